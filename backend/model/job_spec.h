@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/common/fields.h"
+
+/// A job as its TOML file says it, with every default filled in. Pure data; job_file.h reads it.
+namespace bulkhead::model {
+
+enum class LrPolicy { kNone, kLinear, kSqrt };
+enum class BatchPolicy { kShrink, kConstant };
+enum class RecoveryPolicy { kFt, kRestartAll };
+enum class TransportChoice { kAuto, kShm, kTcp };
+
+}  // namespace bulkhead::model
+
+namespace bulkhead {
+template <>
+struct EnumNames<model::LrPolicy> {
+    static constexpr std::array<std::string_view, 3> kNames = {"none", "linear", "sqrt"};
+};
+template <>
+struct EnumNames<model::BatchPolicy> {
+    static constexpr std::array<std::string_view, 2> kNames = {"shrink", "constant"};
+};
+template <>
+struct EnumNames<model::RecoveryPolicy> {
+    static constexpr std::array<std::string_view, 2> kNames = {"ft", "restart_all"};
+};
+template <>
+struct EnumNames<model::TransportChoice> {
+    static constexpr std::array<std::string_view, 3> kNames = {"auto", "shm", "tcp"};
+};
+}  // namespace bulkhead
+
+namespace bulkhead::model {
+
+/// What may be changed while the job runs; each change is an event.
+struct Policies {
+    LrPolicy lr = LrPolicy::kSqrt;
+    BatchPolicy batch = BatchPolicy::kShrink;
+    RecoveryPolicy recovery = RecoveryPolicy::kFt;
+    uint32_t minReplicas = 1;
+    uint32_t parityEverySteps = 1;
+    uint32_t checkpointEverySteps = 50;
+    uint32_t checkpointsKept = 3;
+    /// Restarts of one replica within ten minutes before it is given up; 0: never give up.
+    uint32_t restartLimit = 10;
+    /// Bytes per second one joiner may pull in all; 0: no cap.
+    uint64_t fetchBytesPerSecond = 0;
+    /// Bytes of reduced gradients each source keeps for delta replay.
+    uint64_t deltaBudgetBytes = 256ull << 20;
+    bool operator==(const Policies&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("lr", self.lr);
+        visit("batch", self.batch);
+        visit("recovery", self.recovery);
+        visit("min_replicas", self.minReplicas);
+        visit("parity_every_steps", self.parityEverySteps);
+        visit("checkpoint_every_steps", self.checkpointEverySteps);
+        visit("checkpoints_kept", self.checkpointsKept);
+        visit("restart_limit", self.restartLimit);
+        visit("fetch_bytes_per_second", self.fetchBytesPerSecond);
+        visit("delta_budget_bytes", self.deltaBudgetBytes);
+    }
+};
+
+/// Detection bounds, milliseconds. I4's bound is computed from these.
+struct Timeouts {
+    uint32_t beatMs = 100;
+    uint32_t heartbeatMs = 2000;       ///< no beat for so long: missed heartbeats
+    uint32_t progressFloorMs = 3000;   ///< alive but stuck: at least this, else a multiple of a step
+    uint32_t progressMultiple = 8;
+    uint32_t chunkFloorMs = 500;       ///< exchange without progress: at least this
+    uint32_t chunkMultiple = 20;
+    uint32_t joinMs = 10000;           ///< start of a job: wait so long for all replicas
+    uint32_t orphanMs = 600000;        ///< worker without a coordinator
+    bool operator==(const Timeouts&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("beat_ms", self.beatMs);
+        visit("heartbeat_ms", self.heartbeatMs);
+        visit("progress_floor_ms", self.progressFloorMs);
+        visit("progress_multiple", self.progressMultiple);
+        visit("chunk_floor_ms", self.chunkFloorMs);
+        visit("chunk_multiple", self.chunkMultiple);
+        visit("join_ms", self.joinMs);
+        visit("orphan_ms", self.orphanMs);
+    }
+};
+
+struct OptimizerSpec {
+    double learningRate = 3e-3;
+    double minLearningRate = 3e-4;
+    uint64_t warmupSteps = 20;
+    uint64_t decaySteps = 2000;  ///< cosine from learningRate to minLearningRate, warm-up included
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double epsilon = 1e-8;
+    double weightDecay = 0.1;
+    double clipNorm = 1.0;  ///< 0: no clipping
+    bool operator==(const OptimizerSpec&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("learning_rate", self.learningRate);
+        visit("min_learning_rate", self.minLearningRate);
+        visit("warmup_steps", self.warmupSteps);
+        visit("decay_steps", self.decaySteps);
+        visit("beta1", self.beta1);
+        visit("beta2", self.beta2);
+        visit("epsilon", self.epsilon);
+        visit("weight_decay", self.weightDecay);
+        visit("clip_norm", self.clipNorm);
+    }
+};
+
+/// One domain of training text: a file, or a folder whose text files are read in name order.
+struct DomainSpec {
+    std::string name;
+    std::vector<std::string> paths;  ///< absolute after reading
+    bool operator==(const DomainSpec&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("name", self.name);
+        visit("paths", self.paths);
+    }
+};
+
+/// Which node holds the ranks of which replica. Empty node list in the file: one local node.
+struct NodePlacement {
+    std::string node;
+    std::vector<int32_t> replicas;
+    bool operator==(const NodePlacement&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("node", self.node);
+        visit("replicas", self.replicas);
+    }
+};
+
+struct JobSpec {
+    std::string name;
+    uint32_t replicas = 4;
+    uint32_t shards = 2;
+    uint32_t spares = 0;
+    uint64_t steps = 0;  ///< stop with a checkpoint after so many; 0: until told
+    uint64_t seed = 1;
+    std::string workload = "llama_moe";   ///< plugin name, or path of a .so
+    std::string device = "cpu";
+    std::string modelToml;                ///< the [model] table, as TOML text for the plugin
+    uint32_t sequenceLength = 128;        ///< tokens per sample
+    uint32_t samplesPerReplica = 4;       ///< per step, all shards together
+    uint32_t microBatch = 1;              ///< samples per shard and forward/backward
+    std::vector<DomainSpec> domains;
+    OptimizerSpec optimizer;
+    Policies policies;
+    Timeouts timeouts;
+    TransportChoice transport = TransportChoice::kAuto;
+    uint64_t bucketBytes = 1ull << 20;
+    std::vector<NodePlacement> placement;
+    std::string checkpointDir;            ///< absolute after reading
+    std::vector<std::string> faults;      ///< as in fault.h, e.g. kill:replica=2@step=50
+    bool operator==(const JobSpec&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("name", self.name);
+        visit("replicas", self.replicas);
+        visit("shards", self.shards);
+        visit("spares", self.spares);
+        visit("steps", self.steps);
+        visit("seed", self.seed);
+        visit("workload", self.workload);
+        visit("device", self.device);
+        visit("model_toml", self.modelToml);
+        visit("sequence_length", self.sequenceLength);
+        visit("samples_per_replica", self.samplesPerReplica);
+        visit("micro_batch", self.microBatch);
+        visit("domains", self.domains);
+        visit("optimizer", self.optimizer);
+        visit("policies", self.policies);
+        visit("timeouts", self.timeouts);
+        visit("transport", self.transport);
+        visit("bucket_bytes", self.bucketBytes);
+        visit("placement", self.placement);
+        visit("checkpoint_dir", self.checkpointDir);
+        visit("faults", self.faults);
+    }
+};
+
+}  // namespace bulkhead::model

@@ -1,0 +1,604 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backend/common/fields.h"
+#include "backend/common/types.h"
+
+/// What ranks, leaders and the coordinator tell each other (docs/protocol.md). Pure values: the
+/// coordinator machine, the rank machine and the simulator exchange them; the control channel
+/// carries them. Every rank has a connection to the coordinator and, within its replica, to its
+/// leader. Down: the coordinator addresses whole replicas. Up: votes and reports are folded by the
+/// leader; hello, beats and evidence come from each rank; any sibling relays for a cut leader.
+///
+/// Fencing: the coordinator's messages carry the term, those of ranks the incarnation and, where a
+/// step is concerned, (step, epoch, attempt). What is stale is dropped and counted, never acted on.
+namespace bulkhead::protocol {
+
+constexpr uint32_t kProtocolVersion = 1;
+
+/// Where a rank's data plane can be reached. `host` decides shm or tcp per pair.
+struct RankEndpoint {
+    RankId rank;
+    uint32_t incarnation = 0;
+    std::string host;        ///< equal strings: same machine and node, shared memory works
+    std::string data;        ///< "ip:port" of its tcp data plane (exchange and state serving)
+    std::string shm;         ///< name prefix of its shared-memory segments, unique per incarnation
+    std::string control;     ///< leaders: "unix:/path" or "ip:port" where its ranks connect
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("host", self.host);
+        visit("data", self.data);
+        visit("shm", self.shm);
+        visit("control", self.control);
+    }
+};
+
+// ---- rank -> coordinator ---------------------------------------------------------------------
+
+/// First message on a connection. Refused with Expelled when version, token or incarnation differ.
+struct Hello {
+    uint32_t version = kProtocolVersion;
+    std::string job;
+    std::string token;
+    RankEndpoint endpoint;
+    int32_t pid = 0;
+    uint64_t corpusHash = 0;  ///< of the training text; must agree across the job
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("version", self.version);
+        visit("job", self.job);
+        visit("token", self.token);
+        visit("endpoint", self.endpoint);
+        visit("pid", self.pid);
+        visit("corpus_hash", self.corpusHash);
+    }
+};
+
+enum class Phase { kStarting, kIdle, kCompute, kExchange, kVote, kApply, kFetch, kReplay };
+
+/// Every beat interval, from the control thread: alive, and how far the training thread is.
+struct Beat {
+    RankId rank;
+    uint32_t incarnation = 0;
+    Phase phase = Phase::kStarting;
+    uint64_t step = 0;
+    uint64_t progress = 0;  ///< grows with every micro-batch, layer, chunk, piece
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("phase", self.phase);
+        visit("step", self.step);
+        visit("progress", self.progress);
+    }
+};
+
+enum class EvidenceKind {
+    kProcessExit,
+    kTransportReset,
+    kChunkTimeout,
+    kMissedHeartbeat,
+    kMissedProgress,
+    kParityMismatch,
+    kNonFinite,
+    kCommitFailed,
+    kOperator,
+    kNodeLost,
+};
+
+/// Somebody saw something; the coordinator alone decides. `shard` -1: the replica as a whole.
+struct Evidence {
+    EvidenceKind kind = EvidenceKind::kProcessExit;
+    RankId accused;
+    uint32_t incarnation = 0;  ///< of the accused; evidence against an older one is stale
+    std::string reporter;
+    std::string detail;
+    uint64_t step = 0;
+    uint64_t epoch = 0;
+    uint32_t attempt = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("kind", self.kind);
+        visit("accused", self.accused);
+        visit("incarnation", self.incarnation);
+        visit("reporter", self.reporter);
+        visit("detail", self.detail);
+        visit("step", self.step);
+        visit("epoch", self.epoch);
+        visit("attempt", self.attempt);
+    }
+};
+
+// ---- leader -> coordinator (folded over the replica's shards) -----------------------------------
+
+/// "My replica holds step `step`." Sent when groups are built, after a fetch, after each apply of a
+/// joiner, and to a new coordinator. `ready`: it wants a part in the next quorum.
+struct Report {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    uint64_t lineage = 0;
+    bool hasState = false;            ///< false: blank, needs a fetch
+    uint64_t step = 0;                ///< last applied
+    std::vector<uint64_t> hashes;     ///< by shard, of the state at `step`; empty when blank
+    bool ready = false;
+    bool following = false;           ///< a joiner that applies the commit stream as it comes
+    uint64_t layout = 0;
+    std::optional<CommitRecord> last; ///< last record applied, for a coordinator that restarts
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("lineage", self.lineage);
+        visit("has_state", self.hasState);
+        visit("step", self.step);
+        visit("hashes", self.hashes);
+        visit("ready", self.ready);
+        visit("following", self.following);
+        visit("layout", self.layout);
+        visit("last", self.last);
+    }
+};
+
+/// One rank's vote, rank -> leader. The leader adds them up to a ReplicaVote.
+struct RankVote {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    uint64_t epoch = 0;
+    uint32_t attempt = 0;
+    bool complete = false;          ///< every bucket of its shard is reduced
+    bool nonFiniteLocal = false;    ///< own gradient not finite, said before the exchange
+    double gradSquares = 0;         ///< of its reduced shard, undivided; fixed order
+    double lossSum = 0;             ///< nats over its tokens, own contribution only
+    uint64_t tokens = 0;            ///< own contribution only
+    uint64_t hash = 0;              ///< of its state after the previous step
+    std::vector<int32_t> failedPeers;  ///< replicas whose frames did not come
+    std::vector<double> domainLossSum;    ///< own contribution, by domain
+    std::vector<uint64_t> domainTokens;
+    std::vector<uint64_t> expertCounts;   ///< [moeLayer][domain][expert], own contribution
+    double computeMs = 0;
+    double exchangeMs = 0;
+    double exposedMs = 0;
+    double applyMs = 0;
+    double waitedOnMs = 0;
+    int32_t waitedOn = -1;
+    uint64_t bytes = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+        visit("epoch", self.epoch);
+        visit("attempt", self.attempt);
+        visit("complete", self.complete);
+        visit("non_finite_local", self.nonFiniteLocal);
+        visit("grad_squares", self.gradSquares);
+        visit("loss_sum", self.lossSum);
+        visit("tokens", self.tokens);
+        visit("hash", self.hash);
+        visit("failed_peers", self.failedPeers);
+        visit("domain_loss_sum", self.domainLossSum);
+        visit("domain_tokens", self.domainTokens);
+        visit("expert_counts", self.expertCounts);
+        visit("compute_ms", self.computeMs);
+        visit("exchange_ms", self.exchangeMs);
+        visit("exposed_ms", self.exposedMs);
+        visit("apply_ms", self.applyMs);
+        visit("waited_on_ms", self.waitedOnMs);
+        visit("waited_on", self.waitedOn);
+        visit("bytes", self.bytes);
+    }
+};
+
+/// All shards of a replica, folded: complete only if every shard is. Vectors are by shard.
+struct ReplicaVote {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    uint64_t epoch = 0;
+    uint32_t attempt = 0;
+    bool complete = false;
+    bool nonFiniteLocal = false;
+    std::vector<double> gradSquares;
+    std::vector<uint64_t> hashes;
+    std::vector<int32_t> failedPeers;
+    double lossSum = 0;
+    uint64_t tokens = 0;
+    std::vector<double> domainLossSum;
+    std::vector<uint64_t> domainTokens;
+    std::vector<uint64_t> expertCounts;
+    double computeMs = 0;   ///< slowest shard, likewise below
+    double exchangeMs = 0;
+    double exposedMs = 0;
+    double applyMs = 0;
+    double waitedOnMs = 0;
+    int32_t waitedOn = -1;
+    uint64_t bytes = 0;     ///< sum
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+        visit("epoch", self.epoch);
+        visit("attempt", self.attempt);
+        visit("complete", self.complete);
+        visit("non_finite_local", self.nonFiniteLocal);
+        visit("grad_squares", self.gradSquares);
+        visit("hashes", self.hashes);
+        visit("failed_peers", self.failedPeers);
+        visit("loss_sum", self.lossSum);
+        visit("tokens", self.tokens);
+        visit("domain_loss_sum", self.domainLossSum);
+        visit("domain_tokens", self.domainTokens);
+        visit("expert_counts", self.expertCounts);
+        visit("compute_ms", self.computeMs);
+        visit("exchange_ms", self.exchangeMs);
+        visit("exposed_ms", self.exposedMs);
+        visit("apply_ms", self.applyMs);
+        visit("waited_on_ms", self.waitedOnMs);
+        visit("waited_on", self.waitedOn);
+        visit("bytes", self.bytes);
+    }
+};
+
+/// Outcome of a parity tie-break: does replaying the last step give the state it holds?
+struct ReplayVerdict {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    std::vector<int32_t> mismatchedShards;  ///< empty: matches its own replay
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+        visit("mismatched_shards", self.mismatchedShards);
+    }
+};
+
+/// Snapshot of `step` stands ready at every shard of this source.
+struct SnapshotReady {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+    }
+};
+
+/// A joiner's fetch: how far, whom it pulls from.
+struct FetchProgress {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    uint64_t snapshotStep = 0;
+    uint64_t bytesDone = 0;
+    uint64_t bytesTotal = 0;
+    uint64_t step = 0;  ///< reached by replay so far
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("snapshot_step", self.snapshotStep);
+        visit("bytes_done", self.bytesDone);
+        visit("bytes_total", self.bytesTotal);
+        visit("step", self.step);
+    }
+};
+
+struct CheckpointDone {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    std::string path;  ///< of the manifest
+    uint64_t bytes = 0;
+    double ms = 0;
+    bool ok = true;
+    std::string error;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+        visit("path", self.path);
+        visit("bytes", self.bytes);
+        visit("ms", self.ms);
+        visit("ok", self.ok);
+        visit("error", self.error);
+    }
+};
+
+struct LayoutMoved {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    uint64_t layout = 0;
+    bool ok = true;
+    uint64_t bytesMoved = 0;
+    std::string error;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+        visit("layout", self.layout);
+        visit("ok", self.ok);
+        visit("bytes_moved", self.bytesMoved);
+        visit("error", self.error);
+    }
+};
+
+// ---- coordinator -> ranks of a replica ---------------------------------------------------------
+
+/// Answer to Hello: who the coordinator is now, and the job (JSON of model::JobSpec).
+struct Welcome {
+    uint64_t term = 0;
+    uint64_t lineage = 0;
+    std::string jobJson;
+    std::string resumeFrom;  ///< checkpoint manifest to load; empty: initialise from the seed
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;  ///< empty: the workload's default placement
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("lineage", self.lineage);
+        visit("job_json", self.jobJson);
+        visit("resume_from", self.resumeFrom);
+        visit("layout", self.layout);
+        visit("expert_shard", self.expertShard);
+    }
+};
+
+/// All ranks of the replica said hello: build the groups.
+struct ReplicaFormed {
+    uint64_t term = 0;
+    uint32_t incarnation = 0;
+    std::vector<RankEndpoint> ranks;  ///< by shard
+    bool blank = false;               ///< true: do not initialise, a fetch follows
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("incarnation", self.incarnation);
+        visit("ranks", self.ranks);
+        visit("blank", self.blank);
+    }
+};
+
+struct Member {
+    Contribution contribution;          ///< replica, incarnation, leased ranges
+    std::vector<RankEndpoint> ranks;    ///< by shard
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("contribution", self.contribution);
+        visit("ranks", self.ranks);
+    }
+};
+
+/// Who takes part in the exchange of `step`. For attempt 1 it is conditional: it holds only if step
+/// `step`-1 commits in epoch `afterEpoch`; otherwise it is void and another follows. A redo
+/// (attempt > 1) repeats the exchange of the same step from the retained gradients.
+struct Quorum {
+    uint64_t term = 0;
+    uint64_t lineage = 0;
+    uint64_t step = 0;
+    uint64_t epoch = 0;
+    uint32_t attempt = 1;
+    uint64_t afterEpoch = 0;
+    uint64_t layout = 0;
+    std::vector<Member> contributors;  ///< ascending by replica: the order of the reduction
+    std::vector<int32_t> joiners;
+    double lrFactor = 1;
+    uint64_t exchangeToken = 0;        ///< random per epoch; a data-plane peer must show it
+    uint32_t chunkTimeoutMs = 0;
+    bool checkParity = true;
+    std::string explanation;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("lineage", self.lineage);
+        visit("step", self.step);
+        visit("epoch", self.epoch);
+        visit("attempt", self.attempt);
+        visit("after_epoch", self.afterEpoch);
+        visit("layout", self.layout);
+        visit("contributors", self.contributors);
+        visit("joiners", self.joiners);
+        visit("lr_factor", self.lrFactor);
+        visit("exchange_token", self.exchangeToken);
+        visit("chunk_timeout_ms", self.chunkTimeoutMs);
+        visit("check_parity", self.checkParity);
+        visit("explanation", self.explanation);
+    }
+};
+
+/// The record is durable: apply it. `checkpoint`: write one of the state after this step.
+/// Sent to contributors and to joiners that follow.
+struct Commit {
+    CommitRecord record;
+    bool checkpoint = false;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("record", self.record);
+        visit("checkpoint", self.checkpoint);
+    }
+};
+
+/// Stop waiting in the exchange of (step, epoch, attempt), at once. What was complete stays
+/// complete and is voted so; what was not is voted incomplete. Retained gradients stay.
+struct Abort {
+    uint64_t term = 0;
+    uint64_t step = 0;
+    uint64_t epoch = 0;
+    uint32_t attempt = 0;
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("step", self.step);
+        visit("epoch", self.epoch);
+        visit("attempt", self.attempt);
+        visit("why", self.why);
+    }
+};
+
+/// To a contributor: keep a snapshot of the state after `step` for joiners, until told to drop it.
+struct KeepSnapshot {
+    uint64_t term = 0;
+    uint64_t step = 0;
+    bool keep = true;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("step", self.step);
+        visit("keep", self.keep);
+    }
+};
+
+/// To a joiner: pull the state after `snapshotStep` from these, then replay their deltas.
+struct Fetch {
+    uint64_t term = 0;
+    uint64_t lineage = 0;
+    uint64_t snapshotStep = 0;
+    std::vector<Member> sources;
+    uint64_t token = 0;
+    uint64_t bytesPerSecond = 0;  ///< cap for this joiner, 0: none
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("lineage", self.lineage);
+        visit("snapshot_step", self.snapshotStep);
+        visit("sources", self.sources);
+        visit("token", self.token);
+        visit("bytes_per_second", self.bytesPerSecond);
+        visit("layout", self.layout);
+        visit("expert_shard", self.expertShard);
+    }
+};
+
+/// Parity tie: replay the last step from the retained snapshot and report.
+struct ReplayLast {
+    uint64_t term = 0;
+    uint64_t step = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("step", self.step);
+    }
+};
+
+/// A micro-batch of a non-finite contributor, computed elsewhere: compute `ranges` instead.
+struct Recompute {
+    uint64_t term = 0;
+    uint64_t step = 0;
+    std::vector<SampleRange> ranges;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("step", self.step);
+        visit("ranges", self.ranges);
+    }
+};
+
+/// After commit `step`: move experts to this placement, keep the old copies until the next commit.
+struct ChangeLayout {
+    uint64_t term = 0;
+    uint64_t step = 0;
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("step", self.step);
+        visit("layout", self.layout);
+        visit("expert_shard", self.expertShard);
+    }
+};
+
+/// You are out: stop at once, touch nothing shared, exit. A new incarnation may come.
+struct Expelled {
+    uint64_t term = 0;
+    uint32_t incarnation = 0;
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("incarnation", self.incarnation);
+        visit("why", self.why);
+    }
+};
+
+/// The job ends: leave in order.
+struct Leave {
+    uint64_t term = 0;
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("why", self.why);
+    }
+};
+
+/// An injected fault that only the process itself can commit (model::FaultSpec kinds slow, cut,
+/// delay, flip, nan), named as there.
+struct CommitFault {
+    uint64_t fault = 0;
+    std::string kind;
+    int32_t shard = -1;
+    uint64_t durationMs = 0;
+    double factor = 0;
+    uint64_t delayMs = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("fault", self.fault);
+        visit("kind", self.kind);
+        visit("shard", self.shard);
+        visit("duration_ms", self.durationMs);
+        visit("factor", self.factor);
+        visit("delay_ms", self.delayMs);
+    }
+};
+
+/// Rank -> coordinator: the fault took effect, or ended. `unixNs` is when.
+struct FaultNoted {
+    uint64_t fault = 0;
+    RankId rank;
+    bool ended = false;
+    int64_t unixNs = 0;
+    uint64_t step = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("fault", self.fault);
+        visit("rank", self.rank);
+        visit("ended", self.ended);
+        visit("unix_ns", self.unixNs);
+        visit("step", self.step);
+    }
+};
+
+}  // namespace bulkhead::protocol
+
+namespace bulkhead {
+template <>
+struct EnumNames<protocol::Phase> {
+    static constexpr std::array<std::string_view, 8> kNames = {
+        "starting", "idle", "compute", "exchange", "vote", "apply", "fetch", "replay"};
+};
+template <>
+struct EnumNames<protocol::EvidenceKind> {
+    static constexpr std::array<std::string_view, 10> kNames = {
+        "process_exit",    "transport_reset", "chunk_timeout", "missed_heartbeat", "missed_progress",
+        "parity_mismatch", "non_finite",      "commit_failed", "operator",         "node_lost"};
+};
+}  // namespace bulkhead

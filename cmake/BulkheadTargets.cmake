@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# How every target of ours is made: one place for warnings, sanitizers, linker and naming.
+
+option(BULKHEAD_GRPC "Build the gRPC services, client, daemon and CLI" ON)
+option(BULKHEAD_APP "Build the Qt console" ON)
+option(BULKHEAD_NATIVE "Compile kernels for this machine's processor" ON)
+set(BULKHEAD_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
+
+add_library(bulkhead_options INTERFACE)
+target_compile_features(bulkhead_options INTERFACE cxx_std_20)
+target_compile_options(bulkhead_options INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wconversion -Werror>)
+target_include_directories(bulkhead_options INTERFACE ${PROJECT_SOURCE_DIR})
+
+if(BULKHEAD_SANITIZE)
+  add_compile_options(-fsanitize=${BULKHEAD_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${BULKHEAD_SANITIZE})
+  # GCC 12 finds maybe-uninitialized values in its own library when instrumented.
+  add_compile_options(-Wno-maybe-uninitialized)
+  add_compile_definitions(BULKHEAD_SANITIZED=1)
+endif()
+
+find_program(BULKHEAD_CCACHE ccache)
+if(BULKHEAD_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${BULKHEAD_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${BULKHEAD_CCACHE})
+endif()
+find_program(BULKHEAD_MOLD mold)
+if(BULKHEAD_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# bulkhead_library(NAME sources... LINK libs...): a static library with our warnings.
+function(bulkhead_library name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE bulkhead_options)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_features(${name} PUBLIC cxx_std_20)
+endfunction()
+
+# bulkhead_program(NAME sources... LINK libs...): an executable in <build>/bin.
+function(bulkhead_program name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} bulkhead_options)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endfunction()
+
+# bulkhead_test(NAME sources... LINK libs... [JOB]): a GoogleTest executable, its cases in ctest.
+# JOB marks tests that start whole jobs: they run one at a time, two cores are few.
+function(bulkhead_test name)
+  cmake_parse_arguments(ARG "JOB" "TIMEOUT" "LINK" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest_main bulkhead_options)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_JOB)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK whole_job)
+  endif()
+endfunction()
