@@ -27,9 +27,10 @@ struct RankEndpoint {
     RankId rank;
     uint32_t incarnation = 0;
     std::string host;        ///< equal strings: same machine and node, shared memory works
-    std::string data;        ///< "ip:port" of its tcp data plane (exchange and state serving)
+    std::string data;        ///< "ip:port" of its tcp data plane (the exchange)
     std::string shm;         ///< name prefix of its shared-memory segments, unique per incarnation
     std::string control;     ///< leaders: "unix:/path" or "ip:port" where its ranks connect
+    std::string state;       ///< "ip:port" where joiners pull snapshots and deltas
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -38,6 +39,7 @@ struct RankEndpoint {
         visit("data", self.data);
         visit("shm", self.shm);
         visit("control", self.control);
+        visit("state", self.state);
     }
 };
 
@@ -456,11 +458,13 @@ struct KeepSnapshot {
     uint64_t term = 0;
     uint64_t step = 0;
     bool keep = true;
+    uint64_t token = 0;  ///< Fetch.token of the joiners that may pull it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
         visit("step", self.step);
         visit("keep", self.keep);
+        visit("token", self.token);
     }
 };
 
@@ -550,8 +554,9 @@ struct Leave {
     }
 };
 
-/// An injected fault that only the process itself can commit (model::FaultSpec kinds slow, cut,
-/// delay, flip, nan), named as there.
+/// An injected fault that only the process itself can commit (model::FaultKind slow, cut_network,
+/// delay_network, flip_*, nan_gradient), named as there; and kill_rank or hang aimed at a phase: the
+/// rank signals itself at a random moment inside it.
 struct CommitFault {
     uint64_t fault = 0;
     std::string kind;
@@ -559,6 +564,8 @@ struct CommitFault {
     uint64_t durationMs = 0;
     double factor = 0;
     uint64_t delayMs = 0;
+    uint64_t step = 0;   ///< wait for this step (or the first after it); 0: the current one
+    std::string phase;   ///< "" or compute | exchange | vote | apply: wait for it within the step
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("fault", self.fault);
@@ -567,6 +574,8 @@ struct CommitFault {
         visit("duration_ms", self.durationMs);
         visit("factor", self.factor);
         visit("delay_ms", self.delayMs);
+        visit("step", self.step);
+        visit("phase", self.phase);
     }
 };
 
