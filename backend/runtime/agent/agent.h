@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+
+namespace bulkhead::runtime {
+
+constexpr size_t kMaxOutputLine = 4096;
+
+struct AgentOptions {
+    std::string node = "node0";
+    std::string address = "127.0.0.1";  ///< IP its ranks listen on; stands for the machine
+    uint32_t slots = 16;
+    std::string controller;  ///< "unix:/path" or "ip:port"
+    std::string token;       ///< shown to the controller
+    /// Its own directory: one small file per running rank, so that a later life of the agent finds
+    /// them again, and their output pipes. Created when absent, mode 0700.
+    std::string runDir;
+    uint32_t sampleMs = 500;
+    uint32_t outputLinesPerSecond = 200;  ///< per rank; what is over is counted, not kept
+    /// Called instead of SIGKILL to itself when the node is to die, after its ranks were killed.
+    /// For agents that live inside a test or another program.
+    std::function<void()> onKillNode;
+};
+
+/// Supervises the rank processes of one node: starts, reaps, signals and samples them, forwards
+/// what they print, commits faults. It takes every decision from the controller and remembers
+/// nothing but which processes are its own. Ranks outlive it: it never kills one unless told to.
+/// Thread: run() blocks the thread that calls it; stop() may come from any thread or a signal
+/// handler. One Agent per runDir at a time (a lock file sees to it).
+class Agent {
+  public:
+    /// FailedPrecondition when another agent holds runDir; InvalidArgument for a bad address.
+    static absl::StatusOr<std::unique_ptr<Agent>> create(AgentOptions options, const Clock& clock);
+    ~Agent();
+
+    /// Connects, reconnects for ever while the controller is away, serves until stop(). Returns an
+    /// error only when the controller refused it (wrong token, version, or name taken).
+    absl::Status run();
+
+    /// Makes run() return soon; ranks go on.
+    void stop();
+
+  private:
+    class Impl;
+    explicit Agent(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backend/common/fields.h"
+#include "backend/common/types.h"
+
+/// What the controller and the agent of a node tell each other over a control channel. Pure values
+/// in the codec's binary form. The controller decides everything; the agent obeys and reports.
+namespace bulkhead::runtime {
+
+constexpr uint32_t kAgentVersion = 1;
+/// First field of the first message of an agent. Ranks and agents share one listener; a rank's
+/// first frame begins with a small variant index, an agent's with this.
+constexpr uint32_t kAgentMagic = 0x41424b48;
+
+/// One process: a rank of a job, in one incarnation.
+struct RankProcess {
+    std::string job;
+    RankId rank;
+    uint32_t incarnation = 0;
+    auto operator<=>(const RankProcess&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("job", self.job);
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+    }
+};
+
+struct RunningRank {
+    RankProcess process;
+    int32_t pid = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
+        visit("pid", self.pid);
+    }
+};
+
+// ---- agent -> controller ---------------------------------------------------------------------
+
+/// First message of a connection, alone in its frame (not inside AgentMessage). `running` are the
+/// ranks that outlived an earlier life of the agent or of the controller.
+struct AgentHello {
+    uint32_t magic = kAgentMagic;
+    uint32_t version = kAgentVersion;
+    std::string token;
+    std::string node;
+    std::string address;  ///< IP its ranks listen on
+    uint32_t slots = 0;   ///< processes it is willing to run
+    int32_t pid = 0;
+    std::vector<RunningRank> running;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("magic", self.magic);
+        visit("version", self.version);
+        visit("token", self.token);
+        visit("node", self.node);
+        visit("address", self.address);
+        visit("slots", self.slots);
+        visit("pid", self.pid);
+        visit("running", self.running);
+    }
+};
+
+/// Answer to StartRank: it runs, or it could not be started (`error` names the program and why).
+struct RankUp {
+    RankProcess process;
+    int32_t pid = 0;
+    std::string error;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
+        visit("pid", self.pid);
+        visit("error", self.error);
+    }
+};
+
+/// The process is gone and reaped. An adopted process is no child of this agent: its status is then
+/// unknown (`statusKnown` false, code and signal 0).
+struct RankGone {
+    RankProcess process;
+    int32_t pid = 0;
+    int32_t exitCode = 0;
+    int32_t signal = 0;
+    bool statusKnown = true;
+    int64_t unixNs = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
+        visit("pid", self.pid);
+        visit("exit_code", self.exitCode);
+        visit("signal", self.signal);
+        visit("status_known", self.statusKnown);
+        visit("unix_ns", self.unixNs);
+    }
+};
+
+/// A line a rank printed, at most kMaxOutputLine bytes. `dropped`: lines lost to the rate limit
+/// before this one.
+struct OutputLine {
+    RankProcess process;
+    bool isStderr = false;
+    std::string line;
+    uint64_t dropped = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
+        visit("is_stderr", self.isStderr);
+        visit("line", self.line);
+        visit("dropped", self.dropped);
+    }
+};
+
+struct ProcessSample {
+    RankProcess process;
+    std::optional<double> cpuPercent;  ///< of one core, since the sample before
+    std::optional<uint64_t> rssBytes;
+    std::optional<double> gpuPercent;
+    std::optional<uint64_t> gpuBytes;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
+        visit("cpu_percent", self.cpuPercent);
+        visit("rss_bytes", self.rssBytes);
+        visit("gpu_percent", self.gpuPercent);
+        visit("gpu_bytes", self.gpuBytes);
+    }
+};
+
+/// Twice a second.
+struct NodeSample {
+    std::optional<uint64_t> memoryTotalBytes;
+    std::optional<uint64_t> memoryAvailableBytes;
+    std::vector<ProcessSample> ranks;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("memory_total_bytes", self.memoryTotalBytes);
+        visit("memory_available_bytes", self.memoryAvailableBytes);
+        visit("ranks", self.ranks);
+    }
+};
+
+/// A fault the agent was told to commit took effect, could not (`error`), or ended.
+struct AgentFaultNoted {
+    std::string job;
+    uint64_t fault = 0;
+    bool ended = false;
+    std::string error;
+    int64_t unixNs = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("job", self.job);
+        visit("fault", self.fault);
+        visit("ended", self.ended);
+        visit("error", self.error);
+        visit("unix_ns", self.unixNs);
+    }
+};
+
+using AgentMessage = std::variant<RankUp, RankGone, OutputLine, NodeSample, AgentFaultNoted>;
+
+// ---- controller -> agent ---------------------------------------------------------------------
+
+/// The agent is accepted. `error`: it is refused (version, token, name taken) and should give up.
+struct AgentWelcome {
+    std::string error;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("error", self.error);
+    }
+};
+
+/// Start a process. `argv[0]` is the program's path; `environment` is added to the agent's own.
+/// Starting a process that runs already answers with its pid and starts nothing.
+struct StartRank {
+    RankProcess process;
+    std::vector<std::string> argv;
+    std::vector<std::string> environment;  ///< NAME=value
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
+        visit("argv", self.argv);
+        visit("environment", self.environment);
+    }
+};
+
+/// Send a signal (SIGTERM, SIGKILL, SIGSTOP, SIGCONT). For a fault, `fault` is its id:
+/// AgentFaultNoted answers, and with SIGSTOP and `durationMs` the agent continues the process after
+/// that time.
+struct SignalRank {
+    RankProcess process;
+    int32_t signal = 0;
+    uint64_t fault = 0;
+    uint64_t durationMs = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
+        visit("signal", self.signal);
+        visit("fault", self.fault);
+        visit("duration_ms", self.durationMs);
+    }
+};
+
+/// Leave no room on the file system that holds `directory`, for `durationMs` (0: until EndFault).
+struct FillDisk {
+    std::string job;
+    uint64_t fault = 0;
+    std::string directory;
+    uint64_t durationMs = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("job", self.job);
+        visit("fault", self.fault);
+        visit("directory", self.directory);
+        visit("duration_ms", self.durationMs);
+    }
+};
+
+struct EndFault {
+    std::string job;
+    uint64_t fault = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("job", self.job);
+        visit("fault", self.fault);
+    }
+};
+
+/// The node dies: SIGKILL to every rank on it, then to the agent itself.
+struct KillNode {
+    uint64_t fault = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("fault", self.fault);
+    }
+};
+
+using AgentCommand =
+    std::variant<AgentWelcome, StartRank, SignalRank, FillDisk, EndFault, KillNode>;
+
+}  // namespace bulkhead::runtime

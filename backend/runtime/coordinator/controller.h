@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+#include "backend/model/command.h"
+#include "backend/model/job_spec.h"
+#include "backend/runtime/coordinator/event_sink.h"
+#include "backend/runtime/coordinator/job_status.h"
+
+namespace bulkhead::model {
+struct RunState;
+}
+
+namespace bulkhead::runtime {
+
+struct ControllerOptions {
+    /// One directory per run below it: <run>/{job.json,term,commit.log,checkpoints/}.
+    std::string stateDir;
+    /// Where ranks and agents connect: "unix:/path" and/or "ip:port" (port 0: any free one).
+    std::vector<std::string> listen;
+    std::string token;       ///< ranks and agents must show it
+    std::string workerPath;  ///< of bulkhead-worker
+    std::string version;     ///< of this program, for RunStarted
+    uint32_t sampleMs = 500;
+    uint64_t seed = 0;  ///< of exchange tokens and back-off jitter; 0: from the system
+};
+
+struct StartOptions {
+    std::string run;  ///< id of the new run; empty: made from the job's name and the time
+    /// Path of a checkpoint manifest, or the id of an earlier run of this state directory whose
+    /// last checkpoint counts. Empty: initialise from the seed.
+    std::string resumeFrom;
+};
+
+/// Who watches one run. Thread and manners as EventSink: on the controller's thread, must not
+/// block.
+class Watcher {
+  public:
+    virtual ~Watcher() = default;
+    /// First call, once: everything so far, folded. Events with seq > state.seq follow.
+    virtual void onSnapshot(const model::RunState& state) = 0;
+    virtual void onEvent(const model::Event& event) = 0;
+};
+
+/// Runs any number of jobs: one coordinator each, agents shared. Owns one thread on which
+/// everything happens. Thread: every public function may be called from any thread except from
+/// inside a sink or watcher (it would wait for itself). All return once the thread has acted.
+class Controller {
+  public:
+    /// Binds the addresses and starts the thread. `sink` gets every event of every run and must
+    /// outlive the controller; nullptr: nobody. AlreadyExists when an address is in use (names it),
+    /// PermissionDenied or NotFound for the state directory.
+    static absl::StatusOr<std::unique_ptr<Controller>> create(ControllerOptions options,
+                                                              const Clock& clock, EventSink* sink);
+    /// Stops the thread. Ranks and agents are left alone: they wait for the next controller.
+    ~Controller();
+
+    /// The addresses really bound, in the order of the options.
+    std::vector<std::string> addresses() const;
+
+    /// Starts a job and returns its run id. It waits for agents by itself when there are not enough
+    /// slots yet. InvalidArgument for a spec that cannot run, NotFound for an unknown checkpoint.
+    absl::StatusOr<std::string> start(const model::JobSpec& spec, const StartOptions& options);
+
+    /// Takes up again every run of the state directory that had not finished when an earlier
+    /// controller ended: ranks still alive are re-adopted, else the run resumes from its last
+    /// checkpoint in a new lineage. Returns the ids. Event numbers go on after `lastSeq(run)`.
+    absl::StatusOr<std::vector<std::string>> recover(
+        const std::function<uint64_t(const std::string& run)>& lastSeq);
+
+    /// Checkpoint (when `checkpoint`), then end the job. Returns at once; RunFinished tells.
+    absl::Status stop(const std::string& run, bool checkpoint, const std::string& by);
+
+    /// `expectedRevision` 0: any. Aborted when the job has moved on since, FailedPrecondition with
+    /// the pre-flight's refusal when it is not allowed. Repeating a request id is harmless.
+    absl::Status act(const std::string& run, const model::Action& action, uint64_t expectedRevision,
+                     const std::string& requestId, const std::string& by);
+
+    absl::StatusOr<model::Preflight> preflight(const std::string& run, const model::Action& action);
+    absl::StatusOr<model::Preflight> preflight(const std::string& run,
+                                               const model::FaultSpec& fault);
+
+    /// Returns the fault's id; FaultInjected follows when it takes effect.
+    absl::StatusOr<uint64_t> inject(const std::string& run, const model::FaultSpec& fault,
+                                    uint64_t expectedRevision, const std::string& requestId,
+                                    const std::string& by);
+    /// Ends a fault that lasts (hang, slow, cut, delay, fill) or cancels one not yet injected.
+    absl::Status endFault(const std::string& run, uint64_t fault);
+
+    std::vector<JobStatus> list();
+    absl::StatusOr<JobStatus> status(const std::string& run);
+    std::vector<NodeStatus> nodes();
+
+    /// Snapshot, then events, without a gap between. `watcher` must live until unwatch() returned.
+    absl::Status watch(const std::string& run, Watcher* watcher);
+    void unwatch(const std::string& run, Watcher* watcher);
+
+  private:
+    class Impl;
+    explicit Controller(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/model/command.h"
+#include "backend/model/event.h"
+#include "backend/model/job_spec.h"
+
+namespace bulkhead::runtime {
+
+struct ReplicaStatus {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    model::ReplicaState state = model::ReplicaState::kAbsent;
+    std::string node;
+};
+
+struct NodeStatus {
+    std::string node;
+    std::string address;
+    uint32_t slots = 0;
+    uint32_t used = 0;
+    model::NodeState state = model::NodeState::kUp;
+};
+
+/// A job at one moment, as much as actions and their pre-flight need. `revision` grows with every
+/// change of membership, policy or phase, not with steps; an action names the one it was meant for.
+struct JobStatus {
+    std::string run;
+    model::JobSpec spec;
+    model::Policies policies;
+    model::JobPhase phase = model::JobPhase::kStarting;
+    std::string why;  ///< what it waits for, or why it ended
+    uint64_t revision = 0;
+    uint64_t lineage = 0;
+    uint64_t term = 0;
+    uint64_t step = 0;  ///< last committed
+    int64_t startedNs = 0;
+    std::vector<ReplicaStatus> replicas;
+    std::vector<NodeStatus> nodes;
+};
+
+/// What `action` (or `fault`) would do to a job in `status`. Pure. Refusals say what to do instead.
+model::Preflight preflight(const JobStatus& status, const model::Action& action);
+model::Preflight preflight(const JobStatus& status, const model::FaultSpec& fault);
+
+}  // namespace bulkhead::runtime
