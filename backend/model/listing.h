@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/common/fields.h"
+#include "backend/model/event.h"
+
+/// What lists and queries show of jobs, runs and replays: the plain values that the controller, the
+/// services, the client library, the console and bulkheadctl share. Pure data.
+namespace bulkhead::model {
+
+/// One job of a controller. `revision` grows with every change of membership, policy or phase; a
+/// mutating call that expects an older one is refused.
+struct JobInfo {
+    std::string id;
+    std::string name;
+    JobPhase phase = JobPhase::kStarting;
+    std::string why;  ///< of the phase: the quorum's explanation while it waits
+    uint64_t revision = 0;
+    std::string run;     ///< id of the run it writes, as RunInfo::id
+    uint64_t step = 0;   ///< last committed
+    uint64_t steps = 0;  ///< wanted; 0: until told
+    uint32_t replicas = 0;
+    uint32_t shards = 0;
+    uint32_t contributors = 0;  ///< of the last quorum
+    int64_t startedNs = 0;
+    bool operator==(const JobInfo&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("id", self.id);
+        visit("name", self.name);
+        visit("phase", self.phase);
+        visit("why", self.why);
+        visit("revision", self.revision);
+        visit("run", self.run);
+        visit("step", self.step);
+        visit("steps", self.steps);
+        visit("replicas", self.replicas);
+        visit("shards", self.shards);
+        visit("contributors", self.contributors);
+        visit("started_ns", self.startedNs);
+    }
+};
+
+/// One run of a history file. Absent figures are absent, never zero.
+struct RunInfo {
+    std::string id;  ///< within its file
+    std::string name;
+    std::string workload;
+    int64_t startedNs = 0;
+    int64_t endedNs = 0;    ///< time of the last event
+    bool finished = false;  ///< it said how it ended; otherwise it still runs or was killed
+    bool ok = false;        ///< meaningful when finished
+    std::string why;
+    uint32_t replicas = 0;
+    uint32_t shards = 0;
+    uint64_t steps = 0;  ///< last committed
+    uint64_t events = 0;
+    uint64_t incidents = 0;
+    uint64_t faults = 0;
+    std::optional<double> lastLoss;
+    std::optional<double> effectiveTime;  ///< 0..1
+    bool operator==(const RunInfo&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("id", self.id);
+        visit("name", self.name);
+        visit("workload", self.workload);
+        visit("started_ns", self.startedNs);
+        visit("ended_ns", self.endedNs);
+        visit("finished", self.finished);
+        visit("ok", self.ok);
+        visit("why", self.why);
+        visit("replicas", self.replicas);
+        visit("shards", self.shards);
+        visit("steps", self.steps);
+        visit("events", self.events);
+        visit("incidents", self.incidents);
+        visit("faults", self.faults);
+        visit("last_loss", self.lastLoss);
+        visit("effective_time", self.effectiveTime);
+    }
+};
+
+/// Which events of a run, oldest first; every condition given must hold.
+struct EventQuery {
+    std::string run;
+    uint64_t fromSeq = 0;            ///< first sequence number wanted
+    uint32_t limit = 1000;           ///< at most so many; the server may return fewer
+    std::vector<std::string> types;  ///< "step_committed", ...; empty: all
+    Severity minSeverity = Severity::kInfo;
+    int32_t replica = -1;  ///< events that name it; -1: all
+    std::string text;      ///< substring of its one-line description; empty: all
+    bool operator==(const EventQuery&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("run", self.run);
+        visit("from_seq", self.fromSeq);
+        visit("limit", self.limit);
+        visit("types", self.types);
+        visit("min_severity", self.minSeverity);
+        visit("replica", self.replica);
+        visit("text", self.text);
+    }
+};
+
+struct EventPage {
+    std::vector<Event> events;
+    uint64_t nextSeq = 0;  ///< fromSeq of the next page; 0: there is none
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("events", self.events);
+        visit("next_seq", self.nextSeq);
+    }
+};
+
+/// Where a replay stands. Times are those of the run, Unix nanoseconds.
+struct ReplayPosition {
+    std::string run;
+    int64_t timeNs = 0;
+    uint64_t seq = 0;   ///< last event shown
+    uint64_t step = 0;  ///< last committed by then
+    int64_t beginNs = 0;
+    int64_t endNs = 0;
+    uint64_t endStep = 0;
+    double speed = 1;  ///< run seconds per second
+    bool paused = false;
+    bool atEnd = false;
+    bool operator==(const ReplayPosition&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("run", self.run);
+        visit("time_ns", self.timeNs);
+        visit("seq", self.seq);
+        visit("step", self.step);
+        visit("begin_ns", self.beginNs);
+        visit("end_ns", self.endNs);
+        visit("end_step", self.endStep);
+        visit("speed", self.speed);
+        visit("paused", self.paused);
+        visit("at_end", self.atEnd);
+    }
+};
+
+/// One order to a replay; what is absent stays as it is.
+struct ReplayControl {
+    std::optional<int64_t> seekTimeNs;  ///< clamped to the run
+    std::optional<uint64_t> seekStep;   ///< to just after its commit; wins over seekTimeNs
+    std::optional<double> speed;        ///< 0.01 to 10,000
+    std::optional<bool> paused;
+    bool operator==(const ReplayControl&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("seek_time_ns", self.seekTimeNs);
+        visit("seek_step", self.seekStep);
+        visit("speed", self.speed);
+        visit("paused", self.paused);
+    }
+};
+
+/// What a server says of itself in the version handshake.
+struct ServerInfo {
+    uint32_t apiVersion = 0;
+    std::string build;        ///< "0.1.0"
+    std::string fingerprint;  ///< of the described run state; equal: snapshots can be read
+    bool readOnly = false;    ///< it serves a run file and has no jobs
+    std::string runFile;      ///< path of the history it serves, on its host
+    int32_t pid = 0;
+    std::string host;
+    bool operator==(const ServerInfo&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("api_version", self.apiVersion);
+        visit("build", self.build);
+        visit("fingerprint", self.fingerprint);
+        visit("read_only", self.readOnly);
+        visit("run_file", self.runFile);
+        visit("pid", self.pid);
+        visit("host", self.host);
+    }
+};
+
+}  // namespace bulkhead::model
