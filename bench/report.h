@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+/// The one way a benchmark says what it found: a table for people, JSON for machines.
+namespace bulkhead::bench {
+
+/// Median with spread, of whatever was collected. Empty input: count 0 and zeros.
+struct Spread {
+    size_t count = 0;
+    double min = 0;
+    double median = 0;
+    double max = 0;
+};
+Spread spreadOf(std::vector<double> values);
+
+class Report {
+  public:
+    /// `columns` head the table; units belong in them: "stall ms".
+    Report(std::string name, std::vector<std::string> columns);
+
+    void row(std::vector<std::string> cells);
+    /// A line of prose above the table.
+    void note(std::string line);
+    /// "median survivors' stall <= 300 ms + exchange". Holds when figure <= bound, or >= for atLeast.
+    void atMost(std::string name, double figure, double bound, std::string unit);
+    void atLeast(std::string name, double figure, double bound, std::string unit);
+
+    /// Prints to stdout and writes `folder`/NAME.json. Unavailable when the file cannot be written.
+    [[nodiscard]] absl::Status finish(const std::string& folder) const;
+    bool allHold() const;
+
+  private:
+    struct Bar {
+        std::string name;
+        double figure = 0;
+        double bound = 0;
+        std::string unit;
+        bool atLeast = false;
+        bool holds() const { return atLeast ? figure >= bound : figure <= bound; }
+    };
+    std::string name_;
+    std::vector<std::string> columns_;
+    std::vector<std::string> notes_;
+    std::vector<std::vector<std::string>> rows_;
+    std::vector<Bar> bars_;
+};
+
+/// "12.3", trimmed to what a reader can use.
+std::string number(double value, int decimals = 1);
+
+}  // namespace bulkhead::bench
