@@ -187,7 +187,7 @@ struct NodeChanged {
     static void fields(Self& self, Visitor& visit) {
         visit("node", self.node);
         visit("address", self.address);
-        visit("slots", self.slots);
+        visit("slot_count", self.slots);  // a field called slots would be a Qt macro
         visit("state", self.state);
         visit("why", self.why);
     }
