@@ -428,10 +428,13 @@ struct Quorum {
 struct Commit {
     CommitRecord record;
     bool checkpoint = false;
+    std::string dataPosition;  ///< with `checkpoint`: the data ledger after this step, kept in the
+                               ///< manifest as it is and read back only by a coordinator
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("record", self.record);
         visit("checkpoint", self.checkpoint);
+        visit("data_position", self.dataPosition);
     }
 };
 
