@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/agent/output_reader.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/agent/agent.h"
+
+namespace bulkhead::runtime {
+
+absl::StatusOr<OutputReader> OutputReader::open(const std::string& pipePath,
+                                                uint32_t linesPerSecond, OnLine onLine) {
+    Fd fd(::open(pipePath.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    if (!fd.valid())
+        return absl::UnavailableError(
+            absl::StrCat("cannot open the pipe ", pipePath, ": ", std::strerror(errno)));
+    return OutputReader(std::move(fd), linesPerSecond, std::move(onLine));
+}
+
+void OutputReader::drain(MonoNs now) {
+    std::array<char, 64 << 10> buffer;
+    const ssize_t got = ::read(fd_.get(), buffer.data(), buffer.size());
+    if (got > 0) take({buffer.data(), static_cast<size_t>(got)}, now);
+}
+
+void OutputReader::finish(MonoNs now) {
+    drain(now);
+    if (!line_.empty()) emit(now);
+}
+
+void OutputReader::take(std::string_view bytes, MonoNs now) {
+    for (const char c : bytes) {
+        if (c == '\n') {
+            if (!cut_) emit(now);
+            line_.clear();
+            cut_ = false;
+        } else if (!cut_) {
+            line_ += c;
+            if (line_.size() >= kMaxOutputLine) {
+                emit(now);
+                cut_ = true;
+            }
+        }
+    }
+}
+
+void OutputReader::emit(MonoNs now) {
+    std::string line = std::exchange(line_, {});
+    if (now - windowStart_ >= kSecond) {
+        windowStart_ = now;
+        inWindow_ = 0;
+    }
+    if (inWindow_ >= linesPerSecond_) {
+        ++dropped_;
+        return;
+    }
+    ++inWindow_;
+    onLine_(std::move(line), std::exchange(dropped_, 0));
+}
+
+}  // namespace bulkhead::runtime

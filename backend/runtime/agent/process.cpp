@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/agent/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+// glibc 2.36 declares these without C linkage in its header.
+extern "C" {
+int pidfd_open(pid_t pid, unsigned int flags) noexcept;
+int pidfd_send_signal(int pidfd, int sig, siginfo_t* info, unsigned int flags) noexcept;
+extern char** environ;
+}
+
+namespace bulkhead::runtime {
+namespace {
+
+absl::Status launchError(const std::string& program, int error) {
+    const std::string message = absl::StrCat("cannot start ", program, ": ", std::strerror(error));
+    if (error == ENOENT) return absl::NotFoundError(message);
+    if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(message);
+    return absl::UnavailableError(message);
+}
+
+/// Our environment with `extra` in place of variables of the same name.
+std::vector<std::string> mergedEnvironment(const std::vector<std::string>& extra) {
+    std::vector<std::string> all = extra;
+    for (char** e = environ; *e != nullptr; ++e) {
+        const std::string_view entry(*e);
+        const std::string_view name = entry.substr(0, entry.find('=') + 1);
+        bool replaced = false;
+        for (const std::string& x : extra) replaced = replaced || x.starts_with(name);
+        if (!replaced) all.emplace_back(entry);
+    }
+    return all;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+    std::vector<char*> out;
+    out.reserve(strings.size() + 1);
+    for (std::string& s : strings) out.push_back(s.data());
+    out.push_back(nullptr);
+    return out;
+}
+
+}  // namespace
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+    if (this != &other) {
+        if (fd_ >= 0) ::close(fd_);
+        fd_ = other.release();
+    }
+    return *this;
+}
+
+Fd::~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+int Fd::release() {
+    return std::exchange(fd_, -1);
+}
+
+absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
+    if (spec.argv.empty()) return absl::InvalidArgumentError("no program to start was named");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    if (spec.out >= 0) posix_spawn_file_actions_adddup2(&actions, spec.out, 1);
+    if (spec.err >= 0) posix_spawn_file_actions_adddup2(&actions, spec.err, 2);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none;
+    sigemptyset(&none);
+    sigset_t all;
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(
+        &attributes,
+        static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+
+    std::vector<std::string> argv = spec.argv;
+    std::vector<std::string> environment = mergedEnvironment(spec.environment);
+    pid_t pid = 0;
+    const int error = posix_spawn(&pid, argv[0].c_str(), &actions, &attributes,
+                                  pointers(argv).data(), pointers(environment).data());
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) return launchError(argv[0], error);
+    return static_cast<int32_t>(pid);
+}
+
+std::optional<uint64_t> processStartTime(int32_t pid) {
+    std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+    std::string line;
+    if (!std::getline(file, line)) return std::nullopt;
+    // The command's name may hold spaces and brackets; the fields begin behind its last bracket.
+    const size_t bracket = line.rfind(')');
+    if (bracket == std::string::npos) return std::nullopt;
+    std::istringstream rest(line.substr(bracket + 1));
+    std::string field;
+    rest >> field;
+    if (field == "Z" || field == "X") return std::nullopt;
+    for (int i = 4; i <= 21; ++i) rest >> field;  // fields 4 to 21 of proc(5)
+    uint64_t start = 0;
+    if (!(rest >> start)) return std::nullopt;
+    return start;
+}
+
+absl::StatusOr<Fd> openProcess(int32_t pid) {
+    Fd fd(pidfd_open(pid, 0));
+    if (fd.valid()) return fd;
+    const std::string message = absl::StrCat("process ", pid, ": ", std::strerror(errno));
+    return errno == ESRCH ? absl::NotFoundError(message) : absl::UnavailableError(message);
+}
+
+ExitStatus reap(const Fd& process) {
+    siginfo_t info{};
+    if (::waitid(P_PIDFD, static_cast<id_t>(process.get()), &info, WEXITED | WNOHANG) != 0 ||
+        info.si_pid == 0)
+        return {};
+    ExitStatus status;
+    status.known = true;
+    (info.si_code == CLD_EXITED ? status.exitCode : status.signal) = info.si_status;
+    return status;
+}
+
+absl::Status signalProcess(const Fd& process, int signal) {
+    if (pidfd_send_signal(process.get(), signal, nullptr, 0) == 0) return absl::OkStatus();
+    const std::string message = absl::StrCat("signal ", signal, ": ", std::strerror(errno));
+    return errno == ESRCH ? absl::NotFoundError(absl::StrCat(message, "; the process is gone"))
+                          : absl::UnavailableError(message);
+}
+
+}  // namespace bulkhead::runtime

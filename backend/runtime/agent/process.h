@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+/// Linux processes: start one that outlives us, tell one life of a pid from another, wait for one
+/// that may not be our child. Thread: any; nothing is shared.
+namespace bulkhead::runtime {
+
+/// A file descriptor that closes itself.
+class Fd {
+  public:
+    Fd() = default;
+    explicit Fd(int fd) : fd_(fd) {}
+    Fd(Fd&& other) noexcept : fd_(other.release()) {}
+    Fd& operator=(Fd&& other) noexcept;
+    ~Fd();
+    int get() const { return fd_; }
+    bool valid() const { return fd_ >= 0; }
+    int release();
+
+  private:
+    int fd_ = -1;
+};
+
+struct LaunchSpec {
+    std::vector<std::string> argv;         ///< argv[0]: path of the program
+    std::vector<std::string> environment;  ///< NAME=value, over this process's own
+    int out = -1;                          ///< becomes stdout; not closed here
+    int err = -1;
+};
+
+/// Starts the program in a session of its own, with default signals, stdin from /dev/null and no
+/// other descriptor of ours. It lives on when we die. Returns the pid.
+/// NotFound / PermissionDenied / Unavailable naming the program and the system's reason.
+absl::StatusOr<int32_t> launch(const LaunchSpec& spec);
+
+/// Clock ticks after boot when the process started; with the pid it names one process for ever.
+/// nullopt when there is no such process (a zombie counts as gone).
+std::optional<uint64_t> processStartTime(int32_t pid);
+
+/// A descriptor that polls readable once the process has ended. NotFound when it is gone.
+absl::StatusOr<Fd> openProcess(int32_t pid);
+
+struct ExitStatus {
+    bool known = false;  ///< false: not our child, it was somebody else's to wait for
+    int32_t exitCode = 0;
+    int32_t signal = 0;
+};
+
+/// After the descriptor polled readable: reaps our child and says how it ended. Never blocks.
+ExitStatus reap(const Fd& process);
+
+/// Sends a signal through the descriptor, so that it cannot hit a later process of the same pid.
+absl::Status signalProcess(const Fd& process, int signal);
+
+}  // namespace bulkhead::runtime

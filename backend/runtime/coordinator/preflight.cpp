@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/coordinator/job_status.h"
+#include "backend/runtime/coordinator/policy_text.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using model::ActionKind;
+using model::FaultKind;
+using model::Preflight;
+using model::ReplicaState;
+
+uint32_t contributorsOf(const JobStatus& status) {
+    return static_cast<uint32_t>(
+        std::count_if(status.replicas.begin(), status.replicas.end(),
+                      [](const ReplicaStatus& r) { return r.state == ReplicaState::kTraining; }));
+}
+
+double lrFactor(const JobStatus& status, uint32_t contributors) {
+    if (contributors == 0 || status.policies.batch == model::BatchPolicy::kConstant) return 1;
+    const double share = static_cast<double>(contributors) / status.spec.replicas;
+    switch (status.policies.lr) {
+        case model::LrPolicy::kNone:
+            return 1;
+        case model::LrPolicy::kLinear:
+            return share;
+        case model::LrPolicy::kSqrt:
+            return std::sqrt(share);
+    }
+    return 1;
+}
+
+uint64_t samples(const JobStatus& status, uint32_t contributors) {
+    if (contributors == 0) return 0;
+    const uint32_t sharers = status.policies.batch == model::BatchPolicy::kConstant
+                                 ? status.spec.replicas
+                                 : contributors;
+    return uint64_t{sharers} * status.spec.samplesPerReplica;
+}
+
+const ReplicaStatus* find(const JobStatus& status, int32_t replica) {
+    for (const ReplicaStatus& r : status.replicas)
+        if (r.replica == replica) return &r;
+    return nullptr;
+}
+
+const NodeStatus* findNode(const JobStatus& status, const std::string& node) {
+    for (const NodeStatus& n : status.nodes)
+        if (n.node == node) return &n;
+    return nullptr;
+}
+
+std::string nodeNames(const JobStatus& status) {
+    std::string names;
+    for (const NodeStatus& n : status.nodes)
+        absl::StrAppend(&names, names.empty() ? "" : ", ", n.node);
+    return names.empty() ? "none has connected yet" : names;
+}
+
+bool ended(const JobStatus& status) {
+    return status.phase == model::JobPhase::kFinished || status.phase == model::JobPhase::kFailed;
+}
+
+Preflight begin(const JobStatus& status) {
+    Preflight p;
+    p.revision = status.revision;
+    p.contributorsBefore = p.contributorsAfter = contributorsOf(status);
+    p.samplesBefore = p.samplesAfter = samples(status, p.contributorsBefore);
+    p.lrFactorBefore = p.lrFactorAfter = lrFactor(status, p.contributorsBefore);
+    return p;
+}
+
+Preflight& refuse(Preflight& p, std::string why) {
+    p.allowed = false;
+    p.refusal = std::move(why);
+    return p;
+}
+
+void setContributors(Preflight& p, const JobStatus& status, uint32_t after) {
+    p.contributorsAfter = after;
+    p.samplesAfter = samples(status, after);
+    p.lrFactorAfter = lrFactor(status, after);
+    p.pauses = after < std::max<uint32_t>(1, status.policies.minReplicas);
+}
+
+std::string remaining(const Preflight& p, const JobStatus& status) {
+    if (p.pauses)
+        return absl::StrCat(p.contributorsAfter, " of ", status.spec.replicas,
+                            " replicas would remain, fewer than min_replicas ",
+                            status.policies.minReplicas, ": training waits until one returns");
+    return absl::StrCat(p.contributorsAfter, " of ", status.spec.replicas,
+                        " replicas train on with ", p.samplesAfter,
+                        " samples a step and an LR factor of ", p.lrFactorAfter);
+}
+
+/// The replica of an action or a fault; refuses when there is none such.
+const ReplicaStatus* target(Preflight& p, const JobStatus& status, int32_t replica) {
+    const ReplicaStatus* r = find(status, replica);
+    if (r == nullptr)
+        refuse(p, absl::StrCat("the job has no replica ", replica, "; name one of 0 to ",
+                               status.replicas.empty() ? 0 : status.replicas.size() - 1));
+    return r;
+}
+
+void loseReplica(Preflight& p, const JobStatus& status, const ReplicaStatus& r) {
+    const bool trains = r.state == ReplicaState::kTraining;
+    setContributors(p, status, p.contributorsBefore - (trains ? 1 : 0));
+}
+
+void drain(Preflight& p, const JobStatus& status, const model::Action& action) {
+    p.title = absl::StrCat("Drain replica ", action.replica);
+    const ReplicaStatus* r = target(p, status, action.replica);
+    if (r == nullptr) return;
+    if (r->state == ReplicaState::kDrained) {
+        refuse(p,
+               absl::StrCat("replica ", r->replica, " is drained already; release it to return"));
+        return;
+    }
+    loseReplica(p, status, *r);
+    p.effect =
+        absl::StrCat("Replica ", r->replica, " leaves after its current commit and stays out; ",
+                     remaining(p, status), ".");
+}
+
+void restart(Preflight& p, const JobStatus& status, const model::Action& action) {
+    p.title = absl::StrCat("Restart replica ", action.replica);
+    const ReplicaStatus* r = target(p, status, action.replica);
+    if (r == nullptr) return;
+    loseReplica(p, status, *r);
+    p.effect = absl::StrCat("Replica ", r->replica, " stops and returns as incarnation ",
+                            r->incarnation + 1, "; until then ", remaining(p, status), ".");
+}
+
+void rejoin(Preflight& p, const JobStatus& status, const model::Action& action) {
+    const bool hold = action.kind == ActionKind::kHoldRejoin;
+    p.title = absl::StrCat(hold ? "Hold replica " : "Release replica ", action.replica);
+    const ReplicaStatus* r = target(p, status, action.replica);
+    if (r == nullptr) return;
+    p.effect =
+        hold ? absl::StrCat("When replica ", r->replica,
+                            " is lost it stays out until it is released; now nothing changes.")
+             : absl::StrCat("Replica ", r->replica,
+                            " may start and join again; nobody waits for it.");
+}
+
+void cordon(Preflight& p, const JobStatus& status, const model::Action& action) {
+    const bool out = action.kind == ActionKind::kCordon;
+    p.title = absl::StrCat(out ? "Cordon node " : "Uncordon node ", action.node);
+    if (findNode(status, action.node) == nullptr) {
+        refuse(p,
+               absl::StrCat("no node is named \"", action.node, "\"; known: ", nodeNames(status)));
+        return;
+    }
+    p.effect =
+        out ? absl::StrCat("Node ", action.node, " takes no new ranks; those that run there go on.")
+            : absl::StrCat("Node ", action.node, " takes new ranks again.");
+}
+
+void policy(Preflight& p, const JobStatus& status, const model::Action& action) {
+    p.title = absl::StrCat("Set ", action.policy, " to ", action.value);
+    JobStatus after = status;
+    if (absl::Status s = setPolicy(after.policies, action.policy, action.value); !s.ok()) {
+        refuse(p, std::string(s.message()));
+        return;
+    }
+    if (after.policies.minReplicas > status.spec.replicas) {
+        refuse(p,
+               absl::StrCat("min_replicas ", after.policies.minReplicas, " is more than the job's ",
+                            status.spec.replicas, " replicas; it could never train"));
+        return;
+    }
+    setContributors(p, after, p.contributorsBefore);
+    p.effect = absl::StrCat("From the next quorum on ", action.policy, " is ", action.value, "; ",
+                            remaining(p, after), ".");
+}
+
+}  // namespace
+
+Preflight preflight(const JobStatus& status, const model::Action& action) {
+    Preflight p = begin(status);
+    if (ended(status))
+        return refuse(p, absl::StrCat("the job has ended (", std::string(enumName(status.phase)),
+                                      "); start it again from its last checkpoint"));
+    switch (action.kind) {
+        case ActionKind::kDrain:
+            drain(p, status, action);
+            break;
+        case ActionKind::kRestartReplica:
+            restart(p, status, action);
+            break;
+        case ActionKind::kHoldRejoin:
+        case ActionKind::kReleaseRejoin:
+            rejoin(p, status, action);
+            break;
+        case ActionKind::kCordon:
+        case ActionKind::kUncordon:
+            cordon(p, status, action);
+            break;
+        case ActionKind::kSetPolicy:
+            policy(p, status, action);
+            break;
+        case ActionKind::kPause:
+            p.title = "Pause the job";
+            p.pauses = true;
+            p.effect = absl::StrCat("No step is started after step ", status.step + 1,
+                                    "; every replica keeps its state and waits.");
+            if (status.phase == model::JobPhase::kPaused) refuse(p, "the job is paused already");
+            break;
+        case ActionKind::kResume:
+            p.title = "Resume the job";
+            p.effect = "Training goes on with the next step.";
+            if (status.phase != model::JobPhase::kPaused)
+                refuse(p, "the job is not paused; there is nothing to resume");
+            break;
+        case ActionKind::kCheckpoint:
+            p.title = "Write a checkpoint";
+            p.effect = "One replica writes the state of the next committed step; nobody waits.";
+            break;
+        case ActionKind::kStop:
+            p.title = "Stop the job";
+            p.pauses = true;
+            p.contributorsAfter = 0;
+            p.samplesAfter = 0;
+            p.effect = absl::StrCat("A checkpoint of the next commit is written, then all ",
+                                    status.spec.replicas * status.spec.shards, " ranks leave.");
+            break;
+    }
+    return p;
+}
+
+Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
+    Preflight p = begin(status);
+    p.title = absl::StrCat("Inject ", std::string(enumName(fault.kind)));
+    if (ended(status)) return refuse(p, "the job has ended; a fault needs a running one");
+    if (!fault.atPhase.empty() && fault.atPhase != "compute" && fault.atPhase != "exchange" &&
+        fault.atPhase != "vote" && fault.atPhase != "apply")
+        return refuse(p, absl::StrCat("\"", fault.atPhase,
+                                      "\" is no phase; use compute, exchange, vote or apply"));
+    if (fault.kind == FaultKind::kKillNode || fault.kind == FaultKind::kFillDisk) {
+        absl::StrAppend(&p.title, " on ", fault.node.empty() ? "the checkpoint disk" : fault.node);
+        if (fault.kind == FaultKind::kFillDisk) {
+            p.effect = "Checkpoints fail until the space returns; training goes on.";
+            return p;
+        }
+        if (findNode(status, fault.node) == nullptr)
+            return refuse(p, absl::StrCat("no node is named \"", fault.node,
+                                          "\"; known: ", nodeNames(status)));
+        uint32_t lost = 0;
+        for (const ReplicaStatus& r : status.replicas)
+            if (r.node == fault.node && r.state == ReplicaState::kTraining) ++lost;
+        setContributors(p, status, p.contributorsBefore - lost);
+        p.effect =
+            absl::StrCat("The node's agent and every rank on it die; ", remaining(p, status), ".");
+        return p;
+    }
+    const ReplicaStatus* r = target(p, status, fault.replica);
+    if (r == nullptr) return p;
+    absl::StrAppend(&p.title, " into r", fault.replica);
+    if (fault.shard >= 0) absl::StrAppend(&p.title, "s", fault.shard);
+    if (fault.shard >= static_cast<int32_t>(status.spec.shards))
+        return refuse(p, absl::StrCat("replica ", fault.replica, " has shards 0 to ",
+                                      status.spec.shards - 1, ", not ", fault.shard));
+    if (fault.kind == FaultKind::kKillRank && fault.shard < 0)
+        return refuse(p, "kill_rank needs a shard; use kill_replica for all of them");
+    if (fault.kind == FaultKind::kSlow && fault.factor < 1)
+        return refuse(p, "slow needs a factor of at least 1, for example 3");
+    if (fault.kind == FaultKind::kDelayNetwork && fault.delayMs == 0)
+        return refuse(p, "delay_network needs delay_ms above 0");
+    switch (fault.kind) {
+        case FaultKind::kSlow:
+        case FaultKind::kDelayNetwork:
+            p.effect =
+                "Every step becomes as slow as this replica; nobody is expelled for it unless "
+                "its exchange stops.";
+            break;
+        case FaultKind::kFlipGradient:
+            p.effect =
+                "The wrong gradient is summed by all alike: parity stays equal and nobody is "
+                "expelled.";
+            break;
+        case FaultKind::kNanGradient:
+            p.effect =
+                "The replica says so before the exchange and its samples are computed again.";
+            break;
+        default:
+            loseReplica(p, status, *r);
+            p.effect = absl::StrCat("Replica ", r->replica, " is lost until it has caught up; ",
+                                    remaining(p, status), ".");
+    }
+    return p;
+}
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "backend/runtime/coordinator/job_status.h"
+#include "backend/runtime/coordinator/policy_text.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using model::ActionKind;
+using model::FaultKind;
+using model::ReplicaState;
+using testing::HasSubstr;
+
+JobStatus fourReplicas() {
+    JobStatus s;
+    s.spec.replicas = 4;
+    s.spec.shards = 2;
+    s.spec.samplesPerReplica = 8;
+    s.phase = model::JobPhase::kTraining;
+    s.revision = 17;
+    for (int32_t r = 0; r < 4; ++r)
+        s.replicas.push_back({r, 1, ReplicaState::kTraining, r < 2 ? "node0" : "node1"});
+    s.nodes = {{"node0", "127.0.0.1", 4, 4, model::NodeState::kUp},
+               {"node1", "127.0.0.2", 4, 4, model::NodeState::kUp}};
+    return s;
+}
+
+model::Action act(ActionKind kind, int32_t replica = -1, std::string node = "") {
+    model::Action a;
+    a.kind = kind;
+    a.replica = replica;
+    a.node = std::move(node);
+    return a;
+}
+
+model::FaultSpec fault(FaultKind kind, int32_t replica, int32_t shard = -1) {
+    model::FaultSpec f;
+    f.kind = kind;
+    f.replica = replica;
+    f.shard = shard;
+    return f;
+}
+
+TEST(Preflight, DrainSaysWhatStaysAndWhatBatchAndLrBecome) {
+    const model::Action drain = act(ActionKind::kDrain, 2);
+    const auto p = preflight(fourReplicas(), drain);
+    EXPECT_TRUE(p.allowed);
+    EXPECT_EQ(p.title, "Drain replica 2");
+    EXPECT_EQ(p.contributorsBefore, 4u);
+    EXPECT_EQ(p.contributorsAfter, 3u);
+    EXPECT_EQ(p.samplesAfter, 24u);
+    EXPECT_DOUBLE_EQ(p.lrFactorAfter, std::sqrt(0.75));
+    EXPECT_FALSE(p.pauses);
+    EXPECT_EQ(p.revision, 17u);
+}
+
+TEST(Preflight, ConstantBatchKeepsSamplesAndLr) {
+    JobStatus s = fourReplicas();
+    s.policies.batch = model::BatchPolicy::kConstant;
+    const auto p = preflight(s, act(ActionKind::kDrain, 2));
+    EXPECT_EQ(p.samplesAfter, 32u);
+    EXPECT_DOUBLE_EQ(p.lrFactorAfter, 1);
+}
+
+TEST(Preflight, TooFewReplicasIsSaidNotForbidden) {
+    JobStatus s = fourReplicas();
+    s.policies.minReplicas = 4;
+    const auto p = preflight(s, act(ActionKind::kDrain, 0));
+    EXPECT_TRUE(p.allowed);
+    EXPECT_TRUE(p.pauses);
+    EXPECT_THAT(p.effect, HasSubstr("min_replicas 4"));
+}
+
+TEST(Preflight, LosingANodeCountsItsReplicas) {
+    model::FaultSpec kill = fault(FaultKind::kKillNode, -1);
+    kill.node = "node1";
+    const auto p = preflight(fourReplicas(), kill);
+    EXPECT_TRUE(p.allowed);
+    EXPECT_EQ(p.contributorsAfter, 2u);
+}
+
+TEST(Preflight, RefusalsNameTheTargetAndTheWayOut) {
+    const JobStatus s = fourReplicas();
+    const auto noReplica = preflight(s, act(ActionKind::kDrain, 9));
+    EXPECT_FALSE(noReplica.allowed);
+    EXPECT_THAT(noReplica.refusal, HasSubstr("no replica 9"));
+    const auto noNode = preflight(s, act(ActionKind::kCordon, -1, "x"));
+    EXPECT_THAT(noNode.refusal, HasSubstr("node0, node1"));
+    const auto noShard = preflight(s, fault(FaultKind::kKillRank, 1, 2));
+    EXPECT_THAT(noShard.refusal, HasSubstr("shards 0 to 1"));
+    model::FaultSpec lunch = fault(FaultKind::kKillReplica, 1);
+    lunch.atPhase = "lunch";
+    const auto noPhase = preflight(s, lunch);
+    EXPECT_THAT(noPhase.refusal, HasSubstr("compute, exchange, vote or apply"));
+    JobStatus over = s;
+    over.phase = model::JobPhase::kFinished;
+    EXPECT_FALSE(preflight(over, act(ActionKind::kPause)).allowed);
+    EXPECT_FALSE(preflight(s, act(ActionKind::kResume)).allowed);
+}
+
+TEST(PolicyText, SetsByTheJobFilesNames) {
+    model::Policies p;
+    EXPECT_TRUE(setPolicy(p, "lr", "linear").ok());
+    EXPECT_EQ(p.lr, model::LrPolicy::kLinear);
+    EXPECT_TRUE(setPolicy(p, "min_replicas", "3").ok());
+    EXPECT_EQ(p.minReplicas, 3u);
+}
+
+TEST(PolicyText, BadNamesAndValuesChangeNothingAndSayWhatWasExpected) {
+    model::Policies p;
+    const model::Policies before = p;
+    EXPECT_THAT(std::string(setPolicy(p, "lr", "cubic").message()),
+                HasSubstr("none, linear, sqrt"));
+    EXPECT_THAT(std::string(setPolicy(p, "min_replicas", "three").message()),
+                HasSubstr("whole number"));
+    EXPECT_THAT(std::string(setPolicy(p, "colour", "red").message()), HasSubstr("min_replicas"));
+    EXPECT_EQ(p, before);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
