@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+#include "backend/model/run_state.h"
+
+/// The history of runs: one SQLite file holds many runs (a project), each the sequence of its
+/// events, with tables derived from them in the same transaction. One process writes a run, any
+/// number read, also while it is written and after it was killed.
+///
+/// Errors everywhere: NotFound (no such file or run), InvalidArgument (not a run file),
+/// FailedPrecondition (schema newer than this program), ResourceExhausted (disk or buffer full),
+/// PermissionDenied, Unavailable (locked by another), DataLoss (damaged). Each message is one line
+/// with the file, the cause and what to do.
+namespace bulkhead::history {
+
+struct RunInfo {
+    int64_t id = 0;    ///< within the file
+    std::string uuid;  ///< across files
+    std::string name;  ///< unique within the file: "demo", "demo-2"
+    std::string note;  ///< the operator's, free text
+    int64_t createdNs = 0;
+    int64_t startedNs = 0;  ///< of the first event, 0 while there is none
+    int64_t endedNs = 0;    ///< of the last event
+    uint64_t events = 0;    ///< stored
+    uint64_t lastSeq = 0;
+    uint64_t lastStep = 0;  ///< committed
+    double lastLoss = 0;
+    double effectiveTime = 1;
+    uint64_t incidents = 0;
+    uint64_t faults = 0;
+    uint32_t replicas = 0;
+    uint32_t shards = 0;
+    std::string workload;
+    std::string phase;  ///< model::JobPhase by name; "interrupted": its writer ended without
+                        ///< RunFinished and nobody writes it now
+    std::string resumedFrom;
+    uint64_t missing = 0;  ///< events known to be lost (gaps)
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("id", self.id);
+        visit("uuid", self.uuid);
+        visit("name", self.name);
+        visit("note", self.note);
+        visit("created_ns", self.createdNs);
+        visit("started_ns", self.startedNs);
+        visit("ended_ns", self.endedNs);
+        visit("events", self.events);
+        visit("last_seq", self.lastSeq);
+        visit("last_step", self.lastStep);
+        visit("last_loss", self.lastLoss);
+        visit("effective_time", self.effectiveTime);
+        visit("incidents", self.incidents);
+        visit("faults", self.faults);
+        visit("replicas", self.replicas);
+        visit("shards", self.shards);
+        visit("workload", self.workload);
+        visit("phase", self.phase);
+        visit("resumed_from", self.resumedFrom);
+        visit("missing", self.missing);
+    }
+};
+
+struct WriterOptions {
+    size_t batchEvents = 512;       ///< a transaction holds at most so many
+    uint32_t flushMs = 100;         ///< an event waits at most so long for its transaction
+    size_t bufferEvents = 1 << 16;  ///< accepted and not yet durable; beyond it events are lost
+    size_t bufferBytes = 64u << 20;
+    uint64_t keyframeEvents = 5000;  ///< a keyframe after so many events at the earliest
+    uint32_t retryMs = 500;          ///< after a write failed
+    /// Called on the writer's thread whenever its health changes: not OK while it cannot write
+    /// (it keeps retrying), OK again afterwards. Must not call back into the writer.
+    std::function<void(const absl::Status&)> onHealth;
+};
+
+/// Appends the events of one run, on a thread of its own. Thread safety: all methods, any thread.
+class RunWriter {
+  public:
+    /// Creates the file if there is none (mode 0600), migrates an older schema, and opens a new run
+    /// whose name is `name`, with "-2", "-3" ... if that is taken.
+    static absl::StatusOr<std::unique_ptr<RunWriter>> create(const std::filesystem::path& file,
+                                                             std::string_view name,
+                                                             const Clock& clock,
+                                                             WriterOptions options = {});
+    /// Goes on with a run, e.g. after its daemon was killed: continue with seq lastSeq() + 1.
+    /// Unavailable while another process writes this run.
+    static absl::StatusOr<std::unique_ptr<RunWriter>> resume(const std::filesystem::path& file,
+                                                             int64_t runId, const Clock& clock,
+                                                             WriterOptions options = {});
+
+    /// Flushes what it can within five seconds.
+    virtual ~RunWriter() = default;
+
+    /// Accepts an event; it is durable within about flushMs. Never waits for the disk. `event.seq`
+    /// must be the one after the last given, else InvalidArgument and it is not taken.
+    /// ResourceExhausted when the buffer is full (the disk has been failing): the event is not
+    /// kept, and once writing works again one InvariantBroken event of severity error, invariant
+    /// "history", stands at the last lost seq and names the lost range.
+    virtual absl::Status append(const model::Event& event) = 0;
+
+    /// Waits until everything accepted so far is in the file. DeadlineExceeded, with the last
+    /// write error if there was one.
+    virtual absl::Status flush(uint32_t timeoutMs = 5000) = 0;
+
+    virtual int64_t runId() const = 0;
+    virtual RunInfo info() const = 0;      ///< name and uuid as given; counts as of the last flush
+    virtual uint64_t lastSeq() const = 0;  ///< accepted
+    virtual uint64_t durableSeq() const = 0;  ///< in the file
+    virtual absl::Status health() const = 0;
+};
+
+struct RunQuery {
+    std::string text;  ///< in name, note, workload or host; empty: all
+    bool newestFirst = true;
+    uint32_t limit = 1000;
+    uint32_t offset = 0;
+};
+
+/// Conditions join by "and"; defaults match everything.
+struct EventQuery {
+    uint64_t fromSeq = 0;
+    uint64_t toSeq = UINT64_MAX;  ///< inclusive
+    int64_t fromNs = INT64_MIN;
+    int64_t toNs = INT64_MAX;        ///< inclusive
+    std::vector<std::string> types;  ///< any of these
+    model::Severity minSeverity = model::Severity::kInfo;
+    std::optional<int32_t> replica;
+    std::string text;  ///< anywhere in the event's JSON, ASCII case ignored
+    bool newestFirst = false;
+    uint32_t limit = 10000;
+};
+
+/// One row of the `steps` table: the ledger's main figures.
+struct LedgerRow {
+    uint64_t lineage = 0;
+    uint64_t step = 0;
+    uint64_t seq = 0;  ///< of the StepCommitted event, which has the rest
+    int64_t timeNs = 0;
+    uint64_t epoch = 0;
+    uint32_t attempt = 1;
+    uint32_t contributors = 0;
+    std::string members;  ///< "0,1,3"
+    uint64_t samples = 0;
+    uint64_t tokens = 0;
+    double loss = 0;
+    double gradNorm = 0;
+    double learningRate = 0;
+    double lrFactor = 1;
+    double stepMs = 0;
+    double commitMs = 0;
+    double computeMs = 0;  ///< slowest contributor, likewise below
+    double exchangeMs = 0;
+    double exposedMs = 0;
+    double voteMs = 0;
+    double waitedOnMs = 0;
+    int32_t waitedOn = -1;
+    uint64_t bytes = 0;  ///< exchanged, all contributors
+    double tokensPerSecond = 0;
+    double effectiveTime = 1;
+    bool skip = false;
+    bool suspect = false;
+    bool superseded = false;
+    std::string hashes;  ///< by shard, hexadecimal, before the step: "8d1c...,77aa..."
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("lineage", self.lineage);
+        visit("step", self.step);
+        visit("seq", self.seq);
+        visit("time_ns", self.timeNs);
+        visit("epoch", self.epoch);
+        visit("attempt", self.attempt);
+        visit("contributors", self.contributors);
+        visit("members", self.members);
+        visit("samples", self.samples);
+        visit("tokens", self.tokens);
+        visit("loss", self.loss);
+        visit("grad_norm", self.gradNorm);
+        visit("learning_rate", self.learningRate);
+        visit("lr_factor", self.lrFactor);
+        visit("step_ms", self.stepMs);
+        visit("commit_ms", self.commitMs);
+        visit("compute_ms", self.computeMs);
+        visit("exchange_ms", self.exchangeMs);
+        visit("exposed_ms", self.exposedMs);
+        visit("vote_ms", self.voteMs);
+        visit("waited_on_ms", self.waitedOnMs);
+        visit("waited_on", self.waitedOn);
+        visit("bytes", self.bytes);
+        visit("tokens_per_second", self.tokensPerSecond);
+        visit("effective_time", self.effectiveTime);
+        visit("skip", self.skip);
+        visit("suspect", self.suspect);
+        visit("superseded", self.superseded);
+        visit("hashes", self.hashes);
+    }
+};
+
+struct LedgerQuery {
+    uint64_t fromStep = 0;
+    uint64_t toStep = UINT64_MAX;  ///< inclusive
+    bool withSuperseded = true;
+    uint32_t limit = UINT32_MAX;
+    bool newestFirst = false;
+};
+
+enum class ExportFormat { kCsv, kJsonLines };
+
+/// Reads a file of runs; never writes to it, and works beside a writer. A read sees one consistent
+/// moment. Not thread-safe: one owner at a time, open one per thread.
+class RunReader {
+  public:
+    static absl::StatusOr<std::unique_ptr<RunReader>> open(const std::filesystem::path& file);
+    virtual ~RunReader() = default;
+
+    virtual absl::StatusOr<std::vector<RunInfo>> runs(const RunQuery& query = {}) = 0;
+    virtual absl::StatusOr<RunInfo> run(int64_t runId) = 0;
+    /// By id, by name, or "latest".
+    virtual absl::StatusOr<RunInfo> findRun(std::string_view idOrName) = 0;
+
+    virtual absl::StatusOr<std::vector<model::Event>> events(int64_t runId,
+                                                             const EventQuery& query = {}) = 0;
+    /// The state after the event with the greatest seq <= `seq`: nearest keyframe, then the rest.
+    virtual absl::StatusOr<model::RunState> stateAtSeq(int64_t runId, uint64_t seq) = 0;
+    /// The same, for the last event at or before `timeNs`.
+    virtual absl::StatusOr<model::RunState> stateAtTime(int64_t runId, int64_t timeNs) = 0;
+    /// seq of the last event at or before `timeNs`, 0 if none.
+    virtual absl::StatusOr<uint64_t> seqAtTime(int64_t runId, int64_t timeNs) = 0;
+
+    virtual absl::StatusOr<std::vector<LedgerRow>> ledger(int64_t runId,
+                                                          const LedgerQuery& query = {}) = 0;
+    virtual absl::StatusOr<std::vector<model::IncidentView>> incidents(int64_t runId) = 0;
+    virtual absl::StatusOr<std::vector<model::FaultView>> faults(int64_t runId) = 0;
+    virtual absl::StatusOr<std::vector<model::CheckpointView>> checkpoints(int64_t runId) = 0;
+
+    /// The ledger as CSV (units in the header line: "step_ms [ms]") or JSON lines, and all events
+    /// as JSON lines. Unavailable when the stream stops taking bytes.
+    virtual absl::Status exportLedger(int64_t runId, ExportFormat format, std::ostream& out) = 0;
+    virtual absl::Status exportEvents(int64_t runId, std::ostream& out,
+                                      const EventQuery& query = {}) = 0;
+
+    /// Reads everything: SQLite's own check, gaps that no row explains, derived tables against the
+    /// events. DataLoss naming the first thing that is wrong.
+    virtual absl::Status verify(int64_t runId) = 0;
+};
+
+/// Renames a run or sets its note; `name` must be free. Its own short transaction.
+[[nodiscard]] absl::Status renameRun(const std::filesystem::path& file, int64_t runId,
+                                     std::string_view name);
+[[nodiscard]] absl::Status setRunNote(const std::filesystem::path& file, int64_t runId,
+                                      std::string_view note);
+
+}  // namespace bulkhead::history

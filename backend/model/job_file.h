@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/model/job_spec.h"
+
+/// A job's TOML file into a JobSpec. Keys are the field names of JobSpec, Policies, Timeouts and
+/// OptimizerSpec, the last three as tables; [[domains]] and [[placement]] are arrays of tables.
+/// `[model]` is handed to the workload as TOML text; its key `file` names another TOML file whose
+/// keys come first and may be overridden beside it, so that the spec needs no file afterwards.
+/// resources/jobs/demo.toml shows all of it.
+/// Errors are InvalidArgument (NotFound for a file that is not there) and read
+/// "jobs/a.toml:12: policies.lr: expected one of none, linear, sqrt, found \"square\"".
+/// Thread: any; nothing is kept.
+namespace bulkhead::model {
+
+/// Reads and validates (checkJob). Relative paths are taken from the file's folder.
+[[nodiscard]] absl::StatusOr<JobSpec> readJobFile(const std::filesystem::path& file);
+
+/// The same from text; `name` stands for the file in messages, `folder` for where it would lie.
+[[nodiscard]] absl::StatusOr<JobSpec> parseJob(std::string_view toml, std::string_view name,
+                                               const std::filesystem::path& folder);
+
+/// What can be said without touching a file: counts of at least one, samples that divide over
+/// shards and micro-batches, every replica placed exactly once, min_replicas within replicas,
+/// domains named once, faults that parse and name replicas and nodes there are.
+/// InvalidArgument naming the key. `readJobFile` has called it; call it after changing a spec.
+[[nodiscard]] absl::Status checkJob(const JobSpec& spec);
+
+/// Touches the disk: every domain has at least one readable file that is not empty, and there is
+/// more than one sample's worth of text in it. NotFound, PermissionDenied or InvalidArgument,
+/// naming domain and path.
+[[nodiscard]] absl::Status checkData(const JobSpec& spec);
+
+/// `--data DIR`: each text file or folder directly inside DIR becomes a domain named after it
+/// (without extension), in name order; hidden ones are passed over. NotFound, or InvalidArgument
+/// when there is nothing in it.
+[[nodiscard]] absl::StatusOr<std::vector<DomainSpec>> domainsOfFolder(
+    const std::filesystem::path& folder);
+
+/// The files of a domain, in the order in which they are read: a path that is a file is taken as
+/// it is, a folder is walked (hidden entries and symbolic links to folders passed over) in name
+/// order. NotFound or PermissionDenied naming the path.
+[[nodiscard]] absl::StatusOr<std::vector<std::filesystem::path>> filesOfDomain(
+    const DomainSpec& domain);
+
+}  // namespace bulkhead::model

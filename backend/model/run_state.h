@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/model/event.h"
+#include "backend/model/ring.h"
+#include "backend/model/run_views.h"
+
+/// Everything a view shows of a run, as the fold of its events: the live console, a replayed run
+/// and the CLI's summary hold one of these and call apply() for each event, in order.
+///
+///     RunState state;
+///     for (const Event& e : events) apply(state, e);
+///
+/// Memory is bounded however long the run (Limits). apply() costs a few map look-ups, except that a
+/// rollback touches the steps it supersedes. It is total: no event, in any order, from any file,
+/// makes it crash; what names an impossible replica, shard or size is counted in
+/// `counters.malformed` and otherwise ignored. It is deterministic, and reads no clock: ages are
+/// what the events say, and "now" for a view is `lastEventNs` or its own clock.
+/// Thread: a RunState is a value with one owner; share copies, or const references under a lock.
+namespace bulkhead::model {
+
+struct RunState {
+    // ---- the run ------------------------------------------------------------------------------
+    uint64_t seq = 0;         ///< of the last event folded in
+    int64_t startedNs = 0;    ///< time of RunStarted, else of the first event
+    int64_t lastEventNs = 0;  ///< the latest time any event carried
+    JobSpec spec;
+    std::string version;
+    std::string host;
+    std::string resumedFrom;
+    ModelInfo model;
+
+    JobPhase phase = JobPhase::kStarting;
+    int64_t phaseSinceNs = 0;
+    std::string explanation;  ///< why the phase; the quorum's words while anything waits
+
+    uint64_t lineage = 0;
+    uint64_t term = 0;
+    uint64_t epoch = 0;
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;  ///< [moeLayer][expert]; empty: the workload's default
+
+    Policies policies;
+    int64_t policiesSinceNs = 0;
+    std::string policiesWhy;
+
+    // ---- who is there -------------------------------------------------------------------------
+    std::vector<NodeView> nodes;        ///< by name
+    std::vector<ReplicaView> replicas;  ///< by replica
+    std::vector<RankView> ranks;        ///< by (replica, shard)
+
+    // ---- steps --------------------------------------------------------------------------------
+    std::optional<QuorumDecided> quorum;  ///< the latest
+    int64_t quorumNs = 0;
+    std::optional<StepCommitted> lastCommit;  ///< the whole ledger line
+    int64_t lastCommitNs = 0;
+    double effectiveTime = 1;  ///< running, 0..1, as the last commit says
+    Ring<StepPoint, 20000> steps;
+    Ring<StepSpan, 256> suspect;
+    Ring<StepSpan, 256> superseded;
+    Ring<QuarantineView, 256> quarantined;
+    Ring<RedoView, 512> redos;
+    /// Survivors' stall that no commit has absorbed yet.
+    double pendingStallMs = 0;
+
+    // ---- what went wrong, what was done ---------------------------------------------------------
+    Ring<IncidentView, 2000> incidents;
+    Ring<StallInterval, 4096> stalls;
+    Ring<FaultView, 2000> faults;
+    Ring<ActionView, 1000> actions;
+    Ring<CheckpointView, 256> checkpoints;
+    Ring<InvariantView, 256> broken;
+    Ring<EvidenceView, 64> recentEvidence;
+
+    ExpertView experts;
+    Counters counters;
+    std::optional<RunFinished> finished;
+
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("seq", self.seq);
+        visit("started_ns", self.startedNs);
+        visit("last_event_ns", self.lastEventNs);
+        visit("spec", self.spec);
+        visit("version", self.version);
+        visit("host", self.host);
+        visit("resumed_from", self.resumedFrom);
+        visit("model", self.model);
+        visit("phase", self.phase);
+        visit("phase_since_ns", self.phaseSinceNs);
+        visit("explanation", self.explanation);
+        visit("lineage", self.lineage);
+        visit("term", self.term);
+        visit("epoch", self.epoch);
+        visit("layout", self.layout);
+        visit("expert_shard", self.expertShard);
+        visit("policies", self.policies);
+        visit("policies_since_ns", self.policiesSinceNs);
+        visit("policies_why", self.policiesWhy);
+        visit("nodes", self.nodes);
+        visit("replicas", self.replicas);
+        visit("ranks", self.ranks);
+        visit("quorum", self.quorum);
+        visit("quorum_ns", self.quorumNs);
+        visit("last_commit", self.lastCommit);
+        visit("last_commit_ns", self.lastCommitNs);
+        visit("effective_time", self.effectiveTime);
+        visit("steps", self.steps);
+        visit("suspect", self.suspect);
+        visit("superseded", self.superseded);
+        visit("quarantined", self.quarantined);
+        visit("redos", self.redos);
+        visit("pending_stall_ms", self.pendingStallMs);
+        visit("incidents", self.incidents);
+        visit("stalls", self.stalls);
+        visit("faults", self.faults);
+        visit("actions", self.actions);
+        visit("checkpoints", self.checkpoints);
+        visit("broken", self.broken);
+        visit("recent_evidence", self.recentEvidence);
+        visit("experts", self.experts);
+        visit("counters", self.counters);
+        visit("finished", self.finished);
+    }
+};
+
+/// Folds one event in. See above for what it promises.
+void apply(RunState& state, const Event& event);
+
+/// Pointers into `state`, null when there is none; valid until the next apply().
+const ReplicaView* findReplica(const RunState& state, int32_t replica);
+const RankView* findRank(const RunState& state, RankId rank);
+const NodeView* findNode(const RunState& state, std::string_view name);
+const IncidentView* findIncident(const RunState& state, uint64_t incident);
+const FaultView* findFault(const RunState& state, uint64_t fault);
+
+/// Contributors of the current quorum; 0 before the first.
+uint32_t contributors(const RunState& state);
+
+/// A keyframe: the state as bytes (binary codec behind a format number). fold(events) equals
+/// decodeKeyframe(keyframe at k) with the events after k folded in.
+[[nodiscard]] std::string encodeKeyframe(const RunState& state);
+
+/// InvalidArgument for bytes that are no keyframe; FailedPrecondition for one of another format,
+/// which is not an error of the file: fold from an older keyframe or from the start instead.
+[[nodiscard]] absl::StatusOr<RunState> decodeKeyframe(std::string_view bytes);
+
+/// Puts hostile or foreign values back within their limits. For a RunState that was decoded by
+/// other means than decodeKeyframe (JSON, protobuf).
+void repair(RunState& state);
+
+}  // namespace bulkhead::model
