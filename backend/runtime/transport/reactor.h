@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+#include "backend/runtime/transport/unique_fd.h"
+
+namespace bulkhead::runtime {
+
+/// One epoll loop: descriptors, timers and posted functions, all called one after another on the
+/// thread that runs it. A driver owns one and runs it on its control thread.
+/// Threads: `post` and `stop` may be called from any thread; everything else belongs to the thread
+/// that runs the loop (or to the one that sets things up before it runs). Callbacks must not block.
+/// Callbacks may watch, unwatch, arm and cancel anything, including themselves.
+class Reactor {
+  public:
+    using Task = std::function<void()>;
+    /// Receives the epoll events (EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP) that occurred.
+    using FdTask = std::function<void(uint32_t events)>;
+    using TimerId = uint64_t;
+
+    /// Fails with Internal when the kernel gives no epoll instance or eventfd. `clock` outlives it.
+    static absl::StatusOr<std::unique_ptr<Reactor>> create(const Clock& clock);
+    ~Reactor();
+    Reactor(const Reactor&) = delete;
+    Reactor& operator=(const Reactor&) = delete;
+
+    /// Until stop(). Tasks posted before stop() still run.
+    void run();
+    /// Waits at most `maxWait` nanoseconds (0: does not wait), then calls what is due. For tests
+    /// and for programs with a loop of their own.
+    void runOnce(MonoNs maxWait);
+    /// Any thread. A run() that starts later returns at once as well.
+    void stop();
+
+    /// Any thread. Calls `task` on the loop, in the order of posting. Tasks not yet called when the
+    /// reactor is destroyed are destroyed uncalled.
+    void post(Task task);
+
+    /// Once, `delay` nanoseconds from now. An id is never used again.
+    TimerId after(MonoNs delay, Task task);
+    /// Every `period` nanoseconds until cancelled; ticks missed by a busy loop are skipped.
+    TimerId every(MonoNs period, Task task);
+    /// Unknown or spent ids are ignored.
+    void cancel(TimerId id);
+
+    /// Calls `task` when `events` (EPOLLIN | EPOLLOUT, level triggered) occur on `fd`, which stays
+    /// the caller's and must be unwatched before it is closed. AlreadyExists, Internal.
+    [[nodiscard]] absl::Status watch(int fd, uint32_t events, FdTask task);
+    /// Changes what is waited for; 0 leaves only errors and hang-ups. Unwatched fds are ignored.
+    void rewatch(int fd, uint32_t events);
+    void unwatch(int fd);
+
+    const Clock& clock() const { return clock_; }
+    MonoNs now() const { return clock_.now(); }
+
+  private:
+    struct Timer {
+        TimerId id = 0;
+        MonoNs period = 0;
+        Task task;
+    };
+    struct Watch {
+        uint64_t generation = 0;
+        FdTask task;
+    };
+
+    explicit Reactor(const Clock& clock) : clock_(clock) {}
+    TimerId arm(MonoNs at, MonoNs period, Task task);
+    int waitMs(MonoNs maxWait) const;
+    void runTimers();
+    void runPosted();
+    void wake();
+
+    const Clock& clock_;
+    UniqueFd epoll_;
+    UniqueFd wakeFd_;
+    std::atomic<bool> stopped_{false};
+    std::mutex mutex_;
+    std::vector<Task> posted_;  // guarded by mutex_
+    std::multimap<MonoNs, Timer> timers_;
+    TimerId nextTimer_ = 1;
+    TimerId running_ = 0;
+    bool runningCancelled_ = false;
+    std::unordered_map<int, std::shared_ptr<Watch>> watches_;
+    uint64_t nextGeneration_ = 1;
+};
+
+}  // namespace bulkhead::runtime
