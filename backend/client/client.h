@@ -56,6 +56,19 @@ struct JobText {
     std::string fileName;  ///< for messages
     std::string baseDir;
     std::vector<std::string> overrides;
+    /// Path of a checkpoint manifest, or the id of an earlier run whose last checkpoint counts.
+    std::string resumeFrom;
+};
+
+enum class ExportWhat { kLedger, kEvents };
+enum class ExportFormat { kCsv, kJsonLines };
+
+struct ExportRequest {
+    std::string run;
+    ExportWhat what = ExportWhat::kLedger;
+    ExportFormat format = ExportFormat::kCsv;  ///< events: JSON lines only
+    uint64_t fromStep = 0;                     ///< ledger
+    uint64_t toStep = 0;                       ///< inclusive; 0: no bound
 };
 
 template <class T>
@@ -129,13 +142,22 @@ class Client {
     /// The reply is the fault's id, as in FaultInjected and IncidentOpened.
     virtual void inject(std::string job, model::FaultSpec fault, Mutation mutation,
                         Reply<uint64_t> reply) = 0;
+    /// Ends a fault that lasts, or cancels one that has not been injected yet.
+    virtual void endFault(std::string job, uint64_t fault, Mutation mutation,
+                          Reply<Done> reply) = 0;
     /// Ends a job; with `checkpoint` after writing one.
     virtual void stopJob(std::string job, bool checkpoint, Mutation mutation,
                          Reply<model::JobInfo> reply) = 0;
 
-    /// Runs of the daemon's history file, newest first; `text` is looked for in name and id.
+    /// Runs of the daemon's history file, newest first; `text` is looked for in id, note, workload
+    /// and host. Wherever a run is asked for, "latest" means the newest.
     virtual void listRuns(std::string text, Reply<std::vector<model::RunInfo>> reply) = 0;
     virtual void readEvents(model::EventQuery query, Reply<model::EventPage> reply) = 0;
+    /// The state of a run after the event `seq`; 0: after its last.
+    virtual void getState(std::string run, uint64_t seq, Reply<StatePtr> reply) = 0;
+    /// Calls `chunk` with pieces of the text, one at a time, then `reply`.
+    virtual void exportRun(ExportRequest request, std::function<void(std::string)> chunk,
+                           Reply<Done> reply) = 0;
     /// A replay stands at its beginning, paused, until told otherwise. Watch it by its id. It ends
     /// with closeReplay, or a minute after its last watch.
     virtual void openReplay(std::string run, Reply<std::string> reply) = 0;

@@ -48,18 +48,21 @@ struct JobInfo {
 
 /// One run of a history file. Absent figures are absent, never zero.
 struct RunInfo {
-    std::string id;  ///< within its file
-    std::string name;
+    std::string id;    ///< unique within its file, e.g. "demo-2"; what every call takes as `run`
+    std::string uuid;  ///< across files
+    std::string note;  ///< the operator's, free text
     std::string workload;
+    /// A JobPhase by name, or "interrupted": its writer ended without saying how the run did.
+    std::string phase;
+    std::string resumedFrom;
     int64_t startedNs = 0;
-    int64_t endedNs = 0;    ///< time of the last event
-    bool finished = false;  ///< it said how it ended; otherwise it still runs or was killed
-    bool ok = false;        ///< meaningful when finished
-    std::string why;
+    int64_t endedNs = 0;  ///< time of the last event
     uint32_t replicas = 0;
     uint32_t shards = 0;
     uint64_t steps = 0;  ///< last committed
     uint64_t events = 0;
+    uint64_t lastSeq = 0;
+    uint64_t missing = 0;  ///< events known to be lost
     uint64_t incidents = 0;
     uint64_t faults = 0;
     std::optional<double> lastLoss;
@@ -68,17 +71,19 @@ struct RunInfo {
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("id", self.id);
-        visit("name", self.name);
+        visit("uuid", self.uuid);
+        visit("note", self.note);
         visit("workload", self.workload);
+        visit("phase", self.phase);
+        visit("resumed_from", self.resumedFrom);
         visit("started_ns", self.startedNs);
         visit("ended_ns", self.endedNs);
-        visit("finished", self.finished);
-        visit("ok", self.ok);
-        visit("why", self.why);
         visit("replicas", self.replicas);
         visit("shards", self.shards);
         visit("steps", self.steps);
         visit("events", self.events);
+        visit("last_seq", self.lastSeq);
+        visit("missing", self.missing);
         visit("incidents", self.incidents);
         visit("faults", self.faults);
         visit("last_loss", self.lastLoss);
@@ -86,31 +91,40 @@ struct RunInfo {
     }
 };
 
-/// Which events of a run, oldest first; every condition given must hold.
+/// Which events of a run, in order of their sequence numbers; every condition given must hold.
 struct EventQuery {
     std::string run;
-    uint64_t fromSeq = 0;            ///< first sequence number wanted
-    uint32_t limit = 1000;           ///< at most so many; the server may return fewer
+    uint64_t fromSeq = 0;
+    uint64_t toSeq = 0;  ///< inclusive; 0: no bound
+    int64_t fromNs = 0;
+    int64_t toNs = 0;                ///< inclusive; 0: no bound
     std::vector<std::string> types;  ///< "step_committed", ...; empty: all
     Severity minSeverity = Severity::kInfo;
     int32_t replica = -1;  ///< events that name it; -1: all
-    std::string text;      ///< substring of its one-line description; empty: all
+    std::string text;      ///< anywhere in the event's JSON, ASCII case ignored; empty: all
+    bool newestFirst = false;
+    uint32_t limit = 1000;  ///< at most so many; the server caps it at 10,000
     bool operator==(const EventQuery&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("run", self.run);
         visit("from_seq", self.fromSeq);
-        visit("limit", self.limit);
+        visit("to_seq", self.toSeq);
+        visit("from_ns", self.fromNs);
+        visit("to_ns", self.toNs);
         visit("types", self.types);
         visit("min_severity", self.minSeverity);
         visit("replica", self.replica);
         visit("text", self.text);
+        visit("newest_first", self.newestFirst);
+        visit("limit", self.limit);
     }
 };
 
 struct EventPage {
     std::vector<Event> events;
-    uint64_t nextSeq = 0;  ///< fromSeq of the next page; 0: there is none
+    /// Where the next page begins: its fromSeq, or its toSeq when newest first; 0: there is none.
+    uint64_t nextSeq = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("events", self.events);
