@@ -134,6 +134,7 @@ struct Report {
     bool following = false;           ///< a joiner that applies the commit stream as it comes
     uint64_t layout = 0;
     std::optional<CommitRecord> last; ///< last record applied, for a coordinator that restarts
+    uint64_t epoch = 0;               ///< highest epoch seen; a new coordinator goes on above it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -146,6 +147,7 @@ struct Report {
         visit("following", self.following);
         visit("layout", self.layout);
         visit("last", self.last);
+        visit("epoch", self.epoch);
     }
 };
 
@@ -298,6 +300,26 @@ struct FetchProgress {
     }
 };
 
+/// A joiner cannot go on with its fetch: the snapshot or the deltas after it are gone, or no source
+/// answers. The coordinator chooses anew.
+struct FetchFailed {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    uint64_t snapshotStep = 0;
+    bool outOfWindow = false;           ///< deltas are gone: a younger snapshot is needed
+    std::vector<int32_t> failedSources; ///< that did not answer
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("snapshot_step", self.snapshotStep);
+        visit("out_of_window", self.outOfWindow);
+        visit("failed_sources", self.failedSources);
+        visit("why", self.why);
+    }
+};
+
 struct CheckpointDone {
     int32_t replica = 0;
     uint32_t incarnation = 0;
@@ -427,12 +449,14 @@ struct Quorum {
 /// Sent to contributors and to joiners that follow.
 struct Commit {
     CommitRecord record;
+    uint64_t term = 0;  ///< of the coordinator that sends it; the record keeps the term it was made in
     bool checkpoint = false;
     std::string dataPosition;  ///< with `checkpoint`: the data ledger after this step, kept in the
                                ///< manifest as it is and read back only by a coordinator
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("record", self.record);
+        visit("term", self.term);
         visit("checkpoint", self.checkpoint);
         visit("data_position", self.dataPosition);
     }
@@ -476,6 +500,7 @@ struct Fetch {
     uint64_t term = 0;
     uint64_t lineage = 0;
     uint64_t snapshotStep = 0;
+    uint64_t snapshotEpoch = 0;  ///< in which snapshotStep was committed (Quorum::afterEpoch)
     std::vector<Member> sources;
     uint64_t token = 0;
     uint64_t bytesPerSecond = 0;  ///< cap for this joiner, 0: none
@@ -486,6 +511,7 @@ struct Fetch {
         visit("term", self.term);
         visit("lineage", self.lineage);
         visit("snapshot_step", self.snapshotStep);
+        visit("snapshot_epoch", self.snapshotEpoch);
         visit("sources", self.sources);
         visit("token", self.token);
         visit("bytes_per_second", self.bytesPerSecond);

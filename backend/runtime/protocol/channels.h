@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backend/common/fields.h"
+#include "backend/runtime/protocol/messages.h"
+
+/// Which messages travel on which channel, and the ones that stay inside a replica: each rank tells
+/// its leader, the leader folds them over the shards (replica_fold.h) and speaks to the coordinator.
+/// The order of the variants is the wire's: append only.
+namespace bulkhead::protocol {
+
+/// Rank -> leader: a shard's part of a Report.
+struct RankReport {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t lineage = 0;
+    bool hasState = false;
+    uint64_t step = 0;
+    uint64_t hash = 0;
+    bool ready = false;
+    bool following = false;
+    uint64_t layout = 0;
+    std::optional<CommitRecord> last;
+    uint64_t epoch = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("lineage", self.lineage);
+        visit("has_state", self.hasState);
+        visit("step", self.step);
+        visit("hash", self.hash);
+        visit("ready", self.ready);
+        visit("following", self.following);
+        visit("layout", self.layout);
+        visit("last", self.last);
+        visit("epoch", self.epoch);
+    }
+};
+
+struct RankSnapshotReady {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+    }
+};
+
+struct RankFetchProgress {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t snapshotStep = 0;
+    uint64_t bytesDone = 0;
+    uint64_t bytesTotal = 0;
+    uint64_t step = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("snapshot_step", self.snapshotStep);
+        visit("bytes_done", self.bytesDone);
+        visit("bytes_total", self.bytesTotal);
+        visit("step", self.step);
+    }
+};
+
+struct RankVerdict {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    bool matches = true;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+        visit("matches", self.matches);
+    }
+};
+
+/// A shard's part of a checkpoint lies on disk; the leader writes the manifest when all do.
+struct RankCheckpoint {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    std::string file;
+    uint64_t bytes = 0;
+    uint64_t checksum = 0;
+    double ms = 0;
+    bool ok = true;
+    std::string error;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+        visit("file", self.file);
+        visit("bytes", self.bytes);
+        visit("checksum", self.checksum);
+        visit("ms", self.ms);
+        visit("ok", self.ok);
+        visit("error", self.error);
+    }
+};
+
+struct RankLayoutMoved {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;
+    uint64_t layout = 0;
+    bool ok = true;
+    uint64_t bytesMoved = 0;
+    std::string error;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
+        visit("layout", self.layout);
+        visit("ok", self.ok);
+        visit("bytes_moved", self.bytesMoved);
+        visit("error", self.error);
+    }
+};
+
+/// Leader -> its ranks, or a rank that relays for its leader: `payload` is an encoded
+/// ToCoordinator for the coordinator (up) or ToReplica for this rank (down).
+struct Relay {
+    bool up = true;
+    std::string payload;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("up", self.up);
+        visit("payload", self.payload);
+    }
+};
+
+/// Everything a rank's connection to the coordinator carries upwards. Hello comes first.
+using ToCoordinator =
+    std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict, SnapshotReady,
+                 FetchProgress, CheckpointDone, LayoutMoved, FaultNoted, FetchFailed>;
+
+/// Everything the coordinator sends; whole replicas are addressed, every rank gets its copy, in the
+/// order of the coordinator's actions.
+using ToReplica = std::variant<Welcome, ReplicaFormed, Quorum, Commit, Abort, KeepSnapshot, Fetch,
+                               ReplayLast, Recompute, ChangeLayout, Expelled, Leave, CommitFault>;
+
+/// Inside a replica.
+using ToLeader = std::variant<RankVote, RankReport, RankSnapshotReady, RankFetchProgress,
+                              RankVerdict, RankCheckpoint, RankLayoutMoved, Relay>;
+
+}  // namespace bulkhead::protocol

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/fields.h"
+#include "backend/common/types.h"
+#include "backend/runtime/protocol/data_ledger.h"
+
+/// Format of the commit log: an append-only file of framed, checksummed entries. The coordinator
+/// branch owns the file; here is what stands in it. A log is kLogHeader, then encodeEntry() of each
+/// entry. One writer at a time (the term's lock).
+namespace bulkhead::protocol {
+
+inline constexpr std::string_view kLogHeader = "BHCLOG01";
+
+/// A life of the coordinator begins.
+struct LogTerm {
+    static constexpr std::string_view kType = "term";
+    uint64_t term = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+    }
+};
+
+/// A stretch between rollbacks begins after step `fromStep`, with this data position.
+struct LogLineage {
+    static constexpr std::string_view kType = "lineage";
+    uint64_t lineage = 0;
+    uint64_t fromStep = 0;
+    uint64_t updates = 0;
+    std::string resumeFrom;  ///< manifest of the state it starts from; empty: the seed
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+    LedgerState ledger;
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("lineage", self.lineage);
+        visit("from_step", self.fromStep);
+        visit("updates", self.updates);
+        visit("resume_from", self.resumeFrom);
+        visit("layout", self.layout);
+        visit("expert_shard", self.expertShard);
+        visit("ledger", self.ledger);
+        visit("why", self.why);
+    }
+};
+
+struct LogCommit {
+    static constexpr std::string_view kType = "commit";
+    CommitRecord record;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("record", self.record);
+    }
+};
+
+struct LogQuarantine {
+    static constexpr std::string_view kType = "quarantine";
+    SampleRange range;
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("range", self.range);
+        visit("why", self.why);
+    }
+};
+
+/// A replica is started for the `incarnation`-th time: the number is used up.
+struct LogIncarnation {
+    static constexpr std::string_view kType = "incarnation";
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+    }
+};
+
+/// A whole checkpoint lies behind the manifest at `path`.
+struct LogCheckpoint {
+    static constexpr std::string_view kType = "checkpoint";
+    uint64_t lineage = 0;
+    uint64_t step = 0;
+    uint64_t updates = 0;
+    std::string path;
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+    LedgerState ledger;  ///< settled, after `step`
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("lineage", self.lineage);
+        visit("step", self.step);
+        visit("updates", self.updates);
+        visit("path", self.path);
+        visit("layout", self.layout);
+        visit("expert_shard", self.expertShard);
+        visit("ledger", self.ledger);
+    }
+};
+
+/// Expert placement `layout` holds from the quorum of `fromStep` on.
+struct LogLayout {
+    static constexpr std::string_view kType = "layout";
+    uint64_t layout = 0;
+    uint64_t fromStep = 0;
+    std::vector<int32_t> expertShard;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("layout", self.layout);
+        visit("from_step", self.fromStep);
+        visit("expert_shard", self.expertShard);
+    }
+};
+
+/// The job came to its end; nothing follows.
+struct LogFinished {
+    static constexpr std::string_view kType = "finished";
+    bool ok = true;
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("ok", self.ok);
+        visit("why", self.why);
+    }
+};
+
+/// Append only.
+using LogEntry = std::variant<LogTerm, LogLineage, LogCommit, LogQuarantine, LogIncarnation,
+                              LogCheckpoint, LogLayout, LogFinished>;
+
+/// The frame of one entry: magic, length, checksum (64 bit), bytes.
+std::string encodeEntry(const LogEntry& entry);
+
+struct DecodedLog {
+    std::vector<LogEntry> entries;
+    uint64_t validBytes = 0;  ///< cut the file here before appending
+    bool tornTail = false;    ///< bytes after validBytes were a write that did not finish
+};
+
+/// Reads a whole log. A tail that a crash cut short or garbled is left out (`tornTail`). DataLoss
+/// naming the byte when an entry is broken but a good one follows it; InvalidArgument when the
+/// header is not ours. An empty input is an empty log.
+absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes);
+
+/// What a new coordinator goes on from.
+struct RecoveredState {
+    uint64_t term = 0;          ///< highest seen; the new one is higher
+    uint64_t lineage = 0;       ///< 0: the log is empty, the job never began
+    uint64_t lineageFromStep = 0;
+    std::string resumeFrom;     ///< where the lineage's state comes from
+    std::optional<CommitRecord> last;  ///< of this lineage
+    uint64_t step = 0;          ///< last committed, or lineageFromStep
+    uint64_t updates = 0;
+    uint64_t epoch = 0;         ///< highest in any record
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+    LedgerState ledger;         ///< settled: every open lease is back in the pool
+    std::vector<LogCheckpoint> checkpoints;  ///< of every lineage still valid, oldest first
+    std::vector<uint32_t> incarnations;      ///< by replica: highest used
+    bool finished = false;
+};
+
+/// Folds a log. DataLoss when entries contradict each other (a step committed twice, a sample
+/// consumed twice, a step left out), naming the entry's number.
+absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries,
+                                            uint32_t replicas, uint32_t domains);
+
+}  // namespace bulkhead::protocol

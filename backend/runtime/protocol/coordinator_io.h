@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/common/types.h"
+#include "backend/runtime/protocol/channels.h"
+#include "backend/runtime/protocol/commit_log.h"
+#include "backend/runtime/protocol/facts.h"
+#include "backend/runtime/protocol/options.h"
+
+/// What goes into and comes out of the coordinator machine. Plain values.
+namespace bulkhead::protocol {
+
+// ---- inputs ------------------------------------------------------------------------------------
+
+/// A message on `from`'s connection. A sibling may relay: what counts is what the message says of
+/// itself. Job id, protocol version and token of a Hello were checked by the driver.
+struct Received {
+    RankId from;
+    ToCoordinator message;
+};
+
+/// A process runs: started now, or found again by an agent or a new coordinator.
+struct RankRunning {
+    RankId rank;
+    uint32_t incarnation = 0;
+    int32_t pid = 0;
+    std::string node;
+};
+
+/// An agent saw it end. Confirms whatever was suspected of it.
+struct RankExited {
+    RankId rank;
+    uint32_t incarnation = 0;
+    int32_t exitCode = 0;
+    int32_t signal = 0;
+    std::string node;
+    MonoNs at = 0;  ///< when it ended, as well as known; 0: now
+};
+
+/// An agent is gone (its connection ended and it did not come back in time). Not a confirmation:
+/// it may be the network.
+struct NodeLost {
+    std::string node;
+    std::vector<int32_t> replicas;  ///< with a rank there
+};
+
+/// Answer to StartReplica when it could not be done; counts as a restart. The machine backs off.
+struct StartFailed {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    std::string why;
+};
+
+/// Every AppendLog up to this sequence number is on disk (fsync).
+struct RecordDurable {
+    uint64_t sequence = 0;
+};
+
+enum class OperationKind {
+    kDrain,          ///< leaves after its current commit, its processes stop, it stays out
+    kHoldRejoin,     ///< when lost it stays out
+    kReleaseRejoin,  ///< ends a hold, a drain or a give-up
+    kRestartReplica,
+    kPause,
+    kResume,
+    kCheckpoint,
+    kStop,           ///< with a checkpoint when `checkpoint`
+    kSetPolicies,
+    kChangeLayout,
+};
+
+/// OperatorAnswered follows at once.
+struct Operation {
+    OperationKind kind = OperationKind::kPause;
+    int32_t replica = -1;
+    bool checkpoint = true;
+    Policies policies;
+    std::vector<int32_t> expertShard;  ///< kChangeLayout
+    std::string requestId;
+    std::string why;  ///< "operator ana"
+};
+
+/// Time passed; the machine asked for it by WakeAt (more ticks do no harm).
+struct Tick {};
+
+using Input = std::variant<Received, RankRunning, RankExited, NodeLost, StartFailed, RecordDurable,
+                           Operation, Tick>;
+
+// ---- actions, to be carried out in their order ---------------------------------------------------
+
+/// To every connected rank of the replica, if it still is in that incarnation. The driver fills
+/// Welcome::jobJson.
+struct SendReplica {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    ToReplica message;
+};
+
+struct SendRank {
+    RankId rank;
+    uint32_t incarnation = 0;
+    ToReplica message;
+};
+
+/// Append encodeEntry(entry); with `wantDurable` fsync and answer RecordDurable{sequence}. Entries
+/// without it may wait for the next fsync. Later actions need not wait: the machine itself holds
+/// back what must not leave before.
+struct AppendLog {
+    uint64_t sequence = 0;
+    LogEntry entry;
+    bool wantDurable = false;
+};
+
+/// Start all ranks of the replica in this incarnation, on whatever node. Answer: RankRunning each,
+/// or StartFailed.
+struct StartReplica {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+};
+
+/// End its processes of this and older incarnations. `kill`: SIGKILL at once; else they were told
+/// by Leave or get SIGTERM. Answer: RankExited each.
+struct StopReplica {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    bool kill = false;
+    std::string why;
+};
+
+/// Tick at this time unless told another in the meantime.
+struct WakeAt {
+    MonoNs at = 0;
+};
+
+struct Emit {
+    MonoNs at = 0;
+    Fact fact;
+};
+
+/// Nothing more will come from this machine.
+struct Finished {
+    bool ok = true;
+    std::string why;
+};
+
+using Action = std::variant<SendReplica, SendRank, AppendLog, StartReplica, StopReplica, WakeAt,
+                            Emit, Finished>;
+using Actions = std::vector<Action>;
+
+}  // namespace bulkhead::protocol

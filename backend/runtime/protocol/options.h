@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "backend/common/fields.h"
+
+/// What the machines need to know of a job. The drivers fill it from model::JobSpec; protocol/ does
+/// not look there, so that the simulator and the tests can do without job files.
+namespace bulkhead::protocol {
+
+enum class LrPolicy { kNone, kLinear, kSqrt };
+enum class BatchPolicy { kShrink, kConstant };
+enum class RecoveryPolicy { kFt, kRestartAll };
+
+/// May change while the job runs.
+struct Policies {
+    LrPolicy lr = LrPolicy::kSqrt;
+    BatchPolicy batch = BatchPolicy::kShrink;
+    RecoveryPolicy recovery = RecoveryPolicy::kFt;
+    uint32_t minReplicas = 1;
+    uint32_t parityEverySteps = 1;       ///< 0: never
+    uint32_t checkpointEverySteps = 50;  ///< 0: only when asked for
+    uint32_t restartLimit = 10;          ///< restarts within restartWindowMs; 0: never give up
+    uint64_t fetchBytesPerSecond = 0;    ///< 0: no cap
+    bool operator==(const Policies&) const = default;
+};
+
+/// Milliseconds.
+struct Timeouts {
+    uint32_t beatMs = 100;
+    uint32_t heartbeatMs = 2000;
+    uint32_t progressFloorMs = 3000;
+    uint32_t progressMultiple = 8;    ///< of the observed step time
+    uint32_t chunkFloorMs = 500;
+    uint32_t chunkMultiple = 20;      ///< of the observed exchange time
+    uint32_t joinMs = 10000;          ///< start of a job or of a coordinator: wait so long for all
+    uint32_t startMs = 60000;         ///< from Start to the last rank's Hello, and from formed to Report
+    uint32_t fetchMs = 60000;         ///< a fetch or replay without progress
+    uint32_t orphanMs = 600000;       ///< a rank without a coordinator
+    uint32_t backoffFirstMs = 100;    ///< doubles with every restart in the window
+    uint32_t backoffMaxMs = 30000;
+    uint32_t restartWindowMs = 600000;
+    uint32_t stopMs = 10000;          ///< orderly stop until StopReplica kills
+    /// Evidence against half of the contributors or more that no agent confirms pauses the job for
+    /// good (0), or until this much time has passed and the silent are taken for lost.
+    uint32_t massPauseMs = 0;
+    bool operator==(const Timeouts&) const = default;
+};
+
+struct Optimizer {
+    double learningRate = 3e-3;
+    double minLearningRate = 3e-4;
+    uint64_t warmupSteps = 20;
+    uint64_t decaySteps = 2000;
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double clipNorm = 1.0;  ///< 0: no clipping
+    bool operator==(const Optimizer&) const = default;
+};
+
+struct Options {
+    uint32_t replicas = 4;
+    uint32_t shards = 2;
+    uint64_t steps = 0;  ///< stop with a checkpoint after this step; 0: until told
+    uint64_t secret = 1; ///< exchange tokens are derived from it; give it real randomness
+    uint32_t sequenceLength = 128;     ///< tokens per sample
+    uint32_t samplesPerReplica = 4;    ///< per step, all shards together
+    uint32_t domains = 1;
+    std::vector<double> domainWeights; ///< share of fresh samples by domain; empty: equal shares
+    uint64_t corpusHash = 0;           ///< expected of every Hello; 0: the first one sets it
+    Optimizer optimizer;
+    Policies policies;
+    Timeouts timeouts;
+};
+
+}  // namespace bulkhead::protocol
+
+namespace bulkhead {
+template <>
+struct EnumNames<protocol::LrPolicy> {
+    static constexpr std::array<std::string_view, 3> kNames = {"none", "linear", "sqrt"};
+};
+template <>
+struct EnumNames<protocol::BatchPolicy> {
+    static constexpr std::array<std::string_view, 2> kNames = {"shrink", "constant"};
+};
+template <>
+struct EnumNames<protocol::RecoveryPolicy> {
+    static constexpr std::array<std::string_view, 2> kNames = {"ft", "restart_all"};
+};
+}  // namespace bulkhead

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/protocol/quorum.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+using Stage = QuorumCandidate::Stage;
+
+std::string seconds(MonoNs ns) {
+    return absl::StrFormat("%.1f s", static_cast<double>(ns) / static_cast<double>(kSecond));
+}
+
+bool mayContribute(const QuorumCandidate& c, const QuorumState& state) {
+    if (!c.expected || c.leaving || c.suspected) return false;
+    if (c.stage == Stage::kUpToDate) return true;
+    // While step-1 is in flight the joiner may lack it and the step before has to be there.
+    const uint64_t atLeast = state.step >= 2 ? state.step - 2 : 0;
+    return c.stage == Stage::kFollowing && c.proven && c.step >= atLeast;
+}
+
+std::string_view stageName(Stage stage) {
+    switch (stage) {
+        case Stage::kGone: return "not running";
+        case Stage::kStarting: return "starting";
+        case Stage::kCatchingUp: return "catching up";
+        case Stage::kFollowing: return "following, not yet proven";
+        case Stage::kUpToDate: return "up to date";
+    }
+    return "?";
+}
+
+std::string describe(MonoNs now, const QuorumCandidate& c) {
+    std::string text = absl::StrCat("r", c.replica, " (",
+                                    c.suspected ? "suspected" : stageName(c.stage));
+    if (c.lastBeat != 0) absl::StrAppend(&text, ", last beat ", seconds(now - c.lastBeat), " ago");
+    return text + ")";
+}
+
+std::string describeAll(MonoNs now, const std::vector<const QuorumCandidate*>& waited) {
+    return absl::StrJoin(waited, ", ", [now](std::string* out, const QuorumCandidate* c) {
+        out->append(describe(now, *c));
+    });
+}
+
+void explainIssue(const QuorumState& state, const Options& options, QuorumDecision& d) {
+    d.explanation = absl::StrCat(
+        "step ", state.step, ": ", d.contributors.size(), " of ", options.replicas, " contribute (",
+        absl::StrJoin(d.contributors, ", ",
+                      [](std::string* out, int32_t r) { absl::StrAppend(out, "r", r); }),
+        ")");
+    if (!d.joiners.empty())
+        absl::StrAppend(&d.explanation, "; joining: ",
+                        absl::StrJoin(d.joiners, ", ", [](std::string* out, int32_t r) {
+                            absl::StrAppend(out, "r", r);
+                        }));
+}
+
+}  // namespace
+
+double lrFactor(const Options& options, size_t contributors) {
+    if (options.policies.batch == BatchPolicy::kConstant || options.replicas == 0) return 1;
+    const double share = static_cast<double>(contributors) / options.replicas;
+    switch (options.policies.lr) {
+        case LrPolicy::kNone: return 1;
+        case LrPolicy::kLinear: return share;
+        case LrPolicy::kSqrt: return std::sqrt(share);
+    }
+    return 1;
+}
+
+std::vector<uint64_t> samplesPerContributor(const Options& options, size_t contributors) {
+    std::vector<uint64_t> samples(contributors, options.samplesPerReplica);
+    if (options.policies.batch == BatchPolicy::kShrink || contributors == 0) return samples;
+    const uint64_t whole = uint64_t{options.samplesPerReplica} * options.replicas;
+    for (size_t i = 0; i < contributors; ++i)
+        samples[i] = whole / contributors + (i < whole % contributors ? 1 : 0);
+    return samples;
+}
+
+QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options& options) {
+    QuorumDecision d;
+    std::vector<const QuorumCandidate*> waited;
+    for (const QuorumCandidate& c : state.candidates) {
+        if (mayContribute(c, state)) {
+            d.contributors.push_back(c.replica);
+            continue;
+        }
+        if (!c.expected || c.leaving) continue;
+        waited.push_back(&c);
+        if (c.stage == Stage::kCatchingUp || c.stage == Stage::kFollowing)
+            d.joiners.push_back(c.replica);
+    }
+    d.lrFactor = lrFactor(options, d.contributors.size());
+    if (state.paused) {
+        d.explanation = "paused by the operator; resume goes on";
+        return d;
+    }
+    if (state.massPause) {
+        d.explanation = absl::StrCat("paused: evidence against half of the replicas or more, not "
+                                     "confirmed by their agents: ",
+                                     describeAll(now, waited));
+        return d;
+    }
+    const size_t needed = std::max<size_t>(1, options.policies.minReplicas);
+    const MonoNs joinBy = state.begun + options.timeouts.joinMs * kMillisecond;
+    if (state.first && !waited.empty() && now < joinBy) {
+        d.decideAgain = joinBy;
+        d.explanation = absl::StrCat("step ", state.step, ": waiting for ",
+                                     describeAll(now, waited), ", ", seconds(joinBy - now), " left");
+        return d;
+    }
+    if (d.contributors.size() < needed) {
+        d.explanation = absl::StrCat(
+            "step ", state.step, ": ", d.contributors.size(), " of at least ", needed,
+            " replicas can contribute; waiting for ",
+            waited.empty() ? "an operator: every other replica is held, drained or given up"
+                           : describeAll(now, waited));
+        return d;
+    }
+    d.issue = true;
+    explainIssue(state, options, d);
+    return d;
+}
+
+}  // namespace bulkhead::protocol

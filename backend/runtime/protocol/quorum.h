@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/runtime/protocol/options.h"
+
+namespace bulkhead::protocol {
+
+/// How one replica stands before a quorum.
+struct QuorumCandidate {
+    enum class Stage {
+        kGone,      ///< no processes; will it come back? see `expected`
+        kStarting,  ///< processes run or are being started, no Report yet
+        kCatchingUp,
+        kFollowing, ///< a joiner that applies the commits as they come
+        kUpToDate,  ///< holds the last committed step, or contributes to the one in flight
+    };
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    Stage stage = Stage::kGone;
+    bool expected = true;      ///< false: held, drained or given up: nobody waits for it
+    bool leaving = false;      ///< drain: not in the next quorum
+    bool suspected = false;    ///< unconfirmed evidence
+    bool proven = false;       ///< its hash agreed with the contributors'
+    uint64_t step = 0;         ///< last it is known to hold
+    MonoNs lastBeat = 0;       ///< 0: none yet
+};
+
+struct QuorumState {
+    uint64_t step = 0;          ///< to be decided
+    uint64_t committed = 0;     ///< last committed step
+    MonoNs begun = 0;           ///< job, lineage or term began: the join timeout counts from here
+    bool first = false;         ///< nothing was committed yet since `begun`: wait for everybody
+    bool paused = false;        ///< by the operator
+    bool massPause = false;     ///< evidence against too many
+    std::vector<QuorumCandidate> candidates;  ///< ascending by replica
+};
+
+struct QuorumDecision {
+    bool issue = false;
+    std::vector<int32_t> contributors;  ///< ascending; only when issue
+    std::vector<int32_t> joiners;
+    double lrFactor = 1;
+    MonoNs decideAgain = 0;             ///< ask again then; 0: only when something changes
+    std::string explanation;            ///< for people: who, and what is waited for
+};
+
+/// Who takes part in `state.step`. Pure; O(candidates).
+/// A contributor is up to date, or a proven joiner that follows and is at most one step behind the
+/// step now being committed. At the start everybody is waited for until Timeouts::joinMs, later
+/// nobody is. Below min_replicas (at least 1) it waits.
+QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options& options);
+
+/// none: 1; linear: contributors/replicas; sqrt: its root. 1 under batch = constant.
+double lrFactor(const Options& options, size_t contributors);
+
+/// Samples each of `contributors` computes: equal under shrink; under constant the whole batch is
+/// shared out, the first ones getting what does not divide.
+std::vector<uint64_t> samplesPerContributor(const Options& options, size_t contributors);
+
+}  // namespace bulkhead::protocol

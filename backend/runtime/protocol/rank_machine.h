@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/common/types.h"
+#include "backend/runtime/protocol/channels.h"
+
+/// The replica's side of the protocol, one machine per rank. It fences, chooses the quorum that
+/// counts, and says what the rank does next; the driver owns threads, tensors and sockets.
+namespace bulkhead::protocol {
+
+struct RankConfig {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint32_t shards = 1;
+    uint32_t orphanMs = 600000;
+};
+
+/// Which exchange something belongs to.
+struct ExchangeId {
+    uint64_t step = 0;
+    uint64_t epoch = 0;
+    uint32_t attempt = 0;
+    auto operator<=>(const ExchangeId&) const = default;
+};
+
+// ---- inputs: what the driver tells ---------------------------------------------------------------
+
+struct FromCoordinator {
+    ToReplica message;
+};
+struct Connected {};     ///< to the coordinator (perhaps another one); Hello was sent
+struct Disconnected {};
+/// Groups are built and the model stands: from the seed or a checkpoint (`hasState`), or blank.
+struct InitDone {
+    bool hasState = true;
+    uint64_t step = 0;
+    uint64_t hash = 0;
+    uint64_t layout = 0;
+};
+/// The gradients of (step, epoch, attempt of BeginStep) are complete; not sent when it fell away.
+struct ComputeDone {
+    uint64_t step = 0;
+    bool nonFinite = false;
+};
+/// The exchange ended, well or not. `vote` carries figures; the machine fills in rank, incarnation,
+/// id, complete, hash.
+struct ExchangeDone {
+    ExchangeId id;
+    bool complete = false;
+    RankVote vote;
+};
+struct Applied {
+    uint64_t step = 0;
+    uint64_t hash = 0;
+    double applyMs = 0;
+};
+struct SnapshotTaken {
+    uint64_t step = 0;
+};
+struct FetchAdvanced {
+    uint64_t bytesDone = 0;
+    uint64_t bytesTotal = 0;
+};
+/// The state after Fetch::snapshotStep stands in this rank.
+struct FetchDone {
+    uint64_t snapshotStep = 0;
+    uint64_t hash = 0;
+};
+struct FetchBroke {
+    bool outOfWindow = false;
+    std::vector<int32_t> failedSources;
+    std::string why;
+};
+/// A retained or pulled reduced gradient was applied by record `step`.
+struct Replayed {
+    uint64_t step = 0;
+    uint64_t hash = 0;
+};
+struct ReplayJudged {
+    uint64_t step = 0;
+    bool matches = true;
+};
+struct LayoutMoveDone {
+    uint64_t layout = 0;
+    bool ok = true;
+    uint64_t bytesMoved = 0;
+    std::string error;
+};
+struct RankTick {};
+
+using RankInput =
+    std::variant<FromCoordinator, Connected, Disconnected, InitDone, ComputeDone, ExchangeDone,
+                 Applied, SnapshotTaken, FetchAdvanced, FetchDone, FetchBroke, Replayed,
+                 ReplayJudged, LayoutMoveDone, RankTick>;
+
+// ---- actions: what the driver does, in this order ------------------------------------------------
+
+/// Load the checkpoint or initialise from the seed (`resumeFrom` empty), or build blank.
+struct BuildReplica {
+    ReplicaFormed formed;
+    Welcome welcome;
+};
+/// A step begins, or its exchange begins anew. `compute`: gradients of `ranges` must be computed
+/// (again); else the retained ones are exchanged. Frames of any other ExchangeId are stale.
+struct BeginStep {
+    Quorum quorum;
+    bool compute = true;
+    std::vector<SampleRange> ranges;  ///< own
+};
+/// End the exchange `id` at once if it runs; ExchangeDone follows if it had begun. Gradients stay.
+struct AbortExchange {
+    ExchangeId id;
+    std::string why;
+};
+/// Stop working on `step` altogether: its quorum fell away.
+struct DropStep {
+    uint64_t step = 0;
+};
+struct ApplyCommit {
+    CommitRecord record;
+    bool checkpoint = false;
+    std::string dataPosition;
+};
+/// The state stands at `step`: copy it before anything changes it.
+struct TakeSnapshot {
+    uint64_t step = 0;
+};
+struct DropSnapshot {
+    uint64_t step = 0;
+};
+struct BeginFetch {
+    Fetch fetch;
+};
+/// Joiner: pull the reduced gradient of this record from a source and apply it.
+struct ReplayCommit {
+    CommitRecord record;
+};
+struct JudgeReplay {
+    uint64_t step = 0;
+};
+struct MoveLayout {
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+};
+/// The moved experts count from here on (`adopt`), or the old placement stays.
+struct SettleLayout {
+    uint64_t layout = 0;
+    bool adopt = true;
+};
+struct InjectFault {
+    CommitFault fault;
+};
+struct SendUp {
+    ToCoordinator message;
+};
+struct SendLeader {
+    ToLeader message;
+};
+/// Leave the process. `checkpoint`: write one first (orphaned).
+struct ExitRank {
+    bool ok = true;
+    bool checkpoint = false;
+    std::string why;
+};
+
+using RankAction =
+    std::variant<BuildReplica, BeginStep, AbortExchange, DropStep, ApplyCommit, TakeSnapshot,
+                 DropSnapshot, BeginFetch, ReplayCommit, JudgeReplay, MoveLayout, SettleLayout,
+                 InjectFault, SendUp, SendLeader, ExitRank>;
+using RankActions = std::vector<RankAction>;
+
+/// Thread: none of its own; externally serialised. Deterministic.
+class RankMachine {
+  public:
+    explicit RankMachine(RankConfig config);
+
+    RankActions step(MonoNs now, const RankInput& input);
+
+    Phase phase() const { return phase_; }
+    bool hasState() const { return hasState_; }
+    uint64_t lineage() const { return lineage_; }
+    uint64_t appliedStep() const { return applied_; }
+    uint64_t term() const { return term_; }
+    bool exited() const { return exited_; }
+    /// The exchange that counts now; frames of another are stale.
+    std::optional<ExchangeId> exchange() const;
+    /// Stale messages dropped so far (I5).
+    uint64_t fenced() const { return fenced_; }
+
+  private:
+    friend class RankHandler;
+
+    enum class Vote { kNone, kNo, kYes };
+
+    RankConfig config_;
+    Phase phase_ = Phase::kStarting;
+    bool formed_ = false;
+    bool hasState_ = false;
+    bool joiner_ = false;
+    bool exited_ = false;
+    uint64_t term_ = 0;
+    uint64_t lineage_ = 0;
+    uint64_t applied_ = 0;
+    uint64_t appliedEpoch_ = 0;
+    uint64_t hash_ = 0;
+    uint64_t layout_ = 0;
+    uint64_t epochSeen_ = 0;
+    uint64_t fenced_ = 0;
+    double applyMs_ = 0;
+    std::optional<CommitRecord> last_;
+    std::optional<Welcome> welcome_;
+
+    std::optional<Quorum> pending_;     ///< of applied_+2 at most: waits for its commit
+    std::optional<Quorum> current_;     ///< in work: step applied_+1
+    std::vector<SampleRange> ranges_;   ///< of the gradients in work or retained
+    bool computed_ = false;
+    bool discard_ = false;              ///< retained gradients must not be used
+    Vote vote_ = Vote::kNone;
+    std::optional<Commit> applying_;
+
+    std::vector<uint64_t> snapshotsWanted_;
+    std::vector<uint64_t> snapshotsKept_;
+    std::optional<Fetch> fetch_;
+    bool fetched_ = false;
+    std::vector<Commit> replay_;        ///< records after the snapshot, ascending
+    bool replaying_ = false;
+    std::optional<ChangeLayout> layoutChange_;
+    std::optional<uint64_t> layoutMoved_;
+    std::optional<MonoNs> orphanSince_;
+};
+
+}  // namespace bulkhead::protocol
