@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,7 +25,7 @@ bool mayContribute(const QuorumCandidate& c, const QuorumState& state) {
     return c.stage == Stage::kFollowing && c.proven && c.step >= atLeast;
 }
 
-std::string_view stageName(Stage stage) {
+const char* stageName(Stage stage) {
     switch (stage) {
         case Stage::kGone: return "not running";
         case Stage::kStarting: return "starting";
