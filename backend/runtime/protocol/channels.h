@@ -11,8 +11,8 @@
 #include "backend/runtime/protocol/messages.h"
 
 /// Which messages travel on which channel, and the ones that stay inside a replica: each rank tells
-/// its leader, the leader folds them over the shards (replica_fold.h) and speaks to the coordinator.
-/// The order of the variants is the wire's: append only.
+/// its leader, the leader folds them over the shards (replica_fold.h) and speaks to the
+/// coordinator. The order of the variants is the wire's: append only.
 namespace bulkhead::protocol {
 
 /// Rank -> leader: a shard's part of a Report.
@@ -146,9 +146,9 @@ struct Relay {
 };
 
 /// Everything a rank's connection to the coordinator carries upwards. Hello comes first.
-using ToCoordinator =
-    std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict, SnapshotReady,
-                 FetchProgress, CheckpointDone, LayoutMoved, FaultNoted, FetchFailed>;
+using ToCoordinator = std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict,
+                                   SnapshotReady, FetchProgress, CheckpointDone, LayoutMoved,
+                                   FaultNoted, FetchFailed, ModelDescribed>;
 
 /// Everything the coordinator sends; whole replicas are addressed, every rank gets its copy, in the
 /// order of the coordinator's actions.

@@ -625,6 +625,28 @@ struct FaultNoted {
     }
 };
 
+/// Shard 0 of a replica -> coordinator, once the model stands: what the workload says of it. For the
+/// expert views; the machine takes no part in it.
+struct ModelDescribed {
+    std::string name;
+    uint64_t parameters = 0;
+    uint64_t activeParameters = 0;
+    uint32_t layers = 0;
+    uint32_t moeLayers = 0;
+    uint32_t experts = 0;
+    uint32_t topK = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("name", self.name);
+        visit("parameters", self.parameters);
+        visit("active_parameters", self.activeParameters);
+        visit("layers", self.layers);
+        visit("moe_layers", self.moeLayers);
+        visit("experts", self.experts);
+        visit("top_k", self.topK);
+    }
+};
+
 }  // namespace bulkhead::protocol
 
 namespace bulkhead {
