@@ -26,7 +26,8 @@
 /// with the file, the cause and what to do.
 namespace bulkhead::history {
 
-struct RunInfo {
+/// One run as its file knows it (model::RunInfo is what the API says of it).
+struct StoredRun {
     int64_t id = 0;    ///< within the file
     std::string uuid;  ///< across files
     std::string name;  ///< unique within the file: "demo", "demo-2"
@@ -115,13 +116,13 @@ class RunWriter {
     virtual absl::Status flush(uint32_t timeoutMs = 5000) = 0;
 
     virtual int64_t runId() const = 0;
-    virtual RunInfo info() const = 0;      ///< name and uuid as given; counts as of the last flush
+    virtual StoredRun info() const = 0;      ///< name and uuid as given; counts as of the last flush
     virtual uint64_t lastSeq() const = 0;  ///< accepted
     virtual uint64_t durableSeq() const = 0;  ///< in the file
     virtual absl::Status health() const = 0;
 };
 
-struct RunQuery {
+struct RunFilter {
     std::string text;  ///< in name, note, workload or host; empty: all
     bool newestFirst = true;
     uint32_t limit = 1000;
@@ -129,7 +130,7 @@ struct RunQuery {
 };
 
 /// Conditions join by "and"; defaults match everything.
-struct EventQuery {
+struct EventFilter {
     uint64_t fromSeq = 0;
     uint64_t toSeq = UINT64_MAX;  ///< inclusive
     int64_t fromNs = INT64_MIN;
@@ -207,7 +208,7 @@ struct LedgerRow {
     }
 };
 
-struct LedgerQuery {
+struct LedgerFilter {
     uint64_t fromStep = 0;
     uint64_t toStep = UINT64_MAX;  ///< inclusive
     bool withSuperseded = true;
@@ -224,22 +225,24 @@ class RunReader {
     static absl::StatusOr<std::unique_ptr<RunReader>> open(const std::filesystem::path& file);
     virtual ~RunReader() = default;
 
-    virtual absl::StatusOr<std::vector<RunInfo>> runs(const RunQuery& query = {}) = 0;
-    virtual absl::StatusOr<RunInfo> run(int64_t runId) = 0;
+    virtual absl::StatusOr<std::vector<StoredRun>> runs(const RunFilter& query = {}) = 0;
+    virtual absl::StatusOr<StoredRun> run(int64_t runId) = 0;
     /// By id, by name, or "latest".
-    virtual absl::StatusOr<RunInfo> findRun(std::string_view idOrName) = 0;
+    virtual absl::StatusOr<StoredRun> findRun(std::string_view idOrName) = 0;
 
     virtual absl::StatusOr<std::vector<model::Event>> events(int64_t runId,
-                                                             const EventQuery& query = {}) = 0;
+                                                             const EventFilter& query = {}) = 0;
     /// The state after the event with the greatest seq <= `seq`: nearest keyframe, then the rest.
     virtual absl::StatusOr<model::RunState> stateAtSeq(int64_t runId, uint64_t seq) = 0;
     /// The same, for the last event at or before `timeNs`.
     virtual absl::StatusOr<model::RunState> stateAtTime(int64_t runId, int64_t timeNs) = 0;
     /// seq of the last event at or before `timeNs`, 0 if none.
     virtual absl::StatusOr<uint64_t> seqAtTime(int64_t runId, int64_t timeNs) = 0;
+    /// seq of the event that committed `step`, of the newest lineage that has it. NotFound if none.
+    virtual absl::StatusOr<uint64_t> seqOfStep(int64_t runId, uint64_t step) = 0;
 
     virtual absl::StatusOr<std::vector<LedgerRow>> ledger(int64_t runId,
-                                                          const LedgerQuery& query = {}) = 0;
+                                                          const LedgerFilter& query = {}) = 0;
     virtual absl::StatusOr<std::vector<model::IncidentView>> incidents(int64_t runId) = 0;
     virtual absl::StatusOr<std::vector<model::FaultView>> faults(int64_t runId) = 0;
     virtual absl::StatusOr<std::vector<model::CheckpointView>> checkpoints(int64_t runId) = 0;
@@ -248,7 +251,7 @@ class RunReader {
     /// as JSON lines. Unavailable when the stream stops taking bytes.
     virtual absl::Status exportLedger(int64_t runId, ExportFormat format, std::ostream& out) = 0;
     virtual absl::Status exportEvents(int64_t runId, std::ostream& out,
-                                      const EventQuery& query = {}) = 0;
+                                      const EventFilter& query = {}) = 0;
 
     /// Reads everything: SQLite's own check, gaps that no row explains, derived tables against the
     /// events. DataLoss naming the first thing that is wrong.

@@ -145,12 +145,17 @@ const FaultView* findFault(const RunState& state, uint64_t fault);
 /// Contributors of the current quorum; 0 before the first.
 uint32_t contributors(const RunState& state);
 
-/// A keyframe: the state as bytes (binary codec behind a format number). fold(events) equals
+/// Hash of the names and types of everything in a RunState and an Event. Programs with equal
+/// fingerprints can read each other's keyframes and binary events.
+[[nodiscard]] uint64_t modelFingerprint();
+
+/// A keyframe: the state as bytes (binary codec behind modelFingerprint()). fold(events) equals
 /// decodeKeyframe(keyframe at k) with the events after k folded in.
 [[nodiscard]] std::string encodeKeyframe(const RunState& state);
 
-/// InvalidArgument for bytes that are no keyframe; FailedPrecondition for one of another format,
-/// which is not an error of the file: fold from an older keyframe or from the start instead.
+/// InvalidArgument for bytes that are no keyframe; FailedPrecondition for one of another
+/// fingerprint, which is not an error of the file: fold from an older keyframe or from the start
+/// instead.
 [[nodiscard]] absl::StatusOr<RunState> decodeKeyframe(std::string_view bytes);
 
 /// Puts hostile or foreign values back within their limits. For a RunState that was decoded by

@@ -17,14 +17,20 @@ namespace bulkhead::model {
 /// What hostile input cannot exceed.
 struct Limits {
     static constexpr int32_t kReplicas = 4096;
-    static constexpr int32_t kShards = 65536;
-    static constexpr size_t kRanks = 65536;  ///< in all
+    static constexpr int32_t kShards = 16384;
+    static constexpr size_t kRanks = 16384;  ///< in all
     static constexpr size_t kNodes = 4096;
     static constexpr size_t kText = 1024;            ///< bytes of any text an event brings
     static constexpr size_t kLineText = 512;         ///< bytes of one line of rank output
     static constexpr size_t kExpertCells = 1 << 20;  ///< moeLayers x domains x experts
     static constexpr size_t kOutputLines = 1 << 17;  ///< of all ranks together
 };
+
+/// From begin to end in milliseconds; 0 when the end is not after the begin.
+inline double durationMs(int64_t beginNs, int64_t endNs) {
+    if (endNs <= beginNs) return 0;
+    return static_cast<double>(static_cast<uint64_t>(endNs) - static_cast<uint64_t>(beginNs)) / 1e6;
+}
 
 struct NodeView {
     std::string node;
@@ -271,10 +277,12 @@ struct RedoView {
 struct EvidenceView {
     int64_t timeNs = 0;
     EvidenceSeen evidence;
+    uint64_t incident = 0;  ///< that it belongs to, 0: none so far
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("time_ns", self.timeNs);
         visit("evidence", self.evidence);
+        visit("incident", self.incident);
     }
 };
 
@@ -282,7 +290,7 @@ struct PhaseView {
     IncidentPhaseKind phase = IncidentPhaseKind::kDetect;
     int64_t beginNs = 0;
     int64_t endNs = 0;
-    double ms() const { return static_cast<double>(endNs - beginNs) / 1e6; }
+    double ms() const { return durationMs(beginNs, endNs); }
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("phase", self.phase);

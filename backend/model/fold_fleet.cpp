@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/model/fold.h"
+
+namespace bulkhead::model::fold_detail {
+namespace {
+
+bool keepsCatchUp(ReplicaState state) {
+    return state == ReplicaState::kFetching || state == ReplicaState::kReplaying ||
+           state == ReplicaState::kProven;
+}
+
+bool isLoss(const RunState& s, ReplicaState from, ReplicaState to) {
+    const bool ending = s.phase == JobPhase::kStopping || s.phase == JobPhase::kFinished;
+    return !ending && from == ReplicaState::kTraining && to != ReplicaState::kTraining &&
+           to != ReplicaState::kDrained && to != ReplicaState::kHeld;
+}
+
+void extendLane(ReplicaView& view, int64_t at, const ReplicaChanged& e) {
+    if (!view.lane.empty()) {
+        LaneInterval& last = view.lane.back();
+        const bool same = last.state == e.state && last.incarnation == e.incarnation;
+        if (same && last.endNs == 0) return;
+        if (last.endNs == 0) last.endNs = std::max(at, last.beginNs);
+    }
+    view.lane.push({e.state, at, 0, e.incarnation, e.step});
+}
+
+size_t outputLinesPerRank(const RunState& s) {
+    return std::max<size_t>(2, Limits::kOutputLines / std::max<size_t>(1, s.ranks.size()));
+}
+
+void take(RankView& view, int64_t at, const RankSample& sample) {
+    view.incarnation = sample.incarnation;
+    view.phase = sample.phase;
+    view.step = sample.step;
+    view.sampledNs = at;
+    view.beatAgeMs = sample.beatAgeMs;
+    view.progressAgeMs = sample.progressAgeMs;
+    view.tokensPerSecond = sample.tokensPerSecond;
+    view.cpuPercent = sample.cpuPercent;
+    view.rssBytes = sample.rssBytes;
+    view.gpuPercent = sample.gpuPercent;
+    view.gpuBytes = sample.gpuBytes;
+}
+
+}  // namespace
+
+bool fold(RunState& s, int64_t at, const NodeChanged& e) {
+    const std::string name = text(e.node);
+    auto it = std::lower_bound(s.nodes.begin(), s.nodes.end(), name,
+                               [](const NodeView& n, const std::string& k) { return n.node < k; });
+    if (it == s.nodes.end() || it->node != name) {
+        if (s.nodes.size() >= Limits::kNodes) return false;
+        it = s.nodes.insert(it, NodeView{});
+        it->node = name;
+        it->sinceNs = at;
+    }
+    if (it->state != e.state) it->sinceNs = at;
+    it->address = text(e.address);
+    it->slots = e.slots;
+    it->state = e.state;
+    it->why = text(e.why);
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const ReplicaChanged& e) {
+    ReplicaView* view = replicaOf(s, e.replica);
+    if (!view) return false;
+    if (isLoss(s, view->state, e.state)) ++view->losses;
+    if (view->state != e.state || view->incarnation != e.incarnation || view->sinceNs == 0)
+        view->sinceNs = at;
+    extendLane(*view, at, e);
+    view->state = e.state;
+    view->incarnation = e.incarnation;
+    if (!e.node.empty()) view->node = text(e.node);
+    view->step = e.step;
+    view->why = text(e.why);
+    if (!keepsCatchUp(e.state)) view->catchUp.reset();
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const RankStarted& e) {
+    RankView* view = rankOf(s, e.rank);
+    if (!view) return false;
+    view->incarnation = e.incarnation;
+    view->pid = e.pid;
+    view->node = text(e.node);
+    view->phase = RankPhase::kStarting;
+    view->startedNs = at;
+    view->sampledNs = 0;
+    view->beatAgeMs = view->progressAgeMs = 0;
+    view->tokensPerSecond.reset();
+    view->cpuPercent.reset();
+    view->rssBytes.reset();
+    view->gpuPercent.reset();
+    view->gpuBytes.reset();
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const RankExited& e) {
+    RankView* view = rankOf(s, e.rank);
+    if (!view) return false;
+    if (!e.expected) addTo(s.counters.rankExits, 1);
+    view->lastExit = e;
+    view->exitedNs = at;
+    // The exit of an older process may be reported after its successor has started.
+    if (e.incarnation < view->incarnation) return true;
+    view->pid = 0;
+    view->phase = RankPhase::kGone;
+    view->tokensPerSecond.reset();
+    view->cpuPercent.reset();
+    view->rssBytes.reset();
+    view->gpuPercent.reset();
+    view->gpuBytes.reset();
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const RankOutput& e) {
+    RankView* view = rankOf(s, e.rank);
+    if (!view) return false;
+    view->output.pushBounded({at, e.incarnation, e.isStderr, shortened(e.line, Limits::kLineText)},
+                             outputLinesPerRank(s));
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const FleetSampled& e) {
+    if (e.ranks.size() > Limits::kRanks) return false;
+    bool allGood = true;
+    for (const RankSample& sample : e.ranks) {
+        RankView* view = rankOf(s, sample.rank);
+        if (!view) {
+            allGood = false;
+        } else if (sample.incarnation >= view->incarnation) {
+            take(*view, at, sample);
+        }
+    }
+    return allGood;
+}
+
+bool fold(RunState& s, int64_t at, const CatchUpProgress& e) {
+    if (e.sources.size() > static_cast<size_t>(Limits::kReplicas)) return false;
+    ReplicaView* view = replicaOf(s, e.replica);
+    if (!view) return false;
+    const bool goesOn = view->catchUp && view->catchUp->snapshotStep == e.snapshotStep &&
+                        view->incarnation == e.incarnation;
+    const int64_t since = goesOn ? view->catchUp->sinceNs : at;
+    view->catchUp =
+        CatchUpView{e.snapshotStep, e.bytesDone, e.bytesTotal, e.step, e.sources, since, at};
+    view->step = std::max(view->step, e.step);
+    return true;
+}
+
+ReplicaView* replicaOf(RunState& s, int32_t replica) {
+    if (replica < 0 || replica >= Limits::kReplicas) return nullptr;
+    auto it = std::lower_bound(s.replicas.begin(), s.replicas.end(), replica,
+                               [](const ReplicaView& v, int32_t id) { return v.replica < id; });
+    if (it == s.replicas.end() || it->replica != replica) {
+        it = s.replicas.insert(it, ReplicaView{});
+        it->replica = replica;
+    }
+    return &*it;
+}
+
+RankView* rankOf(RunState& s, RankId rank) {
+    if (rank.replica < 0 || rank.replica >= Limits::kReplicas || rank.shard < 0 ||
+        rank.shard >= Limits::kShards)
+        return nullptr;
+    auto it = std::lower_bound(s.ranks.begin(), s.ranks.end(), rank,
+                               [](const RankView& v, const RankId& id) { return v.rank < id; });
+    if (it == s.ranks.end() || it->rank != rank) {
+        if (s.ranks.size() >= Limits::kRanks) return nullptr;
+        it = s.ranks.insert(it, RankView{});
+        it->rank = rank;
+    }
+    return &*it;
+}
+
+}  // namespace bulkhead::model::fold_detail

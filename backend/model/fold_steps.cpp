@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "backend/model/fold.h"
+
+namespace bulkhead::model::fold_detail {
+namespace {
+
+bool fits(const std::vector<Contribution>& contributors) {
+    return contributors.size() <= static_cast<size_t>(Limits::kReplicas);
+}
+
+StepPoint pointOf(const RunState& s, int64_t at, const StepCommitted& e) {
+    StepPoint p;
+    p.step = e.record.step;
+    p.lineage = e.record.lineage;
+    p.timeNs = at;
+    p.loss = e.loss;
+    p.gradNorm = e.gradNorm;
+    p.learningRate = e.learningRate;
+    p.tokensPerSecond = e.tokensPerSecond;
+    p.effectiveTime = e.effectiveTime;
+    p.stepMs = e.stepMs;
+    // An incident's detection may reach back before the previous commit.
+    p.stallMs = std::isfinite(e.stepMs) && e.stepMs > 0 ? std::min(s.pendingStallMs, e.stepMs)
+                                                        : s.pendingStallMs;
+    p.contributors = static_cast<uint32_t>(e.record.contributors.size());
+    p.attempt = e.record.attempt;
+    p.samples = e.record.samples;
+    p.skip = e.record.skip;
+    p.domainLoss = e.domainLoss;
+    return p;
+}
+
+void noteContributors(RunState& s, const StepCommitted& e) {
+    for (const Contribution& c : e.record.contributors) {
+        ReplicaView* view = replicaOf(s, c.replica);
+        if (!view) continue;
+        view->step = e.record.step;
+        view->lastContributedStep = e.record.step;
+    }
+    for (const ReplicaLedger& line : e.replicas)
+        if (ReplicaView* view = replicaOf(s, line.replica)) view->ledger = line;
+}
+
+}  // namespace
+
+bool fold(RunState& s, int64_t at, const LineageOpened& e) {
+    const bool isRollback = s.lineage != 0 && e.lineage != s.lineage && !s.steps.empty();
+    StepSpan span{s.lineage, e.fromStep, 0, at, text(e.why)};
+    if (isRollback) {
+        for (size_t i = s.steps.size(); i-- > 0;) {
+            StepPoint& p = s.steps[i];
+            if (p.superseded) continue;
+            if (p.step <= e.fromStep) break;
+            p.superseded = true;
+            span.last = std::max(span.last, p.step);
+            addTo(s.counters.stepsSuperseded, 1);
+            addTo(s.counters.samplesSuperseded, p.samples);
+        }
+        addTo(s.counters.rollbacks, 1);
+        if (span.last != 0) s.superseded.push(std::move(span));
+    }
+    s.lineage = e.lineage;
+    s.term = std::max(s.term, e.term);
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const QuorumDecided& e) {
+    if (!fits(e.contributors) || e.joiners.size() > static_cast<size_t>(Limits::kReplicas))
+        return false;
+    s.quorum = withText(e, &QuorumDecided::explanation);
+    s.quorumNs = at;
+    s.epoch = e.epoch;
+    s.layout = e.layout;
+    const bool waits = s.phase == JobPhase::kStarting || s.phase == JobPhase::kWaiting;
+    if (waits && !e.explanation.empty()) s.explanation = s.quorum->explanation;
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const StepCommitted& e) {
+    constexpr size_t kMostDomains = 4096;
+    if (!fits(e.record.contributors) || e.shards.size() > static_cast<size_t>(Limits::kShards) ||
+        e.replicas.size() > static_cast<size_t>(Limits::kReplicas) ||
+        e.domainLoss.size() > kMostDomains)
+        return false;
+    s.steps.push(pointOf(s, at, e));
+    s.pendingStallMs = 0;
+    s.lineage = e.record.lineage;
+    s.term = e.record.term;
+    s.epoch = e.record.epoch;
+    s.layout = e.record.layout;
+    s.effectiveTime = e.effectiveTime;
+    noteContributors(s, e);
+    addTo(s.counters.commits, 1);
+    addTo(s.counters.samples, e.record.samples);
+    addTo(s.counters.tokens, e.record.tokens);
+    if (e.record.skip) addTo(s.counters.skippedSteps, 1);
+    s.lastCommit = e;
+    s.lastCommitNs = at;
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const StepRedone& e) {
+    if (e.lost.size() > static_cast<size_t>(Limits::kReplicas)) return false;
+    s.redos.push({at, withText(e, &StepRedone::why)});
+    addTo(s.counters.redos, 1);
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const StepsSuspect& e) {
+    if (e.last < e.first) return false;
+    for (size_t i = s.steps.size(); i-- > 0;) {
+        StepPoint& p = s.steps[i];
+        if (p.superseded) continue;
+        if (p.step <= e.first) break;
+        if (p.step <= e.last) p.suspect = true;
+    }
+    s.suspect.push({s.lineage, e.first, e.last, at, text(e.why)});
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const RangeQuarantined& e) {
+    s.quarantined.push({at, e.range, text(e.why)});
+    return true;
+}
+
+}  // namespace bulkhead::model::fold_detail

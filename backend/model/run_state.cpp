@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/model/run_state.h"
+
+#include "backend/common/codec.h"
+#include "backend/model/fingerprint.h"
+#include "backend/model/fold.h"
+
+namespace bulkhead::model {
+namespace {
+
+/// Ids count from 1, so an element sits where its id says unless the stream was odd.
+template <class Kept>
+auto byId(const Kept& ring, uint64_t id, uint64_t Kept::value_type::*field) -> const
+    typename Kept::value_type* {
+    if (ring.empty() || id == 0) return nullptr;
+    const uint64_t first = ring[0].*field;
+    if (id >= first && id - first < ring.size()) {
+        const auto& guess = ring[static_cast<size_t>(id - first)];
+        if (guess.*field == id) return &guess;
+    }
+    for (size_t i = ring.size(); i-- > 0;)
+        if (ring[i].*field == id) return &ring[i];
+    return nullptr;
+}
+
+void repair(ExpertView& view) {
+    const uint64_t rows = static_cast<uint64_t>(view.moeLayers) * view.domains;
+    const bool fits = rows > 0 && view.experts > 0 && rows <= Limits::kExpertCells &&
+                      rows * view.experts <= Limits::kExpertCells;
+    const size_t cells = fits ? static_cast<size_t>(rows * view.experts) : 0;
+    const bool agrees = fits && view.latest.size() == cells && view.total.size() == cells &&
+                        view.running.size() == cells &&
+                        view.layerImbalance.size() == view.moeLayers &&
+                        view.layerImbalanceRunning.size() == view.moeLayers;
+    if (!agrees) view = ExpertView{};
+    view.history.repair();
+}
+
+/// Ascending by key, each once, none out of bounds.
+template <class T, class Key, class Good>
+void tidy(std::vector<T>& items, size_t limit, Key key, Good good) {
+    std::erase_if(items, [&](const T& item) { return !good(item); });
+    std::stable_sort(items.begin(), items.end(),
+                     [&](const T& a, const T& b) { return key(a) < key(b); });
+    items.erase(std::unique(items.begin(), items.end(),
+                            [&](const T& a, const T& b) { return key(a) == key(b); }),
+                items.end());
+    if (items.size() > limit) items.resize(limit);
+}
+
+}  // namespace
+
+void apply(RunState& state, const Event& event) {
+    if (state.counters.events == 0) state.startedNs = event.timeNs;
+    state.lastEventNs =
+        state.counters.events == 0 ? event.timeNs : std::max(state.lastEventNs, event.timeNs);
+    state.seq = event.seq;
+    fold_detail::addTo(state.counters.events, 1);
+    if (event.severity == Severity::kWarning) fold_detail::addTo(state.counters.warnings, 1);
+    if (event.severity == Severity::kError) fold_detail::addTo(state.counters.errors, 1);
+    const bool good = std::visit(
+        [&](const auto& body) { return fold_detail::fold(state, event.timeNs, body); }, event.body);
+    if (!good) fold_detail::addTo(state.counters.malformed, 1);
+}
+
+const ReplicaView* findReplica(const RunState& state, int32_t replica) {
+    auto it = std::lower_bound(state.replicas.begin(), state.replicas.end(), replica,
+                               [](const ReplicaView& v, int32_t id) { return v.replica < id; });
+    return it != state.replicas.end() && it->replica == replica ? &*it : nullptr;
+}
+
+const RankView* findRank(const RunState& state, RankId rank) {
+    auto it = std::lower_bound(state.ranks.begin(), state.ranks.end(), rank,
+                               [](const RankView& v, const RankId& id) { return v.rank < id; });
+    return it != state.ranks.end() && it->rank == rank ? &*it : nullptr;
+}
+
+const NodeView* findNode(const RunState& state, std::string_view name) {
+    auto it = std::lower_bound(state.nodes.begin(), state.nodes.end(), name,
+                               [](const NodeView& v, std::string_view n) { return v.node < n; });
+    return it != state.nodes.end() && it->node == name ? &*it : nullptr;
+}
+
+const IncidentView* findIncident(const RunState& state, uint64_t incident) {
+    return byId(state.incidents, incident, &IncidentView::incident);
+}
+
+const FaultView* findFault(const RunState& state, uint64_t fault) {
+    return byId(state.faults, fault, &FaultView::fault);
+}
+
+uint32_t contributors(const RunState& state) {
+    return state.quorum ? static_cast<uint32_t>(state.quorum->contributors.size()) : 0;
+}
+
+uint64_t modelFingerprint() {
+    static const uint64_t hash = shapeHash<RunState>() ^ (shapeHash<Event>() * 3);
+    return hash;
+}
+
+std::string encodeKeyframe(const RunState& state) {
+    Encoder encoder;
+    encoder.put(modelFingerprint());
+    encoder.put(state);
+    return std::move(encoder).take();
+}
+
+absl::StatusOr<RunState> decodeKeyframe(std::string_view bytes) {
+    constexpr size_t kHead = sizeof(uint64_t);
+    if (bytes.size() < kHead)
+        return absl::InvalidArgumentError("a keyframe is cut short; fold from the start instead");
+    const absl::StatusOr<uint64_t> fingerprint = decode<uint64_t>(bytes.substr(0, kHead));
+    if (!fingerprint.ok()) return fingerprint.status();
+    if (*fingerprint != modelFingerprint())
+        return absl::FailedPreconditionError("the keyframe was written by another version");
+    absl::StatusOr<RunState> state = decode<RunState>(bytes.substr(kHead));
+    if (state.ok()) repair(*state);
+    return state;
+}
+
+void repair(RunState& s) {
+    tidy(
+        s.nodes, Limits::kNodes, [](const NodeView& v) { return v.node; },
+        [](const NodeView&) { return true; });
+    tidy(
+        s.replicas, Limits::kReplicas, [](const ReplicaView& v) { return v.replica; },
+        [](const ReplicaView& v) { return v.replica >= 0 && v.replica < Limits::kReplicas; });
+    tidy(
+        s.ranks, Limits::kRanks, [](const RankView& v) { return v.rank; },
+        [](const RankView& v) { return v.rank.replica >= 0 && v.rank.shard >= 0; });
+    for (ReplicaView& replica : s.replicas) replica.lane.repair();
+    for (RankView& rank : s.ranks) rank.output.repair();
+    const auto repairAll = [](auto&... rings) { (rings.repair(), ...); };
+    repairAll(s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents, s.stalls,
+              s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence);
+    repair(s.experts);
+    if (s.expertShard.size() > Limits::kExpertCells) s.expertShard.clear();
+}
+
+}  // namespace bulkhead::model

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/model/run_state.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/common/codec.h"
+#include "backend/model/json.h"
+#include "tests/model/random_events.h"
+
+namespace bulkhead::model {
+namespace {
+
+constexpr int64_t kT0 = 1'700'000'000'000'000'000;
+
+/// A run told event by event, `ms` after its start.
+class Story {
+  public:
+    template <class Body>
+    Story& at(int64_t ms, Body body) {
+        Event e;
+        e.seq = state.seq + 1;
+        e.timeNs = kT0 + ms * 1'000'000;
+        e.body = std::move(body);
+        apply(state, e);
+        return *this;
+    }
+    Story& start(uint32_t replicas = 4, uint32_t shards = 2) {
+        RunStarted e;
+        e.spec.replicas = replicas;
+        e.spec.shards = shards;
+        e.spec.policies.minReplicas = 2;
+        return at(0, e);
+    }
+    Story& commit(int64_t ms, uint64_t step, std::vector<int32_t> members, double stepMs = 100,
+                  uint64_t lineage = 1) {
+        StepCommitted e;
+        e.record.step = step;
+        e.record.lineage = lineage;
+        e.record.samples = 10 * members.size();
+        e.record.tokens = 100 * members.size();
+        e.stepMs = stepMs;
+        for (int32_t r : members) {
+            e.record.contributors.push_back({r, 1, {}});
+            ReplicaLedger line;
+            line.replica = r;
+            line.computeMs = 50 + r;
+            e.replicas.push_back(line);
+        }
+        return at(ms, e);
+    }
+    RunState state;
+};
+
+TEST(RunState, listsEveryReplicaAndRankFromTheStart) {
+    Story story;
+    story.start(3, 2);
+    ASSERT_EQ(story.state.replicas.size(), 3u);
+    ASSERT_EQ(story.state.ranks.size(), 6u);
+    EXPECT_EQ(story.state.replicas[2].state, ReplicaState::kAbsent);
+    EXPECT_EQ(story.state.ranks[3].rank, (RankId{1, 1}));
+    EXPECT_EQ(story.state.policies.minReplicas, 2u);
+    EXPECT_EQ(story.state.startedNs, kT0);
+}
+
+TEST(RunState, keepsALaneOfWhatEachReplicaDid) {
+    Story story;
+    story.start();
+    story.at(10, ReplicaChanged{2, 1, ReplicaState::kStarting, "node0", 0, "first start"});
+    story.at(20, ReplicaChanged{2, 1, ReplicaState::kTraining, "node0", 0, ""});
+    story.at(500, ReplicaChanged{2, 1, ReplicaState::kBackingOff, "node0", 5, "signal 9"});
+    const ReplicaView* view = findReplica(story.state, 2);
+    ASSERT_NE(view, nullptr);
+    ASSERT_EQ(view->lane.size(), 4u);
+    EXPECT_EQ(view->lane[2].state, ReplicaState::kTraining);
+    EXPECT_EQ(view->lane[2].beginNs, kT0 + 20'000'000);
+    EXPECT_EQ(view->lane[2].endNs, kT0 + 500'000'000);
+    EXPECT_EQ(view->lane.back().endNs, 0);
+    EXPECT_EQ(view->losses, 1u);
+    EXPECT_EQ(view->why, "signal 9");
+}
+
+TEST(RunState, doesNotCallADrainALoss) {
+    Story story;
+    story.start();
+    story.at(20, ReplicaChanged{2, 1, ReplicaState::kTraining, "", 0, ""});
+    story.at(30, ReplicaChanged{2, 1, ReplicaState::kDrained, "", 3, "by operator"});
+    EXPECT_EQ(findReplica(story.state, 2)->losses, 0u);
+}
+
+TEST(RunState, keepsTheSuccessorWhenAnOldExitIsReportedLate) {
+    Story story;
+    story.start();
+    story.at(1, RankStarted{{1, 0}, 1, 100, "node0"});
+    story.at(2, RankStarted{{1, 0}, 2, 200, "node0"});
+    story.at(3, RankExited{{1, 0}, 1, 100, 0, 9, false});
+    const RankView* rank = findRank(story.state, {1, 0});
+    EXPECT_EQ(rank->pid, 200);
+    EXPECT_EQ(rank->phase, RankPhase::kStarting);
+    ASSERT_TRUE(rank->lastExit);
+    EXPECT_EQ(rank->lastExit->signal, 9);
+    EXPECT_EQ(story.state.counters.rankExits, 1u);
+}
+
+TEST(RunState, boundsTheOutputOfARank) {
+    Story story;
+    story.start();
+    for (int i = 0; i < 100; ++i)
+        story.at(i, RankOutput{{0, 1}, 1, true, std::to_string(i) + std::string(2000, 'x')});
+    const RankView* rank = findRank(story.state, {0, 1});
+    ASSERT_EQ(rank->output.size(), 40u);
+    EXPECT_EQ(rank->output.total(), 100u);
+    EXPECT_EQ(rank->output[0].line.substr(0, 3), "60x");
+    EXPECT_LE(rank->output.back().line.size(), Limits::kLineText);
+}
+
+TEST(RunState, explainsWhatItWaitsFor) {
+    Story story;
+    story.start();
+    story.at(5, JobPhaseChanged{JobPhase::kWaiting, "waiting for r3"});
+    QuorumDecided quorum;
+    quorum.explanation = "waiting for r3, last beat 1.2 s ago";
+    story.at(9, quorum);
+    EXPECT_EQ(story.state.explanation, "waiting for r3, last beat 1.2 s ago");
+    story.at(10, JobPhaseChanged{JobPhase::kTraining, ""});
+    story.at(11, quorum);
+    EXPECT_EQ(story.state.explanation, "");
+    EXPECT_EQ(story.state.phaseSinceNs, kT0 + 10'000'000);
+}
+
+TEST(RunState, marksStepsBehindARollbackAsSuperseded) {
+    Story story;
+    story.start();
+    story.at(0, LineageOpened{1, 0, 1, "fresh"});
+    for (uint64_t step = 1; step <= 10; ++step)
+        story.commit(static_cast<int64_t>(step) * 100, step, {0, 1});
+    story.at(2000, LineageOpened{2, 6, 2, "all replicas lost"});
+    story.commit(2100, 7, {0, 1}, 100, 2);
+    const RunState& s = story.state;
+    ASSERT_EQ(s.steps.size(), 11u);
+    EXPECT_FALSE(s.steps[5].superseded);  // step 6
+    EXPECT_TRUE(s.steps[6].superseded);   // step 7 of lineage 1
+    EXPECT_TRUE(s.steps[9].superseded);
+    EXPECT_FALSE(s.steps[10].superseded);
+    EXPECT_EQ(s.counters.stepsSuperseded, 4u);
+    EXPECT_EQ(s.counters.samplesSuperseded, 80u);
+    EXPECT_EQ(s.counters.rollbacks, 1u);
+    ASSERT_EQ(s.superseded.size(), 1u);
+    EXPECT_EQ(s.superseded[0].last, 10u);
+    // A second, deeper rollback reaches past those that are superseded already.
+    story.at(3000, LineageOpened{3, 2, 3, "again"});
+    EXPECT_EQ(story.state.counters.stepsSuperseded, 9u);
+    EXPECT_FALSE(story.state.steps[1].superseded);
+    EXPECT_TRUE(story.state.steps[2].superseded);
+}
+
+TEST(RunState, marksSuspectSteps) {
+    Story story;
+    story.start();
+    for (uint64_t step = 1; step <= 10; ++step)
+        story.commit(static_cast<int64_t>(step) * 100, step, {0, 1});
+    story.at(1100, StepsSuspect{7, 9, "parity"});
+    EXPECT_FALSE(story.state.steps[6].suspect);  // step 7: the range is (7, 9]
+    EXPECT_TRUE(story.state.steps[7].suspect);
+    EXPECT_TRUE(story.state.steps[8].suspect);
+    EXPECT_FALSE(story.state.steps[9].suspect);
+}
+
+TEST(RunState, keepsTheLedgerOfTheLastStepByReplica) {
+    Story story;
+    story.start();
+    story.commit(100, 1, {0, 1, 2, 3});
+    story.commit(200, 2, {0, 1, 3});
+    EXPECT_EQ(story.state.lastCommit->record.step, 2u);
+    EXPECT_EQ(findReplica(story.state, 2)->lastContributedStep, 1u);
+    EXPECT_EQ(findReplica(story.state, 3)->lastContributedStep, 2u);
+    EXPECT_DOUBLE_EQ(findReplica(story.state, 3)->ledger->computeMs, 53);
+    EXPECT_EQ(story.state.counters.samples, 70u);
+    EXPECT_EQ(story.state.counters.tokens, 700u);
+}
+
+class Incident : public testing::Test {
+  protected:
+    void SetUp() override {
+        story.start();
+        story.commit(100, 1, {0, 1, 2, 3});
+        FaultSpec spec;
+        spec.kind = FaultKind::kKillReplica;
+        spec.replica = 2;
+        story.at(140, FaultInjected{7, spec, 2, "operator"});
+        story.at(150, EvidenceSeen{EvidenceKind::kProcessExit, 2, 1, "agent node0", "signal 9"});
+        story.at(151, EvidenceSeen{EvidenceKind::kTransportReset, 0, 1, "r1s0", "of another"});
+        story.at(152, IncidentOpened{1, 2, 1, 2, EvidenceKind::kProcessExit, 7, "r2 lost"});
+        story.at(160, EvidenceSeen{EvidenceKind::kTransportReset, 2, 0, "r1s0", "reset"});
+    }
+    Story story;
+    static int64_t ns(int64_t ms) { return kT0 + ms * 1'000'000; }
+};
+
+TEST_F(Incident, gathersItsEvidenceFromBeforeAndAfter) {
+    const IncidentView* view = findIncident(story.state, 1);
+    ASSERT_NE(view, nullptr);
+    ASSERT_EQ(view->evidence.size(), 2u);
+    EXPECT_EQ(view->evidence[0].evidence.reporter, "agent node0");
+    EXPECT_EQ(view->evidence[1].evidence.reporter, "r1s0");
+    EXPECT_EQ(findReplica(story.state, 2)->openIncident, 1u);
+}
+
+TEST_F(Incident, isTiedToTheFaultThatCausedIt) {
+    ASSERT_NE(findFault(story.state, 7), nullptr);
+    EXPECT_EQ(findFault(story.state, 7)->incidents, std::vector<uint64_t>{1});
+    story.at(300, FaultEnded{7, "done"});
+    EXPECT_EQ(findFault(story.state, 7)->endedNs, ns(300));
+}
+
+TEST_F(Incident, booksItsStallOnTheStepThatAbsorbedIt) {
+    story.at(170, IncidentPhase{1, IncidentPhaseKind::kDetect, ns(140), ns(150)});
+    story.at(170, IncidentPhase{1, IncidentPhaseKind::kReform, ns(152), ns(170)});
+    story.at(170, IncidentPhase{1, IncidentPhaseKind::kRestart, ns(150), ns(800)});
+    story.commit(250, 2, {0, 1, 3}, 150);
+    EXPECT_DOUBLE_EQ(story.state.steps.back().stallMs, 28);
+    story.commit(350, 3, {0, 1, 3});
+    EXPECT_DOUBLE_EQ(story.state.steps.back().stallMs, 0);
+    // Reported only now, of a step that is committed.
+    story.at(360, IncidentPhase{1, IncidentPhaseKind::kDecide, ns(150), ns(152)});
+    EXPECT_DOUBLE_EQ(story.state.steps[1].stallMs, 30);
+    EXPECT_EQ(story.state.stalls.size(), 3u);
+    EXPECT_DOUBLE_EQ(findIncident(story.state, 1)->survivorStallMs, 30);
+}
+
+TEST_F(Incident, countsItsCostOnceWhenClosed) {
+    IncidentClosed closed{1, 30, 2000, 4.5, 12, "rejoined at step 20"};
+    story.at(2200, closed);
+    story.at(2300, closed);
+    const Counters& c = story.state.counters;
+    EXPECT_EQ(c.incidents, 1u);
+    EXPECT_EQ(c.incidentsOpen, 0u);
+    EXPECT_EQ(c.rejoins, 1u);
+    EXPECT_DOUBLE_EQ(c.replicaSeconds, 4.5);
+    EXPECT_EQ(c.samplesRedone, 12u);
+    EXPECT_EQ(c.malformed, 1u);
+    EXPECT_EQ(findReplica(story.state, 2)->openIncident, 0u);
+}
+
+TEST(RunState, measuresExpertImbalance) {
+    Story story;
+    // One layer, two domains, four experts: 6 2 0 0 of 8, busiest 6 over mean 2 = 3.
+    story.at(1, ExpertLoads{5, 1, 2, 4, {4, 1, 0, 0, 2, 1, 0, 0}});
+    const ExpertView& e = story.state.experts;
+    ASSERT_EQ(e.layerImbalance.size(), 1u);
+    EXPECT_DOUBLE_EQ(e.layerImbalance[0], 3);
+    story.at(2, ExpertLoads{6, 1, 2, 4, {0, 0, 0, 0, 0, 0, 0, 0}});
+    EXPECT_DOUBLE_EQ(story.state.experts.layerImbalance[0], 1);
+    EXPECT_DOUBLE_EQ(story.state.experts.layerImbalanceRunning[0], 3);
+    EXPECT_EQ(story.state.experts.total[0], 4u);
+    EXPECT_EQ(story.state.experts.history.size(), 2u);
+}
+
+TEST(RunState, ignoresAndCountsWhatIsImpossible) {
+    Story story;
+    story.start();
+    const size_t replicas = story.state.replicas.size();
+    story.at(1, ReplicaChanged{-1, 1, ReplicaState::kTraining, "", 0, ""});
+    story.at(1, ReplicaChanged{Limits::kReplicas, 1, ReplicaState::kTraining, "", 0, ""});
+    story.at(1, RankStarted{{0, Limits::kShards}, 1, 1, ""});
+    story.at(1, ExpertLoads{1, 1u << 31, 1u << 31, 1u << 31, {1}});
+    story.at(1, ExpertLoads{1, 2, 2, 2, {1}});
+    story.at(1, IncidentClosed{99, 0, 0, 0, 0, ""});
+    story.at(1, FaultEnded{0, ""});
+    EXPECT_EQ(story.state.counters.malformed, 7u);
+    EXPECT_EQ(story.state.replicas.size(), replicas);
+}
+
+class AnyEvents : public testing::TestWithParam<std::tuple<uint64_t, bool>> {};
+
+TEST_P(AnyEvents, seekingGivesWhatFoldingGives) {
+    const auto [seed, hostile] = GetParam();
+    RandomValues random(seed, hostile);
+    std::vector<Event> events;
+    for (uint64_t seq = 1; seq <= 600; ++seq) events.push_back(random.event(seq));
+    const size_t cut = static_cast<size_t>(random.below(events.size()));
+    RunState whole;
+    std::string keyframe = encodeKeyframe(whole);
+    for (size_t i = 0; i < events.size(); ++i) {
+        apply(whole, events[i]);
+        if (i + 1 == cut) keyframe = encodeKeyframe(whole);
+    }
+    absl::StatusOr<RunState> resumed = decodeKeyframe(keyframe);
+    ASSERT_TRUE(resumed.ok()) << resumed.status();
+    for (size_t i = cut; i < events.size(); ++i) apply(*resumed, events[i]);
+    EXPECT_EQ(encodeKeyframe(*resumed), encodeKeyframe(whole));
+}
+
+TEST_P(AnyEvents, survivesJson) {
+    const auto [seed, hostile] = GetParam();
+    RandomValues random(seed, hostile);
+    RunState state;
+    for (uint64_t seq = 1; seq <= 300; ++seq) {
+        const Event event = random.event(seq);
+        const absl::StatusOr<Event> back =
+            fromJsonText<Event>(toJsonText(event), UnknownKeys::kRefuse);
+        ASSERT_TRUE(back.ok()) << back.status();
+        // Bytes that are not UTF-8 are replaced in JSON, by contract.
+        if (!hostile) ASSERT_EQ(encode(*back), encode(event)) << toJsonText(event);
+        apply(state, event);
+    }
+    const absl::StatusOr<RunState> back = fromJsonText<RunState>(toJsonText(state));
+    ASSERT_TRUE(back.ok()) << back.status();
+    if (!hostile) EXPECT_EQ(encodeKeyframe(*back), encodeKeyframe(state));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyEvents,
+                         testing::Combine(testing::Range<uint64_t>(1, 13), testing::Bool()));
+
+TEST(RunState, staysWithinItsBoundsHoweverLongTheRun) {
+    Story story;
+    story.start();
+    for (uint64_t step = 1; step <= 21'000; ++step)
+        story.commit(static_cast<int64_t>(step), step, {0, 1, 2, 3});
+    EXPECT_EQ(story.state.steps.size(), 20'000u);
+    EXPECT_EQ(story.state.steps[0].step, 1001u);
+    EXPECT_EQ(story.state.steps.back().step, 21'000u);
+    EXPECT_EQ(story.state.counters.commits, 21'000u);
+}
+
+TEST(Keyframe, refusesWhatIsNone) {
+    EXPECT_EQ(decodeKeyframe("abc").status().code(), absl::StatusCode::kInvalidArgument);
+    std::string bytes = encodeKeyframe(RunState{});
+    std::string foreign = bytes;
+    foreign[0] = static_cast<char>(foreign[0] ^ 1);
+    EXPECT_EQ(decodeKeyframe(foreign).status().code(), absl::StatusCode::kFailedPrecondition);
+    bytes.pop_back();
+    EXPECT_EQ(decodeKeyframe(bytes).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Keyframe, withRandomBytesFlippedNeverCrashesTheFold) {
+    RandomValues random(99, false);
+    RunState state;
+    for (uint64_t seq = 1; seq <= 300; ++seq) apply(state, random.event(seq));
+    const std::string good = encodeKeyframe(state);
+    int decoded = 0;
+    for (int round = 0; round < 300; ++round) {
+        std::string bytes = good;
+        for (int flips = 0; flips < 3; ++flips)
+            bytes[8 + random.below(bytes.size() - 8)] = static_cast<char>(random.below(256));
+        absl::StatusOr<RunState> odd = decodeKeyframe(bytes);
+        if (!odd.ok()) continue;
+        ++decoded;
+        for (uint64_t seq = 301; seq <= 350; ++seq) apply(*odd, random.event(seq));
+    }
+    EXPECT_GT(decoded, 0);
+}
+
+}  // namespace
+}  // namespace bulkhead::model
