@@ -300,12 +300,16 @@ TEST_P(AnyEvents, survivesJson) {
             fromJsonText<Event>(toJsonText(event), UnknownKeys::kRefuse);
         ASSERT_TRUE(back.ok()) << back.status();
         // Bytes that are not UTF-8 are replaced in JSON, by contract.
-        if (!hostile) ASSERT_EQ(encode(*back), encode(event)) << toJsonText(event);
+        if (!hostile) {
+            ASSERT_EQ(encode(*back), encode(event)) << toJsonText(event);
+        }
         apply(state, event);
     }
     const absl::StatusOr<RunState> back = fromJsonText<RunState>(toJsonText(state));
     ASSERT_TRUE(back.ok()) << back.status();
-    if (!hostile) EXPECT_EQ(encodeKeyframe(*back), encodeKeyframe(state));
+    if (!hostile) {
+        EXPECT_EQ(encodeKeyframe(*back), encodeKeyframe(state));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, AnyEvents,
