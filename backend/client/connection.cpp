@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/client/connection.h"
+
+#include <fcntl.h>
+#include <grpc/support/log.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "backend/proto/convert.h"
+#include "backend/proto/state_form.h"
+
+namespace bulkhead::client {
+namespace {
+
+constexpr int kFirstBackoffMs = 200;
+constexpr int kMaxBackoffMs = 1000;
+constexpr int kKeepaliveMs = 10000;
+constexpr int kKeepaliveAnswerMs = 5000;
+constexpr int kMaxMessageBytes = 256 << 20;
+
+/// gRPC's own log lines would land in the middle of a person's terminal; every failure reaches the
+/// caller as a Failure anyway.
+void quietGrpc() {
+    static std::once_flag once;
+    std::call_once(once, [] { gpr_set_log_function([](gpr_log_func_args*) {}); });
+}
+
+Result<std::string> readToken(const std::string& file) {
+    const std::string title = "Cannot use the token file";
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return Failure{FailureCode::kToken, title, file + ": " + std::strerror(errno) + ".",
+                       "Name a token file you can read.", false};
+    struct stat info {};
+    char text[1024];
+    const bool isFile = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    const ssize_t n = isFile ? ::read(fd, text, sizeof text) : -1;
+    ::close(fd);
+    if (n < 0)
+        return Failure{FailureCode::kToken, title, file + " is no file that can be read.",
+                       "Name the token file the daemon was started with.", false};
+    if ((info.st_mode & 077) != 0)
+        return Failure{FailureCode::kToken, title, file + " can be read by others.",
+                       "Run chmod 600 " + file + ".", false};
+    std::string token(text, static_cast<size_t>(n));
+    token = token.substr(0, token.find_first_of("\r\n"));
+    for (const char c : token)
+        if (c < '!' || c > '~') token.clear();
+    if (token.empty())
+        return Failure{FailureCode::kToken, title, file + " holds no token.",
+                       "Its first line must be the token, without spaces.", false};
+    return token;
+}
+
+/// Empty when the target can be dialled, else what is wrong with it.
+std::string wrongWithTarget(const std::string& target) {
+    if (target.rfind("unix:", 0) == 0) {
+        const std::string path = target.substr(5);
+        if (path.empty()) return "names no socket";
+        if (path.size() >= 108) return "is longer than a socket's path may be (107 bytes)";
+        return "";
+    }
+    const size_t colon = target.rfind(':');
+    if (colon == std::string::npos || colon == 0) return "is neither unix:/path nor host:port";
+    const std::string port = target.substr(colon + 1);
+    if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != port.npos ||
+        std::stoi(port) > 65535 || std::stoi(port) == 0)
+        return "has no port between 1 and 65535";
+    return "";
+}
+
+std::string freshRequestId() {
+    std::random_device device;
+    char text[40];
+    std::snprintf(text, sizeof text, "%08x%08x%08x", device(), device(), device());
+    return text;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Connection>> Connection::open(const Options& options) {
+    if (const std::string wrong = wrongWithTarget(options.target); !wrong.empty())
+        return Failure{FailureCode::kInvalid, "Cannot connect",
+                       "The address \"" + options.target + "\" " + wrong + ".",
+                       "Write unix:/path/to/socket or host:port.", false};
+    std::string token;
+    if (!options.tokenFile.empty()) {
+        auto read = readToken(options.tokenFile);
+        if (!read.ok()) return read.failure();
+        token = std::move(read).value();
+    }
+    quietGrpc();
+    grpc::ChannelArguments args;
+    args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstBackoffMs);
+    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kFirstBackoffMs);
+    args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
+    args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+    args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
+    args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
+    args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    // Two clients of one program must not share a broken connection's state.
+    args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    args.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    auto channel =
+        grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), args);
+    return std::make_shared<Connection>(options, std::move(token), std::move(channel));
+}
+
+Connection::Connection(Options o, std::string token, std::shared_ptr<grpc::Channel> channel)
+    : options(std::move(o)),
+      server(v1::Server::NewStub(channel)),
+      jobs(v1::Jobs::NewStub(channel)),
+      watch(v1::Watch::NewStub(channel)),
+      runs(v1::Runs::NewStub(channel)),
+      token_(std::move(token)),
+      channel_(std::move(channel)) {}
+
+void Connection::prepare(grpc::ClientContext& context) const {
+    context.AddMetadata("bulkhead-api", std::to_string(proto::kApiVersion));
+    if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
+}
+
+void Connection::prepare(grpc::ClientContext& context, std::chrono::milliseconds deadline) const {
+    prepare(context);
+    context.set_deadline(std::chrono::system_clock::now() + deadline);
+}
+
+void Connection::redial() {
+    grpc::experimental::ChannelResetConnectionBackoff(channel_.get());
+}
+
+v1::Mutation Connection::mutation(const Mutation& mutation) const {
+    v1::Mutation out;
+    out.set_request_id(mutation.requestId.empty() ? freshRequestId() : mutation.requestId);
+    out.set_expected_revision(mutation.expectedRevision);
+    out.set_by(options.who);
+    return out;
+}
+
+void Connection::began(grpc::ClientContext* context) {
+    const std::lock_guard lock(mutex_);
+    pending_.insert(context);
+    if (draining_) context->TryCancel();
+}
+
+void Connection::ended(grpc::ClientContext* context) {
+    const std::lock_guard lock(mutex_);
+    pending_.erase(context);
+    if (pending_.empty()) idle_.notify_all();
+}
+
+void Connection::drain() {
+    std::unique_lock lock(mutex_);
+    draining_ = true;
+    for (grpc::ClientContext* context : pending_) context->TryCancel();
+    idle_.wait(lock, [this] { return pending_.empty(); });
+}
+
+Result<model::ServerInfo> Connection::check(const v1::ServerInfo& message) {
+    auto info = proto::fromMessage<model::ServerInfo>(message);
+    const std::string title = "Cannot work with this daemon";
+    if (!info.ok())
+        return Failure{FailureCode::kVersion, title, std::string(info.status().message()) + ".",
+                       "Use a console and a daemon of the same version.", false};
+    if (info->apiVersion != proto::kApiVersion)
+        return Failure{FailureCode::kVersion, title,
+                       "It speaks API version " + std::to_string(info->apiVersion) +
+                           ", this program version " + std::to_string(proto::kApiVersion) + ".",
+                       "Use a console and a daemon of the same version.", false};
+    return *std::move(info);
+}
+
+}  // namespace bulkhead::client

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "backend/client/client.h"
+#include "backend/client/status_failure.h"
+#include "bulkhead/v1/service.grpc.pb.h"
+
+/// What the calls and streams of one client share. Internal to backend/client.
+namespace bulkhead::client {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+  public:
+    static Result<std::shared_ptr<Connection>> open(const Options& options);
+    explicit Connection(Options options, std::string token, std::shared_ptr<grpc::Channel> channel);
+
+    /// Token and API version, on every call.
+    void prepare(grpc::ClientContext& context) const;
+    void prepare(grpc::ClientContext& context, std::chrono::milliseconds deadline) const;
+
+    /// Makes gRPC forget its own back-off: the next call dials at once.
+    void redial();
+
+    /// Who is asking, a fresh request id if there is none.
+    v1::Mutation mutation(const Mutation& mutation) const;
+
+    /// A unary call: `start` begins it, `convert` turns the response into the result.
+    template <class T, class Request, class Response, class Start, class Convert>
+    void call(std::string title, Request request, Start start, Convert convert, Reply<T> reply);
+
+    /// Cancels every unary call under way and waits until its reply was delivered.
+    void drain();
+
+    /// kVersion when the two ends cannot work together.
+    static Result<model::ServerInfo> check(const v1::ServerInfo& info);
+
+    Options options;
+    std::unique_ptr<v1::Server::Stub> server;
+    std::unique_ptr<v1::Jobs::Stub> jobs;
+    std::unique_ptr<v1::Watch::Stub> watch;
+    std::unique_ptr<v1::Runs::Stub> runs;
+
+    /// For calls that are not unary (exports): joins them to drain().
+    void began(grpc::ClientContext* context);
+    void ended(grpc::ClientContext* context);
+
+  private:
+    std::string token_;
+    std::shared_ptr<grpc::Channel> channel_;
+    std::mutex mutex_;
+    std::condition_variable idle_;
+    std::set<grpc::ClientContext*> pending_;
+    bool draining_ = false;
+};
+
+template <class T, class Request, class Response, class Start, class Convert>
+void Connection::call(std::string title, Request request, Start start, Convert convert,
+                      Reply<T> reply) {
+    struct Pending {
+        grpc::ClientContext context;
+        Request request;
+        Response response;
+    };
+    auto pending = std::make_shared<Pending>();
+    pending->request = std::move(request);
+    prepare(pending->context, options.deadline);
+    began(&pending->context);
+    auto self = shared_from_this();
+    start(&pending->context, &pending->request, &pending->response,
+          [self, pending, title = std::move(title), convert = std::move(convert),
+           reply = std::move(reply)](const grpc::Status& status) {
+              if (status.ok())
+                  reply(convert(pending->response));
+              else
+                  reply(failureOf(status, title, self->options.target));
+              self->ended(&pending->context);
+          });
+}
+
+}  // namespace bulkhead::client

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/client/status_failure.h"
+
+#include <grpcpp/support/status.h>
+
+#include <optional>
+
+#include "bulkhead/v1/service.pb.h"
+
+namespace bulkhead::client {
+namespace {
+
+std::optional<v1::ErrorDetail> detailOf(const grpc::Status& status) {
+    v1::StatusDetails details;
+    if (status.error_details().empty() || !details.ParseFromString(status.error_details()))
+        return std::nullopt;
+    for (const auto& any : details.details()) {
+        v1::ErrorDetail detail;
+        if (any.Is<v1::ErrorDetail>() && any.UnpackTo(&detail)) return detail;
+    }
+    return std::nullopt;
+}
+
+FailureCode codeOf(grpc::StatusCode code) {
+    switch (code) {
+        case grpc::StatusCode::UNAVAILABLE:
+            return FailureCode::kUnreachable;
+        case grpc::StatusCode::DEADLINE_EXCEEDED:
+            return FailureCode::kTimeout;
+        case grpc::StatusCode::UNAUTHENTICATED:
+        case grpc::StatusCode::PERMISSION_DENIED:
+            return FailureCode::kToken;
+        case grpc::StatusCode::UNIMPLEMENTED:
+            return FailureCode::kVersion;
+        case grpc::StatusCode::NOT_FOUND:
+            return FailureCode::kNotFound;
+        case grpc::StatusCode::INVALID_ARGUMENT:
+        case grpc::StatusCode::OUT_OF_RANGE:
+            return FailureCode::kInvalid;
+        case grpc::StatusCode::ABORTED:
+            return FailureCode::kStale;
+        case grpc::StatusCode::FAILED_PRECONDITION:
+        case grpc::StatusCode::ALREADY_EXISTS:
+        case grpc::StatusCode::RESOURCE_EXHAUSTED:
+            return FailureCode::kRefused;
+        case grpc::StatusCode::CANCELLED:
+            return FailureCode::kCancelled;
+        default:
+            return FailureCode::kServer;
+    }
+}
+
+/// For statuses that gRPC itself made: their text is for programmers and stays out of sight.
+Failure ofTransport(FailureCode code, std::string title, const std::string& target) {
+    switch (code) {
+        case FailureCode::kUnreachable:
+            return {code, std::move(title), "Nobody answers at " + target + ".",
+                    "Check that bulkheadd runs there and that the address is right.", true};
+        case FailureCode::kTimeout:
+            return {code, std::move(title), "The daemon at " + target + " did not answer in time.",
+                    "Try again; if it stays so, look at the daemon's machine.", true};
+        case FailureCode::kToken:
+            return {code, std::move(title), "The daemon at " + target + " refused the token.",
+                    "Name the token file the daemon was started with.", false};
+        case FailureCode::kVersion:
+            return {code, std::move(title),
+                    "What answers at " + target + " does not offer this call.",
+                    "Use a console and a daemon of the same version.", false};
+        case FailureCode::kCancelled:
+            return {code, std::move(title), "It was cancelled.", "Ask again if it is still wanted.",
+                    true};
+        default:
+            return {code, std::move(title), "The daemon at " + target + " failed to answer.",
+                    "Look at the daemon's log, then try again.", true};
+    }
+}
+
+}  // namespace
+
+Failure failureOf(const grpc::Status& status, std::string title, const std::string& target) {
+    const std::optional<v1::ErrorDetail> detail = detailOf(status);
+    const FailureCode code = codeOf(status.error_code());
+    if (!detail) return ofTransport(code, std::move(title), target);
+    Failure failure{code, std::move(title), status.error_message(), detail->hint(),
+                    detail->retryable()};
+    if (detail->component() == "version") failure.code = FailureCode::kVersion;
+    if (failure.code == FailureCode::kToken && detail->component() != "token")
+        failure.code = FailureCode::kRefused;
+    if (failure.remedy.empty()) failure.remedy = ofTransport(failure.code, {}, target).remedy;
+    return failure;
+}
+
+}  // namespace bulkhead::client
