@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/types.h"
+#include "backend/runtime/replica/state_store.h"
+
+/// Checkpoints on disk. One checkpoint is a folder of one file per shard and `manifest.json`, which
+/// is written last and in one rename: a folder without it is no checkpoint.
+namespace bulkhead::runtime {
+
+struct CheckpointFile {
+    int32_t shard = 0;
+    std::string name;   ///< within the checkpoint's folder
+    uint64_t bytes = 0; ///< of the file
+    uint64_t hash = 0;  ///< XXH3-64 of the state in it
+};
+
+/// All that is needed to go on: what the state is, what it has seen, and under which policies.
+/// The order of samples follows from `seed`, so the seed is the whole random state.
+struct CheckpointManifest {
+    std::string job;
+    uint64_t step = 0;
+    uint64_t lineage = 0;
+    uint64_t term = 0;
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+    int32_t replica = 0;  ///< that wrote it
+    uint32_t shards = 0;
+    uint64_t seed = 0;
+    uint64_t corpusHash = 0;
+    std::string dataPosition;  ///< the coordinator's data ledger, opaque here
+    std::string jobJson;       ///< the job with its policies
+    CommitRecord last;
+    int64_t unixNs = 0;
+    std::vector<CheckpointFile> files;  ///< by shard
+};
+
+/// Name of the folder below the job's checkpoint directory; sorts by step within a lineage.
+std::string checkpointFolder(uint64_t lineage, uint64_t step, int32_t replica);
+
+/// Writes one shard durably: temporary file, fsync, rename. On error nothing stays behind, and the
+/// status names the file and the reason (ResourceExhausted when the disk is full).
+[[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder, int32_t shard,
+                                                            const StateSnapshot& snapshot);
+
+/// Makes the checkpoint exist. All files of `manifest` must be durable. Returns the manifest's path.
+[[nodiscard]] absl::StatusOr<std::string> writeManifest(const std::string& folder,
+                                                        const CheckpointManifest& manifest);
+
+/// NotFound, or DataLoss naming the field that is missing or wrong.
+[[nodiscard]] absl::StatusOr<CheckpointManifest> readManifest(const std::string& path);
+
+/// The state of `shard`, its length and hash checked against the manifest and the file's own header.
+[[nodiscard]] absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(
+    const std::string& manifestPath, const CheckpointManifest& manifest, int32_t shard);
+
+/// Paths of the manifests below `directory`, oldest first by (lineage, step); empty when none.
+std::vector<std::string> listCheckpoints(const std::string& directory);
+
+/// Removes all but the newest `keep` checkpoints, manifest first.
+void pruneCheckpoints(const std::string& directory, uint32_t keep);
+
+/// Removes what an unfinished checkpoint left in `folder`.
+void discardCheckpoint(const std::string& folder);
+
+/// A thread that writes, so that training does not wait for a disk. Jobs run in order; what they
+/// do and whom they tell is the caller's. Thread: post() from any; the destructor runs what is
+/// queued, then joins.
+class CheckpointThread {
+  public:
+    CheckpointThread();
+    ~CheckpointThread();
+    void post(std::function<void()> job);
+    /// Returns when everything posted before is done.
+    void drain();
+
+  private:
+    void run();
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> jobs_;
+    bool busy_ = false;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/types.h"
+#include "backend/model/job_spec.h"
+
+/// Training text: domains of files read as bytes, and the one mapping from a sample's index to the
+/// bytes it stands for. Every rank of a job must hold the same corpus; `hash()` proves it.
+namespace bulkhead::runtime {
+
+/// One sample: `bytes` has sequenceLength + 1 bytes; inputs are all but the last, targets all but
+/// the first.
+struct Sample {
+    uint32_t domain = 0;
+    uint64_t index = 0;
+    std::string_view bytes;
+};
+
+/// Thread: immutable after `load`, any thread may read. Lifetime: samples point into the corpus.
+class Corpus {
+  public:
+    /// Reads every file of every domain. A folder stands for all regular files below it in name
+    /// order; those that are not text (a zero byte in the first 8 KiB) or empty are left out and
+    /// named in `leftOut()`. Errors, naming domain and path: nothing there, unreadable, a file named
+    /// directly that is empty, a domain shorter than one sample.
+    [[nodiscard]] static absl::StatusOr<std::unique_ptr<Corpus>> load(
+        const std::vector<model::DomainSpec>& domains, uint32_t sequenceLength, uint64_t seed);
+
+    ~Corpus();
+    Corpus(const Corpus&) = delete;
+    Corpus& operator=(const Corpus&) = delete;
+
+    /// The bytes of sample `index` of `domain`. Within one pass over a domain (`samplesPerPass`
+    /// consecutive indices from a multiple of it) every window comes once, in an order drawn from
+    /// the seed and the pass. InvalidArgument for an unknown domain.
+    [[nodiscard]] absl::StatusOr<Sample> sample(uint32_t domain, uint64_t index) const;
+
+    /// Where in the domain's text window `index` begins, bytes.
+    uint64_t offsetOf(uint32_t domain, uint64_t index) const;
+
+    uint32_t domains() const { return static_cast<uint32_t>(domains_.size()); }
+    uint64_t samplesPerPass(uint32_t domain) const { return domains_[domain].windows; }
+    uint64_t bytes(uint32_t domain) const { return domains_[domain].text.size(); }
+    uint32_t sequenceLength() const { return sequenceLength_; }
+
+    /// XXH3 over domain names and contents; independent of paths, seed and sequence length.
+    uint64_t hash() const { return hash_; }
+
+    /// One line per file of a folder that is not trained on, with the reason.
+    const std::vector<std::string>& leftOut() const { return leftOut_; }
+
+  private:
+    Corpus() = default;
+
+    struct Domain {
+        std::string name;
+        std::string text;
+        uint64_t windows = 0;
+    };
+
+    uint64_t seed_ = 0;
+    uint32_t sequenceLength_ = 0;
+    uint64_t hash_ = 0;
+    std::vector<Domain> domains_;
+    std::vector<std::string> leftOut_;
+};
+
+/// A bijection of [0, size) chosen by `key`: where `index` goes. Constant memory: a four-round
+/// Feistel network over the next even number of bits, walked until it lands inside.
+uint64_t permute(uint64_t index, uint64_t size, uint64_t key);
+
+/// The sample indices of a lease that shard `shard` of `shards` computes: the lease's samples in
+/// order, dealt round robin, so that shards differ by one sample at most and each gets its part of
+/// every domain.
+std::vector<std::pair<uint32_t, uint64_t>> samplesOfShard(const std::vector<SampleRange>& ranges,
+                                                          uint32_t shard, uint32_t shards);
+
+/// Micro-batches every shard runs for this lease, the same number on all of them because the
+/// collectives inside a replica need each: ceil(ceil(samples / shards) / microBatch). The last ones
+/// of a shard may be short or empty.
+uint64_t microBatches(const std::vector<SampleRange>& ranges, uint32_t shards, uint32_t microBatch);
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/state_fetch.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+constexpr int kFailuresPerSource = 3;
+
+absl::Status named(const FetchSource& source, const absl::Status& s) {
+    return absl::Status(s.code(), absl::StrCat("r", source.replica, " (", source.address, "): ",
+                                               s.message()));
+}
+
+}  // namespace
+
+StateFetch::StateFetch(FetchOptions options, const Clock& clock)
+    : options_(std::move(options)), clock_(clock) {}
+
+StateFetch::~StateFetch() = default;
+
+void StateFetch::cancel() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    cancelled_ = true;
+    for (StateSocket* socket : waiting_) socket->shutdown();
+    changed_.notify_all();
+}
+
+std::vector<std::pair<int32_t, uint64_t>> StateFetch::bytesBySource() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return bySource_;
+}
+
+StateRequest StateFetch::request(StateAsk ask, uint64_t step) const {
+    StateRequest r;
+    r.token = options_.token;
+    r.shard = options_.shard;
+    r.lineage = options_.lineage;
+    r.ask = ask;
+    r.step = step;
+    return r;
+}
+
+absl::StatusOr<StateAnswer> StateFetch::ask(Link* link, const StateRequest& request) {
+    if (!link->socket.open()) {
+        absl::StatusOr<StateSocket> socket =
+            StateSocket::connect(link->source.address, options_.timeoutMs);
+        if (!socket.ok()) return socket.status();
+        link->socket = std::move(*socket);
+    }
+    link->socket.setTimeout(options_.timeoutMs + request.patienceMs);
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (cancelled_) return absl::AbortedError("the fetch was cancelled");
+        waiting_.push_back(&link->socket);
+    }
+    const absl::StatusOr<StateAnswer> answer = [&]() -> absl::StatusOr<StateAnswer> {
+        if (absl::Status s = link->socket.sendHeader(request); !s.ok()) return s;
+        return link->socket.receiveHeader<StateAnswer>();
+    }();
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        std::erase(waiting_, &link->socket);
+    }
+    if (!answer.ok()) {
+        link->socket = StateSocket();
+        return cancelled_ ? absl::AbortedError("the fetch was cancelled") : answer.status();
+    }
+    if (!answer->error.empty())
+        return answer->gone ? absl::NotFoundError(answer->error)
+                            : absl::FailedPreconditionError(answer->error);
+    return answer;
+}
+
+void StateFetch::adopt(const StateAnswer& answer) {
+    state_ = std::make_shared<StateSnapshot>();
+    state_->lineage = options_.lineage;
+    state_->step = answer.step;
+    state_->layout = answer.layout;
+    state_->expertShard = answer.expertShard;
+    state_->hash = answer.stateHash;
+    if (answer.record) state_->last = *answer.record;
+    state_->bytes.resize(answer.totalBytes);
+    for (uint64_t at = 0; at < answer.totalBytes; at += options_.pieceBytes)
+        pieces_.push_back({at, std::min(options_.pieceBytes, answer.totalBytes - at)});
+}
+
+absl::Status StateFetch::describe(std::vector<Link>* links) {
+    std::vector<std::string> reasons;
+    bool allGone = true;
+    std::vector<Link> usable;
+    for (Link& link : *links) {
+        absl::StatusOr<StateAnswer> answer = ask(&link, request(StateAsk::kDescribe, options_.step));
+        if (cancelled_) return absl::AbortedError("the fetch was cancelled");
+        if (!answer.ok()) {
+            allGone = allGone && absl::IsNotFound(answer.status());
+            reasons.push_back(std::string(named(link.source, answer.status()).message()));
+            continue;
+        }
+        if (state_ == nullptr) adopt(*answer);
+        if (answer->stateHash != state_->hash || answer->totalBytes != state_->bytes.size()) {
+            allGone = false;
+            reasons.push_back(absl::StrCat("r", link.source.replica,
+                                           ": holds another state of this step"));
+            continue;
+        }
+        usable.push_back(std::move(link));
+    }
+    *links = std::move(usable);
+    if (!links->empty()) return absl::OkStatus();
+    const std::string why = absl::StrCat("no source for the state of step ", options_.step, ": ",
+                                         reasons.empty() ? "none was named"
+                                                         : absl::StrJoin(reasons, "; "));
+    return allGone && !reasons.empty() ? absl::NotFoundError(why) : absl::UnavailableError(why);
+}
+
+absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
+    const std::vector<FetchSource>& sources) {
+    std::vector<Link> links;
+    for (const FetchSource& source : sources) links.push_back({source, {}, 0});
+    if (absl::Status s = describe(&links); !s.ok()) return s;
+    std::vector<absl::Status> ends(links.size());
+    {
+        std::vector<std::thread> threads;
+        for (size_t i = 0; i < links.size(); ++i)
+            threads.emplace_back([&, i] { ends[i] = pull(&links[i]); });
+        for (std::thread& t : threads) t.join();
+    }
+    for (const Link& link : links) bySource_.emplace_back(link.source.replica, link.bytes);
+    if (cancelled_) return absl::AbortedError("the fetch was cancelled");
+    const bool complete = std::all_of(pieces_.begin(), pieces_.end(),
+                                      [](const Piece& p) { return p.done; });
+    if (!complete) {
+        std::vector<std::string> reasons;
+        for (const absl::Status& s : ends) reasons.push_back(std::string(s.message()));
+        const bool gone = std::all_of(ends.begin(), ends.end(), absl::IsNotFound);
+        const std::string why = absl::StrCat("the state of step ", options_.step, " is not complete: ",
+                                             absl::StrJoin(reasons, "; "));
+        return gone ? absl::NotFoundError(why) : absl::UnavailableError(why);
+    }
+    const uint64_t hash = XXH3_64bits(state_->bytes.data(), state_->bytes.size());
+    if (hash != state_->hash)
+        return absl::DataLossError(absl::StrCat("the state of step ", options_.step,
+                                                " does not have the hash its sources named"));
+    return std::shared_ptr<const StateSnapshot>(state_);
+}
+
+StateFetch::Piece* StateFetch::takePiece() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+        if (cancelled_) return nullptr;
+        bool pending = false;
+        for (Piece& piece : pieces_) {
+            if (!piece.done && !piece.taken) {
+                piece.taken = true;
+                return &piece;
+            }
+            pending = pending || !piece.done;
+        }
+        if (!pending) return nullptr;
+        changed_.wait(lock);  // another source may yet give its piece back
+    }
+}
+
+absl::Status StateFetch::pull(Link* link) {
+    int failures = 0;
+    while (Piece* piece = takePiece()) {
+        pace(piece->bytes);
+        const absl::Status s = pullPiece(link, piece);
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            piece->taken = false;
+            piece->done = s.ok();
+            if (s.ok()) {
+                link->bytes += piece->bytes;
+                bytesDone_ += piece->bytes;
+                if (options_.progress) options_.progress(bytesDone_, state_->bytes.size());
+            }
+            changed_.notify_all();
+        }
+        if (s.ok()) continue;
+        if (absl::IsNotFound(s) || ++failures >= kFailuresPerSource) return named(link->source, s);
+    }
+    return absl::OkStatus();
+}
+
+absl::Status StateFetch::pullPiece(Link* link, Piece* piece) {
+    StateRequest r = request(StateAsk::kPiece, options_.step);
+    r.offset = piece->offset;
+    r.bytes = piece->bytes;
+    absl::StatusOr<StateAnswer> answer = ask(link, r);
+    if (!answer.ok()) return answer.status();
+    if (answer->offset != piece->offset || answer->bytes != piece->bytes) {
+        link->socket = StateSocket();
+        return absl::DataLossError("another piece than asked for");
+    }
+    std::byte* to = state_->bytes.data() + piece->offset;
+    if (absl::Status s = link->socket.receiveAll(to, piece->bytes); !s.ok()) {
+        link->socket = StateSocket();
+        return s;
+    }
+    if (XXH3_64bits(to, piece->bytes) != answer->checksum)
+        return absl::DataLossError(absl::StrCat("the piece at ", piece->offset,
+                                                " does not match its checksum"));
+    return absl::OkStatus();
+}
+
+void StateFetch::pace(uint64_t bytes) {
+    if (options_.bytesPerSecond == 0) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    const MonoNs now = clock_.now();
+    const MonoNs start = std::max(now, nextSendNs_);
+    nextSendNs_ = start + static_cast<MonoNs>(static_cast<double>(bytes) * kSecond /
+                                              static_cast<double>(options_.bytesPerSecond));
+    changed_.wait_for(lock, std::chrono::nanoseconds(start - now),
+                      [&] { return cancelled_.load() || clock_.now() >= start; });
+}
+
+absl::StatusOr<Delta> StateFetch::delta(uint64_t step, const std::vector<FetchSource>& sources,
+                                        uint32_t patienceMs) {
+    const bool same = deltaLinks_.size() == sources.size() &&
+                      std::equal(sources.begin(), sources.end(), deltaLinks_.begin(),
+                                 [](const FetchSource& a, const Link& b) {
+                                     return a.address == b.source.address;
+                                 });
+    if (!same) {
+        deltaLinks_.clear();
+        for (const FetchSource& source : sources) deltaLinks_.push_back({source, {}, 0});
+    }
+    std::vector<std::string> reasons;
+    bool allGone = !deltaLinks_.empty();
+    for (size_t i = 0; i < deltaLinks_.size(); ++i) {
+        // Another source first for each step, so that the joiner leans on nobody in particular.
+        Link* link = &deltaLinks_[(step + i) % deltaLinks_.size()];
+        StateRequest r = request(StateAsk::kDelta, step);
+        r.patienceMs = patienceMs;
+        absl::StatusOr<StateAnswer> answer = ask(link, r);
+        if (cancelled_) return absl::AbortedError("the fetch was cancelled");
+        absl::Status s = answer.status();
+        if (s.ok() && (!answer->record || answer->record->step != step ||
+                       answer->bytes % sizeof(float) != 0))
+            s = absl::DataLossError("another delta than asked for");
+        if (s.ok()) {
+            Delta delta{*answer->record, {}};
+            delta.reduced.resize(answer->bytes / sizeof(float));
+            s = link->socket.receiveAll(delta.reduced.data(), answer->bytes);
+            if (s.ok() && XXH3_64bits(delta.reduced.data(), answer->bytes) != answer->checksum)
+                s = absl::DataLossError("the delta does not match its checksum");
+            if (s.ok()) return delta;
+            link->socket = StateSocket();
+        }
+        allGone = allGone && absl::IsNotFound(s);
+        reasons.push_back(std::string(named(link->source, s).message()));
+    }
+    const std::string why = absl::StrCat("no delta of step ", step, ": ",
+                                         absl::StrJoin(reasons, "; "));
+    return allGone ? absl::NotFoundError(why) : absl::UnavailableError(why);
+}
+
+}  // namespace bulkhead::runtime

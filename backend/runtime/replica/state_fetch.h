@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+#include "backend/runtime/replica/state_store.h"
+#include "backend/runtime/replica/state_wire.h"
+
+namespace bulkhead::runtime {
+
+struct FetchSource {
+    int32_t replica = 0;
+    std::string address;  ///< of the state server of the same shard
+};
+
+struct FetchOptions {
+    int32_t shard = 0;
+    uint64_t token = 0;
+    uint64_t lineage = 0;
+    uint64_t step = 0;             ///< of the snapshot
+    uint64_t bytesPerSecond = 0;   ///< over all sources; 0: no cap
+    uint64_t pieceBytes = 1 << 20;
+    uint32_t timeoutMs = 5000;     ///< a source silent for so long is given up
+    /// Bytes done and in all, from the fetching threads, one at a time.
+    std::function<void(uint64_t done, uint64_t total)> progress;
+};
+
+/// Pulls one shard's snapshot from all sources at once, then deltas one by one. A piece that fails
+/// or whose checksum is wrong is asked of another source; a source is given up after three failures
+/// or when it says the snapshot is gone. Pieces that arrived stay: run() may be called again with
+/// other sources and goes on where it stopped.
+/// Thread: one caller; cancel() from any.
+class StateFetch {
+  public:
+    explicit StateFetch(FetchOptions options, const Clock& clock);
+    ~StateFetch();
+
+    /// The whole snapshot, its hash checked. Unavailable listing every source's reason when none is
+    /// left; NotFound when every source says it is gone; Aborted after cancel().
+    [[nodiscard]] absl::StatusOr<std::shared_ptr<const StateSnapshot>> run(
+        const std::vector<FetchSource>& sources);
+
+    /// The delta of `step` from whichever source answers; waits up to `patienceMs` for one that is
+    /// still to come. NotFound: out of every source's window, or not there in time.
+    [[nodiscard]] absl::StatusOr<Delta> delta(uint64_t step, const std::vector<FetchSource>& sources,
+                                              uint32_t patienceMs);
+
+    /// Ends run() and delta() at once, now and later.
+    void cancel();
+
+    uint64_t bytesDone() const { return bytesDone_; }
+    /// Bytes by replica, for reports.
+    std::vector<std::pair<int32_t, uint64_t>> bytesBySource() const;
+
+  private:
+    struct Piece {
+        uint64_t offset = 0;
+        uint64_t bytes = 0;
+        bool done = false;
+        bool taken = false;
+    };
+    struct Link {
+        FetchSource source;
+        StateSocket socket;
+        uint64_t bytes = 0;
+    };
+
+    absl::StatusOr<StateAnswer> ask(Link* link, const StateRequest& request);
+    absl::Status describe(std::vector<Link>* links);
+    void adopt(const StateAnswer& answer);
+    absl::Status pull(Link* link);
+    absl::Status pullPiece(Link* link, Piece* piece);
+    Piece* takePiece();
+    void pace(uint64_t bytes);
+    StateRequest request(StateAsk ask, uint64_t step) const;
+
+    FetchOptions options_;
+    const Clock& clock_;
+    std::atomic<bool> cancelled_{false};
+    std::atomic<uint64_t> bytesDone_{0};
+
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::shared_ptr<StateSnapshot> state_;
+    std::vector<Piece> pieces_;
+    std::vector<std::pair<int32_t, uint64_t>> bySource_;
+    MonoNs nextSendNs_ = 0;
+    std::vector<StateSocket*> waiting_;  ///< sockets in use, for cancel
+    std::vector<Link> deltaLinks_;       ///< kept open between deltas
+};
+
+}  // namespace bulkhead::runtime

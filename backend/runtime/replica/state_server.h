@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/runtime/replica/state_store.h"
+#include "backend/runtime/replica/state_wire.h"
+
+namespace bulkhead::runtime {
+
+/// Serves the pieces and deltas of a StateStore to joiners, on threads of its own at a lower
+/// priority than training, which never waits for it. Refuses a wrong token, shard, version or step
+/// in one line and goes on. Thread: construct and destroy on one thread; the rest from any.
+class StateServer {
+  public:
+    /// Binds `host` on a free port. Unavailable naming the address when that fails. `store` must
+    /// outlive the server.
+    static absl::StatusOr<std::unique_ptr<StateServer>> start(const std::string& host,
+                                                              int32_t shard, StateStore* store);
+    /// Ends all connections and joins their threads.
+    ~StateServer();
+
+    /// "ip:port" as joiners reach it.
+    const std::string& address() const { return address_; }
+
+    /// An injected network cut: while set, every connection is dropped and none is accepted.
+    void setCut(bool cut);
+
+    uint64_t bytesServed() const { return bytesServed_; }
+
+  private:
+    struct Connection {
+        StateSocket socket;
+        std::thread thread;
+        std::atomic<bool> done{false};
+    };
+
+    StateServer(StateSocket listener, std::string address, int32_t shard, StateStore* store);
+    void accept();
+    void serve(Connection* connection);
+    absl::Status answer(StateSocket* socket, const StateRequest& request);
+    absl::Status answerSnapshot(StateSocket* socket, const StateRequest& request);
+    absl::Status answerDelta(StateSocket* socket, const StateRequest& request);
+    void reap();
+
+    StateSocket listener_;
+    std::string address_;
+    int32_t shard_;
+    StateStore* store_;
+    std::atomic<bool> stopping_{false};
+    std::atomic<bool> cut_{false};
+    std::atomic<uint64_t> bytesServed_{0};
+    std::mutex mutex_;
+    std::list<Connection> connections_;
+    std::thread acceptor_;
+};
+
+}  // namespace bulkhead::runtime

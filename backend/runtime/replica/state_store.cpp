@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/state_store.h"
+
+#include <utility>
+
+namespace bulkhead::runtime {
+
+void StateStore::setDeltaBudget(uint64_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    budget_ = bytes;
+    shrink();
+}
+
+void StateStore::putSnapshot(SnapshotPtr snapshot) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t step = snapshot->step;
+    snapshots_[step] = std::move(snapshot);
+}
+
+void StateStore::dropSnapshot(uint64_t step) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    snapshots_.erase(step);
+}
+
+StateStore::SnapshotPtr StateStore::snapshot(uint64_t step) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = snapshots_.find(step);
+    return it == snapshots_.end() ? nullptr : it->second;
+}
+
+void StateStore::putDelta(const CommitRecord& record, std::span<const float> reduced) {
+    auto delta = std::make_shared<Delta>();
+    delta->record = record;
+    if (!record.skip) delta->reduced.assign(reduced.begin(), reduced.end());
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (!deltas_.empty()) {
+            const CommitRecord& last = deltas_.back()->record;
+            if (last.step + 1 != record.step || last.lineage != record.lineage ||
+                last.layout != record.layout) {
+                deltas_.clear();
+                bytes_ = 0;
+            }
+        }
+        bytes_ += delta->reduced.size() * sizeof(float);
+        deltas_.push_back(std::move(delta));
+        shrink();
+    }
+    arrived_.notify_all();
+}
+
+void StateStore::shrink() {
+    while (!deltas_.empty() && bytes_ > budget_) {
+        bytes_ -= deltas_.front()->reduced.size() * sizeof(float);
+        deltas_.pop_front();
+    }
+}
+
+StateStore::DeltaPtr StateStore::delta(uint64_t step) const {
+    return awaitDelta(step, std::chrono::milliseconds(0));
+}
+
+StateStore::DeltaPtr StateStore::awaitDelta(uint64_t step,
+                                            std::chrono::milliseconds patience) const {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto settled = [&] {
+        return closed_ || (!deltas_.empty() && deltas_.back()->record.step >= step);
+    };
+    if (patience.count() > 0) arrived_.wait_for(lock, patience, settled);
+    if (deltas_.empty()) return nullptr;
+    const uint64_t first = deltas_.front()->record.step;
+    if (step < first || step > deltas_.back()->record.step) return nullptr;
+    return deltas_[step - first];
+}
+
+std::pair<uint64_t, uint64_t> StateStore::window() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (deltas_.empty()) return {1, 0};
+    return {deltas_.front()->record.step, deltas_.back()->record.step};
+}
+
+uint64_t StateStore::deltaBytes() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return bytes_;
+}
+
+void StateStore::clearDeltas() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    deltas_.clear();
+    bytes_ = 0;
+}
+
+void StateStore::allowToken(uint64_t token) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tokens_.insert(token);
+}
+
+void StateStore::revokeTokens() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tokens_.clear();
+}
+
+bool StateStore::tokenAllowed(uint64_t token) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return tokens_.contains(token);
+}
+
+void StateStore::close() {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        closed_ = true;
+    }
+    arrived_.notify_all();
+}
+
+}  // namespace bulkhead::runtime

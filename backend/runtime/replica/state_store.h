@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "backend/common/types.h"
+
+namespace bulkhead::runtime {
+
+/// One shard's whole state after step `step`, as its workload exported it.
+struct StateSnapshot {
+    uint64_t lineage = 0;
+    uint64_t step = 0;
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;  ///< the layout's placement
+    uint64_t hash = 0;                 ///< XXH3-64 of `bytes`
+    CommitRecord last;                 ///< the record that led here; step 0: none
+    std::vector<std::byte> bytes;
+};
+
+/// What turns the state after step record.step - 1 into the state after record.step.
+struct Delta {
+    CommitRecord record;
+    std::vector<float> reduced;  ///< empty when the record says skip
+};
+
+/// What a source keeps for joiners, for checkpoints and for parity replays: pinned snapshots and a
+/// window of the last deltas. Entries are shared, because a server or writer thread may still read
+/// one when training drops it.
+/// Thread: all functions from any thread.
+class StateStore {
+  public:
+    using SnapshotPtr = std::shared_ptr<const StateSnapshot>;
+    using DeltaPtr = std::shared_ptr<const Delta>;
+
+    /// Bytes of reduced gradients kept. Shrinking drops the oldest at once.
+    void setDeltaBudget(uint64_t bytes);
+
+    void putSnapshot(SnapshotPtr snapshot);
+    void dropSnapshot(uint64_t step);
+    /// nullptr: not kept.
+    SnapshotPtr snapshot(uint64_t step) const;
+
+    /// Appends the delta of record.step. A gap, another lineage or another layout than the last
+    /// one's empties the window first: a window never crosses those.
+    void putDelta(const CommitRecord& record, std::span<const float> reduced);
+    /// nullptr: not in the window.
+    DeltaPtr delta(uint64_t step) const;
+    /// As delta(), but waits up to `patience` for a step that is still to come.
+    DeltaPtr awaitDelta(uint64_t step, std::chrono::milliseconds patience) const;
+    /// First and last step in the window; {1, 0} when empty.
+    std::pair<uint64_t, uint64_t> window() const;
+    uint64_t deltaBytes() const;
+    /// A layout moved, or the lineage was rolled back: nothing older can be replayed.
+    void clearDeltas();
+
+    /// Joiners showing this token may pull. Tokens stay valid until `revokeTokens`.
+    void allowToken(uint64_t token);
+    void revokeTokens();
+    bool tokenAllowed(uint64_t token) const;
+
+    /// Ends every awaitDelta at once, now and later.
+    void close();
+
+  private:
+    void shrink();
+
+    mutable std::mutex mutex_;
+    mutable std::condition_variable arrived_;
+    std::map<uint64_t, SnapshotPtr> snapshots_;
+    std::deque<DeltaPtr> deltas_;
+    std::set<uint64_t> tokens_;
+    uint64_t budget_ = 256ull << 20;
+    uint64_t bytes_ = 0;
+    bool closed_ = false;
+};
+
+}  // namespace bulkhead::runtime
