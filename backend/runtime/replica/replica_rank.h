@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+#include "backend/common/types.h"
+#include "backend/model/job_spec.h"
+#include "backend/runtime/replica/training_program.h"
+
+namespace bulkhead::runtime {
+
+struct RankOptions {
+    std::string job;
+    model::JobSpec spec;
+    std::string coordinator;  ///< "unix:/path" or "ip:port"
+    std::string token;
+    RankId rank;
+    uint32_t incarnation = 1;
+    std::string node;     ///< equal names share memory
+    std::string address;  ///< IP all of this rank's listeners bind to
+    std::string runDir;
+    uint64_t corpusHash = 0;
+    uint64_t seed = 0;  ///< of random moments of injected faults; 0: from the system
+};
+
+enum class RankEnd { kLeft, kExpelled, kOrphaned };
+
+/// What the caller does next.
+struct Work {
+    bool finished = false;
+    RankEnd end = RankEnd::kLeft;  ///< with finished
+    std::string why;               ///< with finished
+
+    uint64_t step = 0;
+    /// Samples of this replica, to be spread over its shards by the caller.
+    std::vector<SampleRange> ranges;
+    /// Names this gradient to gradientReady() and computed().
+    uint64_t generation = 0;
+};
+
+/// One rank of a job. The caller's loop is
+///
+///     for (;;) {
+///         Work work = *rank->next();
+///         if (work.finished) break;
+///         for each micro-batch: backward, calling rank->gradientReady(); rank->microBatchDone();
+///         rank->computed(work.generation, figures);
+///     }
+///
+/// next() carries out on the calling thread whatever the protocol asks between two gradients: build,
+/// apply a commit, snapshot, import, replay, move experts. The exchange of buckets, votes, beats,
+/// evidence, serving state and checkpoints run on threads of the library.
+/// Threads: next, gradientReady, microBatchDone, computed on one thread (the training thread);
+/// start and destruction on any one thread.
+class ReplicaRank {
+  public:
+    /// Binds the rank's listeners and starts connecting. Unavailable naming the address that
+    /// cannot be bound. `program` and `clock` outlive the rank.
+    [[nodiscard]] static absl::StatusOr<std::unique_ptr<ReplicaRank>> start(
+        RankOptions options, TrainingProgram* program, const Clock& clock);
+    /// Closes connections and joins all threads; unfinished checkpoints are removed.
+    ~ReplicaRank();
+
+    /// Blocks until there is a gradient to compute or the rank is to leave. An error is the
+    /// program's own (build, apply, ...): the rank cannot go on.
+    [[nodiscard]] absl::StatusOr<Work> next();
+
+    /// [begin, end) of program.gradient() is final for this step. Calls come in descending order
+    /// of begin and tile the gradient. Injected gradient faults are committed here.
+    void gradientReady(uint64_t generation, uint64_t begin, uint64_t end);
+
+    /// A micro-batch that took `took` is done: progress, and the place of an injected slowness.
+    void microBatchDone(MonoNs took);
+
+    /// The whole gradient of work.step stands.
+    void computed(uint64_t generation, StepFigures figures);
+
+    /// The last step applied; for logs.
+    uint64_t appliedStep() const;
+
+  private:
+    class Impl;
+    explicit ReplicaRank(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/step_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace bulkhead::runtime {
+namespace {
+
+double ms(MonoNs from, MonoNs to) { return static_cast<double>(to - from) / kMillisecond; }
+
+}  // namespace
+
+StepExchange::StepExchange(std::unique_ptr<Exchange> exchange, uint64_t bucketBytes,
+                           const Clock& clock, Done done)
+    : exchange_(std::move(exchange)),
+      bucketFloats_(std::max<uint64_t>(1, bucketBytes / sizeof(float))),
+      clock_(clock),
+      done_(std::move(done)),
+      thread_([this] { run(); }) {}
+
+StepExchange::~StepExchange() {
+    ExchangeKey last;
+    last.term = last.epoch = last.step = ~0ull;
+    last.attempt = ~0u;
+    abort(last, "the rank leaves");
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+void StepExchange::bind(std::span<const float> gradient, std::span<float> reduced) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    gradient_ = gradient;
+    reduced_ = reduced;
+    readyFrom_ = gradient.size();
+}
+
+void StepExchange::restart() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    readyFrom_ = gradient_.size() + 1;
+    wholeAt_ = 0;
+    poison_.reset();
+}
+
+void StepExchange::ready(uint64_t begin) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        readyFrom_ = begin;
+        if (begin == 0) wholeAt_ = clock_.now();
+    }
+    changed_.notify_all();
+}
+
+void StepExchange::poison(const std::string& why) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        poison_ = why;
+    }
+    changed_.notify_all();
+}
+
+void StepExchange::begin(const protocol::ExchangeId& id, ExchangeGroup group) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        queue_.push_back({id, std::move(group)});
+    }
+    changed_.notify_all();
+}
+
+void StepExchange::abort(const ExchangeKey& key, const std::string& why) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (abortedUpTo_ < key) {
+            abortedUpTo_ = key;
+            abortReason_ = why;
+        }
+    }
+    exchange_->abort(key, why);
+    changed_.notify_all();
+}
+
+void StepExchange::run() {
+    for (;;) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        const Job job = std::move(queue_.front());
+        queue_.erase(queue_.begin());
+        lock.unlock();
+        done_(perform(job));
+    }
+}
+
+ExchangeResult StepExchange::perform(const Job& job) {
+    ExchangeResult result;
+    result.id = job.id;
+    result.status = exchange_->configure(job.group);
+    if (result.status.ok()) result.status = reduceAll(job, &result);
+    result.complete = result.status.ok();
+    result.failedPeers = exchange_->failedPeers();
+    result.stats = exchange_->stats();
+    return result;
+}
+
+absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {
+    std::span<const float> gradient;
+    std::span<float> reduced;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        gradient = gradient_;
+        reduced = reduced_;
+    }
+    MonoNs started = 0;
+    uint32_t bucket = 0;
+    for (uint64_t end = gradient.size(); end > 0;) {
+        const uint64_t begin = end > bucketFloats_ ? end - bucketFloats_ : 0;
+        if (absl::Status s = awaitBucket(job, begin); !s.ok()) return s;
+        if (started == 0) started = clock_.now();
+        const absl::Status s = exchange_->reduce(bucket, gradient.subspan(begin, end - begin),
+                                                 reduced.subspan(begin, end - begin));
+        if (!s.ok()) return s;
+        ++bucket;
+        ++buckets_;
+        end = begin;
+    }
+    const MonoNs now = clock_.now();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    result->exchangeMs = ms(started, now);
+    result->exposedMs = ms(std::max(started, wholeAt_), now);
+    return absl::OkStatus();
+}
+
+absl::Status StepExchange::awaitBucket(const Job& job, uint64_t begin) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] {
+        return stopping_ || poison_ || readyFrom_ <= begin || job.group.key <= abortedUpTo_;
+    });
+    if (job.group.key <= abortedUpTo_) return absl::AbortedError(abortReason_);
+    if (poison_) return absl::FailedPreconditionError(*poison_);
+    if (stopping_) return absl::AbortedError("the rank leaves");
+    return absl::OkStatus();
+}
+
+}  // namespace bulkhead::runtime

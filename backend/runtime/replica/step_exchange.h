@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backend/common/clock.h"
+#include "backend/runtime/ftar/exchange.h"
+#include "backend/runtime/protocol/rank_machine.h"
+
+namespace bulkhead::runtime {
+
+struct ExchangeResult {
+    protocol::ExchangeId id;
+    bool complete = false;
+    absl::Status status;
+    std::vector<FailedPeer> failedPeers;
+    ExchangeStats stats;
+    double exchangeMs = 0;  ///< from the first bucket that was ready to the last that was reduced
+    double exposedMs = 0;   ///< the part of it after the whole gradient was there
+};
+
+/// The communication thread of a rank: exchanges the buckets of one step as the backward pass makes
+/// them final, from the end of the gradient to its beginning, and all of them again for a redo.
+/// Threads: begin(), abort() and stop() from any; ready(), restart() from the training thread.
+/// `done` is called on the communication thread, once for every begin().
+class StepExchange {
+  public:
+    using Done = std::function<void(ExchangeResult)>;
+
+    StepExchange(std::unique_ptr<Exchange> exchange, uint64_t bucketBytes, const Clock& clock,
+                 Done done);
+    ~StepExchange();
+
+    /// Gradient and sum of the model that stands now; no exchange may run.
+    void bind(std::span<const float> gradient, std::span<float> reduced);
+
+    /// A new gradient is about to be computed: nothing of it is ready.
+    void restart();
+    /// [begin, end of gradient) is final.
+    void ready(uint64_t begin);
+    /// The gradient will not be finished in this form (not finite): a running exchange fails.
+    void poison(const std::string& why);
+
+    /// Queues the exchange `group` says. A running one must have been aborted before.
+    void begin(const protocol::ExchangeId& id, ExchangeGroup group);
+    /// Ends the exchange of `key` and all before it, at once; queued ones end likewise.
+    void abort(const ExchangeKey& key, const std::string& why);
+
+    uint64_t progress() const { return exchange_->progress() + buckets_; }
+
+  private:
+    struct Job {
+        protocol::ExchangeId id;
+        ExchangeGroup group;
+    };
+    void run();
+    ExchangeResult perform(const Job& job);
+    absl::Status reduceAll(const Job& job, ExchangeResult* result);
+    absl::Status awaitBucket(const Job& job, uint64_t begin);
+
+    std::unique_ptr<Exchange> exchange_;
+    const uint64_t bucketFloats_;
+    const Clock& clock_;
+    Done done_;
+    std::atomic<uint64_t> buckets_{0};
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::span<const float> gradient_;
+    std::span<float> reduced_;
+    uint64_t readyFrom_ = 0;
+    MonoNs wholeAt_ = 0;  ///< when the gradient was complete
+    std::optional<std::string> poison_;
+    std::vector<Job> queue_;
+    ExchangeKey abortedUpTo_;
+    std::string abortReason_;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+}  // namespace bulkhead::runtime

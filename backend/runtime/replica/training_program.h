@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/types.h"
+#include "backend/model/job_spec.h"
+#include "backend/runtime/protocol/messages.h"
+
+namespace bulkhead::runtime {
+
+/// Everything a training program needs to stand up its part of a replica.
+struct BuildOrder {
+    model::JobSpec job;
+    std::vector<protocol::RankEndpoint> ranks;  ///< of this replica, by shard
+    uint32_t incarnation = 0;
+    uint64_t groupToken = 0;           ///< equal on all ranks of this incarnation
+    bool blank = false;                ///< do not initialise: state will be imported
+    std::vector<int32_t> expertShard;  ///< empty: the default placement
+    int listenFd = -1;  ///< listening on this rank's own `data` address; stays the library's
+};
+
+/// What the program says of one step's own part. Sums, not averages.
+struct StepFigures {
+    double lossSum = 0;  ///< nats
+    uint64_t tokens = 0;
+    std::vector<double> domainLossSum;   ///< by domain
+    std::vector<uint64_t> domainTokens;  ///< by domain
+    std::vector<uint64_t> expertCounts;  ///< [moeLayer][domain][expert]
+};
+
+/// What ReplicaRank needs from the program that trains: its state as bytes, its gradient as floats,
+/// and the arithmetic of an update. State bytes and update are opaque to the library; equal state,
+/// gradient and record must give equal state, bit for bit.
+/// Thread: all called on the thread that calls ReplicaRank::next(), one at a time, never while a
+/// gradient is being computed. Every error ends the rank.
+class TrainingProgram {
+  public:
+    virtual ~TrainingProgram() = default;
+
+    /// Builds the replica's groups and the model; initialises from job.seed unless `blank`.
+    /// Collective over the replica's ranks.
+    virtual absl::Status build(const BuildOrder& order) = 0;
+    /// Of the model that stands, for the operator.
+    virtual protocol::ModelDescribed describe() const = 0;
+
+    virtual uint64_t stateBytes() const = 0;
+    virtual absl::Status exportState(uint64_t offset, std::span<std::byte> to) = 0;
+    virtual absl::Status importState(uint64_t offset, std::span<const std::byte> from) = 0;
+    /// After the last import of a whole state. Collective.
+    virtual absl::Status imported() = 0;
+    /// XXH3-64 over the state bytes.
+    virtual absl::StatusOr<uint64_t> stateHash() = 0;
+
+    /// The local gradient: summed over tokens, not divided; the same memory from build to the next
+    /// layout change, untouched except while a step is computed.
+    virtual std::span<float> gradient() = 0;
+    /// As long as gradient(); the library writes the sum over replicas here.
+    virtual std::span<float> reduced() = 0;
+    /// Of reduced(), in a fixed order.
+    virtual absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) = 0;
+    /// One update of the state from `reduced` as `record` says; not called when record.skip.
+    virtual absl::Status apply(const CommitRecord& record, std::span<const float> reduced) = 0;
+
+    /// Current expert placement; empty when there are no experts.
+    virtual absl::StatusOr<std::vector<int32_t>> expertShard() = 0;
+    /// Before a state is imported: sizes follow this placement. Collective.
+    virtual absl::Status adoptLayout(const std::vector<int32_t>& expertShard) = 0;
+    /// Moves experts, keeps the old copies; returns the bytes this rank sent. Collective.
+    virtual absl::StatusOr<uint64_t> moveLayout(const std::vector<int32_t>& expertShard) = 0;
+    /// The move counts (`keep`), or never was.
+    virtual absl::Status settleLayout(bool keep) = 0;
+
+    /// From the control thread, at any time: this rank is to leave. Ends waits inside the replica
+    /// (collectives) so that the training thread comes back to next().
+    virtual void interrupt() = 0;
+};
+
+}  // namespace bulkhead::runtime
