@@ -39,7 +39,8 @@ std::string nearestName(std::string_view word, const std::vector<std::string_vie
     if (word.empty() || word.size() > kLongestWord) return {};
     const std::string typed = folded(word);
     std::string_view best;
-    size_t bestDistance = std::max<size_t>(1, word.size() / 3) + 1;
+    // Two letters swapped count as two.
+    size_t bestDistance = (word.size() <= 3 ? 1 : std::max<size_t>(2, word.size() / 3)) + 1;
     for (std::string_view candidate : candidates) {
         const size_t distance = editDistance(typed, folded(candidate));
         if (distance < bestDistance) {
