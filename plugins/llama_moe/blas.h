@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cblas.h>
+
+#include <cstddef>
+#include <mutex>
+#include <type_traits>
+
+/// Matrix products, row-major, float or double, on one thread.
+namespace bulkhead::llama_moe {
+
+enum class Turn { kNo, kYes };
+
+/// Held during every product. OpenBLAS built for one thread shares its work memory within a process,
+/// so two ranks that are threads of one process (tests run them so) would mix their operands. A
+/// worker has one computing thread and never waits here.
+inline std::mutex blasMutex;
+
+/// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C. With m or n 0 nothing happens; with k 0 C is
+/// scaled by beta.
+template <class T>
+void gemm(Turn turnA, Turn turnB, size_t m, size_t n, size_t k, T alpha, const T* a, size_t lda,
+          const T* b, size_t ldb, T beta, T* c, size_t ldc) {
+    if (m == 0 || n == 0) return;
+    const auto blas = [](size_t value) { return static_cast<blasint>(value); };
+    const auto op = [](Turn t) { return t == Turn::kYes ? CblasTrans : CblasNoTrans; };
+    const auto run = [&](auto* function) {
+        function(CblasRowMajor, op(turnA), op(turnB), blas(m), blas(n), blas(k), alpha, a,
+                 blas(lda), b, blas(ldb), beta, c, blas(ldc));
+    };
+    const std::lock_guard<std::mutex> lock(blasMutex);
+    if constexpr (std::is_same_v<T, float>)
+        run(&cblas_sgemm);
+    else
+        run(&cblas_dgemm);
+}
+
+/// y[rows,out] = x[rows,in] * w[in,out] + beta * y
+template <class T>
+void multiply(const T* x, const T* w, T* y, size_t rows, size_t in, size_t out, T beta) {
+    gemm<T>(Turn::kNo, Turn::kNo, rows, out, in, T(1), x, in, w, out, beta, y, out);
+}
+
+/// dx[rows,in] = dy[rows,out] * w^T + beta * dx
+template <class T>
+void multiplyBack(const T* dy, const T* w, T* dx, size_t rows, size_t in, size_t out, T beta) {
+    gemm<T>(Turn::kNo, Turn::kYes, rows, in, out, T(1), dy, out, w, out, beta, dx, in);
+}
+
+/// dw[in,out] += x^T * dy
+template <class T>
+void addWeightGradient(const T* x, const T* dy, T* dw, size_t rows, size_t in, size_t out) {
+    if (rows == 0) return;
+    gemm<T>(Turn::kYes, Turn::kNo, in, out, rows, T(1), x, in, dy, out, T(1), dw, out);
+}
+
+}  // namespace bulkhead::llama_moe

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <xxhash.h>
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "plugins/llama_moe/parameter_store.h"
+
+namespace bulkhead::llama_moe {
+namespace {
+
+/// Element `index` of the tensor whose stream is `key`: a bell curve of deviation one, the sum of four
+/// even 16-bit draws (Irwin-Hall). Every operation is exact, so all machines agree; the tails end
+/// at 3.5, which suits weights.
+double bell(uint64_t key, uint64_t index) {
+    const uint64_t bits = XXH3_64bits_withSeed(&index, sizeof(index), key);
+    uint64_t sum = 0;
+    for (int part = 0; part < 4; ++part) sum += (bits >> (16 * part)) & 0xffff;
+    constexpr double kDeviation = 37837.2;  // of the sum: 65536 / sqrt(3)
+    return (static_cast<double>(sum) - 2.0 * 65535.0) / kDeviation;
+}
+
+template <class T>
+void fill(const Tensor& tensor, const std::string& name, uint64_t seed, size_t begin, size_t end,
+          T* to) {
+    if (tensor.kind == TensorKind::kGain) {
+        std::fill_n(to, end - begin, T(1));
+    } else if (tensor.initScale > 0) {
+        const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
+        for (size_t i = begin; i < end; ++i)
+            to[i - begin] = static_cast<T>(tensor.initScale * bell(key, i));
+    }
+}
+
+}  // namespace
+
+template <class T>
+void ParameterStore<T>::initialise(uint64_t seed) {
+    std::fill_n(parameters(), stateCount(), T(0));
+    for (size_t u = 0; u < spec_->units.size(); ++u) {
+        const Unit& unit = spec_->units[u];
+        const UnitRegion& region = layout().units()[u];
+        const size_t from = device_.shard * region.slice;
+        for (const Tensor& tensor : unit.dense) {
+            const size_t begin = std::max(from, tensor.offset);
+            const size_t end = std::min(from + region.slice, tensor.offset + tensor.count());
+            if (begin >= end) continue;
+            fill(tensor, unit.prefix() + tensor.name, seed, begin - tensor.offset,
+                 end - tensor.offset, parameters() + region.begin + begin - from);
+        }
+        for (const size_t e : region.experts)
+            for (const Tensor& tensor : unit.expert)
+                fill(tensor, absl::StrCat(unit.prefix(), "moe.experts.", e, ".", tensor.name),
+                     seed, 0, tensor.count(), parameters() + region.expertAt[e] + tensor.offset);
+    }
+    touched();
+}
+
+template void ParameterStore<float>::initialise(uint64_t);
+template void ParameterStore<double>::initialise(uint64_t);
+
+}  // namespace bulkhead::llama_moe

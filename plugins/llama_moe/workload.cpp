@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/llama_moe/workload.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead::llama_moe {
+namespace {
+
+template <size_t N>
+void copyName(char (&to)[N], const std::string& from) {
+    const size_t size = std::min(from.size(), N - 1);
+    std::memcpy(to, from.data(), size);
+    to[size] = '\0';
+}
+
+/// Adds `from` to what of `to` is wanted.
+void addTo(bulkhead_metrics* to, const Sums& from) {
+    to->tokens += std::accumulate(from.domainTokens.begin(), from.domainTokens.end(), uint64_t{0});
+    to->loss_sum += std::accumulate(from.domainLoss.begin(), from.domainLoss.end(), 0.0);
+    const auto add = [](const auto& values, auto* sums) {
+        if (sums == nullptr) return;
+        for (size_t i = 0; i < values.size(); ++i) sums[i] += values[i];
+    };
+    add(from.domainLoss, to->domain_loss_sum);
+    add(from.domainTokens, to->domain_tokens);
+    add(from.expertCounts, to->expert_counts);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Workload>> Workload::create(const bulkhead_workload_config& config) {
+    std::unique_ptr<Workload> workload(new Workload);
+    if (absl::Status s = workload->open(config); !s.ok()) return s;
+    return workload;
+}
+
+absl::Status Workload::open(const bulkhead_workload_config& config) {
+    config_ = config;
+    host_ = config.host;
+    if (config.shards < 1 || config.shard < 0 || config.shard >= config.shards)
+        return absl::InvalidArgumentError(absl::StrCat("shard must be from 0 to ",
+                                                       config.shards - 1, ", but is ",
+                                                       config.shard));
+    if (config.micro_batch == 0 || config.domains == 0)
+        return absl::InvalidArgumentError("micro_batch and domains must be at least 1");
+    bulkhead_device_info info{};
+    BULKHEAD_RETURN_IF_ERROR(
+        fromDevice(config.device_api->describe(config.device, &info), "describe"));
+    if (info.memory_is_host == 0)
+        return absl::InvalidArgumentError(
+            absl::StrCat("llama_moe computes on the CPU here, but the memory of device \"",
+                         info.name, "\" is out of its reach; set device = \"cpu\""));
+    absl::StatusOr<ModelConfig> model =
+        readModelConfig(config.model_toml == nullptr ? "" : config.model_toml,
+                        config.model_dir == nullptr ? "" : config.model_dir);
+    if (!model.ok()) return model.status();
+    const auto shards = static_cast<size_t>(config.shards);
+    BULKHEAD_RETURN_IF_ERROR(checkFits(*model, shards, config.sequence_length));
+    spec_ = describeModel(*model);
+    const Device device{config.device_api, config.device, config.group,
+                        static_cast<size_t>(config.shard), shards};
+    BULKHEAD_RETURN_IF_ERROR(store_.open(spec_, device, defaultPlacement(spec_, shards)));
+    BULKHEAD_RETURN_IF_ERROR(
+        decoder_.open(&store_, config.micro_batch, config.sequence_length, config.domains));
+    sums_ = evaluation_ = decoder_.emptySums();
+    config_.model_toml = config_.model_dir = nullptr;  // the caller's, gone after the call
+    return absl::OkStatus();
+}
+
+void Workload::describe(bulkhead_model_info* out) const {
+    const ModelConfig& model = spec_.config;
+    copyName(out->name, absl::StrCat("llama_moe/", model.name));
+    out->parameters = spec_.parameters();
+    out->active_parameters = spec_.activeParameters();
+    out->layers = static_cast<uint32_t>(model.layers);
+    out->moe_layers = static_cast<uint32_t>(model.mixtureLayers());
+    out->experts = static_cast<uint32_t>(model.experts);
+    out->top_k = static_cast<uint32_t>(model.topK);
+    out->vocabulary = static_cast<uint32_t>(kVocabulary);
+    out->expert_bytes = 0;
+    for (const Unit& unit : spec_.units)
+        out->expert_bytes =
+            std::max<uint64_t>(out->expert_bytes, 3 * unit.expertCount * sizeof(float));
+    out->state_bytes = stateBytes();
+    out->gradient_count = gradientCount();
+}
+
+uint32_t Workload::parameters(bulkhead_parameter* out, uint32_t capacity) const {
+    uint32_t count = 0;
+    const auto add = [&](const Unit& unit, const std::string& name, int32_t expert,
+                         const Tensor& tensor) {
+        if (count < capacity) {
+            copyName(out[count].name, name);
+            out[count].layer = unit.layer;
+            out[count].moe_layer = expert < 0 ? -1 : unit.mixture;
+            out[count].expert = expert;
+            out[count].count = tensor.count();
+        }
+        ++count;
+    };
+    for (const Unit& unit : spec_.units) {
+        for (const Tensor& tensor : unit.dense)
+            add(unit, unit.prefix() + tensor.name, -1, tensor);
+        const size_t experts = unit.mixture < 0 ? 0 : spec_.config.experts;
+        for (size_t e = 0; e < experts; ++e)
+            for (const Tensor& tensor : unit.expert)
+                add(unit, absl::StrCat(unit.prefix(), "moe.experts.", e, ".", tensor.name),
+                    static_cast<int32_t>(e), tensor);
+    }
+    return count;
+}
+
+absl::Status Workload::initialise(uint64_t seed) {
+    store_.initialise(seed);
+    return store_.clearGradient();
+}
+
+absl::Status Workload::checkBatch(const bulkhead_batch& batch) const {
+    if (batch.samples > config_.micro_batch)
+        return absl::InvalidArgumentError(absl::StrCat("a micro-batch has at most ",
+                                                       config_.micro_batch, " samples, not ",
+                                                       batch.samples));
+    const size_t width = config_.sequence_length + size_t{1};
+    for (size_t s = 0; s < batch.samples; ++s) {
+        if (batch.domain[s] >= config_.domains)
+            return absl::InvalidArgumentError(absl::StrCat(
+                "the domain of sample ", s, " must be below ", config_.domains, ", but is ",
+                batch.domain[s]));
+        for (size_t t = s * width; t < (s + 1) * width; ++t)
+            if (static_cast<uint32_t>(batch.tokens[t]) >= kVocabulary)
+                return absl::InvalidArgumentError(
+                    absl::StrCat("token ", t - s * width, " of sample ", s,
+                                 " must be a byte, from 0 to 255, but is ", batch.tokens[t]));
+    }
+    return absl::OkStatus();
+}
+
+absl::Status Workload::forwardBackward(const bulkhead_batch& batch, bulkhead_gradient_ready ready,
+                                       void* context) {
+    BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
+    if (batch.first != 0) {
+        BULKHEAD_RETURN_IF_ERROR(store_.clearGradient());
+        sums_.clear();
+    }
+    const Batch samples{batch.samples, batch.tokens, batch.domain};
+    BULKHEAD_RETURN_IF_ERROR(decoder_.forward(samples, &sums_));
+    Decoder<float>::Ready tell;
+    if (ready != nullptr)
+        tell = [=](size_t begin, size_t end) { ready(context, begin, end); };
+    return decoder_.backward(samples, batch.last != 0, tell);
+}
+
+absl::Status Workload::evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics) {
+    BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
+    evaluation_.clear();
+    BULKHEAD_RETURN_IF_ERROR(
+        decoder_.forward({batch.samples, batch.tokens, batch.domain}, &evaluation_));
+    addTo(metrics, evaluation_);
+    return absl::OkStatus();
+}
+
+void Workload::metrics(bulkhead_metrics* out) const {
+    out->tokens = 0;
+    out->loss_sum = 0;
+    const auto clear = [](auto* values, size_t count) {
+        if (values != nullptr) std::fill_n(values, count, 0);
+    };
+    clear(out->domain_loss_sum, sums_.domainLoss.size());
+    clear(out->domain_tokens, sums_.domainTokens.size());
+    clear(out->expert_counts, sums_.expertCounts.size());
+    addTo(out, sums_);
+}
+
+double Workload::sumOfSquares(const float* reduced) const {
+    return llama_moe::sumOfSquares(store_.layout(), reduced);
+}
+
+absl::Status Workload::apply(const float* reduced, const bulkhead_update& update) {
+    if (!(update.bias_correction1 > 0.0f) || !(update.bias_correction2 > 0.0f))
+        return absl::InvalidArgumentError("bias corrections must be above 0: 1 - beta^updates");
+    const AdamW<float> rule{config_.beta1,           config_.beta2,
+                            config_.epsilon,         config_.weight_decay,
+                            update.learning_rate,    update.gradient_scale,
+                            update.bias_correction1, update.bias_correction2,
+                            static_cast<float>(spec_.config.balanceRate)};
+    llama_moe::apply(rule, store_.layout(), reduced, store_.parameters(), store_.firstMoments(),
+                     store_.secondMoments());
+    store_.touched();
+    return absl::OkStatus();
+}
+
+absl::Status Workload::checkRange(uint64_t offset, uint64_t bytes) const {
+    if (offset <= stateBytes() && bytes <= stateBytes() - offset) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("bytes ", offset, " to ", offset + bytes,
+                                                   " are not within the state of ", stateBytes(),
+                                                   " bytes"));
+}
+
+absl::Status Workload::exportState(uint64_t offset, uint64_t bytes, void* to) {
+    BULKHEAD_RETURN_IF_ERROR(checkRange(offset, bytes));
+    const auto* from = reinterpret_cast<const char*>(store_.parameters()) + offset;
+    return fromDevice(config_.device_api->copy(config_.device, to, from, bytes, nullptr), "copy");
+}
+
+absl::Status Workload::importState(uint64_t offset, uint64_t bytes, const void* from) {
+    BULKHEAD_RETURN_IF_ERROR(checkRange(offset, bytes));
+    auto* to = reinterpret_cast<char*>(store_.parameters()) + offset;
+    store_.touched();
+    return fromDevice(config_.device_api->copy(config_.device, to, from, bytes, nullptr), "copy");
+}
+
+uint64_t Workload::hash() { return XXH3_64bits(store_.parameters(), stateBytes()); }
+
+absl::Status Workload::layout(int32_t* out, uint32_t capacity) const {
+    const Placement& placement = store_.layout().placement();
+    if (capacity < placement.size())
+        return absl::InvalidArgumentError(absl::StrCat(
+            "a layout of this model has ", placement.size(), " entries, not ", capacity));
+    std::copy(placement.begin(), placement.end(), out);
+    return absl::OkStatus();
+}
+
+absl::StatusOr<Placement> Workload::checkPlacement(const int32_t* expertShard,
+                                                   uint32_t count) const {
+    const size_t wanted = spec_.config.mixtureLayers() * spec_.config.experts;
+    if (count != wanted)
+        return absl::InvalidArgumentError(absl::StrCat(
+            "a layout of this model needs ", wanted, " entries (mixture layers x experts), not ",
+            count));
+    for (size_t i = 0; i < wanted; ++i)
+        if (expertShard[i] < 0 || expertShard[i] >= config_.shards)
+            return absl::InvalidArgumentError(
+                absl::StrCat("expert ", i % spec_.config.experts, " of mixture layer ",
+                             i / spec_.config.experts, " must be on a shard from 0 to ",
+                             config_.shards - 1, ", not ", expertShard[i]));
+    return Placement(expertShard, expertShard + wanted);
+}
+
+absl::Status Workload::adoptLayout(const int32_t* expertShard, uint32_t count) {
+    absl::StatusOr<Placement> placement = checkPlacement(expertShard, count);
+    if (!placement.ok()) return placement.status();
+    return store_.adoptLayout(*std::move(placement));
+}
+
+absl::StatusOr<uint64_t> Workload::changeLayout(const int32_t* expertShard, uint32_t count) {
+    absl::StatusOr<Placement> placement = checkPlacement(expertShard, count);
+    if (!placement.ok()) return placement.status();
+    return store_.changeLayout(*std::move(placement));
+}
+
+}  // namespace bulkhead::llama_moe

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bulkhead/workload.h"
+#include "plugins/llama_moe/decoder.h"
+#include "plugins/llama_moe/optimizer.h"
+#include "plugins/llama_moe/parameter_store.h"
+
+namespace bulkhead::llama_moe {
+
+/// One shard as the workload ABI sees it, with status values; bulkhead/workload.h says what each
+/// function does. Arguments from outside are checked here and nowhere below.
+class Workload {
+  public:
+    static absl::StatusOr<std::unique_ptr<Workload>> create(const bulkhead_workload_config& config);
+
+    const bulkhead_host* host() const { return host_; }
+    void describe(bulkhead_model_info* out) const;
+    uint32_t parameters(bulkhead_parameter* out, uint32_t capacity) const;
+
+    absl::Status initialise(uint64_t seed);
+    absl::Status forwardBackward(const bulkhead_batch& batch, bulkhead_gradient_ready ready,
+                                 void* context);
+    absl::Status evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics);
+    void metrics(bulkhead_metrics* out) const;
+    float* gradient() { return store_.gradient(); }
+    uint64_t gradientCount() const { return store_.layout().count(); }
+
+    double sumOfSquares(const float* reduced) const;
+    absl::Status apply(const float* reduced, const bulkhead_update& update);
+
+    absl::Status exportState(uint64_t offset, uint64_t bytes, void* to);
+    absl::Status importState(uint64_t offset, uint64_t bytes, const void* from);
+    void imported() { store_.touched(); }
+    uint64_t hash();
+
+    absl::Status layout(int32_t* out, uint32_t capacity) const;
+    absl::Status adoptLayout(const int32_t* expertShard, uint32_t count);
+    absl::StatusOr<uint64_t> changeLayout(const int32_t* expertShard, uint32_t count);
+    absl::Status settleLayout(bool keep) { return store_.settleLayout(keep); }
+
+  private:
+    Workload() = default;
+    absl::Status open(const bulkhead_workload_config& config);
+    absl::Status checkBatch(const bulkhead_batch& batch) const;
+    absl::Status checkRange(uint64_t offset, uint64_t bytes) const;
+    absl::StatusOr<Placement> checkPlacement(const int32_t* expertShard, uint32_t count) const;
+    uint64_t stateBytes() const { return store_.stateCount() * sizeof(float); }
+
+    const bulkhead_host* host_ = nullptr;
+    bulkhead_workload_config config_{};
+    ModelSpec spec_;
+    ParameterStore<float> store_;
+    Decoder<float> decoder_;
+    Sums sums_;
+    Sums evaluation_;
+};
+
+/// The table behind bulkhead_workload_get_api.
+const bulkhead_workload_api* workloadApi();
+
+}  // namespace bulkhead::llama_moe
