@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/protocol/commit_log.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/codec.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+constexpr uint32_t kEntryMagic = 0x474f4c42;  // "BLOG"
+constexpr size_t kFrame = 4 + 4 + 8;
+
+template <class T>
+void putRaw(std::string& out, T value) {
+    char raw[sizeof(T)];
+    std::memcpy(raw, &value, sizeof(T));
+    out.append(raw, sizeof(T));
+}
+
+template <class T>
+T getRaw(std::string_view in, size_t at) {
+    T value;
+    std::memcpy(&value, in.data() + at, sizeof(T));
+    return value;
+}
+
+struct Frame {
+    LogEntry entry;
+    size_t end = 0;
+};
+
+/// The whole, valid frame at `at`, if there is one.
+std::optional<Frame> frameAt(std::string_view bytes, size_t at) {
+    if (bytes.size() - at < kFrame || getRaw<uint32_t>(bytes, at) != kEntryMagic)
+        return std::nullopt;
+    const uint32_t length = getRaw<uint32_t>(bytes, at + 4);
+    if (length > bytes.size() - at - kFrame) return std::nullopt;
+    const std::string_view body = bytes.substr(at + kFrame, length);
+    if (XXH3_64bits(body.data(), body.size()) != getRaw<uint64_t>(bytes, at + 8))
+        return std::nullopt;
+    auto entry = decode<LogEntry>(body);
+    if (!entry.ok()) return std::nullopt;
+    return Frame{*std::move(entry), at + kFrame + length};
+}
+
+}  // namespace
+
+std::string encodeEntry(const LogEntry& entry) {
+    const std::string body = encode(entry);
+    std::string out;
+    out.reserve(kFrame + body.size());
+    putRaw(out, kEntryMagic);
+    putRaw(out, static_cast<uint32_t>(body.size()));
+    putRaw(out, static_cast<uint64_t>(XXH3_64bits(body.data(), body.size())));
+    return out + body;
+}
+
+absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes) {
+    DecodedLog log;
+    if (bytes.size() < kLogHeader.size()) {
+        // The very first write may be torn too.
+        if (kLogHeader.substr(0, bytes.size()) != bytes)
+            return absl::InvalidArgumentError("this is not a commit log: its header is missing");
+        log.tornTail = !bytes.empty();
+        return log;
+    }
+    if (bytes.substr(0, kLogHeader.size()) != kLogHeader)
+        return absl::InvalidArgumentError(
+            "this is not a commit log of this version: it should begin with BHCLOG01");
+    size_t at = kLogHeader.size();
+    while (at < bytes.size()) {
+        auto frame = frameAt(bytes, at);
+        if (!frame) break;
+        log.entries.push_back(std::move(frame->entry));
+        at = frame->end;
+    }
+    log.validBytes = at;
+    log.tornTail = at < bytes.size();
+    // A crash can only hurt the end. A good entry behind a bad one means the file was damaged.
+    std::string magic;
+    putRaw(magic, kEntryMagic);
+    for (size_t next = at; log.tornTail; ++next) {
+        next = bytes.find(magic, next + 1);
+        if (next == std::string_view::npos) break;
+        if (frameAt(bytes, next))
+            return absl::DataLossError(absl::StrCat(
+                "the commit log is damaged at byte ", at, ", and good entries follow at byte ", next,
+                "; restore the file or resume from a checkpoint"));
+    }
+    return log;
+}
+
+namespace {
+
+class Recovery {
+  public:
+    Recovery(uint32_t replicas, uint32_t domains) : domains_(domains), ledger_(domains) {
+        state_.incarnations.resize(replicas);
+    }
+
+    absl::Status apply(const LogTerm& e) {
+        if (e.term <= state_.term)
+            return absl::DataLossError(
+                absl::StrCat("term ", e.term, " does not rise above ", state_.term));
+        state_.term = e.term;
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogLineage& e) {
+        if (e.lineage <= state_.lineage)
+            return absl::DataLossError(
+                absl::StrCat("lineage ", e.lineage, " does not rise above ", state_.lineage));
+        if (e.ledger.highWater.size() != domains_)
+            return absl::DataLossError(absl::StrCat("lineage ", e.lineage, " has ",
+                                                    e.ledger.highWater.size(),
+                                                    " data domains, the job has ", domains_));
+        auto ledger = DataLedger::restore(e.ledger, {});
+        if (!ledger.ok()) return absl::DataLossError(ledger.status().message());
+        ledger_ = *std::move(ledger);
+        ledger_.giveBackAll();
+        state_.lineage = e.lineage;
+        state_.lineageFromStep = state_.step = e.fromStep;
+        state_.resumeFrom = e.resumeFrom;
+        state_.updates = e.updates;
+        state_.layout = e.layout;
+        state_.expertShard = e.expertShard;
+        state_.last.reset();
+        std::erase_if(state_.checkpoints,
+                      [&](const LogCheckpoint& c) { return c.step > e.fromStep; });
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogCommit& e) {
+        const CommitRecord& r = e.record;
+        if (r.lineage != state_.lineage || r.step != state_.step + 1)
+            return absl::DataLossError(absl::StrCat("a record of lineage ", r.lineage, " step ",
+                                                    r.step, " follows lineage ", state_.lineage,
+                                                    " step ", state_.step));
+        if (absl::Status s = ledger_.replayCommit(r); !s.ok())
+            return absl::DataLossError(s.message());
+        state_.step = r.step;
+        state_.updates = r.updates;
+        state_.epoch = std::max(state_.epoch, r.epoch);
+        state_.last = r;
+        for (const Contribution& c : r.contributors) raiseIncarnation(c.replica, c.incarnation);
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogQuarantine& e) {
+        // What was leased when it was quarantined may lie beyond what records have used so far.
+        if (ledger_.highWater().size() > e.range.domain &&
+            e.range.end > ledger_.highWater()[e.range.domain]) {
+            LedgerState s = ledger_.state();
+            s.pooled.push_back(
+                {e.range.domain, s.highWater[e.range.domain], e.range.end});
+            s.highWater[e.range.domain] = e.range.end;
+            auto wider = DataLedger::restore(s, {});
+            if (!wider.ok()) return absl::DataLossError(wider.status().message());
+            ledger_ = *std::move(wider);
+        }
+        if (absl::Status s = ledger_.quarantine(e.range); !s.ok())
+            return absl::DataLossError(s.message());
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogIncarnation& e) {
+        raiseIncarnation(e.replica, e.incarnation);
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogCheckpoint& e) {
+        state_.checkpoints.push_back(e);
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogLayout& e) {
+        state_.layout = e.layout;
+        state_.expertShard = e.expertShard;
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogFinished&) {
+        state_.finished = true;
+        return absl::OkStatus();
+    }
+
+    RecoveredState take() && {
+        state_.ledger = ledger_.settledState();
+        return std::move(state_);
+    }
+
+  private:
+    void raiseIncarnation(int32_t replica, uint32_t incarnation) {
+        if (replica < 0) return;
+        const auto i = static_cast<size_t>(replica);
+        if (i < state_.incarnations.size())
+            state_.incarnations[i] = std::max(state_.incarnations[i], incarnation);
+    }
+
+    uint32_t domains_;
+    DataLedger ledger_;
+    RecoveredState state_;
+};
+
+}  // namespace
+
+absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries, uint32_t replicas,
+                                            uint32_t domains) {
+    Recovery recovery(replicas, domains);
+    for (size_t i = 0; i < entries.size(); ++i) {
+        const absl::Status s =
+            std::visit([&](const auto& e) { return recovery.apply(e); }, entries[i]);
+        if (!s.ok())
+            return absl::DataLossError(
+                absl::StrCat("commit log, entry ", i + 1, " of ", entries.size(), ": ",
+                             s.message(), "; resume from a checkpoint instead"));
+    }
+    return std::move(recovery).take();
+}
+
+}  // namespace bulkhead::protocol

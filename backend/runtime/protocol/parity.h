@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace bulkhead::protocol {
+
+/// State hashes by shard, of one replica after one step.
+using Hashes = std::vector<uint64_t>;
+
+struct ParityResult {
+    enum class Outcome {
+        kAgree,
+        kMinority,  ///< `odd` differ from a majority of the others: they go
+        kTie,       ///< no majority: each replays its last step
+    };
+    Outcome outcome = Outcome::kAgree;
+    std::vector<int32_t> odd;           ///< ascending
+    std::vector<int32_t> shards;        ///< where they differ, ascending
+    Hashes agreed;                      ///< of the majority; empty on a tie
+};
+
+/// Compares hashes of the same step. Pure; O(replicas x shards). A majority is more than half.
+ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica);
+
+/// What the contributors agreed on, for proving joiners. Memory: the last `window` steps.
+class AgreedHashes {
+  public:
+    explicit AgreedHashes(size_t window = 64) : window_(window) {}
+    void note(uint64_t step, Hashes hashes);
+    const Hashes* find(uint64_t step) const;
+    /// 0: none yet.
+    uint64_t lastAgreed() const { return steps_.empty() ? 0 : steps_.rbegin()->first; }
+    void clear() { steps_.clear(); }
+
+  private:
+    size_t window_;
+    std::map<uint64_t, Hashes> steps_;
+};
+
+}  // namespace bulkhead::protocol
