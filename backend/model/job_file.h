@@ -20,7 +20,9 @@
 /// Thread: any; nothing is kept.
 namespace bulkhead::model {
 
-/// Reads and validates (checkJob). Relative paths are taken from the file's folder.
+/// Reads and validates (checkJob). Relative paths are taken from the file's folder, "~/" is the
+/// home folder. Without `name` the job is called as the file; without `checkpoint_dir` it is
+/// $XDG_STATE_HOME/bulkhead/checkpoints/NAME (~/.local/state if unset).
 [[nodiscard]] absl::StatusOr<JobSpec> readJobFile(const std::filesystem::path& file);
 
 /// The same from text; `name` stands for the file in messages, `folder` for where it would lie.
@@ -33,9 +35,9 @@ namespace bulkhead::model {
 /// InvalidArgument naming the key. `readJobFile` has called it; call it after changing a spec.
 [[nodiscard]] absl::Status checkJob(const JobSpec& spec);
 
-/// Touches the disk: every domain has at least one readable file that is not empty, and there is
-/// more than one sample's worth of text in it. NotFound, PermissionDenied or InvalidArgument,
-/// naming domain and path.
+/// Touches the disk: every path of every domain is a readable text file or a folder with at least
+/// one below it, and a domain has text for one sample or more. NotFound, PermissionDenied or
+/// InvalidArgument, naming domain, path and what to do. Reads only the head of each file.
 [[nodiscard]] absl::Status checkData(const JobSpec& spec);
 
 /// `--data DIR`: each text file or folder directly inside DIR becomes a domain named after it
@@ -43,11 +45,5 @@ namespace bulkhead::model {
 /// when there is nothing in it.
 [[nodiscard]] absl::StatusOr<std::vector<DomainSpec>> domainsOfFolder(
     const std::filesystem::path& folder);
-
-/// The files of a domain, in the order in which they are read: a path that is a file is taken as
-/// it is, a folder is walked (hidden entries and symbolic links to folders passed over) in name
-/// order. NotFound or PermissionDenied naming the path.
-[[nodiscard]] absl::StatusOr<std::vector<std::filesystem::path>> filesOfDomain(
-    const DomainSpec& domain);
 
 }  // namespace bulkhead::model

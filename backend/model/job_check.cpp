@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "backend/model/command_text.h"
+#include "backend/model/job_file.h"
+#include "backend/model/names.h"
+#include "backend/model/run_views.h"
+
+namespace bulkhead::model {
+namespace {
+
+/// The first problem found, as "key: words".
+class Check {
+  public:
+    template <class... Parts>
+    void that(bool good, std::string_view key, const Parts&... words) {
+        if (good || !status_.ok()) return;
+        status_ = absl::InvalidArgumentError(concat(key, ": ", words...));
+    }
+    bool ok() const { return status_.ok(); }
+    absl::Status status() && { return std::move(status_); }
+
+  private:
+    absl::Status status_;
+};
+
+bool isFileName(std::string_view name) {
+    constexpr size_t kLongest = 64;
+    const auto good = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '.' || c == '_' || c == '-';
+    };
+    return !name.empty() && name.size() <= kLongest && name.front() != '.' &&
+           std::all_of(name.begin(), name.end(), good);
+}
+
+bool between(double value, double least, double most) {
+    return std::isfinite(value) && value >= least && value <= most;
+}
+
+void checkCounts(const JobSpec& s, Check& check) {
+    constexpr uint32_t kLongest = 1 << 20;
+    check.that(isFileName(s.name), "name",
+               "expected up to 64 letters, digits, dots, dashes or underscores, found \"",
+               shortened(s.name, 60), "\"");
+    check.that(s.replicas >= 1 && s.replicas <= static_cast<uint32_t>(Limits::kReplicas),
+               "replicas", "expected 1 to ", Limits::kReplicas, ", found ", s.replicas);
+    check.that(s.shards >= 1 && s.shards <= static_cast<uint32_t>(Limits::kShards), "shards",
+               "expected 1 to ", Limits::kShards, ", found ", s.shards);
+    check.that(s.spares <= static_cast<uint32_t>(Limits::kReplicas), "spares", "expected at most ",
+               Limits::kReplicas, ", found ", s.spares);
+    check.that(s.sequenceLength >= 1 && s.sequenceLength <= kLongest, "sequence_length",
+               "expected 1 to ", kLongest, ", found ", s.sequenceLength);
+    check.that(s.microBatch >= 1 && s.microBatch <= kLongest, "micro_batch", "expected 1 or more");
+    check.that(s.samplesPerReplica >= 1 && s.samplesPerReplica <= kLongest, "samples_per_replica",
+               "expected 1 or more");
+    const uint64_t atOnce = static_cast<uint64_t>(s.shards) * s.microBatch;
+    check.that(atOnce > 0 && s.samplesPerReplica % atOnce == 0, "samples_per_replica",
+               "expected a multiple of shards x micro_batch = ", s.shards, " x ", s.microBatch,
+               ", found ", s.samplesPerReplica);
+    check.that(!s.workload.empty(), "workload", "expected the name of a plugin, or a path to one");
+    check.that(!s.device.empty(), "device", "expected \"cpu\", or the name of a device plugin");
+    check.that(s.bucketBytes >= 4096 && s.bucketBytes <= (1ull << 30), "bucket_bytes",
+               "expected 4096 to 1073741824, found ", s.bucketBytes);
+}
+
+void checkOptimizer(const OptimizerSpec& o, Check& check) {
+    check.that(between(o.learningRate, 1e-30, 1e6), "optimizer.learning_rate",
+               "expected a number above 0");
+    check.that(between(o.minLearningRate, 0, o.learningRate), "optimizer.min_learning_rate",
+               "expected 0 up to learning_rate");
+    check.that(o.warmupSteps <= o.decaySteps, "optimizer.warmup_steps",
+               "expected at most decay_steps = ", o.decaySteps, ", found ", o.warmupSteps);
+    check.that(between(o.beta1, 0, 1) && o.beta1 < 1, "optimizer.beta1",
+               "expected 0 or more and below 1");
+    check.that(between(o.beta2, 0, 1) && o.beta2 < 1, "optimizer.beta2",
+               "expected 0 or more and below 1");
+    check.that(between(o.epsilon, 1e-30, 1), "optimizer.epsilon", "expected a number above 0");
+    check.that(between(o.weightDecay, 0, 1e6), "optimizer.weight_decay", "expected 0 or more");
+    check.that(between(o.clipNorm, 0, 1e30), "optimizer.clip_norm",
+               "expected 0 (no clipping) or more");
+}
+
+void checkPolicies(const JobSpec& s, Check& check) {
+    const Policies& p = s.policies;
+    check.that(p.minReplicas >= 1 && p.minReplicas <= s.replicas, "policies.min_replicas",
+               "expected 1 up to replicas = ", s.replicas, ", found ", p.minReplicas);
+    check.that(p.checkpointsKept >= 1, "policies.checkpoints_kept", "expected 1 or more");
+    const Timeouts& t = s.timeouts;
+    check.that(t.beatMs >= 1, "timeouts.beat_ms", "expected 1 or more");
+    check.that(t.heartbeatMs >= 2ull * t.beatMs, "timeouts.heartbeat_ms",
+               "expected at least twice beat_ms = ", t.beatMs, ", found ", t.heartbeatMs);
+    check.that(t.progressMultiple >= 1, "timeouts.progress_multiple", "expected 1 or more");
+    check.that(t.chunkMultiple >= 1, "timeouts.chunk_multiple", "expected 1 or more");
+    check.that(t.progressFloorMs >= 1, "timeouts.progress_floor_ms", "expected 1 or more");
+    check.that(t.chunkFloorMs >= 1, "timeouts.chunk_floor_ms", "expected 1 or more");
+}
+
+void checkDomains(const JobSpec& s, Check& check) {
+    check.that(!s.domains.empty(), "domains",
+               "expected at least one table [[domains]] with name and paths");
+    std::set<std::string> names;
+    for (size_t i = 0; i < s.domains.size() && check.ok(); ++i) {
+        const std::string key = concat("domains[", i, "]");
+        check.that(!s.domains[i].name.empty(), key + ".name", "expected a name, such as \"code\"");
+        check.that(names.insert(s.domains[i].name).second, key + ".name", "\"",
+                   shortened(s.domains[i].name, 60), "\" is the name of another domain too");
+        check.that(!s.domains[i].paths.empty(), key + ".paths",
+                   "expected at least one file or folder");
+    }
+}
+
+void checkPlacement(const JobSpec& s, Check& check) {
+    if (s.placement.empty()) return;
+    std::set<std::string> nodes;
+    std::vector<std::string> home(s.replicas);
+    for (size_t i = 0; i < s.placement.size() && check.ok(); ++i) {
+        const NodePlacement& place = s.placement[i];
+        const std::string key = concat("placement[", i, "]");
+        check.that(isFileName(place.node), key + ".node", "expected the name of a node");
+        check.that(nodes.insert(place.node).second, key + ".node", "\"", shortened(place.node, 60),
+                   "\" is listed twice");
+        for (int32_t r : place.replicas) {
+            const bool exists = r >= 0 && static_cast<uint32_t>(r) < s.replicas;
+            check.that(exists, key + ".replicas", "expected 0 to ", s.replicas - 1, ", found ", r);
+            if (!exists) break;
+            std::string& taken = home[static_cast<size_t>(r)];
+            check.that(taken.empty(), key + ".replicas", "replica ", r, " is on ", taken, " too");
+            taken = place.node;
+        }
+    }
+    for (size_t r = 0; r < home.size() && check.ok(); ++r)
+        check.that(!home[r].empty(), "placement", "replica ", r, " is on no node");
+}
+
+void checkFaults(const JobSpec& s, Check& check) {
+    for (size_t i = 0; i < s.faults.size() && check.ok(); ++i) {
+        const std::string key = concat("faults[", i, "]");
+        const absl::StatusOr<FaultSpec> fault = parseFault(s.faults[i]);
+        check.that(fault.ok(), key, std::string(fault.status().message()));
+        if (!fault.ok()) return;
+        check.that(fault->replica < static_cast<int32_t>(s.replicas), key,
+                   "expected a replica from 0 to ", s.replicas - 1, ", found ", fault->replica);
+        check.that(fault->shard < static_cast<int32_t>(s.shards), key,
+                   "expected a shard from 0 to ", s.shards - 1, ", found ", fault->shard);
+        const bool nodeKnown =
+            fault->node.empty() || s.placement.empty() ||
+            std::any_of(s.placement.begin(), s.placement.end(),
+                        [&](const NodePlacement& place) { return place.node == fault->node; });
+        check.that(nodeKnown, key, "no node is called ", fault->node, " in [[placement]]");
+    }
+}
+
+}  // namespace
+
+absl::Status checkJob(const JobSpec& spec) {
+    Check check;
+    checkCounts(spec, check);
+    checkOptimizer(spec.optimizer, check);
+    if (check.ok()) checkPolicies(spec, check);
+    if (check.ok()) checkDomains(spec, check);
+    if (check.ok()) checkPlacement(spec, check);
+    if (check.ok()) checkFaults(spec, check);
+    return std::move(check).status();
+}
+
+}  // namespace bulkhead::model
