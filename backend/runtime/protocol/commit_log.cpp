@@ -89,8 +89,8 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes) {
         if (next == std::string_view::npos) break;
         if (frameAt(bytes, next))
             return absl::DataLossError(absl::StrCat(
-                "the commit log is damaged at byte ", at, ", and good entries follow at byte ", next,
-                "; restore the file or resume from a checkpoint"));
+                "the commit log is damaged at byte ", at, ", and good entries follow at byte ",
+                next, "; restore the file or resume from a checkpoint"));
     }
     return log;
 }
@@ -156,8 +156,7 @@ class Recovery {
         if (ledger_.highWater().size() > e.range.domain &&
             e.range.end > ledger_.highWater()[e.range.domain]) {
             LedgerState s = ledger_.state();
-            s.pooled.push_back(
-                {e.range.domain, s.highWater[e.range.domain], e.range.end});
+            s.pooled.push_back({e.range.domain, s.highWater[e.range.domain], e.range.end});
             s.highWater[e.range.domain] = e.range.end;
             auto wider = DataLedger::restore(s, {});
             if (!wider.ok()) return absl::DataLossError(wider.status().message());
@@ -216,9 +215,9 @@ absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries
         const absl::Status s =
             std::visit([&](const auto& e) { return recovery.apply(e); }, entries[i]);
         if (!s.ok())
-            return absl::DataLossError(
-                absl::StrCat("commit log, entry ", i + 1, " of ", entries.size(), ": ",
-                             s.message(), "; resume from a checkpoint instead"));
+            return absl::DataLossError(absl::StrCat("commit log, entry ", i + 1, " of ",
+                                                    entries.size(), ": ", s.message(),
+                                                    "; resume from a checkpoint instead"));
     }
     return std::move(recovery).take();
 }

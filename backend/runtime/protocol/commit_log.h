@@ -156,17 +156,17 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes);
 
 /// What a new coordinator goes on from.
 struct RecoveredState {
-    uint64_t term = 0;          ///< highest seen; the new one is higher
-    uint64_t lineage = 0;       ///< 0: the log is empty, the job never began
+    uint64_t term = 0;     ///< highest seen; the new one is higher
+    uint64_t lineage = 0;  ///< 0: the log is empty, the job never began
     uint64_t lineageFromStep = 0;
-    std::string resumeFrom;     ///< where the lineage's state comes from
+    std::string resumeFrom;            ///< where the lineage's state comes from
     std::optional<CommitRecord> last;  ///< of this lineage
-    uint64_t step = 0;          ///< last committed, or lineageFromStep
+    uint64_t step = 0;                 ///< last committed, or lineageFromStep
     uint64_t updates = 0;
-    uint64_t epoch = 0;         ///< highest in any record
+    uint64_t epoch = 0;  ///< highest in any record
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
-    LedgerState ledger;         ///< settled: every open lease is back in the pool
+    LedgerState ledger;                      ///< settled: every open lease is back in the pool
     std::vector<LogCheckpoint> checkpoints;  ///< of every lineage still valid, oldest first
     std::vector<uint32_t> incarnations;      ///< by replica: highest used
     bool finished = false;
@@ -174,7 +174,7 @@ struct RecoveredState {
 
 /// Folds a log. DataLoss when entries contradict each other (a step committed twice, a sample
 /// consumed twice, a step left out), naming the entry's number.
-absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries,
-                                            uint32_t replicas, uint32_t domains);
+absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries, uint32_t replicas,
+                                            uint32_t domains);
 
 }  // namespace bulkhead::protocol

@@ -70,7 +70,7 @@ enum class OperationKind {
     kPause,
     kResume,
     kCheckpoint,
-    kStop,           ///< with a checkpoint when `checkpoint`
+    kStop,  ///< with a checkpoint when `checkpoint`
     kSetPolicies,
     kChangeLayout,
 };
@@ -92,7 +92,8 @@ struct Tick {};
 using Input = std::variant<Received, RankRunning, RankExited, NodeLost, StartFailed, RecordDurable,
                            Operation, Tick>;
 
-// ---- actions, to be carried out in their order ---------------------------------------------------
+// ---- actions, to be carried out in their order
+// ---------------------------------------------------
 
 /// To every connected rank of the replica, if it still is in that incarnation. The driver fills
 /// Welcome::jobJson.

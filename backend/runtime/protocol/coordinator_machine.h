@@ -30,8 +30,9 @@ struct ReplicaView {
 class CoordinatorMachine {
   public:
     /// A fresh or a recovered job. `term` is minted, durable and higher than recovered.term.
-    /// An empty `recovered` (lineage 0) begins a job; `resume` then may name a checkpoint of another
-    /// run to begin from (its ledger, step and path count). Call begin() once before step().
+    /// An empty `recovered` (lineage 0) begins a job; `resume` then may name a checkpoint of
+    /// another run to begin from (its ledger, step and path count). Call begin() once before
+    /// step().
     CoordinatorMachine(Options options, uint64_t term, RecoveredState recovered);
     CoordinatorMachine(Options options, uint64_t term, const LogCheckpoint& resume);
     ~CoordinatorMachine();
@@ -43,10 +44,10 @@ class CoordinatorMachine {
     // What it knows, for status pages, the ledger and the simulator.
     uint64_t term() const;
     uint64_t lineage() const;
-    uint64_t committedStep() const;   ///< last durable
-    uint64_t openStep() const;        ///< in flight, 0 when none
+    uint64_t committedStep() const;  ///< last durable
+    uint64_t openStep() const;       ///< in flight, 0 when none
     uint64_t epoch() const;
-    uint64_t revision() const;        ///< grows with membership, policy and phase
+    uint64_t revision() const;  ///< grows with membership, policy and phase
     JobPhase phase() const;
     const std::string& explanation() const;  ///< of the last quorum decision or wait
     const DataLedger& ledger() const;

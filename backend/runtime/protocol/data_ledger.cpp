@@ -101,8 +101,8 @@ absl::Status DataLedger::swapLeases(uint64_t step, int32_t a, int32_t b) {
     const auto x = leases_.find({step, a});
     const auto y = leases_.find({step, b});
     if (x == leases_.end() || y == leases_.end())
-        return absl::NotFoundError(absl::StrCat("step ", step, ": r", a, " and r", b,
-                                                " do not both hold a lease"));
+        return absl::NotFoundError(
+            absl::StrCat("step ", step, ": r", a, " and r", b, " do not both hold a lease"));
     std::swap(x->second, y->second);
     return absl::OkStatus();
 }
@@ -156,9 +156,9 @@ absl::Status DataLedger::replayCommit(const CommitRecord& record) {
     for (const Contribution& c : record.contributors)
         for (const SampleRange& r : c.ranges) {
             if (r.domain >= domains_.size() || r.begin >= r.end)
-                return absl::FailedPreconditionError(
-                    absl::StrCat("step ", record.step, " names ", name(r),
-                                 ", but there are ", domains_.size(), " domains"));
+                return absl::FailedPreconditionError(absl::StrCat("step ", record.step, " names ",
+                                                                  name(r), ", but there are ",
+                                                                  domains_.size(), " domains"));
             Domain& d = domains_[r.domain];
             if (r.end > highWater_[r.domain]) {
                 d.pooled.insert(highWater_[r.domain], r.end);
@@ -211,7 +211,8 @@ absl::Status DataLedger::check() const {
                 absl::StrCat("I2: ", name(r), " (", what, ") is counted twice"));
         return absl::OkStatus();
     };
-    for (const LedgerState s = state(); const auto& [ranges, what] :
+    for (const LedgerState s = state();
+         const auto& [ranges, what] :
          {std::pair{&s.committed, "committed"}, std::pair{&s.pooled, "pooled"},
           std::pair{&s.quarantined, "quarantined"}})
         for (const SampleRange& r : *ranges)
@@ -221,9 +222,9 @@ absl::Status DataLedger::check() const {
             if (absl::Status bad = add(r, "leased"); !bad.ok()) return bad;
     for (uint32_t d = 0; d < domains_.size(); ++d)
         if (all[d].size() != highWater_[d] || !all[d].contains(0, highWater_[d]))
-            return absl::InternalError(absl::StrCat(
-                "I2: domain ", d, " has ", highWater_[d], " samples handed out, but ",
-                all[d].size(), " are committed, leased, pooled or quarantined"));
+            return absl::InternalError(
+                absl::StrCat("I2: domain ", d, " has ", highWater_[d], " samples handed out, but ",
+                             all[d].size(), " are committed, leased, pooled or quarantined"));
     return absl::OkStatus();
 }
 

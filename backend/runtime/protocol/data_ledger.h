@@ -61,7 +61,8 @@ class DataLedger {
     /// `samples` samples for (step, replica). AlreadyExists when it holds a lease for that step.
     absl::StatusOr<std::vector<SampleRange>> lease(uint64_t step, int32_t replica,
                                                    uint64_t samples);
-    /// Two leases of a step change hands (non-finite: the other computes it). NotFound without both.
+    /// Two leases of a step change hands (non-finite: the other computes it). NotFound without
+    /// both.
     absl::Status swapLeases(uint64_t step, int32_t a, int32_t b);
     /// Back to the pool: the quorum of `step` was void, or the replica is out of its sum. Returns
     /// the samples returned, 0 without a lease.

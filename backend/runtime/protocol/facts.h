@@ -90,7 +90,7 @@ struct StepCommitted {
     double effectiveTime = 1;
     std::vector<double> domainLoss;  ///< -1 where a domain had no token
     std::vector<ReplicaVote> votes;
-    std::vector<double> voteMs;      ///< by vote: from its arrival to the commit
+    std::vector<double> voteMs;  ///< by vote: from its arrival to the commit
 };
 
 struct StepRedone {

@@ -22,8 +22,9 @@ std::optional<Violation> InvariantChecker::lineage(uint64_t lineage, const Ledge
     consumed_.clear();
     for (const SampleRange& r : ledger.committed)
         if (!consumed_[r.domain].insert(r.begin, r.end))
-            return Violation{"I2", absl::StrCat("lineage ", lineage, " begins with sample ", r.begin,
-                                                " of domain ", r.domain, " consumed twice")};
+            return Violation{"I2",
+                             absl::StrCat("lineage ", lineage, " begins with sample ", r.begin,
+                                          " of domain ", r.domain, " consumed twice")};
     return std::nullopt;
 }
 
@@ -33,16 +34,16 @@ std::optional<Violation> InvariantChecker::committed(const CommitRecord& record)
         return Violation{"I1", absl::StrCat("two records of ", name(record))};
     if (step.record) return Violation{"I6", absl::StrCat(name(record), " was committed twice")};
     if (record.lineage != lineage_ || record.step != lastStep_ + 1)
-        return Violation{"I6", absl::StrCat(name(record), " follows lineage ", lineage_, " step ",
-                                            lastStep_)};
+        return Violation{
+            "I6", absl::StrCat(name(record), " follows lineage ", lineage_, " step ", lastStep_)};
     step.record = record;
     lastStep_ = record.step;
     for (const Contribution& c : record.contributors)
         for (const SampleRange& r : c.ranges)
             if (!consumed_[r.domain].insert(r.begin, r.end))
-                return Violation{"I2", absl::StrCat(name(record), " consumes samples [", r.begin,
-                                                    ", ", r.end, ") of domain ", r.domain,
-                                                    " again, by r", c.replica)};
+                return Violation{
+                    "I2", absl::StrCat(name(record), " consumes samples [", r.begin, ", ", r.end,
+                                       ") of domain ", r.domain, " again, by r", c.replica)};
     trim();
     return std::nullopt;
 }
@@ -54,17 +55,17 @@ std::optional<Violation> InvariantChecker::applied(int32_t replica, uint32_t inc
     if (it == steps_.end() || !it->second.record) {
         if (!steps_.empty() && std::pair(record.lineage, record.step) < steps_.begin()->first)
             return std::nullopt;  // older than the window
-        return Violation{"I5", absl::StrCat("r", replica, " applied ", name(record),
-                                            " before it was durable")};
+        return Violation{
+            "I5", absl::StrCat("r", replica, " applied ", name(record), " before it was durable")};
     }
     if (*it->second.record != record)
-        return Violation{"I1", absl::StrCat("r", replica, " applied another record of ",
-                                            name(record))};
+        return Violation{"I1",
+                         absl::StrCat("r", replica, " applied another record of ", name(record))};
     auto& last = appliedBy_[{replica, incarnation}];
     const std::pair now{record.lineage, record.step};
     if (last.first == now.first && last.second >= now.second)
-        return Violation{"I5", absl::StrCat("r", replica, " applied ", name(record),
-                                            " after step ", last.second)};
+        return Violation{"I5", absl::StrCat("r", replica, " applied ", name(record), " after step ",
+                                            last.second)};
     last = now;
     return this->hashes(record.lineage, record.step, replica, hashes);
 }
@@ -79,8 +80,8 @@ std::optional<Violation> InvariantChecker::hashes(uint64_t lineage, uint64_t ste
         s.hashes = hashes;
         s.hashedBy = replica;
     } else if (s.hashes != hashes) {
-        return Violation{"I3", absl::StrCat("after lineage ", lineage, " step ", step, " r", replica,
-                                            " and r", s.hashedBy, " differ")};
+        return Violation{"I3", absl::StrCat("after lineage ", lineage, " step ", step, " r",
+                                            replica, " and r", s.hashedBy, " differ")};
     }
     return std::nullopt;
 }

@@ -20,9 +20,9 @@ struct Violation {
 };
 
 /// Watches a job from outside: told what is committed and applied, it answers with what is broken.
-/// The live ledger and the simulator use the same one. Memory: the last `window` steps. Old lineages
-/// are kept as long as their steps are in the window.
-/// Thread: none of its own; externally serialised.
+/// The live ledger and the simulator use the same one. Memory: the last `window` steps. Old
+/// lineages are kept as long as their steps are in the window. Thread: none of its own; externally
+/// serialised.
 class InvariantChecker {
   public:
     explicit InvariantChecker(size_t window = 256) : window_(window) {}

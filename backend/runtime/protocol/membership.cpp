@@ -30,8 +30,8 @@ void AdaptiveLimits::observe(double stepMs, double exchangeMs) {
 }
 
 MonoNs AdaptiveLimits::progress() const {
-    const double ms = std::max<double>(timeouts_.progressFloorMs,
-                                       stepMs_ * timeouts_.progressMultiple);
+    const double ms =
+        std::max<double>(timeouts_.progressFloorMs, stepMs_ * timeouts_.progressMultiple);
     return static_cast<MonoNs>(ms * kMillisecond);
 }
 
@@ -86,11 +86,12 @@ void SuspicionGate::confirm(int32_t replica) {
     std::erase_if(expelled_, [&](const auto& e) { return e.second == replica; });
 }
 
-void SuspicionGate::clear(int32_t replica) { suspects_.erase(replica); }
+void SuspicionGate::clear(int32_t replica) {
+    suspects_.erase(replica);
+}
 
 std::optional<MonoNs> RestartSchedule::next(MonoNs now, const Timeouts& timeouts, uint32_t limit) {
-    while (!restarts_.empty() &&
-           now - restarts_.front() > timeouts.restartWindowMs * kMillisecond)
+    while (!restarts_.empty() && now - restarts_.front() > timeouts.restartWindowMs * kMillisecond)
         restarts_.pop_front();
     if (limit > 0 && restarts_.size() >= limit) return std::nullopt;
     const size_t earlier = std::min<size_t>(restarts_.size(), 20);

@@ -26,11 +26,11 @@ constexpr uint32_t kProtocolVersion = 1;
 struct RankEndpoint {
     RankId rank;
     uint32_t incarnation = 0;
-    std::string host;        ///< equal strings: same machine and node, shared memory works
-    std::string data;        ///< "ip:port" of its tcp data plane (the exchange)
-    std::string shm;         ///< name prefix of its shared-memory segments, unique per incarnation
-    std::string control;     ///< leaders: "unix:/path" or "ip:port" where its ranks connect
-    std::string state;       ///< "ip:port" where joiners pull snapshots and deltas
+    std::string host;     ///< equal strings: same machine and node, shared memory works
+    std::string data;     ///< "ip:port" of its tcp data plane (the exchange)
+    std::string shm;      ///< name prefix of its shared-memory segments, unique per incarnation
+    std::string control;  ///< leaders: "unix:/path" or "ip:port" where its ranks connect
+    std::string state;    ///< "ip:port" where joiners pull snapshots and deltas
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -127,14 +127,14 @@ struct Report {
     int32_t replica = 0;
     uint32_t incarnation = 0;
     uint64_t lineage = 0;
-    bool hasState = false;            ///< false: blank, needs a fetch
-    uint64_t step = 0;                ///< last applied
-    std::vector<uint64_t> hashes;     ///< by shard, of the state at `step`; empty when blank
+    bool hasState = false;         ///< false: blank, needs a fetch
+    uint64_t step = 0;             ///< last applied
+    std::vector<uint64_t> hashes;  ///< by shard, of the state at `step`; empty when blank
     bool ready = false;
-    bool following = false;           ///< a joiner that applies the commit stream as it comes
+    bool following = false;  ///< a joiner that applies the commit stream as it comes
     uint64_t layout = 0;
-    std::optional<CommitRecord> last; ///< last record applied, for a coordinator that restarts
-    uint64_t epoch = 0;               ///< highest epoch seen; a new coordinator goes on above it
+    std::optional<CommitRecord> last;  ///< last record applied, for a coordinator that restarts
+    uint64_t epoch = 0;                ///< highest epoch seen; a new coordinator goes on above it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -158,16 +158,16 @@ struct RankVote {
     uint64_t step = 0;
     uint64_t epoch = 0;
     uint32_t attempt = 0;
-    bool complete = false;          ///< every bucket of its shard is reduced
-    bool nonFiniteLocal = false;    ///< own gradient not finite, said before the exchange
-    double gradSquares = 0;         ///< of its reduced shard, undivided; fixed order
-    double lossSum = 0;             ///< nats over its tokens, own contribution only
-    uint64_t tokens = 0;            ///< own contribution only
-    uint64_t hash = 0;              ///< of its state after the previous step
-    std::vector<int32_t> failedPeers;  ///< replicas whose frames did not come
-    std::vector<double> domainLossSum;    ///< own contribution, by domain
+    bool complete = false;              ///< every bucket of its shard is reduced
+    bool nonFiniteLocal = false;        ///< own gradient not finite, said before the exchange
+    double gradSquares = 0;             ///< of its reduced shard, undivided; fixed order
+    double lossSum = 0;                 ///< nats over its tokens, own contribution only
+    uint64_t tokens = 0;                ///< own contribution only
+    uint64_t hash = 0;                  ///< of its state after the previous step
+    std::vector<int32_t> failedPeers;   ///< replicas whose frames did not come
+    std::vector<double> domainLossSum;  ///< own contribution, by domain
     std::vector<uint64_t> domainTokens;
-    std::vector<uint64_t> expertCounts;   ///< [moeLayer][domain][expert], own contribution
+    std::vector<uint64_t> expertCounts;  ///< [moeLayer][domain][expert], own contribution
     double computeMs = 0;
     double exchangeMs = 0;
     double exposedMs = 0;
@@ -219,13 +219,13 @@ struct ReplicaVote {
     std::vector<double> domainLossSum;
     std::vector<uint64_t> domainTokens;
     std::vector<uint64_t> expertCounts;
-    double computeMs = 0;   ///< slowest shard, likewise below
+    double computeMs = 0;  ///< slowest shard, likewise below
     double exchangeMs = 0;
     double exposedMs = 0;
     double applyMs = 0;
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
-    uint64_t bytes = 0;     ///< sum
+    uint64_t bytes = 0;  ///< sum
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -306,8 +306,8 @@ struct FetchFailed {
     int32_t replica = 0;
     uint32_t incarnation = 0;
     uint64_t snapshotStep = 0;
-    bool outOfWindow = false;           ///< deltas are gone: a younger snapshot is needed
-    std::vector<int32_t> failedSources; ///< that did not answer
+    bool outOfWindow = false;            ///< deltas are gone: a younger snapshot is needed
+    std::vector<int32_t> failedSources;  ///< that did not answer
     std::string why;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -399,8 +399,8 @@ struct ReplicaFormed {
 };
 
 struct Member {
-    Contribution contribution;          ///< replica, incarnation, leased ranges
-    std::vector<RankEndpoint> ranks;    ///< by shard
+    Contribution contribution;        ///< replica, incarnation, leased ranges
+    std::vector<RankEndpoint> ranks;  ///< by shard
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("contribution", self.contribution);
@@ -422,7 +422,7 @@ struct Quorum {
     std::vector<Member> contributors;  ///< ascending by replica: the order of the reduction
     std::vector<int32_t> joiners;
     double lrFactor = 1;
-    uint64_t exchangeToken = 0;        ///< random per epoch; a data-plane peer must show it
+    uint64_t exchangeToken = 0;  ///< random per epoch; a data-plane peer must show it
     uint32_t chunkTimeoutMs = 0;
     bool checkParity = true;
     std::string explanation;
@@ -449,7 +449,8 @@ struct Quorum {
 /// Sent to contributors and to joiners that follow.
 struct Commit {
     CommitRecord record;
-    uint64_t term = 0;  ///< of the coordinator that sends it; the record keeps the term it was made in
+    uint64_t term =
+        0;  ///< of the coordinator that sends it; the record keeps the term it was made in
     bool checkpoint = false;
     std::string dataPosition;  ///< with `checkpoint`: the data ledger after this step, kept in the
                                ///< manifest as it is and read back only by a coordinator
@@ -584,8 +585,8 @@ struct Leave {
 };
 
 /// An injected fault that only the process itself can commit (model::FaultKind slow, cut_network,
-/// delay_network, flip_*, nan_gradient), named as there; and kill_rank or hang aimed at a phase: the
-/// rank signals itself at a random moment inside it.
+/// delay_network, flip_*, nan_gradient), named as there; and kill_rank or hang aimed at a phase:
+/// the rank signals itself at a random moment inside it.
 struct CommitFault {
     uint64_t fault = 0;
     std::string kind;
@@ -593,8 +594,8 @@ struct CommitFault {
     uint64_t durationMs = 0;
     double factor = 0;
     uint64_t delayMs = 0;
-    uint64_t step = 0;   ///< wait for this step (or the first after it); 0: the current one
-    std::string phase;   ///< "" or compute | exchange | vote | apply: wait for it within the step
+    uint64_t step = 0;  ///< wait for this step (or the first after it); 0: the current one
+    std::string phase;  ///< "" or compute | exchange | vote | apply: wait for it within the step
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("fault", self.fault);
@@ -625,8 +626,8 @@ struct FaultNoted {
     }
 };
 
-/// Shard 0 of a replica -> coordinator, once the model stands: what the workload says of it. For the
-/// expert views; the machine takes no part in it.
+/// Shard 0 of a replica -> coordinator, once the model stands: what the workload says of it. For
+/// the expert views; the machine takes no part in it.
 struct ModelDescribed {
     std::string name;
     uint64_t parameters = 0;
@@ -658,7 +659,8 @@ struct EnumNames<protocol::Phase> {
 template <>
 struct EnumNames<protocol::EvidenceKind> {
     static constexpr std::array<std::string_view, 10> kNames = {
-        "process_exit",    "transport_reset", "chunk_timeout", "missed_heartbeat", "missed_progress",
-        "parity_mismatch", "non_finite",      "commit_failed", "operator",         "node_lost"};
+        "process_exit",    "transport_reset", "chunk_timeout", "missed_heartbeat",
+        "missed_progress", "parity_mismatch", "non_finite",    "commit_failed",
+        "operator",        "node_lost"};
 };
 }  // namespace bulkhead

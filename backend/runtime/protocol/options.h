@@ -34,17 +34,17 @@ struct Timeouts {
     uint32_t beatMs = 100;
     uint32_t heartbeatMs = 2000;
     uint32_t progressFloorMs = 3000;
-    uint32_t progressMultiple = 8;    ///< of the observed step time
+    uint32_t progressMultiple = 8;  ///< of the observed step time
     uint32_t chunkFloorMs = 500;
-    uint32_t chunkMultiple = 20;      ///< of the observed exchange time
-    uint32_t joinMs = 10000;          ///< start of a job or of a coordinator: wait so long for all
-    uint32_t startMs = 60000;         ///< from Start to the last rank's Hello, and from formed to Report
-    uint32_t fetchMs = 60000;         ///< a fetch or replay without progress
-    uint32_t orphanMs = 600000;       ///< a rank without a coordinator
-    uint32_t backoffFirstMs = 100;    ///< doubles with every restart in the window
+    uint32_t chunkMultiple = 20;  ///< of the observed exchange time
+    uint32_t joinMs = 10000;      ///< start of a job or of a coordinator: wait so long for all
+    uint32_t startMs = 60000;    ///< from Start to the last rank's Hello, and from formed to Report
+    uint32_t fetchMs = 60000;    ///< a fetch or replay without progress
+    uint32_t orphanMs = 600000;  ///< a rank without a coordinator
+    uint32_t backoffFirstMs = 100;  ///< doubles with every restart in the window
     uint32_t backoffMaxMs = 30000;
     uint32_t restartWindowMs = 600000;
-    uint32_t stopMs = 10000;          ///< orderly stop until StopReplica kills
+    uint32_t stopMs = 10000;  ///< orderly stop until StopReplica kills
     /// Evidence against half of the contributors or more that no agent confirms pauses the job for
     /// good (0), or until this much time has passed and the silent are taken for lost.
     uint32_t massPauseMs = 0;
@@ -65,13 +65,13 @@ struct Optimizer {
 struct Options {
     uint32_t replicas = 4;
     uint32_t shards = 2;
-    uint64_t steps = 0;  ///< stop with a checkpoint after this step; 0: until told
-    uint64_t secret = 1; ///< exchange tokens are derived from it; give it real randomness
-    uint32_t sequenceLength = 128;     ///< tokens per sample
-    uint32_t samplesPerReplica = 4;    ///< per step, all shards together
+    uint64_t steps = 0;   ///< stop with a checkpoint after this step; 0: until told
+    uint64_t secret = 1;  ///< exchange tokens are derived from it; give it real randomness
+    uint32_t sequenceLength = 128;   ///< tokens per sample
+    uint32_t samplesPerReplica = 4;  ///< per step, all shards together
     uint32_t domains = 1;
-    std::vector<double> domainWeights; ///< share of fresh samples by domain; empty: equal shares
-    uint64_t corpusHash = 0;           ///< expected of every Hello; 0: the first one sets it
+    std::vector<double> domainWeights;  ///< share of fresh samples by domain; empty: equal shares
+    uint64_t corpusHash = 0;            ///< expected of every Hello; 0: the first one sets it
     Optimizer optimizer;
     Policies policies;
     Timeouts timeouts;

@@ -30,9 +30,9 @@ ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica) {
             ++it->second;
     }
     if (groups.empty()) return result;
-    const auto largest = std::max_element(
-        groups.begin(), groups.end(),
-        [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto largest =
+        std::max_element(groups.begin(), groups.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
     const bool majority = 2 * largest->second > byReplica.size();
     if (majority) result.agreed = *largest->first;
     if (groups.size() == 1) return result;

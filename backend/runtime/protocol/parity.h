@@ -18,9 +18,9 @@ struct ParityResult {
         kTie,       ///< no majority: each replays its last step
     };
     Outcome outcome = Outcome::kAgree;
-    std::vector<int32_t> odd;           ///< ascending
-    std::vector<int32_t> shards;        ///< where they differ, ascending
-    Hashes agreed;                      ///< of the majority; empty on a tie
+    std::vector<int32_t> odd;     ///< ascending
+    std::vector<int32_t> shards;  ///< where they differ, ascending
+    Hashes agreed;                ///< of the majority; empty on a tie
 };
 
 /// Compares hashes of the same step. Pure; O(replicas x shards). A majority is more than half.

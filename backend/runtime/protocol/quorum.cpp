@@ -27,18 +27,23 @@ bool mayContribute(const QuorumCandidate& c, const QuorumState& state) {
 
 const char* stageName(Stage stage) {
     switch (stage) {
-        case Stage::kGone: return "not running";
-        case Stage::kStarting: return "starting";
-        case Stage::kCatchingUp: return "catching up";
-        case Stage::kFollowing: return "following, not yet proven";
-        case Stage::kUpToDate: return "up to date";
+        case Stage::kGone:
+            return "not running";
+        case Stage::kStarting:
+            return "starting";
+        case Stage::kCatchingUp:
+            return "catching up";
+        case Stage::kFollowing:
+            return "following, not yet proven";
+        case Stage::kUpToDate:
+            return "up to date";
     }
     return "?";
 }
 
 std::string describe(MonoNs now, const QuorumCandidate& c) {
-    std::string text = absl::StrCat("r", c.replica, " (",
-                                    c.suspected ? "suspected" : stageName(c.stage));
+    std::string text =
+        absl::StrCat("r", c.replica, " (", c.suspected ? "suspected" : stageName(c.stage));
     if (c.lastBeat != 0) absl::StrAppend(&text, ", last beat ", seconds(now - c.lastBeat), " ago");
     return text + ")";
 }
@@ -68,9 +73,12 @@ double lrFactor(const Options& options, size_t contributors) {
     if (options.policies.batch == BatchPolicy::kConstant || options.replicas == 0) return 1;
     const double share = static_cast<double>(contributors) / options.replicas;
     switch (options.policies.lr) {
-        case LrPolicy::kNone: return 1;
-        case LrPolicy::kLinear: return share;
-        case LrPolicy::kSqrt: return std::sqrt(share);
+        case LrPolicy::kNone:
+            return 1;
+        case LrPolicy::kLinear:
+            return share;
+        case LrPolicy::kSqrt:
+            return std::sqrt(share);
     }
     return 1;
 }
@@ -103,17 +111,19 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
         return d;
     }
     if (state.massPause) {
-        d.explanation = absl::StrCat("paused: evidence against half of the replicas or more, not "
-                                     "confirmed by their agents: ",
-                                     describeAll(now, waited));
+        d.explanation = absl::StrCat(
+            "paused: evidence against half of the replicas or more, not "
+            "confirmed by their agents: ",
+            describeAll(now, waited));
         return d;
     }
     const size_t needed = std::max<size_t>(1, options.policies.minReplicas);
     const MonoNs joinBy = state.begun + options.timeouts.joinMs * kMillisecond;
     if (state.first && !waited.empty() && now < joinBy) {
         d.decideAgain = joinBy;
-        d.explanation = absl::StrCat("step ", state.step, ": waiting for ",
-                                     describeAll(now, waited), ", ", seconds(joinBy - now), " left");
+        d.explanation =
+            absl::StrCat("step ", state.step, ": waiting for ", describeAll(now, waited), ", ",
+                         seconds(joinBy - now), " left");
         return d;
     }
     if (d.contributors.size() < needed) {

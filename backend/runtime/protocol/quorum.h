@@ -16,27 +16,27 @@ struct QuorumCandidate {
         kGone,      ///< no processes; will it come back? see `expected`
         kStarting,  ///< processes run or are being started, no Report yet
         kCatchingUp,
-        kFollowing, ///< a joiner that applies the commits as they come
-        kUpToDate,  ///< holds the last committed step, or contributes to the one in flight
+        kFollowing,  ///< a joiner that applies the commits as they come
+        kUpToDate,   ///< holds the last committed step, or contributes to the one in flight
     };
     int32_t replica = 0;
     uint32_t incarnation = 0;
     Stage stage = Stage::kGone;
-    bool expected = true;      ///< false: held, drained or given up: nobody waits for it
-    bool leaving = false;      ///< drain: not in the next quorum
-    bool suspected = false;    ///< unconfirmed evidence
-    bool proven = false;       ///< its hash agreed with the contributors'
-    uint64_t step = 0;         ///< last it is known to hold
-    MonoNs lastBeat = 0;       ///< 0: none yet
+    bool expected = true;    ///< false: held, drained or given up: nobody waits for it
+    bool leaving = false;    ///< drain: not in the next quorum
+    bool suspected = false;  ///< unconfirmed evidence
+    bool proven = false;     ///< its hash agreed with the contributors'
+    uint64_t step = 0;       ///< last it is known to hold
+    MonoNs lastBeat = 0;     ///< 0: none yet
 };
 
 struct QuorumState {
-    uint64_t step = 0;          ///< to be decided
-    uint64_t committed = 0;     ///< last committed step
-    MonoNs begun = 0;           ///< job, lineage or term began: the join timeout counts from here
-    bool first = false;         ///< nothing was committed yet since `begun`: wait for everybody
-    bool paused = false;        ///< by the operator
-    bool massPause = false;     ///< evidence against too many
+    uint64_t step = 0;       ///< to be decided
+    uint64_t committed = 0;  ///< last committed step
+    MonoNs begun = 0;        ///< job, lineage or term began: the join timeout counts from here
+    bool first = false;      ///< nothing was committed yet since `begun`: wait for everybody
+    bool paused = false;     ///< by the operator
+    bool massPause = false;  ///< evidence against too many
     std::vector<QuorumCandidate> candidates;  ///< ascending by replica
 };
 
@@ -45,8 +45,8 @@ struct QuorumDecision {
     std::vector<int32_t> contributors;  ///< ascending; only when issue
     std::vector<int32_t> joiners;
     double lrFactor = 1;
-    MonoNs decideAgain = 0;             ///< ask again then; 0: only when something changes
-    std::string explanation;            ///< for people: who, and what is waited for
+    MonoNs decideAgain = 0;   ///< ask again then; 0: only when something changes
+    std::string explanation;  ///< for people: who, and what is waited for
 };
 
 /// Who takes part in `state.step`. Pure; O(candidates).

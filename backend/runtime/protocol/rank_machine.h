@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -30,12 +32,13 @@ struct ExchangeId {
     auto operator<=>(const ExchangeId&) const = default;
 };
 
-// ---- inputs: what the driver tells ---------------------------------------------------------------
+// ---- inputs: what the driver tells
+// ---------------------------------------------------------------
 
 struct FromCoordinator {
     ToReplica message;
 };
-struct Connected {};     ///< to the coordinator (perhaps another one); Hello was sent
+struct Connected {};  ///< to the coordinator (perhaps another one); Hello was sent
 struct Disconnected {};
 /// Groups are built and the model stands: from the seed or a checkpoint (`hasState`), or blank.
 struct InitDone {
@@ -95,12 +98,12 @@ struct LayoutMoveDone {
 };
 struct RankTick {};
 
-using RankInput =
-    std::variant<FromCoordinator, Connected, Disconnected, InitDone, ComputeDone, ExchangeDone,
-                 Applied, SnapshotTaken, FetchAdvanced, FetchDone, FetchBroke, Replayed,
-                 ReplayJudged, LayoutMoveDone, RankTick>;
+using RankInput = std::variant<FromCoordinator, Connected, Disconnected, InitDone, ComputeDone,
+                               ExchangeDone, Applied, SnapshotTaken, FetchAdvanced, FetchDone,
+                               FetchBroke, Replayed, ReplayJudged, LayoutMoveDone, RankTick>;
 
-// ---- actions: what the driver does, in this order ------------------------------------------------
+// ---- actions: what the driver does, in this order
+// ------------------------------------------------
 
 /// Load the checkpoint or initialise from the seed (`resumeFrom` empty), or build blank.
 struct BuildReplica {
@@ -108,13 +111,16 @@ struct BuildReplica {
     Welcome welcome;
 };
 /// A step begins, or its exchange begins anew. `compute`: gradients of `ranges` must be computed
-/// (again); else the retained ones are exchanged. Frames of any other ExchangeId are stale.
+/// (again), whatever is being computed falls away; else the retained ones, or those still being
+/// computed, are exchanged. Frames of any other ExchangeId are stale.
 struct BeginStep {
     Quorum quorum;
     bool compute = true;
     std::vector<SampleRange> ranges;  ///< own
 };
-/// End the exchange `id` at once if it runs; ExchangeDone follows if it had begun. Gradients stay.
+/// End the exchange `id` at once if it runs. Gradients stay, a computation goes on. When
+/// ComputeDone was told, ExchangeDone must follow, complete if it was complete by then; before, it
+/// may.
 struct AbortExchange {
     ExchangeId id;
     std::string why;
@@ -126,6 +132,11 @@ struct DropStep {
 struct ApplyCommit {
     CommitRecord record;
     bool checkpoint = false;
+    std::string dataPosition;
+};
+/// A checkpoint of the state as it stands, which is after `step`.
+struct WriteCheckpoint {
+    uint64_t step = 0;
     std::string dataPosition;
 };
 /// The state stands at `step`: copy it before anything changes it.
@@ -171,9 +182,9 @@ struct ExitRank {
 };
 
 using RankAction =
-    std::variant<BuildReplica, BeginStep, AbortExchange, DropStep, ApplyCommit, TakeSnapshot,
-                 DropSnapshot, BeginFetch, ReplayCommit, JudgeReplay, MoveLayout, SettleLayout,
-                 InjectFault, SendUp, SendLeader, ExitRank>;
+    std::variant<BuildReplica, BeginStep, AbortExchange, DropStep, ApplyCommit, WriteCheckpoint,
+                 TakeSnapshot, DropSnapshot, BeginFetch, ReplayCommit, JudgeReplay, MoveLayout,
+                 SettleLayout, InjectFault, SendUp, SendLeader, ExitRank>;
 using RankActions = std::vector<RankAction>;
 
 /// Thread: none of its own; externally serialised. Deterministic.
@@ -195,15 +206,58 @@ class RankMachine {
     uint64_t fenced() const { return fenced_; }
 
   private:
-    friend class RankHandler;
-
     enum class Vote { kNone, kNo, kYes };
 
+    void on(MonoNs now, const FromCoordinator& in);
+    void on(MonoNs now, const Connected&);
+    void on(MonoNs now, const Disconnected&);
+    void on(MonoNs now, const InitDone& in);
+    void on(MonoNs now, const ComputeDone& in);
+    void on(MonoNs now, const ExchangeDone& in);
+    void on(MonoNs now, const Applied& in);
+    void on(MonoNs now, const SnapshotTaken& in);
+    void on(MonoNs now, const FetchAdvanced& in);
+    void on(MonoNs now, const FetchDone& in);
+    void on(MonoNs now, const FetchBroke& in);
+    void on(MonoNs now, const Replayed& in);
+    void on(MonoNs now, const ReplayJudged& in);
+    void on(MonoNs now, const LayoutMoveDone& in);
+    void on(MonoNs now, const RankTick&);
+
+    void receive(const Welcome& m);
+    void receive(const ReplicaFormed& m);
+    void receive(const Quorum& m);
+    void receive(const Commit& m);
+    void receive(const Abort& m);
+    void receive(const KeepSnapshot& m);
+    void receive(const Fetch& m);
+    void receive(const ReplayLast& m);
+    void receive(const Recompute& m);
+    void receive(const ChangeLayout& m);
+    void receive(const Expelled& m);
+    void receive(const Leave& m);
+    void receive(const CommitFault& m);
+
+    bool accept(uint64_t term);
+    void tryAdopt();
+    void adopt(const Quorum& q);
+    void dropCurrent(const char* why);
+    void castVote(RankVote vote, bool complete, bool nonFinite);
+    void afterState();
+    void pumpReplay();
+    void report();
+    void reportProgress();
+    void leave(bool ok, bool checkpoint, std::string why);
+    template <class A>
+    void act(A action) {
+        out_.emplace_back(std::move(action));
+    }
+
     RankConfig config_;
+    RankActions out_;
     Phase phase_ = Phase::kStarting;
     bool formed_ = false;
     bool hasState_ = false;
-    bool joiner_ = false;
     bool exited_ = false;
     uint64_t term_ = 0;
     uint64_t lineage_ = 0;
@@ -216,24 +270,28 @@ class RankMachine {
     double applyMs_ = 0;
     std::optional<CommitRecord> last_;
     std::optional<Welcome> welcome_;
+    std::optional<MonoNs> orphanSince_;
 
-    std::optional<Quorum> pending_;     ///< of applied_+2 at most: waits for its commit
-    std::optional<Quorum> current_;     ///< in work: step applied_+1
-    std::vector<SampleRange> ranges_;   ///< of the gradients in work or retained
+    std::optional<Quorum> pending_;    ///< of a step after the one in work: waits for its commit
+    std::optional<Quorum> current_;    ///< in work: step applied_+1
+    std::vector<SampleRange> ranges_;  ///< of the gradients in work or retained
+    uint64_t retainedStep_ = 0;        ///< whose gradients `ranges_` are; 0: none
     bool computed_ = false;
-    bool discard_ = false;              ///< retained gradients must not be used
     Vote vote_ = Vote::kNone;
+    std::optional<RankVote> lastVote_;
     std::optional<Commit> applying_;
 
-    std::vector<uint64_t> snapshotsWanted_;
-    std::vector<uint64_t> snapshotsKept_;
-    std::optional<Fetch> fetch_;
-    bool fetched_ = false;
-    std::vector<Commit> replay_;        ///< records after the snapshot, ascending
-    bool replaying_ = false;
+    std::set<uint64_t> snapshotsWanted_;
+    std::set<uint64_t> snapshotsKept_;
     std::optional<ChangeLayout> layoutChange_;
     std::optional<uint64_t> layoutMoved_;
-    std::optional<MonoNs> orphanSince_;
+
+    bool joiner_ = false;
+    bool fetched_ = false;
+    bool following_ = false;
+    bool replaying_ = false;
+    std::optional<Fetch> fetch_;
+    std::map<uint64_t, Commit> replay_;  ///< joiner: commits to come, by step
 };
 
 }  // namespace bulkhead::protocol

@@ -15,14 +15,22 @@ void addUp(std::vector<T>& sum, const std::vector<T>& part) {
     for (size_t i = 0; i < part.size(); ++i) sum[i] += part[i];
 }
 
-auto key(const RankVote& v) { return std::tuple(v.step, v.epoch, v.attempt); }
+auto key(const RankVote& v) {
+    return std::tuple(v.step, v.epoch, v.attempt);
+}
 auto key(const RankReport& r) {
     // "following" of the same step is news; so is a state where there was none.
     return std::tuple(r.lineage, r.step, r.hasState, r.ready, r.following);
 }
-auto key(const RankSnapshotReady& s) { return std::tuple(s.step); }
-auto key(const RankVerdict& v) { return std::tuple(v.step); }
-auto key(const RankLayoutMoved& m) { return std::tuple(m.layout, m.step); }
+auto key(const RankSnapshotReady& s) {
+    return std::tuple(s.step);
+}
+auto key(const RankVerdict& v) {
+    return std::tuple(v.step);
+}
+auto key(const RankLayoutMoved& m) {
+    return std::tuple(m.layout, m.step);
+}
 
 /// Takes the part in; true when every shard's is there. Parts of an older key are dropped, those of
 /// another or a newer one begin anew.
@@ -126,10 +134,10 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
             } else {
                 if (p.rank.replica != replica_ || p.incarnation != incarnation_ ||
                     p.rank.shard < 0 || static_cast<uint32_t>(p.rank.shard) >= shards_)
-                    return absl::InvalidArgumentError(absl::StrCat(
-                        "r", p.rank.replica, "s", p.rank.shard, " incarnation ", p.incarnation,
-                        " speaks to the leader of r", replica_, " incarnation ", incarnation_,
-                        " with ", shards_, " shards"));
+                    return absl::InvalidArgumentError(
+                        absl::StrCat("r", p.rank.replica, "s", p.rank.shard, " incarnation ",
+                                     p.incarnation, " speaks to the leader of r", replica_,
+                                     " incarnation ", incarnation_, " with ", shards_, " shards"));
                 if constexpr (std::same_as<Part, RankVote>) {
                     return addVote(p);
                 } else if constexpr (std::same_as<Part, RankReport>) {

@@ -37,9 +37,9 @@ std::vector<int32_t> minority(const std::vector<const ReplicaVote*>& votes) {
         else
             ++it->second;
     }
-    const auto largest = std::max_element(
-        groups.begin(), groups.end(),
-        [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto largest =
+        std::max_element(groups.begin(), groups.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
     std::vector<int32_t> out;
     for (const ReplicaVote* v : votes)
         if (!sameSquares(v->gradSquares, largest->first->gradSquares)) out.push_back(v->replica);
@@ -109,8 +109,12 @@ double gradientNorm(const std::vector<double>& gradSquares, double divisor) {
     return std::sqrt(sum) / divisor;
 }
 
-uint32_t floatBits(double value) { return std::bit_cast<uint32_t>(static_cast<float>(value)); }
-double fromFloatBits(uint32_t bits) { return std::bit_cast<float>(bits); }
+uint32_t floatBits(double value) {
+    return std::bit_cast<uint32_t>(static_cast<float>(value));
+}
+double fromFloatBits(uint32_t bits) {
+    return std::bit_cast<float>(bits);
+}
 
 CommitRecord makeRecord(const RecordInputs& in, const Options& options) {
     const Quorum& q = *in.quorum;

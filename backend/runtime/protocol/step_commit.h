@@ -16,9 +16,9 @@ namespace bulkhead::protocol {
 
 /// One exchange and what is known of its outcome.
 struct Ballot {
-    std::vector<int32_t> contributors;      ///< ascending
-    std::set<int32_t> lost;                 ///< of them; their votes no longer count
-    std::map<int32_t, ReplicaVote> votes;   ///< of this (step, epoch, attempt)
+    std::vector<int32_t> contributors;                  ///< ascending
+    std::set<int32_t> lost;                             ///< of them; their votes no longer count
+    std::map<int32_t, ReplicaVote> votes;               ///< of this (step, epoch, attempt)
     std::set<std::pair<int32_t, int32_t>> failedPairs;  ///< lower id first; votes and evidence
 };
 
@@ -31,11 +31,11 @@ enum class BallotVerdict {
 
 struct BallotResult {
     BallotVerdict verdict = BallotVerdict::kWait;
-    bool hopeless = false;               ///< a "no" is in: it cannot commit, end the waiting
-    bool nonFiniteSum = false;           ///< kCommit: finite inputs, the sum is not: skip
+    bool hopeless = false;      ///< a "no" is in: it cannot commit, end the waiting
+    bool nonFiniteSum = false;  ///< kCommit: finite inputs, the sum is not: skip
     std::vector<int32_t> waitingFor;
-    std::vector<int32_t> nonFinite;      ///< survivors whose own gradient was not finite
-    std::vector<int32_t> disagreeing;    ///< kRedo: complete, but another sum than most
+    std::vector<int32_t> nonFinite;    ///< survivors whose own gradient was not finite
+    std::vector<int32_t> disagreeing;  ///< kRedo: complete, but another sum than most
 };
 
 /// Reads the ballot. Pure; O(contributors x shards). A complete sum commits even with a contributor
@@ -46,8 +46,8 @@ BallotResult readBallot(const Ballot& ballot);
 /// pair between survivors.
 std::optional<int32_t> mostBlamed(const Ballot& ballot);
 
-/// Learning rate of the `update`-th optimizer update (1, 2, ...): linear warm-up, then a cosine from
-/// learningRate to minLearningRate that ends at decaySteps.
+/// Learning rate of the `update`-th optimizer update (1, 2, ...): linear warm-up, then a cosine
+/// from learningRate to minLearningRate that ends at decaySteps.
 double scheduledLearningRate(const Optimizer& optimizer, uint64_t update);
 
 struct RecordInputs {

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/protocol/rank_machine.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+ExchangeId idOf(const Quorum& q) {
+    return {q.step, q.epoch, q.attempt};
+}
+
+/// Later quorums of one step supersede earlier ones.
+auto age(const Quorum& q) {
+    return std::tuple(q.term, q.epoch, q.attempt);
+}
+
+const Member* memberOf(const Quorum& q, const RankConfig& config) {
+    for (const Member& m : q.contributors)
+        if (m.contribution.replica == config.rank.replica &&
+            m.contribution.incarnation == config.incarnation)
+            return &m;
+    return nullptr;
+}
+
+}  // namespace
+
+RankMachine::RankMachine(RankConfig config) : config_(config) {}
+
+std::optional<ExchangeId> RankMachine::exchange() const {
+    if (!current_) return std::nullopt;
+    return idOf(*current_);
+}
+
+RankActions RankMachine::step(MonoNs now, const RankInput& input) {
+    if (exited_) return {};
+    std::visit([&](const auto& in) { on(now, in); }, input);
+    return std::exchange(out_, {});
+}
+
+void RankMachine::on(MonoNs, const FromCoordinator& in) {
+    std::visit([this](const auto& m) { receive(m); }, in.message);
+}
+
+/// Lower terms are refused everywhere. A higher one voids what only waited for a commit: the new
+/// coordinator knows nothing of it. What is in work goes on until it is told otherwise.
+bool RankMachine::accept(uint64_t term) {
+    if (term < term_) {
+        ++fenced_;
+        return false;
+    }
+    if (term > term_) {
+        term_ = term;
+        pending_.reset();
+    }
+    return true;
+}
+
+void RankMachine::leave(bool ok, bool checkpoint, std::string why) {
+    if (current_) dropCurrent("leaving");
+    exited_ = true;
+    act(ExitRank{ok, checkpoint, std::move(why)});
+}
+
+// ---- birth
+// ---------------------------------------------------------------------------------------
+
+void RankMachine::receive(const Welcome& m) {
+    if (!accept(m.term)) return;
+    orphanSince_.reset();
+    if (!formed_) {
+        welcome_ = m;
+        return;
+    }
+    // A coordinator, perhaps another one, that has to learn where this rank stands.
+    if (phase_ == Phase::kStarting) return;
+    report();
+    if (lastVote_ && current_ && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
+}
+
+void RankMachine::receive(const ReplicaFormed& m) {
+    if (!accept(m.term)) return;
+    if (formed_ || m.incarnation != config_.incarnation || !welcome_) return;
+    formed_ = true;
+    joiner_ = m.blank;
+    lineage_ = welcome_->lineage;
+    layout_ = welcome_->layout;
+    act(BuildReplica{m, *welcome_});
+}
+
+void RankMachine::on(MonoNs, const InitDone& in) {
+    hasState_ = in.hasState;
+    applied_ = in.step;
+    hash_ = in.hash;
+    if (in.hasState) layout_ = in.layout;
+    phase_ = Phase::kIdle;
+    report();
+}
+
+void RankMachine::report() {
+    RankReport r;
+    r.rank = config_.rank;
+    r.incarnation = config_.incarnation;
+    r.lineage = lineage_;
+    r.hasState = hasState_;
+    r.step = applied_;
+    r.hash = hash_;
+    r.ready = hasState_ && (!joiner_ || following_);
+    r.following = joiner_ && following_;
+    r.layout = layout_;
+    r.last = last_;
+    r.epoch = epochSeen_;
+    act(SendLeader{r});
+}
+
+// ---- a step
+// --------------------------------------------------------------------------------------
+
+void RankMachine::receive(const Quorum& q) {
+    if (!accept(q.term)) return;
+    epochSeen_ = std::max(epochSeen_, q.epoch);
+    if (q.lineage != lineage_ || q.step <= applied_) {
+        ++fenced_;
+        return;
+    }
+    if (current_ && current_->step == q.step) {
+        if (age(q) > age(*current_))
+            adopt(q);
+        else if (age(q) < age(*current_))
+            ++fenced_;
+        return;
+    }
+    if (pending_ && std::tuple(pending_->step, age(*pending_)) > std::tuple(q.step, age(q))) {
+        ++fenced_;
+        return;
+    }
+    pending_ = q;
+    tryAdopt();
+}
+
+/// The pending quorum becomes the one in work when the step before it was committed as it assumed.
+void RankMachine::tryAdopt() {
+    if (!pending_ || applying_ || replaying_ || !hasState_) return;
+    if (joiner_ && !following_) return;
+    if (pending_->step > applied_ + 1) return;
+    const Quorum q = *std::exchange(pending_, std::nullopt);
+    if (q.step <= applied_ || q.afterEpoch != appliedEpoch_) {
+        ++fenced_;
+        return;
+    }
+    adopt(q);
+}
+
+void RankMachine::dropCurrent(const char* why) {
+    act(AbortExchange{idOf(*current_), why});
+    act(DropStep{current_->step});
+    current_.reset();
+    lastVote_.reset();
+    vote_ = Vote::kNone;
+    retainedStep_ = 0;
+    computed_ = false;
+}
+
+void RankMachine::adopt(const Quorum& q) {
+    const Member* me = memberOf(q, config_);
+    if (me == nullptr) {
+        if (current_) dropCurrent("not in the new quorum");
+        if (!joiner_) phase_ = Phase::kIdle;
+        return;
+    }
+    if (current_ && vote_ == Vote::kNone)
+        act(AbortExchange{idOf(*current_), "another quorum took its place"});
+    if (layoutMoved_) {
+        act(SettleLayout{*layoutMoved_, q.layout == *layoutMoved_});
+        layoutMoved_.reset();
+    }
+    layout_ = q.layout;
+    if (joiner_) {
+        joiner_ = following_ = fetched_ = false;
+        fetch_.reset();
+        replay_.clear();
+    }
+    const bool retained = retainedStep_ == q.step && ranges_ == me->contribution.ranges;
+    if (!retained) {
+        ranges_ = me->contribution.ranges;
+        retainedStep_ = q.step;
+        computed_ = false;
+    }
+    current_ = q;
+    vote_ = Vote::kNone;
+    lastVote_.reset();
+    phase_ = computed_ ? Phase::kExchange : Phase::kCompute;
+    act(BeginStep{q, !retained, ranges_});
+}
+
+void RankMachine::on(MonoNs, const ComputeDone& in) {
+    if (!current_ || in.step != current_->step || computed_) return;
+    computed_ = true;
+    if (vote_ == Vote::kNone) phase_ = Phase::kExchange;
+    if (!in.nonFinite) return;
+    // Said before the exchange, so that nobody waits for a sum that cannot be good.
+    if (vote_ == Vote::kNone) act(AbortExchange{idOf(*current_), "the own gradient is not finite"});
+    castVote({}, false, true);
+}
+
+void RankMachine::on(MonoNs, const ExchangeDone& in) {
+    if (!current_ || in.id != idOf(*current_)) {
+        ++fenced_;
+        return;
+    }
+    if (vote_ != Vote::kNone) return;
+    castVote(in.vote, in.complete, false);
+}
+
+void RankMachine::castVote(RankVote vote, bool complete, bool nonFinite) {
+    vote.rank = config_.rank;
+    vote.incarnation = config_.incarnation;
+    vote.step = current_->step;
+    vote.epoch = current_->epoch;
+    vote.attempt = current_->attempt;
+    vote.complete = complete;
+    vote.nonFiniteLocal = nonFinite;
+    vote.hash = hash_;
+    vote.applyMs = applyMs_;
+    vote_ = complete ? Vote::kYes : Vote::kNo;
+    if (computed_) phase_ = Phase::kVote;
+    lastVote_ = vote;
+    act(SendLeader{std::move(vote)});
+}
+
+void RankMachine::receive(const Abort& m) {
+    if (!accept(m.term)) return;
+    const ExchangeId id{m.step, m.epoch, m.attempt};
+    if (!current_ || id != idOf(*current_)) {
+        ++fenced_;
+        return;
+    }
+    if (vote_ != Vote::kNone) return;
+    act(AbortExchange{id, m.why});
+    // Without the gradient the sum cannot have been complete: no need to wait for the driver.
+    if (!computed_) castVote({}, false, false);
+}
+
+void RankMachine::receive(const Recompute& m) {
+    if (!accept(m.term)) return;
+    if (retainedStep_ == m.step) {
+        retainedStep_ = 0;
+        computed_ = false;
+    }
+}
+
+void RankMachine::receive(const Commit& m) {
+    if (!accept(std::max(m.term, m.record.term))) return;
+    const CommitRecord& r = m.record;
+    if (r.lineage != lineage_) {
+        ++fenced_;
+        return;
+    }
+    if (joiner_ && (!hasState_ || r.step > applied_)) {
+        replay_.emplace(r.step, m);
+        pumpReplay();
+        return;
+    }
+    if (r.step <= applied_ || (applying_ && applying_->record.step == r.step)) {
+        // Sent again by a new coordinator, or once more with the wish for a checkpoint.
+        if (m.checkpoint && r.step == applied_) act(WriteCheckpoint{r.step, m.dataPosition});
+        return;
+    }
+    const ExchangeId id{r.step, r.epoch, r.attempt};
+    if (current_ && idOf(*current_) == id && vote_ == Vote::kYes) {
+        applying_ = m;
+        phase_ = Phase::kApply;
+        act(ApplyCommit{r, m.checkpoint, m.dataPosition});
+        return;
+    }
+    // Committed without this rank holding the sum: it can only heal like a joiner.
+    ++fenced_;
+    if (current_) dropCurrent("the step was committed without this replica");
+    joiner_ = true;
+    following_ = fetched_ = false;
+    phase_ = Phase::kIdle;
+    replay_.emplace(r.step, m);
+    report();
+}
+
+void RankMachine::on(MonoNs, const Applied& in) {
+    if (!applying_ || in.step != applying_->record.step) return;
+    last_ = applying_->record;
+    applying_.reset();
+    applied_ = in.step;
+    appliedEpoch_ = last_->epoch;
+    hash_ = in.hash;
+    applyMs_ = in.applyMs;
+    current_.reset();
+    lastVote_.reset();
+    vote_ = Vote::kNone;
+    retainedStep_ = 0;
+    computed_ = false;
+    phase_ = Phase::kIdle;
+    afterState();
+    tryAdopt();
+    if (!current_) report();
+}
+
+/// The state stands at applied_: what waited for that is due.
+void RankMachine::afterState() {
+    std::erase_if(snapshotsWanted_, [&](uint64_t s) { return s < applied_; });
+    if (snapshotsWanted_.erase(applied_) > 0) act(TakeSnapshot{applied_});
+    if (layoutChange_ && layoutChange_->step <= applied_) {
+        const ChangeLayout change = *std::exchange(layoutChange_, std::nullopt);
+        if (change.step == applied_) act(MoveLayout{change.layout, change.expertShard});
+    }
+}
+
+// ---- state for others, and from them
+// -------------------------------------------------------------
+
+void RankMachine::receive(const KeepSnapshot& m) {
+    if (!accept(m.term)) return;
+    if (!m.keep) {
+        snapshotsWanted_.erase(m.step);
+        if (snapshotsKept_.erase(m.step) > 0) act(DropSnapshot{m.step});
+        return;
+    }
+    if (snapshotsKept_.contains(m.step)) {
+        act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, m.step}});
+    } else if (m.step > applied_) {
+        snapshotsWanted_.insert(m.step);
+    } else if (m.step == applied_ && hasState_ && !applying_ && !replaying_) {
+        act(TakeSnapshot{m.step});
+    }
+}
+
+void RankMachine::on(MonoNs, const SnapshotTaken& in) {
+    snapshotsKept_.insert(in.step);
+    act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, in.step}});
+}
+
+void RankMachine::receive(const Fetch& m) {
+    if (!accept(m.term)) return;
+    if (m.lineage != lineage_) {
+        ++fenced_;
+        return;
+    }
+    const bool again =
+        fetch_ && fetch_->snapshotStep == m.snapshotStep && m.layout == fetch_->layout;
+    fetch_ = m;
+    if (!again) {
+        if (current_) dropCurrent("fetching state");
+        joiner_ = true;
+        hasState_ = fetched_ = following_ = replaying_ = false;
+        applied_ = 0;
+        phase_ = Phase::kFetch;
+    }
+    replay_.erase(replay_.begin(), replay_.upper_bound(m.snapshotStep));
+    act(BeginFetch{m});
+}
+
+void RankMachine::reportProgress() {
+    act(SendLeader{RankFetchProgress{config_.rank, config_.incarnation,
+                                     fetch_ ? fetch_->snapshotStep : 0, 0, 0, applied_}});
+}
+
+void RankMachine::on(MonoNs, const FetchAdvanced& in) {
+    if (!fetch_) return;
+    act(SendLeader{RankFetchProgress{config_.rank, config_.incarnation, fetch_->snapshotStep,
+                                     in.bytesDone, in.bytesTotal, applied_}});
+}
+
+void RankMachine::on(MonoNs, const FetchDone& in) {
+    if (!fetch_ || fetched_ || in.snapshotStep != fetch_->snapshotStep) return;
+    fetched_ = hasState_ = true;
+    applied_ = in.snapshotStep;
+    appliedEpoch_ = fetch_->snapshotEpoch;
+    layout_ = fetch_->layout;
+    hash_ = in.hash;
+    phase_ = Phase::kReplay;
+    following_ = replay_.empty();
+    if (following_) report();
+    afterState();
+    pumpReplay();
+    tryAdopt();
+}
+
+void RankMachine::on(MonoNs, const FetchBroke& in) {
+    if (!joiner_ || !fetch_) return;
+    act(SendUp{FetchFailed{config_.rank.replica, config_.incarnation, fetch_->snapshotStep,
+                           in.outOfWindow, in.failedSources, in.why}});
+}
+
+void RankMachine::pumpReplay() {
+    if (!joiner_ || !fetched_ || replaying_) return;
+    replay_.erase(replay_.begin(), replay_.upper_bound(applied_));
+    if (replay_.empty()) return;
+    const CommitRecord& next = replay_.begin()->second.record;
+    if (next.step != applied_ + 1) {
+        replay_.clear();
+        act(SendUp{
+            FetchFailed{config_.rank.replica,
+                        config_.incarnation,
+                        fetch_->snapshotStep,
+                        true,
+                        {},
+                        absl::StrCat("the record of step ", applied_ + 1, " did not come")}});
+        return;
+    }
+    replaying_ = true;
+    phase_ = Phase::kReplay;
+    act(ReplayCommit{next});
+}
+
+void RankMachine::on(MonoNs, const Replayed& in) {
+    if (!replaying_ || in.step != applied_ + 1 || replay_.empty()) return;
+    replaying_ = false;
+    last_ = replay_.begin()->second.record;
+    replay_.erase(replay_.begin());
+    applied_ = in.step;
+    appliedEpoch_ = last_->epoch;
+    hash_ = in.hash;
+    if (replay_.empty()) following_ = true;
+    following_ ? report() : reportProgress();
+    afterState();
+    tryAdopt();
+    pumpReplay();
+}
+
+// ---- everything else
+// -----------------------------------------------------------------------------
+
+void RankMachine::receive(const ReplayLast& m) {
+    if (!accept(m.term)) return;
+    if (m.step == applied_ && hasState_) act(JudgeReplay{m.step});
+}
+
+void RankMachine::on(MonoNs, const ReplayJudged& in) {
+    act(SendLeader{RankVerdict{config_.rank, config_.incarnation, in.step, in.matches}});
+}
+
+void RankMachine::receive(const ChangeLayout& m) {
+    if (!accept(m.term)) return;
+    if (m.step == applied_ && hasState_ && !applying_ && !joiner_)
+        act(MoveLayout{m.layout, m.expertShard});
+    else if (m.step > applied_)
+        layoutChange_ = m;
+}
+
+void RankMachine::on(MonoNs, const LayoutMoveDone& in) {
+    if (in.ok) layoutMoved_ = in.layout;
+    act(SendLeader{RankLayoutMoved{config_.rank, config_.incarnation, applied_, in.layout, in.ok,
+                                   in.bytesMoved, in.error}});
+}
+
+void RankMachine::receive(const Expelled& m) {
+    if (!accept(m.term)) return;
+    if (m.incarnation != config_.incarnation) return;
+    leave(false, false, m.why);
+}
+
+void RankMachine::receive(const Leave& m) {
+    if (!accept(m.term)) return;
+    leave(true, false, m.why);
+}
+
+void RankMachine::receive(const CommitFault& m) {
+    act(InjectFault{m});
+}
+
+void RankMachine::on(MonoNs, const Connected&) {
+    orphanSince_.reset();
+}
+
+void RankMachine::on(MonoNs now, const Disconnected&) {
+    if (!orphanSince_) orphanSince_ = now;
+}
+
+void RankMachine::on(MonoNs now, const RankTick&) {
+    if (orphanSince_ && now - *orphanSince_ >= config_.orphanMs * kMillisecond)
+        leave(false, hasState_ && !joiner_,
+              absl::StrCat("no coordinator for ", config_.orphanMs, " ms"));
+}
+
+}  // namespace bulkhead::protocol
