@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-bool ends(const Fd& process) {
+bool ends(const UniqueFd& process) {
     pollfd p{process.get(), POLLIN, 0};
     return ::poll(&p, 1, 10000) == 1;
 }

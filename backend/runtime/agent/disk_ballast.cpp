@@ -43,7 +43,7 @@ absl::StatusOr<DiskBallast> DiskBallast::fill(const std::string& directory) {
         return refuse(directory, "it is larger than 16 GiB and so hardly made for this");
 
     const std::string path = absl::StrCat(directory, "/.bulkhead-ballast-", ::getpid());
-    Fd file(::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600));
+    UniqueFd file(::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600));
     if (!file.valid()) return refuse(directory, std::strerror(errno));
     ::unlink(path.c_str());
     // Down to the last block: halve the piece each time the rest is too small for it.

@@ -19,8 +19,8 @@ class DiskBallast {
     static absl::StatusOr<DiskBallast> fill(const std::string& directory);
 
   private:
-    explicit DiskBallast(Fd file) : file_(std::move(file)) {}
-    Fd file_;
+    explicit DiskBallast(UniqueFd file) : file_(std::move(file)) {}
+    UniqueFd file_;
 };
 
 }  // namespace bulkhead::runtime

@@ -16,7 +16,7 @@ namespace bulkhead::runtime {
 
 absl::StatusOr<OutputReader> OutputReader::open(const std::string& pipePath,
                                                 uint32_t linesPerSecond, OnLine onLine) {
-    Fd fd(::open(pipePath.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    UniqueFd fd(::open(pipePath.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
     if (!fd.valid())
         return absl::UnavailableError(
             absl::StrCat("cannot open the pipe ", pipePath, ": ", std::strerror(errno)));

@@ -32,12 +32,12 @@ class OutputReader {
     void finish(MonoNs now);
 
   private:
-    OutputReader(Fd fd, uint32_t linesPerSecond, OnLine onLine)
+    OutputReader(UniqueFd fd, uint32_t linesPerSecond, OnLine onLine)
         : fd_(std::move(fd)), linesPerSecond_(linesPerSecond), onLine_(std::move(onLine)) {}
     void take(std::string_view bytes, MonoNs now);
     void emit(MonoNs now);
 
-    Fd fd_;
+    UniqueFd fd_;
     uint32_t linesPerSecond_;
     OnLine onLine_;
     std::string line_;

@@ -56,22 +56,6 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 
 }  // namespace
 
-Fd& Fd::operator=(Fd&& other) noexcept {
-    if (this != &other) {
-        if (fd_ >= 0) ::close(fd_);
-        fd_ = other.release();
-    }
-    return *this;
-}
-
-Fd::~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-}
-
-int Fd::release() {
-    return std::exchange(fd_, -1);
-}
-
 absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
     if (spec.argv.empty()) return absl::InvalidArgumentError("no program to start was named");
     posix_spawn_file_actions_t actions;
@@ -121,14 +105,14 @@ std::optional<uint64_t> processStartTime(int32_t pid) {
     return start;
 }
 
-absl::StatusOr<Fd> openProcess(int32_t pid) {
-    Fd fd(pidfd_open(pid, 0));
+absl::StatusOr<UniqueFd> openProcess(int32_t pid) {
+    UniqueFd fd(pidfd_open(pid, 0));
     if (fd.valid()) return fd;
     const std::string message = absl::StrCat("process ", pid, ": ", std::strerror(errno));
     return errno == ESRCH ? absl::NotFoundError(message) : absl::UnavailableError(message);
 }
 
-ExitStatus reap(const Fd& process) {
+ExitStatus reap(const UniqueFd& process) {
     siginfo_t info{};
     if (::waitid(P_PIDFD, static_cast<id_t>(process.get()), &info, WEXITED | WNOHANG) != 0 ||
         info.si_pid == 0)
@@ -139,7 +123,7 @@ ExitStatus reap(const Fd& process) {
     return status;
 }
 
-absl::Status signalProcess(const Fd& process, int signal) {
+absl::Status signalProcess(const UniqueFd& process, int signal) {
     if (pidfd_send_signal(process.get(), signal, nullptr, 0) == 0) return absl::OkStatus();
     const std::string message = absl::StrCat("signal ", signal, ": ", std::strerror(errno));
     return errno == ESRCH ? absl::NotFoundError(absl::StrCat(message, "; the process is gone"))

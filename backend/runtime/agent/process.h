@@ -8,26 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/runtime/transport/unique_fd.h"
 
 /// Linux processes: start one that outlives us, tell one life of a pid from another, wait for one
 /// that may not be our child. Thread: any; nothing is shared.
 namespace bulkhead::runtime {
-
-/// A file descriptor that closes itself.
-class Fd {
-  public:
-    Fd() = default;
-    explicit Fd(int fd) : fd_(fd) {}
-    Fd(Fd&& other) noexcept : fd_(other.release()) {}
-    Fd& operator=(Fd&& other) noexcept;
-    ~Fd();
-    int get() const { return fd_; }
-    bool valid() const { return fd_ >= 0; }
-    int release();
-
-  private:
-    int fd_ = -1;
-};
 
 struct LaunchSpec {
     std::vector<std::string> argv;         ///< argv[0]: path of the program
@@ -46,7 +31,7 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec);
 std::optional<uint64_t> processStartTime(int32_t pid);
 
 /// A descriptor that polls readable once the process has ended. NotFound when it is gone.
-absl::StatusOr<Fd> openProcess(int32_t pid);
+absl::StatusOr<UniqueFd> openProcess(int32_t pid);
 
 struct ExitStatus {
     bool known = false;  ///< false: not our child, it was somebody else's to wait for
@@ -55,9 +40,9 @@ struct ExitStatus {
 };
 
 /// After the descriptor polled readable: reaps our child and says how it ended. Never blocks.
-ExitStatus reap(const Fd& process);
+ExitStatus reap(const UniqueFd& process);
 
 /// Sends a signal through the descriptor, so that it cannot hit a later process of the same pid.
-absl::Status signalProcess(const Fd& process, int signal);
+absl::Status signalProcess(const UniqueFd& process, int signal);
 
 }  // namespace bulkhead::runtime

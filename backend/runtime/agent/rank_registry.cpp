@@ -26,7 +26,7 @@ absl::StatusOr<RankRegistry> RankRegistry::open(const std::string& dir) {
             absl::StrCat("cannot make the agent's directory ", dir, ": ", error.message()));
     ::chmod(dir.c_str(), 0700);
     const std::string lockPath = dir + "/agent.lock";
-    Fd lock(::open(lockPath.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+    UniqueFd lock(::open(lockPath.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
     if (!lock.valid())
         return absl::PermissionDeniedError(
             absl::StrCat("cannot open ", lockPath, ": ", std::strerror(errno)));

@@ -43,11 +43,11 @@ class RankRegistry {
     absl::StatusOr<std::string> pipe(const RankProcess& process, bool isStderr) const;
 
   private:
-    RankRegistry(std::string dir, Fd lock) : dir_(std::move(dir)), lock_(std::move(lock)) {}
+    RankRegistry(std::string dir, UniqueFd lock) : dir_(std::move(dir)), lock_(std::move(lock)) {}
     std::string path(const RankProcess& process, const char* suffix) const;
 
     std::string dir_;
-    Fd lock_;
+    UniqueFd lock_;
 };
 
 }  // namespace bulkhead::runtime

@@ -12,12 +12,9 @@
 #include "backend/common/clock.h"
 #include "backend/model/command.h"
 #include "backend/model/job_spec.h"
+#include "backend/model/run_state.h"
 #include "backend/runtime/coordinator/event_sink.h"
 #include "backend/runtime/coordinator/job_status.h"
-
-namespace bulkhead::model {
-struct RunState;
-}
 
 namespace bulkhead::runtime {
 
@@ -72,9 +69,12 @@ class Controller {
 
     /// Takes up again every run of the state directory that had not finished when an earlier
     /// controller ended: ranks still alive are re-adopted, else the run resumes from its last
-    /// checkpoint in a new lineage. Returns the ids. Event numbers go on after `lastSeq(run)`.
+    /// checkpoint in a new lineage. `history` gives the fold of the run's events so far (an empty
+    /// RunState when none are kept): events are numbered on from its `seq`, incidents and faults
+    /// from its last. It is called on the controller's thread. A run that cannot be taken up is
+    /// left alone and named in the error, after all others were tried. Returns the ids.
     absl::StatusOr<std::vector<std::string>> recover(
-        const std::function<uint64_t(const std::string& run)>& lastSeq);
+        const std::function<model::RunState(const std::string& run)>& history);
 
     /// Checkpoint (when `checkpoint`), then end the job. Returns at once; RunFinished tells.
     absl::Status stop(const std::string& run, bool checkpoint, const std::string& by);

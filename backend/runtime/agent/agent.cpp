@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/agent/agent.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/codec.h"
+#include "backend/runtime/agent/agent_messages.h"
+#include "backend/runtime/agent/supervisor.h"
+#include "backend/runtime/transport/address.h"
+#include "backend/runtime/transport/control_channel.h"
+#include "backend/runtime/transport/reactor.h"
+#include "spdlog/spdlog.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+constexpr MonoNs kFirstRetry = 100 * kMillisecond;
+constexpr MonoNs kLastRetry = kSecond;
+/// Exits kept for a controller that is away.
+constexpr size_t kMaxWaiting = 1024;
+
+}  // namespace
+
+class Agent::Impl {
+  public:
+    Impl(AgentOptions options, RankRegistry registry, std::unique_ptr<Reactor> reactor,
+         const Clock& clock)
+        : options_(std::move(options)),
+          reactor_(std::move(reactor)),
+          supervisor_(std::make_unique<Supervisor>(
+              options_, std::move(registry), *reactor_, clock,
+              [this](AgentMessage message) { report(std::move(message)); })) {
+        supervisor_->adopt();
+    }
+
+    absl::Status run() {
+        connect();
+        reactor_->run();
+        return refused_;
+    }
+
+    void stop() { reactor_->stop(); }
+
+  private:
+    void connect() {
+        connector_ =
+            connectControl(*reactor_, options_.controller, {},
+                           [this](absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
+                               connected(std::move(channel));
+                           });
+    }
+
+    void connected(absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
+        if (!channel.ok()) return retry(channel.status());
+        channel_ = *std::move(channel);
+        channel_->start([this](std::string bytes) { received(bytes); },
+                        [this](const absl::Status& why) { retry(why); });
+        AgentHello hello;
+        hello.token = options_.token;
+        hello.node = options_.node;
+        hello.address = options_.address;
+        hello.slots = options_.slots;
+        hello.pid = ::getpid();
+        hello.running = supervisor_->running();
+        if (absl::Status s = channel_->send(encode(hello)); !s.ok()) retry(s);
+    }
+
+    void retry(const absl::Status& why) {
+        if (welcome_)
+            spdlog::warn("agent {}: the controller is away: {}", options_.node, why.ToString());
+        welcome_ = false;
+        channel_.reset();
+        reactor_->after(delay_, [this] { connect(); });
+        delay_ = std::min(2 * delay_, kLastRetry);
+    }
+
+    void received(const std::string& bytes) {
+        auto command = decode<AgentCommand>(bytes);
+        if (!command.ok()) return retry(command.status());
+        const auto* welcome = std::get_if<AgentWelcome>(&*command);
+        if (welcome == nullptr) return supervisor_->obey(*command);
+        if (!welcome->error.empty()) {
+            refused_ =
+                absl::PermissionDeniedError(absl::StrCat("the controller at ", options_.controller,
+                                                         " refused this agent: ", welcome->error));
+            return reactor_->stop();
+        }
+        welcome_ = true;
+        delay_ = kFirstRetry;
+        for (const AgentMessage& message : std::exchange(waiting_, {})) report(message);
+    }
+
+    void report(AgentMessage message) {
+        if (welcome_) {
+            const absl::Status sent = channel_->send(encode(message));
+            if (sent.ok() || absl::IsResourceExhausted(sent)) return;
+        }
+        // What a rank printed and how it was doing while nobody listened is not worth keeping;
+        // how it ended is.
+        const bool keep = std::holds_alternative<RankGone>(message) ||
+                          std::holds_alternative<AgentFaultNoted>(message);
+        if (keep && waiting_.size() < kMaxWaiting) waiting_.push_back(std::move(message));
+    }
+
+    AgentOptions options_;
+    std::unique_ptr<Reactor> reactor_;
+    std::deque<AgentMessage> waiting_;
+    bool welcome_ = false;
+    MonoNs delay_ = kFirstRetry;
+    absl::Status refused_;
+    std::unique_ptr<ControlConnector> connector_;
+    std::unique_ptr<ControlChannel> channel_;
+    std::unique_ptr<Supervisor> supervisor_;
+};
+
+absl::StatusOr<std::unique_ptr<Agent>> Agent::create(AgentOptions options, const Clock& clock) {
+    if (auto address = parseAddress(options.controller); !address.ok()) return address.status();
+    auto registry = RankRegistry::open(options.runDir);
+    if (!registry.ok()) return registry.status();
+    auto reactor = Reactor::create(clock);
+    if (!reactor.ok()) return reactor.status();
+    return std::unique_ptr<Agent>(new Agent(std::make_unique<Impl>(
+        std::move(options), *std::move(registry), *std::move(reactor), clock)));
+}
+
+Agent::Agent(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Agent::~Agent() = default;
+absl::Status Agent::run() {
+    return impl_->run();
+}
+void Agent::stop() {
+    impl_->stop();
+}
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/runtime/agent/agent.h"
+#include "backend/runtime/agent/agent_messages.h"
+#include "backend/runtime/agent/disk_ballast.h"
+#include "backend/runtime/agent/output_reader.h"
+#include "backend/runtime/agent/proc_sampler.h"
+#include "backend/runtime/agent/process.h"
+#include "backend/runtime/agent/rank_registry.h"
+#include "backend/runtime/transport/reactor.h"
+
+namespace bulkhead::runtime {
+
+/// The processes of one node: obeys the controller's commands and says what became of them.
+/// Thread: the reactor's. Lifetime: longer than the reactor runs; its processes outlive it.
+class Supervisor {
+  public:
+    using Emit = std::function<void(AgentMessage)>;
+
+    Supervisor(const AgentOptions& options, RankRegistry registry, Reactor& reactor,
+               const Clock& clock, Emit emit);
+    ~Supervisor();
+
+    /// Takes up the processes that outlived an earlier agent; those that did not are reported gone.
+    void adopt();
+
+    std::vector<RunningRank> running() const;
+
+    void obey(const AgentCommand& command);
+
+  private:
+    struct Process {
+        RankProcess id;
+        int32_t pid = 0;
+        UniqueFd handle;
+        std::unique_ptr<OutputReader> out;
+        std::unique_ptr<OutputReader> err;
+    };
+    struct LastingFault {
+        RankProcess stopped;  ///< to be continued, when `disk` is empty
+        std::unique_ptr<DiskBallast> disk;
+        Reactor::TimerId timer = 0;
+    };
+    using FaultKey = std::pair<std::string, uint64_t>;  ///< job, fault
+
+    void start(const StartRank& command);
+    absl::StatusOr<std::unique_ptr<Process>> spawn(const StartRank& command);
+    absl::Status openOutput(Process& process);
+    void supervise(std::unique_ptr<Process> process);
+    void watch(int fd, std::function<void()> task);
+    void gone(const RankProcess& id);
+    void signal(const SignalRank& command);
+    void fillDisk(const FillDisk& command);
+    void last(const FaultKey& key, LastingFault fault, uint64_t durationMs);
+    void endFault(const FaultKey& key);
+    void note(const FaultKey& key, bool ended, const std::string& error);
+    void killNode();
+    void sample();
+
+    const AgentOptions& options_;
+    RankRegistry registry_;
+    Reactor& reactor_;
+    const Clock& clock_;
+    Emit emit_;
+    ProcSampler sampler_;
+    std::map<RankProcess, std::unique_ptr<Process>> processes_;
+    std::multimap<FaultKey, LastingFault> faults_;
+    Reactor::TimerId sampling_ = 0;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/agent_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/codec.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+/// An agent that restarts is back within this; after it the node counts as lost.
+constexpr MonoNs kLossAfter = kSecond;
+/// Exits that happened while the connection was down come right behind the hello. What is neither
+/// running nor reported by then has left no trace.
+constexpr MonoNs kMissingAfter = 300 * kMillisecond;
+
+}  // namespace
+
+AgentPool::AgentPool(Reactor& reactor, std::string token, Listener listener)
+    : reactor_(reactor), token_(std::move(token)), listener_(std::move(listener)) {}
+
+AgentPool::~AgentPool() {
+    for (auto& [name, node] : nodes_) {
+        reactor_.cancel(node.lossTimer);
+        reactor_.cancel(node.missingTimer);
+    }
+}
+
+absl::Status AgentPool::refusal(const AgentHello& hello) const {
+    if (hello.version != kAgentVersion)
+        return absl::FailedPreconditionError(absl::StrCat("it speaks version ", hello.version,
+                                                          ", this controller ", kAgentVersion,
+                                                          "; install the same release on both"));
+    if (hello.token != token_)
+        return absl::PermissionDeniedError("its token is not this controller's");
+    const auto it = nodes_.find(hello.node);
+    if (it != nodes_.end() && it->second.channel != nullptr)
+        return absl::AlreadyExistsError(
+            absl::StrCat("a node named ", hello.node, " is connected already; rename one of them"));
+    return absl::OkStatus();
+}
+
+void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello& hello) {
+    if (absl::Status no = refusal(hello); !no.ok()) {
+        (void)channel->send(encode(AgentCommand(AgentWelcome{std::string(no.message())})));
+        channel->close();
+        return;
+    }
+    Node& node = nodes_[hello.node];
+    reactor_.cancel(node.lossTimer);
+    reactor_.cancel(node.missingTimer);
+    const bool isNew = node.status.node.empty() || node.status.state == model::NodeState::kLost;
+    node.status.node = hello.node;
+    node.status.address = hello.address;
+    node.status.slots = hello.slots;
+    node.status.state = node.cordoned ? model::NodeState::kCordoned : model::NodeState::kUp;
+    node.channel = std::move(channel);
+
+    std::set<RankProcess> missed;
+    for (const auto& [process, pid] : node.processes) missed.insert(process);
+    for (const RunningRank& running : hello.running) {
+        missed.erase(running.process);
+        node.processes[running.process] = running.pid;
+    }
+    node.status.used = static_cast<uint32_t>(node.processes.size());
+    const std::string name = hello.node;
+    node.channel->start([this, name](std::string bytes) { received(name, bytes); },
+                        [this, name](const absl::Status& why) { lost(name, why); });
+    if (absl::Status s = node.channel->send(encode(AgentCommand(AgentWelcome{}))); !s.ok())
+        return lost(name, s);
+    if (!missed.empty())
+        node.missingTimer =
+            reactor_.after(kMissingAfter, [this, name, missed] { missing(name, missed); });
+    for (const RunningRank& running : hello.running)
+        listener_.rankUp(name, {running.process, running.pid, ""});
+    listener_.nodeChanged(node.status, isNew ? "its agent has connected" : "its agent is back");
+}
+
+void AgentPool::missing(const std::string& name, const std::set<RankProcess>& processes) {
+    for (const RankProcess& process : processes) {
+        Node& node = nodes_[name];
+        const auto it = node.processes.find(process);
+        if (it == node.processes.end()) continue;
+        const int32_t pid = it->second;
+        forget(node, process);
+        listener_.rankGone(name, {process, pid, 0, 0, false, reactor_.clock().unixNs()});
+    }
+}
+
+void AgentPool::forget(Node& node, const RankProcess& process) {
+    node.processes.erase(process);
+    node.status.used = static_cast<uint32_t>(node.processes.size());
+}
+
+void AgentPool::received(const std::string& name, const std::string& bytes) {
+    auto message = decode<AgentMessage>(bytes);
+    if (!message.ok()) return lost(name, message.status());
+    Node& node = nodes_[name];
+    if (const auto* up = std::get_if<RankUp>(&*message)) {
+        if (up->error.empty())
+            node.processes[up->process] = up->pid;
+        else
+            forget(node, up->process);
+        return listener_.rankUp(name, *up);
+    }
+    if (const auto* gone = std::get_if<RankGone>(&*message)) {
+        forget(node, gone->process);
+        return listener_.rankGone(name, *gone);
+    }
+    listener_.other(name, *std::move(message));
+}
+
+void AgentPool::lost(const std::string& name, const absl::Status& why) {
+    Node& node = nodes_[name];
+    node.channel.reset();
+    const std::string reason(why.message());
+    node.lossTimer = reactor_.after(kLossAfter, [this, name, reason] {
+        Node& lostNode = nodes_[name];
+        lostNode.status.state = model::NodeState::kLost;
+        listener_.nodeChanged(lostNode.status, absl::StrCat("its agent is gone: ", reason));
+    });
+}
+
+std::optional<std::string> AgentPool::choose(uint32_t slots, const std::string& preferred) const {
+    const auto room = [&](const Node& node) -> uint32_t {
+        if (node.status.state != model::NodeState::kUp || node.channel == nullptr) return 0;
+        const uint32_t free = node.status.slots - std::min(node.status.slots, node.status.used);
+        return free >= slots ? free : 0;
+    };
+    if (const auto it = nodes_.find(preferred); it != nodes_.end() && room(it->second) > 0)
+        return preferred;
+    const Node* best = nullptr;
+    for (const auto& [name, node] : nodes_)
+        if (room(node) > 0 && (best == nullptr || room(node) > room(*best))) best = &node;
+    if (best == nullptr) return std::nullopt;
+    return best->status.node;
+}
+
+absl::Status AgentPool::start(const std::string& node, StartRank command) {
+    const RankProcess process = command.process;
+    if (absl::Status s = send(node, std::move(command)); !s.ok()) return s;
+    Node& n = nodes_[node];
+    n.processes.emplace(process, 0);
+    n.status.used = static_cast<uint32_t>(n.processes.size());
+    return absl::OkStatus();
+}
+
+absl::Status AgentPool::send(const std::string& node, const AgentCommand& command) {
+    const auto it = nodes_.find(node);
+    if (it == nodes_.end()) return noSuchNode(node);
+    if (it->second.channel == nullptr)
+        return absl::UnavailableError(absl::StrCat("the agent of node ", node, " is away"));
+    return it->second.channel->send(encode(command));
+}
+
+absl::Status AgentPool::cordon(const std::string& node, bool cordoned) {
+    const auto it = nodes_.find(node);
+    if (it == nodes_.end()) return noSuchNode(node);
+    it->second.cordoned = cordoned;
+    NodeStatus& status = it->second.status;
+    if (status.state == model::NodeState::kLost) return absl::OkStatus();
+    status.state = cordoned ? model::NodeState::kCordoned : model::NodeState::kUp;
+    listener_.nodeChanged(status, cordoned ? "cordoned" : "uncordoned");
+    return absl::OkStatus();
+}
+
+absl::Status AgentPool::noSuchNode(const std::string& node) const {
+    std::string names;
+    for (const auto& [name, unused] : nodes_)
+        absl::StrAppend(&names, names.empty() ? "" : ", ", name);
+    return absl::NotFoundError(absl::StrCat("no node is named \"", node, "\"; known: ",
+                                            names.empty() ? "none has connected yet" : names));
+}
+
+bool AgentPool::isConnected(const std::string& node) const {
+    const auto it = nodes_.find(node);
+    return it != nodes_.end() && it->second.channel != nullptr;
+}
+
+bool AgentPool::isLocal(const std::string& node) const {
+    return isConnected(node) && nodes_.at(node).channel->peer().starts_with("unix:");
+}
+
+std::string AgentPool::addressOf(const std::string& node) const {
+    const auto it = nodes_.find(node);
+    return it == nodes_.end() ? "" : it->second.status.address;
+}
+
+std::optional<std::string> AgentPool::nodeOf(const RankProcess& process) const {
+    for (const auto& [name, node] : nodes_)
+        if (node.processes.contains(process)) return name;
+    return std::nullopt;
+}
+
+std::vector<std::pair<std::string, RunningRank>> AgentPool::running(const std::string& job) const {
+    std::vector<std::pair<std::string, RunningRank>> all;
+    for (const auto& [name, node] : nodes_)
+        for (const auto& [process, pid] : node.processes)
+            if (process.job == job && pid != 0) all.emplace_back(name, RunningRank{process, pid});
+    return all;
+}
+
+std::vector<NodeStatus> AgentPool::nodes() const {
+    std::vector<NodeStatus> all;
+    for (const auto& [name, node] : nodes_) all.push_back(node.status);
+    return all;
+}
+
+}  // namespace bulkhead::runtime

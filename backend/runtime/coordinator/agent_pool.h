@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backend/model/event.h"
+#include "backend/runtime/agent/agent_messages.h"
+#include "backend/runtime/coordinator/job_status.h"
+#include "backend/runtime/transport/control_channel.h"
+#include "backend/runtime/transport/reactor.h"
+
+namespace bulkhead::runtime {
+
+/// The nodes of a controller: their agents' connections, their slots, what runs where. Shared by
+/// all jobs. Thread: the reactor's.
+class AgentPool {
+  public:
+    /// Who is told; all on the reactor's thread.
+    struct Listener {
+        /// The node came, went or was cordoned.
+        std::function<void(const NodeStatus&, const std::string& why)> nodeChanged;
+        std::function<void(const std::string& node, const RankUp&)> rankUp;
+        std::function<void(const std::string& node, const RankGone&)> rankGone;
+        std::function<void(const std::string& node, AgentMessage)> other;
+    };
+
+    AgentPool(Reactor& reactor, std::string token, Listener listener);
+    ~AgentPool();
+
+    /// A connection whose first message was `hello`. Takes it, or refuses it with the reason.
+    void accept(std::unique_ptr<ControlChannel> channel, const AgentHello& hello);
+
+    /// A node with `slots` free: one of `preferred` when it is up, else the one with most room.
+    std::optional<std::string> choose(uint32_t slots, const std::string& preferred) const;
+
+    /// Reserves the slot and tells the agent; RankUp or RankGone follows. Unavailable when the
+    /// agent is away.
+    absl::Status start(const std::string& node, StartRank command);
+    absl::Status send(const std::string& node, const AgentCommand& command);
+
+    /// NotFound names the nodes there are.
+    absl::Status cordon(const std::string& node, bool cordoned);
+
+    bool isConnected(const std::string& node) const;
+    /// The agent's connection came over a Unix socket: it is on this machine.
+    bool isLocal(const std::string& node) const;
+    std::string addressOf(const std::string& node) const;
+    /// Where a process runs, as far as its agent has said; nullopt when it is gone.
+    std::optional<std::string> nodeOf(const RankProcess& process) const;
+    /// Processes of a job and their pids, by node.
+    std::vector<std::pair<std::string, RunningRank>> running(const std::string& job) const;
+    std::vector<NodeStatus> nodes() const;
+
+  private:
+    struct Node {
+        NodeStatus status;
+        std::unique_ptr<ControlChannel> channel;
+        bool cordoned = false;
+        std::map<RankProcess, int32_t> processes;  ///< pid, 0 while starting
+        Reactor::TimerId lossTimer = 0;
+        Reactor::TimerId missingTimer = 0;
+    };
+
+    void received(const std::string& name, const std::string& bytes);
+    void lost(const std::string& name, const absl::Status& why);
+    void missing(const std::string& name, const std::set<RankProcess>& processes);
+    void forget(Node& node, const RankProcess& process);
+    absl::Status refusal(const AgentHello& hello) const;
+    absl::Status noSuchNode(const std::string& node) const;
+
+    Reactor& reactor_;
+    std::string token_;
+    Listener listener_;
+    std::map<std::string, Node> nodes_;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/runtime/protocol/commit_log.h"
+#include "backend/runtime/transport/unique_fd.h"
+
+namespace bulkhead::runtime {
+
+/// The file a run's decisions stand in before anybody hears of them: appended, synced, never
+/// changed. Hold the run's Term while writing. Thread: one.
+class CommitLog {
+  public:
+    /// Opens or makes `path`; a write that a crash cut short is cut off. DataLoss when the file is
+    /// damaged before its end (naming the byte), Unavailable with the system's reason.
+    static absl::StatusOr<CommitLog> open(const std::string& path);
+
+    /// What stood in the file when it was opened.
+    const std::vector<protocol::LogEntry>& entries() const { return entries_; }
+    bool hadTornTail() const { return hadTornTail_; }
+
+    /// All entries are durable when this returns OK. After an error nothing may be appended any
+    /// more (FailedPrecondition): what is on disk is unknown until the log is opened again.
+    absl::Status append(const std::vector<protocol::LogEntry>& entries);
+
+  private:
+    CommitLog(std::string path, UniqueFd file) : path_(std::move(path)), file_(std::move(file)) {}
+
+    std::string path_;
+    UniqueFd file_;
+    std::vector<protocol::LogEntry> entries_;
+    bool hadTornTail_ = false;
+    bool broken_ = false;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/controller.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/codec.h"
+#include "backend/model/json.h"
+#include "backend/runtime/coordinator/agent_pool.h"
+#include "backend/runtime/coordinator/job_coordinator.h"
+#include "backend/runtime/coordinator/newcomers.h"
+#include "backend/runtime/coordinator/run_files.h"
+#include "spdlog/spdlog.h"
+
+namespace bulkhead::runtime {
+namespace fs = std::filesystem;
+
+class Controller::Impl {
+  public:
+    Impl(ControllerOptions options, EventSink* sink, std::unique_ptr<Reactor> reactor)
+        : options_(std::move(options)),
+          sink_(sink),
+          reactor_(std::move(reactor)),
+          random_(options_.seed != 0 ? options_.seed : std::random_device{}()),
+          pool_(*reactor_, options_.token, poolListener()),
+          newcomers_(
+              *reactor_, options_.token,
+              [this](std::unique_ptr<ControlChannel> c, const AgentHello& h) {
+                  pool_.accept(std::move(c), h);
+              },
+              [this](std::unique_ptr<ControlChannel>& c, const protocol::Hello& h) {
+                  return rankArrived(c, h);
+              }) {}
+
+    ~Impl() {
+        reactor_->stop();
+        if (thread_.joinable()) thread_.join();
+    }
+
+    absl::Status bind() {
+        for (const std::string& address : options_.listen) {
+            auto listener = listenControl(
+                *reactor_, address, {},
+                [this](std::unique_ptr<ControlChannel> c) { newcomers_.add(std::move(c)); });
+            if (!listener.ok()) return listener.status();
+            addresses_.push_back((*listener)->address());
+            listeners_.push_back(*std::move(listener));
+        }
+        if (addresses_.empty())
+            return absl::InvalidArgumentError("the controller needs an address to listen on");
+        return absl::OkStatus();
+    }
+
+    void startThread() {
+        thread_ = std::thread([this] { reactor_->run(); });
+    }
+
+    /// Runs `f` on the controller's thread and returns what it returned.
+    template <class F>
+    auto call(F f) -> decltype(f()) {
+        std::promise<decltype(f())> done;
+        auto result = done.get_future();
+        reactor_->post([&] { done.set_value(f()); });
+        return result.get();
+    }
+
+    absl::StatusOr<JobCoordinator*> find(const std::string& run) {
+        const auto it = jobs_.find(run);
+        if (it != jobs_.end()) return it->second.get();
+        std::string known;
+        for (const auto& [name, job] : jobs_)
+            absl::StrAppend(&known, known.empty() ? "" : ", ", name);
+        return absl::NotFoundError(
+            absl::StrCat("no job is named \"", run,
+                         "\"; running or ended here: ", known.empty() ? "none" : known));
+    }
+
+    absl::StatusOr<std::string> start(model::JobSpec spec, const StartOptions& options) {
+        if (spec.replicas == 0 || spec.shards == 0)
+            return absl::InvalidArgumentError("a job needs at least one replica and one shard");
+        std::string run =
+            options.run.empty() ? makeRunId(spec.name, reactor_->clock().unixNs()) : options.run;
+        for (int n = 2; options.run.empty() && fs::exists(options_.stateDir + "/" + run); ++n)
+            run = absl::StrCat(makeRunId(spec.name, reactor_->clock().unixNs()), "-", n);
+        if (absl::Status s = checkRunId(run); !s.ok()) return s;
+        const std::string dir = options_.stateDir + "/" + run;
+        if (fs::exists(dir + "/job.json"))
+            return absl::AlreadyExistsError(absl::StrCat(
+                "run ", run, " exists in ", options_.stateDir, "; choose another name"));
+        JobBeginning beginning;
+        if (!options.resumeFrom.empty()) {
+            auto checkpoint = findCheckpoint(options_.stateDir, options.resumeFrom);
+            if (!checkpoint.ok()) return checkpoint.status();
+            beginning.resumedFrom = checkpoint->path;
+            beginning.resume = *std::move(checkpoint);
+        }
+        std::error_code error;
+        fs::create_directories(dir, error);
+        if (error)
+            return absl::UnavailableError(absl::StrCat("cannot make ", dir, ": ", error.message()));
+        if (spec.checkpointDir.empty()) spec.checkpointDir = dir + "/checkpoints";
+        fs::create_directories(spec.checkpointDir, error);
+        if (error)
+            return absl::UnavailableError(absl::StrCat("cannot make the checkpoint folder ",
+                                                       spec.checkpointDir, ": ", error.message()));
+        beginning.run = run;
+        beginning.dir = dir;
+        beginning.spec = std::move(spec);
+        if (absl::Status s = launch(std::move(beginning)); !s.ok()) return s;
+        return run;
+    }
+
+    absl::StatusOr<std::vector<std::string>> recover(
+        const std::function<model::RunState(const std::string&)>& history) {
+        std::vector<std::string> runs;
+        std::string failures;
+        for (const std::string& run : unfinishedRuns(options_.stateDir)) {
+            if (jobs_.contains(run)) continue;
+            const std::string dir = options_.stateDir + "/" + run;
+            JobBeginning beginning;
+            beginning.run = run;
+            beginning.dir = dir;
+            auto spec = readSpec(dir);
+            absl::Status begun = spec.status();
+            if (begun.ok()) {
+                beginning.spec = *std::move(spec);
+                beginning.past = history(run);
+                begun = launch(std::move(beginning));
+            }
+            if (begun.ok())
+                runs.push_back(run);
+            else
+                absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
+                                std::string(begun.message()));
+        }
+        if (!failures.empty())
+            return absl::FailedPreconditionError(absl::StrCat("not taken up again: ", failures));
+        return runs;
+    }
+
+    absl::Status watch(const std::string& run, Watcher* watcher) {
+        auto job = find(run);
+        if (!job.ok()) return job.status();
+        watcher->onSnapshot((*job)->state());
+        watchers_.emplace(run, watcher);
+        return absl::OkStatus();
+    }
+
+    bool unwatch(const std::string& run, Watcher* watcher) {
+        const auto [begin, end] = watchers_.equal_range(run);
+        for (auto it = begin; it != end; ++it)
+            if (it->second == watcher) return watchers_.erase(it), true;
+        return false;
+    }
+
+    ControllerOptions options_;
+    EventSink* sink_;
+    std::unique_ptr<Reactor> reactor_;
+    std::mt19937_64 random_;
+    AgentPool pool_;
+    Newcomers newcomers_;
+    std::vector<std::string> addresses_;
+    std::vector<std::unique_ptr<ControlListener>> listeners_;
+    std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
+    std::multimap<std::string, Watcher*> watchers_;
+    std::thread thread_;
+
+  private:
+    AgentPool::Listener poolListener() {
+        AgentPool::Listener l;
+        l.nodeChanged = [this](const NodeStatus& node, const std::string& why) {
+            for (auto& [run, job] : jobs_) job->nodeChanged(node, why);
+        };
+        l.rankUp = [this](const std::string& node, const RankUp& up) {
+            if (auto* job = jobOf(up.process)) job->rankUp(node, up);
+        };
+        l.rankGone = [this](const std::string& node, const RankGone& gone) {
+            if (auto* job = jobOf(gone.process)) job->rankGone(node, gone);
+            // Its slot is free for any job.
+            const auto nodes = pool_.nodes();
+            const auto it = std::find_if(nodes.begin(), nodes.end(),
+                                         [&](const NodeStatus& n) { return n.node == node; });
+            if (it != nodes.end())
+                for (auto& [run, job] : jobs_)
+                    if (run != gone.process.job) job->nodeChanged(*it, "a slot is free");
+        };
+        l.other = [this](const std::string& node, const AgentMessage& message) {
+            if (const auto* out = std::get_if<OutputLine>(&message)) {
+                if (auto* job = jobOf(out->process)) job->agentSaid(node, message);
+            } else if (const auto* noted = std::get_if<AgentFaultNoted>(&message)) {
+                if (const auto it = jobs_.find(noted->job); it != jobs_.end())
+                    it->second->agentSaid(node, message);
+            } else {
+                for (auto& [run, job] : jobs_) job->agentSaid(node, message);
+            }
+        };
+        return l;
+    }
+
+    JobCoordinator* jobOf(const RankProcess& process) {
+        const auto it = jobs_.find(process.job);
+        return it == jobs_.end() ? nullptr : it->second.get();
+    }
+
+    /// Takes the channel of a rank whose job runs here; else says why not.
+    absl::Status rankArrived(std::unique_ptr<ControlChannel>& channel,
+                             const protocol::Hello& hello) {
+        auto job = find(hello.job);
+        if (!job.ok()) return job.status();
+        (*job)->rankConnected(std::move(channel), hello);
+        return absl::OkStatus();
+    }
+
+    absl::Status launch(JobBeginning beginning) {
+        const std::string run = beginning.run;
+        std::string local = addresses_.front();
+        std::string remote;
+        for (const std::string& address : addresses_)
+            (address.starts_with("unix:") ? local : remote) = address;
+        JobSurroundings around{*reactor_,         pool_,    sink_,  options_.workerPath,
+                               options_.token,    local,    remote, options_.version,
+                               options_.sampleMs, random_()};
+        auto job = JobCoordinator::create(std::move(around), std::move(beginning));
+        if (!job.ok()) return job.status();
+        (*job)->setObserver([this, run](const model::Event& event) {
+            const auto [begin, end] = watchers_.equal_range(run);
+            for (auto it = begin; it != end; ++it) it->second->onEvent(event);
+        });
+        JobCoordinator& held = *(jobs_[run] = *std::move(job));
+        held.begin();
+        return absl::OkStatus();
+    }
+};
+
+absl::StatusOr<std::unique_ptr<Controller>> Controller::create(ControllerOptions options,
+                                                               const Clock& clock,
+                                                               EventSink* sink) {
+    std::error_code error;
+    fs::create_directories(options.stateDir, error);
+    if (error || ::access(options.stateDir.c_str(), R_OK | W_OK | X_OK) != 0)
+        return absl::PermissionDeniedError(
+            absl::StrCat("cannot use the state directory ", options.stateDir, ": ",
+                         error ? error.message() : std::strerror(errno),
+                         "; choose another or change its owner"));
+    auto reactor = Reactor::create(clock);
+    if (!reactor.ok()) return reactor.status();
+    auto impl = std::make_unique<Impl>(std::move(options), sink, *std::move(reactor));
+    if (absl::Status s = impl->bind(); !s.ok()) return s;
+    impl->startThread();
+    return std::unique_ptr<Controller>(new Controller(std::move(impl)));
+}
+
+Controller::Controller(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Controller::~Controller() = default;
+
+std::vector<std::string> Controller::addresses() const {
+    return impl_->addresses_;
+}
+
+absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
+                                              const StartOptions& options) {
+    return impl_->call([&] { return impl_->start(spec, options); });
+}
+
+absl::StatusOr<std::vector<std::string>> Controller::recover(
+    const std::function<model::RunState(const std::string& run)>& history) {
+    return impl_->call([&] { return impl_->recover(history); });
+}
+
+absl::Status Controller::stop(const std::string& run, bool checkpoint, const std::string& by) {
+    return impl_->call([&] {
+        auto job = impl_->find(run);
+        return job.ok() ? (*job)->stop(checkpoint, by) : job.status();
+    });
+}
+
+absl::Status Controller::act(const std::string& run, const model::Action& action,
+                             uint64_t expectedRevision, const std::string& requestId,
+                             const std::string& by) {
+    return impl_->call([&] {
+        auto job = impl_->find(run);
+        return job.ok() ? (*job)->act(action, expectedRevision, requestId, by) : job.status();
+    });
+}
+
+absl::StatusOr<model::Preflight> Controller::preflight(const std::string& run,
+                                                       const model::Action& action) {
+    auto now = status(run);
+    if (!now.ok()) return now.status();
+    return runtime::preflight(*now, action);
+}
+
+absl::StatusOr<model::Preflight> Controller::preflight(const std::string& run,
+                                                       const model::FaultSpec& fault) {
+    auto now = status(run);
+    if (!now.ok()) return now.status();
+    return runtime::preflight(*now, fault);
+}
+
+absl::StatusOr<uint64_t> Controller::inject(const std::string& run, const model::FaultSpec& fault,
+                                            uint64_t expectedRevision, const std::string& requestId,
+                                            const std::string& by) {
+    return impl_->call([&]() -> absl::StatusOr<uint64_t> {
+        auto job = impl_->find(run);
+        if (!job.ok()) return job.status();
+        return (*job)->inject(fault, expectedRevision, requestId, by);
+    });
+}
+
+absl::Status Controller::endFault(const std::string& run, uint64_t fault) {
+    return impl_->call([&] {
+        auto job = impl_->find(run);
+        return job.ok() ? (*job)->endFault(fault) : job.status();
+    });
+}
+
+std::vector<JobStatus> Controller::list() {
+    return impl_->call([&] {
+        std::vector<JobStatus> all;
+        for (const auto& [run, job] : impl_->jobs_) all.push_back(job->status());
+        return all;
+    });
+}
+
+absl::StatusOr<JobStatus> Controller::status(const std::string& run) {
+    return impl_->call([&]() -> absl::StatusOr<JobStatus> {
+        auto job = impl_->find(run);
+        if (!job.ok()) return job.status();
+        return (*job)->status();
+    });
+}
+
+std::vector<NodeStatus> Controller::nodes() {
+    return impl_->call([&] { return impl_->pool_.nodes(); });
+}
+
+absl::Status Controller::watch(const std::string& run, Watcher* watcher) {
+    return impl_->call([&] { return impl_->watch(run, watcher); });
+}
+
+void Controller::unwatch(const std::string& run, Watcher* watcher) {
+    impl_->call([&] { return impl_->unwatch(run, watcher); });
+}
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/fault_runner.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/clock.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using model::FaultKind;
+
+constexpr int64_t kMemoryNs = 60 * kSecond;
+
+/// Over as soon as it has happened.
+bool isMoment(FaultKind kind) {
+    switch (kind) {
+        case FaultKind::kKillRank:
+        case FaultKind::kKillReplica:
+        case FaultKind::kKillNode:
+        case FaultKind::kFlipGradient:
+        case FaultKind::kNanGradient:
+        case FaultKind::kFlipParameter:
+            return true;
+        default:
+            return false;
+    }
+}
+
+bool isKill(FaultKind kind) {
+    return kind == FaultKind::kKillRank || kind == FaultKind::kKillReplica;
+}
+
+}  // namespace
+
+bool FaultRunner::isSelfCommitted(const model::FaultSpec& spec) const {
+    if (isKill(spec.kind) || spec.kind == FaultKind::kHang) return !spec.atPhase.empty();
+    return spec.kind != FaultKind::kKillNode && spec.kind != FaultKind::kFillDisk;
+}
+
+bool FaultRunner::isDue(const model::FaultSpec& spec, uint64_t committedStep) const {
+    // A rank waits for the step by itself and must know before it begins: the step ahead of it is
+    // time enough. From outside the step begins when the one before it is committed.
+    const uint64_t ahead = isSelfCommitted(spec) ? 2 : 1;
+    return spec.atStep <= committedStep + ahead;
+}
+
+uint64_t FaultRunner::inject(const model::FaultSpec& spec, const std::string& by,
+                             uint64_t committedStep) {
+    const uint64_t id = nextId_++;
+    Fault fault;
+    fault.spec = spec;
+    fault.by = by;
+    Fault& held = open_.emplace(id, std::move(fault)).first->second;
+    if (isDue(spec, committedStep)) commit(id, held, committedStep);
+    return id;
+}
+
+void FaultRunner::stepCommitted(uint64_t step) {
+    step_ = step;
+    std::vector<uint64_t> due;
+    for (const auto& [id, fault] : open_)
+        if (fault.state == State::kWaiting && isDue(fault.spec, step)) due.push_back(id);
+    for (const uint64_t id : due)
+        if (const auto it = open_.find(id); it != open_.end()) commit(id, it->second, step);
+}
+
+void FaultRunner::commit(uint64_t id, Fault& fault, uint64_t committedStep) {
+    step_ = std::max(step_, committedStep);
+    fault.state = State::kSent;
+    fault.self = isSelfCommitted(fault.spec);
+    if (const absl::Status done = carryOut(id, fault); !done.ok())
+        finish(id, absl::StrCat("could not be injected: ", std::string(done.message())), true);
+}
+
+absl::Status FaultRunner::carryOut(uint64_t id, Fault& fault) {
+    const model::FaultSpec& spec = fault.spec;
+    if (spec.kind == FaultKind::kFillDisk) return hands_.fillDisk(spec.node, id, spec.durationMs);
+    if (spec.kind == FaultKind::kKillNode) {
+        for (const int32_t r : hands_.replicasOn(spec.node)) fault.unexplained.insert(r);
+        if (absl::Status s = hands_.killNode(spec.node, id); !s.ok()) return s;
+        tookEffect(id, fault, hands_.unixNs(), step_ + 1);
+        return absl::OkStatus();
+    }
+    fault.unexplained.insert(spec.replica);
+    const bool one = spec.shard >= 0 || spec.kind == FaultKind::kFlipGradient ||
+                     spec.kind == FaultKind::kNanGradient || spec.kind == FaultKind::kFlipParameter;
+    const int32_t first = std::max(0, spec.shard);
+    const int32_t last = one ? first : static_cast<int32_t>(shards_) - 1;
+    for (int32_t s = first; s <= last; ++s) fault.ranks.insert({spec.replica, s});
+    absl::Status result;
+    // A copy: carrying out may end the fault and take the set with it.
+    const std::set<RankId> ranks = fault.ranks;
+    for (const RankId rank : ranks) result.Update(carryOutOnRank(id, fault, rank));
+    return result;
+}
+
+absl::Status FaultRunner::carryOutOnRank(uint64_t id, const Fault& fault, RankId rank) {
+    const model::FaultSpec& spec = fault.spec;
+    if (!fault.self)
+        return hands_.signal(rank, spec.kind == FaultKind::kHang ? SIGSTOP : SIGKILL, id,
+                             spec.durationMs);
+    protocol::CommitFault message;
+    message.fault = id;
+    message.kind = std::string(
+        enumName(spec.kind == FaultKind::kKillReplica ? FaultKind::kKillRank : spec.kind));
+    message.shard = rank.shard;
+    message.durationMs = spec.durationMs;
+    message.factor = spec.factor;
+    message.delayMs = spec.delayMs;
+    message.step = spec.atStep;
+    message.phase = spec.atPhase;
+    return hands_.commit(rank, message);
+}
+
+void FaultRunner::tookEffect(uint64_t id, Fault& fault, int64_t unixNs, uint64_t step) {
+    if (fault.state == State::kActive) return;
+    fault.state = State::kActive;
+    fault.effectNs = unixNs;
+    hands_.emit(model::FaultInjected{id, fault.spec, step, fault.by}, model::Severity::kWarning);
+    if (isMoment(fault.spec.kind)) finish(id, "done", false);
+}
+
+void FaultRunner::noted(uint64_t id, bool ended, const std::string& error, int64_t unixNs,
+                        uint64_t step) {
+    const auto it = open_.find(id);
+    if (it == open_.end()) return;
+    if (!error.empty()) return finish(id, absl::StrCat("could not be injected: ", error), true);
+    if (!ended) return tookEffect(id, it->second, unixNs, step == 0 ? step_ + 1 : step);
+    finish(id, "healed", false);
+}
+
+void FaultRunner::rankExited(RankId rank, int signal, int64_t unixNs) {
+    std::vector<uint64_t> hit;
+    for (const auto& [id, fault] : open_)
+        if (fault.state != State::kWaiting && fault.ranks.contains(rank)) hit.push_back(id);
+    for (const uint64_t id : hit) {
+        Fault& fault = open_.at(id);
+        const bool killed = isKill(fault.spec.kind) && signal == SIGKILL;
+        if (killed) tookEffect(id, fault, unixNs, step_ + 1);
+        const auto it = open_.find(id);
+        if (it == open_.end()) continue;
+        it->second.ranks.erase(rank);
+        if (it->second.ranks.empty())
+            finish(id,
+                   it->second.state == State::kActive
+                       ? "the process is gone"
+                       : "could not be injected: the process ended before",
+                   it->second.state != State::kActive);
+    }
+}
+
+absl::Status FaultRunner::end(uint64_t id) {
+    const auto it = open_.find(id);
+    if (it == open_.end())
+        return absl::NotFoundError(absl::StrCat("fault ", id, " is over, or never was"));
+    if (it->second.state == State::kWaiting) {
+        finish(id, "cancelled before its step", true);
+        return absl::OkStatus();
+    }
+    if (it->second.self)
+        return absl::FailedPreconditionError(absl::StrCat(
+            "fault ", id, " acts inside its ranks until its time is over; restart replica ",
+            it->second.spec.replica, " to be rid of it"));
+    hands_.endAtAgents(id);
+    return absl::OkStatus();
+}
+
+void FaultRunner::finish(uint64_t id, const std::string& outcome, bool failed) {
+    const auto it = open_.find(id);
+    const Fault fault = std::move(it->second);
+    open_.erase(it);
+    if (fault.effectNs != 0)
+        past_.push_back({id, fault.effectNs, hands_.unixNs() + kMemoryNs, fault.unexplained});
+    hands_.emit(model::FaultEnded{id, outcome},
+                failed ? model::Severity::kWarning : model::Severity::kInfo);
+}
+
+std::optional<FaultRunner::Cause> FaultRunner::explain(int32_t replica, int64_t unixNs) {
+    std::erase_if(past_, [&](const Past& p) { return p.untilNs < unixNs; });
+    std::optional<Cause> best;
+    std::set<int32_t>* from = nullptr;
+    const auto consider = [&](uint64_t id, int64_t effectNs, std::set<int32_t>& unexplained) {
+        if (effectNs == 0 || !unexplained.contains(replica)) return;
+        if (best && best->effectNs >= effectNs) return;
+        best = Cause{id, effectNs};
+        from = &unexplained;
+    };
+    for (auto& [id, fault] : open_) consider(id, fault.effectNs, fault.unexplained);
+    for (Past& p : past_) consider(p.id, p.effectNs, p.unexplained);
+    if (from != nullptr) from->erase(replica);
+    return best;
+}
+
+}  // namespace bulkhead::runtime

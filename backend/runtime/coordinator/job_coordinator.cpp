@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/job_coordinator.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/model/json.h"
+#include "backend/runtime/coordinator/durable_file.h"
+#include "backend/runtime/coordinator/policy_text.h"
+#include "backend/runtime/coordinator/spec_options.h"
+#include "spdlog/spdlog.h"
+
+namespace bulkhead::runtime {
+
+absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurroundings around,
+                                                                       JobBeginning beginning) {
+    auto term = Term::mint(beginning.dir);
+    if (!term.ok()) return term.status();
+    auto log = CommitLog::open(beginning.dir + "/commit.log");
+    if (!log.ok()) return log.status();
+    const protocol::Options options = machineOptions(beginning.spec, around.secret);
+    auto recovered = protocol::recoverState(log->entries(), options.replicas, options.domains);
+    if (!recovered.ok()) return recovered.status();
+    if (recovered->term >= term->number())
+        return absl::DataLossError(absl::StrCat(
+            beginning.dir, "/term says ", term->number() - 1, " but the commit log has term ",
+            recovered->term, "; write ", recovered->term, " into the file term"));
+    for (const auto& [path, content] :
+         {std::pair(beginning.dir + "/job.json", model::toJsonText(beginning.spec) + "\n"),
+          std::pair(beginning.dir + "/token", around.token + "\n")})
+        if (absl::Status s = writeDurably(path, content); !s.ok()) return s;
+    std::error_code error;
+    std::filesystem::create_directories(beginning.dir + "/run", error);
+    if (error)
+        return absl::UnavailableError(
+            absl::StrCat("cannot make ", beginning.dir, "/run: ", error.message()));
+
+    const bool fresh = recovered->lineage == 0 && beginning.resume.has_value();
+    protocol::CoordinatorMachine machine =
+        fresh ? protocol::CoordinatorMachine(options, term->number(), *beginning.resume)
+              : protocol::CoordinatorMachine(options, term->number(), *std::move(recovered));
+    return std::unique_ptr<JobCoordinator>(
+        new JobCoordinator(std::move(around), std::move(beginning), *std::move(term),
+                           *std::move(log), std::move(machine)));
+}
+
+JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, Term term,
+                               CommitLog log, protocol::CoordinatorMachine machine)
+    : around_(std::move(around)),
+      beginning_(std::move(beginning)),
+      term_(std::move(term)),
+      log_(std::move(log)),
+      machine_(std::move(machine)),
+      links_([this](RankId rank, uint32_t incarnation,
+                    protocol::ToCoordinator m) { received(rank, incarnation, std::move(m)); },
+             [this](RankId rank, uint32_t incarnation, const absl::Status& why) {
+                 linkClosed(rank, incarnation, why);
+             }),
+      faults_(beginning_.spec.shards, hands()),
+      state_(std::move(beginning_.past)),
+      seq_(state_.seq) {
+    // The machine counts from 1 in each of its lives; the run's history goes on.
+    for (size_t i = 0; i < state_.incidents.size(); ++i)
+        incidentBase_ = std::max(incidentBase_, state_.incidents[i].incident);
+    uint64_t lastFault = 0;
+    for (size_t i = 0; i < state_.faults.size(); ++i)
+        lastFault = std::max(lastFault, state_.faults[i].fault);
+    faults_.startIdsAt(lastFault + 1);
+}
+
+JobCoordinator::~JobCoordinator() {
+    *alive_ = false;
+    around_.reactor.cancel(wake_);
+    around_.reactor.cancel(fleetTimer_);
+    flushLog();
+}
+
+void JobCoordinator::begin() {
+    startedNs_ = around_.reactor.clock().unixNs();
+    char host[256] = "";
+    (void)::gethostname(host, sizeof host - 1);
+    emit(model::RunStarted{beginning_.spec, around_.version, host, beginning_.resumedFrom},
+         model::Severity::kNotice);
+    for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
+    fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });
+    busy_ = true;
+    carryOut(machine_.begin(around_.reactor.now()));
+    busy_ = false;
+    // Ranks that outlived an earlier coordinator.
+    for (const auto& [node, running] : around_.pool.running(beginning_.run))
+        rankUp(node, {running.process, running.pid, ""});
+    feed(protocol::Tick{});
+}
+
+void JobCoordinator::feed(protocol::Input input) {
+    inputs_.push_back(std::move(input));
+    if (busy_) return;
+    busy_ = true;
+    while (!inputs_.empty()) {
+        const protocol::Input next = std::move(inputs_.front());
+        inputs_.pop_front();
+        if (finished_ && !std::holds_alternative<protocol::RankExited>(next)) continue;
+        carryOut(machine_.step(around_.reactor.now(), next));
+    }
+    busy_ = false;
+}
+
+void JobCoordinator::carryOut(protocol::Actions actions) {
+    for (const protocol::Action& action : actions)
+        std::visit([this](const auto& a) { act(a); }, action);
+    if (durable_ != 0) {
+        const uint64_t sequence = std::exchange(durable_, 0);
+        flushLog();
+        if (!finished_) inputs_.emplace_back(protocol::RecordDurable{sequence});
+    }
+}
+
+void JobCoordinator::act(const protocol::SendReplica& action) {
+    if (const auto* welcome = std::get_if<protocol::Welcome>(&action.message)) {
+        protocol::Welcome full = *welcome;
+        full.jobJson = model::toJsonText(beginning_.spec);
+        return links_.sendReplica(action.replica, action.incarnation, full);
+    }
+    links_.sendReplica(action.replica, action.incarnation, action.message);
+}
+
+void JobCoordinator::act(const protocol::SendRank& action) {
+    if (const auto* welcome = std::get_if<protocol::Welcome>(&action.message)) {
+        protocol::Welcome full = *welcome;
+        full.jobJson = model::toJsonText(beginning_.spec);
+        return links_.send(action.rank, action.incarnation, full);
+    }
+    links_.send(action.rank, action.incarnation, action.message);
+}
+
+void JobCoordinator::act(const protocol::AppendLog& action) {
+    unsynced_.push_back(action.entry);
+    if (const auto* lineage = std::get_if<protocol::LogLineage>(&action.entry))
+        report(invariants_.lineage(lineage->lineage, lineage->ledger, lineage->fromStep));
+    if (action.wantDurable) durable_ = std::max(durable_, action.sequence);
+}
+
+void JobCoordinator::flushLog() {
+    if (unsynced_.empty()) return;
+    const absl::Status written = log_.append(std::exchange(unsynced_, {}));
+    if (!written.ok())
+        fail(absl::StrCat(std::string(written.message()),
+                          "; make room and resume the run from its last checkpoint"));
+}
+
+void JobCoordinator::act(const protocol::WakeAt& action) {
+    around_.reactor.cancel(wake_);
+    const MonoNs delay = std::max<MonoNs>(0, action.at - around_.reactor.now());
+    wake_ = around_.reactor.after(delay, [this] {
+        wake_ = 0;
+        feed(protocol::Tick{});
+    });
+}
+
+void JobCoordinator::act(const protocol::Emit& action) {
+    tell(action.at, action.fact);
+}
+
+void JobCoordinator::act(const protocol::Finished& action) {
+    flushLog();
+    if (finished_) return;
+    finished_ = true;
+    around_.reactor.cancel(fleetTimer_);
+    around_.reactor.cancel(wake_);
+    spdlog::info("run {} ended: {}", beginning_.run, action.why);
+}
+
+void JobCoordinator::fail(const std::string& why) {
+    if (finished_) return;
+    finished_ = true;
+    around_.reactor.cancel(fleetTimer_);
+    around_.reactor.cancel(wake_);
+    emit(model::JobPhaseChanged{model::JobPhase::kFailed, why}, model::Severity::kError);
+    emit(model::RunFinished{false, why, machine_.committedStep()}, model::Severity::kError);
+    for (auto& [rank, known] : known_) {
+        known.stopping = true;
+        const RankProcess process{beginning_.run, rank, known.incarnation};
+        if (const auto node = around_.pool.nodeOf(process))
+            (void)around_.pool.send(*node, SignalRank{process, SIGKILL, 0, 0});
+    }
+}
+
+absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedRevision,
+                                 const std::string& requestId, const std::string& by) {
+    if (!requestId.empty() && requests_.contains(requestId)) return absl::OkStatus();
+    const JobStatus now = status();
+    if (expectedRevision != 0 && expectedRevision != now.revision)
+        return absl::AbortedError(absl::StrCat("the job has changed since you looked (revision ",
+                                               now.revision, ", not ", expectedRevision,
+                                               "); look again and repeat if you still mean it"));
+    const model::Preflight check = preflight(now, action);
+    absl::Status result =
+        check.allowed ? absl::OkStatus() : absl::FailedPreconditionError(check.refusal);
+    if (result.ok() && (action.kind == model::ActionKind::kCordon ||
+                        action.kind == model::ActionKind::kUncordon)) {
+        result = around_.pool.cordon(action.node, action.kind == model::ActionKind::kCordon);
+    } else if (result.ok()) {
+        protocol::Operation operation;
+        operation.requestId = requestId;
+        operation.why = absl::StrCat("operator ", by);
+        operation.replica = action.replica;
+        switch (action.kind) {
+            case model::ActionKind::kDrain:
+                operation.kind = protocol::OperationKind::kDrain;
+                break;
+            case model::ActionKind::kHoldRejoin:
+                operation.kind = protocol::OperationKind::kHoldRejoin;
+                break;
+            case model::ActionKind::kReleaseRejoin:
+                operation.kind = protocol::OperationKind::kReleaseRejoin;
+                break;
+            case model::ActionKind::kRestartReplica:
+                operation.kind = protocol::OperationKind::kRestartReplica;
+                break;
+            case model::ActionKind::kPause:
+                operation.kind = protocol::OperationKind::kPause;
+                break;
+            case model::ActionKind::kResume:
+                operation.kind = protocol::OperationKind::kResume;
+                break;
+            case model::ActionKind::kCheckpoint:
+                operation.kind = protocol::OperationKind::kCheckpoint;
+                break;
+            case model::ActionKind::kStop:
+                operation.kind = protocol::OperationKind::kStop;
+                break;
+            default: {
+                operation.kind = protocol::OperationKind::kSetPolicies;
+                model::Policies policies = now.policies;
+                (void)setPolicy(policies, action.policy, action.value);
+                operation.policies = machinePolicies(policies);
+            }
+        }
+        answer_.reset();
+        feed(operation);
+        if (answer_ && !answer_->ok) result = absl::FailedPreconditionError(answer_->outcome);
+    }
+    if (!requestId.empty() && result.ok()) requests_.insert(requestId);
+    emit(model::OperatorActed{action, requestId, by,
+                              result.ok() ? "done" : std::string(result.message())},
+         model::Severity::kNotice);
+    return result;
+}
+
+absl::Status JobCoordinator::stop(bool checkpoint, const std::string& by) {
+    if (finished_) return absl::OkStatus();
+    if (checkpoint) {
+        model::Action action;
+        action.kind = model::ActionKind::kStop;
+        return act(action, 0, "", by);
+    }
+    protocol::Operation operation;
+    operation.kind = protocol::OperationKind::kStop;
+    operation.checkpoint = false;
+    operation.why = absl::StrCat("operator ", by);
+    feed(operation);
+    return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> JobCoordinator::inject(const model::FaultSpec& fault,
+                                                uint64_t expectedRevision,
+                                                const std::string& requestId,
+                                                const std::string& by) {
+    const JobStatus now = status();
+    if (expectedRevision != 0 && expectedRevision != now.revision)
+        return absl::AbortedError(absl::StrCat("the job has changed since you looked (revision ",
+                                               now.revision, ", not ", expectedRevision,
+                                               "); look again and repeat if you still mean it"));
+    if (!requestId.empty() && requests_.contains(requestId))
+        return absl::AlreadyExistsError(absl::StrCat("request ", requestId, " was carried out"));
+    const model::Preflight check = preflight(now, fault);
+    if (!check.allowed) return absl::FailedPreconditionError(check.refusal);
+    if (!requestId.empty()) requests_.insert(requestId);
+    return faults_.inject(fault, by, machine_.committedStep());
+}
+
+JobStatus JobCoordinator::status() const {
+    JobStatus s;
+    s.run = beginning_.run;
+    s.spec = beginning_.spec;
+    s.policies = modelPolicies(machine_.policies(), beginning_.spec.policies);
+    s.phase = finished_ ? state_.phase : static_cast<model::JobPhase>(machine_.phase());
+    s.why = finished_ ? state_.explanation : machine_.explanation();
+    s.revision = machine_.revision();
+    s.lineage = machine_.lineage();
+    s.term = machine_.term();
+    s.step = machine_.committedStep();
+    s.startedNs = startedNs_;
+    for (const protocol::ReplicaView& r : machine_.replicas())
+        s.replicas.push_back({r.replica, r.incarnation, static_cast<model::ReplicaState>(r.state),
+                              nodeOf(r.replica)});
+    s.nodes = around_.pool.nodes();
+    return s;
+}
+
+}  // namespace bulkhead::runtime

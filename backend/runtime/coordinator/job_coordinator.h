@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/model/run_state.h"
+#include "backend/runtime/coordinator/agent_pool.h"
+#include "backend/runtime/coordinator/commit_log.h"
+#include "backend/runtime/coordinator/event_sink.h"
+#include "backend/runtime/coordinator/fault_runner.h"
+#include "backend/runtime/coordinator/job_status.h"
+#include "backend/runtime/coordinator/rank_links.h"
+#include "backend/runtime/coordinator/telemetry.h"
+#include "backend/runtime/coordinator/term_file.h"
+#include "backend/runtime/protocol/coordinator_machine.h"
+#include "backend/runtime/protocol/invariants.h"
+
+namespace bulkhead::runtime {
+
+/// What a job needs of the program it lives in.
+struct JobSurroundings {
+    Reactor& reactor;
+    AgentPool& pool;
+    EventSink* sink = nullptr;  ///< may be null
+    std::string workerPath;
+    std::string token;
+    std::string localAddress;   ///< where ranks on this machine connect
+    std::string remoteAddress;  ///< where others do; empty: nowhere
+    std::string version;
+    uint32_t sampleMs = 500;
+    uint64_t secret = 1;
+};
+
+struct JobBeginning {
+    std::string run;
+    std::string dir;  ///< of the run, exists
+    model::JobSpec spec;
+    model::RunState past;     ///< fold of the run's events before, empty for a new run
+    std::string resumedFrom;  ///< for RunStarted
+    std::optional<protocol::LogCheckpoint> resume;  ///< begin from this checkpoint of another run
+};
+
+/// Drives the coordinator machine of one job: timers, the commit log, the connections of its ranks,
+/// its processes through the agents, its faults, and turns what the machine says into events.
+/// Thread: the reactor's.
+class JobCoordinator {
+  public:
+    /// Mints a term and opens the commit log: FailedPrecondition when another coordinator runs this
+    /// job, DataLoss when the log is damaged.
+    static absl::StatusOr<std::unique_ptr<JobCoordinator>> create(JobSurroundings surroundings,
+                                                                  JobBeginning beginning);
+    ~JobCoordinator();
+
+    void begin();
+
+    // ---- what happens to it ------------------------------------------------------------------
+    void rankConnected(std::unique_ptr<ControlChannel> channel, const protocol::Hello& hello);
+    void rankUp(const std::string& node, const RankUp& up);
+    void rankGone(const std::string& node, const RankGone& gone);
+    void agentSaid(const std::string& node, const AgentMessage& message);
+    void nodeChanged(const NodeStatus& node, const std::string& why);
+
+    // ---- what is asked of it -----------------------------------------------------------------
+    absl::Status act(const model::Action& action, uint64_t expectedRevision,
+                     const std::string& requestId, const std::string& by);
+    absl::Status stop(bool checkpoint, const std::string& by);
+    absl::StatusOr<uint64_t> inject(const model::FaultSpec& fault, uint64_t expectedRevision,
+                                    const std::string& requestId, const std::string& by);
+    absl::Status endFault(uint64_t fault) { return faults_.end(fault); }
+
+    JobStatus status() const;
+    const model::RunState& state() const { return state_; }
+    bool finished() const { return finished_; }
+    const std::string& run() const { return beginning_.run; }
+
+    /// Called for every event, after the sink.
+    void setObserver(std::function<void(const model::Event&)> observer) {
+        observer_ = std::move(observer);
+    }
+
+  private:
+    JobCoordinator(JobSurroundings surroundings, JobBeginning beginning, Term term, CommitLog log,
+                   protocol::CoordinatorMachine machine);
+
+    // job_coordinator.cpp: the machine's loop
+    void feed(protocol::Input input);
+    void carryOut(protocol::Actions actions);
+    void act(const protocol::SendReplica& action);
+    void act(const protocol::SendRank& action);
+    void act(const protocol::AppendLog& action);
+    void act(const protocol::StartReplica& action);
+    void act(const protocol::StopReplica& action);
+    void act(const protocol::WakeAt& action);
+    void act(const protocol::Emit& action);
+    void act(const protocol::Finished& action);
+    void flushLog();
+    void fail(const std::string& why);
+
+    // job_events.cpp: what is told
+    void emit(model::EventBody body, model::Severity severity);
+    void tell(MonoNs at, const protocol::Fact& fact);
+    void told(const protocol::fact::StepCommitted& fact);
+    void checkInvariants(const protocol::fact::StepCommitted& fact);
+    void report(const std::optional<protocol::Violation>& violation);
+    void explainIncident(model::IncidentOpened& incident, MonoNs at);
+    void widenDetection(model::IncidentPhase& phase);
+    void sampleFleet();
+    int64_t unixNs(MonoNs at) const;
+
+    // job_processes.cpp: ranks and nodes
+    void tryStarts();
+    std::string preferredNode(int32_t replica) const;
+    absl::Status startOn(const std::string& node, int32_t replica, uint32_t incarnation);
+    void linkClosed(RankId rank, uint32_t incarnation, const absl::Status& why);
+    void suspect(RankId rank, uint32_t incarnation, const std::string& why);
+    void received(RankId rank, uint32_t incarnation, protocol::ToCoordinator message);
+    FaultRunner::Hands hands();
+    std::string nodeOf(int32_t replica) const;
+    std::vector<int32_t> replicasOn(const std::string& node) const;
+
+    JobSurroundings around_;
+    JobBeginning beginning_;
+    Term term_;
+    CommitLog log_;
+    protocol::CoordinatorMachine machine_;
+    protocol::InvariantChecker invariants_;
+    RankLinks links_;
+    FaultRunner faults_;
+    FleetBook fleet_;
+    ExpertBook experts_;
+    model::RunState state_;
+    std::function<void(const model::Event&)> observer_;
+
+    std::deque<protocol::Input> inputs_;
+    bool busy_ = false;
+    bool finished_ = false;
+    std::vector<protocol::LogEntry> unsynced_;
+    uint64_t durable_ = 0;
+    Reactor::TimerId wake_ = 0;
+    Reactor::TimerId fleetTimer_ = 0;
+    uint32_t fleetTicks_ = 0;
+    uint64_t seq_ = 0;
+    int64_t startedNs_ = 0;
+
+    struct Placed {
+        uint32_t incarnation = 0;
+        std::string node;
+    };
+    std::map<int32_t, Placed> placed_;           ///< replicas and where they were put last
+    std::map<int32_t, uint32_t> waitingStarts_;  ///< replica, incarnation: no slots yet
+    struct KnownRank {
+        uint32_t incarnation = 0;
+        int32_t pid = 0;
+        bool stopping = false;
+    };
+    std::map<RankId, KnownRank> known_;
+    std::set<std::string> requests_;  ///< ids already answered
+    std::optional<protocol::fact::OperatorAnswered> answer_;
+    uint64_t incidentBase_ = 0;                    ///< incidents of earlier coordinators of the run
+    std::map<uint64_t, int64_t> incidentFaultNs_;  ///< incident, when its fault took effect
+    std::map<std::string, model::NodeState> nodeStates_;
+    std::map<RankId, std::string> lastWords_;  ///< last line on stderr
+    std::optional<protocol::ModelDescribed> described_;
+    std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace bulkhead::runtime

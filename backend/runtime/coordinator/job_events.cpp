@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The telling half of JobCoordinator: the machine's facts and its own observations as events.
+#include <algorithm>
+#include <utility>
+
+#include "backend/runtime/coordinator/fact_events.h"
+#include "backend/runtime/coordinator/job_coordinator.h"
+#include "backend/runtime/coordinator/spec_options.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+/// FleetSampled comes twice a second, ExpertLoads with every other one.
+constexpr uint32_t kTicksPerExpertLoads = 2;
+
+}  // namespace
+
+int64_t JobCoordinator::unixNs(MonoNs at) const {
+    const Clock& clock = around_.reactor.clock();
+    return clock.unixNs() - (clock.now() - at);
+}
+
+void JobCoordinator::emit(model::EventBody body, model::Severity severity) {
+    const model::Event event{++seq_, around_.reactor.clock().unixNs(), severity, std::move(body)};
+    model::apply(state_, event);
+    if (around_.sink != nullptr) around_.sink->onEvent(beginning_.run, event);
+    if (observer_) observer_(event);
+}
+
+void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
+    if (const auto* answer = std::get_if<protocol::fact::OperatorAnswered>(&fact)) {
+        answer_ = *answer;
+        return;
+    }
+    const FactContext context{[this](MonoNs t) { return unixNs(t); },
+                              [this](int32_t replica) { return nodeOf(replica); },
+                              beginning_.spec.policies};
+    auto event = translate(fact, context);
+    if (!event) return;
+    if (auto* opened = std::get_if<model::IncidentOpened>(&event->body)) {
+        opened->incident += incidentBase_;
+        explainIncident(*opened, at);
+    }
+    if (auto* phase = std::get_if<model::IncidentPhase>(&event->body)) {
+        phase->incident += incidentBase_;
+        widenDetection(*phase);
+    }
+    if (auto* closed = std::get_if<model::IncidentClosed>(&event->body))
+        closed->incident += incidentBase_;
+    emit(std::move(event->body), event->severity);
+    if (const auto* committed = std::get_if<protocol::fact::StepCommitted>(&fact)) told(*committed);
+}
+
+void JobCoordinator::told(const protocol::fact::StepCommitted& fact) {
+    checkInvariants(fact);
+    fleet_.committed(fact, beginning_.spec.shards);
+    experts_.committed(fact);
+    faults_.stepCommitted(fact.record.step);
+}
+
+void JobCoordinator::checkInvariants(const protocol::fact::StepCommitted& fact) {
+    report(invariants_.committed(fact.record));
+    if (fact.record.step > 1)
+        for (const protocol::ReplicaVote& vote : fact.votes)
+            report(invariants_.hashes(fact.record.lineage, fact.record.step - 1, vote.replica,
+                                      vote.hashes));
+    report(protocol::InvariantChecker::ledger(machine_.ledger()));
+}
+
+void JobCoordinator::report(const std::optional<protocol::Violation>& violation) {
+    if (!violation) return;
+    emit(model::InvariantBroken{violation->invariant, violation->detail}, model::Severity::kError);
+}
+
+void JobCoordinator::explainIncident(model::IncidentOpened& incident, MonoNs at) {
+    const auto cause = faults_.explain(incident.replica, unixNs(at));
+    if (!cause) return;
+    incident.fault = cause->fault;
+    incidentFaultNs_[incident.incident] = cause->effectNs;
+}
+
+void JobCoordinator::widenDetection(model::IncidentPhase& phase) {
+    // The machine knows the first evidence; that the fault came before it only we know.
+    const auto fault = incidentFaultNs_.find(phase.incident);
+    if (phase.phase != model::IncidentPhaseKind::kDetect || fault == incidentFaultNs_.end()) return;
+    phase.beginNs = std::min(phase.beginNs, fault->second);
+    incidentFaultNs_.erase(fault);
+}
+
+void JobCoordinator::sampleFleet() {
+    emit(fleet_.sample(around_.reactor.now()), model::Severity::kInfo);
+    if (++fleetTicks_ % kTicksPerExpertLoads != 0) return;
+    if (auto loads = experts_.take()) emit(*std::move(loads), model::Severity::kInfo);
+}
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reaching-out half of JobCoordinator: its ranks, their processes and the nodes they run on.
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/coordinator/job_coordinator.h"
+#include "spdlog/spdlog.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+/// A lost connection may be the first sign of an exit that the agent is about to report, with its
+/// signal and at once; only what has no such explanation is evidence of its own.
+constexpr MonoNs kExitGrace = 50 * kMillisecond;
+
+/// The worker's exit code for what no restart can mend (README of runtime/replica).
+constexpr int32_t kExitHopeless = 5;
+
+std::string name(RankId rank) {
+    return absl::StrCat("r", rank.replica, "s", rank.shard);
+}
+
+}  // namespace
+
+void JobCoordinator::rankConnected(std::unique_ptr<ControlChannel> channel,
+                                   const protocol::Hello& hello) {
+    const RankId rank = hello.endpoint.rank;
+    const uint32_t incarnation = hello.endpoint.incarnation;
+    links_.add(rank, incarnation, std::move(channel));
+    if (finished_)
+        return links_.send(rank, incarnation,
+                           protocol::Leave{machine_.term(), "the run has ended"});
+    received(rank, incarnation, hello);
+}
+
+void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoordinator message) {
+    if (const auto* beat = std::get_if<protocol::Beat>(&message))
+        fleet_.beat(*beat, around_.reactor.now());
+    if (const auto* noted = std::get_if<protocol::FaultNoted>(&message))
+        return faults_.noted(noted->fault, noted->ended, "", noted->unixNs, noted->step);
+    if (const auto* described = std::get_if<protocol::ModelDescribed>(&message)) {
+        if (described_) return;
+        described_ = *described;
+        experts_.describe(*described, static_cast<uint32_t>(beginning_.spec.domains.size()));
+        return emit(
+            model::ModelDescribed{{described->name, described->parameters,
+                                   described->activeParameters, described->layers,
+                                   described->moeLayers, described->experts, described->topK}},
+            model::Severity::kInfo);
+    }
+    (void)incarnation;
+    feed(protocol::Received{rank, std::move(message)});
+}
+
+void JobCoordinator::linkClosed(RankId rank, uint32_t incarnation, const absl::Status& why) {
+    if (finished_) return;
+    const std::weak_ptr<bool> alive = alive_;
+    around_.reactor.after(kExitGrace,
+                          [this, alive, rank, incarnation, text = std::string(why.message())] {
+                              if (!alive.expired()) suspect(rank, incarnation, text);
+                          });
+}
+
+void JobCoordinator::suspect(RankId rank, uint32_t incarnation, const std::string& why) {
+    const auto known = known_.find(rank);
+    const bool explained = known == known_.end() || known->second.incarnation != incarnation ||
+                           known->second.stopping || links_.has(rank, incarnation);
+    if (finished_ || explained) return;
+    protocol::Evidence evidence;
+    evidence.accused = rank;
+    evidence.incarnation = incarnation;
+    evidence.reporter = "coordinator";
+    const auto node = placed_.find(rank.replica);
+    const bool agentGone = node != placed_.end() && !around_.pool.isConnected(node->second.node);
+    evidence.kind =
+        agentGone ? protocol::EvidenceKind::kNodeLost : protocol::EvidenceKind::kTransportReset;
+    evidence.detail = agentGone ? absl::StrCat("node ", node->second.node, ": its agent and ",
+                                               name(rank), " are both gone")
+                                : absl::StrCat("the control connection of ", name(rank), ": ", why);
+    feed(protocol::Received{rank, std::move(evidence)});
+}
+
+void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
+    const RankId rank = up.process.rank;
+    if (!up.error.empty()) {
+        return feed(protocol::StartFailed{rank.replica, up.process.incarnation,
+                                          absl::StrCat("node ", node, ": ", up.error)});
+    }
+    KnownRank& known = known_[rank];
+    if (known.incarnation == up.process.incarnation && known.pid == up.pid) return;
+    if (known.incarnation > up.process.incarnation) return;
+    known = {up.process.incarnation, up.pid, false};
+    placed_[rank.replica] = {up.process.incarnation, node};
+    fleet_.started(rank, up.process.incarnation);
+    emit(model::RankStarted{rank, up.process.incarnation, up.pid, node}, model::Severity::kInfo);
+    feed(protocol::RankRunning{rank, up.process.incarnation, up.pid, node});
+}
+
+void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
+    const RankId rank = gone.process.rank;
+    const auto known = known_.find(rank);
+    const bool current =
+        known != known_.end() && known->second.incarnation == gone.process.incarnation;
+    const bool expected = finished_ || (current && known->second.stopping);
+    if (current) known_.erase(known);
+    fleet_.exited(rank, gone.process.incarnation);
+    emit(model::RankExited{rank, gone.process.incarnation, gone.pid, gone.exitCode, gone.signal,
+                           expected},
+         expected ? model::Severity::kInfo : model::Severity::kWarning);
+    faults_.rankExited(rank, gone.signal, gone.unixNs);
+    const Clock& clock = around_.reactor.clock();
+    const MonoNs at = clock.now() - std::max<int64_t>(0, clock.unixNs() - gone.unixNs);
+    if (gone.exitCode == kExitHopeless && !expected && !finished_) {
+        const auto last = lastWords_.find(rank);
+        return fail(absl::StrCat(name(rank), " cannot run this job: ",
+                                 last == lastWords_.end() ? "it did not say why" : last->second));
+    }
+    feed(
+        protocol::RankExited{rank, gone.process.incarnation, gone.exitCode, gone.signal, node, at});
+    tryStarts();
+}
+
+void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& message) {
+    (void)node;
+    if (const auto* sample = std::get_if<NodeSample>(&message)) {
+        for (const ProcessSample& rank : sample->ranks)
+            if (rank.process.job == beginning_.run) fleet_.sampled(rank);
+    }
+    if (const auto* out = std::get_if<OutputLine>(&message)) {
+        if (out->isStderr) lastWords_[out->process.rank] = out->line;
+        const std::string lost =
+            out->dropped == 0 ? "" : absl::StrCat("[", out->dropped, " lines were too many] ");
+        emit(model::RankOutput{out->process.rank, out->process.incarnation, out->isStderr,
+                               lost + out->line},
+             model::Severity::kInfo);
+    }
+    if (const auto* noted = std::get_if<AgentFaultNoted>(&message))
+        faults_.noted(noted->fault, noted->ended, noted->error, noted->unixNs, 0);
+}
+
+void JobCoordinator::nodeChanged(const NodeStatus& node, const std::string& why) {
+    const auto seen = nodeStates_.find(node.node);
+    if (seen == nodeStates_.end() || seen->second != node.state) {
+        nodeStates_[node.node] = node.state;
+        const bool lost = node.state == model::NodeState::kLost;
+        emit(model::NodeChanged{node.node, node.address, node.slots, node.state, why},
+             lost ? model::Severity::kWarning : model::Severity::kNotice);
+        if (lost) feed(protocol::NodeLost{node.node, replicasOn(node.node)});
+    }
+    tryStarts();
+}
+
+void JobCoordinator::act(const protocol::StartReplica& action) {
+    waitingStarts_[action.replica] = action.incarnation;
+    tryStarts();
+}
+
+std::string JobCoordinator::preferredNode(int32_t replica) const {
+    for (const model::NodePlacement& p : beginning_.spec.placement)
+        if (std::find(p.replicas.begin(), p.replicas.end(), replica) != p.replicas.end())
+            return p.node;
+    return "";
+}
+
+void JobCoordinator::tryStarts() {
+    if (finished_) return;
+    std::vector<protocol::StartFailed> failed;
+    for (auto it = waitingStarts_.begin(); it != waitingStarts_.end();) {
+        const auto [replica, incarnation] = *it;
+        const auto node = around_.pool.choose(beginning_.spec.shards, preferredNode(replica));
+        if (!node) {
+            ++it;
+            continue;
+        }
+        it = waitingStarts_.erase(it);
+        if (const absl::Status s = startOn(*node, replica, incarnation); !s.ok())
+            failed.push_back({replica, incarnation, std::string(s.message())});
+    }
+    for (protocol::StartFailed& f : failed) feed(std::move(f));
+}
+
+absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
+                                     uint32_t incarnation) {
+    const std::string& address = around_.pool.isLocal(node) || around_.remoteAddress.empty()
+                                     ? around_.localAddress
+                                     : around_.remoteAddress;
+    placed_[replica] = {incarnation, node};
+    for (uint32_t s = 0; s < beginning_.spec.shards; ++s) {
+        StartRank start;
+        start.process = {beginning_.run, {replica, static_cast<int32_t>(s)}, incarnation};
+        start.argv = {around_.workerPath,
+                      "--job",
+                      beginning_.run,
+                      "--job-file",
+                      beginning_.dir + "/job.json",
+                      "--coordinator",
+                      address,
+                      "--token-file",
+                      beginning_.dir + "/token",
+                      "--replica",
+                      absl::StrCat(replica),
+                      "--shard",
+                      absl::StrCat(s),
+                      "--incarnation",
+                      absl::StrCat(incarnation),
+                      "--node",
+                      node,
+                      "--address",
+                      around_.pool.addressOf(node),
+                      "--run-dir",
+                      beginning_.dir + "/run"};
+        if (absl::Status sent = around_.pool.start(node, std::move(start)); !sent.ok()) return sent;
+    }
+    return absl::OkStatus();
+}
+
+void JobCoordinator::act(const protocol::StopReplica& action) {
+    if (const auto it = waitingStarts_.find(action.replica);
+        it != waitingStarts_.end() && it->second <= action.incarnation)
+        waitingStarts_.erase(it);
+    for (auto& [rank, known] : known_)
+        if (rank.replica == action.replica && known.incarnation <= action.incarnation)
+            known.stopping = true;
+    for (const auto& [node, running] : around_.pool.running(beginning_.run)) {
+        const RankProcess& process = running.process;
+        if (process.rank.replica != action.replica || process.incarnation > action.incarnation)
+            continue;
+        // One that is connected was told to leave and does so in order.
+        if (!action.kill && links_.has(process.rank, process.incarnation)) continue;
+        (void)around_.pool.send(node, SignalRank{process, action.kill ? SIGKILL : SIGTERM, 0, 0});
+    }
+}
+
+FaultRunner::Hands JobCoordinator::hands() {
+    FaultRunner::Hands h;
+    h.commit = [this](RankId rank, const protocol::CommitFault& fault) -> absl::Status {
+        const auto known = known_.find(rank);
+        if (known == known_.end() || !links_.has(rank, known->second.incarnation))
+            return absl::UnavailableError(absl::StrCat(name(rank), " is not connected"));
+        links_.send(rank, known->second.incarnation, fault);
+        return absl::OkStatus();
+    };
+    h.signal = [this](RankId rank, int signal, uint64_t fault,
+                      uint64_t durationMs) -> absl::Status {
+        const auto known = known_.find(rank);
+        if (known == known_.end())
+            return absl::UnavailableError(absl::StrCat(name(rank), " does not run"));
+        const RankProcess process{beginning_.run, rank, known->second.incarnation};
+        return around_.pool.send(placed_[rank.replica].node,
+                                 SignalRank{process, signal, fault, durationMs});
+    };
+    h.fillDisk = [this](const std::string& node, uint64_t fault, uint64_t durationMs) {
+        const std::string& dir = beginning_.spec.checkpointDir;
+        const auto nodes = around_.pool.nodes();
+        const std::string where = node.empty() && !nodes.empty() ? nodes.front().node : node;
+        return around_.pool.send(where, FillDisk{beginning_.run, fault, dir, durationMs});
+    };
+    h.killNode = [this](const std::string& node, uint64_t fault) {
+        return around_.pool.send(node, KillNode{fault});
+    };
+    h.endAtAgents = [this](uint64_t fault) {
+        for (const NodeStatus& node : around_.pool.nodes())
+            if (around_.pool.isConnected(node.node))
+                (void)around_.pool.send(node.node, EndFault{beginning_.run, fault});
+    };
+    h.replicasOn = [this](const std::string& node) { return replicasOn(node); };
+    h.emit = [this](model::EventBody body, model::Severity severity) {
+        emit(std::move(body), severity);
+    };
+    h.unixNs = [this] { return around_.reactor.clock().unixNs(); };
+    return h;
+}
+
+std::string JobCoordinator::nodeOf(int32_t replica) const {
+    const auto it = placed_.find(replica);
+    return it == placed_.end() ? "" : it->second.node;
+}
+
+std::vector<int32_t> JobCoordinator::replicasOn(const std::string& node) const {
+    std::vector<int32_t> replicas;
+    for (const auto& [replica, placed] : placed_)
+        if (placed.node == node) replicas.push_back(replica);
+    return replicas;
+}
+
+}  // namespace bulkhead::runtime

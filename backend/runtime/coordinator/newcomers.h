@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "backend/runtime/agent/agent_messages.h"
+#include "backend/runtime/protocol/messages.h"
+#include "backend/runtime/transport/control_channel.h"
+#include "backend/runtime/transport/reactor.h"
+
+namespace bulkhead::runtime {
+
+/// Connections that have not said who they are: the first message tells an agent from a rank, and
+/// whoever shows another version or token, or nothing in time, is put out with the reason.
+/// Thread: the reactor's.
+class Newcomers {
+  public:
+    using Agent = std::function<void(std::unique_ptr<ControlChannel>, const AgentHello&)>;
+    /// An error is told to the rank as Expelled.
+    using Rank =
+        std::function<absl::Status(std::unique_ptr<ControlChannel>&, const protocol::Hello&)>;
+
+    Newcomers(Reactor& reactor, std::string token, Agent agent, Rank rank);
+    ~Newcomers();
+
+    void add(std::unique_ptr<ControlChannel> channel);
+
+  private:
+    struct Waiting {
+        std::unique_ptr<ControlChannel> channel;
+        Reactor::TimerId timer = 0;
+    };
+    void spoke(uint64_t id, const std::string& bytes);
+    std::unique_ptr<ControlChannel> take(uint64_t id);
+    absl::Status check(const protocol::Hello& hello) const;
+
+    Reactor& reactor_;
+    std::string token_;
+    Agent agent_;
+    Rank rank_;
+    uint64_t next_ = 1;
+    std::map<uint64_t, Waiting> waiting_;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/run_files.h"
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/clock.h"
+#include "backend/model/json.h"
+
+namespace bulkhead::runtime {
+namespace fs = std::filesystem;
+namespace {
+
+std::optional<std::string> readFile(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return std::nullopt;
+    std::stringstream bytes;
+    bytes << file.rdbuf();
+    return bytes.str();
+}
+
+absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const std::string& runDir) {
+    const auto bytes = readFile(runDir + "/commit.log");
+    if (!bytes) return absl::NotFoundError(absl::StrCat(runDir, "/commit.log is not there"));
+    auto decoded = protocol::decodeLog(*bytes);
+    if (!decoded.ok()) return decoded.status();
+    return std::move(decoded->entries);
+}
+
+std::vector<std::string> runsOf(const std::string& stateDir) {
+    std::vector<std::string> runs;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(stateDir, error))
+        if (fs::exists(entry.path() / "job.json", error))
+            runs.push_back(entry.path().filename().string());
+    std::sort(runs.begin(), runs.end());
+    return runs;
+}
+
+}  // namespace
+
+std::string makeRunId(const std::string& name, int64_t unixNs) {
+    std::string id;
+    for (const char c : name.substr(0, 40))
+        id += std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' ? c : '-';
+    const time_t seconds = unixNs / kSecond;
+    std::tm utc{};
+    ::gmtime_r(&seconds, &utc);
+    char stamp[32];
+    std::strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &utc);
+    return absl::StrCat(id.empty() ? "run" : id, "-", stamp);
+}
+
+absl::Status checkRunId(const std::string& run) {
+    const bool plain = !run.empty() && run.size() <= 80 && run[0] != '.' &&
+                       std::all_of(run.begin(), run.end(), [](unsigned char c) {
+                           return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+                       });
+    if (plain) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", run, "\" cannot name a run; use up to 80 letters, digits, '-', '_' and '.'"));
+}
+
+std::vector<std::string> unfinishedRuns(const std::string& stateDir) {
+    std::vector<std::string> unfinished;
+    for (const std::string& run : runsOf(stateDir)) {
+        const auto entries = readLog(stateDir + "/" + run);
+        const bool ended =
+            entries.ok() && std::any_of(entries->begin(), entries->end(), [](const auto& entry) {
+                return std::holds_alternative<protocol::LogFinished>(entry);
+            });
+        if (!ended) unfinished.push_back(run);
+    }
+    return unfinished;
+}
+
+absl::StatusOr<model::JobSpec> readSpec(const std::string& runDir) {
+    const std::string path = runDir + "/job.json";
+    const auto text = readFile(path);
+    if (!text) return absl::NotFoundError(absl::StrCat(path, " is not there"));
+    auto spec = model::fromJsonText<model::JobSpec>(*text);
+    if (!spec.ok())
+        return absl::DataLossError(absl::StrCat(path, ": ", std::string(spec.status().message())));
+    return spec;
+}
+
+absl::StatusOr<protocol::LogCheckpoint> findCheckpoint(const std::string& stateDir,
+                                                       const std::string& from) {
+    const std::string runDir = stateDir + "/" + from;
+    const bool isRun = checkRunId(from).ok() && fs::exists(runDir + "/job.json");
+    const std::vector<std::string> runs = isRun ? std::vector{from} : runsOf(stateDir);
+    for (const std::string& run : runs) {
+        const auto spec = readSpec(stateDir + "/" + run);
+        const auto entries = readLog(stateDir + "/" + run);
+        if (!spec.ok() || !entries.ok()) {
+            if (isRun) return spec.ok() ? entries.status() : spec.status();
+            continue;
+        }
+        auto state = protocol::recoverState(
+            *entries, spec->replicas,
+            std::max<uint32_t>(1, static_cast<uint32_t>(spec->domains.size())));
+        if (!state.ok()) {
+            if (isRun) return state.status();
+            continue;
+        }
+        for (auto it = state->checkpoints.rbegin(); it != state->checkpoints.rend(); ++it)
+            if ((isRun || it->path == from) && fs::exists(it->path)) return *it;
+    }
+    if (isRun)
+        return absl::NotFoundError(
+            absl::StrCat("run ", from, " has no checkpoint; start it anew instead"));
+    return absl::NotFoundError(absl::StrCat("\"", from, "\" is neither a run of ", stateDir,
+                                            " nor the manifest of one's checkpoint"));
+}
+
+}  // namespace bulkhead::runtime

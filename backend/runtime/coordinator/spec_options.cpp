@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/spec_options.h"
+
+#include <algorithm>
+
+namespace bulkhead::runtime {
+
+protocol::Policies machinePolicies(const model::Policies& p) {
+    protocol::Policies out;
+    out.lr = static_cast<protocol::LrPolicy>(p.lr);
+    out.batch = static_cast<protocol::BatchPolicy>(p.batch);
+    out.recovery = static_cast<protocol::RecoveryPolicy>(p.recovery);
+    out.minReplicas = p.minReplicas;
+    out.parityEverySteps = p.parityEverySteps;
+    out.checkpointEverySteps = p.checkpointEverySteps;
+    out.restartLimit = p.restartLimit;
+    out.fetchBytesPerSecond = p.fetchBytesPerSecond;
+    return out;
+}
+
+model::Policies modelPolicies(const protocol::Policies& known, model::Policies p) {
+    p.lr = static_cast<model::LrPolicy>(known.lr);
+    p.batch = static_cast<model::BatchPolicy>(known.batch);
+    p.recovery = static_cast<model::RecoveryPolicy>(known.recovery);
+    p.minReplicas = known.minReplicas;
+    p.parityEverySteps = known.parityEverySteps;
+    p.checkpointEverySteps = known.checkpointEverySteps;
+    p.restartLimit = known.restartLimit;
+    p.fetchBytesPerSecond = known.fetchBytesPerSecond;
+    return p;
+}
+
+protocol::Options machineOptions(const model::JobSpec& spec, uint64_t secret) {
+    protocol::Options o;
+    o.replicas = spec.replicas;
+    o.shards = spec.shards;
+    o.steps = spec.steps;
+    o.secret = secret;
+    o.sequenceLength = spec.sequenceLength;
+    o.samplesPerReplica = spec.samplesPerReplica;
+    o.domains = std::max<uint32_t>(1, static_cast<uint32_t>(spec.domains.size()));
+    o.optimizer.learningRate = spec.optimizer.learningRate;
+    o.optimizer.minLearningRate = spec.optimizer.minLearningRate;
+    o.optimizer.warmupSteps = spec.optimizer.warmupSteps;
+    o.optimizer.decaySteps = spec.optimizer.decaySteps;
+    o.optimizer.beta1 = spec.optimizer.beta1;
+    o.optimizer.beta2 = spec.optimizer.beta2;
+    o.optimizer.clipNorm = spec.optimizer.clipNorm;
+    o.policies = machinePolicies(spec.policies);
+    o.timeouts.beatMs = spec.timeouts.beatMs;
+    o.timeouts.heartbeatMs = spec.timeouts.heartbeatMs;
+    o.timeouts.progressFloorMs = spec.timeouts.progressFloorMs;
+    o.timeouts.progressMultiple = spec.timeouts.progressMultiple;
+    o.timeouts.chunkFloorMs = spec.timeouts.chunkFloorMs;
+    o.timeouts.chunkMultiple = spec.timeouts.chunkMultiple;
+    o.timeouts.joinMs = spec.timeouts.joinMs;
+    o.timeouts.orphanMs = spec.timeouts.orphanMs;
+    return o;
+}
+
+}  // namespace bulkhead::runtime

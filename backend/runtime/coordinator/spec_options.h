@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "backend/model/job_spec.h"
+#include "backend/runtime/protocol/options.h"
+
+namespace bulkhead::runtime {
+
+/// What the coordinator machine needs of a job. `secret`: real randomness. Pure.
+protocol::Options machineOptions(const model::JobSpec& spec, uint64_t secret);
+
+protocol::Policies machinePolicies(const model::Policies& policies);
+/// `policies` with what the machine knows of them replaced by its own.
+model::Policies modelPolicies(const protocol::Policies& known, model::Policies policies);
+
+}  // namespace bulkhead::runtime

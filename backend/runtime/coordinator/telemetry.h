@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/model/event.h"
+#include "backend/runtime/agent/agent_messages.h"
+#include "backend/runtime/protocol/facts.h"
+#include "backend/runtime/protocol/messages.h"
+
+namespace bulkhead::runtime {
+
+/// How every rank is, from its beats and its agent's samples. Thread: one.
+class FleetBook {
+  public:
+    void started(RankId rank, uint32_t incarnation);
+    void exited(RankId rank, uint32_t incarnation);
+    void beat(const protocol::Beat& beat, MonoNs now);
+    void sampled(const ProcessSample& sample);
+    void committed(const protocol::fact::StepCommitted& step, uint32_t shards);
+
+    /// One line per rank seen; ages are relative to `now`. A rank that has not beaten yet has ages
+    /// since it was started.
+    model::FleetSampled sample(MonoNs now) const;
+    MonoNs lastBeat(RankId rank) const;
+
+  private:
+    struct Rank {
+        model::RankSample last;
+        MonoNs beatAt = 0;
+        MonoNs progressAt = 0;
+        uint64_t progress = 0;
+    };
+    std::map<RankId, Rank> ranks_;
+};
+
+/// Tokens per expert, summed over committed contributors and over the steps between two events.
+class ExpertBook {
+  public:
+    void describe(const protocol::ModelDescribed& model, uint32_t domains);
+    void committed(const protocol::fact::StepCommitted& step);
+    /// What came together since the last time; nullopt when nothing did or the model is unknown.
+    std::optional<model::ExpertLoads> take();
+
+  private:
+    uint32_t moeLayers_ = 0;
+    uint32_t domains_ = 0;
+    uint32_t experts_ = 0;
+    uint64_t step_ = 0;
+    std::vector<uint64_t> counts_;
+};
+
+}  // namespace bulkhead::runtime

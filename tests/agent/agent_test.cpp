@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/agent/agent.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "backend/common/codec.h"
+#include "backend/runtime/agent/agent_messages.h"
+#include "backend/runtime/agent/process.h"
+#include "backend/runtime/transport/control_channel.h"
+#include "backend/runtime/transport/reactor.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using testing::HasSubstr;
+
+const RankProcess kRank{"run-1", {0, 1}, 1};
+
+/// A controller's end of the wire, driven by the test's own thread.
+class AgentTest : public testing::Test {
+  protected:
+    AgentTest() {
+        char name[] = "/tmp/bulkhead-agent-XXXXXX";
+        dir_ = ::mkdtemp(name);
+        reactor_ = *Reactor::create(clock_);
+        listener_ =
+            *listenControl(*reactor_, "unix:" + dir_ + "/c", {},
+                           [this](std::unique_ptr<ControlChannel> c) { accept(std::move(c)); });
+        startAgent();
+    }
+    ~AgentTest() override {
+        for (const int32_t pid : pids_) ::kill(pid, SIGKILL);
+        stopAgent();
+        std::filesystem::remove_all(dir_);
+    }
+
+    void startAgent() {
+        AgentOptions options;
+        options.node = "node7";
+        options.address = "127.0.0.7";
+        options.slots = 2;
+        options.controller = "unix:" + dir_ + "/c";
+        options.token = "secret";
+        options.runDir = dir_ + "/node7";
+        options.sampleMs = 20;
+        options.onKillNode = [this] { nodeKilled_ = true; };
+        auto agent = Agent::create(std::move(options), clock_);
+        ASSERT_TRUE(agent.ok()) << agent.status();
+        agent_ = *std::move(agent);
+        thread_ = std::thread([this] { result_ = agent_->run(); });
+        until([this] { return hello_.has_value(); });
+    }
+    void stopAgent() {
+        if (!agent_) return;
+        agent_->stop();
+        thread_.join();
+        agent_.reset();
+        hello_.reset();
+    }
+    void accept(std::unique_ptr<ControlChannel> channel) {
+        channel_ = std::move(channel);
+        channel_->start(
+            [this](std::string bytes) {
+                if (hello_) return messages_.push_back(*decode<AgentMessage>(bytes));
+                hello_ = *decode<AgentHello>(bytes);
+                tell(AgentWelcome{refusal_});
+            },
+            [](const absl::Status&) {});
+    }
+    void tell(const AgentCommand& command) { ASSERT_TRUE(channel_->send(encode(command)).ok()); }
+
+    template <class F>
+    void until(F condition) {
+        const MonoNs deadline = clock_.now() + 20 * kSecond;
+        while (!condition()) {
+            ASSERT_LT(clock_.now(), deadline) << "it did not happen";
+            reactor_->runOnce(50 * kMillisecond);
+        }
+    }
+    template <class T>
+    const T* seen(std::function<bool(const T&)> matches = [](const T&) { return true; }) const {
+        for (const AgentMessage& m : messages_)
+            if (const T* t = std::get_if<T>(&m); t != nullptr && matches(*t)) return t;
+        return nullptr;
+    }
+    template <class T>
+    T await(std::function<bool(const T&)> matches = [](const T&) { return true; }) {
+        until([&] { return seen<T>(matches) != nullptr; });
+        const T* found = seen<T>(matches);
+        return found == nullptr ? T{} : *found;
+    }
+    RankUp start(const RankProcess& process, std::vector<std::string> argv) {
+        tell(StartRank{process, std::move(argv), {"BULKHEAD_TEST=1"}});
+        const RankUp up = await<RankUp>([&](const RankUp& u) { return u.process == process; });
+        if (up.pid != 0) pids_.push_back(up.pid);
+        return up;
+    }
+    static char stateOf(int32_t pid) {
+        std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+        std::string line;
+        std::getline(file, line);
+        return line.rfind(')') == std::string::npos ? '?' : line[line.rfind(')') + 2];
+    }
+
+    SystemClock clock_;
+    std::string dir_;
+    std::string refusal_;
+    std::unique_ptr<Reactor> reactor_;
+    std::unique_ptr<ControlListener> listener_;
+    std::unique_ptr<ControlChannel> channel_;
+    std::unique_ptr<Agent> agent_;
+    std::thread thread_;
+    absl::Status result_;
+    std::optional<AgentHello> hello_;
+    std::vector<AgentMessage> messages_;
+    std::vector<int32_t> pids_;
+    std::atomic<bool> nodeKilled_{false};
+};
+
+TEST_F(AgentTest, DeclaresItselfAndItsSlots) {
+    ASSERT_TRUE(hello_.has_value());
+    EXPECT_EQ(hello_->magic, kAgentMagic);
+    EXPECT_EQ(hello_->node, "node7");
+    EXPECT_EQ(hello_->address, "127.0.0.7");
+    EXPECT_EQ(hello_->slots, 2u);
+    EXPECT_EQ(hello_->token, "secret");
+    EXPECT_TRUE(hello_->running.empty());
+}
+
+TEST_F(AgentTest, AnExitComesWithItsCodeAndTheLastWords) {
+    start(kRank, {"/bin/sh", "-c", "echo hello $BULKHEAD_TEST; echo oops >&2; exit 3"});
+    const RankGone gone = await<RankGone>();
+    EXPECT_EQ(gone.process, kRank);
+    EXPECT_TRUE(gone.statusKnown);
+    EXPECT_EQ(gone.exitCode, 3);
+    EXPECT_EQ(await<OutputLine>([](const OutputLine& l) { return !l.isStderr; }).line, "hello 1");
+    EXPECT_EQ(await<OutputLine>([](const OutputLine& l) { return l.isStderr; }).line, "oops");
+}
+
+TEST_F(AgentTest, AKillIsReportedAsTheSignal) {
+    start(kRank, {"/bin/sleep", "100"});
+    tell(SignalRank{kRank, SIGKILL, 5, 0});
+    EXPECT_EQ(await<AgentFaultNoted>().fault, 5u);
+    EXPECT_EQ(await<RankGone>().signal, SIGKILL);
+}
+
+TEST_F(AgentTest, AHangWithDurationEndsByItself) {
+    const int32_t pid = start(kRank, {"/bin/sleep", "100"}).pid;
+    tell(SignalRank{kRank, SIGSTOP, 6, 200});
+    await<AgentFaultNoted>([](const AgentFaultNoted& n) { return !n.ended; });
+    until([&] { return stateOf(pid) == 'T'; });
+    await<AgentFaultNoted>([](const AgentFaultNoted& n) { return n.ended; });
+    until([&] { return stateOf(pid) == 'S'; });
+}
+
+TEST_F(AgentTest, AHangWithoutDurationLastsUntilItIsEnded) {
+    const int32_t pid = start(kRank, {"/bin/sleep", "100"}).pid;
+    tell(SignalRank{kRank, SIGSTOP, 6, 0});
+    until([&] { return stateOf(pid) == 'T'; });
+    tell(EndFault{kRank.job, 6});
+    await<AgentFaultNoted>([](const AgentFaultNoted& n) { return n.ended; });
+    until([&] { return stateOf(pid) == 'S'; });
+}
+
+TEST_F(AgentTest, WhatCannotStartSaysWhy) {
+    const RankUp up = start(kRank, {"/nowhere/worker"});
+    EXPECT_EQ(up.pid, 0);
+    EXPECT_THAT(up.error, HasSubstr("/nowhere/worker"));
+}
+
+TEST_F(AgentTest, NoMoreProcessesThanSlots) {
+    start({"run-1", {0, 0}, 1}, {"/bin/sleep", "100"});
+    start({"run-1", {0, 1}, 1}, {"/bin/sleep", "100"});
+    EXPECT_THAT(start({"run-1", {1, 0}, 1}, {"/bin/sleep", "100"}).error, HasSubstr("2 slots"));
+}
+
+TEST_F(AgentTest, RanksOutliveTheAgentAndAreTakenUpAgain) {
+    const int32_t pid = start(kRank, {"/bin/sleep", "100"}).pid;
+    stopAgent();
+    EXPECT_TRUE(processStartTime(pid).has_value()) << "the rank died with its agent";
+    startAgent();
+    ASSERT_EQ(hello_->running.size(), 1u);
+    EXPECT_EQ(hello_->running[0].process, kRank);
+    EXPECT_EQ(hello_->running[0].pid, pid);
+    tell(SignalRank{kRank, SIGKILL, 0, 0});
+    EXPECT_EQ(await<RankGone>().pid, pid);
+}
+
+TEST_F(AgentTest, ARankThatEndedWhileTheAgentWasAwayIsReportedGone) {
+    const int32_t pid = start(kRank, {"/bin/sleep", "100"}).pid;
+    stopAgent();
+    ::kill(pid, SIGKILL);
+    const MonoNs deadline = clock_.now() + 20 * kSecond;
+    while (processStartTime(pid).has_value()) ASSERT_LT(clock_.now(), deadline);
+    startAgent();
+    EXPECT_TRUE(hello_->running.empty());
+    EXPECT_FALSE(await<RankGone>().statusKnown);
+}
+
+TEST_F(AgentTest, OutputIsHeardAgainAfterTheAgentCameBack) {
+    start(kRank,
+          {"/bin/sh", "-c", "while [ ! -e " + dir_ + "/go ]; do sleep 0.02; done; echo back"});
+    stopAgent();
+    startAgent();
+    std::ofstream(dir_ + "/go") << "";
+    EXPECT_EQ(await<OutputLine>().line, "back");
+}
+
+TEST_F(AgentTest, SamplesProcessorAndMemoryOfItsRanks) {
+    start(kRank, {"/bin/sh", "-c", "while :; do :; done"});
+    const NodeSample sample = await<NodeSample>([](const NodeSample& s) {
+        return !s.ranks.empty() && s.ranks[0].cpuPercent.value_or(0) > 0 &&
+               s.ranks[0].rssBytes.value_or(0) > 0;
+    });
+    EXPECT_TRUE(sample.memoryTotalBytes.has_value());
+    EXPECT_FALSE(sample.ranks[0].gpuPercent.has_value()) << "no GPU here: absent, not zero";
+}
+
+TEST_F(AgentTest, TheMachinesOwnDiskIsNeverFilled) {
+    tell(FillDisk{"run-1", 9, "/", 1000});
+    const AgentFaultNoted noted = await<AgentFaultNoted>();
+    EXPECT_EQ(noted.fault, 9u);
+    EXPECT_THAT(noted.error, HasSubstr("file system of their own"));
+}
+
+TEST_F(AgentTest, ANodeThatDiesTakesItsRanksAlong) {
+    start(kRank, {"/bin/sleep", "100"});
+    tell(KillNode{3});
+    EXPECT_EQ(await<RankGone>().signal, SIGKILL);
+    EXPECT_TRUE(nodeKilled_);
+}
+
+TEST_F(AgentTest, ARefusedAgentGivesUpWithTheReason) {
+    stopAgent();
+    refusal_ = "its token is not this controller's";
+    startAgent();
+    thread_.join();
+    EXPECT_TRUE(absl::IsPermissionDenied(result_));
+    EXPECT_THAT(std::string(result_.message()), HasSubstr("token"));
+    thread_ = std::thread([] {});
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
