@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/transport/rounds.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/transport/futex.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+/// Bounds how late a dead writer, a cut or a missed wake is noticed.
+constexpr MonoNs kSlice = 20 * kMillisecond;
+constexpr size_t kAlign = 64;
+
+bool reached(uint32_t published, uint32_t sequence) {
+    return static_cast<int32_t>(published - sequence) >= 0;
+}
+
+MeshFault faultOf(const absl::Status& status) {
+    return absl::IsDataLoss(status) ? MeshFault::kCorrupt : MeshFault::kReset;
+}
+
+}  // namespace
+
+Rounds::Rounds(PeerMesh& mesh, const MeshContext& context)
+    : mesh_(mesh),
+      context_(context),
+      done_(mesh.size()),
+      waited_(mesh.size()),
+      active_(mesh.size()),
+      movedSeen_(mesh.size()),
+      got_(mesh.size()),
+      staging_(mesh.size()) {
+    if (context_.faults != nullptr) resetsSeen_ = context_.faults->resets();
+}
+
+absl::Status Rounds::run(const RoundTag& tag, std::span<const Give> give, std::span<const Get> get,
+                         MonoNs timeout, bool more) {
+    if (!broken_.ok()) return broken_;
+    mesh_.unlinkWhenAttached();
+    ++sequence_;
+    anyMore_ = more;
+    done_.assign(mesh_.size(), false);
+    waited_.assign(mesh_.size(), 0);
+    broken_ = holdBack();
+    if (broken_.ok()) broken_ = publish(tag, give, more);
+    if (broken_.ok()) broken_ = beginTcp(tag, give, get, more);
+    if (broken_.ok()) broken_ = await(tag, get, timeout);
+    if (broken_.ok()) broken_ = holdBack();
+    lastWait_ = 0;
+    totals_.staleFrames = 0;
+    for (size_t i = 0; i < mesh_.size(); ++i) {
+        if (mesh_.tcp(i) != nullptr) totals_.staleFrames += mesh_.tcp(i)->staleFrames();
+        lastWait_ = std::max(lastWait_, waited_[i]);
+        if (waited_[i] > longest_.first) longest_ = {waited_[i], i};
+    }
+    return broken_;
+}
+
+absl::Status Rounds::accuse(size_t peer, MeshFault fault, const absl::Status& why) {
+    failures_.push_back({peer, fault, std::string(why.message())});
+    return absl::Status(why.code(), absl::StrCat("peer ", mesh_.spec().peers[peer].id, ": ",
+                                                 std::string(why.message())));
+}
+
+/// An injected delay: what leaves and what comes are each late by as much.
+absl::Status Rounds::holdBack() {
+    if (context_.faults == nullptr) return absl::OkStatus();
+    const MonoNs until = context_.clock->now() + context_.faults->currentDelay();
+    while (context_.clock->now() < until || context_.isCut()) {
+        if (context_.abort->raised()) return context_.abort->why();
+        if (absl::Status s = checkResets(); !s.ok()) return s;
+        blockWhileCut();
+    }
+    return absl::OkStatus();
+}
+
+void Rounds::blockWhileCut() {
+    pollfd wait{context_.abort->fd(), POLLIN, 0};
+    ::poll(&wait, 1, 2);
+    if (context_.progress) context_.progress();
+}
+
+absl::Status Rounds::checkResets() {
+    if (context_.faults == nullptr || context_.faults->resets() == resetsSeen_)
+        return absl::OkStatus();
+    resetsSeen_ = context_.faults->resets();
+    absl::Status first;
+    for (size_t i = 0; i < mesh_.size(); ++i) {
+        if (mesh_.tcp(i) == nullptr) continue;
+        mesh_.tcp(i)->breakOff();
+        absl::Status s = accuse(i, MeshFault::kReset, absl::UnavailableError("reset by a fault"));
+        if (first.ok()) first = std::move(s);
+    }
+    return first;
+}
+
+absl::Status Rounds::publish(const RoundTag& tag, std::span<const Give> give, bool more) {
+    ShmSegment* segment = mesh_.segment();
+    if (segment == nullptr) return absl::OkStatus();
+    const std::span<std::byte> slot = segment->slot(sequence_);
+    ShmSlotHeader& header = segment->slotHeader(sequence_);
+    header.step = tag.step;
+    header.attempt = tag.attempt;
+    header.bucket = tag.bucket;
+    header.more = more ? 1 : 0;
+    size_t used = 0;
+    size_t shared = mesh_.size();  // a member that was given the same bytes before
+    for (size_t i = 0; i < mesh_.size(); ++i) {
+        if (mesh_.view(i) == nullptr) continue;
+        const std::span<const std::byte> bytes = give[i].bytes;
+        totals_.bytesSent += bytes.size();
+        if (shared < i && give[shared].bytes.data() == bytes.data() &&
+            give[shared].bytes.size() == bytes.size()) {
+            header.pieces[i] = header.pieces[shared];
+            continue;
+        }
+        if (bytes.size() > slot.size() - used)
+            return absl::InvalidArgumentError(absl::StrCat("a round of more than ", slot.size(),
+                                                           " bytes does not fit into its slot"));
+        if (!bytes.empty()) std::memcpy(slot.data() + used, bytes.data(), bytes.size());
+        header.pieces[i] = {used, bytes.size()};
+        used = std::min(slot.size(), (used + bytes.size() + kAlign - 1) / kAlign * kAlign);
+        shared = i;
+    }
+    segment->publish(sequence_);
+    return absl::OkStatus();
+}
+
+absl::Status Rounds::beginTcp(const RoundTag& tag, std::span<const Give> give,
+                              std::span<const Get> get, bool more) {
+    const MonoNs now = context_.clock->now();
+    for (size_t i = 0; i < mesh_.size(); ++i) {
+        active_[i] = now;
+        TcpPeer* peer = mesh_.tcp(i);
+        if (peer == nullptr) continue;
+        totals_.bytesSent += give[i].bytes.size();
+        std::byte* to = get[i].to;
+        if (to == nullptr) {
+            staging_[i].resize(get[i].size);
+            to = staging_[i].data();
+        }
+        movedSeen_[i] = peer->moved();
+        peer->begin(tag, more, give[i].bytes, {to, get[i].size});
+        got_[i] = {to, get[i].size};
+    }
+    return absl::OkStatus();
+}
+
+absl::Status Rounds::await(const RoundTag& tag, std::span<const Get> get, MonoNs timeout) {
+    while (true) {
+        bool all = true;
+        for (size_t i = 0; i < mesh_.size(); ++i) {
+            if (!waitsFor(i)) continue;
+            if (!context_.isCut())
+                if (const absl::Status s = tryPeer(tag, i, get[i]); !s.ok())
+                    return accuse(i, faultOf(s), s);
+            all = all && done_[i];
+        }
+        if (all) return absl::OkStatus();
+        if (context_.abort->raised()) return context_.abort->why();
+        if (absl::Status s = checkResets(); !s.ok()) return s;
+        if (absl::Status s = checkLate(context_.clock->now(), timeout); !s.ok()) return s;
+        block();
+    }
+}
+
+absl::Status Rounds::tryPeer(const RoundTag& tag, size_t peer, const Get& get) {
+    if (mesh_.view(peer) != nullptr) {
+        if (!reached(mesh_.view(peer)->published().load(std::memory_order_acquire), sequence_))
+            return absl::OkStatus();
+        if (absl::Status s = pullShared(tag, peer, get); !s.ok()) return s;
+        if (context_.arrived) context_.arrived();
+        done_[peer] = true;
+    } else {
+        TcpPeer& tcp = *mesh_.tcp(peer);
+        if (absl::Status s = tcp.advance(); !s.ok()) return s;
+        if (tcp.moved() != movedSeen_[peer]) {
+            movedSeen_[peer] = tcp.moved();
+            active_[peer] = context_.clock->now();
+            if (context_.arrived) context_.arrived();
+        }
+        if (!tcp.done()) return absl::OkStatus();
+        anyMore_ = anyMore_ || tcp.peerWantsMore();
+        done_[peer] = true;
+    }
+    totals_.bytesReceived += get.size;
+    if (context_.progress) context_.progress();
+    return absl::OkStatus();
+}
+
+absl::Status Rounds::pullShared(const RoundTag& tag, size_t peer, const Get& get) {
+    const ShmView& view = *mesh_.view(peer);
+    const ShmSlotHeader header = view.slotHeader(sequence_);
+    if (RoundTag{header.step, header.attempt, header.bucket} != tag)
+        return absl::DataLossError(absl::StrCat(
+            "is at step ", header.step, " attempt ", header.attempt, " bucket ", header.bucket,
+            ", expected step ", tag.step, " attempt ", tag.attempt, " bucket ", tag.bucket));
+    const ShmPiece& piece = header.pieces[mesh_.self()];
+    if (piece.length != get.size)
+        return absl::DataLossError(
+            absl::StrCat("gives ", piece.length, " bytes, expected ", get.size));
+    const absl::StatusOr<std::span<const std::byte>> bytes = view.piece(sequence_, piece);
+    if (!bytes.ok()) return bytes.status();
+    anyMore_ = anyMore_ || header.more != 0;
+    got_[peer] = *bytes;
+    if (get.to != nullptr) {
+        if (get.size > 0) std::memcpy(get.to, bytes->data(), get.size);
+        got_[peer] = {get.to, get.size};
+    }
+    return absl::OkStatus();
+}
+
+absl::Status Rounds::checkLate(MonoNs now, MonoNs timeout) {
+    absl::Status first;
+    for (size_t i = 0; i < mesh_.size(); ++i) {
+        if (!waitsFor(i) || now - active_[i] < timeout) continue;
+        absl::Status s = accuse(i, MeshFault::kTimeout,
+                                absl::DeadlineExceededError(absl::StrCat(
+                                    "nothing came for ", timeout / kMillisecond, " ms")));
+        if (first.ok()) first = std::move(s);
+    }
+    if (!first.ok()) return first;
+    if (now - aliveChecked_ < kSlice) return absl::OkStatus();
+    aliveChecked_ = now;
+    for (size_t i = 0; i < mesh_.size(); ++i) {
+        const ShmView* view = mesh_.view(i);
+        if (view == nullptr || !waitsFor(i) || view->writerAlive()) continue;
+        // It may have given its last round just before it went.
+        if (reached(view->published().load(std::memory_order_acquire), sequence_)) continue;
+        return accuse(i, MeshFault::kReset,
+                      absl::UnavailableError("the process that writes its segment is gone"));
+    }
+    return absl::OkStatus();
+}
+
+void Rounds::block() {
+    if (context_.isCut()) return blockWhileCut();
+    std::vector<pollfd> waits;
+    size_t shared = mesh_.size();
+    for (size_t i = 0; i < mesh_.size(); ++i) {
+        if (!waitsFor(i)) continue;
+        if (TcpPeer* peer = mesh_.tcp(i)) {
+            waits.push_back({peer->fd(), peer->wanted(), 0});
+        } else if (shared == mesh_.size()) {
+            shared = i;
+        }
+    }
+    const MonoNs before = context_.clock->now();
+    if (waits.empty()) {
+        const std::atomic<uint32_t>& word = mesh_.view(shared)->published();
+        const uint32_t seen = word.load(std::memory_order_acquire);
+        if (!reached(seen, sequence_))
+            futexWaitEither(word, seen, context_.abort->word(), 0, kSlice);
+    } else {
+        // One call cannot wait for sockets and memory both; a mixed group looks every millisecond.
+        waits.push_back({context_.abort->fd(), POLLIN, 0});
+        const int ms = shared < mesh_.size() ? 1 : static_cast<int>(kSlice / kMillisecond);
+        ::poll(waits.data(), waits.size(), ms);
+    }
+    const MonoNs blocked = context_.clock->now() - before;
+    for (size_t i = 0; i < mesh_.size(); ++i)
+        if (waitsFor(i) && (mesh_.tcp(i) != nullptr || i == shared)) waited_[i] += blocked;
+    if (context_.progress) context_.progress();
+}
+
+}  // namespace bulkhead::runtime

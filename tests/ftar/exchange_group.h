@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/runtime/ftar/exchange.h"
+#include "backend/runtime/transport/address.h"
+#include "backend/runtime/transport/shm_segment.h"
+
+namespace bulkhead::runtime::testing {
+
+/// shm: one host. tcp: forced. mixed: two hosts, members alternate, on loopback addresses of their
+/// own.
+enum class Wiring { kShm, kTcp, kMixed };
+
+inline std::string wiringName(Wiring wiring) {
+    return wiring == Wiring::kShm ? "shm" : wiring == Wiring::kTcp ? "tcp" : "mixed";
+}
+
+/// Endpoints and listening sockets of `n` ranks, made before they fork or start their threads.
+class Ranks {
+  public:
+    Ranks(size_t n, Wiring wiring) : wiring_(wiring) {
+        static std::atomic<int> serial{0};
+        prefix_ = "bulkhead-test-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
+        for (size_t i = 0; i < n; ++i) {
+            const size_t node = wiring == Wiring::kMixed ? i % 2 : 0;
+            listeners_.push_back(
+                std::move(listenOn("127.0.0." + std::to_string(node + 1) + ":0").value()));
+            ExchangePeer peer;
+            peer.replica = static_cast<int32_t>(10 * i + 1);
+            peer.incarnation = static_cast<uint32_t>(i + 3);
+            peer.host = "node" + std::to_string(node);
+            peer.data = localAddress(listeners_.back().get());
+            peer.shm = prefix_ + "-r" + std::to_string(i);
+            peers_.push_back(peer);
+        }
+    }
+    ~Ranks() { removeSegments(prefix_); }
+
+    size_t size() const { return peers_.size(); }
+    const std::string& prefix() const { return prefix_; }
+    int32_t replica(size_t i) const { return peers_[i].replica; }
+    int listener(size_t i) const { return listeners_[i].get(); }
+
+    ExchangeOptions options(size_t i, NetworkFaults* faults = nullptr) const {
+        ExchangeOptions options;
+        options.job = "test";
+        options.replica = peers_[i].replica;
+        options.incarnation = peers_[i].incarnation;
+        options.listenFd = listeners_[i].get();
+        options.chunkBytes = 16u << 10;
+        options.roundBytes = 256u << 10;
+        options.faults = faults;
+        options.clock = &clock_;
+        return options;
+    }
+
+    /// The group of the ranks in `members`, as member `who` of them sees it.
+    ExchangeGroup group(const std::vector<size_t>& members, size_t who, ExchangeKey key) const {
+        ExchangeGroup group;
+        group.key = key;
+        group.token = 77 * key.epoch + 5;
+        for (size_t m : members) {
+            if (m == who) group.self = static_cast<int32_t>(group.peers.size());
+            group.peers.push_back(peers_[m]);
+        }
+        group.transport = wiring_ == Wiring::kShm   ? PeerChoice::kShm
+                          : wiring_ == Wiring::kTcp ? PeerChoice::kTcp
+                                                    : PeerChoice::kAuto;
+        group.chunkTimeout = 60 * kSecond;
+        group.connectTimeout = 60 * kSecond;
+        return group;
+    }
+
+    std::vector<size_t> all() const {
+        std::vector<size_t> members(size());
+        for (size_t i = 0; i < size(); ++i) members[i] = i;
+        return members;
+    }
+
+  private:
+    const Wiring wiring_;
+    SystemClock clock_;
+    std::string prefix_;
+    std::vector<UniqueFd> listeners_;
+    std::vector<ExchangePeer> peers_;
+};
+
+/// The gradient rank `rank` brings to (step, bucket): values whose sum depends on the order.
+inline std::vector<float> gradient(size_t rank, uint64_t step, uint32_t bucket, size_t count) {
+    std::mt19937_64 random(rank * 1000003 + step * 101 + bucket);
+    std::vector<float> out(count);
+    for (float& x : out) {
+        const auto bits = static_cast<uint32_t>(random());
+        const float scale = static_cast<float>(1u << (bits % 20));
+        x = (static_cast<float>(bits >> 8) / 16777216.0f - 0.5f) * scale;
+    }
+    return out;
+}
+
+/// The plain sum in ascending order.
+inline std::vector<float> reference(const std::vector<size_t>& members, uint64_t step,
+                                    uint32_t bucket, size_t count) {
+    std::vector<float> sum = gradient(members[0], step, bucket, count);
+    for (size_t m = 1; m < members.size(); ++m) {
+        const std::vector<float> next = gradient(members[m], step, bucket, count);
+        for (size_t i = 0; i < count; ++i) sum[i] += next[i];
+    }
+    return sum;
+}
+
+inline bool sameBits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() &&
+           (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+}  // namespace bulkhead::runtime::testing
