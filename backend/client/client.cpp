@@ -174,8 +174,6 @@ class GrpcClient final : public Client {
         const std::string title = "Cannot read run " + run;
         request.set_run(std::move(run));
         request.set_seq(seq);
-        // JSON can be read whatever build answers; the handshake is not known here.
-        request.set_form(v1::STATE_FORM_JSON);
         c_->call<StatePtr, v1::GetStateRequest, v1::Snapshot>(
             title, std::move(request),
             starting(&v1::Runs::Stub::async_interface::GetState, c_->runs),

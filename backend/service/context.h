@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "backend/model/listing.h"
+#include "backend/service/backend.h"
+#include "backend/service/gate.h"
+#include "backend/service/job_feeds.h"
+#include "backend/service/job_list.h"
+#include "backend/service/open.h"
+#include "backend/service/request_log.h"
+#include "backend/service/run_library.h"
+#include "backend/service/workers.h"
+
+namespace bulkhead::service {
+
+/// What the four services share; owned by Server, outlives them.
+struct Context {
+    const Gate& gate;
+    Backend* backend = nullptr;  ///< null: read-only, no jobs
+    RunLibrary* runs = nullptr;  ///< null: no history
+    JobFeeds* feeds = nullptr;   ///< null as backend
+    JobListFeed& jobList;
+    RequestLog& requests;
+    Open& open;
+    Workers& workers;  ///< calls that answer soon
+    Workers& exports;  ///< those that go on as long as their reader reads
+    model::ServerInfo info;
+    std::function<absl::Status()> shutdown;
+};
+
+/// Why a daemon that serves a run file cannot do this.
+inline absl::Status readOnly() {
+    return absl::FailedPreconditionError(
+        "this daemon serves a run file and has no jobs; start a daemon without --run");
+}
+inline absl::Status noHistory() {
+    return absl::FailedPreconditionError("this daemon keeps no history; start it with --db");
+}
+
+}  // namespace bulkhead::service

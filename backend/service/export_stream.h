@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <ostream>
+#include <streambuf>
+#include <string>
+
+#include "absl/status/status.h"
+#include "backend/service/open.h"
+#include "backend/service/status_map.h"
+#include "backend/service/workers.h"
+#include "bulkhead/v1/service.pb.h"
+
+namespace bulkhead::service {
+
+/// Text written to an ostream on a worker, sent piece by piece as fast as the reader takes it.
+/// Owns itself from its creation to OnDone.
+class ExportStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
+  public:
+    using Write = std::function<absl::Status(std::ostream&)>;
+
+    ExportStream(Workers& workers, Open& open, Write write) : open_(open) {
+        open_.enter();
+        workers.post([this, write = std::move(write)] {
+            Pieces pieces(*this);
+            std::ostream out(&pieces);
+            const absl::Status status = write(out);
+            out.flush();
+            Finish(toGrpc(status));
+        });
+    }
+
+    void OnWriteDone(bool ok) override {
+        const std::lock_guard lock(mutex_);
+        writing_ = false;
+        gone_ = gone_ || !ok;
+        written_.notify_all();
+    }
+    void OnCancel() override {
+        const std::lock_guard lock(mutex_);
+        gone_ = true;
+        written_.notify_all();
+    }
+    void OnDone() override {
+        Open& open = open_;
+        delete this;
+        open.leave();
+    }
+
+  private:
+    static constexpr size_t kPiece = 32 * 1024;
+
+    class Pieces final : public std::streambuf {
+      public:
+        explicit Pieces(ExportStream& stream) : stream_(stream) {}
+
+      private:
+        int_type overflow(int_type c) override {
+            if (c != traits_type::eof()) text_ += traits_type::to_char_type(c);
+            return text_.size() < kPiece || sync() == 0 ? traits_type::not_eof(c)
+                                                        : traits_type::eof();
+        }
+        std::streamsize xsputn(const char* s, std::streamsize n) override {
+            text_.append(s, static_cast<size_t>(n));
+            return text_.size() < kPiece || sync() == 0 ? n : 0;
+        }
+        int sync() override {
+            if (text_.empty()) return 0;
+            const bool sent = stream_.send(std::move(text_));
+            text_.clear();
+            return sent ? 0 : -1;
+        }
+        ExportStream& stream_;
+        std::string text_;
+    };
+
+    /// Returns when it has left; false when the reader went away.
+    bool send(std::string text) {
+        std::unique_lock lock(mutex_);
+        if (gone_) return false;
+        chunk_.set_data(std::move(text));
+        writing_ = true;
+        StartWrite(&chunk_);
+        written_.wait(lock, [this] { return !writing_; });
+        return !gone_;
+    }
+
+    Open& open_;
+    std::mutex mutex_;
+    std::condition_variable written_;
+    v1::ExportChunk chunk_;
+    bool writing_ = false;
+    bool gone_ = false;
+};
+
+}  // namespace bulkhead::service

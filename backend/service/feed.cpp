@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/service/feed.h"
+
+#include <algorithm>
+
+#include "backend/proto/convert.h"
+#include "backend/proto/state_form.h"
+#include "bulkhead/v1/service.pb.h"
+
+namespace bulkhead::service {
+namespace {
+
+/// Events in one message: a reader that fell behind a little catches up in few messages, none of
+/// which grows large.
+constexpr int kBatchEvents = 256;
+
+}  // namespace
+
+Feed::Kept::Kept(uint64_t s, size_t b, std::unique_ptr<const v1::Event> e)
+    : seq(s), bytes(b), event(std::move(e)) {}
+Feed::Kept::Kept(Kept&&) noexcept = default;
+Feed::Kept::~Kept() = default;
+
+void Feed::reset(model::RunState state) {
+    {
+        const std::lock_guard lock(mutex_);
+        state_ = std::move(state);
+        ++generation_;
+        recent_.clear();
+        recentBytes_ = 0;
+    }
+    wakeAll();
+}
+
+void Feed::push(const model::Event& event) {
+    auto message = std::make_unique<v1::Event>();
+    proto::toMessage(event, *message);
+    const size_t bytes = message->ByteSizeLong();
+    {
+        const std::lock_guard lock(mutex_);
+        if (!state_ || event.seq <= state_->seq) return;
+        model::apply(*state_, event);
+        recent_.emplace_back(event.seq, bytes, std::move(message));
+        recentBytes_ += bytes;
+        while (recent_.size() > limits_.events || recentBytes_ > limits_.bytes) {
+            recentBytes_ -= recent_.front().bytes;
+            recent_.pop_front();
+        }
+    }
+    wakeAll();
+}
+
+void Feed::setPosition(const model::ReplayPosition& position) {
+    {
+        const std::lock_guard lock(mutex_);
+        position_ = position;
+        ++positionVersion_;
+    }
+    wakeAll();
+}
+
+void Feed::end(absl::Status why) {
+    {
+        const std::lock_guard lock(mutex_);
+        ended_ = std::move(why);
+    }
+    wakeAll();
+}
+
+bool Feed::next(Cursor& cursor, v1::WatchUpdate& update) const {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!nextLocked(cursor, update)) return false;
+    }
+    // JSON is slow to make: outside the lock, from the binary form.
+    if (cursor.json && update.has_snapshot()) {
+        v1::Snapshot& snapshot = *update.mutable_snapshot();
+        const auto state = proto::decodeState(snapshot.state(), false);
+        snapshot.set_state(proto::encodeState(state.ok() ? *state : model::RunState(), true));
+        snapshot.set_form(v1::STATE_FORM_JSON);
+    }
+    return true;
+}
+
+bool Feed::nextLocked(Cursor& cursor, v1::WatchUpdate& update) const {
+    if (!state_) return false;
+    const uint64_t oldest = recent_.empty() ? state_->seq + 1 : recent_.front().seq;
+    const bool behind = cursor.seq + 1 < oldest && cursor.seq < state_->seq;
+    if (cursor.generation != generation_ || behind) {
+        v1::Snapshot& snapshot = *update.mutable_snapshot();
+        snapshot.set_seq(state_->seq);
+        snapshot.set_state(proto::encodeState(*state_, false));
+        snapshot.set_conflated(cursor.generation == generation_);
+        cursor.generation = generation_;
+        cursor.seq = state_->seq;
+        return true;
+    }
+    if (cursor.seq < state_->seq) {
+        auto it = std::lower_bound(recent_.begin(), recent_.end(), cursor.seq + 1,
+                                   [](const Kept& kept, uint64_t seq) { return kept.seq < seq; });
+        auto& events = *update.mutable_events()->mutable_events();
+        for (; it != recent_.end() && events.size() < kBatchEvents; ++it) {
+            *events.Add() = *it->event;
+            cursor.seq = it->seq;
+        }
+        return true;
+    }
+    if (position_ && cursor.position != positionVersion_) {
+        proto::toMessage(*position_, *update.mutable_position());
+        cursor.position = positionVersion_;
+        return true;
+    }
+    return false;
+}
+
+std::optional<absl::Status> Feed::ended(const Cursor& cursor) const {
+    const std::lock_guard lock(mutex_);
+    if (state_ && cursor.seq < state_->seq) return std::nullopt;
+    return ended_;
+}
+
+void Feed::add(Listener* listener) {
+    const std::lock_guard lock(listenersMutex_);
+    listeners_.push_back(listener);
+}
+
+void Feed::remove(Listener* listener) {
+    const std::lock_guard lock(listenersMutex_);
+    std::erase(listeners_, listener);
+}
+
+size_t Feed::listeners() const {
+    const std::lock_guard lock(listenersMutex_);
+    return listeners_.size();
+}
+
+void Feed::wakeAll() {
+    const std::lock_guard lock(listenersMutex_);
+    for (Listener* listener : listeners_) listener->wake();
+}
+
+}  // namespace bulkhead::service

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backend/model/listing.h"
+#include "backend/model/run_state.h"
+
+namespace bulkhead::v1 {
+class Event;
+class WatchUpdate;
+}  // namespace bulkhead::v1
+
+namespace bulkhead::service {
+
+/// Is told that there is something new. wake() may come from any thread, also several at once.
+class Listener {
+  public:
+    virtual ~Listener() = default;
+    virtual void wake() = 0;
+};
+
+struct FeedLimits {
+    size_t events = 4096;
+    size_t bytes = 8u << 20;
+};
+
+/// One run as it unfolds, for any number of readers: the folded state and the last events. A reader
+/// has no queue of its own but a place in the feed's; one whose place has been overwritten is
+/// conflated: it gets the state of now instead. So a slow reader costs nothing, whoever it is.
+/// Thread: push, reset and setPosition from one thread at a time; everything else from any.
+class Feed {
+  public:
+    /// A reader's place.
+    struct Cursor {
+        uint64_t generation = 0;
+        uint64_t seq = 0;
+        uint64_t position = 0;
+        bool json = false;
+    };
+
+    explicit Feed(FeedLimits limits = {}) : limits_(limits) {}
+    virtual ~Feed() = default;
+
+    /// The state is now this one; every reader gets it as a snapshot.
+    void reset(model::RunState state);
+    /// The next event, folded in and kept for readers. Ignored when seq is not beyond the state's.
+    void push(const model::Event& event);
+    void setPosition(const model::ReplayPosition& position);
+    /// No more will come; readers are told `why` after the rest.
+    void end(absl::Status why);
+
+    /// What this reader is to be sent next; false when it has everything.
+    bool next(Cursor& cursor, v1::WatchUpdate& update) const;
+    /// Set once end() was called and this reader has everything.
+    std::optional<absl::Status> ended(const Cursor& cursor) const;
+
+    void add(Listener* listener);
+    /// Returns when no wake() of it runs any more. Not from inside wake().
+    void remove(Listener* listener);
+    size_t listeners() const;
+
+  private:
+    struct Kept {
+        uint64_t seq = 0;
+        size_t bytes = 0;
+        std::unique_ptr<const v1::Event> event;
+        Kept(uint64_t s, size_t b, std::unique_ptr<const v1::Event> e);
+        Kept(Kept&&) noexcept;
+        ~Kept();
+    };
+
+    void wakeAll();
+    bool nextLocked(Cursor& cursor, v1::WatchUpdate& update) const;
+
+    const FeedLimits limits_;
+    mutable std::mutex mutex_;
+    std::optional<model::RunState> state_;
+    uint64_t generation_ = 0;
+    std::deque<Kept> recent_;
+    size_t recentBytes_ = 0;
+    std::optional<model::ReplayPosition> position_;
+    uint64_t positionVersion_ = 0;
+    std::optional<absl::Status> ended_;
+
+    mutable std::mutex listenersMutex_;
+    std::vector<Listener*> listeners_;
+};
+
+}  // namespace bulkhead::service

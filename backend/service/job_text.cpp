@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/service/job_text.h"
+
+#include <toml++/toml.h>
+#include <sstream>
+
+#include "backend/model/job_file.h"
+
+namespace bulkhead::service {
+namespace {
+
+/// Sets a dotted key of the table to a value written as TOML, or else to the text itself.
+absl::Status apply(toml::table& root, const std::string& one) {
+    const size_t equals = one.find('=');
+    if (equals == std::string::npos || equals == 0)
+        return absl::InvalidArgumentError("\"" + one + "\" is no override; write it as key=value");
+    const std::string key = one.substr(0, equals);
+    const std::string value = one.substr(equals + 1);
+    toml::table* table = &root;
+    size_t begin = 0;
+    for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', begin)) {
+        const std::string name = key.substr(begin, dot - begin);
+        auto [it, inserted] = table->insert(name, toml::table());
+        table = it->second.as_table();
+        if (table == nullptr)
+            return absl::InvalidArgumentError("override " + key + ": " + name +
+                                              " is no table in the job file");
+        begin = dot + 1;
+    }
+    const std::string leaf = key.substr(begin);
+    if (leaf.empty())
+        return absl::InvalidArgumentError("override " + key + " ends in a dot; name a key");
+    try {
+        const toml::table parsed = toml::parse("v = " + value);
+        parsed.get("v")->visit([&](const auto& node) { table->insert_or_assign(leaf, node); });
+    } catch (const toml::parse_error&) {
+        table->insert_or_assign(leaf, value);
+    }
+    return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<model::JobSpec> parseJobText(const std::string& text, const std::string& fileName,
+                                            const std::string& baseDir,
+                                            const std::vector<std::string>& overrides) {
+    const std::string name = fileName.empty() ? "job" : fileName;
+    if (overrides.empty()) return model::parseJob(text, name, baseDir);
+    try {
+        toml::table table = toml::parse(text, name);
+        for (const std::string& one : overrides)
+            if (absl::Status status = apply(table, one); !status.ok()) return status;
+        std::ostringstream merged;
+        merged << table;
+        return model::parseJob(merged.str(), name + " with overrides", baseDir);
+    } catch (const toml::parse_error&) {
+        // It says the same, with file and line.
+        return model::parseJob(text, name, baseDir);
+    }
+}
+
+}  // namespace bulkhead::service

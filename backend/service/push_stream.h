@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <mutex>
+
+#include "backend/service/feed.h"
+#include "backend/service/open.h"
+#include "backend/service/status_map.h"
+
+namespace bulkhead::service {
+
+/// One reader of a feed as a gRPC server stream: whenever its last message has left, it asks the
+/// feed what is next. Nothing is queued for it. Owns itself from its creation to OnDone; keeps the
+/// feed until then.
+template <class Source, class Update>
+class PushStream final : public grpc::ServerWriteReactor<Update>, private Listener {
+  public:
+    PushStream(std::shared_ptr<Source> source, typename Source::Cursor cursor, Open& open)
+        : source_(std::move(source)), cursor_(cursor), open_(open) {
+        open_.enter();
+        // The client learns that it is connected before there is anything to say.
+        this->StartSendInitialMetadata();
+        source_->add(this);
+        wake();
+    }
+
+    void OnWriteDone(bool ok) override {
+        const std::lock_guard lock(mutex_);
+        writing_ = false;
+        if (ok)
+            pump();
+        else
+            finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader went away"));
+    }
+
+    void OnCancel() override {
+        const std::lock_guard lock(mutex_);
+        cancelled_ = true;
+        if (!writing_) finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader went away"));
+    }
+
+    void OnDone() override {
+        source_->remove(this);
+        Open& open = open_;
+        delete this;
+        open.leave();
+    }
+
+  private:
+    void wake() override {
+        const std::lock_guard lock(mutex_);
+        if (!writing_) pump();
+    }
+
+    void pump() {
+        if (finished_) return;
+        if (cancelled_)
+            return finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader went away"));
+        update_.Clear();
+        if (source_->next(cursor_, update_)) {
+            writing_ = true;
+            this->StartWrite(&update_);
+        } else if (const auto why = source_->ended(cursor_)) {
+            finish(toGrpc(*why));
+        }
+    }
+
+    void finish(const grpc::Status& status) {
+        if (finished_) return;
+        finished_ = true;
+        this->Finish(status);
+    }
+
+    std::shared_ptr<Source> source_;
+    std::mutex mutex_;
+    typename Source::Cursor cursor_;
+    Open& open_;
+    Update update_;
+    bool writing_ = false;
+    bool cancelled_ = false;
+    bool finished_ = false;
+};
+
+/// A stream that was refused before it began.
+template <class Update>
+class RefusedStream final : public grpc::ServerWriteReactor<Update> {
+  public:
+    explicit RefusedStream(const absl::Status& status) { this->Finish(toGrpc(status)); }
+    void OnDone() override { delete this; }
+};
+
+}  // namespace bulkhead::service

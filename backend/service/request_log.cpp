@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/service/request_log.h"
+
+#include <google/protobuf/message.h>
+
+namespace bulkhead::service {
+namespace {
+
+constexpr size_t kLongestId = 64;
+
+bool mayPass(const absl::Status& status) {
+    return status.code() == absl::StatusCode::kUnavailable ||
+           status.code() == absl::StatusCode::kDeadlineExceeded ||
+           status.code() == absl::StatusCode::kResourceExhausted;
+}
+
+}  // namespace
+
+absl::Status RequestLog::once(const std::string& id, const google::protobuf::Message& request,
+                              google::protobuf::Message& response,
+                              const std::function<absl::Status()>& action) {
+    if (id.empty() || id.size() > kLongestId)
+        return absl::InvalidArgumentError(
+            "mutation.request_id must have 1 to 64 bytes; send a fresh random one");
+    const std::string asked = request.GetDescriptor()->full_name() + request.SerializeAsString();
+    std::shared_ptr<Entry> entry;
+    {
+        std::unique_lock lock(mutex_);
+        if (const auto it = entries_.find(id); it != entries_.end()) {
+            entry = it->second;
+            if (entry->request != asked)
+                return absl::InvalidArgumentError(
+                    "request id " + id +
+                    " was used for another request; send a fresh id with every new one");
+            answered_.wait(lock, [&] { return entry->done; });
+            if (entry->status.ok()) response.ParseFromString(entry->response);
+            return entry->status;
+        }
+        entry = std::make_shared<Entry>();
+        entry->request = asked;
+        entries_[id] = entry;
+        order_.push_back(id);
+        if (order_.size() > kKept) {
+            entries_.erase(order_.front());
+            order_.pop_front();
+        }
+    }
+    const absl::Status status = action();
+    const std::lock_guard lock(mutex_);
+    entry->done = true;
+    entry->status = status;
+    if (status.ok()) entry->response = response.SerializeAsString();
+    if (mayPass(status)) {
+        if (const auto it = entries_.find(id); it != entries_.end() && it->second == entry)
+            entries_.erase(it);
+    }
+    answered_.notify_all();
+    return status;
+}
+
+}  // namespace bulkhead::service

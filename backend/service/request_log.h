@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+
+namespace google::protobuf {
+class Message;
+}
+
+namespace bulkhead::service {
+
+/// Remembers the answers to mutating calls, so that a call repeated after a lost answer does
+/// nothing twice. The oldest of kKept answers is forgotten. Thread: any.
+class RequestLog {
+  public:
+    static constexpr size_t kKept = 1000;
+
+    /// Runs `action`, which fills `response`, unless a call with this id has been answered or is
+    /// being answered: then its answer is waited for and given again. InvalidArgument when the id
+    /// is empty or too long, or was used for another request. Failures that may pass (Unavailable,
+    /// DeadlineExceeded, ResourceExhausted) are not remembered.
+    absl::Status once(const std::string& id, const google::protobuf::Message& request,
+                      google::protobuf::Message& response,
+                      const std::function<absl::Status()>& action);
+
+  private:
+    struct Entry {
+        std::string request;
+        bool done = false;
+        absl::Status status;
+        std::string response;
+    };
+
+    std::mutex mutex_;
+    std::condition_variable answered_;
+    std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
+    std::deque<std::string> order_;
+};
+
+}  // namespace bulkhead::service

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+#include "backend/history/run_store.h"
+#include "backend/model/listing.h"
+#include "backend/service/replay.h"
+
+namespace bulkhead::service {
+
+/// The runs of one history file in the API's words, and the replays that are open. Every call opens
+/// the file anew: readers belong to one thread, and opening is cheap beside reading.
+/// Errors are the history's. Thread: any; calls may take as long as SQLite does.
+class RunLibrary {
+  public:
+    static constexpr uint32_t kMostEvents = 10000;
+    static constexpr size_t kMostReplays = 32;
+
+    RunLibrary(std::filesystem::path file, const Clock& clock)
+        : file_(std::move(file)), clock_(clock) {}
+
+    const std::filesystem::path& file() const { return file_; }
+
+    absl::StatusOr<std::vector<model::RunInfo>> list(const std::string& text) const;
+    absl::StatusOr<model::EventPage> events(const model::EventQuery& query) const;
+    /// `seq` 0: after the last event.
+    absl::StatusOr<model::RunState> state(const std::string& run, uint64_t seq) const;
+
+    enum class What { kLedger, kEvents };
+    absl::Status write(const std::string& run, What what, history::ExportFormat format,
+                       uint64_t fromStep, uint64_t toStep, std::ostream& out) const;
+
+    /// The id of the new replay. ResourceExhausted when too many are open.
+    absl::StatusOr<std::string> openReplay(const std::string& run);
+    absl::StatusOr<model::ReplayPosition> controlReplay(const std::string& replay,
+                                                        const model::ReplayControl& order);
+    absl::Status closeReplay(const std::string& replay);
+    absl::StatusOr<std::shared_ptr<Feed>> replayFeed(const std::string& replay);
+
+  private:
+    absl::StatusOr<std::shared_ptr<Replay>> find(const std::string& replay);
+
+    const std::filesystem::path file_;
+    const Clock& clock_;
+    std::mutex mutex_;
+    uint64_t opened_ = 0;
+    std::map<std::string, std::shared_ptr<Replay>> replays_;
+};
+
+}  // namespace bulkhead::service

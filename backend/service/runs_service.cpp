@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/proto/convert.h"
+#include "backend/proto/state_form.h"
+#include "backend/service/export_stream.h"
+#include "backend/service/push_stream.h"
+#include "backend/service/services.h"
+#include "backend/service/unary.h"
+#include "bulkhead/v1/service.grpc.pb.h"
+
+namespace bulkhead::service {
+namespace {
+
+class RunsService final : public v1::Runs::CallbackService {
+  public:
+    explicit RunsService(const Context& context) : shared_(context) {}
+
+    grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
+                                       const v1::ListRunsRequest* request,
+                                       v1::RunList* response) override {
+        return withRuns(context, "", [=](RunLibrary& runs) {
+            const auto list = runs.list(request->text());
+            if (!list.ok()) return list.status();
+            for (const model::RunInfo& run : *list) proto::toMessage(run, *response->add_runs());
+            return absl::OkStatus();
+        });
+    }
+
+    grpc::ServerUnaryReactor* ReadEvents(grpc::CallbackServerContext* context,
+                                         const v1::EventQuery* request,
+                                         v1::EventPage* response) override {
+        return withRuns(context, request->run(), [=](RunLibrary& runs) {
+            const auto query = proto::fromMessage<model::EventQuery>(*request);
+            if (!query.ok()) return query.status();
+            const auto page = runs.events(*query);
+            if (!page.ok()) return page.status();
+            proto::toMessage(*page, *response);
+            return absl::OkStatus();
+        });
+    }
+
+    grpc::ServerUnaryReactor* GetState(grpc::CallbackServerContext* context,
+                                       const v1::GetStateRequest* request,
+                                       v1::Snapshot* response) override {
+        return withRuns(context, request->run(), [=](RunLibrary& runs) {
+            const auto state = runs.state(request->run(), request->seq());
+            if (!state.ok()) return state.status();
+            response->set_seq(state->seq);
+            response->set_form(request->form());
+            response->set_state(proto::encodeState(*state, request->form() == v1::STATE_FORM_JSON));
+            return absl::OkStatus();
+        });
+    }
+
+    grpc::ServerWriteReactor<v1::ExportChunk>* Export(grpc::CallbackServerContext* context,
+                                                      const v1::ExportRequest* request) override {
+        if (absl::Status status = shared_.gate.admit(*context); !status.ok())
+            return new RefusedStream<v1::ExportChunk>(status);
+        if (shared_.runs == nullptr) return new RefusedStream<v1::ExportChunk>(noHistory());
+        return new ExportStream(shared_.exports, shared_.open,
+                                [runs = shared_.runs, wanted = *request](std::ostream& out) {
+                                    const auto what = wanted.what() == v1::EXPORT_WHAT_EVENTS
+                                                          ? RunLibrary::What::kEvents
+                                                          : RunLibrary::What::kLedger;
+                                    const auto format = wanted.format() == v1::EXPORT_FORMAT_CSV
+                                                            ? history::ExportFormat::kCsv
+                                                            : history::ExportFormat::kJsonLines;
+                                    return withDetail(
+                                        runs->write(wanted.run(), what, format, wanted.from_step(),
+                                                    wanted.to_step(), out),
+                                        "run", wanted.run());
+                                });
+    }
+
+    grpc::ServerUnaryReactor* OpenReplay(grpc::CallbackServerContext* context,
+                                         const v1::OpenReplayRequest* request,
+                                         v1::OpenReplayResponse* response) override {
+        return withRuns(context, request->run(), [=](RunLibrary& runs) {
+            auto id = runs.openReplay(request->run());
+            if (!id.ok()) return id.status();
+            response->set_replay(*std::move(id));
+            return absl::OkStatus();
+        });
+    }
+
+    grpc::ServerUnaryReactor* ControlReplay(grpc::CallbackServerContext* context,
+                                            const v1::ControlReplayRequest* request,
+                                            v1::ReplayPosition* response) override {
+        return withRuns(context, request->replay(), [=](RunLibrary& runs) {
+            const auto order = proto::fromMessage<model::ReplayControl>(request->control());
+            if (!order.ok()) return order.status();
+            const auto position = runs.controlReplay(request->replay(), *order);
+            if (!position.ok()) return position.status();
+            proto::toMessage(*position, *response);
+            return absl::OkStatus();
+        });
+    }
+
+    grpc::ServerUnaryReactor* CloseReplay(grpc::CallbackServerContext* context,
+                                          const v1::CloseReplayRequest* request,
+                                          v1::CloseReplayResponse*) override {
+        return withRuns(context, request->replay(),
+                        [=](RunLibrary& runs) { return runs.closeReplay(request->replay()); });
+    }
+
+  private:
+    template <class Work>
+    grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context, std::string object,
+                                       Work work) {
+        return answer(shared_, context,
+                      [this, object = std::move(object), work = std::move(work)]() -> absl::Status {
+                          if (shared_.runs == nullptr) return noHistory();
+                          return withDetail(work(*shared_.runs), "run", object);
+                      });
+    }
+
+    const Context& shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> makeRunsService(const Context& context) {
+    return std::make_unique<RunsService>(context);
+}
+
+}  // namespace bulkhead::service

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+#include "backend/service/backend.h"
+#include "backend/service/feed.h"
+
+namespace bulkhead::service {
+
+struct ServerOptions {
+    std::string socket;               ///< path of the Unix socket (mode 0600); empty: none
+    std::vector<std::string> listen;  ///< TCP: "host:port", or "port" on loopback; 0: any free port
+    std::string tokenFile;            ///< needed with `listen`; made (mode 0600) when not there
+    Backend* backend = nullptr;       ///< null: read-only
+    std::filesystem::path history;    ///< file of runs; empty: none
+    std::string build;
+    FeedLimits feed;
+    /// What the Shutdown call does; unset: it is refused.
+    std::function<absl::Status()> shutdown;
+};
+
+/// The gRPC server: the four services, health and reflection. start() returns when it serves.
+/// Errors: AlreadyExists when the port or the socket is in use, InvalidArgument for an address that
+/// is none or a TCP address without a token file, and the token file's own.
+/// Thread: one owner. `backend` and the clock must outlive it.
+class Server {
+  public:
+    static absl::StatusOr<std::unique_ptr<Server>> start(ServerOptions options, const Clock& clock);
+    /// Ends every call and stream; clients see an outage and dial again.
+    ~Server();
+
+    /// "unix:/path", "127.0.0.1:7400", with the ports really bound.
+    const std::vector<std::string>& addresses() const;
+
+  private:
+    class Impl;
+    explicit Server(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bulkhead::service

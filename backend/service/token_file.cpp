@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "backend/service/gate.h"
+
+namespace bulkhead::service {
+namespace {
+
+constexpr size_t kTokenBytes = 32;
+
+absl::StatusOr<std::string> createToken(const std::string& file) {
+    unsigned char raw[kTokenBytes];
+    if (::getrandom(raw, sizeof raw, 0) != static_cast<ssize_t>(sizeof raw))
+        return absl::InternalError("the system gave no random bytes for a token; try again");
+    std::string token;
+    for (const unsigned char byte : raw) {
+        token += "0123456789abcdef"[byte >> 4];
+        token += "0123456789abcdef"[byte & 15];
+    }
+    const std::string line = token + "\n";
+    const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const bool written =
+        fd >= 0 && ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    if (!written)
+        return absl::PermissionDeniedError("token file " + file + " cannot be written: " +
+                                           std::strerror(error) + "; choose another place for it");
+    return token;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> loadOrCreateToken(const std::string& file) {
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return createToken(file);
+    if (fd < 0)
+        return absl::PermissionDeniedError("token file " + file + " cannot be read: " +
+                                           std::strerror(errno) + "; name one of your own");
+    struct stat info {};
+    char text[1024];
+    const bool isFile = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    const ssize_t n = isFile ? ::read(fd, text, sizeof text) : -1;
+    ::close(fd);
+    if (n < 0)
+        return absl::InvalidArgumentError("token file " + file +
+                                          " is no readable file; name another");
+    if ((info.st_mode & 077) != 0)
+        return absl::PermissionDeniedError("token file " + file +
+                                           " can be read by others; run chmod 600 " + file);
+    std::string token(text, static_cast<size_t>(n));
+    token = token.substr(0, token.find_first_of("\r\n"));
+    bool usable = token.size() >= 16;
+    for (const char c : token) usable = usable && c > ' ' && c <= '~';
+    if (!usable)
+        return absl::InvalidArgumentError(
+            "token file " + file +
+            " holds no token; its first line must be 16 or more visible characters, or delete the "
+            "file to have one made");
+    return token;
+}
+
+}  // namespace bulkhead::service

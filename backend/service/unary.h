@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <utility>
+
+#include "backend/service/context.h"
+#include "backend/service/status_map.h"
+#include "bulkhead/v1/service.pb.h"
+
+namespace bulkhead::service {
+
+/// Every unary call: through the gate, then on a worker, then its status in gRPC's words. Request
+/// and response outlive the reactor's Finish.
+template <class Work>
+grpc::ServerUnaryReactor* answer(const Context& shared, grpc::CallbackServerContext* context,
+                                 Work work) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (const absl::Status status = shared.gate.admit(*context); !status.ok()) {
+        reactor->Finish(toGrpc(status));
+        return reactor;
+    }
+    shared.workers.post([reactor, work = std::move(work)] { reactor->Finish(toGrpc(work())); });
+    return reactor;
+}
+
+/// A call that changes something: once for each request id.
+template <class Request, class Response, class Work>
+grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerContext* context,
+                                 const Request* request, Response* response, Work work) {
+    return answer(shared, context, [&shared, request, response, work = std::move(work)] {
+        const v1::Mutation& mutation = request->mutation();
+        const Call call{mutation.request_id(), mutation.expected_revision(), mutation.by()};
+        return shared.requests.once(call.requestId, *request, *response,
+                                    [&] { return work(call); });
+    });
+}
+
+}  // namespace bulkhead::service
