@@ -181,7 +181,7 @@ TEST(Exchange, StrangersAtTheDoorDoNotDisturb) {
     });
 }
 
-TEST(Exchange, DifferentBucketSizesAreDataLossNotAHang) {
+TEST(Exchange, DifferentBucketSizesEndInAnErrorNotInAHang) {
     for (const Wiring wiring : {Wiring::kShm, Wiring::kTcp}) {
         const Ranks ranks(2, wiring);
         // Both live until both have looked: the end of one would be a reset for the other.
@@ -192,7 +192,8 @@ TEST(Exchange, DifferentBucketSizesAreDataLossNotAHang) {
             const std::vector<float> input(i == 0 ? 100 : 200, 1.0f);
             std::vector<float> output(input.size());
             const absl::Status s = exchanges[i]->reduce(0, input, output);
-            EXPECT_TRUE(absl::IsDataLoss(s)) << s;
+            // Whoever sees it first breaks the connection off.
+            EXPECT_TRUE(absl::IsDataLoss(s) || absl::IsUnavailable(s)) << s;
             EXPECT_FALSE(exchanges[i]->reduce(1, input, output).ok()) << "it stays broken";
         });
     }

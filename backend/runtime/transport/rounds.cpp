@@ -158,8 +158,11 @@ absl::Status Rounds::await(const RoundTag& tag, std::span<const Get> get, MonoNs
         for (size_t i = 0; i < mesh_.size(); ++i) {
             if (!waitsFor(i)) continue;
             if (!context_.isCut())
-                if (const absl::Status s = tryPeer(tag, i, get[i]); !s.ok())
+                if (const absl::Status s = tryPeer(tag, i, get[i]); !s.ok()) {
+                    // A stream out of step cannot be mended; its other end shall know at once.
+                    if (mesh_.tcp(i) != nullptr) mesh_.tcp(i)->breakOff();
                     return accuse(i, faultOf(s), s);
+                }
             all = all && done_[i];
         }
         if (all) return absl::OkStatus();
