@@ -81,7 +81,10 @@ class ReplicaRank {
     /// The whole gradient of work.step stands.
     void computed(uint64_t generation, StepFigures figures);
 
-    /// The last step applied; for logs.
+    /// The rank was told to leave: what the caller is computing is for nothing. Any thread.
+    bool leaving() const;
+
+    /// The last step applied; for logs. Any thread.
     uint64_t appliedStep() const;
 
   private:

@@ -50,6 +50,10 @@ StateRequest StateFetch::request(StateAsk ask, uint64_t step) const {
 }
 
 absl::StatusOr<StateAnswer> StateFetch::ask(Link* link, const StateRequest& request) {
+    if (options_.cut && options_.cut()) {
+        link->socket = StateSocket();
+        return absl::UnavailableError("the network is cut");
+    }
     if (!link->socket.open()) {
         absl::StatusOr<StateSocket> socket =
             StateSocket::connect(link->source.address, options_.timeoutMs);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +34,8 @@ struct FetchOptions {
     uint32_t timeoutMs = 5000;     ///< a source silent for so long is given up
     /// Bytes done and in all, from the fetching threads, one at a time.
     std::function<void(uint64_t done, uint64_t total)> progress;
+    /// While true nothing is asked: an injected network cut. May be empty.
+    std::function<bool()> cut;
 };
 
 /// Pulls one shard's snapshot from all sources at once, then deltas one by one. A piece that fails

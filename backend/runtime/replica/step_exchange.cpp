@@ -39,25 +39,33 @@ void StepExchange::bind(std::span<const float> gradient, std::span<float> reduce
     readyFrom_ = gradient.size();
 }
 
-void StepExchange::restart() {
+uint64_t StepExchange::restart() {
     const std::lock_guard<std::mutex> lock(mutex_);
     readyFrom_ = gradient_.size() + 1;
     wholeAt_ = 0;
     poison_.reset();
+    return ++generation_;
 }
 
-void StepExchange::ready(uint64_t begin) {
+uint64_t StepExchange::generation() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return generation_;
+}
+
+void StepExchange::ready(uint64_t generation, uint64_t begin) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
+        if (generation != generation_) return;
         readyFrom_ = begin;
         if (begin == 0) wholeAt_ = clock_.now();
     }
     changed_.notify_all();
 }
 
-void StepExchange::poison(const std::string& why) {
+void StepExchange::poison(uint64_t generation, const std::string& why) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
+        if (generation != generation_) return;
         poison_ = why;
     }
     changed_.notify_all();
@@ -66,7 +74,7 @@ void StepExchange::poison(const std::string& why) {
 void StepExchange::begin(const protocol::ExchangeId& id, ExchangeGroup group) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        queue_.push_back({id, std::move(group)});
+        queue_.push_back({id, std::move(group), generation_});
     }
     changed_.notify_all();
 }
@@ -137,9 +145,12 @@ absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {
 absl::Status StepExchange::awaitBucket(const Job& job, uint64_t begin) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] {
-        return stopping_ || poison_ || readyFrom_ <= begin || job.group.key <= abortedUpTo_;
+        return stopping_ || poison_ || readyFrom_ <= begin || job.generation != generation_ ||
+               job.group.key <= abortedUpTo_;
     });
     if (job.group.key <= abortedUpTo_) return absl::AbortedError(abortReason_);
+    if (job.generation != generation_)
+        return absl::AbortedError("its gradient was given up for another");
     if (poison_) return absl::FailedPreconditionError(*poison_);
     if (stopping_) return absl::AbortedError("the rank leaves");
     return absl::OkStatus();

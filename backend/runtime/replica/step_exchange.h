@@ -32,8 +32,9 @@ struct ExchangeResult {
 
 /// The communication thread of a rank: exchanges the buckets of one step as the backward pass makes
 /// them final, from the end of the gradient to its beginning, and all of them again for a redo.
-/// Threads: begin(), abort() and stop() from any; ready(), restart() from the training thread.
-/// `done` is called on the communication thread, once for every begin().
+/// Every gradient has a generation, so that a piece of one that was given up is never taken for a
+/// piece of the next. Threads: all functions from any; `done` is called on the communication thread,
+/// once for every begin().
 class StepExchange {
   public:
     using Done = std::function<void(ExchangeResult)>;
@@ -45,14 +46,15 @@ class StepExchange {
     /// Gradient and sum of the model that stands now; no exchange may run.
     void bind(std::span<const float> gradient, std::span<float> reduced);
 
-    /// A new gradient is about to be computed: nothing of it is ready.
-    void restart();
-    /// [begin, end of gradient) is final.
-    void ready(uint64_t begin);
-    /// The gradient will not be finished in this form (not finite): a running exchange fails.
-    void poison(const std::string& why);
+    /// A new gradient will be computed, nothing of it is ready; returns its generation.
+    uint64_t restart();
+    uint64_t generation() const;
+    /// [begin, end of gradient) is final. Ignored when `generation` is an old one, likewise below.
+    void ready(uint64_t generation, uint64_t begin);
+    /// The gradient will not be finished in this form (not finite): its exchanges fail.
+    void poison(uint64_t generation, const std::string& why);
 
-    /// Queues the exchange `group` says. A running one must have been aborted before.
+    /// Queues an exchange of the current generation. A running one must have been aborted before.
     void begin(const protocol::ExchangeId& id, ExchangeGroup group);
     /// Ends the exchange of `key` and all before it, at once; queued ones end likewise.
     void abort(const ExchangeKey& key, const std::string& why);
@@ -63,6 +65,7 @@ class StepExchange {
     struct Job {
         protocol::ExchangeId id;
         ExchangeGroup group;
+        uint64_t generation = 0;
     };
     void run();
     ExchangeResult perform(const Job& job);
@@ -75,8 +78,9 @@ class StepExchange {
     Done done_;
     std::atomic<uint64_t> buckets_{0};
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
+    uint64_t generation_ = 0;
     std::span<const float> gradient_;
     std::span<float> reduced_;
     uint64_t readyFrom_ = 0;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/common/clock.h"
+#include "backend/runtime/protocol/messages.h"
+#include "backend/runtime/replica/state_fetch.h"
+
+namespace bulkhead::runtime {
+
+/// A joiner's thread: pulls the snapshot a Fetch names, then the deltas one by one as they are asked
+/// for. A new Fetch ends the old one. Thread: functions from any; hooks on the fetch thread.
+class CatchUp {
+  public:
+    struct Hooks {
+        std::function<void(uint64_t done, uint64_t total)> progress;
+        std::function<void(std::shared_ptr<const StateSnapshot>)> state;
+        std::function<void(Delta)> delta;
+        std::function<void(absl::Status, std::vector<int32_t> sources)> broke;
+        std::function<bool()> cut;  ///< an injected network cut holds
+    };
+
+    CatchUp(RankId self, uint32_t shards, const Clock& clock, Hooks hooks);
+    ~CatchUp();
+
+    void fetch(const protocol::Fetch& fetch);
+    /// The delta of this record, from the sources of the last fetch.
+    void replay(const CommitRecord& record);
+    /// Ends what runs, drops what is queued.
+    void stop();
+
+  private:
+    using Job = std::function<void()>;
+    void run();
+    void pull(const std::shared_ptr<StateFetch>& fetch, std::vector<FetchSource> sources);
+    void pullDelta(const std::shared_ptr<StateFetch>& fetch,
+                   const std::vector<FetchSource>& sources, const CommitRecord& record);
+    void fail(const StateFetch* fetch, const absl::Status& why,
+              const std::vector<FetchSource>& sources);
+
+    const RankId self_;
+    const uint32_t shards_;
+    const Clock& clock_;
+    Hooks hooks_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Job> jobs_;
+    std::shared_ptr<StateFetch> fetch_;
+    std::vector<FetchSource> sources_;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+}  // namespace bulkhead::runtime

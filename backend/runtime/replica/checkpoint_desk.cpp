@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/checkpoint_desk.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+// Checkpoints whose shards never all reported; older ones are given up.
+constexpr size_t kMostPending = 4;
+
+}  // namespace
+
+CheckpointDesk::CheckpointDesk(CheckpointSettings settings, const Clock& clock, Hooks hooks)
+    : settings_(std::move(settings)), clock_(clock), hooks_(std::move(hooks)) {}
+
+void CheckpointDesk::update(const model::JobSpec& spec, const std::string& jobJson) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    settings_.spec = spec;
+    settings_.jobJson = jobJson;
+}
+
+std::string CheckpointDesk::folderOf(const StateSnapshot& snapshot) const {
+    return (std::filesystem::path(settings_.spec.checkpointDir) /
+            checkpointFolder(snapshot.lineage, snapshot.step, settings_.rank.replica))
+        .string();
+}
+
+void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
+                           std::string dataPosition) {
+    std::string folder;
+    protocol::RankCheckpoint part;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        folder = folderOf(*snapshot);
+        part.rank = settings_.rank;
+        part.incarnation = settings_.incarnation;
+        if (settings_.rank.shard == 0) {
+            Pending& entry = pending(snapshot->step);
+            entry.snapshot = snapshot;
+            entry.dataPosition = std::move(dataPosition);
+        }
+    }
+    part.step = snapshot->step;
+    writer_.post([this, snapshot, folder, part]() mutable {
+        const MonoNs start = clock_.now();
+        absl::StatusOr<CheckpointFile> file = writeShardFile(folder, part.rank.shard, *snapshot);
+        part.ms = static_cast<double>(clock_.now() - start) / kMillisecond;
+        part.ok = file.ok();
+        if (file.ok()) {
+            part.file = file->name;
+            part.bytes = file->bytes;
+            part.checksum = file->hash;
+        } else {
+            part.error = std::string(file.status().message());
+            spdlog::error("checkpoint of step {}: {}", part.step, part.error);
+        }
+        hooks_.shardWritten(part);
+        if (part.rank.shard != 0) over(part.step);
+    });
+}
+
+CheckpointDesk::Pending& CheckpointDesk::pending(uint64_t step) {
+    Pending& entry = pending_[step];
+    if (entry.parts.empty()) {
+        entry.parts.resize(settings_.spec.shards);
+        entry.begun = clock_.now();
+    }
+    while (pending_.size() > kMostPending && pending_.begin()->first != step)
+        pending_.erase(pending_.begin());
+    return entry;
+}
+
+void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        Pending& entry = pending(part.step);
+        if (part.rank.shard < 0 || static_cast<size_t>(part.rank.shard) >= entry.parts.size())
+            return;
+        entry.parts[static_cast<size_t>(part.rank.shard)] = part;
+    }
+    tryFinish(part.step);
+}
+
+void CheckpointDesk::tryFinish(uint64_t step) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto it = pending_.find(step);
+    if (it == pending_.end() || it->second.snapshot == nullptr) return;
+    const auto& parts = it->second.parts;
+    if (!std::all_of(parts.begin(), parts.end(), [](const auto& p) { return p.has_value(); }))
+        return;
+    Pending whole = std::move(it->second);
+    pending_.erase(it);
+    lock.unlock();
+    writer_.post([this, step, whole = std::move(whole)] { finish(step, whole); });
+}
+
+CheckpointManifest CheckpointDesk::manifestOf(const Pending& pending) const {
+    CheckpointManifest m;
+    m.job = settings_.job;
+    m.step = pending.snapshot->step;
+    m.lineage = pending.snapshot->lineage;
+    m.term = pending.snapshot->last.term;
+    m.layout = pending.snapshot->layout;
+    m.expertShard = pending.snapshot->expertShard;
+    m.replica = settings_.rank.replica;
+    m.shards = settings_.spec.shards;
+    m.seed = settings_.spec.seed;
+    m.corpusHash = settings_.corpusHash;
+    m.dataPosition = pending.dataPosition;
+    m.jobJson = settings_.jobJson;
+    m.last = pending.snapshot->last;
+    m.unixNs = clock_.unixNs();
+    for (const auto& part : pending.parts)
+        m.files.push_back({part->rank.shard, part->file, part->bytes, part->checksum});
+    return m;
+}
+
+void CheckpointDesk::finish(uint64_t step, Pending pending) {
+    protocol::CheckpointDone done;
+    std::string folder;
+    std::string directory;
+    uint32_t keep = 0;
+    CheckpointManifest manifest;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        folder = folderOf(*pending.snapshot);
+        directory = settings_.spec.checkpointDir;
+        keep = std::max(1u, settings_.spec.policies.checkpointsKept);
+        done.replica = settings_.rank.replica;
+        done.incarnation = settings_.incarnation;
+        done.ok = !forbidden_;
+        if (forbidden_) done.error = "the replica was put out";
+        manifest = manifestOf(pending);
+    }
+    done.step = step;
+    for (const auto& part : pending.parts) {
+        if (!part->ok && done.ok) done.error = part->error;
+        done.ok = done.ok && part->ok;
+        done.bytes += part->bytes;
+    }
+    if (done.ok) {
+        absl::StatusOr<std::string> path = writeManifest(folder, manifest);
+        done.ok = path.ok();
+        if (path.ok()) {
+            done.path = *path;
+            pruneCheckpoints(directory, keep);
+        } else {
+            done.error = std::string(path.status().message());
+        }
+    }
+    if (!done.ok) discardCheckpoint(folder);
+    done.ms = static_cast<double>(clock_.now() - pending.begun) / kMillisecond;
+    if (done.ok)
+        spdlog::info("checkpoint of step {}: {} bytes in {:.0f} ms", step, done.bytes, done.ms);
+    else
+        spdlog::error("no checkpoint of step {}: {}", step, done.error);
+    hooks_.done(done);
+    over(step);
+}
+
+void CheckpointDesk::over(uint64_t step) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        lastOver_ = std::max(lastOver_, step);
+    }
+    changed_.notify_all();
+}
+
+void CheckpointDesk::forbid() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    forbidden_ = true;
+}
+
+bool CheckpointDesk::await(uint64_t step, std::chrono::milliseconds patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, patience, [&] { return lastOver_ >= step; });
+}
+
+}  // namespace bulkhead::runtime

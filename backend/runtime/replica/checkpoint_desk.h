@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/model/job_spec.h"
+#include "backend/runtime/protocol/channels.h"
+#include "backend/runtime/replica/checkpoint.h"
+
+namespace bulkhead::runtime {
+
+struct CheckpointSettings {
+    std::string job;
+    model::JobSpec spec;
+    std::string jobJson;
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t corpusHash = 0;
+};
+
+/// A rank's part in checkpoints: its own file, and on the leader the manifest once every shard is
+/// durable. A shard that failed ends that checkpoint: nothing of it stays.
+/// Thread: all from any; hooks on the writer thread.
+class CheckpointDesk {
+  public:
+    struct Hooks {
+        std::function<void(const protocol::RankCheckpoint&)> shardWritten;  ///< to the leader
+        std::function<void(const protocol::CheckpointDone&)> done;          ///< leader only
+    };
+
+    CheckpointDesk(CheckpointSettings settings, const Clock& clock, Hooks hooks);
+
+    /// Policies as they are now.
+    void update(const model::JobSpec& spec, const std::string& jobJson);
+
+    /// Writes this rank's shard.
+    void write(std::shared_ptr<const StateSnapshot> snapshot, std::string dataPosition);
+
+    /// Leader: a shard, its own included, reports.
+    void shardReported(const protocol::RankCheckpoint& part);
+
+    /// This rank was put out: no manifest any more.
+    void forbid();
+
+    /// Leader: true when the checkpoint of `step` is over within `patience`; others: own file is.
+    bool await(uint64_t step, std::chrono::milliseconds patience);
+
+  private:
+    struct Pending {
+        std::shared_ptr<const StateSnapshot> snapshot;
+        std::string dataPosition;
+        std::vector<std::optional<protocol::RankCheckpoint>> parts;
+        MonoNs begun = 0;
+    };
+    Pending& pending(uint64_t step);
+    void tryFinish(uint64_t step);
+    void finish(uint64_t step, Pending pending);
+    void over(uint64_t step);
+    std::string folderOf(const StateSnapshot& snapshot) const;
+    CheckpointManifest manifestOf(const Pending& pending) const;
+
+    CheckpointSettings settings_;  // guarded by mutex_
+    const Clock& clock_;
+    Hooks hooks_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::map<uint64_t, Pending> pending_;
+    uint64_t lastOver_ = 0;
+    bool forbidden_ = false;
+    CheckpointThread writer_;
+};
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/links.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/common/codec.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+constexpr MonoNs kFirstRetry = 20 * kMillisecond;
+constexpr MonoNs kLastRetry = kSecond;
+
+std::string text(const absl::Status& status) { return std::string(status.message()); }
+
+}  // namespace
+
+CoordinatorLink::CoordinatorLink(Reactor& reactor, std::string address, ChannelOptions options,
+                                 protocol::Hello hello, Hooks hooks)
+    : reactor_(reactor),
+      address_(std::move(address)),
+      options_(std::move(options)),
+      hello_(std::move(hello)),
+      hooks_(std::move(hooks)),
+      backoff_(kFirstRetry) {
+    connect();
+}
+
+CoordinatorLink::~CoordinatorLink() {
+    reactor_.cancel(timer_);
+    if (channel_ != nullptr) channel_->close();
+}
+
+void CoordinatorLink::connect() {
+    connector_ = connectControl(
+        reactor_, address_, options_, [this](absl::StatusOr<std::unique_ptr<ControlChannel>> c) {
+            if (!c.ok()) return retry();
+            channel_ = *std::move(c);
+            backoff_ = kFirstRetry;
+            channel_->start([this](std::string bytes) { receive(bytes); },
+                            [this](const absl::Status& why) { lost(why); });
+            if (!send(hello_)) return lost(absl::UnavailableError("hello could not be sent"));
+            spdlog::info("connected to the coordinator at {}", address_);
+            hooks_.connected();
+        });
+}
+
+void CoordinatorLink::retry() {
+    timer_ = reactor_.after(backoff_, [this] { connect(); });
+    backoff_ = std::min(backoff_ * 2, kLastRetry);
+}
+
+void CoordinatorLink::lost(const absl::Status& why) {
+    spdlog::warn("the coordinator at {} is gone: {}", address_, text(why));
+    channel_.reset();
+    hooks_.disconnected();
+    retry();
+}
+
+void CoordinatorLink::receive(const std::string& bytes) {
+    absl::StatusOr<protocol::ToReplica> message = decode<protocol::ToReplica>(bytes);
+    if (!message.ok()) {
+        spdlog::error("a message of the coordinator cannot be read: {}", text(message.status()));
+        return;
+    }
+    hooks_.received(*std::move(message));
+}
+
+bool CoordinatorLink::send(const protocol::ToCoordinator& message) {
+    return sendRaw(encode(message));
+}
+
+bool CoordinatorLink::sendRaw(std::string_view message) {
+    return channel_ != nullptr && channel_->send(message).ok();
+}
+
+LeaderLink::LeaderLink(Reactor& reactor, std::string token, Received received)
+    : reactor_(reactor), token_(std::move(token)), received_(std::move(received)) {}
+
+LeaderLink::~LeaderLink() { reactor_.cancel(timer_); }
+
+absl::StatusOr<std::unique_ptr<LeaderLink>> LeaderLink::lead(Reactor& reactor,
+                                                             const std::string& address,
+                                                             std::string token,
+                                                             Received received) {
+    std::unique_ptr<LeaderLink> link(
+        new LeaderLink(reactor, std::move(token), std::move(received)));
+    LeaderLink* raw = link.get();
+    absl::StatusOr<std::unique_ptr<ControlListener>> listener = listenControl(
+        reactor, address, {}, [raw](std::unique_ptr<ControlChannel> c) { raw->accept(std::move(c)); });
+    if (!listener.ok()) return listener.status();
+    link->listener_ = *std::move(listener);
+    return link;
+}
+
+std::unique_ptr<LeaderLink> LeaderLink::follow(Reactor& reactor, const std::string& leader,
+                                               std::string token, Received received) {
+    std::unique_ptr<LeaderLink> link(
+        new LeaderLink(reactor, std::move(token), std::move(received)));
+    link->leader_ = leader;
+    link->connect();
+    return link;
+}
+
+std::string LeaderLink::address() const { return listener_ ? listener_->address() : leader_; }
+
+void LeaderLink::accept(std::unique_ptr<ControlChannel> channel) {
+    const uint64_t id = next_++;
+    ControlChannel* raw = channel.get();
+    siblings_[id].channel = std::move(channel);
+    raw->start([this, id](std::string bytes) { receive(id, bytes); },
+               [this, id](const absl::Status&) { siblings_.erase(id); });
+}
+
+void LeaderLink::receive(uint64_t id, const std::string& bytes) {
+    Sibling& sibling = siblings_[id];
+    if (!sibling.proven) {
+        if (bytes != token_) {
+            spdlog::warn("{} did not show the job's token; refused", sibling.channel->peer());
+            siblings_.erase(id);
+            return;
+        }
+        sibling.proven = true;
+        return;
+    }
+    absl::StatusOr<protocol::ToLeader> message = decode<protocol::ToLeader>(bytes);
+    if (message.ok())
+        received_(*std::move(message));
+    else
+        spdlog::error("a message of a sibling cannot be read: {}", text(message.status()));
+}
+
+void LeaderLink::connect() {
+    connector_ = connectControl(
+        reactor_, leader_, {}, [this](absl::StatusOr<std::unique_ptr<ControlChannel>> c) {
+            if (!c.ok()) {
+                timer_ = reactor_.after(kFirstRetry, [this] { connect(); });
+                return;
+            }
+            up_ = *std::move(c);
+            up_->start(
+                [this](std::string bytes) {
+                    absl::StatusOr<protocol::ToLeader> m = decode<protocol::ToLeader>(bytes);
+                    if (m.ok()) received_(*std::move(m));
+                },
+                [this](const absl::Status& why) {
+                    spdlog::warn("the leader of this replica is gone: {}", text(why));
+                    up_.reset();
+                    timer_ = reactor_.after(kFirstRetry, [this] { connect(); });
+                });
+            if (up_->send(token_).ok()) flush();
+        });
+}
+
+void LeaderLink::flush() {
+    while (up_ != nullptr && !waiting_.empty() && up_->send(waiting_.front()).ok())
+        waiting_.pop_front();
+}
+
+void LeaderLink::send(const protocol::ToLeader& message) {
+    waiting_.push_back(encode(message));
+    flush();
+}
+
+bool LeaderLink::sendToSibling(const protocol::ToLeader& message) {
+    const std::string bytes = encode(message);
+    return std::any_of(siblings_.begin(), siblings_.end(), [&](auto& entry) {
+        return entry.second.proven && entry.second.channel->send(bytes).ok();
+    });
+}
+
+}  // namespace bulkhead::runtime

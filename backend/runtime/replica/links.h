@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/runtime/protocol/channels.h"
+#include "backend/runtime/transport/control_channel.h"
+
+/// A rank's control connections. Thread: all on the control thread, the reactor's.
+namespace bulkhead::runtime {
+
+/// To the coordinator: connects, says Hello, and keeps reconnecting with the same Hello for ever.
+class CoordinatorLink {
+  public:
+    struct Hooks {
+        std::function<void()> connected;  ///< Hello was sent
+        std::function<void()> disconnected;
+        std::function<void(protocol::ToReplica)> received;
+    };
+    CoordinatorLink(Reactor& reactor, std::string address, ChannelOptions options,
+                    protocol::Hello hello, Hooks hooks);
+    ~CoordinatorLink();
+
+    bool connected() const { return channel_ != nullptr; }
+    /// False when there is no connection or it takes no more.
+    bool send(const protocol::ToCoordinator& message);
+    /// An already encoded ToCoordinator.
+    bool sendRaw(std::string_view message);
+
+  private:
+    void connect();
+    void retry();
+    void lost(const absl::Status& why);
+    void receive(const std::string& bytes);
+
+    Reactor& reactor_;
+    std::string address_;
+    ChannelOptions options_;
+    protocol::Hello hello_;
+    Hooks hooks_;
+    std::unique_ptr<ControlConnector> connector_;
+    std::unique_ptr<ControlChannel> channel_;
+    MonoNs backoff_;
+    Reactor::TimerId timer_ = 0;
+};
+
+/// Inside a replica: the leader listens, the other ranks connect and show the job's token first.
+class LeaderLink {
+  public:
+    /// Leader: messages of siblings (never its own). Rank: what the leader relays.
+    using Received = std::function<void(protocol::ToLeader)>;
+
+    /// `address` is "ip:port" with port 0. The leader's is in address() then.
+    static absl::StatusOr<std::unique_ptr<LeaderLink>> lead(Reactor& reactor,
+                                                            const std::string& address,
+                                                            std::string token, Received received);
+    static std::unique_ptr<LeaderLink> follow(Reactor& reactor, const std::string& leader,
+                                              std::string token, Received received);
+    ~LeaderLink();
+
+    std::string address() const;
+    /// Rank: to the leader, in order, kept until connected.
+    void send(const protocol::ToLeader& message);
+    /// Leader: to any sibling; false when none is connected.
+    bool sendToSibling(const protocol::ToLeader& message);
+
+  private:
+    LeaderLink(Reactor& reactor, std::string token, Received received);
+    void accept(std::unique_ptr<ControlChannel> channel);
+    void receive(uint64_t id, const std::string& bytes);
+    void connect();
+    void flush();
+
+    Reactor& reactor_;
+    std::string token_;
+    Received received_;
+    std::unique_ptr<ControlListener> listener_;
+    struct Sibling {
+        std::unique_ptr<ControlChannel> channel;
+        bool proven = false;
+    };
+    std::map<uint64_t, Sibling> siblings_;
+    uint64_t next_ = 1;
+
+    std::string leader_;
+    std::unique_ptr<ControlConnector> connector_;
+    std::unique_ptr<ControlChannel> up_;
+    std::deque<std::string> waiting_;
+    Reactor::TimerId timer_ = 0;
+};
+
+}  // namespace bulkhead::runtime

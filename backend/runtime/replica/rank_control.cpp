@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control thread of a rank: messages in, the machine's actions out.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/codec.h"
+#include "backend/model/json.h"
+#include "backend/runtime/replica/rank_impl.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+constexpr size_t kKeysKept = 16;
+
+PeerChoice choiceOf(model::TransportChoice choice) {
+    switch (choice) {
+        case model::TransportChoice::kShm: return PeerChoice::kShm;
+        case model::TransportChoice::kTcp: return PeerChoice::kTcp;
+        case model::TransportChoice::kAuto: break;
+    }
+    return PeerChoice::kAuto;
+}
+
+}  // namespace
+
+void ReplicaRank::Impl::post(protocol::RankInput input) {
+    reactor_->post([this, input = std::move(input)] { feed(input); });
+}
+
+void ReplicaRank::Impl::feed(const protocol::RankInput& input) {
+    const protocol::RankActions actions = machine_.step(clock_.now(), input);
+    for (const protocol::RankAction& action : actions)
+        std::visit([this](const auto& a) { on(a); }, action);
+}
+
+void ReplicaRank::Impl::received(const protocol::ToReplica& message) {
+    if (const auto* keep = std::get_if<protocol::KeepSnapshot>(&message); keep && keep->keep)
+        store_.allowToken(keep->token);
+    if (const auto* welcome = std::get_if<protocol::Welcome>(&message)) {
+        absl::StatusOr<model::JobSpec> spec = model::fromJsonText<model::JobSpec>(welcome->jobJson);
+        if (spec.ok()) {
+            store_.setDeltaBudget(spec->policies.deltaBudgetBytes);
+            checkpoints_->update(*spec, welcome->jobJson);
+        } else {
+            spdlog::warn("the job in the welcome cannot be read, the job file counts: {}",
+                         std::string(spec.status().message()));
+        }
+    }
+    feed(protocol::FromCoordinator{message});
+}
+
+void ReplicaRank::Impl::fromSibling(const protocol::ToLeader& message) {
+    if (const auto* relay = std::get_if<protocol::Relay>(&message)) {
+        if (relay->up) coordinator_->sendRaw(relay->payload);
+        return;
+    }
+    if (const auto* part = std::get_if<protocol::RankCheckpoint>(&message))
+        return checkpoints_->shardReported(*part);
+    absl::StatusOr<std::optional<protocol::ToCoordinator>> folded = fold_.add(message);
+    if (!folded.ok())
+        spdlog::warn("a sibling's message was refused: {}", std::string(folded.status().message()));
+    else if (folded->has_value())
+        sendUp(**folded);
+}
+
+void ReplicaRank::Impl::toLeader(const protocol::ToLeader& message) {
+    if (leader_) return fromSibling(message);
+    if (leaderLink_ != nullptr) leaderLink_->send(message);
+}
+
+void ReplicaRank::Impl::sendUp(const protocol::ToCoordinator& message) {
+    if (coordinator_ != nullptr && coordinator_->send(message)) return;
+    // A cut between this rank and the coordinator is not a death: a sibling may still get through.
+    const protocol::Relay relay{true, encode(message)};
+    if (leader_)
+        leaderLink_->sendToSibling(relay);
+    else if (leaderLink_ != nullptr)
+        leaderLink_->send(relay);
+}
+
+void ReplicaRank::Impl::beat() {
+    protocol::Beat beat;
+    beat.rank = options_.rank;
+    beat.incarnation = options_.incarnation;
+    beat.phase = machine_.phase();
+    beat.step = machine_.appliedStep();
+    beat.progress = progress_;
+    if (machine_.hasState() && exchange_ != nullptr) beat.progress += exchange_->progress();
+    sendUp(beat);
+    feed(protocol::RankTick{});
+}
+
+void ReplicaRank::Impl::on(const protocol::BuildReplica& action) {
+    if (!leader_ && !action.formed.ranks.empty())
+        leaderLink_ = LeaderLink::follow(*reactor_, action.formed.ranks[0].control, options_.token,
+                                         [this](const protocol::ToLeader& m) { fromSibling(m); });
+    queue_.push({[this, action] { return build(action); }, std::nullopt});
+}
+
+ExchangeGroup ReplicaRank::Impl::groupOf(const protocol::Quorum& quorum) const {
+    ExchangeGroup group;
+    group.key = {quorum.term, quorum.epoch, quorum.step, quorum.attempt};
+    group.token = quorum.exchangeToken;
+    group.transport = choiceOf(options_.spec.transport);
+    group.chunkTimeout = static_cast<MonoNs>(quorum.chunkTimeoutMs) * kMillisecond;
+    group.connectTimeout = std::max<MonoNs>(group.chunkTimeout, 2 * kSecond);
+    for (const protocol::Member& member : quorum.contributors) {
+        if (member.contribution.replica == options_.rank.replica)
+            group.self = static_cast<int32_t>(group.peers.size());
+        const protocol::RankEndpoint& rank =
+            member.ranks[static_cast<size_t>(options_.rank.shard)];
+        group.peers.push_back({member.contribution.replica, member.contribution.incarnation,
+                               rank.host, rank.data, rank.shm});
+    }
+    return group;
+}
+
+void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
+    const protocol::Quorum& quorum = action.quorum;
+    const auto shard = static_cast<size_t>(options_.rank.shard);
+    for (const protocol::Member& member : quorum.contributors)
+        if (member.ranks.size() <= shard) {
+            spdlog::error("the quorum of step {} names no shard {} of r{}", quorum.step, shard,
+                          member.contribution.replica);
+            return;
+        }
+    const ExchangeGroup group = groupOf(quorum);
+    const protocol::ExchangeId id{quorum.step, quorum.epoch, quorum.attempt};
+    keys_[id] = group.key;
+    while (keys_.size() > kKeysKept) keys_.erase(keys_.begin());
+    {
+        const std::lock_guard<std::mutex> lock(figuresMutex_);
+        incarnations_.clear();
+        for (const ExchangePeer& peer : group.peers)
+            incarnations_[peer.replica] = peer.incarnation;
+    }
+    Work work;
+    if (action.compute) {
+        // Whatever is still being computed belongs to a gradient nobody waits for any more.
+        queue_.dropWork(quorum.step);
+        work.step = quorum.step;
+        work.ranges = action.ranges;
+        work.generation = exchange_->restart();
+        queue_.push({nullptr, work});
+    } else {
+        spdlog::info("step {}: exchange again, attempt {} of epoch {}: {}", quorum.step,
+                     quorum.attempt, quorum.epoch, quorum.explanation);
+    }
+    exchange_->begin(id, group);
+}
+
+void ReplicaRank::Impl::on(const protocol::AbortExchange& action) {
+    const auto it = keys_.find(action.id);
+    if (it == keys_.end() || exchange_ == nullptr) return;
+    spdlog::info("step {}: exchange aborted: {}", action.id.step, action.why);
+    exchange_->abort(it->second, action.why);
+}
+
+void ReplicaRank::Impl::on(const protocol::DropStep& action) {
+    queue_.dropWork(action.step);
+    if (exchange_ == nullptr) return;
+    exchange_->restart();
+    for (const auto& [id, key] : keys_)
+        if (id.step == action.step) exchange_->abort(key, "the step fell away");
+}
+
+void ReplicaRank::Impl::on(const protocol::ApplyCommit& action) {
+    queue_.push({[this, action] { return applyCommit(action); }, std::nullopt});
+}
+
+void ReplicaRank::Impl::on(const protocol::TakeSnapshot& action) {
+    queue_.push({[this, step = action.step] { return takeSnapshot(step); }, std::nullopt});
+}
+
+void ReplicaRank::Impl::on(const protocol::DropSnapshot& action) {
+    store_.dropSnapshot(action.step);
+}
+
+void ReplicaRank::Impl::on(const protocol::BeginFetch& action) {
+    spdlog::info("fetching the state of step {} from {} sources", action.fetch.snapshotStep,
+                 action.fetch.sources.size());
+    catchUp_->fetch(action.fetch);
+}
+
+void ReplicaRank::Impl::on(const protocol::ReplayCommit& action) {
+    if (!action.record.skip) return catchUp_->replay(action.record);
+    queue_.push({[this, delta = Delta{action.record, {}}] { return replay(delta); }, std::nullopt});
+}
+
+void ReplicaRank::Impl::on(const protocol::JudgeReplay& action) {
+    queue_.push({[this, step = action.step] { return judgeReplay(step); }, std::nullopt});
+}
+
+void ReplicaRank::Impl::on(const protocol::MoveLayout& action) {
+    queue_.push({[this, action] { return moveLayout(action); }, std::nullopt});
+}
+
+void ReplicaRank::Impl::on(const protocol::SettleLayout& action) {
+    queue_.push({[this, action] { return settleLayout(action); }, std::nullopt});
+}
+
+void ReplicaRank::Impl::on(const protocol::InjectFault& action) { faults_->inject(action.fault); }
+
+void ReplicaRank::Impl::on(const protocol::SendUp& action) { sendUp(action.message); }
+
+void ReplicaRank::Impl::on(const protocol::SendLeader& action) { toLeader(action.message); }
+
+void ReplicaRank::Impl::on(const protocol::ExitRank& action) {
+    if (leaving_.exchange(true)) return;
+    spdlog::log(action.ok ? spdlog::level::info : spdlog::level::warn, "leaving: {}", action.why);
+    if (!action.ok && !action.checkpoint) checkpoints_->forbid();
+    catchUp_->stop();
+    if (exchange_ != nullptr && !keys_.empty())
+        for (const auto& [id, key] : keys_) exchange_->abort(key, "the rank leaves");
+    program_->interrupt();
+    queue_.finishWith({[this, action] { return leave(action); }, std::nullopt});
+}
+
+void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
+    protocol::RankVote vote = figuresOf(result);
+    ++progress_;
+    if (!result.complete) {
+        if (!absl::IsAborted(result.status)) {
+            spdlog::warn("step {} attempt {}: exchange failed: {}", result.id.step,
+                         result.id.attempt, std::string(result.status.message()));
+            accuse(result);
+        }
+        faults_->enter(result.id.step, protocol::Phase::kVote);
+        return post(protocol::ExchangeDone{result.id, false, std::move(vote)});
+    }
+    // The sum of squares is the program's arithmetic and so the training thread's.
+    queue_.push({[this, id = result.id, vote]() mutable {
+                     absl::StatusOr<double> squares = program_->sumOfSquares(program_->reduced());
+                     if (!squares.ok()) return squares.status();
+                     vote.gradSquares = *squares;
+                     faults_->enter(id.step, protocol::Phase::kVote);
+                     post(protocol::ExchangeDone{id, true, vote});
+                     return absl::OkStatus();
+                 },
+                 std::nullopt});
+}
+
+protocol::RankVote ReplicaRank::Impl::figuresOf(const ExchangeResult& result) {
+    protocol::RankVote vote;
+    vote.exchangeMs = result.exchangeMs;
+    vote.exposedMs = result.exposedMs;
+    vote.waitedOnMs = result.stats.waitedMs;
+    vote.waitedOn = result.stats.waitedOn;
+    vote.bytes = result.stats.bytesSent + result.stats.bytesReceived;
+    for (const FailedPeer& peer : result.failedPeers) vote.failedPeers.push_back(peer.replica);
+    const std::lock_guard<std::mutex> lock(figuresMutex_);
+    vote.computeMs = computeMs_;
+    vote.lossSum = figures_.lossSum;
+    vote.tokens = figures_.tokens;
+    vote.domainLossSum = figures_.domainLossSum;
+    vote.domainTokens = figures_.domainTokens;
+    vote.expertCounts = figures_.expertCounts;
+    return vote;
+}
+
+void ReplicaRank::Impl::accuse(const ExchangeResult& result) {
+    for (const FailedPeer& peer : result.failedPeers) {
+        protocol::Evidence evidence;
+        evidence.kind = peer.fault == PeerFault::kTimeout
+                            ? protocol::EvidenceKind::kChunkTimeout
+                            : protocol::EvidenceKind::kTransportReset;
+        evidence.accused = {peer.replica, options_.rank.shard};
+        evidence.reporter = absl::StrCat("r", options_.rank.replica, "/s", options_.rank.shard);
+        evidence.detail = peer.detail;
+        evidence.step = result.id.step;
+        evidence.epoch = result.id.epoch;
+        evidence.attempt = result.id.attempt;
+        {
+            const std::lock_guard<std::mutex> lock(figuresMutex_);
+            const auto it = incarnations_.find(peer.replica);
+            if (it == incarnations_.end()) continue;
+            evidence.incarnation = it->second;
+        }
+        reactor_->post([this, evidence] { sendUp(evidence); });
+    }
+}
+
+}  // namespace bulkhead::runtime

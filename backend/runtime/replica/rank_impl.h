@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/runtime/protocol/rank_machine.h"
+#include "backend/runtime/protocol/replica_fold.h"
+#include "backend/runtime/replica/catch_up.h"
+#include "backend/runtime/replica/checkpoint_desk.h"
+#include "backend/runtime/replica/fault_desk.h"
+#include "backend/runtime/replica/links.h"
+#include "backend/runtime/replica/replica_rank.h"
+#include "backend/runtime/replica/state_server.h"
+#include "backend/runtime/replica/state_store.h"
+#include "backend/runtime/replica/step_exchange.h"
+#include "backend/runtime/transport/reactor.h"
+#include "backend/runtime/transport/unique_fd.h"
+
+namespace bulkhead::runtime {
+
+/// What the training thread is to do next: a task of the protocol, or work for the caller.
+struct TrainingTask {
+    std::function<absl::Status()> run;
+    std::optional<Work> work;
+};
+
+/// First in, first out, from the control thread to the training thread.
+class TrainingQueue {
+  public:
+    void push(TrainingTask task);
+    TrainingTask pop();
+    /// Takes back work on `step` that nobody has begun.
+    void dropWork(uint64_t step);
+    /// Only `last` is left, and nothing but end() comes behind it.
+    void finishWith(TrainingTask last);
+    void end(Work work);
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable arrived_;
+    std::deque<TrainingTask> tasks_;
+    bool finished_ = false;
+};
+
+/// Control-thread functions carry out the machine's actions; training-thread functions touch the
+/// program. They meet in the queue one way and in post() the other.
+class ReplicaRank::Impl {
+  public:
+    Impl(RankOptions options, TrainingProgram* program, const Clock& clock);
+    ~Impl();
+    absl::Status start();
+
+    // Training thread.
+    absl::StatusOr<Work> next();
+    void gradientReady(uint64_t generation, uint64_t begin, uint64_t end);
+    void microBatchDone(MonoNs took);
+    void computed(uint64_t generation, StepFigures figures);
+
+    uint64_t appliedStep() const { return applied_; }
+    bool leaving() const { return leaving_; }
+
+  private:
+    // Set-up.
+    protocol::Hello hello() const;
+    void startControl();
+    void startDesks();
+    CatchUp::Hooks catchUpHooks();
+    FaultDesk::Hooks faultHooks();
+
+    // Control thread.
+    void feed(const protocol::RankInput& input);
+    void post(protocol::RankInput input);  // any thread
+    void received(const protocol::ToReplica& message);
+    void fromSibling(const protocol::ToLeader& message);
+    void sendUp(const protocol::ToCoordinator& message);
+    void toLeader(const protocol::ToLeader& message);
+    void beat();
+    void on(const protocol::BuildReplica& action);
+    void on(const protocol::BeginStep& action);
+    void on(const protocol::AbortExchange& action);
+    void on(const protocol::DropStep& action);
+    void on(const protocol::ApplyCommit& action);
+    void on(const protocol::TakeSnapshot& action);
+    void on(const protocol::DropSnapshot& action);
+    void on(const protocol::BeginFetch& action);
+    void on(const protocol::ReplayCommit& action);
+    void on(const protocol::JudgeReplay& action);
+    void on(const protocol::MoveLayout& action);
+    void on(const protocol::SettleLayout& action);
+    void on(const protocol::InjectFault& action);
+    void on(const protocol::SendUp& action);
+    void on(const protocol::SendLeader& action);
+    void on(const protocol::ExitRank& action);
+    ExchangeGroup groupOf(const protocol::Quorum& quorum) const;
+
+    // Communication thread.
+    void exchanged(const ExchangeResult& result);
+    protocol::RankVote figuresOf(const ExchangeResult& result);
+    void accuse(const ExchangeResult& result);
+
+    // Training thread.
+    absl::Status build(const protocol::BuildReplica& action);
+    absl::Status makeExchange();
+    absl::Status loadCheckpoint(const std::string& manifest);
+    absl::Status applyCommit(const protocol::ApplyCommit& action);
+    absl::Status update(const CommitRecord& record, std::span<const float> reduced);
+    absl::Status damageParameter(uint64_t step);
+    absl::Status takeSnapshot(uint64_t step);
+    absl::StatusOr<std::shared_ptr<const StateSnapshot>> exportState();
+    absl::Status importState(const StateSnapshot& snapshot);
+    absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
+    absl::Status replay(const Delta& delta);
+    absl::Status judgeReplay(uint64_t step);
+    absl::Status moveLayout(const protocol::MoveLayout& action);
+    absl::Status settleLayout(const protocol::SettleLayout& action);
+    absl::Status leave(const protocol::ExitRank& action);
+    absl::Status refreshHash();
+    void bindExchange();
+
+    RankOptions options_;
+    TrainingProgram* program_;
+    const Clock& clock_;
+    const bool leader_;
+
+    std::unique_ptr<Reactor> reactor_;
+    NetworkFaults network_;
+    protocol::RankMachine machine_;
+    protocol::ReplicaFold fold_;
+    protocol::RankEndpoint endpoint_;
+    UniqueFd dataListener_;
+    std::unique_ptr<LeaderLink> leaderLink_;
+    std::unique_ptr<CoordinatorLink> coordinator_;
+    std::map<protocol::ExchangeId, ExchangeKey> keys_;  ///< of exchanges begun, the last few
+
+    StateStore store_;
+    std::unique_ptr<StateServer> server_;
+    std::unique_ptr<CheckpointDesk> checkpoints_;
+    std::unique_ptr<FaultDesk> faults_;
+    std::unique_ptr<CatchUp> catchUp_;
+    std::unique_ptr<StepExchange> exchange_;  ///< made by build(), before InitDone is posted
+    TrainingQueue queue_;
+
+    std::atomic<uint64_t> progress_{0};
+    std::atomic<uint64_t> applied_{0};
+    std::atomic<bool> leaving_{false};
+    std::mutex figuresMutex_;
+    StepFigures figures_;
+    double computeMs_ = 0;
+    std::map<int32_t, uint32_t> incarnations_;  ///< of the peers of the exchange begun last
+
+    // Training thread only.
+    uint64_t lineage_ = 0;
+    uint64_t layout_ = 0;
+    uint64_t hash_ = 0;
+    uint64_t step_ = 0;
+    CommitRecord last_;
+    std::vector<int32_t> expertShard_;
+    std::shared_ptr<const StateSnapshot> before_;  ///< the state before the last update
+    uint64_t computing_ = 0;                       ///< step
+    uint64_t computingGeneration_ = 0;
+    MonoNs computeBegun_ = 0;
+    bool nonFinite_ = false;
+
+    std::thread control_;
+};
+
+}  // namespace bulkhead::runtime

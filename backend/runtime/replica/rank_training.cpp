@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training thread of a rank: what next() does to the program between two gradients.
+#include <spdlog/spdlog.h>
+#include <xxhash.h>
+
+#include <bit>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/replica/checkpoint.h"
+#include "backend/runtime/replica/rank_impl.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+constexpr auto kOrphanCheckpointPatience = std::chrono::seconds(10);
+
+bool allFinite(std::span<const float> values) {
+    uint32_t bad = 0;
+    for (const float v : values)
+        bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(v) & 0x7f800000u) == 0x7f800000u);
+    return bad == 0;
+}
+
+double ms(MonoNs duration) { return static_cast<double>(duration) / kMillisecond; }
+
+}  // namespace
+
+absl::StatusOr<Work> ReplicaRank::Impl::next() {
+    for (;;) {
+        const TrainingTask task = queue_.pop();
+        ++progress_;
+        if (task.work && task.work->finished) return *task.work;
+        if (task.work) {
+            computing_ = task.work->step;
+            computingGeneration_ = task.work->generation;
+            computeBegun_ = clock_.now();
+            nonFinite_ = false;
+            faults_->enter(computing_, protocol::Phase::kCompute);
+            return *task.work;
+        }
+        const absl::Status s = task.run();
+        if (!s.ok() && !leaving_) return s;
+        if (!s.ok()) spdlog::info("given up while leaving: {}", std::string(s.message()));
+    }
+}
+
+void ReplicaRank::Impl::gradientReady(uint64_t generation, uint64_t begin, uint64_t end) {
+    ++progress_;
+    const std::span<float> part = program_->gradient().subspan(begin, end - begin);
+    faults_->touchGradient(computing_, part);
+    if (!nonFinite_ && !allFinite(part)) {
+        nonFinite_ = true;
+        spdlog::warn("step {}: the local gradient is not finite", computing_);
+        exchange_->poison(generation, "the local gradient is not finite");
+    }
+    exchange_->ready(generation, begin);
+}
+
+void ReplicaRank::Impl::microBatchDone(MonoNs took) {
+    ++progress_;
+    const double factor = faults_->slowFactor();
+    if (factor > 1)
+        std::this_thread::sleep_for(std::chrono::nanoseconds(
+            static_cast<int64_t>(static_cast<double>(took) * (factor - 1))));
+}
+
+void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
+    if (generation != exchange_->generation()) {
+        spdlog::info("step {}: a gradient was given up", computing_);
+        return;
+    }
+    {
+        const std::lock_guard<std::mutex> lock(figuresMutex_);
+        figures_ = std::move(figures);
+        computeMs_ = ms(clock_.now() - computeBegun_);
+    }
+    faults_->enter(computing_, protocol::Phase::kExchange);
+    post(protocol::ComputeDone{computing_, nonFinite_});
+}
+
+absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
+    const MonoNs start = clock_.now();
+    BuildOrder order;
+    order.job = options_.spec;
+    order.ranks = action.formed.ranks;
+    order.incarnation = options_.incarnation;
+    const std::string secret = absl::StrCat(options_.token, "/", options_.job, "/",
+                                            options_.rank.replica, "/", options_.incarnation);
+    order.groupToken = XXH3_64bits(secret.data(), secret.size());
+    order.blank = action.formed.blank || !action.welcome.resumeFrom.empty();
+    order.expertShard = action.welcome.expertShard;
+    order.listenFd = dataListener_.get();
+    if (absl::Status s = program_->build(order); !s.ok()) return s;
+    ++progress_;
+    if (absl::Status s = makeExchange(); !s.ok()) return s;
+    lineage_ = action.welcome.lineage;
+    layout_ = action.welcome.layout;
+    absl::StatusOr<std::vector<int32_t>> placement = program_->expertShard();
+    if (!placement.ok()) return placement.status();
+    expertShard_ = *std::move(placement);
+    if (!action.formed.blank && !action.welcome.resumeFrom.empty())
+        if (absl::Status s = loadCheckpoint(action.welcome.resumeFrom); !s.ok()) return s;
+    bindExchange();
+    protocol::InitDone done;
+    done.hasState = !action.formed.blank;
+    if (done.hasState) {
+        if (absl::Status s = refreshHash(); !s.ok()) return s;
+        done.step = step_;
+        done.hash = hash_;
+    }
+    done.layout = layout_;
+    applied_ = step_;
+    spdlog::info("model stands at step {} ({}), {:.0f} ms", step_,
+                 action.formed.blank                   ? "blank"
+                 : action.welcome.resumeFrom.empty() ? "from the seed"
+                                                       : "from " + action.welcome.resumeFrom,
+                 ms(clock_.now() - start));
+    if (leader_)
+        reactor_->post([this, described = program_->describe()] { sendUp(described); });
+    post(done);
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::makeExchange() {
+    ExchangeOptions options;
+    options.job = options_.job;
+    options.shard = options_.rank.shard;
+    options.replica = options_.rank.replica;
+    options.incarnation = options_.incarnation;
+    options.listenFd = dataListener_.get();
+    options.faults = &network_;
+    options.clock = &clock_;
+    absl::StatusOr<std::unique_ptr<Exchange>> exchange = runtime::makeExchange(options);
+    if (!exchange.ok()) return exchange.status();
+    exchange_ = std::make_unique<StepExchange>(
+        *std::move(exchange), options_.spec.bucketBytes, clock_,
+        [this](const ExchangeResult& result) { exchanged(result); });
+    return absl::OkStatus();
+}
+
+void ReplicaRank::Impl::bindExchange() {
+    exchange_->bind(program_->gradient(), program_->reduced());
+}
+
+absl::Status ReplicaRank::Impl::refreshHash() {
+    absl::StatusOr<uint64_t> hash = program_->stateHash();
+    if (!hash.ok()) return hash.status();
+    hash_ = *hash;
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
+    absl::StatusOr<CheckpointManifest> manifest = readManifest(path);
+    if (!manifest.ok()) return manifest.status();
+    if (manifest->shards != options_.spec.shards)
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, " was written by ", manifest->shards, " shards, this job has ",
+                         options_.spec.shards, "; set shards = ", manifest->shards));
+    if (manifest->corpusHash != options_.corpusHash)
+        spdlog::warn("the training text is not what {} was trained on; positions go on in the new "
+                     "text", path);
+    absl::StatusOr<std::shared_ptr<StateSnapshot>> state =
+        readShardFile(path, *manifest, options_.rank.shard);
+    if (!state.ok()) return state.status();
+    if (absl::Status s = importState(**state); !s.ok()) return s;
+    // The layout's number is counted anew in each lineage; its placement is what was kept.
+    return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const StateSnapshot>> ReplicaRank::Impl::exportState() {
+    auto snapshot = std::make_shared<StateSnapshot>();
+    snapshot->lineage = lineage_;
+    snapshot->step = step_;
+    snapshot->layout = layout_;
+    snapshot->expertShard = expertShard_;
+    snapshot->hash = hash_;
+    snapshot->last = last_;
+    snapshot->bytes.resize(program_->stateBytes());
+    if (absl::Status s = program_->exportState(0, snapshot->bytes); !s.ok()) return s;
+    return snapshot;
+}
+
+absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
+    if (!snapshot.expertShard.empty() && snapshot.expertShard != expertShard_)
+        if (absl::Status s = program_->adoptLayout(snapshot.expertShard); !s.ok()) return s;
+    if (snapshot.bytes.size() != program_->stateBytes())
+        return absl::FailedPreconditionError(
+            absl::StrCat("a state of ", snapshot.bytes.size(), " bytes for a shard of ",
+                         program_->stateBytes(), "; it belongs to another model"));
+    if (absl::Status s = program_->importState(0, snapshot.bytes); !s.ok()) return s;
+    if (absl::Status s = program_->imported(); !s.ok()) return s;
+    if (absl::Status s = refreshHash(); !s.ok()) return s;
+    if (hash_ != snapshot.hash)
+        return absl::DataLossError(absl::StrCat("the state of step ", snapshot.step,
+                                                " has another hash after its import"));
+    step_ = snapshot.step;
+    layout_ = snapshot.layout;
+    last_ = snapshot.last;
+    if (!snapshot.expertShard.empty()) expertShard_ = snapshot.expertShard;
+    before_.reset();
+    store_.clearDeltas();
+    bindExchange();
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::update(const CommitRecord& record,
+                                       std::span<const float> reduced) {
+    if (record.step != step_ + 1)
+        return absl::InternalError(absl::StrCat("record of step ", record.step,
+                                                " for a state of step ", step_));
+    if (!record.skip)
+        if (absl::Status s = program_->apply(record, reduced); !s.ok()) return s;
+    step_ = record.step;
+    lineage_ = record.lineage;
+    last_ = record;
+    if (absl::Status s = damageParameter(record.step); !s.ok()) return s;
+    if (absl::Status s = refreshHash(); !s.ok()) return s;
+    store_.putDelta(record, reduced);
+    applied_ = step_;
+    ++progress_;
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::damageParameter(uint64_t step) {
+    const std::optional<uint64_t> where = faults_->takeParameterFlip(step);
+    if (!where) return absl::OkStatus();
+    // The first third of a shard's state is parameters, whatever its optimizer keeps behind them.
+    const uint64_t offset = *where % std::max<uint64_t>(1, program_->stateBytes() / 3);
+    std::byte value{};
+    if (absl::Status s = program_->exportState(offset, {&value, 1}); !s.ok()) return s;
+    value ^= std::byte{1} << ((*where >> 48) % 8);
+    spdlog::warn("step {}: injected: a bit of the state at byte {} is flipped", step, offset);
+    return program_->importState(offset, {&value, 1});
+}
+
+absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action) {
+    const CommitRecord& record = action.record;
+    faults_->enter(record.step, protocol::Phase::kApply);
+    const MonoNs start = clock_.now();
+    // Only an even number of contributors can tie, and only a tie needs the state before.
+    if (options_.spec.policies.parityEverySteps > 0 && record.contributors.size() % 2 == 0) {
+        absl::StatusOr<std::shared_ptr<const StateSnapshot>> before = exportState();
+        if (!before.ok()) return before.status();
+        before_ = *std::move(before);
+    } else {
+        before_.reset();
+    }
+    if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
+    post(protocol::Applied{record.step, hash_, ms(clock_.now() - start)});
+    faults_->enter(record.step, protocol::Phase::kIdle);
+    if (!action.checkpoint) return absl::OkStatus();
+    absl::StatusOr<std::shared_ptr<const StateSnapshot>> snapshot = exportState();
+    if (!snapshot.ok()) return snapshot.status();
+    checkpoints_->write(*std::move(snapshot), action.dataPosition);
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::takeSnapshot(uint64_t step) {
+    if (step != step_)
+        return absl::InternalError(absl::StrCat("a snapshot of step ", step,
+                                                " was asked of a state of step ", step_));
+    absl::StatusOr<std::shared_ptr<const StateSnapshot>> snapshot = exportState();
+    if (!snapshot.ok()) return snapshot.status();
+    store_.putSnapshot(*std::move(snapshot));
+    post(protocol::SnapshotTaken{step});
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snapshot) {
+    lineage_ = snapshot->lineage;
+    if (absl::Status s = importState(*snapshot); !s.ok()) return s;
+    applied_ = step_;
+    spdlog::info("adopted the state of step {}", step_);
+    post(protocol::FetchDone{step_, hash_});
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::replay(const Delta& delta) {
+    if (delta.record.step <= step_) return absl::OkStatus();
+    if (!delta.record.skip && delta.reduced.size() != program_->reduced().size())
+        return absl::DataLossError(absl::StrCat("the delta of step ", delta.record.step, " has ",
+                                                delta.reduced.size(), " values for a shard of ",
+                                                program_->reduced().size()));
+    if (absl::Status s = update(delta.record, delta.reduced); !s.ok()) return s;
+    post(protocol::Replayed{step_, hash_});
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
+    const StateStore::DeltaPtr delta = store_.delta(step);
+    if (step != step_ || before_ == nullptr || before_->step + 1 != step || delta == nullptr) {
+        spdlog::warn("step {} cannot be replayed: its state before is not kept", step);
+        post(protocol::ReplayJudged{step, false});
+        return absl::OkStatus();
+    }
+    absl::StatusOr<std::shared_ptr<const StateSnapshot>> held = exportState();
+    if (!held.ok()) return held.status();
+    const std::shared_ptr<const StateSnapshot> before = before_;
+    absl::Status s = program_->importState(0, before->bytes);
+    if (s.ok()) s = program_->imported();
+    if (s.ok() && !delta->record.skip) s = program_->apply(delta->record, delta->reduced);
+    if (s.ok()) s = refreshHash();
+    if (!s.ok()) return s;
+    const bool matches = hash_ == (*held)->hash;
+    spdlog::info("step {} replayed: the state {} its replay", step,
+                 matches ? "matches" : "differs from");
+    // Its own replay is evidence, not a repair: what counts is decided by the coordinator.
+    s = program_->importState(0, (*held)->bytes);
+    if (s.ok()) s = program_->imported();
+    if (!s.ok()) return s;
+    hash_ = (*held)->hash;
+    post(protocol::ReplayJudged{step, matches});
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::moveLayout(const protocol::MoveLayout& action) {
+    protocol::LayoutMoveDone done;
+    done.layout = action.layout;
+    absl::StatusOr<uint64_t> moved = program_->moveLayout(action.expertShard);
+    done.ok = moved.ok();
+    if (moved.ok())
+        done.bytesMoved = *moved;
+    else
+        done.error = std::string(moved.status().message());
+    post(done);
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::settleLayout(const protocol::SettleLayout& action) {
+    if (absl::Status s = program_->settleLayout(action.adopt); !s.ok()) return s;
+    absl::StatusOr<std::vector<int32_t>> placement = program_->expertShard();
+    if (!placement.ok()) return placement.status();
+    expertShard_ = *std::move(placement);
+    if (action.adopt) layout_ = action.layout;
+    before_.reset();
+    store_.clearDeltas();
+    bindExchange();
+    return refreshHash();
+}
+
+absl::Status ReplicaRank::Impl::leave(const protocol::ExitRank& action) {
+    Work end;
+    end.finished = true;
+    end.why = action.why;
+    end.end = action.ok ? RankEnd::kLeft : RankEnd::kExpelled;
+    if (action.checkpoint) {
+        end.end = RankEnd::kOrphaned;
+        absl::StatusOr<std::shared_ptr<const StateSnapshot>> snapshot = exportState();
+        if (!snapshot.ok()) {
+            spdlog::error("no checkpoint while leaving: {}",
+                          std::string(snapshot.status().message()));
+        } else {
+            checkpoints_->write(*std::move(snapshot), "");
+            if (!checkpoints_->await(step_, kOrphanCheckpointPatience))
+                spdlog::error("the checkpoint of step {} was not finished in time", step_);
+        }
+    }
+    // finishWith() let nothing in behind this task; the end itself is the one exception.
+    queue_.end(std::move(end));
+    return absl::OkStatus();
+}
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/replica_rank.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <csignal>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "backend/model/json.h"
+#include "backend/runtime/replica/rank_impl.h"
+#include "backend/runtime/transport/address.h"
+
+namespace bulkhead::runtime {
+
+void TrainingQueue::push(TrainingTask task) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (finished_) return;
+        tasks_.push_back(std::move(task));
+    }
+    arrived_.notify_one();
+}
+
+TrainingTask TrainingQueue::pop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    arrived_.wait(lock, [this] { return !tasks_.empty(); });
+    TrainingTask task = std::move(tasks_.front());
+    tasks_.pop_front();
+    return task;
+}
+
+void TrainingQueue::dropWork(uint64_t step) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(tasks_, [&](const TrainingTask& t) { return t.work && t.work->step == step; });
+}
+
+void TrainingQueue::finishWith(TrainingTask last) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (finished_) return;
+        finished_ = true;
+        tasks_.clear();
+        tasks_.push_back(std::move(last));
+    }
+    arrived_.notify_one();
+}
+
+void TrainingQueue::end(Work work) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        tasks_.push_back({nullptr, std::move(work)});
+    }
+    arrived_.notify_one();
+}
+
+ReplicaRank::Impl::Impl(RankOptions options, TrainingProgram* program, const Clock& clock)
+    : options_(std::move(options)),
+      program_(program),
+      clock_(clock),
+      leader_(options_.rank.shard == 0),
+      network_(clock),
+      machine_({options_.rank, options_.incarnation, options_.spec.shards,
+                options_.spec.timeouts.orphanMs}),
+      fold_(options_.rank.replica, options_.incarnation, options_.spec.shards) {}
+
+absl::Status ReplicaRank::Impl::start() {
+    absl::StatusOr<std::unique_ptr<Reactor>> reactor = Reactor::create(clock_);
+    if (!reactor.ok()) return reactor.status();
+    reactor_ = *std::move(reactor);
+    absl::StatusOr<UniqueFd> listener = listenOn(options_.address + ":0");
+    if (!listener.ok()) return listener.status();
+    dataListener_ = *std::move(listener);
+    absl::StatusOr<std::unique_ptr<StateServer>> server =
+        StateServer::start(options_.address, options_.rank.shard, &store_);
+    if (!server.ok()) return server.status();
+    server_ = *std::move(server);
+    store_.setDeltaBudget(options_.spec.policies.deltaBudgetBytes);
+    if (leader_) {
+        absl::StatusOr<std::unique_ptr<LeaderLink>> link =
+            LeaderLink::lead(*reactor_, options_.address + ":0", options_.token,
+                             [this](const protocol::ToLeader& m) { fromSibling(m); });
+        if (!link.ok()) return link.status();
+        leaderLink_ = *std::move(link);
+    }
+    startDesks();
+    startControl();
+    return absl::OkStatus();
+}
+
+void ReplicaRank::Impl::startDesks() {
+    uint64_t seed = options_.seed;
+    if (seed == 0) seed = std::random_device{}();
+    faults_ = std::make_unique<FaultDesk>(options_.rank, seed, clock_, &network_, faultHooks());
+    catchUp_ = std::make_unique<CatchUp>(options_.rank, options_.spec.shards, clock_,
+                                         catchUpHooks());
+    CheckpointSettings settings{options_.job,  options_.spec,        model::toJsonText(options_.spec),
+                                options_.rank, options_.incarnation, options_.corpusHash};
+    checkpoints_ = std::make_unique<CheckpointDesk>(
+        std::move(settings), clock_,
+        CheckpointDesk::Hooks{[this](const protocol::RankCheckpoint& part) {
+                                  reactor_->post([this, part] { toLeader(part); });
+                              },
+                              [this](const protocol::CheckpointDone& done) {
+                                  reactor_->post([this, done] { sendUp(done); });
+                              }});
+}
+
+FaultDesk::Hooks ReplicaRank::Impl::faultHooks() {
+    FaultDesk::Hooks hooks;
+    hooks.noted = [this](const protocol::FaultNoted& noted) {
+        reactor_->post([this, noted] { sendUp(noted); });
+    };
+    hooks.later = [this](MonoNs delay, std::function<void()> task) {
+        reactor_->post([this, delay, task = std::move(task)] { reactor_->after(delay, task); });
+    };
+    hooks.cutState = [this](bool cut) { server_->setCut(cut); };
+    hooks.signalSelf = [](int signal) { ::kill(::getpid(), signal); };
+    return hooks;
+}
+
+CatchUp::Hooks ReplicaRank::Impl::catchUpHooks() {
+    CatchUp::Hooks hooks;
+    hooks.progress = [this](uint64_t done, uint64_t total) {
+        ++progress_;
+        post(protocol::FetchAdvanced{done, total});
+    };
+    hooks.state = [this](std::shared_ptr<const StateSnapshot> state) {
+        queue_.push({[this, state] { return adopt(state); }, std::nullopt});
+    };
+    hooks.delta = [this](Delta delta) {
+        ++progress_;
+        auto shared = std::make_shared<const Delta>(std::move(delta));
+        queue_.push({[this, shared] { return replay(*shared); }, std::nullopt});
+    };
+    hooks.broke = [this](const absl::Status& why, std::vector<int32_t> sources) {
+        spdlog::warn("catch-up broke: {}", std::string(why.message()));
+        post(protocol::FetchBroke{absl::IsNotFound(why), std::move(sources),
+                                  std::string(why.message())});
+    };
+    hooks.cut = [this] { return network_.isCut(); };
+    return hooks;
+}
+
+protocol::Hello ReplicaRank::Impl::hello() const {
+    protocol::Hello hello;
+    hello.job = options_.job;
+    hello.token = options_.token;
+    hello.endpoint = endpoint_;
+    hello.pid = static_cast<int32_t>(::getpid());
+    hello.corpusHash = options_.corpusHash;
+    return hello;
+}
+
+void ReplicaRank::Impl::startControl() {
+    endpoint_.rank = options_.rank;
+    endpoint_.incarnation = options_.incarnation;
+    endpoint_.host = options_.node;
+    endpoint_.data = localAddress(dataListener_.get());
+    endpoint_.shm = absl::StrFormat(
+        "bh-%08x-r%ds%di%d", static_cast<uint32_t>(XXH3_64bits(options_.job.data(), options_.job.size())),
+        options_.rank.replica, options_.rank.shard, options_.incarnation);
+    if (leader_) endpoint_.control = leaderLink_->address();
+    endpoint_.state = server_->address();
+    ChannelOptions channel;
+    channel.localIp = options_.address;
+    if (options_.coordinator.starts_with("unix:")) channel.localIp.clear();
+    channel.faults = &network_;
+    coordinator_ = std::make_unique<CoordinatorLink>(
+        *reactor_, options_.coordinator, channel, hello(),
+        CoordinatorLink::Hooks{[this] { feed(protocol::Connected{}); },
+                               [this] { feed(protocol::Disconnected{}); },
+                               [this](const protocol::ToReplica& m) { received(m); }});
+    const MonoNs period =
+        static_cast<MonoNs>(std::max(1u, options_.spec.timeouts.beatMs)) * kMillisecond;
+    reactor_->every(period, [this] { beat(); });
+    // The machine measures the orphan limit from the first time it hears of no connection.
+    feed(protocol::Disconnected{});
+    control_ = std::thread([this] { reactor_->run(); });
+}
+
+ReplicaRank::Impl::~Impl() {
+    leaving_ = true;
+    checkpoints_.reset();  // writes what is queued, while the control thread still sends
+    catchUp_.reset();
+    reactor_->post([this] { reactor_->stop(); });
+    if (control_.joinable()) control_.join();
+    exchange_.reset();
+    coordinator_.reset();
+    leaderLink_.reset();
+    server_.reset();
+}
+
+ReplicaRank::ReplicaRank(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ReplicaRank::~ReplicaRank() = default;
+
+absl::StatusOr<std::unique_ptr<ReplicaRank>> ReplicaRank::start(RankOptions options,
+                                                                TrainingProgram* program,
+                                                                const Clock& clock) {
+    auto impl = std::make_unique<Impl>(std::move(options), program, clock);
+    if (absl::Status s = impl->start(); !s.ok()) return s;
+    return std::unique_ptr<ReplicaRank>(new ReplicaRank(std::move(impl)));
+}
+
+absl::StatusOr<Work> ReplicaRank::next() { return impl_->next(); }
+void ReplicaRank::gradientReady(uint64_t generation, uint64_t begin, uint64_t end) {
+    impl_->gradientReady(generation, begin, end);
+}
+void ReplicaRank::microBatchDone(MonoNs took) { impl_->microBatchDone(took); }
+void ReplicaRank::computed(uint64_t generation, StepFigures figures) {
+    impl_->computed(generation, std::move(figures));
+}
+uint64_t ReplicaRank::appliedStep() const { return impl_->appliedStep(); }
+bool ReplicaRank::leaving() const { return impl_->leaving(); }
+
+}  // namespace bulkhead::runtime
