@@ -3,6 +3,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,12 +35,13 @@ CatchUp::~CatchUp() {
 
 void CatchUp::stop() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.clear();
     if (fetch_ != nullptr) fetch_->cancel();
     fetch_.reset();
+    deltas_.clear();
+    wanted_ = complete_ = false;
 }
 
-void CatchUp::fetch(const protocol::Fetch& order) {
+FetchOptions CatchUp::optionsOf(const protocol::Fetch& order) const {
     FetchOptions options;
     options.shard = self_.shard;
     options.token = order.token;
@@ -48,17 +50,31 @@ void CatchUp::fetch(const protocol::Fetch& order) {
     options.bytesPerSecond = order.bytesPerSecond / shards_;
     options.progress = hooks_.progress;
     options.cut = hooks_.cut;
+    return options;
+}
+
+void CatchUp::fetch(const protocol::Fetch& order) {
     std::vector<FetchSource> sources;
     for (const protocol::Member& member : order.sources)
         if (static_cast<size_t>(self_.shard) < member.ranks.size())
             sources.push_back({member.contribution.replica,
                                member.ranks[static_cast<size_t>(self_.shard)].state});
-    stop();
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        fetch_ = std::make_shared<StateFetch>(std::move(options), clock_);
-        sources_ = sources;
-        jobs_.push_back([this, f = fetch_, sources] { pull(f, sources); });
+        sources_ = std::move(sources);
+        retry_ = true;
+        if (fetch_ != nullptr && step_ == order.snapshotStep && layout_ == order.layout) {
+            fetch_->setToken(order.token);
+            wanted_ = !complete_;
+        } else {
+            if (fetch_ != nullptr) fetch_->cancel();
+            deltas_.clear();
+            fetch_ = std::make_shared<StateFetch>(optionsOf(order), clock_);
+            step_ = order.snapshotStep;
+            layout_ = order.layout;
+            wanted_ = true;
+            complete_ = false;
+        }
     }
     changed_.notify_all();
 }
@@ -67,9 +83,7 @@ void CatchUp::replay(const CommitRecord& record) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (fetch_ == nullptr) return;
-        jobs_.push_back([this, f = fetch_, sources = sources_, record] {
-            pullDelta(f, sources, record);
-        });
+        deltas_.push_back(record);
     }
     changed_.notify_all();
 }
@@ -77,48 +91,86 @@ void CatchUp::replay(const CommitRecord& record) {
 void CatchUp::run() {
     for (;;) {
         std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+        changed_.wait(lock, [this] {
+            return stopping_ || wanted_ || (complete_ && retry_ && !deltas_.empty());
+        });
         if (stopping_) return;
-        const Job job = std::move(jobs_.front());
-        jobs_.pop_front();
+        if (wanted_) {
+            lock.unlock();
+            pull();
+            continue;
+        }
+        const CommitRecord record = deltas_.front();
         lock.unlock();
-        job();
+        pullDelta(record);
     }
 }
 
-void CatchUp::pull(const std::shared_ptr<StateFetch>& fetch, std::vector<FetchSource> sources) {
+void CatchUp::pull() {
+    std::shared_ptr<StateFetch> fetch;
+    std::vector<FetchSource> sources;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        wanted_ = false;
+        fetch = fetch_;
+        sources = sources_;
+    }
+    if (fetch == nullptr) return;
     absl::StatusOr<std::shared_ptr<const StateSnapshot>> state = fetch->run(sources);
-    if (!state.ok()) return fail(fetch.get(), state.status(), sources);
+    if (!state.ok()) return fail(fetch, state.status(), sources);
     std::string parts;
     for (const auto& [replica, bytes] : fetch->bytesBySource())
         absl::StrAppend(&parts, parts.empty() ? "" : ", ", "r", replica, " ", bytes);
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (fetch_ != fetch) return;
+        wanted_ = false;
+        complete_ = true;
+    }
     spdlog::info("fetched the state of step {}: {} bytes ({})", (*state)->step,
                  (*state)->bytes.size(), parts);
     hooks_.state(*std::move(state));
 }
 
-void CatchUp::pullDelta(const std::shared_ptr<StateFetch>& fetch,
-                        const std::vector<FetchSource>& sources, const CommitRecord& record) {
+void CatchUp::pullDelta(const CommitRecord& record) {
+    std::shared_ptr<StateFetch> fetch;
+    std::vector<FetchSource> sources;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        fetch = fetch_;
+        sources = sources_;
+    }
+    if (fetch == nullptr) return;
     absl::Status last;
     for (int round = 0; round < kDeltaRounds; ++round) {
         absl::StatusOr<Delta> delta = fetch->delta(record.step, sources, kDeltaPatienceMs);
-        if (delta.ok() && delta->record != record)
-            return fail(fetch.get(),
-                        absl::DataLossError(absl::StrCat("a source applied another record for step ",
-                                                         record.step)),
-                        sources);
-        if (delta.ok()) return hooks_.delta(*std::move(delta));
         last = delta.status();
-        if (absl::IsNotFound(last) || absl::IsAborted(last)) break;
+        if (delta.ok() && delta->record != record)
+            last = absl::DataLossError(
+                absl::StrCat("a source applied another record for step ", record.step));
+        if (last.ok()) {
+            {
+                const std::lock_guard<std::mutex> lock(mutex_);
+                if (fetch_ != fetch || deltas_.empty()) return;
+                deltas_.pop_front();
+            }
+            return hooks_.delta(*std::move(delta));
+        }
+        if (absl::IsNotFound(last) || absl::IsAborted(last) || absl::IsDataLoss(last)) break;
     }
-    fail(fetch.get(), last, sources);
+    fail(fetch, last, sources);
 }
 
-void CatchUp::fail(const StateFetch* fetch, const absl::Status& why,
+void CatchUp::fail(const std::shared_ptr<StateFetch>& fetch, const absl::Status& why,
                    const std::vector<FetchSource>& sources) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        if (fetch_.get() != fetch) return;  // replaced by a newer one
+        if (fetch_ != fetch) return;  // replaced by another
+        const bool same = std::equal(
+            sources.begin(), sources.end(), sources_.begin(), sources_.end(),
+            [](const FetchSource& a, const FetchSource& b) { return a.address == b.address; });
+        if (!same) return;  // others were named meanwhile and are tried next
+        retry_ = false;
     }
     std::vector<int32_t> replicas;
     for (const FetchSource& source : sources) replicas.push_back(source.replica);

@@ -18,7 +18,9 @@
 namespace bulkhead::runtime {
 
 /// A joiner's thread: pulls the snapshot a Fetch names, then the deltas one by one as they are asked
-/// for. A new Fetch ends the old one. Thread: functions from any; hooks on the fetch thread.
+/// for. A Fetch of another snapshot ends the old one; one of the same snapshot only names other
+/// sources: pieces that arrived stay, and a delta that could not be had is asked for again.
+/// Thread: functions from any; hooks on the fetch thread.
 class CatchUp {
   public:
     struct Hooks {
@@ -39,13 +41,12 @@ class CatchUp {
     void stop();
 
   private:
-    using Job = std::function<void()>;
     void run();
-    void pull(const std::shared_ptr<StateFetch>& fetch, std::vector<FetchSource> sources);
-    void pullDelta(const std::shared_ptr<StateFetch>& fetch,
-                   const std::vector<FetchSource>& sources, const CommitRecord& record);
-    void fail(const StateFetch* fetch, const absl::Status& why,
+    void pull();
+    void pullDelta(const CommitRecord& record);
+    void fail(const std::shared_ptr<StateFetch>& fetch, const absl::Status& why,
               const std::vector<FetchSource>& sources);
+    FetchOptions optionsOf(const protocol::Fetch& order) const;
 
     const RankId self_;
     const uint32_t shards_;
@@ -53,9 +54,14 @@ class CatchUp {
     Hooks hooks_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<Job> jobs_;
-    std::shared_ptr<StateFetch> fetch_;
+    std::shared_ptr<StateFetch> fetch_;  ///< null: nothing to catch up with
     std::vector<FetchSource> sources_;
+    uint64_t step_ = 0;      ///< of the snapshot
+    uint64_t layout_ = 0;
+    bool wanted_ = false;    ///< the snapshot is still to be pulled
+    bool complete_ = false;  ///< the snapshot was handed over
+    bool retry_ = true;      ///< false: the front delta failed, other sources must come first
+    std::deque<CommitRecord> deltas_;
     bool stopping_ = false;
     std::thread thread_;
 };

@@ -39,10 +39,10 @@ absl::StatusOr<std::string> locate(const std::string& kind, const std::string& n
                                                 ": no such file; give the path of a .so"));
     }
     for (const std::string& folder : folders)
-        for (const std::string& file : {absl::StrCat("libbulkhead_", name, ".so"), name + ".so"})
+        for (const std::string& file : {absl::StrCat("bulkhead_", kind, "_", name, ".so"), name + ".so"})
             if (const fs::path path = fs::path(folder) / file; fs::exists(path, ignored))
                 return path.string();
-    return absl::NotFoundError(absl::StrCat("unknown ", kind, " \"", name, "\": no libbulkhead_",
+    return absl::NotFoundError(absl::StrCat("unknown ", kind, " \"", name, "\": no bulkhead_", kind, "_",
                                             name, ".so in ", absl::StrJoin(folders, ", "),
                                             "; check the job's `", kind,
                                             "` or set BULKHEAD_PLUGIN_PATH"));

@@ -31,7 +31,7 @@ class PluginLog {
     bulkhead_host host_;
 };
 
-/// `name` is a path of a .so, or a plugin's name, looked up as libbulkhead_NAME.so and NAME.so in
+/// `name` is a path of a .so, or a plugin's name, looked up as bulkhead_KIND_NAME.so and NAME.so in
 /// `folders` in order. The object stays loaded for ever: threads and handlers of a plugin may
 /// outlive every pointer to it. NotFound lists where it was looked for; FailedPrecondition when the
 /// file is no plugin, or one of another ABI version, or with a smaller table than this build needs.

@@ -127,6 +127,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
                           member.contribution.replica);
             return;
         }
+    catchUp_->stop();  // a contributor has nothing to catch up with
     const ExchangeGroup group = groupOf(quorum);
     const protocol::ExchangeId id{quorum.step, quorum.epoch, quorum.attempt};
     keys_[id] = group.key;
@@ -169,6 +170,15 @@ void ReplicaRank::Impl::on(const protocol::DropStep& action) {
 
 void ReplicaRank::Impl::on(const protocol::ApplyCommit& action) {
     queue_.push({[this, action] { return applyCommit(action); }, std::nullopt});
+}
+
+void ReplicaRank::Impl::on(const protocol::WriteCheckpoint& action) {
+    queue_.push({[this, action] {
+                     // Overtaken: the coordinator asks again with a later commit.
+                     if (action.step != step_) return absl::OkStatus();
+                     return writeCheckpoint(action.dataPosition);
+                 },
+                 std::nullopt});
 }
 
 void ReplicaRank::Impl::on(const protocol::TakeSnapshot& action) {
@@ -216,7 +226,8 @@ void ReplicaRank::Impl::on(const protocol::ExitRank& action) {
     if (exchange_ != nullptr && !keys_.empty())
         for (const auto& [id, key] : keys_) exchange_->abort(key, "the rank leaves");
     program_->interrupt();
-    queue_.finishWith({[this, action] { return leave(action); }, std::nullopt});
+    const bool orphaned = !action.ok && !coordinator_->connected();
+    queue_.finishWith({[this, action, orphaned] { return leave(action, orphaned); }, std::nullopt});
 }
 
 void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {

@@ -90,6 +90,7 @@ class ReplicaRank::Impl {
     void on(const protocol::AbortExchange& action);
     void on(const protocol::DropStep& action);
     void on(const protocol::ApplyCommit& action);
+    void on(const protocol::WriteCheckpoint& action);
     void on(const protocol::TakeSnapshot& action);
     void on(const protocol::DropSnapshot& action);
     void on(const protocol::BeginFetch& action);
@@ -115,6 +116,7 @@ class ReplicaRank::Impl {
     absl::Status applyCommit(const protocol::ApplyCommit& action);
     absl::Status update(const CommitRecord& record, std::span<const float> reduced);
     absl::Status damageParameter(uint64_t step);
+    absl::Status writeCheckpoint(const std::string& dataPosition);
     absl::Status takeSnapshot(uint64_t step);
     absl::StatusOr<std::shared_ptr<const StateSnapshot>> exportState();
     absl::Status importState(const StateSnapshot& snapshot);
@@ -123,7 +125,7 @@ class ReplicaRank::Impl {
     absl::Status judgeReplay(uint64_t step);
     absl::Status moveLayout(const protocol::MoveLayout& action);
     absl::Status settleLayout(const protocol::SettleLayout& action);
-    absl::Status leave(const protocol::ExitRank& action);
+    absl::Status leave(const protocol::ExitRank& action, bool orphaned);
     absl::Status refreshHash();
     void bindExchange();
 

@@ -251,10 +251,13 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
     post(protocol::Applied{record.step, hash_, ms(clock_.now() - start)});
     faults_->enter(record.step, protocol::Phase::kIdle);
-    if (!action.checkpoint) return absl::OkStatus();
+    return action.checkpoint ? writeCheckpoint(action.dataPosition) : absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
     absl::StatusOr<std::shared_ptr<const StateSnapshot>> snapshot = exportState();
     if (!snapshot.ok()) return snapshot.status();
-    checkpoints_->write(*std::move(snapshot), action.dataPosition);
+    checkpoints_->write(*std::move(snapshot), dataPosition);
     return absl::OkStatus();
 }
 
@@ -341,22 +344,16 @@ absl::Status ReplicaRank::Impl::settleLayout(const protocol::SettleLayout& actio
     return refreshHash();
 }
 
-absl::Status ReplicaRank::Impl::leave(const protocol::ExitRank& action) {
+absl::Status ReplicaRank::Impl::leave(const protocol::ExitRank& action, bool orphaned) {
     Work end;
     end.finished = true;
     end.why = action.why;
-    end.end = action.ok ? RankEnd::kLeft : RankEnd::kExpelled;
+    end.end = action.ok ? RankEnd::kLeft : orphaned ? RankEnd::kOrphaned : RankEnd::kExpelled;
     if (action.checkpoint) {
-        end.end = RankEnd::kOrphaned;
-        absl::StatusOr<std::shared_ptr<const StateSnapshot>> snapshot = exportState();
-        if (!snapshot.ok()) {
-            spdlog::error("no checkpoint while leaving: {}",
-                          std::string(snapshot.status().message()));
-        } else {
-            checkpoints_->write(*std::move(snapshot), "");
-            if (!checkpoints_->await(step_, kOrphanCheckpointPatience))
-                spdlog::error("the checkpoint of step {} was not finished in time", step_);
-        }
+        if (absl::Status s = writeCheckpoint(""); !s.ok())
+            spdlog::error("no checkpoint while leaving: {}", std::string(s.message()));
+        else if (!checkpoints_->await(step_, kOrphanCheckpointPatience))
+            spdlog::error("the checkpoint of step {} was not finished in time", step_);
     }
     // finishWith() let nothing in behind this task; the end itself is the one exception.
     queue_.end(std::move(end));

@@ -23,7 +23,7 @@ absl::Status named(const FetchSource& source, const absl::Status& s) {
 }  // namespace
 
 StateFetch::StateFetch(FetchOptions options, const Clock& clock)
-    : options_(std::move(options)), clock_(clock) {}
+    : options_(std::move(options)), clock_(clock), token_(options_.token) {}
 
 StateFetch::~StateFetch() = default;
 
@@ -41,7 +41,7 @@ std::vector<std::pair<int32_t, uint64_t>> StateFetch::bytesBySource() const {
 
 StateRequest StateFetch::request(StateAsk ask, uint64_t step) const {
     StateRequest r;
-    r.token = options_.token;
+    r.token = token_;
     r.shard = options_.shard;
     r.lineage = options_.lineage;
     r.ask = ask;

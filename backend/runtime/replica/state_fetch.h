@@ -58,6 +58,9 @@ class StateFetch {
     [[nodiscard]] absl::StatusOr<Delta> delta(uint64_t step, const std::vector<FetchSource>& sources,
                                               uint32_t patienceMs);
 
+    /// For requests from now on. Any thread.
+    void setToken(uint64_t token) { token_ = token; }
+
     /// Ends run() and delta() at once, now and later.
     void cancel();
 
@@ -90,6 +93,7 @@ class StateFetch {
     FetchOptions options_;
     const Clock& clock_;
     std::atomic<bool> cancelled_{false};
+    std::atomic<uint64_t> token_;
     std::atomic<uint64_t> bytesDone_{0};
 
     mutable std::mutex mutex_;

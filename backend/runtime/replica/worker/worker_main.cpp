@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// bulkhead-worker: one rank of one replica. It holds the loop; the library drives the protocol.
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/runtime/replica/corpus.h"
+#include "backend/runtime/replica/replica_rank.h"
+#include "backend/runtime/replica/worker/worker_options.h"
+#include "backend/runtime/replica/worker/workload_program.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+// README.md tells operators and agents what these mean.
+enum ExitCode {
+    kExitLeft = 0,
+    kExitInternal = 1,
+    kExitUsage = 2,
+    kExitExpelled = 3,
+    kExitOrphaned = 4,
+    kExitBadJob = 5,
+    kExitSiblingLost = 6,
+};
+
+// Training that does not come back from a collective must not keep an expelled process alive.
+constexpr auto kLeaveLimit = std::chrono::seconds(15);
+
+int fail(const absl::Status& why, int code) {
+    spdlog::critical("{}", std::string(why.message()));
+    return code;
+}
+
+int codeOf(const absl::Status& why) {
+    switch (why.code()) {
+        case absl::StatusCode::kInvalidArgument:
+        case absl::StatusCode::kNotFound:
+        case absl::StatusCode::kFailedPrecondition:
+        case absl::StatusCode::kDataLoss: return kExitBadJob;
+        case absl::StatusCode::kAborted:
+        case absl::StatusCode::kUnavailable:
+        case absl::StatusCode::kDeadlineExceeded: return kExitSiblingLost;
+        default: return kExitInternal;
+    }
+}
+
+int codeOf(RankEnd end) {
+    switch (end) {
+        case RankEnd::kLeft: return kExitLeft;
+        case RankEnd::kExpelled: return kExitExpelled;
+        case RankEnd::kOrphaned: return kExitOrphaned;
+    }
+    return kExitInternal;
+}
+
+std::string modelDir() {
+    if (const char* dir = std::getenv("BULKHEAD_MODEL_DIR")) return dir;
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    const auto installed = (self / "../share/bulkhead/workloads").lexically_normal();
+    if (std::filesystem::exists(installed, error)) return installed.string();
+    return BULKHEAD_SOURCE_MODEL_DIR;
+}
+
+absl::StatusOr<Work> train(WorkloadProgram* program, ReplicaRank* rank) {
+    for (;;) {
+        absl::StatusOr<Work> work = rank->next();
+        if (!work.ok() || work->finished) return work;
+        absl::StatusOr<StepFigures> figures = program->compute(*work, rank);
+        if (figures.ok()) {
+            rank->computed(work->generation, *std::move(figures));
+        } else if (!rank->leaving()) {
+            return figures.status();
+        }
+    }
+}
+
+int run(RankOptions options) {
+    const SystemClock clock;
+    absl::StatusOr<std::unique_ptr<Corpus>> corpus =
+        Corpus::load(options.spec.domains, options.spec.sequenceLength, options.spec.seed);
+    if (!corpus.ok()) return fail(corpus.status(), kExitBadJob);
+    for (const std::string& line : (*corpus)->leftOut()) spdlog::info("left out: {}", line);
+    options.corpusHash = (*corpus)->hash();
+    absl::StatusOr<std::unique_ptr<WorkloadProgram>> program =
+        WorkloadProgram::create(options.spec, options.rank, modelDir(), corpus->get());
+    if (!program.ok()) return fail(program.status(), kExitBadJob);
+    absl::StatusOr<std::unique_ptr<ReplicaRank>> rank =
+        ReplicaRank::start(options, program->get(), clock);
+    if (!rank.ok()) return fail(rank.status(), kExitInternal);
+
+    std::jthread watchdog([raw = rank->get()](const std::stop_token& stop) {
+        std::chrono::milliseconds waited{0};
+        constexpr std::chrono::milliseconds kTick{100};
+        while (!stop.stop_requested()) {
+            std::this_thread::sleep_for(kTick);
+            if (raw->leaving()) waited += kTick;
+            if (waited < kLeaveLimit) continue;
+            spdlog::critical("training did not come back in time; leaving without it");
+            ::_exit(kExitExpelled);
+        }
+    });
+    const absl::StatusOr<Work> end = train(program->get(), rank->get());
+    const int code = end.ok() ? codeOf(end->end) : codeOf(end.status());
+    if (end.ok())
+        spdlog::info("left at step {}: {}", (*rank)->appliedStep(), end->why);
+    else
+        fail(end.status(), code);
+    // An error leaves siblings inside collectives with us: end those before anything is torn down.
+    (*program)->interrupt();
+    watchdog.request_stop();
+    watchdog.join();
+    rank->reset();
+    return code;
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
+
+int main(int argc, char** argv) {
+    using namespace bulkhead::runtime;
+    auto logger = std::make_shared<spdlog::logger>(
+        "worker", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    logger->set_pattern("%H:%M:%S.%e %l %v");
+    spdlog::set_default_logger(std::move(logger));
+    // A full disk and a peer that is gone are errors of one write, not of the process.
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);
+    // Many ranks share a machine; the workload's own parallelism is the ranks.
+    ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
+    absl::StatusOr<RankOptions> options =
+        readWorkerOptions(std::vector<std::string>(argv + 1, argv + argc));
+    if (!options.ok()) return fail(options.status(), kExitUsage);
+    return run(*std::move(options));
+}

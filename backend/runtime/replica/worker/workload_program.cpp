@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/worker/workload_program.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/collectives/cpu_device.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+// A sibling that is silent for so long inside a collective is lost, whatever the agent says.
+constexpr uint32_t kGroupTimeoutMs = 30'000;
+
+absl::StatusOr<const bulkhead_device_api*> findDevice(const std::string& name) {
+    if (name == "cpu") {
+        if (const bulkhead_device_api* api = cpuDeviceApi(BULKHEAD_DEVICE_ABI)) return api;
+        return absl::InternalError("the built-in CPU device does not serve this ABI version");
+    }
+    return loadDevice(name, pluginFolders());
+}
+
+struct ReadyContext {
+    std::function<void(uint64_t, uint64_t)> ready;
+};
+
+void onReady(void* context, uint64_t begin, uint64_t end) {
+    static_cast<ReadyContext*>(context)->ready(begin, end);
+}
+
+}  // namespace
+
+WorkloadProgram::WorkloadProgram(const model::JobSpec& spec, RankId rank, std::string modelDir,
+                                 const Corpus* corpus)
+    : spec_(spec), rank_(rank), modelDir_(std::move(modelDir)), corpus_(corpus) {}
+
+absl::StatusOr<std::unique_ptr<WorkloadProgram>> WorkloadProgram::create(
+    const model::JobSpec& spec, RankId rank, const std::string& modelDir, const Corpus* corpus) {
+    std::unique_ptr<WorkloadProgram> program(new WorkloadProgram(spec, rank, modelDir, corpus));
+    absl::StatusOr<const bulkhead_workload_api*> api = loadWorkload(spec.workload, pluginFolders());
+    if (!api.ok()) return api.status();
+    absl::StatusOr<const bulkhead_device_api*> device = findDevice(spec.device);
+    if (!device.ok()) return device.status();
+    program->api_ = *api;
+    program->deviceApi_ = *device;
+    PluginLog& log = program->log_;
+    bulkhead_device_info info{};
+    absl::Status s = log.check((*device)->open(log.host(), rank.shard, &program->device_),
+                               absl::StrCat("device ", spec.device));
+    if (s.ok()) s = log.check((*device)->describe(program->device_, &info), "device");
+    if (!s.ok()) return s;
+    program->staged_ = info.memory_is_host == 0;
+    return program;
+}
+
+WorkloadProgram::~WorkloadProgram() {
+    freeMemory();
+    if (workload_ != nullptr) api_->destroy(workload_);
+    {
+        const std::lock_guard<std::mutex> lock(groupMutex_);
+        if (group_ != nullptr) deviceApi_->group_destroy(group_);
+        group_ = nullptr;
+    }
+    if (device_ != nullptr) deviceApi_->close(device_);
+}
+
+absl::Status WorkloadProgram::build(const BuildOrder& order) {
+    absl::Status s = createGroup(order);
+    if (s.ok()) s = createWorkload();
+    if (s.ok() && !order.expertShard.empty()) s = adoptLayout(order.expertShard);
+    if (s.ok() && !order.blank)
+        s = log_.check(api_->initialise(workload_, spec_.seed), "initialise");
+    if (s.ok()) s = bindMemory();
+    return s;
+}
+
+absl::Status WorkloadProgram::createGroup(const BuildOrder& order) {
+    std::vector<bulkhead_peer> peers;
+    for (const protocol::RankEndpoint& rank : order.ranks)
+        peers.push_back({rank.host.c_str(), rank.data.c_str(), rank.shm.c_str()});
+    const std::string name =
+        absl::StrCat(spec_.name, "-r", rank_.replica, "i", order.incarnation);
+    bulkhead_group_desc desc{};
+    desc.struct_size = sizeof(desc);
+    desc.rank = rank_.shard;
+    desc.size = static_cast<int32_t>(peers.size());
+    desc.name = name.c_str();
+    desc.peers = peers.data();
+    desc.timeout_ms = kGroupTimeoutMs;
+    desc.token = order.groupToken;
+    desc.listen_fd = order.listenFd;
+    bulkhead_group* group = nullptr;
+    if (absl::Status s = log_.check(deviceApi_->group_create(device_, &desc, &group),
+                                    "the replica's group");
+        !s.ok())
+        return s;
+    const std::lock_guard<std::mutex> lock(groupMutex_);
+    group_ = group;
+    if (interrupted_) deviceApi_->group_abort(group_);
+    return absl::OkStatus();
+}
+
+absl::Status WorkloadProgram::createWorkload() {
+    bulkhead_workload_config config{};
+    config.struct_size = sizeof(config);
+    config.host = log_.host();
+    config.device_api = deviceApi_;
+    config.device = device_;
+    config.group = group_;
+    config.shard = rank_.shard;
+    config.shards = static_cast<int32_t>(spec_.shards);
+    config.model_toml = spec_.modelToml.c_str();
+    config.model_dir = modelDir_.c_str();
+    config.sequence_length = spec_.sequenceLength;
+    config.micro_batch = spec_.microBatch;
+    config.domains = corpus_->domains();
+    config.beta1 = static_cast<float>(spec_.optimizer.beta1);
+    config.beta2 = static_cast<float>(spec_.optimizer.beta2);
+    config.epsilon = static_cast<float>(spec_.optimizer.epsilon);
+    config.weight_decay = static_cast<float>(spec_.optimizer.weightDecay);
+    return log_.check(api_->create(&config, &workload_), absl::StrCat("workload ", spec_.workload));
+}
+
+void WorkloadProgram::freeMemory() {
+    for (void** memory : {&hostGradient_, &hostReduced_, &deviceReduced_}) {
+        if (*memory != nullptr) deviceApi_->free(device_, *memory);
+        *memory = nullptr;
+    }
+}
+
+absl::Status WorkloadProgram::bindMemory() {
+    freeMemory();
+    info_ = {};
+    info_.struct_size = sizeof(info_);
+    uint64_t count = 0;
+    bulkhead_memory kind = BULKHEAD_MEMORY_DEVICE;
+    absl::Status s = log_.check(api_->describe(workload_, &info_), "describe");
+    if (s.ok())
+        s = log_.check(api_->gradient(workload_, &deviceGradient_, &count, &kind), "gradient");
+    const size_t bytes = count * sizeof(float);
+    const auto alloc = [&](bulkhead_memory where, void** out) {
+        if (s.ok()) s = log_.check(deviceApi_->alloc(device_, where, bytes, out), "buffers");
+    };
+    alloc(BULKHEAD_MEMORY_DEVICE, &deviceReduced_);
+    if (staged_) alloc(BULKHEAD_MEMORY_HOST, &hostReduced_);
+    const bool copied = staged_ && kind == BULKHEAD_MEMORY_DEVICE;
+    if (copied) alloc(BULKHEAD_MEMORY_HOST, &hostGradient_);
+    if (!s.ok()) return s;
+    gradient_ = {copied ? static_cast<float*>(hostGradient_) : deviceGradient_, count};
+    reduced_ = {static_cast<float*>(staged_ ? hostReduced_ : deviceReduced_), count};
+    return absl::OkStatus();
+}
+
+protocol::ModelDescribed WorkloadProgram::describe() const {
+    protocol::ModelDescribed model;
+    model.name = info_.name;
+    model.parameters = info_.parameters;
+    model.activeParameters = info_.active_parameters;
+    model.layers = info_.layers;
+    model.moeLayers = info_.moe_layers;
+    model.experts = info_.experts;
+    model.topK = info_.top_k;
+    return model;
+}
+
+absl::StatusOr<StepFigures> WorkloadProgram::compute(const Work& work, ReplicaRank* rank) {
+    const auto samples = samplesOfShard(work.ranges, static_cast<uint32_t>(rank_.shard),
+                                        spec_.shards);
+    // Even with nothing to compute the collectives and a zero gradient are owed.
+    const uint64_t batches =
+        std::max<uint64_t>(1, microBatches(work.ranges, spec_.shards, spec_.microBatch));
+    absl::Status staging;
+    ReadyContext context{[&](uint64_t begin, uint64_t end) {
+        if (hostGradient_ != nullptr && staging.ok()) staging = stageGradient(begin, end);
+        rank->gradientReady(work.generation, begin, end);
+    }};
+    for (uint64_t i = 0; i < batches; ++i) {
+        if (absl::Status s = fillBatch(samples, i * spec_.microBatch); !s.ok()) return s;
+        bulkhead_batch batch{};
+        batch.struct_size = sizeof(batch);
+        batch.samples = static_cast<uint32_t>(domains_.size());
+        batch.tokens = tokens_.data();
+        batch.domain = domains_.data();
+        batch.first = i == 0;
+        batch.last = i + 1 == batches;
+        const auto start = std::chrono::steady_clock::now();
+        absl::Status s = log_.check(api_->forward_backward(workload_, &batch, onReady, &context),
+                                    absl::StrCat("step ", work.step));
+        if (s.ok()) s = staging;
+        if (!s.ok()) return s;
+        rank->microBatchDone(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start)
+                                 .count());
+    }
+    return figures();
+}
+
+absl::Status WorkloadProgram::fillBatch(const std::vector<std::pair<uint32_t, uint64_t>>& samples,
+                                        size_t first) {
+    tokens_.clear();
+    domains_.clear();
+    for (size_t i = first; i < std::min(samples.size(), first + spec_.microBatch); ++i) {
+        absl::StatusOr<Sample> sample = corpus_->sample(samples[i].first, samples[i].second);
+        if (!sample.ok()) return sample.status();
+        for (const char c : sample->bytes) tokens_.push_back(static_cast<unsigned char>(c));
+        domains_.push_back(sample->domain);
+    }
+    return absl::OkStatus();
+}
+
+absl::StatusOr<StepFigures> WorkloadProgram::figures() {
+    StepFigures figures;
+    figures.domainLossSum.resize(corpus_->domains());
+    figures.domainTokens.resize(corpus_->domains());
+    figures.expertCounts.resize(size_t{info_.moe_layers} * corpus_->domains() * info_.experts);
+    bulkhead_metrics metrics{};
+    metrics.struct_size = sizeof(metrics);
+    metrics.domain_loss_sum = figures.domainLossSum.data();
+    metrics.domain_tokens = figures.domainTokens.data();
+    metrics.expert_counts = figures.expertCounts.data();
+    if (absl::Status s = log_.check(api_->metrics(workload_, &metrics), "metrics"); !s.ok())
+        return s;
+    figures.lossSum = metrics.loss_sum;
+    figures.tokens = metrics.tokens;
+    return figures;
+}
+
+absl::Status WorkloadProgram::stageGradient(uint64_t begin, uint64_t end) {
+    absl::Status s = log_.check(
+        deviceApi_->copy(device_, static_cast<float*>(hostGradient_) + begin,
+                         deviceGradient_ + begin, (end - begin) * sizeof(float), nullptr),
+        "gradient copy");
+    if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "gradient copy");
+    return s;
+}
+
+absl::StatusOr<const float*> WorkloadProgram::onDevice(std::span<const float> reduced) {
+    if (!staged_) return reduced.data();
+    absl::Status s = log_.check(deviceApi_->copy(device_, deviceReduced_, reduced.data(),
+                                                 reduced.size_bytes(), nullptr),
+                                "sum copy");
+    if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "sum copy");
+    if (!s.ok()) return s;
+    return static_cast<const float*>(deviceReduced_);
+}
+
+absl::Status WorkloadProgram::exportState(uint64_t offset, std::span<std::byte> to) {
+    return log_.check(api_->export_state(workload_, offset, to.size(), to.data()), "export");
+}
+
+absl::Status WorkloadProgram::importState(uint64_t offset, std::span<const std::byte> from) {
+    return log_.check(api_->import_state(workload_, offset, from.size(), from.data()), "import");
+}
+
+absl::Status WorkloadProgram::imported() {
+    return log_.check(api_->imported(workload_), "import");
+}
+
+absl::StatusOr<uint64_t> WorkloadProgram::stateHash() {
+    uint64_t hash = 0;
+    if (absl::Status s = log_.check(api_->hash(workload_, &hash), "hash"); !s.ok()) return s;
+    return hash;
+}
+
+absl::StatusOr<double> WorkloadProgram::sumOfSquares(std::span<const float> reduced) {
+    absl::StatusOr<const float*> sum = onDevice(reduced);
+    if (!sum.ok()) return sum.status();
+    double squares = 0;
+    if (absl::Status s = log_.check(api_->sum_of_squares(workload_, *sum, &squares), "squares");
+        !s.ok())
+        return s;
+    return squares;
+}
+
+absl::Status WorkloadProgram::apply(const CommitRecord& record, std::span<const float> reduced) {
+    absl::StatusOr<const float*> sum = onDevice(reduced);
+    if (!sum.ok()) return sum.status();
+    bulkhead_update update{};
+    update.struct_size = sizeof(update);
+    update.updates = record.updates;
+    update.learning_rate = std::bit_cast<float>(record.learningRateBits);
+    update.gradient_scale = std::bit_cast<float>(record.gradScaleBits);
+    update.bias_correction1 = std::bit_cast<float>(record.biasCorrection1Bits);
+    update.bias_correction2 = std::bit_cast<float>(record.biasCorrection2Bits);
+    return log_.check(api_->apply(workload_, *sum, &update), absl::StrCat("update ", record.step));
+}
+
+absl::StatusOr<std::vector<int32_t>> WorkloadProgram::expertShard() {
+    std::vector<int32_t> placement(size_t{info_.moe_layers} * info_.experts);
+    if (placement.empty()) return placement;
+    if (absl::Status s = log_.check(api_->layout(workload_, placement.data(),
+                                                 static_cast<uint32_t>(placement.size())),
+                                    "layout");
+        !s.ok())
+        return s;
+    return placement;
+}
+
+absl::Status WorkloadProgram::adoptLayout(const std::vector<int32_t>& expertShard) {
+    if (absl::Status s =
+            log_.check(api_->adopt_layout(workload_, expertShard.data(),
+                                          static_cast<uint32_t>(expertShard.size())),
+                       "layout");
+        !s.ok())
+        return s;
+    return bindMemory();
+}
+
+absl::StatusOr<uint64_t> WorkloadProgram::moveLayout(const std::vector<int32_t>& expertShard) {
+    uint64_t moved = 0;
+    if (absl::Status s =
+            log_.check(api_->change_layout(workload_, expertShard.data(),
+                                           static_cast<uint32_t>(expertShard.size()), &moved),
+                       "moving experts");
+        !s.ok())
+        return s;
+    return moved;
+}
+
+absl::Status WorkloadProgram::settleLayout(bool keep) {
+    if (absl::Status s = log_.check(api_->settle_layout(workload_, keep), "layout"); !s.ok())
+        return s;
+    return bindMemory();
+}
+
+void WorkloadProgram::interrupt() {
+    interrupted_ = true;
+    const std::lock_guard<std::mutex> lock(groupMutex_);
+    if (group_ != nullptr) deviceApi_->group_abort(group_);
+}
+
+}  // namespace bulkhead::runtime

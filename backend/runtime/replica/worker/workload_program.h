@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/runtime/replica/corpus.h"
+#include "backend/runtime/replica/plugin_host.h"
+#include "backend/runtime/replica/replica_rank.h"
+#include "backend/runtime/replica/training_program.h"
+#include "bulkhead/device.h"
+#include "bulkhead/workload.h"
+
+namespace bulkhead::runtime {
+
+/// One workload plugin on one device, as a program that trains. Where the CPU cannot reach the
+/// device's memory, gradient and sum are staged in host memory.
+/// Thread: one, except interrupt().
+class WorkloadProgram final : public TrainingProgram {
+  public:
+    /// `modelDir` is where the plugin looks up names of model sizes. Errors of loadWorkload and
+    /// loadDevice, and of opening the device. `corpus` outlives the program.
+    [[nodiscard]] static absl::StatusOr<std::unique_ptr<WorkloadProgram>> create(
+        const model::JobSpec& spec, RankId rank, const std::string& modelDir, const Corpus* corpus);
+    ~WorkloadProgram() override;
+
+    /// Computes the gradient of this shard's part of `work`, telling `rank` as it goes.
+    [[nodiscard]] absl::StatusOr<StepFigures> compute(const Work& work, ReplicaRank* rank);
+
+    absl::Status build(const BuildOrder& order) override;
+    protocol::ModelDescribed describe() const override;
+    uint64_t stateBytes() const override { return info_.state_bytes; }
+    absl::Status exportState(uint64_t offset, std::span<std::byte> to) override;
+    absl::Status importState(uint64_t offset, std::span<const std::byte> from) override;
+    absl::Status imported() override;
+    absl::StatusOr<uint64_t> stateHash() override;
+    std::span<float> gradient() override { return gradient_; }
+    std::span<float> reduced() override { return reduced_; }
+    absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) override;
+    absl::Status apply(const CommitRecord& record, std::span<const float> reduced) override;
+    absl::StatusOr<std::vector<int32_t>> expertShard() override;
+    absl::Status adoptLayout(const std::vector<int32_t>& expertShard) override;
+    absl::StatusOr<uint64_t> moveLayout(const std::vector<int32_t>& expertShard) override;
+    absl::Status settleLayout(bool keep) override;
+    void interrupt() override;
+
+  private:
+    WorkloadProgram(const model::JobSpec& spec, RankId rank, std::string modelDir,
+                    const Corpus* corpus);
+
+    absl::Status createGroup(const BuildOrder& order);
+    absl::Status createWorkload();
+    absl::Status bindMemory();
+    void freeMemory();
+    absl::Status fillBatch(const std::vector<std::pair<uint32_t, uint64_t>>& samples, size_t first);
+    absl::StatusOr<StepFigures> figures();
+    absl::StatusOr<const float*> onDevice(std::span<const float> reduced);
+    absl::Status stageGradient(uint64_t begin, uint64_t end);
+
+    const model::JobSpec spec_;
+    const RankId rank_;
+    const std::string modelDir_;
+    const Corpus* corpus_;
+    PluginLog log_;
+    const bulkhead_workload_api* api_ = nullptr;
+    const bulkhead_device_api* deviceApi_ = nullptr;
+    bulkhead_device* device_ = nullptr;
+    std::mutex groupMutex_;  ///< between interrupt() and the group's end
+    bulkhead_group* group_ = nullptr;
+    std::atomic<bool> interrupted_{false};
+    bulkhead_workload* workload_ = nullptr;
+    bulkhead_model_info info_{};
+
+    bool staged_ = false;  ///< device memory is out of the CPU's reach
+    float* deviceGradient_ = nullptr;
+    void* hostGradient_ = nullptr;
+    void* hostReduced_ = nullptr;
+    void* deviceReduced_ = nullptr;
+    std::span<float> gradient_;
+    std::span<float> reduced_;
+
+    std::vector<int32_t> tokens_;
+    std::vector<uint32_t> domains_;
+};
+
+}  // namespace bulkhead::runtime
