@@ -17,11 +17,9 @@ constexpr int kDeltaRounds = 4;
 }  // namespace
 
 CatchUp::CatchUp(RankId self, uint32_t shards, const Clock& clock, Hooks hooks)
-    : self_(self),
-      shards_(shards),
-      clock_(clock),
-      hooks_(std::move(hooks)),
-      thread_([this] { run(); }) {}
+    : self_(self), shards_(shards), clock_(clock), hooks_(std::move(hooks)), thread_([this] {
+          run();
+      }) {}
 
 CatchUp::~CatchUp() {
     stop();

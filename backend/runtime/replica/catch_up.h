@@ -17,9 +17,9 @@
 
 namespace bulkhead::runtime {
 
-/// A joiner's thread: pulls the snapshot a Fetch names, then the deltas one by one as they are asked
-/// for. A Fetch of another snapshot ends the old one; one of the same snapshot only names other
-/// sources: pieces that arrived stay, and a delta that could not be had is asked for again.
+/// A joiner's thread: pulls the snapshot a Fetch names, then the deltas one by one as they are
+/// asked for. A Fetch of another snapshot ends the old one; one of the same snapshot only names
+/// other sources: pieces that arrived stay, and a delta that could not be had is asked for again.
 /// Thread: functions from any; hooks on the fetch thread.
 class CatchUp {
   public:
@@ -56,7 +56,7 @@ class CatchUp {
     std::condition_variable changed_;
     std::shared_ptr<StateFetch> fetch_;  ///< null: nothing to catch up with
     std::vector<FetchSource> sources_;
-    uint64_t step_ = 0;      ///< of the snapshot
+    uint64_t step_ = 0;  ///< of the snapshot
     uint64_t layout_ = 0;
     bool wanted_ = false;    ///< the snapshot is still to be pulled
     bool complete_ = false;  ///< the snapshot was handed over

@@ -113,7 +113,9 @@ class PendingFile {
     absl::Status status_;
 };
 
-std::string hex(uint64_t value) { return absl::StrFormat("%016x", value); }
+std::string hex(uint64_t value) {
+    return absl::StrFormat("%016x", value);
+}
 
 uint64_t unhex(const json& value) {
     return std::stoull(value.get<std::string>(), nullptr, 16);
@@ -122,7 +124,9 @@ uint64_t unhex(const json& value) {
 json toJson(const CheckpointManifest& m) {
     json files = json::array();
     for (const CheckpointFile& f : m.files)
-        files.push_back({{"shard", f.shard}, {"name", f.name}, {"bytes", f.bytes},
+        files.push_back({{"shard", f.shard},
+                         {"name", f.name},
+                         {"bytes", f.bytes},
                          {"state_hash", hex(f.hash)}});
     return {{"version", kManifestVersion},
             {"job", m.job},
@@ -145,8 +149,8 @@ json toJson(const CheckpointManifest& m) {
 CheckpointManifest fromJson(const json& j) {
     CheckpointManifest m;
     if (const int version = j.at("version").get<int>(); version != kManifestVersion)
-        throw std::runtime_error(absl::StrCat("its version is ", version, ", this program reads ",
-                                              kManifestVersion));
+        throw std::runtime_error(
+            absl::StrCat("its version is ", version, ", this program reads ", kManifestVersion));
     m.job = j.at("job");
     m.step = j.at("step");
     m.lineage = j.at("lineage");
@@ -161,14 +165,15 @@ CheckpointManifest fromJson(const json& j) {
     m.jobJson = j.at("job_spec");
     absl::StatusOr<CommitRecord> last =
         decode<CommitRecord>(absl::HexStringToBytes(j.at("last_record").get<std::string>()));
-    if (!last.ok()) throw std::runtime_error(absl::StrCat("last_record: ", last.status().message()));
+    if (!last.ok())
+        throw std::runtime_error(absl::StrCat("last_record: ", last.status().message()));
     m.last = *std::move(last);
     m.unixNs = j.at("unix_ns");
     for (const json& f : j.at("files"))
         m.files.push_back({f.at("shard"), f.at("name"), f.at("bytes"), unhex(f.at("state_hash"))});
     if (m.files.size() != m.shards)
-        throw std::runtime_error(absl::StrCat("it names ", m.files.size(), " files for ", m.shards,
-                                              " shards"));
+        throw std::runtime_error(
+            absl::StrCat("it names ", m.files.size(), " files for ", m.shards, " shards"));
     return m;
 }
 
@@ -213,8 +218,8 @@ absl::StatusOr<std::string> writeManifest(const std::string& folder,
 absl::StatusOr<CheckpointManifest> readManifest(const std::string& path) {
     std::ifstream in(path);
     if (!in)
-        return absl::NotFoundError(absl::StrCat(path, ": no such checkpoint manifest (",
-                                                std::strerror(errno), ")"));
+        return absl::NotFoundError(
+            absl::StrCat(path, ": no such checkpoint manifest (", std::strerror(errno), ")"));
     try {
         return fromJson(json::parse(in));
     } catch (const std::exception& e) {
@@ -234,8 +239,8 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const std::string& 
                          shard, "; resume with the shard count it was written with"));
     const fs::path path = fs::path(manifestPath).parent_path() / listed->name;
     const auto damaged = [&](const std::string& why) {
-        return absl::DataLossError(absl::StrCat(path.string(), " ", why,
-                                                "; resume from an older checkpoint"));
+        return absl::DataLossError(
+            absl::StrCat(path.string(), " ", why, "; resume from an older checkpoint"));
     };
     std::ifstream in(path, std::ios::binary);
     if (!in) return damaged("is missing or unreadable");

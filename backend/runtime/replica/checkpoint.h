@@ -22,9 +22,9 @@ namespace bulkhead::runtime {
 
 struct CheckpointFile {
     int32_t shard = 0;
-    std::string name;   ///< within the checkpoint's folder
-    uint64_t bytes = 0; ///< of the file
-    uint64_t hash = 0;  ///< XXH3-64 of the state in it
+    std::string name;    ///< within the checkpoint's folder
+    uint64_t bytes = 0;  ///< of the file
+    uint64_t hash = 0;   ///< XXH3-64 of the state in it
 };
 
 /// All that is needed to go on: what the state is, what it has seen, and under which policies.
@@ -52,17 +52,20 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, int32_t replica);
 
 /// Writes one shard durably: temporary file, fsync, rename. On error nothing stays behind, and the
 /// status names the file and the reason (ResourceExhausted when the disk is full).
-[[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder, int32_t shard,
+[[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder,
+                                                            int32_t shard,
                                                             const StateSnapshot& snapshot);
 
-/// Makes the checkpoint exist. All files of `manifest` must be durable. Returns the manifest's path.
+/// Makes the checkpoint exist. All files of `manifest` must be durable. Returns the manifest's
+/// path.
 [[nodiscard]] absl::StatusOr<std::string> writeManifest(const std::string& folder,
                                                         const CheckpointManifest& manifest);
 
 /// NotFound, or DataLoss naming the field that is missing or wrong.
 [[nodiscard]] absl::StatusOr<CheckpointManifest> readManifest(const std::string& path);
 
-/// The state of `shard`, its length and hash checked against the manifest and the file's own header.
+/// The state of `shard`, its length and hash checked against the manifest and the file's own
+/// header.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(
     const std::string& manifestPath, const CheckpointManifest& manifest, int32_t shard);
 

@@ -111,7 +111,8 @@ uint64_t permute(uint64_t index, uint64_t size, uint64_t key) {
 absl::StatusOr<std::unique_ptr<Corpus>> Corpus::load(const std::vector<model::DomainSpec>& domains,
                                                      uint32_t sequenceLength, uint64_t seed) {
     if (domains.empty())
-        return absl::InvalidArgumentError("the job names no domain of training text; add [[domains]]");
+        return absl::InvalidArgumentError(
+            "the job names no domain of training text; add [[domains]]");
     std::unique_ptr<Corpus> corpus(new Corpus);
     corpus->seed_ = seed;
     corpus->sequenceLength_ = sequenceLength;
@@ -124,10 +125,10 @@ absl::StatusOr<std::unique_ptr<Corpus>> Corpus::load(const std::vector<model::Do
                 !s.ok())
                 return s;
         if (domain.text.size() <= sequenceLength)
-            return absl::InvalidArgumentError(
-                absl::StrCat("domain \"", spec.name, "\" (", spec.paths.empty() ? "no path" : spec.paths[0],
-                             ") holds ", domain.text.size(), " bytes, one sample needs ",
-                             sequenceLength + 1, "; add text or shorten sequence_length"));
+            return absl::InvalidArgumentError(absl::StrCat(
+                "domain \"", spec.name, "\" (", spec.paths.empty() ? "no path" : spec.paths[0],
+                ") holds ", domain.text.size(), " bytes, one sample needs ", sequenceLength + 1,
+                "; add text or shorten sequence_length"));
         domain.windows = (domain.text.size() - 1) / sequenceLength;
         hash = XXH3_64bits_withSeed(domain.name.data(), domain.name.size(), hash);
         hash = XXH3_64bits_withSeed(domain.text.data(), domain.text.size(), hash);
@@ -143,15 +144,16 @@ uint64_t Corpus::offsetOf(uint32_t domain, uint64_t index) const {
     const uint64_t windows = domains_[domain].windows;
     const uint64_t pass = index / windows;
     const uint64_t key = mix(seed_ + 0x9e3779b97f4a7c15ull * (domain + 1)) ^ mix(~pass);
-    // Windows do not divide the text: each pass begins at another byte, so that no tail stays unread.
+    // Windows do not divide the text: each pass begins at another byte, so that no tail stays
+    // unread.
     const uint64_t slack = (domains_[domain].text.size() - 1) % sequenceLength_;
     return key % (slack + 1) + permute(index % windows, windows, key) * sequenceLength_;
 }
 
 absl::StatusOr<Sample> Corpus::sample(uint32_t domain, uint64_t index) const {
     if (domain >= domains_.size())
-        return absl::InvalidArgumentError(absl::StrCat(
-            "a lease names domain ", domain, " but the corpus has ", domains_.size()));
+        return absl::InvalidArgumentError(
+            absl::StrCat("a lease names domain ", domain, " but the corpus has ", domains_.size()));
     const std::string_view text = domains_[domain].text;
     return Sample{domain, index, text.substr(offsetOf(domain, index), sequenceLength_ + 1)};
 }

@@ -30,8 +30,8 @@ class Corpus {
   public:
     /// Reads every file of every domain. A folder stands for all regular files below it in name
     /// order; those that are not text (a zero byte in the first 8 KiB) or empty are left out and
-    /// named in `leftOut()`. Errors, naming domain and path: nothing there, unreadable, a file named
-    /// directly that is empty, a domain shorter than one sample.
+    /// named in `leftOut()`. Errors, naming domain and path: nothing there, unreadable, a file
+    /// named directly that is empty, a domain shorter than one sample.
     [[nodiscard]] static absl::StatusOr<std::unique_ptr<Corpus>> load(
         const std::vector<model::DomainSpec>& domains, uint32_t sequenceLength, uint64_t seed);
 

@@ -44,7 +44,8 @@ class FaultDesk {
     /// 1 when not slowed.
     double slowFactor() const;
 
-    /// Damages `part`, a piece of the local gradient that nobody has seen yet, if such a fault waits.
+    /// Damages `part`, a piece of the local gradient that nobody has seen yet, if such a fault
+    /// waits.
     void touchGradient(uint64_t step, std::span<float> part);
 
     /// A random number to choose a parameter bit by, when such a fault waits; at most once each.

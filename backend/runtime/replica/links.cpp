@@ -14,7 +14,9 @@ namespace {
 constexpr MonoNs kFirstRetry = 20 * kMillisecond;
 constexpr MonoNs kLastRetry = kSecond;
 
-std::string text(const absl::Status& status) { return std::string(status.message()); }
+std::string text(const absl::Status& status) {
+    return std::string(status.message());
+}
 
 }  // namespace
 
@@ -80,17 +82,19 @@ bool CoordinatorLink::sendRaw(std::string_view message) {
 LeaderLink::LeaderLink(Reactor& reactor, std::string token, Received received)
     : reactor_(reactor), token_(std::move(token)), received_(std::move(received)) {}
 
-LeaderLink::~LeaderLink() { reactor_.cancel(timer_); }
+LeaderLink::~LeaderLink() {
+    reactor_.cancel(timer_);
+}
 
 absl::StatusOr<std::unique_ptr<LeaderLink>> LeaderLink::lead(Reactor& reactor,
                                                              const std::string& address,
-                                                             std::string token,
-                                                             Received received) {
+                                                             std::string token, Received received) {
     std::unique_ptr<LeaderLink> link(
         new LeaderLink(reactor, std::move(token), std::move(received)));
     LeaderLink* raw = link.get();
-    absl::StatusOr<std::unique_ptr<ControlListener>> listener = listenControl(
-        reactor, address, {}, [raw](std::unique_ptr<ControlChannel> c) { raw->accept(std::move(c)); });
+    absl::StatusOr<std::unique_ptr<ControlListener>> listener =
+        listenControl(reactor, address, {},
+                      [raw](std::unique_ptr<ControlChannel> c) { raw->accept(std::move(c)); });
     if (!listener.ok()) return listener.status();
     link->listener_ = *std::move(listener);
     return link;
@@ -105,7 +109,9 @@ std::unique_ptr<LeaderLink> LeaderLink::follow(Reactor& reactor, const std::stri
     return link;
 }
 
-std::string LeaderLink::address() const { return listener_ ? listener_->address() : leader_; }
+std::string LeaderLink::address() const {
+    return listener_ ? listener_->address() : leader_;
+}
 
 void LeaderLink::accept(std::unique_ptr<ControlChannel> channel) {
     const uint64_t id = next_++;

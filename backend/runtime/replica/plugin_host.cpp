@@ -19,13 +19,20 @@ namespace fs = std::filesystem;
 
 absl::StatusCode codeOf(bulkhead_status status) {
     switch (status) {
-        case BULKHEAD_OK: return absl::StatusCode::kOk;
-        case BULKHEAD_ABORTED: return absl::StatusCode::kAborted;
-        case BULKHEAD_INVALID: return absl::StatusCode::kInvalidArgument;
-        case BULKHEAD_OUT_OF_MEMORY: return absl::StatusCode::kResourceExhausted;
-        case BULKHEAD_UNAVAILABLE: return absl::StatusCode::kUnavailable;
-        case BULKHEAD_TIMED_OUT: return absl::StatusCode::kDeadlineExceeded;
-        case BULKHEAD_INTERNAL: break;
+        case BULKHEAD_OK:
+            return absl::StatusCode::kOk;
+        case BULKHEAD_ABORTED:
+            return absl::StatusCode::kAborted;
+        case BULKHEAD_INVALID:
+            return absl::StatusCode::kInvalidArgument;
+        case BULKHEAD_OUT_OF_MEMORY:
+            return absl::StatusCode::kResourceExhausted;
+        case BULKHEAD_UNAVAILABLE:
+            return absl::StatusCode::kUnavailable;
+        case BULKHEAD_TIMED_OUT:
+            return absl::StatusCode::kDeadlineExceeded;
+        case BULKHEAD_INTERNAL:
+            break;
     }
     return absl::StatusCode::kInternal;
 }
@@ -35,15 +42,16 @@ absl::StatusOr<std::string> locate(const std::string& kind, const std::string& n
     std::error_code ignored;
     if (name.find('/') != std::string::npos || name.ends_with(".so")) {
         if (fs::exists(name, ignored)) return fs::absolute(name).string();
-        return absl::NotFoundError(absl::StrCat(kind, " plugin ", name,
-                                                ": no such file; give the path of a .so"));
+        return absl::NotFoundError(
+            absl::StrCat(kind, " plugin ", name, ": no such file; give the path of a .so"));
     }
     for (const std::string& folder : folders)
-        for (const std::string& file : {absl::StrCat("bulkhead_", kind, "_", name, ".so"), name + ".so"})
+        for (const std::string& file :
+             {absl::StrCat("bulkhead_", kind, "_", name, ".so"), name + ".so"})
             if (const fs::path path = fs::path(folder) / file; fs::exists(path, ignored))
                 return path.string();
-    return absl::NotFoundError(absl::StrCat("unknown ", kind, " \"", name, "\": no bulkhead_", kind, "_",
-                                            name, ".so in ", absl::StrJoin(folders, ", "),
+    return absl::NotFoundError(absl::StrCat("unknown ", kind, " \"", name, "\": no bulkhead_", kind,
+                                            "_", name, ".so in ", absl::StrJoin(folders, ", "),
                                             "; check the job's `", kind,
                                             "` or set BULKHEAD_PLUGIN_PATH"));
 }
@@ -61,8 +69,8 @@ absl::StatusOr<const Api*> load(const std::string& kind, const char* symbol, uin
     using GetApi = const Api* (*)(uint32_t);
     const auto get = reinterpret_cast<GetApi>(dlsym(object, symbol));
     if (get == nullptr)
-        return absl::FailedPreconditionError(absl::StrCat(
-            *path, " is no ", kind, " plugin: it does not export ", symbol));
+        return absl::FailedPreconditionError(
+            absl::StrCat(*path, " is no ", kind, " plugin: it does not export ", symbol));
     const Api* api = get(version);
     if (api == nullptr || api->abi_version != version)
         return absl::FailedPreconditionError(
@@ -96,9 +104,9 @@ absl::Status PluginLog::check(bulkhead_status status, std::string_view what) {
     if (status == BULKHEAD_OK) return absl::OkStatus();
     const std::lock_guard<std::mutex> lock(mutex_);
     std::string why = std::exchange(lastError_, {});
-    return absl::Status(codeOf(status),
-                        absl::StrCat(std::string(what), ": ",
-                                     why.empty() ? "the plugin gave no reason" : why));
+    return absl::Status(
+        codeOf(status),
+        absl::StrCat(std::string(what), ": ", why.empty() ? "the plugin gave no reason" : why));
 }
 
 absl::StatusOr<const bulkhead_workload_api*> loadWorkload(const std::string& name,

@@ -17,9 +17,12 @@ constexpr size_t kKeysKept = 16;
 
 PeerChoice choiceOf(model::TransportChoice choice) {
     switch (choice) {
-        case model::TransportChoice::kShm: return PeerChoice::kShm;
-        case model::TransportChoice::kTcp: return PeerChoice::kTcp;
-        case model::TransportChoice::kAuto: break;
+        case model::TransportChoice::kShm:
+            return PeerChoice::kShm;
+        case model::TransportChoice::kTcp:
+            return PeerChoice::kTcp;
+        case model::TransportChoice::kAuto:
+            break;
     }
     return PeerChoice::kAuto;
 }
@@ -110,8 +113,7 @@ ExchangeGroup ReplicaRank::Impl::groupOf(const protocol::Quorum& quorum) const {
     for (const protocol::Member& member : quorum.contributors) {
         if (member.contribution.replica == options_.rank.replica)
             group.self = static_cast<int32_t>(group.peers.size());
-        const protocol::RankEndpoint& rank =
-            member.ranks[static_cast<size_t>(options_.rank.shard)];
+        const protocol::RankEndpoint& rank = member.ranks[static_cast<size_t>(options_.rank.shard)];
         group.peers.push_back({member.contribution.replica, member.contribution.incarnation,
                                rank.host, rank.data, rank.shm});
     }
@@ -135,8 +137,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
     {
         const std::lock_guard<std::mutex> lock(figuresMutex_);
         incarnations_.clear();
-        for (const ExchangePeer& peer : group.peers)
-            incarnations_[peer.replica] = peer.incarnation;
+        for (const ExchangePeer& peer : group.peers) incarnations_[peer.replica] = peer.incarnation;
     }
     Work work;
     if (action.compute) {
@@ -212,11 +213,17 @@ void ReplicaRank::Impl::on(const protocol::SettleLayout& action) {
     queue_.push({[this, action] { return settleLayout(action); }, std::nullopt});
 }
 
-void ReplicaRank::Impl::on(const protocol::InjectFault& action) { faults_->inject(action.fault); }
+void ReplicaRank::Impl::on(const protocol::InjectFault& action) {
+    faults_->inject(action.fault);
+}
 
-void ReplicaRank::Impl::on(const protocol::SendUp& action) { sendUp(action.message); }
+void ReplicaRank::Impl::on(const protocol::SendUp& action) {
+    sendUp(action.message);
+}
 
-void ReplicaRank::Impl::on(const protocol::SendLeader& action) { toLeader(action.message); }
+void ReplicaRank::Impl::on(const protocol::SendLeader& action) {
+    toLeader(action.message);
+}
 
 void ReplicaRank::Impl::on(const protocol::ExitRank& action) {
     if (leaving_.exchange(true)) return;
@@ -275,9 +282,8 @@ protocol::RankVote ReplicaRank::Impl::figuresOf(const ExchangeResult& result) {
 void ReplicaRank::Impl::accuse(const ExchangeResult& result) {
     for (const FailedPeer& peer : result.failedPeers) {
         protocol::Evidence evidence;
-        evidence.kind = peer.fault == PeerFault::kTimeout
-                            ? protocol::EvidenceKind::kChunkTimeout
-                            : protocol::EvidenceKind::kTransportReset;
+        evidence.kind = peer.fault == PeerFault::kTimeout ? protocol::EvidenceKind::kChunkTimeout
+                                                          : protocol::EvidenceKind::kTransportReset;
         evidence.accused = {peer.replica, options_.rank.shard};
         evidence.reporter = absl::StrCat("r", options_.rank.replica, "/s", options_.rank.shard);
         evidence.detail = peer.detail;

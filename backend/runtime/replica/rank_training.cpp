@@ -24,7 +24,9 @@ bool allFinite(std::span<const float> values) {
     return bad == 0;
 }
 
-double ms(MonoNs duration) { return static_cast<double>(duration) / kMillisecond; }
+double ms(MonoNs duration) {
+    return static_cast<double>(duration) / kMillisecond;
+}
 
 }  // namespace
 
@@ -114,12 +116,11 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     done.layout = layout_;
     applied_ = step_;
     spdlog::info("model stands at step {} ({}), {:.0f} ms", step_,
-                 action.formed.blank                   ? "blank"
+                 action.formed.blank                 ? "blank"
                  : action.welcome.resumeFrom.empty() ? "from the seed"
-                                                       : "from " + action.welcome.resumeFrom,
+                                                     : "from " + action.welcome.resumeFrom,
                  ms(clock_.now() - start));
-    if (leader_)
-        reactor_->post([this, described = program_->describe()] { sendUp(described); });
+    if (leader_) reactor_->post([this, described = program_->describe()] { sendUp(described); });
     post(done);
     return absl::OkStatus();
 }
@@ -135,9 +136,9 @@ absl::Status ReplicaRank::Impl::makeExchange() {
     options.clock = &clock_;
     absl::StatusOr<std::unique_ptr<Exchange>> exchange = runtime::makeExchange(options);
     if (!exchange.ok()) return exchange.status();
-    exchange_ = std::make_unique<StepExchange>(
-        *std::move(exchange), options_.spec.bucketBytes, clock_,
-        [this](const ExchangeResult& result) { exchanged(result); });
+    exchange_ =
+        std::make_unique<StepExchange>(*std::move(exchange), options_.spec.bucketBytes, clock_,
+                                       [this](const ExchangeResult& result) { exchanged(result); });
     return absl::OkStatus();
 }
 
@@ -160,8 +161,10 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
             absl::StrCat(path, " was written by ", manifest->shards, " shards, this job has ",
                          options_.spec.shards, "; set shards = ", manifest->shards));
     if (manifest->corpusHash != options_.corpusHash)
-        spdlog::warn("the training text is not what {} was trained on; positions go on in the new "
-                     "text", path);
+        spdlog::warn(
+            "the training text is not what {} was trained on; positions go on in the new "
+            "text",
+            path);
     absl::StatusOr<std::shared_ptr<StateSnapshot>> state =
         readShardFile(path, *manifest, options_.rank.shard);
     if (!state.ok()) return state.status();
@@ -206,11 +209,10 @@ absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
     return absl::OkStatus();
 }
 
-absl::Status ReplicaRank::Impl::update(const CommitRecord& record,
-                                       std::span<const float> reduced) {
+absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<const float> reduced) {
     if (record.step != step_ + 1)
-        return absl::InternalError(absl::StrCat("record of step ", record.step,
-                                                " for a state of step ", step_));
+        return absl::InternalError(
+            absl::StrCat("record of step ", record.step, " for a state of step ", step_));
     if (!record.skip)
         if (absl::Status s = program_->apply(record, reduced); !s.ok()) return s;
     step_ = record.step;
@@ -263,8 +265,8 @@ absl::Status ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition)
 
 absl::Status ReplicaRank::Impl::takeSnapshot(uint64_t step) {
     if (step != step_)
-        return absl::InternalError(absl::StrCat("a snapshot of step ", step,
-                                                " was asked of a state of step ", step_));
+        return absl::InternalError(
+            absl::StrCat("a snapshot of step ", step, " was asked of a state of step ", step_));
     absl::StatusOr<std::shared_ptr<const StateSnapshot>> snapshot = exportState();
     if (!snapshot.ok()) return snapshot.status();
     store_.putSnapshot(*std::move(snapshot));

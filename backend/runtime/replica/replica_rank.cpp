@@ -96,10 +96,11 @@ void ReplicaRank::Impl::startDesks() {
     uint64_t seed = options_.seed;
     if (seed == 0) seed = std::random_device{}();
     faults_ = std::make_unique<FaultDesk>(options_.rank, seed, clock_, &network_, faultHooks());
-    catchUp_ = std::make_unique<CatchUp>(options_.rank, options_.spec.shards, clock_,
-                                         catchUpHooks());
-    CheckpointSettings settings{options_.job,  options_.spec,        model::toJsonText(options_.spec),
-                                options_.rank, options_.incarnation, options_.corpusHash};
+    catchUp_ =
+        std::make_unique<CatchUp>(options_.rank, options_.spec.shards, clock_, catchUpHooks());
+    CheckpointSettings settings{
+        options_.job,  options_.spec,        model::toJsonText(options_.spec),
+        options_.rank, options_.incarnation, options_.corpusHash};
     checkpoints_ = std::make_unique<CheckpointDesk>(
         std::move(settings), clock_,
         CheckpointDesk::Hooks{[this](const protocol::RankCheckpoint& part) {
@@ -162,7 +163,8 @@ void ReplicaRank::Impl::startControl() {
     endpoint_.host = options_.node;
     endpoint_.data = localAddress(dataListener_.get());
     endpoint_.shm = absl::StrFormat(
-        "bh-%08x-r%ds%di%d", static_cast<uint32_t>(XXH3_64bits(options_.job.data(), options_.job.size())),
+        "bh-%08x-r%ds%di%d",
+        static_cast<uint32_t>(XXH3_64bits(options_.job.data(), options_.job.size())),
         options_.rank.replica, options_.rank.shard, options_.incarnation);
     if (leader_) endpoint_.control = leaderLink_->address();
     endpoint_.state = server_->address();
@@ -206,15 +208,23 @@ absl::StatusOr<std::unique_ptr<ReplicaRank>> ReplicaRank::start(RankOptions opti
     return std::unique_ptr<ReplicaRank>(new ReplicaRank(std::move(impl)));
 }
 
-absl::StatusOr<Work> ReplicaRank::next() { return impl_->next(); }
+absl::StatusOr<Work> ReplicaRank::next() {
+    return impl_->next();
+}
 void ReplicaRank::gradientReady(uint64_t generation, uint64_t begin, uint64_t end) {
     impl_->gradientReady(generation, begin, end);
 }
-void ReplicaRank::microBatchDone(MonoNs took) { impl_->microBatchDone(took); }
+void ReplicaRank::microBatchDone(MonoNs took) {
+    impl_->microBatchDone(took);
+}
 void ReplicaRank::computed(uint64_t generation, StepFigures figures) {
     impl_->computed(generation, std::move(figures));
 }
-uint64_t ReplicaRank::appliedStep() const { return impl_->appliedStep(); }
-bool ReplicaRank::leaving() const { return impl_->leaving(); }
+uint64_t ReplicaRank::appliedStep() const {
+    return impl_->appliedStep();
+}
+bool ReplicaRank::leaving() const {
+    return impl_->leaving();
+}
 
 }  // namespace bulkhead::runtime

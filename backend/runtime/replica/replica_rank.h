@@ -53,11 +53,11 @@ struct Work {
 ///         rank->computed(work.generation, figures);
 ///     }
 ///
-/// next() carries out on the calling thread whatever the protocol asks between two gradients: build,
-/// apply a commit, snapshot, import, replay, move experts. The exchange of buckets, votes, beats,
-/// evidence, serving state and checkpoints run on threads of the library.
-/// Threads: next, gradientReady, microBatchDone, computed on one thread (the training thread);
-/// start and destruction on any one thread.
+/// next() carries out on the calling thread whatever the protocol asks between two gradients:
+/// build, apply a commit, snapshot, import, replay, move experts. The exchange of buckets, votes,
+/// beats, evidence, serving state and checkpoints run on threads of the library. Threads: next,
+/// gradientReady, microBatchDone, computed on one thread (the training thread); start and
+/// destruction on any one thread.
 class ReplicaRank {
   public:
     /// Binds the rank's listeners and starts connecting. Unavailable naming the address that

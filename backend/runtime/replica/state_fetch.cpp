@@ -16,8 +16,8 @@ namespace {
 constexpr int kFailuresPerSource = 3;
 
 absl::Status named(const FetchSource& source, const absl::Status& s) {
-    return absl::Status(s.code(), absl::StrCat("r", source.replica, " (", source.address, "): ",
-                                               s.message()));
+    return absl::Status(
+        s.code(), absl::StrCat("r", source.replica, " (", source.address, "): ", s.message()));
 }
 
 }  // namespace
@@ -102,7 +102,8 @@ absl::Status StateFetch::describe(std::vector<Link>* links) {
     bool allGone = true;
     std::vector<Link> usable;
     for (Link& link : *links) {
-        absl::StatusOr<StateAnswer> answer = ask(&link, request(StateAsk::kDescribe, options_.step));
+        absl::StatusOr<StateAnswer> answer =
+            ask(&link, request(StateAsk::kDescribe, options_.step));
         if (cancelled_) return absl::AbortedError("the fetch was cancelled");
         if (!answer.ok()) {
             allGone = allGone && absl::IsNotFound(answer.status());
@@ -112,17 +113,17 @@ absl::Status StateFetch::describe(std::vector<Link>* links) {
         if (state_ == nullptr) adopt(*answer);
         if (answer->stateHash != state_->hash || answer->totalBytes != state_->bytes.size()) {
             allGone = false;
-            reasons.push_back(absl::StrCat("r", link.source.replica,
-                                           ": holds another state of this step"));
+            reasons.push_back(
+                absl::StrCat("r", link.source.replica, ": holds another state of this step"));
             continue;
         }
         usable.push_back(std::move(link));
     }
     *links = std::move(usable);
     if (!links->empty()) return absl::OkStatus();
-    const std::string why = absl::StrCat("no source for the state of step ", options_.step, ": ",
-                                         reasons.empty() ? "none was named"
-                                                         : absl::StrJoin(reasons, "; "));
+    const std::string why =
+        absl::StrCat("no source for the state of step ", options_.step, ": ",
+                     reasons.empty() ? "none was named" : absl::StrJoin(reasons, "; "));
     return allGone && !reasons.empty() ? absl::NotFoundError(why) : absl::UnavailableError(why);
 }
 
@@ -140,14 +141,14 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
     }
     for (const Link& link : links) bySource_.emplace_back(link.source.replica, link.bytes);
     if (cancelled_) return absl::AbortedError("the fetch was cancelled");
-    const bool complete = std::all_of(pieces_.begin(), pieces_.end(),
-                                      [](const Piece& p) { return p.done; });
+    const bool complete =
+        std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.done; });
     if (!complete) {
         std::vector<std::string> reasons;
         for (const absl::Status& s : ends) reasons.push_back(std::string(s.message()));
         const bool gone = std::all_of(ends.begin(), ends.end(), absl::IsNotFound);
-        const std::string why = absl::StrCat("the state of step ", options_.step, " is not complete: ",
-                                             absl::StrJoin(reasons, "; "));
+        const std::string why = absl::StrCat("the state of step ", options_.step,
+                                             " is not complete: ", absl::StrJoin(reasons, "; "));
         return gone ? absl::NotFoundError(why) : absl::UnavailableError(why);
     }
     const uint64_t hash = XXH3_64bits(state_->bytes.data(), state_->bytes.size());
@@ -212,8 +213,8 @@ absl::Status StateFetch::pullPiece(Link* link, Piece* piece) {
         return s;
     }
     if (XXH3_64bits(to, piece->bytes) != answer->checksum)
-        return absl::DataLossError(absl::StrCat("the piece at ", piece->offset,
-                                                " does not match its checksum"));
+        return absl::DataLossError(
+            absl::StrCat("the piece at ", piece->offset, " does not match its checksum"));
     return absl::OkStatus();
 }
 
@@ -249,8 +250,8 @@ absl::StatusOr<Delta> StateFetch::delta(uint64_t step, const std::vector<FetchSo
         absl::StatusOr<StateAnswer> answer = ask(link, r);
         if (cancelled_) return absl::AbortedError("the fetch was cancelled");
         absl::Status s = answer.status();
-        if (s.ok() && (!answer->record || answer->record->step != step ||
-                       answer->bytes % sizeof(float) != 0))
+        if (s.ok() &&
+            (!answer->record || answer->record->step != step || answer->bytes % sizeof(float) != 0))
             s = absl::DataLossError("another delta than asked for");
         if (s.ok()) {
             Delta delta{*answer->record, {}};
@@ -264,8 +265,8 @@ absl::StatusOr<Delta> StateFetch::delta(uint64_t step, const std::vector<FetchSo
         allGone = allGone && absl::IsNotFound(s);
         reasons.push_back(std::string(named(link->source, s).message()));
     }
-    const std::string why = absl::StrCat("no delta of step ", step, ": ",
-                                         absl::StrJoin(reasons, "; "));
+    const std::string why =
+        absl::StrCat("no delta of step ", step, ": ", absl::StrJoin(reasons, "; "));
     return allGone ? absl::NotFoundError(why) : absl::UnavailableError(why);
 }
 

@@ -28,10 +28,10 @@ struct FetchOptions {
     int32_t shard = 0;
     uint64_t token = 0;
     uint64_t lineage = 0;
-    uint64_t step = 0;             ///< of the snapshot
-    uint64_t bytesPerSecond = 0;   ///< over all sources; 0: no cap
+    uint64_t step = 0;            ///< of the snapshot
+    uint64_t bytesPerSecond = 0;  ///< over all sources; 0: no cap
     uint64_t pieceBytes = 1 << 20;
-    uint32_t timeoutMs = 5000;     ///< a source silent for so long is given up
+    uint32_t timeoutMs = 5000;  ///< a source silent for so long is given up
     /// Bytes done and in all, from the fetching threads, one at a time.
     std::function<void(uint64_t done, uint64_t total)> progress;
     /// While true nothing is asked: an injected network cut. May be empty.
@@ -55,7 +55,8 @@ class StateFetch {
 
     /// The delta of `step` from whichever source answers; waits up to `patienceMs` for one that is
     /// still to come. NotFound: out of every source's window, or not there in time.
-    [[nodiscard]] absl::StatusOr<Delta> delta(uint64_t step, const std::vector<FetchSource>& sources,
+    [[nodiscard]] absl::StatusOr<Delta> delta(uint64_t step,
+                                              const std::vector<FetchSource>& sources,
                                               uint32_t patienceMs);
 
     /// For requests from now on. Any thread.

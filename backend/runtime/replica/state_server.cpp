@@ -123,14 +123,19 @@ void StateServer::serve(Connection* connection) {
 absl::Status StateServer::answer(StateSocket* socket, const StateRequest& request) {
     if (request.version != kStateWireVersion)
         return send(socket,
-                    refusal(request, absl::StrCat("state wire version ", request.version,
-                                                  " is not ", kStateWireVersion), false), nullptr);
+                    refusal(request,
+                            absl::StrCat("state wire version ", request.version, " is not ",
+                                         kStateWireVersion),
+                            false),
+                    nullptr);
     if (!store_->tokenAllowed(request.token))
         return send(socket, refusal(request, "the token is not one of this epoch's joiners", false),
                     nullptr);
     if (request.shard != shard_)
-        return send(socket, refusal(request, absl::StrCat("this is shard ", shard_, ", not ",
-                                                          request.shard), false), nullptr);
+        return send(socket,
+                    refusal(request,
+                            absl::StrCat("this is shard ", shard_, ", not ", request.shard), false),
+                    nullptr);
     return request.ask == StateAsk::kDelta ? answerDelta(socket, request)
                                            : answerSnapshot(socket, request);
 }
@@ -138,8 +143,11 @@ absl::Status StateServer::answer(StateSocket* socket, const StateRequest& reques
 absl::Status StateServer::answerSnapshot(StateSocket* socket, const StateRequest& request) {
     const StateStore::SnapshotPtr snapshot = store_->snapshot(request.step);
     if (snapshot == nullptr || snapshot->lineage != request.lineage)
-        return send(socket, refusal(request, absl::StrCat("no snapshot of step ", request.step,
-                                                          " of lineage ", request.lineage), true),
+        return send(socket,
+                    refusal(request,
+                            absl::StrCat("no snapshot of step ", request.step, " of lineage ",
+                                         request.lineage),
+                            true),
                     nullptr);
     StateAnswer answer;
     answer.step = request.step;
@@ -151,10 +159,14 @@ absl::Status StateServer::answerSnapshot(StateSocket* socket, const StateRequest
         answer.expertShard = snapshot->expertShard;
         answer.record = snapshot->last;
     } else {
-        if (request.offset > answer.totalBytes || request.bytes > answer.totalBytes - request.offset)
-            return send(socket, refusal(request, absl::StrCat("bytes [", request.offset, ", +",
-                                                              request.bytes, ") of ",
-                                                              answer.totalBytes), false), nullptr);
+        if (request.offset > answer.totalBytes ||
+            request.bytes > answer.totalBytes - request.offset)
+            return send(socket,
+                        refusal(request,
+                                absl::StrCat("bytes [", request.offset, ", +", request.bytes,
+                                             ") of ", answer.totalBytes),
+                                false),
+                        nullptr);
         answer.offset = request.offset;
         answer.bytes = request.bytes;
         payload = snapshot->bytes.data() + request.offset;
@@ -169,9 +181,12 @@ absl::Status StateServer::answerDelta(StateSocket* socket, const StateRequest& r
     const StateStore::DeltaPtr delta = store_->awaitDelta(request.step, patience);
     if (delta == nullptr || delta->record.lineage != request.lineage) {
         const auto [first, last] = store_->window();
-        return send(socket, refusal(request, absl::StrCat("no delta of step ", request.step,
-                                                          "; kept are ", first, " to ", last),
-                                    request.step < first), nullptr);
+        return send(socket,
+                    refusal(request,
+                            absl::StrCat("no delta of step ", request.step, "; kept are ", first,
+                                         " to ", last),
+                            request.step < first),
+                    nullptr);
     }
     StateAnswer answer;
     answer.step = request.step;

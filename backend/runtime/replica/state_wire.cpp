@@ -60,8 +60,8 @@ absl::StatusOr<StateSocket> StateSocket::connect(const std::string& address, uin
     StateSocket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.open()) return failed("socket", errno);
     const auto refuse = [&](int error) {
-        return absl::UnavailableError(absl::StrCat("state server ", address, ": ",
-                                                   std::strerror(error)));
+        return absl::UnavailableError(
+            absl::StrCat("state server ", address, ": ", std::strerror(error)));
     };
     if (::connect(socket.fd_, reinterpret_cast<sockaddr*>(&*to), sizeof(*to)) != 0) {
         if (errno != EINPROGRESS) return refuse(errno);

@@ -64,14 +64,14 @@ struct StateRequest {
 };
 
 struct StateAnswer {
-    std::string error;       ///< empty: granted
-    bool gone = false;       ///< with error: the step is not kept here (any more)
+    std::string error;  ///< empty: granted
+    bool gone = false;  ///< with error: the step is not kept here (any more)
     uint64_t step = 0;
     uint64_t offset = 0;
-    uint64_t bytes = 0;      ///< of the payload that follows
-    uint64_t checksum = 0;   ///< XXH3-64 of the payload
-    uint64_t totalBytes = 0; ///< of the whole snapshot
-    uint64_t stateHash = 0;  ///< of the whole snapshot
+    uint64_t bytes = 0;       ///< of the payload that follows
+    uint64_t checksum = 0;    ///< XXH3-64 of the payload
+    uint64_t totalBytes = 0;  ///< of the whole snapshot
+    uint64_t stateHash = 0;   ///< of the whole snapshot
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
     std::optional<CommitRecord> record;  ///< the delta's, or the last one of the snapshot

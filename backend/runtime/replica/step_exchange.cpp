@@ -7,7 +7,9 @@
 namespace bulkhead::runtime {
 namespace {
 
-double ms(MonoNs from, MonoNs to) { return static_cast<double>(to - from) / kMillisecond; }
+double ms(MonoNs from, MonoNs to) {
+    return static_cast<double>(to - from) / kMillisecond;
+}
 
 }  // namespace
 

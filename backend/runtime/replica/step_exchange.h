@@ -33,8 +33,8 @@ struct ExchangeResult {
 /// The communication thread of a rank: exchanges the buckets of one step as the backward pass makes
 /// them final, from the end of the gradient to its beginning, and all of them again for a redo.
 /// Every gradient has a generation, so that a piece of one that was given up is never taken for a
-/// piece of the next. Threads: all functions from any; `done` is called on the communication thread,
-/// once for every begin().
+/// piece of the next. Threads: all functions from any; `done` is called on the communication
+/// thread, once for every begin().
 class StepExchange {
   public:
     using Done = std::function<void(ExchangeResult)>;

@@ -45,19 +45,25 @@ int codeOf(const absl::Status& why) {
         case absl::StatusCode::kInvalidArgument:
         case absl::StatusCode::kNotFound:
         case absl::StatusCode::kFailedPrecondition:
-        case absl::StatusCode::kDataLoss: return kExitBadJob;
+        case absl::StatusCode::kDataLoss:
+            return kExitBadJob;
         case absl::StatusCode::kAborted:
         case absl::StatusCode::kUnavailable:
-        case absl::StatusCode::kDeadlineExceeded: return kExitSiblingLost;
-        default: return kExitInternal;
+        case absl::StatusCode::kDeadlineExceeded:
+            return kExitSiblingLost;
+        default:
+            return kExitInternal;
     }
 }
 
 int codeOf(RankEnd end) {
     switch (end) {
-        case RankEnd::kLeft: return kExitLeft;
-        case RankEnd::kExpelled: return kExitExpelled;
-        case RankEnd::kOrphaned: return kExitOrphaned;
+        case RankEnd::kLeft:
+            return kExitLeft;
+        case RankEnd::kExpelled:
+            return kExitExpelled;
+        case RankEnd::kOrphaned:
+            return kExitOrphaned;
     }
     return kExitInternal;
 }

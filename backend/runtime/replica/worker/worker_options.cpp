@@ -70,7 +70,8 @@ class Arguments {
 }  // namespace
 
 std::string workerUsage() {
-    return "usage: bulkhead-worker --job ID --job-file FILE --coordinator ADDRESS --token-file FILE "
+    return "usage: bulkhead-worker --job ID --job-file FILE --coordinator ADDRESS --token-file "
+           "FILE "
            "--replica R --shard S --incarnation I --node NAME --address IP --run-dir DIR";
 }
 
@@ -100,8 +101,8 @@ absl::StatusOr<RankOptions> readWorkerOptions(const std::vector<std::string>& ar
             absl::StrCat(jobFile, ": ", std::string(spec.status().message())));
     options.spec = *std::move(spec);
     if (static_cast<uint32_t>(options.rank.shard) >= options.spec.shards)
-        return absl::InvalidArgumentError(absl::StrCat("--shard ", options.rank.shard, ": the job has ",
-                                                       options.spec.shards, " shards"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "--shard ", options.rank.shard, ": the job has ", options.spec.shards, " shards"));
     return options;
 }
 

@@ -81,8 +81,7 @@ absl::Status WorkloadProgram::createGroup(const BuildOrder& order) {
     std::vector<bulkhead_peer> peers;
     for (const protocol::RankEndpoint& rank : order.ranks)
         peers.push_back({rank.host.c_str(), rank.data.c_str(), rank.shm.c_str()});
-    const std::string name =
-        absl::StrCat(spec_.name, "-r", rank_.replica, "i", order.incarnation);
+    const std::string name = absl::StrCat(spec_.name, "-r", rank_.replica, "i", order.incarnation);
     bulkhead_group_desc desc{};
     desc.struct_size = sizeof(desc);
     desc.rank = rank_.shard;
@@ -93,8 +92,8 @@ absl::Status WorkloadProgram::createGroup(const BuildOrder& order) {
     desc.token = order.groupToken;
     desc.listen_fd = order.listenFd;
     bulkhead_group* group = nullptr;
-    if (absl::Status s = log_.check(deviceApi_->group_create(device_, &desc, &group),
-                                    "the replica's group");
+    if (absl::Status s =
+            log_.check(deviceApi_->group_create(device_, &desc, &group), "the replica's group");
         !s.ok())
         return s;
     const std::lock_guard<std::mutex> lock(groupMutex_);
@@ -167,8 +166,8 @@ protocol::ModelDescribed WorkloadProgram::describe() const {
 }
 
 absl::StatusOr<StepFigures> WorkloadProgram::compute(const Work& work, ReplicaRank* rank) {
-    const auto samples = samplesOfShard(work.ranges, static_cast<uint32_t>(rank_.shard),
-                                        spec_.shards);
+    const auto samples =
+        samplesOfShard(work.ranges, static_cast<uint32_t>(rank_.shard), spec_.shards);
     // Even with nothing to compute the collectives and a zero gradient are owed.
     const uint64_t batches =
         std::max<uint64_t>(1, microBatches(work.ranges, spec_.shards, spec_.microBatch));
@@ -191,8 +190,8 @@ absl::StatusOr<StepFigures> WorkloadProgram::compute(const Work& work, ReplicaRa
                                     absl::StrCat("step ", work.step));
         if (s.ok()) s = staging;
         if (!s.ok()) return s;
-        rank->microBatchDone(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start)
-                                 .count());
+        rank->microBatchDone(
+            std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
     }
     return figures();
 }
@@ -238,9 +237,9 @@ absl::Status WorkloadProgram::stageGradient(uint64_t begin, uint64_t end) {
 
 absl::StatusOr<const float*> WorkloadProgram::onDevice(std::span<const float> reduced) {
     if (!staged_) return reduced.data();
-    absl::Status s = log_.check(deviceApi_->copy(device_, deviceReduced_, reduced.data(),
-                                                 reduced.size_bytes(), nullptr),
-                                "sum copy");
+    absl::Status s = log_.check(
+        deviceApi_->copy(device_, deviceReduced_, reduced.data(), reduced.size_bytes(), nullptr),
+        "sum copy");
     if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "sum copy");
     if (!s.ok()) return s;
     return static_cast<const float*>(deviceReduced_);
@@ -290,19 +289,18 @@ absl::Status WorkloadProgram::apply(const CommitRecord& record, std::span<const 
 absl::StatusOr<std::vector<int32_t>> WorkloadProgram::expertShard() {
     std::vector<int32_t> placement(size_t{info_.moe_layers} * info_.experts);
     if (placement.empty()) return placement;
-    if (absl::Status s = log_.check(api_->layout(workload_, placement.data(),
-                                                 static_cast<uint32_t>(placement.size())),
-                                    "layout");
+    if (absl::Status s = log_.check(
+            api_->layout(workload_, placement.data(), static_cast<uint32_t>(placement.size())),
+            "layout");
         !s.ok())
         return s;
     return placement;
 }
 
 absl::Status WorkloadProgram::adoptLayout(const std::vector<int32_t>& expertShard) {
-    if (absl::Status s =
-            log_.check(api_->adopt_layout(workload_, expertShard.data(),
-                                          static_cast<uint32_t>(expertShard.size())),
-                       "layout");
+    if (absl::Status s = log_.check(api_->adopt_layout(workload_, expertShard.data(),
+                                                       static_cast<uint32_t>(expertShard.size())),
+                                    "layout");
         !s.ok())
         return s;
     return bindMemory();

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace bulkhead::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+std::shared_ptr<StateSnapshot> makeSnapshot(uint64_t step, size_t bytes = 5000) {
+    auto s = std::make_shared<StateSnapshot>();
+    s->lineage = 2;
+    s->step = step;
+    s->layout = 3;
+    s->expertShard = {1, 0};
+    s->last.step = step;
+    s->last.contributors = {{1, 4, {{0, 8, 16}}}};
+    s->bytes.assign(bytes, static_cast<std::byte>(step));
+    s->hash = XXH3_64bits(s->bytes.data(), s->bytes.size());
+    return s;
+}
+
+class CheckpointTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        folder_ =
+            (fs::path(::testing::TempDir()) / ("ckpt_" + std::to_string(::getpid()))).string();
+        fs::create_directories(folder_);
+    }
+    void TearDown() override { fs::remove_all(folder_); }
+
+    /// Two shards and their manifest; returns its path.
+    std::string write(uint64_t step) {
+        const std::string folder = folder_ + "/" + checkpointFolder(2, step, 1);
+        CheckpointManifest m;
+        m.job = "demo";
+        m.step = step;
+        m.lineage = 2;
+        m.term = 9;
+        m.layout = 3;
+        m.expertShard = {1, 0};
+        m.replica = 1;
+        m.shards = 2;
+        m.seed = 11;
+        m.corpusHash = 0xfedcba9876543210ull;
+        m.dataPosition = "{\"high\": [128]}";
+        m.jobJson = "{}";
+        m.last = makeSnapshot(step)->last;
+        for (int32_t shard : {0, 1}) {
+            auto file = writeShardFile(folder, shard, *makeSnapshot(step));
+            EXPECT_TRUE(file.ok()) << file.status();
+            m.files.push_back(*file);
+        }
+        auto path = writeManifest(folder, m);
+        EXPECT_TRUE(path.ok()) << path.status();
+        return *path;
+    }
+    std::string folder_;
+};
+
+size_t filesIn(const std::string& folder) {
+    size_t n = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) n += entry.is_regular_file();
+    return n;
+}
+
+TEST_F(CheckpointTest, comesBackAsItWas) {
+    const std::string path = write(50);
+    auto manifest = readManifest(path);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_EQ(manifest->step, 50u);
+    EXPECT_EQ(manifest->corpusHash, 0xfedcba9876543210ull);
+    EXPECT_EQ(manifest->dataPosition, "{\"high\": [128]}");
+    EXPECT_EQ(manifest->last, makeSnapshot(50)->last);
+    auto state = readShardFile(path, *manifest, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ((*state)->bytes, makeSnapshot(50)->bytes);
+    EXPECT_EQ((*state)->expertShard, (std::vector<int32_t>{1, 0}));
+    EXPECT_THAT(std::string(readShardFile(path, *manifest, 2).status().message()),
+                HasSubstr("2 shards"));
+}
+
+TEST_F(CheckpointTest, aFolderWithoutManifestIsNoCheckpoint) {
+    write(50);
+    const std::string half = folder_ + "/" + checkpointFolder(2, 60, 1);
+    ASSERT_TRUE(writeShardFile(half, 0, *makeSnapshot(60)).ok());
+    ASSERT_EQ(listCheckpoints(folder_).size(), 1u);
+    EXPECT_THAT(listCheckpoints(folder_)[0], HasSubstr("step000000050"));
+}
+
+TEST_F(CheckpointTest, keepsTheNewestOnly) {
+    for (uint64_t step : {9, 10, 100, 20}) write(step);
+    pruneCheckpoints(folder_, 2);
+    const auto left = listCheckpoints(folder_);
+    ASSERT_EQ(left.size(), 2u);
+    EXPECT_THAT(left[0], HasSubstr("step000000020"));
+    EXPECT_THAT(left[1], HasSubstr("step000000100"));
+    EXPECT_EQ(filesIn(folder_), 6u);
+}
+
+TEST_F(CheckpointTest, damageIsFoundAndNamed) {
+    const std::string path = write(50);
+    auto manifest = readManifest(path);
+    const std::string shard = fs::path(path).parent_path() / "shard-1.state";
+    {
+        std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(-1, std::ios::end);
+        file.put('!');
+    }
+    auto state = readShardFile(path, *manifest, 1);
+    EXPECT_TRUE(absl::IsDataLoss(state.status()));
+    EXPECT_THAT(std::string(state.status().message()), HasSubstr("shard-1.state"));
+    fs::resize_file(shard, 100);
+    EXPECT_TRUE(absl::IsDataLoss(readShardFile(path, *manifest, 1).status()));
+    std::ofstream(path, std::ios::trunc) << "{\"version\": 1}";
+    EXPECT_THAT(std::string(readManifest(path).status().message()),
+                HasSubstr("no checkpoint manifest"));
+    EXPECT_TRUE(absl::IsNotFound(readManifest(folder_ + "/nosuch").status()));
+}
+
+TEST_F(CheckpointTest, aFullDiskLeavesNothingBehindAndSaysSo) {
+    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::signal(SIGXFSZ, SIG_IGN);
+        const rlimit limit{1 << 20, 1 << 20};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+        const auto file = writeShardFile(folder, 0, *makeSnapshot(50, 8 << 20));
+        const bool said = absl::IsResourceExhausted(file.status()) &&
+                          std::string(file.status().message()).find("shard-0") != std::string::npos;
+        ::_exit(said && filesIn(folder) == 0 ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST_F(CheckpointTest, aWriterKilledAtAnyMomentLeavesOnlyWholeCheckpoints) {
+    for (int round = 0; round < 20; ++round) {
+        int begun[2];
+        ASSERT_EQ(::pipe(begun), 0);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            for (uint64_t step = 1;; ++step) {
+                if (step == 2 && ::write(begun[1], "x", 1) < 0) ::_exit(1);
+                write(step);
+            }
+        }
+        char byte = 0;
+        ASSERT_EQ(::read(begun[0], &byte, 1), 1);
+        ::usleep(static_cast<useconds_t>(round * 137));
+        ::kill(child, SIGKILL);
+        ::waitpid(child, nullptr, 0);
+        ::close(begun[0]);
+        ::close(begun[1]);
+        const auto all = listCheckpoints(folder_);
+        EXPECT_FALSE(all.empty());
+        for (const std::string& path : all) {
+            auto manifest = readManifest(path);
+            ASSERT_TRUE(manifest.ok()) << manifest.status();
+            for (int32_t shard : {0, 1})
+                EXPECT_TRUE(readShardFile(path, *manifest, shard).ok()) << path;
+        }
+        fs::remove_all(folder_);
+        fs::create_directories(folder_);
+    }
+}
+
+TEST(CheckpointThread, runsJobsInOrderAndDrains) {
+    CheckpointThread thread;
+    std::vector<int> order;
+    for (int i = 0; i < 100; ++i) thread.post([&order, i] { order.push_back(i); });
+    thread.drain();
+    ASSERT_EQ(order.size(), 100u);
+    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime

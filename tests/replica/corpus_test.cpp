@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/corpus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+namespace bulkhead::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class CorpusTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        folder_ = fs::path(::testing::TempDir()) / ("corpus_" + std::to_string(::getpid()));
+        fs::create_directories(folder_);
+    }
+    void TearDown() override { fs::remove_all(folder_); }
+
+    std::string write(const std::string& name, const std::string& text) {
+        const fs::path path = folder_ / name;
+        fs::create_directories(path.parent_path());
+        std::ofstream(path, std::ios::binary) << text;
+        return path.string();
+    }
+    static std::string letters(size_t n) {
+        std::string text;
+        for (size_t i = 0; i < n; ++i) text += static_cast<char>('a' + i % 23);
+        return text;
+    }
+    std::string error(const std::vector<model::DomainSpec>& domains) {
+        auto corpus = Corpus::load(domains, 16, 1);
+        return corpus.ok() ? "" : std::string(corpus.status().message());
+    }
+    fs::path folder_;
+};
+
+TEST_F(CorpusTest, everyWindowComesOnceInEachPassAndPassesDiffer) {
+    const std::string path = write("a.txt", letters(16 * 40 + 9));
+    auto corpus = Corpus::load({{"prose", {path}}}, 16, 7);
+    ASSERT_TRUE(corpus.ok()) << corpus.status();
+    const uint64_t windows = (*corpus)->samplesPerPass(0);
+    EXPECT_EQ(windows, 40u);
+    std::vector<uint64_t> first;
+    for (uint64_t pass = 0; pass < 3; ++pass) {
+        std::set<uint64_t> offsets;
+        std::vector<uint64_t> order;
+        for (uint64_t i = 0; i < windows; ++i) {
+            const uint64_t offset = (*corpus)->offsetOf(0, pass * windows + i);
+            offsets.insert(offset);
+            order.push_back(offset / 16);
+            EXPECT_EQ((*corpus)->sample(0, pass * windows + i)->bytes.size(), 17u);
+        }
+        EXPECT_EQ(offsets.size(), windows);
+        EXPECT_LE(*offsets.rbegin() + 17, 16u * 40 + 9);
+        if (pass == 0) first = order;
+        if (pass > 0) {
+            EXPECT_NE(order, first);
+        }
+    }
+}
+
+TEST_F(CorpusTest, theSeedDecidesTheOrderAndTheContentTheHash) {
+    const std::string path = write("a.txt", letters(999));
+    auto one = Corpus::load({{"prose", {path}}}, 16, 1);
+    auto same = Corpus::load({{"prose", {path}}}, 16, 1);
+    auto other = Corpus::load({{"prose", {path}}}, 16, 2);
+    bool differs = false;
+    for (uint64_t i = 0; i < 20; ++i) {
+        EXPECT_EQ((*one)->offsetOf(0, i), (*same)->offsetOf(0, i));
+        differs |= (*one)->offsetOf(0, i) / 16 != (*other)->offsetOf(0, i) / 16;
+    }
+    EXPECT_TRUE(differs);
+    EXPECT_EQ((*one)->hash(), (*other)->hash());
+    write("a.txt", letters(998) + "!");
+    EXPECT_NE((*Corpus::load({{"prose", {path}}}, 16, 1))->hash(), (*one)->hash());
+}
+
+TEST_F(CorpusTest, aFolderIsReadInNameOrderAndNamesWhatItLeavesOut) {
+    write("d/b.txt", std::string(20, 'b'));
+    write("d/a/z.txt", std::string(20, 'a'));
+    write("d/empty.txt", "");
+    write("d/picture.bin", std::string("\x89P\0G", 4));
+    auto corpus = Corpus::load({{"code", {(folder_ / "d").string()}}}, 39, 1);
+    ASSERT_TRUE(corpus.ok()) << corpus.status();
+    EXPECT_EQ((*corpus)->sample(0, 0)->bytes, std::string(20, 'a') + std::string(20, 'b'));
+    ASSERT_EQ((*corpus)->leftOut().size(), 2u);
+    EXPECT_THAT((*corpus)->leftOut()[0], HasSubstr("empty.txt: empty"));
+    EXPECT_THAT((*corpus)->leftOut()[1], HasSubstr("picture.bin: not text"));
+}
+
+TEST_F(CorpusTest, refusesWhatItCannotTrainOnAndNamesIt) {
+    EXPECT_THAT(error({}), HasSubstr("no domain"));
+    EXPECT_THAT(error({{"x", {folder_.string() + "/absent"}}}), HasSubstr("absent"));
+    EXPECT_THAT(error({{"x", {write("empty", "")}}}), HasSubstr("empty: the file is empty"));
+    EXPECT_THAT(error({{"x", {write("short", "0123456789")}}}), HasSubstr("one sample needs 17"));
+    fs::create_directories(folder_ / "hollow");
+    EXPECT_THAT(error({{"x", {(folder_ / "hollow").string()}}}),
+                HasSubstr("no text in this folder"));
+    if (::geteuid() != 0) {
+        const std::string secret = write("secret", letters(100));
+        ::chmod(secret.c_str(), 0);
+        EXPECT_THAT(error({{"x", {secret}}}), HasSubstr("secret"));
+    }
+}
+
+TEST(Lease, shardsTileItAndRunTheSameNumberOfMicroBatches) {
+    const std::vector<SampleRange> lease = {{0, 10, 13}, {2, 4, 8}};
+    std::set<std::pair<uint32_t, uint64_t>> all;
+    size_t most = 0;
+    for (uint32_t s = 0; s < 3; ++s) {
+        const auto mine = samplesOfShard(lease, s, 3);
+        most = std::max(most, mine.size());
+        for (const auto& sample : mine) EXPECT_TRUE(all.insert(sample).second);
+    }
+    EXPECT_EQ(all.size(), 7u);
+    EXPECT_EQ(most, 3u);
+    EXPECT_EQ(microBatches(lease, 3, 2), 2u);
+    EXPECT_EQ(microBatches({}, 3, 2), 0u);
+}
+
+TEST(Permute, isABijectionOfEverySize) {
+    for (const uint64_t size : {1ull, 2ull, 3ull, 17ull, 64ull, 1000ull}) {
+        std::set<uint64_t> seen;
+        for (uint64_t i = 0; i < size; ++i) {
+            const uint64_t at = permute(i, size, 42);
+            EXPECT_LT(at, size);
+            seen.insert(at);
+        }
+        EXPECT_EQ(seen.size(), size);
+    }
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/fault_desk.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <condition_variable>
+#include <csignal>
+
+namespace bulkhead::runtime {
+namespace {
+
+using protocol::CommitFault;
+using protocol::Phase;
+
+CommitFault fault(const std::string& kind, uint64_t step = 0, const std::string& phase = "") {
+    CommitFault f;
+    f.fault = 7;
+    f.kind = kind;
+    f.step = step;
+    f.phase = phase;
+    return f;
+}
+
+class FaultDeskTest : public ::testing::Test {
+  protected:
+    FaultDesk make(RankId self = {1, 0}) {
+        return FaultDesk(self, 5, clock_, &network_,
+                         {[this](const protocol::FaultNoted& n) {
+                              const std::lock_guard<std::mutex> lock(mutex_);
+                              noted_.push_back(n);
+                          },
+                          [this](MonoNs, std::function<void()> task) { later_.push_back(task); },
+                          [this](bool cut) { stateCut_ = cut; },
+                          [this](int signal) {
+                              const std::lock_guard<std::mutex> lock(mutex_);
+                              signal_ = signal;
+                              changed_.notify_all();
+                          }});
+    }
+    int awaitSignal() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        changed_.wait_for(lock, std::chrono::seconds(20), [this] { return signal_ != 0; });
+        return signal_;
+    }
+    SystemClock clock_;
+    NetworkFaults network_{clock_};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<protocol::FaultNoted> noted_;
+    std::vector<std::function<void()>> later_;
+    bool stateCut_ = false;
+    int signal_ = 0;
+};
+
+TEST_F(FaultDeskTest, slownessBeginsAtItsStepAndEnds) {
+    FaultDesk desk = make();
+    CommitFault f = fault("slow", 3);
+    f.factor = 4;
+    f.durationMs = 100;
+    desk.inject(f);
+    desk.enter(2, Phase::kCompute);
+    EXPECT_EQ(desk.slowFactor(), 1);
+    desk.enter(3, Phase::kCompute);
+    EXPECT_EQ(desk.slowFactor(), 4);
+    ASSERT_EQ(later_.size(), 1u);
+    later_[0]();
+    EXPECT_EQ(desk.slowFactor(), 1);
+    ASSERT_EQ(noted_.size(), 2u);
+    EXPECT_EQ(noted_[0].step, 3u);
+    EXPECT_TRUE(noted_[1].ended);
+}
+
+TEST_F(FaultDeskTest, aGradientIsDamagedOnceAndOnlyByTheShardMeant) {
+    FaultDesk desk = make();
+    desk.inject(fault("nan_gradient", 5));
+    std::vector<float> gradient(8, 1.0f);
+    desk.touchGradient(4, gradient);
+    EXPECT_TRUE(noted_.empty());
+    desk.touchGradient(5, gradient);
+    EXPECT_TRUE(std::isnan(gradient[4]));
+    std::vector<float> next(8, 1.0f);
+    desk.touchGradient(5, next);
+    EXPECT_EQ(next, std::vector<float>(8, 1.0f));
+    FaultDesk sibling = make({1, 1});
+    sibling.inject(fault("nan_gradient"));
+    sibling.touchGradient(9, next);
+    EXPECT_EQ(next, std::vector<float>(8, 1.0f));
+}
+
+TEST_F(FaultDeskTest, aFlippedGradientBitChangesOneFiniteValue) {
+    FaultDesk desk = make();
+    desk.inject(fault("flip_gradient"));
+    std::vector<float> gradient(100, 0.5f);
+    desk.touchGradient(1, gradient);
+    int changed = 0;
+    for (float g : gradient) {
+        changed += g != 0.5f;
+        EXPECT_TRUE(std::isfinite(g));
+    }
+    EXPECT_EQ(changed, 1);
+}
+
+TEST_F(FaultDeskTest, aKillWaitsForItsPhase) {
+    FaultDesk desk = make();
+    desk.inject(fault("kill_rank", 2, "vote"));
+    desk.enter(2, Phase::kCompute);
+    desk.enter(2, Phase::kExchange);
+    EXPECT_TRUE(noted_.empty());
+    desk.enter(2, Phase::kVote);
+    EXPECT_EQ(noted_.size(), 1u);
+    EXPECT_EQ(awaitSignal(), SIGKILL);
+}
+
+TEST_F(FaultDeskTest, aCutIsReportedBeforeItHoldsAndEnds) {
+    FaultDesk desk = make();
+    CommitFault f = fault("cut_network");
+    f.durationMs = 60'000;
+    desk.inject(f);
+    EXPECT_EQ(noted_.size(), 1u);
+    EXPECT_FALSE(network_.isCut());
+    ASSERT_EQ(later_.size(), 2u);
+    later_[0]();
+    EXPECT_TRUE(network_.isCut());
+    EXPECT_TRUE(stateCut_);
+    later_[1]();
+    EXPECT_FALSE(stateCut_);
+    EXPECT_TRUE(noted_.back().ended);
+}
+
+TEST_F(FaultDeskTest, aParameterFlipIsTakenOnce) {
+    FaultDesk desk = make();
+    desk.inject(fault("flip_parameter", 3));
+    EXPECT_FALSE(desk.takeParameterFlip(2));
+    EXPECT_TRUE(desk.takeParameterFlip(3));
+    EXPECT_FALSE(desk.takeParameterFlip(4));
+    EXPECT_EQ(noted_.size(), 1u);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/state_fetch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <random>
+#include <thread>
+
+#include "backend/common/clock.h"
+#include "backend/runtime/replica/state_server.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kToken = 99;
+constexpr uint64_t kStep = 5;
+
+std::shared_ptr<StateSnapshot> makeSnapshot(size_t bytes) {
+    auto snapshot = std::make_shared<StateSnapshot>();
+    std::mt19937_64 random(3);
+    snapshot->bytes.resize(bytes);
+    for (std::byte& b : snapshot->bytes) b = static_cast<std::byte>(random());
+    snapshot->lineage = 1;
+    snapshot->step = kStep;
+    snapshot->layout = 2;
+    snapshot->expertShard = {0, 1, 0, 1};
+    snapshot->last.step = kStep;
+    snapshot->hash = XXH3_64bits(snapshot->bytes.data(), snapshot->bytes.size());
+    return snapshot;
+}
+
+/// A source in this process.
+struct Source {
+    explicit Source(std::shared_ptr<StateSnapshot> snapshot = nullptr) {
+        store.allowToken(kToken);
+        if (snapshot) store.putSnapshot(snapshot);
+        server = *StateServer::start("127.0.0.1", 0, &store);
+    }
+    StateStore store;
+    std::unique_ptr<StateServer> server;
+};
+
+/// Accepts one connection after another and answers every piece with bytes that do not match.
+class LyingSource {
+  public:
+    explicit LyingSource(const StateSnapshot& snapshot)
+        : snapshot_(snapshot), honest_(std::make_shared<StateSnapshot>(snapshot)) {
+        thread_ = std::thread([this] { serve(); });
+    }
+    ~LyingSource() {
+        listener_.shutdown();
+        thread_.join();
+    }
+    std::string address() const { return address_; }
+    int lies() const { return lies_; }
+
+  private:
+    static StateSocket listen(std::string* address);
+    void serve() {
+        for (;;) {
+            const int fd = ::accept(listener_.fd(), nullptr, nullptr);
+            if (fd < 0) return;
+            StateSocket socket(fd);
+            answerAll(&socket);
+        }
+    }
+    void answerAll(StateSocket* socket) {
+        for (;;) {
+            auto request = socket->receiveHeader<StateRequest>();
+            if (!request.ok()) return;
+            StateAnswer answer;
+            answer.step = request->step;
+            answer.totalBytes = snapshot_.bytes.size();
+            answer.stateHash = snapshot_.hash;
+            answer.layout = snapshot_.layout;
+            answer.expertShard = snapshot_.expertShard;
+            answer.record = snapshot_.last;
+            std::vector<std::byte> payload;
+            if (request->ask == StateAsk::kPiece) {
+                answer.offset = request->offset;
+                answer.bytes = request->bytes;
+                payload.assign(request->bytes, std::byte{0x5a});
+                answer.checksum =
+                    XXH3_64bits(snapshot_.bytes.data() + request->offset, request->bytes);
+                ++lies_;
+            }
+            if (!socket->sendHeader(answer).ok()) return;
+            if (!payload.empty() && !socket->sendAll(payload.data(), payload.size()).ok()) return;
+        }
+    }
+    const StateSnapshot& snapshot_;
+    std::shared_ptr<StateSnapshot> honest_;
+    std::string address_;
+    StateSocket listener_ = listen(&address_);
+    std::atomic<int> lies_{0};
+    std::thread thread_;
+};
+
+}  // namespace
+}  // namespace bulkhead::runtime
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+namespace bulkhead::runtime {
+namespace {
+
+StateSocket LyingSource::listen(std::string* address) {
+    StateSocket socket(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(at);
+    EXPECT_EQ(::bind(socket.fd(), reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
+    EXPECT_EQ(::listen(socket.fd(), 8), 0);
+    EXPECT_EQ(::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+    *address = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+    return socket;
+}
+
+FetchOptions options() {
+    FetchOptions o;
+    o.token = kToken;
+    o.lineage = 1;
+    o.step = kStep;
+    o.pieceBytes = 64 << 10;
+    o.timeoutMs = 2000;
+    return o;
+}
+
+const SystemClock kClock;
+
+TEST(StateFetch, stripesOverAllSources) {
+    const auto snapshot = makeSnapshot((1 << 20) + 13);
+    Source a(snapshot), b(snapshot), c(snapshot);
+    FetchOptions o = options();
+    uint64_t seen = 0;
+    o.progress = [&](uint64_t done, uint64_t total) {
+        EXPECT_GT(done, seen);
+        seen = done;
+        EXPECT_EQ(total, snapshot->bytes.size());
+    };
+    StateFetch fetch(o, kClock);
+    auto state =
+        fetch.run({{0, a.server->address()}, {1, b.server->address()}, {2, c.server->address()}});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ((*state)->bytes, snapshot->bytes);
+    EXPECT_EQ((*state)->layout, 2u);
+    EXPECT_EQ((*state)->expertShard, snapshot->expertShard);
+    EXPECT_EQ((*state)->last.step, kStep);
+    EXPECT_EQ(seen, snapshot->bytes.size());
+    uint64_t sum = 0;
+    for (const auto& [replica, bytes] : fetch.bytesBySource()) sum += bytes;
+    EXPECT_EQ(sum, snapshot->bytes.size());
+}
+
+TEST(StateFetch, aCorruptPieceIsTakenFromAnotherSource) {
+    const auto snapshot = makeSnapshot(1 << 20);
+    LyingSource liar(*snapshot);
+    Source honest(snapshot);
+    StateFetch fetch(options(), kClock);
+    auto state = fetch.run({{0, liar.address()}, {1, honest.server->address()}});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ((*state)->bytes, snapshot->bytes);
+}
+
+TEST(StateFetch, onlyLiarsIsAnErrorThatSaysChecksum) {
+    const auto snapshot = makeSnapshot(1 << 20);
+    LyingSource liar(*snapshot);
+    StateFetch fetch(options(), kClock);
+    auto state = fetch.run({{0, liar.address()}});
+    ASSERT_FALSE(state.ok());
+    EXPECT_THAT(std::string(state.status().message()), HasSubstr("checksum"));
+    EXPECT_GE(liar.lies(), 3);
+}
+
+TEST(StateFetch, survivesASourceThatIsKilledAndGoesOnWithOthersWhereItStopped) {
+    const auto snapshot = makeSnapshot(8 << 20);
+    int address[2];
+    ASSERT_EQ(::pipe(address), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        Source source(snapshot);
+        const std::string& text = source.server->address();
+        if (::write(address[1], text.data(), text.size()) < 0) ::_exit(1);
+        for (;;) ::pause();
+    }
+    char buffer[64];
+    const ssize_t n = ::read(address[0], buffer, sizeof(buffer));
+    ASSERT_GT(n, 0);
+    FetchOptions o = options();
+    o.progress = [&](uint64_t done, uint64_t total) {
+        if (done > total / 4) ::kill(child, SIGKILL);
+    };
+    StateFetch fetch(o, kClock);
+    auto broken = fetch.run({{0, std::string(buffer, static_cast<size_t>(n))}});
+    ::waitpid(child, nullptr, 0);
+    EXPECT_TRUE(absl::IsUnavailable(broken.status())) << broken.status();
+    const uint64_t before = fetch.bytesDone();
+    EXPECT_GT(before, 0u);
+    Source other(snapshot);
+    auto state = fetch.run({{1, other.server->address()}});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ((*state)->bytes, snapshot->bytes);
+    EXPECT_EQ(other.server->bytesServed(), snapshot->bytes.size() - before);
+}
+
+TEST(StateFetch, aWrongTokenAShardOrALineageGetsNothing) {
+    Source source(makeSnapshot(1000));
+    const auto failure = [&](auto change) {
+        FetchOptions o = options();
+        change(&o);
+        return std::string(
+            StateFetch(o, kClock).run({{0, source.server->address()}}).status().message());
+    };
+    EXPECT_THAT(failure([](FetchOptions* o) { o->token = 1; }), HasSubstr("token"));
+    EXPECT_THAT(failure([](FetchOptions* o) { o->shard = 1; }), HasSubstr("this is shard 0"));
+    EXPECT_THAT(failure([](FetchOptions* o) { o->lineage = 2; }), HasSubstr("lineage 2"));
+    EXPECT_EQ(source.server->bytesServed(), 0u);
+}
+
+TEST(StateFetch, aSnapshotThatEverySourceDroppedIsNotFound) {
+    Source source;
+    StateFetch fetch(options(), kClock);
+    EXPECT_TRUE(absl::IsNotFound(fetch.run({{0, source.server->address()}}).status()));
+}
+
+TEST(StateFetch, pullsADeltaThatIsStillToCome) {
+    Source source(makeSnapshot(10));
+    CommitRecord record;
+    record.step = kStep + 1;
+    record.lineage = 1;
+    const std::vector<float> gradient(3000, 0.25f);
+    StateFetch fetch(options(), kClock);
+    std::thread later([&] { source.store.putDelta(record, gradient); });
+    auto delta = fetch.delta(kStep + 1, {{0, source.server->address()}}, 5000);
+    later.join();
+    ASSERT_TRUE(delta.ok()) << delta.status();
+    EXPECT_EQ(delta->record, record);
+    EXPECT_EQ(delta->reduced, gradient);
+    EXPECT_TRUE(absl::IsNotFound(fetch.delta(kStep, {{0, source.server->address()}}, 0).status()));
+}
+
+TEST(StateFetch, cancelEndsAWait) {
+    Source source(makeSnapshot(10));
+    StateFetch fetch(options(), kClock);
+    std::thread later([&] { fetch.cancel(); });
+    EXPECT_TRUE(
+        absl::IsAborted(fetch.delta(kStep + 1, {{0, source.server->address()}}, 9000).status()));
+    later.join();
+}
+
+TEST(StateFetch, aCapSpreadsItsRequests) {
+    const auto snapshot = makeSnapshot(300 << 10);
+    Source source(snapshot);
+    class ManualClock final : public Clock {
+      public:
+        MonoNs now() const override { return now_ += kSecond; }
+        int64_t unixNs() const override { return 0; }
+        mutable MonoNs now_ = 0;
+    } clock;
+    FetchOptions o = options();
+    o.bytesPerSecond = 64 << 10;
+    StateFetch fetch(o, clock);
+    ASSERT_TRUE(fetch.run({{0, source.server->address()}}).ok());
+    // Five pieces of a second each: the clock was asked until the fifth was due.
+    EXPECT_GE(clock.now_, 4 * kSecond);
+}
+
+TEST(StateServer, aCutDropsConnectionsUntilItEnds) {
+    Source source(makeSnapshot(1000));
+    source.server->setCut(true);
+    StateFetch cut(options(), kClock);
+    EXPECT_FALSE(cut.run({{0, source.server->address()}}).ok());
+    source.server->setCut(false);
+    EXPECT_TRUE(cut.run({{0, source.server->address()}}).ok());
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime

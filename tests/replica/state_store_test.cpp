@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/state_store.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace bulkhead::runtime {
+namespace {
+
+CommitRecord record(uint64_t step, uint64_t layout = 0, uint64_t lineage = 1) {
+    CommitRecord r;
+    r.step = step;
+    r.layout = layout;
+    r.lineage = lineage;
+    return r;
+}
+
+const std::vector<float> kGradient(10, 1.5f);
+
+TEST(StateStore, keepsTheNewestDeltasWithinItsBudget) {
+    StateStore store;
+    store.setDeltaBudget(3 * 10 * sizeof(float));
+    for (uint64_t step = 1; step <= 5; ++step) store.putDelta(record(step), kGradient);
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{3, 5}));
+    EXPECT_EQ(store.deltaBytes(), 120u);
+    EXPECT_EQ(store.delta(2), nullptr);
+    EXPECT_EQ(store.delta(4)->record.step, 4u);
+    EXPECT_EQ(store.delta(4)->reduced, kGradient);
+    EXPECT_EQ(store.delta(6), nullptr);
+}
+
+TEST(StateStore, aSkippedStepTakesNoRoom) {
+    StateStore store;
+    CommitRecord skipped = record(1);
+    skipped.skip = true;
+    store.putDelta(skipped, kGradient);
+    EXPECT_EQ(store.deltaBytes(), 0u);
+    EXPECT_TRUE(store.delta(1)->record.skip);
+}
+
+TEST(StateStore, aWindowNeverCrossesALayoutALineageOrAGap) {
+    for (const CommitRecord& next : {record(3, 1), record(3, 0, 2), record(4)}) {
+        StateStore store;
+        store.putDelta(record(1), kGradient);
+        store.putDelta(record(2), kGradient);
+        store.putDelta(next, kGradient);
+        EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{next.step, next.step}));
+    }
+}
+
+TEST(StateStore, aWaitForADeltaEndsWhenItComes) {
+    StateStore store;
+    std::thread later([&] { store.putDelta(record(1), kGradient); });
+    EXPECT_NE(store.awaitDelta(1, std::chrono::minutes(1)), nullptr);
+    later.join();
+}
+
+TEST(StateStore, closingEndsEveryWait) {
+    StateStore store;
+    std::thread later([&] { store.close(); });
+    EXPECT_EQ(store.awaitDelta(9, std::chrono::minutes(1)), nullptr);
+    later.join();
+}
+
+TEST(StateStore, aSnapshotInUseOutlivesItsDropping) {
+    StateStore store;
+    auto snapshot = std::make_shared<StateSnapshot>();
+    snapshot->step = 7;
+    snapshot->bytes.resize(3);
+    store.putSnapshot(snapshot);
+    const StateStore::SnapshotPtr held = store.snapshot(7);
+    store.dropSnapshot(7);
+    EXPECT_EQ(store.snapshot(7), nullptr);
+    EXPECT_EQ(held->bytes.size(), 3u);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
