@@ -62,6 +62,9 @@ struct RecordDurable {
     uint64_t sequence = 0;
 };
 
+/// Only after a recovery: every agent has told what still runs (RankRunning); the rest is gone.
+struct InventoryDone {};
+
 enum class OperationKind {
     kDrain,          ///< leaves after its current commit, its processes stop, it stays out
     kHoldRejoin,     ///< when lost it stays out
@@ -90,7 +93,7 @@ struct Operation {
 struct Tick {};
 
 using Input = std::variant<Received, RankRunning, RankExited, NodeLost, StartFailed, RecordDurable,
-                           Operation, Tick>;
+                           Operation, Tick, InventoryDone>;
 
 // ---- actions, to be carried out in their order
 // ---------------------------------------------------

@@ -58,6 +58,8 @@ class SuspicionGate {
     /// May `replica` be expelled on this unconfirmed evidence? `contributors`: alive and not yet
     /// expelled, the suspect among them. A yes is remembered. A no makes it a suspect.
     bool allow(MonoNs now, int32_t replica, size_t contributors);
+    /// Several at once: none of them may go before the whole number is known.
+    void suspect(MonoNs now, int32_t replica) { suspects_.try_emplace(replica, now); }
     /// An agent saw it end: its expulsion no longer counts as unconfirmed.
     void confirm(int32_t replica);
     /// It beats again: no longer a suspect.

@@ -20,9 +20,8 @@ std::string seconds(MonoNs ns) {
 bool mayContribute(const QuorumCandidate& c, const QuorumState& state) {
     if (!c.expected || c.leaving || c.suspected) return false;
     if (c.stage == Stage::kUpToDate) return true;
-    // While step-1 is in flight the joiner may lack it and the step before has to be there.
-    const uint64_t atLeast = state.step >= 2 ? state.step - 2 : 0;
-    return c.stage == Stage::kFollowing && c.proven && c.step >= atLeast;
+    // What is in flight it applies in time from the commit stream; what is committed it must hold.
+    return c.stage == Stage::kFollowing && c.proven && c.step >= state.committed;
 }
 
 const char* stageName(Stage stage) {
@@ -119,7 +118,9 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
     }
     const size_t needed = std::max<size_t>(1, options.policies.minReplicas);
     const MonoNs joinBy = state.begun + options.timeouts.joinMs * kMillisecond;
-    if (state.first && !waited.empty() && now < joinBy) {
+    const bool awaited =
+        std::any_of(waited.begin(), waited.end(), [](const auto* c) { return c->awaited; });
+    if (state.first && awaited && now < joinBy) {
         d.decideAgain = joinBy;
         d.explanation =
             absl::StrCat("step ", state.step, ": waiting for ", describeAll(now, waited), ", ",

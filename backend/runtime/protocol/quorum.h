@@ -25,6 +25,7 @@ struct QuorumCandidate {
     bool expected = true;    ///< false: held, drained or given up: nobody waits for it
     bool leaving = false;    ///< drain: not in the next quorum
     bool suspected = false;  ///< unconfirmed evidence
+    bool awaited = true;     ///< at the start (QuorumState::first) it is waited for
     bool proven = false;     ///< its hash agreed with the contributors'
     uint64_t step = 0;       ///< last it is known to hold
     MonoNs lastBeat = 0;     ///< 0: none yet

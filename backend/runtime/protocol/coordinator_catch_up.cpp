@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/protocol/coordinator_impl.h"
+
+/// Joiners: which snapshot, whose, and when their state is proven. Nobody who trains waits here.
+namespace bulkhead::protocol {
+namespace {
+
+/// After the first source is ready the others get so long before the fetch begins without them.
+constexpr MonoNs kSourcePatience = 200 * kMillisecond;
+constexpr size_t kClaimsKept = 16;
+
+/// Another secret than the exchange's, for serving state.
+uint64_t fetchToken(uint64_t secret, uint64_t lineage, uint64_t step) {
+    uint64_t x = secret ^ (lineage * 0x9e3779b97f4a7c15) ^ (step * 0xd1b54a32d192ed03);
+    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccd;
+    return x ^ (x >> 33);
+}
+
+}  // namespace
+
+/// Asks everybody who trains to keep the state after the step now in flight: the order of messages
+/// guarantees that they hear it before they apply that step.
+void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
+    releaseSnapshot(r);
+    r.following = r.proven = false;
+    r.claims.clear();
+    r.ready.clear();
+    r.sources.clear();
+    r.firstReady = 0;
+    r.bytesDone = 0;
+    enter(r, Stage::kSnapshot);
+    show(r, ReplicaState::kFetching, why);
+    r.snapshotStep = open_ && !open_->holding ? open_->quorum.step : committed_;
+    for (const Replica& source : replicas_)
+        if (source.stage == Stage::kUpToDate && source.id != r.id && !source.drain) {
+            r.kept.insert(source.id);
+            tell(source, KeepSnapshot{term_, r.snapshotStep, true});
+        }
+}
+
+void CoordinatorMachine::Impl::from(RankId, const SnapshotReady& m) {
+    if (current(m.replica, m.incarnation) == nullptr) return;
+    for (Replica& r : replicas_) {
+        if (!r.joining() || r.snapshotStep != m.step || !r.kept.contains(m.replica)) continue;
+        r.ready.insert(m.replica);
+        if (r.firstReady == 0) r.firstReady = now_;
+        maybeFetch(r);
+    }
+}
+
+void CoordinatorMachine::Impl::maybeFetch(Replica& r) {
+    if (r.ready.empty() || r.snapshotStep > committed_) return;
+    const bool all = r.ready.size() == r.kept.size();
+    if (r.stage == Stage::kSnapshot) {
+        if (!all && now_ - r.firstReady < kSourcePatience) return;
+        enter(r, Stage::kFetching);
+        sendFetch(r);
+    } else if (r.ready.size() != r.sources.size()) {
+        sendFetch(r);  // a late source still speeds it up
+    }
+}
+
+void CoordinatorMachine::Impl::sendFetch(Replica& r) {
+    Fetch f;
+    f.term = term_;
+    f.lineage = lineage_;
+    f.snapshotStep = r.snapshotStep;
+    const auto epoch = epochOf_.find(r.snapshotStep);
+    f.snapshotEpoch = epoch == epochOf_.end() ? 0 : epoch->second;
+    r.sources.assign(r.ready.begin(), r.ready.end());
+    for (int32_t id : r.sources) {
+        const Replica& source = *find(id);
+        f.sources.push_back(Member{{source.id, source.incarnation, {}}, source.endpoints});
+    }
+    f.token = fetchToken(options_.secret, lineage_, r.snapshotStep);
+    f.bytesPerSecond = options_.policies.fetchBytesPerSecond;
+    f.layout = layout_;
+    f.expertShard = expertShard_;
+    tell(r, std::move(f));
+}
+
+void CoordinatorMachine::Impl::from(RankId, const FetchProgress& m) {
+    Replica* r = current(m.replica, m.incarnation);
+    if (r == nullptr || !r->joining() || m.snapshotStep != r->snapshotStep) return;
+    const bool moved = m.bytesDone != r->bytesDone || m.step != r->step;
+    if (m.bytesTotal != 0) r->bytesDone = m.bytesDone;
+    if (m.step >= r->snapshotStep) r->step = m.step;
+    if (moved) r->advancedAt = now_;
+    if (r->stage == Stage::kFetching && m.step >= r->snapshotStep && m.bytesTotal == 0) {
+        enter(*r, Stage::kReplaying);
+        show(*r, ReplicaState::kReplaying, "");
+    }
+    fact(fact::CatchUpProgress{m.replica, m.incarnation, m.snapshotStep, r->bytesDone, m.bytesTotal,
+                               m.step, r->sources});
+}
+
+void CoordinatorMachine::Impl::from(RankId, const FetchFailed& m) {
+    Replica* r = current(m.replica, m.incarnation);
+    if (r == nullptr || !r->joining() || m.snapshotStep != r->snapshotStep) return;
+    for (int32_t source : m.failedSources) {
+        r->ready.erase(source);
+        r->kept.erase(source);
+    }
+    if (m.outOfWindow || r->ready.empty())
+        planFetch(*r, absl::StrCat("a younger snapshot is needed: ", m.why));
+    else
+        sendFetch(*r);
+}
+
+/// The joiner goes on with the other sources, or with another snapshot when none is left.
+void CoordinatorMachine::Impl::sourceLost(int32_t replica) {
+    for (Replica& r : replicas_) {
+        if (!r.joining() || r.kept.erase(replica) == 0) continue;
+        const bool had = r.ready.erase(replica) > 0;
+        if (r.stage == Stage::kSnapshot) {
+            maybeFetch(r);
+        } else if (had && r.ready.empty()) {
+            planFetch(r, absl::StrCat("its last source r", replica, " is gone"));
+        } else if (had) {
+            sendFetch(r);
+        }
+    }
+}
+
+/// Its fetch is over, one way or another: sources may forget the snapshot.
+void CoordinatorMachine::Impl::releaseSnapshot(Replica& r) {
+    const std::set<int32_t> kept = std::exchange(r.kept, {});
+    for (int32_t id : kept) {
+        const Replica& source = *find(id);
+        const bool needed = std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
+            return o.id != r.id && o.joining() && o.snapshotStep == r.snapshotStep &&
+                   o.kept.contains(id);
+        });
+        if (!needed && source.stage == Stage::kUpToDate)
+            tell(source, KeepSnapshot{term_, r.snapshotStep, false});
+    }
+    r.ready.clear();
+    r.sources.clear();
+}
+
+/// Compares what a joiner claims with what contributors agreed on; the newest comparable step
+/// counts.
+void CoordinatorMachine::Impl::prove(Replica& r) {
+    if (!r.following || r.proven) return;
+    if (options_.policies.parityEverySteps == 0) r.proven = true;
+    for (auto it = r.claims.rbegin(); it != r.claims.rend() && !r.proven; ++it) {
+        const Hashes* agreed = agreed_.find(it->first);
+        if (agreed == nullptr) continue;
+        if (*agreed != it->second) {
+            const std::string why =
+                absl::StrCat("its state after step ", it->first, " is not the contributors'");
+            fact(fact::EvidenceSeen{EvidenceKind::kParityMismatch, r.id, -1, "coordinator", why});
+            expel(r, EvidenceKind::kParityMismatch, why, now_);
+            return;
+        }
+        r.proven = true;
+    }
+    while (r.claims.size() > kClaimsKept) r.claims.erase(r.claims.begin());
+    if (!r.proven) return;
+    show(r, ReplicaState::kProven, "");
+    book([&](auto& out) { incidents_.phase(now_, r.id, IncidentPhaseKind::kJoin, out); });
+}
+
+void CoordinatorMachine::Impl::proveAll() {
+    for (Replica& r : replicas_)
+        if (r.stage == Stage::kReplaying) prove(r);
+}
+
+/// Snapshots that never come, and joiners that stand still.
+void CoordinatorMachine::Impl::scanJoiners() {
+    for (Replica& r : replicas_) {
+        if (!r.joining() || contributes(r.id)) continue;
+        maybeFetch(r);
+        if (r.stage == Stage::kSnapshot) {
+            // The step it was planned for may never come, or its sources may be gone.
+            const bool coming = open_ && !open_->holding && open_->quorum.step == r.snapshotStep;
+            const bool stale = (r.snapshotStep > committed_ && !coming) || r.kept.empty() ||
+                               now_ - r.stageSince > 2 * limits_.progress();
+            if (stale && trainedReplicas() > 0) planFetch(r, "its snapshot did not come");
+        } else if (now_ - r.advancedAt > options_.timeouts.fetchMs * kMillisecond &&
+                   !(r.following && !open_)) {
+            condemn(r, EvidenceKind::kMissedProgress, "its catch-up stands still", r.advancedAt,
+                    false);
+        }
+    }
+}
+
+}  // namespace bulkhead::protocol

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/codec.h"
+#include "backend/runtime/protocol/coordinator_impl.h"
+
+/// From a complete ballot to the step's end: the record, its durability, what follows from it.
+namespace bulkhead::protocol {
+namespace {
+
+double ms(MonoNs ns) {
+    return static_cast<double>(ns) / static_cast<double>(kMillisecond);
+}
+
+}  // namespace
+
+/// The record goes to the log; the next quorum travels while it becomes durable.
+void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
+    Exchange& e = *open_;
+    const ReplicaVote* vote = nullptr;
+    for (const auto& [replica, v] : e.ballot.votes)
+        if (contributes(replica)) vote = &v;
+    RecordInputs in{lineage_, term_, updates_, &e.quorum, &vote->gradSquares, result.nonFiniteSum};
+    CommitRecord record = makeRecord(in, options_);
+    const double norm =
+        gradientNorm(vote->gradSquares, std::max<double>(1, static_cast<double>(record.tokens)));
+    const uint64_t sequence = log(LogCommit{record}, true);
+    e.committing = Exchange::Committing{sequence, std::move(record), norm};
+    ensurePending();
+}
+
+bool CoordinatorMachine::Impl::checkpointDue(uint64_t step) const {
+    const uint32_t every = options_.policies.checkpointEverySteps;
+    return checkpointWanted_ || (every != 0 && step % every == 0) ||
+           (stopping_ && stopCheckpoint_) || (options_.steps != 0 && step >= options_.steps);
+}
+
+/// Takes turns, so that the same replica does not pay every time.
+int32_t CoordinatorMachine::Impl::checkpointWriter(const CommitRecord& record) const {
+    std::vector<int32_t> able;
+    for (const Contribution& c : record.contributors) {
+        const Replica& r = replicas_[static_cast<size_t>(c.replica)];
+        if (r.stage == Stage::kUpToDate && r.incarnation == c.incarnation && !r.drain)
+            able.push_back(c.replica);
+    }
+    const uint32_t every = std::max(1u, options_.policies.checkpointEverySteps);
+    return able.empty() ? -1 : able[(record.step / every) % able.size()];
+}
+
+void CoordinatorMachine::Impl::planCheckpoint(int32_t writer, uint64_t step) {
+    LogCheckpoint entry{
+        lineage_, step, updates_, "", layout_, expertShard_, ledger_.settledState()};
+    checkpointPlans_[step] = CheckpointPlan{std::move(entry), writer};
+    checkpointWanted_ = false;
+}
+
+/// The record is durable: this step happened.
+void CoordinatorMachine::Impl::finishCommit() {
+    const CommitRecord record = open_->committing->record;
+    if (const absl::Status s = ledger_.commit(record); !s.ok())
+        broken(Violation{"I2", std::string(s.message())});
+    broken(checker_.committed(record));
+    // Before the commit leaves: whoever was lost or too late since is not in the quorum it makes
+    // count. Leases of this step are settled, the votes still tell who contributes.
+    ensurePending();
+    committed_ = record.step;
+    commitEpoch_ = record.epoch;
+    updates_ = record.updates;
+    epochOf_[record.step] = record.epoch;
+    if (epochOf_.size() > 1024) epochOf_.erase(epochOf_.begin());
+    last_ = record;
+    first_ = false;
+    std::vector<int32_t> back;
+    for (Replica& r : replicas_) {
+        if (!contributes(r.id)) continue;
+        if (r.stage != Stage::kUpToDate) {
+            releaseSnapshot(r);
+            enter(r, Stage::kUpToDate);
+            r.following = false;
+        }
+        r.step = record.step;
+        if (r.shown != ReplicaState::kTraining || incidents_.isOpen(r.id)) back.push_back(r.id);
+    }
+    sendCommit(record);
+    fact(ledgerLine(*open_));
+    double exchangeMs = 0;
+    for (const auto& [replica, vote] : open_->ballot.votes)
+        exchangeMs = std::max(exchangeMs, vote.exchangeMs);
+    book([&](auto& out) { incidents_.committed(now_, exchangeMs, out); });
+    for (int32_t id : back) {
+        Replica& r = *find(id);
+        r.schedule.reset();
+        book([&](auto& out) {
+            incidents_.close(now_, id, true, absl::StrCat("rejoined at step ", record.step), out);
+        });
+        show(r, ReplicaState::kTraining, "");
+    }
+    lastCommitAt_ = now_;
+    open_.reset();
+    afterCommit(record);
+}
+
+/// To those who hold the sum, and to joiners, who replay it.
+void CoordinatorMachine::Impl::sendCommit(const CommitRecord& record) {
+    const int32_t writer = checkpointDue(record.step) ? checkpointWriter(record) : -1;
+    if (writer >= 0) planCheckpoint(writer, record.step);
+    for (const Replica& r : replicas_) {
+        if (!contributes(r.id) && !r.joining()) continue;
+        Commit commit{record, term_, r.id == writer, ""};
+        if (commit.checkpoint)
+            commit.dataPosition = encode(checkpointPlans_[record.step].entry.ledger);
+        tell(r, std::move(commit));
+    }
+}
+
+fact::StepCommitted CoordinatorMachine::Impl::ledgerLine(const Exchange& e) {
+    fact::StepCommitted line;
+    const CommitRecord& record = e.committing->record;
+    line.record = record;
+    line.gradNorm = e.committing->gradNorm;
+    line.learningRate = fromFloatBits(record.learningRateBits);
+    double lossSum = 0;
+    double exchangeMs = 0;
+    uint64_t tokens = 0;
+    std::vector<double> domainSum;
+    std::vector<uint64_t> domainTokens;
+    for (const auto& [replica, vote] : e.ballot.votes) {
+        if (!vote.complete) continue;
+        lossSum += vote.lossSum;
+        tokens += vote.tokens;
+        exchangeMs = std::max(exchangeMs, vote.exchangeMs);
+        domainSum.resize(std::max(domainSum.size(), vote.domainLossSum.size()));
+        domainTokens.resize(std::max(domainTokens.size(), vote.domainTokens.size()));
+        for (size_t d = 0; d < vote.domainLossSum.size(); ++d)
+            domainSum[d] += vote.domainLossSum[d];
+        for (size_t d = 0; d < vote.domainTokens.size(); ++d)
+            domainTokens[d] += vote.domainTokens[d];
+        const auto at = e.voteAt.find(replica);
+        line.voteMs.push_back(at == e.voteAt.end() ? 0 : ms(now_ - at->second));
+        line.votes.push_back(vote);
+    }
+    line.loss = tokens > 0 ? lossSum / static_cast<double>(tokens) : 0;
+    for (size_t d = 0; d < domainSum.size(); ++d)
+        line.domainLoss.push_back(d < domainTokens.size() && domainTokens[d] > 0
+                                      ? domainSum[d] / static_cast<double>(domainTokens[d])
+                                      : -1);
+    const MonoNs from = std::max(e.openedAt, lastCommitAt_);
+    line.stepMs = ms(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
+    line.commitMs = ms(now_ - e.lastVoteAt);
+    line.tokensPerSecond =
+        line.stepMs > 0 ? static_cast<double>(record.tokens) * 1000 / line.stepMs : 0;
+    // A step done again counts as long as an undisturbed one; the rest of it was the incident.
+    double productive = ms(now_ - from);
+    if (e.quorum.attempt == 1)
+        limits_.observe(productive, exchangeMs);
+    else if (limits_.stepMs() > 0)
+        productive = std::min(productive, limits_.stepMs());
+    productive *= static_cast<double>(record.contributors.size()) / options_.replicas;
+    productiveMs_[record.step] = productive;
+    productiveSum_ += productive;
+    const double wall = ms(now_ - beganAt_);
+    line.effectiveTime = wall > 0 ? std::min(1.0, productiveSum_ / wall) : 1;
+    return line;
+}
+
+void CoordinatorMachine::Impl::afterCommit(const CommitRecord& record) {
+    if (pending_) {
+        Quorum next = *std::exchange(pending_, std::nullopt);
+        activate(std::move(next));
+        setPhase(JobPhase::kTraining, open_->quorum.explanation);
+    }
+    // Holds the step before, had no part in this one: it heals like a joiner.
+    for (Replica& r : replicas_)
+        if (r.stage == Stage::kUpToDate && r.step < record.step)
+            planFetch(r, "the step went on without it");
+    if (move_ && !move_->sent) startLayoutMove();
+}
+
+void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
+    const auto it = checkpointPlans_.find(m.step);
+    if (it == checkpointPlans_.end() || it->second.writer != m.replica) return;
+    fact(fact::CheckpointWritten{m});
+    if (m.ok) {
+        LogCheckpoint entry = std::move(it->second.entry);
+        entry.path = m.path;
+        log(entry, true);
+        checkpoints_.push_back(std::move(entry));
+        if (checkpoints_.size() > 64) checkpoints_.erase(checkpoints_.begin());
+        productiveMs_.erase(productiveMs_.begin(), productiveMs_.upper_bound(m.step));
+    }
+    checkpointPlans_.erase(it);
+    if (!m.ok && stopping_) ++stopRetries_;
+}
+
+}  // namespace bulkhead::protocol

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/protocol/coordinator_impl.h"
+
+/// What is seen, and who goes because of it. Two voices are needed to blame the innocent: a process
+/// exit is certain, a peer's complaint is not.
+namespace bulkhead::protocol {
+
+size_t CoordinatorMachine::Impl::trainedReplicas() const {
+    return static_cast<size_t>(std::count_if(
+        replicas_.begin(), replicas_.end(),
+        [&](const Replica& r) { return r.stage == Stage::kUpToDate || contributes(r.id); }));
+}
+
+/// Some rank of it has not beaten for longer than beats may jitter.
+bool CoordinatorMachine::Impl::silent(const Replica& r) const {
+    return std::any_of(r.pulses.begin(), r.pulses.end(), [&](const RankPulse& p) {
+        return p.hello && now_ - p.lastBeat > limits_.accusedSilence();
+    });
+}
+
+/// Alive and getting on with something of its own: peers wait for a slow one, not for a dead one.
+bool CoordinatorMachine::Impl::progressing(const Replica& r) const {
+    if (silent(r)) return false;
+    return std::any_of(r.pulses.begin(), r.pulses.end(), [&](const RankPulse& p) {
+        return (p.phase == Phase::kCompute || p.phase == Phase::kApply ||
+                p.phase == Phase::kReplay) &&
+               now_ - p.lastProgress <= limits_.progress();
+    });
+}
+
+void CoordinatorMachine::Impl::condemn(Replica& r, EvidenceKind kind, const std::string& why,
+                                       MonoNs symptomAt, bool confirmed) {
+    if (!r.alive()) return;
+    if (confirmed) {
+        gate_.confirm(r.id);
+        expel(r, kind, why, symptomAt);
+        return;
+    }
+    // Only those who train can be too many: a joiner's end costs nobody anything.
+    const bool trains = r.stage == Stage::kUpToDate || contributes(r.id);
+    if (trains && !gate_.allow(now_, r.id, trainedReplicas())) {
+        abortExchange(absl::StrCat("r", r.id, " is suspected: ", why));
+        return;
+    }
+    expel(r, kind, why, symptomAt);
+}
+
+void CoordinatorMachine::Impl::from(RankId from, const Evidence& m) {
+    Replica* accused = current(m.accused.replica, m.incarnation);
+    Replica* reporter = find(from.replica);
+    if (accused == nullptr || reporter == nullptr || !reporter->alive()) return;
+    fact(fact::EvidenceSeen{m.kind, m.accused.replica, m.accused.shard, m.reporter, m.detail});
+    if (from.replica == m.accused.replica) {
+        // Inside a replica nothing works without every rank: it can only be replaced as a whole.
+        condemn(*accused, m.kind, m.detail, now_, false);
+        return;
+    }
+    const bool ofThis = open_ && !open_->committing && m.step == open_->quorum.step &&
+                        m.epoch == open_->quorum.epoch && m.attempt == open_->quorum.attempt;
+    if (!ofThis || !contributes(m.accused.replica) || !contributes(from.replica)) return;
+    accused->accusedByPeer = true;
+    if (accused->nodeLost) {
+        condemn(*accused, EvidenceKind::kNodeLost, "its node is gone, and its peers lost it too",
+                now_, true);
+        return;
+    }
+    const bool reset = m.kind == EvidenceKind::kTransportReset;
+    if (!reset && progressing(*accused)) return;  // slow, not dead
+    open_->ballot.failedPairs.insert(std::minmax(from.replica, m.accused.replica));
+    if (reset) open_->resetAccusers[m.accused.replica].insert(from.replica);
+    abortExchange(absl::StrCat("r", from.replica, " lost r", m.accused.replica, ": ", m.detail));
+    judgeAccused();
+}
+
+/// Accused and silent, or accused by two whom nobody else accuses: it goes without another attempt.
+/// Whoever is only accused by one and answers gets the second attempt of the protocol.
+void CoordinatorMachine::Impl::judgeAccused() {
+    if (!open_ || open_->committing || !open_->aborted) return;
+    std::vector<int32_t> guilty;
+    for (const Member& m : open_->quorum.contributors) {
+        const int32_t id = m.contribution.replica;
+        if (!contributes(id) || open_->ballot.votes.contains(id)) continue;
+        const Replica& r = *find(id);
+        if (r.accusedByPeer && silent(r)) guilty.push_back(id);
+    }
+    for (const auto& [id, by] : open_->resetAccusers) {
+        bool others = false;
+        for (const auto& [other, accusers] : open_->resetAccusers)
+            others = others || (other != id && (accusers.size() > 1 || !accusers.contains(id)));
+        if (by.size() >= 2 && !others && contributes(id)) guilty.push_back(id);
+    }
+    for (int32_t id : guilty)
+        condemn(*find(id), EvidenceKind::kTransportReset,
+                "its peers lost it and it does not answer", now_, find(id)->nodeLost);
+}
+
+/// Suspects stay until an agent confirms, they are heard again, or an option says it is enough.
+void CoordinatorMachine::Impl::judgeSuspects() {
+    const auto suspects = gate_.suspects();
+    for (const auto& [id, since] : suspects) {
+        Replica& r = *find(id);
+        if (!r.alive()) {
+            gate_.clear(id);
+            continue;
+        }
+        const bool heard =
+            std::all_of(r.pulses.begin(), r.pulses.end(),
+                        [&, at = since](const RankPulse& p) { return p.hello && p.lastBeat > at; });
+        const auto stuck = std::any_of(r.pulses.begin(), r.pulses.end(), [&](const RankPulse& p) {
+            return missed(now_, p, limits_, options_.timeouts).has_value();
+        });
+        if (heard && !stuck && !silent(r)) {
+            gate_.clear(id);
+        } else {
+            const bool enough = options_.timeouts.massPauseMs > 0 &&
+                                now_ - since > options_.timeouts.massPauseMs * kMillisecond;
+            condemn(r, EvidenceKind::kMissedHeartbeat, "suspected, and not heard since", since,
+                    enough);
+        }
+    }
+}
+
+/// Missed heartbeats and progress, starts that take for ever, votes that do not come.
+void CoordinatorMachine::Impl::judgeSilent() {
+    std::vector<int32_t> stuck;
+    for (const Replica& r : replicas_)
+        if (r.stage == Stage::kUpToDate || contributes(r.id))
+            if (std::any_of(r.pulses.begin(), r.pulses.end(), [&](const RankPulse& p) {
+                    return missed(now_, p, limits_, options_.timeouts).has_value();
+                }))
+                stuck.push_back(r.id);
+    if (stuck.size() >= 2 && 2 * stuck.size() >= trainedReplicas())
+        for (int32_t id : stuck) gate_.suspect(now_, id);
+    for (Replica& r : replicas_) {
+        if (!r.alive() || gate_.suspects().contains(r.id)) continue;
+        if ((r.stage == Stage::kStarting || r.stage == Stage::kInit ||
+             r.stage == Stage::kAdopted) &&
+            now_ - r.stageSince > options_.timeouts.startMs * kMillisecond) {
+            condemn(r, EvidenceKind::kMissedProgress, "it did not come up in time", r.stageSince,
+                    false);
+            continue;
+        }
+        for (size_t s = 0; s < r.pulses.size(); ++s) {
+            const RankPulse& p = r.pulses[s];
+            const auto kind = missed(now_, p, limits_, options_.timeouts);
+            if (!kind) continue;
+            const bool beat = *kind == EvidenceKind::kMissedHeartbeat;
+            const MonoNs since = beat ? p.lastBeat : p.lastProgress;
+            const std::string detail = absl::StrCat(
+                "r", r.id, "s", s, beat ? " has not beaten for " : " has made no progress for ",
+                (now_ - since) / kMillisecond, " ms");
+            fact(fact::EvidenceSeen{*kind, r.id, static_cast<int32_t>(s), "coordinator", detail});
+            condemn(r, *kind, detail, since, r.nodeLost && r.accusedByPeer);
+            break;
+        }
+    }
+    if (!open_ || open_->committing) return;
+    if (open_->aborted) {
+        if (now_ - open_->abortedAt <= limits_.progress()) return;
+        for (const Member& m : open_->quorum.contributors) {
+            Replica& r = *find(m.contribution.replica);
+            if (!contributes(r.id) || open_->ballot.votes.contains(r.id)) continue;
+            if (gate_.suspects().contains(r.id) || progressing(r)) continue;
+            condemn(r, EvidenceKind::kMissedProgress,
+                    "it did not vote after its exchange was ended", open_->abortedAt, false);
+            if (!open_) return;
+        }
+        return;
+    }
+    // Everybody beats, nobody gets on, nobody complains: end it, the votes will tell.
+    const MonoNs bound = 2 * limits_.progress();
+    if (open_->holding || now_ - open_->attemptAt <= bound) return;
+    const bool moving = std::any_of(
+        open_->quorum.contributors.begin(), open_->quorum.contributors.end(), [&](const Member& m) {
+            const Replica& r = *find(m.contribution.replica);
+            return contributes(r.id) &&
+                   std::any_of(r.pulses.begin(), r.pulses.end(), [&](const RankPulse& p) {
+                       return p.phase != Phase::kVote && now_ - p.lastProgress <= bound;
+                   });
+        });
+    if (!moving) abortExchange("the exchange makes no progress");
+}
+
+/// Half an accusation: it needs the word of the node's peers, or its own silence and theirs.
+void CoordinatorMachine::Impl::on(const NodeLost& in) {
+    for (int32_t id : in.replicas) {
+        Replica* r = find(id);
+        if (r == nullptr || !r->alive()) continue;
+        r->nodeLost = true;
+        fact(fact::EvidenceSeen{EvidenceKind::kNodeLost, id, -1, "coordinator",
+                                absl::StrCat("the agent of ", in.node, " is gone")});
+        condemn(*r, EvidenceKind::kNodeLost, absl::StrCat("node ", in.node, " is gone"), now_,
+                r->accusedByPeer);
+    }
+}
+
+}  // namespace bulkhead::protocol

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/runtime/protocol/coordinator_machine.h"
+#include "backend/runtime/protocol/incident_book.h"
+#include "backend/runtime/protocol/invariants.h"
+#include "backend/runtime/protocol/membership.h"
+#include "backend/runtime/protocol/parity.h"
+#include "backend/runtime/protocol/quorum.h"
+#include "backend/runtime/protocol/step_commit.h"
+
+/// The inside of CoordinatorMachine; nobody else includes this. One file per concern implements it:
+/// coordinator_{machine,replicas,evidence,step,commit,catch_up,operations}.cpp.
+namespace bulkhead::protocol {
+
+/// From processes to a contributor.
+enum class Stage {
+    kOut,         ///< no process of the current incarnation counts
+    kBackingOff,  ///< waits for startAt
+    kAdopted,     ///< found running after a recovery, has not reported
+    kStarting,    ///< until every rank said hello
+    kInit,        ///< until it reports
+    kSnapshot,    ///< sources take a snapshot for it
+    kFetching,
+    kReplaying,  ///< state is there, the commits since are not, or it follows unproven
+    kUpToDate,
+};
+
+struct Replica {
+    int32_t id = 0;
+    uint32_t incarnation = 0;  ///< current, or highest used
+    Stage stage = Stage::kOut;
+    ReplicaState shown = ReplicaState::kAbsent;
+    std::vector<RankPulse> pulses;
+    std::vector<RankEndpoint> endpoints;
+    uint32_t hellos = 0;
+    std::set<int32_t> running;  ///< shards heard of
+    bool formed = false;
+    MonoNs stageSince = 0;
+    MonoNs startAt = 0;
+    RestartSchedule schedule;
+
+    bool hold = false;
+    bool drain = false;
+    bool givenUp = false;
+    bool nodeLost = false;
+    bool accusedByPeer = false;
+    bool resent = false;  ///< the last commit was sent to it again after a recovery
+
+    uint64_t step = 0;
+    bool following = false;
+    bool proven = false;
+    std::map<uint64_t, Hashes> claims;  ///< a joiner's hashes that nobody could confirm yet
+
+    uint64_t snapshotStep = 0;
+    std::set<int32_t> kept;   ///< were told to keep it
+    std::set<int32_t> ready;  ///< hold it
+    MonoNs firstReady = 0;
+    std::vector<int32_t> sources;
+    MonoNs advancedAt = 0;
+    uint64_t bytesDone = 0;
+
+    bool alive() const { return stage >= Stage::kAdopted; }
+    bool joining() const { return stage >= Stage::kSnapshot && stage <= Stage::kReplaying; }
+};
+
+struct Exchange {
+    Quorum quorum;
+    Ballot ballot;
+    MonoNs openedAt = 0;  ///< of attempt 1
+    MonoNs attemptAt = 0;
+    bool aborted = false;
+    MonoNs abortedAt = 0;
+    uint32_t noes = 0;     ///< redone with nobody lost
+    bool tainted = false;  ///< a lost contributor's part must not count: redo even if complete
+    bool holding = false;  ///< cannot go on before min_replicas are there
+    MonoNs lastVoteAt = 0;
+    std::map<int32_t, MonoNs> voteAt;
+    std::map<int32_t, std::set<int32_t>> resetAccusers;  ///< accused -> by whom
+    std::map<int32_t, uint32_t> nonFiniteBy;             ///< replica -> times in this step
+    std::map<SampleRange, uint32_t> nonFiniteRanges;
+    std::optional<std::map<int32_t, std::optional<bool>>> tie;  ///< verdicts awaited
+    MonoNs tieSince = 0;
+    struct Committing {
+        uint64_t sequence = 0;
+        CommitRecord record;
+        double gradNorm = 0;
+    };
+    std::optional<Committing> committing;
+};
+
+struct LayoutMove {
+    uint64_t step = 0;
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+    bool sent = false;
+    MonoNs sentAt = 0;
+    std::set<int32_t> waiting;
+    uint64_t bytesMoved = 0;
+};
+
+struct CheckpointPlan {
+    LogCheckpoint entry;
+    int32_t writer = -1;
+};
+
+class CoordinatorMachine::Impl {
+  public:
+    Impl(Options options, uint64_t term, RecoveredState recovered);
+
+    Actions begin(MonoNs now);
+    Actions step(MonoNs now, const Input& input);
+
+    // -- coordinator_machine.cpp: dispatch and small tools
+    void on(const Received& in);
+    void on(const RankRunning& in);
+    void on(const RankExited& in);
+    void on(const NodeLost& in);
+    void on(const StartFailed& in);
+    void on(const RecordDurable& in);
+    void on(const Operation& in);
+    void on(const Tick&);
+    void on(const InventoryDone&);
+    void from(RankId from, const Hello& m);
+    void from(RankId from, const Beat& m);
+    void from(RankId from, const Evidence& m);
+    void from(RankId from, const Report& m);
+    void from(RankId from, const ReplicaVote& m);
+    void from(RankId from, const ReplayVerdict& m);
+    void from(RankId from, const SnapshotReady& m);
+    void from(RankId from, const FetchProgress& m);
+    void from(RankId from, const CheckpointDone& m);
+    void from(RankId from, const LayoutMoved& m);
+    void from(RankId, const FaultNoted&) {}
+    void from(RankId, const ModelDescribed&) {}
+    void from(RankId from, const FetchFailed& m);
+    void advance();
+    void scan();
+    void wake();
+    Replica* find(int32_t replica);
+    Replica* current(int32_t replica, uint32_t incarnation);
+    template <class A>
+    void act(A action) {
+        out_.emplace_back(std::move(action));
+    }
+    void fact(Fact f) { out_.emplace_back(Emit{now_, std::move(f)}); }
+    /// Calls f(facts) of the incident book and emits what it wrote.
+    template <class F>
+    void book(F&& f) {
+        std::vector<Fact> facts;
+        f(facts);
+        for (Fact& x : facts) fact(std::move(x));
+    }
+    void tell(const Replica& r, ToReplica message);
+    uint64_t log(LogEntry entry, bool wantDurable);
+    void broken(const std::optional<Violation>& v);
+    void setPhase(JobPhase phase, const std::string& why);
+
+    // -- coordinator_replicas.cpp: processes come and go
+    void openLineage(uint64_t fromStep, const std::string& why);
+    void rollback(const std::string& why);
+    bool stateLost() const;
+    void start(Replica& r);
+    void adoptRunning(Replica& r, uint32_t incarnation);
+    void enter(Replica& r, Stage stage);
+    void show(Replica& r, ReplicaState state, const std::string& why);
+    void scheduleRestart(Replica& r, bool atOnce, const std::string& why);
+    void expel(Replica& r, EvidenceKind kind, const std::string& why, MonoNs symptomAt,
+               bool atOnce = false);
+    void letGo(Replica& r, const std::string& why);
+    void finishDrains();
+    void form(Replica& r);
+    void upToDate(Replica& r);
+    bool blankNow() const;
+    Welcome welcome() const;
+
+    // -- coordinator_evidence.cpp
+    void condemn(Replica& r, EvidenceKind kind, const std::string& why, MonoNs symptomAt,
+                 bool confirmed);
+    void judgeAccused();
+    void judgeSuspects();
+    void judgeSilent();
+    bool progressing(const Replica& r) const;
+    bool silent(const Replica& r) const;
+    size_t trainedReplicas() const;
+
+    // -- coordinator_step.cpp: quorums and ballots
+    QuorumDecision compute(uint64_t step);
+    void tryOpen();
+    bool mayOverlap() const;
+    void ensurePending();
+    std::optional<Quorum> makeQuorum(uint64_t step, uint32_t attempt, uint64_t afterEpoch,
+                                     const std::vector<int32_t>& contributors,
+                                     const std::vector<int32_t>& joiners, double factor,
+                                     const std::string& explanation);
+    void announce(const Quorum& q);
+    void activate(Quorum q);
+    void voidPending();
+    void cancelPending();
+    void voidOpen(const std::string& why);
+    bool contributes(int32_t replica) const;
+    void abortExchange(const std::string& why);
+    void decide();
+    bool parityHolds();
+    void resolveTie();
+    void redo(const BallotResult& result);
+    bool moveNonFinite(const std::vector<int32_t>& nonFinite);
+
+    // -- coordinator_commit.cpp
+    void beginCommit(const BallotResult& result);
+    void finishCommit();
+    void sendCommit(const CommitRecord& record);
+    int32_t checkpointWriter(const CommitRecord& record) const;
+    void planCheckpoint(int32_t writer, uint64_t step);
+    fact::StepCommitted ledgerLine(const Exchange& e);
+    void afterCommit(const CommitRecord& record);
+    bool checkpointDue(uint64_t step) const;
+
+    // -- coordinator_catch_up.cpp
+    void planFetch(Replica& r, const std::string& why);
+    void sendFetch(Replica& r);
+    void maybeFetch(Replica& r);
+    void releaseSnapshot(Replica& r);
+    void sourceLost(int32_t replica);
+    void prove(Replica& r);
+    void proveAll();
+    void scanJoiners();
+
+    // -- coordinator_operations.cpp
+    std::string operate(const Operation& in);
+    void tryStop();
+    void finish(bool ok, const std::string& why);
+    void startLayoutMove();
+    void settleLayoutMove(bool ok, const std::string& why);
+    void checkLayoutMove();
+    std::string explain(const std::string& why) const;
+
+    Options options_;
+    uint64_t term_ = 0;
+    MonoNs now_ = 0;
+    Actions out_;
+
+    std::vector<Replica> replicas_;
+    DataLedger ledger_;
+    InvariantChecker checker_;
+    AdaptiveLimits limits_;
+    SuspicionGate gate_;
+    AgreedHashes agreed_;
+    IncidentBook incidents_;
+
+    uint64_t lineage_ = 0;
+    uint64_t lineageFrom_ = 0;
+    std::string resumeFrom_;
+    uint64_t committed_ = 0;
+    uint64_t commitEpoch_ = 0;
+    uint64_t updates_ = 0;
+    std::optional<CommitRecord> last_;      ///< of this lineage
+    std::map<uint64_t, uint64_t> epochOf_;  ///< of recent steps of this lineage
+    uint64_t epoch_ = 0;
+    std::vector<std::pair<int32_t, uint32_t>> membership_;  ///< of epoch_
+    uint64_t layout_ = 0;
+    uint64_t layoutTried_ = 0;  ///< highest number given to a move, whatever came of it
+    std::vector<int32_t> expertShard_;
+    std::vector<LogCheckpoint> checkpoints_;
+    uint64_t sequence_ = 0;
+    uint64_t corpusHash_ = 0;
+
+    std::optional<Exchange> open_;
+    std::optional<Quorum> pending_;
+    std::optional<LayoutMove> move_;
+    std::map<uint64_t, CheckpointPlan> checkpointPlans_;
+
+    bool recovering_ = false;  ///< until the inventory is done
+    bool first_ = true;
+    bool paused_ = false;
+    bool stopping_ = false;
+    bool stopCheckpoint_ = true;
+    bool stopOk_ = true;
+    bool leaving_ = false;  ///< Leave was sent, the end is near
+    uint32_t stopRetries_ = 0;
+    MonoNs stopSince_ = 0;
+    std::string stopWhy_;
+    bool checkpointWanted_ = false;
+    bool finished_ = false;
+    std::optional<std::string> rollbackWhy_;
+    std::string explanation_;
+    JobPhase phase_ = JobPhase::kStarting;
+    uint64_t revision_ = 1;
+
+    MonoNs beganAt_ = 0;  ///< this machine
+    MonoNs begunAt_ = 0;  ///< this lineage or term: join timeout
+    MonoNs lastCommitAt_ = 0;
+    MonoNs nextScan_ = 0;
+    MonoNs decideAgain_ = 0;
+    MonoNs toldWake_ = 0;
+    MonoNs phaseToldAt_ = 0;
+    std::map<uint64_t, double> productiveMs_;  ///< by step of this lineage
+    double productiveSum_ = 0;
+};
+
+}  // namespace bulkhead::protocol

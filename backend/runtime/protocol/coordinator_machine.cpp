@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/protocol/coordinator_machine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/protocol/coordinator_impl.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+RecoveredState fromCheckpoint(const LogCheckpoint& c) {
+    RecoveredState s;
+    s.step = s.lineageFromStep = c.step;
+    s.updates = c.updates;
+    s.resumeFrom = c.path;
+    s.layout = c.layout;
+    s.expertShard = c.expertShard;
+    s.ledger = c.ledger;
+    s.checkpoints = {c};
+    return s;
+}
+
+DataLedger ledgerOf(const Options& options, const LedgerState& state) {
+    if (!state.highWater.empty())
+        if (auto ledger = DataLedger::restore(state, options.domainWeights); ledger.ok()) {
+            ledger->giveBackAll();
+            return *std::move(ledger);
+        }
+    return DataLedger(options.domains, options.domainWeights);
+}
+
+}  // namespace
+
+CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState recovered)
+    : options_(std::move(options)),
+      term_(term),
+      ledger_(ledgerOf(options_, recovered.ledger)),
+      limits_(options_.timeouts),
+      gate_(options_.timeouts.heartbeatMs * kMillisecond),
+      lineage_(recovered.lineage),
+      lineageFrom_(recovered.lineageFromStep),
+      resumeFrom_(recovered.resumeFrom),
+      committed_(recovered.step),
+      updates_(recovered.updates),
+      last_(recovered.last),
+      epoch_(recovered.epoch),
+      layout_(recovered.layout),
+      expertShard_(recovered.expertShard),
+      checkpoints_(recovered.checkpoints),
+      corpusHash_(options_.corpusHash),
+      recovering_(recovered.lineage != 0),
+      finished_(recovered.finished) {
+    replicas_.resize(options_.replicas);
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+        Replica& r = replicas_[i];
+        r.id = static_cast<int32_t>(i);
+        r.pulses.resize(options_.shards);
+        r.endpoints.resize(options_.shards);
+        if (i < recovered.incarnations.size()) r.incarnation = recovered.incarnations[i];
+    }
+    if (last_) {
+        commitEpoch_ = last_->epoch;
+        epochOf_[last_->step] = last_->epoch;
+    }
+}
+
+Actions CoordinatorMachine::Impl::begin(MonoNs now) {
+    now_ = beganAt_ = begunAt_ = now;
+    nextScan_ = now + options_.timeouts.beatMs * kMillisecond;
+    if (finished_) {
+        act(Finished{true, "the job had ended before"});
+        return std::exchange(out_, {});
+    }
+    log(LogTerm{term_}, false);
+    if (recovering_) {
+        (void)checker_.lineage(lineage_, ledger_.settledState(), committed_);
+        setPhase(JobPhase::kStarting, "a new coordinator looks for what still runs");
+    } else {
+        openLineage(committed_, committed_ == 0 ? "the job begins" : "resumed from a checkpoint");
+        for (Replica& r : replicas_) start(r);
+        setPhase(JobPhase::kStarting, "starting the replicas");
+    }
+    wake();
+    return std::exchange(out_, {});
+}
+
+Actions CoordinatorMachine::Impl::step(MonoNs now, const Input& input) {
+    if (finished_) return {};
+    now_ = std::max(now_, now);
+    std::visit([this](const auto& in) { on(in); }, input);
+    // A beat changes nothing by itself; what it might have ended is looked at with the next scan.
+    const auto* received = std::get_if<Received>(&input);
+    const bool beat = received != nullptr && std::holds_alternative<Beat>(received->message);
+    if (now_ >= nextScan_) scan();
+    if (!beat || !out_.empty()) advance();
+    if (!finished_) wake();
+    return std::exchange(out_, {});
+}
+
+/// Everything that follows by itself from the state reached.
+void CoordinatorMachine::Impl::advance() {
+    if (finished_) return;
+    if (recovering_) return;
+    for (Replica& r : replicas_)
+        if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
+    decide();
+    if (!rollbackWhy_ && !open_ && stateLost())
+        rollbackWhy_ = "no replica holds the state any more";
+    if (rollbackWhy_) {
+        const std::string why = *std::exchange(rollbackWhy_, std::nullopt);
+        rollback(why);
+    }
+    checkLayoutMove();
+    if (!open_) tryOpen();
+    finishDrains();
+    if (stopping_) tryStop();
+}
+
+/// Once per beat interval: everything that only time can bring about. O(ranks).
+void CoordinatorMachine::Impl::scan() {
+    nextScan_ = now_ + options_.timeouts.beatMs * kMillisecond;
+    if (recovering_ && now_ - beganAt_ > options_.timeouts.joinMs * kMillisecond)
+        on(InventoryDone{});
+    judgeSilent();
+    judgeAccused();
+    judgeSuspects();
+    scanJoiners();
+    advance();
+}
+
+void CoordinatorMachine::Impl::wake() {
+    MonoNs at = nextScan_;
+    for (const Replica& r : replicas_)
+        if (r.stage == Stage::kBackingOff) at = std::min(at, r.startAt);
+    if (decideAgain_ > now_) at = std::min(at, decideAgain_);
+    if (toldWake_ > now_ && toldWake_ <= at) return;
+    toldWake_ = std::max(at, now_ + 1);
+    act(WakeAt{toldWake_});
+}
+
+Replica* CoordinatorMachine::Impl::find(int32_t replica) {
+    if (replica < 0 || static_cast<size_t>(replica) >= replicas_.size()) return nullptr;
+    return &replicas_[static_cast<size_t>(replica)];
+}
+
+Replica* CoordinatorMachine::Impl::current(int32_t replica, uint32_t incarnation) {
+    Replica* r = find(replica);
+    return r != nullptr && r->alive() && r->incarnation == incarnation ? r : nullptr;
+}
+
+void CoordinatorMachine::Impl::tell(const Replica& r, ToReplica message) {
+    act(SendReplica{r.id, r.incarnation, std::move(message)});
+}
+
+uint64_t CoordinatorMachine::Impl::log(LogEntry entry, bool wantDurable) {
+    act(AppendLog{++sequence_, std::move(entry), wantDurable});
+    return sequence_;
+}
+
+void CoordinatorMachine::Impl::broken(const std::optional<Violation>& v) {
+    if (v) fact(fact::InvariantBroken{v->invariant, v->detail});
+}
+
+void CoordinatorMachine::Impl::setPhase(JobPhase phase, const std::string& why) {
+    explanation_ = why;
+    const bool same = phase == phase_ && phaseToldAt_ != 0;
+    // Explanations count seconds; once a second is often enough for people.
+    if (same && (phase == JobPhase::kTraining || now_ - phaseToldAt_ < kSecond)) return;
+    if (!same) ++revision_;
+    phase_ = phase;
+    phaseToldAt_ = std::max<MonoNs>(1, now_);
+    fact(fact::JobPhaseChanged{phase, why});
+}
+
+void CoordinatorMachine::Impl::on(const Tick&) {
+    if (now_ >= nextScan_) return;  // step() scans
+    if (decideAgain_ != 0 && now_ >= decideAgain_) decideAgain_ = 0;
+}
+
+void CoordinatorMachine::Impl::on(const Received& in) {
+    std::visit([&](const auto& m) { from(in.from, m); }, in.message);
+}
+
+void CoordinatorMachine::Impl::on(const RecordDurable& in) {
+    if (open_ && open_->committing && open_->committing->sequence <= in.sequence) finishCommit();
+}
+
+void CoordinatorMachine::Impl::from(RankId, const Beat& m) {
+    Replica* r = current(m.rank.replica, m.incarnation);
+    if (r == nullptr || m.rank.shard < 0 || m.rank.shard >= static_cast<int32_t>(options_.shards))
+        return;
+    r->pulses[static_cast<size_t>(m.rank.shard)].beat(now_, m);
+}
+
+// ---- the public face
+// -----------------------------------------------------------------------------
+
+CoordinatorMachine::CoordinatorMachine(Options options, uint64_t term, RecoveredState recovered)
+    : impl_(std::make_unique<Impl>(std::move(options), term, std::move(recovered))) {}
+CoordinatorMachine::CoordinatorMachine(Options options, uint64_t term, const LogCheckpoint& resume)
+    : impl_(std::make_unique<Impl>(std::move(options), term, fromCheckpoint(resume))) {}
+CoordinatorMachine::~CoordinatorMachine() = default;
+CoordinatorMachine::CoordinatorMachine(CoordinatorMachine&&) noexcept = default;
+
+Actions CoordinatorMachine::begin(MonoNs now) {
+    return impl_->begin(now);
+}
+Actions CoordinatorMachine::step(MonoNs now, const Input& input) {
+    return impl_->step(now, input);
+}
+
+uint64_t CoordinatorMachine::term() const {
+    return impl_->term_;
+}
+uint64_t CoordinatorMachine::lineage() const {
+    return impl_->lineage_;
+}
+uint64_t CoordinatorMachine::committedStep() const {
+    return impl_->committed_;
+}
+uint64_t CoordinatorMachine::openStep() const {
+    return impl_->open_ ? impl_->open_->quorum.step : 0;
+}
+uint64_t CoordinatorMachine::epoch() const {
+    return impl_->epoch_;
+}
+uint64_t CoordinatorMachine::revision() const {
+    return impl_->revision_;
+}
+JobPhase CoordinatorMachine::phase() const {
+    return impl_->phase_;
+}
+const std::string& CoordinatorMachine::explanation() const {
+    return impl_->explanation_;
+}
+const DataLedger& CoordinatorMachine::ledger() const {
+    return impl_->ledger_;
+}
+const Policies& CoordinatorMachine::policies() const {
+    return impl_->options_.policies;
+}
+
+double CoordinatorMachine::effectiveTime() const {
+    const double wall = static_cast<double>(impl_->lastCommitAt_ - impl_->beganAt_) / kMillisecond;
+    return wall > 0 ? std::min(1.0, impl_->productiveSum_ / wall) : 1;
+}
+
+std::vector<ReplicaView> CoordinatorMachine::replicas() const {
+    std::vector<ReplicaView> out;
+    for (const Replica& r : impl_->replicas_) {
+        ReplicaView v{r.id, r.incarnation, r.shown, r.step, impl_->contributes(r.id), 0};
+        for (const RankPulse& p : r.pulses)
+            if (p.hello && (v.oldestBeat == 0 || p.lastBeat < v.oldestBeat))
+                v.oldestBeat = p.lastBeat;
+        out.push_back(v);
+    }
+    return out;
+}
+
+}  // namespace bulkhead::protocol

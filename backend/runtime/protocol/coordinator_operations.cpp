@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "backend/common/codec.h"
+#include "backend/runtime/protocol/coordinator_impl.h"
+
+/// What an operator asks for, the end of the job, and moving experts.
+namespace bulkhead::protocol {
+
+std::string CoordinatorMachine::Impl::explain(const std::string& why) const {
+    std::string text = why;
+    for (const Replica& r : replicas_)
+        if (r.stage != Stage::kUpToDate && !r.drain && !r.givenUp)
+            absl::StrAppend(&text, "; r", r.id, " is ", std::string(enumName(r.shown)));
+    return text;
+}
+
+void CoordinatorMachine::Impl::on(const Operation& in) {
+    const std::string refusal = operate(in);
+    fact(fact::OperatorAnswered{in.requestId, refusal.empty(), refusal.empty() ? "done" : refusal});
+    if (refusal.empty()) ++revision_;
+}
+
+/// Empty when done, else why it was refused.
+std::string CoordinatorMachine::Impl::operate(const Operation& in) {
+    if (stopping_ && in.kind != OperationKind::kStop) return "the job is stopping";
+    Replica* r = find(in.replica);
+    switch (in.kind) {
+        case OperationKind::kDrain:
+        case OperationKind::kHoldRejoin:
+        case OperationKind::kReleaseRejoin:
+        case OperationKind::kRestartReplica:
+            if (r == nullptr) return absl::StrCat("there is no replica ", in.replica);
+            break;
+        default:
+            break;
+    }
+    const std::string why = in.why.empty() ? "the operator asked for it" : in.why;
+    switch (in.kind) {
+        case OperationKind::kDrain:
+            if (r->drain) return absl::StrCat("r", r->id, " is drained already");
+            r->drain = true;
+            // A step that only waits for the log can still get another successor.
+            if (open_ && open_->committing) ensurePending();
+            if (!r->alive()) {
+                r->stage = Stage::kOut;
+                show(*r, ReplicaState::kDrained, why);
+                book([&](auto& out) { incidents_.close(now_, r->id, false, "drained", out); });
+            }
+            return "";
+        case OperationKind::kHoldRejoin:
+            r->hold = true;
+            if (r->stage == Stage::kBackingOff || r->stage == Stage::kOut) {
+                r->stage = Stage::kOut;
+                show(*r, ReplicaState::kHeld, why);
+            }
+            return "";
+        case OperationKind::kReleaseRejoin:
+            if (!r->hold && !r->drain && !r->givenUp)
+                return absl::StrCat("r", r->id, " is neither held nor drained nor given up");
+            r->hold = r->drain = r->givenUp = false;
+            r->schedule.reset();
+            if (r->stage == Stage::kOut) {
+                r->stage = Stage::kBackingOff;
+                r->startAt = now_;
+            }
+            return "";
+        case OperationKind::kRestartReplica:
+            if (!r->alive()) {
+                if (r->stage != Stage::kBackingOff)
+                    return absl::StrCat("r", r->id, " is out; release it first");
+                r->startAt = now_;
+                return "";
+            }
+            expel(*r, EvidenceKind::kOperator, absl::StrCat("restart: ", why), now_, true);
+            return "";
+        case OperationKind::kPause:
+            if (paused_) return "the job is paused already";
+            paused_ = true;
+            return "";
+        case OperationKind::kResume:
+            if (!paused_) return "the job is not paused";
+            paused_ = false;
+            return "";
+        case OperationKind::kCheckpoint:
+            checkpointWanted_ = true;
+            return "";
+        case OperationKind::kStop:
+            if (stopping_ && (in.checkpoint || !stopCheckpoint_)) return "the job is stopping";
+            if (!stopping_) stopSince_ = now_;
+            stopping_ = true;
+            stopCheckpoint_ = in.checkpoint;
+            stopWhy_ = why;
+            setPhase(JobPhase::kStopping, why);
+            return "";
+        case OperationKind::kSetPolicies:
+            if (in.policies.minReplicas > options_.replicas)
+                return absl::StrCat("min_replicas = ", in.policies.minReplicas,
+                                    " is more than the job's ", options_.replicas, " replicas");
+            options_.policies = in.policies;
+            fact(fact::PoliciesChanged{in.policies, why});
+            return "";
+        case OperationKind::kChangeLayout:
+            if (move_) return "experts are being moved already; wait until that is done";
+            move_ = LayoutMove{};
+            layoutTried_ = std::max(layoutTried_, layout_) + 1;
+            move_->layout = layoutTried_;
+            move_->expertShard = in.expertShard;
+            // Not overlapped here: the next quorum waits for the move.
+            cancelPending();
+            if (!open_) startLayoutMove();
+            return "";
+    }
+    return "unknown";
+}
+
+// ---- the end
+// -------------------------------------------------------------------------------------
+
+/// Lets the open step end, sees a checkpoint of the last step written, says goodbye.
+void CoordinatorMachine::Impl::tryStop() {
+    if (finished_) return;
+    if (phase_ != JobPhase::kStopping) setPhase(JobPhase::kStopping, stopWhy_);
+    if (open_ && open_->holding) voidOpen("the job is stopping");
+    const MonoNs patience =
+        std::max<MonoNs>(2 * limits_.progress(), options_.timeouts.stopMs * kMillisecond);
+    if (open_ && !open_->committing && now_ - stopSince_ > 2 * patience)
+        voidOpen("the job is stopping and its last step does not end");
+    if (open_) return;
+    if (leaving_) {
+        const bool gone = std::none_of(replicas_.begin(), replicas_.end(),
+                                       [](const Replica& r) { return r.alive(); });
+        if (gone || now_ - stopSince_ > options_.timeouts.stopMs * kMillisecond) {
+            for (const Replica& r : replicas_)
+                if (r.alive()) act(StopReplica{r.id, r.incarnation, true, "the job has ended"});
+            finish(stopOk_, stopWhy_);
+        }
+        return;
+    }
+    const bool covered =
+        committed_ == 0 || (!checkpoints_.empty() && checkpoints_.back().step == committed_ &&
+                            checkpoints_.back().lineage == lineage_);
+    if (stopCheckpoint_ && !covered && committed_ != lineageFrom_) {
+        if (checkpointPlans_.contains(committed_) && now_ - stopSince_ <= 4 * patience) return;
+        const int32_t writer = last_ ? checkpointWriter(*last_) : -1;
+        if (writer >= 0 && stopRetries_ < 2 && now_ - stopSince_ <= 4 * patience) {
+            // The step is applied: the same record again, with the wish for a checkpoint.
+            planCheckpoint(writer, committed_);
+            tell(*find(writer),
+                 Commit{*last_, term_, true, encode(checkpointPlans_[committed_].entry.ledger)});
+            return;
+        }
+        stopOk_ = false;
+        absl::StrAppend(&stopWhy_, "; the checkpoint of step ", committed_,
+                        " could not be written, the last one is of step ",
+                        checkpoints_.empty() ? 0 : checkpoints_.back().step);
+    }
+    leaving_ = true;
+    stopSince_ = now_;
+    for (const Replica& r : replicas_) {
+        if (!r.alive()) continue;
+        tell(r, Leave{term_, stopWhy_});
+        act(StopReplica{r.id, r.incarnation, false, stopWhy_});
+    }
+    tryStop();
+}
+
+void CoordinatorMachine::Impl::finish(bool ok, const std::string& why) {
+    log(LogFinished{ok, why}, true);
+    setPhase(ok ? JobPhase::kFinished : JobPhase::kFailed, why);
+    fact(fact::RunFinished{ok, why, committed_});
+    finished_ = true;
+    act(Finished{ok, why});
+}
+
+// ---- moving experts
+// ------------------------------------------------------------------------------
+
+void CoordinatorMachine::Impl::startLayoutMove() {
+    move_->sent = true;
+    move_->sentAt = now_;
+    move_->step = committed_;
+    for (const Replica& r : replicas_) {
+        if (r.stage != Stage::kUpToDate) continue;
+        move_->waiting.insert(r.id);
+        tell(r, ChangeLayout{term_, committed_, move_->layout, move_->expertShard});
+    }
+    if (move_->waiting.empty()) settleLayoutMove(false, "no replica holds the state");
+}
+
+void CoordinatorMachine::Impl::from(RankId, const LayoutMoved& m) {
+    if (!move_ || !move_->sent || m.layout != move_->layout ||
+        current(m.replica, m.incarnation) == nullptr)
+        return;
+    move_->bytesMoved += m.bytesMoved;
+    if (!m.ok)
+        settleLayoutMove(false, absl::StrCat("r", m.replica, ": ", m.error));
+    else
+        move_->waiting.erase(m.replica);
+}
+
+void CoordinatorMachine::Impl::checkLayoutMove() {
+    if (!move_ || !move_->sent) return;
+    if (move_->waiting.empty())
+        settleLayoutMove(true, "");
+    else if (now_ - move_->sentAt > options_.timeouts.fetchMs * kMillisecond)
+        settleLayoutMove(false, "not every replica moved in time");
+}
+
+/// All or nobody: the next quorum names the layout that counts.
+void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why) {
+    const LayoutMove move = *std::exchange(move_, std::nullopt);
+    if (ok) {
+        layout_ = move.layout;
+        expertShard_ = move.expertShard;
+        log(LogLayout{layout_, move.step + 1, expertShard_}, false);
+    }
+    fact(fact::LayoutChanged{move.step, ok ? move.layout : layout_, ok, move.bytesMoved,
+                             ok ? move.expertShard : expertShard_, why});
+    if (!ok) return;
+    // Windows never cross a layout change.
+    for (Replica& r : replicas_)
+        if (r.joining()) planFetch(r, "experts have moved");
+}
+
+}  // namespace bulkhead::protocol

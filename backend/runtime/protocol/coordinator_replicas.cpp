@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/protocol/coordinator_impl.h"
+
+/// Processes come and go: starts, hellos, reports, expulsion, and the ways back to a checkpoint.
+namespace bulkhead::protocol {
+namespace {
+
+IncidentPhaseKind phaseOf(Stage stage) {
+    switch (stage) {
+        case Stage::kInit:
+            return IncidentPhaseKind::kInit;
+        case Stage::kSnapshot:
+        case Stage::kFetching:
+            return IncidentPhaseKind::kFetch;
+        case Stage::kReplaying:
+            return IncidentPhaseKind::kReplay;
+        case Stage::kUpToDate:
+            return IncidentPhaseKind::kJoin;
+        default:
+            return IncidentPhaseKind::kRestart;
+    }
+}
+
+}  // namespace
+
+void CoordinatorMachine::Impl::enter(Replica& r, Stage stage) {
+    r.stage = stage;
+    r.stageSince = r.advancedAt = now_;
+    ++revision_;
+    if (r.alive()) book([&](auto& out) { incidents_.phase(now_, r.id, phaseOf(stage), out); });
+}
+
+void CoordinatorMachine::Impl::show(Replica& r, ReplicaState state, const std::string& why) {
+    if (r.shown == state && why.empty()) return;
+    r.shown = state;
+    fact(fact::ReplicaChanged{r.id, r.incarnation, state, r.step, why});
+}
+
+bool CoordinatorMachine::Impl::blankNow() const {
+    return committed_ != lineageFrom_;
+}
+
+Welcome CoordinatorMachine::Impl::welcome() const {
+    return Welcome{term_, lineage_, "", resumeFrom_, layout_, expertShard_};
+}
+
+/// A new incarnation: its number is used up in the log, whatever becomes of the start.
+void CoordinatorMachine::Impl::start(Replica& r) {
+    ++r.incarnation;
+    log(LogIncarnation{r.id, r.incarnation}, false);
+    adoptRunning(r, r.incarnation);
+    enter(r, Stage::kStarting);
+    act(StartReplica{r.id, r.incarnation});
+    show(r, ReplicaState::kStarting, "");
+}
+
+/// Fresh bookkeeping for an incarnation that is not known yet.
+void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
+    r.incarnation = incarnation;
+    r.pulses.assign(options_.shards, RankPulse{});
+    r.endpoints.assign(options_.shards, RankEndpoint{});
+    r.hellos = 0;
+    r.formed = r.nodeLost = r.accusedByPeer = r.resent = r.following = r.proven = false;
+    r.step = r.snapshotStep = r.bytesDone = 0;
+    r.running.clear();
+    r.claims.clear();
+    r.kept.clear();
+    r.ready.clear();
+    r.sources.clear();
+    r.firstReady = 0;
+    gate_.clear(r.id);
+    enter(r, Stage::kAdopted);
+}
+
+void CoordinatorMachine::Impl::on(const RankRunning& in) {
+    Replica* r = find(in.rank.replica);
+    if (r == nullptr) return;
+    if (recovering_ && !r->alive() && in.incarnation >= r->incarnation)
+        adoptRunning(*r, in.incarnation);
+    if (r->alive() && in.incarnation == r->incarnation)
+        r->running.insert(in.rank.shard);
+    else if (in.incarnation < r->incarnation || (!r->alive() && in.incarnation == r->incarnation))
+        act(StopReplica{r->id, in.incarnation, true, "an older incarnation"});
+}
+
+void CoordinatorMachine::Impl::on(const InventoryDone&) {
+    if (!recovering_) return;
+    recovering_ = false;
+    begunAt_ = now_;
+    for (Replica& r : replicas_) {
+        if (!r.alive())
+            start(r);
+        else if (r.running.size() < options_.shards)
+            expel(r, EvidenceKind::kProcessExit, "some of its ranks are gone", now_, true);
+    }
+}
+
+void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
+    const RankEndpoint& e = m.endpoint;
+    Replica* r = find(e.rank.replica);
+    if (r == nullptr || e.rank.shard < 0 || e.rank.shard >= static_cast<int32_t>(options_.shards)) {
+        act(SendRank{e.rank, e.incarnation,
+                     Expelled{term_, e.incarnation, "there is no such rank"}});
+        return;
+    }
+    if (recovering_ && !r->alive() && e.incarnation >= r->incarnation)
+        adoptRunning(*r, e.incarnation);
+    if (!r->alive() || e.incarnation != r->incarnation) {
+        act(SendRank{e.rank, e.incarnation,
+                     Expelled{term_, e.incarnation, "another incarnation took its place"}});
+        return;
+    }
+    if (corpusHash_ == 0) corpusHash_ = m.corpusHash;
+    if (m.corpusHash != corpusHash_) {
+        expel(*r, EvidenceKind::kOperator,
+              absl::StrCat("r", r->id, "s", e.rank.shard,
+                           " reads another training text than the rest of the job"),
+              now_);
+        return;
+    }
+    RankPulse& pulse = r->pulses[static_cast<size_t>(e.rank.shard)];
+    if (!pulse.hello) ++r->hellos;
+    pulse.hello = true;
+    r->running.insert(e.rank.shard);
+    pulse.lastBeat = pulse.lastProgress = now_;
+    r->endpoints[static_cast<size_t>(e.rank.shard)] = e;
+    act(SendRank{e.rank, e.incarnation, welcome()});
+    if (r->hellos < options_.shards) return;
+    if (!r->formed) {
+        form(*r);
+        return;
+    }
+    // A connection that broke and came back: what was said meanwhile is said again.
+    if (last_) act(SendRank{e.rank, e.incarnation, Commit{*last_, term_, false, ""}});
+    if (open_ && !open_->committing) {
+        const Quorum& q = open_->quorum;
+        act(SendRank{e.rank, e.incarnation, q});
+        if (open_->aborted)
+            act(SendRank{e.rank, e.incarnation,
+                         Abort{term_, q.step, q.epoch, q.attempt, "ended while it was away"}});
+    }
+    if (pending_) act(SendRank{e.rank, e.incarnation, *pending_});
+}
+
+void CoordinatorMachine::Impl::form(Replica& r) {
+    r.formed = true;
+    tell(r, ReplicaFormed{term_, r.incarnation, r.endpoints, blankNow()});
+    if (r.stage == Stage::kStarting) enter(r, Stage::kInit);
+}
+
+void CoordinatorMachine::Impl::upToDate(Replica& r) {
+    enter(r, Stage::kUpToDate);
+    r.step = committed_;
+    r.proven = true;
+    show(r, ReplicaState::kProven, "");
+}
+
+void CoordinatorMachine::Impl::from(RankId, const Report& m) {
+    Replica* r = current(m.replica, m.incarnation);
+    if (r == nullptr) return;
+    if (m.lineage != lineage_) {
+        expel(*r, EvidenceKind::kOperator, "its state belongs to an abandoned lineage", now_);
+        return;
+    }
+    // Epochs a former coordinator gave out and never logged must not come again.
+    if (m.epoch > epoch_) {
+        epoch_ = m.epoch;
+        membership_.clear();
+    }
+    if (m.hasState && m.step > committed_ && !(open_ && open_->committing)) {
+        broken(Violation{"I6", absl::StrCat("r", r->id, " applied step ", m.step, ", but only ",
+                                            committed_, " is committed")});
+        expel(*r, EvidenceKind::kParityMismatch, "it is ahead of the commit log", now_);
+        return;
+    }
+    if (r->stage == Stage::kUpToDate) {
+        // Idle contributors tell their hashes: no vote would while the job waits.
+        if (m.ready && m.step == committed_ && !m.hashes.empty() &&
+            agreed_.find(m.step) == nullptr) {
+            agreed_.note(m.step, m.hashes);
+            proveAll();
+        }
+        if (!m.ready && m.hasState && m.step < committed_) {
+            r->step = m.step;
+            planFetch(*r, "it could not apply the last commit");
+        }
+        return;
+    }
+    if (r->joining()) {
+        if (!m.hasState) return;
+        if (r->stage == Stage::kFetching) {
+            enter(*r, Stage::kReplaying);
+            show(*r, ReplicaState::kReplaying, "");
+        }
+        if (r->stage != Stage::kReplaying || !m.following) return;
+        r->step = m.step;
+        r->following = true;
+        r->advancedAt = now_;
+        r->claims[m.step] = m.hashes;
+        prove(*r);
+        return;
+    }
+    if (r->stage != Stage::kInit && r->stage != Stage::kAdopted) return;
+    r->step = m.step;
+    if (m.hasState && m.step == committed_ && !m.following) {
+        upToDate(*r);
+    } else if (m.hasState && m.ready && m.step + 1 == committed_ && last_ && !r->resent) {
+        r->resent = true;
+        tell(*r, Commit{*last_, term_, false, ""});
+    } else if (!(r->resent && m.ready && m.step + 1 == committed_)) {
+        planFetch(*r, m.hasState ? "it is behind" : "it is blank");
+    }
+}
+
+void CoordinatorMachine::Impl::on(const RankExited& in) {
+    Replica* r = current(in.rank.replica, in.incarnation);
+    if (r == nullptr) return;
+    const std::string name = absl::StrCat("r", r->id, "s", in.rank.shard);
+    const std::string how = in.signal != 0 ? absl::StrCat(" ended on signal ", in.signal)
+                                           : absl::StrCat(" exited with code ", in.exitCode);
+    fact(fact::EvidenceSeen{EvidenceKind::kProcessExit, r->id, in.rank.shard,
+                            absl::StrCat("agent ", in.node), name + how});
+    condemn(*r, EvidenceKind::kProcessExit, name + how, in.at == 0 ? now_ : in.at, true);
+}
+
+void CoordinatorMachine::Impl::on(const StartFailed& in) {
+    Replica* r = current(in.replica, in.incarnation);
+    if (r == nullptr) return;
+    expel(*r, EvidenceKind::kProcessExit, absl::StrCat("it could not be started: ", in.why), now_);
+}
+
+/// Out, for good as this incarnation: fenced, killed, and its part in what is open settled. The
+/// caller's advance() draws the conclusions.
+void CoordinatorMachine::Impl::expel(Replica& r, EvidenceKind kind, const std::string& why,
+                                     MonoNs symptomAt, bool atOnce) {
+    if (!r.alive()) return;
+    const bool contributed = contributes(r.id);
+    const bool hadState = r.stage == Stage::kUpToDate;
+    size_t survivors = 0;
+    for (const Replica& other : replicas_) survivors += other.id != r.id && contributes(other.id);
+    tell(r, Expelled{term_, r.incarnation, why});
+    act(StopReplica{r.id, r.incarnation, true, why});
+    book([&](auto& out) {
+        incidents_.open(now_, r.id, r.incarnation, open_ ? open_->quorum.step : committed_, kind,
+                        absl::StrCat("r", r.id, " lost: ", why), symptomAt, now_, contributed,
+                        survivors, out);
+    });
+    letGo(r, why);
+    scheduleRestart(r, atOnce, why);
+    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && (hadState || contributed))
+        rollbackWhy_ = absl::StrCat("recovery = restart_all: r", r.id, " lost: ", why);
+}
+
+/// What an expelled and an orderly leaving replica have in common.
+void CoordinatorMachine::Impl::letGo(Replica& r, const std::string& why) {
+    releaseSnapshot(r);
+    r.stage = Stage::kOut;
+    r.following = r.proven = false;
+    ++revision_;
+    if (move_) move_->waiting.erase(r.id);
+    if (move_ && move_->sent) settleLayoutMove(false, absl::StrCat("r", r.id, " left meanwhile"));
+    for (auto it = checkpointPlans_.begin(); it != checkpointPlans_.end();) {
+        const bool lost = it->second.writer == r.id;
+        if (lost && !stopping_) checkpointWanted_ = true;
+        it = lost ? checkpointPlans_.erase(it) : std::next(it);
+    }
+    if (pending_ && std::any_of(pending_->contributors.begin(), pending_->contributors.end(),
+                                [&](const Member& m) { return m.contribution.replica == r.id; }))
+        voidPending();
+    if (contributes(r.id)) {
+        open_->ballot.lost.insert(r.id);
+        if (!open_->committing) abortExchange(why);
+    }
+    sourceLost(r.id);
+}
+
+void CoordinatorMachine::Impl::scheduleRestart(Replica& r, bool atOnce, const std::string& why) {
+    if (r.drain || r.hold) {
+        const bool drained = r.drain;
+        show(r, drained ? ReplicaState::kDrained : ReplicaState::kHeld, why);
+        book([&](auto& out) {
+            incidents_.close(now_, r.id, false, drained ? "drained" : "held back", out);
+        });
+        return;
+    }
+    if (stopping_) {
+        show(r, ReplicaState::kAbsent, why);
+        return;
+    }
+    const auto at = r.schedule.next(now_, options_.timeouts, options_.policies.restartLimit);
+    if (!at) {
+        r.givenUp = true;
+        show(r, ReplicaState::kFailed,
+             absl::StrCat("given up after ", options_.policies.restartLimit, " restarts: ", why));
+        book([&](auto& out) { incidents_.close(now_, r.id, false, "given up", out); });
+        return;
+    }
+    r.stage = Stage::kBackingOff;
+    r.startAt = atOnce ? now_ : *at;
+    show(r, ReplicaState::kBackingOff, why);
+}
+
+void CoordinatorMachine::Impl::finishDrains() {
+    for (Replica& r : replicas_) {
+        if (!r.drain || !r.alive() || contributes(r.id)) continue;
+        tell(r, Leave{term_, "drained"});
+        act(StopReplica{r.id, r.incarnation, false, "drained"});
+        letGo(r, "drained");
+        show(r, ReplicaState::kDrained, "drained by the operator");
+        book([&](auto& out) { incidents_.close(now_, r.id, false, "drained", out); });
+    }
+}
+
+// ---- lineages
+// ------------------------------------------------------------------------------------
+
+void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string& why) {
+    ++lineage_;
+    lineageFrom_ = committed_ = fromStep;
+    last_.reset();
+    epochOf_.clear();
+    commitEpoch_ = 0;
+    membership_.clear();
+    agreed_.clear();
+    first_ = true;
+    begunAt_ = now_;
+    LogLineage entry{
+        lineage_, fromStep, updates_, resumeFrom_, layout_, expertShard_, ledger_.settledState(),
+        why};
+    broken(checker_.lineage(lineage_, entry.ledger, fromStep));
+    log(std::move(entry), false);
+    fact(fact::LineageOpened{lineage_, fromStep, term_, why});
+}
+
+/// Steps were committed in this lineage, and nobody can hold their state any more.
+bool CoordinatorMachine::Impl::stateLost() const {
+    if (committed_ == lineageFrom_) return false;
+    return std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) {
+        return r.stage == Stage::kUpToDate || r.stage == Stage::kAdopted ||
+               (r.stage == Stage::kReplaying && r.proven && r.step == committed_);
+    });
+}
+
+/// Everybody back to the last checkpoint, in a new lineage.
+void CoordinatorMachine::Impl::rollback(const std::string& why) {
+    voidOpen(why);
+    if (move_) settleLayoutMove(false, why);
+    for (Replica& r : replicas_) {
+        if (!r.alive() || (r.stage == Stage::kStarting && r.hellos == 0)) continue;
+        tell(r, Expelled{term_, r.incarnation, why});
+        act(StopReplica{r.id, r.incarnation, true, why});
+        letGo(r, why);
+        r.stage = Stage::kBackingOff;
+        r.startAt = now_;
+        if (r.hold) {
+            r.stage = Stage::kOut;
+            show(r, ReplicaState::kHeld, why);
+        } else {
+            show(r, ReplicaState::kBackingOff, why);
+        }
+    }
+    gate_.forget();
+    checkpointPlans_.clear();
+    const uint64_t undone = committed_;
+    if (checkpoints_.empty()) {
+        resumeFrom_.clear();
+        updates_ = 0;
+        ledger_ = DataLedger(options_.domains, options_.domainWeights);
+        committed_ = 0;
+    } else {
+        const LogCheckpoint& c = checkpoints_.back();
+        resumeFrom_ = c.path;
+        updates_ = c.updates;
+        layout_ = c.layout;
+        expertShard_ = c.expertShard;
+        if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok())
+            ledger_ = *std::move(ledger);
+        committed_ = c.step;
+    }
+    for (auto it = productiveMs_.upper_bound(committed_); it != productiveMs_.end();
+         it = productiveMs_.erase(it))
+        productiveSum_ -= it->second;
+    openLineage(committed_, absl::StrCat(why, "; back from step ", undone, " to ", committed_));
+    for (Replica& r : replicas_)
+        if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
+}
+
+}  // namespace bulkhead::protocol

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "backend/runtime/protocol/coordinator_impl.h"
+
+/// Quorums and ballots: who takes part in a step, and what becomes of its exchange.
+namespace bulkhead::protocol {
+namespace {
+
+/// SplitMix64: spreads the secret, the term and the epoch over a token.
+uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+}
+
+}  // namespace
+
+bool CoordinatorMachine::Impl::contributes(int32_t replica) const {
+    if (!open_ || open_->ballot.lost.contains(replica)) return false;
+    const auto& c = open_->ballot.contributors;
+    return std::binary_search(c.begin(), c.end(), replica);
+}
+
+QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
+    QuorumState state;
+    state.step = step;
+    state.committed = committed_;
+    state.begun = begunAt_;
+    state.paused = paused_;
+    const bool lookingForState = committed_ != lineageFrom_;
+    state.first = first_;
+    for (const Replica& r : replicas_) {
+        using S = QuorumCandidate::Stage;
+        QuorumCandidate c;
+        c.replica = r.id;
+        c.incarnation = r.incarnation;
+        c.expected = !(r.drain || r.givenUp || (r.hold && !r.alive()));
+        c.leaving = r.drain;
+        c.suspected = gate_.suspects().contains(r.id);
+        state.massPause = state.massPause || c.suspected;
+        c.proven = r.proven;
+        c.step = r.step;
+        c.awaited = !lookingForState || r.stage == Stage::kAdopted;
+        for (const RankPulse& p : r.pulses)
+            if (p.hello && (c.lastBeat == 0 || p.lastBeat < c.lastBeat)) c.lastBeat = p.lastBeat;
+        switch (r.stage) {
+            case Stage::kOut:
+            case Stage::kBackingOff:
+                c.stage = S::kGone;
+                break;
+            case Stage::kAdopted:
+            case Stage::kStarting:
+            case Stage::kInit:
+                c.stage = S::kStarting;
+                break;
+            case Stage::kSnapshot:
+            case Stage::kFetching:
+                c.stage = S::kCatchingUp;
+                break;
+            case Stage::kReplaying:
+                c.stage = r.following ? S::kFollowing : S::kCatchingUp;
+                break;
+            case Stage::kUpToDate:
+                // In the step in flight, or it will lack that step's sum.
+                c.stage = open_ && !contributes(r.id) ? S::kCatchingUp : S::kUpToDate;
+                break;
+        }
+        state.candidates.push_back(c);
+    }
+    return quorumCompute(now_, state, options_);
+}
+
+bool CoordinatorMachine::Impl::mayOverlap() const {
+    return open_ && !stopping_ && !paused_ && !move_ && !rollbackWhy_ &&
+           !(options_.steps != 0 && open_->quorum.step >= options_.steps);
+}
+
+std::optional<Quorum> CoordinatorMachine::Impl::makeQuorum(
+    uint64_t step, uint32_t attempt, uint64_t afterEpoch, const std::vector<int32_t>& contributors,
+    const std::vector<int32_t>& joiners, double factor, const std::string& explanation) {
+    Quorum q;
+    std::vector<std::pair<int32_t, uint32_t>> members;
+    const auto samples = samplesPerContributor(options_, contributors.size());
+    for (size_t i = 0; i < contributors.size(); ++i) {
+        const Replica& r = *find(contributors[i]);
+        Member m{{r.id, r.incarnation, {}}, r.endpoints};
+        if (const auto* held = ledger_.leased(step, r.id)) {
+            m.contribution.ranges = *held;
+        } else {
+            auto leased = ledger_.lease(step, r.id, samples[i]);
+            if (leased.ok()) m.contribution.ranges = *std::move(leased);
+        }
+        members.emplace_back(r.id, r.incarnation);
+        q.contributors.push_back(std::move(m));
+    }
+    if (members != membership_) {
+        ++epoch_;
+        membership_ = members;
+    }
+    q.term = term_;
+    q.lineage = lineage_;
+    q.step = step;
+    q.epoch = epoch_;
+    q.attempt = attempt;
+    q.afterEpoch = afterEpoch;
+    q.layout = layout_;
+    q.joiners = joiners;
+    q.lrFactor = factor;
+    q.exchangeToken = mix(mix(options_.secret ^ mix(term_)) ^ epoch_);
+    q.chunkTimeoutMs = limits_.chunkTimeoutMs();
+    const uint32_t every = options_.policies.parityEverySteps;
+    q.checkParity = every != 0 && step % every == 0;
+    q.explanation = explanation;
+    return q;
+}
+
+void CoordinatorMachine::Impl::announce(const Quorum& q) {
+    fact::QuorumDecided decided{q.step, q.epoch,   q.attempt,  q.layout,
+                                {},     q.joiners, q.lrFactor, q.explanation};
+    for (const Member& m : q.contributors) decided.contributors.push_back(m.contribution);
+    fact(std::move(decided));
+    // Those who are not in it hear it too: an earlier one of the same step may have named them.
+    for (const Replica& r : replicas_)
+        if (r.formed && r.stage >= Stage::kFetching) tell(r, q);
+}
+
+void CoordinatorMachine::Impl::activate(Quorum q) {
+    Exchange e;
+    for (const Member& m : q.contributors) {
+        e.ballot.contributors.push_back(m.contribution.replica);
+        find(m.contribution.replica)->accusedByPeer = false;
+    }
+    explanation_ = q.explanation;
+    e.quorum = std::move(q);
+    e.openedAt = e.attemptAt = now_;
+    open_ = std::move(e);
+}
+
+void CoordinatorMachine::Impl::tryOpen() {
+    if (stopping_ || move_ || finished_ || recovering_ || rollbackWhy_) return;
+    if (options_.steps != 0 && committed_ >= options_.steps) {
+        stopping_ = true;
+        stopSince_ = now_;
+        stopWhy_ = absl::StrCat("all ", options_.steps, " steps are done");
+        return;
+    }
+    const QuorumDecision d = compute(committed_ + 1);
+    decideAgain_ = d.decideAgain;
+    if (!d.issue) {
+        setPhase(paused_  ? JobPhase::kPaused
+                 : first_ ? JobPhase::kStarting
+                          : JobPhase::kWaiting,
+                 d.explanation);
+        return;
+    }
+    auto q = makeQuorum(committed_ + 1, 1, commitEpoch_, d.contributors, d.joiners, d.lrFactor,
+                        d.explanation);
+    announce(*q);
+    activate(*std::move(q));
+    setPhase(JobPhase::kTraining, d.explanation);
+}
+
+/// The next step's quorum, decided while this one ends, so that it costs nobody anything. What no
+/// longer fits is replaced before the commit that would make it count.
+void CoordinatorMachine::Impl::ensurePending() {
+    if (!mayOverlap()) {
+        cancelPending();
+        return;
+    }
+    const QuorumDecision d = compute(open_->quorum.step + 1);
+    if (pending_) {
+        const bool fits =
+            d.issue && pending_->afterEpoch == open_->quorum.epoch &&
+            std::all_of(
+                pending_->contributors.begin(), pending_->contributors.end(), [&](const Member& m) {
+                    return std::binary_search(d.contributors.begin(), d.contributors.end(),
+                                              m.contribution.replica) &&
+                           find(m.contribution.replica)->incarnation == m.contribution.incarnation;
+                });
+        if (fits) return;
+        if (!d.issue) cancelPending();
+        voidPending();
+    }
+    if (!d.issue) return;
+    pending_ = makeQuorum(open_->quorum.step + 1, 1, open_->quorum.epoch, d.contributors, d.joiners,
+                          d.lrFactor, d.explanation);
+    announce(*pending_);
+}
+
+void CoordinatorMachine::Impl::voidPending() {
+    if (!pending_) return;
+    ledger_.giveBackStep(pending_->step);
+    // The same members may come again for the same step with other ranges: not in the same epoch.
+    membership_.clear();
+    pending_.reset();
+}
+
+/// Void with nothing in its place: an empty quorum tells those who hold it, or they would begin.
+void CoordinatorMachine::Impl::cancelPending() {
+    if (!pending_) return;
+    Quorum empty = *pending_;
+    voidPending();
+    empty.epoch = ++epoch_;
+    empty.contributors.clear();
+    empty.joiners.clear();
+    empty.explanation = "the next step waits";
+    for (const Replica& r : replicas_)
+        if (r.formed && r.stage >= Stage::kFetching) tell(r, empty);
+}
+
+void CoordinatorMachine::Impl::voidOpen(const std::string& why) {
+    voidPending();
+    if (!open_) return;
+    if (!open_->aborted) abortExchange(why);
+    const uint64_t returned = ledger_.giveBackStep(open_->quorum.step);
+    fact(fact::StepRedone{open_->quorum.step,
+                          epoch_,
+                          0,
+                          {open_->ballot.lost.begin(), open_->ballot.lost.end()},
+                          returned,
+                          absl::StrCat("its quorum is void: ", why)});
+    membership_.clear();
+    open_.reset();
+}
+
+void CoordinatorMachine::Impl::abortExchange(const std::string& why) {
+    if (!open_ || open_->aborted || open_->committing) return;
+    open_->aborted = true;
+    open_->abortedAt = now_;
+    const Quorum& q = open_->quorum;
+    for (const Member& m : q.contributors)
+        if (contributes(m.contribution.replica))
+            tell(*find(m.contribution.replica), Abort{term_, q.step, q.epoch, q.attempt, why});
+}
+
+void CoordinatorMachine::Impl::from(RankId, const ReplicaVote& m) {
+    if (current(m.replica, m.incarnation) == nullptr || !contributes(m.replica) ||
+        open_->committing)
+        return;
+    const Quorum& q = open_->quorum;
+    if (m.step != q.step || m.epoch != q.epoch || m.attempt != q.attempt) return;
+    auto& votes = open_->ballot.votes;
+    const auto it = votes.find(m.replica);
+    // A first shard's "no" may be followed by the whole replica's; a "yes" is never taken back.
+    if (it != votes.end() && it->second.complete) return;
+    votes[m.replica] = m;
+    open_->voteAt[m.replica] = now_;
+    open_->lastVoteAt = now_;
+    for (int32_t peer : m.failedPeers)
+        if (contributes(peer) && peer != m.replica)
+            open_->ballot.failedPairs.insert(std::minmax(peer, m.replica));
+}
+
+/// Looks at the open exchange until nothing more follows.
+void CoordinatorMachine::Impl::decide() {
+    while (open_ && !open_->committing) {
+        if (open_->holding) {
+            redo(readBallot(open_->ballot));
+            return;
+        }
+        if (open_->tie) {
+            resolveTie();
+            if (open_ && open_->tie) return;
+            continue;
+        }
+        const BallotResult result = readBallot(open_->ballot);
+        if (result.hopeless) abortExchange("a contributor could not complete its exchange");
+        if (result.verdict == BallotVerdict::kWait) return;
+        if (result.verdict == BallotVerdict::kNobody) {
+            voidOpen("every contributor is gone");
+            return;
+        }
+        if (result.verdict == BallotVerdict::kCommit && !open_->tainted) {
+            if (!parityHolds()) continue;
+            beginCommit(result);
+            return;
+        }
+        if (open_->ballot.lost.empty() && result.nonFinite.empty() && ++open_->noes >= 2) {
+            const auto worst = result.disagreeing.empty()
+                                   ? mostBlamed(open_->ballot)
+                                   : std::optional<int32_t>(result.disagreeing.back());
+            if (worst) {
+                condemn(*find(*worst), EvidenceKind::kCommitFailed,
+                        "two exchanges failed with nobody lost, and most failed pairs share it",
+                        open_->abortedAt, false);
+                if (open_ && open_->ballot.lost.empty()) return;  // too many suspects: wait
+                continue;
+            }
+        }
+        redo(result);
+        if (open_ && open_->holding) return;
+    }
+}
+
+/// Compares the hashes that came with the votes. False when the exchange cannot be committed for
+/// it.
+bool CoordinatorMachine::Impl::parityHolds() {
+    if (!open_->quorum.checkParity) return true;
+    std::map<int32_t, Hashes> hashes;
+    for (const auto& [replica, vote] : open_->ballot.votes)
+        if (contributes(replica) && !vote.hashes.empty()) hashes[replica] = vote.hashes;
+    const uint64_t of = open_->quorum.step - 1;
+    const ParityResult parity = compareHashes(hashes);
+    if (parity.outcome == ParityResult::Outcome::kAgree) {
+        if (!hashes.empty()) agreed_.note(of, parity.agreed);
+        proveAll();
+        return true;
+    }
+    const std::string shards = absl::StrJoin(parity.shards, ", ");
+    fact(fact::StepsSuspect{agreed_.lastAgreed(), of,
+                            absl::StrCat("states differ in shard ", shards)});
+    if (parity.outcome == ParityResult::Outcome::kTie) {
+        open_->tie.emplace();
+        open_->tieSince = now_;
+        for (const auto& [replica, h] : hashes) {
+            (*open_->tie)[replica] = std::nullopt;
+            tell(*find(replica), ReplayLast{term_, of});
+        }
+        return false;
+    }
+    agreed_.note(of, parity.agreed);
+    open_->tainted = true;
+    for (int32_t replica : parity.odd) {
+        const std::string why = absl::StrCat("its state after step ", of, " differs in shard ",
+                                             shards, " from the majority's");
+        fact(fact::EvidenceSeen{EvidenceKind::kParityMismatch, replica, -1, "coordinator", why});
+        condemn(*find(replica), EvidenceKind::kParityMismatch, why, now_, true);
+    }
+    return false;
+}
+
+void CoordinatorMachine::Impl::from(RankId, const ReplayVerdict& m) {
+    if (!open_ || !open_->tie || current(m.replica, m.incarnation) == nullptr) return;
+    if (m.step + 1 != open_->quorum.step) return;
+    const auto it = open_->tie->find(m.replica);
+    if (it != open_->tie->end()) it->second = m.mismatchedShards.empty();
+}
+
+/// Whoever matches its own replay stays. If that leaves no one, or everyone, nobody knows the
+/// truth.
+void CoordinatorMachine::Impl::resolveTie() {
+    const bool late = now_ - open_->tieSince > limits_.progress();
+    std::vector<int32_t> bad;
+    size_t good = 0;
+    for (const auto& [replica, matches] : *open_->tie) {
+        if (!contributes(replica)) continue;
+        if (!matches && !late) return;
+        if (matches && *matches)
+            ++good;
+        else
+            bad.push_back(replica);
+    }
+    open_->tie.reset();
+    if (good == 0 || (bad.empty() && open_->ballot.lost.empty())) {
+        rollbackWhy_ = "states differ and no replay tells which is right";
+        voidOpen(*rollbackWhy_);
+        return;
+    }
+    open_->tainted = true;
+    for (int32_t replica : bad) {
+        const std::string why = "its state does not match its own replay of the last step";
+        fact(fact::EvidenceSeen{EvidenceKind::kParityMismatch, replica, -1, "coordinator", why});
+        condemn(*find(replica), EvidenceKind::kParityMismatch, why, now_, true);
+    }
+}
+
+/// The same step again, from the retained gradients, among those who are left.
+void CoordinatorMachine::Impl::redo(const BallotResult& result) {
+    Exchange& e = *open_;
+    if (rollbackWhy_) {
+        voidOpen(*rollbackWhy_);
+        return;
+    }
+    std::vector<int32_t> survivors;
+    for (int32_t r : e.ballot.contributors)
+        if (!e.ballot.lost.contains(r)) survivors.push_back(r);
+    if (survivors.empty()) {
+        voidOpen("every contributor is gone");
+        return;
+    }
+    std::vector<int32_t> members = survivors;
+    const size_t needed = std::max<size_t>(1, options_.policies.minReplicas);
+    for (const Replica& r : replicas_) {
+        if (members.size() >= needed || r.drain) continue;
+        const bool able = r.step == committed_ && !contributes(r.id) &&
+                          !e.ballot.lost.contains(r.id) &&
+                          (r.stage == Stage::kUpToDate ||
+                           (r.stage == Stage::kReplaying && r.following && r.proven));
+        if (able) members.push_back(r.id);
+    }
+    std::sort(members.begin(), members.end());
+    if (members.size() < needed) {
+        if (stopping_) {
+            voidOpen("the job is stopping");
+            return;
+        }
+        // What the lost brought goes back; they may come again as a new incarnation.
+        for (int32_t r : e.ballot.lost) ledger_.giveBack(e.quorum.step, r);
+        e.ballot.contributors = survivors;
+        e.ballot.lost.clear();
+        e.holding = true;
+        voidPending();
+        setPhase(JobPhase::kWaiting,
+                 explain(absl::StrCat("step ", e.quorum.step, ": ", members.size(), " of at least ",
+                                      needed, " contributors are left")));
+        return;
+    }
+    const bool again = moveNonFinite(result.nonFinite);
+    if (!again) return;  // somebody else went: look once more
+    const std::vector<int32_t> lost(e.ballot.lost.begin(), e.ballot.lost.end());
+    uint64_t returned = 0;
+    for (int32_t r : lost) returned += ledger_.giveBack(e.quorum.step, r);
+    const uint64_t epochBefore = epoch_;
+    voidPending();
+    if (lost.empty() && members == e.ballot.contributors && e.quorum.epoch == epochBefore) {
+        membership_.clear();
+        for (int32_t r : members) membership_.emplace_back(r, find(r)->incarnation);
+    }
+    const std::string why =
+        !lost.empty() ? absl::StrCat("r", absl::StrJoin(lost, ", r"), " lost")
+        : !result.nonFinite.empty()
+            ? absl::StrCat("the gradient of r", absl::StrJoin(result.nonFinite, ", r"),
+                           " is not finite")
+        : !result.disagreeing.empty() ? std::string("contributors hold different sums")
+                                      : std::string("the exchange did not complete");
+    auto q = makeQuorum(e.quorum.step, e.quorum.attempt + 1, e.quorum.afterEpoch, members,
+                        e.quorum.joiners, lrFactor(options_, members.size()),
+                        absl::StrCat("step ", e.quorum.step, " again without waiting: ", why));
+    fact(fact::StepRedone{q->step, q->epoch, q->attempt, lost, returned, why});
+    book([&](auto& out) { incidents_.reformed(now_, lost, returned, out); });
+    Exchange next;
+    next.openedAt = e.openedAt;
+    next.attemptAt = now_;
+    next.noes = lost.empty() ? e.noes : 0;
+    next.nonFiniteBy = std::move(e.nonFiniteBy);
+    next.nonFiniteRanges = std::move(e.nonFiniteRanges);
+    next.ballot.contributors = members;
+    if (lost.empty()) next.ballot.failedPairs = std::move(e.ballot.failedPairs);
+    next.quorum = *std::move(q);
+    open_ = std::move(next);
+    for (int32_t r : members) find(r)->accusedByPeer = false;
+    announce(open_->quorum);
+    setPhase(JobPhase::kTraining, open_->quorum.explanation);
+}
+
+/// A range whose gradient is not finite goes to another contributor, whose own comes back in
+/// exchange: if it is not finite there either the data is at fault, else the replica was. False
+/// when a replica was expelled and the ballot has to be read again.
+bool CoordinatorMachine::Impl::moveNonFinite(const std::vector<int32_t>& nonFinite) {
+    Exchange& e = *open_;
+    for (int32_t id : nonFinite) {
+        Replica& r = *find(id);
+        fact(fact::EvidenceSeen{
+            EvidenceKind::kNonFinite, id, -1, absl::StrCat("r", id),
+            absl::StrCat("its gradient of step ", e.quorum.step, " is not finite")});
+        const std::vector<SampleRange>* held = ledger_.leased(e.quorum.step, id);
+        const std::vector<SampleRange> ranges = held ? *held : std::vector<SampleRange>{};
+        bool data = false;
+        for (const SampleRange& range : ranges) data = ++e.nonFiniteRanges[range] >= 2 || data;
+        if (data) {
+            for (const SampleRange& range : ranges) {
+                if (!ledger_.quarantine(range).ok()) continue;
+                const std::string why = absl::StrCat("two computations of step ", e.quorum.step,
+                                                     " gave a gradient that is not finite");
+                log(LogQuarantine{range, why}, false);
+                fact(fact::RangeQuarantined{range, why});
+            }
+            ledger_.giveBack(e.quorum.step, id);  // nothing is left of it: a new lease follows
+        } else if (++e.nonFiniteBy[id] >= 2) {
+            condemn(r, EvidenceKind::kNonFinite, "its gradients are not finite, whatever the data",
+                    now_, true);
+            return false;
+        } else {
+            int32_t other = -1;
+            for (int32_t c : e.ballot.contributors)
+                if (contributes(c) &&
+                    std::find(nonFinite.begin(), nonFinite.end(), c) == nonFinite.end()) {
+                    if (other < 0 || (other < id && c > id)) other = c;
+                }
+            if (other >= 0 && ledger_.swapLeases(e.quorum.step, id, other).ok())
+                tell(*find(other),
+                     Recompute{term_, e.quorum.step, *ledger_.leased(e.quorum.step, other)});
+        }
+        const std::vector<SampleRange>* now = ledger_.leased(e.quorum.step, id);
+        tell(r, Recompute{term_, e.quorum.step, now ? *now : std::vector<SampleRange>{}});
+    }
+    return true;
+}
+
+}  // namespace bulkhead::protocol
