@@ -116,7 +116,7 @@ class RunWriter {
     virtual absl::Status flush(uint32_t timeoutMs = 5000) = 0;
 
     virtual int64_t runId() const = 0;
-    virtual StoredRun info() const = 0;      ///< name and uuid as given; counts as of the last flush
+    virtual StoredRun info() const = 0;    ///< name and uuid as given; counts as of the last flush
     virtual uint64_t lastSeq() const = 0;  ///< accepted
     virtual uint64_t durableSeq() const = 0;  ///< in the file
     virtual absl::Status health() const = 0;
@@ -218,8 +218,9 @@ struct LedgerFilter {
 
 enum class ExportFormat { kCsv, kJsonLines };
 
-/// Reads a file of runs; never writes to it, and works beside a writer. A read sees one consistent
-/// moment. Not thread-safe: one owner at a time, open one per thread.
+/// Reads a file of runs and works beside a writer; never changes a run. (A file of an older schema
+/// is migrated when it is opened, or refused when it may not be written.) A read sees one
+/// consistent moment. Not thread-safe: one owner at a time, open one per thread.
 class RunReader {
   public:
     static absl::StatusOr<std::unique_ptr<RunReader>> open(const std::filesystem::path& file);

@@ -99,9 +99,12 @@ uint64_t modelFingerprint() {
 }
 
 std::string encodeKeyframe(const RunState& state) {
+    // Where a ring's oldest element sits is no part of the state: equal states give equal bytes.
+    RunState ordered = state;
+    repair(ordered);
     Encoder encoder;
     encoder.put(modelFingerprint());
-    encoder.put(state);
+    encoder.put(ordered);
     return std::move(encoder).take();
 }
 

@@ -326,6 +326,19 @@ TEST(RunState, staysWithinItsBoundsHoweverLongTheRun) {
     EXPECT_EQ(story.state.counters.commits, 21'000u);
 }
 
+TEST(Keyframe, isTheSameWhereverItsRingsBegin) {
+    Story whole;
+    whole.start();
+    Story resumed;
+    for (int i = 0; i < 200; ++i) {
+        if (i == 100) resumed.state = *decodeKeyframe(encodeKeyframe(whole.state));
+        for (Story* story : {&whole, &resumed})
+            if (story == &whole || i >= 100)
+                story->at(i, EvidenceSeen{EvidenceKind::kProcessExit, i % 4, 0, "agent", ""});
+    }
+    EXPECT_EQ(encodeKeyframe(resumed.state), encodeKeyframe(whole.state));
+}
+
 TEST(Keyframe, refusesWhatIsNone) {
     EXPECT_EQ(decodeKeyframe("abc").status().code(), absl::StatusCode::kInvalidArgument);
     std::string bytes = encodeKeyframe(RunState{});

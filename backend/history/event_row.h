@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <SQLiteCpp/SQLiteCpp.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "backend/model/event.h"
+
+/// An event as a row: its body as JSON text, or as a zstd frame of it where that pays.
+namespace bulkhead::history {
+
+/// A zstd frame; `level` as zstd has it.
+[[nodiscard]] std::string compress(std::string_view bytes, int level = 1);
+/// DataLoss when it is no frame, or one that says it holds more than a gigabyte.
+[[nodiscard]] absl::StatusOr<std::string> decompress(std::string_view frame);
+
+struct EventRow {
+    std::string json;   ///< of the body
+    std::string frame;  ///< empty: store `json` as it is
+    std::optional<int64_t> step;
+    std::optional<int32_t> replica;
+    size_t bytes() const { return frame.empty() ? json.size() : frame.size(); }
+};
+
+[[nodiscard]] EventRow rowOf(const model::Event& event);
+
+/// The step and the replica an event speaks of, if it speaks of one.
+[[nodiscard]] std::optional<int64_t> stepOf(const model::EventBody& body);
+[[nodiscard]] std::optional<int32_t> replicaOf(const model::EventBody& body);
+
+/// Columns seq, time_ns, severity, body at `first`... of a row. `json`, if given, gets the body's
+/// text. DataLoss naming run file and seq when the body cannot be read.
+[[nodiscard]] absl::StatusOr<model::Event> eventOf(SQLite::Statement& row, int first,
+                                                   std::string* json = nullptr);
+
+}  // namespace bulkhead::history

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "backend/history/event_buffer.h"
+#include "backend/history/row_io.h"
+#include "backend/history/run_store.h"
+#include "backend/history/run_tables.h"
+#include "backend/history/schema.h"
+#include "backend/history/state_loading.h"
+#include "backend/history/store_status.h"
+#include "backend/history/writer_lock.h"
+#include "backend/model/names.h"
+
+namespace bulkhead::history {
+namespace {
+
+using std::chrono::milliseconds;
+namespace fs = std::filesystem;
+
+constexpr milliseconds kFarewell{5000};
+
+/// An open connection with the statements of one run; made anew after an error.
+struct Connection {
+    std::unique_ptr<SQLite::Database> db;
+    std::unique_ptr<RunTables> tables;
+
+    /// SQLite closes only when no statement is left.
+    void close() {
+        tables.reset();
+        db.reset();
+    }
+
+    static absl::StatusOr<Connection> open(const fs::path& file, int64_t run) {
+        absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openForWriting(file);
+        if (!db.ok()) return db.status();
+        return guardedValue<Connection>(file.string(), [&]() -> absl::StatusOr<Connection> {
+            Connection c{*std::move(db), nullptr};
+            c.tables = std::make_unique<RunTables>(*c.db, run);
+            return c;
+        });
+    }
+};
+
+/// What a writer starts from.
+struct Beginning {
+    StoredRun info;
+    model::RunState state;
+    Connection connection;
+    std::unique_ptr<WriterLock> lock;
+};
+
+class SqliteRunWriter final : public RunWriter {
+  public:
+    SqliteRunWriter(fs::path file, Beginning beginning, const Clock& clock, WriterOptions options)
+        : file_(std::move(file)),
+          clock_(clock),
+          options_(std::move(options)),
+          lock_(std::move(beginning.lock)),
+          connection_(std::move(beginning.connection)),
+          state_(std::move(beginning.state)),
+          info_(std::move(beginning.info)),
+          durableSeq_(state_.seq),
+          buffer_(std::max<size_t>(1, options_.bufferEvents), options_.bufferBytes, state_.seq),
+          thread_([this] { loop(); }) {}
+
+    ~SqliteRunWriter() override {
+        {
+            std::lock_guard guard(mutex_);
+            stopping_ = true;
+            giveUpAt_ = std::chrono::steady_clock::now() + kFarewell;
+        }
+        wake_.notify_all();
+        thread_.join();
+    }
+
+    absl::Status append(const model::Event& event) override {
+        std::lock_guard guard(mutex_);
+        const std::string why = health_.ok() ? "events came faster than they could be written"
+                                             : std::string(health_.message());
+        absl::Status status = buffer_.push(event, clock_.unixNs(), why);
+        if (buffer_.size() == 1 || buffer_.size() >= options_.batchEvents) wake_.notify_all();
+        return status;
+    }
+
+    absl::Status flush(uint32_t timeoutMs) override {
+        std::unique_lock lock(mutex_);
+        const uint64_t wanted = buffer_.lastSeq();
+        ++flushers_;
+        wake_.notify_all();
+        const bool done =
+            written_.wait_for(lock, milliseconds(timeoutMs), [&] { return durableSeq_ >= wanted; });
+        --flushers_;
+        if (done) return absl::OkStatus();
+        return absl::DeadlineExceededError(model::concat(
+            file_.string(), ": events ", durableSeq_ + 1, " to ", wanted, " are not written yet",
+            health_.ok() ? "" : ": " + std::string(health_.message())));
+    }
+
+    int64_t runId() const override { return info_.id; }
+    StoredRun info() const override {
+        std::lock_guard guard(mutex_);
+        return info_;
+    }
+    uint64_t lastSeq() const override {
+        std::lock_guard guard(mutex_);
+        return buffer_.lastSeq();
+    }
+    uint64_t durableSeq() const override {
+        std::lock_guard guard(mutex_);
+        return durableSeq_;
+    }
+    absl::Status health() const override {
+        std::lock_guard guard(mutex_);
+        return health_;
+    }
+
+  private:
+    void loop() {
+        while (true) {
+            Batch batch = nextBatch();
+            if (batch.events.empty()) return;
+            addKeyframe(batch);
+            if (!writeUntilDone(batch)) return;
+        }
+    }
+
+    /// Waits for events, then for more of them up to flushMs. Empty: stopping, nothing is left.
+    Batch nextBatch() {
+        std::vector<model::Event> events;
+        {
+            std::unique_lock lock(mutex_);
+            wake_.wait(lock, [&] { return stopping_ || !buffer_.empty(); });
+            wake_.wait_for(lock, milliseconds(options_.flushMs), [&] {
+                return stopping_ || flushers_ > 0 || buffer_.size() >= options_.batchEvents;
+            });
+            events = buffer_.take(options_.batchEvents, clock_.unixNs());
+        }
+        Batch batch;
+        for (model::Event& event : events) batch.fold(state_, std::move(event));
+        return batch;
+    }
+
+    /// A keyframe costs as much as the state is large: one only after as many bytes of events.
+    void addKeyframe(Batch& batch) {
+        eventsSinceKeyframe_ += batch.events.size();
+        bytesSinceKeyframe_ += batch.bytes;
+        if (eventsSinceKeyframe_ < options_.keyframeEvents) return;
+        if (bytesSinceKeyframe_ < 2 * lastKeyframeBytes_) return;
+        batch.keyframe = compress(model::encodeKeyframe(state_));
+        lastKeyframeBytes_ = batch.keyframe.size();
+        eventsSinceKeyframe_ = 0;
+        bytesSinceKeyframe_ = 0;
+    }
+
+    bool writeUntilDone(const Batch& batch) {
+        while (true) {
+            absl::Status status = writeOnce(batch);
+            const bool good = status.ok();
+            const bool mayWait = report(std::move(status), batch);
+            if (good) return true;
+            if (!mayWait) return false;
+        }
+    }
+
+    absl::Status writeOnce(const Batch& batch) {
+        if (!connection_.db) {
+            absl::StatusOr<Connection> again = Connection::open(file_, info_.id);
+            if (!again.ok()) return again.status();
+            connection_ = *std::move(again);
+        }
+        absl::Status status = guarded(file_.string(), [&] {
+            SQLite::Transaction transaction(*connection_.db,
+                                            SQLite::TransactionBehavior::IMMEDIATE);
+            connection_.tables->write(batch, state_);
+            transaction.commit();
+            return absl::OkStatus();
+        });
+        if (!status.ok()) connection_.close();
+        return status;
+    }
+
+    /// Tells of the outcome and, after a failure, waits for the next try. False: no more tries.
+    bool report(absl::Status status, const Batch& batch) {
+        const bool good = status.ok();
+        std::unique_lock lock(mutex_);
+        const bool changed = health_.ok() != good;
+        health_ = std::move(status);
+        if (good) {
+            durableSeq_ = state_.seq;
+            noteInfo(batch);
+            written_.notify_all();
+        }
+        if (changed && options_.onHealth) {
+            const absl::Status health = health_;
+            lock.unlock();
+            options_.onHealth(health);
+            lock.lock();
+        }
+        if (good) return true;
+        const auto now = std::chrono::steady_clock::now();
+        if (stopping_ && now >= giveUpAt_) return false;
+        // A stop cuts the pause short once; afterwards it is waited out, so as not to spin.
+        const bool wasStopping = stopping_;
+        wake_.wait_for(lock, milliseconds(options_.retryMs),
+                       [&] { return stopping_ && !wasStopping; });
+        return true;
+    }
+
+    void noteInfo(const Batch& batch) {
+        info_.startedNs = state_.startedNs;
+        info_.endedNs = state_.lastEventNs;
+        info_.events += batch.events.size();
+        info_.lastSeq = state_.seq;
+        info_.lastStep = state_.lastCommit ? state_.lastCommit->record.step : 0;
+        info_.lastLoss = state_.lastCommit ? state_.lastCommit->loss : 0;
+        info_.effectiveTime = state_.effectiveTime;
+        info_.incidents = state_.counters.incidents;
+        info_.faults = state_.counters.faults;
+        info_.replicas = state_.spec.replicas;
+        info_.shards = state_.spec.shards;
+        info_.workload = state_.spec.workload;
+        info_.phase = enumName(state_.phase);
+        info_.resumedFrom = state_.resumedFrom;
+        for (const model::Event& event : batch.events)
+            if (const std::optional<Gap> gap = gapOf(event))
+                info_.missing += gap->last - gap->first + 1;
+    }
+
+    const fs::path file_;
+    const Clock& clock_;
+    const WriterOptions options_;
+    const std::unique_ptr<WriterLock> lock_;
+
+    // The writer's thread only.
+    Connection connection_;
+    model::RunState state_;
+    uint64_t eventsSinceKeyframe_ = 0;
+    size_t bytesSinceKeyframe_ = 0;
+    size_t lastKeyframeBytes_ = 0;
+
+    mutable std::mutex mutex_;  // guards what follows
+    std::condition_variable wake_;
+    std::condition_variable written_;
+    StoredRun info_;
+    uint64_t durableSeq_;
+    EventBuffer buffer_;
+    absl::Status health_;
+    int flushers_ = 0;
+    bool stopping_ = false;
+    std::chrono::steady_clock::time_point giveUpAt_;
+
+    std::thread thread_;  // last: it uses all of the above
+};
+
+absl::StatusOr<std::unique_ptr<SQLite::Database>> openExisting(const fs::path& file) {
+    std::error_code error;
+    if (!fs::exists(file, error))
+        return absl::NotFoundError(model::concat(file.string(), ": no such file; name a run file"));
+    return openForWriting(file);
+}
+
+/// Random, for telling apart files that were copied; nothing depends on it being unguessable.
+std::string newUuid() {
+    std::random_device device;
+    constexpr char kDigits[] = "0123456789abcdef";
+    std::string uuid = "xxxxxxxx-xxxx-4xxx-axxx-xxxxxxxxxxxx";
+    for (char& c : uuid)
+        if (c == 'x') c = kDigits[device() & 15];
+    return uuid;
+}
+
+/// `name`, or the first of name-2, name-3 ... that is free.
+std::string freeName(SQLite::Database& db, std::string_view wanted) {
+    const std::string base = wanted.empty() ? "run" : std::string(wanted);
+    SQLite::Statement taken(db, "SELECT 1 FROM runs WHERE name = ?");
+    for (uint64_t n = 1;; ++n) {
+        const std::string name = n == 1 ? base : model::concat(base, "-", n);
+        taken.reset();
+        taken.bind(1, name);
+        if (!taken.executeStep()) return name;
+    }
+}
+
+StoredRun insertRun(SQLite::Database& db, std::string_view name, int64_t nowNs) {
+    StoredRun info;
+    SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
+    info.uuid = newUuid();
+    info.name = freeName(db, name);
+    info.createdNs = nowNs;
+    info.phase = "starting";
+    SQLite::Statement insert(db, "INSERT INTO runs (uuid, name, created_ns) VALUES (?, ?, ?)");
+    insert.bind(1, info.uuid);
+    insert.bind(2, info.name);
+    insert.bind(3, nowNs);
+    insert.exec();
+    info.id = db.getLastInsertRowid();
+    transaction.commit();
+    return info;
+}
+
+absl::StatusOr<StoredRun> selectRun(SQLite::Database& db, const std::string& file, int64_t id) {
+    SQLite::Statement query(
+        db, model::concat("SELECT ", columnsOf<StoredRun>().names, " FROM runs WHERE id = ?"));
+    query.bind(1, id);
+    if (!query.executeStep()) return absl::NotFoundError(model::concat(file, ": no run ", id));
+    return readRow<StoredRun>(query);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::create(const fs::path& file,
+                                                             std::string_view name,
+                                                             const Clock& clock,
+                                                             WriterOptions options) {
+    using Result = std::unique_ptr<RunWriter>;
+    absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openForWriting(file);
+    if (!db.ok()) return db.status();
+    return guardedValue<Result>(file.string(), [&]() -> absl::StatusOr<Result> {
+        Beginning beginning;
+        beginning.info = insertRun(**db, name, clock.unixNs());
+        auto lock = WriterLock::take(file, beginning.info.id);
+        if (!lock.ok()) return lock.status();
+        beginning.lock = *std::move(lock);
+        beginning.connection.db = *std::move(db);
+        beginning.connection.tables =
+            std::make_unique<RunTables>(*beginning.connection.db, beginning.info.id);
+        return std::make_unique<SqliteRunWriter>(file, std::move(beginning), clock,
+                                                 std::move(options));
+    });
+}
+
+absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::resume(const fs::path& file, int64_t runId,
+                                                             const Clock& clock,
+                                                             WriterOptions options) {
+    using Result = std::unique_ptr<RunWriter>;
+    absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openExisting(file);
+    if (!db.ok()) return db.status();
+    return guardedValue<Result>(file.string(), [&]() -> absl::StatusOr<Result> {
+        absl::StatusOr<StoredRun> info = selectRun(**db, file.string(), runId);
+        if (!info.ok()) return info.status();
+        auto lock = WriterLock::take(file, runId);
+        if (!lock.ok()) return lock.status();
+        absl::StatusOr<model::RunState> state = loadState(**db, runId, UINT64_MAX);
+        if (!state.ok()) return state.status();
+        Beginning beginning;
+        beginning.info = *std::move(info);
+        beginning.state = *std::move(state);
+        beginning.lock = *std::move(lock);
+        beginning.connection.db = *std::move(db);
+        beginning.connection.tables = std::make_unique<RunTables>(*beginning.connection.db, runId);
+        return std::make_unique<SqliteRunWriter>(file, std::move(beginning), clock,
+                                                 std::move(options));
+    });
+}
+
+absl::Status renameRun(const fs::path& file, int64_t runId, std::string_view name) {
+    if (name.empty()) return absl::InvalidArgumentError("a run's name cannot be empty");
+    absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openExisting(file);
+    if (!db.ok()) return db.status();
+    return guarded(file.string(), [&]() -> absl::Status {
+        SQLite::Transaction transaction(**db, SQLite::TransactionBehavior::IMMEDIATE);
+        SQLite::Statement taken(**db, "SELECT 1 FROM runs WHERE name = ? AND id <> ?");
+        taken.bind(1, std::string(name));
+        taken.bind(2, runId);
+        if (taken.executeStep())
+            return absl::AlreadyExistsError(
+                model::concat("another run is called \"", name, "\"; choose a free name"));
+        SQLite::Statement update(**db, "UPDATE runs SET name = ? WHERE id = ?");
+        update.bind(1, std::string(name));
+        update.bind(2, runId);
+        if (update.exec() == 0)
+            return absl::NotFoundError(model::concat(file.string(), ": no run ", runId));
+        transaction.commit();
+        return absl::OkStatus();
+    });
+}
+
+absl::Status setRunNote(const fs::path& file, int64_t runId, std::string_view note) {
+    absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openExisting(file);
+    if (!db.ok()) return db.status();
+    return guarded(file.string(), [&]() -> absl::Status {
+        SQLite::Statement update(**db, "UPDATE runs SET note = ? WHERE id = ?");
+        update.bind(1, std::string(note));
+        update.bind(2, runId);
+        if (update.exec() == 0)
+            return absl::NotFoundError(model::concat(file.string(), ": no run ", runId));
+        return absl::OkStatus();
+    });
+}
+
+}  // namespace bulkhead::history

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/history/schema.h"
+
+#include <gmock/gmock.h>
+#include <sqlite3.h>
+
+#include <fstream>
+
+#include "tests/history/store_fixture.h"
+
+namespace bulkhead::history {
+namespace {
+
+using testing::HasSubstr;
+
+class Schema : public StoreTest {
+  protected:
+    void execute(const std::string& sql) {
+        SQLite::Database db(file_.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+        db.exec(sql);
+    }
+    absl::Status openStatus() { return RunReader::open(file_).status(); }
+    absl::Status writeStatus() { return RunWriter::create(file_, "a", clock_).status(); }
+};
+
+TEST_F(Schema, migratesAnOlderFileAndKeepsItsRuns) {
+    {
+        SQLite::Database db(file_.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+        createSchema(db, 1);
+        db.exec(
+            "INSERT INTO runs (uuid, name, created_ns, events, last_seq) "
+            "VALUES ('u', 'old', 5, 1, 1)");
+        db.exec(
+            "INSERT INTO events (run, seq, time_ns, type, severity, body) VALUES (1, 1, 9, "
+            "'job_phase_changed', 0, '{\"type\":\"job_phase_changed\",\"phase\":\"paused\"}')");
+    }
+    auto reading = reader();
+    const auto run = reading->findRun("old");
+    ASSERT_TRUE(run.ok()) << run.status();
+    EXPECT_EQ(run->missing, 0u);
+    EXPECT_EQ(reading->stateAtSeq(run->id, 1)->phase, model::JobPhase::kPaused);
+    EXPECT_TRUE(reading->verify(run->id).ok()) << reading->verify(run->id);
+    auto writing = RunWriter::resume(file_, run->id, clock_);
+    ASSERT_TRUE(writing.ok()) << writing.status();
+    EXPECT_TRUE((*writing)->append(eventAt(2, 10, model::RunFinished{})).ok());
+    EXPECT_TRUE((*writing)->flush().ok());
+}
+
+TEST_F(Schema, refusesANewerFileWithCauseAndRemedy) {
+    writer().reset();
+    execute("PRAGMA user_version = 99");
+    for (const absl::Status& status : {openStatus(), writeStatus()}) {
+        EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+        EXPECT_THAT(std::string(status.message()),
+                    HasSubstr("runs.db: written by a newer Bulkhead (schema 99"));
+        EXPECT_EQ(status.message().find('\n'), absl::string_view::npos);
+    }
+}
+
+TEST_F(Schema, refusesWhatIsNoRunFile) {
+    std::ofstream(file_) << "dear diary, this is not a database but long enough to be one" +
+                                std::string(4096, '.');
+    for (const absl::Status& status : {openStatus(), writeStatus()}) {
+        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_THAT(std::string(status.message()), HasSubstr("runs.db: not an SQLite file"));
+    }
+    std::ifstream back(file_);
+    std::string word;
+    back >> word;
+    EXPECT_EQ(word, "dear");  // and left it as it was
+}
+
+TEST_F(Schema, refusesAnotherProgramsDatabase) {
+    execute("CREATE TABLE songs (title TEXT)");
+    for (const absl::Status& status : {openStatus(), writeStatus()}) {
+        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_THAT(std::string(status.message()), HasSubstr("not one of Bulkhead's"));
+    }
+}
+
+TEST_F(Schema, saysWhatIsMissingOrEmpty) {
+    EXPECT_EQ(openStatus().code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(RunWriter::resume(file_, 1, clock_).status().code(), absl::StatusCode::kNotFound);
+    EXPECT_FALSE(std::filesystem::exists(file_));
+    std::ofstream(file_) << "";
+    EXPECT_EQ(openStatus().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(RunReader::open(folder_).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(RunWriter::create(folder_, "a", clock_).status().code(),
+              absl::StatusCode::kInvalidArgument);
+    const auto lost = RunWriter::create(folder_ / "no/such/folder/a.db", "a", clock_);
+    EXPECT_EQ(lost.status().code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(lost.status().message()), HasSubstr("check that the folder exists"));
+}
+
+TEST_F(Schema, namesDamage) {
+    {
+        auto writing = writer();
+        for (const model::Event& event : someEvents(3, 600))
+            ASSERT_TRUE(writing->append(event).ok());
+    }
+    std::fstream damage(file_, std::ios::in | std::ios::out | std::ios::binary);
+    damage.seekp(8192);
+    damage << std::string(65536, '\xee');
+    damage.close();
+    auto opened = RunReader::open(file_);
+    const absl::Status status = opened.ok() ? (*opened)->verify(1) : opened.status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+}  // namespace
+}  // namespace bulkhead::history
