@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "backend/daemon/roles.h"
+#include "backend/daemon/signals.h"
+#include "backend/runtime/agent/agent.h"
+#include "backend/service/gate.h"
+
+namespace bulkhead::daemon {
+namespace {
+
+constexpr int kLookMs = 200;
+
+}  // namespace
+
+int runAgent(const Options& options, Report report) {
+    auto token = service::loadOrCreateToken(options.controlToken);
+    if (!token.ok()) return report.failed(token.status());
+    Signals signals({SIGTERM, SIGINT});
+    const SystemClock clock;
+    runtime::AgentOptions wanted;
+    wanted.node = options.node;
+    wanted.address = options.address;
+    wanted.slots = options.slots;
+    wanted.controller = options.controller;
+    wanted.token = *std::move(token);
+    wanted.runDir = options.stateDir + "/agents/" + options.node;
+    std::error_code ignored;
+    std::filesystem::create_directories(options.stateDir + "/agents", ignored);
+    auto agent = runtime::Agent::create(std::move(wanted), clock);
+    if (!agent.ok()) return report.failed(agent.status());
+    report.ready();
+    std::atomic<bool> over{false};
+    absl::Status ended;
+    std::thread serving([&] {
+        ended = (*agent)->run();
+        over = true;
+    });
+    while (!over && signals.next(kLookMs) == 0) {
+    }
+    (*agent)->stop();
+    serving.join();
+    if (ended.ok()) return kOk;
+    spdlog::error("agent {}: {}", options.node, std::string(ended.message()));
+    return report.failed(ended);
+}
+
+}  // namespace bulkhead::daemon

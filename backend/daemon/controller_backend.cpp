@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/daemon/controller_backend.h"
+
+#include <algorithm>
+
+#include "backend/model/command_text.h"
+#include "backend/model/job_file.h"
+
+namespace bulkhead::daemon {
+namespace {
+
+class WatcherOf final : public runtime::Watcher {
+  public:
+    explicit WatcherOf(service::Subscriber* subscriber) : subscriber_(subscriber) {}
+    void onSnapshot(const model::RunState& state) override { subscriber_->onSnapshot(state); }
+    void onEvent(const model::Event& event) override { subscriber_->onEvent(event); }
+
+  private:
+    service::Subscriber* subscriber_;
+};
+
+model::JobInfo infoOf(const runtime::JobStatus& status) {
+    model::JobInfo info;
+    info.id = status.run;
+    info.name = status.spec.name;
+    info.phase = status.phase;
+    info.why = status.why;
+    info.revision = status.revision;
+    info.run = status.run;
+    info.step = status.step;
+    info.steps = status.spec.steps;
+    info.replicas = status.spec.replicas;
+    info.shards = status.spec.shards;
+    info.contributors = static_cast<uint32_t>(std::count_if(
+        status.replicas.begin(), status.replicas.end(),
+        [](const auto& replica) { return replica.state == model::ReplicaState::kTraining; }));
+    info.startedNs = status.startedNs;
+    return info;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
+                                                     const std::string& resumeFrom,
+                                                     const service::Call&) {
+    // Said before a run is opened, so that a job that cannot run leaves no empty one behind.
+    if (absl::Status status = model::checkJob(spec); !status.ok()) return status;
+    if (absl::Status status = model::checkData(spec); !status.ok()) return status;
+    const auto run = history_.open(spec.name);
+    if (!run.ok()) return run.status();
+    return controller_.start(spec, {.run = *run, .resumeFrom = resumeFrom});
+}
+
+std::vector<model::JobInfo> ControllerBackend::jobs() {
+    std::vector<model::JobInfo> out;
+    for (const runtime::JobStatus& status : controller_.list()) out.push_back(infoOf(status));
+    return out;
+}
+
+absl::StatusOr<model::JobInfo> ControllerBackend::job(const std::string& id) {
+    const auto status = controller_.status(id);
+    if (!status.ok()) return status.status();
+    return infoOf(*status);
+}
+
+absl::StatusOr<model::Preflight> ControllerBackend::preflight(const std::string& job,
+                                                              const model::Action& action) {
+    if (absl::Status status = model::checkAction(action); !status.ok()) return status;
+    return controller_.preflight(job, action);
+}
+
+absl::StatusOr<model::Preflight> ControllerBackend::preflight(const std::string& job,
+                                                              const model::FaultSpec& fault) {
+    if (absl::Status status = model::checkFault(fault); !status.ok()) return status;
+    return controller_.preflight(job, fault);
+}
+
+absl::Status ControllerBackend::act(const std::string& job, const model::Action& action,
+                                    const service::Call& call) {
+    if (absl::Status status = model::checkAction(action); !status.ok()) return status;
+    return controller_.act(job, action, call.expectedRevision, call.requestId, call.by);
+}
+
+absl::StatusOr<uint64_t> ControllerBackend::inject(const std::string& job,
+                                                   const model::FaultSpec& fault,
+                                                   const service::Call& call) {
+    if (absl::Status status = model::checkFault(fault); !status.ok()) return status;
+    return controller_.inject(job, fault, call.expectedRevision, call.requestId, call.by);
+}
+
+absl::Status ControllerBackend::endFault(const std::string& job, uint64_t fault,
+                                         const service::Call&) {
+    return controller_.endFault(job, fault);
+}
+
+absl::Status ControllerBackend::stop(const std::string& job, bool checkpoint,
+                                     const service::Call& call) {
+    return controller_.stop(job, checkpoint, call.by);
+}
+
+absl::Status ControllerBackend::subscribe(const std::string& job, service::Subscriber* subscriber) {
+    auto watcher = std::make_unique<WatcherOf>(subscriber);
+    if (absl::Status status = controller_.watch(job, watcher.get()); !status.ok()) return status;
+    const std::lock_guard lock(mutex_);
+    watchers_[subscriber] = std::move(watcher);
+    return absl::OkStatus();
+}
+
+void ControllerBackend::unsubscribe(const std::string& job, service::Subscriber* subscriber) {
+    std::unique_ptr<runtime::Watcher> watcher;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto it = watchers_.find(subscriber);
+        if (it == watchers_.end()) return;
+        watcher = std::move(it->second);
+        watchers_.erase(it);
+    }
+    controller_.unwatch(job, watcher.get());
+}
+
+}  // namespace bulkhead::daemon

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/daemon/history_sink.h"
+#include "backend/runtime/coordinator/controller.h"
+#include "backend/service/backend.h"
+
+namespace bulkhead::daemon {
+
+/// The controller's jobs in the words of the services. A job's id is its run's name in the history
+/// file. Thread: as service::Backend.
+class ControllerBackend final : public service::Backend {
+  public:
+    ControllerBackend(runtime::Controller& controller, HistorySink& history)
+        : controller_(controller), history_(history) {}
+
+    absl::StatusOr<std::string> start(const model::JobSpec& spec, const std::string& resumeFrom,
+                                      const service::Call& call) override;
+    std::vector<model::JobInfo> jobs() override;
+    absl::StatusOr<model::JobInfo> job(const std::string& id) override;
+    absl::StatusOr<model::Preflight> preflight(const std::string& job,
+                                               const model::Action& action) override;
+    absl::StatusOr<model::Preflight> preflight(const std::string& job,
+                                               const model::FaultSpec& fault) override;
+    absl::Status act(const std::string& job, const model::Action& action,
+                     const service::Call& call) override;
+    absl::StatusOr<uint64_t> inject(const std::string& job, const model::FaultSpec& fault,
+                                    const service::Call& call) override;
+    absl::Status endFault(const std::string& job, uint64_t fault,
+                          const service::Call& call) override;
+    absl::Status stop(const std::string& job, bool checkpoint, const service::Call& call) override;
+    absl::Status subscribe(const std::string& job, service::Subscriber* subscriber) override;
+    void unsubscribe(const std::string& job, service::Subscriber* subscriber) override;
+
+  private:
+    runtime::Controller& controller_;
+    HistorySink& history_;
+    std::mutex mutex_;
+    std::map<service::Subscriber*, std::unique_ptr<runtime::Watcher>> watchers_;
+};
+
+}  // namespace bulkhead::daemon

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "backend/daemon/controller_backend.h"
+#include "backend/daemon/programs.h"
+#include "backend/daemon/roles.h"
+#include "backend/daemon/signals.h"
+#include "backend/model/job_file.h"
+#include "backend/service/gate.h"
+#include "backend/service/server.h"
+
+namespace bulkhead::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// How long running jobs may take to write their last checkpoint.
+constexpr std::chrono::seconds kStopLimit{45};
+
+bool isOver(model::JobPhase phase) {
+    return phase == model::JobPhase::kFinished || phase == model::JobPhase::kFailed;
+}
+
+/// Is the history usable? A file that is not SQLite, or newer than us, must be said before a job
+/// starts to train into nowhere.
+absl::Status checkHistory(const Options& options) {
+    if (!fs::exists(options.db)) {
+        std::error_code error;
+        fs::create_directories(fs::path(options.db).parent_path(), error);
+        if (error)
+            return absl::PermissionDeniedError("the folder of " + options.db + " cannot be made: " +
+                                               error.message() + "; choose another with --db");
+        return absl::OkStatus();
+    }
+    return history::RunReader::open(options.db).status();
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Options& options,
+                                                                    const Clock& clock,
+                                                                    HistorySink& sink) {
+    auto token = service::loadOrCreateToken(options.controlToken);
+    if (!token.ok()) return token.status();
+    runtime::ControllerOptions wanted;
+    wanted.stateDir = options.stateDir + "/jobs";
+    std::error_code ignored;
+    fs::create_directories(wanted.stateDir, ignored);
+    wanted.listen = {"unix:" + options.controlSocket()};
+    wanted.listen.insert(wanted.listen.end(), options.controlListen.begin(),
+                         options.controlListen.end());
+    wanted.token = *std::move(token);
+    wanted.workerPath = options.worker.empty() ? besideUs("bulkhead-worker") : options.worker;
+    wanted.version = BULKHEAD_VERSION;
+    if (::access(wanted.workerPath.c_str(), X_OK) != 0)
+        return absl::NotFoundError("the worker program " + wanted.workerPath +
+                                   " is not there; build it, or name it with --worker");
+    return runtime::Controller::create(std::move(wanted), clock, &sink);
+}
+
+void recoverJobs(runtime::Controller& controller, HistorySink& sink) {
+    const auto taken = controller.recover([&](const std::string& run) { return sink.resume(run); });
+    if (!taken.ok())
+        spdlog::error("{}", std::string(taken.status().message()));
+    else
+        for (const std::string& run : *taken) spdlog::info("took up {} again", run);
+}
+
+/// Every job writes a checkpoint and ends, or has had its time.
+bool stopJobs(runtime::Controller& controller, Signals& signals) {
+    for (const runtime::JobStatus& job : controller.list())
+        if (!isOver(job.phase)) (void)controller.stop(job.run, true, "bulkheadd");
+    const auto limit = std::chrono::steady_clock::now() + kStopLimit;
+    for (;;) {
+        bool all = true;
+        for (const runtime::JobStatus& job : controller.list()) all = all && isOver(job.phase);
+        if (all) return true;
+        // Asked a second time, it ends at once: ranks hold their state and are adopted later.
+        if (std::chrono::steady_clock::now() > limit || signals.next(50) != 0) return false;
+    }
+}
+
+}  // namespace
+
+int runController(const Options& options, Report report) {
+    if (absl::Status status = claimStateDir(options); !status.ok()) return report.failed(status);
+    if (absl::Status status = checkHistory(options); !status.ok()) return report.failed(status);
+    absl::StatusOr<model::JobSpec> spec = model::JobSpec();
+    if (!options.job.empty()) {
+        spec = model::readJobFile(options.job);
+        if (!spec.ok()) return report.failed(spec.status());
+    }
+    Signals signals({SIGTERM, SIGINT});
+    const SystemClock clock;
+    HistorySink sink(options.db, clock);
+    auto controller = makeController(options, clock, sink);
+    if (!controller.ok()) return report.failed(controller.status());
+    ControllerBackend backend(**controller, sink);
+    recoverJobs(**controller, sink);
+    service::ServerOptions serving;
+    serving.socket = options.socket;
+    serving.listen = options.listen;
+    serving.tokenFile = options.tokenFile;
+    serving.backend = &backend;
+    serving.history = options.db;
+    serving.build = BULKHEAD_VERSION;
+    if (options.isPrivate)
+        serving.shutdown = [supervised = options.supervised] {
+            ::kill(supervised ? ::getppid() : ::getpid(), SIGTERM);
+            return absl::OkStatus();
+        };
+    auto server = service::Server::start(std::move(serving), clock);
+    if (!server.ok()) return report.failed(server.status());
+    if (!options.job.empty()) {
+        const auto started = backend.start(*spec, "", {"", 0, "bulkheadd"});
+        if (!started.ok()) return report.failed(started.status());
+    }
+    report.ready();
+    for (const std::string& address : (*server)->addresses()) spdlog::info("serving {}", address);
+    while (signals.next(-1) == 0) {
+    }
+    spdlog::info("stopping: jobs write a checkpoint and end");
+    const bool clean = stopJobs(**controller, signals);
+    sink.flush();
+    server->reset();
+    controller->reset();
+    return clean ? kOk : kFailed;
+}
+
+}  // namespace bulkhead::daemon

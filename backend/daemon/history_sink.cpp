@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/daemon/history_sink.h"
+
+#include <spdlog/spdlog.h>
+
+namespace bulkhead::daemon {
+
+history::WriterOptions HistorySink::writerOptions(const std::string& run) const {
+    history::WriterOptions options;
+    options.onHealth = [run](const absl::Status& status) {
+        if (status.ok())
+            spdlog::info("history of {} is written again", run);
+        else
+            spdlog::error("history of {}: {}", run, std::string(status.message()));
+    };
+    return options;
+}
+
+absl::StatusOr<std::string> HistorySink::open(const std::string& job) {
+    auto writer = history::RunWriter::create(file_, job, clock_, writerOptions(job));
+    if (!writer.ok()) return writer.status();
+    const std::string name = (*writer)->info().name;
+    const std::lock_guard lock(mutex_);
+    writers_[name] = *std::move(writer);
+    return name;
+}
+
+model::RunState HistorySink::resume(const std::string& run) {
+    model::RunState state;
+    absl::StatusOr<history::StoredRun> stored = absl::NotFoundError("no history file");
+    if (const auto reader = history::RunReader::open(file_); reader.ok()) {
+        stored = (*reader)->findRun(run);
+        if (stored.ok()) {
+            auto folded = (*reader)->stateAtSeq(stored->id, stored->lastSeq);
+            if (folded.ok()) state = *std::move(folded);
+            state.seq = stored->lastSeq;
+        }
+    }
+    auto writer = stored.ok()
+                      ? history::RunWriter::resume(file_, stored->id, clock_, writerOptions(run))
+                      : history::RunWriter::create(file_, run, clock_, writerOptions(run));
+    if (!writer.ok()) {
+        spdlog::error("history of {} cannot be continued: {}", run,
+                      std::string(writer.status().message()));
+        return state;
+    }
+    const std::lock_guard lock(mutex_);
+    writers_[run] = *std::move(writer);
+    return state;
+}
+
+void HistorySink::onEvent(const std::string& run, const model::Event& event) {
+    const std::lock_guard lock(mutex_);
+    const auto it = writers_.find(run);
+    if (it == writers_.end() || !it->second) return;
+    if (absl::Status status = it->second->append(event);
+        !status.ok() && !absl::IsResourceExhausted(status))
+        spdlog::error("history of {}: {}", run, std::string(status.message()));
+}
+
+void HistorySink::flush() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [run, writer] : writers_) {
+        if (!writer) continue;
+        if (absl::Status status = writer->flush(); !status.ok())
+            spdlog::error("history of {}: {}", run, std::string(status.message()));
+    }
+}
+
+}  // namespace bulkhead::daemon

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/daemon/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "backend/daemon/report.h"
+
+namespace bulkhead::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string defaultStateDir() {
+    if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state != '\0')
+        return std::string(state) + "/bulkhead";
+    const char* home = std::getenv("HOME");
+    return std::string(home != nullptr ? home : "/tmp") + "/.local/state/bulkhead";
+}
+
+void absolute(std::string& path) {
+    if (!path.empty()) path = fs::absolute(path).lexically_normal().string();
+}
+
+}  // namespace
+
+Parsed parse(int argc, char** argv) {
+    Parsed out;
+    Options& o = out.options;
+    CLI::App app{"The Bulkhead daemon: runs jobs, keeps their history, serves consoles."};
+    app.set_version_flag("--version", std::string(BULKHEAD_VERSION));
+    app.add_option("--role", o.role, "controller, agent, or both under a supervisor (all)")
+        ->check(CLI::IsMember({"controller", "agent", "all"}))
+        ->capture_default_str();
+    app.add_option("--state-dir", o.stateDir, "jobs, sockets, tokens [~/.local/state/bulkhead]");
+    app.add_option("--socket", o.socket, "Unix socket for consoles [STATE-DIR/bulkhead.sock]");
+    app.add_option("--listen", o.listen, "also TCP, host:port or port (loopback); needs a token");
+    app.add_option("--token-file", o.tokenFile, "token TCP callers must show; made if not there");
+    app.add_option("--db", o.db, "history file [STATE-DIR/runs.db]");
+    app.add_option("--run", o.run, "serve this run file, read-only, without jobs");
+    app.add_option("--job", o.job, "start the job of this file");
+    app.add_option("--worker", o.worker, "path of bulkhead-worker");
+    app.add_option("--agents", o.agents, "role all: nodes to stand up on this machine")
+        ->check(CLI::Range(1, 64));
+    app.add_option("--node", o.node, "role agent: name of this node")->capture_default_str();
+    app.add_option("--address", o.address, "role agent: IP its ranks listen on");
+    app.add_option("--controller", o.controller, "role agent: unix:/path or ip:port");
+    app.add_option("--control-listen", o.controlListen,
+                   "role controller: also listen for agents on ip:port");
+    app.add_option("--control-token", o.controlToken,
+                   "token agents and ranks show [STATE-DIR/control.token]");
+    app.add_option("--slots", o.slots, "processes a node runs at most")->capture_default_str();
+    app.add_flag("--private", o.isPrivate, "for one user: a client may end it");
+    app.add_flag("--supervised", o.supervised)->group("");
+    app.add_option("--ready-fd", o.readyFd, "tell on this descriptor when it serves");
+    app.footer("Exit codes: 0 ended as asked, 1 failed while running, 2 could not start.");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        out.exitCode = app.exit(e) == 0 ? kOk : kBadStart;
+        return out;
+    }
+    if (o.stateDir.empty()) o.stateDir = defaultStateDir();
+    for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.job, &o.tokenFile})
+        absolute(*path);
+    if (o.socket.empty()) o.socket = o.stateDir + "/bulkhead.sock";
+    if (o.db.empty()) o.db = o.stateDir + "/runs.db";
+    if (o.controlToken.empty()) o.controlToken = o.stateDir + "/control.token";
+    if (o.controller.empty()) o.controller = "unix:" + o.controlSocket();
+    if (o.address.empty()) o.address = "127.0.0.1";
+    out.goOn = true;
+    return out;
+}
+
+}  // namespace bulkhead::daemon

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace bulkhead::daemon {
+
+struct Options {
+    std::string role = "all";
+    std::string stateDir;             ///< absolute
+    std::string socket;               ///< default <state-dir>/bulkhead.sock
+    std::vector<std::string> listen;  ///< TCP, none by default
+    std::string tokenFile;
+    std::string db;              ///< default <state-dir>/runs.db
+    std::string run;             ///< serve this file read-only, no jobs
+    std::string job;             ///< start this job file
+    std::string worker;          ///< path of bulkhead-worker; default beside this program
+    uint32_t agents = 1;         ///< role all: nodes on this machine
+    std::string node = "node0";  ///< role agent
+    std::string address;         ///< role agent; default 127.0.0.1
+    std::string controller;      ///< role agent: where the controller listens for agents
+    std::vector<std::string> controlListen;  ///< role controller: further addresses for agents
+    std::string controlToken;                ///< file; default <state-dir>/control.token
+    uint32_t slots = 64;
+    bool isPrivate = false;
+    bool supervised = false;  ///< started by the supervisor, which holds the state's lock
+    int readyFd = -1;
+
+    std::string controlSocket() const { return stateDir + "/control.sock"; }
+};
+
+/// What parse() came to: go on with `options`, or end with `exitCode` (help was printed, or a usage
+/// error was reported).
+struct Parsed {
+    Options options;
+    bool goOn = false;
+    int exitCode = 0;
+};
+
+Parsed parse(int argc, char** argv);
+
+}  // namespace bulkhead::daemon

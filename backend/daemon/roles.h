@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/daemon/options.h"
+#include "backend/daemon/report.h"
+
+/// One function for each thing the program can be; each returns the exit code.
+namespace bulkhead::daemon {
+
+/// Serves a run file, read-only (--run).
+int serveRun(const Options& options, Report report);
+/// Jobs and their services.
+int runController(const Options& options, Report report);
+/// The ranks of one node.
+int runAgent(const Options& options, Report report);
+/// Starts a controller and agents as processes of this program, and either again when it dies.
+int supervise(const Options& options, Report report);
+
+/// Makes the state directory (0700) and takes its lock, held until the process ends: two daemons
+/// on one state would both believe its jobs theirs. AlreadyExists when another holds it.
+absl::Status claimStateDir(const Options& options);
+
+}  // namespace bulkhead::daemon

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <unistd.h>
+
+#include "backend/daemon/roles.h"
+#include "backend/daemon/signals.h"
+#include "backend/history/run_store.h"
+#include "backend/service/server.h"
+
+namespace bulkhead::daemon {
+
+int serveRun(const Options& options, Report report) {
+    // Before anything is bound: a file that is no history is the likeliest thing to be wrong.
+    if (const auto reader = history::RunReader::open(options.run); !reader.ok())
+        return report.failed(reader.status());
+    // Only the socket is ours: a daemon with jobs may use the same state directory.
+    Options place = options;
+    place.supervised = true;
+    if (absl::Status status = claimStateDir(place); !status.ok()) return report.failed(status);
+    Signals signals({SIGTERM, SIGINT});
+    const SystemClock clock;
+    service::ServerOptions serving;
+    serving.socket = options.socket;
+    serving.listen = options.listen;
+    serving.tokenFile = options.tokenFile;
+    serving.history = options.run;
+    serving.build = BULKHEAD_VERSION;
+    if (options.isPrivate)
+        serving.shutdown = [] {
+            ::kill(::getpid(), SIGTERM);
+            return absl::OkStatus();
+        };
+    const auto server = service::Server::start(std::move(serving), clock);
+    if (!server.ok()) return report.failed(server.status());
+    report.ready();
+    while (signals.next(-1) == 0) {
+    }
+    return kOk;
+}
+
+}  // namespace bulkhead::daemon

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/impl/client_unary_call.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "backend/service/addresses.h"
+#include "backend/service/gate.h"
+#include "bulkhead/v1/service.grpc.pb.h"
+#include "tests/rpc/rpc_fixture.h"
+
+namespace bulkhead::testing {
+namespace {
+
+using client::FailureCode;
+using ::testing::HasSubstr;
+
+class AccessTest : public RpcTest {
+  protected:
+    client::Result<model::ServerInfo> greet(const std::string& tokenFile) {
+        const auto client = connect(tokenFile);
+        return await<model::ServerInfo>([&](auto reply) { client->handshake(reply); });
+    }
+    std::string write(const std::string& name, const std::string& text, mode_t mode) {
+        const std::string path = dir_ + "/" + name;
+        std::ofstream(path) << text;
+        ::chmod(path.c_str(), mode);
+        return path;
+    }
+};
+
+TEST_F(AccessTest, TheSocketIsForItsOwnerOnly) {
+    serve(unixOptions());
+    struct stat info {};
+    ASSERT_EQ(::stat(socket().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(AccessTest, TcpWithTheTokenWorksAndTheTokenFileIsPrivate) {
+    serve(tcpOptions());
+    struct stat info {};
+    ASSERT_EQ(::stat(tokenFile().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+    const auto greeted = greet(tokenFile());
+    EXPECT_TRUE(greeted.ok()) << greeted.failure().cause;
+}
+
+TEST_F(AccessTest, TcpWithoutATokenIsRefused) {
+    serve(tcpOptions());
+    const auto greeted = greet("");
+    ASSERT_FALSE(greeted.ok());
+    EXPECT_EQ(greeted.failure().code, FailureCode::kToken);
+    EXPECT_THAT(greeted.failure().cause, HasSubstr("none was sent"));
+    EXPECT_THAT(greeted.failure().remedy, HasSubstr("--token-file"));
+}
+
+TEST_F(AccessTest, TcpWithAWrongTokenIsRefusedOnStreamsToo) {
+    serve(tcpOptions());
+    const std::string wrong = write("wrong", "0123456789abcdef0123456789abcdef\n", 0600);
+    EXPECT_EQ(greet(wrong).failure().code, FailureCode::kToken);
+    auto stub = v1::Watch::NewStub(
+        grpc::CreateChannel(server_->addresses().front(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    v1::WatchRequest request;
+    request.set_job("demo");
+    auto reader = stub->Watch(&context, request);
+    v1::WatchUpdate update;
+    EXPECT_FALSE(reader->Read(&update));
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(AccessTest, HealthAndReflectionWantTheTokenToo) {
+    serve(tcpOptions());
+    const auto channel =
+        grpc::CreateChannel(server_->addresses().front(), grpc::InsecureChannelCredentials());
+    const auto check = [&](const std::string& token) {
+        grpc::ClientContext context;
+        if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
+        // The health service by its wire form: an empty request, and a status in the answer.
+        grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
+                                         grpc::internal::RpcMethod::NORMAL_RPC);
+        v1::GetInfoRequest request;
+        v1::GetInfoRequest response;
+        return grpc::internal::BlockingUnaryCall(channel.get(), method, &context, request,
+                                                 &response);
+    };
+    EXPECT_EQ(check("").error_code(), grpc::StatusCode::CANCELLED);
+    const auto token = service::loadOrCreateToken(tokenFile());
+    ASSERT_TRUE(token.ok());
+    EXPECT_TRUE(check(*token).ok());
+}
+
+TEST_F(AccessTest, TcpIsNeverOpenedWithoutATokenFile) {
+    auto options = tcpOptions();
+    options.tokenFile.clear();
+    const auto server = service::Server::start(options, clock_);
+    ASSERT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(server.status().message()), HasSubstr("--token-file"));
+}
+
+TEST_F(AccessTest, ATokenFileOthersCanReadIsRefusedAtBothEnds) {
+    const std::string open = write("open", "0123456789abcdef0123456789abcdef\n", 0644);
+    auto options = tcpOptions();
+    options.tokenFile = open;
+    const auto server = service::Server::start(options, clock_);
+    ASSERT_FALSE(server.ok());
+    EXPECT_THAT(std::string(server.status().message()), HasSubstr("chmod 600"));
+    client::Options clientOptions;
+    clientOptions.target = "127.0.0.1:1";
+    clientOptions.tokenFile = open;
+    const auto client = client::Client::open(clientOptions);
+    ASSERT_FALSE(client.ok());
+    EXPECT_EQ(client.failure().code, FailureCode::kToken);
+    EXPECT_THAT(client.failure().remedy, HasSubstr("chmod 600"));
+}
+
+TEST_F(AccessTest, APortInUseIsNamed) {
+    serve(tcpOptions());
+    const auto second = service::Server::start(tcpOptions(server_->addresses().front()), clock_);
+    ASSERT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(std::string(second.status().message()), HasSubstr(server_->addresses().front()));
+}
+
+TEST_F(AccessTest, ASecondDaemonOnOneSocketIsRefusedAndTheFirstGoesOn) {
+    serve(unixOptions());
+    const auto second = service::Server::start(unixOptions(), clock_);
+    ASSERT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(std::string(second.status().message()), HasSubstr(socket()));
+    EXPECT_TRUE(greet("").ok());
+}
+
+TEST_F(AccessTest, ASocketLeftByAKilledDaemonIsTakenOver) {
+    std::ofstream(socket()) << "";
+    serve(unixOptions());
+    EXPECT_TRUE(greet("").ok());
+}
+
+TEST_F(AccessTest, ACallerOfAnotherApiVersionIsRefused) {
+    serve(unixOptions());
+    auto stub = v1::Server::NewStub(
+        grpc::CreateChannel("unix:" + socket(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    context.AddMetadata("bulkhead-api", "2");
+    v1::ServerInfo info;
+    const grpc::Status status = stub->GetInfo(&context, {}, &info);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(), HasSubstr("API version 1"));
+    grpc::ClientContext silent;
+    EXPECT_TRUE(stub->GetInfo(&silent, {}, &info).ok());
+}
+
+/// Answers GetInfo as a daemon of the future would.
+class FutureServer final : public v1::Server::Service {
+    grpc::Status GetInfo(grpc::ServerContext*, const v1::GetInfoRequest*,
+                         v1::ServerInfo* response) override {
+        response->set_api_version(7);
+        return grpc::Status::OK;
+    }
+};
+
+TEST_F(AccessTest, AClientDoesNotWorkWithADaemonOfAnotherVersion) {
+    FutureServer service;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + socket(), grpc::InsecureServerCredentials());
+    builder.RegisterService(&service);
+    const auto server = builder.BuildAndStart();
+    const auto client = connect();
+    const auto info = await<model::ServerInfo>([&](auto reply) { client->handshake(reply); });
+    ASSERT_FALSE(info.ok());
+    EXPECT_EQ(info.failure().code, FailureCode::kVersion);
+    WatchLog log;
+    const auto watch = client->watch({.job = "demo", .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return !l.failures.empty(); }));
+    EXPECT_EQ(log.failures[0].code, FailureCode::kVersion);
+    EXPECT_FALSE(log.failures[0].retryable);
+}
+
+TEST(TargetTest, WhatIsNoAddressIsSaidAtOnce) {
+    for (const char* bad : {"", "unix:", "nowhere", "host:", "host:99999", "host:0", ":80"}) {
+        client::Options options;
+        options.target = bad;
+        const auto client = client::Client::open(options);
+        ASSERT_FALSE(client.ok()) << bad;
+        EXPECT_EQ(client.failure().code, FailureCode::kInvalid);
+    }
+}
+
+TEST(GateTest, SecretsCompareByContentAndLength) {
+    EXPECT_TRUE(service::sameSecret("abc", "abc"));
+    EXPECT_FALSE(service::sameSecret("abc", "abd"));
+    EXPECT_FALSE(service::sameSecret("abcabc", "abc"));
+    EXPECT_FALSE(service::sameSecret("", "abc"));
+    EXPECT_FALSE(service::sameSecret("abc", ""));
+}
+
+TEST(GateTest, APortAloneMeansLoopback) {
+    EXPECT_EQ(*service::tcpAddress("7400"), "127.0.0.1:7400");
+    EXPECT_EQ(*service::tcpAddress("0.0.0.0:7400"), "0.0.0.0:7400");
+    EXPECT_FALSE(service::tcpAddress("nonsense").ok());
+    EXPECT_FALSE(service::tcpAddress("host:70000").ok());
+}
+
+}  // namespace
+}  // namespace bulkhead::testing

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "tests/rpc/rpc_fixture.h"
+
+namespace bulkhead::testing {
+namespace {
+
+using client::FailureCode;
+using ::testing::HasSubstr;
+
+class JobsTest : public RpcTest {
+  protected:
+    client::Result<model::JobInfo> act(client::Client& client, client::Mutation mutation,
+                                       model::ActionKind kind = model::ActionKind::kPause) {
+        model::Action action;
+        action.kind = kind;
+        return await<model::JobInfo>(
+            [&](auto reply) { client.act("demo", action, mutation, reply); });
+    }
+};
+
+TEST_F(JobsTest, HandshakeNamesVersionAndBuild) {
+    serve(unixOptions());
+    const auto client = connect();
+    const auto info = await<model::ServerInfo>([&](auto reply) { client->handshake(reply); });
+    ASSERT_TRUE(info.ok()) << info.failure().cause;
+    EXPECT_EQ(info.value().apiVersion, 1u);
+    EXPECT_EQ(info.value().build, "test");
+    EXPECT_FALSE(info.value().readOnly);
+}
+
+TEST_F(JobsTest, StartsAJobFromASpecAndListsIt) {
+    serve(unixOptions());
+    const auto client = connect();
+    model::JobSpec spec;
+    spec.name = "second";
+    spec.replicas = 7;
+    const auto job = await<model::JobInfo>([&](auto reply) { client->startJob(spec, {}, reply); });
+    ASSERT_TRUE(job.ok()) << job.failure().cause;
+    EXPECT_EQ(job.value().replicas, 7u);
+    const auto jobs =
+        await<std::vector<model::JobInfo>>([&](auto reply) { client->listJobs(reply); });
+    ASSERT_TRUE(jobs.ok());
+    EXPECT_EQ(jobs.value().size(), 2u);
+    ASSERT_EQ(backend_.calls().size(), 1u);
+    EXPECT_EQ(backend_.calls()[0].by, "tester");
+    EXPECT_FALSE(backend_.calls()[0].requestId.empty());
+}
+
+TEST_F(JobsTest, AJobThatIsNotThereIsNamedWithARemedy) {
+    serve(unixOptions());
+    const auto client = connect();
+    const auto job = await<model::JobInfo>([&](auto reply) { client->getJob("nope", reply); });
+    ASSERT_FALSE(job.ok());
+    EXPECT_EQ(job.failure().code, FailureCode::kNotFound);
+    EXPECT_EQ(job.failure().cause, "There is no job \"nope\".");
+    EXPECT_EQ(job.failure().remedy, "List the jobs.");
+    EXPECT_FALSE(job.failure().retryable);
+}
+
+TEST_F(JobsTest, AnUnreadableJobTextNamesFileAndLine) {
+    serve(unixOptions());
+    const auto client = connect();
+    client::JobText text;
+    text.text = "name = \"a\"\nreplicas = \"many\"\n";
+    text.fileName = "mine.toml";
+    text.baseDir = dir_;
+    const auto job = await<model::JobInfo>([&](auto reply) { client->startJob(text, {}, reply); });
+    ASSERT_FALSE(job.ok());
+    EXPECT_EQ(job.failure().code, FailureCode::kInvalid);
+    EXPECT_THAT(job.failure().cause, HasSubstr("mine.toml:2"));
+    EXPECT_THAT(job.failure().cause, HasSubstr("replicas"));
+}
+
+TEST_F(JobsTest, ARepeatedRequestIdActsOnce) {
+    serve(unixOptions());
+    const auto client = connect();
+    const auto first = act(*client, {"same-id", 0});
+    const auto second = act(*client, {"same-id", 0});
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_EQ(first.value(), second.value());
+    EXPECT_EQ(backend_.calls().size(), 1u);
+}
+
+TEST_F(JobsTest, ARequestIdIsNotReusedForSomethingElse) {
+    serve(unixOptions());
+    const auto client = connect();
+    ASSERT_TRUE(act(*client, {"same-id", 0}).ok());
+    const auto other = act(*client, {"same-id", 0}, model::ActionKind::kResume);
+    ASSERT_FALSE(other.ok());
+    EXPECT_EQ(other.failure().code, FailureCode::kInvalid);
+    EXPECT_EQ(backend_.calls().size(), 1u);
+}
+
+TEST_F(JobsTest, AStaleRevisionIsRefusedSayingWhatChanged) {
+    serve(unixOptions());
+    const auto client = connect();
+    const auto stale = act(*client, {"", 99});
+    ASSERT_FALSE(stale.ok());
+    EXPECT_EQ(stale.failure().code, FailureCode::kStale);
+    EXPECT_THAT(stale.failure().cause, HasSubstr("eplica 2 left since"));
+    EXPECT_TRUE(act(*client, {"", 1}).ok());
+}
+
+TEST_F(JobsTest, PreflightTellsAndInjectAnswersWithTheFaultsId) {
+    serve(unixOptions());
+    const auto client = connect();
+    model::FaultSpec fault;
+    const auto refused =
+        await<model::Preflight>([&](auto reply) { client->preflight("demo", fault, reply); });
+    ASSERT_TRUE(refused.ok());
+    EXPECT_FALSE(refused.value().allowed);
+    EXPECT_EQ(refused.value().refusal, "no replica is named");
+    fault.replica = 2;
+    const auto id = await<uint64_t>([&](auto reply) { client->inject("demo", fault, {}, reply); });
+    ASSERT_TRUE(id.ok());
+    EXPECT_EQ(id.value(), 1u);
+}
+
+TEST_F(JobsTest, ACallPastItsDeadlineTimesOut) {
+    std::promise<void> release;
+    const auto released = release.get_future().share();
+    backend_.onCall = [released] { released.wait(); };
+    serve(unixOptions());
+    client::Options options;
+    options.target = "unix:" + socket();
+    options.deadline = std::chrono::milliseconds(50);
+    auto client = client::Client::open(options);
+    ASSERT_TRUE(client.ok());
+    const auto job =
+        await<model::JobInfo>([&](auto reply) { client.value()->getJob("demo", reply); });
+    release.set_value();
+    ASSERT_FALSE(job.ok());
+    EXPECT_EQ(job.failure().code, FailureCode::kTimeout);
+    EXPECT_TRUE(job.failure().retryable);
+}
+
+TEST_F(JobsTest, DestroyingTheClientCancelsWhatIsUnderWay) {
+    std::promise<void> entered;
+    std::promise<void> release;
+    const auto released = release.get_future().share();
+    std::once_flag once;
+    backend_.onCall = [&, released] {
+        std::call_once(once, [&] { entered.set_value(); });
+        released.wait();
+    };
+    serve(unixOptions());
+    auto client = connect();
+    std::promise<client::Failure> failed;
+    client->getJob("demo", [&](client::Result<model::JobInfo> result) {
+        failed.set_value(result.ok() ? client::Failure{} : result.failure());
+    });
+    entered.get_future().wait();
+    client.reset();
+    auto future = failed.get_future();
+    ASSERT_EQ(future.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+    EXPECT_EQ(future.get().code, FailureCode::kCancelled);
+    release.set_value();
+}
+
+TEST_F(JobsTest, TheJobListFollowsChanges) {
+    serve(unixOptions());
+    const auto client = connect();
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool connected = false;
+    size_t count = 0;
+    client::JobsHandlers handlers;
+    handlers.onConnected = [&](const model::ServerInfo&) {
+        const std::lock_guard lock(mutex);
+        connected = true;
+    };
+    handlers.onJobs = [&](const std::vector<model::JobInfo>& jobs) {
+        const std::lock_guard lock(mutex);
+        count = jobs.size();
+        changed.notify_all();
+    };
+    const auto watch = client->watchJobs(handlers);
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(changed.wait_for(lock, kForever, [&] { return count == 1; }));
+    EXPECT_TRUE(connected);
+    backend_.addJob("second");
+    EXPECT_TRUE(changed.wait_for(lock, kForever, [&] { return count == 2; }));
+}
+
+TEST_F(JobsTest, ShutdownIsRefusedByADaemonThatIsNotPrivate) {
+    serve(unixOptions());
+    const auto client = connect();
+    const auto done = await<client::Done>([&](auto reply) { client->shutdown({}, reply); });
+    ASSERT_FALSE(done.ok());
+    EXPECT_EQ(done.failure().code, FailureCode::kRefused);
+}
+
+}  // namespace
+}  // namespace bulkhead::testing

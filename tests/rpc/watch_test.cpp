@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "backend/common/codec.h"
+#include "backend/proto/convert.h"
+#include "backend/proto/state_form.h"
+#include "backend/service/feed.h"
+#include "bulkhead/v1/service.pb.h"
+#include "tests/rpc/rpc_fixture.h"
+
+namespace bulkhead::testing {
+namespace {
+
+TEST(FeedTest, AReaderInTimeGetsEveryEventOnce) {
+    service::Feed feed;
+    feed.reset({});
+    service::Feed::Cursor cursor;
+    v1::WatchUpdate update;
+    ASSERT_TRUE(feed.next(cursor, update));
+    EXPECT_TRUE(update.has_snapshot());
+    for (uint64_t seq = 1; seq <= 10; ++seq) feed.push({seq, 0, {}, note("x")});
+    update.Clear();
+    ASSERT_TRUE(feed.next(cursor, update));
+    ASSERT_EQ(update.events().events_size(), 10);
+    EXPECT_EQ(update.events().events(9).seq(), 10u);
+    EXPECT_FALSE(feed.next(cursor, update));
+}
+
+TEST(FeedTest, AReaderThatFellBehindGetsTheStateOfNowInsteadOfAQueue) {
+    service::Feed feed({.events = 16, .bytes = 1 << 20});
+    feed.reset({});
+    service::Feed::Cursor cursor;
+    v1::WatchUpdate update;
+    ASSERT_TRUE(feed.next(cursor, update));
+    for (uint64_t seq = 1; seq <= 1000; ++seq) feed.push({seq, 0, {}, note(std::to_string(seq))});
+    update.Clear();
+    ASSERT_TRUE(feed.next(cursor, update));
+    ASSERT_TRUE(update.has_snapshot());
+    EXPECT_TRUE(update.snapshot().conflated());
+    EXPECT_EQ(update.snapshot().seq(), 1000u);
+    const auto state = proto::decodeState(update.snapshot().state(), false);
+    ASSERT_TRUE(state.ok());
+    EXPECT_EQ(state->explanation, "1000");
+    EXPECT_FALSE(feed.next(cursor, update));
+}
+
+TEST(FeedTest, WhatIsKeptIsBoundedInBytesToo) {
+    service::Feed feed({.events = 1000000, .bytes = 10000});
+    feed.reset({});
+    service::Feed::Cursor cursor;
+    v1::WatchUpdate update;
+    ASSERT_TRUE(feed.next(cursor, update));
+    for (uint64_t seq = 1; seq <= 100; ++seq) feed.push({seq, 0, {}, note(std::string(1000, 'x'))});
+    update.Clear();
+    ASSERT_TRUE(feed.next(cursor, update));
+    EXPECT_TRUE(update.has_snapshot());
+}
+
+TEST(FeedTest, AResetReachesEveryReader) {
+    service::Feed feed;
+    feed.reset({});
+    service::Feed::Cursor cursor;
+    v1::WatchUpdate update;
+    ASSERT_TRUE(feed.next(cursor, update));
+    model::RunState earlier;
+    earlier.seq = 3;
+    feed.reset(earlier);
+    update.Clear();
+    ASSERT_TRUE(feed.next(cursor, update));
+    ASSERT_TRUE(update.has_snapshot());
+    EXPECT_EQ(update.snapshot().seq(), 3u);
+    EXPECT_FALSE(update.snapshot().conflated());
+}
+
+TEST(FeedTest, AStateAsJsonReadsBackEqual) {
+    service::Feed feed;
+    feed.reset({});
+    feed.push({1, 5, {}, note("why")});
+    service::Feed::Cursor cursor;
+    cursor.json = true;
+    v1::WatchUpdate update;
+    ASSERT_TRUE(feed.next(cursor, update));
+    ASSERT_EQ(update.snapshot().form(), v1::STATE_FORM_JSON);
+    EXPECT_THAT(update.snapshot().state(), ::testing::HasSubstr("\"explanation\":\"why\""));
+    const auto state = proto::decodeState(update.snapshot().state(), true);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(state->seq, 1u);
+}
+
+class WatchTest : public RpcTest {};
+
+TEST_F(WatchTest, FirstTheSnapshotThenWhatFollowsWithoutAGap) {
+    serve(unixOptions());
+    backend_.emit("demo", note("before"));
+    const auto client = connect();
+    WatchLog log;
+    const auto watch = client->watch({.job = "demo", .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    EXPECT_EQ(log.state->explanation, "before");
+    for (int i = 0; i < 100; ++i) backend_.emit("demo", note("event " + std::to_string(i)));
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.state->seq == 101; }));
+    EXPECT_FALSE(log.gap);
+    EXPECT_EQ(encode(*log.state), encode(backend_.state("demo")));
+}
+
+TEST_F(WatchTest, ASlowReaderIsConflatedAndEndsWithTheSameState) {
+    auto options = unixOptions();
+    options.feed.events = 64;
+    serve(options);
+    const auto client = connect();
+    WatchLog log;
+    std::promise<void> release;
+    const auto released = release.get_future().share();
+    auto handlers = log.handlers();
+    const auto onSnapshot = handlers.onSnapshot;
+    handlers.onSnapshot = [=](client::StatePtr state) {
+        onSnapshot(state);
+        released.wait();
+    };
+    const auto watch = client->watch({.job = "demo", .replay = ""}, handlers);
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    // Far more than the transport's own windows take in.
+    constexpr uint64_t kEvents = 20000;
+    for (uint64_t i = 0; i < kEvents; ++i) backend_.emit("demo", note(std::string(500, 'x')));
+    release.set_value();
+    ASSERT_TRUE(log.waitFor([&](auto& l) { return l.state->seq == kEvents; }));
+    EXPECT_GT(log.snapshots, 1);
+    EXPECT_LT(log.events, kEvents);
+    EXPECT_EQ(encode(*log.state), encode(backend_.state("demo")));
+}
+
+TEST_F(WatchTest, AnUnknownJobEndsTheWatchForGood) {
+    serve(unixOptions());
+    const auto client = connect();
+    WatchLog log;
+    const auto watch = client->watch({.job = "nope", .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return !l.failures.empty(); }));
+    EXPECT_EQ(log.failures[0].code, client::FailureCode::kNotFound);
+    EXPECT_FALSE(log.failures[0].retryable);
+}
+
+TEST_F(WatchTest, TheLastReaderLeavesTheBackend) {
+    serve(unixOptions());
+    const auto client = connect();
+    WatchLog log;
+    auto watch = client->watch({.job = "demo", .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    EXPECT_EQ(backend_.subscribers("demo"), 1u);
+    watch.reset();
+    server_.reset();
+    EXPECT_EQ(backend_.subscribers("demo"), 0u);
+}
+
+TEST_F(WatchTest, AWatchMayEndItselfFromItsOwnCallback) {
+    serve(unixOptions());
+    const auto client = connect();
+    std::unique_ptr<client::Watch> watch;
+    std::mutex mutex;
+    std::promise<void> ended;
+    client::WatchHandlers handlers;
+    handlers.onSnapshot = [&](const client::StatePtr&) {
+        const std::lock_guard lock(mutex);
+        watch.reset();
+        ended.set_value();
+    };
+    {
+        const std::lock_guard lock(mutex);
+        watch = client->watch({.job = "demo", .replay = ""}, handlers);
+    }
+    EXPECT_EQ(ended.get_future().wait_for(kForever), std::future_status::ready);
+}
+
+TEST_F(WatchTest, AfterTheDaemonCameBackTheWatchGoesOnWithAFreshSnapshot) {
+    serve(unixOptions());
+    const auto client = connect();
+    WatchLog log;
+    const auto watch = client->watch({.job = "demo", .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    server_.reset();
+    ASSERT_TRUE(log.waitFor([](auto& l) { return !l.failures.empty(); }));
+    EXPECT_TRUE(log.failures[0].retryable);
+    EXPECT_LE(log.nextAttempt, std::chrono::steady_clock::now() + std::chrono::seconds(1));
+    // Some attempts must fail before it is back.
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.failures.size() >= 3; }));
+    EXPECT_EQ(log.failures[2].code, client::FailureCode::kUnreachable);
+    EXPECT_THAT(log.failures[2].cause, ::testing::HasSubstr("Nobody answers at unix:"));
+    const auto next = log.nextAttempt - std::chrono::steady_clock::now();
+    EXPECT_LE(next, std::chrono::milliseconds(500));
+    backend_.emit("demo", note("while away"));
+    serve(unixOptions());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 2; }));
+    EXPECT_EQ(log.state->explanation, "while away");
+}
+
+}  // namespace
+}  // namespace bulkhead::testing
