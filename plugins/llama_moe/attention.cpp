@@ -114,8 +114,8 @@ void Attention<T>::backward(const AttentionWeights<const T>& w, const AttentionW
                 causalSoftmaxBackward(p, chunk_, dScores, keys, rows, keys, keys - rows + 1);
                 gemm(Turn::kNo, Turn::kNo, rows, head, keys, scale, dScores, keys, qkv + atK + c,
                      width, T(0), dQkv + atQ + r, width);
-                gemm(Turn::kYes, Turn::kNo, keys, head, rows, scale, dScores, keys,
-                     qkv + atQ + r, width, T(1), dQkv + atK + c, width);
+                gemm(Turn::kYes, Turn::kNo, keys, head, rows, scale, dScores, keys, qkv + atQ + r,
+                     width, T(1), dQkv + atK + c, width);
             });
         }
     if (!full_)

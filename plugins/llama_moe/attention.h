@@ -36,8 +36,8 @@ class Attention {
 
     /// out[tokens, dim] = in + attention(norm(in))
     void forward(const AttentionWeights<const T>& w, const T* in, T* out, size_t samples);
-    /// `in` as in forward. dx holds the gradient of `out` and becomes that of `in`; gradients of the
-    /// weights are added to `dw`.
+    /// `in` as in forward. dx holds the gradient of `out` and becomes that of `in`; gradients of
+    /// the weights are added to `dw`.
     void backward(const AttentionWeights<const T>& w, const AttentionWeights<T>& dw, const T* in,
                   T* dx, size_t samples);
 

@@ -12,13 +12,13 @@ namespace bulkhead::llama_moe {
 
 enum class Turn { kNo, kYes };
 
-/// Held during every product. OpenBLAS built for one thread shares its work memory within a process,
-/// so two ranks that are threads of one process (tests run them so) would mix their operands. A
-/// worker has one computing thread and never waits here.
+/// Held during every product. OpenBLAS built for one thread shares its work memory within a
+/// process, so two ranks that are threads of one process (tests run them so) would mix their
+/// operands. A worker has one computing thread and never waits here.
 inline std::mutex blasMutex;
 
-/// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C. With m or n 0 nothing happens; with k 0 C is
-/// scaled by beta.
+/// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C. With m or n 0 nothing happens; with k 0 C
+/// is scaled by beta.
 template <class T>
 void gemm(Turn turnA, Turn turnB, size_t m, size_t n, size_t k, T alpha, const T* a, size_t lda,
           const T* b, size_t ldb, T beta, T* c, size_t ldc) {

@@ -26,8 +26,14 @@ absl::Status Decoder<T>::open(ParameterStore<T>* store, size_t samples, size_t s
     for (size_t l = 0; l < config().layers; ++l) {
         auto layer = std::make_unique<Layer>();
         const auto& dense = spec.units[l + 1].dense;
-        LayerOffsets at{offsetOf(dense, "attention.norm"), offsetOf(dense, "attention.wqkv"),
-                        offsetOf(dense, "attention.wo"),   offsetOf(dense, "ffn.norm"), 0, 0, 0, 0};
+        LayerOffsets at{offsetOf(dense, "attention.norm"),
+                        offsetOf(dense, "attention.wqkv"),
+                        offsetOf(dense, "attention.wo"),
+                        offsetOf(dense, "ffn.norm"),
+                        0,
+                        0,
+                        0,
+                        0};
         BULKHEAD_RETURN_IF_ERROR(layer->attention.open(config(), ModelConfig::fullAttention(l),
                                                        device, samples, sequence,
                                                        &attentionScratch_));
@@ -36,8 +42,8 @@ absl::Status Decoder<T>::open(ParameterStore<T>* store, size_t samples, size_t s
             at.w2 = offsetOf(dense, "moe.shared.w2");
             at.router = offsetOf(dense, "moe.router");
             at.balance = offsetOf(dense, "moe.balance");
-            BULKHEAD_RETURN_IF_ERROR(layer->mixture.open(config(), device, maxTokens_, l + 1,
-                                                         l / 2, &mixtureScratch_));
+            BULKHEAD_RETURN_IF_ERROR(
+                layer->mixture.open(config(), device, maxTokens_, l + 1, l / 2, &mixtureScratch_));
         } else {
             at.w13 = offsetOf(dense, "ffn.w13");
             at.w2 = offsetOf(dense, "ffn.w2");
@@ -201,8 +207,7 @@ void Decoder<T>::embedBackward(const Batch& batch) {
     for (size_t s = 0; s < batch.samples; ++s)
         for (size_t t = 0; t < sequence_; ++t) {
             const auto token = static_cast<size_t>(batch.tokens[s * (sequence_ + 1) + t]);
-            addScaled(table + token * dim, gradient_.data() + (s * sequence_ + t) * dim, T(1),
-                      dim);
+            addScaled(table + token * dim, gradient_.data() + (s * sequence_ + t) * dim, T(1), dim);
         }
 }
 

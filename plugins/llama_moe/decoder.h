@@ -25,9 +25,9 @@ struct Batch {
 
 /// Sums over this shard's own tokens.
 struct Sums {
-    std::vector<double> domainLoss;        ///< nats
+    std::vector<double> domainLoss;  ///< nats
     std::vector<uint64_t> domainTokens;
-    std::vector<uint64_t> expertCounts;    ///< [mixture layer][domain][expert]
+    std::vector<uint64_t> expertCounts;  ///< [mixture layer][domain][expert]
     void clear();
 };
 
@@ -40,21 +40,22 @@ class Decoder {
     /// Called when [begin, end) of the shard's gradient is final, in descending order.
     using Ready = std::function<void(size_t begin, size_t end)>;
 
-    /// `store` outlives the decoder. Micro-batches have up to `samples` samples of `sequence` tokens.
+    /// `store` outlives the decoder. Micro-batches have up to `samples` samples of `sequence`
+    /// tokens.
     absl::Status open(ParameterStore<T>* store, size_t samples, size_t sequence, size_t domains);
 
     Sums emptySums() const;
     /// Collective. Adds losses and router counts to `sums`.
     absl::Status forward(const Batch& batch, Sums* sums);
-    /// Collective. Of the batch last given to forward, once; adds to the gradients. With `last`, units
-    /// are reduced over the shards, from the head down, and `ready` told.
+    /// Collective. Of the batch last given to forward, once; adds to the gradients. With `last`,
+    /// units are reduced over the shards, from the head down, and `ready` told.
     absl::Status backward(const Batch& batch, bool last, const Ready& ready);
 
   private:
     struct Layer {
         Attention<T> attention;
-        FeedForward<T> feedForward;   ///< of dense layers
-        Mixture<T> mixture;           ///< of mixture layers
+        FeedForward<T> feedForward;  ///< of dense layers
+        Mixture<T> mixture;          ///< of mixture layers
     };
     struct LayerOffsets {
         size_t attentionNorm, wqkv, wo, norm, w13, w2, router, balance;

@@ -9,13 +9,20 @@ constexpr char kTold[] = "bulkhead/told";
 
 absl::Status statusOf(bulkhead_status status, const char* call) {
     switch (status) {
-        case BULKHEAD_OK: return absl::OkStatus();
-        case BULKHEAD_ABORTED: return absl::AbortedError(call);
-        case BULKHEAD_INVALID: return absl::InvalidArgumentError(call);
-        case BULKHEAD_OUT_OF_MEMORY: return absl::ResourceExhaustedError(call);
-        case BULKHEAD_UNAVAILABLE: return absl::UnavailableError(call);
-        case BULKHEAD_TIMED_OUT: return absl::DeadlineExceededError(call);
-        case BULKHEAD_INTERNAL: break;
+        case BULKHEAD_OK:
+            return absl::OkStatus();
+        case BULKHEAD_ABORTED:
+            return absl::AbortedError(call);
+        case BULKHEAD_INVALID:
+            return absl::InvalidArgumentError(call);
+        case BULKHEAD_OUT_OF_MEMORY:
+            return absl::ResourceExhaustedError(call);
+        case BULKHEAD_UNAVAILABLE:
+            return absl::UnavailableError(call);
+        case BULKHEAD_TIMED_OUT:
+            return absl::DeadlineExceededError(call);
+        case BULKHEAD_INTERNAL:
+            break;
     }
     return absl::InternalError(call);
 }
@@ -28,6 +35,8 @@ absl::Status fromDevice(bulkhead_status status, const char* call) {
     return s;
 }
 
-bool toldHost(const absl::Status& status) { return status.GetPayload(kTold).has_value(); }
+bool toldHost(const absl::Status& status) {
+    return status.GetPayload(kTold).has_value();
+}
 
 }  // namespace bulkhead::llama_moe

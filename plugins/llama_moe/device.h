@@ -95,8 +95,8 @@ class Buffer {
 
 }  // namespace bulkhead::llama_moe
 
-#define BULKHEAD_RETURN_IF_ERROR(expression)                                      \
-    do {                                                                          \
-        if (absl::Status bulkheadStatus = (expression); !bulkheadStatus.ok())     \
-            return bulkheadStatus;                                                \
+#define BULKHEAD_RETURN_IF_ERROR(expression)                                  \
+    do {                                                                      \
+        if (absl::Status bulkheadStatus = (expression); !bulkheadStatus.ok()) \
+            return bulkheadStatus;                                            \
     } while (false)

@@ -29,9 +29,8 @@ void FeedForward<T>::forward(const FeedForwardWeights<const T>& w, const T* in, 
 }
 
 template <class T>
-void FeedForward<T>::backward(const FeedForwardWeights<const T>& w,
-                              const FeedForwardWeights<T>& dw, const T* in, T* dx,
-                              size_t tokens) {
+void FeedForward<T>::backward(const FeedForwardWeights<const T>& w, const FeedForwardWeights<T>& dw,
+                              const T* in, T* dx, size_t tokens) {
     T* dNormed = scratch_->dNormed.data();
     swigluLayerBackward(shape_, w.swiglu, dw.swiglu, normed_.data(), h_.data(), act_.data(), dx,
                         scratch_->dAct.data(), dNormed, tokens, T(0));

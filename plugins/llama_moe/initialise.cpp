@@ -10,9 +10,9 @@
 namespace bulkhead::llama_moe {
 namespace {
 
-/// Element `index` of the tensor whose stream is `key`: a bell curve of deviation one, the sum of four
-/// even 16-bit draws (Irwin-Hall). Every operation is exact, so all machines agree; the tails end
-/// at 3.5, which suits weights.
+/// Element `index` of the tensor whose stream is `key`: a bell curve of deviation one, the sum of
+/// four even 16-bit draws (Irwin-Hall). Every operation is exact, so all machines agree; the tails
+/// end at 3.5, which suits weights.
 double bell(uint64_t key, uint64_t index) {
     const uint64_t bits = XXH3_64bits_withSeed(&index, sizeof(index), key);
     uint64_t sum = 0;
@@ -51,8 +51,8 @@ void ParameterStore<T>::initialise(uint64_t seed) {
         }
         for (const size_t e : region.experts)
             for (const Tensor& tensor : unit.expert)
-                fill(tensor, absl::StrCat(unit.prefix(), "moe.experts.", e, ".", tensor.name),
-                     seed, 0, tensor.count(), parameters() + region.expertAt[e] + tensor.offset);
+                fill(tensor, absl::StrCat(unit.prefix(), "moe.experts.", e, ".", tensor.name), seed,
+                     0, tensor.count(), parameters() + region.expertAt[e] + tensor.offset);
     }
     touched();
 }

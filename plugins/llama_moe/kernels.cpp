@@ -29,7 +29,9 @@ inline float exponential(float x) {
     const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
 }
-inline double exponential(double x) { return std::exp(x); }
+inline double exponential(double x) {
+    return std::exp(x);
+}
 
 template <class T>
 T largest(const T* x, size_t n) {
@@ -208,19 +210,18 @@ void crossEntropy(T* logits, const int32_t* targets, double* loss, size_t rows, 
     }
 }
 
-#define BULKHEAD_INSTANTIATE(T)                                                                  \
-    template T dot<T>(const T*, const T*, size_t);                                               \
-    template void addScaled<T>(T*, const T*, T, size_t);                                         \
-    template T sigmoid<T>(T);                                                                    \
-    template void normForward<T>(const T*, const T*, T*, T*, size_t, size_t, T);                 \
-    template void normBackward<T>(const T*, const T*, const T*, const T*, T*, T*, size_t,        \
-                                  size_t);                                                       \
-    template void ropeTable<T>(T*, T*, size_t, size_t, double);                                  \
-    template void rope<T>(T*, size_t, size_t, size_t, size_t, size_t, const T*, const T*, T);    \
-    template void causalSoftmax<T>(T*, size_t, size_t, size_t, size_t);                          \
-    template void causalSoftmaxBackward<T>(const T*, size_t, T*, size_t, size_t, size_t, size_t); \
-    template void swigluForward<T>(const T*, T*, size_t, size_t);                                \
-    template void swigluBackward<T>(T*, const T*, size_t, size_t);                               \
+#define BULKHEAD_INSTANTIATE(T)                                                                    \
+    template T dot<T>(const T*, const T*, size_t);                                                 \
+    template void addScaled<T>(T*, const T*, T, size_t);                                           \
+    template T sigmoid<T>(T);                                                                      \
+    template void normForward<T>(const T*, const T*, T*, T*, size_t, size_t, T);                   \
+    template void normBackward<T>(const T*, const T*, const T*, const T*, T*, T*, size_t, size_t); \
+    template void ropeTable<T>(T*, T*, size_t, size_t, double);                                    \
+    template void rope<T>(T*, size_t, size_t, size_t, size_t, size_t, const T*, const T*, T);      \
+    template void causalSoftmax<T>(T*, size_t, size_t, size_t, size_t);                            \
+    template void causalSoftmaxBackward<T>(const T*, size_t, T*, size_t, size_t, size_t, size_t);  \
+    template void swigluForward<T>(const T*, T*, size_t, size_t);                                  \
+    template void swigluBackward<T>(T*, const T*, size_t, size_t);                                 \
     template void crossEntropy<T>(T*, const int32_t*, double*, size_t, size_t);
 BULKHEAD_INSTANTIATE(float)
 BULKHEAD_INSTANTIATE(double)

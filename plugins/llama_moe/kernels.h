@@ -26,8 +26,8 @@ template <class T>
 void rope(T* x, size_t rows, size_t stride, size_t heads, size_t headDim, size_t positions,
           const T* cosine, const T* sine, T sign);
 
-/// In place: row r of `rows` becomes the softmax of its first `firstValid + r` elements, and the rest
-/// of its `columns` zero.
+/// In place: row r of `rows` becomes the softmax of its first `firstValid + r` elements, and the
+/// rest of its `columns` zero.
 template <class T>
 void causalSoftmax(T* x, size_t rows, size_t columns, size_t stride, size_t firstValid);
 /// In place: dp becomes p * (dp - sum(p * dp)) over the same elements; the rest zero.

@@ -9,7 +9,9 @@ namespace {
 /// Slices and experts begin on cache lines, for whatever element type.
 constexpr size_t kAlignment = 16;
 
-size_t alignedUp(size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+size_t alignedUp(size_t n) {
+    return (n + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace
 

@@ -46,9 +46,7 @@ class Layout {
     const std::vector<Segment>& segments() const { return segments_; }
     const Placement& placement() const { return placement_; }
     /// Shard of each expert of mixture layer `mixture`.
-    const int32_t* shardsOf(size_t mixture) const {
-        return placement_.data() + mixture * experts_;
-    }
+    const int32_t* shardsOf(size_t mixture) const { return placement_.data() + mixture * experts_; }
 
   private:
     void addDenseSegments(const Unit& unit, const UnitRegion& region, size_t shard);

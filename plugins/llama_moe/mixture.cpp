@@ -122,8 +122,7 @@ absl::Status Mixture<T>::forward(Store& store, const MixtureWeights<const T>& w,
 
 template <class T>
 absl::Status Mixture<T>::backward(Store& store, const MixtureWeights<const T>& w,
-                                  const MixtureWeights<T>& dw, const T* in, T* dx,
-                                  size_t tokens) {
+                                  const MixtureWeights<T>& dw, const T* in, T* dx, size_t tokens) {
     const size_t dim = config_.dim, k = config_.topK, hidden = config_.expertHidden;
     T* sorted = scratch_->sorted.data();
     T* grouped = alone() ? sorted : scratch_->grouped.data();
@@ -161,8 +160,7 @@ void Mixture<T>::addRouterGradient(const MixtureWeights<const T>& w, const Mixtu
         const size_t t = a / k;
         const T gate = gates_[a];
         const auto e = static_cast<size_t>(chosen_[a]);
-        dLogits[t * experts + e] =
-            dot(row, normed_.data() + t * dim, dim) * gate * (T(1) - gate);
+        dLogits[t * experts + e] = dot(row, normed_.data() + t * dim, dim) * gate * (T(1) - gate);
         addScaled(dNormed + t * dim, row, gate, dim);
         dw.balance[e] += T(1);
     }

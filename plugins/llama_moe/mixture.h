@@ -17,9 +17,9 @@ namespace bulkhead::llama_moe {
 template <class T>
 struct MixtureScratch {
     FeedForwardScratch<T> feedForward;
-    Buffer<T> logits;               ///< [tokens, experts]; on the way back their gradient
-    Buffer<T> sorted;               ///< rows at their source
-    Buffer<T> grouped;              ///< rows at their experts
+    Buffer<T> logits;   ///< [tokens, experts]; on the way back their gradient
+    Buffer<T> sorted;   ///< rows at their source
+    Buffer<T> grouped;  ///< rows at their experts
     Buffer<T> expertAct;
 };
 

@@ -18,7 +18,11 @@ size_t append(std::vector<Tensor>& run, Tensor tensor) {
 
 /// A weight of `in` x `out`: variance 1 / in, so that every layer keeps the scale of its input.
 Tensor matrix(std::string name, size_t in, size_t out, double factor = 1.0) {
-    return {std::move(name), TensorKind::kMatrix, in, out, 0,
+    return {std::move(name),
+            TensorKind::kMatrix,
+            in,
+            out,
+            0,
             factor / std::sqrt(static_cast<double>(in))};
 }
 
@@ -53,7 +57,9 @@ Unit layerUnit(const ModelConfig& c, size_t layer) {
 
 }  // namespace
 
-std::string Unit::prefix() const { return layer < 0 ? "" : absl::StrCat("layers.", layer, "."); }
+std::string Unit::prefix() const {
+    return layer < 0 ? "" : absl::StrCat("layers.", layer, ".");
+}
 
 uint64_t ModelSpec::parameters() const {
     uint64_t sum = 0;
@@ -72,8 +78,8 @@ ModelSpec describeModel(const ModelConfig& config) {
     ModelSpec spec;
     spec.config = config;
     Unit& embedding = spec.units.emplace_back();
-    embedding.denseCount = append(embedding.dense, {"embedding", TensorKind::kEmbedding,
-                                                    kVocabulary, config.dim, 0, 0.5});
+    embedding.denseCount = append(
+        embedding.dense, {"embedding", TensorKind::kEmbedding, kVocabulary, config.dim, 0, 0.5});
     for (size_t layer = 0; layer < config.layers; ++layer)
         spec.units.push_back(layerUnit(config, layer));
     Unit& head = spec.units.emplace_back();

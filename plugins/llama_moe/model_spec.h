@@ -17,8 +17,8 @@ enum class TensorKind : uint8_t {
     kMatrix,     ///< weight decay
     kEmbedding,  ///< no weight decay
     kGain,       ///< of a norm: starts at one, no weight decay
-    kBalance,    ///< the router's balancing bias: starts at zero, moves by the sign of its "gradient"
-    kPadding,    ///< no tensor: keeps slices of a unit equal, stays zero
+    kBalance,  ///< the router's balancing bias: starts at zero, moves by the sign of its "gradient"
+    kPadding,  ///< no tensor: keeps slices of a unit equal, stays zero
 };
 
 struct Tensor {
@@ -26,16 +26,16 @@ struct Tensor {
     TensorKind kind = TensorKind::kMatrix;
     size_t rows = 1;
     size_t cols = 0;
-    size_t offset = 0;      ///< elements, within the dense run or the expert
-    double initScale = 0;   ///< standard deviation at the start
+    size_t offset = 0;     ///< elements, within the dense run or the expert
+    double initScale = 0;  ///< standard deviation at the start
     size_t count() const { return rows * cols; }
 };
 
 struct Unit {
     int layer = -1;
-    int mixture = -1;             ///< index among the mixture layers, -1: none
+    int mixture = -1;  ///< index among the mixture layers, -1: none
     std::vector<Tensor> dense;
-    std::vector<Tensor> expert;   ///< the tensors of one routed expert
+    std::vector<Tensor> expert;  ///< the tensors of one routed expert
     size_t denseCount = 0;
     size_t expertCount = 0;
     /// "layers.3.", or "" for the outer units.

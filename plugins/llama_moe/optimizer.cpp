@@ -70,8 +70,8 @@ double sumOfSquares(const Layout& layout, const T* reduced) {
     return sum;
 }
 
-#define BULKHEAD_INSTANTIATE(T)                                                      \
-    template void apply<T>(const AdamW<T>&, const Layout&, const T*, T*, T*, T*);    \
+#define BULKHEAD_INSTANTIATE(T)                                                   \
+    template void apply<T>(const AdamW<T>&, const Layout&, const T*, T*, T*, T*); \
     template double sumOfSquares<T>(const Layout&, const T*);
 BULKHEAD_INSTANTIATE(float)
 BULKHEAD_INSTANTIATE(double)

@@ -61,8 +61,8 @@ template <class T>
 absl::Status ParameterStore<T>::gather(size_t unit) {
     if (device_.shards == 1 || fresh_[unit]) return absl::OkStatus();
     const UnitRegion& region = layout().units()[unit];
-    BULKHEAD_RETURN_IF_ERROR(device_.allGather(parameters() + region.begin,
-                                               wholeUnits_[unit].data(), region.slice));
+    BULKHEAD_RETURN_IF_ERROR(
+        device_.allGather(parameters() + region.begin, wholeUnits_[unit].data(), region.slice));
     fresh_[unit] = true;
     return absl::OkStatus();
 }
@@ -80,8 +80,7 @@ absl::Status ParameterStore<T>::reduceUnit(size_t unit) {
     if (device_.shards == 1) return absl::OkStatus();
     const UnitRegion& region = layout().units()[unit];
     Buffer<T>& whole = wholeGradients_[unit];
-    BULKHEAD_RETURN_IF_ERROR(
-        device_.reduceScatter(whole.data(), reduced_.data(), region.slice));
+    BULKHEAD_RETURN_IF_ERROR(device_.reduceScatter(whole.data(), reduced_.data(), region.slice));
     T* slice = gradient() + region.begin;
     for (size_t i = 0; i < region.slice; ++i) slice[i] += reduced_.data()[i];
     std::fill_n(whole.data(), whole.capacity(), T(0));

@@ -14,8 +14,9 @@
 
 namespace bulkhead::llama_moe {
 
-/// This shard's parameters, optimizer moments and gradient, and the whole dense units while they are
-/// in use. State is one run: parameters, first moments, second moments, each of layout().count().
+/// This shard's parameters, optimizer moments and gradient, and the whole dense units while they
+/// are in use. State is one run: parameters, first moments, second moments, each of
+/// layout().count().
 ///
 /// Dense gradients gather in whole units and become part of the shard's gradient in reduceUnit, by
 /// a sum over the shards; gradients of experts are the shard's own from the start. With one shard
@@ -63,8 +64,8 @@ class ParameterStore {
 
     /// Collective. Takes this placement; contents are undefined until state is written.
     absl::Status adoptLayout(Placement placement);
-    /// Collective. Moves parameters and moments; the old copies stay until settleLayout. Returns the
-    /// bytes this shard sent. FailedPrecondition when an earlier change is not settled.
+    /// Collective. Moves parameters and moments; the old copies stay until settleLayout. Returns
+    /// the bytes this shard sent. FailedPrecondition when an earlier change is not settled.
     absl::StatusOr<uint64_t> changeLayout(Placement placement);
     /// Drops the old copies, or goes back to them. FailedPrecondition when there is nothing to go
     /// back to, or parameters were touched since.

@@ -9,19 +9,28 @@
 namespace bulkhead::llama_moe {
 namespace {
 
-Workload& in(bulkhead_workload* workload) { return *reinterpret_cast<Workload*>(workload); }
+Workload& in(bulkhead_workload* workload) {
+    return *reinterpret_cast<Workload*>(workload);
+}
 
 bulkhead_status codeOf(const absl::Status& status) {
     switch (status.code()) {
-        case absl::StatusCode::kOk: return BULKHEAD_OK;
-        case absl::StatusCode::kAborted: return BULKHEAD_ABORTED;
+        case absl::StatusCode::kOk:
+            return BULKHEAD_OK;
+        case absl::StatusCode::kAborted:
+            return BULKHEAD_ABORTED;
         case absl::StatusCode::kInvalidArgument:
         case absl::StatusCode::kNotFound:
-        case absl::StatusCode::kFailedPrecondition: return BULKHEAD_INVALID;
-        case absl::StatusCode::kResourceExhausted: return BULKHEAD_OUT_OF_MEMORY;
-        case absl::StatusCode::kUnavailable: return BULKHEAD_UNAVAILABLE;
-        case absl::StatusCode::kDeadlineExceeded: return BULKHEAD_TIMED_OUT;
-        default: return BULKHEAD_INTERNAL;
+        case absl::StatusCode::kFailedPrecondition:
+            return BULKHEAD_INVALID;
+        case absl::StatusCode::kResourceExhausted:
+            return BULKHEAD_OUT_OF_MEMORY;
+        case absl::StatusCode::kUnavailable:
+            return BULKHEAD_UNAVAILABLE;
+        case absl::StatusCode::kDeadlineExceeded:
+            return BULKHEAD_TIMED_OUT;
+        default:
+            return BULKHEAD_INTERNAL;
     }
 }
 
@@ -60,7 +69,9 @@ bulkhead_status create(const bulkhead_workload_config* config, bulkhead_workload
     });
 }
 
-void destroy(bulkhead_workload* workload) { delete &in(workload); }
+void destroy(bulkhead_workload* workload) {
+    delete &in(workload);
+}
 
 bulkhead_status describe(bulkhead_workload* workload, bulkhead_model_info* out) {
     return call(workload, [&](Workload& w) {
@@ -193,6 +204,8 @@ constexpr bulkhead_workload_api kApi = {
 
 }  // namespace
 
-const bulkhead_workload_api* workloadApi() { return &kApi; }
+const bulkhead_workload_api* workloadApi() {
+    return &kApi;
+}
 
 }  // namespace bulkhead::llama_moe

@@ -18,8 +18,7 @@ void TokenExchange<T>::open(const Device& device, size_t experts, size_t rowWidt
 }
 
 template <class T>
-absl::Status TokenExchange<T>::plan(const int32_t* expertOf, size_t rows,
-                                    const int32_t* shardOf) {
+absl::Status TokenExchange<T>::plan(const int32_t* expertOf, size_t rows, const int32_t* shardOf) {
     planSorted(expertOf, rows, shardOf);
     return planGrouped(shardOf);
 }
@@ -78,8 +77,7 @@ void TokenExchange<T>::forStretches(Visit&& visit) const {
             size_t grouped = group.begin;
             for (size_t earlier = 0; earlier < source; ++earlier)
                 grouped += static_cast<size_t>(allCounts_[earlier * experts_ + group.expert]);
-            const auto rows =
-                static_cast<size_t>(allCounts_[source * experts_ + group.expert]);
+            const auto rows = static_cast<size_t>(allCounts_[source * experts_ + group.expert]);
             visit(packed, grouped, rows);
             packed += rows;
         }

@@ -45,11 +45,10 @@ absl::Status Workload::open(const bulkhead_workload_config& config) {
     config_ = config;
     host_ = config.host;
     if (config.shards < 1 || config.shard < 0 || config.shard >= config.shards)
-        return absl::InvalidArgumentError(absl::StrCat("shard must be from 0 to ",
-                                                       config.shards - 1, ", but is ",
-                                                       config.shard));
-    if (config.micro_batch == 0 || config.domains == 0)
-        return absl::InvalidArgumentError("micro_batch and domains must be at least 1");
+        return absl::InvalidArgumentError(
+            absl::StrCat("shard must be from 0 to ", config.shards - 1, ", but is ", config.shard));
+    if (config.domains == 0)
+        return absl::InvalidArgumentError("there must be at least 1 domain of data");
     bulkhead_device_info info{};
     BULKHEAD_RETURN_IF_ERROR(
         fromDevice(config.device_api->describe(config.device, &info), "describe"));
@@ -62,7 +61,7 @@ absl::Status Workload::open(const bulkhead_workload_config& config) {
                         config.model_dir == nullptr ? "" : config.model_dir);
     if (!model.ok()) return model.status();
     const auto shards = static_cast<size_t>(config.shards);
-    BULKHEAD_RETURN_IF_ERROR(checkFits(*model, shards, config.sequence_length));
+    BULKHEAD_RETURN_IF_ERROR(checkFits(*model, shards, config.micro_batch, config.sequence_length));
     spec_ = describeModel(*model);
     const Device device{config.device_api, config.device, config.group,
                         static_cast<size_t>(config.shard), shards};
@@ -106,8 +105,7 @@ uint32_t Workload::parameters(bulkhead_parameter* out, uint32_t capacity) const 
         ++count;
     };
     for (const Unit& unit : spec_.units) {
-        for (const Tensor& tensor : unit.dense)
-            add(unit, unit.prefix() + tensor.name, -1, tensor);
+        for (const Tensor& tensor : unit.dense) add(unit, unit.prefix() + tensor.name, -1, tensor);
         const size_t experts = unit.mixture < 0 ? 0 : spec_.config.experts;
         for (size_t e = 0; e < experts; ++e)
             for (const Tensor& tensor : unit.expert)
@@ -124,15 +122,14 @@ absl::Status Workload::initialise(uint64_t seed) {
 
 absl::Status Workload::checkBatch(const bulkhead_batch& batch) const {
     if (batch.samples > config_.micro_batch)
-        return absl::InvalidArgumentError(absl::StrCat("a micro-batch has at most ",
-                                                       config_.micro_batch, " samples, not ",
-                                                       batch.samples));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "a micro-batch has at most ", config_.micro_batch, " samples, not ", batch.samples));
     const size_t width = config_.sequence_length + size_t{1};
     for (size_t s = 0; s < batch.samples; ++s) {
         if (batch.domain[s] >= config_.domains)
-            return absl::InvalidArgumentError(absl::StrCat(
-                "the domain of sample ", s, " must be below ", config_.domains, ", but is ",
-                batch.domain[s]));
+            return absl::InvalidArgumentError(absl::StrCat("the domain of sample ", s,
+                                                           " must be below ", config_.domains,
+                                                           ", but is ", batch.domain[s]));
         for (size_t t = s * width; t < (s + 1) * width; ++t)
             if (static_cast<uint32_t>(batch.tokens[t]) >= kVocabulary)
                 return absl::InvalidArgumentError(
@@ -152,8 +149,7 @@ absl::Status Workload::forwardBackward(const bulkhead_batch& batch, bulkhead_gra
     const Batch samples{batch.samples, batch.tokens, batch.domain};
     BULKHEAD_RETURN_IF_ERROR(decoder_.forward(samples, &sums_));
     Decoder<float>::Ready tell;
-    if (ready != nullptr)
-        tell = [=](size_t begin, size_t end) { ready(context, begin, end); };
+    if (ready != nullptr) tell = [=](size_t begin, size_t end) { ready(context, begin, end); };
     return decoder_.backward(samples, batch.last != 0, tell);
 }
 
@@ -185,10 +181,14 @@ double Workload::sumOfSquares(const float* reduced) const {
 absl::Status Workload::apply(const float* reduced, const bulkhead_update& update) {
     if (!(update.bias_correction1 > 0.0f) || !(update.bias_correction2 > 0.0f))
         return absl::InvalidArgumentError("bias corrections must be above 0: 1 - beta^updates");
-    const AdamW<float> rule{config_.beta1,           config_.beta2,
-                            config_.epsilon,         config_.weight_decay,
-                            update.learning_rate,    update.gradient_scale,
-                            update.bias_correction1, update.bias_correction2,
+    const AdamW<float> rule{config_.beta1,
+                            config_.beta2,
+                            config_.epsilon,
+                            config_.weight_decay,
+                            update.learning_rate,
+                            update.gradient_scale,
+                            update.bias_correction1,
+                            update.bias_correction2,
                             static_cast<float>(spec_.config.balanceRate)};
     llama_moe::apply(rule, store_.layout(), reduced, store_.parameters(), store_.firstMoments(),
                      store_.secondMoments());
@@ -216,7 +216,9 @@ absl::Status Workload::importState(uint64_t offset, uint64_t bytes, const void* 
     return fromDevice(config_.device_api->copy(config_.device, to, from, bytes, nullptr), "copy");
 }
 
-uint64_t Workload::hash() { return XXH3_64bits(store_.parameters(), stateBytes()); }
+uint64_t Workload::hash() {
+    return XXH3_64bits(store_.parameters(), stateBytes());
+}
 
 absl::Status Workload::layout(int32_t* out, uint32_t capacity) const {
     const Placement& placement = store_.layout().placement();
@@ -231,15 +233,14 @@ absl::StatusOr<Placement> Workload::checkPlacement(const int32_t* expertShard,
                                                    uint32_t count) const {
     const size_t wanted = spec_.config.mixtureLayers() * spec_.config.experts;
     if (count != wanted)
-        return absl::InvalidArgumentError(absl::StrCat(
-            "a layout of this model needs ", wanted, " entries (mixture layers x experts), not ",
-            count));
+        return absl::InvalidArgumentError(absl::StrCat("a layout of this model needs ", wanted,
+                                                       " entries (mixture layers x experts), not ",
+                                                       count));
     for (size_t i = 0; i < wanted; ++i)
         if (expertShard[i] < 0 || expertShard[i] >= config_.shards)
-            return absl::InvalidArgumentError(
-                absl::StrCat("expert ", i % spec_.config.experts, " of mixture layer ",
-                             i / spec_.config.experts, " must be on a shard from 0 to ",
-                             config_.shards - 1, ", not ", expertShard[i]));
+            return absl::InvalidArgumentError(absl::StrCat(
+                "expert ", i % spec_.config.experts, " of mixture layer ", i / spec_.config.experts,
+                " must be on a shard from 0 to ", config_.shards - 1, ", not ", expertShard[i]));
     return Placement(expertShard, expertShard + wanted);
 }
 

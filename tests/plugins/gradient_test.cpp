@@ -213,8 +213,7 @@ std::vector<double> gradientWith(size_t shards, double* loss) {
         ASSERT_TRUE(decoder.open(&stores[s], each, kSequence, 1).ok());
         stores[s].initialise(3);
         ASSERT_TRUE(stores[s].clearGradient().ok());
-        const Batch batch{each, all.tokens.data() + s * each * (kSequence + 1),
-                          all.domains.data()};
+        const Batch batch{each, all.tokens.data() + s * each * (kSequence + 1), all.domains.data()};
         Sums sums = decoder.emptySums();
         ASSERT_TRUE(decoder.forward(batch, &sums).ok());
         ASSERT_TRUE(decoder.backward(batch, true, nullptr).ok());

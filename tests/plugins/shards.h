@@ -17,8 +17,8 @@ class Shards {
     explicit Shards(size_t count) {
         auto meeting = std::make_shared<Meeting>(static_cast<int>(count));
         for (size_t s = 0; s < count; ++s) {
-            ends_.push_back(std::make_unique<GroupEnd>(meeting, static_cast<int>(s),
-                                                       static_cast<int>(count)));
+            ends_.push_back(
+                std::make_unique<GroupEnd>(meeting, static_cast<int>(s), static_cast<int>(count)));
             llama_moe::Device device{threadDeviceApi(), nullptr, ends_.back()->handle(), s, count};
             device.api->open(nullptr, 0, &device.device);
             devices_.push_back(device);

@@ -11,15 +11,23 @@ struct ThreadDevice {
     uint64_t used = 0;
 };
 
-ThreadDevice& of(bulkhead_device* device) { return *reinterpret_cast<ThreadDevice*>(device); }
-GroupEnd& of(bulkhead_group* group) { return *reinterpret_cast<GroupEnd*>(group); }
+ThreadDevice& of(bulkhead_device* device) {
+    return *reinterpret_cast<ThreadDevice*>(device);
+}
+GroupEnd& of(bulkhead_group* group) {
+    return *reinterpret_cast<GroupEnd*>(group);
+}
 
 size_t sizeOf(bulkhead_dtype type) {
     switch (type) {
-        case BULKHEAD_F64: return 8;
-        case BULKHEAD_BF16: return 2;
-        case BULKHEAD_U8: return 1;
-        default: return 4;
+        case BULKHEAD_F64:
+            return 8;
+        case BULKHEAD_BF16:
+            return 2;
+        case BULKHEAD_U8:
+            return 1;
+        default:
+            return 4;
     }
 }
 
@@ -30,7 +38,9 @@ bulkhead_status open(const bulkhead_host*, int32_t, bulkhead_device** out) {
     return BULKHEAD_OK;
 }
 
-void close(bulkhead_device* device) { delete &of(device); }
+void close(bulkhead_device* device) {
+    delete &of(device);
+}
 
 bulkhead_status describe(bulkhead_device* device, bulkhead_device_info* out) {
     std::strcpy(out->name, "threads");
@@ -60,8 +70,7 @@ void release(bulkhead_device* device, void* memory) {
     std::free(start);
 }
 
-bulkhead_status copy(bulkhead_device*, void* to, const void* from, size_t bytes,
-                     bulkhead_stream*) {
+bulkhead_status copy(bulkhead_device*, void* to, const void* from, size_t bytes, bulkhead_stream*) {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return BULKHEAD_OK;
 }
@@ -101,8 +110,8 @@ bulkhead_status reduceScatter(bulkhead_group* group, const void* from, void* to,
     return BULKHEAD_OK;
 }
 
-bulkhead_status allToAll(bulkhead_group* group, const void* from, const size_t* sendBytes,
-                         void* to, const size_t* receiveBytes, bulkhead_stream*) {
+bulkhead_status allToAll(bulkhead_group* group, const void* from, const size_t* sendBytes, void* to,
+                         const size_t* receiveBytes, bulkhead_stream*) {
     Meeting& meeting = of(group).meeting();
     const size_t me = of(group).rank();
     meeting.from[me] = from;
@@ -147,6 +156,8 @@ const bulkhead_device_api kApi = [] {
 
 }  // namespace
 
-const bulkhead_device_api* threadDeviceApi() { return &kApi; }
+const bulkhead_device_api* threadDeviceApi() {
+    return &kApi;
+}
 
 }  // namespace bulkhead::test

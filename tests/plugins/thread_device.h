@@ -16,8 +16,8 @@ const bulkhead_device_api* threadDeviceApi();
 /// What the ranks of one group meet at. Collectives copy from the peers' own memory between two
 /// barriers; sums go in rank order.
 struct Meeting {
-    explicit Meeting(int size) : barrier(size), from(static_cast<size_t>(size)),
-                                 sizes(static_cast<size_t>(size)) {}
+    explicit Meeting(int size)
+        : barrier(size), from(static_cast<size_t>(size)), sizes(static_cast<size_t>(size)) {}
     std::barrier<> barrier;
     std::vector<const void*> from;
     std::vector<const size_t*> sizes;
