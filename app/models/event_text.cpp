@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/models/event_text.h"
+
+#include <QCoreApplication>
+#include <QStringList>
+
+#include "app/models/labels.h"
+#include "app/models/units.h"
+#include "backend/model/command_text.h"
+
+namespace bulkhead::ui {
+namespace {
+
+QString tr(const char* text) { return QCoreApplication::translate("events", text); }
+
+QString listOf(const std::vector<int32_t>& replicas) {
+    QStringList names;
+    for (const int32_t r : replicas) names << replicaName(r);
+    return names.join(QStringLiteral(", "));
+}
+
+QString withWhy(const QString& text, const std::string& why) {
+    return why.empty() ? text : text + QStringLiteral(": ") + toQt(why);
+}
+
+/// One overload per event; what is returned is kind, subject, text, replica.
+struct Describe {
+    EventText operator()(const model::RunStarted& e) const {
+        return {tr("Run started"), {},
+                tr("%1: %2 replicas \u00d7 %3 shards on %4")
+                    .arg(toQt(e.spec.name))
+                    .arg(e.spec.replicas)
+                    .arg(e.spec.shards)
+                    .arg(toQt(e.host)) +
+                    (e.resumedFrom.empty() ? QString()
+                                           : tr(", resumed from %1").arg(toQt(e.resumedFrom)))};
+    }
+    EventText operator()(const model::ModelDescribed& e) const {
+        return {tr("Model"), {},
+                tr("%1: %2 parameters, %3 layers, %4 experts in %5 layers")
+                    .arg(toQt(e.model.name), formatCount(e.model.parameters))
+                    .arg(e.model.layers)
+                    .arg(e.model.experts)
+                    .arg(e.model.moeLayers)};
+    }
+    EventText operator()(const model::LineageOpened& e) const {
+        return {tr("Lineage"), {},
+                withWhy(tr("lineage %1 from step %2").arg(e.lineage).arg(e.fromStep), e.why)};
+    }
+    EventText operator()(const model::JobPhaseChanged& e) const {
+        return {tr("Job"), {}, withWhy(label(e.phase), e.why)};
+    }
+    EventText operator()(const model::NodeChanged& e) const {
+        static const char* const kWords[] = {"up", "cordoned", "lost"};
+        return {tr("Node"), toQt(e.node), withWhy(tr(kWords[static_cast<int>(e.state) % 3]), e.why)};
+    }
+    EventText operator()(const model::ReplicaChanged& e) const {
+        return {tr("Replica"), replicaName(e.replica),
+                withWhy(tr("%1, incarnation %2").arg(label(e.state)).arg(e.incarnation), e.why),
+                e.replica};
+    }
+    EventText operator()(const model::RankStarted& e) const {
+        return {tr("Rank started"), rankName(e.rank),
+                tr("pid %1 on %2").arg(e.pid).arg(toQt(e.node)), e.rank.replica};
+    }
+    EventText operator()(const model::RankExited& e) const {
+        const QString how = e.signal != 0 ? tr("on signal %1").arg(e.signal)
+                                          : tr("with code %1").arg(e.exitCode);
+        return {tr("Rank exited"), rankName(e.rank),
+                tr("pid %1 %2").arg(e.pid).arg(how) + (e.expected ? tr(", as asked") : QString()),
+                e.rank.replica};
+    }
+    EventText operator()(const model::RankOutput& e) const {
+        return {e.isStderr ? tr("Error output") : tr("Output"), rankName(e.rank), toQt(e.line),
+                e.rank.replica};
+    }
+    EventText operator()(const model::FleetSampled& e) const {
+        return {tr("Sample"), {}, tr("%1 ranks").arg(e.ranks.size())};
+    }
+    EventText operator()(const model::QuorumDecided& e) const {
+        return {tr("Quorum"), {},
+                withWhy(tr("step %1, epoch %2: %3 contributors")
+                            .arg(e.step)
+                            .arg(e.epoch)
+                            .arg(e.contributors.size()),
+                        e.explanation)};
+    }
+    EventText operator()(const model::StepCommitted& e) const {
+        return {tr("Step"), {},
+                tr("step %1: loss %2, %3 contributors, %4, %5 tokens")
+                    .arg(e.record.step)
+                    .arg(formatNumber(e.loss, 3))
+                    .arg(e.record.contributors.size())
+                    .arg(formatMs(e.stepMs), formatCount(e.record.tokens)) +
+                    (e.record.skip ? tr(", skipped: not finite") : QString())};
+    }
+    EventText operator()(const model::ExpertLoads& e) const {
+        return {tr("Expert loads"), {}, tr("step %1").arg(e.step)};
+    }
+    EventText operator()(const model::StepRedone& e) const {
+        return {tr("Redo"), {},
+                withWhy(tr("step %1, attempt %2%3")
+                            .arg(e.step)
+                            .arg(e.attempt)
+                            .arg(e.lost.empty() ? QString() : tr(" without ") + listOf(e.lost)),
+                        e.why)};
+    }
+    EventText operator()(const model::EvidenceSeen& e) const {
+        return {tr("Evidence"),
+                e.shard < 0 ? replicaName(e.replica) : rankName({e.replica, e.shard}),
+                withWhy(tr("%1 seen by %2").arg(label(e.kind), toQt(e.reporter)), e.detail),
+                e.replica};
+    }
+    EventText operator()(const model::IncidentOpened& e) const {
+        return {tr("Incident"), replicaName(e.replica),
+                tr("#%1 %2").arg(e.incident).arg(toQt(e.title)), e.replica};
+    }
+    EventText operator()(const model::IncidentPhase& e) const {
+        return {tr("Incident phase"), {},
+                tr("#%1 %2 took %3")
+                    .arg(e.incident)
+                    .arg(label(e.phase), formatMs(static_cast<double>(e.endNs - e.beginNs) / 1e6))};
+    }
+    EventText operator()(const model::IncidentClosed& e) const {
+        return {tr("Incident closed"), {},
+                tr("#%1 %2; survivors stood still %3")
+                    .arg(e.incident)
+                    .arg(toQt(e.outcome), formatMs(e.survivorStallMs))};
+    }
+    EventText operator()(const model::CatchUpProgress& e) const {
+        return {tr("Catch-up"), replicaName(e.replica),
+                tr("%1 of %2, step %3")
+                    .arg(formatBytes(e.bytesDone), formatBytes(e.bytesTotal))
+                    .arg(e.step),
+                e.replica};
+    }
+    EventText operator()(const model::FaultInjected& e) const {
+        return {tr("Fault"), e.spec.replica < 0 ? toQt(e.spec.node) : replicaName(e.spec.replica),
+                tr("#%1 %2").arg(e.fault).arg(toQt(model::describe(e.spec))), e.spec.replica};
+    }
+    EventText operator()(const model::FaultEnded& e) const {
+        return {tr("Fault ended"), {}, tr("#%1 %2").arg(e.fault).arg(toQt(e.outcome))};
+    }
+    EventText operator()(const model::OperatorActed& e) const {
+        return {tr("Operator"), toQt(e.by),
+                tr("%1: %2").arg(toQt(model::describe(e.action)), toQt(e.outcome)),
+                e.action.replica};
+    }
+    EventText operator()(const model::PoliciesChanged& e) const {
+        return {tr("Policies"), {}, e.why.empty() ? tr("changed") : toQt(e.why)};
+    }
+    EventText operator()(const model::CheckpointWritten& e) const {
+        return {tr("Checkpoint"), replicaName(e.replica),
+                e.ok ? tr("step %1, %2 in %3")
+                           .arg(e.step)
+                           .arg(formatBytes(e.bytes), formatMs(e.ms))
+                     : withWhy(tr("step %1 failed").arg(e.step), e.error),
+                e.replica};
+    }
+    EventText operator()(const model::StepsSuspect& e) const {
+        return {tr("Suspect steps"), {},
+                withWhy(tr("after %1 up to %2").arg(e.first).arg(e.last), e.why)};
+    }
+    EventText operator()(const model::RangeQuarantined& e) const {
+        return {tr("Quarantine"), {},
+                withWhy(tr("domain %1, samples %2 to %3")
+                            .arg(e.range.domain)
+                            .arg(e.range.begin)
+                            .arg(e.range.end),
+                        e.why)};
+    }
+    EventText operator()(const model::InvariantBroken& e) const {
+        return {tr("Invariant broken"), {}, withWhy(toQt(e.invariant), e.detail)};
+    }
+    EventText operator()(const model::LayoutChanged& e) const {
+        return {tr("Layout"), {},
+                withWhy(e.ok ? tr("layout %1, %2 moved").arg(e.layout).arg(formatBytes(e.bytesMoved))
+                             : tr("layout %1 failed, the old one stays").arg(e.layout),
+                        e.why)};
+    }
+    EventText operator()(const model::RunFinished& e) const {
+        return {tr("Run finished"), {},
+                withWhy(e.ok ? tr("well, at step %1").arg(e.step)
+                             : tr("badly, at step %1").arg(e.step),
+                        e.why)};
+    }
+};
+
+}  // namespace
+
+EventText eventText(const model::Event& event) { return std::visit(Describe{}, event.body); }
+
+bool isGaugeEvent(const model::EventBody& body) {
+    return std::holds_alternative<model::FleetSampled>(body) ||
+           std::holds_alternative<model::ExpertLoads>(body) ||
+           std::holds_alternative<model::CatchUpProgress>(body);
+}
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/models/expert_grid.h"
+
+#include <algorithm>
+
+#include "app/models/labels.h"
+#include "app/models/roles.h"
+#include "app/models/units.h"
+
+namespace bulkhead::ui {
+namespace {
+
+std::vector<double> countsOf(const model::ExpertView& view, LoadWindow window) {
+    if (window == LoadWindow::kRecent) return view.running;
+    const std::vector<uint64_t>& source =
+        window == LoadWindow::kLatest ? view.latest : view.total;
+    return {source.begin(), source.end()};
+}
+
+}  // namespace
+
+ExpertGrid expertGrid(const model::ExpertView& view, LoadWindow window, int domain) {
+    const std::vector<double> counts = countsOf(view, window);
+    const size_t experts = view.experts;
+    const size_t domains = view.domains;
+    if (counts.empty() || counts.size() != view.moeLayers * domains * experts) return {};
+    ExpertGrid grid;
+    grid.layers = static_cast<int>(view.moeLayers);
+    grid.experts = static_cast<int>(experts);
+    grid.tokens.assign(view.moeLayers * experts, 0);
+    for (size_t layer = 0; layer < view.moeLayers; ++layer)
+        for (size_t d = 0; d < domains; ++d) {
+            if (domain >= 0 && d != static_cast<size_t>(domain)) continue;
+            for (size_t e = 0; e < experts; ++e)
+                grid.tokens[layer * experts + e] += counts[(layer * domains + d) * experts + e];
+        }
+    grid.share.assign(grid.tokens.size(), 0);
+    for (size_t layer = 0; layer < view.moeLayers; ++layer) {
+        double total = 0;
+        double most = 0;
+        for (size_t e = 0; e < experts; ++e) total += grid.tokens[layer * experts + e];
+        for (size_t e = 0; e < experts && total > 0; ++e) {
+            const size_t i = layer * experts + e;
+            grid.share[i] = grid.tokens[i] * static_cast<double>(experts) / total;
+            most = std::max(most, grid.share[i]);
+        }
+        grid.imbalance.push_back(most);
+    }
+    return grid;
+}
+
+void ExpertTableModel::set(ExpertGrid grid) {
+    if (grid == grid_) return;
+    if (grid.layers == grid_.layers && grid.experts == grid_.experts && !grid.empty()) {
+        grid_ = std::move(grid);
+        Q_EMIT dataChanged(index(0, 0), index(grid_.layers - 1, grid_.experts));
+        return;
+    }
+    beginResetModel();
+    grid_ = std::move(grid);
+    endResetModel();
+}
+
+int ExpertTableModel::rowCount(const QModelIndex& parent) const {
+    return parent.isValid() ? 0 : grid_.layers;
+}
+
+int ExpertTableModel::columnCount(const QModelIndex& parent) const {
+    return parent.isValid() || grid_.empty() ? 0 : grid_.experts + 1;
+}
+
+QVariant ExpertTableModel::data(const QModelIndex& index, int role) const {
+    if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
+    if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
+    const int layer = index.row();
+    const bool summary = index.column() == 0;
+    const double value = summary ? grid_.imbalance[static_cast<size_t>(layer)]
+                                 : grid_.at(layer, index.column() - 1);
+    if (role == Qt::DisplayRole) return formatNumber(value, 2);
+    if (role == kToneRole && summary && value >= 2) return static_cast<int>(Tone::kWarning);
+    if (role == Qt::ToolTipRole || role == Qt::AccessibleTextRole) {
+        if (summary) return tr("Layer %1: busiest expert has %2 times the mean").arg(layer + 1).arg(formatNumber(value, 2));
+        return tr("Layer %1, expert %2: %3 times the mean, %4 tokens")
+            .arg(layer + 1)
+            .arg(index.column() - 1)
+            .arg(formatNumber(value, 2),
+                 formatCount(static_cast<uint64_t>(grid_.tokensAt(layer, index.column() - 1))));
+    }
+    return {};
+}
+
+QVariant ExpertTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
+    if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
+    if (role != Qt::DisplayRole) return {};
+    if (orientation == Qt::Vertical) return tr("Layer %1").arg(section + 1);
+    return section == 0 ? tr("Busiest") : QStringLiteral("E%1").arg(section - 1);
+}
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QAbstractTableModel>
+#include <cstdint>
+#include <vector>
+
+#include "backend/model/run_state.h"
+
+namespace bulkhead::ui {
+
+enum class LoadWindow { kRecent, kLatest, kTotal };
+
+/// Expert loads of all domains or of one, as shares of the layer's mean: 1 is an even load.
+struct ExpertGrid {
+    int layers = 0;
+    int experts = 0;
+    std::vector<double> share;   ///< [layer][expert]; 1: even
+    std::vector<double> tokens;  ///< [layer][expert]
+    std::vector<double> imbalance;  ///< [layer]: busiest share
+    double at(int layer, int expert) const {
+        return share[static_cast<size_t>(layer) * static_cast<size_t>(experts) +
+                     static_cast<size_t>(expert)];
+    }
+    double tokensAt(int layer, int expert) const {
+        return tokens[static_cast<size_t>(layer) * static_cast<size_t>(experts) +
+                      static_cast<size_t>(expert)];
+    }
+    bool empty() const { return share.empty(); }
+    bool operator==(const ExpertGrid&) const = default;
+};
+
+/// `domain` -1: all. Empty before the first loads. Pure; thread: any.
+ExpertGrid expertGrid(const model::ExpertView& view, LoadWindow window, int domain);
+
+/// The heat map as a table: for the keyboard, the screen reader, and exact figures.
+class ExpertTableModel final : public QAbstractTableModel {
+    Q_OBJECT
+  public:
+    using QAbstractTableModel::QAbstractTableModel;
+    void set(ExpertGrid grid);
+
+    int rowCount(const QModelIndex& parent = {}) const override;
+    int columnCount(const QModelIndex& parent = {}) const override;
+    QVariant data(const QModelIndex& index, int role) const override;
+    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
+
+  private:
+    ExpertGrid grid_;
+};
+
+}  // namespace bulkhead::ui

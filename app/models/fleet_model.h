@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QAbstractItemModel>
+#include <vector>
+
+#include "app/models/run_feed.h"
+
+namespace bulkhead::ui {
+
+/// Replicas, and below each its ranks. Copies what it shows on refresh(), so that a view never reads
+/// a state that moves under it.
+class FleetModel final : public QAbstractItemModel {
+    Q_OBJECT
+  public:
+    enum Column {
+        kName, kState, kStep, kIncarnation, kBeat, kProgress, kTokens, kCpu, kMemory, kGpu, kNode,
+        kPid, kColumns
+    };
+
+    explicit FleetModel(const RunFeed& feed, QObject* parent = nullptr);
+
+    /// Takes over the feed's present state; cheap, and keeps selection where rows stay the same.
+    void refresh();
+    QModelIndex indexOf(int replica, int shard = -1) const;
+    /// Whether any rank reports GPU figures; the column can be hidden otherwise.
+    bool hasGpu() const { return hasGpu_; }
+
+    QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
+    QModelIndex parent(const QModelIndex& child) const override;
+    int rowCount(const QModelIndex& parent = {}) const override;
+    int columnCount(const QModelIndex& parent = {}) const override;
+    QVariant data(const QModelIndex& index, int role) const override;
+    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
+
+  private:
+    struct Row {
+        model::ReplicaView replica;
+        std::vector<model::RankView> ranks;
+    };
+    std::vector<Row> take() const;
+    bool sameShape(const std::vector<Row>& other) const;
+    QString replicaText(const Row& row, int column) const;
+    QString rankText(const Row& row, const model::RankView& rank, int column) const;
+    QVariant toneOf(const Row& row, const model::RankView* rank, int column) const;
+
+    const RunFeed& feed_;
+    std::vector<Row> rows_;
+    double progressLimitMs_ = 0;
+    double beatLimitMs_ = 0;
+    bool hasGpu_ = false;
+};
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QString>
+
+#include "backend/model/event.h"
+
+/// The operator's words for the model's values, in one place. Thread: any.
+namespace bulkhead::ui {
+
+/// How a thing should be read at a glance. Colours follow from it; words always stand beside it.
+enum class Tone { kNeutral, kGood, kBusy, kNotice, kWarning, kBad, kMuted };
+
+QString label(model::ReplicaState state);
+QString label(model::RankPhase phase);
+QString label(model::JobPhase phase);
+QString label(model::EvidenceKind kind);
+QString label(model::IncidentPhaseKind kind);
+QString label(model::FaultKind kind);
+QString label(model::ActionKind kind);
+QString label(model::Severity severity);
+
+Tone tone(model::ReplicaState state);
+Tone tone(model::JobPhase phase);
+Tone tone(model::Severity severity);
+
+/// Phases the survivors feel; the others are the lost replica's own.
+bool isSurvivorPhase(model::IncidentPhaseKind kind);
+
+QString replicaName(int32_t replica);
+QString rankName(RankId rank);
+QString toQt(std::string_view text);
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <Qt>
+
+namespace bulkhead::ui {
+
+/// What our models offer beside Qt's own roles.
+enum Role {
+    kToneRole = Qt::UserRole + 1,  ///< int of Tone: how the text is coloured
+    kPillRole,                     ///< bool: draw the text behind a coloured dot
+    kStateRole,                    ///< int of model::ReplicaState, where the row has one
+    kReplicaRole,                  ///< int, -1 for none
+    kShardRole,                    ///< int, -1 for a whole replica
+    kTimeRole,                     ///< qint64 Unix nanoseconds
+    kIdRole,                       ///< qulonglong or QString naming the row's object
+    kSortRole,                     ///< what to sort by
+    kKindRole,                     ///< QString: type of an event
+};
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QPointF>
+#include <cstdint>
+#include <vector>
+
+#include "backend/model/run_state.h"
+
+/// Figures over steps, ready for a chart. Pure; thread: any.
+namespace bulkhead::ui {
+
+using Points = std::vector<QPointF>;  ///< x: step, y: figure; ascending in x
+
+enum class Metric {
+    kLoss,            ///< nats per token
+    kGradNorm,
+    kTokensPerSecond,
+    kContributors,
+    kLearningRate,
+    kEffectiveTime,   ///< percent
+    kStepMs,
+    kStallMs,
+};
+
+/// Steps that a rollback superseded are left out. Not-finite figures are left out, too.
+Points seriesOf(const model::RunState& state, Metric metric);
+/// Loss of one domain; steps without tokens of it are left out.
+Points domainLoss(const model::RunState& state, size_t domain);
+/// Worst and mean imbalance of the expert layers over steps.
+Points imbalance(const model::RunState& state, bool worst);
+
+/// Exponential moving average with the bias of its start removed; `weight` 0 (off) to just below 1.
+Points smoothed(const Points& raw, double weight);
+
+/// At most 2 x `buckets` points that paint the same line: the least and the greatest of each bucket
+/// of equal width in x, in order, first and last kept.
+Points decimated(const Points& points, size_t buckets);
+
+/// The step whose commit was the last at or before `timeNs`; 0 before the first.
+uint64_t stepAt(const model::RunState& state, int64_t timeNs);
+/// When the step nearest to `step` was committed; 0 when there is none.
+int64_t timeOfStep(const model::RunState& state, double step);
+/// Figure at the last x at or before `x`; nothing before the first.
+std::optional<double> valueAt(const Points& points, double x);
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/models/units.h"
+
+#include <QDateTime>
+#include <array>
+#include <cmath>
+
+namespace bulkhead::ui {
+namespace {
+
+constexpr QChar kNarrowSpace(0x202F);
+
+QString withUnit(const QString& figure, const char* unit) {
+    return figure + kNarrowSpace + QString::fromUtf8(unit);
+}
+
+/// Three significant digits below 100, whole numbers above.
+QString threeDigits(double value) {
+    const double size = std::abs(value);
+    return QString::number(value, 'f', size < 10 ? 2 : size < 100 ? 1 : 0);
+}
+
+}  // namespace
+
+QString noFigure() { return QStringLiteral("\u2014"); }
+
+QString formatCount(uint64_t value) {
+    QString digits = QString::number(value);
+    for (auto at = digits.size() - 3; at > 0; at -= 3) digits.insert(at, kNarrowSpace);
+    return digits;
+}
+
+QString formatNumber(double value, int decimals) {
+    if (!std::isfinite(value)) return std::isnan(value) ? QStringLiteral("NaN") : noFigure();
+    return QString::number(value, 'f', decimals);
+}
+
+QString formatMs(double ms) {
+    if (!std::isfinite(ms) || ms < 0) return noFigure();
+    if (ms < 1) return withUnit(QString::number(ms, 'f', 1), "ms");
+    if (ms < 999.5) return withUnit(QString::number(ms, 'f', 0), "ms");
+    const double seconds = ms / 1000;
+    if (seconds < 59.95) return withUnit(threeDigits(seconds), "s");
+    const auto whole = static_cast<int64_t>(std::llround(seconds));
+    if (whole < 3600)
+        return withUnit(QString::number(whole / 60), "min") + u' ' +
+               withUnit(QStringLiteral("%1").arg(whole % 60, 2, 10, QChar(u'0')), "s");
+    return withUnit(QString::number(whole / 3600), "h") + u' ' +
+           withUnit(QStringLiteral("%1").arg(whole % 3600 / 60, 2, 10, QChar(u'0')), "min");
+}
+
+QString formatBytes(uint64_t bytes) {
+    constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+    auto value = static_cast<double>(bytes);
+    size_t unit = 0;
+    while (value >= 1024 && unit + 1 < kUnits.size()) {
+        value /= 1024;
+        ++unit;
+    }
+    return withUnit(unit == 0 ? QString::number(bytes) : threeDigits(value), kUnits[unit]);
+}
+
+QString formatRate(double perSecond) {
+    if (!std::isfinite(perSecond) || perSecond < 0) return noFigure();
+    if (perSecond < 1000) return withUnit(QString::number(perSecond, 'f', 0), "/s");
+    if (perSecond < 1e6) return withUnit(threeDigits(perSecond / 1e3), "k/s");
+    return withUnit(threeDigits(perSecond / 1e6), "M/s");
+}
+
+QString formatShare(double share) {
+    if (!std::isfinite(share)) return noFigure();
+    return withUnit(QString::number(share * 100, 'f', 1), "%");
+}
+
+QString formatClock(int64_t unixNs, bool withDate) {
+    if (unixNs == 0) return noFigure();
+    return QDateTime::fromMSecsSinceEpoch(unixNs / 1'000'000)
+        .toString(withDate ? QStringLiteral("yyyy-MM-dd HH:mm:ss")
+                           : QStringLiteral("HH:mm:ss.zzz"));
+}
+
+QString formatElapsed(int64_t ns) {
+    const bool negative = ns < 0;
+    const int64_t tenths = (negative ? -ns : ns) / 100'000'000;
+    const int64_t seconds = tenths / 10;
+    const QString sign = negative ? QStringLiteral("\u2212") : QString();
+    const auto two = [](int64_t v) { return QStringLiteral("%1").arg(v, 2, 10, QChar(u'0')); };
+    if (seconds >= 3600)
+        return sign + QString::number(seconds / 3600) + u':' + two(seconds % 3600 / 60) + u':' +
+               two(seconds % 60);
+    return sign + QString::number(seconds / 60) + u':' + two(seconds % 60) + u'.' +
+           QString::number(tenths % 10);
+}
+
+}  // namespace bulkhead::ui
