@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/session/session.h"
+
+#include <unistd.h>
+
+#include <QDir>
+#include <QFile>
+#include <QFileInfo>
+#include <QStandardPaths>
+#include <algorithm>
+
+#include "app/models/labels.h"
+
+namespace bulkhead::ui {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kFrame{100};  // ten deliveries a second
+constexpr int kSilenceTickMs = 250;
+constexpr double kStaleSeconds = 2.0;
+constexpr uint64_t kHistory = 5000;
+constexpr uint32_t kPage = 1000;
+
+QString dataFile(const QString& name) {
+    const QString folder = QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation);
+    QDir().mkpath(folder);
+    return folder + u'/' + name;
+}
+
+/// A socket's path has to be short and its folder private.
+QString socketPath(const QString& name) {
+    QString folder = QStandardPaths::writableLocation(QStandardPaths::RuntimeLocation);
+    if (folder.isEmpty() || folder.size() > 60)
+        folder = QDir::tempPath() + QStringLiteral("/bulkhead-%1").arg(::getuid());
+    QDir().mkpath(folder);
+    QFile::setPermissions(folder, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+    return folder + u'/' + name + QStringLiteral("-%1.sock").arg(::getpid());
+}
+
+}  // namespace
+
+struct Session::Loading {
+    model::EventQuery query;
+    std::shared_ptr<model::RunState> state = std::make_shared<model::RunState>();
+    Answer<client::StatePtr> answer;
+};
+
+Session::Session(RunFeed& feed, OpenClient openClient, QObject* parent)
+    : QObject(parent), feed_(feed), openClient_(std::move(openClient)) {
+    deliverTimer_.setSingleShot(true);
+    deliverTimer_.setTimerType(Qt::PreciseTimer);
+    connect(&deliverTimer_, &QTimer::timeout, this, &Session::deliver);
+    connect(&silenceTimer_, &QTimer::timeout, this, &Session::checkSilence);
+    silenceTimer_.start(kSilenceTickMs);
+}
+
+Session::~Session() { forgetClient(); }
+
+template <class T>
+client::Reply<T> Session::here(Answer<T> answer) {
+    return [this, generation = generation_, answer = std::move(answer)](client::Result<T> result) {
+        auto shared = std::make_shared<client::Result<T>>(std::move(result));
+        QMetaObject::invokeMethod(
+            this,
+            [this, generation, answer, shared] {
+                if (generation == generation_) answer(std::move(*shared));
+            },
+            Qt::QueuedConnection);
+    };
+}
+
+client::Failure Session::noClient() const {
+    return {client::FailureCode::kUnreachable, tr("Not connected").toStdString(),
+            tr("No daemon is attached.").toStdString(),
+            tr("Start the demo, or attach to a daemon first.").toStdString(), false};
+}
+
+void Session::forgetClient() {
+    ++generation_;
+    runWatch_.reset();
+    jobsWatch_.reset();
+    runBox_.reset();
+    jobsBox_.reset();
+    client_.reset();
+    watched_ = {};
+    run_.clear();
+    replay_.clear();
+    deliverTimer_.stop();
+}
+
+void Session::close() {
+    forgetClient();
+    daemon_.reset();
+    status_ = {};
+    feed_.clear();
+    Q_EMIT statusChanged();
+}
+
+void Session::fail(const QString& title, const QString& cause, const QString& remedy) {
+    status_.link = Link::kFailed;
+    status_.failure = client::Failure{client::FailureCode::kServer, title.toStdString(),
+                                      cause.toStdString(), remedy.toStdString(), false};
+    Q_EMIT statusChanged();
+}
+
+void Session::startEmbedded(const QString& jobFile) {
+    close();
+    const Installation found = Installation::find();
+    const QString job = jobFile.isEmpty() ? found.demoJob : jobFile;
+    status_.embedded = true;
+    status_.target = jobFile.isEmpty() ? tr("demo") : QFileInfo(jobFile).fileName();
+    if (found.daemon.isEmpty())
+        return fail(tr("The demo cannot start"), tr("bulkheadd is not beside this program."),
+                    tr("Build or install it, or attach to a daemon that runs."));
+    if (job.isEmpty())
+        return fail(tr("The demo cannot start"), tr("Its job file demo.toml is not installed."),
+                    tr("Start a job file of your own with File, Start a job file."));
+    spawn({QStringLiteral("--role=all"), QStringLiteral("--db"), dataFile(QStringLiteral("runs.db")),
+           QStringLiteral("--job"), job},
+          socketPath(QStringLiteral("demo")), status_.target);
+}
+
+void Session::openRunFile(const QString& path) {
+    close();
+    const Installation found = Installation::find();
+    status_.offline = true;
+    status_.target = QFileInfo(path).fileName();
+    if (found.daemon.isEmpty())
+        return fail(tr("The run file cannot be opened"), tr("bulkheadd is not beside this program."),
+                    tr("Build or install it first."));
+    if (!QFileInfo(path).isReadable())
+        return fail(tr("The run file cannot be opened"), tr("%1 cannot be read.").arg(path),
+                    tr("Check that it exists and that you may read it."));
+    spawn({QStringLiteral("--role=all"), QStringLiteral("--open"), path},
+          socketPath(QStringLiteral("file")), status_.target);
+}
+
+void Session::spawn(const QStringList& arguments, const QString& socket, const QString& words) {
+    daemon_ = std::make_unique<EmbeddedDaemon>();
+    connect(daemon_.get(), &EmbeddedDaemon::failed, this, [this](const QString& cause) {
+        forgetClient();
+        fail(tr("The private daemon ended"), cause,
+             tr("See %1 for all it said.").arg(dataFile(QStringLiteral("bulkheadd.log"))));
+    });
+    status_.link = Link::kStarting;
+    daemon_->start(Installation::find().daemon,
+                   QStringList(arguments) << QStringLiteral("--socket") << socket,
+                   dataFile(QStringLiteral("bulkheadd.log")));
+    client::Options options;
+    options.target = "unix:" + socket.toStdString();
+    open(std::move(options), words);
+}
+
+void Session::attach(const QString& target, const QString& tokenFile) {
+    close();
+    client::Options options;
+    options.target = target.toStdString();
+    options.tokenFile = tokenFile.toStdString();
+    status_.link = Link::kConnecting;
+    open(std::move(options), target);
+}
+
+void Session::open(client::Options options, const QString& words) {
+    status_.target = words;
+    options.who = qEnvironmentVariable("USER", QStringLiteral("operator")).toStdString() +
+                  "@console";
+    auto opened = openClient_(std::move(options));
+    if (!opened.ok()) {
+        status_.link = Link::kFailed;
+        status_.failure = opened.failure();
+        Q_EMIT statusChanged();
+        return;
+    }
+    client_ = std::move(opened).value();
+    lastWord_ = steady_clock::now();
+    const auto box = std::make_shared<Mailbox>([this] {
+        QMetaObject::invokeMethod(this, [this] { deliverSoon(); }, Qt::QueuedConnection);
+    });
+    jobsBox_ = box;
+    client::JobsHandlers handlers;
+    handlers.onConnected = [box](model::ServerInfo info) { box->putConnected(std::move(info)); };
+    handlers.onJobs = [box](std::vector<model::JobInfo> jobs) { box->putJobs(std::move(jobs)); };
+    handlers.onDisconnected = [box](client::Failure failure, client::SteadyTime next) {
+        box->putLost(std::move(failure), next);
+    };
+    jobsWatch_ = client_->watchJobs(std::move(handlers));
+    Q_EMIT statusChanged();
+}
+
+void Session::deliverSoon() {
+    if (deliverTimer_.isActive()) return;
+    const auto since = steady_clock::now() - lastDelivery_;
+    if (since >= kFrame) return deliver();
+    deliverTimer_.start(std::chrono::duration_cast<std::chrono::milliseconds>(kFrame - since));
+}
+
+void Session::deliver() {
+    lastDelivery_ = steady_clock::now();
+    if (jobsBox_) takeJobs(jobsBox_->take());
+    if (runBox_) takeRun(runBox_->take());
+}
+
+void Session::takeJobs(Delivery delivery) {
+    if (delivery.lost) lose(*delivery.lost);
+    if (delivery.connected) {
+        lastWord_ = steady_clock::now();
+        status_.link = Link::kLive;
+        status_.failure.reset();
+        status_.readOnly = delivery.connected->readOnly;
+        Q_EMIT runsChanged();
+        if (status_.readOnly && watched_.replay.empty()) showNewestRun();
+    }
+    if (delivery.jobs) {
+        lastWord_ = steady_clock::now();
+        const auto& jobs = *delivery.jobs;
+        const auto mine = std::find_if(jobs.begin(), jobs.end(), [&](const model::JobInfo& j) {
+            return status_.job && j.id == status_.job->id;
+        });
+        if (mine != jobs.end())
+            status_.job = *mine;
+        else if (!jobs.empty())
+            watchJob(jobs.front());
+        Q_EMIT runsChanged();
+    }
+    if (delivery.lost || delivery.connected || delivery.jobs) Q_EMIT statusChanged();
+}
+
+void Session::lose(const Delivery::Lost& lost) {
+    status_.failure = lost.failure;
+    status_.nextAttempt = lost.nextAttempt;
+    if (!lost.failure.retryable)
+        status_.link = Link::kFailed;
+    else if (status_.link != Link::kStarting)
+        status_.link = Link::kReconnecting;
+}
+
+void Session::watchJob(const model::JobInfo& job) {
+    status_.job = job;
+    run_ = job.run;
+    if (replay_.empty()) watchRun({job.id, {}});
+}
+
+void Session::watchRun(client::WatchTarget target) {
+    runWatch_.reset();
+    watched_ = target;
+    status_.replay = !target.replay.empty();
+    if (!status_.replay) status_.position.reset();
+    const auto box = std::make_shared<Mailbox>([this] {
+        QMetaObject::invokeMethod(this, [this] { deliverSoon(); }, Qt::QueuedConnection);
+    });
+    runBox_ = box;
+    client::WatchHandlers handlers;
+    handlers.onSnapshot = [box](client::StatePtr state) { box->putSnapshot(std::move(state)); };
+    handlers.onEvents = [box](std::vector<model::Event> e) { box->putEvents(std::move(e)); };
+    handlers.onPosition = [box](model::ReplayPosition p) { box->putPosition(p); };
+    handlers.onDisconnected = [box](client::Failure failure, client::SteadyTime next) {
+        box->putLost(std::move(failure), next);
+    };
+    runWatch_ = client_->watch(std::move(target), std::move(handlers));
+    Q_EMIT statusChanged();
+}
+
+void Session::takeRun(Delivery delivery) {
+    if (delivery.overflowed) return watchRun(watched_);
+    const bool anything = delivery.snapshot || !delivery.events.empty() || delivery.position;
+    if (anything) lastWord_ = steady_clock::now();
+    if (delivery.lost) lose(*delivery.lost);
+    if (delivery.snapshot) {
+        feed_.reset(*delivery.snapshot);
+        const uint64_t seq = delivery.snapshot->seq;
+        fetchHistory(seq > kHistory ? seq - kHistory : 1, seq);
+    }
+    feed_.apply(delivery.events);
+    if (delivery.position) status_.position = delivery.position;
+    if (delivery.position || delivery.lost || (anything && status_.stale)) {
+        if (anything) status_.stale = false;
+        Q_EMIT statusChanged();
+    }
+}
+
+void Session::fetchHistory(uint64_t fromSeq, uint64_t untilSeq) {
+    if (run_.empty() || fromSeq >= untilSeq || !client_) return;
+    model::EventQuery query;
+    query.run = run_;
+    query.fromSeq = fromSeq;
+    query.limit = static_cast<uint32_t>(kHistory);
+    client_->readEvents(query, here<model::EventPage>([this, untilSeq, run = run_](auto result) {
+        // History that cannot be read leaves the log shorter; the stream itself goes on.
+        if (!result.ok() || run != run_) return;
+        std::vector<model::Event> events = std::move(result).value().events;
+        std::erase_if(events, [&](const model::Event& e) { return e.seq > untilSeq; });
+        Q_EMIT history(events);
+    }));
+}
+
+void Session::showNewestRun() {
+    listRuns({}, [this](client::Result<std::vector<model::RunInfo>> runs) {
+        if (runs.ok() && !runs.value().empty()) replayRun(toQt(runs.value().front().id));
+    });
+}
+
+void Session::checkSilence() {
+    if (status_.link == Link::kReconnecting) return void(Q_EMIT statusChanged());
+    if (status_.link != Link::kLive || !feed_.hasRun()) return;
+    const model::JobPhase phase = feed_.state().phase;
+    const bool quiet = status_.replay || phase == model::JobPhase::kFinished ||
+                       phase == model::JobPhase::kFailed;
+    status_.silentSeconds =
+        std::chrono::duration<double>(steady_clock::now() - lastWord_).count();
+    const bool stale = !quiet && status_.silentSeconds > kStaleSeconds;
+    if (!stale && !status_.stale) return;
+    status_.stale = stale;
+    Q_EMIT statusChanged();
+}
+
+void Session::retryNow() {
+    if (jobsWatch_) jobsWatch_->retryNow();
+    if (runWatch_) runWatch_->retryNow();
+}
+
+void Session::releaseEmbedded() {
+    if (daemon_) daemon_->release();
+}
+
+void Session::stopEmbedded(std::function<void()> done) {
+    if (!daemon_ || !daemon_->running() || !client_) return done();
+    connect(daemon_.get(), &EmbeddedDaemon::ended, this, done);
+    client_->shutdown({}, here<client::Done>([done](auto result) {
+        // Refused or unreachable: the destructor's SIGTERM asks once more.
+        if (!result.ok()) done();
+    }));
+}
+
+void Session::replayRun(const QString& run) {
+    if (!client_) return;
+    client_->openReplay(run.toStdString(),
+                        here<std::string>([this, id = run.toStdString()](auto result) {
+                            if (!result.ok()) {
+                                status_.failure = result.failure();
+                                return void(Q_EMIT statusChanged());
+                            }
+                            replay_ = std::move(result).value();
+                            run_ = id;
+                            watchRun({{}, replay_});
+                        }));
+}
+
+void Session::leaveReplay() {
+    if (replay_.empty() || !client_) return;
+    client_->closeReplay(replay_, here<client::Done>([](auto) {}));
+    replay_.clear();
+    runWatch_.reset();
+    runBox_.reset();
+    status_.replay = false;
+    status_.position.reset();
+    feed_.clear();
+    if (status_.job) watchJob(*status_.job);
+    Q_EMIT statusChanged();
+}
+
+void Session::controlReplay(const model::ReplayControl& control) {
+    if (replay_.empty() || !client_) return;
+    client_->controlReplay(replay_, control, here<model::ReplayPosition>([this](auto result) {
+                               if (!result.ok()) return;
+                               status_.position = result.value();
+                               Q_EMIT statusChanged();
+                           }));
+}
+
+void Session::preflight(const model::Action& action, Answer<model::Preflight> answer) {
+    if (!client_ || !status_.job) return answer(noClient());
+    client_->preflight(status_.job->id, action, here<model::Preflight>(std::move(answer)));
+}
+
+void Session::preflight(const model::FaultSpec& fault, Answer<model::Preflight> answer) {
+    if (!client_ || !status_.job) return answer(noClient());
+    client_->preflight(status_.job->id, fault, here<model::Preflight>(std::move(answer)));
+}
+
+void Session::act(const model::Action& action, uint64_t revision, Answer<model::JobInfo> answer) {
+    if (!client_ || !status_.job) return answer(noClient());
+    client_->act(status_.job->id, action, {{}, revision}, here<model::JobInfo>(std::move(answer)));
+}
+
+void Session::inject(const model::FaultSpec& fault, uint64_t revision, Answer<uint64_t> answer) {
+    if (!client_ || !status_.job) return answer(noClient());
+    client_->inject(status_.job->id, fault, {{}, revision}, here<uint64_t>(std::move(answer)));
+}
+
+void Session::listRuns(const QString& text, Answer<std::vector<model::RunInfo>> answer) {
+    if (!client_) return answer(noClient());
+    client_->listRuns(text.toStdString(), here<std::vector<model::RunInfo>>(std::move(answer)));
+}
+
+void Session::loadRun(const QString& run, Answer<client::StatePtr> answer) {
+    if (!client_) return answer(noClient());
+    auto loading = std::make_shared<Loading>();
+    loading->query.run = run.toStdString();
+    loading->query.limit = kPage;
+    // What a comparison shows; samples and output would be most of the bytes.
+    loading->query.types = {"run_started",     "model_described", "lineage_opened",
+                            "replica_changed", "step_committed",  "incident_opened",
+                            "incident_phase",  "incident_closed", "fault_injected",
+                            "fault_ended",     "steps_suspect",   "run_finished"};
+    loading->answer = std::move(answer);
+    loadMore(loading, 1);
+}
+
+void Session::loadMore(std::shared_ptr<Loading> loading, uint64_t fromSeq) {
+    loading->query.fromSeq = fromSeq;
+    client_->readEvents(loading->query, here<model::EventPage>([this, loading](auto result) {
+        if (!result.ok()) return loading->answer(result.failure());
+        const model::EventPage& page = result.value();
+        for (const model::Event& event : page.events) model::apply(*loading->state, event);
+        if (page.nextSeq != 0 && client_) return loadMore(loading, page.nextSeq);
+        loading->answer(client::StatePtr(loading->state));
+    }));
+}
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QObject>
+#include <QTimer>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "app/models/run_feed.h"
+#include "app/session/embedded_daemon.h"
+#include "app/session/mailbox.h"
+#include "app/session/status.h"
+#include "backend/client/client.h"
+
+namespace bulkhead::ui {
+
+/// The console's one bridge to a daemon. Whatever client threads bring arrives here through
+/// mailboxes, at most ten times a second, and goes on to the RunFeed; whatever views ask goes out
+/// here and is answered on the GUI thread. Thread: the GUI's.
+class Session final : public QObject {
+    Q_OBJECT
+  public:
+    using OpenClient =
+        std::function<client::Result<std::unique_ptr<client::Client>>(client::Options)>;
+    template <class T>
+    using Answer = std::function<void(client::Result<T>)>;
+
+    Session(RunFeed& feed, OpenClient openClient, QObject* parent = nullptr);
+    ~Session() override;
+
+    const SessionStatus& status() const { return status_; }
+
+    /// Starts a private daemon with a job file; the demo when it is empty.
+    void startEmbedded(const QString& jobFile = {});
+    /// "unix:/path" or "host:port".
+    void attach(const QString& target, const QString& tokenFile = {});
+    /// A run file, through a private daemon that only reads it.
+    void openRunFile(const QString& path);
+    /// Lets go of everything; an embedded job ends with a checkpoint unless released.
+    void close();
+    void retryNow();
+
+    /// The embedded job goes on without the console.
+    void releaseEmbedded();
+    /// Ends the embedded daemon in order; `done` when it is gone.
+    void stopEmbedded(std::function<void()> done);
+
+    /// Shows a run of the history as a replay, paused at its beginning.
+    void replayRun(const QString& run);
+    /// Back to the live job.
+    void leaveReplay();
+    void controlReplay(const model::ReplayControl& control);
+
+    void preflight(const model::Action& action, Answer<model::Preflight> answer);
+    void preflight(const model::FaultSpec& fault, Answer<model::Preflight> answer);
+    void act(const model::Action& action, uint64_t revision, Answer<model::JobInfo> answer);
+    void inject(const model::FaultSpec& fault, uint64_t revision, Answer<uint64_t> answer);
+    void listRuns(const QString& text, Answer<std::vector<model::RunInfo>> answer);
+    /// The whole run folded, as it was at its end: for comparing.
+    void loadRun(const QString& run, Answer<client::StatePtr> answer);
+
+  Q_SIGNALS:
+    void statusChanged();
+    /// Events from before the snapshot, oldest first.
+    void history(const std::vector<bulkhead::model::Event>& events);
+    /// The daemon's list of runs may have changed.
+    void runsChanged();
+
+  private:
+    struct Loading;
+    void open(client::Options options, const QString& words);
+    void forgetClient();
+    void deliverSoon();
+    void deliver();
+    void takeJobs(Delivery delivery);
+    void takeRun(Delivery delivery);
+    void watchJob(const model::JobInfo& job);
+    void watchRun(client::WatchTarget target);
+    void fetchHistory(uint64_t fromSeq, uint64_t untilSeq);
+    void showNewestRun();
+    void lose(const Delivery::Lost& lost);
+    void checkSilence();
+    void spawn(const QStringList& arguments, const QString& socket, const QString& words);
+    void fail(const QString& title, const QString& cause, const QString& remedy);
+    void loadMore(std::shared_ptr<Loading> loading, uint64_t fromSeq);
+    /// The caller's answer, moved to the GUI thread, dropped when the client is another by then.
+    template <class T>
+    client::Reply<T> here(Answer<T> answer);
+    client::Failure noClient() const;
+
+    RunFeed& feed_;
+    OpenClient openClient_;
+    SessionStatus status_;
+    std::unique_ptr<EmbeddedDaemon> daemon_;
+    /// Declared before the watches: these go first.
+    std::unique_ptr<client::Client> client_;
+    std::shared_ptr<Mailbox> jobsBox_;
+    std::shared_ptr<Mailbox> runBox_;
+    std::unique_ptr<client::Watch> jobsWatch_;
+    std::unique_ptr<client::Watch> runWatch_;
+    client::WatchTarget watched_;
+    std::string run_;     ///< id of the run on screen, for its history
+    std::string replay_;  ///< id of the open replay
+    uint64_t generation_ = 0;
+    QTimer deliverTimer_;
+    QTimer silenceTimer_;
+    client::SteadyTime lastDelivery_;
+    client::SteadyTime lastWord_;
+};
+
+}  // namespace bulkhead::ui

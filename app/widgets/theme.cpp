@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/widgets/theme.h"
+
+#include <QApplication>
+#include <QFile>
+#include <QFontDatabase>
+#include <QStyleFactory>
+
+namespace bulkhead::ui {
+namespace {
+
+Theme* current = nullptr;
+
+constexpr int kPointSize = 9;
+
+Tokens darkTokens() {
+    Tokens t;
+    t.window = 0x11161b;
+    t.surface = 0x171d23;
+    t.raised = 0x1f272f;
+    t.border = 0x2b3540;
+    t.strong = 0x44525f;
+    t.text = 0xe4e9ee;
+    t.muted = 0x9caab7;
+    t.faint = 0x6c7b89;
+    t.accent = 0x5cabe8;
+    t.onAccent = 0x0b1620;
+    t.selection = 0x24405a;
+    t.good = 0x35b58a;
+    t.busy = 0x62b8ee;
+    t.notice = 0xd7a6c6;
+    t.warning = 0xeba63f;
+    t.bad = 0xf07a4b;
+    t.fetch = 0x62b8ee;
+    t.replay = 0x3f7fc4;
+    t.join = 0xcf8ab4;
+    t.start = 0xc9bd56;
+    t.stall = 0xe8703a;
+    t.low = 0x3f7fc4;
+    t.even = 0x232c35;
+    t.high = 0xf0a13a;
+    t.series = {QColor(0x5cabe8), QColor(0xeba63f), QColor(0x35b58a),
+                QColor(0xcf8ab4), QColor(0xe8703a), QColor(0xc9bd56)};
+    return t;
+}
+
+Tokens lightTokens() {
+    Tokens t;
+    t.window = 0xeef1f4;
+    t.surface = 0xffffff;
+    t.raised = 0xf5f7f9;
+    t.border = 0xd5dce3;
+    t.strong = 0xa9b5c0;
+    t.text = 0x18212a;
+    t.muted = 0x55636f;
+    t.faint = 0x84919d;
+    t.accent = 0x1769aa;
+    t.onAccent = 0xffffff;
+    t.selection = 0xd3e6f6;
+    t.good = 0x007d5b;
+    t.busy = 0x1f7fbf;
+    t.notice = 0x9c4f80;
+    t.warning = 0xa86200;
+    t.bad = 0xb8430a;
+    t.fetch = 0x56b4e9;
+    t.replay = 0x0067a8;
+    t.join = 0xc873a3;
+    t.start = 0xc4b02c;
+    t.stall = 0xd55e00;
+    t.low = 0x3d7fbd;
+    t.even = 0xf1f3f5;
+    t.high = 0xd97706;
+    t.series = {QColor(0x1769aa), QColor(0xc07000), QColor(0x007d5b),
+                QColor(0xa8548a), QColor(0xb8430a), QColor(0x84760d)};
+    return t;
+}
+
+QPalette paletteOf(const Tokens& t) {
+    QPalette p;
+    p.setColor(QPalette::Window, t.window);
+    p.setColor(QPalette::WindowText, t.text);
+    p.setColor(QPalette::Base, t.surface);
+    p.setColor(QPalette::AlternateBase, t.raised);
+    p.setColor(QPalette::Text, t.text);
+    p.setColor(QPalette::PlaceholderText, t.faint);
+    p.setColor(QPalette::Button, t.raised);
+    p.setColor(QPalette::ButtonText, t.text);
+    p.setColor(QPalette::BrightText, t.bad);
+    p.setColor(QPalette::Highlight, t.selection);
+    p.setColor(QPalette::HighlightedText, t.text);
+    p.setColor(QPalette::Link, t.accent);
+    p.setColor(QPalette::ToolTipBase, t.raised);
+    p.setColor(QPalette::ToolTipText, t.text);
+    p.setColor(QPalette::Light, t.raised);
+    p.setColor(QPalette::Midlight, t.border);
+    p.setColor(QPalette::Mid, t.border);
+    p.setColor(QPalette::Dark, t.strong);
+    p.setColor(QPalette::Shadow, t.window.darker(130));
+    for (const auto role : {QPalette::Text, QPalette::ButtonText, QPalette::WindowText})
+        p.setColor(QPalette::Disabled, role, t.faint);
+    return p;
+}
+
+/// The style sheet names colours by token ("@border"); longer names are replaced first.
+QString sheetOf(const Tokens& t) {
+    QFile file(QStringLiteral(":/themes/console.qss"));
+    if (!file.open(QIODevice::ReadOnly)) return {};
+    QString sheet = QString::fromUtf8(file.readAll());
+    const std::array<std::pair<const char*, QColor>, 15> names = {{{"@onAccent", t.onAccent},
+                                                                   {"@selection", t.selection},
+                                                                   {"@surface", t.surface},
+                                                                   {"@warning", t.warning},
+                                                                   {"@window", t.window},
+                                                                   {"@raised", t.raised},
+                                                                   {"@border", t.border},
+                                                                   {"@strong", t.strong},
+                                                                   {"@accent", t.accent},
+                                                                   {"@muted", t.muted},
+                                                                   {"@faint", t.faint},
+                                                                   {"@text", t.text},
+                                                                   {"@good", t.good},
+                                                                   {"@busy", t.busy},
+                                                                   {"@bad", t.bad}}};
+    for (const auto& [name, color] : names) sheet.replace(QLatin1String(name), color.name());
+    return sheet;
+}
+
+}  // namespace
+
+QColor Tokens::of(Tone tone) const {
+    switch (tone) {
+        case Tone::kNeutral: return text;
+        case Tone::kGood: return good;
+        case Tone::kBusy: return busy;
+        case Tone::kNotice: return notice;
+        case Tone::kWarning: return warning;
+        case Tone::kBad: return bad;
+        case Tone::kMuted: return muted;
+    }
+    return text;
+}
+
+QColor Tokens::of(model::ReplicaState state) const {
+    using enum model::ReplicaState;
+    switch (state) {
+        case kTraining: return good;
+        case kStarting: return start;
+        case kFetching: return fetch;
+        case kReplaying: return replay;
+        case kProven: return join;
+        case kFailed: return bad;
+        case kBackingOff:
+        case kDrained:
+        case kHeld: return strong;
+        case kAbsent: return border;
+    }
+    return border;
+}
+
+QColor Tokens::of(model::IncidentPhaseKind phase) const {
+    using enum model::IncidentPhaseKind;
+    switch (phase) {
+        case kDetect: return stall;
+        case kDecide: return warning;
+        case kReform: return join;
+        case kReexchange: return replay;
+        case kRestart: return strong;
+        case kInit: return start;
+        case kFetch: return fetch;
+        case kReplay: return replay;
+        case kJoin: return join;
+    }
+    return strong;
+}
+
+const Tokens& tokensOf(Scheme scheme) {
+    static const Tokens dark = darkTokens();
+    static const Tokens light = lightTokens();
+    return scheme == Scheme::kDark ? dark : light;
+}
+
+Theme::Theme(QApplication& app, Scheme scheme) : app_(app), scheme_(scheme) {
+    current = this;
+    QApplication::setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
+    setScheme(scheme);
+}
+
+Theme::~Theme() { current = nullptr; }
+
+void Theme::setScheme(Scheme scheme) {
+    scheme_ = scheme;
+    QApplication::setFont(font());
+    QApplication::setPalette(paletteOf(tokens()));
+    app_.setStyleSheet(sheetOf(tokens()));
+    Q_EMIT changed();
+}
+
+QFont Theme::font(int delta, QFont::Weight weight) {
+    // Roboto's figures are all of one width, which Qt 6.4 could not ask another font for.
+    QFont font;
+    font.setFamilies({QStringLiteral("Roboto"), QStringLiteral("DejaVu Sans")});
+    font.setPointSize(kPointSize + delta);
+    font.setWeight(weight);
+    return font;
+}
+
+QFont Theme::mono(int delta) {
+    QFont font;
+    font.setFamilies({QStringLiteral("DejaVu Sans Mono"), QStringLiteral("monospace")});
+    font.setPointSize(kPointSize - 1 + delta);
+    return font;
+}
+
+Theme& theme() {
+    Q_ASSERT(current != nullptr);
+    return *current;
+}
+
+QColor blend(const QColor& below, const QColor& top, double share) {
+    const auto mix = [share](float a, float b) {
+        return a + (b - a) * static_cast<float>(share);
+    };
+    return QColor::fromRgbF(mix(below.redF(), top.redF()), mix(below.greenF(), top.greenF()),
+                            mix(below.blueF(), top.blueF()));
+}
+
+}  // namespace bulkhead::ui
