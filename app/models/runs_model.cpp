@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/runs_model.h"
 
+#include <QCoreApplication>
 #include <algorithm>
 #include <array>
 
@@ -10,6 +11,21 @@
 
 namespace bulkhead::ui {
 namespace {
+
+std::optional<model::JobPhase> phaseOf(const model::RunInfo& run) {
+    return enumFromName<model::JobPhase>(run.phase);
+}
+
+QString phaseText(const model::RunInfo& run) {
+    const auto phase = phaseOf(run);
+    return phase ? label(*phase) : QCoreApplication::translate("labels", "Interrupted");
+}
+
+Tone phaseTone(const model::RunInfo& run) {
+    const auto phase = phaseOf(run);
+    if (!phase) return Tone::kWarning;
+    return *phase == model::JobPhase::kFinished ? Tone::kGood : tone(*phase);
+}
 
 bool isFigure(int column) { return column >= RunsModel::kDuration && column <= RunsModel::kFaults; }
 
@@ -48,7 +64,7 @@ QVariant RunsModel::data(const QModelIndex& index, int role) const {
     switch (role) {
         case Qt::DisplayRole:
             switch (index.column()) {
-                case kName: return toQt(run.name);
+                case kName: return toQt(run.id);
                 case kStarted: return formatClock(run.startedNs, true);
                 case kDuration: return formatElapsed(run.endedNs - run.startedNs);
                 case kSize: return QStringLiteral("%1\u00d7%2").arg(run.replicas).arg(run.shards);
@@ -59,23 +75,19 @@ QVariant RunsModel::data(const QModelIndex& index, int role) const {
                 case kEffective: return formatOptional(run.effectiveTime, formatShare);
                 case kIncidents: return formatCount(run.incidents);
                 case kFaults: return formatCount(run.faults);
-                case kHow:
-                    if (!run.finished) return tr("running or cut off");
-                    return run.why.empty() ? (run.ok ? tr("finished") : tr("failed"))
-                                           : toQt(run.why);
+                case kHow: return phaseText(run);
+                case kNote: return toQt(run.note);
                 default: return {};
             }
         case Qt::ToolTipRole:
-            return index.column() == kName ? tr("run %1, %2 events").arg(toQt(run.id), formatCount(run.events))
+            return index.column() == kName ? tr("%1 on %2 events").arg(toQt(run.workload), formatCount(run.events))
                                            : QVariant();
         case Qt::TextAlignmentRole:
             return isFigure(index.column()) ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
                                             : QVariant();
         case kToneRole:
             if (index.column() == kHow)
-                return static_cast<int>(!run.finished ? Tone::kBusy
-                                        : run.ok      ? Tone::kGood
-                                                      : Tone::kBad);
+                return static_cast<int>(phaseTone(run));
             if (index.column() == kStarted) return static_cast<int>(Tone::kMuted);
             return {};
         case kPillRole: return index.column() == kHow;
@@ -105,7 +117,7 @@ QVariant RunsModel::headerData(int section, Qt::Orientation orientation, int rol
         QT_TR_NOOP("Run"),       QT_TR_NOOP("Started"),        QT_TR_NOOP("Duration"),
         QT_TR_NOOP("R\u00d7S"),  QT_TR_NOOP("Steps"),          QT_TR_NOOP("Last loss"),
         QT_TR_NOOP("Effective"), QT_TR_NOOP("Incidents"),      QT_TR_NOOP("Faults"),
-        QT_TR_NOOP("State")};
+        QT_TR_NOOP("State"),     QT_TR_NOOP("Note")};
     if (role == Qt::DisplayRole) return tr(kTitles[static_cast<size_t>(section)]);
     if (role == Qt::ToolTipRole && section == kEffective) return tr("Effective training time");
     if (role == Qt::ToolTipRole && section == kSize) return tr("Replicas \u00d7 shards");

@@ -13,7 +13,7 @@ class RunsModel final : public QAbstractTableModel {
     Q_OBJECT
   public:
     enum Column {
-        kName, kStarted, kDuration, kSize, kSteps, kLoss, kEffective, kIncidents, kFaults, kHow,
+        kName, kStarted, kDuration, kSize, kSteps, kLoss, kEffective, kIncidents, kFaults, kHow, kNote,
         kColumns
     };
     using QAbstractTableModel::QAbstractTableModel;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/session/session.h"
 
-#include <unistd.h>
-
 #include <QDir>
 #include <QFile>
 #include <QFileInfo>
 #include <QStandardPaths>
 #include <algorithm>
+#include <utility>
 
 #include "app/models/labels.h"
 
@@ -19,8 +18,7 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFrame{100};  // ten deliveries a second
 constexpr int kSilenceTickMs = 250;
 constexpr double kStaleSeconds = 2.0;
-constexpr uint64_t kHistory = 5000;
-constexpr uint32_t kPage = 1000;
+constexpr uint32_t kHistory = 5000;
 
 QString dataFile(const QString& name) {
     const QString folder = QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation);
@@ -28,23 +26,7 @@ QString dataFile(const QString& name) {
     return folder + u'/' + name;
 }
 
-/// A socket's path has to be short and its folder private.
-QString socketPath(const QString& name) {
-    QString folder = QStandardPaths::writableLocation(QStandardPaths::RuntimeLocation);
-    if (folder.isEmpty() || folder.size() > 60)
-        folder = QDir::tempPath() + QStringLiteral("/bulkhead-%1").arg(::getuid());
-    QDir().mkpath(folder);
-    QFile::setPermissions(folder, QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
-    return folder + u'/' + name + QStringLiteral("-%1.sock").arg(::getpid());
-}
-
 }  // namespace
-
-struct Session::Loading {
-    model::EventQuery query;
-    std::shared_ptr<model::RunState> state = std::make_shared<model::RunState>();
-    Answer<client::StatePtr> answer;
-};
 
 Session::Session(RunFeed& feed, OpenClient openClient, QObject* parent)
     : QObject(parent), feed_(feed), openClient_(std::move(openClient)) {
@@ -106,50 +88,66 @@ void Session::fail(const QString& title, const QString& cause, const QString& re
 
 void Session::startEmbedded(const QString& jobFile) {
     close();
-    const Installation found = Installation::find();
-    const QString job = jobFile.isEmpty() ? found.demoJob : jobFile;
+    const QString path = jobFile.isEmpty() ? demoJobFile() : jobFile;
     status_.embedded = true;
     status_.target = jobFile.isEmpty() ? tr("demo") : QFileInfo(jobFile).fileName();
-    if (found.daemon.isEmpty())
-        return fail(tr("The demo cannot start"), tr("bulkheadd is not beside this program."),
-                    tr("Build or install it, or attach to a daemon that runs."));
-    if (job.isEmpty())
-        return fail(tr("The demo cannot start"), tr("Its job file demo.toml is not installed."),
-                    tr("Start a job file of your own with File, Start a job file."));
-    spawn({QStringLiteral("--role=all"), QStringLiteral("--db"), dataFile(QStringLiteral("runs.db")),
-           QStringLiteral("--job"), job},
-          socketPath(QStringLiteral("demo")), status_.target);
+    QFile file(path);
+    if (path.isEmpty() || !file.open(QIODevice::ReadOnly))
+        return fail(tr("The job cannot start"),
+                    path.isEmpty() ? tr("The demo's job file demo.toml is not installed.")
+                                   : tr("%1: %2.").arg(path, file.errorString()),
+                    tr("Start another job file with File, Start a job."));
+    client::JobText text;
+    text.text = file.readAll().toStdString();
+    text.fileName = QFileInfo(path).fileName().toStdString();
+    text.baseDir = QFileInfo(path).absolutePath().toStdString();
+    pendingJob_ = std::move(text);
+    client::PrivateDaemonOptions options;
+    options.runFile = dataFile(QStringLiteral("runs.db")).toStdString();
+    options.diesWithUs = false;  // so that the job can go on without the console
+    host(std::move(options));
 }
 
 void Session::openRunFile(const QString& path) {
     close();
-    const Installation found = Installation::find();
     status_.offline = true;
     status_.target = QFileInfo(path).fileName();
-    if (found.daemon.isEmpty())
-        return fail(tr("The run file cannot be opened"), tr("bulkheadd is not beside this program."),
-                    tr("Build or install it first."));
-    if (!QFileInfo(path).isReadable())
-        return fail(tr("The run file cannot be opened"), tr("%1 cannot be read.").arg(path),
-                    tr("Check that it exists and that you may read it."));
-    spawn({QStringLiteral("--role=all"), QStringLiteral("--open"), path},
-          socketPath(QStringLiteral("file")), status_.target);
+    client::PrivateDaemonOptions options;
+    options.runFile = QFileInfo(path).absoluteFilePath().toStdString();
+    options.readOnly = true;
+    options.diesWithUs = false;
+    host(std::move(options));
 }
 
-void Session::spawn(const QStringList& arguments, const QString& socket, const QString& words) {
-    daemon_ = std::make_unique<EmbeddedDaemon>();
-    connect(daemon_.get(), &EmbeddedDaemon::failed, this, [this](const QString& cause) {
-        forgetClient();
-        fail(tr("The private daemon ended"), cause,
-             tr("See %1 for all it said.").arg(dataFile(QStringLiteral("bulkheadd.log"))));
+void Session::host(client::PrivateDaemonOptions options) {
+    daemon_ = std::make_unique<DaemonHost>();
+    connect(daemon_.get(), &DaemonHost::failed, this, [this](const client::Failure& failure) {
+        status_.link = Link::kFailed;
+        status_.failure = failure;
+        Q_EMIT statusChanged();
+    });
+    connect(daemon_.get(), &DaemonHost::ready, this, [this](const QString& target) {
+        client::Options way;
+        way.target = target.toStdString();
+        open(std::move(way), status_.target);
     });
     status_.link = Link::kStarting;
-    daemon_->start(Installation::find().daemon,
-                   QStringList(arguments) << QStringLiteral("--socket") << socket,
-                   dataFile(QStringLiteral("bulkheadd.log")));
-    client::Options options;
-    options.target = "unix:" + socket.toStdString();
-    open(std::move(options), words);
+    Q_EMIT statusChanged();
+    daemon_->start(std::move(options));
+}
+
+void Session::startPendingJob() {
+    if (!pendingJob_) return;
+    client_->startJob(*std::exchange(pendingJob_, std::nullopt), {},
+                      here<model::JobInfo>([this](auto result) {
+                          if (!result.ok()) {
+                              status_.link = Link::kFailed;
+                              status_.failure = result.failure();
+                          } else if (!status_.job) {
+                              watchJob(result.value());
+                          }
+                          Q_EMIT statusChanged();
+                      }));
 }
 
 void Session::attach(const QString& target, const QString& tokenFile) {
@@ -208,6 +206,7 @@ void Session::takeJobs(Delivery delivery) {
         status_.link = Link::kLive;
         status_.failure.reset();
         status_.readOnly = delivery.connected->readOnly;
+        startPendingJob();
         Q_EMIT runsChanged();
         if (status_.readOnly && watched_.replay.empty()) showNewestRun();
     }
@@ -268,8 +267,7 @@ void Session::takeRun(Delivery delivery) {
     if (delivery.lost) lose(*delivery.lost);
     if (delivery.snapshot) {
         feed_.reset(*delivery.snapshot);
-        const uint64_t seq = delivery.snapshot->seq;
-        fetchHistory(seq > kHistory ? seq - kHistory : 1, seq);
+        fetchHistory(delivery.snapshot->seq);
     }
     feed_.apply(delivery.events);
     if (delivery.position) status_.position = delivery.position;
@@ -279,17 +277,18 @@ void Session::takeRun(Delivery delivery) {
     }
 }
 
-void Session::fetchHistory(uint64_t fromSeq, uint64_t untilSeq) {
-    if (run_.empty() || fromSeq >= untilSeq || !client_) return;
+void Session::fetchHistory(uint64_t untilSeq) {
+    if (run_.empty() || untilSeq == 0 || !client_) return;
     model::EventQuery query;
     query.run = run_;
-    query.fromSeq = fromSeq;
-    query.limit = static_cast<uint32_t>(kHistory);
-    client_->readEvents(query, here<model::EventPage>([this, untilSeq, run = run_](auto result) {
+    query.toSeq = untilSeq;
+    query.newestFirst = true;
+    query.limit = kHistory;
+    client_->readEvents(query, here<model::EventPage>([this, run = run_](auto result) {
         // History that cannot be read leaves the log shorter; the stream itself goes on.
         if (!result.ok() || run != run_) return;
         std::vector<model::Event> events = std::move(result).value().events;
-        std::erase_if(events, [&](const model::Event& e) { return e.seq > untilSeq; });
+        std::reverse(events.begin(), events.end());
         Q_EMIT history(events);
     }));
 }
@@ -319,17 +318,16 @@ void Session::retryNow() {
     if (runWatch_) runWatch_->retryNow();
 }
 
-void Session::releaseEmbedded() {
-    if (daemon_) daemon_->release();
+QString Session::releaseEmbedded() {
+    if (!daemon_) return {};
+    daemon_->release();
+    return daemon_->target();
 }
 
 void Session::stopEmbedded(std::function<void()> done) {
-    if (!daemon_ || !daemon_->running() || !client_) return done();
-    connect(daemon_.get(), &EmbeddedDaemon::ended, this, done);
-    client_->shutdown({}, here<client::Done>([done](auto result) {
-        // Refused or unreachable: the destructor's SIGTERM asks once more.
-        if (!result.ok()) done();
-    }));
+    if (!daemon_) return done();
+    forgetClient();
+    daemon_->stop(std::move(done));
 }
 
 void Session::replayRun(const QString& run) {
@@ -393,29 +391,14 @@ void Session::listRuns(const QString& text, Answer<std::vector<model::RunInfo>> 
     client_->listRuns(text.toStdString(), here<std::vector<model::RunInfo>>(std::move(answer)));
 }
 
-void Session::loadRun(const QString& run, Answer<client::StatePtr> answer) {
-    if (!client_) return answer(noClient());
-    auto loading = std::make_shared<Loading>();
-    loading->query.run = run.toStdString();
-    loading->query.limit = kPage;
-    // What a comparison shows; samples and output would be most of the bytes.
-    loading->query.types = {"run_started",     "model_described", "lineage_opened",
-                            "replica_changed", "step_committed",  "incident_opened",
-                            "incident_phase",  "incident_closed", "fault_injected",
-                            "fault_ended",     "steps_suspect",   "run_finished"};
-    loading->answer = std::move(answer);
-    loadMore(loading, 1);
+void Session::endFault(uint64_t fault, Answer<client::Done> answer) {
+    if (!client_ || !status_.job) return answer(noClient());
+    client_->endFault(status_.job->id, fault, {}, here<client::Done>(std::move(answer)));
 }
 
-void Session::loadMore(std::shared_ptr<Loading> loading, uint64_t fromSeq) {
-    loading->query.fromSeq = fromSeq;
-    client_->readEvents(loading->query, here<model::EventPage>([this, loading](auto result) {
-        if (!result.ok()) return loading->answer(result.failure());
-        const model::EventPage& page = result.value();
-        for (const model::Event& event : page.events) model::apply(*loading->state, event);
-        if (page.nextSeq != 0 && client_) return loadMore(loading, page.nextSeq);
-        loading->answer(client::StatePtr(loading->state));
-    }));
+void Session::loadRun(const QString& run, Answer<client::StatePtr> answer) {
+    if (!client_) return answer(noClient());
+    client_->getState(run.toStdString(), 0, here<client::StatePtr>(std::move(answer)));
 }
 
 }  // namespace bulkhead::ui

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "app/models/run_feed.h"
-#include "app/session/embedded_daemon.h"
+#include "app/session/daemon_host.h"
 #include "app/session/mailbox.h"
 #include "app/session/status.h"
 #include "backend/client/client.h"
@@ -42,8 +42,9 @@ class Session final : public QObject {
     void retryNow();
 
     /// The embedded job goes on without the console.
-    void releaseEmbedded();
-    /// Ends the embedded daemon in order; `done` when it is gone.
+    /// Where it can be attached to.
+    QString releaseEmbedded();
+    /// Ends the embedded daemon, its job after a checkpoint; `done` when it is gone.
     void stopEmbedded(std::function<void()> done);
 
     /// Shows a run of the history as a replay, paused at its beginning.
@@ -56,6 +57,8 @@ class Session final : public QObject {
     void preflight(const model::FaultSpec& fault, Answer<model::Preflight> answer);
     void act(const model::Action& action, uint64_t revision, Answer<model::JobInfo> answer);
     void inject(const model::FaultSpec& fault, uint64_t revision, Answer<uint64_t> answer);
+    /// Ends a fault that lasts.
+    void endFault(uint64_t fault, Answer<client::Done> answer);
     void listRuns(const QString& text, Answer<std::vector<model::RunInfo>> answer);
     /// The whole run folded, as it was at its end: for comparing.
     void loadRun(const QString& run, Answer<client::StatePtr> answer);
@@ -68,7 +71,6 @@ class Session final : public QObject {
     void runsChanged();
 
   private:
-    struct Loading;
     void open(client::Options options, const QString& words);
     void forgetClient();
     void deliverSoon();
@@ -77,13 +79,13 @@ class Session final : public QObject {
     void takeRun(Delivery delivery);
     void watchJob(const model::JobInfo& job);
     void watchRun(client::WatchTarget target);
-    void fetchHistory(uint64_t fromSeq, uint64_t untilSeq);
+    void fetchHistory(uint64_t untilSeq);
+    void startPendingJob();
     void showNewestRun();
     void lose(const Delivery::Lost& lost);
     void checkSilence();
-    void spawn(const QStringList& arguments, const QString& socket, const QString& words);
+    void host(client::PrivateDaemonOptions options);
     void fail(const QString& title, const QString& cause, const QString& remedy);
-    void loadMore(std::shared_ptr<Loading> loading, uint64_t fromSeq);
     /// The caller's answer, moved to the GUI thread, dropped when the client is another by then.
     template <class T>
     client::Reply<T> here(Answer<T> answer);
@@ -92,7 +94,9 @@ class Session final : public QObject {
     RunFeed& feed_;
     OpenClient openClient_;
     SessionStatus status_;
-    std::unique_ptr<EmbeddedDaemon> daemon_;
+    std::unique_ptr<DaemonHost> daemon_;
+    /// Started as soon as the private daemon answers.
+    std::optional<client::JobText> pendingJob_;
     /// Declared before the watches: these go first.
     std::unique_ptr<client::Client> client_;
     std::shared_ptr<Mailbox> jobsBox_;

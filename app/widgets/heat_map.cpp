@@ -142,7 +142,7 @@ void HeatMap::paintLegend(QPainter& painter) const {
     mark(1, tr("1 = even"), Qt::AlignHCenter);
     mark(kFull, tr("\u2265 %1 \u00d7").arg(kFull), Qt::AlignRight);
     const int left = bar.right() + 24;
-    const QRect side(left, bar.top() - 4, width() - left - 8, 16);
+    const QRect side(left, bar.top() - 4, rect().right() - left - 8, 16);
     painter.drawText(side, Qt::AlignLeft | Qt::AlignVCenter,
                      painter.fontMetrics().elidedText(
                          hasFocus() ? words(layer_, expert_)

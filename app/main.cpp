@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include <QApplication>
+#include <QCommandLineParser>
+#include <QIcon>
+#include <QTextStream>
+
+#include "app/views/main_window.h"
+#include "app/views/screenshots.h"
+#include "app/widgets/theme.h"
+
+namespace {
+
+using namespace bulkhead;
+
+void addOptions(QCommandLineParser& parser) {
+    parser.setApplicationDescription(
+        QStringLiteral("Watches and operates fault tolerant training jobs. Without options it "
+                       "starts the demo."));
+    parser.addHelpOption();
+    parser.addVersionOption();
+    parser.addOptions({
+        {"attach", "Attach to a daemon: unix:/path or host:port.", "target"},
+        {"token-file", "File whose first line a daemon on TCP asks for.", "file"},
+        {"job", "Start a private daemon with this job file.", "file"},
+        {"open", "Open a run file.", "file"},
+        {"screenshots", "Save a picture of every view into this folder, then exit.", "folder"},
+        {"theme", "light, dark, or both for pictures.", "name"},
+        {"seconds", "Pictures: how long to watch the job first (default 30).", "n", "30"},
+    });
+}
+
+ui::Scheme schemeOf(const QString& name) {
+    return name == u"light" ? ui::Scheme::kLight : ui::Scheme::kDark;
+}
+
+ui::Screenshots::Options pictureOptions(const QCommandLineParser& parser) {
+    ui::Screenshots::Options options;
+    options.folder = parser.value("screenshots");
+    options.seconds = std::max(1, parser.value("seconds").toInt());
+    const QString name = parser.value("theme");
+    if (name == u"light" || name == u"dark") options.schemes = {schemeOf(name)};
+    return options;
+}
+
+void openWanted(const QCommandLineParser& parser, ui::MainWindow& window, ui::Session& session,
+                ui::ActionRegistry& actions) {
+    using Kind = ui::Recent::Kind;
+    if (parser.isSet("attach"))
+        window.open({Kind::kAddress, parser.value("attach"), parser.value("token-file"), {}});
+    else if (parser.isSet("open"))
+        window.open({Kind::kFile, parser.value("open"), {}, {}});
+    else if (parser.isSet("job"))
+        session.startEmbedded(parser.value("job"));
+    else
+        actions.find("file.demo")->trigger();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    // Before the application is made: it chooses its platform then.
+    for (int i = 1; i < argc; ++i)
+        if (QByteArrayView(argv[i]).startsWith("--screenshots") &&
+            qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM"))
+            qputenv("QT_QPA_PLATFORM", "offscreen");
+    QApplication app(argc, argv);
+    QApplication::setApplicationName(QStringLiteral("bulkhead"));
+    QApplication::setApplicationVersion(QStringLiteral(BULKHEAD_VERSION));
+    QApplication::setWindowIcon(QIcon(QStringLiteral(":/icons/bulkhead.svg")));
+    QCommandLineParser parser;
+    addOptions(parser);
+    parser.process(app);
+
+    QSettings settings(QStringLiteral("bulkhead"), QStringLiteral("console"));
+    const QString wanted = parser.value("theme");
+    ui::Theme theme(app, schemeOf(wanted.isEmpty() ? settings.value("theme").toString() : wanted));
+    ui::RunFeed feed;
+    ui::TimeCursor cursor;
+    ui::Session session(feed, client::Client::open);
+    ui::ActionRegistry actions;
+    ui::DialogConfirmer confirmer;
+    ui::MainWindow window({feed, cursor, session, actions, confirmer, settings});
+    window.show();
+    openWanted(parser, window, session, actions);
+    if (!parser.isSet("screenshots")) return QApplication::exec();
+
+    window.layout().arrange();
+    ui::Screenshots pictures(window, feed, session, pictureOptions(parser));
+    QObject::connect(&pictures, &ui::Screenshots::finished, &app,
+                     [&session](bool ok, const QString& words) {
+                         QTextStream(ok ? stdout : stderr) << "bulkhead: " << words << '\n';
+                         session.stopEmbedded([ok] { QApplication::exit(ok ? 0 : 1); });
+                     });
+    pictures.start();
+    return QApplication::exec();
+}

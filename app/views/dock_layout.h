@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QByteArray>
+#include <QMainWindow>
+#include <QSettings>
+#include <vector>
+
+class QDockWidget;
+
+namespace bulkhead::ui {
+
+class View;
+
+/// The views as docks of a window: default arrangement, saved and restored, one view alone.
+class DockLayout {
+  public:
+    /// Grows when the set of docks changes, so that an old layout is not put upon new docks.
+    static constexpr int kVersion = 1;
+
+    explicit DockLayout(QMainWindow& window) : window_(window) {}
+    void add(View* view);
+    void arrange();
+    void save(QSettings& settings) const;
+    /// False when nothing fitting was saved.
+    bool restore(QSettings& settings);
+
+    /// Shows the view, in front, with the keyboard in it.
+    void raise(View* view);
+    /// This view alone, or everything as it was before.
+    void toggleOnly(View* view);
+    bool isOnly() const { return !before_.isEmpty(); }
+    /// The view that has the keyboard, else the one raised last.
+    View* current() const;
+    const std::vector<View*>& views() const { return views_; }
+    QDockWidget* dockOf(const View* view) const;
+
+  private:
+    QMainWindow& window_;
+    std::vector<View*> views_;
+    std::vector<QDockWidget*> docks_;
+    View* last_ = nullptr;
+    QByteArray before_;
+};
+
+}  // namespace bulkhead::ui

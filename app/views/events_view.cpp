@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/views/events_view.h"
+
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QLineEdit>
+#include <QScrollBar>
+#include <QTableView>
+#include <QToolButton>
+
+#include "app/models/labels.h"
+#include "app/models/roles.h"
+#include "app/models/units.h"
+#include "app/widgets/table_style.h"
+#include "app/widgets/theme.h"
+
+namespace bulkhead::ui {
+namespace {
+
+constexpr int kDebounceMs = 150;
+
+}  // namespace
+
+EventsView::EventsView(ViewContext& context, QWidget* parent)
+    : View(context, QStringLiteral("events"), tr("Events"), parent), model_(context.feed),
+      table_(new QTableView), text_(new QLineEdit), severity_(new QComboBox),
+      replica_(new QComboBox), count_(new QLabel) {
+    filter_.setSourceModel(&model_);
+    filter_.setHideRoutine(true);
+    table_->setModel(&filter_);
+    styleTable(table_, tr("Events"));
+    table_->setColumnWidth(EventLogModel::kTime, 96);
+    table_->setColumnWidth(EventLogModel::kSeverity, 88);
+    table_->setColumnWidth(EventLogModel::kKind, 112);
+    table_->setColumnWidth(EventLogModel::kSubject, 72);
+    setBody(table_);
+    addControls();
+    connect(&context_.session, &Session::history, &model_, &EventLogModel::prepend);
+    connect(&context_.cursor, &TimeCursor::moved, this, &EventsView::followCursor);
+    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
+            [this](const QModelIndex& now) {
+                if (movingCursor_ || !now.isValid() || !table_->hasFocus()) return;
+                movingCursor_ = true;
+                context_.cursor.set(now.data(kTimeRole).toLongLong());
+                movingCursor_ = false;
+            });
+    connect(table_->verticalScrollBar(), &QScrollBar::valueChanged, this, [this](int value) {
+        atEnd_ = value >= table_->verticalScrollBar()->maximum() - 4;
+    });
+    for (auto* model : {static_cast<QAbstractItemModel*>(&filter_)}) {
+        connect(model, &QAbstractItemModel::rowsInserted, this, &EventsView::countRows);
+        connect(model, &QAbstractItemModel::rowsRemoved, this, &EventsView::countRows);
+        connect(model, &QAbstractItemModel::modelReset, this, &EventsView::countRows);
+    }
+}
+
+void EventsView::addControls() {
+    text_->setPlaceholderText(tr("Filter"));
+    text_->setClearButtonEnabled(true);
+    text_->setAccessibleName(tr("Filter events by text"));
+    text_->setFixedWidth(160);
+    severity_->setAccessibleName(tr("Least severity"));
+    severity_->addItems({tr("All severities"), tr("Notice and up"), tr("Warning and up"),
+                         tr("Errors only")});
+    replica_->setAccessibleName(tr("Replica"));
+    replica_->addItem(tr("All replicas"));
+    count_->setObjectName(QStringLiteral("Muted"));
+    count_->setFont(Theme::font(-1));
+    QAction* routine = context_.actions.add(
+        QStringLiteral("events.routine"), tr("Events"), tr("Show every step"),
+        tr("Show step, quorum and output lines as well"), QKeySequence(QStringLiteral("Ctrl+Shift+E")),
+        [this] {
+            filter_.setHideRoutine(
+                !context_.actions.find(QStringLiteral("events.routine"))->isChecked());
+            countRows();
+        });
+    routine->setCheckable(true);
+    context_.actions.add(QStringLiteral("events.find"), tr("Events"), tr("Filter events"),
+                         tr("Type what to look for in the log"), QKeySequence(QKeySequence::Find),
+                         [this] {
+                             if (auto* action = context_.actions.find(QStringLiteral("view.events")))
+                                 action->trigger();
+                             text_->setFocus();
+                         });
+    auto* every = new QToolButton;
+    every->setDefaultAction(routine);
+    every->setText(tr("Every step"));
+    every->setAccessibleName(routine->text());
+    controls()->insertWidget(1, count_);
+    controls()->addWidget(every);
+    controls()->addWidget(severity_);
+    controls()->addWidget(replica_);
+    controls()->addWidget(text_);
+    debounce_.setSingleShot(true);
+    debounce_.setInterval(kDebounceMs);
+    connect(text_, &QLineEdit::textChanged, &debounce_, qOverload<>(&QTimer::start));
+    connect(&debounce_, &QTimer::timeout, this, [this] {
+        filter_.setText(text_->text());
+        countRows();
+    });
+    connect(severity_, &QComboBox::currentIndexChanged, this, [this](int i) {
+        filter_.setMinSeverity(static_cast<model::Severity>(i));
+        countRows();
+    });
+    connect(replica_, &QComboBox::currentIndexChanged, this, [this](int i) {
+        filter_.setReplica(i - 1);
+        countRows();
+    });
+}
+
+QWidget* EventsView::focusTarget() { return table_; }
+
+void EventsView::countRows() {
+    count_->setText(tr("%1 of %2").arg(formatCount(static_cast<uint64_t>(filter_.rowCount())),
+                                       formatCount(static_cast<uint64_t>(model_.rowCount()))));
+}
+
+void EventsView::followCursor() {
+    if (movingCursor_ || !context_.cursor.at()) return;
+    // The nearest line at or before the moment that the filter lets through.
+    for (int row = model_.rowAt(*context_.cursor.at()); row >= 0; --row) {
+        const QModelIndex shown = filter_.mapFromSource(model_.index(row, 0));
+        if (!shown.isValid()) continue;
+        movingCursor_ = true;
+        table_->selectRow(shown.row());
+        table_->scrollTo(shown, QAbstractItemView::PositionAtCenter);
+        movingCursor_ = false;
+        return;
+    }
+}
+
+void EventsView::refresh() {
+    const auto replicas = static_cast<int>(context_.feed.state().replicas.size());
+    while (replica_->count() < replicas + 1)
+        replica_->addItem(tr("Replica %1").arg(replica_->count() - 1));
+    countRows();
+    if (atEnd_ && !context_.cursor.at()) table_->scrollToBottom();
+}
+
+}  // namespace bulkhead::ui

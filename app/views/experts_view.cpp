@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/views/experts_view.h"
+
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QLabel>
+#include <QSplitter>
+#include <QTableView>
+#include <QVBoxLayout>
+
+#include "app/models/labels.h"
+#include "app/models/units.h"
+#include "app/widgets/heat_map.h"
+#include "app/widgets/table_style.h"
+#include "app/widgets/theme.h"
+#include "app/widgets/time_series_view.h"
+
+namespace bulkhead::ui {
+namespace {
+
+constexpr size_t kMostSmall = 6;
+
+}  // namespace
+
+ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
+    : View(context, QStringLiteral("experts"), tr("Experts"), parent), map_(new HeatMap),
+      domain_(new QComboBox), window_(new QComboBox), table_(new QTableView),
+      imbalance_(new TimeSeriesView(tr("Imbalance, busiest expert over mean"),
+                                    QStringLiteral("1"),
+                                    [](double v) { return formatNumber(v, 2); })),
+      smallRow_(new QWidget) {
+    domain_->setAccessibleName(tr("Domain"));
+    domain_->addItem(tr("All domains"));
+    window_->setAccessibleName(tr("Which steps"));
+    window_->addItems({tr("Recent steps"), tr("Last report"), tr("Whole run")});
+    controls()->addWidget(domain_);
+    controls()->addWidget(window_);
+    table_->setModel(&model_);
+    styleTable(table_, tr("Expert loads in figures"));
+    table_->verticalHeader()->show();
+    table_->horizontalHeader()->setDefaultSectionSize(56);
+    table_->horizontalHeader()->setStretchLastSection(false);
+    table_->setSelectionBehavior(QAbstractItemView::SelectItems);
+    auto* row = new QHBoxLayout(smallRow_);
+    row->setContentsMargins(Space::kTwo, Space::kOne, Space::kTwo, Space::kOne);
+    row->setSpacing(Space::kTwo);
+    auto* below = new QSplitter(Qt::Horizontal);
+    below->addWidget(table_);
+    below->addWidget(imbalance_);
+    below->setSizes({480, 360});
+    auto* body = new QSplitter(Qt::Vertical);
+    body->addWidget(map_);
+    body->addWidget(smallRow_);
+    body->addWidget(below);
+    body->setStretchFactor(0, 1);
+    body->setSizes({300, 120, 190});
+    setBody(body);
+    setEmptyText(tr("No expert loads yet"),
+                 tr("They come with committed steps of a mixture-of-experts model."));
+    const auto redo = [this] {
+        drawn_ = {};
+        touch();
+    };
+    connect(domain_, &QComboBox::activated, this, redo);
+    connect(window_, &QComboBox::activated, this, redo);
+    connect(map_, &HeatMap::currentChanged, this, [this](int layer, int expert) {
+        table_->setCurrentIndex(model_.index(layer, expert + 1));
+    });
+}
+
+QWidget* ExpertsView::focusTarget() { return map_; }
+
+bool ExpertsView::hasContent() const { return !context_.feed.state().experts.latest.empty(); }
+
+LoadWindow ExpertsView::window() const {
+    switch (window_->currentIndex()) {
+        case 1: return LoadWindow::kLatest;
+        case 2: return LoadWindow::kTotal;
+        default: return LoadWindow::kRecent;
+    }
+}
+
+void ExpertsView::fillDomains() {
+    const auto& domains = context_.feed.state().spec.domains;
+    const auto count = context_.feed.state().experts.domains;
+    if (domain_->count() == static_cast<int>(count) + 1) return;
+    domain_->clear();
+    domain_->addItem(tr("All domains"));
+    for (uint32_t d = 0; d < count; ++d)
+        domain_->addItem(d < domains.size() ? toQt(domains[d].name) : tr("Domain %1").arg(d));
+    for (HeatMap* map : small_) map->parentWidget()->deleteLater();
+    small_.clear();
+    for (uint32_t d = 0; d < count && d < kMostSmall && count > 1; ++d) {
+        auto* box = new QWidget;
+        auto* column = new QVBoxLayout(box);
+        column->setContentsMargins(0, 0, 0, 0);
+        column->setSpacing(Space::kHalf);
+        auto* name = new QLabel(domain_->itemText(static_cast<int>(d) + 1));
+        name->setObjectName(QStringLiteral("Muted"));
+        auto* map = new HeatMap;
+        map->setCompact(true);
+        map->setAccessibleName(tr("Expert loads of domain %1").arg(name->text()));
+        column->addWidget(name);
+        column->addWidget(map, 1);
+        smallRow_->layout()->addWidget(box);
+        small_.push_back(map);
+    }
+    smallRow_->setVisible(!small_.empty());
+}
+
+void ExpertsView::refresh() {
+    if (context_.feed.revisions().experts == drawn_.experts) return;
+    drawn_ = context_.feed.revisions();
+    fillDomains();
+    const model::ExpertView& experts = context_.feed.state().experts;
+    const ExpertGrid grid = expertGrid(experts, window(), domain_->currentIndex() - 1);
+    map_->set(grid);
+    model_.set(grid);
+    for (size_t d = 0; d < small_.size(); ++d)
+        small_[d]->set(expertGrid(experts, window(), static_cast<int>(d)));
+    imbalance_->set({{tr("worst layer"), imbalance(context_.feed.state(), true), 1},
+                     {tr("mean of layers"), imbalance(context_.feed.state(), false), 0}});
+}
+
+}  // namespace bulkhead::ui

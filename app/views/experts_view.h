@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <vector>
+
+#include "app/models/expert_grid.h"
+#include "app/views/view.h"
+
+class QComboBox;
+class QLabel;
+class QTableView;
+
+namespace bulkhead::ui {
+
+class HeatMap;
+class TimeSeriesView;
+
+/// Which experts carry the load, by layer and by domain: heat maps, their text twin, and imbalance
+/// over time.
+class ExpertsView final : public View {
+    Q_OBJECT
+  public:
+    explicit ExpertsView(ViewContext& context, QWidget* parent = nullptr);
+    QWidget* focusTarget() override;
+
+  protected:
+    void refresh() override;
+    bool hasContent() const override;
+
+  private:
+    void fillDomains();
+    LoadWindow window() const;
+
+    HeatMap* map_;
+    QComboBox* domain_;
+    QComboBox* window_;
+    QTableView* table_;
+    ExpertTableModel model_;
+    TimeSeriesView* imbalance_;
+    QWidget* smallRow_;
+    std::vector<HeatMap*> small_;
+    Revisions drawn_;
+};
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/views/faults_view.h"
+
+#include <QComboBox>
+#include <QDoubleSpinBox>
+#include <QFormLayout>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QPushButton>
+#include <QScrollArea>
+#include <QSplitter>
+#include <QTableView>
+#include <QVBoxLayout>
+
+#include "app/models/fault_form.h"
+#include "app/models/labels.h"
+#include "app/models/units.h"
+#include "app/views/job_commands.h"
+#include "app/widgets/incident_bars.h"
+#include "app/widgets/table_style.h"
+#include "app/widgets/theme.h"
+#include "backend/model/command_text.h"
+
+namespace bulkhead::ui {
+namespace {
+
+constexpr int kPreflightDelayMs = 200;
+
+void setRowVisible(QFormLayout* form, QWidget* field, bool visible) {
+    form->setRowVisible(field, visible);
+}
+
+/// Keeps the choice when the same text is still there.
+void refill(QComboBox* box, const QStringList& items) {
+    QStringList now;
+    for (int i = 0; i < box->count(); ++i) now << box->itemText(i);
+    if (now == items) return;
+    const QString kept = box->currentText();
+    box->clear();
+    box->addItems(items);
+    box->setCurrentIndex(std::max(0, static_cast<int>(items.indexOf(kept))));
+}
+
+}  // namespace
+
+FaultsView::FaultsView(ViewContext& context, JobCommands& commands, QWidget* parent)
+    : View(context, QStringLiteral("faults"), tr("Faults"), parent), commands_(commands),
+      model_(context.feed), kind_(new QComboBox), replica_(new QComboBox), shard_(new QComboBox),
+      node_(new QComboBox), step_(new QSpinBox), phase_(new QComboBox),
+      duration_(new QDoubleSpinBox), factor_(new QDoubleSpinBox), delay_(new QSpinBox),
+      form_(nullptr), sentence_(new QLabel), effect_(new QLabel),
+      inject_(new QPushButton(tr("Inject\u2026"))), table_(new QTableView),
+      bars_(new IncidentBars) {
+    auto* body = new QSplitter(Qt::Horizontal);
+    body->addWidget(makeComposer());
+    body->addWidget(makeList());
+    body->setStretchFactor(1, 1);
+    body->setSizes({300, 600});
+    body->setCollapsible(0, false);
+    setBody(body);
+    context_.actions.add(QStringLiteral("fault.inject"), tr("Fault"), tr("Inject composed fault\u2026"),
+                         tr("Ask what the composed fault would do, then inject it"),
+                         QKeySequence(QStringLiteral("Ctrl+I")),
+                         [this] { commands_.inject(composed()); });
+    connect(inject_, &QPushButton::clicked, context_.actions.find(QStringLiteral("fault.inject")),
+            &QAction::trigger);
+    context_.actions.add(QStringLiteral("fault.end"), tr("Fault"), tr("End selected fault"),
+                         tr("End a fault that lasts, or cancel one that has not begun"),
+                         QKeySequence(QStringLiteral("Ctrl+Shift+I")), [this] {
+                             if (const auto* fault = model_.at(table_->currentIndex().row()))
+                                 commands_.endFault(fault->fault);
+                         });
+    preflightTimer_.setSingleShot(true);
+    connect(&preflightTimer_, &QTimer::timeout, this, &FaultsView::askPreflight);
+    connect(&context_.session, &Session::statusChanged, this, [this] {
+        const bool can = context_.session.status().canAct();
+        for (const char* id : {"fault.inject", "fault.end"})
+            context_.actions.find(QString::fromLatin1(id))->setEnabled(can);
+        inject_->setEnabled(can && model::checkFault(composed()).ok());
+    });
+    showFields();
+}
+
+QWidget* FaultsView::makeComposer() {
+    for (int k = 0; k <= static_cast<int>(model::FaultKind::kKillNode); ++k)
+        kind_->addItem(label(static_cast<model::FaultKind>(k)));
+    kind_->setCurrentIndex(static_cast<int>(model::FaultKind::kKillReplica));
+    step_->setRange(0, 100'000'000);
+    step_->setSpecialValueText(tr("now"));
+    phase_->addItems({tr("any time in it"), tr("compute"), tr("exchange"), tr("vote"), tr("apply")});
+    duration_->setRange(0, 3600);
+    duration_->setDecimals(1);
+    duration_->setSuffix(QStringLiteral("\u202fs"));
+    duration_->setSpecialValueText(tr("for good"));
+    duration_->setValue(3);
+    factor_->setRange(1.1, 100);
+    factor_->setValue(3);
+    delay_->setRange(1, 60'000);
+    delay_->setValue(20);
+    delay_->setSuffix(QStringLiteral("\u202fms"));
+    auto* box = new QWidget;
+    auto* column = new QVBoxLayout(box);
+    column->setContentsMargins(Space::kTwo, Space::kTwo, Space::kTwo, Space::kTwo);
+    column->setSpacing(Space::kTwo);
+    form_ = new QFormLayout;
+    form_->setHorizontalSpacing(Space::kTwo);
+    form_->setVerticalSpacing(Space::kOne);
+    const auto add = [&](const QString& words, QWidget* field) {
+        field->setAccessibleName(words);
+        form_->addRow(words, field);
+    };
+    add(tr("Fault"), kind_);
+    add(tr("Replica"), replica_);
+    add(tr("Rank"), shard_);
+    add(tr("Node"), node_);
+    add(tr("When step begins"), step_);
+    add(tr("Phase"), phase_);
+    add(tr("Lasts"), duration_);
+    add(tr("Slower by"), factor_);
+    add(tr("Delay"), delay_);
+    column->addLayout(form_);
+    sentence_->setWordWrap(true);
+    sentence_->setFont(Theme::font(1, QFont::Medium));
+    sentence_->setAccessibleName(tr("The fault in words"));
+    effect_->setWordWrap(true);
+    effect_->setObjectName(QStringLiteral("Muted"));
+    effect_->setAccessibleName(tr("What it would do"));
+    inject_->setProperty("role", "danger");
+    inject_->setAccessibleName(tr("Inject the composed fault"));
+    column->addWidget(sentence_);
+    column->addWidget(effect_);
+    column->addWidget(inject_, 0, Qt::AlignLeft);
+    column->addStretch();
+    for (QComboBox* combo : {kind_, replica_, shard_, node_, phase_})
+        connect(combo, &QComboBox::currentIndexChanged, this, &FaultsView::composeChanged);
+    for (QSpinBox* spin : {step_, delay_})
+        connect(spin, &QSpinBox::valueChanged, this, &FaultsView::composeChanged);
+    for (QDoubleSpinBox* spin : {duration_, factor_})
+        connect(spin, &QDoubleSpinBox::valueChanged, this, &FaultsView::composeChanged);
+    auto* scroll = new QScrollArea;
+    scroll->setWidget(box);
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setMinimumWidth(300);
+    scroll->setFocusPolicy(Qt::NoFocus);
+    return scroll;
+}
+
+QWidget* FaultsView::makeList() {
+    table_->setModel(&model_);
+    styleTable(table_, tr("Injected faults"));
+    const int widths[] = {44, 64, 260, 72, 104, 120};
+    for (int i = 0; i < 6; ++i) table_->setColumnWidth(i, widths[i]);
+    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
+            &FaultsView::showSelected);
+    auto* list = new QSplitter(Qt::Vertical);
+    list->addWidget(table_);
+    list->addWidget(bars_);
+    list->setStretchFactor(0, 1);
+    list->setSizes({300, 132});
+    return list;
+}
+
+QWidget* FaultsView::focusTarget() { return kind_; }
+
+model::FaultSpec FaultsView::composed() const {
+    static const char* const kPhases[] = {"", "compute", "exchange", "vote", "apply"};
+    model::FaultSpec spec;
+    spec.kind = static_cast<model::FaultKind>(kind_->currentIndex());
+    spec.replica = replica_->currentIndex();
+    spec.shard = shard_->currentIndex() - (fieldsOf(spec.kind).shard ? 0 : 1);
+    spec.node = node_->currentText().toStdString();
+    spec.atStep = static_cast<uint64_t>(step_->value());
+    spec.atPhase = kPhases[std::max(phase_->currentIndex(), 0)];
+    spec.durationMs = static_cast<uint64_t>(duration_->value() * 1000);
+    spec.factor = factor_->value();
+    spec.delayMs = static_cast<uint64_t>(delay_->value());
+    return cleaned(spec);
+}
+
+void FaultsView::aimAt(int replica, int shard) {
+    fillTargets();
+    if (replica >= 0) replica_->setCurrentIndex(replica);
+    kind_->setCurrentIndex(static_cast<int>(shard >= 0 ? model::FaultKind::kKillRank
+                                                       : model::FaultKind::kKillReplica));
+    if (shard >= 0) shard_->setCurrentIndex(shard);
+}
+
+void FaultsView::fillTargets() {
+    const model::RunState& s = context_.feed.state();
+    QStringList replicas;
+    QStringList shards;
+    QStringList nodes;
+    for (const model::ReplicaView& r : s.replicas) replicas << tr("Replica %1").arg(r.replica);
+    const auto kind = static_cast<model::FaultKind>(kind_->currentIndex());
+    if (!fieldsOf(kind).shard) shards << tr("all its ranks");
+    for (uint32_t k = 0; k < s.spec.shards; ++k) shards << tr("Shard %1").arg(k);
+    for (const model::NodeView& n : s.nodes) nodes << toQt(n.node);
+    refill(replica_, replicas);
+    refill(shard_, shards);
+    refill(node_, nodes);
+}
+
+void FaultsView::showFields() {
+    const FaultFields f = fieldsOf(static_cast<model::FaultKind>(kind_->currentIndex()));
+    setRowVisible(form_, replica_, f.replica);
+    setRowVisible(form_, shard_, f.shard || f.shardOptional);
+    setRowVisible(form_, node_, f.node);
+    setRowVisible(form_, duration_, f.duration);
+    setRowVisible(form_, factor_, f.factor);
+    setRowVisible(form_, delay_, f.delay);
+    fillTargets();
+}
+
+void FaultsView::composeChanged() {
+    if (sender() == kind_) showFields();
+    const model::FaultSpec fault = composed();
+    const absl::Status check = model::checkFault(fault);
+    sentence_->setText(toQt(model::describe(fault)));
+    effect_->setText(check.ok() ? QString() : toQt(check.message()));
+    inject_->setEnabled(check.ok() && context_.session.status().canAct());
+    if (check.ok()) preflightTimer_.start(kPreflightDelayMs);
+}
+
+void FaultsView::askPreflight() {
+    if (!context_.session.status().canAct()) return;
+    context_.session.preflight(composed(), [this, asked = ++asked_](auto result) {
+        if (asked != asked_) return;
+        if (!result.ok()) return effect_->setText(toQt(result.failure().cause));
+        const model::Preflight& p = result.value();
+        effect_->setText(p.allowed ? toQt(p.effect) : toQt(p.refusal));
+    });
+}
+
+void FaultsView::showSelected() {
+    const model::FaultView* fault = model_.at(table_->currentIndex().row());
+    const model::IncidentView* incident =
+        fault != nullptr && !fault->incidents.empty()
+            ? model::findIncident(context_.feed.state(), fault->incidents.back())
+            : nullptr;
+    bars_->set(incident ? std::optional(*incident) : std::nullopt);
+}
+
+void FaultsView::refresh() {
+    const Revisions& now = context_.feed.revisions();
+    if (now.incidents == drawn_.incidents && now.status == drawn_.status) return;
+    fillTargets();
+    if (now.incidents != drawn_.incidents) {
+        const int row = table_->currentIndex().row();
+        const int before = model_.rowCount();
+        model_.refresh();
+        // A fault just injected is the one to look at.
+        if (model_.rowCount() > 0 && (row <= 0 || model_.rowCount() != before))
+            table_->selectRow(0);
+        showSelected();
+    }
+    if (sentence_->text().isEmpty()) composeChanged();
+    drawn_ = now;
+}
+
+}  // namespace bulkhead::ui

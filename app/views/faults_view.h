@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QTimer>
+
+#include "app/models/fault_model.h"
+#include "app/models/incident_model.h"
+#include "app/views/view.h"
+
+class QComboBox;
+class QDoubleSpinBox;
+class QFormLayout;
+class QLabel;
+class QPushButton;
+class QSpinBox;
+class QTableView;
+
+namespace bulkhead::ui {
+
+class IncidentBars;
+class JobCommands;
+
+/// Compose a fault, read what it would do, inject it, see what it caused.
+class FaultsView final : public View {
+    Q_OBJECT
+  public:
+    FaultsView(ViewContext& context, JobCommands& commands, QWidget* parent = nullptr);
+    QWidget* focusTarget() override;
+
+    /// The fault as composed, fields its kind lacks left empty.
+    model::FaultSpec composed() const;
+    void aimAt(int replica, int shard);
+
+  protected:
+    void refresh() override;
+
+  private:
+    QWidget* makeComposer();
+    QWidget* makeList();
+    void showFields();
+    void fillTargets();
+    void askPreflight();
+    void showSelected();
+    void composeChanged();
+
+    JobCommands& commands_;
+    FaultModel model_;
+    QComboBox* kind_;
+    QComboBox* replica_;
+    QComboBox* shard_;
+    QComboBox* node_;
+    QSpinBox* step_;
+    QComboBox* phase_;
+    QDoubleSpinBox* duration_;
+    QDoubleSpinBox* factor_;
+    QSpinBox* delay_;
+    QFormLayout* form_;
+    QLabel* sentence_;
+    QLabel* effect_;
+    QPushButton* inject_;
+    QTableView* table_;
+    IncidentBars* bars_;
+    QTimer preflightTimer_;
+    uint64_t asked_ = 0;
+    Revisions drawn_;
+};
+
+}  // namespace bulkhead::ui

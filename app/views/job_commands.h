@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QObject>
+
+#include "app/session/session.h"
+#include "app/widgets/confirm.h"
+
+namespace bulkhead::ui {
+
+/// The way every action and fault takes: ask the backend what it would do, tell the operator and
+/// ask, then do it on the revision that was looked at. What goes wrong is said through failed().
+class JobCommands final : public QObject {
+    Q_OBJECT
+  public:
+    JobCommands(Session& session, Confirmer& confirmer, QWidget* window);
+
+    void act(const model::Action& action);
+    void inject(const model::FaultSpec& fault);
+    void endFault(uint64_t fault);
+
+    /// What the operator is asked before a deed with this outcome.
+    static ConfirmRequest requestFor(const model::Preflight& preflight, const QString& sentence,
+                                     bool destructive);
+
+  Q_SIGNALS:
+    void succeeded(const QString& words);
+    void failed(const bulkhead::client::Failure& failure);
+
+  private:
+    template <class Command, class Go>
+    void run(const Command& command, const QString& sentence, bool destructive, Go go);
+
+    Session& session_;
+    Confirmer& confirmer_;
+    QWidget* window_;
+};
+
+}  // namespace bulkhead::ui

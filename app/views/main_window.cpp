@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/views/main_window.h"
+
+#include <QCloseEvent>
+#include <QDockWidget>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QMenuBar>
+#include <QMimeData>
+#include <QVBoxLayout>
+
+#include "app/views/connect_dialog.h"
+#include "app/views/events_view.h"
+#include "app/views/experts_view.h"
+#include "app/views/faults_view.h"
+#include "app/views/fleet_view.h"
+#include "app/views/job_commands.h"
+#include "app/views/replay_bar.h"
+#include "app/views/runs_view.h"
+#include "app/views/status_strip.h"
+#include "app/views/timeline_view.h"
+#include "app/views/training_view.h"
+#include "app/widgets/command_palette.h"
+#include "app/widgets/theme.h"
+
+namespace bulkhead::ui {
+namespace {
+
+const QString kGoesOn = QStringLiteral("embedded/goesOnAt");
+
+}  // namespace
+
+MainWindow::MainWindow(Parts parts, QWidget* parent)
+    : QMainWindow(parent), parts_(parts),
+      context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer},
+      recents_(parts.settings), commands_(new JobCommands(parts.session, parts.confirmer, this)),
+      strip_(nullptr), docks_(*this) {
+    setWindowTitle(tr("Bulkhead"));
+    setAcceptDrops(true);
+    setDockNestingEnabled(true);
+    setTabPosition(Qt::AllDockWidgetAreas, QTabWidget::North);
+    resize(1600, 1000);
+    addFileActions();
+    makeViews();
+    addViewActions();
+    addJobActions();
+    makeTop();
+    addHelpActions();
+    fillMenus();
+    docks_.arrange();
+    docks_.restore(parts_.settings);
+    const auto complain = [this](const client::Failure& failure) {
+        strip_->say(toQt(failure.title) + QStringLiteral(": ") + toQt(failure.cause) + u' ' +
+                        toQt(failure.remedy),
+                    Tone::kBad);
+    };
+    connect(commands_, &JobCommands::failed, this, complain);
+    connect(commands_, &JobCommands::succeeded, this,
+            [this](const QString& words) { strip_->say(words, Tone::kNeutral); });
+    for (View* view : docks_.views())
+        if (auto* runs = qobject_cast<RunsView*>(view))
+            connect(runs, &RunsView::failed, this, complain);
+    connect(fleet_, &FleetView::faultWanted, this, [this](int replica, int shard) {
+        faults_->aimAt(replica, shard);
+        docks_.raise(faults_);
+    });
+    connect(&parts_.session, &Session::statusChanged, this, &MainWindow::noteStatus);
+    noteStatus();
+}
+
+MainWindow::~MainWindow() = default;
+
+void MainWindow::makeViews() {
+    fleet_ = new FleetView(context_, *commands_);
+    faults_ = new FaultsView(context_, *commands_);
+    docks_.add(fleet_);
+    docks_.add(new TimelineView(context_));
+    docks_.add(new TrainingView(context_));
+    docks_.add(new ExpertsView(context_));
+    docks_.add(faults_);
+    docks_.add(new RunsView(context_));
+    docks_.add(new EventsView(context_));
+}
+
+void MainWindow::makeTop() {
+    strip_ = new StatusStrip(parts_.feed, parts_.session);
+    connect(strip_, &StatusStrip::retryWanted, &parts_.session, &Session::retryNow);
+    auto* top = new QWidget;
+    auto* column = new QVBoxLayout(top);
+    column->setContentsMargins(0, 0, 0, 0);
+    column->setSpacing(0);
+    column->addWidget(new QMenuBar(top));
+    column->addWidget(strip_);
+    column->addWidget(new ReplayBar(parts_.session, parts_.actions));
+    setMenuWidget(top);
+}
+
+void MainWindow::addFileActions() {
+    ActionRegistry& a = parts_.actions;
+    const QString file = tr("File");
+    a.add("file.demo", file, tr("Start the demo"), tr("A private daemon trains the demo job"),
+          QKeySequence("Ctrl+N"), [this] { startDemo(); });
+    a.add("file.job", file, tr("Start a job file\u2026"), tr("A private daemon trains a job of yours"),
+          QKeySequence("Ctrl+J"), [this] { askOpenFile(true); });
+    a.add("file.attach", file, tr("Attach to a daemon\u2026"), tr("By socket or address"),
+          QKeySequence("Ctrl+T"), [this] { askAttach(); });
+    a.add("file.open", file, tr("Open a run file\u2026"), tr("Look at past runs; also by drag and drop"),
+          QKeySequence("Ctrl+O"), [this] { askOpenFile(false); });
+    a.add("file.retry", file, tr("Retry the connection now"), tr("Do not wait for the countdown"),
+          QKeySequence("F5"), [this] { parts_.session.retryNow(); });
+    a.add("file.quit", file, tr("Quit"), tr("Asks what becomes of an embedded job"),
+          QKeySequence("Ctrl+Q"), [this] { close(); });
+}
+
+void MainWindow::addViewActions() {
+    ActionRegistry& a = parts_.actions;
+    const QString view = tr("View");
+    int number = 1;
+    for (View* v : docks_.views())
+        a.add("view." + v->id(), view, v->title(), tr("Bring %1 to the front").arg(v->title()),
+              QKeySequence(QStringLiteral("Ctrl+%1").arg(number++)), [this, v] { docks_.raise(v); });
+    a.add("view.only", view, tr("This view alone"), tr("Or everything as it was before"),
+          QKeySequence("F11"), [this] { docks_.toggleOnly(docks_.current()); });
+    a.add("view.reset", view, tr("Default arrangement"), tr("Put every view back in its place"),
+          QKeySequence("Ctrl+Shift+0"), [this] { docks_.arrange(); });
+    a.add("view.theme", view, tr("Light or dark"), tr("Switch the colours at once"),
+          QKeySequence("Ctrl+Shift+T"), [this] {
+              theme().setScheme(theme().scheme() == Scheme::kDark ? Scheme::kLight : Scheme::kDark);
+              parts_.settings.setValue("theme",
+                                       theme().scheme() == Scheme::kDark ? "dark" : "light");
+          });
+}
+
+void MainWindow::addJobActions() {
+    using enum model::ActionKind;
+    const struct {
+        const char* id;
+        model::ActionKind kind;
+        QString title, hint, keys;
+    } entries[] = {
+        {"job.pause", kPause, tr("Pause\u2026"), tr("No step begins after the current one"), "Ctrl+P"},
+        {"job.resume", kResume, tr("Resume\u2026"), tr("Go on after a pause"), "Ctrl+Shift+P"},
+        {"job.checkpoint", kCheckpoint, tr("Checkpoint\u2026"), tr("Write one of the next commit"), "Ctrl+S"},
+        {"job.stop", kStop, tr("Stop with a checkpoint\u2026"), tr("Ends the job"), "Ctrl+Shift+Q"}};
+    for (const auto& entry : entries)
+        parts_.actions.add(entry.id, tr("Job"), entry.title, entry.hint, QKeySequence(entry.keys),
+                           [this, kind = entry.kind] {
+                               model::Action action;
+                               action.kind = kind;
+                               commands_->act(action);
+                           });
+}
+
+void MainWindow::addHelpActions() {
+    ActionRegistry& a = parts_.actions;
+    a.add("help.palette", tr("Help"), tr("Command palette"), tr("Any action by a few letters"),
+          QKeySequence("Ctrl+K"), [this] { (new CommandPalette(parts_.actions, this))->open(); });
+    a.add("help.keys", tr("Help"), tr("Keyboard shortcuts"), tr("All of them on one sheet"),
+          QKeySequence("F1"), [this] { (new ShortcutSheet(parts_.actions, this))->open(); });
+}
+
+void MainWindow::fillMenus() {
+    auto* bar = menuWidget()->findChild<QMenuBar*>();
+    bar->setAccessibleName(tr("Menu"));
+    QHash<QString, QMenu*> menus;
+    for (const QString& name : {tr("File"), tr("View"), tr("Job"), tr("Replica"), tr("Fault")})
+        menus.insert(name, bar->addMenu(name));
+    for (const ActionRegistry::Entry& entry : parts_.actions.entries()) {
+        addAction(entry.action);
+        QMenu*& menu = menus[entry.category];
+        if (menu == nullptr) menu = bar->addMenu(entry.category);
+        menu->addAction(entry.action);
+    }
+}
+
+void MainWindow::enableActions() {
+    const SessionStatus& status = parts_.session.status();
+    for (const ActionRegistry::Entry& entry : parts_.actions.entries())
+        if (entry.id.startsWith("job.")) entry.action->setEnabled(status.canAct());
+    parts_.actions.find("file.retry")->setEnabled(status.link == Link::kReconnecting);
+}
+
+void MainWindow::noteStatus() {
+    enableActions();
+    const SessionStatus& status = parts_.session.status();
+    setWindowTitle(status.target.isEmpty() ? tr("Bulkhead")
+                                           : tr("%1 \u2013 Bulkhead").arg(status.target));
+    if (status.link == lastLink_) return;
+    lastLink_ = status.link;
+    if (status.link == Link::kLive)
+        recents_.setStatus(status.target, tr("connected last time"));
+    if (status.link == Link::kFailed && status.failure)
+        recents_.setStatus(status.target, toQt(status.failure->cause));
+}
+
+void MainWindow::startDemo() {
+    const QString running = parts_.settings.value(kGoesOn).toString();
+    parts_.settings.remove(kGoesOn);
+    // A demo that was told to go on is the one to come back to.
+    if (!running.isEmpty() && QFileInfo::exists(QString(running).remove(0, 5)))
+        return parts_.session.attach(running);
+    parts_.session.startEmbedded();
+}
+
+void MainWindow::open(const Recent& target) {
+    recents_.remember(target);
+    if (target.kind == Recent::Kind::kFile)
+        parts_.session.openRunFile(target.target);
+    else
+        parts_.session.attach(target.target, target.tokenFile);
+}
+
+void MainWindow::askOpenFile(bool job) {
+    auto* dialog = new QFileDialog(this, job ? tr("Start a job file") : tr("Open a run file"), {},
+                                   job ? tr("Jobs (*.toml)") : tr("Runs (*.db);;All files (*)"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    connect(dialog, &QFileDialog::fileSelected, this, [this, job](const QString& path) {
+        if (job)
+            parts_.session.startEmbedded(path);
+        else
+            open({Recent::Kind::kFile, path, {}, {}});
+    });
+    dialog->open();
+}
+
+void MainWindow::askAttach() {
+    auto* dialog = new ConnectDialog(recents_, this);
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    connect(dialog, &QDialog::accepted, this, [this, dialog] { open(dialog->chosen()); });
+    dialog->open();
+}
+
+void MainWindow::closeEvent(QCloseEvent* event) {
+    docks_.save(parts_.settings);
+    const SessionStatus& status = parts_.session.status();
+    if (closing_ || !status.embedded || !status.job || status.link != Link::kLive)
+        return event->accept();
+    event->ignore();
+    ConfirmRequest request;
+    request.title = tr("A job still trains");
+    request.effect = tr("The job %1 belongs to this console. What becomes of it?").arg(status.target);
+    request.choices = {tr("Stop with a checkpoint"), tr("Let it go on")};
+    request.destructive = false;
+    parts_.confirmer.ask(this, request, [this](int choice) {
+        if (choice == Confirmer::kCancelled) return;
+        closing_ = true;
+        if (choice == 1) {
+            parts_.settings.setValue(kGoesOn, parts_.session.releaseEmbedded());
+            close();
+            return;
+        }
+        strip_->say(tr("Writing a checkpoint\u2026"), Tone::kBusy);
+        parts_.session.stopEmbedded([this] { close(); });
+    });
+}
+
+void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
+    if (event->mimeData()->hasUrls()) event->acceptProposedAction();
+}
+
+void MainWindow::dropEvent(QDropEvent* event) {
+    const QList<QUrl> urls = event->mimeData()->urls();
+    if (urls.isEmpty() || !urls.first().isLocalFile()) return;
+    event->acceptProposedAction();
+    const QString path = urls.first().toLocalFile();
+    if (path.endsWith(QStringLiteral(".toml")))
+        parts_.session.startEmbedded(path);
+    else
+        open({Recent::Kind::kFile, path, {}, {}});
+}
+
+}  // namespace bulkhead::ui

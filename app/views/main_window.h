@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QMainWindow>
+#include <QSettings>
+#include <memory>
+
+#include "app/models/run_feed.h"
+#include "app/models/time_cursor.h"
+#include "app/session/recents.h"
+#include "app/session/session.h"
+#include "app/views/dock_layout.h"
+#include "app/views/view.h"
+#include "app/widgets/action_registry.h"
+#include "app/widgets/confirm.h"
+
+namespace bulkhead::ui {
+
+class FaultsView;
+class FleetView;
+class JobCommands;
+class StatusStrip;
+
+/// Holds the parts together and wires them; decides nothing itself.
+class MainWindow final : public QMainWindow {
+    Q_OBJECT
+  public:
+    /// All outlive the window.
+    struct Parts {
+        RunFeed& feed;
+        TimeCursor& cursor;
+        Session& session;
+        ActionRegistry& actions;
+        Confirmer& confirmer;
+        QSettings& settings;
+    };
+    explicit MainWindow(Parts parts, QWidget* parent = nullptr);
+    ~MainWindow() override;
+
+    DockLayout& layout() { return docks_; }
+    StatusStrip& strip() { return *strip_; }
+    /// "unix:/path", "host:port" or the path of a run file; remembered among the recents.
+    void open(const Recent& target);
+
+  protected:
+    void closeEvent(QCloseEvent* event) override;
+    void dragEnterEvent(QDragEnterEvent* event) override;
+    void dropEvent(QDropEvent* event) override;
+
+  private:
+    void makeViews();
+    void makeTop();
+    void addFileActions();
+    void addViewActions();
+    void addJobActions();
+    void addHelpActions();
+    void fillMenus();
+    void enableActions();
+    void noteStatus();
+    void startDemo();
+    void askOpenFile(bool job);
+    void askAttach();
+
+    Parts parts_;
+    ViewContext context_;
+    Recents recents_;
+    JobCommands* commands_;
+    StatusStrip* strip_;
+    DockLayout docks_;
+    FleetView* fleet_ = nullptr;
+    FaultsView* faults_ = nullptr;
+    Link lastLink_ = Link::kNone;
+    bool closing_ = false;
+};
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/views/replay_bar.h"
+
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QSignalBlocker>
+#include <QSlider>
+#include <QToolButton>
+#include <algorithm>
+#include <array>
+
+#include "app/models/labels.h"
+#include "app/models/units.h"
+#include "app/widgets/theme.h"
+
+namespace bulkhead::ui {
+namespace {
+
+constexpr int kTicks = 10'000;
+constexpr std::array kSpeeds = {0.25, 1.0, 4.0, 16.0, 64.0, 256.0};
+
+}  // namespace
+
+ReplayBar::ReplayBar(Session& session, ActionRegistry& actions, QWidget* parent)
+    : QFrame(parent), session_(session), words_(new QLabel), play_(new QToolButton),
+      scrubber_(new QSlider(Qt::Horizontal)), clock_(new QLabel), speed_(new QComboBox),
+      leave_(new QToolButton) {
+    setObjectName(QStringLiteral("Banner"));
+    setAccessibleName(tr("Replay"));
+    words_->setFont(Theme::font(0, QFont::Medium));
+    scrubber_->setRange(0, kTicks);
+    scrubber_->setAccessibleName(tr("Position in the run"));
+    scrubber_->setPageStep(kTicks / 20);
+    clock_->setAccessibleName(tr("Time and step of the replay"));
+    speed_->setAccessibleName(tr("Speed of the replay"));
+    for (const double speed : kSpeeds) speed_->addItem(tr("%1\u00d7").arg(speed), speed);
+    speed_->setCurrentIndex(1);
+    auto* row = new QHBoxLayout(this);
+    row->setContentsMargins(Space::kTwo, Space::kHalf, Space::kOne, Space::kHalf);
+    row->setSpacing(Space::kTwo);
+    row->addWidget(words_);
+    row->addWidget(play_);
+    row->addWidget(scrubber_, 1);
+    row->addWidget(clock_);
+    row->addWidget(speed_);
+    row->addWidget(leave_);
+    addActions(actions);
+    connect(scrubber_, &QSlider::valueChanged, this, [this](int value) {
+        const auto& position = session_.status().position;
+        if (!position) return;
+        model::ReplayControl order;
+        order.seekTimeNs = position->beginNs + (position->endNs - position->beginNs) / kTicks * value;
+        session_.controlReplay(order);
+    });
+    connect(speed_, &QComboBox::activated, this, [this] {
+        model::ReplayControl order;
+        order.speed = speed_->currentData().toDouble();
+        session_.controlReplay(order);
+    });
+    connect(&session_, &Session::statusChanged, this, &ReplayBar::refresh);
+    refresh();
+}
+
+void ReplayBar::addActions(ActionRegistry& actions) {
+    play_->setDefaultAction(actions.add(
+        QStringLiteral("replay.play"), tr("Replay"), tr("Play or pause"),
+        tr("Let the replay run, or hold it"), QKeySequence(QStringLiteral("Ctrl+Space")), [this] {
+            const auto& position = session_.status().position;
+            model::ReplayControl order;
+            order.paused = position && !position->paused;
+            if (position && position->atEnd) order.seekTimeNs = position->beginNs;
+            session_.controlReplay(order);
+        }));
+    actions.add(QStringLiteral("replay.back"), tr("Replay"), tr("One step back"),
+                tr("To the commit before"), QKeySequence(QStringLiteral("Ctrl+Left")),
+                [this] { seekStep(-1); });
+    actions.add(QStringLiteral("replay.forward"), tr("Replay"), tr("One step on"),
+                tr("To the next commit"), QKeySequence(QStringLiteral("Ctrl+Right")),
+                [this] { seekStep(1); });
+    leave_->setDefaultAction(actions.add(QStringLiteral("replay.leave"), tr("Replay"),
+                                         tr("Leave the replay"), tr("Back to the live job"),
+                                         QKeySequence(QStringLiteral("Ctrl+Shift+L")),
+                                         [this] { session_.leaveReplay(); }));
+    play_->setAccessibleName(tr("Play or pause"));
+    leave_->setAccessibleName(tr("Leave the replay"));
+    connect(&session_, &Session::statusChanged, this, [this, &actions] {
+        for (const char* id : {"replay.play", "replay.back", "replay.forward", "replay.leave"})
+            actions.find(QString::fromLatin1(id))->setEnabled(session_.status().replay);
+    });
+}
+
+void ReplayBar::seekStep(int64_t by) {
+    const auto& position = session_.status().position;
+    if (!position) return;
+    model::ReplayControl order;
+    order.seekStep = static_cast<uint64_t>(
+        std::max<int64_t>(1, static_cast<int64_t>(position->step) + by));
+    order.paused = true;
+    session_.controlReplay(order);
+}
+
+void ReplayBar::refresh() {
+    const SessionStatus& status = session_.status();
+    setVisible(status.replay);
+    if (!status.replay) return;
+    words_->setText(tr("Replay, not live"));
+    leave_->setVisible(status.job.has_value());
+    leave_->setText(tr("Back to live"));
+    const auto& p = status.position;
+    if (!p) return;
+    words_->setText(tr("Replay of %1, not live").arg(toQt(p->run)));
+    play_->setText(p->atEnd ? tr("Again") : p->paused ? tr("Play") : tr("Pause"));
+    clock_->setText(tr("%1 / %2   step %3 of %4")
+                        .arg(formatElapsed(p->timeNs - p->beginNs),
+                             formatElapsed(p->endNs - p->beginNs), formatCount(p->step),
+                             formatCount(p->endStep)));
+    if (!scrubber_->isSliderDown()) {
+        const QSignalBlocker quiet(scrubber_);
+        const double span = static_cast<double>(std::max<int64_t>(p->endNs - p->beginNs, 1));
+        scrubber_->setValue(
+            static_cast<int>(kTicks * static_cast<double>(p->timeNs - p->beginNs) / span));
+    }
+    const int speed = speed_->findData(p->speed);
+    if (speed >= 0) speed_->setCurrentIndex(speed);
+}
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QWidget>
+#include <array>
+
+#include "app/models/run_feed.h"
+#include "app/session/session.h"
+
+class QLabel;
+class QPushButton;
+
+namespace bulkhead::ui {
+
+/// A mark per replica, coloured and shaped by its state.
+class ReplicaMarks final : public QWidget {
+    Q_OBJECT
+  public:
+    explicit ReplicaMarks(const RunFeed& feed, QWidget* parent = nullptr);
+    QSize sizeHint() const override;
+    QSize minimumSizeHint() const override { return sizeHint(); }
+
+  protected:
+    void paintEvent(QPaintEvent* event) override;
+
+  private:
+    const RunFeed& feed_;
+};
+
+/// What is wrong right now comes first: the phase of the job, the figures that matter, how fresh all
+/// this is, and below, always, why anything waits.
+class StatusStrip final : public QWidget {
+    Q_OBJECT
+  public:
+    StatusStrip(const RunFeed& feed, const Session& session, QWidget* parent = nullptr);
+
+    /// A word on something done or gone wrong, shown until the next one or until dismissed.
+    void say(const QString& words, Tone tone);
+    QString explanation() const;
+
+  Q_SIGNALS:
+    void retryWanted();
+
+  private:
+    enum Tile { kPhase, kStep, kContributors, kEffective, kLoss, kTokens, kTiles };
+    void refresh();
+    void refreshLink();
+    void refreshExplanation();
+    QWidget* makeTile(Tile tile, const QString& caption, QWidget* extra = nullptr);
+
+    const RunFeed& feed_;
+    const Session& session_;
+    std::array<QLabel*, kTiles> figures_{};
+    QLabel* link_;
+    QLabel* detail_;
+    QPushButton* retry_;
+    QLabel* explanation_;
+    QLabel* message_;
+    ReplicaMarks* marks_;
+    Revisions drawn_;
+};
+
+/// The sentence that says why something waits, or that nothing does. Pure.
+struct Explanation {
+    QString words;
+    Tone tone = Tone::kMuted;
+};
+Explanation explain(const model::RunState& state);
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/views/training_view.h"
+
+#include <QFile>
+#include <QFileDialog>
+#include <QGridLayout>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QSlider>
+#include <QToolButton>
+
+#include "app/models/labels.h"
+#include "app/models/units.h"
+#include "app/widgets/theme.h"
+#include "app/widgets/time_series_view.h"
+#include "backend/model/ett.h"
+
+namespace bulkhead::ui {
+
+TrainingView::TrainingView(ViewContext& context, QWidget* parent)
+    : View(context, QStringLiteral("training"), tr("Training"), parent),
+      smoothing_(new QSlider(Qt::Horizontal)), byDomain_(nullptr) {
+    const auto number = [](int decimals) {
+        return [decimals](double v) { return formatNumber(v, decimals); };
+    };
+    auto* body = new QWidget;
+    auto* grid = new QGridLayout(body);
+    grid->setContentsMargins(Space::kOne, Space::kOne, Space::kOne, Space::kOne);
+    grid->setSpacing(Space::kOne);
+    const auto add = [&](const QString& title, const QString& unit, auto format) {
+        auto* chart = new TimeSeriesView(title, unit, format);
+        const int i = static_cast<int>(charts_.size());
+        grid->addWidget(chart, i / 2, i % 2);
+        charts_.push_back(chart);
+        connect(chart, &TimeSeriesView::stepPicked, this, [this](double step) {
+            if (const int64_t time = timeOfStep(context_.feed.state(), step); time != 0)
+                context_.cursor.set(time);
+        });
+        connect(chart, &TimeSeriesView::exportWanted, this,
+                [this, chart](bool picture) { exportChart(chart, picture); });
+        return chart;
+    };
+    add(tr("Loss, nats per token"), QStringLiteral("nats"), number(3));
+    add(tr("Gradient norm"), QStringLiteral("1"), number(2))->setFromZero(true);
+    add(tr("Tokens per second"), QStringLiteral("1/s"), formatRate)->setFromZero(true);
+    add(tr("Contributors"), QStringLiteral("replicas"), number(0))->setFromZero(true);
+    add(tr("Learning rate"), QStringLiteral("1"), [](double v) {
+        return QString::number(v, 'e', 2);
+    })->setFromZero(true);
+    add(tr("Effective training time, %"), QStringLiteral("percent"),
+        [](double v) { return formatShare(v / 100); });
+    setBody(body);
+    setEmptyText(tr("No step committed yet"),
+                 tr("Curves appear with the first commit. The line at the top says what the job "
+                    "waits for."));
+    addControls();
+    connect(&context_.cursor, &TimeCursor::moved, this, &TrainingView::placeCursor);
+}
+
+void TrainingView::addControls() {
+    byDomain_ = context_.actions.add(QStringLiteral("training.domains"), tr("Training"),
+                                     tr("Loss by domain"),
+                                     tr("Show a loss curve for every domain of the data"),
+                                     QKeySequence(QStringLiteral("Ctrl+Shift+D")), [this] {
+                                         drawn_ = {};
+                                         touch();
+                                     });
+    byDomain_->setCheckable(true);
+    auto* domains = new QToolButton;
+    domains->setDefaultAction(byDomain_);
+    domains->setText(tr("By domain"));
+    domains->setAccessibleName(tr("Loss by domain"));
+    auto* words = new QLabel(tr("Smoothing"));
+    words->setObjectName(QStringLiteral("Muted"));
+    smoothing_->setRange(0, 99);
+    smoothing_->setValue(80);
+    smoothing_->setFixedWidth(96);
+    smoothing_->setAccessibleName(tr("Smoothing of loss and gradient norm, percent"));
+    words->setBuddy(smoothing_);
+    controls()->addWidget(domains);
+    controls()->addWidget(words);
+    controls()->addWidget(smoothing_);
+    connect(smoothing_, &QSlider::valueChanged, this, [this] {
+        drawn_ = {};
+        touch();
+    });
+}
+
+QWidget* TrainingView::focusTarget() { return smoothing_; }
+bool TrainingView::hasContent() const { return !context_.feed.state().steps.empty(); }
+double TrainingView::smoothing() const { return smoothing_->value() / 100.0; }
+
+void TrainingView::refresh() {
+    if (context_.feed.revisions().steps == drawn_.steps) return;
+    drawn_ = context_.feed.revisions();
+    const model::RunState& s = context_.feed.state();
+    using Line = TimeSeriesView::Line;
+    const auto withRaw = [&](Metric metric, int color) {
+        const Points raw = seriesOf(s, metric);
+        if (smoothing() == 0) return std::vector<Line>{{{}, raw, color}};
+        return std::vector<Line>{{{}, raw, color, true}, {{}, smoothed(raw, smoothing()), color}};
+    };
+    std::vector<Line> loss = withRaw(Metric::kLoss, 0);
+    if (byDomain_->isChecked()) {
+        loss.clear();
+        for (size_t d = 0; d < s.spec.domains.size(); ++d)
+            loss.push_back({toQt(s.spec.domains[d].name),
+                            smoothed(domainLoss(s, d), smoothing()), static_cast<int>(d)});
+    }
+    charts_[kLoss]->set(std::move(loss));
+    charts_[kGradNorm]->set(withRaw(Metric::kGradNorm, 1));
+    charts_[kTokens]->set({{{}, seriesOf(s, Metric::kTokensPerSecond), 2}});
+    charts_[kContributors]->set({{{}, seriesOf(s, Metric::kContributors), 3}});
+    charts_[kRate]->set({{{}, seriesOf(s, Metric::kLearningRate), 5}});
+    const Points effective = seriesOf(s, Metric::kEffectiveTime);
+    std::vector<Line> lines;
+    if (const auto predicted = model::predictForRun(s); predicted && !effective.empty())
+        lines.push_back({tr("model %1").arg(formatShare(*predicted)),
+                         {{effective.front().x(), *predicted * 100},
+                          {effective.back().x(), *predicted * 100}},
+                         1, false, true});
+    lines.insert(lines.begin(), {lines.empty() ? QString() : tr("live"), effective, 0});
+    charts_[kEffective]->set(std::move(lines));
+    placeCursor();
+}
+
+void TrainingView::placeCursor() {
+    std::optional<double> step;
+    if (const auto at = context_.cursor.at())
+        step = static_cast<double>(stepAt(context_.feed.state(), *at));
+    for (TimeSeriesView* chart : charts_) chart->setCursorStep(step);
+}
+
+void TrainingView::exportChart(TimeSeriesView* chart, bool picture) {
+    auto* dialog = new QFileDialog(this, picture ? tr("Save picture") : tr("Save figures"));
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setAcceptMode(QFileDialog::AcceptSave);
+    dialog->setDefaultSuffix(picture ? QStringLiteral("png") : QStringLiteral("csv"));
+    connect(dialog, &QFileDialog::fileSelected, chart, [chart, picture](const QString& path) {
+        if (picture) return void(chart->grab().save(path));
+        QFile file(path);
+        if (file.open(QIODevice::WriteOnly)) file.write(chart->csv().toUtf8());
+    });
+    dialog->open();
+}
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/views/view.h"
+
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QStackedLayout>
+
+#include "app/widgets/theme.h"
+
+namespace bulkhead::ui {
+
+QString emptyWords(const QString& headline, const QString& advice) {
+    return QStringLiteral("<p style='font-size:large'>%1</p><p>%2</p>")
+        .arg(headline.toHtmlEscaped(), advice.toHtmlEscaped());
+}
+
+View::View(ViewContext& context, const QString& id, const QString& title, QWidget* parent)
+    : QWidget(parent), context_(context), id_(id), title_(title), header_(new QWidget(this)),
+      controls_(new QHBoxLayout(header_)), stack_(new QStackedLayout(this)),
+      empty_(new QLabel(this)) {
+    setObjectName(id);
+    setAccessibleName(title);
+    setAutoFillBackground(true);
+    setBackgroundRole(QPalette::Base);
+    header_->setObjectName(QStringLiteral("ViewHeader"));
+    header_->setAttribute(Qt::WA_StyledBackground);
+    header_->setFixedHeight(40);
+    controls_->setContentsMargins(Space::kTwo, 0, Space::kOne, 0);
+    controls_->setSpacing(Space::kOne);
+    auto* name = new QLabel(title);
+    name->setFont(Theme::font(1, QFont::Medium));
+    controls_->addWidget(name);
+    controls_->addStretch();
+    empty_->setObjectName(QStringLiteral("Muted"));
+    empty_->setAlignment(Qt::AlignCenter);
+    empty_->setWordWrap(true);
+    empty_->setMargin(Space::kThree);
+    stack_->setContentsMargins(0, 0, 0, 0);
+    stack_->addWidget(empty_);
+    setEmptyText(tr("No run on screen"),
+                 tr("Start the demo, attach to a daemon, or drop a run file here."));
+    connect(&context_.feed, &RunFeed::updated, this, &View::touch);
+}
+
+void View::setBody(QWidget* body) { stack_->addWidget(body); }
+
+void View::setEmptyText(const QString& headline, const QString& advice) {
+    empty_->setText(emptyWords(headline, advice));
+}
+
+void View::touch() {
+    dirty_ = true;
+    if (!isVisible()) return;
+    dirty_ = false;
+    const bool content = hasContent();
+    stack_->setCurrentIndex(content && stack_->count() > 1 ? 1 : 0);
+    if (content) refresh();
+}
+
+void View::showEvent(QShowEvent* event) {
+    QWidget::showEvent(event);
+    if (dirty_) touch();
+}
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QWidget>
+
+#include "app/models/run_feed.h"
+#include "app/models/time_cursor.h"
+#include "app/session/session.h"
+#include "app/widgets/action_registry.h"
+#include "app/widgets/confirm.h"
+
+class QHBoxLayout;
+class QLabel;
+class QStackedLayout;
+
+namespace bulkhead::ui {
+
+/// What every view is handed. All outlive the views.
+struct ViewContext {
+    RunFeed& feed;
+    TimeCursor& cursor;
+    Session& session;
+    ActionRegistry& actions;
+    Confirmer& confirmer;
+};
+
+/// A page the operator sees: a header with title and controls, and a body. refresh() is called when
+/// the run moved on and the view can be seen; a hidden view does no work until it is shown.
+/// While there is no run, the body gives way to words that say what to do.
+class View : public QWidget {
+    Q_OBJECT
+  public:
+    View(ViewContext& context, const QString& id, const QString& title,
+         QWidget* parent = nullptr);
+
+    const QString& id() const { return id_; }
+    const QString& title() const { return title_; }
+    /// The strip above the body; a dock takes it as its title bar.
+    QWidget* header() const { return header_; }
+    /// Where the keyboard goes when the view is raised.
+    virtual QWidget* focusTarget() = 0;
+
+  protected:
+    virtual void refresh() = 0;
+    /// Whether the body has something to show; asked before refresh().
+    virtual bool hasContent() const { return context_.feed.hasRun(); }
+    void setBody(QWidget* body);
+    void setEmptyText(const QString& headline, const QString& advice);
+    QHBoxLayout* controls() const { return controls_; }
+    void showEvent(QShowEvent* event) override;
+    /// Calls refresh() now if the view can be seen, else when it is shown.
+    void touch();
+
+    ViewContext& context_;
+
+  private:
+    QString id_;
+    QString title_;
+    QWidget* header_;
+    QHBoxLayout* controls_;
+    QStackedLayout* stack_;
+    QLabel* empty_;
+    bool dirty_ = true;
+};
+
+/// "Headline" in bold above advice, centred: what an empty place says.
+QString emptyWords(const QString& headline, const QString& advice);
+
+}  // namespace bulkhead::ui
