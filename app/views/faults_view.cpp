@@ -217,7 +217,7 @@ void FaultsView::composeChanged() {
     const model::FaultSpec fault = composed();
     const absl::Status check = model::checkFault(fault);
     sentence_->setText(toQt(model::describe(fault)));
-    effect_->setText(check.ok() ? QString() : toQt(check.message()));
+    effect_->setText(check.ok() ? QString() : toQt({check.message().data(), check.message().size()}));
     inject_->setEnabled(check.ok() && context_.session.status().canAct());
     if (check.ok()) preflightTimer_.start(kPreflightDelayMs);
 }

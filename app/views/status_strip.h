@@ -4,6 +4,7 @@
 #include <QWidget>
 #include <array>
 
+#include "app/models/labels.h"
 #include "app/models/run_feed.h"
 #include "app/session/session.h"
 

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "tests/app/support/fake_client.h"
+
+#include <algorithm>
+
+namespace bulkhead::test {
+namespace {
+
+class FakeWatch final : public client::Watch {
+  public:
+    explicit FakeWatch(std::shared_ptr<FakeClient::Log> log) : log_(std::move(log)) {}
+    void retryNow() override { ++log_->retries; }
+
+  private:
+    std::shared_ptr<FakeClient::Log> log_;
+};
+
+}  // namespace
+
+void FakeClient::goLive(Log& log, client::StatePtr state) {
+    log.state = state;
+    log.jobs.onConnected(model::ServerInfo{});
+    model::JobInfo job;
+    job.id = "demo";
+    job.name = "demo";
+    job.run = "demo-1";
+    job.phase = model::JobPhase::kTraining;
+    job.revision = 7;
+    log.jobs.onJobs({job});
+}
+
+std::unique_ptr<client::Watch> FakeClient::watch(client::WatchTarget target,
+                                                 client::WatchHandlers handlers) {
+    log_->run = std::move(handlers);
+    log_->watched = std::move(target);
+    if (log_->state) log_->run.onSnapshot(log_->state);
+    return std::make_unique<FakeWatch>(log_);
+}
+
+std::unique_ptr<client::Watch> FakeClient::watchJobs(client::JobsHandlers handlers) {
+    log_->jobs = std::move(handlers);
+    return std::make_unique<FakeWatch>(log_);
+}
+
+void FakeClient::act(std::string, model::Action action, client::Mutation mutation,
+                     client::Reply<model::JobInfo> reply) {
+    log_->actions.push_back(std::move(action));
+    log_->revisions.push_back(mutation.expectedRevision);
+    reply(model::JobInfo{});
+}
+
+void FakeClient::inject(std::string, model::FaultSpec fault, client::Mutation mutation,
+                        client::Reply<uint64_t> reply) {
+    log_->faults.push_back(std::move(fault));
+    log_->revisions.push_back(mutation.expectedRevision);
+    reply(uint64_t{3});
+}
+
+void FakeClient::readEvents(model::EventQuery query, client::Reply<model::EventPage> reply) {
+    model::EventPage page;
+    for (const model::Event& e : log_->history)
+        if (query.toSeq == 0 || e.seq <= query.toSeq) page.events.push_back(e);
+    if (query.newestFirst) std::reverse(page.events.begin(), page.events.end());
+    reply(std::move(page));
+}
+
+void FakeClient::openReplay(std::string run, client::Reply<std::string> reply) {
+    log_->replays.push_back(run);
+    reply(std::string("replay-1"));
+}
+
+void FakeClient::controlReplay(std::string, model::ReplayControl control,
+                               client::Reply<model::ReplayPosition> reply) {
+    log_->orders.push_back(control);
+    model::ReplayPosition position;
+    position.run = "demo-1";
+    position.paused = control.paused.value_or(true);
+    position.speed = control.speed.value_or(1);
+    position.step = control.seekStep.value_or(1);
+    reply(position);
+}
+
+}  // namespace bulkhead::test

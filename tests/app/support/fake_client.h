@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/client/client.h"
+#include "backend/model/run_state.h"
+
+namespace bulkhead::test {
+
+/// A daemon in memory: what the console asks is recorded and answered at once, on the calling
+/// thread's event loop by way of the session. The test pushes snapshots and events by hand.
+class FakeClient final : public client::Client {
+  public:
+    struct Log {
+        std::vector<model::Action> actions;
+        std::vector<model::FaultSpec> faults;
+        std::vector<uint64_t> revisions;
+        std::vector<model::ReplayControl> orders;
+        std::vector<std::string> replays;
+        int retries = 0;
+        client::JobsHandlers jobs;
+        client::WatchHandlers run;
+        std::optional<client::WatchTarget> watched;
+        model::Preflight preflight;
+        std::vector<model::RunInfo> runs;
+        std::vector<model::Event> history;
+        client::StatePtr state;
+        client::Options options;
+    };
+    explicit FakeClient(std::shared_ptr<Log> log) : log_(std::move(log)) {}
+
+    /// A run on screen: connected, one job, the snapshot.
+    static void goLive(Log& log, client::StatePtr state);
+
+    void handshake(client::Reply<model::ServerInfo> reply) override { reply(model::ServerInfo{}); }
+    std::unique_ptr<client::Watch> watch(client::WatchTarget target,
+                                         client::WatchHandlers handlers) override;
+    std::unique_ptr<client::Watch> watchJobs(client::JobsHandlers handlers) override;
+    void startJob(model::JobSpec, client::Mutation, client::Reply<model::JobInfo> reply) override {
+        reply(model::JobInfo{});
+    }
+    void startJob(client::JobText, client::Mutation, client::Reply<model::JobInfo> reply) override {
+        reply(model::JobInfo{});
+    }
+    void listJobs(client::Reply<std::vector<model::JobInfo>> reply) override {
+        reply(std::vector<model::JobInfo>{});
+    }
+    void getJob(std::string, client::Reply<model::JobInfo> reply) override {
+        reply(model::JobInfo{});
+    }
+    void preflight(std::string, model::Action, client::Reply<model::Preflight> reply) override {
+        reply(log_->preflight);
+    }
+    void preflight(std::string, model::FaultSpec, client::Reply<model::Preflight> reply) override {
+        reply(log_->preflight);
+    }
+    void act(std::string, model::Action action, client::Mutation mutation,
+             client::Reply<model::JobInfo> reply) override;
+    void inject(std::string, model::FaultSpec fault, client::Mutation mutation,
+                client::Reply<uint64_t> reply) override;
+    void endFault(std::string, uint64_t, client::Mutation,
+                  client::Reply<client::Done> reply) override {
+        reply(client::Done{});
+    }
+    void stopJob(std::string, bool, client::Mutation, client::Reply<model::JobInfo> reply) override {
+        reply(model::JobInfo{});
+    }
+    void listRuns(std::string, client::Reply<std::vector<model::RunInfo>> reply) override {
+        reply(log_->runs);
+    }
+    void readEvents(model::EventQuery query, client::Reply<model::EventPage> reply) override;
+    void getState(std::string, uint64_t, client::Reply<client::StatePtr> reply) override {
+        reply(log_->state);
+    }
+    void exportRun(client::ExportRequest, std::function<void(std::string)>,
+                   client::Reply<client::Done> reply) override {
+        reply(client::Done{});
+    }
+    void openReplay(std::string run, client::Reply<std::string> reply) override;
+    void controlReplay(std::string, model::ReplayControl control,
+                       client::Reply<model::ReplayPosition> reply) override;
+    void closeReplay(std::string, client::Reply<client::Done> reply) override {
+        reply(client::Done{});
+    }
+    void shutdown(client::Mutation, client::Reply<client::Done> reply) override {
+        reply(client::Done{});
+    }
+
+  private:
+    std::shared_ptr<Log> log_;
+};
+
+}  // namespace bulkhead::test
