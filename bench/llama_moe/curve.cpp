@@ -73,7 +73,8 @@ class Curve {
 
     int run() {
         bulkhead::bench::Report report(
-            settings_.name, {"step", "train nats/byte", "held-out nats/byte", "tokens/s"});
+            settings_.name, {"step", "train nats/byte", "held-out nats/byte",
+                             "busiest expert x mean", "idlest expert x mean", "tokens/s"});
         describe(report);
         double trained = 0, best = 1e9;
         uint64_t sinceTokens = 0;
@@ -87,10 +88,12 @@ class Curve {
             best = std::min(best, heldOut);
             using bulkhead::bench::number;
             const std::vector<std::string> cells = {
-                std::to_string(step), number(trained / static_cast<double>(sinceTokens), 4),
-                number(heldOut, 4), number(static_cast<double>(sinceTokens) / took.count(), 0)};
-            std::fprintf(stderr, "step %s train %s held-out %s tokens/s %s\n", cells[0].c_str(),
-                         cells[1].c_str(), cells[2].c_str(), cells[3].c_str());
+                std::to_string(step),   number(trained / static_cast<double>(sinceTokens), 4),
+                number(heldOut, 4),     number(load(true), 2),
+                number(load(false), 2), number(static_cast<double>(sinceTokens) / took.count(), 0)};
+            std::fprintf(stderr, "step %s train %s held-out %s load %s to %s tokens/s %s\n",
+                         cells[0].c_str(), cells[1].c_str(), cells[2].c_str(), cells[4].c_str(),
+                         cells[3].c_str(), cells[5].c_str());
             report.row(cells);
             trained = 0;
             sinceTokens = 0;
@@ -142,6 +145,7 @@ class Curve {
         must(api_->initialise(workload_, settings_.seed), "initialising the model");
         info_.struct_size = sizeof(info_);
         must(api_->describe(workload_, &info_), "describing the model");
+        counts_.resize(size_t{info_.moe_layers} * info_.experts);
         tokens_.resize(size_t{settings_.microBatch} * (settings_.sequence + 1));
         domains_.resize(settings_.microBatch);
         void* reduced = nullptr;
@@ -197,9 +201,19 @@ class Curve {
         }
         bulkhead_metrics metrics{};
         metrics.struct_size = sizeof(metrics);
+        metrics.expert_counts = counts_.data();
         must(api_->metrics(workload_, &metrics), "metrics");
         update(step, metrics.tokens);
         return metrics.loss_sum;
+    }
+
+    /// Rows of the busiest (or idlest) expert of any layer in the last step, by the mean.
+    double load(bool busiest) const {
+        if (counts_.empty()) return 1;
+        const auto [least, most] = std::minmax_element(counts_.begin(), counts_.end());
+        const double mean = static_cast<double>(settings_.samples) * settings_.sequence *
+                            info_.top_k / info_.experts;
+        return static_cast<double>(busiest ? *most : *least) / mean;
     }
 
     void update(uint64_t step, uint64_t tokens) {
@@ -247,6 +261,7 @@ class Curve {
     bulkhead_workload* workload_ = nullptr;
     bulkhead_model_info info_{};
     float* reduced_ = nullptr;
+    std::vector<uint64_t> counts_;  ///< [mixture layer][expert], of the last step
     std::vector<int32_t> tokens_;
     std::vector<uint32_t> domains_;
 };
