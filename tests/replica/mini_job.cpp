@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/replica/mini_job.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "backend/common/codec.h"
+#include "backend/model/json.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kToken = "mini";
+
+protocol::Options optionsOf(const model::JobSpec& spec) {
+    protocol::Options o;
+    o.replicas = spec.replicas;
+    o.shards = spec.shards;
+    o.steps = spec.steps;
+    o.secret = 77;
+    o.sequenceLength = spec.sequenceLength;
+    o.samplesPerReplica = spec.samplesPerReplica;
+    o.domains = static_cast<uint32_t>(spec.domains.size());
+    o.optimizer.learningRate = spec.optimizer.learningRate;
+    o.optimizer.warmupSteps = spec.optimizer.warmupSteps;
+    o.policies.checkpointEverySteps = spec.policies.checkpointEverySteps;
+    o.policies.parityEverySteps = spec.policies.parityEverySteps;
+    o.timeouts.beatMs = spec.timeouts.beatMs;
+    o.timeouts.orphanMs = spec.timeouts.orphanMs;
+    o.timeouts.joinMs = 60'000;
+    return o;
+}
+
+}  // namespace
+
+model::JobSpec tinyJob(const std::string& folder) {
+    fs::create_directories(folder);
+    std::ofstream text(folder + "/text.txt");
+    for (int i = 0; i < 4000; ++i) text << "the " << i % 97 << " sailors of ship " << i % 31 << "\n";
+    text.close();
+    model::JobSpec spec;
+    spec.name = "mini";
+    spec.replicas = 2;
+    spec.shards = 2;
+    spec.modelToml = "size = \"tiny\"\n";
+    spec.sequenceLength = 32;
+    spec.samplesPerReplica = 4;
+    spec.microBatch = 2;
+    spec.domains = {{"prose", {folder + "/text.txt"}}};
+    spec.checkpointDir = folder + "/checkpoints";
+    spec.policies.checkpointEverySteps = 0;
+    return spec;
+}
+
+MiniJob::MiniJob(model::JobSpec spec, std::string folder)
+    : spec_(std::move(spec)), folder_(std::move(folder)) {
+    fs::create_directories(folder_);
+    std::ofstream(folder_ + "/job.json") << model::toJsonText(spec_);
+    std::ofstream(folder_ + "/token") << kToken << "\n";
+    reactor_ = *Reactor::create(clock_);
+    listener_ = *listenControl(*reactor_, "127.0.0.1:0", {},
+                               [this](std::unique_ptr<ControlChannel> c) { accept(std::move(c)); });
+    address_ = listener_->address();
+    machine_ = std::make_unique<protocol::CoordinatorMachine>(optionsOf(spec_), 1,
+                                                              protocol::RecoveredState{});
+    perform(machine_->begin(clock_.now()));
+}
+
+MiniJob::~MiniJob() {
+    for (const Process& p : processes_) ::kill(p.pid, SIGKILL);
+    for (const Process& p : processes_) ::waitpid(p.pid, nullptr, 0);
+}
+
+bool MiniJob::runUntil(const std::function<bool()>& done, MonoNs patience) {
+    const MonoNs end = clock_.now() + patience;
+    while (!done()) {
+        if (clock_.now() > end) return false;
+        reactor_->runOnce(5 * kMillisecond);
+        reap();
+        if (machine_ && wakeAt_ && clock_.now() >= *wakeAt_) {
+            wakeAt_.reset();
+            feed(protocol::Tick{});
+        }
+    }
+    return true;
+}
+
+void MiniJob::feed(const protocol::Input& input) {
+    if (machine_) perform(machine_->step(clock_.now(), input));
+}
+
+void MiniJob::perform(const protocol::Actions& actions) {
+    std::vector<protocol::Input> answers;
+    for (const protocol::Action& action : actions) {
+        if (const auto* a = std::get_if<protocol::SendReplica>(&action))
+            send([&](const Link& l) {
+                return l.rank->replica == a->replica && l.incarnation == a->incarnation;
+            }, a->message);
+        else if (const auto* r = std::get_if<protocol::SendRank>(&action))
+            send([&](const Link& l) { return *l.rank == r->rank && l.incarnation == r->incarnation; },
+                 r->message);
+        else if (const auto* l = std::get_if<protocol::AppendLog>(&action)) {
+            if (l->wantDurable) answers.push_back(protocol::RecordDurable{l->sequence});
+        } else if (const auto* s = std::get_if<protocol::StartReplica>(&action))
+            startReplica(*s);
+        else if (const auto* k = std::get_if<protocol::StopReplica>(&action)) {
+            for (const Process& p : processes_)
+                if (p.rank.replica == k->replica && p.incarnation <= k->incarnation)
+                    ::kill(p.pid, k->kill ? SIGKILL : SIGTERM);
+        } else if (const auto* w = std::get_if<protocol::WakeAt>(&action))
+            wakeAt_ = w->at;
+        else if (const auto* e = std::get_if<protocol::Emit>(&action))
+            facts_.push_back(e->fact);
+        else if (std::holds_alternative<protocol::Finished>(action))
+            finished_ = true;
+    }
+    for (const protocol::Input& answer : answers) feed(answer);
+}
+
+void MiniJob::send(const std::function<bool(const Link&)>& to, protocol::ToReplica message) {
+    if (auto* welcome = std::get_if<protocol::Welcome>(&message))
+        welcome->jobJson = model::toJsonText(spec_);
+    const std::string bytes = encode(message);
+    for (auto& [id, link] : links_)
+        if (link.rank && to(link)) (void)link.channel->send(bytes);
+}
+
+void MiniJob::toReplica(int32_t replica, const protocol::ToReplica& message) {
+    send([&](const Link& l) { return l.rank->replica == replica; }, message);
+}
+
+void MiniJob::accept(std::unique_ptr<ControlChannel> channel) {
+    const uint64_t id = nextLink_++;
+    ControlChannel* raw = channel.get();
+    links_[id].channel = std::move(channel);
+    raw->start([this, id](std::string bytes) { receive(id, bytes); },
+               [this, id](const absl::Status&) { links_.erase(id); });
+}
+
+void MiniJob::receive(uint64_t id, const std::string& bytes) {
+    absl::StatusOr<protocol::ToCoordinator> message = decode<protocol::ToCoordinator>(bytes);
+    ASSERT_TRUE(message.ok()) << message.status();
+    Link& link = links_[id];
+    if (const auto* hello = std::get_if<protocol::Hello>(&*message)) {
+        EXPECT_EQ(hello->token, kToken);
+        link.rank = hello->endpoint.rank;
+        link.incarnation = hello->endpoint.incarnation;
+    }
+    ASSERT_TRUE(link.rank.has_value()) << "the first message must be Hello";
+    if (const auto* done = std::get_if<protocol::CheckpointDone>(&*message))
+        checkpoints_.push_back(*done);
+    if (const auto* noted = std::get_if<protocol::FaultNoted>(&*message)) noted_.push_back(*noted);
+    feed(protocol::Received{*link.rank, *message});
+}
+
+void MiniJob::startReplica(const protocol::StartReplica& start) {
+    for (uint32_t shard = 0; shard < spec_.shards; ++shard) {
+        const RankId rank{start.replica, static_cast<int32_t>(shard)};
+        const std::vector<std::string> args = {
+            BULKHEAD_WORKER,  "--job",      spec_.name,
+            "--job-file",     folder_ + "/job.json",
+            "--coordinator",  address_,
+            "--token-file",   folder_ + "/token",
+            "--replica",      std::to_string(rank.replica),
+            "--shard",        std::to_string(rank.shard),
+            "--incarnation",  std::to_string(start.incarnation),
+            "--node",         "here",
+            "--address",      "127.0.0.1",
+            "--run-dir",      folder_};
+        std::vector<char*> argv;
+        for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
+        argv.push_back(nullptr);
+        const std::string log = folder_ + "/r" + std::to_string(rank.replica) + "s" +
+                                std::to_string(rank.shard) + ".log";
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+            ::dup2(fd, 2);
+            ::setenv("BULKHEAD_PLUGIN_PATH", BULKHEAD_PLUGINS, 1);
+            ::execv(argv[0], argv.data());
+            ::_exit(127);
+        }
+        processes_.push_back({rank, start.incarnation, pid});
+        feed(protocol::RankRunning{rank, start.incarnation, pid, "here"});
+    }
+}
+
+void MiniJob::reap() {
+    for (size_t i = 0; i < processes_.size();) {
+        int status = 0;
+        const Process p = processes_[i];
+        if (::waitpid(p.pid, &status, WNOHANG) != p.pid) {
+            ++i;
+            continue;
+        }
+        processes_.erase(processes_.begin() + static_cast<std::ptrdiff_t>(i));
+        const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+        exits_.emplace_back(p.rank, code);
+        protocol::RankExited exited;
+        exited.rank = p.rank;
+        exited.incarnation = p.incarnation;
+        exited.exitCode = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+        exited.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        exited.node = "here";
+        feed(exited);
+    }
+}
+
+void MiniJob::kill(RankId rank, int signal) {
+    for (const Process& p : processes_)
+        if (p.rank == rank) ::kill(p.pid, signal);
+}
+
+void MiniJob::operate(protocol::Operation operation) { feed(operation); }
+
+void MiniJob::loseCoordinator() {
+    listener_.reset();
+    links_.clear();
+    machine_.reset();
+}
+
+uint64_t MiniJob::committed() const { return machine_ ? machine_->committedStep() : 0; }
+
+bool MiniJob::contributes(int32_t replica) const {
+    for (const protocol::ReplicaView& view : machine_->replicas())
+        if (view.replica == replica) return view.contributor;
+    return false;
+}
+
+std::string MiniJob::output() const {
+    std::ostringstream all;
+    for (const auto& entry : fs::directory_iterator(folder_))
+        if (entry.path().extension() == ".log")
+            all << "--- " << entry.path().filename() << "\n"
+                << std::ifstream(entry.path()).rdbuf() << "\n";
+    return all.str();
+}
+
+}  // namespace bulkhead::runtime

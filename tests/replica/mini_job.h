@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/model/job_spec.h"
+#include "backend/runtime/protocol/coordinator_machine.h"
+#include "backend/runtime/transport/control_channel.h"
+#include "backend/runtime/transport/reactor.h"
+
+namespace bulkhead::runtime {
+
+/// A whole job for tests of the rank's side: real worker processes under the coordinator machine,
+/// with a driver that does just enough (no log on disk, no agent). Everything on the test's thread.
+class MiniJob {
+  public:
+    MiniJob(model::JobSpec spec, std::string folder);
+    ~MiniJob();
+
+    /// Turns the loop until `done`; false when `patience` passed first.
+    bool runUntil(const std::function<bool()>& done, MonoNs patience = 90 * kSecond);
+    bool runToStep(uint64_t step) {
+        return runUntil([&] { return committed() >= step; });
+    }
+
+    void kill(RankId rank, int signal);
+    void toReplica(int32_t replica, const protocol::ToReplica& message);
+    void operate(protocol::Operation operation);
+    /// Closes listener and connections as a coordinator that dies does; the machine is gone.
+    void loseCoordinator();
+
+    uint64_t committed() const;
+    bool contributes(int32_t replica) const;
+    /// Ended by exit code, in the order they ended.
+    const std::vector<std::pair<RankId, int>>& exits() const { return exits_; }
+    template <class F>
+    std::vector<F> facts() const {
+        std::vector<F> found;
+        for (const protocol::Fact& fact : facts_)
+            if (const F* f = std::get_if<F>(&fact)) found.push_back(*f);
+        return found;
+    }
+    const std::vector<protocol::CheckpointDone>& checkpoints() const { return checkpoints_; }
+    const std::vector<protocol::FaultNoted>& faultsNoted() const { return noted_; }
+    bool finished() const { return finished_; }
+    /// What all processes printed so far, for failure messages.
+    std::string output() const;
+
+  private:
+    struct Process {
+        RankId rank;
+        uint32_t incarnation = 0;
+        pid_t pid = 0;
+    };
+    struct Link {
+        std::unique_ptr<ControlChannel> channel;
+        std::optional<RankId> rank;
+        uint32_t incarnation = 0;
+    };
+    void feed(const protocol::Input& input);
+    void perform(const protocol::Actions& actions);
+    void accept(std::unique_ptr<ControlChannel> channel);
+    void receive(uint64_t id, const std::string& bytes);
+    void send(const std::function<bool(const Link&)>& to, protocol::ToReplica message);
+    void startReplica(const protocol::StartReplica& start);
+    void reap();
+
+    const SystemClock clock_;
+    model::JobSpec spec_;
+    std::string folder_;
+    std::unique_ptr<Reactor> reactor_;
+    std::unique_ptr<ControlListener> listener_;
+    std::string address_;
+    std::unique_ptr<protocol::CoordinatorMachine> machine_;
+    std::map<uint64_t, Link> links_;
+    uint64_t nextLink_ = 1;
+    std::vector<Process> processes_;
+    std::vector<std::pair<RankId, int>> exits_;
+    std::vector<protocol::Fact> facts_;
+    std::vector<protocol::CheckpointDone> checkpoints_;
+    std::vector<protocol::FaultNoted> noted_;
+    std::optional<MonoNs> wakeAt_;
+    bool finished_ = false;
+};
+
+/// A 2 x 2 job of the tiny model on generated text below `folder`.
+model::JobSpec tinyJob(const std::string& folder);
+
+}  // namespace bulkhead::runtime

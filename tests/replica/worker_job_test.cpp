@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real worker processes, two replicas of two shards, under the coordinator machine.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "backend/runtime/replica/checkpoint.h"
+#include "tests/replica/mini_job.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using protocol::fact::StepCommitted;
+
+class WorkerJob : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        folder_ = (std::filesystem::path(::testing::TempDir()) /
+                   ("job_" + std::to_string(::getpid()) +
+                    ::testing::UnitTest::GetInstance()->current_test_info()->name()))
+                      .string();
+        spec_ = tinyJob(folder_);
+    }
+    void TearDown() override {
+        if (!HasFailure()) std::filesystem::remove_all(folder_);
+    }
+    /// Every vote of every committed step agreed on the state it started from.
+    static void expectParity(const MiniJob& job) {
+        for (const StepCommitted& step : job.facts<StepCommitted>())
+            for (const protocol::ReplicaVote& vote : step.votes)
+                EXPECT_EQ(vote.hashes, step.votes.front().hashes) << "step " << step.record.step;
+        EXPECT_TRUE(job.facts<protocol::fact::InvariantBroken>().empty());
+    }
+    std::string folder_;
+    model::JobSpec spec_;
+};
+
+TEST_F(WorkerJob, learnsInParity) {
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(30)) << job.output();
+    const auto steps = job.facts<StepCommitted>();
+    EXPECT_LT(steps.back().loss, steps.front().loss - 0.3);
+    for (const StepCommitted& step : steps) EXPECT_EQ(step.votes.size(), 2u);
+    expectParity(job);
+}
+
+TEST_F(WorkerJob, aKilledReplicaComesBackInParityWithoutStoppingTheOther) {
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(8)) << job.output();
+    job.kill({1, 1}, SIGKILL);
+    ASSERT_TRUE(job.runUntil([&] { return job.committed() > 8 && !job.contributes(1); }))
+        << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
+    const uint64_t back = job.committed();
+    ASSERT_TRUE(job.runToStep(back + 5)) << job.output();
+    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 2u);
+    expectParity(job);
+}
+
+TEST_F(WorkerJob, writesACheckpointOfOneCommittedStepAndEnds) {
+    spec_.steps = 12;
+    spec_.policies.checkpointEverySteps = 5;
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runUntil([&] { return job.finished(); })) << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return job.exits().size() == 4; })) << job.output();
+    for (const auto& [rank, code] : job.exits()) EXPECT_EQ(code, 0) << job.output();
+    const auto all = listCheckpoints(spec_.checkpointDir);
+    ASSERT_FALSE(all.empty()) << job.output();
+    auto manifest = readManifest(all.back());
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_EQ(manifest->step, 12u);
+    EXPECT_FALSE(manifest->dataPosition.empty());
+    for (int32_t shard : {0, 1}) EXPECT_TRUE(readShardFile(all.back(), *manifest, shard).ok());
+}
+
+TEST_F(WorkerJob, aNotFiniteGradientIsSaidAndComputedElsewhere) {
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(5)) << job.output();
+    protocol::CommitFault fault;
+    fault.fault = 3;
+    fault.kind = "nan_gradient";
+    job.toReplica(1, fault);
+    ASSERT_TRUE(job.runUntil([&] { return !job.faultsNoted().empty(); })) << job.output();
+    ASSERT_TRUE(job.runToStep(job.committed() + 5)) << job.output();
+    bool seen = false;
+    for (const auto& e : job.facts<protocol::fact::EvidenceSeen>())
+        seen |= e.kind == protocol::EvidenceKind::kNonFinite && e.replica == 1;
+    EXPECT_TRUE(seen);
+    for (const StepCommitted& step : job.facts<StepCommitted>()) EXPECT_FALSE(step.record.skip);
+    expectParity(job);
+}
+
+TEST_F(WorkerJob, aFlippedParameterBitIsFoundByParityAndHealed) {
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(5)) << job.output();
+    protocol::CommitFault fault;
+    fault.fault = 4;
+    fault.kind = "flip_parameter";
+    job.toReplica(1, fault);
+    const auto accused = [&] {
+        for (const auto& e : job.facts<protocol::fact::EvidenceSeen>())
+            if (e.kind == protocol::EvidenceKind::kParityMismatch && e.replica == 1) return true;
+        return false;
+    };
+    ASSERT_TRUE(job.runUntil(accused)) << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return !job.contributes(1); })) << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
+    ASSERT_TRUE(job.runToStep(job.committed() + 3)) << job.output();
+    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 2u);
+}
+
+TEST_F(WorkerJob, orphansWriteACheckpointAndLeave) {
+    spec_.timeouts.orphanMs = 1000;
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(5)) << job.output();
+    job.loseCoordinator();
+    ASSERT_TRUE(job.runUntil([&] { return job.exits().size() == 4; })) << job.output();
+    for (const auto& [rank, code] : job.exits()) EXPECT_EQ(code, 4) << job.output();
+    EXPECT_FALSE(listCheckpoints(spec_.checkpointDir).empty()) << job.output();
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
