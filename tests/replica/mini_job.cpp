@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -45,7 +46,8 @@ protocol::Options optionsOf(const model::JobSpec& spec) {
 model::JobSpec tinyJob(const std::string& folder) {
     fs::create_directories(folder);
     std::ofstream text(folder + "/text.txt");
-    for (int i = 0; i < 4000; ++i) text << "the " << i % 97 << " sailors of ship " << i % 31 << "\n";
+    for (int i = 0; i < 4000; ++i)
+        text << "the " << i % 97 << " sailors of ship " << i % 31 << "\n";
     text.close();
     model::JobSpec spec;
     spec.name = "mini";
@@ -83,7 +85,10 @@ MiniJob::~MiniJob() {
 bool MiniJob::runUntil(const std::function<bool()>& done, MonoNs patience) {
     const MonoNs end = clock_.now() + patience;
     while (!done()) {
-        if (clock_.now() > end) return false;
+        // Code 5 says that no restart will help.
+        const bool hopeless =
+            std::any_of(exits_.begin(), exits_.end(), [](const auto& e) { return e.second == 5; });
+        if (clock_.now() > end || hopeless) return false;
         reactor_->runOnce(5 * kMillisecond);
         reap();
         if (machine_ && wakeAt_ && clock_.now() >= *wakeAt_) {
@@ -102,12 +107,17 @@ void MiniJob::perform(const protocol::Actions& actions) {
     std::vector<protocol::Input> answers;
     for (const protocol::Action& action : actions) {
         if (const auto* a = std::get_if<protocol::SendReplica>(&action))
-            send([&](const Link& l) {
-                return l.rank->replica == a->replica && l.incarnation == a->incarnation;
-            }, a->message);
+            send(
+                [&](const Link& l) {
+                    return l.rank->replica == a->replica && l.incarnation == a->incarnation;
+                },
+                a->message);
         else if (const auto* r = std::get_if<protocol::SendRank>(&action))
-            send([&](const Link& l) { return *l.rank == r->rank && l.incarnation == r->incarnation; },
-                 r->message);
+            send(
+                [&](const Link& l) {
+                    return *l.rank == r->rank && l.incarnation == r->incarnation;
+                },
+                r->message);
         else if (const auto* l = std::get_if<protocol::AppendLog>(&action)) {
             if (l->wantDurable) answers.push_back(protocol::RecordDurable{l->sequence});
         } else if (const auto* s = std::get_if<protocol::StartReplica>(&action))
@@ -165,17 +175,27 @@ void MiniJob::receive(uint64_t id, const std::string& bytes) {
 void MiniJob::startReplica(const protocol::StartReplica& start) {
     for (uint32_t shard = 0; shard < spec_.shards; ++shard) {
         const RankId rank{start.replica, static_cast<int32_t>(shard)};
-        const std::vector<std::string> args = {
-            BULKHEAD_WORKER,  "--job",      spec_.name,
-            "--job-file",     folder_ + "/job.json",
-            "--coordinator",  address_,
-            "--token-file",   folder_ + "/token",
-            "--replica",      std::to_string(rank.replica),
-            "--shard",        std::to_string(rank.shard),
-            "--incarnation",  std::to_string(start.incarnation),
-            "--node",         "here",
-            "--address",      "127.0.0.1",
-            "--run-dir",      folder_};
+        const std::vector<std::string> args = {BULKHEAD_WORKER,
+                                               "--job",
+                                               spec_.name,
+                                               "--job-file",
+                                               folder_ + "/job.json",
+                                               "--coordinator",
+                                               address_,
+                                               "--token-file",
+                                               folder_ + "/token",
+                                               "--replica",
+                                               std::to_string(rank.replica),
+                                               "--shard",
+                                               std::to_string(rank.shard),
+                                               "--incarnation",
+                                               std::to_string(start.incarnation),
+                                               "--node",
+                                               "here",
+                                               "--address",
+                                               "127.0.0.1",
+                                               "--run-dir",
+                                               folder_};
         std::vector<char*> argv;
         for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
         argv.push_back(nullptr);
@@ -220,7 +240,9 @@ void MiniJob::kill(RankId rank, int signal) {
         if (p.rank == rank) ::kill(p.pid, signal);
 }
 
-void MiniJob::operate(protocol::Operation operation) { feed(operation); }
+void MiniJob::operate(protocol::Operation operation) {
+    feed(operation);
+}
 
 void MiniJob::loseCoordinator() {
     listener_.reset();
@@ -228,7 +250,9 @@ void MiniJob::loseCoordinator() {
     machine_.reset();
 }
 
-uint64_t MiniJob::committed() const { return machine_ ? machine_->committedStep() : 0; }
+uint64_t MiniJob::committed() const {
+    return machine_ ? machine_->committedStep() : 0;
+}
 
 bool MiniJob::contributes(int32_t replica) const {
     for (const protocol::ReplicaView& view : machine_->replicas())

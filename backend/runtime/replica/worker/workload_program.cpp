@@ -15,6 +15,9 @@ namespace {
 // A sibling that is silent for so long inside a collective is lost, whatever the agent says.
 constexpr uint32_t kGroupTimeoutMs = 30'000;
 
+// Which accelerator a rank sees is its agent's choice, by the driver's own environment variables.
+constexpr int32_t kDeviceIndex = 0;
+
 absl::StatusOr<const bulkhead_device_api*> findDevice(const std::string& name) {
     if (name == "cpu") {
         if (const bulkhead_device_api* api = cpuDeviceApi(BULKHEAD_DEVICE_ABI)) return api;
@@ -48,7 +51,7 @@ absl::StatusOr<std::unique_ptr<WorkloadProgram>> WorkloadProgram::create(
     program->deviceApi_ = *device;
     PluginLog& log = program->log_;
     bulkhead_device_info info{};
-    absl::Status s = log.check((*device)->open(log.host(), rank.shard, &program->device_),
+    absl::Status s = log.check((*device)->open(log.host(), kDeviceIndex, &program->device_),
                                absl::StrCat("device ", spec.device));
     if (s.ok()) s = log.check((*device)->describe(program->device_, &info), "device");
     if (!s.ok()) return s;
@@ -112,7 +115,8 @@ absl::Status WorkloadProgram::createWorkload() {
     config.shard = rank_.shard;
     config.shards = static_cast<int32_t>(spec_.shards);
     config.model_toml = spec_.modelToml.c_str();
-    config.model_dir = modelDir_.c_str();
+    const std::string sizes = absl::StrCat(modelDir_, "/", api_->name);
+    config.model_dir = sizes.c_str();
     config.sequence_length = spec_.sequenceLength;
     config.micro_batch = spec_.microBatch;
     config.domains = corpus_->domains();

@@ -25,7 +25,7 @@ namespace bulkhead::runtime {
 /// Thread: one, except interrupt().
 class WorkloadProgram final : public TrainingProgram {
   public:
-    /// `modelDir` is where the plugin looks up names of model sizes. Errors of loadWorkload and
+    /// `modelDir` has a folder of model sizes for each workload. Errors of loadWorkload and
     /// loadDevice, and of opening the device. `corpus` outlives the program.
     [[nodiscard]] static absl::StatusOr<std::unique_ptr<WorkloadProgram>> create(
         const model::JobSpec& spec, RankId rank, const std::string& modelDir, const Corpus* corpus);
