@@ -69,8 +69,9 @@ absl::Status written(const std::ostream& out) {
 
 }  // namespace
 
-absl::Status SqliteRunReader::exportLedger(int64_t runId, ExportFormat format, std::ostream& out) {
-    const absl::StatusOr<std::vector<LedgerRow>> rows = ledger(runId, {});
+absl::Status SqliteRunReader::exportLedger(int64_t runId, ExportFormat format, std::ostream& out,
+                                           const LedgerFilter& filter) {
+    const absl::StatusOr<std::vector<LedgerRow>> rows = ledger(runId, filter);
     if (!rows.ok()) return rows.status();
     if (format == ExportFormat::kCsv) {
         HeaderLine header;

@@ -29,7 +29,8 @@ class SqliteRunReader final : public RunReader {
     absl::StatusOr<std::vector<model::IncidentView>> incidents(int64_t runId) override;
     absl::StatusOr<std::vector<model::FaultView>> faults(int64_t runId) override;
     absl::StatusOr<std::vector<model::CheckpointView>> checkpoints(int64_t runId) override;
-    absl::Status exportLedger(int64_t runId, ExportFormat format, std::ostream& out) override;
+    absl::Status exportLedger(int64_t runId, ExportFormat format, std::ostream& out,
+                              const LedgerFilter& filter) override;
     absl::Status exportEvents(int64_t runId, std::ostream& out, const EventFilter& filter) override;
     absl::Status verify(int64_t runId) override;
 

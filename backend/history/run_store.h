@@ -250,7 +250,8 @@ class RunReader {
 
     /// The ledger as CSV (units in the header line: "step_ms [ms]") or JSON lines, and all events
     /// as JSON lines. Unavailable when the stream stops taking bytes.
-    virtual absl::Status exportLedger(int64_t runId, ExportFormat format, std::ostream& out) = 0;
+    virtual absl::Status exportLedger(int64_t runId, ExportFormat format, std::ostream& out,
+                                      const LedgerFilter& filter = {}) = 0;
     virtual absl::Status exportEvents(int64_t runId, std::ostream& out,
                                       const EventFilter& query = {}) = 0;
 

@@ -46,12 +46,6 @@ std::string resolved(const std::string& path, const fs::path& folder) {
     return fs::absolute(folder / path).lexically_normal().string();
 }
 
-fs::path stateFolder() {
-    const char* state = std::getenv("XDG_STATE_HOME");
-    if (state && *state == '/') return fs::path(state);
-    return homeFolder() / ".local/state";
-}
-
 /// The [model] table as text, after the keys of the file that its key `file` names.
 absl::Status takeModel(const toml::table& root, const fs::path& folder, TomlReader& reader,
                        JobSpec& spec) {
@@ -89,9 +83,7 @@ void fillIn(JobSpec& spec, std::string_view name, const fs::path& folder) {
     if (spec.name.empty()) spec.name = fs::path(name).stem().string();
     for (DomainSpec& domain : spec.domains)
         for (std::string& path : domain.paths) path = resolved(path, folder);
-    spec.checkpointDir = spec.checkpointDir.empty()
-                             ? (stateFolder() / "bulkhead/checkpoints" / spec.name).string()
-                             : resolved(spec.checkpointDir, folder);
+    if (!spec.checkpointDir.empty()) spec.checkpointDir = resolved(spec.checkpointDir, folder);
 }
 
 }  // namespace

@@ -20,9 +20,9 @@
 /// Thread: any; nothing is kept.
 namespace bulkhead::model {
 
-/// Reads and validates (checkJob). Relative paths are taken from the file's folder, "~/" is the
-/// home folder. Without `name` the job is called as the file; without `checkpoint_dir` it is
-/// $XDG_STATE_HOME/bulkhead/checkpoints/NAME (~/.local/state if unset).
+/// Reads and validates (checkJob). Relative paths are taken from the file's folder, "~/" is the home
+/// folder. Without `name` the job is called as the file; without `checkpoint_dir` it stays empty,
+/// and whoever runs the job gives it a folder of its own.
 [[nodiscard]] absl::StatusOr<JobSpec> readJobFile(const std::filesystem::path& file);
 
 /// The same from text; `name` stands for the file in messages, `folder` for where it would lie.

@@ -290,6 +290,11 @@ TEST_F(RunStore, exportsWithUnits) {
     std::ostringstream lines;
     ASSERT_TRUE(reading->exportLedger(writing->runId(), ExportFormat::kJsonLines, lines).ok());
     EXPECT_THAT(lines.str(), HasSubstr("\"members\":\"0,2\""));
+    std::ostringstream none;
+    LedgerFilter later;
+    later.fromStep = 2;
+    ASSERT_TRUE(reading->exportLedger(writing->runId(), ExportFormat::kCsv, none, later).ok());
+    EXPECT_EQ(std::count(none.str().begin(), none.str().end(), '\n'), 1);
     std::ostringstream events;
     ASSERT_TRUE(reading->exportEvents(writing->runId(), events, {}).ok());
     EXPECT_THAT(events.str(), HasSubstr("\"type\":\"step_committed\""));
