@@ -37,7 +37,8 @@ void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
     for (const Replica& source : replicas_)
         if (source.stage == Stage::kUpToDate && source.id != r.id && !source.drain) {
             r.kept.insert(source.id);
-            tell(source, KeepSnapshot{term_, r.snapshotStep, true});
+            tell(source, KeepSnapshot{term_, r.snapshotStep, true,
+                                      fetchToken(options_.secret, lineage_, r.snapshotStep)});
         }
 }
 
