@@ -294,7 +294,8 @@ TEST_F(RunStore, exportsWithUnits) {
     LedgerFilter later;
     later.fromStep = 2;
     ASSERT_TRUE(reading->exportLedger(writing->runId(), ExportFormat::kCsv, none, later).ok());
-    EXPECT_EQ(std::count(none.str().begin(), none.str().end(), '\n'), 1);
+    const std::string header = none.str();
+    EXPECT_EQ(std::count(header.begin(), header.end(), '\n'), 1);
     std::ostringstream events;
     ASSERT_TRUE(reading->exportEvents(writing->runId(), events, {}).ok());
     EXPECT_THAT(events.str(), HasSubstr("\"type\":\"step_committed\""));
