@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "backend/cli/cli.h"
+#include "backend/cli/confirm.h"
+#include "backend/cli/session.h"
+#include "backend/model/json.h"
+
+namespace bulkhead::cli {
+namespace {
+
+struct ActOptions {
+    model::Action action;
+    std::string job;
+    bool yes = false;
+    bool dryRun = false;
+};
+
+/// Takes something away from the job: asked before it is done.
+bool asksFirst(model::ActionKind kind) {
+    switch (kind) {
+        case model::ActionKind::kDrain:
+        case model::ActionKind::kCordon:
+        case model::ActionKind::kHoldRejoin:
+        case model::ActionKind::kRestartReplica:
+        case model::ActionKind::kStop:
+        case model::ActionKind::kSetPolicy:
+            return true;
+        default:
+            return false;
+    }
+}
+
+int act(const Cli& cli, const ActOptions& options) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto job = session.value()->job(options.job);
+    if (!job.ok()) return fail(job.failure());
+    const auto preflight =
+        session.value()->await<model::Preflight>([&](client::Client& c, auto reply) {
+            c.preflight(job.value(), options.action, std::move(reply));
+        });
+    if (!preflight.ok()) return fail(preflight.failure());
+    const model::Preflight& p = preflight.value();
+    if (options.dryRun && cli.json) std::printf("%s\n", model::toJsonText(p).c_str());
+    if (!p.allowed) return fail(notAllowed(p));
+    if (!cli.json) printPreflight(p);
+    if (options.dryRun) return kOk;
+    if (asksFirst(options.action.kind) && !confirmed(options.yes)) return fail(notConfirmed(p));
+    const auto done = session.value()->await<model::JobInfo>([&](client::Client& c, auto reply) {
+        c.act(job.value(), options.action, {"", p.revision}, std::move(reply));
+    });
+    if (!done.ok()) return fail(done.failure());
+    if (cli.json)
+        std::printf("%s\n", model::toJsonText(done.value()).c_str());
+    else
+        std::printf("%s: done\n", p.title.c_str());
+    return kOk;
+}
+
+/// One verb; what it is aimed at follows it.
+std::shared_ptr<ActOptions> addVerb(CLI::App& app, Cli& cli, const char* name, const char* help,
+                                    model::ActionKind kind, CLI::App** verb) {
+    auto options = std::make_shared<ActOptions>();
+    options->action.kind = kind;
+    *verb = app.add_subcommand(name, help);
+    (*verb)->add_option("-j,--job", options->job, "id of the job [the only one running]");
+    (*verb)->add_flag("-y,--yes", options->yes, "do not ask");
+    (*verb)->add_flag("--dry-run", options->dryRun, "only tell what it would do");
+    (*verb)->callback(
+        [&cli, options] { cli.chosen = [&cli, options] { return act(cli, *options); }; });
+    return options;
+}
+
+}  // namespace
+
+void addActions(CLI::App& app, Cli& cli) {
+    using Kind = model::ActionKind;
+    struct Named {
+        const char* name;
+        const char* help;
+        Kind kind;
+    };
+    CLI::App* verb = nullptr;
+    for (const Named& one :
+         {Named{"drain", "Take a replica out after its current step", Kind::kDrain},
+          Named{"hold", "Keep a replica out when it is lost", Kind::kHoldRejoin},
+          Named{"release", "End a hold or a drain", Kind::kReleaseRejoin},
+          Named{"restart", "Stop a replica and start it again", Kind::kRestartReplica}}) {
+        auto options = addVerb(app, cli, one.name, one.help, one.kind, &verb);
+        verb->add_option("replica", options->action.replica, "number of the replica")
+            ->required()
+            ->check(CLI::NonNegativeNumber);
+    }
+    for (const Named& one : {Named{"cordon", "Start no more ranks on a node", Kind::kCordon},
+                             Named{"uncordon", "Let a node take ranks again", Kind::kUncordon}}) {
+        auto options = addVerb(app, cli, one.name, one.help, one.kind, &verb);
+        verb->add_option("node", options->action.node, "name of the node")->required();
+    }
+    for (const Named& one :
+         {Named{"pause", "Hold the job after its current step", Kind::kPause},
+          Named{"resume", "Let a paused job go on", Kind::kResume},
+          Named{"checkpoint", "Write a checkpoint of the next step", Kind::kCheckpoint},
+          Named{"stop", "End the job with a checkpoint", Kind::kStop}})
+        addVerb(app, cli, one.name, one.help, one.kind, &verb);
+    CLI::App* policy = app.add_subcommand("policy", "Policies of a running job");
+    policy->require_subcommand(1);
+    auto options = addVerb(*policy, cli, "set", "Change one policy", Kind::kSetPolicy, &verb);
+    verb->add_option("policy", options->action.policy, "name, as in a job file's [policies]")
+        ->required();
+    verb->add_option("value", options->action.value, "its new value")->required();
+}
+
+}  // namespace bulkhead::cli

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+
+namespace bulkhead::cli {
+namespace {
+
+std::string defaultTarget() {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    const char* home = std::getenv("HOME");
+    const std::string base = state != nullptr && *state != '\0'
+                                 ? std::string(state)
+                                 : std::string(home != nullptr ? home : "/tmp") + "/.local/state";
+    return "unix:" + base + "/bulkhead/bulkhead.sock";
+}
+
+}  // namespace
+
+ExitCode exitCodeOf(client::FailureCode code) {
+    switch (code) {
+        case client::FailureCode::kUnreachable:
+        case client::FailureCode::kTimeout:
+            return kUnreachable;
+        case client::FailureCode::kToken:
+        case client::FailureCode::kVersion:
+            return kToken;
+        case client::FailureCode::kNotFound:
+            return kNotFound;
+        case client::FailureCode::kInvalid:
+            return kInvalid;
+        case client::FailureCode::kStale:
+        case client::FailureCode::kRefused:
+            return kRefused;
+        case client::FailureCode::kCancelled:
+            return kInterrupted;
+        case client::FailureCode::kServer:
+            break;
+    }
+    return kRunFailed;
+}
+
+int fail(const client::Failure& failure) {
+    std::fprintf(stderr, "bulkheadctl: %s: %s / %s\n", failure.title.c_str(), failure.cause.c_str(),
+                 failure.remedy.c_str());
+    return exitCodeOf(failure.code);
+}
+
+int run(int argc, const char* const* argv) {
+    Cli cli;
+    CLI::App app{"Every verb of the Bulkhead console, for terminals and scripts.", "bulkheadctl"};
+    app.set_version_flag("--version", std::string(BULKHEAD_VERSION));
+    app.add_option("-t,--target", cli.target, "daemon: unix:/path or host:port")
+        ->envname("BULKHEAD_TARGET");
+    app.add_option("--token-file", cli.tokenFile, "token for a daemon on TCP")
+        ->envname("BULKHEAD_TOKEN_FILE");
+    app.add_flag("--json", cli.json, "one JSON value a line instead of text");
+    app.require_subcommand(1);
+    app.fallthrough();
+    app.footer(
+        "Exit codes: 0 done; 1 the run failed or its ledger does not add up; 2 usage;\n"
+        "3 no daemon answers; 4 refused, stale or not confirmed; 5 not found;\n"
+        "6 a file or argument cannot be used; 7 token or version; 130 interrupted.");
+    addUp(app, cli);
+    addJobs(app, cli);
+    addActions(app, cli);
+    addFaults(app, cli);
+    addRuns(app, cli);
+    addReplay(app, cli);
+    addCompletion(app, cli);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? kOk : kUsage;
+    }
+    if (cli.target.empty()) cli.target = defaultTarget();
+    return cli.chosen ? cli.chosen() : kUsage;
+}
+
+}  // namespace bulkhead::cli

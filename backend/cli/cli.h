@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "backend/client/failure.h"
+
+namespace CLI {
+class App;
+}
+
+namespace bulkhead::cli {
+
+/// What the process exits with; documented in --help and stable.
+enum ExitCode {
+    kOk = 0,
+    kRunFailed = 1,    ///< the job ended badly, or its ledger does not add up
+    kUsage = 2,        ///< the command line itself
+    kUnreachable = 3,  ///< no daemon, or it did not answer
+    kRefused = 4,      ///< not allowed now, stale, or not confirmed
+    kNotFound = 5,
+    kInvalid = 6,  ///< a job file, run file or argument that cannot be used
+    kToken = 7,    ///< token or version
+    kInterrupted = 130,
+};
+
+/// What every verb needs, and the verb that was chosen.
+struct Cli {
+    std::string target;  ///< unix:/path or host:port; default: this user's own daemon
+    std::string tokenFile;
+    std::string file;  ///< a run file, read through a private daemon instead of `target`
+    bool json = false;
+    std::function<int()> chosen;
+};
+
+ExitCode exitCodeOf(client::FailureCode code);
+
+/// "bulkheadctl: TITLE: CAUSE / REMEDY" on stderr; returns the exit code.
+int fail(const client::Failure& failure);
+
+// One for each group of verbs: adds them to the program.
+void addUp(CLI::App& app, Cli& cli);
+void addJobs(CLI::App& app, Cli& cli);
+void addActions(CLI::App& app, Cli& cli);
+void addFaults(CLI::App& app, Cli& cli);
+void addRuns(CLI::App& app, Cli& cli);
+void addReplay(CLI::App& app, Cli& cli);
+void addCompletion(CLI::App& app, Cli& cli);
+
+/// Parses and runs; the whole program but for main().
+int run(int argc, const char* const* argv);
+
+}  // namespace bulkhead::cli

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/follow.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <cstdio>
+
+#include "backend/cli/text.h"
+#include "backend/model/json.h"
+
+namespace bulkhead::cli {
+namespace {
+
+std::atomic<int> interrupts{0};
+
+void noteInterrupt(int) {
+    ++interrupts;
+}
+
+}  // namespace
+
+Interrupts::Interrupts() {
+    interrupts = 0;
+    struct sigaction action {};
+    action.sa_handler = noteInterrupt;
+    ::sigaction(SIGINT, &action, nullptr);
+    ::sigaction(SIGTERM, &action, nullptr);
+}
+Interrupts::~Interrupts() {
+    ::signal(SIGINT, SIG_DFL);
+    ::signal(SIGTERM, SIG_DFL);
+}
+int Interrupts::count() const {
+    return interrupts;
+}
+
+Follower::Follower(client::Client& client, client::WatchTarget target, bool json, Shows shows)
+    : json_(json), shows_(shows) {
+    client::WatchHandlers handlers;
+    handlers.onSnapshot = [this](client::StatePtr state) {
+        const std::lock_guard lock(mutex_);
+        state_ = *state;
+        seen_ = true;
+        connected_ = true;
+        changed_.notify_all();
+    };
+    handlers.onEvents = [this](std::vector<model::Event> events) {
+        const std::lock_guard lock(mutex_);
+        for (const model::Event& event : events) {
+            model::apply(state_, event);
+            if (shows_ == Shows::kEveryEvent || isNotable(event))
+                print(json_ ? model::toJsonText(event) : eventLine(event));
+        }
+        if (state_.finished) changed_.notify_all();
+    };
+    handlers.onPosition = [this](model::ReplayPosition position) {
+        const std::lock_guard lock(mutex_);
+        over_ = position.atEnd;
+        changed_.notify_all();
+    };
+    handlers.onDisconnected = [this](client::Failure failure, client::SteadyTime) {
+        const std::lock_guard lock(mutex_);
+        if (!failure.retryable) {
+            failure_ = std::move(failure);
+            over_ = true;
+        } else if (connected_) {
+            std::fprintf(stderr, "bulkheadctl: %s: %s / It is tried again.\n",
+                         failure.title.c_str(), failure.cause.c_str());
+        }
+        connected_ = false;
+        changed_.notify_all();
+    };
+    watch_ = client.watch(std::move(target), std::move(handlers));
+}
+
+Follower::~Follower() {
+    watch_.reset();
+}
+
+bool Follower::tick() {
+    std::unique_lock lock(mutex_);
+    const auto isOver = [this] { return over_ || state_.finished.has_value(); };
+    const bool over = changed_.wait_for(lock, std::chrono::seconds(1), isOver);
+    if (seen_ && connected_ && (shows_ == Shows::kSummary))
+        print(json_ ? summaryJson(state_) : summaryLine(state_));
+    return over;
+}
+
+model::RunState Follower::state() const {
+    const std::lock_guard lock(mutex_);
+    return state_;
+}
+
+std::optional<client::Failure> Follower::failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+}
+
+void Follower::print(const std::string& line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+}
+
+}  // namespace bulkhead::cli

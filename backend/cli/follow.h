@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "backend/client/client.h"
+#include "backend/model/run_state.h"
+
+namespace bulkhead::cli {
+
+enum class Shows { kSummary, kEveryEvent };
+
+/// Follows a job or a replay on the terminal until it is over: events as they come, and once a
+/// second a summary of what the state has become.
+class Follower {
+  public:
+    Follower(client::Client& client, client::WatchTarget target, bool json, Shows shows);
+    ~Follower();
+
+    /// Prints for at most a second. True when it is over: finished, failed for good, or the replay
+    /// is at its end.
+    bool tick();
+    /// The last state; empty before the first snapshot.
+    model::RunState state() const;
+    /// Why it cannot go on, when it cannot.
+    std::optional<client::Failure> failure() const;
+
+  private:
+    void print(const std::string& line);
+
+    const bool json_;
+    const Shows shows_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    model::RunState state_;
+    bool seen_ = false;
+    bool over_ = false;
+    bool connected_ = false;
+    std::optional<client::Failure> failure_;
+    std::unique_ptr<client::Watch> watch_;  // last: its callbacks use the rest
+};
+
+/// SIGINT and SIGTERM counted, while it lives, instead of ending the program.
+class Interrupts {
+  public:
+    Interrupts();
+    ~Interrupts();
+    int count() const;
+};
+
+}  // namespace bulkhead::cli

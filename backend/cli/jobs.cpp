@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "backend/cli/cli.h"
+#include "backend/cli/follow.h"
+#include "backend/cli/job_source.h"
+#include "backend/cli/session.h"
+#include "backend/cli/text.h"
+#include "backend/model/json.h"
+
+namespace bulkhead::cli {
+namespace {
+
+void printJob(const Cli& cli, const model::JobInfo& job) {
+    if (cli.json) {
+        std::printf("%s\n", model::toJsonText(job).c_str());
+        return;
+    }
+    std::printf("%s  %s  step %llu  %u/%u replicas%s%s\n", job.id.c_str(),
+                std::string(enumName(job.phase)).c_str(), static_cast<unsigned long long>(job.step),
+                job.contributors, job.replicas, job.why.empty() ? "" : "  ", job.why.c_str());
+}
+
+int listJobs(const Cli& cli) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto jobs = session.value()->await<std::vector<model::JobInfo>>(
+        [](client::Client& c, auto reply) { c.listJobs(std::move(reply)); });
+    if (!jobs.ok()) return fail(jobs.failure());
+    if (jobs.value().empty() && !cli.json) std::printf("no jobs\n");
+    for (const model::JobInfo& job : jobs.value()) printJob(cli, job);
+    return kOk;
+}
+
+int start(const Cli& cli, const JobSource& source) {
+    const auto text = readJob(source);
+    if (!text.ok()) return fail(text.failure());
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto job = session.value()->await<model::JobInfo>(
+        [&](client::Client& c, auto reply) { c.startJob(text.value(), {}, std::move(reply)); });
+    if (!job.ok()) return fail(job.failure());
+    printJob(cli, job.value());
+    return kOk;
+}
+
+int status(const Cli& cli, const std::string& wanted) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto job = session.value()->job(wanted);
+    if (!job.ok()) return fail(job.failure());
+    const auto state = session.value()->stateOfJob(job.value());
+    if (!state.ok()) return fail(state.failure());
+    std::printf("%s", cli.json ? (model::toJsonText(*state.value()) + "\n").c_str()
+                               : stateText(*state.value()).c_str());
+    return kOk;
+}
+
+int watch(const Cli& cli, const std::string& wanted, bool everyEvent) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto job = session.value()->job(wanted);
+    if (!job.ok()) return fail(job.failure());
+    const Interrupts interrupts;
+    Follower follower(session.value()->client(), {.job = job.value(), .replay = ""}, cli.json,
+                      everyEvent ? Shows::kEveryEvent : Shows::kSummary);
+    while (!follower.tick())
+        if (interrupts.count() > 0) return kInterrupted;
+    if (const auto failure = follower.failure()) return fail(*failure);
+    const auto finished = follower.state().finished;
+    return finished && !finished->ok ? kRunFailed : kOk;
+}
+
+}  // namespace
+
+void addJobs(CLI::App& app, Cli& cli) {
+    CLI::App* list = app.add_subcommand("jobs", "List the daemon's jobs");
+    list->callback([&cli] { cli.chosen = [&cli] { return listJobs(cli); }; });
+
+    auto source = std::make_shared<JobSource>();
+    CLI::App* verb = app.add_subcommand("start", "Start a job on the daemon");
+    addJobOptions(*verb, *source);
+    verb->callback([&cli, source] { cli.chosen = [&cli, source] { return start(cli, *source); }; });
+
+    auto job = std::make_shared<std::string>();
+    verb =
+        app.add_subcommand("status", "A job as it is now: replicas, incidents, what it waits for");
+    verb->add_option("job", *job, "id of the job [the only one running]");
+    verb->callback([&cli, job] { cli.chosen = [&cli, job] { return status(cli, *job); }; });
+
+    auto everyEvent = std::make_shared<bool>(false);
+    auto watched = std::make_shared<std::string>();
+    verb = app.add_subcommand("watch", "Follow a job until it ends");
+    verb->add_option("job", *watched, "id of the job [the only one running]");
+    verb->add_flag("--events", *everyEvent, "every event instead of a summary a second");
+    verb->callback([&cli, watched, everyEvent] {
+        cli.chosen = [&cli, watched, everyEvent] { return watch(cli, *watched, *everyEvent); };
+    });
+}
+
+}  // namespace bulkhead::cli

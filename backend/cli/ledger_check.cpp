@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/ledger_check.h"
+
+#include <algorithm>
+
+namespace bulkhead::cli {
+
+void LedgerCheck::add(const model::Event& event) {
+    if (const auto* opened = std::get_if<model::LineageOpened>(&event.body)) {
+        steps_.erase(steps_.upper_bound(opened->fromStep), steps_.end());
+    } else if (const auto* commit = std::get_if<model::StepCommitted>(&event.body)) {
+        steps_[commit->record.step] = commit->record;
+    } else if (const auto* range = std::get_if<model::RangeQuarantined>(&event.body)) {
+        quarantined_.push_back(range->range);
+    } else if (std::holds_alternative<model::InvariantBroken>(event.body)) {
+        ++broken_;
+    }
+}
+
+LedgerReport LedgerCheck::report() const {
+    LedgerReport out;
+    out.steps = steps_.size();
+    out.broken = broken_;
+    std::map<uint32_t, std::vector<SampleRange>> domains;
+    for (const auto& [step, record] : steps_)
+        for (const Contribution& contribution : record.contributors)
+            for (const SampleRange& range : contribution.ranges) {
+                domains[range.domain].push_back(range);
+                out.samples += range.end - range.begin;
+            }
+    for (const SampleRange& range : quarantined_) {
+        domains[range.domain].push_back(range);
+        out.quarantined += range.end - range.begin;
+    }
+    for (auto& [domain, ranges] : domains) {
+        std::sort(ranges.begin(), ranges.end());
+        uint64_t high = 0;
+        for (const SampleRange& range : ranges) {
+            if (range.begin > high) out.open += range.begin - high;
+            if (range.begin < high) out.twice += std::min(high, range.end) - range.begin;
+            high = std::max(high, range.end);
+        }
+    }
+    out.samples -= std::min(out.samples, out.twice);
+    return out;
+}
+
+std::string LedgerReport::text() const {
+    std::string out = std::to_string(steps) + " steps, " + std::to_string(samples) +
+                      " samples committed exactly once, " + std::to_string(twice) + " twice";
+    if (quarantined > 0) out += ", " + std::to_string(quarantined) + " quarantined";
+    if (open > 0) out += ", " + std::to_string(open) + " handed back and still open";
+    if (broken > 0) out += ", " + std::to_string(broken) + " invariants reported broken";
+    return out + (ok() ? ": adds up" : ": DOES NOT ADD UP");
+}
+
+}  // namespace bulkhead::cli

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "backend/cli/cli.h"
+#include "backend/cli/session.h"
+#include "backend/cli/text.h"
+#include "backend/model/json.h"
+
+namespace bulkhead::cli {
+namespace {
+
+using client::ExportFormat;
+using client::ExportRequest;
+using client::ExportWhat;
+
+int listRuns(const Cli& cli, const std::string& text) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto runs = session.value()->await<std::vector<model::RunInfo>>(
+        [&](client::Client& c, auto reply) { c.listRuns(text, std::move(reply)); });
+    if (!runs.ok()) return fail(runs.failure());
+    std::vector<std::vector<std::string>> rows{
+        {"RUN", "STARTED", "PHASE", "STEPS", "REPLICAS", "INCIDENTS", "FAULTS", "LOSS"}};
+    for (const model::RunInfo& run : runs.value()) {
+        if (cli.json) {
+            std::printf("%s\n", model::toJsonText(run).c_str());
+            continue;
+        }
+        char loss[32] = "-";
+        if (run.lastLoss) std::snprintf(loss, sizeof loss, "%.4f", *run.lastLoss);
+        rows.push_back({run.id, dateTime(run.startedNs), run.phase, std::to_string(run.steps),
+                        std::to_string(run.replicas) + "x" + std::to_string(run.shards),
+                        std::to_string(run.incidents), std::to_string(run.faults), loss});
+    }
+    if (!cli.json) std::printf("%s", rows.size() > 1 ? table(rows).c_str() : "no runs\n");
+    return kOk;
+}
+
+int show(const Cli& cli, const std::string& run) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto state = session.value()->await<client::StatePtr>(
+        [&](client::Client& c, auto reply) { c.getState(run, 0, std::move(reply)); });
+    if (!state.ok()) return fail(state.failure());
+    std::printf("%s", cli.json ? (model::toJsonText(*state.value()) + "\n").c_str()
+                               : stateText(*state.value()).c_str());
+    return kOk;
+}
+
+int events(const Cli& cli, model::EventQuery query, uint64_t limit) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    for (uint64_t left = limit; left > 0;) {
+        query.limit = static_cast<uint32_t>(std::min<uint64_t>(left, 5000));
+        const auto page = session.value()->await<model::EventPage>(
+            [&](client::Client& c, auto reply) { c.readEvents(query, std::move(reply)); });
+        if (!page.ok()) return fail(page.failure());
+        for (const model::Event& event : page.value().events)
+            std::printf("%s\n", (cli.json ? model::toJsonText(event) : eventLine(event)).c_str());
+        left -= page.value().events.size();
+        if (page.value().nextSeq == 0 || page.value().events.empty()) break;
+        (query.newestFirst ? query.toSeq : query.fromSeq) = page.value().nextSeq;
+    }
+    return kOk;
+}
+
+/// Collects an export into a stream; the pieces come on the client's thread.
+int exportTo(const Cli& cli, const ExportRequest& request, std::ostream& out) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto done = session.value()->await<client::Done>([&](client::Client& c, auto reply) {
+        c.exportRun(
+            request, [&out](std::string piece) { out << piece; }, std::move(reply));
+    });
+    out.flush();
+    if (!done.ok()) return fail(done.failure());
+    if (!out)
+        return fail({client::FailureCode::kInvalid, "Cannot write the export",
+                     "The disk is full, or the reader of the pipe went away.",
+                     "Choose another place with -o.", false});
+    return kOk;
+}
+
+int exportRun(const Cli& cli, const ExportRequest& request, const std::string& file) {
+    if (file.empty() || file == "-") return exportTo(cli, request, std::cout);
+    std::ofstream out(file, std::ios::binary | std::ios::trunc);
+    if (!out)
+        return fail({client::FailureCode::kInvalid, "Cannot write the export",
+                     file + " cannot be written.", "Choose another place with -o.", false});
+    return exportTo(cli, request, out);
+}
+
+std::string shortNumber(const model::Json& row, const char* key, const char* format) {
+    char text[64];
+    std::snprintf(text, sizeof text, format, row.value(key, 0.0));
+    return text;
+}
+
+int ledger(const Cli& cli, ExportRequest request) {
+    request.what = ExportWhat::kLedger;
+    request.format = ExportFormat::kJsonLines;
+    if (cli.json) return exportTo(cli, request, std::cout);
+    std::stringstream text;
+    if (const int code = exportTo(cli, request, text); code != kOk) return code;
+    std::vector<std::vector<std::string>> rows{{"STEP", "EPOCH", "ATTEMPT", "REPLICAS", "SAMPLES",
+                                                "LOSS", "GRAD", "STEP MS", "EXCHANGE MS",
+                                                "TOKENS/S", "HASHES"}};
+    for (std::string line; std::getline(text, line);) {
+        const auto row = model::parseJson(line);
+        if (!row.ok() || !row->is_object()) continue;
+        rows.push_back({shortNumber(*row, "step", "%.0f"), shortNumber(*row, "epoch", "%.0f"),
+                        shortNumber(*row, "attempt", "%.0f"), row->value("members", std::string()),
+                        shortNumber(*row, "samples", "%.0f"), shortNumber(*row, "loss", "%.4f"),
+                        shortNumber(*row, "grad_norm", "%.3f"),
+                        shortNumber(*row, "step_ms", "%.0f"),
+                        shortNumber(*row, "exchange_ms", "%.1f"),
+                        shortNumber(*row, "tokens_per_second", "%.0f"),
+                        row->value("hashes", std::string()).substr(0, 33)});
+    }
+    std::printf("%s", table(rows).c_str());
+    return kOk;
+}
+
+/// Every reading verb can read a file instead of asking a daemon.
+CLI::App* addReader(CLI::App& app, Cli& cli, const char* name, const char* help) {
+    CLI::App* verb = app.add_subcommand(name, help);
+    verb->add_option("-f,--file", cli.file, "read this run file instead of asking a daemon");
+    return verb;
+}
+
+void addEvents(CLI::App& app, Cli& cli) {
+    auto query = std::make_shared<model::EventQuery>();
+    auto severity = std::make_shared<std::string>("info");
+    auto limit = std::make_shared<uint64_t>(UINT64_MAX);
+    query->run = "latest";
+    CLI::App* verb = addReader(app, cli, "events", "The events of a run");
+    verb->add_option("run", query->run, "id, or latest")->capture_default_str();
+    verb->add_option("--type", query->types, "only of these types, e.g. incident_opened")
+        ->delimiter(',');
+    verb->add_option("--severity", *severity, "at least")
+        ->check(CLI::IsMember({"info", "notice", "warning", "error"}))
+        ->capture_default_str();
+    verb->add_option("--replica", query->replica, "that name this replica");
+    verb->add_option("--text", query->text, "that contain this");
+    verb->add_option("--from", query->fromSeq, "from this sequence number");
+    verb->add_option("--to", query->toSeq, "to this sequence number, inclusive");
+    verb->add_flag("--newest", query->newestFirst, "newest first");
+    verb->add_option("--limit", *limit, "at most so many");
+    verb->callback([&cli, query, severity, limit] {
+        query->minSeverity = enumFromName<model::Severity>(*severity).value();
+        cli.chosen = [&cli, query, limit] { return events(cli, *query, *limit); };
+    });
+}
+
+void addExports(CLI::App& app, Cli& cli) {
+    auto request = std::make_shared<ExportRequest>();
+    request->run = "latest";
+    CLI::App* verb = addReader(app, cli, "ledger", "The steps of a run, one line each");
+    verb->add_option("run", request->run, "id, or latest")->capture_default_str();
+    verb->add_option("--from", request->fromStep, "first step");
+    verb->add_option("--to", request->toStep, "last step");
+    verb->callback(
+        [&cli, request] { cli.chosen = [&cli, request] { return ledger(cli, *request); }; });
+
+    auto exported = std::make_shared<ExportRequest>();
+    auto what = std::make_shared<std::string>("ledger");
+    auto format = std::make_shared<std::string>();
+    auto file = std::make_shared<std::string>();
+    exported->run = "latest";
+    verb = addReader(app, cli, "export", "A run's ledger or events as a file");
+    verb->add_option("run", exported->run, "id, or latest")->capture_default_str();
+    verb->add_option("--what", *what, "ledger or events")
+        ->check(CLI::IsMember({"ledger", "events"}))
+        ->capture_default_str();
+    verb->add_option("--format", *format, "csv or jsonl [csv for the ledger, jsonl for events]")
+        ->check(CLI::IsMember({"csv", "jsonl"}));
+    verb->add_option("-o,--output", *file, "file [standard output]");
+    verb->callback([&cli, exported, what, format, file] {
+        exported->what = *what == "events" ? ExportWhat::kEvents : ExportWhat::kLedger;
+        const bool csv = format->empty() ? *what == "ledger" : *format == "csv";
+        exported->format = csv ? ExportFormat::kCsv : ExportFormat::kJsonLines;
+        cli.chosen = [&cli, exported, file] { return exportRun(cli, *exported, *file); };
+    });
+}
+
+}  // namespace
+
+void addRuns(CLI::App& app, Cli& cli) {
+    auto text = std::make_shared<std::string>();
+    CLI::App* verb = addReader(app, cli, "runs", "List the runs of a history file");
+    verb->add_option("text", *text, "only those that contain this");
+    verb->callback([&cli, text] { cli.chosen = [&cli, text] { return listRuns(cli, *text); }; });
+
+    auto run = std::make_shared<std::string>("latest");
+    verb = addReader(app, cli, "show", "A run as it was at its end");
+    verb->add_option("run", *run, "id, or latest")->capture_default_str();
+    verb->callback([&cli, run] { cli.chosen = [&cli, run] { return show(cli, *run); }; });
+
+    addEvents(app, cli);
+    addExports(app, cli);
+}
+
+}  // namespace bulkhead::cli

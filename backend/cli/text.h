@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/model/event.h"
+#include "backend/model/run_state.h"
+
+/// What terminals are shown. Pure; thread: any.
+namespace bulkhead::cli {
+
+/// Columns as wide as their widest cell, two spaces between; the first row is the heading.
+std::string table(const std::vector<std::vector<std::string>>& rows);
+
+/// "12:03:44.120"
+std::string clockTime(int64_t unixNs);
+/// "2026-11-21 12:03:44"
+std::string dateTime(int64_t unixNs);
+
+/// One line: time, severity, type, and the event's own short fields.
+std::string eventLine(const model::Event& event);
+/// Worth a line of its own while a job runs.
+bool isNotable(const model::Event& event);
+
+/// "step 53/200  loss 2.31  4/4 replicas  2048 tok/s  ett 98.1%  training"
+std::string summaryLine(const model::RunState& state);
+/// The same as one JSON object.
+std::string summaryJson(const model::RunState& state);
+/// Several lines: phase, replicas, incidents, faults.
+std::string stateText(const model::RunState& state);
+std::string incidentsText(const model::RunState& state);
+
+}  // namespace bulkhead::cli
