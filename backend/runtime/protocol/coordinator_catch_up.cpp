@@ -25,6 +25,11 @@ uint64_t fetchToken(uint64_t secret, uint64_t lineage, uint64_t step) {
 /// guarantees that they hear it before they apply that step.
 void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
     releaseSnapshot(r);
+    // It was let in too early: it is late, and costs the others one new quorum.
+    if (contributes(r.id)) {
+        open_->ballot.lost.insert(r.id);
+        abortExchange(absl::StrCat("r", r.id, " has to catch up: ", why));
+    }
     r.following = r.proven = false;
     r.claims.clear();
     r.ready.clear();
@@ -118,12 +123,27 @@ void CoordinatorMachine::Impl::sourceLost(int32_t replica) {
         const bool had = r.ready.erase(replica) > 0;
         if (r.stage == Stage::kSnapshot) {
             maybeFetch(r);
+        } else if (had && r.ready.empty() && r.stage == Stage::kReplaying) {
+            addDeltaSources(r);
         } else if (had && r.ready.empty()) {
             planFetch(r, absl::StrCat("its last source r", replica, " is gone"));
         } else if (had) {
             sendFetch(r);
         }
     }
+}
+
+/// Its state is there; deltas alone may come from anybody who trains.
+void CoordinatorMachine::Impl::addDeltaSources(Replica& r) {
+    for (const Replica& source : replicas_) {
+        if (source.stage != Stage::kUpToDate || source.id == r.id) continue;
+        r.kept.insert(source.id);
+        r.ready.insert(source.id);
+        // Too late for a snapshot; it carries the token.
+        tell(source, KeepSnapshot{term_, r.snapshotStep, true,
+                                  fetchToken(options_.secret, lineage_, r.snapshotStep)});
+    }
+    if (!r.ready.empty()) sendFetch(r);
 }
 
 /// Its fetch is over, one way or another: sources may forget the snapshot.
@@ -136,7 +156,7 @@ void CoordinatorMachine::Impl::releaseSnapshot(Replica& r) {
                    o.kept.contains(id);
         });
         if (!needed && source.stage == Stage::kUpToDate)
-            tell(source, KeepSnapshot{term_, r.snapshotStep, false});
+            tell(source, KeepSnapshot{term_, r.snapshotStep, false, 0});
     }
     r.ready.clear();
     r.sources.clear();

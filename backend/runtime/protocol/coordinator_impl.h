@@ -228,6 +228,7 @@ class CoordinatorMachine::Impl {
     void planFetch(Replica& r, const std::string& why);
     void sendFetch(Replica& r);
     void maybeFetch(Replica& r);
+    void addDeltaSources(Replica& r);
     void releaseSnapshot(Replica& r);
     void sourceLost(int32_t replica);
     void prove(Replica& r);

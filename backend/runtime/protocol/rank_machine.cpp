@@ -195,12 +195,17 @@ void RankMachine::adopt(const Quorum& q) {
     lastVote_.reset();
     phase_ = computed_ ? Phase::kExchange : Phase::kCompute;
     act(BeginStep{q, !retained, ranges_});
+    if (abortedPending_ == idOf(q)) {
+        act(AbortExchange{idOf(q), "ended before it began"});
+        if (!computed_) castVote({}, false, false);
+    }
+    abortedPending_.reset();
 }
 
 void RankMachine::on(MonoNs, const ComputeDone& in) {
     if (!current_ || in.step != current_->step || computed_) return;
     computed_ = true;
-    if (vote_ == Vote::kNone) phase_ = Phase::kExchange;
+    phase_ = vote_ == Vote::kNone ? Phase::kExchange : Phase::kVote;
     if (!in.nonFinite) return;
     // Said before the exchange, so that nobody waits for a sum that cannot be good.
     if (vote_ == Vote::kNone) act(AbortExchange{idOf(*current_), "the own gradient is not finite"});
@@ -235,6 +240,10 @@ void RankMachine::castVote(RankVote vote, bool complete, bool nonFinite) {
 void RankMachine::receive(const Abort& m) {
     if (!accept(m.term)) return;
     const ExchangeId id{m.step, m.epoch, m.attempt};
+    if (pending_ && id == idOf(*pending_)) {
+        abortedPending_ = id;  // answered as soon as the quorum counts
+        return;
+    }
     if (!current_ || id != idOf(*current_)) {
         ++fenced_;
         return;
@@ -357,7 +366,7 @@ void RankMachine::receive(const Fetch& m) {
         phase_ = Phase::kFetch;
     }
     replay_.erase(replay_.begin(), replay_.upper_bound(m.snapshotStep));
-    act(BeginFetch{m});
+    act(BeginFetch{m, again});
 }
 
 void RankMachine::reportProgress() {

@@ -146,8 +146,11 @@ struct TakeSnapshot {
 struct DropSnapshot {
     uint64_t step = 0;
 };
+/// `sourcesOnly`: the same snapshot as before from other sources; what arrived stays, also for the
+/// deltas. Otherwise whatever was being fetched or replayed falls away, unanswered.
 struct BeginFetch {
     Fetch fetch;
+    bool sourcesOnly = false;
 };
 /// Joiner: pull the reduced gradient of this record from a source and apply it.
 struct ReplayCommit {
@@ -272,7 +275,8 @@ class RankMachine {
     std::optional<Welcome> welcome_;
     std::optional<MonoNs> orphanSince_;
 
-    std::optional<Quorum> pending_;    ///< of a step after the one in work: waits for its commit
+    std::optional<Quorum> pending_;  ///< of a step after the one in work: waits for its commit
+    std::optional<ExchangeId> abortedPending_;
     std::optional<Quorum> current_;    ///< in work: step applied_+1
     std::vector<SampleRange> ranges_;  ///< of the gradients in work or retained
     uint64_t retainedStep_ = 0;        ///< whose gradients `ranges_` are; 0: none
