@@ -94,11 +94,14 @@ QVariant EventLogModel::data(const QModelIndex& index, int role) const {
         case Qt::ToolTipRole:
             return index.column() == kText ? row.text.text : QVariant();
         case kToneRole:
-            if (index.column() == kTime) return static_cast<int>(Tone::kMuted);
+            if (index.column() == kTime ||
+                (index.column() == kSeverity && row.severity == model::Severity::kInfo))
+                return static_cast<int>(Tone::kMuted);
             if (index.column() == kSeverity || row.severity >= model::Severity::kWarning)
                 return static_cast<int>(tone(row.severity));
             return {};
-        case kPillRole: return index.column() == kSeverity;
+        case kPillRole:
+            return index.column() == kSeverity && row.severity != model::Severity::kInfo;
         case kTimeRole: return QVariant::fromValue<qint64>(row.timeNs);
         case kReplicaRole: return row.text.replica;
         case kIdRole: return QVariant::fromValue<qulonglong>(row.seq);
@@ -109,7 +112,9 @@ QVariant EventLogModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant EventLogModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
+    if (orientation != Qt::Horizontal) return {};
+    if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignLeft | Qt::AlignVCenter);
+    if (role != Qt::DisplayRole) return {};
     switch (section) {
         case kTime: return tr("Time");
         case kSeverity: return tr("Severity");

@@ -50,7 +50,7 @@ void DockLayout::arrange() {
     training->raise();
     const int width = window_.width();
     window_.resizeDocks({fleet, training}, {width * 54 / 100, width * 46 / 100}, Qt::Horizontal);
-    window_.resizeDocks({fleet, timeline}, {46, 54}, Qt::Vertical);
+    window_.resizeDocks({fleet, timeline}, {52, 48}, Qt::Vertical);
 }
 
 void DockLayout::save(QSettings& settings) const {

@@ -49,11 +49,13 @@ EventsView::EventsView(ViewContext& context, QWidget* parent)
     connect(table_->verticalScrollBar(), &QScrollBar::valueChanged, this, [this](int value) {
         atEnd_ = value >= table_->verticalScrollBar()->maximum() - 4;
     });
-    for (auto* model : {static_cast<QAbstractItemModel*>(&filter_)}) {
-        connect(model, &QAbstractItemModel::rowsInserted, this, &EventsView::countRows);
-        connect(model, &QAbstractItemModel::rowsRemoved, this, &EventsView::countRows);
-        connect(model, &QAbstractItemModel::modelReset, this, &EventsView::countRows);
-    }
+    // Rows that come from history arrive after the view was drawn.
+    connect(table_->verticalScrollBar(), &QScrollBar::rangeChanged, this, [this] {
+        if (atEnd_ && !context_.cursor.at()) table_->scrollToBottom();
+    });
+    connect(&filter_, &QAbstractItemModel::rowsInserted, this, &EventsView::countRows);
+    connect(&filter_, &QAbstractItemModel::rowsRemoved, this, &EventsView::countRows);
+    connect(&filter_, &QAbstractItemModel::modelReset, this, &EventsView::countRows);
 }
 
 void EventsView::addControls() {

@@ -55,7 +55,7 @@ FaultsView::FaultsView(ViewContext& context, JobCommands& commands, QWidget* par
     body->addWidget(makeComposer());
     body->addWidget(makeList());
     body->setStretchFactor(1, 1);
-    body->setSizes({300, 600});
+    body->setSizes({320, 600});
     body->setCollapsible(0, false);
     setBody(body);
     context_.actions.add(QStringLiteral("fault.inject"), tr("Fault"), tr("Inject composed fault\u2026"),
@@ -142,6 +142,7 @@ QWidget* FaultsView::makeComposer() {
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
     scroll->setMinimumWidth(300);
+    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     scroll->setFocusPolicy(Qt::NoFocus);
     return scroll;
 }

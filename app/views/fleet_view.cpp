@@ -74,8 +74,8 @@ FleetView::FleetView(ViewContext& context, JobCommands& commands, QWidget* paren
       output_(new QPlainTextEdit) {
     tree_->setModel(&model_);
     styleTree(tree_, tr("Replicas and ranks"));
-    const std::array<int, FleetModel::kColumns> widths = {124, 124, 64, 48, 80, 104,
-                                                          80,  72,  88, 72, 72, 64};
+    const std::array<int, FleetModel::kColumns> widths = {112, 112, 56, 44, 76, 96,
+                                                          72,  64,  84, 64, 64, 48};
     for (int i = 0; i < FleetModel::kColumns; ++i)
         tree_->setColumnWidth(i, widths[static_cast<size_t>(i)]);
     detail_->setTextFormat(Qt::RichText);
@@ -98,7 +98,7 @@ FleetView::FleetView(ViewContext& context, JobCommands& commands, QWidget* paren
     body->addWidget(tree_);
     body->addWidget(below);
     body->setStretchFactor(0, 1);
-    body->setSizes({360, 120});
+    body->setSizes({340, 96});
     setBody(body);
     addActions();
     connect(tree_->selectionModel(), &QItemSelectionModel::currentChanged, this,

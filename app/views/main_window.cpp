@@ -66,6 +66,7 @@ MainWindow::MainWindow(Parts parts, QWidget* parent)
     });
     connect(&parts_.session, &Session::statusChanged, this, &MainWindow::noteStatus);
     noteStatus();
+    fleet_->focusTarget()->setFocus();
 }
 
 MainWindow::~MainWindow() = default;

@@ -85,6 +85,7 @@ RunsView::RunsView(ViewContext& context, QWidget* parent)
     const auto chart = [&](size_t i, const QString& title, auto format) {
         charts_[i] = new TimeSeriesView(title, {}, format);
         charts->addWidget(charts_[i]);
+        charts_[i]->hide();  // until there is something to compare
     };
     chart(0, tr("Loss"), [](double v) { return formatNumber(v, 3); });
     chart(1, tr("Effective time, %"), [](double v) { return formatShare(v / 100); });
@@ -180,9 +181,11 @@ void RunsView::showComparison() {
     if (!sides_[0].state || !sides_[1].state) return;
     summary_->setText(comparisonWords(sides_[0].name, *sides_[0].state, sides_[1].name,
                                       *sides_[1].state));
-    for (size_t i = 0; i < kCompared.size(); ++i)
+    for (size_t i = 0; i < kCompared.size(); ++i) {
+        charts_[i]->show();
         charts_[i]->set({{sides_[0].name, seriesOf(*sides_[0].state, kCompared[i]), 0},
                          {sides_[1].name, seriesOf(*sides_[1].state, kCompared[i]), 1}});
+    }
 }
 
 }  // namespace bulkhead::ui

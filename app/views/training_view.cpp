@@ -73,7 +73,7 @@ void TrainingView::addControls() {
     auto* words = new QLabel(tr("Smoothing"));
     words->setObjectName(QStringLiteral("Muted"));
     smoothing_->setRange(0, 99);
-    smoothing_->setValue(80);
+    smoothing_->setValue(60);
     smoothing_->setFixedWidth(96);
     smoothing_->setAccessibleName(tr("Smoothing of loss and gradient norm, percent"));
     words->setBuddy(smoothing_);

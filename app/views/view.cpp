@@ -8,6 +8,23 @@
 #include "app/widgets/theme.h"
 
 namespace bulkhead::ui {
+namespace {
+
+constexpr int kHeaderHeight = 40;
+
+/// A dock asks its title bar for its size hint and nothing else.
+class HeaderStrip final : public QWidget {
+  public:
+    using QWidget::QWidget;
+    QSize sizeHint() const override {
+        return {QWidget::sizeHint().width(), kHeaderHeight};
+    }
+    QSize minimumSizeHint() const override {
+        return {QWidget::minimumSizeHint().width(), kHeaderHeight};
+    }
+};
+
+}  // namespace
 
 QString emptyWords(const QString& headline, const QString& advice) {
     return QStringLiteral("<p style='font-size:large'>%1</p><p>%2</p>")
@@ -15,7 +32,7 @@ QString emptyWords(const QString& headline, const QString& advice) {
 }
 
 View::View(ViewContext& context, const QString& id, const QString& title, QWidget* parent)
-    : QWidget(parent), context_(context), id_(id), title_(title), header_(new QWidget(this)),
+    : QWidget(parent), context_(context), id_(id), title_(title), header_(new HeaderStrip(this)),
       controls_(new QHBoxLayout(header_)), stack_(new QStackedLayout(this)),
       empty_(new QLabel(this)) {
     setObjectName(id);
@@ -24,7 +41,6 @@ View::View(ViewContext& context, const QString& id, const QString& title, QWidge
     setBackgroundRole(QPalette::Base);
     header_->setObjectName(QStringLiteral("ViewHeader"));
     header_->setAttribute(Qt::WA_StyledBackground);
-    header_->setFixedHeight(40);
     controls_->setContentsMargins(Space::kTwo, 0, Space::kOne, 0);
     controls_->setSpacing(Space::kOne);
     auto* name = new QLabel(title);

@@ -19,7 +19,7 @@ namespace {
 constexpr int kGutter = 88;
 constexpr int kAxis = 26;
 constexpr int kCommitRow = 30;
-constexpr int kMaxLane = 34;
+constexpr int kMaxLane = 40;
 constexpr int kMinLane = 9;
 constexpr int64_t kLeastSpan = 20'000'000;            // 20 ms
 constexpr int64_t kFirstSpan = 30'000'000'000;        // before anything is known
@@ -72,6 +72,11 @@ void LaneTimeline::advance() {
         const int64_t span = all_ ? now - begin_ : end_ - begin_;
         end_ = now + static_cast<int64_t>(static_cast<double>(span) * kFollowMargin);
         if (!all_) begin_ = end_ - span;
+    }
+    if (state_ != nullptr) {
+        // A few lanes do not need all the height there is.
+        const auto lanes = std::max<int>(static_cast<int>(state_->replicas.size()), 3);
+        setMaximumHeight(kAxis + lanes * kMaxLane + kCommitRow + 8);
     }
     update();
 }

@@ -12,7 +12,7 @@
 namespace bulkhead::ui {
 namespace {
 
-constexpr int kRowHeight = 26;
+constexpr int kRowHeight = 24;
 constexpr int kMark = 9;
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include <QFontDatabase>
 #include <QStyleFactory>
 
+/// Resources of a static library are not there by themselves; Qt wants this outside of namespaces.
+static void loadResources() { Q_INIT_RESOURCE(console); }
+
 namespace bulkhead::ui {
 namespace {
 
@@ -181,6 +184,7 @@ const Tokens& tokensOf(Scheme scheme) {
 
 Theme::Theme(QApplication& app, Scheme scheme) : app_(app), scheme_(scheme) {
     current = this;
+    loadResources();
     QApplication::setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
     setScheme(scheme);
 }

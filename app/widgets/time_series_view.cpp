@@ -179,12 +179,11 @@ void TimeSeriesView::rescale() {
     if (fixedY_) std::tie(least, greatest) = *fixedY_;
     const NiceRange y = niceRange(least, greatest, height() > 220 ? 5 : 4);
     y_->setLabelFormat(QStringLiteral("%.%1f").arg(y.decimals));
-    if (greatest < 0.01 && !first) y_->setLabelFormat(QStringLiteral("%.0e"));
     y_->setTickCount(y.ticks);
     y_->setRange(y.least, y.greatest);
     // In jumps of a fiftieth, so that the axis is not laid out anew with every step.
     const double jump = std::max(std::pow(2.0, std::ceil(std::log2((xGreatest - xLeast) / 50))), 1.0);
-    const NiceRange x = niceRange(xLeast, xGreatest, std::max(width() / 90, 3));
+    const NiceRange x = niceRange(xLeast, xGreatest, std::max(width() / 56, 4));
     x_->setTickType(QValueAxis::TicksDynamic);
     x_->setTickAnchor(0);
     x_->setTickInterval(std::max((x.greatest - x.least) / std::max(x.ticks - 1, 1), 1.0));

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include <gtest/gtest.h>
+
+#include <QAbstractItemModelTester>
+#include <QSignalSpy>
+
+#include "app/models/event_log_model.h"
+#include "app/models/expert_grid.h"
+#include "app/models/fault_form.h"
+#include "app/models/fault_model.h"
+#include "app/models/fleet_model.h"
+#include "app/models/incident_model.h"
+#include "app/models/roles.h"
+#include "app/models/runs_model.h"
+#include "app/models/series.h"
+#include "app/models/units.h"
+#include "tests/app/support/sample_run.h"
+
+namespace bulkhead::ui {
+namespace {
+
+using Mode = QAbstractItemModelTester::FailureReportingMode;
+
+QString shown(const QAbstractItemModel& model, int row, int column,
+              const QModelIndex& parent = {}) {
+    return model.index(row, column, parent).data().toString();
+}
+
+/// Turns the model tester's warnings into failures of the test that caused them.
+class Models : public testing::Test {
+  protected:
+    Models() {
+        complaints = 0;
+        before_ = qInstallMessageHandler([](QtMsgType, const QMessageLogContext& context,
+                                            const QString& words) {
+            if (QByteArrayView(context.category).startsWith("qt.modeltest")) ++complaints;
+            fprintf(stderr, "%s\n", qPrintable(words));
+        });
+    }
+    ~Models() override {
+        qInstallMessageHandler(before_);
+        EXPECT_EQ(complaints, 0);
+    }
+    static inline int complaints = 0;
+    test::SampleRun run;
+    RunFeed feed;
+
+  private:
+    QtMessageHandler before_;
+};
+
+TEST_F(Models, FleetListsRanksUnderTheirReplica) {
+    FleetModel model(feed);
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    feed.apply(run.events(30));
+    model.refresh();
+    ASSERT_EQ(model.rowCount(), 4);
+    const QModelIndex second = model.index(1, 0);
+    ASSERT_EQ(model.rowCount(second), 2);
+    EXPECT_EQ(shown(model, 1, FleetModel::kState), "Training");
+    EXPECT_EQ(shown(model, 1, FleetModel::kName, second), "Rank r1s1");
+    EXPECT_EQ(model.index(1, 0, second).data(kShardRole).toInt(), 1);
+    EXPECT_EQ(model.indexOf(1, 1), model.index(1, 0, second));
+}
+
+TEST_F(Models, FleetUpdatesInPlaceWhileRowsStay) {
+    FleetModel model(feed);
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    feed.apply(run.events(5));
+    model.refresh();
+    QSignalSpy resets(&model, &QAbstractItemModel::modelReset);
+    feed.apply(run.nextStep());
+    model.refresh();
+    EXPECT_EQ(resets.count(), 0);
+    EXPECT_EQ(shown(model, 0, FleetModel::kStep), "6");
+}
+
+TEST_F(Models, FleetShowsADashWhereThereIsNoFigure) {
+    feed.apply(run.events(46));  // replica 2 fetches
+    FleetModel model(feed);
+    model.refresh();
+    EXPECT_EQ(shown(model, 2, FleetModel::kTokens), noFigure());
+    EXPECT_TRUE(shown(model, 2, FleetModel::kState).startsWith("Fetching"));
+}
+
+TEST_F(Models, IncidentsComeNewestFirstAndSayWhatTheyCost) {
+    IncidentModel model(feed);
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    feed.apply(run.events(60));
+    model.refresh();
+    ASSERT_EQ(model.rowCount(), 1);
+    EXPECT_EQ(shown(model, 0, IncidentModel::kOutcome), "rejoined at step 50");
+    EXPECT_EQ(phaseMs(*model.at(0), model::IncidentPhaseKind::kDetect), 4);
+    for (int i = 0; i < 40; ++i) feed.apply(run.nextStep());
+    model.refresh();
+    ASSERT_EQ(model.rowCount(), 2);
+    EXPECT_EQ(shown(model, 0, IncidentModel::kId), "#2");
+}
+
+TEST_F(Models, FaultsNameTheIncidentTheyCaused) {
+    FaultModel model(feed);
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    feed.apply(run.events(60));
+    model.refresh();
+    ASSERT_EQ(model.rowCount(), 1);
+    EXPECT_EQ(shown(model, 0, FaultModel::kIncident), "#1");
+}
+
+TEST_F(Models, LogLeavesGaugesOutAndTakesHistoryInFront) {
+    EventLogModel model(feed);
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    const auto old = run.events(3);
+    model::RunState state;
+    for (const auto& e : old) model::apply(state, e);
+    feed.reset(state);
+    feed.apply(run.nextStep());
+    const int live = model.rowCount();
+    ASSERT_GT(live, 0);
+    model.prepend(old);
+    EXPECT_GT(model.rowCount(), live);
+    for (int i = 1; i < model.rowCount(); ++i)
+        EXPECT_LT(model.index(i - 1, 0).data(kIdRole).toULongLong(),
+                  model.index(i, 0).data(kIdRole).toULongLong());
+    model.prepend(old);  // nothing twice
+    EXPECT_EQ(model.index(0, 0).data(kIdRole).toULongLong(), 1u);
+}
+
+TEST_F(Models, FilterNeedsEveryConditionToHold) {
+    EventLogModel model(feed);
+    EventFilter filter;
+    filter.setSourceModel(&model);
+    const QAbstractItemModelTester tester(&filter, Mode::Warning);
+    feed.apply(run.events(60));
+    filter.setMinSeverity(model::Severity::kWarning);
+    const int warnings = filter.rowCount();
+    EXPECT_EQ(warnings, 3);
+    filter.setText("signal 9");
+    filter.setReplica(2);
+    EXPECT_EQ(filter.rowCount(), 3);
+    filter.setReplica(3);
+    EXPECT_EQ(filter.rowCount(), 0);
+}
+
+TEST_F(Models, RowAtFindsTheLastLineBeforeAMoment) {
+    EventLogModel model(feed);
+    feed.apply(run.events(10));
+    EXPECT_EQ(model.rowAt(0), -1);
+    EXPECT_EQ(model.rowAt(feed.state().lastEventNs), model.rowCount() - 1);
+}
+
+TEST_F(Models, ExpertSharesOfALayerAverageToOne) {
+    feed.apply(run.events(20));
+    const ExpertGrid grid = expertGrid(feed.state().experts, LoadWindow::kTotal, -1);
+    ASSERT_EQ(grid.layers, test::SampleRun::kMoeLayers);
+    ASSERT_EQ(grid.experts, test::SampleRun::kExperts);
+    double sum = 0;
+    for (int e = 0; e < grid.experts; ++e) sum += grid.at(2, e);
+    EXPECT_NEAR(sum / grid.experts, 1, 1e-9);
+    ExpertTableModel table;
+    const QAbstractItemModelTester tester(&table, Mode::Warning);
+    table.set(grid);
+    EXPECT_EQ(table.columnCount(), grid.experts + 1);
+    EXPECT_EQ(shown(table, 2, 0), formatNumber(grid.imbalance[2], 2));
+}
+
+TEST_F(Models, LoadsOfAForeignShapeGiveAnEmptyGrid) {
+    model::ExpertView view;
+    view.moeLayers = 2;
+    view.domains = 3;
+    view.experts = 4;
+    view.latest = {1, 2, 3};
+    EXPECT_TRUE(expertGrid(view, LoadWindow::kLatest, -1).empty());
+}
+
+TEST_F(Models, RunsShowAnInterruptedRunAsSuch) {
+    RunsModel model;
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    model::RunInfo run;
+    run.id = "demo-1";
+    run.phase = "interrupted";
+    model.set({run});
+    EXPECT_EQ(shown(model, 0, RunsModel::kHow), "Interrupted");
+    EXPECT_EQ(shown(model, 0, RunsModel::kLoss), noFigure());
+}
+
+TEST(Series, DecimationKeepsEndsAndExtremes) {
+    Points points;
+    for (int i = 0; i < 10'000; ++i) points.emplace_back(i, i == 4321 ? 99.0 : std::sin(i * 0.01));
+    const Points few = decimated(points, 100);
+    EXPECT_LE(few.size(), 202u);
+    EXPECT_EQ(few.front(), points.front());
+    EXPECT_EQ(few.back(), points.back());
+    EXPECT_TRUE(std::any_of(few.begin(), few.end(), [](const QPointF& p) { return p.y() == 99; }));
+    EXPECT_TRUE(std::is_sorted(few.begin(), few.end(),
+                               [](const QPointF& a, const QPointF& b) { return a.x() < b.x(); }));
+}
+
+TEST(Series, SmoothingOfAConstantIsThatConstant) {
+    const Points flat = {{1, 5}, {2, 5}, {3, 5}};
+    EXPECT_EQ(smoothed(flat, 0.9)[2].y(), 5);
+    EXPECT_EQ(smoothed({{1, 1}, {2, 3}}, 0)[1].y(), 3);
+}
+
+TEST(Series, StepAndTimeFindEachOther) {
+    model::RunState state;
+    test::SampleRun run;
+    for (const auto& e : run.events(12)) model::apply(state, e);
+    const int64_t time = timeOfStep(state, 7);
+    EXPECT_EQ(stepAt(state, time), 7u);
+    EXPECT_EQ(stepAt(state, time - 1), 6u);
+}
+
+TEST(Units, FiguresCarryTheirUnitAndNeverPretend) {
+    const QChar narrow(0x202F);
+    EXPECT_EQ(formatMs(0.4), QString("0.4") + narrow + "ms");
+    EXPECT_EQ(formatMs(999.6), QString("1.00") + narrow + "s");
+    EXPECT_EQ(formatMs(125'000), QString("2") + narrow + "min 05" + narrow + "s");
+    EXPECT_EQ(formatMs(-1), noFigure());
+    EXPECT_EQ(formatCount(1284032), QString("1") + narrow + "284" + narrow + "032");
+    EXPECT_EQ(formatBytes(1536), QString("1.50") + narrow + "KiB");
+    EXPECT_EQ(formatElapsed(125'300'000'000), "2:05.3");
+    EXPECT_EQ(formatOptional(std::optional<double>(), formatRate), noFigure());
+}
+
+TEST(FaultForm, AFaultLosesTheFieldsItsKindLacks) {
+    model::FaultSpec spec;
+    spec.kind = model::FaultKind::kKillReplica;
+    spec.replica = 2;
+    spec.shard = 1;
+    spec.durationMs = 3000;
+    spec.node = "node0";
+    const model::FaultSpec clean = cleaned(spec);
+    EXPECT_EQ(clean.shard, -1);
+    EXPECT_EQ(clean.durationMs, 0u);
+    EXPECT_TRUE(clean.node.empty());
+    EXPECT_EQ(clean.replica, 2);
+}
+
+}  // namespace
+}  // namespace bulkhead::ui
