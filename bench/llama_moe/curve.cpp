@@ -243,7 +243,8 @@ class Curve {
         for (size_t at = trainBytes_; at + settings_.sequence < text_.size();
              at += settings_.sequence) {
             begins.push_back(at);
-            if (begins.size() < settings_.microBatch && at + 2 * settings_.sequence < text_.size())
+            if (begins.size() < settings_.microBatch &&
+                at + size_t{2} * settings_.sequence < text_.size())
                 continue;
             const bulkhead_batch batch = batchAt(begins);
             must(api_->evaluate(workload_, &batch, &metrics), "evaluating");
@@ -271,7 +272,8 @@ Options parse(int argc, char** argv, Options options) {
         const std::string key = argv[i];
         if (key.rfind("--", 0) != 0 || !options.contains(key.substr(2)) || i + 1 == argc) {
             std::string known;
-            for (const auto& [name, value] : options) known += " --" + name + " (" + value + ")";
+            for (const auto& [name, value] : options)
+                known.append(" --").append(name).append(" (").append(value).append(")");
             fail("cannot take " + key + "; options and their defaults are" + known);
         }
         options[key.substr(2)] = argv[i + 1];

@@ -210,6 +210,8 @@ void crossEntropy(T* logits, const int32_t* targets, double* loss, size_t rows, 
     }
 }
 
+// A type cannot stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define BULKHEAD_INSTANTIATE(T)                                                                    \
     template T dot<T>(const T*, const T*, size_t);                                                 \
     template void addScaled<T>(T*, const T*, T, size_t);                                           \
@@ -223,6 +225,7 @@ void crossEntropy(T* logits, const int32_t* targets, double* loss, size_t rows, 
     template void swigluForward<T>(const T*, T*, size_t, size_t);                                  \
     template void swigluBackward<T>(T*, const T*, size_t, size_t);                                 \
     template void crossEntropy<T>(T*, const int32_t*, double*, size_t, size_t);
+// NOLINTEND(bugprone-macro-parentheses)
 BULKHEAD_INSTANTIATE(float)
 BULKHEAD_INSTANTIATE(double)
 

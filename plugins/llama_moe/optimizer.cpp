@@ -70,9 +70,12 @@ double sumOfSquares(const Layout& layout, const T* reduced) {
     return sum;
 }
 
+// A type cannot stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define BULKHEAD_INSTANTIATE(T)                                                   \
     template void apply<T>(const AdamW<T>&, const Layout&, const T*, T*, T*, T*); \
     template double sumOfSquares<T>(const Layout&, const T*);
+// NOLINTEND(bugprone-macro-parentheses)
 BULKHEAD_INSTANTIATE(float)
 BULKHEAD_INSTANTIATE(double)
 
