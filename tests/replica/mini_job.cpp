@@ -262,6 +262,14 @@ bool MiniJob::contributes(int32_t replica) const {
 
 std::string MiniJob::output() const {
     std::ostringstream all;
+    for (const auto& c : facts<protocol::fact::ReplicaChanged>())
+        all << "r" << c.replica << " i" << c.incarnation << " " << static_cast<int>(c.state)
+            << " step " << c.step << " " << c.why << "\n";
+    for (const auto& e : facts<protocol::fact::EvidenceSeen>())
+        all << "evidence " << enumName(e.kind) << " r" << e.replica << " " << e.detail << "\n";
+    for (const auto& q : facts<protocol::fact::QuorumDecided>())
+        all << "quorum " << q.step << "/" << q.epoch << "/" << q.attempt << " of "
+            << q.contributors.size() << " " << q.explanation << "\n";
     for (const auto& entry : fs::directory_iterator(folder_))
         if (entry.path().extension() == ".log")
             all << "--- " << entry.path().filename() << "\n"

@@ -55,7 +55,7 @@ TEST_F(WorkerJob, aKilledReplicaComesBackInParityWithoutStoppingTheOther) {
     ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
     const uint64_t back = job.committed();
     ASSERT_TRUE(job.runToStep(back + 5)) << job.output();
-    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 2u);
+    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 2u) << job.output();
     expectParity(job);
 }
 
@@ -65,7 +65,10 @@ TEST_F(WorkerJob, writesACheckpointOfOneCommittedStepAndEnds) {
     MiniJob job(spec_, folder_);
     ASSERT_TRUE(job.runUntil([&] { return job.finished(); })) << job.output();
     ASSERT_TRUE(job.runUntil([&] { return job.exits().size() == 4; })) << job.output();
-    for (const auto& [rank, code] : job.exits()) EXPECT_EQ(code, 0) << job.output();
+    // The machine may kill what is left of a replica once the first of its ranks left in order.
+    for (const auto& [rank, code] : job.exits())
+        EXPECT_TRUE(code == 0 || code == -SIGKILL) << code << job.output();
+    EXPECT_EQ(job.exits().front().second, 0);
     const auto all = listCheckpoints(spec_.checkpointDir);
     ASSERT_FALSE(all.empty()) << job.output();
     auto manifest = readManifest(all.back());
@@ -108,7 +111,7 @@ TEST_F(WorkerJob, aFlippedParameterBitIsFoundByParityAndHealed) {
     ASSERT_TRUE(job.runUntil([&] { return !job.contributes(1); })) << job.output();
     ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
     ASSERT_TRUE(job.runToStep(job.committed() + 3)) << job.output();
-    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 2u);
+    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 2u) << job.output();
 }
 
 TEST_F(WorkerJob, orphansWriteACheckpointAndLeave) {

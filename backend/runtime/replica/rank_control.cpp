@@ -237,6 +237,10 @@ void ReplicaRank::Impl::on(const protocol::ExitRank& action) {
     queue_.finishWith({[this, action, orphaned] { return leave(action, orphaned); }, std::nullopt});
 }
 
+void ReplicaRank::Impl::requestLeave(const std::string& why) {
+    reactor_->post([this, why] { on(protocol::ExitRank{true, false, why}); });
+}
+
 void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
     protocol::RankVote vote = figuresOf(result);
     ++progress_;

@@ -68,6 +68,7 @@ class ReplicaRank::Impl {
 
     uint64_t appliedStep() const { return applied_; }
     bool leaving() const { return leaving_; }
+    void requestLeave(const std::string& why);
 
   private:
     // Set-up.

@@ -223,6 +223,9 @@ void ReplicaRank::computed(uint64_t generation, StepFigures figures) {
 uint64_t ReplicaRank::appliedStep() const {
     return impl_->appliedStep();
 }
+void ReplicaRank::requestLeave(const std::string& why) {
+    impl_->requestLeave(why);
+}
 bool ReplicaRank::leaving() const {
     return impl_->leaving();
 }

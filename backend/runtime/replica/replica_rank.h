@@ -81,6 +81,10 @@ class ReplicaRank {
     /// The whole gradient of work.step stands.
     void computed(uint64_t generation, StepFigures figures);
 
+    /// Asks the rank to leave in order, as when its machine is shut down; next() returns the end.
+    /// Any thread.
+    void requestLeave(const std::string& why);
+
     /// The rank was told to leave: what the caller is computing is for nothing. Any thread.
     bool leaving() const;
 

@@ -90,6 +90,24 @@ absl::StatusOr<Work> train(WorkloadProgram* program, ReplicaRank* rank) {
     }
 }
 
+/// Turns SIGTERM into an orderly leave, and ends a process whose training never comes back.
+void watch(const std::stop_token& stop, ReplicaRank* rank) {
+    constexpr std::chrono::milliseconds kTick{100};
+    const timespec tick{0, std::chrono::nanoseconds(kTick).count()};
+    sigset_t terminate;
+    ::sigemptyset(&terminate);
+    ::sigaddset(&terminate, SIGTERM);
+    std::chrono::milliseconds waited{0};
+    while (!stop.stop_requested()) {
+        if (::sigtimedwait(&terminate, nullptr, &tick) == SIGTERM)
+            rank->requestLeave("terminated by a signal");
+        if (rank->leaving()) waited += kTick;
+        if (waited < kLeaveLimit) continue;
+        spdlog::critical("training did not come back in time; leaving without it");
+        ::_exit(kExitExpelled);
+    }
+}
+
 int run(RankOptions options) {
     const SystemClock clock;
     absl::StatusOr<std::unique_ptr<Corpus>> corpus =
@@ -104,17 +122,7 @@ int run(RankOptions options) {
         ReplicaRank::start(options, program->get(), clock);
     if (!rank.ok()) return fail(rank.status(), kExitInternal);
 
-    std::jthread watchdog([raw = rank->get()](const std::stop_token& stop) {
-        std::chrono::milliseconds waited{0};
-        constexpr std::chrono::milliseconds kTick{100};
-        while (!stop.stop_requested()) {
-            std::this_thread::sleep_for(kTick);
-            if (raw->leaving()) waited += kTick;
-            if (waited < kLeaveLimit) continue;
-            spdlog::critical("training did not come back in time; leaving without it");
-            ::_exit(kExitExpelled);
-        }
-    });
+    std::jthread watchdog(watch, rank->get());
     const absl::StatusOr<Work> end = train(program->get(), rank->get());
     const int code = end.ok() ? codeOf(end->end) : codeOf(end.status());
     if (end.ok())
@@ -146,5 +154,10 @@ int main(int argc, char** argv) {
     absl::StatusOr<RankOptions> options =
         readWorkerOptions(std::vector<std::string>(argv + 1, argv + argc));
     if (!options.ok()) return fail(options.status(), kExitUsage);
+    // Before any thread is started, so that all of them leave it to watch().
+    sigset_t terminate;
+    ::sigemptyset(&terminate);
+    ::sigaddset(&terminate, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &terminate, nullptr);
     return run(*std::move(options));
 }
