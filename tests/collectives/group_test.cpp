@@ -125,7 +125,7 @@ TEST_P(GroupTest, BroadcastReachesAllFromAnyRoot) {
 }
 
 TEST_P(GroupTest, DifferentCallsEndInAnErrorNotInAHang) {
-    if (n_ == 1) GTEST_SKIP() << "takes two";
+    if (n_ == 1) return;  // alone nobody can disagree
     std::vector<std::unique_ptr<Group>> groups(n_);
     std::vector<std::thread> threads;
     std::atomic<int> failed{0};
@@ -189,15 +189,17 @@ TEST(Group, AMissingRankIsNamed) {
 
 TEST(Group, AWrongTokenIsRefused) {
     const GroupRanks ranks(2, PeerChoice::kTcp);
+    std::atomic<bool> refused{false};
     std::thread first([&] {
         GroupOptions options = ranks.options(0);
-        options.timeout = 300 * kMillisecond;
-        EXPECT_FALSE(makeGroup(options).ok());
+        options.timeout = 100 * kMillisecond;
+        while (!refused) EXPECT_FALSE(makeGroup(options).ok());
     });
     GroupOptions options = ranks.options(1);
     options.token = 43;
     const auto group = makeGroup(options);
     EXPECT_TRUE(absl::IsPermissionDenied(group.status())) << group.status();
+    refused = true;
     first.join();
 }
 
