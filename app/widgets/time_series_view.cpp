@@ -92,6 +92,7 @@ TimeSeriesView::TimeSeriesView(const QString& title, const QString& unit, Format
     view_ = new CursorChartView(chart_, this);
     view_->setFrameShape(QFrame::NoFrame);
     view_->setFocusPolicy(Qt::NoFocus);
+    view_->viewport()->setFocusPolicy(Qt::NoFocus);
     view_->setRenderHint(QPainter::Antialiasing);
     view_->setAccessibleName(title);
     view_->picked = [this](double step) { Q_EMIT stepPicked(step); };

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include <gtest/gtest.h>
+
+#include <QAbstractButton>
+#include <QComboBox>
+#include <QDockWidget>
+#include <QLabel>
+#include <QLineEdit>
+#include <QListWidget>
+#include <QTest>
+#include <QTreeView>
+
+#include "app/views/faults_view.h"
+#include "app/views/fleet_view.h"
+#include "app/views/job_commands.h"
+#include "app/views/replay_bar.h"
+#include "app/views/status_strip.h"
+#include "app/widgets/command_palette.h"
+#include "app/widgets/confirm.h"
+#include "tests/app/support/console.h"
+
+namespace bulkhead::ui {
+namespace {
+
+template <class T>
+T* viewOf(test::Console& console) {
+    for (View* view : console.window->layout().views())
+        if (auto* wanted = qobject_cast<T*>(view)) return wanted;
+    return nullptr;
+}
+
+void press(test::Console& console, const char* keys) {
+    const QKeySequence sequence{QString::fromLatin1(keys)};
+    QTest::keySequence(console.window.get(), sequence);
+    for (int i = 0; i < 5; ++i) QCoreApplication::processEvents();
+}
+
+TEST(Console, NoTwoActionsShareAShortcut) {
+    test::Console console;
+    EXPECT_TRUE(console.actions.conflicts().isEmpty())
+        << qPrintable(console.actions.conflicts().join("; "));
+}
+
+TEST(Console, ConflictsAreFoundWhenThereAreSome) {
+    ActionRegistry registry;
+    registry.add("a", "X", "A", "", QKeySequence("Ctrl+Y"), [] {});
+    registry.add("b", "X", "B", "", QKeySequence("Ctrl+Y"), [] {});
+    ASSERT_EQ(registry.conflicts().size(), 1);
+    EXPECT_TRUE(registry.conflicts()[0].contains("a and b"));
+}
+
+TEST(Console, EveryActionSaysWhatItDoesAndHasKeysOrIsInThePalette) {
+    test::Console console;
+    for (const auto& entry : console.actions.entries()) {
+        EXPECT_FALSE(entry.hint.isEmpty()) << qPrintable(entry.id);
+        EXPECT_FALSE(entry.action->shortcut().isEmpty()) << qPrintable(entry.id);
+    }
+}
+
+TEST(Console, WhatTakesTheKeyboardHasAName) {
+    test::Console console(60);
+    QStringList nameless;
+    for (QWidget* w : console.window->findChildren<QWidget*>()) {
+        if (!(w->focusPolicy() & Qt::TabFocus) || w->objectName().startsWith("qt_")) continue;
+        if (w->parentWidget() && (qobject_cast<QComboBox*>(w->parentWidget()) ||
+                                  qobject_cast<QAbstractSpinBox*>(w->parentWidget()) ||
+                                  w->parentWidget()->inherits("QComboBoxPrivateContainer")))
+            continue;  // inner parts, named by their owner
+        const auto* button = qobject_cast<QAbstractButton*>(w);
+        if (w->accessibleName().isEmpty() && (button == nullptr || button->text().isEmpty()) &&
+            !w->inherits("QTabBar") && !w->inherits("QScrollBar"))
+            nameless << QString::fromLatin1(w->metaObject()->className()) + " in " +
+                            QString::fromLatin1(w->parentWidget()->metaObject()->className());
+    }
+    EXPECT_TRUE(nameless.isEmpty()) << qPrintable(nameless.join("\n"));
+}
+
+TEST(Console, NumberKeysBringEachViewToTheFrontWithTheKeyboardInIt) {
+    test::Console console(20);
+    int number = 1;
+    for (View* view : console.window->layout().views()) {
+        press(console, qPrintable(QStringLiteral("Ctrl+%1").arg(number++)));
+        EXPECT_TRUE(view->isVisible()) << qPrintable(view->id());
+        EXPECT_EQ(console.window->layout().current(), view) << qPrintable(view->id());
+    }
+}
+
+TEST(Console, PaletteFindsAnActionByAFewLettersAndRunsIt) {
+    test::Console console(5);
+    const Scheme before = theme().scheme();
+    press(console, "Ctrl+K");
+    auto* palette = console.window->findChild<CommandPalette*>();
+    ASSERT_NE(palette, nullptr);
+    auto* input = palette->findChild<QLineEdit*>();
+    QTest::keyClicks(input, "light or");
+    QTest::keyClick(input, Qt::Key_Return);
+    EXPECT_NE(theme().scheme(), before);
+    theme().setScheme(before);
+}
+
+TEST(Console, PaletteLeavesOutWhatCannotBeDone) {
+    test::Console console;  // nothing attached: no job to pause
+    CommandPalette palette(console.actions, console.window.get());
+    palette.findChild<QLineEdit*>()->setText("pause");
+    for (int i = 0; i < palette.findChild<QListWidget*>()->count(); ++i)
+        EXPECT_FALSE(palette.findChild<QListWidget*>()->item(i)->text().startsWith("Pause"));
+}
+
+TEST(Console, DrainingAsksAndDoesNothingWhenRefused) {
+    test::Console console(20);
+    console.log->preflight.title = "Drain replica 2";
+    console.log->preflight.effect = "Replica 2 leaves after its current commit.";
+    viewOf<FleetView>(console)->select(2);
+    press(console, "Ctrl+D");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.confirmer.asked.size() == 1; }));
+    EXPECT_EQ(console.confirmer.asked[0].title, "Drain replica 2");
+    EXPECT_EQ(console.confirmer.asked[0].effect, "Replica 2 leaves after its current commit.");
+    EXPECT_TRUE(console.confirmer.asked[0].destructive);
+    console.settle();
+    EXPECT_TRUE(console.log->actions.empty());
+}
+
+TEST(Console, DrainingGoesToTheRevisionThatWasLookedAt) {
+    test::Console console(20);
+    console.log->preflight.revision = 41;
+    console.confirmer.answer = 0;
+    viewOf<FleetView>(console)->select(2);
+    press(console, "Ctrl+D");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 1; }));
+    EXPECT_EQ(console.log->actions[0].kind, model::ActionKind::kDrain);
+    EXPECT_EQ(console.log->actions[0].replica, 2);
+    EXPECT_EQ(console.log->revisions[0], 41u);
+}
+
+TEST(Console, ARefusedPreflightIsToldAndNothingIsAsked) {
+    test::Console console(20);
+    console.log->preflight.allowed = false;
+    console.log->preflight.refusal = "Replica 2 is the last contributor; bring another back first.";
+    viewOf<FleetView>(console)->select(2);
+    press(console, "Ctrl+D");
+    auto* message = console.window->findChild<StatusStrip*>();
+    ASSERT_TRUE(QTest::qWaitFor([&] {
+        for (const QLabel* label : message->findChildren<QLabel*>())
+            if (label->toolTip().contains("last contributor")) return true;
+        return false;
+    }));
+    EXPECT_TRUE(console.confirmer.asked.empty());
+}
+
+TEST(Console, AFaultIsComposedAskedAndInjected) {
+    test::Console console(20);
+    console.confirmer.answer = 0;
+    auto* faults = viewOf<FaultsView>(console);
+    faults->aimAt(1, 1);
+    press(console, "Ctrl+I");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->faults.size() == 1; }));
+    EXPECT_EQ(console.log->faults[0].kind, model::FaultKind::kKillRank);
+    EXPECT_EQ(console.log->faults[0].replica, 1);
+    EXPECT_EQ(console.log->faults[0].shard, 1);
+    ASSERT_EQ(console.confirmer.asked.size(), 1u);
+}
+
+TEST(Console, TheStripSaysWhyAnythingWaits) {
+    test::Console console(45);  // replica 2 catches up
+    EXPECT_TRUE(console.window->strip().explanation().contains("r2"))
+        << qPrintable(console.window->strip().explanation());
+    model::RunState state;
+    state.phase = model::JobPhase::kWaiting;
+    state.explanation = "waiting for r3, last beat 1.2 s ago";
+    EXPECT_TRUE(explain(state).words.contains("waiting for r3"));
+    EXPECT_EQ(explain(state).tone, Tone::kWarning);
+}
+
+TEST(Console, HiddenViewsDoNotFollowUntilTheyAreShown) {
+    test::Console console(20);
+    auto* fleet = viewOf<FleetView>(console);
+    console.window->layout().dockOf(fleet)->hide();
+    auto* tree = fleet->findChild<QTreeView*>();
+    const QString before = tree->model()->index(0, 2).data().toString();
+    console.send(console.run.nextStep());
+    EXPECT_EQ(tree->model()->index(0, 2).data().toString(), before);
+    console.window->layout().dockOf(fleet)->show();
+    EXPECT_EQ(tree->model()->index(0, 2).data().toString(), "21");
+}
+
+TEST(Console, LayoutIsSavedWithItsVersionAndAForeignOneIsLeft) {
+    test::Console console(3);
+    console.window->layout().save(*console.settings);
+    EXPECT_EQ(console.settings->value("window/layoutVersion").toInt(), DockLayout::kVersion);
+    EXPECT_TRUE(console.window->layout().restore(*console.settings));
+    console.settings->setValue("window/layoutVersion", DockLayout::kVersion + 1);
+    EXPECT_FALSE(console.window->layout().restore(*console.settings));
+}
+
+TEST(Console, AReplaySaysThatItIsOne) {
+    test::Console console(10);
+    auto* bar = console.window->findChild<ReplayBar*>();
+    EXPECT_TRUE(bar->isHidden());
+    EXPECT_FALSE(console.actions.find("replay.play")->isEnabled());
+    console.session->replayRun("demo-1");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().replay; }));
+    EXPECT_FALSE(bar->isHidden());
+    EXPECT_FALSE(console.session->status().canAct());
+    EXPECT_EQ(console.log->watched->replay, "replay-1");
+    model::ReplayPosition position;
+    position.run = "demo-1";
+    position.paused = true;
+    position.step = 4;
+    console.log->run.onPosition(position);
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().position.has_value(); }));
+    press(console, "Ctrl+Right");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return !console.log->orders.empty(); }));
+    EXPECT_EQ(console.log->orders.back().seekStep, 5u);
+}
+
+TEST(Console, DeedsNeedTheTypedNameWhenOneIsAskedFor) {
+    ConfirmRequest request;
+    request.title = "Stop the run demo";
+    request.choices = QStringList{"Stop"};
+    request.typedName = "demo";
+    ConfirmDialog dialog(request, nullptr);
+    QAbstractButton* deed = nullptr;
+    for (auto* button : dialog.findChildren<QAbstractButton*>())
+        if (button->text() == "Stop") deed = button;
+    ASSERT_NE(deed, nullptr);
+    EXPECT_FALSE(deed->isEnabled());
+    dialog.findChild<QLineEdit*>()->setText("demo");
+    EXPECT_TRUE(deed->isEnabled());
+    deed->click();
+    EXPECT_EQ(dialog.choice(), 0);
+}
+
+TEST(Console, EmptyPlacesSayWhatToDo) {
+    test::Console console;
+    bool told = false;
+    for (const QLabel* label : viewOf<FleetView>(console)->findChildren<QLabel*>())
+        told = told || (label->isVisible() && label->text().contains("Start the demo"));
+    EXPECT_TRUE(told);
+}
+
+}  // namespace
+}  // namespace bulkhead::ui
