@@ -104,5 +104,278 @@ TEST_F(SimulatedJobTest, RandomKillsAndRejoinsKeepTheInvariants) {
     }
 }
 
+template <class F>
+std::vector<F> all(const SimulatedJob& job) {
+    std::vector<F> out;
+    for (const Fact& f : job.facts())
+        if (const auto* x = std::get_if<F>(&f)) out.push_back(*x);
+    return out;
+}
+
+bool saw(const SimulatedJob& job, EvidenceKind kind, int32_t replica) {
+    for (const auto& e : all<fact::EvidenceSeen>(job))
+        if (e.kind == kind && e.replica == replica) return true;
+    return false;
+}
+
+Operation operation(OperationKind kind, int32_t replica = -1) {
+    Operation o;
+    o.kind = kind;
+    o.replica = replica;
+    o.requestId = "test";
+    return o;
+}
+
+TEST_F(SimulatedJobTest, CoordinatorDeathsAndReplicaDeathsTogetherLoseNoStep) {
+    for (uint64_t seed = 1; seed <= 100; ++seed) {
+        SimulatedJob job(fourByTwo(), 1000 + seed);
+        startAndReach(job, 3);
+        for (int i = 0; i < 3; ++i) {
+            job.runFor(static_cast<MonoNs>(job.rng() % 200) * kMillisecond);
+            if (job.rng() % 2 == 0)
+                job.killRank(static_cast<int32_t>(job.rng() % 4),
+                             static_cast<int32_t>(job.rng() % 2));
+            const uint64_t before = job.committed();
+            job.killCoordinator();
+            job.runFor(static_cast<MonoNs>(job.rng() % 100) * kMillisecond);
+            job.startCoordinator();
+            if (job.coordinator().lineage() == 1) {
+                EXPECT_GE(job.committed(), before);
+            }
+        }
+        wholeAgain(job);
+        if (HasFailure()) {
+            ADD_FAILURE() << "seed " << seed;
+            return;
+        }
+    }
+}
+
+/// At every action between the append of a record and the last of its commits the coordinator dies.
+TEST_F(SimulatedJobTest, ACoordinatorThatDiesAnywhereBetweenAppendAndSendCommitsOnce) {
+    for (int point = 0; point < 14; ++point) {
+        SimulatedJob job(fourByTwo(), 77);
+        startAndReach(job, 6);
+        int countdown = -1;
+        job.onAction = [&](const Action& a) {
+            const auto* append = std::get_if<AppendLog>(&a);
+            if (countdown < 0 && append != nullptr &&
+                std::holds_alternative<LogCommit>(append->entry))
+                countdown = point + 1;
+            if (countdown > 0 && --countdown == 0) job.killCoordinator();
+        };
+        ASSERT_TRUE(job.runUntil([&] { return !job.coordinatorUp(); }, 10 * kSecond)) << point;
+        job.onAction = nullptr;
+        job.runFor(30 * kMillisecond);
+        job.startCoordinator();
+        wholeAgain(job);
+        EXPECT_EQ(job.coordinator().lineage(), 1u) << point;
+    }
+}
+
+TEST_F(SimulatedJobTest, AHungRankIsFoundByItsSilenceAndFencedWhenItWakes) {
+    SimulatedJob job(fourByTwo(), 5);
+    startAndReach(job, 5);
+    job.hangRank(1, 1);
+    wholeAgain(job);
+    EXPECT_TRUE(saw(job, EvidenceKind::kMissedHeartbeat, 1));
+    EXPECT_EQ(job.coordinator().replicas()[1].incarnation, 2u);
+}
+
+TEST_F(SimulatedJobTest, AReplicaWithACutDataPlaneIsTheOneThatGoes) {
+    SimulatedJob job(fourByTwo(), 6);
+    startAndReach(job, 5);
+    job.cutData(2, true);
+    ASSERT_TRUE(job.runUntil([&] { return job.coordinator().replicas()[2].incarnation == 2; },
+                             20 * kSecond))
+        << explain(job);
+    job.cutData(2, false);
+    wholeAgain(job);
+    for (int32_t r : {0, 1, 3})
+        EXPECT_EQ(job.coordinator().replicas()[static_cast<size_t>(r)].incarnation, 1u);
+}
+
+TEST_F(SimulatedJobTest, AGradientThatIsNotFiniteIsComputedElsewhereAndCostsNoReplica) {
+    SimulatedJob job(fourByTwo(), 7);
+    startAndReach(job, 5);
+    job.nextGradientNotFinite(3);
+    wholeAgain(job);
+    EXPECT_TRUE(saw(job, EvidenceKind::kNonFinite, 3));
+    EXPECT_EQ(job.coordinator().replicas()[3].incarnation, 1u);
+    EXPECT_EQ(job.coordinator().ledger().quarantinedSamples(), 0u);
+}
+
+TEST_F(SimulatedJobTest, DataThatIsNotFiniteForTwoReplicasIsQuarantinedAndNamed) {
+    SimulatedJob job(fourByTwo(), 8);
+    startAndReach(job, 5);
+    const uint64_t ahead = job.coordinator().ledger().highWater()[1] + 20;
+    job.poison(1, ahead);
+    ASSERT_TRUE(
+        job.runUntil([&] { return !all<fact::RangeQuarantined>(job).empty(); }, 20 * kSecond))
+        << explain(job);
+    wholeAgain(job);
+    const auto named = all<fact::RangeQuarantined>(job);
+    EXPECT_TRUE(std::any_of(named.begin(), named.end(), [&](const auto& q) {
+        return q.range.domain == 1 && q.range.begin <= ahead && ahead < q.range.end;
+    }));
+    for (const ReplicaView& v : job.coordinator().replicas()) EXPECT_EQ(v.incarnation, 1u);
+    job.killCoordinator();
+    job.startCoordinator();
+    EXPECT_GT(job.coordinator().ledger().quarantinedSamples(), 0u);
+}
+
+TEST_F(SimulatedJobTest, AFlippedParameterBitIsFoundByParityAndTheMinorityHeals) {
+    SimulatedJob job(fourByTwo(), 9);
+    startAndReach(job, 5);
+    job.flipState(1, 0);
+    wholeAgain(job);
+    EXPECT_TRUE(saw(job, EvidenceKind::kParityMismatch, 1));
+    ASSERT_FALSE(all<fact::StepsSuspect>(job).empty());
+    EXPECT_EQ(job.coordinator().lineage(), 1u);
+    EXPECT_EQ(job.coordinator().replicas()[1].incarnation, 2u);
+}
+
+TEST_F(SimulatedJobTest, OnAParityTieWhoeverMatchesItsOwnReplayStays) {
+    Options o = fourByTwo();
+    o.replicas = 2;
+    SimulatedJob job(o, 10);
+    startAndReach(job, 5);
+    job.flipState(0, 1);
+    wholeAgain(job, 2);
+    EXPECT_TRUE(saw(job, EvidenceKind::kParityMismatch, 0));
+    EXPECT_FALSE(saw(job, EvidenceKind::kParityMismatch, 1));
+    EXPECT_EQ(job.coordinator().lineage(), 1u);
+}
+
+TEST_F(SimulatedJobTest, WhenEveryReplicaDiesTheJobGoesBackToItsCheckpointInANewLineage) {
+    SimulatedJob job(fourByTwo(), 11);
+    startAndReach(job, 25);
+    for (int32_t r = 0; r < 4; ++r) job.killReplica(r);
+    wholeAgain(job);
+    EXPECT_EQ(job.coordinator().lineage(), 2u);
+    const auto opened = all<fact::LineageOpened>(job);
+    ASSERT_EQ(opened.size(), 2u);
+    EXPECT_EQ(opened.back().fromStep, 20u);
+}
+
+TEST_F(SimulatedJobTest, WithRestartAllEveryLossTakesEverybodyBack) {
+    Options o = fourByTwo();
+    o.policies.recovery = RecoveryPolicy::kRestartAll;
+    SimulatedJob job(o, 12);
+    startAndReach(job, 25);
+    job.killRank(2, 0);
+    ASSERT_TRUE(job.runUntil([&] { return job.coordinator().lineage() == 2; }, 10 * kSecond));
+    wholeAgain(job);
+    for (const ReplicaView& v : job.coordinator().replicas()) EXPECT_EQ(v.incarnation, 2u);
+}
+
+TEST_F(SimulatedJobTest, ADrainedReplicaLeavesAfterItsCommitAndComesBackWhenReleased) {
+    SimulatedJob job(fourByTwo(), 13);
+    startAndReach(job, 5);
+    job.operate(operation(OperationKind::kDrain, 3));
+    ASSERT_TRUE(job.runUntil([&] { return job.training() == 3; }, 10 * kSecond)) << explain(job);
+    const uint64_t at = job.committed();
+    job.runUntil([&] { return job.committed() >= at + 5; }, 10 * kSecond);
+    EXPECT_TRUE(all<fact::StepRedone>(job).empty());
+    EXPECT_EQ(job.coordinator().replicas()[3].state, ReplicaState::kDrained);
+    job.operate(operation(OperationKind::kReleaseRejoin, 3));
+    wholeAgain(job);
+}
+
+TEST_F(SimulatedJobTest, APausedJobCommitsNothingUntilItIsResumed) {
+    SimulatedJob job(fourByTwo(), 14);
+    startAndReach(job, 5);
+    job.operate(operation(OperationKind::kPause));
+    job.runFor(kSecond);
+    const uint64_t at = job.committed();
+    EXPECT_EQ(job.coordinator().phase(), JobPhase::kPaused);
+    job.runFor(5 * kSecond);
+    EXPECT_EQ(job.committed(), at);
+    EXPECT_EQ(job.training(), 4u);
+    job.operate(operation(OperationKind::kResume));
+    wholeAgain(job);
+}
+
+TEST_F(SimulatedJobTest, AJoinerIsLetInWhileTheJobWaitsForIt) {
+    Options o = fourByTwo();
+    o.replicas = 2;
+    o.policies.minReplicas = 2;
+    SimulatedJob job(o, 15);
+    startAndReach(job, 5);
+    job.killReplica(1);
+    wholeAgain(job, 2);
+    EXPECT_EQ(job.coordinator().lineage(), 1u);
+}
+
+TEST_F(SimulatedJobTest, AStoppedJobEndsWithACheckpointOfItsLastStep) {
+    SimulatedJob job(fourByTwo(), 16);
+    startAndReach(job, 13);
+    job.operate(operation(OperationKind::kStop));
+    ASSERT_TRUE(job.runUntil([&] { return job.finished(); }, 60 * kSecond)) << explain(job);
+    const auto end = all<fact::RunFinished>(job);
+    ASSERT_EQ(end.size(), 1u);
+    EXPECT_TRUE(end[0].ok) << end[0].why;
+    EXPECT_EQ(all<fact::CheckpointWritten>(job).back().done.step, end[0].step);
+}
+
+TEST_F(SimulatedJobTest, AJobOfSoManyStepsEndsByItself) {
+    Options o = fourByTwo();
+    o.steps = 12;
+    SimulatedJob job(o, 17);
+    job.start();
+    ASSERT_TRUE(job.runUntil([&] { return job.finished(); }, 60 * kSecond)) << explain(job);
+    EXPECT_EQ(all<fact::RunFinished>(job).at(0).step, 12u);
+    EXPECT_THAT(job.failures(), ::testing::IsEmpty());
+}
+
+TEST_F(SimulatedJobTest, ALayoutIsNamedOnlyWhenEveryReplicaMoved) {
+    for (const bool fails : {false, true}) {
+        SimulatedJob job(fourByTwo(), 18);
+        startAndReach(job, 5);
+        if (fails) job.failNextLayoutMove(2);
+        Operation move = operation(OperationKind::kChangeLayout);
+        move.expertShard = {1, 0};
+        job.operate(move);
+        wholeAgain(job);
+        const auto changed = all<fact::LayoutChanged>(job);
+        ASSERT_EQ(changed.size(), 1u);
+        EXPECT_EQ(changed[0].ok, !fails);
+        EXPECT_EQ(all<fact::StepCommitted>(job).back().record.layout, fails ? 0u : 1u);
+    }
+}
+
+TEST_F(SimulatedJobTest, SilenceOfHalfTheJobPausesItAndNobodyIsExpelledOnHearsay) {
+    SimulatedJob job(fourByTwo(), 19);
+    startAndReach(job, 5);
+    for (int32_t r : {0, 1, 2})
+        for (int32_t s : {0, 1}) job.hangRank(r, s);
+    job.runFor(10 * kSecond);
+    EXPECT_NE(job.coordinator().phase(), JobPhase::kTraining);
+    for (const ReplicaView& v : job.coordinator().replicas()) EXPECT_EQ(v.incarnation, 1u);
+    for (int32_t r : {0, 1, 2})
+        for (int32_t s : {0, 1}) job.wakeRank(r, s);
+    wholeAgain(job);
+}
+
+TEST_F(SimulatedJobTest, AnIncidentTellsBothSidesAndCloses) {
+    SimulatedJob job(fourByTwo(), 20);
+    startAndReach(job, 5);
+    job.killReplica(2);
+    wholeAgain(job);
+    const auto closed = all<fact::IncidentClosed>(job);
+    ASSERT_EQ(closed.size(), 1u);
+    EXPECT_THAT(closed[0].outcome, ::testing::HasSubstr("rejoined"));
+    std::set<IncidentPhaseKind> seen;
+    for (const auto& p : all<fact::IncidentPhase>(job)) {
+        EXPECT_LE(p.begin, p.end);
+        seen.insert(p.phase);
+    }
+    for (IncidentPhaseKind k :
+         {IncidentPhaseKind::kDetect, IncidentPhaseKind::kDecide, IncidentPhaseKind::kRestart,
+          IncidentPhaseKind::kInit, IncidentPhaseKind::kFetch, IncidentPhaseKind::kReplay,
+          IncidentPhaseKind::kJoin})
+        EXPECT_TRUE(seen.contains(k)) << enumName(k);
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol

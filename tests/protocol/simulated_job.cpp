@@ -37,6 +37,7 @@ struct SimulatedJob::Rank {
     bool hung = false;
     std::vector<RankInput> inbox;  ///< while hung
     uint64_t state = 0;
+    uint64_t retained = 0;  ///< copy made when the state came to be: flips do not reach it
     std::optional<BeginStep> work;
     bool computing = false;
     bool computed = false;
@@ -353,7 +354,7 @@ void SimulatedJob::carryOut(Rank& rank, RankActions actions) {
                         it == checkpoints_.end() ? seedState(id.shard) : it->second.at(id.shard);
                     if (it != checkpoints_.end())
                         done.step = checkpointSteps_[b.welcome.resumeFrom];
-                    done.hash = r->state;
+                    done.hash = r->retained = r->state;
                 }
                 give(id, inc, done);
             });
@@ -428,7 +429,7 @@ void SimulatedJob::carryOut(Rank& rank, RankActions actions) {
                         failed.push_back(m.contribution.replica);
                         continue;
                     }
-                    r->state = source->snapshots[f.snapshotStep];
+                    r->state = r->retained = source->snapshots[f.snapshotStep];
                     give(id, inc, FetchAdvanced{50, 100});
                     give(id, inc, FetchDone{f.snapshotStep, r->state});
                     return;
@@ -576,8 +577,9 @@ void SimulatedJob::apply(Rank& rank, const CommitRecord& record, uint64_t sum) {
     if (durable == durable_.end() || durable->second != record)
         fail(absl::StrCat("I1/I5: r", rank.id.replica, " applied a record of step ", record.step,
                           " that is not the durable one"));
-    rank.history[record.step] = rank.state;
+    rank.history[record.step] = rank.retained;
     if (!record.skip) rank.state = mix(mix(rank.state, sum), record.gradScaleBits);
+    rank.retained = rank.state;
     rank.sums[record.step] = sum;
     while (rank.sums.size() > 40) rank.sums.erase(rank.sums.begin());
     while (rank.history.size() > 4) rank.history.erase(rank.history.begin());

@@ -202,7 +202,7 @@ void CoordinatorMachine::Impl::scanJoiners() {
                                now_ - r.stageSince > 2 * limits_.progress();
             if (stale && trainedReplicas() > 0) planFetch(r, "its snapshot did not come");
         } else if (now_ - r.advancedAt > options_.timeouts.fetchMs * kMillisecond &&
-                   !(r.following && !open_)) {
+                   !(r.following && (!open_ || open_->holding))) {
             condemn(r, EvidenceKind::kMissedProgress, "its catch-up stands still", r.advancedAt,
                     false);
         }

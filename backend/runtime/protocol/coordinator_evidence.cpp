@@ -121,6 +121,8 @@ void CoordinatorMachine::Impl::judgeSuspects() {
                     enough);
         }
     }
+    if (!gate_.suspects().empty() && open_)
+        setPhase(JobPhase::kWaiting, compute(open_->quorum.step).explanation);
 }
 
 /// Missed heartbeats and progress, starts that take for ever, votes that do not come.

@@ -210,6 +210,7 @@ class CoordinatorMachine::Impl {
     void abortExchange(const std::string& why);
     void decide();
     bool parityHolds();
+    void noteHeldHashes();
     void resolveTie();
     void redo(const BallotResult& result);
     bool moveNonFinite(const std::vector<int32_t>& nonFinite);

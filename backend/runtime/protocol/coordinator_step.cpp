@@ -302,7 +302,7 @@ bool CoordinatorMachine::Impl::parityHolds() {
     if (!open_->quorum.checkParity) return true;
     std::map<int32_t, Hashes> hashes;
     for (const auto& [replica, vote] : open_->ballot.votes)
-        if (contributes(replica) && !vote.hashes.empty()) hashes[replica] = vote.hashes;
+        if (contributes(replica) && vote.shardsIn == options_.shards) hashes[replica] = vote.hashes;
     const uint64_t of = open_->quorum.step - 1;
     const ParityResult parity = compareHashes(hashes);
     if (parity.outcome == ParityResult::Outcome::kAgree) {
@@ -331,6 +331,19 @@ bool CoordinatorMachine::Impl::parityHolds() {
         condemn(*find(replica), EvidenceKind::kParityMismatch, why, now_, true);
     }
     return false;
+}
+
+/// While a step is held no commit compares hashes; the votes on it still carry them, and whoever is
+/// to help out has to be proven by something.
+void CoordinatorMachine::Impl::noteHeldHashes() {
+    if (!open_->quorum.checkParity || agreed_.find(committed_) != nullptr) return;
+    std::map<int32_t, Hashes> hashes;
+    for (const auto& [replica, vote] : open_->ballot.votes)
+        if (contributes(replica) && vote.shardsIn == options_.shards) hashes[replica] = vote.hashes;
+    const ParityResult parity = compareHashes(hashes);
+    if (hashes.empty() || parity.outcome != ParityResult::Outcome::kAgree) return;
+    agreed_.note(committed_, parity.agreed);
+    proveAll();
 }
 
 void CoordinatorMachine::Impl::from(RankId, const ReplayVerdict& m) {
@@ -394,6 +407,7 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     }
     std::sort(members.begin(), members.end());
     if (members.size() < needed) {
+        noteHeldHashes();
         if (stopping_) {
             voidOpen("the job is stopping");
             return;

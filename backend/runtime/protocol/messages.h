@@ -225,7 +225,8 @@ struct ReplicaVote {
     double applyMs = 0;
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
-    uint64_t bytes = 0;  ///< sum
+    uint64_t bytes = 0;     ///< sum
+    uint32_t shardsIn = 0;  ///< of how many shards this is; a "no" may come before all are in
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -250,6 +251,7 @@ struct ReplicaVote {
         visit("waited_on_ms", self.waitedOnMs);
         visit("waited_on", self.waitedOn);
         visit("bytes", self.bytes);
+        visit("shards_in", self.shardsIn);
     }
 };
 

@@ -60,6 +60,7 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
             continue;
         }
         const RankVote& v = *parts[s];
+        ++out.shardsIn;
         out.replica = v.rank.replica;
         out.incarnation = v.incarnation;
         out.step = v.step;
