@@ -37,6 +37,7 @@ protocol::Options optionsOf(const model::JobSpec& spec) {
     o.policies.parityEverySteps = spec.policies.parityEverySteps;
     o.timeouts.beatMs = spec.timeouts.beatMs;
     o.timeouts.orphanMs = spec.timeouts.orphanMs;
+    o.timeouts.heartbeatMs = spec.timeouts.heartbeatMs;
     o.timeouts.joinMs = 60'000;
     return o;
 }
@@ -63,7 +64,8 @@ model::JobSpec tinyJob(const std::string& folder) {
     return spec;
 }
 
-MiniJob::MiniJob(model::JobSpec spec, std::string folder)
+MiniJob::MiniJob(model::JobSpec spec, std::string folder,
+                 std::optional<protocol::LogCheckpoint> resume)
     : spec_(std::move(spec)), folder_(std::move(folder)) {
     fs::create_directories(folder_);
     std::ofstream(folder_ + "/job.json") << model::toJsonText(spec_);
@@ -72,8 +74,9 @@ MiniJob::MiniJob(model::JobSpec spec, std::string folder)
     listener_ = *listenControl(*reactor_, "127.0.0.1:0", {},
                                [this](std::unique_ptr<ControlChannel> c) { accept(std::move(c)); });
     address_ = listener_->address();
-    machine_ = std::make_unique<protocol::CoordinatorMachine>(optionsOf(spec_), 1,
-                                                              protocol::RecoveredState{});
+    machine_ = resume ? std::make_unique<protocol::CoordinatorMachine>(optionsOf(spec_), 1, *resume)
+                      : std::make_unique<protocol::CoordinatorMachine>(optionsOf(spec_), 1,
+                                                                       protocol::RecoveredState{});
     perform(machine_->begin(clock_.now()));
 }
 
@@ -124,7 +127,8 @@ void MiniJob::perform(const protocol::Actions& actions) {
             startReplica(*s);
         else if (const auto* k = std::get_if<protocol::StopReplica>(&action)) {
             for (const Process& p : processes_)
-                if (p.rank.replica == k->replica && p.incarnation <= k->incarnation)
+                if (p.rank.replica == k->replica && p.incarnation <= k->incarnation &&
+                    !keepExpelled_)
                     ::kill(p.pid, k->kill ? SIGKILL : SIGTERM);
         } else if (const auto* w = std::get_if<protocol::WakeAt>(&action))
             wakeAt_ = w->at;

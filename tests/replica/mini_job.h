@@ -22,7 +22,9 @@ namespace bulkhead::runtime {
 /// with a driver that does just enough (no log on disk, no agent). Everything on the test's thread.
 class MiniJob {
   public:
-    MiniJob(model::JobSpec spec, std::string folder);
+    /// `resume`: begins from this checkpoint.
+    MiniJob(model::JobSpec spec, std::string folder,
+            std::optional<protocol::LogCheckpoint> resume = std::nullopt);
     ~MiniJob();
 
     /// Turns the loop until `done`; false when `patience` passed first.
@@ -33,6 +35,8 @@ class MiniJob {
 
     void kill(RankId rank, int signal);
     void toReplica(int32_t replica, const protocol::ToReplica& message);
+    /// From now on nobody kills what was put out: it must leave by itself.
+    void keepExpelled() { keepExpelled_ = true; }
     void operate(protocol::Operation operation);
     /// Closes listener and connections as a coordinator that dies does; the machine is gone.
     void loseCoordinator();
@@ -89,6 +93,7 @@ class MiniJob {
     std::vector<protocol::FaultNoted> noted_;
     std::optional<MonoNs> wakeAt_;
     bool finished_ = false;
+    bool keepExpelled_ = false;
 };
 
 /// A 2 x 2 job of the tiny model on generated text below `folder`.

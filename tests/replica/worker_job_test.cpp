@@ -114,6 +114,94 @@ TEST_F(WorkerJob, aFlippedParameterBitIsFoundByParityAndHealed) {
     EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 2u) << job.output();
 }
 
+/// The rank kills itself somewhere inside the phase; nothing committed is lost and it comes back.
+class WorkerKilledIn : public WorkerJob, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(WorkerKilledIn, thePhaseLosesNothing) {
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(6)) << job.output();
+    protocol::CommitFault fault;
+    fault.fault = 9;
+    fault.kind = "kill_rank";
+    fault.shard = 1;
+    fault.phase = GetParam();
+    job.toReplica(1, fault);
+    ASSERT_TRUE(job.runUntil([&] { return !job.exits().empty(); })) << job.output();
+    EXPECT_EQ(job.exits().front().second, -SIGKILL);
+    ASSERT_TRUE(job.runUntil([&] { return !job.contributes(1); })) << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
+    ASSERT_TRUE(job.runToStep(job.committed() + 4)) << job.output();
+    const auto steps = job.facts<StepCommitted>();
+    for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(steps[i].record.step, i + 1);
+    expectParity(job);
+}
+
+INSTANTIATE_TEST_SUITE_P(Phases, WorkerKilledIn,
+                         ::testing::Values("compute", "exchange", "vote", "apply"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(WorkerJob, aStoppedRankIsFencedWhenItWakes) {
+    spec_.timeouts.heartbeatMs = 600;
+    MiniJob job(spec_, folder_);
+    job.keepExpelled();
+    ASSERT_TRUE(job.runToStep(5)) << job.output();
+    job.kill({1, 0}, SIGSTOP);
+    ASSERT_TRUE(job.runUntil([&] { return job.committed() > 5 && !job.contributes(1); }))
+        << job.output();
+    job.kill({1, 0}, SIGCONT);
+    const auto fenced = [&] {
+        for (const auto& [rank, code] : job.exits())
+            if (rank == RankId{1, 0}) return true;
+        return false;
+    };
+    ASSERT_TRUE(job.runUntil(fenced)) << job.output();
+    for (const auto& [rank, code] : job.exits()) {
+        if (rank == RankId{1, 0}) {
+            EXPECT_EQ(code, 3) << job.output();
+        }
+    }
+    expectParity(job);
+}
+
+TEST_F(WorkerJob, aCutReplicaIsPutOutAndComesBack) {
+    spec_.timeouts.heartbeatMs = 600;
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(5)) << job.output();
+    protocol::CommitFault fault;
+    fault.fault = 5;
+    fault.kind = "cut_network";
+    job.toReplica(1, fault);
+    ASSERT_TRUE(job.runUntil([&] { return job.committed() > 5 && !job.contributes(1); }))
+        << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
+    ASSERT_TRUE(job.runToStep(job.committed() + 3)) << job.output();
+    expectParity(job);
+}
+
+TEST_F(WorkerJob, aWholeJobResumesFromItsCheckpoint) {
+    spec_.policies.checkpointEverySteps = 5;
+    std::string manifest;
+    {
+        MiniJob job(spec_, folder_);
+        ASSERT_TRUE(job.runUntil([&] { return !job.checkpoints().empty(); })) << job.output();
+        EXPECT_TRUE(job.checkpoints().front().ok);
+        manifest = job.checkpoints().front().path;
+    }
+    const auto written = readManifest(manifest);
+    ASSERT_TRUE(written.ok()) << written.status();
+    protocol::LogCheckpoint from;
+    from.step = written->step;
+    from.path = manifest;
+    MiniJob job(spec_, folder_, from);
+    ASSERT_TRUE(job.runToStep(written->step + 5)) << job.output();
+    const auto steps = job.facts<StepCommitted>();
+    EXPECT_EQ(steps.front().record.step, written->step + 1);
+    ASSERT_FALSE(steps.front().votes.empty());
+    for (size_t shard = 0; shard < 2; ++shard)
+        EXPECT_EQ(steps.front().votes.front().hashes[shard], written->files[shard].hash);
+    expectParity(job);
+}
+
 TEST_F(WorkerJob, orphansWriteACheckpointAndLeave) {
     spec_.timeouts.orphanMs = 1000;
     MiniJob job(spec_, folder_);
