@@ -267,14 +267,18 @@ class Curve {
     std::vector<uint32_t> domains_;
 };
 
+[[noreturn]] void failUnknown(const std::string& key, const Options& options) {
+    std::string line = "cannot take " + key + "; options and their defaults are";
+    for (const auto& [name, value] : options)
+        line.append(" --").append(name).append(" (").append(value).append(")");
+    fail(line);
+}
+
 Options parse(int argc, char** argv, Options options) {
     for (int i = 1; i < argc; i += 2) {
         const std::string key = argv[i];
         if (key.rfind("--", 0) != 0 || !options.contains(key.substr(2)) || i + 1 == argc) {
-            std::string known;
-            for (const auto& [name, value] : options)
-                known.append(" --").append(name).append(" (").append(value).append(")");
-            fail("cannot take " + key + "; options and their defaults are" + known);
+            failUnknown(key, options);
         }
         options[key.substr(2)] = argv[i + 1];
     }

@@ -55,6 +55,7 @@ void ParameterStore<T>::initialise(uint64_t seed) {
                      0, tensor.count(), parameters() + region.expertAt[e] + tensor.offset);
     }
     touched();
+    forgetWholeUnits();
 }
 
 template void ParameterStore<float>::initialise(uint64_t);

@@ -52,9 +52,8 @@ absl::Status ParameterStore<T>::useLayout() {
 }
 
 template <class T>
-void ParameterStore<T>::touched() {
+void ParameterStore<T>::forgetWholeUnits() {
     std::fill(fresh_.begin(), fresh_.end(), false);
-    touchedSinceChange_ = true;
 }
 
 template <class T>
@@ -93,7 +92,7 @@ absl::Status ParameterStore<T>::adoptLayout(Placement placement) {
     if (!holding.ok()) return holding.status();
     current_ = *std::move(holding);
     previous_.reset();
-    touched();
+    forgetWholeUnits();
     return useLayout();
 }
 

@@ -41,10 +41,15 @@ class ParameterStore {
 
     /// Parameters and moments from the seed; the same numbers whatever the shards and the layout.
     void initialise(uint64_t seed);
-    /// Parameters were written: whole units must be gathered again.
-    void touched();
+    /// State was written: there is no way back from a layout change any more.
+    void touched() { touchedSinceChange_ = true; }
+    /// Whole units will be gathered again before use. All shards must call it at the same place, or
+    /// some would gather and others not: so at the start of each step, never because of what
+    /// happened to one shard's state alone.
+    void forgetWholeUnits();
 
-    /// Collective when the unit is stale. Makes dense(unit) the unit's whole dense run.
+    /// Collective, unless gathered since the last forgetWholeUnits. Makes dense(unit) the unit's
+    /// whole dense run.
     absl::Status gather(size_t unit);
     const T* dense(size_t unit) const { return dense_[unit]; }
     /// Of an expert placed here.

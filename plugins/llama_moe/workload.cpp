@@ -143,6 +143,7 @@ absl::Status Workload::forwardBackward(const bulkhead_batch& batch, bulkhead_gra
                                        void* context) {
     BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
     if (batch.first != 0) {
+        store_.forgetWholeUnits();
         BULKHEAD_RETURN_IF_ERROR(store_.clearGradient());
         sums_.clear();
     }
@@ -156,6 +157,7 @@ absl::Status Workload::forwardBackward(const bulkhead_batch& batch, bulkhead_gra
 absl::Status Workload::evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics) {
     BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
     evaluation_.clear();
+    store_.forgetWholeUnits();
     BULKHEAD_RETURN_IF_ERROR(
         decoder_.forward({batch.samples, batch.tokens, batch.domain}, &evaluation_));
     addTo(metrics, evaluation_);

@@ -38,7 +38,7 @@ class Workload {
 
     absl::Status exportState(uint64_t offset, uint64_t bytes, void* to);
     absl::Status importState(uint64_t offset, uint64_t bytes, const void* from);
-    void imported() { store_.touched(); }
+    void imported() { store_.forgetWholeUnits(); }
     uint64_t hash();
 
     absl::Status layout(int32_t* out, uint32_t capacity) const;

@@ -55,6 +55,19 @@ TEST(State, EveryByteCountsInTheHash) {
     }
 }
 
+TEST(State, ABitFlippedInOneShardDuringAStepHangsNobody) {
+    Model model({.shards = 2});
+    model.initialise(1);
+    train(model, 0, 2);
+    model.forwardBackward(someText(8, 16));  // both shards hold whole units now
+    char byte = 0;
+    ASSERT_EQ(model.api().export_state(model.shard(1), 40, 1, &byte), BULKHEAD_OK);
+    byte = static_cast<char>(byte ^ 1);
+    ASSERT_EQ(model.api().import_state(model.shard(1), 40, 1, &byte), BULKHEAD_OK);
+    model.forwardBackward(someText(8, 16));
+    train(model, 3, 5);
+}
+
 TEST(State, BytesOutsideTheStateAreRefused) {
     Model model({});
     char byte = 0;
