@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "backend/runtime/protocol/invariants.h"
+#include "backend/runtime/protocol/membership.h"
+#include "backend/runtime/protocol/parity.h"
+#include "backend/runtime/protocol/quorum.h"
+#include "backend/runtime/protocol/replica_fold.h"
+#include "backend/runtime/protocol/step_commit.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Stage = QuorumCandidate::Stage;
+
+// ---- quorum
+// --------------------------------------------------------------------------------------
+
+QuorumState upToDate(size_t replicas, uint64_t step) {
+    QuorumState s;
+    s.step = step;
+    s.committed = step - 1;
+    for (size_t i = 0; i < replicas; ++i) {
+        QuorumCandidate c;
+        c.replica = static_cast<int32_t>(i);
+        c.stage = Stage::kUpToDate;
+        c.step = step - 1;
+        s.candidates.push_back(c);
+    }
+    return s;
+}
+
+TEST(QuorumTest, AtTheStartEverybodyIsWaitedForUntilTheJoinTimeout) {
+    Options o;
+    QuorumState s = upToDate(4, 1);
+    s.first = true;
+    s.begun = kSecond;
+    s.candidates[3].stage = Stage::kStarting;
+    s.candidates[3].lastBeat = kSecond;
+    QuorumDecision d = quorumCompute(3 * kSecond, s, o);
+    EXPECT_FALSE(d.issue);
+    EXPECT_EQ(d.decideAgain, kSecond + o.timeouts.joinMs * kMillisecond);
+    EXPECT_THAT(d.explanation, HasSubstr("waiting for r3 (starting, last beat 2.0 s ago)"));
+    EXPECT_THAT(d.explanation, HasSubstr("8.0 s left"));
+    d = quorumCompute(d.decideAgain, s, o);
+    EXPECT_TRUE(d.issue);
+    EXPECT_THAT(d.contributors, ElementsAre(0, 1, 2));
+}
+
+TEST(QuorumTest, LaterNobodyIsWaitedFor) {
+    QuorumState s = upToDate(4, 9);
+    s.candidates[1].stage = Stage::kGone;
+    const QuorumDecision d = quorumCompute(kSecond, s, Options());
+    EXPECT_TRUE(d.issue);
+    EXPECT_THAT(d.contributors, ElementsAre(0, 2, 3));
+    EXPECT_NEAR(d.lrFactor, std::sqrt(0.75), 1e-12);
+}
+
+TEST(QuorumTest, OnlyAProvenJoinerThatHoldsTheLastCommitIsLetIn) {
+    struct Row {
+        bool proven;
+        uint64_t step;
+        bool in;
+    };
+    for (const Row& row :
+         {Row{true, 8, true}, Row{true, 9, true}, Row{false, 8, false}, Row{true, 7, false}}) {
+        QuorumState s = upToDate(3, 10);
+        s.committed = 8;  // step 9 is in flight
+        s.candidates[2].stage = Stage::kFollowing;
+        s.candidates[2].proven = row.proven;
+        s.candidates[2].step = row.step;
+        const QuorumDecision d = quorumCompute(kSecond, s, Options());
+        EXPECT_EQ(d.contributors.size(), row.in ? 3u : 2u) << row.step;
+        EXPECT_EQ(d.joiners.size(), row.in ? 0u : 1u);
+    }
+}
+
+TEST(QuorumTest, BelowMinReplicasItSaysWhoIsMissing) {
+    Options o;
+    o.policies.minReplicas = 3;
+    QuorumState s = upToDate(4, 5);
+    s.candidates[0].stage = Stage::kGone;
+    s.candidates[1].leaving = true;
+    const QuorumDecision d = quorumCompute(kSecond, s, o);
+    EXPECT_FALSE(d.issue);
+    EXPECT_THAT(d.explanation, HasSubstr("2 of at least 3"));
+    EXPECT_THAT(d.explanation, HasSubstr("r0 (not running)"));
+}
+
+TEST(QuorumTest, PauseHoldAndSuspicionKeepItFromBeingIssued) {
+    QuorumState s = upToDate(2, 5);
+    s.paused = true;
+    EXPECT_FALSE(quorumCompute(kSecond, s, Options()).issue);
+    s.paused = false;
+    s.massPause = true;
+    s.candidates[0].suspected = true;
+    const QuorumDecision d = quorumCompute(kSecond, s, Options());
+    EXPECT_FALSE(d.issue);
+    EXPECT_THAT(d.explanation, HasSubstr("not confirmed"));
+}
+
+TEST(QuorumTest, ConstantBatchSharesTheWholeBatchOut) {
+    Options o;
+    o.samplesPerReplica = 4;
+    o.policies.batch = BatchPolicy::kConstant;
+    EXPECT_THAT(samplesPerContributor(o, 3), ElementsAre(6, 5, 5));
+    EXPECT_EQ(lrFactor(o, 3), 1);
+    o.policies.batch = BatchPolicy::kShrink;
+    EXPECT_THAT(samplesPerContributor(o, 3), ElementsAre(4, 4, 4));
+    o.policies.lr = LrPolicy::kLinear;
+    EXPECT_EQ(lrFactor(o, 3), 0.75);
+}
+
+// ---- ballots
+// -------------------------------------------------------------------------------------
+
+ReplicaVote vote(int32_t replica, bool complete, double squares = 4) {
+    ReplicaVote v;
+    v.replica = replica;
+    v.complete = complete;
+    v.gradSquares = {squares, squares};
+    v.shardsIn = 2;
+    return v;
+}
+
+Ballot ballotOf(std::vector<ReplicaVote> votes, std::set<int32_t> lost = {}) {
+    Ballot b;
+    b.contributors = {0, 1, 2};
+    b.lost = std::move(lost);
+    for (ReplicaVote& v : votes) b.votes[v.replica] = std::move(v);
+    return b;
+}
+
+TEST(BallotTest, ACompleteSumCommitsWithAContributorThatDiedBeforeItVoted) {
+    EXPECT_EQ(readBallot(ballotOf({vote(0, true), vote(1, true)}, {2})).verdict,
+              BallotVerdict::kCommit);
+}
+
+TEST(BallotTest, ASurvivorWithoutTheSumMeansRedoAndOneWithoutAVoteMeansWaiting) {
+    EXPECT_EQ(readBallot(ballotOf({vote(0, true), vote(1, false)}, {2})).verdict,
+              BallotVerdict::kRedo);
+    const BallotResult r = readBallot(ballotOf({vote(0, false), vote(1, true)}));
+    EXPECT_EQ(r.verdict, BallotVerdict::kWait);
+    EXPECT_TRUE(r.hopeless);
+    EXPECT_THAT(r.waitingFor, ElementsAre(2));
+    EXPECT_EQ(readBallot(ballotOf({}, {0, 1, 2})).verdict, BallotVerdict::kNobody);
+}
+
+TEST(BallotTest, DifferentSumsAreNoSum) {
+    const BallotResult r = readBallot(ballotOf({vote(0, true), vote(1, true, 5), vote(2, true)}));
+    EXPECT_EQ(r.verdict, BallotVerdict::kRedo);
+    EXPECT_THAT(r.disagreeing, ElementsAre(1));
+}
+
+TEST(BallotTest, ASumThatIsNotFiniteFromFiniteInputsIsSkipped) {
+    const double inf = std::numeric_limits<double>::infinity();
+    const BallotResult r =
+        readBallot(ballotOf({vote(0, true, inf), vote(1, true, inf), vote(2, true, inf)}));
+    EXPECT_EQ(r.verdict, BallotVerdict::kCommit);
+    EXPECT_TRUE(r.nonFiniteSum);
+}
+
+TEST(BallotTest, TheEndpointMostFailedPairsShareIsBlamedAndOnATieTheHighest) {
+    Ballot b = ballotOf({});
+    b.failedPairs = {{0, 1}, {1, 2}};
+    EXPECT_EQ(mostBlamed(b), 1);
+    b.failedPairs = {{0, 2}};
+    EXPECT_EQ(mostBlamed(b), 2);
+    b.failedPairs = {};
+    EXPECT_EQ(mostBlamed(b), std::nullopt);
+}
+
+TEST(RecordTest, ClipsTheMeanGradientAndFixesEverythingAsFloatBits) {
+    Options o;
+    o.sequenceLength = 10;
+    o.optimizer = {.learningRate = 1, .minLearningRate = 0.1, .warmupSteps = 4, .decaySteps = 8};
+    Quorum q;
+    q.step = 3;
+    q.lrFactor = 0.5;
+    q.contributors = {Member{{0, 1, {{0, 0, 6}}}, {}}, Member{{1, 1, {{0, 6, 10}}}, {}}};
+    const std::vector<double> squares = {90000, 70000};  // norm 400, over 100 tokens 4
+    CommitRecord r = makeRecord({1, 2, 1, &q, &squares, false}, o);
+    EXPECT_EQ(r.samples, 10u);
+    EXPECT_EQ(r.tokens, 100u);
+    EXPECT_EQ(r.updates, 2u);
+    EXPECT_EQ(fromFloatBits(r.divisorBits), 100);
+    EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.gradScaleBits)), 0.25f / 100);
+    EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.learningRateBits)), 0.25f);
+    EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.biasCorrection1Bits)), 1 - 0.81f);
+    r = makeRecord({1, 2, 1, &q, &squares, true}, o);
+    EXPECT_TRUE(r.skip);
+    EXPECT_EQ(r.updates, 1u);
+}
+
+TEST(RecordTest, TheScheduleWarmsUpAndEndsAtTheMinimum) {
+    const Optimizer o{.learningRate = 1, .minLearningRate = 0.1, .warmupSteps = 4, .decaySteps = 8};
+    EXPECT_DOUBLE_EQ(scheduledLearningRate(o, 1), 0.25);
+    EXPECT_DOUBLE_EQ(scheduledLearningRate(o, 4), 1);
+    EXPECT_NEAR(scheduledLearningRate(o, 6), 0.55, 1e-12);
+    EXPECT_DOUBLE_EQ(scheduledLearningRate(o, 8), 0.1);
+    EXPECT_DOUBLE_EQ(scheduledLearningRate(o, 800), 0.1);
+}
+
+// ---- parity
+// --------------------------------------------------------------------------------------
+
+TEST(ParityTest, AMinorityIsNamedWithItsShardsAndATieIsATie) {
+    EXPECT_EQ(compareHashes({{0, {1, 2}}, {1, {1, 2}}}).outcome, ParityResult::Outcome::kAgree);
+    const ParityResult minority = compareHashes({{0, {1, 2}}, {1, {1, 3}}, {2, {1, 2}}});
+    EXPECT_EQ(minority.outcome, ParityResult::Outcome::kMinority);
+    EXPECT_THAT(minority.odd, ElementsAre(1));
+    EXPECT_THAT(minority.shards, ElementsAre(1));
+    EXPECT_THAT(minority.agreed, ElementsAre(1, 2));
+    const ParityResult tie = compareHashes({{0, {1, 2}}, {1, {9, 2}}});
+    EXPECT_EQ(tie.outcome, ParityResult::Outcome::kTie);
+    EXPECT_THAT(tie.shards, ElementsAre(0));
+    EXPECT_EQ(compareHashes({{0, {1}}, {1, {2}}, {2, {3}}}).outcome, ParityResult::Outcome::kTie);
+}
+
+// ---- membership
+// ----------------------------------------------------------------------------------
+
+TEST(MembershipTest, ABeatWithoutProgressWhileComputingIsMissedProgressInTheEnd) {
+    Timeouts t;
+    AdaptiveLimits limits(t);
+    RankPulse p;
+    p.hello = true;
+    Beat b;
+    b.phase = Phase::kCompute;
+    for (MonoNs now = kSecond; now <= 5 * kSecond; now += kSecond) p.beat(now, b);
+    EXPECT_EQ(missed(5 * kSecond, p, limits, t), EvidenceKind::kMissedProgress);
+    limits.observe(2000, 100);  // steps of 2 s: eight times that is patience
+    EXPECT_EQ(missed(5 * kSecond, p, limits, t), std::nullopt);
+    EXPECT_EQ(missed(8 * kSecond, p, limits, t), EvidenceKind::kMissedHeartbeat);
+    b.phase = Phase::kExchange;  // waits for others: not its own fault
+    p.beat(30 * kSecond, b);
+    p.beat(90 * kSecond, b);
+    EXPECT_EQ(missed(90 * kSecond, p, limits, t), std::nullopt);
+}
+
+TEST(MembershipTest, UnconfirmedEvidenceNeverTakesHalfOfTheJob) {
+    SuspicionGate gate(2 * kSecond);
+    EXPECT_TRUE(gate.allow(kSecond, 0, 4));
+    EXPECT_FALSE(gate.allow(kSecond, 1, 3));
+    EXPECT_TRUE(gate.suspects().contains(1));
+    gate.confirm(0);  // its agent saw it end: only one is unexplained
+    EXPECT_TRUE(gate.allow(kSecond, 1, 3));
+    SuspicionGate other(2 * kSecond);
+    EXPECT_TRUE(other.allow(kSecond, 0, 2));  // one of two is not a crowd
+}
+
+TEST(MembershipTest, RestartsBackOffDoubleAndGiveUp) {
+    Timeouts t;
+    RestartSchedule s;
+    EXPECT_EQ(s.next(0, t, 4), 0);
+    EXPECT_EQ(s.next(0, t, 4), 100 * kMillisecond);
+    EXPECT_EQ(s.next(0, t, 4), 200 * kMillisecond);
+    EXPECT_EQ(s.next(0, t, 4), 400 * kMillisecond);
+    EXPECT_EQ(s.next(0, t, 4), std::nullopt);
+    EXPECT_TRUE(s.next(t.restartWindowMs * kMillisecond + 1, t, 4).has_value());
+}
+
+// ---- fold
+// ----------------------------------------------------------------------------------------
+
+RankVote rankVote(int32_t shard, bool complete, uint32_t attempt = 1) {
+    RankVote v;
+    v.rank = {3, shard};
+    v.incarnation = 2;
+    v.step = 7;
+    v.attempt = attempt;
+    v.complete = complete;
+    v.hash = 100 + static_cast<uint64_t>(shard);
+    v.tokens = 10;
+    return v;
+}
+
+TEST(FoldTest, YesNeedsEveryShardAndNoIsSaidAtOnce) {
+    ReplicaFold fold(3, 2, 2);
+    EXPECT_FALSE(fold.add(rankVote(1, true))->has_value());
+    const auto whole = std::get<ReplicaVote>(**fold.add(rankVote(0, true)));
+    EXPECT_TRUE(whole.complete);
+    EXPECT_EQ(whole.tokens, 20u);
+    EXPECT_THAT(whole.hashes, ElementsAre(100, 101));
+    const auto no = std::get<ReplicaVote>(**fold.add(rankVote(1, false, 2)));
+    EXPECT_FALSE(no.complete);
+    EXPECT_EQ(no.shardsIn, 1u);
+    EXPECT_FALSE(fold.add(rankVote(0, true, 1))->has_value());  // of an older attempt
+}
+
+TEST(FoldTest, AnotherIncarnationIsRefused) {
+    ReplicaFold fold(3, 1, 2);
+    EXPECT_FALSE(fold.add(rankVote(0, true)).ok());
+}
+
+// ---- invariants
+// ----------------------------------------------------------------------------------
+
+CommitRecord recordOf(uint64_t step, uint64_t begin, uint64_t end) {
+    CommitRecord r;
+    r.lineage = 1;
+    r.step = step;
+    r.contributors = {{0, 1, {{0, begin, end}}}};
+    return r;
+}
+
+TEST(InvariantsTest, EachBrokenOneIsNamed) {
+    InvariantChecker c;
+    EXPECT_FALSE(c.lineage(1, LedgerState{}, 0));
+    EXPECT_FALSE(c.committed(recordOf(1, 0, 4)));
+    EXPECT_FALSE(c.committed(recordOf(2, 4, 8)));
+    EXPECT_EQ(c.committed(recordOf(2, 4, 8))->invariant, "I6");
+    EXPECT_EQ(c.committed(recordOf(2, 8, 9))->invariant, "I1");
+    EXPECT_EQ(c.committed(recordOf(4, 8, 9))->invariant, "I6");
+    EXPECT_EQ(c.committed(recordOf(3, 7, 9))->invariant, "I2");
+    EXPECT_FALSE(c.applied(0, 1, recordOf(1, 0, 4), {1, 2}));
+    EXPECT_EQ(c.applied(0, 1, recordOf(1, 0, 4), {})->invariant, "I5");
+    EXPECT_EQ(c.applied(1, 1, recordOf(1, 0, 4), {1, 3})->invariant, "I3");
+    EXPECT_EQ(c.applied(2, 1, recordOf(2, 4, 9), {})->invariant, "I1");
+    EXPECT_EQ(c.applied(3, 1, recordOf(9, 4, 9), {})->invariant, "I5");
+}
+
+}  // namespace
+}  // namespace bulkhead::protocol

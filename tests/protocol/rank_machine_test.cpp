@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/runtime/protocol/rank_machine.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+/// Rank 1/0 of a job with replicas 0 and 1, up to date at step 0.
+class RankMachineTest : public ::testing::Test {
+  protected:
+    RankMachineTest() : machine_(RankConfig{{1, 0}, 3, 1, 1000}) {
+        tell(Welcome{5, 1, "", "", 0, {}});
+        tell(ReplicaFormed{5, 3, {}, false});
+        give(InitDone{true, 0, 11, 0});
+    }
+    RankActions give(RankInput in) { return last_ = machine_.step(now_, in); }
+    RankActions tell(ToReplica m) { return give(FromCoordinator{std::move(m)}); }
+
+    static Quorum quorum(uint64_t step, uint64_t epoch, uint32_t attempt = 1,
+                         uint64_t afterEpoch = 0) {
+        Quorum q;
+        q.term = 5;
+        q.lineage = 1;
+        q.step = step;
+        q.epoch = epoch;
+        q.attempt = attempt;
+        q.afterEpoch = afterEpoch;
+        q.contributors = {Member{{0, 1, {{0, 0, 4}}}, {}}, Member{{1, 3, {{0, 4, 8}}}, {}}};
+        return q;
+    }
+    static Commit commit(uint64_t step, uint64_t epoch, uint32_t attempt = 1) {
+        Commit c;
+        c.term = 5;
+        c.record.lineage = 1;
+        c.record.term = 5;
+        c.record.step = step;
+        c.record.epoch = epoch;
+        c.record.attempt = attempt;
+        return c;
+    }
+    template <class A>
+    const A* did() const {
+        for (const RankAction& a : last_)
+            if (const A* x = std::get_if<A>(&a)) return x;
+        return nullptr;
+    }
+    const RankVote* voted() const {
+        const auto* s = did<SendLeader>();
+        return s ? std::get_if<RankVote>(&s->message) : nullptr;
+    }
+    void sumComplete(uint64_t step, uint64_t epoch, uint32_t attempt = 1) {
+        give(ComputeDone{step, false});
+        give(ExchangeDone{{step, epoch, attempt}, true, {}});
+    }
+
+    MonoNs now_ = kSecond;
+    RankMachine machine_;
+    RankActions last_;
+};
+
+TEST_F(RankMachineTest, AStepIsComputedVotedAppliedAndTheNextQuorumCounts) {
+    tell(quorum(1, 2));
+    ASSERT_TRUE(did<BeginStep>());
+    EXPECT_TRUE(did<BeginStep>()->compute);
+    sumComplete(1, 2);
+    ASSERT_TRUE(voted());
+    EXPECT_TRUE(voted()->complete);
+    EXPECT_EQ(voted()->hash, 11u);
+    tell(quorum(2, 2, 1, 2));
+    EXPECT_FALSE(did<BeginStep>());
+    tell(commit(1, 2));
+    ASSERT_TRUE(did<ApplyCommit>());
+    give(Applied{1, 12, 1});
+    ASSERT_TRUE(did<BeginStep>());
+    EXPECT_EQ(did<BeginStep>()->quorum.step, 2u);
+}
+
+TEST_F(RankMachineTest, AQuorumThatAssumedAnotherEpochIsVoid) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    tell(quorum(2, 3, 1, /*afterEpoch=*/9));
+    tell(commit(1, 2));
+    give(Applied{1, 12, 1});
+    EXPECT_FALSE(did<BeginStep>());
+    EXPECT_FALSE(machine_.exchange().has_value());
+}
+
+TEST_F(RankMachineTest, ARedoKeepsTheGradientsWhenTheRangesStay) {
+    tell(quorum(1, 2));
+    give(ComputeDone{1, false});
+    tell(Abort{5, 1, 2, 1, "r0 lost"});
+    EXPECT_TRUE(did<AbortExchange>());
+    give(ExchangeDone{{1, 2, 1}, false, {}});
+    ASSERT_TRUE(voted());
+    EXPECT_FALSE(voted()->complete);
+    Quorum redo = quorum(1, 3, 2);
+    redo.contributors.erase(redo.contributors.begin());
+    tell(redo);
+    ASSERT_TRUE(did<BeginStep>());
+    EXPECT_FALSE(did<BeginStep>()->compute);
+    tell(Recompute{5, 1, {{0, 4, 8}}});
+    redo.attempt = 3;
+    tell(redo);
+    EXPECT_TRUE(did<BeginStep>()->compute);
+}
+
+TEST_F(RankMachineTest, AnAbortWhileComputingIsAnsweredAtOnce) {
+    tell(quorum(1, 2));
+    tell(Abort{5, 1, 2, 1, "r0 lost"});
+    ASSERT_TRUE(voted());
+    EXPECT_FALSE(voted()->complete);
+}
+
+TEST_F(RankMachineTest, AnAbortThatOvertakesItsQuorumsCommitIsAnsweredWhenItCounts) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    tell(quorum(2, 2, 1, 2));
+    tell(commit(1, 2));
+    tell(Abort{5, 2, 2, 1, "r0 lost"});
+    give(Applied{1, 12, 1});
+    ASSERT_TRUE(voted());
+    EXPECT_EQ(voted()->step, 2u);
+    EXPECT_FALSE(voted()->complete);
+}
+
+TEST_F(RankMachineTest, WhatIsStaleIsDroppedAndCounted) {
+    tell(quorum(1, 4));
+    const uint64_t before = machine_.fenced();
+    tell(quorum(1, 3));  // older epoch
+    Quorum lower = quorum(1, 9);
+    lower.term = 4;
+    tell(lower);                              // lower term
+    tell(Abort{5, 1, 3, 1, ""});              // another exchange
+    give(ExchangeDone{{1, 3, 1}, true, {}});  // of another exchange
+    EXPECT_EQ(machine_.fenced(), before + 4);
+    EXPECT_EQ(machine_.exchange()->epoch, 4u);
+}
+
+TEST_F(RankMachineTest, ACommitOfASumItDoesNotHoldIsNotApplied) {
+    tell(quorum(1, 2));
+    give(ComputeDone{1, false});
+    tell(commit(1, 2));
+    EXPECT_FALSE(did<ApplyCommit>());
+    const auto* s = did<SendLeader>();
+    ASSERT_TRUE(s);
+    EXPECT_FALSE(std::get<RankReport>(s->message).ready);
+}
+
+TEST_F(RankMachineTest, ExpulsionOfThisIncarnationEndsItAndOfAnotherDoesNot) {
+    tell(Expelled{5, 2, "old"});
+    EXPECT_FALSE(did<ExitRank>());
+    tell(Expelled{5, 3, "you"});
+    EXPECT_TRUE(did<ExitRank>());
+    EXPECT_TRUE(tell(quorum(1, 2)).empty());
+}
+
+TEST_F(RankMachineTest, AnOrphanWritesACheckpointAndLeavesAtItsLimit) {
+    give(Disconnected{});
+    now_ += 999 * kMillisecond;
+    give(RankTick{});
+    EXPECT_FALSE(did<ExitRank>());
+    now_ += kMillisecond;
+    give(RankTick{});
+    ASSERT_TRUE(did<ExitRank>());
+    EXPECT_TRUE(did<ExitRank>()->checkpoint);
+}
+
+TEST(JoinerTest, FetchesReplaysFollowsAndEnters) {
+    RankMachine m(RankConfig{{2, 0}, 1, 1, 1000});
+    auto give = [&](RankInput in) { return m.step(kSecond, in); };
+    auto record = [](uint64_t step) {
+        Commit c;
+        c.record.lineage = 1;
+        c.record.step = step;
+        c.record.epoch = 4;
+        return FromCoordinator{c};
+    };
+    give(FromCoordinator{Welcome{0, 1, "", "", 0, {}}});
+    give(FromCoordinator{ReplicaFormed{0, 1, {}, true}});
+    give(InitDone{false, 0, 0, 0});
+    give(record(7));
+    Fetch f;
+    f.lineage = 1;
+    f.snapshotStep = 6;
+    f.snapshotEpoch = 4;
+    auto did = give(FromCoordinator{f});
+    ASSERT_TRUE(std::holds_alternative<BeginFetch>(did.back()));
+    did = give(FetchDone{6, 60});
+    ASSERT_TRUE(std::holds_alternative<ReplayCommit>(did.back()));
+    EXPECT_EQ(std::get<ReplayCommit>(did.back()).record.step, 7u);
+    Quorum q;
+    q.lineage = 1;
+    q.step = 9;
+    q.epoch = 5;
+    q.afterEpoch = 4;
+    q.contributors = {Member{{2, 1, {}}, {}}};
+    give(FromCoordinator{q});
+    did = give(Replayed{7, 70});
+    EXPECT_TRUE(std::get<RankReport>(std::get<SendLeader>(did.front()).message).following);
+    give(record(8));
+    did = give(Replayed{8, 80});
+    EXPECT_TRUE(std::holds_alternative<BeginStep>(did.back()));
+    did = give(record(11));
+    EXPECT_FALSE(m.exchange().has_value());  // it missed two commits: it has to heal again
+}
+
+}  // namespace
+}  // namespace bulkhead::protocol

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "backend/common/codec.h"
+#include "backend/runtime/protocol/commit_log.h"
+#include "backend/runtime/protocol/data_ledger.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(LedgerTest, FreshSamplesGoRoundRobinOrByWeight) {
+    DataLedger even(2);
+    EXPECT_THAT(*even.lease(1, 0, 4), ElementsAre(SampleRange{0, 0, 2}, SampleRange{1, 0, 2}));
+    DataLedger weighted(2, {3, 1});
+    EXPECT_THAT(*weighted.lease(1, 0, 8), ElementsAre(SampleRange{0, 0, 6}, SampleRange{1, 0, 2}));
+}
+
+TEST(LedgerTest, AVoidQuorumReturnsItsLeasesAndTheyComeFirst) {
+    DataLedger l(1);
+    const auto first = *l.lease(1, 0, 4);
+    (void)l.lease(1, 1, 4);
+    EXPECT_EQ(l.giveBack(1, 0), 4u);
+    EXPECT_EQ(*l.lease(2, 2, 4), first);
+    EXPECT_TRUE(l.check().ok());
+}
+
+TEST(LedgerTest, ACommitConsumesWhatItNamesAndReturnsTheRestOfItsStep) {
+    DataLedger l(1);
+    CommitRecord r;
+    r.step = 1;
+    r.contributors = {{0, 1, *l.lease(1, 0, 4)}};
+    (void)l.lease(1, 1, 4);
+    ASSERT_TRUE(l.commit(r).ok());
+    EXPECT_EQ(l.committedSamples(), 4u);
+    EXPECT_EQ(l.pooledSamples(), 4u);
+    EXPECT_FALSE(l.commit(r).ok());  // those leases are gone
+    EXPECT_TRUE(l.check().ok());
+}
+
+TEST(LedgerTest, AnyOrderOfOperationsKeepsThePartitionAndSurvivesStorage) {
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+        std::mt19937_64 rng(seed);
+        DataLedger l(3, {1, 2, 0.5});
+        for (uint64_t i = 0; i < 300; ++i) {
+            const uint64_t step = rng() % 4;
+            const auto replica = static_cast<int32_t>(rng() % 4);
+            switch (rng() % 6) {
+                case 0:
+                case 1:
+                    (void)l.lease(step, replica, rng() % 9);
+                    break;
+                case 2:
+                    l.giveBack(step, replica);
+                    break;
+                case 3:
+                    (void)l.swapLeases(step, replica, static_cast<int32_t>(rng() % 4));
+                    break;
+                case 4: {
+                    CommitRecord r;
+                    r.step = step;
+                    for (int32_t c = 0; c < 4; ++c)
+                        if (const auto* held = l.leased(step, c); held && rng() % 2 == 0)
+                            r.contributors.push_back({c, 1, *held});
+                    ASSERT_TRUE(l.commit(r).ok());
+                    break;
+                }
+                default:
+                    if (const auto* held = l.leased(step, replica); held && !held->empty()) {
+                        SampleRange part = held->front();
+                        part.begin += rng() % (part.end - part.begin);
+                        ASSERT_TRUE(l.quarantine(part).ok());
+                    }
+            }
+            ASSERT_TRUE(l.check().ok()) << l.check() << " seed " << seed << " operation " << i;
+        }
+        const auto stored = decode<LedgerState>(encode(l.state()));
+        ASSERT_TRUE(stored.ok());
+        auto again = DataLedger::restore(*stored, {1, 2, 0.5});
+        ASSERT_TRUE(again.ok()) << again.status();
+        EXPECT_EQ(encode(again->state()), encode(l.state()));
+    }
+}
+
+TEST(LedgerTest, AStateThatIsNoPartitionIsRefused) {
+    LedgerState s;
+    s.highWater = {10};
+    s.committed = {{0, 0, 6}};
+    EXPECT_FALSE(DataLedger::restore(s, {}).ok());  // 6..10 is nowhere
+    s.pooled = {{0, 5, 10}};
+    EXPECT_FALSE(DataLedger::restore(s, {}).ok());  // 5 is twice
+    s.pooled = {{0, 6, 10}};
+    EXPECT_TRUE(DataLedger::restore(s, {}).ok());
+}
+
+// ---- the log
+// -------------------------------------------------------------------------------------
+
+std::vector<LogEntry> someEntries() {
+    LedgerState empty;
+    empty.highWater = {0};
+    LogLineage lineage;
+    lineage.lineage = 1;
+    lineage.ledger = empty;
+    std::vector<LogEntry> out = {LogTerm{1}, lineage};
+    for (uint64_t step = 1; step <= 3; ++step) {
+        CommitRecord r;
+        r.lineage = 1;
+        r.step = step;
+        r.epoch = step;
+        r.updates = step;
+        r.contributors = {{0, 1, {{0, 4 * (step - 1), 4 * step}}}};
+        out.push_back(LogCommit{r});
+    }
+    return out;
+}
+
+std::string written(const std::vector<LogEntry>& entries) {
+    std::string bytes(kLogHeader);
+    for (const LogEntry& e : entries) bytes += encodeEntry(e);
+    return bytes;
+}
+
+TEST(CommitLogTest, WhateverATornWriteLeavesTheEntriesBeforeItAreRead) {
+    const auto entries = someEntries();
+    const std::string bytes = written(entries);
+    for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+        const auto log = decodeLog(std::string_view(bytes).substr(0, cut));
+        ASSERT_TRUE(log.ok()) << cut << ": " << log.status();
+        EXPECT_LE(log->validBytes, cut);
+        EXPECT_EQ(log->tornTail, log->validBytes != cut);
+        EXPECT_EQ(written({entries.begin(),
+                           entries.begin() + static_cast<std::ptrdiff_t>(log->entries.size())})
+                      .substr(0, log->validBytes),
+                  bytes.substr(0, log->validBytes));
+    }
+    EXPECT_EQ(decodeLog(bytes)->entries.size(), entries.size());
+}
+
+TEST(CommitLogTest, DamageInTheMiddleIsRefusedAndTheByteNamed) {
+    const auto entries = someEntries();
+    const size_t at = written({entries[0], entries[1]}).size();
+    std::string bytes = written(entries);
+    bytes[at + 20] = static_cast<char>(bytes[at + 20] ^ 1);
+    const auto log = decodeLog(bytes);
+    ASSERT_FALSE(log.ok());
+    EXPECT_THAT(std::string(log.status().message()), HasSubstr("byte " + std::to_string(at)));
+    EXPECT_FALSE(decodeLog("not a log at all").ok());
+}
+
+TEST(CommitLogTest, RecoveryKnowsTheLastStepAndTheDataPosition) {
+    const auto state = recoverState(someEntries(), 2, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(state->step, 3u);
+    EXPECT_EQ(state->last->epoch, 3u);
+    EXPECT_THAT(state->ledger.highWater, ElementsAre(12));
+    EXPECT_THAT(state->ledger.committed, ElementsAre(SampleRange{0, 0, 12}));
+    EXPECT_THAT(state->incarnations, ElementsAre(1, 0));
+}
+
+TEST(CommitLogTest, EntriesThatContradictEachOtherAreRefused) {
+    auto twice = someEntries();
+    twice.push_back(twice.back());
+    EXPECT_THAT(std::string(recoverState(twice, 2, 1).status().message()), HasSubstr("entry 6"));
+    auto gap = someEntries();
+    gap.erase(gap.begin() + 3);
+    EXPECT_FALSE(recoverState(gap, 2, 1).ok());
+    auto again = someEntries();
+    std::get<LogCommit>(again[4]).record.contributors[0].ranges = {{0, 0, 4}};
+    EXPECT_FALSE(recoverState(again, 2, 1).ok());
+}
+
+}  // namespace
+}  // namespace bulkhead::protocol
