@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <thread>
 
 #include "tests/collectives/group_ranks.h"
@@ -10,12 +11,20 @@
 namespace bulkhead::runtime {
 namespace {
 
-/// Keeps what the device said last.
+/// Keeps what the device said last; ranks on several threads may speak.
 struct Host {
-    std::string error;
-    bulkhead_host table{
-        this, [](void*, int32_t, const char*) {},
-        [](void* self, const char* line) { static_cast<Host*>(self)->error = line; }};
+    std::mutex mutex;
+    std::string said;
+    bulkhead_host table{this, [](void*, int32_t, const char*) {},
+                        [](void* self, const char* line) {
+                            auto& host = *static_cast<Host*>(self);
+                            const std::lock_guard lock(host.mutex);
+                            host.said = line;
+                        }};
+    std::string error() {
+        const std::lock_guard lock(mutex);
+        return said;
+    }
 };
 
 class CpuDeviceTest : public ::testing::Test {
@@ -35,7 +44,7 @@ TEST_F(CpuDeviceTest, ServesOnlyItsAbiVersionAndIndex) {
     EXPECT_EQ(cpuDeviceApi(BULKHEAD_DEVICE_ABI + 1), nullptr);
     bulkhead_device* other = nullptr;
     EXPECT_EQ(api_->open(&host_.table, 1, &other), BULKHEAD_UNAVAILABLE);
-    EXPECT_FALSE(host_.error.empty());
+    EXPECT_FALSE(host_.error().empty());
 }
 
 TEST_F(CpuDeviceTest, MemoryIsAlignedZeroedAndCounted) {
@@ -53,7 +62,7 @@ TEST_F(CpuDeviceTest, MemoryIsAlignedZeroedAndCounted) {
     EXPECT_EQ(info.memory_used, 0u);
     EXPECT_EQ(api_->alloc(device_, BULKHEAD_MEMORY_HOST, SIZE_MAX, &memory),
               BULKHEAD_OUT_OF_MEMORY);
-    EXPECT_FALSE(host_.error.empty());
+    EXPECT_FALSE(host_.error().empty());
 }
 
 TEST_F(CpuDeviceTest, ReduceCopyAddsInOrderAndConverts) {
@@ -84,7 +93,7 @@ TEST_F(CpuDeviceTest, GroupsGatherReduceAndSwapThroughTheTable) {
             desc.timeout_ms = 60'000;
             desc.listen_fd = ranks.listener(static_cast<size_t>(r));
             bulkhead_group* group = nullptr;
-            ASSERT_EQ(api_->group_create(device_, &desc, &group), BULKHEAD_OK) << host_.error;
+            ASSERT_EQ(api_->group_create(device_, &desc, &group), BULKHEAD_OK) << host_.error();
             const float mine = static_cast<float>(r + 1);
             float all[3] = {};
             EXPECT_EQ(api_->all_gather(group, &mine, all, 1, BULKHEAD_F32, nullptr), BULKHEAD_OK);
@@ -111,7 +120,7 @@ TEST_F(CpuDeviceTest, AnIncompleteDescriptionIsInvalid) {
     bulkhead_group* group = nullptr;
     EXPECT_EQ(api_->group_create(device_, &desc, &group), BULKHEAD_INVALID);
     EXPECT_EQ(group, nullptr);
-    EXPECT_FALSE(host_.error.empty());
+    EXPECT_FALSE(host_.error().empty());
 }
 
 }  // namespace
