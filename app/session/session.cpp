@@ -28,6 +28,18 @@ QString dataFile(const QString& name) {
 
 }  // namespace
 
+QString inWords(const client::Failure& failure) {
+    QStringList sentences;
+    for (const std::string& part : {failure.cause, failure.remedy}) {
+        QString sentence = toQt(part).trimmed();
+        if (sentence.isEmpty()) continue;
+        if (!sentence.startsWith(u'/')) sentence[0] = sentence[0].toUpper();
+        if (!sentence.endsWith(u'.') && !sentence.endsWith(u'?')) sentence += u'.';
+        sentences << sentence;
+    }
+    return sentences.join(u' ');
+}
+
 Session::Session(RunFeed& feed, OpenClient openClient, QObject* parent)
     : QObject(parent), feed_(feed), openClient_(std::move(openClient)) {
     deliverTimer_.setSingleShot(true);
@@ -334,10 +346,8 @@ void Session::replayRun(const QString& run) {
     if (!client_) return;
     client_->openReplay(run.toStdString(),
                         here<std::string>([this, id = run.toStdString()](auto result) {
-                            if (!result.ok()) {
-                                status_.failure = result.failure();
-                                return void(Q_EMIT statusChanged());
-                            }
+                            if (!result.ok())
+                                return void(Q_EMIT complained(result.failure()));
                             replay_ = std::move(result).value();
                             run_ = id;
                             watchRun({{}, replay_});

@@ -67,6 +67,8 @@ class Session final : public QObject {
     void statusChanged();
     /// Events from before the snapshot, oldest first.
     void history(const std::vector<bulkhead::model::Event>& events);
+    /// Something asked for could not be done; the connection stands.
+    void complained(const bulkhead::client::Failure& failure);
     /// The daemon's list of runs may have changed.
     void runsChanged();
 

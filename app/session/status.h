@@ -2,6 +2,7 @@
 #pragma once
 
 #include <QString>
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -19,6 +20,9 @@ enum class Link {
     kReconnecting,  ///< lost; tries again at nextAttempt
     kFailed,        ///< will not try again by itself
 };
+
+/// Cause and remedy as sentences; either may lack its full stop or its capital.
+QString inWords(const client::Failure& failure);
 
 struct SessionStatus {
     Link link = Link::kNone;

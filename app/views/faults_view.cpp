@@ -227,7 +227,7 @@ void FaultsView::askPreflight() {
     if (!context_.session.status().canAct()) return;
     context_.session.preflight(composed(), [this, asked = ++asked_](auto result) {
         if (asked != asked_) return;
-        if (!result.ok()) return effect_->setText(toQt(result.failure().cause));
+        if (!result.ok()) return effect_->setText(inWords(result.failure()));
         const model::Preflight& p = result.value();
         effect_->setText(p.allowed ? toQt(p.effect) : toQt(p.refusal));
     });

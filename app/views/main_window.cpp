@@ -50,11 +50,11 @@ MainWindow::MainWindow(Parts parts, QWidget* parent)
     docks_.arrange();
     docks_.restore(parts_.settings);
     const auto complain = [this](const client::Failure& failure) {
-        strip_->say(toQt(failure.title) + QStringLiteral(": ") + toQt(failure.cause) + u' ' +
-                        toQt(failure.remedy),
+        strip_->say(toQt(failure.title) + QStringLiteral(": ") + inWords(failure),
                     Tone::kBad);
     };
     connect(commands_, &JobCommands::failed, this, complain);
+    connect(&parts_.session, &Session::complained, this, complain);
     connect(commands_, &JobCommands::succeeded, this,
             [this](const QString& words) { strip_->say(words, Tone::kNeutral); });
     for (View* view : docks_.views())
@@ -189,9 +189,9 @@ void MainWindow::noteStatus() {
     if (status.link == lastLink_) return;
     lastLink_ = status.link;
     if (status.link == Link::kLive)
-        recents_.setStatus(status.target, tr("connected last time"));
+        recents_.setStatus(lastOpened_, tr("connected last time"));
     if (status.link == Link::kFailed && status.failure)
-        recents_.setStatus(status.target, toQt(status.failure->cause));
+        recents_.setStatus(lastOpened_, toQt(status.failure->cause));
 }
 
 void MainWindow::startDemo() {
@@ -205,6 +205,7 @@ void MainWindow::startDemo() {
 
 void MainWindow::open(const Recent& target) {
     recents_.remember(target);
+    lastOpened_ = target.target;
     if (target.kind == Recent::Kind::kFile)
         parts_.session.openRunFile(target.target);
     else

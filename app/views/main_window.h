@@ -70,6 +70,7 @@ class MainWindow final : public QMainWindow {
     FleetView* fleet_ = nullptr;
     FaultsView* faults_ = nullptr;
     Link lastLink_ = Link::kNone;
+    QString lastOpened_;
     bool closing_ = false;
 };
 

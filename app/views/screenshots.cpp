@@ -60,7 +60,7 @@ void Screenshots::look() {
     if (!feed_.hasRun())
         return void(Q_EMIT finished(
             false, failed && status.failure
-                       ? toQt(status.failure->cause) + u' ' + toQt(status.failure->remedy)
+                       ? inWords(*status.failure)
                        : tr("no run appeared within %1 s").arg(waited, 0, 'f', 0)));
     nextPicture();
 }

@@ -236,7 +236,7 @@ void StatusStrip::refreshLink() {
             break;
     }
     if (s.failure && s.link != Link::kLive)
-        detail = toQt(s.failure->cause) + u' ' + toQt(s.failure->remedy);
+        detail = inWords(*s.failure);
     link_->setText(colored(QStringLiteral("\u25cf "), t.of(tone)) + words.toHtmlEscaped());
     detail_->setText(detail_->fontMetrics().elidedText(detail, Qt::ElideRight, 460));
     detail_->setToolTip(detail);

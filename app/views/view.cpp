@@ -5,6 +5,7 @@
 #include <QLabel>
 #include <QStackedLayout>
 
+#include "app/models/labels.h"
 #include "app/widgets/theme.h"
 
 namespace bulkhead::ui {
@@ -53,15 +54,41 @@ View::View(ViewContext& context, const QString& id, const QString& title, QWidge
     empty_->setMargin(Space::kThree);
     stack_->setContentsMargins(0, 0, 0, 0);
     stack_->addWidget(empty_);
-    setEmptyText(tr("No run on screen"),
-                 tr("Start the demo, attach to a daemon, or drop a run file here."));
+    sayWhyEmpty();
+    connect(&context_.session, &Session::statusChanged, this, [this] {
+        if (isVisible() && stack_->currentIndex() == 0) sayWhyEmpty();
+    });
     connect(&context_.feed, &RunFeed::updated, this, &View::touch);
 }
 
 void View::setBody(QWidget* body) { stack_->addWidget(body); }
 
 void View::setEmptyText(const QString& headline, const QString& advice) {
-    empty_->setText(emptyWords(headline, advice));
+    emptyText_ = emptyWords(headline, advice);
+}
+
+void View::sayWhyEmpty() {
+    const SessionStatus& status = context_.session.status();
+    if (context_.feed.hasRun() && !emptyText_.isEmpty()) return empty_->setText(emptyText_);
+    switch (status.link) {
+        case Link::kFailed:
+        case Link::kReconnecting:
+            if (status.failure)
+                return empty_->setText(
+                    emptyWords(toQt(status.failure->title), inWords(*status.failure)));
+            break;
+        case Link::kStarting:
+        case Link::kConnecting:
+            return empty_->setText(emptyWords(tr("Starting %1").arg(status.target),
+                                              tr("The run appears here as soon as it begins.")));
+        case Link::kLive:
+            return empty_->setText(
+                emptyWords(tr("No job runs here"),
+                           tr("Start one with bulkheadctl, or replay a run from Runs.")));
+        case Link::kNone: break;
+    }
+    empty_->setText(emptyWords(tr("No run on screen"),
+                               tr("Start the demo, attach to a daemon, or drop a run file here.")));
 }
 
 void View::touch() {
@@ -70,7 +97,10 @@ void View::touch() {
     dirty_ = false;
     const bool content = hasContent();
     stack_->setCurrentIndex(content && stack_->count() > 1 ? 1 : 0);
-    if (content) refresh();
+    if (content)
+        refresh();
+    else
+        sayWhyEmpty();
 }
 
 void View::showEvent(QShowEvent* event) {

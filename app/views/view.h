@@ -45,6 +45,7 @@ class View : public QWidget {
     /// Whether the body has something to show; asked before refresh().
     virtual bool hasContent() const { return context_.feed.hasRun(); }
     void setBody(QWidget* body);
+    /// What the body says while there is a run but nothing of this kind in it yet.
     void setEmptyText(const QString& headline, const QString& advice);
     QHBoxLayout* controls() const { return controls_; }
     void showEvent(QShowEvent* event) override;
@@ -54,12 +55,15 @@ class View : public QWidget {
     ViewContext& context_;
 
   private:
+    void sayWhyEmpty();
+
     QString id_;
     QString title_;
     QWidget* header_;
     QHBoxLayout* controls_;
     QStackedLayout* stack_;
     QLabel* empty_;
+    QString emptyText_;
     bool dirty_ = true;
 };
 
