@@ -44,8 +44,10 @@ class SimulatedJobTest : public ::testing::Test {
         for (const ReplicaView& v : job.coordinator().replicas())
             text += "\nr" + std::to_string(v.replica) + " #" + std::to_string(v.incarnation) + " " +
                     std::string(enumName(v.state)) + " step " + std::to_string(v.step) +
-                    " applied " + std::to_string(job.appliedBy(v.replica));
-        const size_t from = job.facts().size() > 40 ? job.facts().size() - 40 : 0;
+                    " applied " + std::to_string(job.appliedBy(v.replica)) + job.ranksOf(v.replica);
+        size_t from = job.facts().size();
+        for (int left = 40; from > 0 && left > 0; --from)
+            left -= !std::holds_alternative<fact::JobPhaseChanged>(job.facts()[from - 1]);
         for (size_t i = from; i < job.facts().size(); ++i) text += "\n" + describe(job.facts()[i]);
         return text;
     }
@@ -170,6 +172,62 @@ TEST_F(SimulatedJobTest, ACoordinatorThatDiesAnywhereBetweenAppendAndSendCommits
         job.startCoordinator();
         wholeAgain(job);
         EXPECT_EQ(job.coordinator().lineage(), 1u) << point;
+    }
+}
+
+/// Everything at once, also while the job still heals from the fault before.
+TEST_F(SimulatedJobTest, AnyMixtureOfFaultsHealsAndKeepsTheInvariants) {
+    for (uint64_t seed = 1; seed <= 150; ++seed) {
+        SimulatedJob job(fourByTwo(), 5000 + seed);
+        startAndReach(job, 3);
+        std::string story;
+        for (int i = 0; i < 6; ++i) {
+            job.runFor(static_cast<MonoNs>(job.rng() % 400) * kMillisecond);
+            const auto replica = static_cast<int32_t>(job.rng() % 4);
+            const auto shard = static_cast<int32_t>(job.rng() % 2);
+            const auto fault = job.rng() % 9;
+            story += std::to_string(fault) + ":r" + std::to_string(replica) + " ";
+            switch (fault) {
+                case 0:
+                    job.killRank(replica, shard);
+                    break;
+                case 1:
+                    job.killReplica(replica);
+                    break;
+                case 2:
+                    job.hangRank(replica, shard);
+                    break;
+                case 3:
+                    job.nextGradientNotFinite(replica);
+                    break;
+                case 4:
+                    job.flipState(replica, shard);
+                    break;
+                case 5:
+                    job.cutData(replica, true);
+                    job.runFor(300 * kMillisecond);
+                    job.cutData(replica, false);
+                    break;
+                case 6:
+                    job.killCoordinator();
+                    job.runFor(static_cast<MonoNs>(job.rng() % 100) * kMillisecond);
+                    job.startCoordinator();
+                    break;
+                case 7:
+                    job.operate(operation(OperationKind::kRestartReplica, replica));
+                    break;
+                default: {
+                    Operation move = operation(OperationKind::kChangeLayout);
+                    move.expertShard = {0, 1};
+                    job.operate(move);
+                }
+            }
+        }
+        wholeAgain(job);
+        if (HasFailure()) {
+            ADD_FAILURE() << "seed " << seed << ": " << story;
+            return;
+        }
     }
 }
 

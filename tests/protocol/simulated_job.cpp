@@ -632,6 +632,19 @@ Hashes SimulatedJob::stateOf(int32_t replica) const {
     return out;
 }
 
+std::string SimulatedJob::ranksOf(int32_t replica) const {
+    std::string text;
+    for (const auto& [id, r] : ranks_) {
+        if (id.replica != replica) continue;
+        absl::StrAppend(&text, " s", id.shard, r->alive ? "" : " dead", r->hung ? " hung" : "", " ",
+                        std::string(enumName(r->machine.phase())));
+        if (const auto e = r->machine.exchange())
+            absl::StrAppend(&text, " ", e->step, "/", e->epoch, "/", e->attempt);
+        absl::StrAppend(&text, r->computing ? " computing" : "", r->computed ? " computed" : "");
+    }
+    return text;
+}
+
 uint64_t SimulatedJob::appliedBy(int32_t replica) const {
     const auto it = ranks_.find({replica, 0});
     return it == ranks_.end() ? 0 : it->second->machine.appliedStep();

@@ -67,6 +67,8 @@ class SimulatedJob {
     /// State hashes by shard of a living replica; empty when it has none.
     Hashes stateOf(int32_t replica) const;
     uint64_t appliedBy(int32_t replica) const;
+    /// Phase, exchange and oddities of every rank of a replica, for failure messages.
+    std::string ranksOf(int32_t replica) const;
     uint64_t samplesOfReplicaInLastCommit(int32_t replica) const;
     /// Called for every action of the coordinator before it is carried out.
     std::function<void(const Action&)> onAction;
