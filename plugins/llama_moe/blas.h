@@ -17,6 +17,12 @@ enum class Turn { kNo, kYes };
 /// operands. A worker has one computing thread and never waits here.
 inline std::mutex blasMutex;
 
+/// A rank is one of many processes on its cores: OpenBLAS must not start threads of its own where
+/// the installed variant could.
+inline void useOneThread() {
+    openblas_set_num_threads(1);
+}
+
 /// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C. With m or n 0 nothing happens; with k 0 C
 /// is scaled by beta.
 template <class T>

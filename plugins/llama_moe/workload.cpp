@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "plugins/llama_moe/blas.h"
 
 namespace bulkhead::llama_moe {
 namespace {
@@ -44,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Workload>> Workload::create(const bulkhead_worklo
 absl::Status Workload::open(const bulkhead_workload_config& config) {
     config_ = config;
     host_ = config.host;
+    useOneThread();
     if (config.shards < 1 || config.shard < 0 || config.shard >= config.shards)
         return absl::InvalidArgumentError(
             absl::StrCat("shard must be from 0 to ", config.shards - 1, ", but is ", config.shard));
