@@ -106,7 +106,7 @@ void CoordinatorMachine::Impl::advance() {
     for (Replica& r : replicas_)
         if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
     decide();
-    if (!rollbackWhy_ && !open_ && stateLost())
+    if (!rollbackWhy_ && !open_ && !leaving_ && stateLost())
         rollbackWhy_ = "no replica holds the state any more";
     if (rollbackWhy_) {
         const std::string why = *std::exchange(rollbackWhy_, std::nullopt);

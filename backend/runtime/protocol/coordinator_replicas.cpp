@@ -204,8 +204,6 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         return;
     }
     if (r->stage != Stage::kInit && r->stage != Stage::kAdopted) return;
-    // A replica is as good as all its ranks; each reports again when it has said hello.
-    if (r->hellos < options_.shards) return;
     r->step = m.step;
     if (m.hasState && m.step == committed_ && !m.following) {
         upToDate(*r);
@@ -220,6 +218,11 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
 void CoordinatorMachine::Impl::on(const RankExited& in) {
     Replica* r = current(in.rank.replica, in.incarnation);
     if (r == nullptr) return;
+    if (leaving_) {  // as it was told to: no loss, and nothing comes after it
+        letGo(*r, "the job ends");
+        show(*r, ReplicaState::kAbsent, "it left");
+        return;
+    }
     const std::string name = absl::StrCat("r", r->id, "s", in.rank.shard);
     const std::string how = in.signal != 0 ? absl::StrCat(" ended on signal ", in.signal)
                                            : absl::StrCat(" exited with code ", in.exitCode);

@@ -280,12 +280,9 @@ void CoordinatorMachine::Impl::decide() {
             return;
         }
         if (open_->ballot.lost.empty() && result.nonFinite.empty() && ++open_->noes >= 2) {
-            auto worst = result.disagreeing.empty()
-                             ? mostBlamed(open_->ballot)
-                             : std::optional<int32_t>(result.disagreeing.back());
-            // Whoever is silent has a better claim than whoever is only complained of.
-            for (const Replica& r : replicas_)
-                if (contributes(r.id) && silent(r)) worst = r.id;
+            const auto worst = result.disagreeing.empty()
+                                   ? mostBlamed(open_->ballot)
+                                   : std::optional<int32_t>(result.disagreeing.back());
             if (worst) {
                 condemn(*find(*worst), EvidenceKind::kCommitFailed,
                         "two exchanges failed with nobody lost, and most failed pairs share it",
