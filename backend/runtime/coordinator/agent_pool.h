@@ -48,6 +48,8 @@ class AgentPool {
     /// NotFound names the nodes there are.
     absl::Status cordon(const std::string& node, bool cordoned);
 
+    /// It has connected at some time.
+    bool knows(const std::string& node) const { return nodes_.contains(node); }
     bool isConnected(const std::string& node) const;
     /// The agent's connection came over a Unix socket: it is on this machine.
     bool isLocal(const std::string& node) const;

@@ -43,14 +43,15 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     const bool fresh = recovered->lineage == 0 && beginning.resume.has_value();
     protocol::CoordinatorMachine machine =
         fresh ? protocol::CoordinatorMachine(options, term->number(), *beginning.resume)
-              : protocol::CoordinatorMachine(options, term->number(), *std::move(recovered));
+              : protocol::CoordinatorMachine(options, term->number(), *recovered);
     return std::unique_ptr<JobCoordinator>(
         new JobCoordinator(std::move(around), std::move(beginning), *std::move(term),
-                           *std::move(log), std::move(machine)));
+                           *std::move(log), std::move(machine), *recovered));
 }
 
 JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, Term term,
-                               CommitLog log, protocol::CoordinatorMachine machine)
+                               CommitLog log, protocol::CoordinatorMachine machine,
+                               const protocol::RecoveredState& past)
     : around_(std::move(around)),
       beginning_(std::move(beginning)),
       term_(std::move(term)),
@@ -64,6 +65,8 @@ JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, T
       faults_(beginning_.spec.shards, hands()),
       state_(std::move(beginning_.past)),
       seq_(state_.seq) {
+    recovered_ = past.lineage != 0;
+    if (recovered_) report(invariants_.lineage(past.lineage, past.ledger, past.step));
     // The machine counts from 1 in each of its lives; the run's history goes on.
     for (size_t i = 0; i < state_.incidents.size(); ++i)
         incidentBase_ = std::max(incidentBase_, state_.incidents[i].incident);
@@ -77,6 +80,8 @@ JobCoordinator::~JobCoordinator() {
     *alive_ = false;
     around_.reactor.cancel(wake_);
     around_.reactor.cancel(fleetTimer_);
+    around_.reactor.cancel(placementTimer_);
+    around_.reactor.cancel(inventoryTimer_);
     flushLog();
 }
 
@@ -88,6 +93,9 @@ void JobCoordinator::begin() {
          model::Severity::kNotice);
     for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
     fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });
+    const MonoNs join = beginning_.spec.timeouts.joinMs * kMillisecond;
+    placementUntil_ = around_.reactor.now() + join;
+    placementTimer_ = around_.reactor.after(join, [this] { tryStarts(); });
     busy_ = true;
     carryOut(machine_.begin(around_.reactor.now()));
     busy_ = false;
@@ -95,6 +103,7 @@ void JobCoordinator::begin() {
     for (const auto& [node, running] : around_.pool.running(beginning_.run))
         rankUp(node, {running.process, running.pid, ""});
     feed(protocol::Tick{});
+    if (recovered_) takeInventory();
 }
 
 void JobCoordinator::feed(protocol::Input input) {

@@ -89,7 +89,7 @@ class JobCoordinator {
 
   private:
     JobCoordinator(JobSurroundings surroundings, JobBeginning beginning, Term term, CommitLog log,
-                   protocol::CoordinatorMachine machine);
+                   protocol::CoordinatorMachine machine, const protocol::RecoveredState& past);
 
     // job_coordinator.cpp: the machine's loop
     void feed(protocol::Input input);
@@ -118,6 +118,8 @@ class JobCoordinator {
 
     // job_processes.cpp: ranks and nodes
     void tryStarts();
+    void takeInventory();
+    bool inventoryDone() const;
     std::string preferredNode(int32_t replica) const;
     absl::Status startOn(const std::string& node, int32_t replica, uint32_t incarnation);
     void linkClosed(RankId rank, uint32_t incarnation, const absl::Status& why);
@@ -142,11 +144,16 @@ class JobCoordinator {
 
     std::deque<protocol::Input> inputs_;
     bool busy_ = false;
+    bool recovered_ = false;  ///< an earlier coordinator ran this job
     bool finished_ = false;
     std::vector<protocol::LogEntry> unsynced_;
     uint64_t durable_ = 0;
     Reactor::TimerId wake_ = 0;
     Reactor::TimerId fleetTimer_ = 0;
+    Reactor::TimerId placementTimer_ = 0;
+    Reactor::TimerId inventoryTimer_ = 0;
+    MonoNs lastNodeAt_ = 0;  ///< when a node last came or went
+    MonoNs placementUntil_ = 0;
     uint32_t fleetTicks_ = 0;
     uint64_t seq_ = 0;
     int64_t startedNs_ = 0;

@@ -16,6 +16,10 @@ namespace {
 /// signal and at once; only what has no such explanation is evidence of its own.
 constexpr MonoNs kExitGrace = 50 * kMillisecond;
 
+/// Agents look for a controller once a second; after that whoever is alive has been heard of.
+constexpr MonoNs kAgentsReturnWithin = 1500 * kMillisecond;
+constexpr MonoNs kInventoryLook = 50 * kMillisecond;
+
 /// The worker's exit code for what no restart can mend (README of runtime/replica).
 constexpr int32_t kExitHopeless = 5;
 
@@ -145,6 +149,7 @@ void JobCoordinator::nodeChanged(const NodeStatus& node, const std::string& why)
     const auto seen = nodeStates_.find(node.node);
     if (seen == nodeStates_.end() || seen->second != node.state) {
         nodeStates_[node.node] = node.state;
+        lastNodeAt_ = around_.reactor.now();
         const bool lost = node.state == model::NodeState::kLost;
         emit(model::NodeChanged{node.node, node.address, node.slots, node.state, why},
              lost ? model::Severity::kWarning : model::Severity::kNotice);
@@ -156,6 +161,18 @@ void JobCoordinator::nodeChanged(const NodeStatus& node, const std::string& why)
 void JobCoordinator::act(const protocol::StartReplica& action) {
     waitingStarts_[action.replica] = action.incarnation;
     tryStarts();
+}
+
+bool JobCoordinator::inventoryDone() const {
+    if (known_.size() == size_t{beginning_.spec.replicas} * beginning_.spec.shards) return true;
+    for (const model::NodePlacement& p : beginning_.spec.placement)
+        if (!around_.pool.knows(p.node)) return false;
+    return !nodeStates_.empty() && around_.reactor.now() - lastNodeAt_ > kAgentsReturnWithin;
+}
+
+void JobCoordinator::takeInventory() {
+    if (inventoryDone()) return feed(protocol::InventoryDone{});
+    inventoryTimer_ = around_.reactor.after(kInventoryLook, [this] { takeInventory(); });
 }
 
 std::string JobCoordinator::preferredNode(int32_t replica) const {
@@ -170,8 +187,12 @@ void JobCoordinator::tryStarts() {
     std::vector<protocol::StartFailed> failed;
     for (auto it = waitingStarts_.begin(); it != waitingStarts_.end();) {
         const auto [replica, incarnation] = *it;
-        const auto node = around_.pool.choose(beginning_.spec.shards, preferredNode(replica));
-        if (!node) {
+        const std::string preferred = preferredNode(replica);
+        const auto node = around_.pool.choose(beginning_.spec.shards, preferred);
+        // At the start of a job its nodes connect one after the other: wait for the one it names.
+        const bool early = !preferred.empty() && !around_.pool.knows(preferred) &&
+                           around_.reactor.now() < placementUntil_;
+        if (!node || early) {
             ++it;
             continue;
         }

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a controller does about losses, with ranks that are real processes.
+#include "tests/coordinator/scripted_job.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class ControllerTest : public ScriptedJob {};
+
+TEST_F(ControllerTest, RunsToItsLastStepAndEndsWithACheckpoint) {
+    host();
+    start(spec(30));
+    expectFinishedWell();
+    const auto commits = all<model::StepCommitted>();
+    ASSERT_EQ(commits.size(), 30u);
+    EXPECT_EQ(commits.back().record.contributors.size(), 4u);
+    EXPECT_EQ(commits.back().shards.size(), 1u);
+    EXPECT_EQ(commits.back().replicas.size(), 4u);
+    EXPECT_FALSE(all<model::CheckpointWritten>().empty());
+    EXPECT_EQ(all<model::ModelDescribed>().size(), 1u);
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    EXPECT_FALSE(all<model::RankOutput>().empty());
+}
+
+TEST_F(ControllerTest, AKilledReplicaComesBackAndItsIncidentNamesTheFault) {
+    host();
+    start(spec(0));
+    const uint64_t fault = inject(model::FaultKind::kKillReplica, 2, 10);
+    const auto injected = await<model::FaultInjected>();
+    EXPECT_EQ(injected->fault, fault);
+    const auto opened = await<model::IncidentOpened>();
+    EXPECT_EQ(opened->replica, 2);
+    EXPECT_EQ(opened->fault, fault);
+    EXPECT_EQ(opened->cause, model::EvidenceKind::kProcessExit);
+    const auto closed = await<model::IncidentClosed>();
+    EXPECT_THAT(closed->outcome, HasSubstr("rejoined"));
+    EXPECT_GT(closed->rejoinMs, 0);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    EXPECT_EQ(all<model::RankStarted>().size(), 5u);
+}
+
+TEST_F(ControllerTest, AHungReplicaIsFoundByItsMissingHeartbeat) {
+    host();
+    start(spec(0));
+    awaitStep(5);
+    inject(model::FaultKind::kHang, 1);
+    const auto opened = await<model::IncidentOpened>();
+    EXPECT_EQ(opened->replica, 1);
+    EXPECT_EQ(opened->cause, model::EvidenceKind::kMissedHeartbeat);
+    const auto closed = await<model::IncidentClosed>();
+    EXPECT_THAT(closed->outcome, HasSubstr("rejoined"));
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+}
+
+TEST_F(ControllerTest, AFlippedParameterIsFoundByParity) {
+    host();
+    start(spec(0));
+    awaitStep(5);
+    inject(model::FaultKind::kFlipParameter, 3);
+    const auto opened = await<model::IncidentOpened>();
+    EXPECT_EQ(opened->replica, 3);
+    EXPECT_EQ(opened->cause, model::EvidenceKind::kParityMismatch);
+    EXPECT_NE(opened->fault, 0u);
+    const auto closed = await<model::IncidentClosed>();
+    EXPECT_THAT(closed->outcome, HasSubstr("rejoined"));
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    await<model::RunFinished>();
+}
+
+TEST_F(ControllerTest, ANotFiniteGradientIsComputedAgainAndNobodyIsExpelled) {
+    host();
+    start(spec(0));
+    awaitStep(5);
+    inject(model::FaultKind::kNanGradient, 0);
+    const auto evidence = await<model::EvidenceSeen>();
+    EXPECT_EQ(evidence->kind, model::EvidenceKind::kNonFinite);
+    awaitStep(20);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    EXPECT_EQ(all<model::RankStarted>().size(), 4u);
+}
+
+TEST_F(ControllerTest, ALostNodesReplicaIsStartedOnAnother) {
+    host(4);
+    start(spec(0));
+    awaitStep(5);
+    model::FaultSpec fault;
+    fault.kind = model::FaultKind::kKillNode;
+    fault.node = "node3";
+    ASSERT_TRUE(host_->controller().inject(run_, fault, 0, "", "test").ok());
+    const auto opened = await<model::IncidentOpened>();
+    EXPECT_EQ(opened->replica, 3);
+    EXPECT_NE(opened->fault, 0u);
+    const auto closed = await<model::IncidentClosed>();
+    EXPECT_THAT(closed->outcome, HasSubstr("rejoined"));
+    await<model::NodeChanged>([](const model::NodeChanged& n) {
+        return n.node == "node3" && n.state == model::NodeState::kLost;
+    });
+    EXPECT_NE(all<model::RankStarted>().back().node, "node3");
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+}
+
+TEST_F(ControllerTest, AnAgentThatDiesAndReturnsCostsNothing) {
+    host();
+    start(spec(0));
+    awaitStep(5);
+    host_->killAgent(0);
+    host_->startAgent(0);
+    awaitStep(all<model::StepCommitted>().back().record.step + 50);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    EXPECT_EQ(all<model::RankStarted>().size(), 4u);
+}
+
+TEST_F(ControllerTest, ALostControllerLosesNoStepAndKeepsTheRanks) {
+    host();
+    start(spec(0));
+    awaitStep(20);
+    host_->loseController();
+    const uint64_t last = all<model::StepCommitted>().back().record.step;
+    const auto runs = host_->comeBack();
+    ASSERT_TRUE(runs.ok()) << runs.status();
+    EXPECT_THAT(*runs, testing::ElementsAre(run_));
+    awaitStep(last + 20);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    const auto started = all<model::RankStarted>();
+    for (const model::RankStarted& s : started) EXPECT_EQ(s.incarnation, 1u) << "it was restarted";
+    for (const model::LineageOpened& l : all<model::LineageOpened>())
+        EXPECT_EQ(l.lineage, 1u) << "no rollback was needed\n" << lastEvents();
+}
+
+TEST_F(ControllerTest, KilledWholeItResumesFromTheCheckpointWithExactlyOnceData) {
+    host();
+    start(spec(0));
+    await<model::CheckpointWritten>([](const model::CheckpointWritten& c) { return c.step >= 20; });
+    host_->killEverything();
+    const auto runs = host_->comeBack();
+    ASSERT_TRUE(runs.ok()) << runs.status();
+    const auto lineage =
+        await<model::LineageOpened>([](const model::LineageOpened& l) { return l.lineage > 1; });
+    ASSERT_TRUE(lineage.has_value());
+    EXPECT_GE(lineage->fromStep, 20u);
+    awaitStep(lineage->fromStep + 20);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+}
+
+TEST_F(ControllerTest, ANewRunGoesOnFromTheCheckpointOfAnEarlierOne) {
+    host();
+    start(spec(25));
+    expectFinishedWell();
+    const std::string earlier = run_;
+    const auto last = all<model::StepCommitted>().back();
+    start(spec(40), earlier);
+    EXPECT_THAT(await<model::RunStarted>()->resumedFrom, HasSubstr("checkpoint-25"));
+    const auto first = await<model::StepCommitted>();
+    EXPECT_EQ(first->record.step, 26u);
+    EXPECT_GE(first->record.contributors[0].ranges[0].begin,
+              last.record.contributors[0].ranges[0].end);
+    await<model::RunFinished>();
+    EXPECT_TRUE(absl::IsNotFound(host_->controller().start(spec(5), {"", "nothing"}).status()));
+}
+
+TEST_F(ControllerTest, SeveralJobsShareTheNodes) {
+    host();
+    start(spec(40, 2));
+    const std::string first = run_;
+    start(spec(40, 3));
+    EXPECT_NE(run_, first);
+    expectFinishedWell();
+    run_ = first;
+    at_ = 0;
+    expectFinishedWell();
+    EXPECT_EQ(host_->controller().list().size(), 2u);
+}
+
+TEST_F(ControllerTest, AWorkerThatCannotBeStartedIsNamed) {
+    host();
+    fault::JobHostOptions options;
+    options.worker = "no-such-worker";
+    host_ = std::make_unique<fault::JobHost>(options);
+    model::JobSpec s = spec(10, 1);
+    s.policies.restartLimit = 2;
+    start(s);
+    const auto failed = await<model::ReplicaChanged>(
+        [](const model::ReplicaChanged& r) { return r.state == model::ReplicaState::kFailed; });
+    ASSERT_TRUE(failed.has_value());
+    EXPECT_THAT(lastEvents(), HasSubstr("no-such-worker"));
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime

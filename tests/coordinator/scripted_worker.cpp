@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank without a model: takes bulkhead-worker's command line, speaks the protocol through the
+// real rank machine over a real socket, and "computes" in no time. Its state is a number that
+// follows from the commit records, so that a wrong step shows. One shard per replica.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "backend/common/clock.h"
+#include "backend/common/codec.h"
+#include "backend/runtime/protocol/rank_machine.h"
+#include "backend/runtime/protocol/replica_fold.h"
+#include "backend/runtime/transport/control_channel.h"
+#include "backend/runtime/transport/reactor.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using namespace bulkhead::protocol;  // a rank speaks nothing else
+
+constexpr MonoNs kExchangeTakes = 5 * kMillisecond;
+
+uint64_t stateAfter(uint64_t step) {
+    return (step + 1) * 0x9e3779b97f4a7c15ull;
+}
+
+class ScriptedRank {
+  public:
+    ScriptedRank(std::map<std::string, std::string> args, Reactor& reactor)
+        : args_(std::move(args)),
+          reactor_(reactor),
+          replica_(std::stoi(args_["--replica"])),
+          incarnation_(static_cast<uint32_t>(std::stoul(args_["--incarnation"]))),
+          machine_(RankConfig{{replica_, 0}, incarnation_, 1, 20000}),
+          fold_(replica_, incarnation_, 1) {
+        std::ifstream(args_["--token-file"]) >> token_;
+        connect();
+        reactor_.every(20 * kMillisecond, [this] { beat(); });
+    }
+
+  private:
+    void connect() {
+        connector_ = connectControl(reactor_, args_["--coordinator"], {}, [this](auto channel) {
+            if (!channel.ok()) return retry();
+            channel_ = *std::move(channel);
+            channel_->start(
+                [this](std::string bytes) {
+                    if (auto m = decode<ToReplica>(bytes); m.ok()) feed(FromCoordinator{*m});
+                },
+                [this](const absl::Status&) { retry(); });
+            Hello hello;
+            hello.job = args_["--job"];
+            hello.token = token_;
+            hello.pid = ::getpid();
+            hello.endpoint.rank = {replica_, 0};
+            hello.endpoint.incarnation = incarnation_;
+            hello.endpoint.host = args_["--node"];
+            send(hello);
+            feed(Connected{});
+        });
+    }
+    void retry() {
+        channel_.reset();
+        feed(Disconnected{});
+        reactor_.after(50 * kMillisecond, [this] { connect(); });
+    }
+    void send(const ToCoordinator& message) {
+        if (channel_) (void)channel_->send(encode(message));
+    }
+    void beat() {
+        send(Beat{
+            {replica_, 0}, incarnation_, machine_.phase(), machine_.appliedStep(), ++progress_});
+        feed(RankTick{});
+    }
+    void feed(const RankInput& input) {
+        for (const RankAction& action : machine_.step(reactor_.now(), input))
+            std::visit([this](const auto& a) { act(a); }, action);
+    }
+    void later(RankInput input, MonoNs delay = 0) {
+        reactor_.after(delay, [this, input = std::move(input)] { feed(input); });
+    }
+
+    template <class Ignored>
+    void act(const Ignored&) {}
+    void act(const BuildReplica& a) {
+        uint64_t step = 0;
+        if (!a.welcome.resumeFrom.empty()) std::ifstream(a.welcome.resumeFrom) >> step;
+        if (!a.formed.blank) hash_ = stateAfter(step);
+        if (replica_ == 0) send(ModelDescribed{"scripted", 10, 10, 2, 1, 2, 1});
+        later(InitDone{!a.formed.blank, a.formed.blank ? 0 : step, hash_, a.welcome.layout});
+    }
+    void act(const BeginStep& a) {
+        if (dieAt_ == "compute") ::raise(SIGKILL);
+        later(ComputeDone{a.quorum.step, std::exchange(nan_, false)});
+        ExchangeDone done;
+        done.id = {a.quorum.step, a.quorum.epoch, a.quorum.attempt};
+        done.complete = true;
+        done.vote.gradSquares = 1;
+        for (const SampleRange& r : a.ranges) done.vote.tokens += (r.end - r.begin) * 64;
+        done.vote.lossSum = 2.0 * static_cast<double>(done.vote.tokens);
+        done.vote.expertCounts = {done.vote.tokens, 1};
+        later(done, kExchangeTakes);
+    }
+    void act(const ApplyCommit& a) {
+        if (!a.record.skip) hash_ = stateAfter(a.record.step) ^ flip_;
+        later(Applied{a.record.step, hash_, 0.1});
+        if (a.checkpoint) writeCheckpoint(a.record.step);
+    }
+    void act(const WriteCheckpoint& a) { writeCheckpoint(a.step); }
+    void writeCheckpoint(uint64_t step) {
+        const std::string path =
+            args_["--run-dir"] + "/checkpoint-" + std::to_string(step) + ".manifest";
+        std::ofstream(path) << step << "\n";
+        CheckpointDone done;
+        done.replica = replica_;
+        done.incarnation = incarnation_;
+        done.step = step;
+        done.path = path;
+        done.bytes = 8;
+        send(done);
+    }
+    void act(const TakeSnapshot& a) { later(SnapshotTaken{a.step}); }
+    void act(const BeginFetch& a) {
+        hash_ = stateAfter(a.fetch.snapshotStep);
+        later(FetchDone{a.fetch.snapshotStep, hash_}, kExchangeTakes);
+    }
+    void act(const ReplayCommit& a) {
+        hash_ = stateAfter(a.record.step);
+        later(Replayed{a.record.step, hash_});
+    }
+    void act(const JudgeReplay& a) { later(ReplayJudged{a.step, flip_ == 0}); }
+    void act(const SendUp& a) { send(a.message); }
+    void act(const SendLeader& a) {
+        auto folded = fold_.add(a.message);
+        if (folded.ok() && folded->has_value()) send(**folded);
+    }
+    void act(const InjectFault& a) {
+        const CommitFault& fault = a.fault;
+        send(FaultNoted{fault.fault,
+                        {replica_, 0},
+                        false,
+                        reactor_.clock().unixNs(),
+                        machine_.appliedStep() + 1});
+        if (fault.kind == "kill_rank") dieAt_ = "compute";
+        if (fault.kind == "nan_gradient") nan_ = true;
+        if (fault.kind == "flip_parameter") flip_ = 4;
+    }
+    void act(const ExitRank& a) {
+        std::cerr << a.why << "\n";
+        std::_Exit(a.ok ? 0 : 3);
+    }
+
+    std::map<std::string, std::string> args_;
+    Reactor& reactor_;
+    int32_t replica_;
+    uint32_t incarnation_;
+    RankMachine machine_;
+    ReplicaFold fold_;
+    std::string token_;
+    std::unique_ptr<ControlConnector> connector_;
+    std::unique_ptr<ControlChannel> channel_;
+    uint64_t hash_ = 0;
+    uint64_t flip_ = 0;
+    uint64_t progress_ = 0;
+    bool nan_ = false;
+    std::string dieAt_;
+};
+
+}  // namespace
+}  // namespace bulkhead::runtime
+
+int main(int argc, char** argv) {
+    std::map<std::string, std::string> args;
+    for (int i = 1; i + 1 < argc; i += 2) args[argv[i]] = argv[i + 1];
+    const bulkhead::SystemClock clock;
+    auto reactor = bulkhead::runtime::Reactor::create(clock);
+    if (!reactor.ok()) return 1;
+    std::cout << "scripted rank " << args["--replica"] << std::endl;
+    const bulkhead::runtime::ScriptedRank rank(args, **reactor);
+    (*reactor)->run();
+}
