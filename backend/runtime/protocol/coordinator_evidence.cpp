@@ -99,27 +99,20 @@ void CoordinatorMachine::Impl::judgeAccused() {
 
 /// Suspects stay until an agent confirms, they are heard again, or an option says it is enough.
 void CoordinatorMachine::Impl::judgeSuspects() {
-    const auto suspects = gate_.suspects();
-    for (const auto& [id, since] : suspects) {
-        Replica& r = *find(id);
-        if (!r.alive()) {
-            gate_.clear(id);
-            continue;
-        }
+    // First those who are heard again: they must not stand in the way of judging the others.
+    for (const auto& [id, since] : std::map(gate_.suspects())) {
+        const Replica& r = *find(id);
         const bool heard =
-            std::all_of(r.pulses.begin(), r.pulses.end(),
-                        [&, at = since](const RankPulse& p) { return p.hello && p.lastBeat > at; });
-        const auto stuck = std::any_of(r.pulses.begin(), r.pulses.end(), [&](const RankPulse& p) {
-            return missed(now_, p, limits_, options_.timeouts).has_value();
-        });
-        if (heard && !stuck && !silent(r)) {
-            gate_.clear(id);
-        } else {
-            const bool enough = options_.timeouts.massPauseMs > 0 &&
-                                now_ - since > options_.timeouts.massPauseMs * kMillisecond;
-            condemn(r, EvidenceKind::kMissedHeartbeat, "suspected, and not heard since", since,
-                    enough);
-        }
+            std::all_of(r.pulses.begin(), r.pulses.end(), [&, at = since](const RankPulse& p) {
+                return p.hello && p.lastBeat > at && !missed(now_, p, limits_, options_.timeouts);
+            });
+        if (!r.alive() || (heard && !silent(r))) gate_.clear(id);
+    }
+    for (const auto& [id, since] : std::map(gate_.suspects())) {
+        const bool enough = options_.timeouts.massPauseMs > 0 &&
+                            now_ - since > options_.timeouts.massPauseMs * kMillisecond;
+        condemn(*find(id), EvidenceKind::kMissedHeartbeat, "suspected, and not heard since", since,
+                enough);
     }
     if (!gate_.suspects().empty() && open_)
         setPhase(JobPhase::kWaiting, compute(open_->quorum.step).explanation);
@@ -138,6 +131,12 @@ void CoordinatorMachine::Impl::judgeSilent() {
         for (int32_t id : stuck) gate_.suspect(now_, id);
     for (Replica& r : replicas_) {
         if (!r.alive() || gate_.suspects().contains(r.id)) continue;
+        if (r.stage == Stage::kAdopted && r.hellos < options_.shards && !recovering_ &&
+            now_ - std::max(r.stageSince, begunAt_) > options_.timeouts.joinMs * kMillisecond) {
+            condemn(r, EvidenceKind::kMissedHeartbeat,
+                    "some of its ranks did not find the new coordinator", r.stageSince, false);
+            continue;
+        }
         if ((r.stage == Stage::kStarting || r.stage == Stage::kInit ||
              r.stage == Stage::kAdopted) &&
             now_ - r.stageSince > options_.timeouts.startMs * kMillisecond) {

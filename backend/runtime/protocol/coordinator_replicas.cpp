@@ -204,6 +204,8 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         return;
     }
     if (r->stage != Stage::kInit && r->stage != Stage::kAdopted) return;
+    // A replica is as good as all its ranks; each reports again when it has said hello.
+    if (r->hellos < options_.shards) return;
     r->step = m.step;
     if (m.hasState && m.step == committed_ && !m.following) {
         upToDate(*r);

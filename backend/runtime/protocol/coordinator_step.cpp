@@ -280,9 +280,12 @@ void CoordinatorMachine::Impl::decide() {
             return;
         }
         if (open_->ballot.lost.empty() && result.nonFinite.empty() && ++open_->noes >= 2) {
-            const auto worst = result.disagreeing.empty()
-                                   ? mostBlamed(open_->ballot)
-                                   : std::optional<int32_t>(result.disagreeing.back());
+            auto worst = result.disagreeing.empty()
+                             ? mostBlamed(open_->ballot)
+                             : std::optional<int32_t>(result.disagreeing.back());
+            // Whoever is silent has a better claim than whoever is only complained of.
+            for (const Replica& r : replicas_)
+                if (contributes(r.id) && silent(r)) worst = r.id;
             if (worst) {
                 condemn(*find(*worst), EvidenceKind::kCommitFailed,
                         "two exchanges failed with nobody lost, and most failed pairs share it",
