@@ -45,9 +45,11 @@ struct Timeouts {
     uint32_t backoffMaxMs = 30000;
     uint32_t restartWindowMs = 600000;
     uint32_t stopMs = 10000;  ///< orderly stop until StopReplica kills
-    /// Evidence against half of the contributors or more that no agent confirms pauses the job for
-    /// good (0), or until this much time has passed and the silent are taken for lost.
-    uint32_t massPauseMs = 0;
+    /// Evidence against half of the contributors or more, two at least, pauses the job until agents
+    /// confirm it or the suspects are heard again. After this much silence, with no word either
+    /// way, they are taken for lost: two hung replicas of four would else hold the job for ever. 0:
+    /// never.
+    uint32_t massPauseMs = 30000;
     bool operator==(const Timeouts&) const = default;
 };
 
