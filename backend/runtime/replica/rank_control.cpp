@@ -29,6 +29,11 @@ PeerChoice choiceOf(model::TransportChoice choice) {
 
 }  // namespace
 
+/// The job's figure is for a source as a whole; each of its shards keeps its part.
+uint64_t ReplicaRank::Impl::deltaBudget(const model::JobSpec& spec) const {
+    return spec.policies.deltaBudgetBytes / std::max(1u, spec.shards);
+}
+
 void ReplicaRank::Impl::post(protocol::RankInput input) {
     reactor_->post([this, input = std::move(input)] { feed(input); });
 }
@@ -45,7 +50,7 @@ void ReplicaRank::Impl::received(const protocol::ToReplica& message) {
     if (const auto* welcome = std::get_if<protocol::Welcome>(&message)) {
         absl::StatusOr<model::JobSpec> spec = model::fromJsonText<model::JobSpec>(welcome->jobJson);
         if (spec.ok()) {
-            store_.setDeltaBudget(spec->policies.deltaBudgetBytes);
+            store_.setDeltaBudget(deltaBudget(*spec));
             checkpoints_->update(*spec, welcome->jobJson);
         } else {
             spdlog::warn("the job in the welcome cannot be read, the job file counts: {}",

@@ -103,6 +103,7 @@ class ReplicaRank::Impl {
     void on(const protocol::SendUp& action);
     void on(const protocol::SendLeader& action);
     void on(const protocol::ExitRank& action);
+    uint64_t deltaBudget(const model::JobSpec& spec) const;
     ExchangeGroup groupOf(const protocol::Quorum& quorum) const;
 
     // Communication thread.
@@ -120,6 +121,7 @@ class ReplicaRank::Impl {
     absl::Status writeCheckpoint(const std::string& dataPosition);
     absl::Status takeSnapshot(uint64_t step);
     absl::StatusOr<std::shared_ptr<const StateSnapshot>> exportState();
+    absl::Status exportInto(StateSnapshot* snapshot);
     absl::Status importState(const StateSnapshot& snapshot);
     absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
     absl::Status replay(const Delta& delta);
@@ -168,8 +170,8 @@ class ReplicaRank::Impl {
     uint64_t step_ = 0;
     CommitRecord last_;
     std::vector<int32_t> expertShard_;
-    std::shared_ptr<const StateSnapshot> before_;  ///< the state before the last update
-    uint64_t computing_ = 0;                       ///< step
+    std::shared_ptr<StateSnapshot> before_;  ///< the state before the last update
+    uint64_t computing_ = 0;                 ///< step
     uint64_t computingGeneration_ = 0;
     MonoNs computeBegun_ = 0;
     bool nonFinite_ = false;

@@ -175,6 +175,11 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
 
 absl::StatusOr<std::shared_ptr<const StateSnapshot>> ReplicaRank::Impl::exportState() {
     auto snapshot = std::make_shared<StateSnapshot>();
+    if (absl::Status s = exportInto(snapshot.get()); !s.ok()) return s;
+    return snapshot;
+}
+
+absl::Status ReplicaRank::Impl::exportInto(StateSnapshot* snapshot) {
     snapshot->lineage = lineage_;
     snapshot->step = step_;
     snapshot->layout = layout_;
@@ -182,8 +187,7 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> ReplicaRank::Impl::exportSt
     snapshot->hash = hash_;
     snapshot->last = last_;
     snapshot->bytes.resize(program_->stateBytes());
-    if (absl::Status s = program_->exportState(0, snapshot->bytes); !s.ok()) return s;
-    return snapshot;
+    return program_->exportState(0, snapshot->bytes);
 }
 
 absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
@@ -242,11 +246,11 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     const CommitRecord& record = action.record;
     faults_->enter(record.step, protocol::Phase::kApply);
     const MonoNs start = clock_.now();
-    // Only an even number of contributors can tie, and only a tie needs the state before.
+    // Only an even number of contributors can tie, and only a tie needs the state before. Its
+    // memory is taken again every step: fresh pages would cost more than the copy.
     if (options_.spec.policies.parityEverySteps > 0 && record.contributors.size() % 2 == 0) {
-        absl::StatusOr<std::shared_ptr<const StateSnapshot>> before = exportState();
-        if (!before.ok()) return before.status();
-        before_ = *std::move(before);
+        if (before_ == nullptr) before_ = std::make_shared<StateSnapshot>();
+        if (absl::Status s = exportInto(before_.get()); !s.ok()) return s;
     } else {
         before_.reset();
     }
@@ -303,8 +307,7 @@ absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
     }
     absl::StatusOr<std::shared_ptr<const StateSnapshot>> held = exportState();
     if (!held.ok()) return held.status();
-    const std::shared_ptr<const StateSnapshot> before = before_;
-    absl::Status s = program_->importState(0, before->bytes);
+    absl::Status s = program_->importState(0, before_->bytes);
     if (s.ok()) s = program_->imported();
     if (s.ok() && !delta->record.skip) s = program_->apply(delta->record, delta->reduced);
     if (s.ok()) s = refreshHash();

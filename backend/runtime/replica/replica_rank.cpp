@@ -79,7 +79,7 @@ absl::Status ReplicaRank::Impl::start() {
         StateServer::start(options_.address, options_.rank.shard, &store_);
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
-    store_.setDeltaBudget(options_.spec.policies.deltaBudgetBytes);
+    store_.setDeltaBudget(deltaBudget(options_.spec));
     if (leader_) {
         absl::StatusOr<std::unique_ptr<LeaderLink>> link =
             LeaderLink::lead(*reactor_, options_.address + ":0", options_.token,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // bulkhead-worker: one rank of one replica. It holds the loop; the library drives the protocol.
+#include <malloc.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -149,6 +150,10 @@ int main(int argc, char** argv) {
     // A full disk and a peer that is gone are errors of one write, not of the process.
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
+    // Gradients and states come and go every step: give their pages back to the heap, not the
+    // kernel.
+    ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most glibc takes
+    ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
     // Many ranks share a machine; the workload's own parallelism is the ranks.
     ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
     absl::StatusOr<RankOptions> options =
