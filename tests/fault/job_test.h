@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -83,6 +85,14 @@ class JobTest : public testing::Test {
         action.replica = replica;
         return host_->controller().act(run_, action, 0, "", "test");
     }
+    /// BULKHEAD_TEST_TAPE names a file that gets every event of a test's runs, for looking closer.
+    void TearDown() override {
+        const char* path = std::getenv("BULKHEAD_TEST_TAPE");
+        if (path == nullptr || !host_) return;
+        std::ofstream tape(path);
+        for (const model::Event& e : host_->tape().all(run_)) tape << model::toJsonText(e) << "\n";
+    }
+
     /// What happened, without the figures and with the steps cut short.
     std::string lastEvents() const {
         std::deque<std::string> lines;

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole jobs with real workers and a real, tiny model: what dies, what goes on, what comes back.
+#include <cmath>
+
+#include "tests/fault/job_test.h"
+
+namespace bulkhead::fault {
+namespace {
+
+using testing::HasSubstr;
+
+class TrainingTest : public JobTest {
+  protected:
+    TrainingTest() { patience_ = 60 * kSecond; }
+    model::JobSpec spec(uint64_t steps, uint32_t replicas = 3, uint32_t shards = 1) {
+        model::JobSpec s = host_->tinySpec(replicas, shards, steps);
+        s.timeouts.beatMs = 50;
+        s.timeouts.heartbeatMs = 1500;
+        return s;
+    }
+    /// After a rejoin every contributor holds the same bits: the votes' hashes were compared by the
+    /// coordinator at every step, and the replica that came back contributes to steps after it.
+    void expectRejoined(int32_t replica) {
+        const auto closed = await<model::IncidentClosed>();
+        ASSERT_TRUE(closed.has_value());
+        EXPECT_THAT(closed->outcome, HasSubstr("rejoined"));
+        const uint64_t step = all<model::StepCommitted>().back().record.step;
+        await<model::StepCommitted>([&](const model::StepCommitted& c) {
+            if (c.record.step < step + 3) return false;
+            for (const Contribution& k : c.record.contributors)
+                if (k.replica == replica) return true;
+            return false;
+        });
+    }
+    void stopAndAudit() {
+        ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+        expectFinishedWell();
+    }
+    uint64_t killAt(const std::string& phase, int32_t replica, int32_t shard) {
+        model::FaultSpec fault;
+        fault.kind = model::FaultKind::kKillRank;
+        fault.replica = replica;
+        fault.shard = shard;
+        fault.atStep = host_->controller().status(run_)->step + 4;
+        fault.atPhase = phase;
+        return host_->controller().inject(run_, fault, 0, "", "test").value_or(0);
+    }
+};
+
+TEST_F(TrainingTest, FourReplicasOfTwoShardsLearn) {
+    host();
+    start(spec(40, 4, 2));
+    expectFinishedWell();
+    const auto commits = all<model::StepCommitted>();
+    ASSERT_EQ(commits.size(), 40u);
+    EXPECT_LT(commits.back().loss, commits.front().loss - 0.5) << "it did not learn";
+    EXPECT_EQ(commits.back().shards.size(), 2u);
+    EXPECT_EQ(all<model::IncidentOpened>().size(), 0u);
+    EXPECT_EQ(all<model::ModelDescribed>().size(), 1u);
+    EXPECT_FALSE(all<model::ExpertLoads>().empty());
+}
+
+class KillInPhase : public TrainingTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(KillInPhase, SurvivorsLoseNoStepAndTheLostReplicaReturns) {
+    host();
+    start(spec(0, 3, 2));
+    awaitStep(3);
+    const uint64_t fault = killAt(GetParam(), 1, 1);
+    const auto opened = await<model::IncidentOpened>();
+    ASSERT_TRUE(opened.has_value());
+    EXPECT_EQ(opened->replica, 1);
+    EXPECT_EQ(opened->fault, fault);
+    expectRejoined(1);
+    stopAndAudit();
+    EXPECT_EQ(all<model::LineageOpened>().size(), 1u) << "survivors went back";
+}
+INSTANTIATE_TEST_SUITE_P(Phases, KillInPhase,
+                         testing::Values("compute", "exchange", "vote", "apply"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(TrainingTest, AHangIsFoundByItsHeartbeat) {
+    host();
+    start(spec(0));
+    awaitStep(3);
+    inject(model::FaultKind::kHang, 1);
+    const auto opened = await<model::IncidentOpened>();
+    EXPECT_EQ(opened->replica, 1);
+    EXPECT_EQ(opened->cause, model::EvidenceKind::kMissedHeartbeat);
+    expectRejoined(1);
+    stopAndAudit();
+}
+
+TEST_F(TrainingTest, ACutNetworkIsFoundByTheTransport) {
+    host();
+    start(spec(0));
+    awaitStep(3);
+    const uint64_t fault = inject(model::FaultKind::kCutNetwork, 2, 0, 3000);
+    const auto opened = await<model::IncidentOpened>();
+    EXPECT_EQ(opened->replica, 2);
+    EXPECT_EQ(opened->fault, fault);
+    expectRejoined(2);
+    stopAndAudit();
+}
+
+TEST_F(TrainingTest, ANaNIsSaidByWhoMadeItAndNobodyIsExpelled) {
+    host();
+    start(spec(0));
+    awaitStep(3);
+    inject(model::FaultKind::kNanGradient, 0);
+    const auto evidence = await<model::EvidenceSeen>();
+    EXPECT_EQ(evidence->kind, model::EvidenceKind::kNonFinite);
+    EXPECT_EQ(evidence->replica, 0);
+    awaitStep(all<model::StepCommitted>().back().record.step + 4);
+    stopAndAudit();
+    for (const model::StepCommitted& c : all<model::StepCommitted>())
+        EXPECT_TRUE(std::isfinite(c.loss));
+}
+
+TEST_F(TrainingTest, AFlippedParameterIsFoundByParity) {
+    host();
+    start(spec(0));
+    awaitStep(3);
+    inject(model::FaultKind::kFlipParameter, 2);
+    const auto opened = await<model::IncidentOpened>();
+    EXPECT_EQ(opened->replica, 2);
+    EXPECT_EQ(opened->cause, model::EvidenceKind::kParityMismatch);
+    expectRejoined(2);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    await<model::RunFinished>();
+}
+
+TEST_F(TrainingTest, ANodeIsLostAndItsReplicaReturnsElsewhere) {
+    host(3);
+    start(spec(0));
+    awaitStep(3);
+    model::FaultSpec fault;
+    fault.kind = model::FaultKind::kKillNode;
+    fault.node = "node2";
+    ASSERT_TRUE(host_->controller().inject(run_, fault, 0, "", "test").ok());
+    EXPECT_EQ(await<model::IncidentOpened>()->replica, 2);
+    expectRejoined(2);
+    EXPECT_NE(all<model::RankStarted>().back().node, "node2");
+    stopAndAudit();
+}
+
+TEST_F(TrainingTest, KilledWholeItResumesExactlyOnce) {
+    host();
+    start(spec(0, 2, 2));
+    await<model::CheckpointWritten>();
+    awaitStep(15);
+    host_->killEverything();
+    const auto runs = host_->comeBack();
+    ASSERT_TRUE(runs.ok()) << runs.status();
+    const auto lineage =
+        await<model::LineageOpened>([](const model::LineageOpened& l) { return l.lineage > 1; });
+    ASSERT_TRUE(lineage.has_value());
+    EXPECT_EQ(lineage->fromStep, 10u);
+    awaitStep(25);
+    stopAndAudit();
+}
+
+TEST_F(TrainingTest, TheSynchronousBaselineGoesBackToTheCheckpoint) {
+    host();
+    model::JobSpec s = spec(0, 2);
+    s.policies.recovery = model::RecoveryPolicy::kRestartAll;
+    start(s);
+    await<model::CheckpointWritten>();
+    awaitStep(14);
+    inject(model::FaultKind::kKillReplica, 1);
+    const auto lineage =
+        await<model::LineageOpened>([](const model::LineageOpened& l) { return l.lineage > 1; });
+    ASSERT_TRUE(lineage.has_value());
+    EXPECT_LE(lineage->fromStep, all<model::StepCommitted>().back().record.step);
+    await<model::StepCommitted>(
+        [&](const model::StepCommitted& c) { return c.record.lineage == lineage->lineage; });
+    stopAndAudit();
+}
+
+}  // namespace
+}  // namespace bulkhead::fault
