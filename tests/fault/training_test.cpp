@@ -81,12 +81,27 @@ INSTANTIATE_TEST_SUITE_P(Phases, KillInPhase,
 
 TEST_F(TrainingTest, AHangIsFoundByItsHeartbeat) {
     host();
-    start(spec(0));
+    model::JobSpec s = spec(0);
+    s.timeouts.chunkFloorMs = 10000;  // else its peers, who wait for its chunks, are the first
+    start(s);
     awaitStep(3);
     inject(model::FaultKind::kHang, 1);
     const auto opened = await<model::IncidentOpened>();
     EXPECT_EQ(opened->replica, 1);
     EXPECT_EQ(opened->cause, model::EvidenceKind::kMissedHeartbeat);
+    expectRejoined(1);
+    stopAndAudit();
+}
+
+TEST_F(TrainingTest, AHangInTheExchangeIsFoundByItsPeers) {
+    host();
+    model::JobSpec s = spec(0);
+    s.timeouts.heartbeatMs = 10000;
+    start(s);
+    awaitStep(3);
+    inject(model::FaultKind::kHang, 1);
+    const auto opened = await<model::IncidentOpened>();
+    EXPECT_EQ(opened->replica, 1);
     expectRejoined(1);
     stopAndAudit();
 }

@@ -139,7 +139,8 @@ json toJson(const CheckpointManifest& m) {
             {"shards", m.shards},
             {"seed", m.seed},
             {"corpus_hash", hex(m.corpusHash)},
-            {"data_position", m.dataPosition},
+            // Bytes of the coordinator's own; JSON holds text only.
+            {"data_position", absl::BytesToHexString(m.dataPosition)},
             {"job_spec", m.jobJson},
             {"last_record", absl::BytesToHexString(encode(m.last))},
             {"unix_ns", m.unixNs},
@@ -161,7 +162,7 @@ CheckpointManifest fromJson(const json& j) {
     m.shards = j.at("shards");
     m.seed = j.at("seed");
     m.corpusHash = unhex(j.at("corpus_hash"));
-    m.dataPosition = j.at("data_position");
+    m.dataPosition = absl::HexStringToBytes(j.at("data_position").get<std::string>());
     m.jobJson = j.at("job_spec");
     absl::StatusOr<CommitRecord> last =
         decode<CommitRecord>(absl::HexStringToBytes(j.at("last_record").get<std::string>()));
