@@ -42,6 +42,15 @@ ExitCode exitCodeOf(client::FailureCode code) {
     return kRunFailed;
 }
 
+client::Failure localFailure(client::FailureCode code, std::string title, std::string message) {
+    std::string remedy = "Correct it and try again.";
+    if (const size_t at = message.rfind("; "); at != std::string::npos) {
+        remedy = message.substr(at + 2);
+        message.resize(at);
+    }
+    return {code, std::move(title), std::move(message), std::move(remedy), false};
+}
+
 int fail(const client::Failure& failure) {
     std::fprintf(stderr, "bulkheadctl: %s: %s / %s\n", failure.title.c_str(), failure.cause.c_str(),
                  failure.remedy.c_str());

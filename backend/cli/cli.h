@@ -36,6 +36,9 @@ struct Cli {
 
 ExitCode exitCodeOf(client::FailureCode code);
 
+/// A failure found here, from a message that reads "cause; remedy".
+client::Failure localFailure(client::FailureCode code, std::string title, std::string message);
+
 /// "bulkheadctl: TITLE: CAUSE / REMEDY" on stderr; returns the exit code.
 int fail(const client::Failure& failure);
 

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "backend/cli/cli.h"
+
 namespace bulkhead::cli {
 
 void printPreflight(const model::Preflight& p) {
@@ -29,13 +31,7 @@ bool confirmed(bool yes) {
 }
 
 client::Failure notAllowed(const model::Preflight& p) {
-    std::string cause = p.refusal;
-    std::string remedy = "Look at the job: bulkheadctl status.";
-    if (const size_t at = cause.rfind("; "); at != std::string::npos) {
-        remedy = cause.substr(at + 2);
-        cause.resize(at);
-    }
-    return {client::FailureCode::kRefused, p.title, cause, remedy, false};
+    return localFailure(client::FailureCode::kRefused, p.title, p.refusal);
 }
 
 client::Failure notConfirmed(const model::Preflight& p) {

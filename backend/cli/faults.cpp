@@ -19,14 +19,11 @@ struct FaultOptions {
     bool dryRun = false;
 };
 
-client::Failure badFault(const absl::Status& status) {
-    return {client::FailureCode::kInvalid, "Cannot use this fault", std::string(status.message()),
-            "See bulkheadctl fault --help for the forms there are.", false};
-}
-
 int inject(const Cli& cli, const FaultOptions& options) {
     const auto fault = model::parseFault(options.text);
-    if (!fault.ok()) return fail(badFault(fault.status()));
+    if (!fault.ok())
+        return fail(localFailure(client::FailureCode::kInvalid, "Cannot use this fault",
+                                 std::string(fault.status().message())));
     auto session = Session::open(cli);
     if (!session.ok()) return fail(session.failure());
     const auto job = session.value()->job(options.job);

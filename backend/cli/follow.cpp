@@ -78,6 +78,11 @@ Follower::~Follower() {
     watch_.reset();
 }
 
+void Follower::awaitFirst() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return seen_ || failure_; });
+}
+
 bool Follower::tick() {
     std::unique_lock lock(mutex_);
     const auto isOver = [this] { return over_ || state_.finished.has_value(); };

@@ -22,6 +22,8 @@ class Follower {
     Follower(client::Client& client, client::WatchTarget target, bool json, Shows shows);
     ~Follower();
 
+    /// Returns with the first snapshot, or when there will be none.
+    void awaitFirst();
     /// Prints for at most a second. True when it is over: finished, failed for good, or the replay
     /// is at its end.
     bool tick();

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "backend/cli/cli.h"
 #include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
 
@@ -22,13 +23,8 @@ client::Failure badJob(std::string cause, std::string remedy) {
 }
 
 client::Failure badJob(const absl::Status& status) {
-    std::string cause(status.message());
-    std::string remedy = "Correct it and try again.";
-    if (const size_t at = cause.rfind("; "); at != std::string::npos) {
-        remedy = cause.substr(at + 2);
-        cause.resize(at);
-    }
-    return badJob(std::move(cause), std::move(remedy));
+    return localFailure(client::FailureCode::kInvalid, "Cannot use this job",
+                        std::string(status.message()));
 }
 
 /// Where the embedded demo lies: installed beside the programs, or in the sources we were built of.

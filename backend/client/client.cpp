@@ -25,7 +25,7 @@ auto starting(void (Async::*method)(grpc::ClientContext*, const Request*, Respon
 
 class GrpcClient final : public Client {
   public:
-    explicit GrpcClient(std::shared_ptr<Connection> connection) : c_(std::move(connection)) {}
+    explicit GrpcClient(std::unique_ptr<Connection> connection) : c_(std::move(connection)) {}
     ~GrpcClient() override { c_->drain(); }
 
     void handshake(Reply<model::ServerInfo> reply) override {
@@ -36,10 +36,10 @@ class GrpcClient final : public Client {
     }
 
     std::unique_ptr<Watch> watch(WatchTarget target, WatchHandlers handlers) override {
-        return startWatch(c_, target, std::move(handlers));
+        return startWatch(*c_, target, std::move(handlers));
     }
     std::unique_ptr<Watch> watchJobs(JobsHandlers handlers) override {
-        return startJobsWatch(c_, std::move(handlers));
+        return startJobsWatch(*c_, std::move(handlers));
     }
 
     void startJob(model::JobSpec spec, Mutation mutation, Reply<model::JobInfo> reply) override {
@@ -183,7 +183,7 @@ class GrpcClient final : public Client {
 
     void exportRun(ExportRequest request, std::function<void(std::string)> chunk,
                    Reply<Done> reply) override {
-        startExport(c_, std::move(request), std::move(chunk), std::move(reply));
+        startExport(*c_, std::move(request), std::move(chunk), std::move(reply));
     }
 
     void openReplay(std::string run, Reply<std::string> reply) override {
@@ -237,7 +237,7 @@ class GrpcClient final : public Client {
             as<model::JobInfo>(title), std::move(reply));
     }
 
-    std::shared_ptr<Connection> c_;
+    std::unique_ptr<Connection> c_;
 };
 
 }  // namespace

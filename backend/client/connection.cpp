@@ -2,7 +2,6 @@
 #include "backend/client/connection.h"
 
 #include <fcntl.h>
-#include <grpc/support/log.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include <random>
 
 #include "backend/proto/convert.h"
+#include "backend/proto/grpc_log.h"
 #include "backend/proto/state_form.h"
 
 namespace bulkhead::client {
@@ -28,7 +28,7 @@ constexpr int kMaxMessageBytes = 256 << 20;
 /// caller as a Failure anyway.
 void quietGrpc() {
     static std::once_flag once;
-    std::call_once(once, [] { gpr_set_log_function([](gpr_log_func_args*) {}); });
+    std::call_once(once, [] { proto::quietGrpcLog(); });
 }
 
 Result<std::string> readToken(const std::string& file) {
@@ -84,7 +84,7 @@ std::string freshRequestId() {
 
 }  // namespace
 
-Result<std::shared_ptr<Connection>> Connection::open(const Options& options) {
+Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
     if (const std::string wrong = wrongWithTarget(options.target); !wrong.empty())
         return Failure{FailureCode::kInvalid, "Cannot connect",
                        "The address \"" + options.target + "\" " + wrong + ".",
@@ -109,7 +109,7 @@ Result<std::shared_ptr<Connection>> Connection::open(const Options& options) {
     args.SetMaxReceiveMessageSize(kMaxMessageBytes);
     auto channel =
         grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), args);
-    return std::make_shared<Connection>(options, std::move(token), std::move(channel));
+    return std::make_unique<Connection>(options, std::move(token), std::move(channel));
 }
 
 Connection::Connection(Options o, std::string token, std::shared_ptr<grpc::Channel> channel)
@@ -152,14 +152,23 @@ void Connection::began(grpc::ClientContext* context) {
 void Connection::ended(grpc::ClientContext* context) {
     const std::lock_guard lock(mutex_);
     pending_.erase(context);
-    if (pending_.empty()) idle_.notify_all();
+}
+
+void Connection::hold() {
+    const std::lock_guard lock(mutex_);
+    ++holds_;
+}
+
+void Connection::release() {
+    const std::lock_guard lock(mutex_);
+    if (--holds_ == 0) idle_.notify_all();
 }
 
 void Connection::drain() {
     std::unique_lock lock(mutex_);
     draining_ = true;
     for (grpc::ClientContext* context : pending_) context->TryCancel();
-    idle_.wait(lock, [this] { return pending_.empty(); });
+    idle_.wait(lock, [this] { return holds_ == 0; });
 }
 
 Result<model::ServerInfo> Connection::check(const v1::ServerInfo& message) {

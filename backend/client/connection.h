@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "backend/client/client.h"
 #include "backend/client/status_failure.h"
@@ -18,10 +19,26 @@
 /// What the calls and streams of one client share. Internal to backend/client.
 namespace bulkhead::client {
 
-class Connection : public std::enable_shared_from_this<Connection> {
+/// The channel must be let go by the thread that destroys the Client: let go last on one of gRPC's
+/// own threads it would take down the queue that thread is serving, and abort. So calls and streams
+/// do not own the connection but a Hold on it, released after everything else of theirs is gone.
+class Connection {
   public:
-    static Result<std::shared_ptr<Connection>> open(const Options& options);
-    explicit Connection(Options options, std::string token, std::shared_ptr<grpc::Channel> channel);
+    class Hold {
+      public:
+        explicit Hold(Connection& connection) : connection_(&connection) { connection.hold(); }
+        Hold(Hold&& other) noexcept : connection_(std::exchange(other.connection_, nullptr)) {}
+        Hold& operator=(Hold&&) = delete;
+        ~Hold() {
+            if (connection_ != nullptr) connection_->release();
+        }
+
+      private:
+        Connection* connection_;
+    };
+
+    static Result<std::unique_ptr<Connection>> open(const Options& options);
+    Connection(Options options, std::string token, std::shared_ptr<grpc::Channel> channel);
 
     /// Token and API version, on every call.
     void prepare(grpc::ClientContext& context) const;
@@ -37,7 +54,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     template <class T, class Request, class Response, class Start, class Convert>
     void call(std::string title, Request request, Start start, Convert convert, Reply<T> reply);
 
-    /// Cancels every unary call under way and waits until its reply was delivered.
+    /// Cancels every call under way and waits until nobody holds the connection any more.
     void drain();
 
     /// kVersion when the two ends cannot work together.
@@ -49,16 +66,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::unique_ptr<v1::Watch::Stub> watch;
     std::unique_ptr<v1::Runs::Stub> runs;
 
-    /// For calls that are not unary (exports): joins them to drain().
+    /// What drain() cancels.
     void began(grpc::ClientContext* context);
     void ended(grpc::ClientContext* context);
 
   private:
+    void hold();
+    void release();
+
     std::string token_;
     std::shared_ptr<grpc::Channel> channel_;
     std::mutex mutex_;
     std::condition_variable idle_;
     std::set<grpc::ClientContext*> pending_;
+    size_t holds_ = 0;
     bool draining_ = false;
 };
 
@@ -66,23 +87,24 @@ template <class T, class Request, class Response, class Start, class Convert>
 void Connection::call(std::string title, Request request, Start start, Convert convert,
                       Reply<T> reply) {
     struct Pending {
+        explicit Pending(Connection& connection) : hold(connection) {}
+        Hold hold;  // first: released last
         grpc::ClientContext context;
         Request request;
         Response response;
     };
-    auto pending = std::make_shared<Pending>();
+    auto pending = std::make_shared<Pending>(*this);
     pending->request = std::move(request);
     prepare(pending->context, options.deadline);
     began(&pending->context);
-    auto self = shared_from_this();
     start(&pending->context, &pending->request, &pending->response,
-          [self, pending, title = std::move(title), convert = std::move(convert),
+          [this, pending, title = std::move(title), convert = std::move(convert),
            reply = std::move(reply)](const grpc::Status& status) {
               if (status.ok())
                   reply(convert(pending->response));
               else
-                  reply(failureOf(status, title, self->options.target));
-              self->ended(&pending->context);
+                  reply(failureOf(status, title, options.target));
+              ended(&pending->context);
           });
 }
 

@@ -9,9 +9,12 @@ namespace {
 /// Owns itself from StartCall to OnDone.
 class ExportReader final : public grpc::ClientReadReactor<v1::ExportChunk> {
   public:
-    ExportReader(std::shared_ptr<Connection> connection, const ExportRequest& request,
+    ExportReader(Connection& connection, const ExportRequest& request,
                  std::function<void(std::string)> chunk, Reply<Done> reply)
-        : connection_(std::move(connection)), chunk_(std::move(chunk)), reply_(std::move(reply)) {
+        : hold_(connection),
+          connection_(&connection),
+          chunk_(std::move(chunk)),
+          reply_(std::move(reply)) {
         request_.set_run(request.run);
         request_.set_what(request.what == ExportWhat::kEvents ? v1::EXPORT_WHAT_EVENTS
                                                               : v1::EXPORT_WHAT_LEDGER);
@@ -43,13 +46,14 @@ class ExportReader final : public grpc::ClientReadReactor<v1::ExportChunk> {
         else
             reply_(failureOf(status, "Cannot export run " + request_.run(),
                              connection_->options.target));
-        const std::shared_ptr<Connection> connection = std::move(connection_);
-        connection->ended(&context_);
+        connection_->ended(&context_);
+        const Connection::Hold hold = std::move(hold_);
         delete this;
     }
 
   private:
-    std::shared_ptr<Connection> connection_;
+    Connection::Hold hold_;
+    Connection* connection_;
     grpc::ClientContext context_;
     v1::ExportRequest request_;
     v1::ExportChunk piece_;
@@ -59,9 +63,9 @@ class ExportReader final : public grpc::ClientReadReactor<v1::ExportChunk> {
 
 }  // namespace
 
-void startExport(std::shared_ptr<Connection> connection, ExportRequest request,
+void startExport(Connection& connection, ExportRequest request,
                  std::function<void(std::string)> chunk, Reply<Done> reply) {
-    (new ExportReader(std::move(connection), request, std::move(chunk), std::move(reply)))->begin();
+    (new ExportReader(connection, request, std::move(chunk), std::move(reply)))->begin();
 }
 
 }  // namespace bulkhead::client

@@ -12,7 +12,7 @@ namespace bulkhead::client {
 class Connection;
 
 /// Client::exportRun.
-void startExport(std::shared_ptr<Connection> connection, ExportRequest request,
+void startExport(Connection& connection, ExportRequest request,
                  std::function<void(std::string)> chunk, Reply<Done> reply);
 
 }  // namespace bulkhead::client

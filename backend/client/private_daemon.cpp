@@ -64,7 +64,8 @@ class Process final : public PrivateDaemon {
     void stop(milliseconds limit) override;
     void release() override { released_ = true; }
     bool ended() override {
-        if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
+        // An error means that somebody else has reaped it.
+        if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;
         return pid_ <= 0;
     }
 

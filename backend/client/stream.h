@@ -42,8 +42,8 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
         std::function<void(Failure, SteadyTime)> onDisconnected;
     };
 
-    StreamCore(std::shared_ptr<Connection> connection, Hooks hooks)
-        : connection_(std::move(connection)), hooks_(std::move(hooks)) {}
+    StreamCore(Connection& connection, Hooks hooks)
+        : hold_(connection), connection_(&connection), hooks_(std::move(hooks)) {}
 
     void start() {
         busy_ = true;
@@ -99,21 +99,30 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
         return context_;
     }
 
+    void dropContext() {
+        const std::lock_guard lock(mutex_);
+        context_.reset();
+    }
+
     void handshake() {
         struct Pending {
             v1::GetInfoRequest request;
             v1::ServerInfo response;
         };
-        const auto context = newContext();
+        auto self = this->shared_from_this();  // outlives the context
+        auto context = newContext();
         if (!context) return;
         connection_->prepare(*context, kHandshakeLimit);
         connection_->redial();
         auto pending = std::make_shared<Pending>();
-        auto self = this->shared_from_this();
-        connection_->server->async()->GetInfo(context.get(), &pending->request, &pending->response,
-                                              [self, context, pending](grpc::Status status) {
-                                                  self->shookHands(status, pending->response);
-                                              });
+        connection_->server->async()->GetInfo(
+            context.get(), &pending->request, &pending->response,
+            [self, context, pending](grpc::Status status) mutable {
+                // The context holds the channel: it must be gone before the core and its hold.
+                context.reset();
+                self->dropContext();
+                self->shookHands(status, pending->response);
+            });
     }
 
     void shookHands(const grpc::Status& status, const v1::ServerInfo& response) {
@@ -186,7 +195,8 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
         idle_.notify_all();
     }
 
-    std::shared_ptr<Connection> connection_;
+    Connection::Hold hold_;  // first: released last
+    Connection* connection_;
     Hooks hooks_;
     std::mutex mutex_;
     std::condition_variable idle_;
@@ -204,8 +214,8 @@ template <class Request, class Update>
 class StreamWatch final : public Watch {
   public:
     using Core = StreamCore<Request, Update>;
-    StreamWatch(std::shared_ptr<Connection> connection, typename Core::Hooks hooks)
-        : core_(std::make_shared<Core>(std::move(connection), std::move(hooks))) {
+    StreamWatch(Connection& connection, typename Core::Hooks hooks)
+        : core_(std::make_shared<Core>(connection, std::move(hooks))) {
         core_->start();
     }
     ~StreamWatch() override { core_->stop(); }

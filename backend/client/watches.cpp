@@ -7,8 +7,8 @@
 
 namespace bulkhead::client {
 
-std::unique_ptr<Watch> startWatch(const std::shared_ptr<Connection>& connection,
-                                  const WatchTarget& target, WatchHandlers handlers) {
+std::unique_ptr<Watch> startWatch(Connection& connection, const WatchTarget& target,
+                                  WatchHandlers handlers) {
     using Stream = StreamWatch<v1::WatchRequest, v1::WatchUpdate>;
     Stream::Core::Hooks hooks;
     hooks.title = "Lost the live view";
@@ -47,8 +47,7 @@ std::unique_ptr<Watch> startWatch(const std::shared_ptr<Connection>& connection,
     return std::make_unique<Stream>(connection, std::move(hooks));
 }
 
-std::unique_ptr<Watch> startJobsWatch(const std::shared_ptr<Connection>& connection,
-                                      JobsHandlers handlers) {
+std::unique_ptr<Watch> startJobsWatch(Connection& connection, JobsHandlers handlers) {
     using Stream = StreamWatch<v1::WatchJobsRequest, v1::JobList>;
     Stream::Core::Hooks hooks;
     hooks.title = "Lost the daemon";

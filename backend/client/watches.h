@@ -10,9 +10,8 @@ namespace bulkhead::client {
 class Connection;
 
 /// Client::watch and Client::watchJobs.
-std::unique_ptr<Watch> startWatch(const std::shared_ptr<Connection>& connection,
-                                  const WatchTarget& target, WatchHandlers handlers);
-std::unique_ptr<Watch> startJobsWatch(const std::shared_ptr<Connection>& connection,
-                                      JobsHandlers handlers);
+std::unique_ptr<Watch> startWatch(Connection& connection, const WatchTarget& target,
+                                  WatchHandlers handlers);
+std::unique_ptr<Watch> startJobsWatch(Connection& connection, JobsHandlers handlers);
 
 }  // namespace bulkhead::client

@@ -59,6 +59,7 @@ absl::StatusOr<model::ReplayPosition> Replay::control(const model::ReplayControl
     auto answer = std::make_shared<std::promise<absl::StatusOr<model::ReplayPosition>>>();
     {
         const std::lock_guard lock(mutex_);
+        if (ending_) return absl::NotFoundError("the replay was closed; open the run again");
         orders_.push_back([this, order, answer] {
             const absl::Status status = obey(order);
             if (status.ok())

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/service/server.h"
 
-#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server.h>
@@ -11,6 +10,7 @@
 
 #include <mutex>
 
+#include "backend/proto/grpc_log.h"
 #include "backend/proto/state_form.h"
 #include "backend/service/addresses.h"
 #include "backend/service/context.h"
@@ -30,8 +30,7 @@ constexpr std::chrono::milliseconds kGrace{500};
 void setUpGrpcOnce() {
     static std::once_flag once;
     std::call_once(once, [] {
-        // Its lines are about sockets and frames; what matters is in our own log.
-        gpr_set_log_function([](gpr_log_func_args*) {});
+        proto::quietGrpcLog();
         grpc::EnableDefaultHealthCheckService(true);
         grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     });

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "backend/cli/cli.h"
+#include "backend/model/json.h"
+#include "tests/rpc/rpc_fixture.h"
+#include "tests/rpc/run_file.h"
+
+namespace bulkhead::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Said {
+    int code = -1;
+    std::string out;
+    std::string err;
+};
+
+/// Runs the program in this process, as if typed with nothing on standard input.
+Said type(std::vector<std::string> words) {
+    words.insert(words.begin(), "bulkheadctl");
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    Said said;
+    said.code = cli::run(static_cast<int>(argv.size()), argv.data());
+    std::fflush(stdout);
+    said.out = ::testing::internal::GetCapturedStdout();
+    said.err = ::testing::internal::GetCapturedStderr();
+    return said;
+}
+
+class VerbsTest : public RpcTest {
+  protected:
+    VerbsTest() {
+        const int null = ::open("/dev/null", O_RDONLY);
+        ::dup2(null, STDIN_FILENO);
+        ::close(null);
+        backend_.addJob("demo").phase = model::JobPhase::kTraining;
+    }
+    Said ask(std::vector<std::string> words) {
+        words.insert(words.begin(), {"--target", "unix:" + socket()});
+        return type(std::move(words));
+    }
+    void serveWithHistory(uint64_t steps) {
+        writeRun(dir_ + "/runs.db", madeUpRun(steps), clock_);
+        service::ServerOptions options = unixOptions();
+        options.history = dir_ + "/runs.db";
+        serve(options);
+    }
+};
+
+TEST_F(VerbsTest, NothingOrNonsenseIsAUsageError) {
+    EXPECT_EQ(type({}).code, cli::kUsage);
+    EXPECT_EQ(type({"nonsense"}).code, cli::kUsage);
+    EXPECT_EQ(type({"drain"}).code, cli::kUsage);
+    EXPECT_EQ(type({"drain", "two"}).code, cli::kUsage);
+}
+
+TEST_F(VerbsTest, HelpNamesTheExitCodes) {
+    const Said said = type({"--help"});
+    EXPECT_EQ(said.code, cli::kOk);
+    EXPECT_THAT(said.out, HasSubstr("Exit codes"));
+}
+
+TEST_F(VerbsTest, WithoutADaemonCauseAndRemedyAreOneLine) {
+    const Said said = ask({"jobs"});
+    EXPECT_EQ(said.code, cli::kUnreachable);
+    EXPECT_EQ(said.out, "");
+    EXPECT_THAT(said.err, HasSubstr("Nobody answers at unix:"));
+    EXPECT_THAT(said.err, HasSubstr(" / "));
+    EXPECT_EQ(std::count(said.err.begin(), said.err.end(), '\n'), 1);
+}
+
+TEST_F(VerbsTest, JobsAsJsonIsOneObjectALine) {
+    serve(unixOptions());
+    const Said said = ask({"jobs", "--json"});
+    ASSERT_EQ(said.code, cli::kOk);
+    const auto job = model::fromJsonText<model::JobInfo>(said.out);
+    ASSERT_TRUE(job.ok()) << said.out;
+    EXPECT_EQ(job->id, "demo");
+}
+
+TEST_F(VerbsTest, AJobThatIsNotThereIsNotFound) {
+    serve(unixOptions());
+    EXPECT_EQ(ask({"status", "nope"}).code, cli::kNotFound);
+}
+
+TEST_F(VerbsTest, StatusShowsTheStateOfNow) {
+    serve(unixOptions());
+    backend_.emit("demo", note("all is well"));
+    const Said said = ask({"status", "--json"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    const auto state = model::fromJsonText<model::RunState>(said.out);
+    ASSERT_TRUE(state.ok());
+    EXPECT_EQ(state->explanation, "all is well");
+}
+
+TEST_F(VerbsTest, WhatTakesSomethingAwayIsRefusedUnlessConfirmed) {
+    serve(unixOptions());
+    const Said refused = ask({"drain", "2"});
+    EXPECT_EQ(refused.code, cli::kRefused);
+    EXPECT_THAT(refused.err, HasSubstr("--yes"));
+    EXPECT_TRUE(backend_.calls().empty());
+    const Said done = ask({"drain", "2", "--yes"});
+    EXPECT_EQ(done.code, cli::kOk) << done.err;
+    ASSERT_EQ(backend_.calls().size(), 1u);
+    // The revision of the pre-flight that was shown goes with the action.
+    EXPECT_NE(backend_.calls()[0].expectedRevision, 0u);
+}
+
+TEST_F(VerbsTest, ADryRunTellsAndDoesNothing) {
+    serve(unixOptions());
+    const Said said = ask({"restart", "1", "--dry-run", "--json"});
+    EXPECT_EQ(said.code, cli::kOk);
+    EXPECT_TRUE(model::fromJsonText<model::Preflight>(said.out).ok()) << said.out;
+    EXPECT_TRUE(backend_.calls().empty());
+}
+
+TEST_F(VerbsTest, EveryActionHasItsVerb) {
+    serve(unixOptions());
+    for (const std::vector<std::string>& words :
+         std::vector<std::vector<std::string>>{{"drain", "1", "-y"},
+                                               {"hold", "1", "-y"},
+                                               {"release", "1"},
+                                               {"restart", "1", "-y"},
+                                               {"cordon", "node0", "-y"},
+                                               {"uncordon", "node0"},
+                                               {"pause"},
+                                               {"resume"},
+                                               {"checkpoint"},
+                                               {"stop", "-y"},
+                                               {"policy", "set", "lr", "linear", "-y"}}) {
+        const Said said = ask(words);
+        EXPECT_EQ(said.code, cli::kOk) << words[0] << ": " << said.err;
+    }
+    EXPECT_EQ(backend_.calls().size(), 11u);
+}
+
+TEST_F(VerbsTest, AFaultIsReadPreflightedConfirmedAndNumbered) {
+    serve(unixOptions());
+    EXPECT_EQ(ask({"fault", "kil:replica=2"}).code, cli::kInvalid);
+    EXPECT_EQ(ask({"fault", "kill:replica=2"}).code, cli::kRefused);
+    const Said said = ask({"--json", "fault", "kill:replica=2", "--yes"});
+    EXPECT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_EQ(said.out, "{\"fault\":1}\n");
+}
+
+TEST_F(VerbsTest, AJobFileThatIsNotThereIsInvalid) {
+    serve(unixOptions());
+    const Said said = ask({"start", dir_ + "/none.toml"});
+    EXPECT_EQ(said.code, cli::kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("none.toml"));
+}
+
+TEST_F(VerbsTest, StartAppliesWhatTheCommandLineChanges) {
+    serve(unixOptions());
+    std::ofstream(dir_ + "/text.txt") << std::string(10000, 'x');
+    std::ofstream(dir_ + "/job.toml") << "name = \"mine\"\nreplicas = 2\nshards = 1\n"
+                                      << "[[domains]]\nname = \"t\"\npaths = [\"text.txt\"]\n";
+    const Said said =
+        ask({"start", dir_ + "/job.toml", "--replicas", "3", "--name", "other", "--fault",
+             "kill:replica=2@step=5", "--set", "policies.lr=linear", "--json"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    const auto job = model::fromJsonText<model::JobInfo>(said.out);
+    ASSERT_TRUE(job.ok());
+    EXPECT_EQ(job->id, "other");
+    EXPECT_EQ(job->replicas, 3u);
+    const Said wrong = ask({"start", dir_ + "/job.toml", "--set", "policies.lr=square"});
+    EXPECT_EQ(wrong.code, cli::kInvalid);
+    EXPECT_THAT(wrong.err, HasSubstr("policies.lr"));
+}
+
+TEST_F(VerbsTest, RunsShowEventsLedgerAndExportReadTheHistory) {
+    serveWithHistory(5);
+    EXPECT_THAT(ask({"runs"}).out, HasSubstr("demo"));
+    EXPECT_THAT(ask({"show"}).out, HasSubstr("step 5"));
+    const Said events = ask({"events", "--type", "step_committed", "--json"});
+    EXPECT_EQ(std::count(events.out.begin(), events.out.end(), '\n'), 5);
+    const Said ledger = ask({"ledger", "--json"});
+    EXPECT_EQ(std::count(ledger.out.begin(), ledger.out.end(), '\n'), 5);
+    EXPECT_THAT(ask({"ledger"}).out, HasSubstr("LOSS"));
+    const Said csv = ask({"export", "--format", "csv"});
+    EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 6);
+    const std::string file = dir_ + "/out.jsonl";
+    EXPECT_EQ(ask({"export", "--what", "events", "-o", file}).code, cli::kOk);
+    std::ifstream in(file);
+    size_t lines = 0;
+    for (std::string line; std::getline(in, line);) ++lines;
+    EXPECT_EQ(lines, 7u);
+    EXPECT_EQ(ask({"show", "nope"}).code, cli::kNotFound);
+    EXPECT_EQ(ask({"export", "--what", "events", "--format", "csv"}).code, cli::kInvalid);
+}
+
+TEST_F(VerbsTest, AReplayEndsByItself) {
+    serveWithHistory(5);
+    const Said said = ask({"replay", "--speed", "1000", "--events", "--json"});
+    EXPECT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("run_finished"));
+}
+
+TEST_F(VerbsTest, CompletionKnowsEveryVerb) {
+    for (const std::string shell : {"bash", "zsh", "fish"}) {
+        const Said said = type({"completion", shell});
+        EXPECT_EQ(said.code, cli::kOk);
+        for (const char* verb : {"up", "drain", "fault", "export", "replay", "completion"})
+            EXPECT_THAT(said.out, HasSubstr(verb)) << shell;
+    }
+    EXPECT_EQ(type({"completion", "csh"}).code, cli::kUsage);
+}
+
+}  // namespace
+}  // namespace bulkhead::testing

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "backend/common/codec.h"
+#include "tests/rpc/rpc_fixture.h"
+#include "tests/rpc/run_file.h"
+
+namespace bulkhead::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RunsTest : public RpcTest {
+  protected:
+    static constexpr uint64_t kSteps = 50;
+
+    RunsTest() : events_(madeUpRun(kSteps)) {
+        writeRun(dir_ + "/runs.db", events_, clock_);
+        service::ServerOptions options = unixOptions();
+        options.backend = nullptr;
+        options.history = dir_ + "/runs.db";
+        serve(options);
+        client_ = connect();
+    }
+    ~RunsTest() override { client_.reset(); }
+
+    model::RunState foldTo(uint64_t seq) const {
+        model::RunState state;
+        for (const model::Event& event : events_)
+            if (event.seq <= seq) model::apply(state, event);
+        return state;
+    }
+    client::Result<model::ReplayPosition> control(const std::string& replay,
+                                                  model::ReplayControl order) {
+        return await<model::ReplayPosition>(
+            [&](auto reply) { client_->controlReplay(replay, order, reply); });
+    }
+    std::string openReplay() {
+        const auto id =
+            await<std::string>([&](auto reply) { client_->openReplay("latest", reply); });
+        EXPECT_TRUE(id.ok()) << id.failure().cause;
+        return id.value();
+    }
+
+    const std::vector<model::Event> events_;
+    std::unique_ptr<client::Client> client_;
+};
+
+TEST_F(RunsTest, ListsWhatTheFileHolds) {
+    const auto runs =
+        await<std::vector<model::RunInfo>>([&](auto reply) { client_->listRuns("", reply); });
+    ASSERT_TRUE(runs.ok()) << runs.failure().cause;
+    ASSERT_EQ(runs.value().size(), 1u);
+    EXPECT_EQ(runs.value()[0].id, "demo");
+    EXPECT_EQ(runs.value()[0].steps, kSteps);
+    EXPECT_EQ(runs.value()[0].lastSeq, events_.size());
+}
+
+TEST_F(RunsTest, EventsComeInPagesAndFiltered) {
+    model::EventQuery query;
+    query.run = "demo";
+    query.types = {"step_committed"};
+    query.limit = 20;
+    std::vector<uint64_t> steps;
+    int pages = 0;
+    do {
+        const auto page =
+            await<model::EventPage>([&](auto reply) { client_->readEvents(query, reply); });
+        ASSERT_TRUE(page.ok()) << page.failure().cause;
+        for (const model::Event& event : page.value().events)
+            steps.push_back(std::get<model::StepCommitted>(event.body).record.step);
+        query.fromSeq = page.value().nextSeq;
+        ++pages;
+    } while (query.fromSeq != 0);
+    EXPECT_EQ(pages, 3);
+    ASSERT_EQ(steps.size(), kSteps);
+    EXPECT_EQ(steps.back(), kSteps);
+}
+
+TEST_F(RunsTest, TheStateAfterAnyEventIsTheFoldUpToIt) {
+    for (const uint64_t seq : {uint64_t{1}, uint64_t{17}, uint64_t{0}}) {
+        const auto state =
+            await<client::StatePtr>([&](auto reply) { client_->getState("demo", seq, reply); });
+        ASSERT_TRUE(state.ok()) << state.failure().cause;
+        EXPECT_EQ(encode(*state.value()), encode(foldTo(seq == 0 ? UINT64_MAX : seq)));
+    }
+}
+
+TEST_F(RunsTest, AnExportComesWhole) {
+    std::string text;
+    client::ExportRequest request;
+    request.run = "demo";
+    const auto done = await<client::Done>([&](auto reply) {
+        client_->exportRun(
+            request, [&](std::string piece) { text += piece; }, reply);
+    });
+    ASSERT_TRUE(done.ok()) << done.failure().cause;
+    std::istringstream lines(text);
+    size_t count = 0;
+    for (std::string line; std::getline(lines, line);) ++count;
+    EXPECT_EQ(count, kSteps + 1);
+}
+
+TEST_F(RunsTest, ARunThatIsNotThereIsSaid) {
+    const auto id = await<std::string>([&](auto reply) { client_->openReplay("nope", reply); });
+    ASSERT_FALSE(id.ok());
+    EXPECT_EQ(id.failure().code, client::FailureCode::kNotFound);
+    EXPECT_THAT(id.failure().cause, HasSubstr("nope"));
+}
+
+TEST_F(RunsTest, AReplayStandsAtTheBeginningUntilToldOtherwise) {
+    const std::string replay = openReplay();
+    WatchLog log;
+    const auto watch = client_->watch({.job = "", .replay = replay}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.position.has_value(); }));
+    EXPECT_TRUE(log.position->paused);
+    EXPECT_EQ(log.position->timeNs, kRunBeginNs);
+    EXPECT_EQ(log.position->endStep, kSteps);
+    EXPECT_EQ(log.state->seq, 1u);
+}
+
+TEST_F(RunsTest, SeekingShowsTheStateOfThatStep) {
+    const std::string replay = openReplay();
+    WatchLog log;
+    const auto watch = client_->watch({.job = "", .replay = replay}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    model::ReplayControl forward;
+    forward.seekStep = 30;
+    const auto at = control(replay, forward);
+    ASSERT_TRUE(at.ok()) << at.failure().cause;
+    EXPECT_EQ(at.value().step, 30u);
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.state->seq == 31; }));
+    EXPECT_EQ(encode(*log.state), encode(foldTo(31)));
+    model::ReplayControl back;
+    back.seekTimeNs = kRunBeginNs + 10 * kStepNs;
+    ASSERT_TRUE(control(replay, back).ok());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.state->seq == 11; }));
+    EXPECT_EQ(encode(*log.state), encode(foldTo(11)));
+    model::ReplayControl beyond;
+    beyond.seekStep = 1000;
+    EXPECT_EQ(control(replay, beyond).failure().code, client::FailureCode::kNotFound);
+}
+
+TEST_F(RunsTest, PlayedToItsEndAReplayHasShownEveryEvent) {
+    const std::string replay = openReplay();
+    WatchLog log;
+    const auto watch = client_->watch({.job = "", .replay = replay}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    model::ReplayControl play;
+    play.speed = 1000;
+    play.paused = false;
+    ASSERT_TRUE(control(replay, play).ok());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.position && l.position->atEnd; }));
+    EXPECT_TRUE(log.position->paused);
+    EXPECT_FALSE(log.gap);
+    EXPECT_EQ(encode(*log.state), encode(foldTo(UINT64_MAX)));
+}
+
+TEST_F(RunsTest, AClosedReplayEndsItsWatch) {
+    const std::string replay = openReplay();
+    WatchLog log;
+    const auto watch = client_->watch({.job = "", .replay = replay}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    ASSERT_TRUE(await<client::Done>([&](auto reply) { client_->closeReplay(replay, reply); }).ok());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return !l.failures.empty(); }));
+    EXPECT_FALSE(log.failures[0].retryable);
+}
+
+TEST_F(RunsTest, ADaemonOfARunFileHasNoJobsAndSaysSo) {
+    const auto info = await<model::ServerInfo>([&](auto reply) { client_->handshake(reply); });
+    ASSERT_TRUE(info.ok());
+    EXPECT_TRUE(info.value().readOnly);
+    const auto started =
+        await<model::JobInfo>([&](auto reply) { client_->startJob(model::JobSpec(), {}, reply); });
+    ASSERT_FALSE(started.ok());
+    EXPECT_EQ(started.failure().code, client::FailureCode::kRefused);
+    EXPECT_THAT(started.failure().remedy, HasSubstr("without --run"));
+}
+
+}  // namespace
+}  // namespace bulkhead::testing
