@@ -88,6 +88,7 @@ void DockLayout::toggleOnly(View* view) {
     before_ = window_.saveState(kVersion);
     for (size_t i = 0; i < docks_.size(); ++i) docks_[i]->setVisible(views_[i] == view);
     last_ = view;
+    view->focusTarget()->setFocus(Qt::ShortcutFocusReason);
 }
 
 View* DockLayout::current() const {

@@ -44,9 +44,7 @@ TrainingView::TrainingView(ViewContext& context, QWidget* parent)
     add(tr("Gradient norm"), QStringLiteral("1"), number(2))->setFromZero(true);
     add(tr("Tokens per second"), QStringLiteral("1/s"), formatRate)->setFromZero(true);
     add(tr("Contributors"), QStringLiteral("replicas"), number(0))->setFromZero(true);
-    add(tr("Learning rate"), QStringLiteral("1"), [](double v) {
-        return QString::number(v, 'e', 2);
-    })->setFromZero(true);
+    add(tr("Learning rate"), QStringLiteral("1"), number(5))->setFromZero(true);
     add(tr("Effective training time, %"), QStringLiteral("percent"),
         [](double v) { return formatShare(v / 100); });
     setBody(body);

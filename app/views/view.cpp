@@ -96,7 +96,12 @@ void View::touch() {
     if (!isVisible()) return;
     dirty_ = false;
     const bool content = hasContent();
-    stack_->setCurrentIndex(content && stack_->count() > 1 ? 1 : 0);
+    const int page = content && stack_->count() > 1 ? 1 : 0;
+    const bool appears = page == 1 && stack_->currentIndex() == 0;
+    stack_->setCurrentIndex(page);
+    // The first thing shown takes the keyboard over from the buttons above it.
+    const QWidget* focus = window()->focusWidget();
+    if (appears && (focus == nullptr || header_->isAncestorOf(focus))) focusTarget()->setFocus();
     if (content)
         refresh();
     else

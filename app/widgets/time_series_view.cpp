@@ -192,6 +192,11 @@ void TimeSeriesView::rescale() {
     x_->setRange(xLeast, std::max(std::ceil(xGreatest / jump) * jump, xLeast + 1));
 }
 
+void TimeSeriesView::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    rescale();
+}
+
 void TimeSeriesView::restyle() {
     const Tokens& t = theme().tokens();
     chart_->setBackgroundBrush(t.surface);

@@ -52,6 +52,7 @@ class TimeSeriesView final : public QWidget {
 
   protected:
     void contextMenuEvent(QContextMenuEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
 
   private:
     void restyle();
