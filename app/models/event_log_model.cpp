@@ -84,12 +84,18 @@ QVariant EventLogModel::data(const QModelIndex& index, int role) const {
     switch (role) {
         case Qt::DisplayRole:
             switch (index.column()) {
-                case kTime: return formatClock(row.timeNs);
-                case kSeverity: return label(row.severity);
-                case kKind: return row.text.kind;
-                case kSubject: return row.text.subject;
-                case kText: return row.text.text;
-                default: return {};
+                case kTime:
+                    return formatClock(row.timeNs);
+                case kSeverity:
+                    return label(row.severity);
+                case kKind:
+                    return row.text.kind;
+                case kSubject:
+                    return row.text.subject;
+                case kText:
+                    return row.text.text;
+                default:
+                    return {};
             }
         case Qt::ToolTipRole:
             return index.column() == kText ? row.text.text : QVariant();
@@ -102,12 +108,18 @@ QVariant EventLogModel::data(const QModelIndex& index, int role) const {
             return {};
         case kPillRole:
             return index.column() == kSeverity && row.severity != model::Severity::kInfo;
-        case kTimeRole: return QVariant::fromValue<qint64>(row.timeNs);
-        case kReplicaRole: return row.text.replica;
-        case kIdRole: return QVariant::fromValue<qulonglong>(row.seq);
-        case kSortRole: return static_cast<int>(row.severity);
-        case kKindRole: return row.text.kind;
-        default: return {};
+        case kTimeRole:
+            return QVariant::fromValue<qint64>(row.timeNs);
+        case kReplicaRole:
+            return row.text.replica;
+        case kIdRole:
+            return QVariant::fromValue<qulonglong>(row.seq);
+        case kSortRole:
+            return static_cast<int>(row.severity);
+        case kKindRole:
+            return row.text.kind;
+        default:
+            return {};
     }
 }
 
@@ -116,12 +128,18 @@ QVariant EventLogModel::headerData(int section, Qt::Orientation orientation, int
     if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignLeft | Qt::AlignVCenter);
     if (role != Qt::DisplayRole) return {};
     switch (section) {
-        case kTime: return tr("Time");
-        case kSeverity: return tr("Severity");
-        case kKind: return tr("Event");
-        case kSubject: return tr("Subject");
-        case kText: return tr("What happened");
-        default: return {};
+        case kTime:
+            return tr("Time");
+        case kSeverity:
+            return tr("Severity");
+        case kKind:
+            return tr("Event");
+        case kSubject:
+            return tr("Subject");
+        case kText:
+            return tr("What happened");
+        default:
+            return {};
     }
 }
 
@@ -153,15 +171,13 @@ bool EventFilter::filterAcceptsRow(int row, const QModelIndex& parent) const {
     if (replica_ >= 0 && at(0).data(kReplicaRole).toInt() != replica_) return false;
     if (hideRoutine_ && severity == 0) {
         const QString kind = at(0).data(kKindRole).toString();
-        static const QStringList kRoutine = {
-            QCoreApplication::translate("events", "Step"),
-            QCoreApplication::translate("events", "Quorum"),
-            QCoreApplication::translate("events", "Output")};
+        static const QStringList kRoutine = {QCoreApplication::translate("events", "Step"),
+                                             QCoreApplication::translate("events", "Quorum"),
+                                             QCoreApplication::translate("events", "Output")};
         if (kRoutine.contains(kind)) return false;
     }
     if (text_.isEmpty()) return true;
-    for (const int column :
-         {EventLogModel::kKind, EventLogModel::kSubject, EventLogModel::kText})
+    for (const int column : {EventLogModel::kKind, EventLogModel::kSubject, EventLogModel::kText})
         if (at(column).data().toString().contains(text_, Qt::CaseInsensitive)) return true;
     return false;
 }

@@ -11,7 +11,9 @@
 namespace bulkhead::ui {
 namespace {
 
-QString tr(const char* text) { return QCoreApplication::translate("events", text); }
+QString tr(const char* text) {
+    return QCoreApplication::translate("events", text);
+}
 
 QString listOf(const std::vector<int32_t>& replicas) {
     QStringList names;
@@ -26,17 +28,19 @@ QString withWhy(const QString& text, const std::string& why) {
 /// One overload per event; what is returned is kind, subject, text, replica.
 struct Describe {
     EventText operator()(const model::RunStarted& e) const {
-        return {tr("Run started"), {},
+        return {tr("Run started"),
+                {},
                 tr("%1: %2 replicas \u00d7 %3 shards on %4")
-                    .arg(toQt(e.spec.name))
-                    .arg(e.spec.replicas)
-                    .arg(e.spec.shards)
-                    .arg(toQt(e.host)) +
+                        .arg(toQt(e.spec.name))
+                        .arg(e.spec.replicas)
+                        .arg(e.spec.shards)
+                        .arg(toQt(e.host)) +
                     (e.resumedFrom.empty() ? QString()
                                            : tr(", resumed from %1").arg(toQt(e.resumedFrom)))};
     }
     EventText operator()(const model::ModelDescribed& e) const {
-        return {tr("Model"), {},
+        return {tr("Model"),
+                {},
                 tr("%1: %2 parameters, %3 layers, %4 experts in %5 layers")
                     .arg(toQt(e.model.name), formatCount(e.model.parameters))
                     .arg(e.model.layers)
@@ -44,7 +48,8 @@ struct Describe {
                     .arg(e.model.moeLayers)};
     }
     EventText operator()(const model::LineageOpened& e) const {
-        return {tr("Lineage"), {},
+        return {tr("Lineage"),
+                {},
                 withWhy(tr("lineage %1 from step %2").arg(e.lineage).arg(e.fromStep), e.why)};
     }
     EventText operator()(const model::JobPhaseChanged& e) const {
@@ -52,7 +57,8 @@ struct Describe {
     }
     EventText operator()(const model::NodeChanged& e) const {
         static const char* const kWords[] = {"up", "cordoned", "lost"};
-        return {tr("Node"), toQt(e.node), withWhy(tr(kWords[static_cast<int>(e.state) % 3]), e.why)};
+        return {tr("Node"), toQt(e.node),
+                withWhy(tr(kWords[static_cast<int>(e.state) % 3]), e.why)};
     }
     EventText operator()(const model::ReplicaChanged& e) const {
         return {tr("Replica"), replicaName(e.replica),
@@ -64,8 +70,8 @@ struct Describe {
                 tr("pid %1 on %2").arg(e.pid).arg(toQt(e.node)), e.rank.replica};
     }
     EventText operator()(const model::RankExited& e) const {
-        const QString how = e.signal != 0 ? tr("on signal %1").arg(e.signal)
-                                          : tr("with code %1").arg(e.exitCode);
+        const QString how =
+            e.signal != 0 ? tr("on signal %1").arg(e.signal) : tr("with code %1").arg(e.exitCode);
         return {tr("Rank exited"), rankName(e.rank),
                 tr("pid %1 %2").arg(e.pid).arg(how) + (e.expected ? tr(", as asked") : QString()),
                 e.rank.replica};
@@ -78,7 +84,8 @@ struct Describe {
         return {tr("Sample"), {}, tr("%1 ranks").arg(e.ranks.size())};
     }
     EventText operator()(const model::QuorumDecided& e) const {
-        return {tr("Quorum"), {},
+        return {tr("Quorum"),
+                {},
                 withWhy(tr("step %1, epoch %2: %3 contributors")
                             .arg(e.step)
                             .arg(e.epoch)
@@ -86,19 +93,21 @@ struct Describe {
                         e.explanation)};
     }
     EventText operator()(const model::StepCommitted& e) const {
-        return {tr("Step"), {},
+        return {tr("Step"),
+                {},
                 tr("step %1: loss %2, %3 contributors, %4, %5 tokens")
-                    .arg(e.record.step)
-                    .arg(formatNumber(e.loss, 3))
-                    .arg(e.record.contributors.size())
-                    .arg(formatMs(e.stepMs), formatCount(e.record.tokens)) +
+                        .arg(e.record.step)
+                        .arg(formatNumber(e.loss, 3))
+                        .arg(e.record.contributors.size())
+                        .arg(formatMs(e.stepMs), formatCount(e.record.tokens)) +
                     (e.record.skip ? tr(", skipped: not finite") : QString())};
     }
     EventText operator()(const model::ExpertLoads& e) const {
         return {tr("Expert loads"), {}, tr("step %1").arg(e.step)};
     }
     EventText operator()(const model::StepRedone& e) const {
-        return {tr("Redo"), {},
+        return {tr("Redo"),
+                {},
                 withWhy(tr("step %1, attempt %2%3")
                             .arg(e.step)
                             .arg(e.attempt)
@@ -106,23 +115,24 @@ struct Describe {
                         e.why)};
     }
     EventText operator()(const model::EvidenceSeen& e) const {
-        return {tr("Evidence"),
-                e.shard < 0 ? replicaName(e.replica) : rankName({e.replica, e.shard}),
-                withWhy(tr("%1 seen by %2").arg(label(e.kind), toQt(e.reporter)), e.detail),
-                e.replica};
+        return {
+            tr("Evidence"), e.shard < 0 ? replicaName(e.replica) : rankName({e.replica, e.shard}),
+            withWhy(tr("%1 seen by %2").arg(label(e.kind), toQt(e.reporter)), e.detail), e.replica};
     }
     EventText operator()(const model::IncidentOpened& e) const {
         return {tr("Incident"), replicaName(e.replica),
                 tr("#%1 %2").arg(e.incident).arg(toQt(e.title)), e.replica};
     }
     EventText operator()(const model::IncidentPhase& e) const {
-        return {tr("Incident phase"), {},
+        return {tr("Incident phase"),
+                {},
                 tr("#%1 %2 took %3")
                     .arg(e.incident)
                     .arg(label(e.phase), formatMs(static_cast<double>(e.endNs - e.beginNs) / 1e6))};
     }
     EventText operator()(const model::IncidentClosed& e) const {
-        return {tr("Incident closed"), {},
+        return {tr("Incident closed"),
+                {},
                 tr("#%1 %2; survivors stood still %3")
                     .arg(e.incident)
                     .arg(toQt(e.outcome), formatMs(e.survivorStallMs))};
@@ -151,18 +161,18 @@ struct Describe {
     }
     EventText operator()(const model::CheckpointWritten& e) const {
         return {tr("Checkpoint"), replicaName(e.replica),
-                e.ok ? tr("step %1, %2 in %3")
-                           .arg(e.step)
-                           .arg(formatBytes(e.bytes), formatMs(e.ms))
+                e.ok ? tr("step %1, %2 in %3").arg(e.step).arg(formatBytes(e.bytes), formatMs(e.ms))
                      : withWhy(tr("step %1 failed").arg(e.step), e.error),
                 e.replica};
     }
     EventText operator()(const model::StepsSuspect& e) const {
-        return {tr("Suspect steps"), {},
+        return {tr("Suspect steps"),
+                {},
                 withWhy(tr("after %1 up to %2").arg(e.first).arg(e.last), e.why)};
     }
     EventText operator()(const model::RangeQuarantined& e) const {
-        return {tr("Quarantine"), {},
+        return {tr("Quarantine"),
+                {},
                 withWhy(tr("domain %1, samples %2 to %3")
                             .arg(e.range.domain)
                             .arg(e.range.begin)
@@ -173,22 +183,27 @@ struct Describe {
         return {tr("Invariant broken"), {}, withWhy(toQt(e.invariant), e.detail)};
     }
     EventText operator()(const model::LayoutChanged& e) const {
-        return {tr("Layout"), {},
-                withWhy(e.ok ? tr("layout %1, %2 moved").arg(e.layout).arg(formatBytes(e.bytesMoved))
-                             : tr("layout %1 failed, the old one stays").arg(e.layout),
-                        e.why)};
+        return {
+            tr("Layout"),
+            {},
+            withWhy(e.ok ? tr("layout %1, %2 moved").arg(e.layout).arg(formatBytes(e.bytesMoved))
+                         : tr("layout %1 failed, the old one stays").arg(e.layout),
+                    e.why)};
     }
     EventText operator()(const model::RunFinished& e) const {
-        return {tr("Run finished"), {},
-                withWhy(e.ok ? tr("well, at step %1").arg(e.step)
-                             : tr("badly, at step %1").arg(e.step),
-                        e.why)};
+        return {
+            tr("Run finished"),
+            {},
+            withWhy(e.ok ? tr("well, at step %1").arg(e.step) : tr("badly, at step %1").arg(e.step),
+                    e.why)};
     }
 };
 
 }  // namespace
 
-EventText eventText(const model::Event& event) { return std::visit(Describe{}, event.body); }
+EventText eventText(const model::Event& event) {
+    return std::visit(Describe{}, event.body);
+}
 
 bool isGaugeEvent(const model::EventBody& body) {
     return std::holds_alternative<model::FleetSampled>(body) ||

@@ -12,8 +12,7 @@ namespace {
 
 std::vector<double> countsOf(const model::ExpertView& view, LoadWindow window) {
     if (window == LoadWindow::kRecent) return view.running;
-    const std::vector<uint64_t>& source =
-        window == LoadWindow::kLatest ? view.latest : view.total;
+    const std::vector<uint64_t>& source = window == LoadWindow::kLatest ? view.latest : view.total;
     return {source.begin(), source.end()};
 }
 
@@ -74,12 +73,15 @@ QVariant ExpertTableModel::data(const QModelIndex& index, int role) const {
     if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
     const int layer = index.row();
     const bool summary = index.column() == 0;
-    const double value = summary ? grid_.imbalance[static_cast<size_t>(layer)]
-                                 : grid_.at(layer, index.column() - 1);
+    const double value =
+        summary ? grid_.imbalance[static_cast<size_t>(layer)] : grid_.at(layer, index.column() - 1);
     if (role == Qt::DisplayRole) return formatNumber(value, 2);
     if (role == kToneRole && summary && value >= 2) return static_cast<int>(Tone::kWarning);
     if (role == Qt::ToolTipRole || role == Qt::AccessibleTextRole) {
-        if (summary) return tr("Layer %1: busiest expert has %2 times the mean").arg(layer + 1).arg(formatNumber(value, 2));
+        if (summary)
+            return tr("Layer %1: busiest expert has %2 times the mean")
+                .arg(layer + 1)
+                .arg(formatNumber(value, 2));
         return tr("Layer %1, expert %2: %3 times the mean, %4 tokens")
             .arg(layer + 1)
             .arg(index.column() - 1)

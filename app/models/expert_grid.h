@@ -15,8 +15,8 @@ enum class LoadWindow { kRecent, kLatest, kTotal };
 struct ExpertGrid {
     int layers = 0;
     int experts = 0;
-    std::vector<double> share;   ///< [layer][expert]; 1: even
-    std::vector<double> tokens;  ///< [layer][expert]
+    std::vector<double> share;      ///< [layer][expert]; 1: even
+    std::vector<double> tokens;     ///< [layer][expert]
     std::vector<double> imbalance;  ///< [layer]: busiest share
     double at(int layer, int expert) const {
         return share[static_cast<size_t>(layer) * static_cast<size_t>(experts) +

@@ -8,7 +8,7 @@ namespace bulkhead::ui {
 /// Which fields a kind of fault has; the composer shows those and no others. Pure; thread: any.
 struct FaultFields {
     bool replica = false;
-    bool shard = false;        ///< needed
+    bool shard = false;  ///< needed
     bool shardOptional = false;
     bool node = false;
     bool duration = false;
@@ -25,8 +25,8 @@ constexpr FaultFields fieldsOf(model::FaultKind kind) {
     f.shard = kind == kKillRank;
     f.shardOptional = kind == kHang || kind == kSlow || kind == kFlipGradient ||
                       kind == kNanGradient || kind == kFlipParameter;
-    f.duration = kind == kHang || kind == kSlow || kind == kCutNetwork ||
-                 kind == kDelayNetwork || kind == kFillDisk;
+    f.duration = kind == kHang || kind == kSlow || kind == kCutNetwork || kind == kDelayNetwork ||
+                 kind == kFillDisk;
     f.factor = kind == kSlow;
     f.delay = kind == kDelayNetwork;
     return f;

@@ -27,8 +27,9 @@ FaultModel::FaultModel(const RunFeed& feed, QObject* parent)
 void FaultModel::refresh() {
     std::vector<model::FaultView> fresh = feed_.state().faults.toVector();
     std::reverse(fresh.begin(), fresh.end());
-    const bool sameRows = std::equal(rows_.begin(), rows_.end(), fresh.begin(), fresh.end(),
-                                     [](const auto& a, const auto& b) { return a.fault == b.fault; });
+    const bool sameRows =
+        std::equal(rows_.begin(), rows_.end(), fresh.begin(), fresh.end(),
+                   [](const auto& a, const auto& b) { return a.fault == b.fault; });
     if (!sameRows) {
         beginResetModel();
         rows_ = std::move(fresh);
@@ -59,16 +60,25 @@ QVariant FaultModel::data(const QModelIndex& index, int role) const {
     switch (role) {
         case Qt::DisplayRole:
             switch (index.column()) {
-                case kId: return QStringLiteral("#%1").arg(row.fault);
-                case kTime: return formatElapsed(row.injectedNs - feed_.state().startedNs);
-                case kFault: return toQt(model::describe(row.spec));
-                case kStep: return row.step == 0 ? noFigure() : formatCount(row.step);
-                case kBy: return toQt(row.by);
-                case kState: return running ? tr("active") : toQt(row.outcome);
-                case kIncident: return incidentList(row);
-                default: return {};
+                case kId:
+                    return QStringLiteral("#%1").arg(row.fault);
+                case kTime:
+                    return formatElapsed(row.injectedNs - feed_.state().startedNs);
+                case kFault:
+                    return toQt(model::describe(row.spec));
+                case kStep:
+                    return row.step == 0 ? noFigure() : formatCount(row.step);
+                case kBy:
+                    return toQt(row.by);
+                case kState:
+                    return running ? tr("active") : toQt(row.outcome);
+                case kIncident:
+                    return incidentList(row);
+                default:
+                    return {};
             }
-        case Qt::ToolTipRole: return toQt(model::describe(row.spec));
+        case Qt::ToolTipRole:
+            return toQt(model::describe(row.spec));
         case Qt::TextAlignmentRole:
             return index.column() == kTime || index.column() == kStep
                        ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
@@ -79,11 +89,16 @@ QVariant FaultModel::data(const QModelIndex& index, int role) const {
             if (index.column() == kId || index.column() == kTime || index.column() == kBy)
                 return static_cast<int>(Tone::kMuted);
             return {};
-        case kPillRole: return index.column() == kState && running;
-        case kTimeRole: return QVariant::fromValue<qint64>(row.injectedNs);
-        case kReplicaRole: return row.spec.replica;
-        case kIdRole: return QVariant::fromValue<qulonglong>(row.fault);
-        default: return {};
+        case kPillRole:
+            return index.column() == kState && running;
+        case kTimeRole:
+            return QVariant::fromValue<qint64>(row.injectedNs);
+        case kReplicaRole:
+            return row.spec.replica;
+        case kIdRole:
+            return QVariant::fromValue<qulonglong>(row.fault);
+        default:
+            return {};
     }
 }
 

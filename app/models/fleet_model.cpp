@@ -18,8 +18,7 @@ template <class Get>
 std::optional<double> sum(const std::vector<model::RankView>& ranks, Get get) {
     std::optional<double> total;
     for (const model::RankView& rank : ranks)
-        if (const auto value = get(rank))
-            total = total.value_or(0) + static_cast<double>(*value);
+        if (const auto value = get(rank)) total = total.value_or(0) + static_cast<double>(*value);
     return total;
 }
 
@@ -30,8 +29,12 @@ double worst(const std::vector<model::RankView>& ranks, Get get) {
     return result;
 }
 
-QString percent(double value) { return formatShare(value / 100); }
-QString bytes(double value) { return formatBytes(static_cast<uint64_t>(value)); }
+QString percent(double value) {
+    return formatShare(value / 100);
+}
+QString bytes(double value) {
+    return formatBytes(static_cast<uint64_t>(value));
+}
 
 }  // namespace
 
@@ -59,11 +62,10 @@ std::vector<FleetModel::Row> FleetModel::take() const {
 }
 
 bool FleetModel::sameShape(const std::vector<Row>& other) const {
-    return std::equal(rows_.begin(), rows_.end(), other.begin(), other.end(),
-                      [](const Row& a, const Row& b) {
-                          return a.replica.replica == b.replica.replica &&
-                                 a.ranks.size() == b.ranks.size();
-                      });
+    return std::equal(
+        rows_.begin(), rows_.end(), other.begin(), other.end(), [](const Row& a, const Row& b) {
+            return a.replica.replica == b.replica.replica && a.ranks.size() == b.ranks.size();
+        });
 }
 
 void FleetModel::refresh() {
@@ -118,30 +120,41 @@ int FleetModel::rowCount(const QModelIndex& parent) const {
     return static_cast<int>(rows_[static_cast<size_t>(parent.row())].ranks.size());
 }
 
-int FleetModel::columnCount(const QModelIndex&) const { return kColumns; }
+int FleetModel::columnCount(const QModelIndex&) const {
+    return kColumns;
+}
 
 QString FleetModel::replicaText(const Row& row, int column) const {
     const model::ReplicaView& r = row.replica;
     switch (column) {
-        case kName: return tr("Replica %1").arg(r.replica);
+        case kName:
+            return tr("Replica %1").arg(r.replica);
         case kState: {
             if (r.catchUp && r.catchUp->bytesTotal > 0 && r.state == model::ReplicaState::kFetching)
-                return tr("Fetching %1 %")
-                    .arg(100 * r.catchUp->bytesDone / r.catchUp->bytesTotal);
+                return tr("Fetching %1 %").arg(100 * r.catchUp->bytesDone / r.catchUp->bytesTotal);
             if (r.catchUp && r.state == model::ReplicaState::kReplaying)
                 return tr("Replaying %1").arg(r.catchUp->step);
             return label(r.state);
         }
-        case kStep: return formatCount(r.step);
-        case kIncarnation: return QString::number(r.incarnation);
-        case kNode: return toQt(r.node);
-        case kPid: return {};
-        default: break;
+        case kStep:
+            return formatCount(r.step);
+        case kIncarnation:
+            return QString::number(r.incarnation);
+        case kNode:
+            return toQt(r.node);
+        case kPid:
+            return {};
+        default:
+            break;
     }
-    if (row.ranks.empty()) return noFigure();
+    const bool sampled =
+        std::any_of(row.ranks.begin(), row.ranks.end(),
+                    [](const model::RankView& k) { return k.pid != 0 && k.sampledNs != 0; });
+    if (!sampled) return noFigure();
     using R = model::RankView;
     switch (column) {
-        case kBeat: return formatMs(worst(row.ranks, [](const R& k) { return k.beatAgeMs; }));
+        case kBeat:
+            return formatMs(worst(row.ranks, [](const R& k) { return k.beatAgeMs; }));
         case kProgress:
             return formatMs(worst(row.ranks, [](const R& k) { return k.progressAgeMs; }));
         case kTokens:
@@ -153,30 +166,45 @@ QString FleetModel::replicaText(const Row& row, int column) const {
             return formatOptional(sum(row.ranks, [](const R& k) { return k.rssBytes; }), bytes);
         case kGpu:
             return formatOptional(sum(row.ranks, [](const R& k) { return k.gpuPercent; }), percent);
-        default: return {};
+        default:
+            return {};
     }
 }
 
 QString FleetModel::rankText(const Row& row, const model::RankView& rank, int column) const {
     const bool gone = rank.pid == 0 || rank.phase == model::RankPhase::kGone;
     switch (column) {
-        case kName: return tr("Rank %1").arg(rankName(rank.rank));
-        case kState: return label(rank.phase);
-        case kStep: return formatCount(rank.step);
-        case kIncarnation: return QString::number(rank.incarnation);
-        case kNode: return toQt(rank.node.empty() ? row.replica.node : rank.node);
-        case kPid: return gone ? noFigure() : QString::number(rank.pid);
-        default: break;
+        case kName:
+            return tr("Rank %1").arg(rankName(rank.rank));
+        case kState:
+            return label(rank.phase);
+        case kStep:
+            return formatCount(rank.step);
+        case kIncarnation:
+            return QString::number(rank.incarnation);
+        case kNode:
+            return toQt(rank.node.empty() ? row.replica.node : rank.node);
+        case kPid:
+            return gone ? noFigure() : QString::number(rank.pid);
+        default:
+            break;
     }
     if (gone || rank.sampledNs == 0) return noFigure();
     switch (column) {
-        case kBeat: return formatMs(rank.beatAgeMs);
-        case kProgress: return formatMs(rank.progressAgeMs);
-        case kTokens: return formatOptional(rank.tokensPerSecond, formatRate);
-        case kCpu: return formatOptional(rank.cpuPercent, percent);
-        case kMemory: return formatOptional(rank.rssBytes, formatBytes);
-        case kGpu: return formatOptional(rank.gpuPercent, percent);
-        default: return {};
+        case kBeat:
+            return formatMs(rank.beatAgeMs);
+        case kProgress:
+            return formatMs(rank.progressAgeMs);
+        case kTokens:
+            return formatOptional(rank.tokensPerSecond, formatRate);
+        case kCpu:
+            return formatOptional(rank.cpuPercent, percent);
+        case kMemory:
+            return formatOptional(rank.rssBytes, formatBytes);
+        case kGpu:
+            return formatOptional(rank.gpuPercent, percent);
+        default:
+            return {};
     }
 }
 
@@ -198,8 +226,7 @@ QVariant FleetModel::data(const QModelIndex& index, int role) const {
     if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
     const bool isRank = index.internalId() != kTop;
     const Row& row = rows_[isRank ? index.internalId() - 1 : static_cast<size_t>(index.row())];
-    const model::RankView* rank =
-        isRank ? &row.ranks[static_cast<size_t>(index.row())] : nullptr;
+    const model::RankView* rank = isRank ? &row.ranks[static_cast<size_t>(index.row())] : nullptr;
     switch (role) {
         case Qt::DisplayRole:
             return rank ? rankText(row, *rank, index.column()) : replicaText(row, index.column());
@@ -209,12 +236,18 @@ QVariant FleetModel::data(const QModelIndex& index, int role) const {
             return index.column() >= kStep && index.column() <= kGpu
                        ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
                        : QVariant();
-        case kToneRole: return toneOf(row, rank, index.column());
-        case kPillRole: return index.column() == kState && !rank;
-        case kStateRole: return rank ? QVariant() : static_cast<int>(row.replica.state);
-        case kReplicaRole: return row.replica.replica;
-        case kShardRole: return rank ? rank->rank.shard : -1;
-        default: return {};
+        case kToneRole:
+            return toneOf(row, rank, index.column());
+        case kPillRole:
+            return index.column() == kState && !rank;
+        case kStateRole:
+            return rank ? QVariant() : static_cast<int>(row.replica.state);
+        case kReplicaRole:
+            return row.replica.replica;
+        case kShardRole:
+            return rank ? rank->rank.shard : -1;
+        default:
+            return {};
     }
 }
 
@@ -224,10 +257,10 @@ QVariant FleetModel::headerData(int section, Qt::Orientation orientation, int ro
         return section >= kStep && section <= kGpu ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
                                                    : QVariant(Qt::AlignLeft | Qt::AlignVCenter);
     static const std::array<const char*, kColumns> kTitles = {
-        QT_TR_NOOP("Replica"),  QT_TR_NOOP("State"),    QT_TR_NOOP("Step"),
-        QT_TR_NOOP("Inc."),     QT_TR_NOOP("Beat age"), QT_TR_NOOP("Progress age"),
-        QT_TR_NOOP("Tokens"),   QT_TR_NOOP("CPU"),      QT_TR_NOOP("Memory"),
-        QT_TR_NOOP("GPU"),      QT_TR_NOOP("Node"),     QT_TR_NOOP("Pid")};
+        QT_TR_NOOP("Replica"), QT_TR_NOOP("State"),    QT_TR_NOOP("Step"),
+        QT_TR_NOOP("Inc."),    QT_TR_NOOP("Beat age"), QT_TR_NOOP("Progress age"),
+        QT_TR_NOOP("Tokens"),  QT_TR_NOOP("CPU"),      QT_TR_NOOP("Memory"),
+        QT_TR_NOOP("GPU"),     QT_TR_NOOP("Node"),     QT_TR_NOOP("Pid")};
     static const std::array<const char*, kColumns> kTips = {
         "",
         "",
@@ -238,7 +271,9 @@ QVariant FleetModel::headerData(int section, Qt::Orientation orientation, int ro
         QT_TR_NOOP("Tokens trained per second"),
         QT_TR_NOOP("Of one core"),
         QT_TR_NOOP("Resident memory"),
-        "", "", ""};
+        "",
+        "",
+        ""};
     if (section < 0 || section >= kColumns) return {};
     const auto at = static_cast<size_t>(section);
     if (role == Qt::DisplayRole) return tr(kTitles[at]);

@@ -8,14 +8,25 @@
 
 namespace bulkhead::ui {
 
-/// Replicas, and below each its ranks. Copies what it shows on refresh(), so that a view never reads
-/// a state that moves under it.
+/// Replicas, and below each its ranks. Copies what it shows on refresh(), so that a view never
+/// reads a state that moves under it.
 class FleetModel final : public QAbstractItemModel {
     Q_OBJECT
   public:
     enum Column {
-        kName, kState, kStep, kIncarnation, kBeat, kProgress, kTokens, kCpu, kMemory, kGpu, kNode,
-        kPid, kColumns
+        kName,
+        kState,
+        kStep,
+        kIncarnation,
+        kBeat,
+        kProgress,
+        kTokens,
+        kCpu,
+        kMemory,
+        kGpu,
+        kNode,
+        kPid,
+        kColumns
     };
 
     explicit FleetModel(const RunFeed& feed, QObject* parent = nullptr);

@@ -24,8 +24,9 @@ void IncidentModel::refresh() {
     std::vector<model::IncidentView> fresh = feed_.state().incidents.toVector();
     std::reverse(fresh.begin(), fresh.end());
     const size_t before = rows_.size();
-    const bool grewAtTop = fresh.size() >= before && (before == 0 ||
-                           fresh[fresh.size() - before].incident == rows_.front().incident);
+    const bool grewAtTop =
+        fresh.size() >= before &&
+        (before == 0 || fresh[fresh.size() - before].incident == rows_.front().incident);
     if (!grewAtTop) {
         beginResetModel();
         rows_ = std::move(fresh);
@@ -64,19 +65,28 @@ int IncidentModel::columnCount(const QModelIndex& parent) const {
 
 QString IncidentModel::text(const model::IncidentView& i, int column) const {
     switch (column) {
-        case kId: return QStringLiteral("#%1").arg(i.incident);
-        case kTime: return formatElapsed(i.openedNs - feed_.state().startedNs);
-        case kReplica: return replicaName(i.replica);
-        case kCause: return label(i.cause) + (i.fault == 0 ? QString() : tr(" (fault #%1)").arg(i.fault));
+        case kId:
+            return QStringLiteral("#%1").arg(i.incident);
+        case kTime:
+            return formatElapsed(i.openedNs - feed_.state().startedNs);
+        case kReplica:
+            return replicaName(i.replica);
+        case kCause:
+            return label(i.cause) + (i.fault == 0 ? QString() : tr(" (fault #%1)").arg(i.fault));
         case kDetect:
             return formatOptional(phaseMs(i, model::IncidentPhaseKind::kDetect), formatMs);
-        case kStall: return formatMs(i.survivorStallMs);
-        case kRejoin: return i.rejoinMs > 0 ? formatMs(i.rejoinMs) : noFigure();
+        case kStall:
+            return formatMs(i.survivorStallMs);
+        case kRejoin:
+            return i.rejoinMs > 0 ? formatMs(i.rejoinMs) : noFigure();
         case kLost:
-            return i.closedNs == 0 ? noFigure() : formatNumber(i.replicaSeconds, 1) +
-                                                      QStringLiteral("\u202fr\u00b7s");
-        case kOutcome: return i.closedNs == 0 ? tr("open") : toQt(i.outcome);
-        default: return {};
+            return i.closedNs == 0
+                       ? noFigure()
+                       : formatNumber(i.replicaSeconds, 1) + QStringLiteral("\u202fr\u00b7s");
+        case kOutcome:
+            return i.closedNs == 0 ? tr("open") : toQt(i.outcome);
+        default:
+            return {};
     }
 }
 
@@ -85,8 +95,10 @@ QVariant IncidentModel::data(const QModelIndex& index, int role) const {
     const model::IncidentView& row = rows_[static_cast<size_t>(index.row())];
     const int column = index.column();
     switch (role) {
-        case Qt::DisplayRole: return text(row, column);
-        case Qt::ToolTipRole: return toQt(row.title);
+        case Qt::DisplayRole:
+            return text(row, column);
+        case Qt::ToolTipRole:
+            return toQt(row.title);
         case Qt::TextAlignmentRole:
             return column == kTime || (column >= kDetect && column <= kLost)
                        ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
@@ -96,11 +108,16 @@ QVariant IncidentModel::data(const QModelIndex& index, int role) const {
                 return static_cast<int>(row.closedNs == 0 ? Tone::kWarning : Tone::kNeutral);
             if (column == kId || column == kTime) return static_cast<int>(Tone::kMuted);
             return {};
-        case kPillRole: return column == kOutcome && row.closedNs == 0;
-        case kTimeRole: return QVariant::fromValue<qint64>(row.openedNs);
-        case kReplicaRole: return row.replica;
-        case kIdRole: return QVariant::fromValue<qulonglong>(row.incident);
-        default: return {};
+        case kPillRole:
+            return column == kOutcome && row.closedNs == 0;
+        case kTimeRole:
+            return QVariant::fromValue<qint64>(row.openedNs);
+        case kReplicaRole:
+            return row.replica;
+        case kIdRole:
+            return QVariant::fromValue<qulonglong>(row.incident);
+        default:
+            return {};
     }
 }
 
@@ -111,9 +128,9 @@ QVariant IncidentModel::headerData(int section, Qt::Orientation orientation, int
                    ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
                    : QVariant(Qt::AlignLeft | Qt::AlignVCenter);
     static const std::array<const char*, kColumns> kTitles = {
-        QT_TR_NOOP("No."),          QT_TR_NOOP("At"),        QT_TR_NOOP("Replica"),
-        QT_TR_NOOP("Evidence"),     QT_TR_NOOP("Detected"),  QT_TR_NOOP("Survivors' stall"),
-        QT_TR_NOOP("Back after"),   QT_TR_NOOP("Lost"),      QT_TR_NOOP("Outcome")};
+        QT_TR_NOOP("No."),        QT_TR_NOOP("At"),       QT_TR_NOOP("Replica"),
+        QT_TR_NOOP("Evidence"),   QT_TR_NOOP("Detected"), QT_TR_NOOP("Survivors' stall"),
+        QT_TR_NOOP("Back after"), QT_TR_NOOP("Lost"),     QT_TR_NOOP("Outcome")};
     if (role == Qt::DisplayRole) return tr(kTitles[static_cast<size_t>(section)]);
     if (role == Qt::ToolTipRole && section == kLost)
         return tr("Replica-seconds: by the replica, and by the survivors while they stood still");

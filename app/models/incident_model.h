@@ -13,7 +13,16 @@ class IncidentModel final : public QAbstractTableModel {
     Q_OBJECT
   public:
     enum Column {
-        kId, kTime, kReplica, kCause, kDetect, kStall, kRejoin, kLost, kOutcome, kColumns
+        kId,
+        kTime,
+        kReplica,
+        kCause,
+        kDetect,
+        kStall,
+        kRejoin,
+        kLost,
+        kOutcome,
+        kColumns
     };
     explicit IncidentModel(const RunFeed& feed, QObject* parent = nullptr);
 

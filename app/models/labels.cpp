@@ -7,7 +7,9 @@
 namespace bulkhead::ui {
 namespace {
 
-QString tr(const char* text) { return QCoreApplication::translate("labels", text); }
+QString tr(const char* text) {
+    return QCoreApplication::translate("labels", text);
+}
 
 template <size_t N, class E>
 QString pick(const std::array<const char*, N>& words, E value) {
@@ -86,13 +88,17 @@ QString label(model::FaultKind kind) {
 }
 
 QString label(model::ActionKind kind) {
-    static constexpr std::array kWords = {
-        QT_TRANSLATE_NOOP("labels", "Drain"),          QT_TRANSLATE_NOOP("labels", "Cordon"),
-        QT_TRANSLATE_NOOP("labels", "Uncordon"),       QT_TRANSLATE_NOOP("labels", "Hold rejoin of"),
-        QT_TRANSLATE_NOOP("labels", "Release"),        QT_TRANSLATE_NOOP("labels", "Restart"),
-        QT_TRANSLATE_NOOP("labels", "Pause"),          QT_TRANSLATE_NOOP("labels", "Resume"),
-        QT_TRANSLATE_NOOP("labels", "Checkpoint now"), QT_TRANSLATE_NOOP("labels", "Stop"),
-        QT_TRANSLATE_NOOP("labels", "Set policy")};
+    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("labels", "Drain"),
+                                          QT_TRANSLATE_NOOP("labels", "Cordon"),
+                                          QT_TRANSLATE_NOOP("labels", "Uncordon"),
+                                          QT_TRANSLATE_NOOP("labels", "Hold rejoin of"),
+                                          QT_TRANSLATE_NOOP("labels", "Release"),
+                                          QT_TRANSLATE_NOOP("labels", "Restart"),
+                                          QT_TRANSLATE_NOOP("labels", "Pause"),
+                                          QT_TRANSLATE_NOOP("labels", "Resume"),
+                                          QT_TRANSLATE_NOOP("labels", "Checkpoint now"),
+                                          QT_TRANSLATE_NOOP("labels", "Stop"),
+                                          QT_TRANSLATE_NOOP("labels", "Set policy")};
     return pick(kWords, kind);
 }
 
@@ -106,16 +112,21 @@ QString label(model::Severity severity) {
 Tone tone(model::ReplicaState state) {
     using enum model::ReplicaState;
     switch (state) {
-        case kTraining: return Tone::kGood;
+        case kTraining:
+            return Tone::kGood;
         case kFetching:
         case kReplaying:
         case kProven:
-        case kStarting: return Tone::kBusy;
-        case kBackingOff: return Tone::kWarning;
-        case kFailed: return Tone::kBad;
+        case kStarting:
+            return Tone::kBusy;
+        case kBackingOff:
+            return Tone::kWarning;
+        case kFailed:
+            return Tone::kBad;
         case kAbsent:
         case kDrained:
-        case kHeld: return Tone::kMuted;
+        case kHeld:
+            return Tone::kMuted;
     }
     return Tone::kNeutral;
 }
@@ -123,13 +134,19 @@ Tone tone(model::ReplicaState state) {
 Tone tone(model::JobPhase phase) {
     using enum model::JobPhase;
     switch (phase) {
-        case kTraining: return Tone::kGood;
+        case kTraining:
+            return Tone::kGood;
         case kStarting:
-        case kStopping: return Tone::kBusy;
-        case kWaiting: return Tone::kWarning;
-        case kPaused: return Tone::kNotice;
-        case kFinished: return Tone::kMuted;
-        case kFailed: return Tone::kBad;
+        case kStopping:
+            return Tone::kBusy;
+        case kWaiting:
+            return Tone::kWarning;
+        case kPaused:
+            return Tone::kNotice;
+        case kFinished:
+            return Tone::kMuted;
+        case kFailed:
+            return Tone::kBad;
     }
     return Tone::kNeutral;
 }
@@ -137,10 +154,14 @@ Tone tone(model::JobPhase phase) {
 Tone tone(model::Severity severity) {
     using enum model::Severity;
     switch (severity) {
-        case kInfo: return Tone::kNeutral;
-        case kNotice: return Tone::kNotice;
-        case kWarning: return Tone::kWarning;
-        case kError: return Tone::kBad;
+        case kInfo:
+            return Tone::kNeutral;
+        case kNotice:
+            return Tone::kNotice;
+        case kWarning:
+            return Tone::kWarning;
+        case kError:
+            return Tone::kBad;
     }
     return Tone::kNeutral;
 }
@@ -153,7 +174,9 @@ QString replicaName(int32_t replica) {
     return replica < 0 ? tr("all") : QStringLiteral("r%1").arg(replica);
 }
 
-QString rankName(RankId rank) { return QStringLiteral("r%1s%2").arg(rank.replica).arg(rank.shard); }
+QString rankName(RankId rank) {
+    return QStringLiteral("r%1s%2").arg(rank.replica).arg(rank.shard);
+}
 
 QString toQt(std::string_view text) {
     return QString::fromUtf8(text.data(), static_cast<qsizetype>(text.size()));

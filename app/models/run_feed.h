@@ -12,9 +12,9 @@ namespace bulkhead::ui {
 /// Counters that grow when the named part of the state changed; a view keeps the ones it drew and
 /// does nothing when they are equal.
 struct Revisions {
-    uint64_t status = 0;     ///< phase, explanation, quorum, policies
-    uint64_t fleet = 0;      ///< nodes, replicas, ranks
-    uint64_t lanes = 0;      ///< states over time, stalls, faults, incidents
+    uint64_t status = 0;  ///< phase, explanation, quorum, policies
+    uint64_t fleet = 0;   ///< nodes, replicas, ranks
+    uint64_t lanes = 0;   ///< states over time, stalls, faults, incidents
     uint64_t steps = 0;
     uint64_t experts = 0;
     uint64_t incidents = 0;  ///< incidents, faults, actions

@@ -27,7 +27,9 @@ Tone phaseTone(const model::RunInfo& run) {
     return *phase == model::JobPhase::kFinished ? Tone::kGood : tone(*phase);
 }
 
-bool isFigure(int column) { return column >= RunsModel::kDuration && column <= RunsModel::kFaults; }
+bool isFigure(int column) {
+    return column >= RunsModel::kDuration && column <= RunsModel::kFaults;
+}
 
 }  // namespace
 
@@ -64,47 +66,70 @@ QVariant RunsModel::data(const QModelIndex& index, int role) const {
     switch (role) {
         case Qt::DisplayRole:
             switch (index.column()) {
-                case kName: return toQt(run.id);
-                case kStarted: return formatClock(run.startedNs, true);
-                case kDuration: return formatElapsed(run.endedNs - run.startedNs);
-                case kSize: return QStringLiteral("%1\u00d7%2").arg(run.replicas).arg(run.shards);
-                case kSteps: return formatCount(run.steps);
+                case kName:
+                    return toQt(run.id);
+                case kStarted:
+                    return formatClock(run.startedNs, true);
+                case kDuration:
+                    return formatElapsed(run.endedNs - run.startedNs);
+                case kSize:
+                    return QStringLiteral("%1\u00d7%2").arg(run.replicas).arg(run.shards);
+                case kSteps:
+                    return formatCount(run.steps);
                 case kLoss:
                     return formatOptional(run.lastLoss,
                                           [](double v) { return formatNumber(v, 3); });
-                case kEffective: return formatOptional(run.effectiveTime, formatShare);
-                case kIncidents: return formatCount(run.incidents);
-                case kFaults: return formatCount(run.faults);
-                case kHow: return phaseText(run);
-                case kNote: return toQt(run.note);
-                default: return {};
+                case kEffective:
+                    return formatOptional(run.effectiveTime, formatShare);
+                case kIncidents:
+                    return formatCount(run.incidents);
+                case kFaults:
+                    return formatCount(run.faults);
+                case kHow:
+                    return phaseText(run);
+                case kNote:
+                    return toQt(run.note);
+                default:
+                    return {};
             }
         case Qt::ToolTipRole:
-            return index.column() == kName ? tr("%1 on %2 events").arg(toQt(run.workload), formatCount(run.events))
-                                           : QVariant();
+            return index.column() == kName
+                       ? tr("%1 on %2 events").arg(toQt(run.workload), formatCount(run.events))
+                       : QVariant();
         case Qt::TextAlignmentRole:
             return isFigure(index.column()) ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
                                             : QVariant();
         case kToneRole:
-            if (index.column() == kHow)
-                return static_cast<int>(phaseTone(run));
+            if (index.column() == kHow) return static_cast<int>(phaseTone(run));
             if (index.column() == kStarted) return static_cast<int>(Tone::kMuted);
             return {};
-        case kPillRole: return index.column() == kHow;
-        case kIdRole: return toQt(run.id);
-        case kTimeRole: return QVariant::fromValue<qint64>(run.startedNs);
+        case kPillRole:
+            return index.column() == kHow;
+        case kIdRole:
+            return toQt(run.id);
+        case kTimeRole:
+            return QVariant::fromValue<qint64>(run.startedNs);
         case kSortRole:
             switch (index.column()) {
-                case kStarted: return QVariant::fromValue<qint64>(run.startedNs);
-                case kDuration: return QVariant::fromValue<qint64>(run.endedNs - run.startedNs);
-                case kSteps: return QVariant::fromValue<qulonglong>(run.steps);
-                case kLoss: return run.lastLoss.value_or(1e300);
-                case kEffective: return run.effectiveTime.value_or(-1);
-                case kIncidents: return QVariant::fromValue<qulonglong>(run.incidents);
-                case kFaults: return QVariant::fromValue<qulonglong>(run.faults);
-                default: return data(index, Qt::DisplayRole);
+                case kStarted:
+                    return QVariant::fromValue<qint64>(run.startedNs);
+                case kDuration:
+                    return QVariant::fromValue<qint64>(run.endedNs - run.startedNs);
+                case kSteps:
+                    return QVariant::fromValue<qulonglong>(run.steps);
+                case kLoss:
+                    return run.lastLoss.value_or(1e300);
+                case kEffective:
+                    return run.effectiveTime.value_or(-1);
+                case kIncidents:
+                    return QVariant::fromValue<qulonglong>(run.incidents);
+                case kFaults:
+                    return QVariant::fromValue<qulonglong>(run.faults);
+                default:
+                    return data(index, Qt::DisplayRole);
             }
-        default: return {};
+        default:
+            return {};
     }
 }
 
@@ -114,9 +139,9 @@ QVariant RunsModel::headerData(int section, Qt::Orientation orientation, int rol
         return isFigure(section) ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
                                  : QVariant(Qt::AlignLeft | Qt::AlignVCenter);
     static const std::array<const char*, kColumns> kTitles = {
-        QT_TR_NOOP("Run"),       QT_TR_NOOP("Started"),        QT_TR_NOOP("Duration"),
-        QT_TR_NOOP("R\u00d7S"),  QT_TR_NOOP("Steps"),          QT_TR_NOOP("Last loss"),
-        QT_TR_NOOP("Effective"), QT_TR_NOOP("Incidents"),      QT_TR_NOOP("Faults"),
+        QT_TR_NOOP("Run"),       QT_TR_NOOP("Started"),   QT_TR_NOOP("Duration"),
+        QT_TR_NOOP("R\u00d7S"),  QT_TR_NOOP("Steps"),     QT_TR_NOOP("Last loss"),
+        QT_TR_NOOP("Effective"), QT_TR_NOOP("Incidents"), QT_TR_NOOP("Faults"),
         QT_TR_NOOP("State"),     QT_TR_NOOP("Note")};
     if (role == Qt::DisplayRole) return tr(kTitles[static_cast<size_t>(section)]);
     if (role == Qt::ToolTipRole && section == kEffective) return tr("Effective training time");

@@ -13,7 +13,17 @@ class RunsModel final : public QAbstractTableModel {
     Q_OBJECT
   public:
     enum Column {
-        kName, kStarted, kDuration, kSize, kSteps, kLoss, kEffective, kIncidents, kFaults, kHow, kNote,
+        kName,
+        kStarted,
+        kDuration,
+        kSize,
+        kSteps,
+        kLoss,
+        kEffective,
+        kIncidents,
+        kFaults,
+        kHow,
+        kNote,
         kColumns
     };
     using QAbstractTableModel::QAbstractTableModel;

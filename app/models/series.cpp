@@ -9,14 +9,22 @@ namespace {
 
 double figure(const model::StepPoint& point, Metric metric) {
     switch (metric) {
-        case Metric::kLoss: return point.loss;
-        case Metric::kGradNorm: return point.gradNorm;
-        case Metric::kTokensPerSecond: return point.tokensPerSecond;
-        case Metric::kContributors: return point.contributors;
-        case Metric::kLearningRate: return point.learningRate;
-        case Metric::kEffectiveTime: return point.effectiveTime * 100;
-        case Metric::kStepMs: return point.stepMs;
-        case Metric::kStallMs: return point.stallMs;
+        case Metric::kLoss:
+            return point.loss;
+        case Metric::kGradNorm:
+            return point.gradNorm;
+        case Metric::kTokensPerSecond:
+            return point.tokensPerSecond;
+        case Metric::kContributors:
+            return point.contributors;
+        case Metric::kLearningRate:
+            return point.learningRate;
+        case Metric::kEffectiveTime:
+            return point.effectiveTime * 100;
+        case Metric::kStepMs:
+            return point.stepMs;
+        case Metric::kStallMs:
+            return point.stallMs;
     }
     return 0;
 }

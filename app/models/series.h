@@ -13,12 +13,12 @@ namespace bulkhead::ui {
 using Points = std::vector<QPointF>;  ///< x: step, y: figure; ascending in x
 
 enum class Metric {
-    kLoss,            ///< nats per token
+    kLoss,  ///< nats per token
     kGradNorm,
     kTokensPerSecond,
     kContributors,
     kLearningRate,
-    kEffectiveTime,   ///< percent
+    kEffectiveTime,  ///< percent
     kStepMs,
     kStallMs,
 };

@@ -22,7 +22,9 @@ QString threeDigits(double value) {
 
 }  // namespace
 
-QString noFigure() { return QStringLiteral("\u2014"); }
+QString noFigure() {
+    return QStringLiteral("\u2014");
+}
 
 QString formatCount(uint64_t value) {
     QString digits = QString::number(value);

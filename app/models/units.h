@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 
-/// Figures as an operator reads them: value, narrow space, unit; digits grouped by three; an em dash
-/// where there is no figure, never a zero. All locale-independent, so that two screens can be compared.
-/// Thread: any.
+/// Figures as an operator reads them: value, narrow space, unit; digits grouped by three; an em
+/// dash where there is no figure, never a zero. All locale-independent, so that two screens can be
+/// compared. Thread: any.
 namespace bulkhead::ui {
 
 /// Shown where there is no figure.

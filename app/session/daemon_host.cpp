@@ -47,12 +47,12 @@ void DaemonHost::release() {
 void DaemonHost::stop(std::function<void()> done) {
     if (!daemon_) return done();
     if (worker_.joinable()) worker_.join();
-    worker_ = std::jthread([this, daemon = std::shared_ptr<client::PrivateDaemon>(
-                                      std::move(daemon_)),
-                            done = std::move(done)] {
-        daemon->stop();
-        QMetaObject::invokeMethod(this, done, Qt::QueuedConnection);
-    });
+    worker_ =
+        std::jthread([this, daemon = std::shared_ptr<client::PrivateDaemon>(std::move(daemon_)),
+                      done = std::move(done)] {
+            daemon->stop();
+            QMetaObject::invokeMethod(this, done, Qt::QueuedConnection);
+        });
 }
 
 }  // namespace bulkhead::ui

@@ -11,8 +11,8 @@
 
 namespace bulkhead::ui {
 
-/// What came from a watch since the GUI last looked. The snapshot, if there is one, comes before the
-/// events.
+/// What came from a watch since the GUI last looked. The snapshot, if there is one, comes before
+/// the events.
 struct Delivery {
     struct Lost {
         client::Failure failure;

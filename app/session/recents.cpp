@@ -17,7 +17,7 @@ QVector<Recent> Recents::list() const {
         settings_.setArrayIndex(i);
         Recent r;
         r.kind = settings_.value("kind").toString() == u"file" ? Recent::Kind::kFile
-                                                                : Recent::Kind::kAddress;
+                                                               : Recent::Kind::kAddress;
         r.target = settings_.value("target").toString();
         r.tokenFile = settings_.value("tokenFile").toString();
         r.lastStatus = settings_.value("status").toString();

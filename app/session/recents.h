@@ -12,9 +12,9 @@ namespace bulkhead::ui {
 struct Recent {
     enum class Kind { kAddress, kFile };
     Kind kind = Kind::kAddress;
-    QString target;     ///< "unix:/path", "host:port" or the path of a run file
+    QString target;  ///< "unix:/path", "host:port" or the path of a run file
     QString tokenFile;
-    QString lastStatus; ///< how it went last time
+    QString lastStatus;  ///< how it went last time
     bool operator==(const Recent&) const = default;
 };
 

@@ -33,7 +33,6 @@ QString inWords(const client::Failure& failure) {
     for (const std::string& part : {failure.cause, failure.remedy}) {
         QString sentence = toQt(part).trimmed();
         if (sentence.isEmpty()) continue;
-        if (!sentence.startsWith(u'/')) sentence[0] = sentence[0].toUpper();
         if (!sentence.endsWith(u'.') && !sentence.endsWith(u'?')) sentence += u'.';
         sentences << sentence;
     }
@@ -49,25 +48,8 @@ Session::Session(RunFeed& feed, OpenClient openClient, QObject* parent)
     silenceTimer_.start(kSilenceTickMs);
 }
 
-Session::~Session() { forgetClient(); }
-
-template <class T>
-client::Reply<T> Session::here(Answer<T> answer) {
-    return [this, generation = generation_, answer = std::move(answer)](client::Result<T> result) {
-        auto shared = std::make_shared<client::Result<T>>(std::move(result));
-        QMetaObject::invokeMethod(
-            this,
-            [this, generation, answer, shared] {
-                if (generation == generation_) answer(std::move(*shared));
-            },
-            Qt::QueuedConnection);
-    };
-}
-
-client::Failure Session::noClient() const {
-    return {client::FailureCode::kUnreachable, tr("Not connected").toStdString(),
-            tr("No daemon is attached.").toStdString(),
-            tr("Start the demo, or attach to a daemon first.").toStdString(), false};
+Session::~Session() {
+    forgetClient();
 }
 
 void Session::forgetClient() {
@@ -173,8 +155,8 @@ void Session::attach(const QString& target, const QString& tokenFile) {
 
 void Session::open(client::Options options, const QString& words) {
     status_.target = words;
-    options.who = qEnvironmentVariable("USER", QStringLiteral("operator")).toStdString() +
-                  "@console";
+    options.who =
+        qEnvironmentVariable("USER", QStringLiteral("operator")).toStdString() + "@console";
     auto opened = openClient_(std::move(options));
     if (!opened.ok()) {
         status_.link = Link::kFailed;
@@ -185,7 +167,8 @@ void Session::open(client::Options options, const QString& words) {
     client_ = std::move(opened).value();
     lastWord_ = steady_clock::now();
     const auto box = std::make_shared<Mailbox>([this] {
-        QMetaObject::invokeMethod(this, [this] { deliverSoon(); }, Qt::QueuedConnection);
+        QMetaObject::invokeMethod(
+            this, [this] { deliverSoon(); }, Qt::QueuedConnection);
     });
     jobsBox_ = box;
     client::JobsHandlers handlers;
@@ -258,7 +241,8 @@ void Session::watchRun(client::WatchTarget target) {
     status_.replay = !target.replay.empty();
     if (!status_.replay) status_.position.reset();
     const auto box = std::make_shared<Mailbox>([this] {
-        QMetaObject::invokeMethod(this, [this] { deliverSoon(); }, Qt::QueuedConnection);
+        QMetaObject::invokeMethod(
+            this, [this] { deliverSoon(); }, Qt::QueuedConnection);
     });
     runBox_ = box;
     client::WatchHandlers handlers;
@@ -297,12 +281,13 @@ void Session::fetchHistory(uint64_t untilSeq) {
     query.newestFirst = true;
     query.limit = kHistory;
     client_->readEvents(query, here<model::EventPage>([this, run = run_](auto result) {
-        // History that cannot be read leaves the log shorter; the stream itself goes on.
-        if (!result.ok() || run != run_) return;
-        std::vector<model::Event> events = std::move(result).value().events;
-        std::reverse(events.begin(), events.end());
-        Q_EMIT history(events);
-    }));
+                            // History that cannot be read leaves the log shorter; the stream itself
+                            // goes on.
+                            if (!result.ok() || run != run_) return;
+                            std::vector<model::Event> events = std::move(result).value().events;
+                            std::reverse(events.begin(), events.end());
+                            Q_EMIT history(events);
+                        }));
 }
 
 void Session::showNewestRun() {
@@ -315,10 +300,9 @@ void Session::checkSilence() {
     if (status_.link == Link::kReconnecting) return void(Q_EMIT statusChanged());
     if (status_.link != Link::kLive || !feed_.hasRun()) return;
     const model::JobPhase phase = feed_.state().phase;
-    const bool quiet = status_.replay || phase == model::JobPhase::kFinished ||
-                       phase == model::JobPhase::kFailed;
-    status_.silentSeconds =
-        std::chrono::duration<double>(steady_clock::now() - lastWord_).count();
+    const bool quiet =
+        status_.replay || phase == model::JobPhase::kFinished || phase == model::JobPhase::kFailed;
+    status_.silentSeconds = std::chrono::duration<double>(steady_clock::now() - lastWord_).count();
     const bool stale = !quiet && status_.silentSeconds > kStaleSeconds;
     if (!stale && !status_.stale) return;
     status_.stale = stale;
@@ -340,75 +324,6 @@ void Session::stopEmbedded(std::function<void()> done) {
     if (!daemon_) return done();
     forgetClient();
     daemon_->stop(std::move(done));
-}
-
-void Session::replayRun(const QString& run) {
-    if (!client_) return;
-    client_->openReplay(run.toStdString(),
-                        here<std::string>([this, id = run.toStdString()](auto result) {
-                            if (!result.ok())
-                                return void(Q_EMIT complained(result.failure()));
-                            replay_ = std::move(result).value();
-                            run_ = id;
-                            watchRun({{}, replay_});
-                        }));
-}
-
-void Session::leaveReplay() {
-    if (replay_.empty() || !client_) return;
-    client_->closeReplay(replay_, here<client::Done>([](auto) {}));
-    replay_.clear();
-    runWatch_.reset();
-    runBox_.reset();
-    status_.replay = false;
-    status_.position.reset();
-    feed_.clear();
-    if (status_.job) watchJob(*status_.job);
-    Q_EMIT statusChanged();
-}
-
-void Session::controlReplay(const model::ReplayControl& control) {
-    if (replay_.empty() || !client_) return;
-    client_->controlReplay(replay_, control, here<model::ReplayPosition>([this](auto result) {
-                               if (!result.ok()) return;
-                               status_.position = result.value();
-                               Q_EMIT statusChanged();
-                           }));
-}
-
-void Session::preflight(const model::Action& action, Answer<model::Preflight> answer) {
-    if (!client_ || !status_.job) return answer(noClient());
-    client_->preflight(status_.job->id, action, here<model::Preflight>(std::move(answer)));
-}
-
-void Session::preflight(const model::FaultSpec& fault, Answer<model::Preflight> answer) {
-    if (!client_ || !status_.job) return answer(noClient());
-    client_->preflight(status_.job->id, fault, here<model::Preflight>(std::move(answer)));
-}
-
-void Session::act(const model::Action& action, uint64_t revision, Answer<model::JobInfo> answer) {
-    if (!client_ || !status_.job) return answer(noClient());
-    client_->act(status_.job->id, action, {{}, revision}, here<model::JobInfo>(std::move(answer)));
-}
-
-void Session::inject(const model::FaultSpec& fault, uint64_t revision, Answer<uint64_t> answer) {
-    if (!client_ || !status_.job) return answer(noClient());
-    client_->inject(status_.job->id, fault, {{}, revision}, here<uint64_t>(std::move(answer)));
-}
-
-void Session::listRuns(const QString& text, Answer<std::vector<model::RunInfo>> answer) {
-    if (!client_) return answer(noClient());
-    client_->listRuns(text.toStdString(), here<std::vector<model::RunInfo>>(std::move(answer)));
-}
-
-void Session::endFault(uint64_t fault, Answer<client::Done> answer) {
-    if (!client_ || !status_.job) return answer(noClient());
-    client_->endFault(status_.job->id, fault, {}, here<client::Done>(std::move(answer)));
-}
-
-void Session::loadRun(const QString& run, Answer<client::StatePtr> answer) {
-    if (!client_) return answer(noClient());
-    client_->getState(run.toStdString(), 0, here<client::StatePtr>(std::move(answer)));
 }
 
 }  // namespace bulkhead::ui

@@ -115,4 +115,17 @@ class Session final : public QObject {
     client::SteadyTime lastWord_;
 };
 
+template <class T>
+client::Reply<T> Session::here(Answer<T> answer) {
+    return [this, generation = generation_, answer = std::move(answer)](client::Result<T> result) {
+        auto shared = std::make_shared<client::Result<T>>(std::move(result));
+        QMetaObject::invokeMethod(
+            this,
+            [this, generation, answer, shared] {
+                if (generation == generation_) answer(std::move(*shared));
+            },
+            Qt::QueuedConnection);
+    };
+}
+
 }  // namespace bulkhead::ui

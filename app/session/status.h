@@ -13,23 +13,23 @@ namespace bulkhead::ui {
 
 /// Where the console stands with a daemon, as the operator is told.
 enum class Link {
-    kNone,          ///< nothing opened
-    kStarting,      ///< a private daemon comes up
+    kNone,      ///< nothing opened
+    kStarting,  ///< a private daemon comes up
     kConnecting,
     kLive,
     kReconnecting,  ///< lost; tries again at nextAttempt
     kFailed,        ///< will not try again by itself
 };
 
-/// Cause and remedy as sentences; either may lack its full stop or its capital.
+/// Cause and remedy as sentences, each with its full stop.
 QString inWords(const client::Failure& failure);
 
 struct SessionStatus {
     Link link = Link::kNone;
-    QString target;      ///< what was opened, in the operator's words
-    bool embedded = false;   ///< a private daemon of this console, with a job
-    bool offline = false;    ///< a run file
-    bool replay = false;     ///< what is on screen is a replay
+    QString target;         ///< what was opened, in the operator's words
+    bool embedded = false;  ///< a private daemon of this console, with a job
+    bool offline = false;   ///< a run file
+    bool replay = false;    ///< what is on screen is a replay
     std::optional<client::Failure> failure;
     std::chrono::steady_clock::time_point nextAttempt;
     /// Since the last word from the daemon; meaningful while live.
@@ -40,9 +40,7 @@ struct SessionStatus {
     std::optional<model::ReplayPosition> position;
 
     /// Whether actions and faults have anybody to act on them.
-    bool canAct() const {
-        return link == Link::kLive && !replay && !readOnly && job.has_value();
-    }
+    bool canAct() const { return link == Link::kLive && !replay && !readOnly && job.has_value(); }
     double secondsToNextAttempt(std::chrono::steady_clock::time_point now) const {
         return std::max(0.0, std::chrono::duration<double>(nextAttempt - now).count());
     }

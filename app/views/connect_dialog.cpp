@@ -15,7 +15,10 @@
 namespace bulkhead::ui {
 
 ConnectDialog::ConnectDialog(Recents& recents, QWidget* parent)
-    : QDialog(parent), recents_(recents), target_(new QLineEdit), token_(new QLineEdit),
+    : QDialog(parent),
+      recents_(recents),
+      target_(new QLineEdit),
+      token_(new QLineEdit),
       list_(new QListWidget) {
     setWindowTitle(tr("Attach to a daemon"));
     setObjectName(QStringLiteral("ConnectDialog"));
@@ -69,8 +72,9 @@ ConnectDialog::ConnectDialog(Recents& recents, QWidget* parent)
 void ConnectDialog::fill() {
     list_->clear();
     for (const Recent& recent : recents_.list()) {
-        const QString status =
-            recent.lastStatus.isEmpty() ? QString() : QStringLiteral("   \u2013 ") + recent.lastStatus;
+        const QString status = recent.lastStatus.isEmpty()
+                                   ? QString()
+                                   : QStringLiteral("   \u2013 ") + recent.lastStatus;
         auto* item = new QListWidgetItem(recent.target + status, list_);
         item->setData(Qt::UserRole, recent.target);
         item->setData(Qt::UserRole + 1, recent.tokenFile);
@@ -88,8 +92,7 @@ Recent ConnectDialog::chosen() const {
     recent.target = target_->text().trimmed();
     recent.tokenFile = token_->text().trimmed();
     // A path of a file that is no socket is a run file, however it was typed.
-    if (!recent.target.startsWith(QStringLiteral("unix:")) &&
-        recent.target.startsWith(u'/'))
+    if (!recent.target.startsWith(QStringLiteral("unix:")) && recent.target.startsWith(u'/'))
         recent.kind = Recent::Kind::kFile;
     return recent;
 }

@@ -24,9 +24,13 @@ constexpr int kDebounceMs = 150;
 }  // namespace
 
 EventsView::EventsView(ViewContext& context, QWidget* parent)
-    : View(context, QStringLiteral("events"), tr("Events"), parent), model_(context.feed),
-      table_(new QTableView), text_(new QLineEdit), severity_(new QComboBox),
-      replica_(new QComboBox), count_(new QLabel) {
+    : View(context, QStringLiteral("events"), tr("Events"), parent),
+      model_(context.feed),
+      table_(new QTableView),
+      text_(new QLineEdit),
+      severity_(new QComboBox),
+      replica_(new QComboBox),
+      count_(new QLabel) {
     filter_.setSourceModel(&model_);
     filter_.setHideRoutine(true);
     table_->setModel(&filter_);
@@ -46,9 +50,8 @@ EventsView::EventsView(ViewContext& context, QWidget* parent)
                 context_.cursor.set(now.data(kTimeRole).toLongLong());
                 movingCursor_ = false;
             });
-    connect(table_->verticalScrollBar(), &QScrollBar::valueChanged, this, [this](int value) {
-        atEnd_ = value >= table_->verticalScrollBar()->maximum() - 4;
-    });
+    connect(table_->verticalScrollBar(), &QScrollBar::valueChanged, this,
+            [this](int value) { atEnd_ = value >= table_->verticalScrollBar()->maximum() - 4; });
     // Rows that come from history arrive after the view was drawn.
     connect(table_->verticalScrollBar(), &QScrollBar::rangeChanged, this, [this] {
         if (atEnd_ && !context_.cursor.at()) table_->scrollToBottom();
@@ -64,28 +67,28 @@ void EventsView::addControls() {
     text_->setAccessibleName(tr("Filter events by text"));
     text_->setFixedWidth(160);
     severity_->setAccessibleName(tr("Least severity"));
-    severity_->addItems({tr("All severities"), tr("Notice and up"), tr("Warning and up"),
-                         tr("Errors only")});
+    severity_->addItems(
+        {tr("All severities"), tr("Notice and up"), tr("Warning and up"), tr("Errors only")});
     replica_->setAccessibleName(tr("Replica"));
     replica_->addItem(tr("All replicas"));
     count_->setObjectName(QStringLiteral("Muted"));
     count_->setFont(Theme::font(-1));
     QAction* routine = context_.actions.add(
         QStringLiteral("events.routine"), tr("Events"), tr("Show every step"),
-        tr("Show step, quorum and output lines as well"), QKeySequence(QStringLiteral("Ctrl+Shift+E")),
-        [this] {
+        tr("Show step, quorum and output lines as well"),
+        QKeySequence(QStringLiteral("Ctrl+Shift+E")), [this] {
             filter_.setHideRoutine(
                 !context_.actions.find(QStringLiteral("events.routine"))->isChecked());
             countRows();
         });
     routine->setCheckable(true);
-    context_.actions.add(QStringLiteral("events.find"), tr("Events"), tr("Filter events"),
-                         tr("Type what to look for in the log"), QKeySequence(QKeySequence::Find),
-                         [this] {
-                             if (auto* action = context_.actions.find(QStringLiteral("view.events")))
-                                 action->trigger();
-                             text_->setFocus();
-                         });
+    context_.actions.add(
+        QStringLiteral("events.find"), tr("Events"), tr("Filter events"),
+        tr("Type what to look for in the log"), QKeySequence(QKeySequence::Find), [this] {
+            if (auto* action = context_.actions.find(QStringLiteral("view.events")))
+                action->trigger();
+            text_->setFocus();
+        });
     auto* every = new QToolButton;
     every->setDefaultAction(routine);
     every->setText(tr("Every step"));
@@ -112,11 +115,14 @@ void EventsView::addControls() {
     });
 }
 
-QWidget* EventsView::focusTarget() { return table_; }
+QWidget* EventsView::focusTarget() {
+    return table_;
+}
 
 void EventsView::countRows() {
-    count_->setText(tr("%1 of %2").arg(formatCount(static_cast<uint64_t>(filter_.rowCount())),
-                                       formatCount(static_cast<uint64_t>(model_.rowCount()))));
+    count_->setText(tr("%1 of %2")
+                        .arg(formatCount(static_cast<uint64_t>(filter_.rowCount())),
+                             formatCount(static_cast<uint64_t>(model_.rowCount()))));
 }
 
 void EventsView::followCursor() {

@@ -24,10 +24,12 @@ constexpr size_t kMostSmall = 6;
 }  // namespace
 
 ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
-    : View(context, QStringLiteral("experts"), tr("Experts"), parent), map_(new HeatMap),
-      domain_(new QComboBox), window_(new QComboBox), table_(new QTableView),
-      imbalance_(new TimeSeriesView(tr("Imbalance, busiest expert over mean"),
-                                    QStringLiteral("1"),
+    : View(context, QStringLiteral("experts"), tr("Experts"), parent),
+      map_(new HeatMap),
+      domain_(new QComboBox),
+      window_(new QComboBox),
+      table_(new QTableView),
+      imbalance_(new TimeSeriesView(tr("Imbalance, busiest expert over mean"), QStringLiteral("1"),
                                     [](double v) { return formatNumber(v, 2); })),
       smallRow_(new QWidget) {
     domain_->setAccessibleName(tr("Domain"));
@@ -53,7 +55,9 @@ ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
     body->addWidget(map_);
     body->addWidget(smallRow_);
     body->addWidget(below);
-    body->setStretchFactor(0, 1);
+    body->setStretchFactor(0, 2);
+    body->setStretchFactor(1, 1);
+    body->setStretchFactor(2, 1);
     body->setSizes({300, 120, 190});
     setBody(body);
     setEmptyText(tr("No expert loads yet"),
@@ -69,15 +73,22 @@ ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
     });
 }
 
-QWidget* ExpertsView::focusTarget() { return map_; }
+QWidget* ExpertsView::focusTarget() {
+    return map_;
+}
 
-bool ExpertsView::hasContent() const { return !context_.feed.state().experts.latest.empty(); }
+bool ExpertsView::hasContent() const {
+    return !context_.feed.state().experts.latest.empty();
+}
 
 LoadWindow ExpertsView::window() const {
     switch (window_->currentIndex()) {
-        case 1: return LoadWindow::kLatest;
-        case 2: return LoadWindow::kTotal;
-        default: return LoadWindow::kRecent;
+        case 1:
+            return LoadWindow::kLatest;
+        case 2:
+            return LoadWindow::kTotal;
+        default:
+            return LoadWindow::kRecent;
     }
 }
 

@@ -44,12 +44,23 @@ void refill(QComboBox* box, const QStringList& items) {
 }  // namespace
 
 FaultsView::FaultsView(ViewContext& context, JobCommands& commands, QWidget* parent)
-    : View(context, QStringLiteral("faults"), tr("Faults"), parent), commands_(commands),
-      model_(context.feed), kind_(new QComboBox), replica_(new QComboBox), shard_(new QComboBox),
-      node_(new QComboBox), step_(new QSpinBox), phase_(new QComboBox),
-      duration_(new QDoubleSpinBox), factor_(new QDoubleSpinBox), delay_(new QSpinBox),
-      form_(nullptr), sentence_(new QLabel), effect_(new QLabel),
-      inject_(new QPushButton(tr("Inject\u2026"))), table_(new QTableView),
+    : View(context, QStringLiteral("faults"), tr("Faults"), parent),
+      commands_(commands),
+      model_(context.feed),
+      kind_(new QComboBox),
+      replica_(new QComboBox),
+      shard_(new QComboBox),
+      node_(new QComboBox),
+      step_(new QSpinBox),
+      phase_(new QComboBox),
+      duration_(new QDoubleSpinBox),
+      factor_(new QDoubleSpinBox),
+      delay_(new QSpinBox),
+      form_(nullptr),
+      sentence_(new QLabel),
+      effect_(new QLabel),
+      inject_(new QPushButton(tr("Inject\u2026"))),
+      table_(new QTableView),
       bars_(new IncidentBars) {
     auto* body = new QSplitter(Qt::Horizontal);
     body->addWidget(makeComposer());
@@ -58,10 +69,10 @@ FaultsView::FaultsView(ViewContext& context, JobCommands& commands, QWidget* par
     body->setSizes({320, 600});
     body->setCollapsible(0, false);
     setBody(body);
-    context_.actions.add(QStringLiteral("fault.inject"), tr("Fault"), tr("Inject composed fault\u2026"),
-                         tr("Ask what the composed fault would do, then inject it"),
-                         QKeySequence(QStringLiteral("Ctrl+I")),
-                         [this] { commands_.inject(composed()); });
+    context_.actions.add(
+        QStringLiteral("fault.inject"), tr("Fault"), tr("Inject composed fault\u2026"),
+        tr("Ask what the composed fault would do, then inject it"),
+        QKeySequence(QStringLiteral("Ctrl+I")), [this] { commands_.inject(composed()); });
     connect(inject_, &QPushButton::clicked, context_.actions.find(QStringLiteral("fault.inject")),
             &QAction::trigger);
     context_.actions.add(QStringLiteral("fault.end"), tr("Fault"), tr("End selected fault"),
@@ -87,7 +98,8 @@ QWidget* FaultsView::makeComposer() {
     kind_->setCurrentIndex(static_cast<int>(model::FaultKind::kKillReplica));
     step_->setRange(0, 100'000'000);
     step_->setSpecialValueText(tr("now"));
-    phase_->addItems({tr("any time in it"), tr("compute"), tr("exchange"), tr("vote"), tr("apply")});
+    phase_->addItems(
+        {tr("any time in it"), tr("compute"), tr("exchange"), tr("vote"), tr("apply")});
     duration_->setRange(0, 3600);
     duration_->setDecimals(1);
     duration_->setSuffix(QStringLiteral("\u202fs"));
@@ -162,7 +174,9 @@ QWidget* FaultsView::makeList() {
     return list;
 }
 
-QWidget* FaultsView::focusTarget() { return kind_; }
+QWidget* FaultsView::focusTarget() {
+    return kind_;
+}
 
 model::FaultSpec FaultsView::composed() const {
     static const char* const kPhases[] = {"", "compute", "exchange", "vote", "apply"};
@@ -218,7 +232,8 @@ void FaultsView::composeChanged() {
     const model::FaultSpec fault = composed();
     const absl::Status check = model::checkFault(fault);
     sentence_->setText(toQt(model::describe(fault)));
-    effect_->setText(check.ok() ? QString() : toQt({check.message().data(), check.message().size()}));
+    effect_->setText(check.ok() ? QString()
+                                : toQt({check.message().data(), check.message().size()}));
     inject_->setEnabled(check.ok() && context_.session.status().canAct());
     if (check.ok()) preflightTimer_.start(kPreflightDelayMs);
 }

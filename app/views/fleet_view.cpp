@@ -42,7 +42,9 @@ const std::array<ReplicaAction, 4> kActions = {{
      "Ctrl+Shift+R"},
 }};
 
-QString tr2(const char* text) { return QCoreApplication::translate("fleet", text); }
+QString tr2(const char* text) {
+    return QCoreApplication::translate("fleet", text);
+}
 
 /// What the panel says of a replica, by line.
 QString replicaDetail(const model::ReplicaView& r) {
@@ -69,8 +71,11 @@ QString replicaDetail(const model::ReplicaView& r) {
 }  // namespace
 
 FleetView::FleetView(ViewContext& context, JobCommands& commands, QWidget* parent)
-    : View(context, QStringLiteral("fleet"), tr("Fleet"), parent), commands_(commands),
-      model_(context.feed), tree_(new QTreeView), detail_(new QLabel),
+    : View(context, QStringLiteral("fleet"), tr("Fleet"), parent),
+      commands_(commands),
+      model_(context.feed),
+      tree_(new QTreeView),
+      detail_(new QLabel),
       output_(new QPlainTextEdit) {
     tree_->setModel(&model_);
     styleTree(tree_, tr("Replicas and ranks"));
@@ -133,7 +138,9 @@ void FleetView::addActions() {
     addButton(fault, tr("Fault"));
 }
 
-QWidget* FleetView::focusTarget() { return tree_; }
+QWidget* FleetView::focusTarget() {
+    return tree_;
+}
 
 int FleetView::selectedReplica() const {
     const QModelIndex index = tree_->currentIndex();
@@ -194,6 +201,7 @@ void FleetView::refreshDetail() {
             text += formatClock(line.timeNs) + QStringLiteral("  ") + toQt(line.line) + u'\n';
     output_->setPlainText(text.trimmed());
     output_->moveCursor(QTextCursor::End);
+    output_->moveCursor(QTextCursor::StartOfLine);
 }
 
 }  // namespace bulkhead::ui

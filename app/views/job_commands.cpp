@@ -32,8 +32,9 @@ ConfirmRequest JobCommands::requestFor(const model::Preflight& p, const QString&
         {tr("Learning rate factor"), formatNumber(p.lrFactorBefore, 3),
          formatNumber(p.lrFactorAfter, 3)}};
     if (p.pauses)
-        request.warning = tr("Fewer replicas than the policy min_replicas would remain: the job "
-                             "pauses until one comes back.");
+        request.warning =
+            tr("Fewer replicas than the policy min_replicas would remain: the job "
+               "pauses until one comes back.");
     request.choices = {sentence.size() > 36 ? tr("Do it") : sentence};
     request.destructive = destructive;
     return request;
@@ -41,18 +42,21 @@ ConfirmRequest JobCommands::requestFor(const model::Preflight& p, const QString&
 
 template <class Command, class Go>
 void JobCommands::run(const Command& command, const QString& sentence, bool destructive, Go go) {
-    session_.preflight(command, [this, sentence, destructive, go](
-                                    client::Result<model::Preflight> result) {
-        if (!result.ok()) return void(Q_EMIT failed(result.failure()));
-        const model::Preflight preflight = result.value();
-        if (!preflight.allowed)
-            return void(Q_EMIT failed({client::FailureCode::kRefused, sentence.toStdString(),
-                                       preflight.refusal, {}, false}));
-        confirmer_.ask(window_, requestFor(preflight, sentence, destructive),
-                       [go, preflight](int choice) {
-                           if (choice == 0) go(preflight.revision);
+    session_.preflight(command,
+                       [this, sentence, destructive, go](client::Result<model::Preflight> result) {
+                           if (!result.ok()) return void(Q_EMIT failed(result.failure()));
+                           const model::Preflight preflight = result.value();
+                           if (!preflight.allowed)
+                               return void(Q_EMIT failed({client::FailureCode::kRefused,
+                                                          sentence.toStdString(),
+                                                          preflight.refusal,
+                                                          {},
+                                                          false}));
+                           confirmer_.ask(window_, requestFor(preflight, sentence, destructive),
+                                          [go, preflight](int choice) {
+                                              if (choice == 0) go(preflight.revision);
+                                          });
                        });
-    });
 }
 
 void JobCommands::act(const model::Action& action) {

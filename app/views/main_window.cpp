@@ -31,10 +31,13 @@ const QString kGoesOn = QStringLiteral("embedded/goesOnAt");
 }  // namespace
 
 MainWindow::MainWindow(Parts parts, QWidget* parent)
-    : QMainWindow(parent), parts_(parts),
+    : QMainWindow(parent),
+      parts_(parts),
       context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer},
-      recents_(parts.settings), commands_(new JobCommands(parts.session, parts.confirmer, this)),
-      strip_(nullptr), docks_(*this) {
+      recents_(parts.settings),
+      commands_(new JobCommands(parts.session, parts.confirmer, this)),
+      strip_(nullptr),
+      docks_(*this) {
     setWindowTitle(tr("Bulkhead"));
     setAcceptDrops(true);
     setDockNestingEnabled(true);
@@ -50,8 +53,7 @@ MainWindow::MainWindow(Parts parts, QWidget* parent)
     docks_.arrange();
     docks_.restore(parts_.settings);
     const auto complain = [this](const client::Failure& failure) {
-        strip_->say(toQt(failure.title) + QStringLiteral(": ") + inWords(failure),
-                    Tone::kBad);
+        strip_->say(toQt(failure.title) + QStringLiteral(": ") + inWords(failure), Tone::kBad);
     };
     connect(commands_, &JobCommands::failed, this, complain);
     connect(&parts_.session, &Session::complained, this, complain);
@@ -101,12 +103,14 @@ void MainWindow::addFileActions() {
     const QString file = tr("File");
     a.add("file.demo", file, tr("Start the demo"), tr("A private daemon trains the demo job"),
           QKeySequence("Ctrl+N"), [this] { startDemo(); });
-    a.add("file.job", file, tr("Start a job file\u2026"), tr("A private daemon trains a job of yours"),
-          QKeySequence("Ctrl+J"), [this] { askOpenFile(true); });
+    a.add("file.job", file, tr("Start a job file\u2026"),
+          tr("A private daemon trains a job of yours"), QKeySequence("Ctrl+J"),
+          [this] { askOpenFile(true); });
     a.add("file.attach", file, tr("Attach to a daemon\u2026"), tr("By socket or address"),
           QKeySequence("Ctrl+T"), [this] { askAttach(); });
-    a.add("file.open", file, tr("Open a run file\u2026"), tr("Look at past runs; also by drag and drop"),
-          QKeySequence("Ctrl+O"), [this] { askOpenFile(false); });
+    a.add("file.open", file, tr("Open a run file\u2026"),
+          tr("Look at past runs; also by drag and drop"), QKeySequence("Ctrl+O"),
+          [this] { askOpenFile(false); });
     a.add("file.retry", file, tr("Retry the connection now"), tr("Do not wait for the countdown"),
           QKeySequence("F5"), [this] { parts_.session.retryNow(); });
     a.add("file.quit", file, tr("Quit"), tr("Asks what becomes of an embedded job"),
@@ -119,7 +123,8 @@ void MainWindow::addViewActions() {
     int number = 1;
     for (View* v : docks_.views())
         a.add("view." + v->id(), view, v->title(), tr("Bring %1 to the front").arg(v->title()),
-              QKeySequence(QStringLiteral("Ctrl+%1").arg(number++)), [this, v] { docks_.raise(v); });
+              QKeySequence(QStringLiteral("Ctrl+%1").arg(number++)),
+              [this, v] { docks_.raise(v); });
     a.add("view.only", view, tr("This view alone"), tr("Or everything as it was before"),
           QKeySequence("F11"), [this] { docks_.toggleOnly(docks_.current()); });
     a.add("view.reset", view, tr("Default arrangement"), tr("Put every view back in its place"),
@@ -139,10 +144,13 @@ void MainWindow::addJobActions() {
         model::ActionKind kind;
         QString title, hint, keys;
     } entries[] = {
-        {"job.pause", kPause, tr("Pause\u2026"), tr("No step begins after the current one"), "Ctrl+P"},
+        {"job.pause", kPause, tr("Pause\u2026"), tr("No step begins after the current one"),
+         "Ctrl+P"},
         {"job.resume", kResume, tr("Resume\u2026"), tr("Go on after a pause"), "Ctrl+Shift+P"},
-        {"job.checkpoint", kCheckpoint, tr("Checkpoint\u2026"), tr("Write one of the next commit"), "Ctrl+S"},
-        {"job.stop", kStop, tr("Stop with a checkpoint\u2026"), tr("Ends the job"), "Ctrl+Shift+Q"}};
+        {"job.checkpoint", kCheckpoint, tr("Checkpoint\u2026"), tr("Write one of the next commit"),
+         "Ctrl+S"},
+        {"job.stop", kStop, tr("Stop with a checkpoint\u2026"), tr("Ends the job"),
+         "Ctrl+Shift+Q"}};
     for (const auto& entry : entries)
         parts_.actions.add(entry.id, tr("Job"), entry.title, entry.hint, QKeySequence(entry.keys),
                            [this, kind = entry.kind] {
@@ -188,8 +196,7 @@ void MainWindow::noteStatus() {
                                            : tr("%1 \u2013 Bulkhead").arg(status.target));
     if (status.link == lastLink_) return;
     lastLink_ = status.link;
-    if (status.link == Link::kLive)
-        recents_.setStatus(lastOpened_, tr("connected last time"));
+    if (status.link == Link::kLive) recents_.setStatus(lastOpened_, tr("connected last time"));
     if (status.link == Link::kFailed && status.failure)
         recents_.setStatus(lastOpened_, toQt(status.failure->cause));
 }
@@ -240,7 +247,8 @@ void MainWindow::closeEvent(QCloseEvent* event) {
     event->ignore();
     ConfirmRequest request;
     request.title = tr("A job still trains");
-    request.effect = tr("The job %1 belongs to this console. What becomes of it?").arg(status.target);
+    request.effect =
+        tr("The job %1 belongs to this console. What becomes of it?").arg(status.target);
     request.choices = {tr("Stop with a checkpoint"), tr("Let it go on")};
     request.destructive = false;
     parts_.confirmer.ask(this, request, [this](int choice) {

@@ -23,8 +23,13 @@ constexpr std::array kSpeeds = {0.25, 1.0, 4.0, 16.0, 64.0, 256.0};
 }  // namespace
 
 ReplayBar::ReplayBar(Session& session, ActionRegistry& actions, QWidget* parent)
-    : QFrame(parent), session_(session), words_(new QLabel), play_(new QToolButton),
-      scrubber_(new QSlider(Qt::Horizontal)), clock_(new QLabel), speed_(new QComboBox),
+    : QFrame(parent),
+      session_(session),
+      words_(new QLabel),
+      play_(new QToolButton),
+      scrubber_(new QSlider(Qt::Horizontal)),
+      clock_(new QLabel),
+      speed_(new QComboBox),
       leave_(new QToolButton) {
     setObjectName(QStringLiteral("Banner"));
     setAccessibleName(tr("Replay"));
@@ -50,7 +55,8 @@ ReplayBar::ReplayBar(Session& session, ActionRegistry& actions, QWidget* parent)
         const auto& position = session_.status().position;
         if (!position) return;
         model::ReplayControl order;
-        order.seekTimeNs = position->beginNs + (position->endNs - position->beginNs) / kTicks * value;
+        order.seekTimeNs =
+            position->beginNs + (position->endNs - position->beginNs) / kTicks * value;
         session_.controlReplay(order);
     });
     connect(speed_, &QComboBox::activated, this, [this] {
@@ -63,15 +69,16 @@ ReplayBar::ReplayBar(Session& session, ActionRegistry& actions, QWidget* parent)
 }
 
 void ReplayBar::addActions(ActionRegistry& actions) {
-    play_->setDefaultAction(actions.add(
-        QStringLiteral("replay.play"), tr("Replay"), tr("Play or pause"),
-        tr("Let the replay run, or hold it"), QKeySequence(QStringLiteral("Ctrl+Space")), [this] {
-            const auto& position = session_.status().position;
-            model::ReplayControl order;
-            order.paused = position && !position->paused;
-            if (position && position->atEnd) order.seekTimeNs = position->beginNs;
-            session_.controlReplay(order);
-        }));
+    play_->setDefaultAction(actions.add(QStringLiteral("replay.play"), tr("Replay"),
+                                        tr("Play or pause"), tr("Let the replay run, or hold it"),
+                                        QKeySequence(QStringLiteral("Ctrl+Space")), [this] {
+                                            const auto& position = session_.status().position;
+                                            model::ReplayControl order;
+                                            order.paused = position && !position->paused;
+                                            if (position && position->atEnd)
+                                                order.seekTimeNs = position->beginNs;
+                                            session_.controlReplay(order);
+                                        }));
     actions.add(QStringLiteral("replay.back"), tr("Replay"), tr("One step back"),
                 tr("To the commit before"), QKeySequence(QStringLiteral("Ctrl+Left")),
                 [this] { seekStep(-1); });
@@ -94,8 +101,8 @@ void ReplayBar::seekStep(int64_t by) {
     const auto& position = session_.status().position;
     if (!position) return;
     model::ReplayControl order;
-    order.seekStep = static_cast<uint64_t>(
-        std::max<int64_t>(1, static_cast<int64_t>(position->step) + by));
+    order.seekStep =
+        static_cast<uint64_t>(std::max<int64_t>(1, static_cast<int64_t>(position->step) + by));
     order.paused = true;
     session_.controlReplay(order);
 }

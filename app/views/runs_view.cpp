@@ -42,7 +42,8 @@ QString comparisonWords(const QString& nameA, const model::RunState& a, const QS
     };
     using S = const model::RunState&;
     QString html = QStringLiteral("<table>") + row({}, nameA, nameB);
-    html += both("Steps", [](S s) { return formatCount(s.lastCommit ? s.lastCommit->record.step : 0); });
+    html += both("Steps",
+                 [](S s) { return formatCount(s.lastCommit ? s.lastCommit->record.step : 0); });
     html += both("Last loss", [](S s) {
         return s.lastCommit ? formatNumber(s.lastCommit->loss, 3) : noFigure();
     });
@@ -62,8 +63,10 @@ QString comparisonWords(const QString& nameA, const model::RunState& a, const QS
 }
 
 RunsView::RunsView(ViewContext& context, QWidget* parent)
-    : View(context, QStringLiteral("runs"), tr("Runs"), parent), table_(new QTableView),
-      search_(new QLineEdit), summary_(new QLabel) {
+    : View(context, QStringLiteral("runs"), tr("Runs"), parent),
+      table_(new QTableView),
+      search_(new QLineEdit),
+      summary_(new QLabel) {
     sorted_.setSourceModel(&model_);
     sorted_.setSortRole(kSortRole);
     table_->setModel(&sorted_);
@@ -97,8 +100,7 @@ RunsView::RunsView(ViewContext& context, QWidget* parent)
     body->addWidget(charts);
     body->setSizes({240, 230});
     setBody(body);
-    setEmptyText(tr("No history open"),
-                 tr("Runs are listed once a daemon or a run file is open."));
+    setEmptyText(tr("No history open"), tr("Runs are listed once a daemon or a run file is open."));
     addControls();
     fetchTimer_.setSingleShot(true);
     fetchTimer_.setInterval(kFetchDelayMs);
@@ -124,19 +126,21 @@ void RunsView::addControls() {
         controls()->addWidget(tool);
     };
     controls()->addWidget(search_);
-    button(context_.actions.add(QStringLiteral("runs.replay"), tr("Runs"), tr("Replay selected run"),
-                                tr("Show the selected run again, from its events"),
-                                QKeySequence(QStringLiteral("Ctrl+R")),
-                                [this] { replaySelected(); }),
-           tr("Replay"));
-    button(context_.actions.add(QStringLiteral("runs.compare"), tr("Runs"), tr("Compare two runs"),
-                                tr("Lay the curves of two selected runs over each other"),
-                                QKeySequence(QStringLiteral("Ctrl+M")),
-                                [this] { compareSelected(); }),
-           tr("Compare"));
+    button(
+        context_.actions.add(QStringLiteral("runs.replay"), tr("Runs"), tr("Replay selected run"),
+                             tr("Show the selected run again, from its events"),
+                             QKeySequence(QStringLiteral("Ctrl+R")), [this] { replaySelected(); }),
+        tr("Replay"));
+    button(
+        context_.actions.add(QStringLiteral("runs.compare"), tr("Runs"), tr("Compare two runs"),
+                             tr("Lay the curves of two selected runs over each other"),
+                             QKeySequence(QStringLiteral("Ctrl+M")), [this] { compareSelected(); }),
+        tr("Compare"));
 }
 
-QWidget* RunsView::focusTarget() { return table_; }
+QWidget* RunsView::focusTarget() {
+    return table_;
+}
 
 void RunsView::showEvent(QShowEvent* event) {
     View::showEvent(event);
@@ -162,10 +166,10 @@ void RunsView::replaySelected() {
 void RunsView::compareSelected() {
     const QModelIndexList rows = table_->selectionModel()->selectedRows();
     if (rows.size() != 2)
-        return void(Q_EMIT failed({client::FailureCode::kInvalid,
-                                   tr("Nothing to compare").toStdString(),
-                                   tr("%n run(s) are selected.", nullptr, static_cast<int>(rows.size())).toStdString(),
-                                   tr("Select exactly two runs.").toStdString(), false}));
+        return void(Q_EMIT failed(
+            {client::FailureCode::kInvalid, tr("Nothing to compare").toStdString(),
+             tr("%n run(s) are selected.", nullptr, static_cast<int>(rows.size())).toStdString(),
+             tr("Select exactly two runs.").toStdString(), false}));
     for (size_t i = 0; i < 2; ++i) {
         sides_[i] = {rows[static_cast<int>(i)].data(kIdRole).toString(), nullptr};
         context_.session.loadRun(sides_[i].name, [this, i, name = sides_[i].name](auto result) {
@@ -179,8 +183,8 @@ void RunsView::compareSelected() {
 
 void RunsView::showComparison() {
     if (!sides_[0].state || !sides_[1].state) return;
-    summary_->setText(comparisonWords(sides_[0].name, *sides_[0].state, sides_[1].name,
-                                      *sides_[1].state));
+    summary_->setText(
+        comparisonWords(sides_[0].name, *sides_[0].state, sides_[1].name, *sides_[1].state));
     for (size_t i = 0; i < kCompared.size(); ++i) {
         charts_[i]->show();
         charts_[i]->set({{sides_[0].name, seriesOf(*sides_[0].state, kCompared[i]), 0},

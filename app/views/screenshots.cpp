@@ -20,7 +20,10 @@ constexpr size_t kLeastSteps = 12;
 }  // namespace
 
 Screenshots::Screenshots(MainWindow& window, RunFeed& feed, Session& session, Options options)
-    : QObject(&window), window_(window), feed_(feed), session_(session),
+    : QObject(&window),
+      window_(window),
+      feed_(feed),
+      session_(session),
       options_(std::move(options)) {
     connect(&timer_, &QTimer::timeout, this, &Screenshots::look);
 }
@@ -53,23 +56,28 @@ void Screenshots::look() {
         fault.replica = static_cast<int32_t>(feed_.state().replicas.size()) / 2;
         session_.inject(fault, 0, [](auto) {});
     }
+    const bool jobFailed = feed_.state().phase == model::JobPhase::kFailed && !status.replay;
+    if (jobFailed) {
+        timer_.stop();
+        return void(Q_EMIT finished(false, toQt(feed_.state().explanation)));
+    }
     const bool failed = status.link == Link::kFailed;
     const bool enough = full() && (waited >= options_.seconds || status.replay);
     if (!failed && !enough && waited < options_.seconds * kPatience) return;
     timer_.stop();
     if (!feed_.hasRun())
-        return void(Q_EMIT finished(
-            false, failed && status.failure
-                       ? inWords(*status.failure)
-                       : tr("no run appeared within %1 s").arg(waited, 0, 'f', 0)));
+        return void(
+            Q_EMIT finished(false, failed && status.failure
+                                       ? inWords(*status.failure)
+                                       : tr("no run appeared within %1 s").arg(waited, 0, 'f', 0)));
     nextPicture();
 }
 
 void Screenshots::nextPicture() {
     const auto& views = window_.layout().views();
     if (scheme_ >= options_.schemes.size())
-        return void(Q_EMIT finished(
-            true, tr("%1 pictures in %2").arg(saved_).arg(options_.folder)));
+        return void(
+            Q_EMIT finished(true, tr("%1 pictures in %2").arg(saved_).arg(options_.folder)));
     const Scheme scheme = options_.schemes[scheme_];
     theme().setScheme(scheme);
     const QString name = view_ == 0 ? QStringLiteral("window") : views[view_ - 1]->id();
@@ -78,10 +86,10 @@ void Screenshots::nextPicture() {
         window_.layout().toggleOnly(views[view_ - 1]);
     }
     QTimer::singleShot(kSettleMs, this, [this, name, scheme, &views] {
-        const QString file = QStringLiteral("%1/%2-%3.png")
-                                 .arg(options_.folder, name,
-                                      scheme == Scheme::kDark ? QStringLiteral("dark")
-                                                              : QStringLiteral("light"));
+        const QString file =
+            QStringLiteral("%1/%2-%3.png")
+                .arg(options_.folder, name,
+                     scheme == Scheme::kDark ? QStringLiteral("dark") : QStringLiteral("light"));
         if (window_.grab().save(file)) ++saved_;
         if (++view_ > views.size()) {
             view_ = 0;

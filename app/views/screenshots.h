@@ -13,8 +13,8 @@ namespace bulkhead::ui {
 
 class MainWindow;
 
-/// Takes a picture of the window and of every view alone, in one scheme or both, as soon as there is
-/// something to see; then says how it went. What `./dev run` does without a display.
+/// Takes a picture of the window and of every view alone, in one scheme or both, as soon as there
+/// is something to see; then says how it went. What `./dev run` does without a display.
 class Screenshots final : public QObject {
     Q_OBJECT
   public:
@@ -22,7 +22,8 @@ class Screenshots final : public QObject {
         QString folder;
         std::vector<Scheme> schemes = {Scheme::kDark, Scheme::kLight};
         int seconds = 30;  ///< of the live job to wait for, at least
-        /// In an embedded demo: lose a replica on the way, so that the timeline has something to say.
+        /// In an embedded demo: lose a replica on the way, so that the timeline has something to
+        /// say.
         bool killOne = true;
     };
     Screenshots(MainWindow& window, RunFeed& feed, Session& session, Options options);

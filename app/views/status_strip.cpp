@@ -36,7 +36,8 @@ Explanation explain(const model::RunState& state) {
         if (r.state == model::ReplicaState::kTraining) continue;
         QString words = replicaName(r.replica) + u' ' + label(r.state).toLower();
         if (r.catchUp && r.catchUp->bytesTotal > 0 && r.state == model::ReplicaState::kFetching)
-            words += QStringLiteral(" %1 %").arg(100 * r.catchUp->bytesDone / r.catchUp->bytesTotal);
+            words +=
+                QStringLiteral(" %1 %").arg(100 * r.catchUp->bytesDone / r.catchUp->bytesTotal);
         if (!r.why.empty() && r.state != model::ReplicaState::kFetching)
             words += QStringLiteral(" (%1)").arg(toQt(r.why));
         away << words;
@@ -44,8 +45,7 @@ Explanation explain(const model::RunState& state) {
     if (!away.isEmpty()) {
         QString words = away.join(QStringLiteral(", "));
         if (state.quorum && !state.quorum->explanation.empty())
-            words += QStringLiteral(".  ") +
-                     QCoreApplication::translate("status", "Quorum: ") +
+            words += QStringLiteral(".  ") + QCoreApplication::translate("status", "Quorum: ") +
                      toQt(state.quorum->explanation);
         return {words, Tone::kWarning};
     }
@@ -81,8 +81,14 @@ void ReplicaMarks::paintEvent(QPaintEvent*) {
 }
 
 StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* parent)
-    : QWidget(parent), feed_(feed), session_(session), link_(new QLabel), detail_(new QLabel),
-      retry_(new QPushButton(tr("Retry now"))), explanation_(new QLabel), message_(new QLabel),
+    : QWidget(parent),
+      feed_(feed),
+      session_(session),
+      link_(new QLabel),
+      detail_(new QLabel),
+      retry_(new QPushButton(tr("Retry now"))),
+      explanation_(new QLabel),
+      message_(new QLabel),
       marks_(new ReplicaMarks(feed)) {
     setObjectName(QStringLiteral("StatusStrip"));
     setAccessibleName(tr("Status"));
@@ -173,10 +179,9 @@ void StatusStrip::refresh() {
         marks_->updateGeometry();
         return marks_->update();
     }
-    const auto here = static_cast<uint32_t>(
-        std::count_if(s.replicas.begin(), s.replicas.end(), [](const model::ReplicaView& r) {
-            return r.state == model::ReplicaState::kTraining;
-        }));
+    const auto here = static_cast<uint32_t>(std::count_if(
+        s.replicas.begin(), s.replicas.end(),
+        [](const model::ReplicaView& r) { return r.state == model::ReplicaState::kTraining; }));
     const auto all = std::max<uint32_t>(s.spec.replicas, static_cast<uint32_t>(s.replicas.size()));
     figures_[kPhase]->setText(colored(label(s.phase), t.of(tone(s.phase))));
     figures_[kStep]->setText(s.lastCommit ? formatCount(s.lastCommit->record.step) : noFigure());
@@ -199,7 +204,9 @@ void StatusStrip::refreshExplanation() {
     explanation_->setPalette(palette);
 }
 
-QString StatusStrip::explanation() const { return explanation_->text(); }
+QString StatusStrip::explanation() const {
+    return explanation_->text();
+}
 
 void StatusStrip::refreshLink() {
     const SessionStatus& s = session_.status();
@@ -208,7 +215,9 @@ void StatusStrip::refreshLink() {
     QString detail = s.target;
     Tone tone = Tone::kMuted;
     switch (s.link) {
-        case Link::kNone: words = tr("Not connected"); break;
+        case Link::kNone:
+            words = tr("Not connected");
+            break;
         case Link::kStarting:
             words = tr("Starting\u2026");
             tone = Tone::kBusy;
@@ -225,9 +234,9 @@ void StatusStrip::refreshLink() {
             tone = s.stale ? Tone::kWarning : s.replay ? Tone::kNotice : Tone::kGood;
             break;
         case Link::kReconnecting:
-            words = tr("Lost; next try in %1")
-                        .arg(formatMs(1000 * s.secondsToNextAttempt(
-                                                 std::chrono::steady_clock::now())));
+            words =
+                tr("Lost; next try in %1")
+                    .arg(formatMs(1000 * s.secondsToNextAttempt(std::chrono::steady_clock::now())));
             tone = Tone::kWarning;
             break;
         case Link::kFailed:
@@ -235,8 +244,7 @@ void StatusStrip::refreshLink() {
             tone = Tone::kBad;
             break;
     }
-    if (s.failure && s.link != Link::kLive)
-        detail = inWords(*s.failure);
+    if (s.failure && s.link != Link::kLive) detail = inWords(*s.failure);
     link_->setText(colored(QStringLiteral("\u25cf "), t.of(tone)) + words.toHtmlEscaped());
     detail_->setText(detail_->fontMetrics().elidedText(detail, Qt::ElideRight, 460));
     detail_->setToolTip(detail);

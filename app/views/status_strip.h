@@ -28,8 +28,8 @@ class ReplicaMarks final : public QWidget {
     const RunFeed& feed_;
 };
 
-/// What is wrong right now comes first: the phase of the job, the figures that matter, how fresh all
-/// this is, and below, always, why anything waits.
+/// What is wrong right now comes first: the phase of the job, the figures that matter, how fresh
+/// all this is, and below, always, why anything waits.
 class StatusStrip final : public QWidget {
     Q_OBJECT
   public:

@@ -17,8 +17,11 @@
 namespace bulkhead::ui {
 
 TimelineView::TimelineView(ViewContext& context, QWidget* parent)
-    : View(context, QStringLiteral("timeline"), tr("Timeline"), parent), model_(context.feed),
-      lanes_(new LaneTimeline), table_(new QTableView), bars_(new IncidentBars) {
+    : View(context, QStringLiteral("timeline"), tr("Timeline"), parent),
+      model_(context.feed),
+      lanes_(new LaneTimeline),
+      table_(new QTableView),
+      bars_(new IncidentBars) {
     lanes_->setState(&context_.feed.state());
     table_->setModel(&model_);
     styleTable(table_, tr("Incidents"));
@@ -61,7 +64,9 @@ void TimelineView::addLegend() {
     const auto fill = [legend] {
         const Tokens& t = theme().tokens();
         const auto key = [&](const QColor& color, const QString& words) {
-            return QStringLiteral("<span style='color:%1'>\u25a0</span>&nbsp;<span style='color:%2'>%3</span>&nbsp; ")
+            return QStringLiteral(
+                       "<span style='color:%1'>\u25a0</span>&nbsp;<span "
+                       "style='color:%2'>%3</span>&nbsp; ")
                 .arg(color.name(), t.muted.name(), words);
         };
         using enum model::ReplicaState;
@@ -101,7 +106,9 @@ void TimelineView::addActions() {
         });
 }
 
-QWidget* TimelineView::focusTarget() { return lanes_; }
+QWidget* TimelineView::focusTarget() {
+    return lanes_;
+}
 
 void TimelineView::selectIncident(uint64_t incident) {
     if (const int row = model_.rowOf(incident); row >= 0) table_->selectRow(row);

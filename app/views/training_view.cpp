@@ -19,7 +19,8 @@ namespace bulkhead::ui {
 
 TrainingView::TrainingView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("training"), tr("Training"), parent),
-      smoothing_(new QSlider(Qt::Horizontal)), byDomain_(nullptr) {
+      smoothing_(new QSlider(Qt::Horizontal)),
+      byDomain_(nullptr) {
     const auto number = [](int decimals) {
         return [decimals](double v) { return formatNumber(v, decimals); };
     };
@@ -84,9 +85,15 @@ void TrainingView::addControls() {
     });
 }
 
-QWidget* TrainingView::focusTarget() { return smoothing_; }
-bool TrainingView::hasContent() const { return !context_.feed.state().steps.empty(); }
-double TrainingView::smoothing() const { return smoothing_->value() / 100.0; }
+QWidget* TrainingView::focusTarget() {
+    return smoothing_;
+}
+bool TrainingView::hasContent() const {
+    return !context_.feed.state().steps.empty();
+}
+double TrainingView::smoothing() const {
+    return smoothing_->value() / 100.0;
+}
 
 void TrainingView::refresh() {
     if (context_.feed.revisions().steps == drawn_.steps) return;
@@ -102,8 +109,8 @@ void TrainingView::refresh() {
     if (byDomain_->isChecked()) {
         loss.clear();
         for (size_t d = 0; d < s.spec.domains.size(); ++d)
-            loss.push_back({toQt(s.spec.domains[d].name),
-                            smoothed(domainLoss(s, d), smoothing()), static_cast<int>(d)});
+            loss.push_back({toQt(s.spec.domains[d].name), smoothed(domainLoss(s, d), smoothing()),
+                            static_cast<int>(d)});
     }
     charts_[kLoss]->set(std::move(loss));
     charts_[kGradNorm]->set(withRaw(Metric::kGradNorm, 1));
@@ -113,10 +120,12 @@ void TrainingView::refresh() {
     const Points effective = seriesOf(s, Metric::kEffectiveTime);
     std::vector<Line> lines;
     if (const auto predicted = model::predictForRun(s); predicted && !effective.empty())
-        lines.push_back({tr("model %1").arg(formatShare(*predicted)),
-                         {{effective.front().x(), *predicted * 100},
-                          {effective.back().x(), *predicted * 100}},
-                         1, false, true});
+        lines.push_back(
+            {tr("model %1").arg(formatShare(*predicted)),
+             {{effective.front().x(), *predicted * 100}, {effective.back().x(), *predicted * 100}},
+             1,
+             false,
+             true});
     lines.insert(lines.begin(), {lines.empty() ? QString() : tr("live"), effective, 0});
     charts_[kEffective]->set(std::move(lines));
     placeCursor();

@@ -17,9 +17,7 @@ constexpr int kHeaderHeight = 40;
 class HeaderStrip final : public QWidget {
   public:
     using QWidget::QWidget;
-    QSize sizeHint() const override {
-        return {QWidget::sizeHint().width(), kHeaderHeight};
-    }
+    QSize sizeHint() const override { return {QWidget::sizeHint().width(), kHeaderHeight}; }
     QSize minimumSizeHint() const override {
         return {QWidget::minimumSizeHint().width(), kHeaderHeight};
     }
@@ -33,8 +31,13 @@ QString emptyWords(const QString& headline, const QString& advice) {
 }
 
 View::View(ViewContext& context, const QString& id, const QString& title, QWidget* parent)
-    : QWidget(parent), context_(context), id_(id), title_(title), header_(new HeaderStrip(this)),
-      controls_(new QHBoxLayout(header_)), stack_(new QStackedLayout(this)),
+    : QWidget(parent),
+      context_(context),
+      id_(id),
+      title_(title),
+      header_(new HeaderStrip(this)),
+      controls_(new QHBoxLayout(header_)),
+      stack_(new QStackedLayout(this)),
       empty_(new QLabel(this)) {
     setObjectName(id);
     setAccessibleName(title);
@@ -61,7 +64,9 @@ View::View(ViewContext& context, const QString& id, const QString& title, QWidge
     connect(&context_.feed, &RunFeed::updated, this, &View::touch);
 }
 
-void View::setBody(QWidget* body) { stack_->addWidget(body); }
+void View::setBody(QWidget* body) {
+    stack_->addWidget(body);
+}
 
 void View::setEmptyText(const QString& headline, const QString& advice) {
     emptyText_ = emptyWords(headline, advice);
@@ -85,7 +90,8 @@ void View::sayWhyEmpty() {
             return empty_->setText(
                 emptyWords(tr("No job runs here"),
                            tr("Start one with bulkheadctl, or replay a run from Runs.")));
-        case Link::kNone: break;
+        case Link::kNone:
+            break;
     }
     empty_->setText(emptyWords(tr("No run on screen"),
                                tr("Start the demo, attach to a daemon, or drop a run file here.")));

@@ -30,8 +30,7 @@ struct ViewContext {
 class View : public QWidget {
     Q_OBJECT
   public:
-    View(ViewContext& context, const QString& id, const QString& title,
-         QWidget* parent = nullptr);
+    View(ViewContext& context, const QString& id, const QString& title, QWidget* parent = nullptr);
 
     const QString& id() const { return id_; }
     const QString& title() const { return title_; }

@@ -91,8 +91,7 @@ void CommandPalette::fill(const QString& needle) {
     for (const Hit& hit : hits) {
         auto* item = new QListWidgetItem(hit.entry->action->text().remove(u'&'), list_);
         item->setData(kActionRole, QVariant::fromValue<QObject*>(hit.entry->action));
-        item->setData(kKeysRole,
-                      hit.entry->action->shortcut().toString(QKeySequence::NativeText));
+        item->setData(kKeysRole, hit.entry->action->shortcut().toString(QKeySequence::NativeText));
         item->setData(kHintRole, hit.entry->hint);
     }
     list_->setCurrentRow(0);
@@ -100,8 +99,8 @@ void CommandPalette::fill(const QString& needle) {
 
 void CommandPalette::run() {
     const QListWidgetItem* item = list_->currentItem();
-    auto* action = item ? qobject_cast<QAction*>(item->data(kActionRole).value<QObject*>())
-                        : nullptr;
+    auto* action =
+        item ? qobject_cast<QAction*>(item->data(kActionRole).value<QObject*>()) : nullptr;
     accept();
     if (action != nullptr) action->trigger();
 }
@@ -136,9 +135,9 @@ ShortcutSheet::ShortcutSheet(const ActionRegistry& registry, QWidget* parent) : 
             group->setFont(0, Theme::font(0, QFont::Medium));
             group->setExpanded(true);
         }
-        new QTreeWidgetItem(group, {entry.action->text().remove(u'&'),
-                                    entry.action->shortcut().toString(QKeySequence::NativeText),
-                                    entry.hint});
+        new QTreeWidgetItem(
+            group, {entry.action->text().remove(u'&'),
+                    entry.action->shortcut().toString(QKeySequence::NativeText), entry.hint});
     }
     tree->expandAll();
     tree->header()->setSectionResizeMode(0, QHeaderView::ResizeToContents);

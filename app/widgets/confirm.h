@@ -15,7 +15,7 @@ struct ConfirmRequest {
     struct Figure {
         QString name, before, after;
     };
-    QString title;    ///< names action and target: "Drain replica 2"
+    QString title;  ///< names action and target: "Drain replica 2"
     QString effect;
     QString warning;  ///< what it costs beyond the obvious, empty if nothing
     std::vector<Figure> figures;

@@ -16,6 +16,7 @@ namespace {
 constexpr int kGutter = 56;
 constexpr int kAxis = 20;
 constexpr int kLegend = 40;
+constexpr int kMostCellHeight = 72;
 constexpr int kTextCellWidth = 34;
 constexpr int kTextCellHeight = 18;
 
@@ -30,6 +31,9 @@ HeatMap::HeatMap(QWidget* parent) : QWidget(parent) {
 void HeatMap::set(ExpertGrid grid) {
     if (grid == grid_) return;
     grid_ = std::move(grid);
+    // A few layers do not need all the height there is.
+    if (!compact_ && !grid_.empty())
+        setMaximumHeight(std::max(grid_.layers, 2) * kMostCellHeight + kAxis + kLegend + 8);
     layer_ = std::clamp(layer_, 0, std::max(grid_.layers - 1, 0));
     expert_ = std::clamp(expert_, 0, std::max(grid_.experts - 1, 0));
     update();
@@ -41,8 +45,12 @@ void HeatMap::setCompact(bool compact) {
     update();
 }
 
-QSize HeatMap::sizeHint() const { return compact_ ? QSize(160, 96) : QSize(560, 320); }
-QSize HeatMap::minimumSizeHint() const { return compact_ ? QSize(96, 56) : QSize(280, 160); }
+QSize HeatMap::sizeHint() const {
+    return compact_ ? QSize(160, 96) : QSize(560, 320);
+}
+QSize HeatMap::minimumSizeHint() const {
+    return compact_ ? QSize(96, 56) : QSize(280, 160);
+}
 
 QColor HeatMap::colorOf(double share) {
     const Tokens& t = theme().tokens();
@@ -114,9 +122,9 @@ void HeatMap::paintEvent(QPaintEvent*) {
                          Qt::AlignRight | Qt::AlignVCenter, tr("Layer %1").arg(l + 1));
     const int columnStep = std::max(1, 28 / std::max(first.width(), 1));
     for (int e = 0; e < grid_.experts; e += columnStep)
-        painter.drawText(QRect(cell(0, e).left() - 12, plot().bottom() + 3,
-                               cell(0, e).width() + 24, kAxis - 3),
-                         Qt::AlignCenter, QStringLiteral("E%1").arg(e));
+        painter.drawText(
+            QRect(cell(0, e).left() - 12, plot().bottom() + 3, cell(0, e).width() + 24, kAxis - 3),
+            Qt::AlignCenter, QStringLiteral("E%1").arg(e));
     paintLegend(painter);
     if (hasFocus()) {
         painter.setPen(QPen(t.accent, 2));
@@ -152,11 +160,16 @@ void HeatMap::paintLegend(QPainter& painter) const {
 
 void HeatMap::keyPressEvent(QKeyEvent* event) {
     switch (event->key()) {
-        case Qt::Key_Left: return setCurrent(layer_, expert_ - 1);
-        case Qt::Key_Right: return setCurrent(layer_, expert_ + 1);
-        case Qt::Key_Up: return setCurrent(layer_ - 1, expert_);
-        case Qt::Key_Down: return setCurrent(layer_ + 1, expert_);
-        default: QWidget::keyPressEvent(event);
+        case Qt::Key_Left:
+            return setCurrent(layer_, expert_ - 1);
+        case Qt::Key_Right:
+            return setCurrent(layer_, expert_ + 1);
+        case Qt::Key_Up:
+            return setCurrent(layer_ - 1, expert_);
+        case Qt::Key_Down:
+            return setCurrent(layer_ + 1, expert_);
+        default:
+            QWidget::keyPressEvent(event);
     }
 }
 

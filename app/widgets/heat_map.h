@@ -7,9 +7,9 @@
 
 namespace bulkhead::ui {
 
-/// Layer x expert loads as coloured cells, with a legend in figures. An even load is the quiet colour;
-/// blue is less, orange more than the mean. Arrow keys move the current cell, which is read out as
-/// the widget's accessible description; its text twin is ExpertTableModel.
+/// Layer x expert loads as coloured cells, with a legend in figures. An even load is the quiet
+/// colour; blue is less, orange more than the mean. Arrow keys move the current cell, which is read
+/// out as the widget's accessible description; its text twin is ExpertTableModel.
 class HeatMap final : public QWidget {
     Q_OBJECT
   public:

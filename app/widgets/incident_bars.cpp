@@ -45,11 +45,10 @@ void IncidentBars::paintEvent(QPaintEvent*) {
     }
     painter.setFont(Theme::font(0, QFont::Medium));
     painter.setPen(t.text);
-    const QString title =
-        QStringLiteral("#%1  ").arg(incident_->incident) + toQt(incident_->title);
-    painter.drawText(QRect(Space::kTwo, 6, width() - 2 * Space::kTwo, 20), Qt::AlignVCenter,
-                     painter.fontMetrics().elidedText(title, Qt::ElideRight,
-                                                      width() - 2 * Space::kTwo));
+    const QString title = QStringLiteral("#%1  ").arg(incident_->incident) + toQt(incident_->title);
+    painter.drawText(
+        QRect(Space::kTwo, 6, width() - 2 * Space::kTwo, 20), Qt::AlignVCenter,
+        painter.fontMetrics().elidedText(title, Qt::ElideRight, width() - 2 * Space::kTwo));
     paintRow(painter, 34, true);
     paintRow(painter, 82, false);
 }
@@ -69,8 +68,8 @@ void IncidentBars::paintRow(QPainter& painter, int top, bool survivors) const {
         }
     const int left = Space::kTwo + kGutter;
     const int sumWidth = 72;
-    const double room = width() - left - sumWidth - Space::kTwo -
-                        kLeastWidth * static_cast<double>(phases.size());
+    const double room =
+        width() - left - sumWidth - Space::kTwo - kLeastWidth * static_cast<double>(phases.size());
     if (phases.empty()) {
         painter.drawText(QRect(left, top, 300, kBar), Qt::AlignVCenter,
                          survivors ? tr("did not stand still") : tr("nothing reported yet"));

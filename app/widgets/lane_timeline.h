@@ -10,8 +10,9 @@
 namespace bulkhead::ui {
 
 /// A lane per replica over time: what it did, when survivors stood still, faults and incidents, and
-/// below the lanes every commit. Reads the state it is given at paint time; the owner calls update()
-/// when it changed. Keys: left and right pan, + and - zoom, Home the whole run, End the present.
+/// below the lanes every commit. Reads the state it is given at paint time; the owner calls
+/// update() when it changed. Keys: left and right pan, + and - zoom, Home the whole run, End the
+/// present.
 class LaneTimeline final : public QWidget {
     Q_OBJECT
   public:

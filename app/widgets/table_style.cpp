@@ -25,8 +25,10 @@ void paintMark(QPainter& painter, const QPointF& c, Tone tone, const QColor& col
     painter.setPen(tone == Tone::kMuted ? QPen(color, 1.5) : QPen(Qt::NoPen));
     painter.setBrush(tone == Tone::kMuted ? QBrush(Qt::NoBrush) : QBrush(color));
     if (attention)
-        painter.drawPolygon(QPolygonF({{c.x(), c.y() - r - 0.5}, {c.x() + r + 0.5, c.y()},
-                                       {c.x(), c.y() + r + 0.5}, {c.x() - r - 0.5, c.y()}}));
+        painter.drawPolygon(QPolygonF({{c.x(), c.y() - r - 0.5},
+                                       {c.x() + r + 0.5, c.y()},
+                                       {c.x(), c.y() + r + 0.5},
+                                       {c.x() - r - 0.5, c.y()}}));
     else
         painter.drawEllipse(c, r - 0.5, r - 0.5);
     painter.restore();
@@ -47,9 +49,8 @@ void ToneDelegate::paint(QPainter* painter, const QStyleOptionViewItem& option,
     QRect r = o.rect.adjusted(6, 0, -6, 0);
     if (index.data(kPillRole).toBool()) {
         const QVariant state = index.data(kStateRole);
-        const QColor color = state.isValid()
-                                 ? t.of(static_cast<model::ReplicaState>(state.toInt()))
-                                 : t.of(tone);
+        const QColor color =
+            state.isValid() ? t.of(static_cast<model::ReplicaState>(state.toInt())) : t.of(tone);
         paintMark(*painter, QPointF(r.left() + kMark / 2.0, r.center().y() + 0.5), tone, color);
         r.setLeft(r.left() + kMark + 6);
     }

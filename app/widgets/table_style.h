@@ -10,8 +10,8 @@ class QTreeView;
 
 namespace bulkhead::ui {
 
-/// Paints cells by our roles: tone as colour, pill as a dot before the text (its shape says the tone
-/// as well: round, ring, diamond).
+/// Paints cells by our roles: tone as colour, pill as a dot before the text (its shape says the
+/// tone as well: round, ring, diamond).
 class ToneDelegate final : public QStyledItemDelegate {
     Q_OBJECT
   public:

@@ -7,7 +7,9 @@
 #include <QStyleFactory>
 
 /// Resources of a static library are not there by themselves; Qt wants this outside of namespaces.
-static void loadResources() { Q_INIT_RESOURCE(console); }
+static void loadResources() {
+    Q_INIT_RESOURCE(console);
+}
 
 namespace bulkhead::ui {
 namespace {
@@ -132,13 +134,20 @@ QString sheetOf(const Tokens& t) {
 
 QColor Tokens::of(Tone tone) const {
     switch (tone) {
-        case Tone::kNeutral: return text;
-        case Tone::kGood: return good;
-        case Tone::kBusy: return busy;
-        case Tone::kNotice: return notice;
-        case Tone::kWarning: return warning;
-        case Tone::kBad: return bad;
-        case Tone::kMuted: return muted;
+        case Tone::kNeutral:
+            return text;
+        case Tone::kGood:
+            return good;
+        case Tone::kBusy:
+            return busy;
+        case Tone::kNotice:
+            return notice;
+        case Tone::kWarning:
+            return warning;
+        case Tone::kBad:
+            return bad;
+        case Tone::kMuted:
+            return muted;
     }
     return text;
 }
@@ -146,16 +155,24 @@ QColor Tokens::of(Tone tone) const {
 QColor Tokens::of(model::ReplicaState state) const {
     using enum model::ReplicaState;
     switch (state) {
-        case kTraining: return good;
-        case kStarting: return start;
-        case kFetching: return fetch;
-        case kReplaying: return replay;
-        case kProven: return join;
-        case kFailed: return bad;
+        case kTraining:
+            return good;
+        case kStarting:
+            return start;
+        case kFetching:
+            return fetch;
+        case kReplaying:
+            return replay;
+        case kProven:
+            return join;
+        case kFailed:
+            return bad;
         case kBackingOff:
         case kDrained:
-        case kHeld: return strong;
-        case kAbsent: return border;
+        case kHeld:
+            return strong;
+        case kAbsent:
+            return border;
     }
     return border;
 }
@@ -163,15 +180,24 @@ QColor Tokens::of(model::ReplicaState state) const {
 QColor Tokens::of(model::IncidentPhaseKind phase) const {
     using enum model::IncidentPhaseKind;
     switch (phase) {
-        case kDetect: return stall;
-        case kDecide: return warning;
-        case kReform: return join;
-        case kReexchange: return replay;
-        case kRestart: return strong;
-        case kInit: return start;
-        case kFetch: return fetch;
-        case kReplay: return replay;
-        case kJoin: return join;
+        case kDetect:
+            return stall;
+        case kDecide:
+            return warning;
+        case kReform:
+            return join;
+        case kReexchange:
+            return replay;
+        case kRestart:
+            return strong;
+        case kInit:
+            return start;
+        case kFetch:
+            return fetch;
+        case kReplay:
+            return replay;
+        case kJoin:
+            return join;
     }
     return strong;
 }
@@ -189,7 +215,9 @@ Theme::Theme(QApplication& app, Scheme scheme) : app_(app), scheme_(scheme) {
     setScheme(scheme);
 }
 
-Theme::~Theme() { current = nullptr; }
+Theme::~Theme() {
+    current = nullptr;
+}
 
 void Theme::setScheme(Scheme scheme) {
     scheme_ = scheme;
@@ -221,9 +249,7 @@ Theme& theme() {
 }
 
 QColor blend(const QColor& below, const QColor& top, double share) {
-    const auto mix = [share](float a, float b) {
-        return a + (b - a) * static_cast<float>(share);
-    };
+    const auto mix = [share](float a, float b) { return a + (b - a) * static_cast<float>(share); };
     return QColor::fromRgbF(mix(below.redF(), top.redF()), mix(below.greenF(), top.greenF()),
                             mix(below.blueF(), top.blueF()));
 }

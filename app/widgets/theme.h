@@ -23,8 +23,8 @@ struct Tokens {
     QColor accent, onAccent, selection;
     QColor good, busy, notice, warning, bad;
     QColor fetch, replay, join, start, stall;
-    QColor low, even, high;                ///< heat map: below, at and above the mean
-    std::array<QColor, 6> series;          ///< chart lines, in order of use
+    QColor low, even, high;        ///< heat map: below, at and above the mean
+    std::array<QColor, 6> series;  ///< chart lines, in order of use
 
     QColor of(Tone tone) const;
     QColor of(model::ReplicaState state) const;

@@ -8,8 +8,8 @@
 #include <QLineSeries>
 #include <QMenu>
 #include <QMouseEvent>
-#include <QValueAxis>
 #include <QVBoxLayout>
+#include <QValueAxis>
 #include <algorithm>
 #include <cmath>
 
@@ -66,8 +66,14 @@ NiceRange niceRange(double least, double greatest, int wantedTicks) {
 
 TimeSeriesView::TimeSeriesView(const QString& title, const QString& unit, Format format,
                                QWidget* parent)
-    : QWidget(parent), title_(title), unit_(unit), format_(std::move(format)),
-      figure_(new QLabel), legend_(new QLabel), chart_(new QChart), x_(new QValueAxis(this)),
+    : QWidget(parent),
+      title_(title),
+      unit_(unit),
+      format_(std::move(format)),
+      figure_(new QLabel),
+      legend_(new QLabel),
+      chart_(new QChart),
+      x_(new QValueAxis(this)),
       y_(new QValueAxis(this)) {
     setAccessibleName(title);
     setMinimumSize(200, 120);
@@ -183,7 +189,8 @@ void TimeSeriesView::rescale() {
     y_->setTickCount(y.ticks);
     y_->setRange(y.least, y.greatest);
     // In jumps of a fiftieth, so that the axis is not laid out anew with every step.
-    const double jump = std::max(std::pow(2.0, std::ceil(std::log2((xGreatest - xLeast) / 50))), 1.0);
+    const double jump =
+        std::max(std::pow(2.0, std::ceil(std::log2((xGreatest - xLeast) / 50))), 1.0);
     const NiceRange x = niceRange(xLeast, xGreatest, std::max(width() / 56, 4));
     x_->setTickType(QValueAxis::TicksDynamic);
     x_->setTickAnchor(0);
@@ -219,7 +226,9 @@ void TimeSeriesView::restyle() {
         pen.setCosmetic(true);
         lineAt(i)->setPen(pen);
         if (!line.name.isEmpty())
-            legend += QStringLiteral("<span style='color:%1'>%3</span>&nbsp;<span style='color:%2'>%4</span>&nbsp;&nbsp; ")
+            legend += QStringLiteral(
+                          "<span style='color:%1'>%3</span>&nbsp;<span "
+                          "style='color:%2'>%4</span>&nbsp;&nbsp; ")
                           .arg(full.name(), t.muted.name(),
                                line.dashed ? QStringLiteral("\u2505") : QStringLiteral("\u2501"),
                                line.name.toHtmlEscaped());

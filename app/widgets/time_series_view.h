@@ -23,9 +23,9 @@ class TimeSeriesView final : public QWidget {
     Q_OBJECT
   public:
     struct Line {
-        QString name;      ///< empty: no legend entry
+        QString name;  ///< empty: no legend entry
         Points points;
-        int color = 0;     ///< index into Tokens::series
+        int color = 0;  ///< index into Tokens::series
         bool faint = false;
         bool dashed = false;
         bool operator==(const Line&) const = default;

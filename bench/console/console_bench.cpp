@@ -73,8 +73,9 @@ int main(int argc, char** argv) {
     const double attachS = static_cast<double>(attach.nsecsElapsed()) / 1e9;
 
     bench::Report report("console", {"views", "of one core %", "deliveries/s"});
-    report.note("One step's events ten times a second upon a run of 2,000 steps, window 1600 x 1000, "
-                "offscreen.");
+    report.note(
+        "One step's events ten times a second upon a run of 2,000 steps, window 1600 x 1000, "
+        "offscreen.");
     double main = 0;
     const std::vector<std::pair<const char*, QStringList>> cases = {
         {"fleet + training", {"fleet", "training"}},
@@ -85,7 +86,8 @@ int main(int argc, char** argv) {
         showOnly(console, ids);
         const Cost cost = feedFor(console);
         if (main == 0) main = cost.share * 100;
-        report.row({name, bench::number(cost.share * 100), bench::number(kDeliveries / cost.wallS)});
+        report.row(
+            {name, bench::number(cost.share * 100), bench::number(kDeliveries / cost.wallS)});
     }
     report.atMost("console with Fleet and Training at 10 Hz", main, 15, "% of one core");
     report.atMost("attach to first full picture", attachS, 1, "s");

@@ -31,11 +31,11 @@ class Models : public testing::Test {
   protected:
     Models() {
         complaints = 0;
-        before_ = qInstallMessageHandler([](QtMsgType, const QMessageLogContext& context,
-                                            const QString& words) {
-            if (QByteArrayView(context.category).startsWith("qt.modeltest")) ++complaints;
-            fprintf(stderr, "%s\n", qPrintable(words));
-        });
+        before_ = qInstallMessageHandler(
+            [](QtMsgType, const QMessageLogContext& context, const QString& words) {
+                if (QByteArrayView(context.category).startsWith("qt.modeltest")) ++complaints;
+                fprintf(stderr, "%s\n", qPrintable(words));
+            });
     }
     ~Models() override {
         qInstallMessageHandler(before_);

@@ -13,7 +13,9 @@
 namespace bulkhead::ui {
 namespace {
 
-std::vector<model::Event> numbered(size_t count) { return std::vector<model::Event>(count); }
+std::vector<model::Event> numbered(size_t count) {
+    return std::vector<model::Event>(count);
+}
 
 TEST(Mailbox, WakesOnceHoweverMuchComes) {
     int woken = 0;

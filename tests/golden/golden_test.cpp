@@ -12,12 +12,12 @@
 #include "app/widgets/theme.h"
 #include "tests/app/support/sample_run.h"
 
-/// Painted widgets against pictures kept beside this file. BULKHEAD_GOLDEN_WRITE=1 renews them; look at
-/// every one before committing it.
+/// Painted widgets against pictures kept beside this file. BULKHEAD_GOLDEN_WRITE=1 renews them;
+/// look at every one before committing it.
 namespace bulkhead::ui {
 namespace {
 
-constexpr int kLevels = 8;            // of 255, a channel may differ by
+constexpr int kLevels = 8;             // of 255, a channel may differ by
 constexpr double kMostPixels = 0.005;  // share of pixels that may differ by more
 
 double differing(const QImage& a, const QImage& b, QImage& diff) {
@@ -29,7 +29,9 @@ double differing(const QImage& a, const QImage& b, QImage& diff) {
             const QRgb q = b.pixel(x, y);
             const int most = std::max({std::abs(qRed(p) - qRed(q)), std::abs(qGreen(p) - qGreen(q)),
                                        std::abs(qBlue(p) - qBlue(q))});
-            diff.setPixel(x, y, most > kLevels ? qRgb(255, 0, 0) : qRgb(qGray(p) / 3, qGray(p) / 3, qGray(p) / 3));
+            diff.setPixel(
+                x, y,
+                most > kLevels ? qRgb(255, 0, 0) : qRgb(qGray(p) / 3, qGray(p) / 3, qGray(p) / 3));
             count += most > kLevels;
         }
     return static_cast<double>(count) / (a.width() * a.height());

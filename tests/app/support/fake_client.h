@@ -66,7 +66,8 @@ class FakeClient final : public client::Client {
                   client::Reply<client::Done> reply) override {
         reply(client::Done{});
     }
-    void stopJob(std::string, bool, client::Mutation, client::Reply<model::JobInfo> reply) override {
+    void stopJob(std::string, bool, client::Mutation,
+                 client::Reply<model::JobInfo> reply) override {
         reply(model::JobInfo{});
     }
     void listRuns(std::string, client::Reply<std::vector<model::RunInfo>> reply) override {

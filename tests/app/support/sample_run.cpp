@@ -23,8 +23,8 @@ model::JobSpec spec() {
 
 }  // namespace
 
-SampleRun::SampleRun() : states_(kReplicas, model::ReplicaState::kStarting),
-                         incarnations_(kReplicas, 1) {}
+SampleRun::SampleRun()
+    : states_(kReplicas, model::ReplicaState::kStarting), incarnations_(kReplicas, 1) {}
 
 double SampleRun::noise() {
     random_ ^= random_ << 13;
@@ -40,9 +40,9 @@ model::Event SampleRun::at(int64_t timeNs, model::EventBody body, model::Severit
 void SampleRun::setState(std::vector<model::Event>& out, int64_t time, int32_t replica,
                          model::ReplicaState state, const char* why) {
     states_[static_cast<size_t>(replica)] = state;
-    out.push_back(at(time, model::ReplicaChanged{replica, incarnations_[static_cast<size_t>(replica)],
-                                                 state, replica < 2 ? "node0" : "node1", step_,
-                                                 why}));
+    out.push_back(
+        at(time, model::ReplicaChanged{replica, incarnations_[static_cast<size_t>(replica)], state,
+                                       replica < 2 ? "node0" : "node1", step_, why}));
 }
 
 std::vector<model::Event> SampleRun::opening() {
@@ -56,11 +56,12 @@ std::vector<model::Event> SampleRun::opening() {
     for (int32_t r = 0; r < kReplicas; ++r) {
         setState(out, now_, r, model::ReplicaState::kStarting, "first start");
         for (int32_t s = 0; s < kShards; ++s) {
-            out.push_back(at(now_ + 20 * kMs,
-                             model::RankStarted{{r, s}, 1, 4200 + r * 2 + s,
-                                                r < 2 ? "node0" : "node1"}));
-            out.push_back(at(now_ + 90 * kMs, model::RankOutput{{r, s}, 1, false,
-                                                                "groups built, 1 512 448 parameters"}));
+            out.push_back(
+                at(now_ + 20 * kMs,
+                   model::RankStarted{{r, s}, 1, 4200 + r * 2 + s, r < 2 ? "node0" : "node1"}));
+            out.push_back(
+                at(now_ + 90 * kMs,
+                   model::RankOutput{{r, s}, 1, false, "groups built, 1 512 448 parameters"}));
         }
     }
     now_ += 900 * kMs;
@@ -80,8 +81,8 @@ std::vector<model::Event> SampleRun::nextStep() {
     sample(out);
     if (step_ % 2 == 0) loads(out);
     if (step_ % 50 == 0)
-        out.push_back(at(now_, model::CheckpointWritten{step_, 0, "/tmp/ckpt", 18'149'376, 142,
-                                                        true, ""}));
+        out.push_back(
+            at(now_, model::CheckpointWritten{step_, 0, "/tmp/ckpt", 18'149'376, 142, true, ""}));
     return out;
 }
 
@@ -119,12 +120,12 @@ void SampleRun::lose(std::vector<model::Event>& out, int32_t replica, uint64_t f
                                            "r" + std::to_string(replica) + " lost: r" +
                                                std::to_string(replica) + "s1 exited on signal 9"},
                      model::Severity::kWarning));
-    setState(out, t0 + 5 * kMs, replica, model::ReplicaState::kBackingOff,
-             "starts again in 0.5 s");
+    setState(out, t0 + 5 * kMs, replica, model::ReplicaState::kBackingOff, "starts again in 0.5 s");
     ++epoch_;
-    out.push_back(at(t0 + 6 * kMs, model::StepRedone{step_, epoch_, 2, {replica}, 0,
-                                                     "r" + std::to_string(replica) + " lost"},
-                     model::Severity::kNotice));
+    out.push_back(at(
+        t0 + 6 * kMs,
+        model::StepRedone{step_, epoch_, 2, {replica}, 0, "r" + std::to_string(replica) + " lost"},
+        model::Severity::kNotice));
     const int64_t edges[] = {0, 4, 7, 46, 118};
     const model::IncidentPhaseKind kinds[] = {kDetect, kDecide, kReform, kReexchange};
     for (int i = 0; i < 4; ++i)
@@ -155,22 +156,26 @@ void SampleRun::comeBack(std::vector<model::Event>& out) {
         phase(kInit, now_ - 2 * kStepMs * kMs, now_);
         setState(out, now_, away_, model::ReplicaState::kFetching, "");
     } else if (n == 5 || n == 6) {
-        out.push_back(at(now_, model::CatchUpProgress{away_, 2, step_ - 1, n == 5 ? 7'340'032u : 16'777'216u,
-                                                      18'149'376, 0, {0, 1, 3}}));
+        out.push_back(at(
+            now_,
+            model::CatchUpProgress{
+                away_, 2, step_ - 1, n == 5 ? 7'340'032u : 16'777'216u, 18'149'376, 0, {0, 1, 3}}));
     } else if (n == 7) {
         phase(kFetch, now_ - 3 * kStepMs * kMs, now_);
         setState(out, now_, away_, model::ReplicaState::kReplaying, "");
     } else if (n == 9) {
         phase(kReplay, now_ - 2 * kStepMs * kMs, now_);
-        setState(out, now_, away_, model::ReplicaState::kProven, "its hash equals the contributors'");
+        setState(out, now_, away_, model::ReplicaState::kProven,
+                 "its hash equals the contributors'");
     } else if (n == 10) {
         phase(kJoin, now_ - kStepMs * kMs, now_);
         setState(out, now_, away_, model::ReplicaState::kTraining, "");
-        out.push_back(at(now_, model::IncidentClosed{
-                                   incident_, 46, static_cast<double>(now_ - awayNs_) / 1e6,
-                                   static_cast<double>(now_ - awayNs_) / 1e9 + 0.14, 0,
-                                   "rejoined at step " + std::to_string(step_)},
-                         model::Severity::kNotice));
+        out.push_back(
+            at(now_,
+               model::IncidentClosed{incident_, 46, static_cast<double>(now_ - awayNs_) / 1e6,
+                                     static_cast<double>(now_ - awayNs_) / 1e9 + 0.14, 0,
+                                     "rejoined at step " + std::to_string(step_)},
+               model::Severity::kNotice));
         if (incident_ == 1) out.push_back(at(now_, model::FaultEnded{1, "done"}));
         away_ = -1;
         ++epoch_;
@@ -201,9 +206,9 @@ void SampleRun::commit(std::vector<model::Event>& out) {
         c.replicas.push_back(line);
     }
     if (away_ >= 0) quorum.joiners.push_back(away_);
-    quorum.explanation = away_ >= 0
-                             ? "r" + std::to_string(away_) + " catches up; the others go on without it"
-                             : "all replicas are ready";
+    quorum.explanation =
+        away_ >= 0 ? "r" + std::to_string(away_) + " catches up; the others go on without it"
+                   : "all replicas are ready";
     out.push_back(at(now_ + 5 * kMs, quorum));
     const auto n = quorum.contributors.size();
     const double stepMs = kStepMs + 14 * noise() + stallMs_;

@@ -8,9 +8,9 @@
 
 namespace bulkhead::test {
 
-/// A made-up run of 4 replicas x 2 shards, the same every time: it trains, loses replica 2 at step 40
-/// and replica 1 at step 90, both come back by fetch and replay, and four domains prefer different
-/// experts. Feeds models, GUI tests and pictures. Nothing in it is measured.
+/// A made-up run of 4 replicas x 2 shards, the same every time: it trains, loses replica 2 at step
+/// 40 and replica 1 at step 90, both come back by fetch and replay, and four domains prefer
+/// different experts. Feeds models, GUI tests and pictures. Nothing in it is measured.
 class SampleRun {
   public:
     static constexpr int64_t kStartNs = 1'790'000'000'000'000'000;
