@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -171,6 +172,25 @@ TEST(DiskBallast, RefusesSharedFileSystemsWithTheReason) {
         EXPECT_TRUE(absl::IsFailedPrecondition(ballast.status())) << dir;
         EXPECT_THAT(std::string(ballast.status().message()), HasSubstr("file system of their own"));
     }
+}
+
+TEST(DiskBallast, TakesAllRoomOfAFileSystemOfItsOwnAndGivesItBack) {
+    TempDir dir;
+    if (::mount("none", dir.path().c_str(), "tmpfs", 0, "size=8m") != 0)
+        GTEST_SKIP() << "mounting a file system needs root";
+    const auto canWrite = [&] {
+        std::ofstream file(dir.path() + "/checkpoint", std::ios::trunc);
+        file << std::string(64 << 10, 'x');
+        file.close();
+        return file.good();
+    };
+    {
+        const auto ballast = DiskBallast::fill(dir.path());
+        EXPECT_TRUE(ballast.ok()) << ballast.status();
+        EXPECT_FALSE(canWrite());
+    }
+    EXPECT_TRUE(canWrite());
+    ::umount(dir.path().c_str());
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "backend/runtime/coordinator/job_status.h"
-#include "backend/runtime/coordinator/policy_text.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -101,23 +100,15 @@ TEST(Preflight, RefusalsNameTheTargetAndTheWayOut) {
     EXPECT_FALSE(preflight(s, act(ActionKind::kResume)).allowed);
 }
 
-TEST(PolicyText, SetsByTheJobFilesNames) {
-    model::Policies p;
-    EXPECT_TRUE(setPolicy(p, "lr", "linear").ok());
-    EXPECT_EQ(p.lr, model::LrPolicy::kLinear);
-    EXPECT_TRUE(setPolicy(p, "min_replicas", "3").ok());
-    EXPECT_EQ(p.minReplicas, 3u);
-}
-
-TEST(PolicyText, BadNamesAndValuesChangeNothingAndSayWhatWasExpected) {
-    model::Policies p;
-    const model::Policies before = p;
-    EXPECT_THAT(std::string(setPolicy(p, "lr", "cubic").message()),
-                HasSubstr("none, linear, sqrt"));
-    EXPECT_THAT(std::string(setPolicy(p, "min_replicas", "three").message()),
-                HasSubstr("whole number"));
-    EXPECT_THAT(std::string(setPolicy(p, "colour", "red").message()), HasSubstr("min_replicas"));
-    EXPECT_EQ(p, before);
+TEST(Preflight, APolicyThatCannotBeIsRefused) {
+    model::Action set = act(ActionKind::kSetPolicy);
+    set.policy = "min_replicas";
+    set.value = "5";
+    EXPECT_THAT(preflight(fourReplicas(), set).refusal, HasSubstr("could never train"));
+    set.value = "five";
+    EXPECT_FALSE(preflight(fourReplicas(), set).allowed);
+    set.value = "4";
+    EXPECT_TRUE(preflight(fourReplicas(), set).allowed);
 }
 
 }  // namespace

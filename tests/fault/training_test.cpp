@@ -102,6 +102,7 @@ TEST_F(TrainingTest, AHangInTheExchangeIsFoundByItsPeers) {
     inject(model::FaultKind::kHang, 1);
     const auto opened = await<model::IncidentOpened>();
     EXPECT_EQ(opened->replica, 1);
+    EXPECT_EQ(opened->cause, model::EvidenceKind::kChunkTimeout);
     expectRejoined(1);
     stopAndAudit();
 }

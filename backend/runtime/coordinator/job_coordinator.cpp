@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backend/model/command_text.h"
 #include "backend/model/json.h"
 #include "backend/runtime/coordinator/durable_file.h"
-#include "backend/runtime/coordinator/policy_text.h"
 #include "backend/runtime/coordinator/spec_options.h"
 #include "spdlog/spdlog.h"
 
@@ -245,9 +245,9 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
                 break;
             default: {
                 operation.kind = protocol::OperationKind::kSetPolicies;
-                model::Policies policies = now.policies;
-                (void)setPolicy(policies, action.policy, action.value);
-                operation.policies = machinePolicies(policies);
+                // The pre-flight has said that it can be read.
+                operation.policies =
+                    machinePolicies(*model::withPolicy(now.policies, action.policy, action.value));
             }
         }
         answer_.reset();

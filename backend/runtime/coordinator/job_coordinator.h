@@ -173,6 +173,8 @@ class JobCoordinator {
     std::set<std::string> requests_;  ///< ids already answered
     std::optional<protocol::fact::OperatorAnswered> answer_;
     uint64_t incidentBase_ = 0;                    ///< incidents of earlier coordinators of the run
+    std::set<uint64_t> stalling_;                  ///< incidents whose cause stops the survivors
+    std::map<uint64_t, double> unseenMs_;          ///< incident, from fault to first symptom
     std::map<uint64_t, int64_t> incidentFaultNs_;  ///< incident, when its fault took effect
     std::map<std::string, model::NodeState> nodeStates_;
     std::map<RankId, std::string> lastWords_;  ///< last line on stderr

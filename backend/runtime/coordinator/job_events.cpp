@@ -45,8 +45,15 @@ void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
         phase->incident += incidentBase_;
         widenDetection(*phase);
     }
-    if (auto* closed = std::get_if<model::IncidentClosed>(&event->body))
+    if (auto* closed = std::get_if<model::IncidentClosed>(&event->body)) {
         closed->incident += incidentBase_;
+        const auto unseen = unseenMs_.find(closed->incident);
+        if (unseen != unseenMs_.end() && closed->survivorStallMs > 0)
+            closed->survivorStallMs += unseen->second;
+        unseenMs_.erase(closed->incident);
+    }
+    if (std::holds_alternative<model::RunFinished>(event->body))
+        if (auto loads = experts_.take()) emit(*std::move(loads), model::Severity::kInfo);
     emit(std::move(event->body), event->severity);
     if (const auto* committed = std::get_if<protocol::fact::StepCommitted>(&fact)) told(*committed);
 }
@@ -76,6 +83,10 @@ void JobCoordinator::explainIncident(model::IncidentOpened& incident, MonoNs at)
     const auto cause = faults_.explain(incident.replica, unixNs(at));
     if (!cause) return;
     incident.fault = cause->fault;
+    // Who is silently wrong keeps nobody waiting before it is found.
+    if (incident.cause != model::EvidenceKind::kParityMismatch &&
+        incident.cause != model::EvidenceKind::kNonFinite)
+        stalling_.insert(incident.incident);
     incidentFaultNs_[incident.incident] = cause->effectNs;
 }
 
@@ -83,7 +94,13 @@ void JobCoordinator::widenDetection(model::IncidentPhase& phase) {
     // The machine knows the first evidence; that the fault came before it only we know.
     const auto fault = incidentFaultNs_.find(phase.incident);
     if (phase.phase != model::IncidentPhaseKind::kDetect || fault == incidentFaultNs_.end()) return;
-    phase.beginNs = std::min(phase.beginNs, fault->second);
+    if (fault->second < phase.beginNs) {
+        if (stalling_.contains(phase.incident))
+            unseenMs_[phase.incident] =
+                static_cast<double>(phase.beginNs - fault->second) / kMillisecond;
+        phase.beginNs = fault->second;
+    }
+    stalling_.erase(phase.incident);
     incidentFaultNs_.erase(fault);
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "backend/model/command_text.h"
 #include "backend/runtime/coordinator/job_status.h"
-#include "backend/runtime/coordinator/policy_text.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -164,10 +163,12 @@ void cordon(Preflight& p, const JobStatus& status, const model::Action& action) 
 void policy(Preflight& p, const JobStatus& status, const model::Action& action) {
     p.title = absl::StrCat("Set ", action.policy, " to ", action.value);
     JobStatus after = status;
-    if (absl::Status s = setPolicy(after.policies, action.policy, action.value); !s.ok()) {
-        refuse(p, std::string(s.message()));
+    auto changed = model::withPolicy(status.policies, action.policy, action.value);
+    if (!changed.ok()) {
+        refuse(p, std::string(changed.status().message()));
         return;
     }
+    after.policies = *std::move(changed);
     if (after.policies.minReplicas > status.spec.replicas) {
         refuse(p,
                absl::StrCat("min_replicas ", after.policies.minReplicas, " is more than the job's ",

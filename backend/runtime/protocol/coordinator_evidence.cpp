@@ -61,6 +61,7 @@ void CoordinatorMachine::Impl::from(RankId from, const Evidence& m) {
     const bool ofThis = open_ && !open_->committing && m.step == open_->quorum.step &&
                         m.epoch == open_->quorum.epoch && m.attempt == open_->quorum.attempt;
     if (!ofThis || !contributes(m.accused.replica) || !contributes(from.replica)) return;
+    if (!accused->accusedByPeer) accused->accusedOf = m.kind;
     accused->accusedByPeer = true;
     if (accused->nodeLost) {
         condemn(*accused, EvidenceKind::kNodeLost, "its node is gone, and its peers lost it too",
@@ -93,7 +94,7 @@ void CoordinatorMachine::Impl::judgeAccused() {
         if (by.size() >= 2 && !others && contributes(id)) guilty.push_back(id);
     }
     for (int32_t id : guilty)
-        condemn(*find(id), EvidenceKind::kTransportReset,
+        condemn(*find(id), find(id)->accusedOf,
                 "its peers lost it and it does not answer", now_, find(id)->nodeLost);
 }
 

@@ -53,6 +53,7 @@ struct Replica {
     bool givenUp = false;
     bool nodeLost = false;
     bool accusedByPeer = false;
+    EvidenceKind accusedOf = EvidenceKind::kTransportReset;  ///< by the first of them
     bool resent = false;  ///< the last commit was sent to it again after a recovery
 
     uint64_t step = 0;
