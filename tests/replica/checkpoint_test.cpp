@@ -109,6 +109,23 @@ TEST_F(CheckpointTest, keepsTheNewestOnly) {
     EXPECT_EQ(filesIn(folder_), 6u);
 }
 
+TEST_F(CheckpointTest, whatWasNeverFinishedIsRemovedByALaterOneOfTheSameReplica) {
+    const auto part = [&](uint64_t step, int32_t replica) {
+        const std::string folder = folder_ + "/" + checkpointFolder(2, step, replica);
+        EXPECT_TRUE(writeShardFile(folder, 0, *makeSnapshot(step)).ok());
+        return folder;
+    };
+    const std::string old = part(40, 1);
+    const std::string another = part(40, 2);
+    const std::string younger = part(60, 1);
+    const std::string whole = write(30);
+    discardUnfinished(fs::path(write(50)).parent_path().string());
+    EXPECT_FALSE(fs::exists(old));
+    EXPECT_TRUE(fs::exists(another));
+    EXPECT_TRUE(fs::exists(younger));
+    EXPECT_TRUE(fs::exists(whole));
+}
+
 TEST_F(CheckpointTest, damageIsFoundAndNamed) {
     const std::string path = write(50);
     auto manifest = readManifest(path);

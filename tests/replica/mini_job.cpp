@@ -20,7 +20,6 @@ namespace bulkhead::runtime {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kToken = "mini";
 
 protocol::Options optionsOf(const model::JobSpec& spec) {
     protocol::Options o;
@@ -69,7 +68,9 @@ MiniJob::MiniJob(model::JobSpec spec, std::string folder,
     : spec_(std::move(spec)), folder_(std::move(folder)) {
     fs::create_directories(folder_);
     std::ofstream(folder_ + "/job.json") << model::toJsonText(spec_);
-    std::ofstream(folder_ + "/token") << kToken << "\n";
+    // Runs of the same name in other folders must not meet this one.
+    token_ = folder_ + "#" + std::to_string(::getpid());
+    std::ofstream(folder_ + "/token") << token_ << "\n";
     reactor_ = *Reactor::create(clock_);
     listener_ = *listenControl(*reactor_, "127.0.0.1:0", {},
                                [this](std::unique_ptr<ControlChannel> c) { accept(std::move(c)); });
@@ -165,7 +166,7 @@ void MiniJob::receive(uint64_t id, const std::string& bytes) {
     ASSERT_TRUE(message.ok()) << message.status();
     Link& link = links_[id];
     if (const auto* hello = std::get_if<protocol::Hello>(&*message)) {
-        EXPECT_EQ(hello->token, kToken);
+        EXPECT_EQ(hello->token, token_);
         link.rank = hello->endpoint.rank;
         link.incarnation = hello->endpoint.incarnation;
     }

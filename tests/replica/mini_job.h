@@ -80,6 +80,7 @@ class MiniJob {
     const SystemClock clock_;
     model::JobSpec spec_;
     std::string folder_;
+    std::string token_;
     std::unique_ptr<Reactor> reactor_;
     std::unique_ptr<ControlListener> listener_;
     std::string address_;

@@ -285,6 +285,22 @@ void pruneCheckpoints(const std::string& directory, uint32_t keep) {
         discardCheckpoint(fs::path(all[i]).parent_path().string());
 }
 
+void discardUnfinished(const std::string& folder) {
+    const fs::path current(folder);
+    const std::string name = current.filename().string();
+    const std::string replica = name.substr(name.rfind("-r") + 1);
+    std::vector<fs::path> leftovers;
+    std::error_code error;
+    for (auto it = fs::directory_iterator(current.parent_path(), error);
+         !error && it != fs::directory_iterator(); it.increment(error)) {
+        const std::string other = it->path().filename().string();
+        if (other < name && other.ends_with("-" + replica) &&
+            !fs::exists(it->path() / kManifestName, error))
+            leftovers.push_back(it->path());
+    }
+    for (const fs::path& path : leftovers) fs::remove_all(path, error);
+}
+
 void discardCheckpoint(const std::string& folder) {
     std::error_code ignored;
     fs::remove(fs::path(folder) / kManifestName, ignored);

@@ -72,6 +72,9 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, int32_t replica);
 /// Paths of the manifests below `directory`, oldest first by (lineage, step); empty when none.
 std::vector<std::string> listCheckpoints(const std::string& directory);
 
+/// Removes what older, unfinished checkpoints of the same replica left beside `folder`.
+void discardUnfinished(const std::string& folder);
+
 /// Removes all but the newest `keep` checkpoints, manifest first.
 void pruneCheckpoints(const std::string& directory, uint32_t keep);
 

@@ -150,6 +150,7 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
         done.ok = path.ok();
         if (path.ok()) {
             done.path = *path;
+            discardUnfinished(folder);
             pruneCheckpoints(directory, keep);
         } else {
             done.error = std::string(path.status().message());

@@ -235,8 +235,7 @@ void ReplicaRank::Impl::on(const protocol::ExitRank& action) {
     spdlog::log(action.ok ? spdlog::level::info : spdlog::level::warn, "leaving: {}", action.why);
     if (!action.ok && !action.checkpoint) checkpoints_->forbid();
     catchUp_->stop();
-    if (exchange_ != nullptr && !keys_.empty())
-        for (const auto& [id, key] : keys_) exchange_->abort(key, "the rank leaves");
+    for (const auto& [id, key] : keys_) exchange_->abort(key, "the rank leaves");
     program_->interrupt();
     const bool orphaned = !action.ok && !coordinator_->connected();
     queue_.finishWith({[this, action, orphaned] { return leave(action, orphaned); }, std::nullopt});

@@ -20,6 +20,7 @@
 #include "backend/runtime/replica/fault_desk.h"
 #include "backend/runtime/replica/links.h"
 #include "backend/runtime/replica/replica_rank.h"
+#include "backend/runtime/replica/shm_lease.h"
 #include "backend/runtime/replica/state_server.h"
 #include "backend/runtime/replica/state_store.h"
 #include "backend/runtime/replica/step_exchange.h"
@@ -74,6 +75,7 @@ class ReplicaRank::Impl {
     // Set-up.
     protocol::Hello hello() const;
     void startControl();
+    absl::Status takeSharedMemory();
     void startDesks();
     CatchUp::Hooks catchUpHooks();
     FaultDesk::Hooks faultHooks();
@@ -143,6 +145,7 @@ class ReplicaRank::Impl {
     protocol::ReplicaFold fold_;
     protocol::RankEndpoint endpoint_;
     UniqueFd dataListener_;
+    std::unique_ptr<ShmLease> shmLease_;  ///< of endpoint_.shm
     std::unique_ptr<LeaderLink> leaderLink_;
     std::unique_ptr<CoordinatorLink> coordinator_;
     std::map<protocol::ExchangeId, ExchangeKey> keys_;  ///< of exchanges begun, the last few

@@ -168,9 +168,7 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
     absl::StatusOr<std::shared_ptr<StateSnapshot>> state =
         readShardFile(path, *manifest, options_.rank.shard);
     if (!state.ok()) return state.status();
-    if (absl::Status s = importState(**state); !s.ok()) return s;
-    // The layout's number is counted anew in each lineage; its placement is what was kept.
-    return absl::OkStatus();
+    return importState(**state);
 }
 
 absl::StatusOr<std::shared_ptr<const StateSnapshot>> ReplicaRank::Impl::exportState() {

@@ -17,6 +17,12 @@
 
 namespace bulkhead::runtime {
 
+namespace {
+
+constexpr const char* kShmFamily = "bh-";
+
+}  // namespace
+
 void TrainingQueue::push(TrainingTask task) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -87,8 +93,23 @@ absl::Status ReplicaRank::Impl::start() {
         if (!link.ok()) return link.status();
         leaderLink_ = *std::move(link);
     }
+    if (absl::Status s = takeSharedMemory(); !s.ok()) return s;
     startDesks();
     startControl();
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::takeSharedMemory() {
+    // The token tells runs of equal name apart: they must not meet in one segment.
+    const std::string run = absl::StrCat(options_.job, "/", options_.token);
+    endpoint_.shm = absl::StrFormat(
+        "%s%08x-r%ds%di%d", kShmFamily, static_cast<uint32_t>(XXH3_64bits(run.data(), run.size())),
+        options_.rank.replica, options_.rank.shard, options_.incarnation);
+    if (const int removed = ShmLease::sweep(kShmFamily); removed > 0)
+        spdlog::info("removed {} pieces of shared memory that killed ranks left behind", removed);
+    absl::StatusOr<std::unique_ptr<ShmLease>> lease = ShmLease::take(endpoint_.shm);
+    if (!lease.ok()) return lease.status();
+    shmLease_ = *std::move(lease);
     return absl::OkStatus();
 }
 
@@ -162,10 +183,6 @@ void ReplicaRank::Impl::startControl() {
     endpoint_.incarnation = options_.incarnation;
     endpoint_.host = options_.node;
     endpoint_.data = localAddress(dataListener_.get());
-    endpoint_.shm = absl::StrFormat(
-        "bh-%08x-r%ds%di%d",
-        static_cast<uint32_t>(XXH3_64bits(options_.job.data(), options_.job.size())),
-        options_.rank.replica, options_.rank.shard, options_.incarnation);
     if (leader_) endpoint_.control = leaderLink_->address();
     endpoint_.state = server_->address();
     ChannelOptions channel;
