@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;
 
+/// Empty: another process made it first.
 absl::StatusOr<std::string> createToken(const std::string& file) {
     unsigned char raw[kTokenBytes];
     if (::getrandom(raw, sizeof raw, 0) != static_cast<ssize_t>(sizeof raw))
@@ -23,13 +24,20 @@ absl::StatusOr<std::string> createToken(const std::string& file) {
         token += "0123456789abcdef"[byte >> 4];
         token += "0123456789abcdef"[byte & 15];
     }
+    // Whole or not at all, and the first one stays: two roles of a daemon may start at once.
     const std::string line = token + "\n";
-    const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    const bool written =
-        fd >= 0 && ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+    const std::string draft = file + "." + std::to_string(::getpid());
+    const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const bool made = fd >= 0 &&
+                ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+                ::link(draft.c_str(), file.c_str()) == 0;
     const int error = errno;
-    if (fd >= 0) ::close(fd);
-    if (!written)
+    if (fd >= 0) {
+        ::close(fd);
+        ::unlink(draft.c_str());
+    }
+    if (!made && error == EEXIST) return std::string();
+    if (!made)
         return absl::PermissionDeniedError("token file " + file + " cannot be written: " +
                                            std::strerror(error) + "; choose another place for it");
     return token;
@@ -39,7 +47,10 @@ absl::StatusOr<std::string> createToken(const std::string& file) {
 
 absl::StatusOr<std::string> loadOrCreateToken(const std::string& file) {
     const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) return createToken(file);
+    if (fd < 0 && errno == ENOENT) {
+        absl::StatusOr<std::string> made = createToken(file);
+        return made.ok() && made->empty() ? loadOrCreateToken(file) : made;
+    }
     if (fd < 0)
         return absl::PermissionDeniedError("token file " + file + " cannot be read: " +
                                            std::strerror(errno) + "; name one of your own");
