@@ -7,6 +7,7 @@ namespace bulkhead::cli {
 
 void LedgerCheck::add(const model::Event& event) {
     if (const auto* opened = std::get_if<model::LineageOpened>(&event.body)) {
+        if (steps_.empty() && opened->fromStep > 0) resumed_ = true;
         steps_.erase(steps_.upper_bound(opened->fromStep), steps_.end());
     } else if (const auto* commit = std::get_if<model::StepCommitted>(&event.body)) {
         steps_[commit->record.step] = commit->record;
@@ -34,7 +35,7 @@ LedgerReport LedgerCheck::report() const {
     }
     for (auto& [domain, ranges] : domains) {
         std::sort(ranges.begin(), ranges.end());
-        uint64_t high = 0;
+        uint64_t high = resumed_ ? ranges.front().begin : 0;
         for (const SampleRange& range : ranges) {
             if (range.begin > high) out.open += range.begin - high;
             if (range.begin < high) out.twice += std::min(high, range.end) - range.begin;
@@ -52,6 +53,11 @@ std::string LedgerReport::text() const {
     if (open > 0) out += ", " + std::to_string(open) + " handed back and still open";
     if (broken > 0) out += ", " + std::to_string(broken) + " invariants reported broken";
     return out + (ok() ? ": adds up" : ": DOES NOT ADD UP");
+}
+
+model::Json LedgerReport::json() const {
+    return {{"steps", steps},   {"samples", samples},         {"twice", twice}, {"open", open},
+            {"broken", broken}, {"quarantined", quarantined}, {"ok", ok()}};
 }
 
 }  // namespace bulkhead::cli

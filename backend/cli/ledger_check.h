@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend/model/event.h"
+#include "backend/model/json.h"
 
 namespace bulkhead::cli {
 
@@ -19,6 +20,7 @@ struct LedgerReport {
     uint64_t broken = 0;  ///< invariants the run itself reported broken
     bool ok() const { return twice == 0 && broken == 0; }
     std::string text() const;
+    model::Json json() const;
 };
 
 /// Re-adds a run's data ledger from its events alone: I2 of docs/protocol.md, per lineage. A
@@ -30,6 +32,7 @@ class LedgerCheck {
 
   private:
     std::map<uint64_t, CommitRecord> steps_;
+    bool resumed_ = false;  ///< the data before its first step belongs to an earlier run
     std::vector<SampleRange> quarantined_;
     uint64_t broken_ = 0;
 };

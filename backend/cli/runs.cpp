@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "backend/cli/cli.h"
+#include "backend/cli/ledger_reading.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
 #include "backend/model/json.h"
@@ -126,6 +127,16 @@ int ledger(const Cli& cli, ExportRequest request) {
     return kOk;
 }
 
+int checkLedger(const Cli& cli, const std::string& run) {
+    auto session = Session::open(cli);
+    if (!session.ok()) return fail(session.failure());
+    const auto report = readLedger(*session.value(), run);
+    if (!report.ok()) return fail(report.failure());
+    std::printf("%s\n", cli.json ? model::dumpJson(report.value().json()).c_str()
+                                 : report.value().text().c_str());
+    return report.value().ok() ? kOk : kRunFailed;
+}
+
 /// Every reading verb can read a file instead of asking a daemon.
 CLI::App* addReader(CLI::App& app, Cli& cli, const char* name, const char* help) {
     CLI::App* verb = app.add_subcommand(name, help);
@@ -164,8 +175,13 @@ void addExports(CLI::App& app, Cli& cli) {
     verb->add_option("run", request->run, "id, or latest")->capture_default_str();
     verb->add_option("--from", request->fromStep, "first step");
     verb->add_option("--to", request->toStep, "last step");
-    verb->callback(
-        [&cli, request] { cli.chosen = [&cli, request] { return ledger(cli, *request); }; });
+    auto check = std::make_shared<bool>(false);
+    verb->add_flag("--check", *check, "add the data up instead: everything once, nothing twice");
+    verb->callback([&cli, request, check] {
+        cli.chosen = [&cli, request, check] {
+            return *check ? checkLedger(cli, request->run) : ledger(cli, *request);
+        };
+    });
 
     auto exported = std::make_shared<ExportRequest>();
     auto what = std::make_shared<std::string>("ledger");

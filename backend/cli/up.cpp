@@ -12,6 +12,7 @@
 #include "backend/cli/follow.h"
 #include "backend/cli/job_source.h"
 #include "backend/cli/ledger_check.h"
+#include "backend/cli/ledger_reading.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
 #include "backend/model/json.h"
@@ -27,16 +28,11 @@ struct UpOptions {
     uint32_t agents = 1;
 };
 
-/// Everything the ledger is re-added from; waits until the history has the run's end.
+/// The ledger once the history has all of the run; it is written a little after the fact.
 client::Result<LedgerReport> checkLedger(Session& session, const std::string& run, uint64_t seq) {
-    LedgerCheck check;
-    model::EventQuery query;
-    query.run = run;
-    query.limit = 5000;
     constexpr int kTries = 50;
-    // The history is written a little after the fact; what follows must see all of it.
     for (int i = 0; i < kTries; ++i) {
-        auto runs = session.await<std::vector<model::RunInfo>>(
+        const auto runs = session.await<std::vector<model::RunInfo>>(
             [&](client::Client& c, auto reply) { c.listRuns(run, std::move(reply)); });
         if (!runs.ok()) return runs.failure();
         bool complete = false;
@@ -45,15 +41,7 @@ client::Result<LedgerReport> checkLedger(Session& session, const std::string& ru
         if (complete) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    query.types = {"step_committed", "lineage_opened", "range_quarantined", "invariant_broken"};
-    do {
-        auto page = session.await<model::EventPage>(
-            [&](client::Client& c, auto reply) { c.readEvents(query, std::move(reply)); });
-        if (!page.ok()) return page.failure();
-        for (const model::Event& event : page.value().events) check.add(event);
-        query.fromSeq = page.value().nextSeq;
-    } while (query.fromSeq != 0);
-    return check.report();
+    return readLedger(session, run);
 }
 
 void printSummary(const Cli& cli, const model::RunState& state, const LedgerReport& ledger) {
@@ -69,10 +57,7 @@ void printSummary(const Cli& cli, const model::RunState& state, const LedgerRepo
         json["incidents"] = model::Json::array();
         for (const model::IncidentView& i : state.incidents)
             json["incidents"].push_back(model::toJson(i));
-        json["ledger"] = {{"steps", ledger.steps},   {"samples", ledger.samples},
-                          {"twice", ledger.twice},   {"open", ledger.open},
-                          {"broken", ledger.broken}, {"quarantined", ledger.quarantined},
-                          {"ok", ledger.ok()}};
+        json["ledger"] = ledger.json();
         std::printf("%s\n", model::dumpJson(json).c_str());
         return;
     }

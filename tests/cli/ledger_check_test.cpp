@@ -54,6 +54,17 @@ TEST(LedgerCheckTest, ARollbackTakesItsStepsBack) {
     EXPECT_EQ(check.report().samples, 8u);
 }
 
+TEST(LedgerCheckTest, AResumedRunBeginsWhereTheEarlierOneEnded) {
+    LedgerCheck check;
+    model::Event opened;
+    opened.body = model::LineageOpened{.lineage = 1, .fromStep = 50, .term = 1, .why = ""};
+    check.add(opened);
+    check.add(commit(51, {{0, 200, 204}}));
+    check.add(commit(52, {{0, 204, 208}}));
+    EXPECT_TRUE(check.report().ok());
+    EXPECT_EQ(check.report().open, 0u);
+}
+
 TEST(LedgerCheckTest, AnInvariantTheRunReportedCounts) {
     LedgerCheck check;
     model::Event event;

@@ -187,6 +187,9 @@ TEST_F(VerbsTest, RunsShowEventsLedgerAndExportReadTheHistory) {
     const Said ledger = ask({"ledger", "--json"});
     EXPECT_EQ(std::count(ledger.out.begin(), ledger.out.end(), '\n'), 5);
     EXPECT_THAT(ask({"ledger"}).out, HasSubstr("LOSS"));
+    const Said check = ask({"ledger", "--check"});
+    EXPECT_EQ(check.code, cli::kOk);
+    EXPECT_THAT(check.out, HasSubstr("40 samples committed exactly once"));
     const Said csv = ask({"export", "--format", "csv"});
     EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 6);
     const std::string file = dir_ + "/out.jsonl";
