@@ -57,6 +57,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     node.status.slots = hello.slots;
     node.status.state = node.cordoned ? model::NodeState::kCordoned : model::NodeState::kUp;
     node.channel = std::move(channel);
+    node.broken = false;
 
     std::set<RankProcess> missed;
     for (const auto& [process, pid] : node.processes) missed.insert(process);
@@ -121,11 +122,16 @@ void AgentPool::lost(const std::string& name, const absl::Status& why) {
         lostNode.status.state = model::NodeState::kLost;
         listener_.nodeChanged(lostNode.status, absl::StrCat("its agent is gone: ", reason));
     });
+    std::vector<RankProcess> starting;
+    for (const auto& [process, pid] : node.processes)
+        if (pid == 0) starting.push_back(process);
+    for (const RankProcess& process : starting) forget(node, process);
+    for (const RankProcess& process : starting) listener_.startLost(name, process);
 }
 
 std::optional<std::string> AgentPool::choose(uint32_t slots, const std::string& preferred) const {
     const auto room = [&](const Node& node) -> uint32_t {
-        if (node.status.state != model::NodeState::kUp || node.channel == nullptr) return 0;
+        if (node.status.state != model::NodeState::kUp || !isConnected(node.status.node)) return 0;
         const uint32_t free = node.status.slots - std::min(node.status.slots, node.status.used);
         return free >= slots ? free : 0;
     };
@@ -152,7 +158,9 @@ absl::Status AgentPool::send(const std::string& node, const AgentCommand& comman
     if (it == nodes_.end()) return noSuchNode(node);
     if (it->second.channel == nullptr)
         return absl::UnavailableError(absl::StrCat("the agent of node ", node, " is away"));
-    return it->second.channel->send(encode(command));
+    const absl::Status sent = it->second.channel->send(encode(command));
+    if (!sent.ok() && !absl::IsResourceExhausted(sent)) it->second.broken = true;
+    return sent;
 }
 
 absl::Status AgentPool::cordon(const std::string& node, bool cordoned) {
@@ -176,7 +184,8 @@ absl::Status AgentPool::noSuchNode(const std::string& node) const {
 
 bool AgentPool::isConnected(const std::string& node) const {
     const auto it = nodes_.find(node);
-    return it != nodes_.end() && it->second.channel != nullptr;
+    return it != nodes_.end() && it->second.channel != nullptr && !it->second.broken &&
+           it->second.channel->isOpen();
 }
 
 bool AgentPool::isLocal(const std::string& node) const {

@@ -28,6 +28,8 @@ class AgentPool {
         std::function<void(const NodeStatus&, const std::string& why)> nodeChanged;
         std::function<void(const std::string& node, const RankUp&)> rankUp;
         std::function<void(const std::string& node, const RankGone&)> rankGone;
+        /// The agent went before it said whether the process runs.
+        std::function<void(const std::string& node, const RankProcess&)> startLost;
         std::function<void(const std::string& node, AgentMessage)> other;
     };
 
@@ -65,6 +67,7 @@ class AgentPool {
         NodeStatus status;
         std::unique_ptr<ControlChannel> channel;
         bool cordoned = false;
+        bool broken = false;  ///< a message could not be sent; that it closed is about to be told
         std::map<RankProcess, int32_t> processes;  ///< pid, 0 while starting
         Reactor::TimerId lossTimer = 0;
         Reactor::TimerId missingTimer = 0;

@@ -184,6 +184,9 @@ class Controller::Impl {
         l.rankUp = [this](const std::string& node, const RankUp& up) {
             if (auto* job = jobOf(up.process)) job->rankUp(node, up);
         };
+        l.startLost = [this](const std::string& node, const RankProcess& process) {
+            if (auto* job = jobOf(process)) job->startLost(node, process);
+        };
         l.rankGone = [this](const std::string& node, const RankGone& gone) {
             if (auto* job = jobOf(gone.process)) job->rankGone(node, gone);
             // Its slot is free for any job.

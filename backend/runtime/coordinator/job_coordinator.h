@@ -66,6 +66,7 @@ class JobCoordinator {
     void rankConnected(std::unique_ptr<ControlChannel> channel, const protocol::Hello& hello);
     void rankUp(const std::string& node, const RankUp& up);
     void rankGone(const std::string& node, const RankGone& gone);
+    void startLost(const std::string& node, const RankProcess& process);
     void agentSaid(const std::string& node, const AgentMessage& message);
     void nodeChanged(const NodeStatus& node, const std::string& why);
 

@@ -127,6 +127,19 @@ void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
     tryStarts();
 }
 
+void JobCoordinator::startLost(const std::string& node, const RankProcess& process) {
+    const int32_t replica = process.rank.replica;
+    const auto placed = placed_.find(replica);
+    if (placed == placed_.end() || placed->second.incarnation != process.incarnation) return;
+    for (const auto& [rank, known] : known_)
+        if (rank.replica == replica && known.incarnation == process.incarnation)
+            return feed(protocol::StartFailed{replica, process.incarnation,
+                                              absl::StrCat("node ", node, " went meanwhile")});
+    // Nothing of it runs: the same incarnation may begin elsewhere.
+    waitingStarts_[replica] = process.incarnation;
+    tryStarts();
+}
+
 void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& message) {
     (void)node;
     if (const auto* sample = std::get_if<NodeSample>(&message)) {
@@ -196,9 +209,11 @@ void JobCoordinator::tryStarts() {
             ++it;
             continue;
         }
+        const absl::Status started = startOn(*node, replica, incarnation);
+        // Its agent has just gone: the same again finds another node, or waits for one.
+        if (!started.ok() && !around_.pool.isConnected(*node)) continue;
         it = waitingStarts_.erase(it);
-        if (const absl::Status s = startOn(*node, replica, incarnation); !s.ok())
-            failed.push_back({replica, incarnation, std::string(s.message())});
+        if (!started.ok()) failed.push_back({replica, incarnation, std::string(started.message())});
     }
     for (protocol::StartFailed& f : failed) feed(std::move(f));
 }
