@@ -3,6 +3,7 @@
 #include <QCommandLineParser>
 #include <QIcon>
 #include <QTextStream>
+#include <cstdio>
 
 #include "app/views/main_window.h"
 #include "app/views/screenshots.h"
@@ -55,9 +56,16 @@ void openWanted(const QCommandLineParser& parser, ui::MainWindow& window, ui::Se
         actions.find("file.demo")->trigger();
 }
 
+/// The offscreen platform says of every dialog and dock that it cannot hint at sizes; nobody asked.
+void withoutPlatformNoise(QtMsgType type, const QMessageLogContext& context, const QString& text) {
+    if (!text.contains(QLatin1String("propagateSizeHints")))
+        std::fprintf(stderr, "%s\n", qPrintable(qFormatLogMessage(type, context, text)));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    qInstallMessageHandler(withoutPlatformNoise);
     // Before the application is made: it chooses its platform then.
     for (int i = 1; i < argc; ++i)
         if (QByteArrayView(argv[i]).startsWith("--screenshots") &&

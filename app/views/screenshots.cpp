@@ -3,6 +3,7 @@
 
 #include <QDir>
 #include <QPixmap>
+#include <iostream>
 
 #include "app/models/labels.h"
 #include "app/views/main_window.h"
@@ -24,7 +25,8 @@ Screenshots::Screenshots(MainWindow& window, RunFeed& feed, Session& session, Op
       window_(window),
       feed_(feed),
       session_(session),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      narrator_(std::cout) {
     connect(&timer_, &QTimer::timeout, this, &Screenshots::look);
 }
 
@@ -40,6 +42,7 @@ bool Screenshots::full() const {
 }
 
 void Screenshots::look() {
+    if (feed_.hasRun()) narrator_.look(feed_.state());
     const double waited = std::chrono::duration<double>(steady_clock::now() - started_).count();
     const SessionStatus& status = session_.status();
     if (status.replay && status.position && status.position->paused && !status.position->atEnd) {

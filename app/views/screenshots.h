@@ -6,6 +6,7 @@
 #include <QTimer>
 #include <vector>
 
+#include "app/models/narrator.h"
 #include "app/session/session.h"
 #include "app/widgets/theme.h"
 
@@ -42,6 +43,7 @@ class Screenshots final : public QObject {
     RunFeed& feed_;
     Session& session_;
     Options options_;
+    Narrator narrator_;
     QTimer timer_;
     client::SteadyTime started_;
     size_t scheme_ = 0;
