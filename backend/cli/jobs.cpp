@@ -49,7 +49,7 @@ int start(const Cli& cli, const JobSource& source) {
 int status(const Cli& cli, const std::string& wanted) {
     auto session = Session::open(cli);
     if (!session.ok()) return fail(session.failure());
-    const auto job = session.value()->job(wanted);
+    const auto job = session.value()->job(wanted, true);
     if (!job.ok()) return fail(job.failure());
     const auto state = session.value()->stateOfJob(job.value());
     if (!state.ok()) return fail(state.failure());
@@ -61,7 +61,7 @@ int status(const Cli& cli, const std::string& wanted) {
 int watch(const Cli& cli, const std::string& wanted, bool everyEvent) {
     auto session = Session::open(cli);
     if (!session.ok()) return fail(session.failure());
-    const auto job = session.value()->job(wanted);
+    const auto job = session.value()->job(wanted, true);
     if (!job.ok()) return fail(job.failure());
     const Interrupts interrupts;
     Follower follower(session.value()->client(), {.job = job.value(), .replay = ""}, cli.json,

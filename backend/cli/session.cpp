@@ -44,13 +44,15 @@ client::Result<std::unique_ptr<Session>> Session::onDaemon(
     return session;
 }
 
-client::Result<std::string> Session::job(const std::string& wanted) {
+client::Result<std::string> Session::job(const std::string& wanted, bool alsoOver) {
     if (!wanted.empty()) return wanted;
     auto jobs = await<std::vector<model::JobInfo>>(
         [](client::Client& c, auto reply) { c.listJobs(std::move(reply)); });
     if (!jobs.ok()) return jobs.failure();
     std::string only;
+    const model::JobInfo* last = nullptr;
     for (const model::JobInfo& job : jobs.value()) {
+        if (last == nullptr || job.startedNs > last->startedNs) last = &job;
         if (job.phase == model::JobPhase::kFinished || job.phase == model::JobPhase::kFailed)
             continue;
         if (!only.empty())
@@ -59,6 +61,7 @@ client::Result<std::string> Session::job(const std::string& wanted) {
                                    "Name one with --job.", false};
         only = job.id;
     }
+    if (only.empty() && alsoOver && last != nullptr) return last->id;
     if (only.empty())
         return client::Failure{client::FailureCode::kNotFound, "There is nothing to act on",
                                "No job runs on this daemon.", "Start one: bulkheadctl start FILE.",

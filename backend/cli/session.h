@@ -35,8 +35,9 @@ class Session {
         return future.get();
     }
 
-    /// `wanted`, or when that is empty the only job that is not over.
-    client::Result<std::string> job(const std::string& wanted);
+    /// `wanted`, or when that is empty the only job that is not over; with `alsoOver`, when there
+    /// is none, the one started last.
+    client::Result<std::string> job(const std::string& wanted, bool alsoOver = false);
     /// The state of a job now: the first snapshot of a watch.
     client::Result<client::StatePtr> stateOfJob(const std::string& job);
 

@@ -183,8 +183,10 @@ std::optional<Failure> Process::awaitReady(int fd) {
             if (firstLine(said) != "error")
                 return cannotStart("It ended at once.", "Look at " + dir_ + "/daemon.log.");
             const std::string cause = firstLine(said);
-            ownsDir_ = ownsDir_ && !cause.empty();
-            return cannotStart(cause, firstLine(said));
+            Failure failure = cannotStart(cause, firstLine(said));
+            // What the daemon itself refuses is what it was given: a file, a folder, an address.
+            failure.code = FailureCode::kInvalid;
+            return failure;
         }
     }
     return std::nullopt;

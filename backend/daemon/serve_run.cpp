@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "backend/daemon/roles.h"
@@ -33,6 +34,7 @@ int serveRun(const Options& options, Report report) {
     const auto server = service::Server::start(std::move(serving), clock);
     if (!server.ok()) return report.failed(server.status());
     report.ready();
+    for (const std::string& address : (*server)->addresses()) spdlog::info("serving {}", address);
     while (signals.next(-1) == 0) {
     }
     return kOk;
