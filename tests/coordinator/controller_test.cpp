@@ -43,6 +43,22 @@ TEST_F(ControllerTest, AKilledReplicaComesBackAndItsIncidentNamesTheFault) {
     EXPECT_EQ(all<model::RankStarted>().size(), 5u);
 }
 
+TEST_F(ControllerTest, TheJobFilesOwnFaultsHappenAtTheirSteps) {
+    host();
+    model::JobSpec s = spec(0);
+    s.faults = {"kill:replica=2@step=8", "nan:replica=0@step=6"};
+    start(s);
+    await<model::FaultInjected>(
+        [](const model::FaultInjected& f) { return f.spec.kind == model::FaultKind::kKillReplica; });
+    EXPECT_EQ(await<model::IncidentOpened>()->replica, 2);
+    await<model::IncidentClosed>();
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    EXPECT_EQ(all<model::FaultInjected>().size(), 2u);
+    s.faults = {"explode:replica=2"};
+    EXPECT_TRUE(absl::IsInvalidArgument(host_->controller().start(s, {}).status()));
+}
+
 TEST_F(ControllerTest, AHungReplicaIsFoundByItsMissingHeartbeat) {
     host();
     start(spec(0));

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
-#include "backend/model/json.h"
+#include "backend/model/command_text.h"
 #include "backend/runtime/coordinator/agent_pool.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
 #include "backend/runtime/coordinator/newcomers.h"
@@ -88,6 +88,8 @@ class Controller::Impl {
     absl::StatusOr<std::string> start(model::JobSpec spec, const StartOptions& options) {
         if (spec.replicas == 0 || spec.shards == 0)
             return absl::InvalidArgumentError("a job needs at least one replica and one shard");
+        for (const std::string& text : spec.faults)
+            if (auto fault = model::parseFault(text); !fault.ok()) return fault.status();
         std::string run =
             options.run.empty() ? makeRunId(spec.name, reactor_->clock().unixNs()) : options.run;
         for (int n = 2; options.run.empty() && fs::exists(options_.stateDir + "/" + run); ++n)

@@ -110,6 +110,7 @@ class JobCoordinator {
     void emit(model::EventBody body, model::Severity severity);
     void tell(MonoNs at, const protocol::Fact& fact);
     void told(const protocol::fact::StepCommitted& fact);
+    void injectPlanned();
     void checkInvariants(const protocol::fact::StepCommitted& fact);
     void report(const std::optional<protocol::Violation>& violation);
     void explainIncident(model::IncidentOpened& incident, MonoNs at);
@@ -145,6 +146,7 @@ class JobCoordinator {
 
     std::deque<protocol::Input> inputs_;
     bool busy_ = false;
+    bool planned_ = false;    ///< the job file's own faults were taken on
     bool recovered_ = false;  ///< an earlier coordinator ran this job
     bool finished_ = false;
     std::vector<protocol::LogEntry> unsynced_;

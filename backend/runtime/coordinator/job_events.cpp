@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/model/command_text.h"
 #include "backend/runtime/coordinator/fact_events.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
 #include "backend/runtime/coordinator/spec_options.h"
@@ -62,7 +63,17 @@ void JobCoordinator::told(const protocol::fact::StepCommitted& fact) {
     checkInvariants(fact);
     fleet_.committed(fact, beginning_.spec.shards);
     experts_.committed(fact);
+    injectPlanned();
     faults_.stepCommitted(fact.record.step);
+}
+
+/// With the first commit, when there is something to break; a job that was taken up again has
+/// suffered them.
+void JobCoordinator::injectPlanned() {
+    if (std::exchange(planned_, true) || recovered_) return;
+    for (const std::string& text : beginning_.spec.faults)
+        if (const auto fault = model::parseFault(text); fault.ok())
+            faults_.inject(*fault, "job file", machine_.committedStep());
 }
 
 void JobCoordinator::checkInvariants(const protocol::fact::StepCommitted& fact) {
