@@ -112,7 +112,8 @@ TEST(Architecture, everyFileNamesItsLicence) {
          filesBelow({"backend", "app", "plugins", "tests", "bench"}, {".h", ".cpp", ".c", ".cu", ".proto"})) {
         const std::string file = fs::relative(path, kRoot).string();
         const bool gpl = file.starts_with("app/") || file.starts_with("tests/app/") ||
-                         file.starts_with("tests/gui/") || file.starts_with("tests/golden/");
+                         file.starts_with("tests/gui/") || file.starts_with("tests/golden/") ||
+                         file.starts_with("bench/console/");
         const std::string expected =
             std::string("SPDX-License-Identifier: ") + (gpl ? "GPL-3.0-only" : "Apache-2.0");
         EXPECT_NE(read(path).substr(0, 200).find(expected), std::string::npos)
