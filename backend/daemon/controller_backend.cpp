@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/daemon/controller_backend.h"
 
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -50,19 +49,7 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
     if (absl::Status status = model::checkData(spec); !status.ok()) return status;
     const auto run = history_.open(spec.name);
     if (!run.ok()) return run.status();
-    auto started = controller_.start(spec, {.run = *run, .resumeFrom = resumeFrom});
-    if (!started.ok()) return started;
-    // The job file's own schedule: each fault waits for its step in the controller.
-    for (size_t i = 0; i < spec.faults.size(); ++i) {
-        const auto fault = model::parseFault(spec.faults[i]);
-        if (!fault.ok()) continue;  // checkJob has read them all
-        const auto id = controller_.inject(*started, *fault, 0,
-                                           *started + "/fault-" + std::to_string(i), "job file");
-        if (!id.ok())
-            spdlog::error("fault {} of {}: {}", spec.faults[i], *started,
-                          std::string(id.status().message()));
-    }
-    return started;
+    return controller_.start(spec, {.run = *run, .resumeFrom = resumeFrom});
 }
 
 std::vector<model::JobInfo> ControllerBackend::jobs() {
