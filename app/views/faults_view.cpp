@@ -162,7 +162,7 @@ QWidget* FaultsView::makeComposer() {
 QWidget* FaultsView::makeList() {
     table_->setModel(&model_);
     styleTable(table_, tr("Injected faults"));
-    const int widths[] = {44, 64, 260, 72, 104, 120};
+    const int widths[] = {44, 64, 260, 72, 152, 120};
     for (int i = 0; i < 6; ++i) table_->setColumnWidth(i, widths[i]);
     connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
             &FaultsView::showSelected);
@@ -270,7 +270,10 @@ void FaultsView::refresh() {
             table_->selectRow(0);
         showSelected();
     }
-    if (sentence_->text().isEmpty()) composeChanged();
+    // What a fault would do depends on who is there to survive it.
+    const uint32_t there = model::contributors(context_.feed.state());
+    if (sentence_->text().isEmpty() || there != contributors_) composeChanged();
+    contributors_ = there;
     drawn_ = now;
 }
 

@@ -61,6 +61,7 @@ class FaultsView final : public View {
     QTableView* table_;
     IncidentBars* bars_;
     QTimer preflightTimer_;
+    uint32_t contributors_ = 0;  ///< when the effect was last asked for
     uint64_t asked_ = 0;
     Revisions drawn_;
 };
