@@ -210,7 +210,10 @@ void evidence(const Settings& settings, Report& report) {
         return f;
     };
     const std::vector<Case> cases = {
-        {"hang r1s1", fault(FaultKind::kHang, 1, 1, 0), {EvidenceKind::kMissedHeartbeat}},
+        // Whichever bound is shorter: its peers miss its chunks, or the coordinator its beats.
+        {"hang r1s1",
+         fault(FaultKind::kHang, 1, 1, 0),
+         {EvidenceKind::kMissedHeartbeat, EvidenceKind::kChunkTimeout}},
         {"cut network r3", fault(FaultKind::kCutNetwork, 3, -1, 8000),
          {EvidenceKind::kMissedHeartbeat, EvidenceKind::kChunkTimeout, EvidenceKind::kTransportReset}},
         {"flip parameter r2", fault(FaultKind::kFlipParameter, 2, 0, 0), {EvidenceKind::kParityMismatch}},
