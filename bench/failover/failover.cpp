@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <random>
 
@@ -254,6 +255,22 @@ struct PolicyRun {
     uint64_t steps = 0;
 };
 
+/// Samples of committed steps that a later lineage went back behind.
+uint64_t rolledBack(const std::vector<model::Event>& events) {
+    uint64_t samples = 0;
+    std::map<uint64_t, uint64_t> standing;  // by step
+    for (const model::Event& e : events) {
+        if (const auto* step = std::get_if<model::StepCommitted>(&e.body))
+            standing[step->record.step] = step->record.samples;
+        if (const auto* lineage = std::get_if<model::LineageOpened>(&e.body)) {
+            const auto first = standing.upper_bound(lineage->fromStep);
+            for (auto it = first; it != standing.end(); ++it) samples += it->second;
+            standing.erase(first, standing.end());
+        }
+    }
+    return samples;
+}
+
 PolicyRun underPolicy(const Settings& settings, model::RecoveryPolicy policy) {
     auto job = startDemo(settings, std::string(enumName(policy)), [&](model::JobSpec& spec) {
         spec.policies.recovery = policy;
@@ -282,8 +299,11 @@ PolicyRun underPolicy(const Settings& settings, model::RecoveryPolicy policy) {
     const model::RunState end = job->state();
     result.effective = end.effectiveTime;
     result.steps = lastStep(end) > first ? lastStep(end) - first : 0;
-    for (const model::Event& e : job->events())
-        if (const auto* c = std::get_if<model::IncidentClosed>(&e.body)) result.redone += c->samplesRedone;
+    const auto events = job->events();
+    result.redone = rolledBack(events);
+    for (const model::Event& e : events)
+        if (const auto* c = std::get_if<model::IncidentClosed>(&e.body))
+            result.redone += c->samplesRedone;
     return result;
 }
 

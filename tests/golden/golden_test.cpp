@@ -44,8 +44,8 @@ class Golden : public testing::TestWithParam<Scheme> {
         for (const auto& e : run.events(60)) model::apply(state, e);
     }
     void SetUp() override {
-        if (QFontInfo(Theme::font()).family() != u"Roboto")
-            GTEST_SKIP() << "pictures are drawn with Roboto: install fonts-roboto-unhinted";
+        ASSERT_EQ(QFontInfo(Theme::font()).family(), u"Roboto")
+            << "pictures are drawn with Roboto: run ./dev deps";
         theme().setScheme(GetParam());
     }
     void TearDown() override { theme().setScheme(Scheme::kDark); }
