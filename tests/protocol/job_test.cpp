@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_join.h"
-#include "tests/protocol/simulated_job.h"
+#include "backend/runtime/simulation/simulated_job.h"
 
 namespace bulkhead::protocol {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/protocol/simulated_job.h"
+#include "backend/runtime/simulation/simulated_job.h"
 
 #include <algorithm>
 
