@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/common/fields.h"
+
+namespace bulkhead::planner {
+
+/// What the planner must know of a model. Layers are MoE layers, counted from 0 without the dense
+/// ones; experts are routed, logical ones (shared experts run everywhere and are nobody's to
+/// place). Thread: a value.
+struct ModelShape {
+    std::string name;             ///< "" when the recording does not say
+    uint32_t layers = 0;          ///< MoE layers
+    uint32_t experts = 0;         ///< routed experts of a layer, at most 65,536
+    uint32_t topK = 0;            ///< routed experts of a token in a layer
+    uint32_t hidden = 0;          ///< width of a token's activation, elements; 0: not known
+    uint32_t routerGroups = 1;    ///< group-limited routing: experts come in so many equal groups
+    uint32_t groupsPerToken = 1;  ///< ... of which a token may use so many
+    uint64_t expertBytes = 0;     ///< weights of one expert of one layer; 0: not known
+    /// The model's own number of each MoE layer (DeepSeek-V3: 3..60). Empty: not known,
+    /// 0..layers-1.
+    std::vector<uint32_t> layerNumbers;
+
+    bool operator==(const ModelShape&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("name", self.name);
+        visit("layers", self.layers);
+        visit("experts", self.experts);
+        visit("top_k", self.topK);
+        visit("hidden", self.hidden);
+        visit("router_groups", self.routerGroups);
+        visit("groups_per_token", self.groupsPerToken);
+        visit("expert_bytes", self.expertBytes);
+        visit("layer_numbers", self.layerNumbers);
+    }
+};
+
+}  // namespace bulkhead::planner
