@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "bench/live_job.h"
+#include "bench/demo_job.h"
 #include "bench/report.h"
 
 int main(int argc, char** argv) {
@@ -21,10 +21,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "demo: %s\n", std::string(status.message()).c_str());
         return 2;
     };
-    const std::string folder = out + "/demo-job";
-    auto spec = demoSpec(root, folder);
-    if (!spec.ok()) return fail(spec.status());
-    auto job = LiveJob::start({.folder = folder, .agents = 1}, *spec);
+    auto job = DemoJob::start(root, out + "/demo-job");
     if (!job.ok()) return fail(job.status());
     const auto reached = [&](uint64_t step) {
         return (*job)->wait("step " + std::to_string(step), 300, [&](const model::RunState& s) {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <random>
 
-#include "bench/live_job.h"
+#include "bench/demo_job.h"
 #include "bench/report.h"
 
 namespace bulkhead::bench {
@@ -51,19 +51,16 @@ bool allContribute(const model::RunState& s) {
     return s.lastCommit && s.lastCommit->record.contributors.size() == s.spec.replicas;
 }
 
-void waitForSteps(LiveJob& job, uint64_t more) {
+void waitForSteps(DemoJob& job, uint64_t more) {
     const uint64_t target = lastStep(job.state()) + more;
     need(job.wait("steps with all replicas", 120, [&](const model::RunState& s) {
         return lastStep(s) >= target && allContribute(s);
     }));
 }
 
-std::unique_ptr<LiveJob> startDemo(const Settings& settings, const std::string& name,
+std::unique_ptr<DemoJob> startDemo(const Settings& settings, const std::string& name,
                                    const std::function<void(model::JobSpec&)>& change = {}) {
-    const std::string folder = settings.folder(name);
-    model::JobSpec spec = value(demoSpec(settings.root, folder));
-    if (change) change(spec);
-    auto job = value(LiveJob::start({.folder = folder, .agents = 1}, spec));
+    auto job = value(DemoJob::start(settings.root, settings.folder(name), change));
     need(job->wait("the first step of all replicas", 60, allContribute));
     return job;
 }
@@ -103,7 +100,7 @@ std::optional<model::IncidentOpened> incidentOf(const std::vector<model::Event>&
 }
 
 /// Injects, waits until its incident is closed and all contribute again; the events since.
-std::vector<model::Event> throughFault(LiveJob& job, const model::FaultSpec& fault,
+std::vector<model::Event> throughFault(DemoJob& job, const model::FaultSpec& fault,
                                        uint64_t& faultId) {
     const uint64_t before = job.state().seq;
     faultId = value(job.inject(fault));

@@ -200,9 +200,9 @@ TEST_F(ControllerTest, SeveralJobsShareTheNodes) {
 
 TEST_F(ControllerTest, AWorkerThatCannotBeStartedIsNamed) {
     host();
-    fault::JobHostOptions options;
+    support::JobHostOptions options;
     options.worker = "no-such-worker";
-    host_ = std::make_unique<fault::JobHost>(options);
+    host_ = std::make_unique<support::JobHost>(options);
     model::JobSpec s = spec(10, 1);
     s.policies.restartLimit = 2;
     start(s);

@@ -11,7 +11,8 @@
 #include <string>
 
 #include "backend/model/json.h"
-#include "tests/fault/job_fixture.h"
+#include "tests/support/audit.h"
+#include "tests/support/job_host.h"
 
 namespace bulkhead::fault {
 
@@ -22,10 +23,10 @@ class JobTest : public testing::Test {
     /// Program of the ranks.
     virtual std::string worker() const { return "bulkhead-worker"; }
     void host(uint32_t nodes = 1) {
-        JobHostOptions options;
+        support::JobHostOptions options;
         options.nodes = nodes;
         options.worker = worker();
-        host_ = std::make_unique<JobHost>(options);
+        host_ = std::make_unique<support::JobHost>(options);
         ASSERT_TRUE(host_->ready().ok()) << host_->ready();
     }
     void start(const model::JobSpec& spec, const std::string& resumeFrom = "") {
@@ -59,12 +60,12 @@ class JobTest : public testing::Test {
         const auto finished = await<model::RunFinished>();
         ASSERT_TRUE(finished.has_value());
         EXPECT_TRUE(finished->ok) << finished->why;
-        EXPECT_THAT(auditRun(host_->tape().all(run_)), testing::IsEmpty());
+        EXPECT_THAT(support::auditRun(host_->tape().events(run_)), testing::IsEmpty());
     }
     template <class T>
     std::vector<T> all() const {
         std::vector<T> found;
-        for (const model::Event& e : host_->tape().all(run_))
+        for (const model::Event& e : host_->tape().events(run_))
             if (const T* body = std::get_if<T>(&e.body)) found.push_back(*body);
         return found;
     }
@@ -90,14 +91,14 @@ class JobTest : public testing::Test {
         const char* path = std::getenv("BULKHEAD_TEST_TAPE");
         if (path == nullptr || !host_) return;
         std::ofstream tape(path);
-        for (const model::Event& e : host_->tape().all(run_)) tape << model::toJsonText(e) << "\n";
+        for (const model::Event& e : host_->tape().events(run_)) tape << model::toJsonText(e) << "\n";
     }
 
     /// What happened, without the figures and with the steps cut short.
     std::string lastEvents() const {
         std::deque<std::string> lines;
         uint64_t steps = 0;
-        for (const model::Event& e : host_->tape().all(run_)) {
+        for (const model::Event& e : host_->tape().events(run_)) {
             if (const auto* c = std::get_if<model::StepCommitted>(&e.body)) {
                 ++steps;
                 lines.push_back("... step " + std::to_string(c->record.step) + " with " +
@@ -119,7 +120,7 @@ class JobTest : public testing::Test {
         return text;
     }
 
-    std::unique_ptr<JobHost> host_;
+    std::unique_ptr<support::JobHost> host_;
     std::string run_;
     size_t at_ = 0;
     MonoNs patience_ = 30 * kSecond;

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/job_fixture.h"
+#include "tests/support/job_host.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "backend/runtime/agent/process.h"
 #include "backend/runtime/agent/rank_registry.h"
 
-namespace bulkhead::fault {
+namespace bulkhead::support {
 namespace fs = std::filesystem;
 namespace {
 
@@ -24,39 +23,6 @@ std::string socketOf(const std::string& dir) {
 }
 
 }  // namespace
-
-void EventTape::onEvent(const std::string& run, const model::Event& event) {
-    const std::lock_guard lock(mutex_);
-    events_[run].push_back(event);
-    grew_.notify_all();
-}
-
-std::vector<model::Event> EventTape::all(const std::string& run) const {
-    const std::lock_guard lock(mutex_);
-    const auto it = events_.find(run);
-    return it == events_.end() ? std::vector<model::Event>{} : it->second;
-}
-
-model::RunState EventTape::fold(const std::string& run) const {
-    model::RunState state;
-    for (const model::Event& e : all(run)) model::apply(state, e);
-    return state;
-}
-
-std::optional<model::Event> EventTape::await(
-    const std::string& run, size_t* from, const std::function<bool(const model::Event&)>& matches,
-    MonoNs timeout) const {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout);
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        const auto it = events_.find(run);
-        while (it != events_.end() && *from < it->second.size()) {
-            const model::Event& event = it->second[(*from)++];
-            if (matches(event)) return event;
-        }
-        if (grew_.wait_until(lock, deadline) == std::cv_status::timeout) return std::nullopt;
-    }
-}
 
 JobHost::JobHost(JobHostOptions options) : options_(std::move(options)), dir_(options_.dir) {
     if (dir_.empty()) {
@@ -69,7 +35,7 @@ JobHost::JobHost(JobHostOptions options) : options_(std::move(options)), dir_(op
 
 JobHost::~JobHost() {
     killEverything();
-    if (options_.keepDir) return;
+    if (!options_.dir.empty()) return;
     std::error_code error;
     fs::remove_all(dir_, error);
 }
@@ -139,7 +105,7 @@ void JobHost::killEverything() {
 absl::StatusOr<std::vector<std::string>> JobHost::comeBack() {
     startController();
     if (!ready_.ok()) return ready_;
-    auto runs = controller_->recover([this](const std::string& run) { return tape_.fold(run); });
+    auto runs = controller_->recover([this](const std::string& run) { return tape_.state(run); });
     for (uint32_t n = 0; n < options_.nodes; ++n)
         if (!agents_.contains(n)) startAgent(n);
     return runs;
@@ -175,4 +141,4 @@ model::JobSpec JobHost::tinySpec(uint32_t replicas, uint32_t shards, uint64_t st
     return spec;
 }
 
-}  // namespace bulkhead::fault
+}  // namespace bulkhead::support

@@ -3,53 +3,28 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
-#include "backend/model/event.h"
-#include "backend/model/run_state.h"
+#include "backend/model/job_spec.h"
 #include "backend/runtime/coordinator/controller.h"
+#include "tests/support/event_tape.h"
 
 /// Whole jobs for tests and benches: a controller in this process, agents and workers as processes
-/// of their own, everything in one temporary directory that goes with the object.
-namespace bulkhead::fault {
-
-/// Collects the events of all runs. Thread: any.
-class EventTape : public runtime::EventSink {
-  public:
-    void onEvent(const std::string& run, const model::Event& event) override;
-
-    std::vector<model::Event> all(const std::string& run) const;
-    model::RunState fold(const std::string& run) const;
-
-    /// The first event of `run` from index `*from` on that `matches`; nullopt when the time is over
-    /// first. `*from` becomes the index behind it.
-    std::optional<model::Event> await(const std::string& run, size_t* from,
-                                      const std::function<bool(const model::Event&)>& matches,
-                                      MonoNs timeout) const;
-
-  private:
-    mutable std::mutex mutex_;
-    mutable std::condition_variable grew_;
-    std::map<std::string, std::vector<model::Event>> events_;
-};
+/// of their own, everything in one directory.
+namespace bulkhead::support {
 
 struct JobHostOptions {
     uint32_t nodes = 1;
     uint32_t slotsPerNode = 16;
-    /// Where an earlier host left its state; empty: a new temporary directory.
+    /// An existing directory that stays in the end; empty: a temporary one that goes.
     std::string dir;
-    bool keepDir = false;                    ///< do not remove it in the end
     std::string worker = "bulkhead-worker";  ///< program of the ranks
 };
 
@@ -98,9 +73,4 @@ class JobHost {
     std::map<uint32_t, pid_t> agents_;
 };
 
-/// Everything the events of a run must agree on, whatever happened in it: numbers without gaps, no
-/// step committed twice within a lineage or left out, no sample trained on twice, no invariant
-/// broken. Returns what is wrong, in words; empty when all is well.
-std::vector<std::string> auditRun(const std::vector<model::Event>& events);
-
-}  // namespace bulkhead::fault
+}  // namespace bulkhead::support

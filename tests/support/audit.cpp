@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/support/audit.h"
+
 #include <algorithm>
 #include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/fault/job_fixture.h"
 
-namespace bulkhead::fault {
+namespace bulkhead::support {
 namespace {
 
 /// Follows one line of descent: a lineage that opens takes back what came after its first step.
@@ -76,4 +77,4 @@ std::vector<std::string> auditRun(const std::vector<model::Event>& events) {
     return auditor.finish();
 }
 
-}  // namespace bulkhead::fault
+}  // namespace bulkhead::support
