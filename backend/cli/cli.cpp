@@ -42,15 +42,6 @@ ExitCode exitCodeOf(client::FailureCode code) {
     return kRunFailed;
 }
 
-client::Failure localFailure(client::FailureCode code, std::string title, std::string message) {
-    std::string remedy = "Correct it and try again.";
-    if (const size_t at = message.rfind("; "); at != std::string::npos) {
-        remedy = message.substr(at + 2);
-        message.resize(at);
-    }
-    return {code, std::move(title), std::move(message), std::move(remedy), false};
-}
-
 int fail(const client::Failure& failure) {
     std::fprintf(stderr, "bulkheadctl: %s: %s / %s\n", failure.title.c_str(), failure.cause.c_str(),
                  failure.remedy.c_str());
@@ -77,6 +68,7 @@ int run(int argc, const char* const* argv) {
     addActions(app, cli);
     addFaults(app, cli);
     addRuns(app, cli);
+    addCompare(app, cli);
     addReplay(app, cli);
     addCompletion(app, cli);
     try {

@@ -36,8 +36,7 @@ struct Cli {
 
 ExitCode exitCodeOf(client::FailureCode code);
 
-/// A failure found here, from a message that reads "cause; remedy".
-client::Failure localFailure(client::FailureCode code, std::string title, std::string message);
+using client::localFailure;
 
 /// "bulkheadctl: TITLE: CAUSE / REMEDY" on stderr; returns the exit code.
 int fail(const client::Failure& failure);
@@ -48,6 +47,7 @@ void addJobs(CLI::App& app, Cli& cli);
 void addActions(CLI::App& app, Cli& cli);
 void addFaults(CLI::App& app, Cli& cli);
 void addRuns(CLI::App& app, Cli& cli);
+void addCompare(CLI::App& app, Cli& cli);
 void addReplay(CLI::App& app, Cli& cli);
 void addCompletion(CLI::App& app, Cli& cli);
 

@@ -5,7 +5,7 @@
 
 #include "backend/cli/cli.h"
 #include "backend/cli/follow.h"
-#include "backend/cli/job_source.h"
+#include "backend/cli/job_options.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
 #include "backend/model/json.h"
@@ -34,8 +34,8 @@ int listJobs(const Cli& cli) {
     return kOk;
 }
 
-int start(const Cli& cli, const JobSource& source) {
-    const auto text = readJob(source);
+int start(const Cli& cli, const client::JobSource& source) {
+    const auto text = client::readJob(source);
     if (!text.ok()) return fail(text.failure());
     auto session = Session::open(cli);
     if (!session.ok()) return fail(session.failure());
@@ -79,7 +79,7 @@ void addJobs(CLI::App& app, Cli& cli) {
     CLI::App* list = app.add_subcommand("jobs", "List the daemon's jobs");
     list->callback([&cli] { cli.chosen = [&cli] { return listJobs(cli); }; });
 
-    auto source = std::make_shared<JobSource>();
+    auto source = std::make_shared<client::JobSource>();
     CLI::App* verb = app.add_subcommand("start", "Start a job on the daemon");
     addJobOptions(*verb, *source);
     verb->callback([&cli, source] { cli.chosen = [&cli, source] { return start(cli, *source); }; });

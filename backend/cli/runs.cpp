@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "backend/cli/cli.h"
-#include "backend/cli/ledger_reading.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
+#include "backend/client/ledger_check.h"
 #include "backend/model/json.h"
 
 namespace bulkhead::cli {
@@ -130,7 +130,7 @@ int ledger(const Cli& cli, ExportRequest request) {
 int checkLedger(const Cli& cli, const std::string& run) {
     auto session = Session::open(cli);
     if (!session.ok()) return fail(session.failure());
-    const auto report = readLedger(*session.value(), run);
+    const auto report = session.value()->checkLedger(run);
     if (!report.ok()) return fail(report.failure());
     std::printf("%s\n", cli.json ? model::dumpJson(report.value().json()).c_str()
                                  : report.value().text().c_str());

@@ -88,4 +88,9 @@ client::Result<client::StatePtr> Session::stateOfJob(const std::string& job) {
     return future.get();
 }
 
+client::Result<client::LedgerReport> Session::checkLedger(const std::string& run) {
+    return await<client::LedgerReport>(
+        [&](client::Client& c, auto reply) { client::checkLedger(c, run, std::move(reply)); });
+}
+
 }  // namespace bulkhead::cli

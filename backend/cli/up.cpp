@@ -10,11 +10,10 @@
 #include "backend/cli/cli.h"
 #include "backend/cli/confirm.h"
 #include "backend/cli/follow.h"
-#include "backend/cli/job_source.h"
-#include "backend/cli/ledger_check.h"
-#include "backend/cli/ledger_reading.h"
+#include "backend/cli/job_options.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
+#include "backend/client/ledger_check.h"
 #include "backend/model/json.h"
 
 namespace bulkhead::cli {
@@ -23,13 +22,14 @@ namespace {
 namespace fs = std::filesystem;
 
 struct UpOptions {
-    JobSource job;
+    client::JobSource job;
     std::string db;
     uint32_t agents = 1;
 };
 
 /// The ledger once the history has all of the run; it is written a little after the fact.
-client::Result<LedgerReport> checkLedger(Session& session, const std::string& run, uint64_t seq) {
+client::Result<client::LedgerReport> ledgerOf(Session& session, const std::string& run,
+                                              uint64_t seq) {
     constexpr int kTries = 50;
     for (int i = 0; i < kTries; ++i) {
         const auto runs = session.await<std::vector<model::RunInfo>>(
@@ -41,10 +41,11 @@ client::Result<LedgerReport> checkLedger(Session& session, const std::string& ru
         if (complete) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    return readLedger(session, run);
+    return session.checkLedger(run);
 }
 
-void printSummary(const Cli& cli, const model::RunState& state, const LedgerReport& ledger) {
+void printSummary(const Cli& cli, const model::RunState& state,
+                  const client::LedgerReport& ledger) {
     const uint64_t steps = state.lastCommit ? state.lastCommit->record.step : 0;
     if (cli.json) {
         model::Json json;
@@ -87,7 +88,7 @@ void followToEnd(Session& session, Follower& follower, const std::string& job) {
 }
 
 int up(const Cli& cli, const UpOptions& options) {
-    auto text = readJob(options.job);
+    auto text = client::readJob(options.job);
     if (!text.ok()) return fail(text.failure());
     client::JobText job = std::move(text).value();
     client::PrivateDaemonOptions wanted;
@@ -98,7 +99,7 @@ int up(const Cli& cli, const UpOptions& options) {
     if (!options.job.hasFile() && !options.job.sets("checkpoint_dir")) {
         const std::string beside = options.db.empty() ? daemon.value()->stateDir() + "/checkpoints"
                                                       : wanted.runFile + ".checkpoints";
-        job.overrides.push_back("checkpoint_dir=" + quoted(beside));
+        job.overrides.push_back("checkpoint_dir=" + client::quoted(beside));
     }
     auto opened = Session::onDaemon(std::move(daemon).value());
     if (!opened.ok()) return fail(opened.failure());
@@ -116,7 +117,7 @@ int up(const Cli& cli, const UpOptions& options) {
         lost = follower.failure();
     }
     if (lost) return fail(*lost);
-    const auto ledger = checkLedger(session, started.value().run, state.seq);
+    const auto ledger = ledgerOf(session, started.value().run, state.seq);
     if (!ledger.ok()) return fail(ledger.failure());
     printSummary(cli, state, ledger.value());
     session.daemon()->stop();

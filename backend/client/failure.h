@@ -31,6 +31,9 @@ struct Failure {
     bool operator==(const Failure&) const = default;
 };
 
+/// A failure found on this side, from a message that reads "cause; remedy".
+Failure localFailure(FailureCode code, std::string title, std::string message);
+
 /// A value or the reason there is none.
 template <class T>
 class [[nodiscard]] Result {

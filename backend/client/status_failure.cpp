@@ -77,6 +77,15 @@ Failure ofTransport(FailureCode code, std::string title, const std::string& targ
 
 }  // namespace
 
+Failure localFailure(FailureCode code, std::string title, std::string message) {
+    std::string remedy = "Correct it and try again.";
+    if (const size_t at = message.rfind("; "); at != std::string::npos) {
+        remedy = message.substr(at + 2);
+        message.resize(at);
+    }
+    return {code, std::move(title), std::move(message), std::move(remedy), false};
+}
+
 Failure failureOf(const grpc::Status& status, std::string title, const std::string& target) {
     const std::optional<v1::ErrorDetail> detail = detailOf(status);
     const FailureCode code = codeOf(status.error_code());

@@ -113,6 +113,8 @@ struct ModelInfo {
     uint32_t moeLayers = 0;
     uint32_t experts = 0;
     uint32_t topK = 0;
+    /// Decoder layer, from 0, of each mixture, in ascending order; empty: not told.
+    std::vector<uint32_t> mixtureLayers;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("name", self.name);
@@ -122,6 +124,7 @@ struct ModelInfo {
         visit("moe_layers", self.moeLayers);
         visit("experts", self.experts);
         visit("top_k", self.topK);
+        visit("mixture_layers", self.mixtureLayers);
     }
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cli/ledger_check.h"
+#include "backend/client/ledger_check.h"
 
 #include <gtest/gtest.h>
 
-namespace bulkhead::cli {
+namespace bulkhead::client {
 namespace {
 
 model::Event commit(uint64_t step, std::vector<SampleRange> ranges) {
@@ -74,4 +74,4 @@ TEST(LedgerCheckTest, AnInvariantTheRunReportedCounts) {
 }
 
 }  // namespace
-}  // namespace bulkhead::cli
+}  // namespace bulkhead::client

@@ -103,6 +103,15 @@ TEST_F(VerbsTest, StatusShowsTheStateOfNow) {
     EXPECT_EQ(state->explanation, "all is well");
 }
 
+TEST_F(VerbsTest, TwoRunsAreComparedSideBySide) {
+    serveWithHistory(20);
+    const Said said = ask({"compare", "latest", "latest"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_THAT(said.out, ::testing::ContainsRegex("STEPS +20 +20"));
+    EXPECT_EQ(ask({"compare", "latest", "nope"}).code, cli::kNotFound);
+    EXPECT_EQ(ask({"compare", "latest"}).code, cli::kUsage);
+}
+
 TEST_F(VerbsTest, WhatTakesSomethingAwayIsRefusedUnlessConfirmed) {
     serve(unixOptions());
     const Said refused = ask({"drain", "2"});

@@ -52,6 +52,8 @@ TEST(Preflight, DrainSaysWhatStaysAndWhatBatchAndLrBecome) {
     EXPECT_EQ(p.contributorsAfter, 3u);
     EXPECT_EQ(p.samplesAfter, 24u);
     EXPECT_DOUBLE_EQ(p.lrFactorAfter, std::sqrt(0.75));
+    // Three digits in the sentence, whatever the figure has.
+    EXPECT_NE(p.effect.find("an LR factor of 0.866."), std::string::npos) << p.effect;
     EXPECT_FALSE(p.pauses);
     EXPECT_EQ(p.revision, 17u);
 }

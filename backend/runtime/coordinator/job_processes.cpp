@@ -49,11 +49,11 @@ void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoo
         if (described_) return;
         described_ = *described;
         experts_.describe(*described, static_cast<uint32_t>(beginning_.spec.domains.size()));
-        return emit(
-            model::ModelDescribed{{described->name, described->parameters,
-                                   described->activeParameters, described->layers,
-                                   described->moeLayers, described->experts, described->topK}},
-            model::Severity::kInfo);
+        return emit(model::ModelDescribed{{described->name, described->parameters,
+                                           described->activeParameters, described->layers,
+                                           described->moeLayers, described->experts,
+                                           described->topK, described->mixtureLayers}},
+                    model::Severity::kInfo);
     }
     (void)incarnation;
     feed(protocol::Received{rank, std::move(message)});

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "backend/model/command_text.h"
 #include "backend/runtime/coordinator/job_status.h"
 
@@ -94,7 +95,8 @@ std::string remaining(const Preflight& p, const JobStatus& status) {
                             status.policies.minReplicas, ": training waits until one returns");
     return absl::StrCat(p.contributorsAfter, " of ", status.spec.replicas,
                         " replicas train on with ", p.samplesAfter,
-                        " samples a step and an LR factor of ", p.lrFactorAfter);
+                        " samples a step and an LR factor of ",
+                        absl::StrFormat("%.3g", p.lrFactorAfter));
 }
 
 /// The replica of an action or a fault; refuses when there is none such.

@@ -638,6 +638,7 @@ struct ModelDescribed {
     uint32_t moeLayers = 0;
     uint32_t experts = 0;
     uint32_t topK = 0;
+    std::vector<uint32_t> mixtureLayers;  ///< decoder layer, from 0, of each mixture
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("name", self.name);
@@ -647,6 +648,7 @@ struct ModelDescribed {
         visit("moe_layers", self.moeLayers);
         visit("experts", self.experts);
         visit("top_k", self.topK);
+        visit("mixture_layers", self.mixtureLayers);
     }
 };
 

@@ -157,6 +157,18 @@ absl::Status WorkloadProgram::bindMemory() {
     return absl::OkStatus();
 }
 
+std::vector<uint32_t> WorkloadProgram::mixtureLayers() const {
+    uint32_t count = 0;
+    if (api_->parameters(workload_, nullptr, 0, &count) != BULKHEAD_OK) return {};
+    std::vector<bulkhead_parameter> parameters(count);
+    if (api_->parameters(workload_, parameters.data(), count, &count) != BULKHEAD_OK) return {};
+    std::vector<uint32_t> layers(info_.moe_layers);
+    for (const bulkhead_parameter& p : parameters)
+        if (p.layer >= 0 && p.moe_layer >= 0 && static_cast<size_t>(p.moe_layer) < layers.size())
+            layers[static_cast<size_t>(p.moe_layer)] = static_cast<uint32_t>(p.layer);
+    return layers;
+}
+
 protocol::ModelDescribed WorkloadProgram::describe() const {
     protocol::ModelDescribed model;
     model.name = info_.name;
@@ -166,6 +178,7 @@ protocol::ModelDescribed WorkloadProgram::describe() const {
     model.moeLayers = info_.moe_layers;
     model.experts = info_.experts;
     model.topK = info_.top_k;
+    model.mixtureLayers = mixtureLayers();
     return model;
 }
 

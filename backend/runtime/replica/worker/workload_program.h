@@ -55,6 +55,8 @@ class WorkloadProgram final : public TrainingProgram {
     WorkloadProgram(const model::JobSpec& spec, RankId rank, std::string modelDir,
                     const Corpus* corpus);
 
+    /// Decoder layer of each mixture, from the workload's list of parameters.
+    std::vector<uint32_t> mixtureLayers() const;
     absl::Status createGroup(const BuildOrder& order);
     absl::Status createWorkload();
     absl::Status bindMemory();

@@ -1,9 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cli/ledger_check.h"
+#include "backend/client/ledger_check.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
-namespace bulkhead::cli {
+namespace bulkhead::client {
+namespace {
+
+constexpr uint32_t kPage = 5000;
+
+/// What one reading has so far; each page's answer asks for the next.
+struct Reading {
+    Client& client;
+    model::EventQuery query;
+    LedgerCheck check;
+    Reply<LedgerReport> reply;
+};
+
+void readOn(const std::shared_ptr<Reading>& reading) {
+    reading->client.readEvents(reading->query, [reading](Result<model::EventPage> page) {
+        if (!page.ok()) return reading->reply(page.failure());
+        for (const model::Event& event : page.value().events) reading->check.add(event);
+        reading->query.fromSeq = page.value().nextSeq;
+        if (reading->query.fromSeq == 0) return reading->reply(reading->check.report());
+        readOn(reading);
+    });
+}
+
+}  // namespace
 
 void LedgerCheck::add(const model::Event& event) {
     if (const auto* opened = std::get_if<model::LineageOpened>(&event.body)) {
@@ -60,4 +85,13 @@ model::Json LedgerReport::json() const {
             {"broken", broken}, {"quarantined", quarantined}, {"ok", ok()}};
 }
 
-}  // namespace bulkhead::cli
+void checkLedger(Client& client, std::string run, Reply<LedgerReport> reply) {
+    auto reading = std::make_shared<Reading>(Reading{client, {}, {}, std::move(reply)});
+    reading->query.run = std::move(run);
+    reading->query.limit = kPage;
+    reading->query.types = {"step_committed", "lineage_opened", "range_quarantined",
+                            "invariant_broken"};
+    readOn(reading);
+}
+
+}  // namespace bulkhead::client

@@ -5,10 +5,11 @@
 #include <map>
 #include <string>
 
+#include "backend/client/client.h"
 #include "backend/model/event.h"
 #include "backend/model/json.h"
 
-namespace bulkhead::cli {
+namespace bulkhead::client {
 
 struct LedgerReport {
     uint64_t steps = 0;    ///< committed and not superseded
@@ -37,4 +38,8 @@ class LedgerCheck {
     uint64_t broken_ = 0;
 };
 
-}  // namespace bulkhead::cli
+/// Adds a run's ledger up from the events of the history, page by page. Thread: any; the reply
+/// comes on one of the client's. `client` outlives the reply, as with its own calls.
+void checkLedger(Client& client, std::string run, Reply<LedgerReport> reply);
+
+}  // namespace bulkhead::client

@@ -6,13 +6,10 @@
 
 #include "backend/client/client.h"
 
-namespace CLI {
-class App;
-}
+namespace bulkhead::client {
 
-namespace bulkhead::cli {
-
-/// A job as the command line says it: a file (default: the embedded demo) and changes to it.
+/// A job as an operator says it, at a command line or in the console: a file (default: the embedded
+/// demo) and changes to it. Empty fields change nothing.
 struct JobSource {
     std::string file;
     std::string replicas;
@@ -29,13 +26,14 @@ struct JobSource {
     bool sets(const std::string& key) const;
 };
 
-/// --job, --replicas, --shards, --steps, --seed, --name, --data, --fault, --set, --resume
-void addJobOptions(CLI::App& verb, JobSource& job);
+/// The embedded demo's job file: installed beside the programs, or in the sources we were built of.
+std::string demoJobFile();
 
-/// Reads the file and checks what can be checked here (faults, the data folder).
-client::Result<client::JobText> readJob(const JobSource& job);
+/// Reads the file and checks what can be checked here (faults, the data folder). Blocks for the
+/// reading. Thread: any.
+Result<JobText> readJob(const JobSource& job);
 
 /// As a TOML string.
 std::string quoted(const std::string& text);
 
-}  // namespace bulkhead::cli
+}  // namespace bulkhead::client

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/job_options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace bulkhead::cli {
+
+void addJobOptions(CLI::App& verb, client::JobSource& job) {
+    verb.add_option("job,--job", job.file, "job file [the embedded demo]");
+    verb.add_option("--replicas", job.replicas, "copies of the model")->check(CLI::PositiveNumber);
+    verb.add_option("--shards", job.shards, "ranks of one replica")->check(CLI::PositiveNumber);
+    verb.add_option("--steps", job.steps, "stop after so many")->check(CLI::NonNegativeNumber);
+    verb.add_option("--seed", job.seed, "of the model and the data order")
+        ->check(CLI::NonNegativeNumber);
+    verb.add_option("--name", job.name, "of the job and its run");
+    verb.add_option("--data", job.data, "folder of texts, each file or folder in it a domain");
+    verb.add_option("--fault", job.faults, "e.g. kill:replica=2@step=50; may be repeated")
+        ->allow_extra_args(false);
+    verb.add_option("--set", job.set, "key=value of the job file, e.g. policies.lr=linear")
+        ->allow_extra_args(false);
+    verb.add_option("--resume", job.resume, "a checkpoint manifest, or an earlier run's id");
+}
+
+}  // namespace bulkhead::cli
