@@ -55,6 +55,9 @@ class CheckpointDesk {
     /// Leader: true when the checkpoint of `step` is over within `patience`; others: own file is.
     bool await(uint64_t step, std::chrono::milliseconds patience);
 
+    /// Returns when everything that is queued now is written and its hooks have been called.
+    void drain() { writer_.drain(); }
+
   private:
     struct Pending {
         std::shared_ptr<const StateSnapshot> snapshot;

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include <csignal>
+#include <future>
 #include <random>
 #include <utility>
 
@@ -204,10 +205,19 @@ void ReplicaRank::Impl::startControl() {
 
 ReplicaRank::Impl::~Impl() {
     leaving_ = true;
-    checkpoints_.reset();  // writes what is queued, while the control thread still sends
+    if (control_.joinable()) {
+        // What is queued is written while the control thread still sends: a shard's report makes
+        // the leader's manifest, and that another message. The desks go when nobody calls them.
+        checkpoints_->drain();
+        std::promise<void> reported;
+        reactor_->post([&reported] { reported.set_value(); });
+        reported.get_future().wait();
+        checkpoints_->drain();
+        reactor_->post([this] { reactor_->stop(); });
+        control_.join();
+    }
+    checkpoints_.reset();
     catchUp_.reset();
-    reactor_->post([this] { reactor_->stop(); });
-    if (control_.joinable()) control_.join();
     exchange_.reset();
     coordinator_.reset();
     leaderLink_.reset();
