@@ -115,7 +115,7 @@ std::vector<LogEntry> someEntries() {
         r.epoch = step;
         r.updates = step;
         r.contributors = {{0, 1, {{0, 4 * (step - 1), 4 * step}}}};
-        out.push_back(LogCommit{r});
+        out.push_back(LogCommit{r, {}});
     }
     return out;
 }

@@ -123,7 +123,7 @@ void MiniJob::perform(const protocol::Actions& actions) {
                 },
                 r->message);
         else if (const auto* l = std::get_if<protocol::AppendLog>(&action)) {
-            if (l->wantDurable) answers.push_back(protocol::RecordDurable{l->sequence});
+            if (l->overlapped) answers.push_back(protocol::RecordDurable{l->sequence});
         } else if (const auto* s = std::get_if<protocol::StartReplica>(&action))
             startReplica(*s);
         else if (const auto* k = std::get_if<protocol::StopReplica>(&action)) {

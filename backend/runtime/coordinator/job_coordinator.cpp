@@ -149,9 +149,10 @@ void JobCoordinator::act(const protocol::SendRank& action) {
 
 void JobCoordinator::act(const protocol::AppendLog& action) {
     unsynced_.push_back(action.entry);
+    if (!action.overlapped) flushLog();
     if (const auto* lineage = std::get_if<protocol::LogLineage>(&action.entry))
         report(invariants_.lineage(lineage->lineage, lineage->ledger, lineage->fromStep));
-    if (action.wantDurable) durable_ = std::max(durable_, action.sequence);
+    if (action.overlapped) durable_ = std::max(durable_, action.sequence);
 }
 
 void JobCoordinator::flushLog() {

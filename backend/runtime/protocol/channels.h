@@ -28,6 +28,8 @@ struct RankReport {
     uint64_t layout = 0;
     std::optional<CommitRecord> last;
     uint64_t epoch = 0;
+    uint64_t retainedStep = 0;
+    std::vector<SampleRange> retained;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -41,6 +43,8 @@ struct RankReport {
         visit("layout", self.layout);
         visit("last", self.last);
         visit("epoch", self.epoch);
+        visit("retained_step", self.retainedStep);
+        visit("retained", self.retained);
     }
 };
 

@@ -71,7 +71,7 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes) {
     }
     if (bytes.substr(0, kLogHeader.size()) != kLogHeader)
         return absl::InvalidArgumentError(
-            "this is not a commit log of this version: it should begin with BHCLOG01");
+            "this is not a commit log of this version: it should begin with BHCLOG02");
     size_t at = kLogHeader.size();
     while (at < bytes.size()) {
         auto frame = frameAt(bytes, at);
@@ -132,6 +132,9 @@ class Recovery {
         state_.last.reset();
         std::erase_if(state_.checkpoints,
                       [&](const LogCheckpoint& c) { return c.step > e.fromStep; });
+        for (auto it = state_.productiveMs.upper_bound(e.fromStep); it != state_.productiveMs.end();
+             it = state_.productiveMs.erase(it))
+            state_.productiveSum -= it->second;
         return absl::OkStatus();
     }
 
@@ -147,21 +150,15 @@ class Recovery {
         state_.updates = r.updates;
         state_.epoch = std::max(state_.epoch, r.epoch);
         state_.last = r;
+        state_.productiveMs[r.step] = e.figures.productiveMs;
+        state_.productiveSum += e.figures.productiveMs;
         for (const Contribution& c : r.contributors) raiseIncarnation(c.replica, c.incarnation);
         return absl::OkStatus();
     }
 
     absl::Status apply(const LogQuarantine& e) {
         // What was leased when it was quarantined may lie beyond what records have used so far.
-        if (ledger_.highWater().size() > e.range.domain &&
-            e.range.end > ledger_.highWater()[e.range.domain]) {
-            LedgerState s = ledger_.state();
-            s.pooled.push_back({e.range.domain, s.highWater[e.range.domain], e.range.end});
-            s.highWater[e.range.domain] = e.range.end;
-            auto wider = DataLedger::restore(s, {});
-            if (!wider.ok()) return absl::DataLossError(wider.status().message());
-            ledger_ = *std::move(wider);
-        }
+        ledger_.widen(e.range);
         if (absl::Status s = ledger_.quarantine(e.range); !s.ok())
             return absl::DataLossError(s.message());
         return absl::OkStatus();
@@ -174,6 +171,9 @@ class Recovery {
 
     absl::Status apply(const LogCheckpoint& e) {
         state_.checkpoints.push_back(e);
+        state_.productiveMs.erase(state_.productiveMs.begin(),
+                                  state_.productiveMs.upper_bound(e.step));
+        if (state_.orders) state_.orders->checkpoint = false;
         return absl::OkStatus();
     }
 
@@ -185,6 +185,11 @@ class Recovery {
 
     absl::Status apply(const LogFinished&) {
         state_.finished = true;
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogOrders& e) {
+        state_.orders = e;
         return absl::OkStatus();
     }
 

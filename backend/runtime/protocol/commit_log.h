@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,13 +15,16 @@
 #include "backend/common/fields.h"
 #include "backend/common/types.h"
 #include "backend/runtime/protocol/data_ledger.h"
+#include "backend/runtime/protocol/incident_book.h"
+#include "backend/runtime/protocol/messages.h"
+#include "backend/runtime/protocol/options.h"
 
 /// Format of the commit log: an append-only file of framed, checksummed entries. The coordinator
 /// branch owns the file; here is what stands in it. A log is kLogHeader, then encodeEntry() of each
 /// entry. One writer at a time (the term's lock).
 namespace bulkhead::protocol {
 
-inline constexpr std::string_view kLogHeader = "BHCLOG01";
+inline constexpr std::string_view kLogHeader = "BHCLOG02";
 
 /// A life of the coordinator begins.
 struct LogTerm {
@@ -56,12 +60,33 @@ struct LogLineage {
     }
 };
 
+/// What a step's ledger line says beside its record, so that a coordinator that dies before it told
+/// anybody leaves the line to the next one. Hashes and squares by shard are in votes.front();
+/// counts of experts are left out.
+struct StepFigures {
+    double gradNorm = 0;  ///< of the mean gradient, before clipping
+    double stepMs = 0;    ///< until the vote was complete
+    double productiveMs = 0;
+    double effectiveTime = 1;
+    std::vector<ReplicaVote> votes;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("grad_norm", self.gradNorm);
+        visit("step_ms", self.stepMs);
+        visit("productive_ms", self.productiveMs);
+        visit("effective_time", self.effectiveTime);
+        visit("votes", self.votes);
+    }
+};
+
 struct LogCommit {
     static constexpr std::string_view kType = "commit";
     CommitRecord record;
+    StepFigures figures;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("record", self.record);
+        visit("figures", self.figures);
     }
 };
 
@@ -136,9 +161,37 @@ struct LogFinished {
     }
 };
 
+/// What was ordered and still holds, whole: the last one counts. Durable before the operator hears
+/// that it is done.
+struct LogOrders {
+    static constexpr std::string_view kType = "orders";
+    Policies policies;
+    bool paused = false;
+    bool stopping = false;
+    bool stopCheckpoint = true;
+    std::string stopWhy;
+    bool checkpoint = false;  ///< asked for; the next LogCheckpoint is the answer
+    std::vector<int32_t> held;
+    std::vector<int32_t> drained;
+    std::vector<int32_t> givenUp;  ///< by the restart limit
+    bool operator==(const LogOrders&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("policies", self.policies);
+        visit("paused", self.paused);
+        visit("stopping", self.stopping);
+        visit("stop_checkpoint", self.stopCheckpoint);
+        visit("stop_why", self.stopWhy);
+        visit("checkpoint", self.checkpoint);
+        visit("held", self.held);
+        visit("drained", self.drained);
+        visit("given_up", self.givenUp);
+    }
+};
+
 /// Append only.
 using LogEntry = std::variant<LogTerm, LogLineage, LogCommit, LogQuarantine, LogIncarnation,
-                              LogCheckpoint, LogLayout, LogFinished>;
+                              LogCheckpoint, LogLayout, LogFinished, LogOrders>;
 
 /// The frame of one entry: magic, length, checksum (64 bit), bytes.
 std::string encodeEntry(const LogEntry& entry);
@@ -166,10 +219,18 @@ struct RecoveredState {
     uint64_t epoch = 0;  ///< highest in any record
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
-    LedgerState ledger;                      ///< settled: every open lease is back in the pool
-    std::vector<LogCheckpoint> checkpoints;  ///< of every lineage still valid, oldest first
-    std::vector<uint32_t> incarnations;      ///< by replica: highest used
+    LedgerState ledger;                       ///< settled: every open lease is back in the pool
+    std::vector<LogCheckpoint> checkpoints;   ///< of every lineage still valid, oldest first
+    std::vector<uint32_t> incarnations;       ///< by replica: highest used
+    std::optional<LogOrders> orders;          ///< none: as the job says
+    std::map<uint64_t, double> productiveMs;  ///< by step since the last checkpoint
+    double productiveSum = 0;                 ///< of the whole line of descent
     bool finished = false;
+
+    // The log does not know these; the driver does, from the run's history.
+    std::vector<OpenIncident> incidents;
+    uint64_t lastIncident = 0;
+    MonoNs ranFor = 0;  ///< since the run began
 };
 
 /// Folds a log. DataLoss when entries contradict each other (a step committed twice, a sample

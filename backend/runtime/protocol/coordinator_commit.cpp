@@ -24,10 +24,9 @@ void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
         if (contributes(replica)) vote = &v;
     RecordInputs in{lineage_, term_, updates_, &e.quorum, &vote->gradSquares, result.nonFiniteSum};
     CommitRecord record = makeRecord(in, options_);
-    const double norm =
-        gradientNorm(vote->gradSquares, std::max<double>(1, static_cast<double>(record.tokens)));
-    const uint64_t sequence = log(LogCommit{record}, true);
-    e.committing = Exchange::Committing{sequence, std::move(record), norm};
+    StepFigures figures = figuresOf(e, record, vote->gradSquares);
+    const uint64_t sequence = log(LogCommit{record, forLog(figures)}, true);
+    e.committing = Exchange::Committing{sequence, std::move(record), std::move(figures)};
     ensurePending();
 }
 
@@ -115,53 +114,48 @@ void CoordinatorMachine::Impl::sendCommit(const CommitRecord& record) {
     }
 }
 
+/// As far as they are known when the vote is complete.
+StepFigures CoordinatorMachine::Impl::figuresOf(const Exchange& e, const CommitRecord& record,
+                                                const std::vector<double>& gradSquares) const {
+    StepFigures f;
+    f.gradNorm = gradientNorm(gradSquares, std::max<double>(1, static_cast<double>(record.tokens)));
+    f.stepMs = ms(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
+    f.productiveMs = productive(e, record);
+    const double wall = ms(now_ - ranSince_);
+    f.effectiveTime = wall > 0 ? std::min(1.0, (productiveSum_ + f.productiveMs) / wall) : 1;
+    for (const auto& [replica, vote] : e.ballot.votes)
+        if (vote.complete) f.votes.push_back(vote);
+    return f;
+}
+
+/// What the step so far is worth. One done again counts as long as an undisturbed one; the rest of
+/// it was the incident.
+double CoordinatorMachine::Impl::productive(const Exchange& e, const CommitRecord& record) const {
+    double worth = ms(now_ - std::max(e.openedAt, lastCommitAt_));
+    if (e.quorum.attempt != 1 && limits_.stepMs() > 0) worth = std::min(worth, limits_.stepMs());
+    return worth * static_cast<double>(record.contributors.size()) / options_.replicas;
+}
+
 fact::StepCommitted CoordinatorMachine::Impl::ledgerLine(const Exchange& e) {
-    fact::StepCommitted line;
     const CommitRecord& record = e.committing->record;
-    line.record = record;
-    line.gradNorm = e.committing->gradNorm;
-    line.learningRate = fromFloatBits(record.learningRateBits);
-    double lossSum = 0;
+    StepFigures figures = e.committing->figures;
+    figures.stepMs = ms(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
     double exchangeMs = 0;
-    uint64_t tokens = 0;
-    std::vector<double> domainSum;
-    std::vector<uint64_t> domainTokens;
-    for (const auto& [replica, vote] : e.ballot.votes) {
-        if (!vote.complete) continue;
-        lossSum += vote.lossSum;
-        tokens += vote.tokens;
+    for (const ReplicaVote& vote : figures.votes)
         exchangeMs = std::max(exchangeMs, vote.exchangeMs);
-        domainSum.resize(std::max(domainSum.size(), vote.domainLossSum.size()));
-        domainTokens.resize(std::max(domainTokens.size(), vote.domainTokens.size()));
-        for (size_t d = 0; d < vote.domainLossSum.size(); ++d)
-            domainSum[d] += vote.domainLossSum[d];
-        for (size_t d = 0; d < vote.domainTokens.size(); ++d)
-            domainTokens[d] += vote.domainTokens[d];
-        const auto at = e.voteAt.find(replica);
-        line.voteMs.push_back(at == e.voteAt.end() ? 0 : ms(now_ - at->second));
-        line.votes.push_back(vote);
-    }
-    line.loss = tokens > 0 ? lossSum / static_cast<double>(tokens) : 0;
-    for (size_t d = 0; d < domainSum.size(); ++d)
-        line.domainLoss.push_back(d < domainTokens.size() && domainTokens[d] > 0
-                                      ? domainSum[d] / static_cast<double>(domainTokens[d])
-                                      : -1);
-    const MonoNs from = std::max(e.openedAt, lastCommitAt_);
-    line.stepMs = ms(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
-    line.commitMs = ms(now_ - e.lastVoteAt);
-    line.tokensPerSecond =
-        line.stepMs > 0 ? static_cast<double>(record.tokens) * 1000 / line.stepMs : 0;
-    // A step done again counts as long as an undisturbed one; the rest of it was the incident.
-    double productive = ms(now_ - from);
     if (e.quorum.attempt == 1)
-        limits_.observe(productive, exchangeMs);
-    else if (limits_.stepMs() > 0)
-        productive = std::min(productive, limits_.stepMs());
-    productive *= static_cast<double>(record.contributors.size()) / options_.replicas;
-    productiveMs_[record.step] = productive;
-    productiveSum_ += productive;
-    const double wall = ms(now_ - beganAt_);
-    line.effectiveTime = wall > 0 ? std::min(1.0, productiveSum_ / wall) : 1;
+        limits_.observe(ms(now_ - std::max(e.openedAt, lastCommitAt_)), exchangeMs);
+    figures.productiveMs = productive(e, record);
+    productiveMs_[record.step] = figures.productiveMs;
+    productiveSum_ += figures.productiveMs;
+    const double wall = ms(now_ - ranSince_);
+    figures.effectiveTime = wall > 0 ? std::min(1.0, productiveSum_ / wall) : 1;
+    fact::StepCommitted line = stepLine(record, figures);
+    line.commitMs = ms(now_ - e.lastVoteAt);
+    for (const ReplicaVote& vote : line.votes) {
+        const auto at = e.voteAt.find(vote.replica);
+        line.voteMs.push_back(at == e.voteAt.end() ? 0 : ms(now_ - at->second));
+    }
     return line;
 }
 
@@ -185,7 +179,7 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
     if (m.ok) {
         LogCheckpoint entry = std::move(it->second.entry);
         entry.path = m.path;
-        log(entry, true);
+        log(entry, false);
         checkpoints_.push_back(std::move(entry));
         if (checkpoints_.size() > 64) checkpoints_.erase(checkpoints_.begin());
         productiveMs_.erase(productiveMs_.begin(), productiveMs_.upper_bound(m.step));

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/runtime/protocol/commit_log.h"
 #include "backend/runtime/protocol/coordinator_machine.h"
 #include "backend/runtime/protocol/incident_book.h"
 #include "backend/runtime/protocol/invariants.h"
@@ -18,7 +19,7 @@
 #include "backend/runtime/protocol/step_commit.h"
 
 /// The inside of CoordinatorMachine; nobody else includes this. One file per concern implements it:
-/// coordinator_{machine,replicas,evidence,step,commit,catch_up,operations}.cpp.
+/// coordinator_{machine,replicas,evidence,step,commit,catch_up,operations,recovery}.cpp.
 namespace bulkhead::protocol {
 
 /// From processes to a contributor.
@@ -54,7 +55,8 @@ struct Replica {
     bool nodeLost = false;
     bool accusedByPeer = false;
     EvidenceKind accusedOf = EvidenceKind::kTransportReset;  ///< by the first of them
-    bool resent = false;  ///< the last commit was sent to it again after a recovery
+    bool resent = false;                ///< the last commit was sent to it again after a recovery
+    std::vector<SampleRange> retained;  ///< it held gradients of the open step when it reported
 
     uint64_t step = 0;
     bool following = false;
@@ -93,7 +95,7 @@ struct Exchange {
     struct Committing {
         uint64_t sequence = 0;
         CommitRecord record;
-        double gradNorm = 0;
+        StepFigures figures;
     };
     std::optional<Committing> committing;
 };
@@ -161,7 +163,7 @@ class CoordinatorMachine::Impl {
         for (Fact& x : facts) fact(std::move(x));
     }
     void tell(const Replica& r, ToReplica message);
-    uint64_t log(LogEntry entry, bool wantDurable);
+    uint64_t log(LogEntry entry, bool overlapped);
     void broken(const std::optional<Violation>& v);
     void setPhase(JobPhase phase, const std::string& why);
 
@@ -222,6 +224,9 @@ class CoordinatorMachine::Impl {
     void sendCommit(const CommitRecord& record);
     int32_t checkpointWriter(const CommitRecord& record) const;
     void planCheckpoint(int32_t writer, uint64_t step);
+    StepFigures figuresOf(const Exchange& e, const CommitRecord& record,
+                          const std::vector<double>& gradSquares) const;
+    double productive(const Exchange& e, const CommitRecord& record) const;
     fact::StepCommitted ledgerLine(const Exchange& e);
     void afterCommit(const CommitRecord& record);
     bool checkpointDue(uint64_t step) const;
@@ -236,6 +241,13 @@ class CoordinatorMachine::Impl {
     void prove(Replica& r);
     void proveAll();
     void scanJoiners();
+
+    // -- coordinator_recovery.cpp
+    void restore(const RecoveredState& past);
+    void obey(const LogOrders& orders);
+    LogOrders orders() const;
+    void logOrders();
+    void leaseRetained(uint64_t step, const std::vector<int32_t>& contributors);
 
     // -- coordinator_operations.cpp
     std::string operate(const Operation& in);
@@ -282,6 +294,7 @@ class CoordinatorMachine::Impl {
     std::map<uint64_t, CheckpointPlan> checkpointPlans_;
 
     bool recovering_ = false;  ///< until the inventory is done
+    LogOrders ordered_;        ///< as the log has them
     bool first_ = true;
     bool paused_ = false;
     bool stopping_ = false;
@@ -298,6 +311,8 @@ class CoordinatorMachine::Impl {
     JobPhase phase_ = JobPhase::kStarting;
     uint64_t revision_ = 1;
 
+    MonoNs ranFor_ = 0;  ///< the job, before this machine
+    MonoNs ranSince_ = 0;
     MonoNs beganAt_ = 0;  ///< this machine
     MonoNs begunAt_ = 0;  ///< this lineage or term: join timeout
     MonoNs lastCommitAt_ = 0;

@@ -57,7 +57,7 @@ struct StartFailed {
     std::string why;
 };
 
-/// Every AppendLog up to this sequence number is on disk (fsync).
+/// Every AppendLog up to this sequence number is on disk (fsync). Told for overlapped ones.
 struct RecordDurable {
     uint64_t sequence = 0;
 };
@@ -112,13 +112,13 @@ struct SendRank {
     ToReplica message;
 };
 
-/// Append encodeEntry(entry); with `wantDurable` fsync and answer RecordDurable{sequence}. Entries
-/// without it may wait for the next fsync. Later actions need not wait: the machine itself holds
-/// back what must not leave before.
+/// Append encodeEntry(entry) and fsync before any later action is carried out. `overlapped`: later
+/// actions go on meanwhile, RecordDurable{sequence} answers, and the machine itself holds back what
+/// must not leave before.
 struct AppendLog {
     uint64_t sequence = 0;
     LogEntry entry;
-    bool wantDurable = false;
+    bool overlapped = false;
 };
 
 /// Start all ranks of the replica in this incarnation, on whatever node. Answer: RankRunning each,

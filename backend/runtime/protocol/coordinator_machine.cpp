@@ -60,14 +60,12 @@ CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState re
         r.endpoints.resize(options_.shards);
         if (i < recovered.incarnations.size()) r.incarnation = recovered.incarnations[i];
     }
-    if (last_) {
-        commitEpoch_ = last_->epoch;
-        epochOf_[last_->step] = last_->epoch;
-    }
+    restore(recovered);
 }
 
 Actions CoordinatorMachine::Impl::begin(MonoNs now) {
     now_ = beganAt_ = begunAt_ = now;
+    ranSince_ = now - ranFor_;
     nextScan_ = now + options_.timeouts.beatMs * kMillisecond;
     if (finished_) {
         act(Finished{true, "the job had ended before"});
@@ -106,7 +104,7 @@ void CoordinatorMachine::Impl::advance() {
     for (Replica& r : replicas_)
         if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
     decide();
-    if (!rollbackWhy_ && !open_ && !leaving_ && stateLost())
+    if (!rollbackWhy_ && !open_ && !stopping_ && stateLost())
         rollbackWhy_ = "no replica holds the state any more";
     if (rollbackWhy_) {
         const std::string why = *std::exchange(rollbackWhy_, std::nullopt);
@@ -154,8 +152,8 @@ void CoordinatorMachine::Impl::tell(const Replica& r, ToReplica message) {
     act(SendReplica{r.id, r.incarnation, std::move(message)});
 }
 
-uint64_t CoordinatorMachine::Impl::log(LogEntry entry, bool wantDurable) {
-    act(AppendLog{++sequence_, std::move(entry), wantDurable});
+uint64_t CoordinatorMachine::Impl::log(LogEntry entry, bool overlapped) {
+    act(AppendLog{++sequence_, std::move(entry), overlapped});
     return sequence_;
 }
 
@@ -243,7 +241,7 @@ const Policies& CoordinatorMachine::policies() const {
 }
 
 double CoordinatorMachine::effectiveTime() const {
-    const double wall = static_cast<double>(impl_->lastCommitAt_ - impl_->beganAt_) / kMillisecond;
+    const double wall = static_cast<double>(impl_->lastCommitAt_ - impl_->ranSince_) / kMillisecond;
     return wall > 0 ? std::min(1.0, impl_->productiveSum_ / wall) : 1;
 }
 

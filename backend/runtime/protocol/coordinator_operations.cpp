@@ -18,6 +18,7 @@ std::string CoordinatorMachine::Impl::explain(const std::string& why) const {
 
 void CoordinatorMachine::Impl::on(const Operation& in) {
     const std::string refusal = operate(in);
+    if (refusal.empty()) logOrders();
     fact(fact::OperatorAnswered{in.requestId, refusal.empty(), refusal.empty() ? "done" : refusal});
     if (refusal.empty()) ++revision_;
 }
@@ -99,6 +100,7 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
                 return absl::StrCat("min_replicas = ", in.policies.minReplicas,
                                     " is more than the job's ", options_.replicas, " replicas");
             options_.policies = in.policies;
+            logOrders();
             fact(fact::PoliciesChanged{in.policies, why});
             return "";
         case OperationKind::kChangeLayout:
@@ -143,6 +145,10 @@ void CoordinatorMachine::Impl::tryStop() {
                             checkpoints_.back().lineage == lineage_);
     if (stopCheckpoint_ && !covered && committed_ != lineageFrom_) {
         if (checkpointPlans_.contains(committed_) && now_ - stopSince_ <= 4 * patience) return;
+        const bool unheard = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& r) {
+            return r.stage == Stage::kAdopted;
+        });
+        if (unheard && now_ - stopSince_ <= patience) return;
         const int32_t writer = last_ ? checkpointWriter(*last_) : -1;
         if (writer >= 0 && stopRetries_ < 2 && now_ - stopSince_ <= 4 * patience) {
             // The step is applied: the same record again, with the wish for a checkpoint.
@@ -167,7 +173,7 @@ void CoordinatorMachine::Impl::tryStop() {
 }
 
 void CoordinatorMachine::Impl::finish(bool ok, const std::string& why) {
-    log(LogFinished{ok, why}, true);
+    log(LogFinished{ok, why}, false);
     setPhase(ok ? JobPhase::kFinished : JobPhase::kFailed, why);
     fact(fact::RunFinished{ok, why, committed_});
     finished_ = true;

@@ -70,6 +70,7 @@ void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
     r.kept.clear();
     r.ready.clear();
     r.sources.clear();
+    r.retained.clear();
     r.firstReady = 0;
     gate_.clear(r.id);
     enter(r, Stage::kAdopted);
@@ -84,18 +85,6 @@ void CoordinatorMachine::Impl::on(const RankRunning& in) {
         r->running.insert(in.rank.shard);
     else if (in.incarnation < r->incarnation || (!r->alive() && in.incarnation == r->incarnation))
         act(StopReplica{r->id, in.incarnation, true, "an older incarnation"});
-}
-
-void CoordinatorMachine::Impl::on(const InventoryDone&) {
-    if (!recovering_) return;
-    recovering_ = false;
-    begunAt_ = now_;
-    for (Replica& r : replicas_) {
-        if (!r.alive())
-            start(r);
-        else if (r.running.size() < options_.shards)
-            expel(r, EvidenceKind::kProcessExit, "some of its ranks are gone", now_, true);
-    }
 }
 
 void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
@@ -208,6 +197,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     if (r->hellos < options_.shards) return;
     r->step = m.step;
     if (m.hasState && m.step == committed_ && !m.following) {
+        if (m.retainedStep == committed_ + 1) r->retained = m.retained;
         upToDate(*r);
     } else if (m.hasState && m.ready && m.step + 1 == committed_ && last_ && !r->resent) {
         r->resent = true;
@@ -300,6 +290,7 @@ void CoordinatorMachine::Impl::scheduleRestart(Replica& r, bool atOnce, const st
     const auto at = r.schedule.next(now_, options_.timeouts, options_.policies.restartLimit);
     if (!at) {
         r.givenUp = true;
+        logOrders();
         show(r, ReplicaState::kFailed,
              absl::StrCat("given up after ", options_.policies.restartLimit, " restarts: ", why));
         book([&](auto& out) { incidents_.close(now_, r.id, false, "given up", out); });
@@ -372,6 +363,7 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
     gate_.forget();
     checkpointPlans_.clear();
     const uint64_t undone = committed_;
+    const std::vector<SampleRange> quarantined = ledger_.state().quarantined;
     if (checkpoints_.empty()) {
         resumeFrom_.clear();
         updates_ = 0;
@@ -387,6 +379,7 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
             ledger_ = *std::move(ledger);
         committed_ = c.step;
     }
+    for (const SampleRange& range : quarantined) ledger_.withhold(range);
     for (auto it = productiveMs_.upper_bound(committed_); it != productiveMs_.end();
          it = productiveMs_.erase(it))
         productiveSum_ -= it->second;

@@ -146,6 +146,7 @@ void CoordinatorMachine::Impl::tryOpen() {
         stopping_ = true;
         stopSince_ = now_;
         stopWhy_ = absl::StrCat("all ", options_.steps, " steps are done");
+        logOrders();
         return;
     }
     const QuorumDecision d = compute(committed_ + 1);
@@ -157,6 +158,7 @@ void CoordinatorMachine::Impl::tryOpen() {
                  d.explanation);
         return;
     }
+    leaseRetained(committed_ + 1, d.contributors);
     auto q = makeQuorum(committed_ + 1, 1, commitEpoch_, d.contributors, d.joiners, d.lrFactor,
                         d.explanation);
     announce(*q);

@@ -97,6 +97,23 @@ absl::StatusOr<std::vector<SampleRange>> DataLedger::lease(uint64_t step, int32_
     return ranges;
 }
 
+absl::Status DataLedger::leaseExactly(uint64_t step, int32_t replica,
+                                      const std::vector<SampleRange>& ranges) {
+    if (leases_.contains({step, replica}))
+        return absl::AlreadyExistsError(
+            absl::StrCat("r", replica, " holds a lease for step ", step, " already"));
+    DataLedger trial = *this;
+    for (const SampleRange& r : ranges) {
+        trial.widen(r);
+        if (r.domain >= domains_.size() || r.begin >= r.end ||
+            !trial.domains_[r.domain].pooled.erase(r.begin, r.end))
+            return absl::FailedPreconditionError(absl::StrCat(name(r), " is not free"));
+    }
+    trial.leases_[{step, replica}] = ranges;
+    *this = std::move(trial);
+    return absl::OkStatus();
+}
+
 absl::Status DataLedger::swapLeases(uint64_t step, int32_t a, int32_t b) {
     const auto x = leases_.find({step, a});
     const auto y = leases_.find({step, b});
@@ -160,10 +177,7 @@ absl::Status DataLedger::replayCommit(const CommitRecord& record) {
                                                                   name(r), ", but there are ",
                                                                   domains_.size(), " domains"));
             Domain& d = domains_[r.domain];
-            if (r.end > highWater_[r.domain]) {
-                d.pooled.insert(highWater_[r.domain], r.end);
-                highWater_[r.domain] = r.end;
-            }
+            widen(r);
             if (!d.pooled.erase(r.begin, r.end) || !d.committed.insert(r.begin, r.end))
                 return absl::FailedPreconditionError(absl::StrCat(
                     "step ", record.step, " consumes ", name(r), ", which was not free"));
@@ -196,6 +210,24 @@ absl::Status DataLedger::quarantine(const SampleRange& range) {
         }
     return absl::FailedPreconditionError(
         absl::StrCat(name(range), " is neither leased to one replica nor pooled"));
+}
+
+void DataLedger::withhold(const SampleRange& range) {
+    if (range.domain >= domains_.size()) return;
+    widen(range);
+    Domain& d = domains_[range.domain];
+    const std::map<uint64_t, uint64_t> free = d.pooled.intervals();
+    for (const auto& [first, last] : free) {
+        const uint64_t begin = std::max(first, range.begin);
+        const uint64_t end = std::min(last, range.end);
+        if (begin < end && d.pooled.erase(begin, end)) d.quarantined.insert(begin, end);
+    }
+}
+
+void DataLedger::widen(const SampleRange& range) {
+    if (range.domain >= domains_.size() || range.end <= highWater_[range.domain]) return;
+    domains_[range.domain].pooled.insert(highWater_[range.domain], range.end);
+    highWater_[range.domain] = range.end;
 }
 
 const std::vector<SampleRange>* DataLedger::leased(uint64_t step, int32_t replica) const {

@@ -61,6 +61,11 @@ class DataLedger {
     /// `samples` samples for (step, replica). AlreadyExists when it holds a lease for that step.
     absl::StatusOr<std::vector<SampleRange>> lease(uint64_t step, int32_t replica,
                                                    uint64_t samples);
+    /// Exactly these for (step, replica): gradients over them are there already.
+    /// FailedPrecondition, and nothing changes, unless all of them are pooled or beyond the high
+    /// water mark.
+    absl::Status leaseExactly(uint64_t step, int32_t replica,
+                              const std::vector<SampleRange>& ranges);
     /// Two leases of a step change hands (non-finite: the other computes it). NotFound without
     /// both.
     absl::Status swapLeases(uint64_t step, int32_t a, int32_t b);
@@ -79,6 +84,11 @@ class DataLedger {
     absl::Status replayCommit(const CommitRecord& record);
     /// A lease, or a part of one, is not to be trained on. The rest of that lease stays.
     absl::Status quarantine(const SampleRange& range);
+    /// Quarantines what of it is pooled or beyond the high water mark: a range that was quarantined
+    /// in a lineage that was left.
+    void withhold(const SampleRange& range);
+    /// Raises the high water mark to the range's end; what lies between becomes pooled.
+    void widen(const SampleRange& range);
 
     const std::vector<SampleRange>* leased(uint64_t step, int32_t replica) const;
 

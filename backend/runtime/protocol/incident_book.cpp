@@ -12,6 +12,21 @@ double ms(MonoNs ns) {
 
 }  // namespace
 
+void IncidentBook::resume(const std::vector<OpenIncident>& open, uint64_t last) {
+    next_ = last + 1;
+    for (const OpenIncident& o : open) {
+        Incident& i = open_[o.replica];
+        i.id = o.id;
+        i.replica = o.replica;
+        i.begin = o.begin;
+        i.decidedAt = o.decidedAt;
+        i.survivorsWait = o.survivorsWait;
+        i.stallMs = o.stallMs;
+        i.samplesRedone = o.samplesRedone;
+        i.survivors = o.survivors;
+    }
+}
+
 void IncidentBook::open(MonoNs now, int32_t replica, uint32_t incarnation, uint64_t step,
                         EvidenceKind cause, const std::string& title, MonoNs symptomAt,
                         MonoNs evidenceAt, bool contributed, size_t survivors,

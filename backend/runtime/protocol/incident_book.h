@@ -11,11 +11,25 @@
 
 namespace bulkhead::protocol {
 
+/// One that an earlier coordinator opened and did not close.
+struct OpenIncident {
+    uint64_t id = 0;
+    int32_t replica = 0;
+    MonoNs begin = 0;            ///< of the first symptom
+    MonoNs decidedAt = 0;        ///< end of `decide`
+    bool survivorsWait = false;  ///< no step was committed since
+    double stallMs = 0;          ///< so far
+    uint64_t samplesRedone = 0;
+    size_t survivors = 0;
+};
+
 /// Writes down what each loss cost and how the replica came back: one open incident per replica.
 /// Survivors' phases: detect, decide, reform, reexchange. The replica's: restart, init, fetch,
 /// replay, join. Every call appends the facts it makes to `out`.
 class IncidentBook {
   public:
+    /// Goes on with what an earlier coordinator left open; later ones count from `last` + 1.
+    void resume(const std::vector<OpenIncident>& open, uint64_t last);
     /// An earlier one of the same replica is closed as "lost again".
     void open(MonoNs now, int32_t replica, uint32_t incarnation, uint64_t step, EvidenceKind cause,
               const std::string& title, MonoNs symptomAt, MonoNs evidenceAt, bool contributed,

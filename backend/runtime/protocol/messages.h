@@ -20,7 +20,7 @@
 /// step is concerned, (step, epoch, attempt). What is stale is dropped and counted, never acted on.
 namespace bulkhead::protocol {
 
-constexpr uint32_t kProtocolVersion = 1;
+constexpr uint32_t kProtocolVersion = 2;
 
 /// Where a rank's data plane can be reached. `host` decides shm or tcp per pair.
 struct RankEndpoint {
@@ -135,6 +135,8 @@ struct Report {
     uint64_t layout = 0;
     std::optional<CommitRecord> last;  ///< last record applied, for a coordinator that restarts
     uint64_t epoch = 0;                ///< highest epoch seen; a new coordinator goes on above it
+    uint64_t retainedStep = 0;  ///< gradients of this step are held or being computed; 0: none
+    std::vector<SampleRange> retained;  ///< over these
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -148,6 +150,8 @@ struct Report {
         visit("layout", self.layout);
         visit("last", self.last);
         visit("epoch", self.epoch);
+        visit("retained_step", self.retainedStep);
+        visit("retained", self.retained);
     }
 };
 

@@ -27,6 +27,17 @@ struct Policies {
     uint32_t restartLimit = 10;          ///< restarts within restartWindowMs; 0: never give up
     uint64_t fetchBytesPerSecond = 0;    ///< 0: no cap
     bool operator==(const Policies&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("lr", self.lr);
+        visit("batch", self.batch);
+        visit("recovery", self.recovery);
+        visit("min_replicas", self.minReplicas);
+        visit("parity_every_steps", self.parityEverySteps);
+        visit("checkpoint_every_steps", self.checkpointEverySteps);
+        visit("restart_limit", self.restartLimit);
+        visit("fetch_bytes_per_second", self.fetchBytesPerSecond);
+    }
 };
 
 /// Milliseconds.

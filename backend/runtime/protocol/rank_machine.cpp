@@ -114,6 +114,8 @@ void RankMachine::report() {
     r.layout = layout_;
     r.last = last_;
     r.epoch = epochSeen_;
+    r.retainedStep = retainedStep_;
+    if (retainedStep_ != 0) r.retained = ranges_;
     act(SendLeader{r});
 }
 

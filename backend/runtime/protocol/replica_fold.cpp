@@ -118,10 +118,15 @@ std::optional<ToCoordinator> ReplicaFold::addReport(const RankReport& report) {
     out.following = report.following;
     out.layout = report.layout;
     out.last = report.last;
+    out.retainedStep = report.retainedStep;
+    out.retained = report.retained;
     for (const auto& part : reports_.parts) {
         if (report.hasState) out.hashes.push_back(part->hash);
         out.epoch = std::max(out.epoch, part->epoch);
+        if (part->retainedStep == out.retainedStep && part->retained == out.retained) continue;
+        out.retainedStep = 0;  // a shard that dropped its gradient makes all of them compute
     }
+    if (out.retainedStep == 0) out.retained.clear();
     return out;
 }
 

@@ -147,4 +147,47 @@ CommitRecord makeRecord(const RecordInputs& in, const Options& options) {
     return r;
 }
 
+fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figures) {
+    fact::StepCommitted line;
+    line.record = record;
+    line.gradNorm = figures.gradNorm;
+    line.learningRate = fromFloatBits(record.learningRateBits);
+    line.stepMs = figures.stepMs;
+    line.effectiveTime = figures.effectiveTime;
+    line.votes = figures.votes;
+    if (line.stepMs > 0)
+        line.tokensPerSecond = static_cast<double>(record.tokens) * 1000 / line.stepMs;
+    double lossSum = 0;
+    uint64_t tokens = 0;
+    std::vector<double> domainSum;
+    std::vector<uint64_t> domainTokens;
+    for (const ReplicaVote& vote : figures.votes) {
+        lossSum += vote.lossSum;
+        tokens += vote.tokens;
+        domainSum.resize(std::max(domainSum.size(), vote.domainLossSum.size()));
+        domainTokens.resize(std::max(domainTokens.size(), vote.domainTokens.size()));
+        for (size_t d = 0; d < vote.domainLossSum.size(); ++d)
+            domainSum[d] += vote.domainLossSum[d];
+        for (size_t d = 0; d < vote.domainTokens.size(); ++d)
+            domainTokens[d] += vote.domainTokens[d];
+    }
+    line.loss = tokens > 0 ? lossSum / static_cast<double>(tokens) : 0;
+    for (size_t d = 0; d < domainSum.size(); ++d)
+        line.domainLoss.push_back(d < domainTokens.size() && domainTokens[d] > 0
+                                      ? domainSum[d] / static_cast<double>(domainTokens[d])
+                                      : -1);
+    return line;
+}
+
+StepFigures forLog(StepFigures figures) {
+    for (size_t i = 0; i < figures.votes.size(); ++i) {
+        ReplicaVote& vote = figures.votes[i];
+        vote.expertCounts.clear();
+        if (i == 0) continue;
+        vote.hashes.clear();
+        vote.gradSquares.clear();
+    }
+    return figures;
+}
+
 }  // namespace bulkhead::protocol

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "backend/common/types.h"
+#include "backend/runtime/protocol/commit_log.h"
+#include "backend/runtime/protocol/facts.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/protocol/options.h"
 
@@ -62,6 +64,12 @@ struct RecordInputs {
 /// Fixes everything the step does to the model. Divisor: tokens in the sum. The gradient norm is of
 /// the mean gradient over all shards.
 CommitRecord makeRecord(const RecordInputs& in, const Options& options);
+
+/// What is told of a committed step. Without commitMs and voteMs, which only who saw it end knows.
+fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figures);
+
+/// The figures as the log keeps them: whatever the line can do without is left out.
+StepFigures forLog(StepFigures figures);
 
 /// Of the mean gradient, before clipping.
 double gradientNorm(const std::vector<double>& gradSquares, double divisor);

@@ -145,6 +145,23 @@ void SimulatedJob::coordinate(const Input& input) {
         if (auto v = InvariantChecker::ledger(coordinator_->ledger())) fail(v->detail);
 }
 
+void SimulatedJob::syncLog(uint64_t upTo) {
+    while (!unsynced_.empty() && unsynced_.front().sequence <= upTo) {
+        const LogEntry& e = unsynced_.front().entry;
+        log_.push_back(e);
+        if (const auto* l = std::get_if<LogLineage>(&e)) {
+            if (auto v = checker_.lineage(l->lineage, l->ledger, l->fromStep))
+                fail(v->invariant + ": " + v->detail);
+        } else if (const auto* commit = std::get_if<LogCommit>(&e)) {
+            const CommitRecord& r = commit->record;
+            durable_[{r.lineage, r.step}] = r;
+            lastRecord_ = r;
+            if (auto v = checker_.committed(r)) fail(v->invariant + ": " + v->detail);
+        }
+        unsynced_.erase(unsynced_.begin());
+    }
+}
+
 void SimulatedJob::operate(Operation operation) {
     coordinate(operation);
 }
@@ -160,23 +177,13 @@ void SimulatedJob::carryOut(Actions actions) {
             down(b->rank, b->incarnation, b->message);
         } else if (auto* c = std::get_if<AppendLog>(&action)) {
             unsynced_.push_back(*c);
-            if (!c->wantDurable) continue;
+            if (!c->overlapped) {
+                syncLog(c->sequence);
+                continue;
+            }
             at(soon(0.2, 3), [this, seq = c->sequence, life = life_] {
                 if (life != life_) return;
-                while (!unsynced_.empty() && unsynced_.front().sequence <= seq) {
-                    const LogEntry& e = unsynced_.front().entry;
-                    log_.push_back(e);
-                    if (const auto* l = std::get_if<LogLineage>(&e)) {
-                        if (auto v = checker_.lineage(l->lineage, l->ledger, l->fromStep))
-                            fail(v->invariant + ": " + v->detail);
-                    } else if (const auto* commit = std::get_if<LogCommit>(&e)) {
-                        const CommitRecord& r = commit->record;
-                        durable_[{r.lineage, r.step}] = r;
-                        lastRecord_ = r;
-                        if (auto v = checker_.committed(r)) fail(v->invariant + ": " + v->detail);
-                    }
-                    unsynced_.erase(unsynced_.begin());
-                }
+                syncLog(seq);
                 coordinate(RecordDurable{seq});
             });
         } else if (auto* d = std::get_if<StartReplica>(&action)) {

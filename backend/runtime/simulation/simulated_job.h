@@ -92,6 +92,7 @@ class SimulatedJob {
     MonoNs soon(double fromMs, double toMs);
     void post(const std::string& link, double fromMs, double toMs, std::function<void()> what);
     void coordinate(const Input& input);
+    void syncLog(uint64_t upTo);
     void carryOut(Actions actions);
     void carryOut(Rank& rank, RankActions actions);
     void give(RankId id, uint32_t incarnation, RankInput input);

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "backend/runtime/protocol/coordinator_impl.h"
+
+/// What a coordinator takes over from the one before it, and what it leaves to the next.
+namespace bulkhead::protocol {
+
+void CoordinatorMachine::Impl::restore(const RecoveredState& past) {
+    if (last_) {
+        commitEpoch_ = last_->epoch;
+        epochOf_[last_->step] = last_->epoch;
+    }
+    productiveMs_ = past.productiveMs;
+    productiveSum_ = past.productiveSum;
+    ranFor_ = past.ranFor;
+    incidents_.resume(past.incidents, past.lastIncident);
+    ordered_.policies = options_.policies;
+    if (past.orders) obey(*past.orders);
+    ordered_ = orders();
+}
+
+void CoordinatorMachine::Impl::obey(const LogOrders& orders) {
+    options_.policies = orders.policies;
+    paused_ = orders.paused;
+    stopping_ = orders.stopping;
+    stopCheckpoint_ = orders.stopCheckpoint;
+    stopWhy_ = orders.stopWhy;
+    checkpointWanted_ = orders.checkpoint;
+    const auto each = [this](const std::vector<int32_t>& ids, bool Replica::*flag,
+                             ReplicaState shown) {
+        for (const int32_t id : ids) {
+            Replica* r = find(id);
+            if (r == nullptr) continue;
+            r->*flag = true;
+            r->shown = shown;
+        }
+    };
+    each(orders.held, &Replica::hold, ReplicaState::kHeld);
+    each(orders.drained, &Replica::drain, ReplicaState::kDrained);
+    each(orders.givenUp, &Replica::givenUp, ReplicaState::kFailed);
+}
+
+LogOrders CoordinatorMachine::Impl::orders() const {
+    LogOrders o;
+    o.policies = options_.policies;
+    o.paused = paused_;
+    o.stopping = stopping_;
+    o.stopCheckpoint = stopCheckpoint_;
+    o.stopWhy = stopWhy_;
+    o.checkpoint = checkpointWanted_;
+    for (const Replica& r : replicas_) {
+        if (r.hold) o.held.push_back(r.id);
+        if (r.drain) o.drained.push_back(r.id);
+        if (r.givenUp) o.givenUp.push_back(r.id);
+    }
+    return o;
+}
+
+void CoordinatorMachine::Impl::logOrders() {
+    LogOrders now = orders();
+    if (now == ordered_) return;
+    ordered_ = now;
+    log(std::move(now), false);
+}
+
+void CoordinatorMachine::Impl::on(const InventoryDone&) {
+    if (!recovering_) return;
+    recovering_ = false;
+    begunAt_ = stopSince_ = now_;
+    for (Replica& r : replicas_) {
+        if (r.alive()) {
+            if (r.running.size() < options_.shards)
+                expel(r, EvidenceKind::kProcessExit, "some of its ranks are gone", now_, true);
+        } else if (!stopping_ && !r.hold && !r.drain && !r.givenUp) {
+            start(r);
+        }
+    }
+}
+
+/// Survivors of a coordinator hold gradients of the step that was open. Whoever gets the same
+/// ranges again only exchanges them again.
+void CoordinatorMachine::Impl::leaseRetained(uint64_t step,
+                                             const std::vector<int32_t>& contributors) {
+    const auto samples = samplesPerContributor(options_, contributors.size());
+    for (size_t i = 0; i < contributors.size(); ++i) {
+        const auto& retained = find(contributors[i])->retained;
+        if (!retained.empty() && sampleCount(retained) == samples[i])
+            (void)ledger_.leaseExactly(step, contributors[i], retained);
+    }
+    for (Replica& r : replicas_) r.retained.clear();
+}
+
+}  // namespace bulkhead::protocol
