@@ -22,7 +22,8 @@
 ///
 /// i.e. verb [":" key "=" value {"," key "=" value}] ["@step=" N ["/" phase]]. Durations are a
 /// number with ms, s or m. rank=R.S is shard S of replica R. Without @step a fault happens at once;
-/// without `for`, hang, slow, cut, delay and fill-disk last until the process or the job ends.
+/// without `for`, hang, slow, cut, delay and fill-disk last until they are ended, or the process or
+/// the job ends.
 /// Thread: any.
 namespace bulkhead::model {
 

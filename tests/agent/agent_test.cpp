@@ -13,6 +13,7 @@
 #include "backend/common/codec.h"
 #include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/agent/process.h"
+#include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/reactor.h"
 
@@ -164,9 +165,19 @@ TEST_F(AgentTest, AHangWithoutDurationLastsUntilItIsEnded) {
     const int32_t pid = start(kRank, {"/bin/sleep", "100"}).pid;
     tell(SignalRank{kRank, SIGSTOP, 6, 0});
     until([&] { return stateOf(pid) == 'T'; });
-    tell(EndFault{kRank.job, 6});
+    tell(EndFault{kRank.job, 6, {}});
     await<AgentFaultNoted>([](const AgentFaultNoted& n) { return n.ended; });
     until([&] { return stateOf(pid) == 'S'; });
+}
+
+TEST_F(AgentTest, TheEndOfAFaultReachesTheRankItLastsIn) {
+    start(kRank, {"/bin/bash", "-c",
+                  "trap 'exit 7' " + std::to_string(protocol::endFaultSignal()) +
+                      "; echo ready; while :; do sleep 0.02; done"});
+    await<OutputLine>([](const OutputLine& l) { return l.line == "ready"; });
+    tell(EndFault{kRank.job, 6, {{kRank.job, kRank.rank, kRank.incarnation + 1}}});
+    tell(EndFault{kRank.job, 6, {kRank}});
+    EXPECT_EQ(await<RankGone>().exitCode, 7);
 }
 
 TEST_F(AgentTest, WhatCannotStartSaysWhy) {

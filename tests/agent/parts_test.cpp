@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cerrno>
-#include <cstring>
 
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +13,7 @@
 #include "backend/runtime/agent/output_reader.h"
 #include "backend/runtime/agent/proc_sampler.h"
 #include "backend/runtime/agent/rank_registry.h"
+#include "tests/support/small_disk.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -177,22 +175,10 @@ TEST(DiskBallast, RefusesSharedFileSystemsWithTheReason) {
     }
 }
 
-/// A small file system of its own at `dir`; who is not root mounts it in namespaces of his own.
-void mountSmall(const std::string& dir) {
-    const auto mounted = [&] { return ::mount("none", dir.c_str(), "tmpfs", 0, "size=8m") == 0; };
-    if (mounted()) return;
-    const auto user = std::to_string(::getuid());
-    const auto group = std::to_string(::getgid());
-    ASSERT_EQ(::unshare(CLONE_NEWUSER | CLONE_NEWNS), 0) << std::strerror(errno);
-    std::ofstream("/proc/self/setgroups") << "deny";
-    std::ofstream("/proc/self/uid_map") << "0 " + user + " 1";
-    std::ofstream("/proc/self/gid_map") << "0 " + group + " 1";
-    ASSERT_TRUE(mounted()) << std::strerror(errno);
-}
-
 TEST(DiskBallast, TakesAllRoomOfAFileSystemOfItsOwnAndGivesItBack) {
     TempDir dir;
-    ASSERT_NO_FATAL_FAILURE(mountSmall(dir.path()));
+    const absl::Status mounted = support::mountSmallDisk(dir.path());
+    ASSERT_TRUE(mounted.ok()) << mounted;
     const auto canWrite = [&] {
         std::ofstream file(dir.path() + "/checkpoint", std::ios::trunc);
         file << std::string(64 << 10, 'x');

@@ -32,7 +32,10 @@ class FaultRunnerTest : public testing::Test {
             killedNodes_.push_back(node);
             return refusal_;
         };
-        h.endAtAgents = [this](uint64_t fault) { ended_.push_back(fault); };
+        h.end = [this](uint64_t fault, const std::set<RankId>& ranks) {
+            ended_.push_back(fault);
+            endedIn_ = ranks;
+        };
         h.replicasOn = [](const std::string&) { return std::vector<int32_t>{2, 3}; };
         h.emit = [this](model::EventBody body, model::Severity) {
             events_.push_back(std::move(body));
@@ -64,6 +67,7 @@ class FaultRunnerTest : public testing::Test {
     std::vector<std::pair<RankId, int>> signalled_;
     std::vector<std::string> killedNodes_;
     std::vector<uint64_t> ended_;
+    std::set<RankId> endedIn_;
     std::vector<model::EventBody> events_;
     FaultRunner runner_{2, hands()};
 };
@@ -151,16 +155,46 @@ TEST_F(FaultRunnerTest, ALastingFaultEndsWhenItsProcessIsGone) {
     EXPECT_EQ(all<model::FaultEnded>()[0].outcome, "the process is gone");
 }
 
-TEST_F(FaultRunnerTest, EndingIsForAgentsOrBeforeTheStepOnly) {
-    runner_.inject(fault(FaultKind::kHang, 1), "", 0);
-    runner_.noted(1, false, "", now_, 0);
-    EXPECT_TRUE(runner_.end(1).ok());
-    EXPECT_THAT(ended_, ElementsAre(1));
-    runner_.inject(fault(FaultKind::kSlow, 1), "", 0);
-    EXPECT_TRUE(absl::IsFailedPrecondition(runner_.end(2)));
-    runner_.inject(fault(FaultKind::kSlow, 1, 100), "", 0);
-    EXPECT_TRUE(runner_.end(3).ok());
+TEST_F(FaultRunnerTest, WhatLastsOutsideOrInsideARankIsEndedOnRequest) {
+    for (const FaultKind kind : {FaultKind::kHang, FaultKind::kSlow}) {
+        const uint64_t id = runner_.inject(fault(kind, 1), "", 0);
+        runner_.noted(id, false, "", now_, 0);
+        EXPECT_TRUE(runner_.end(id).ok());
+        EXPECT_EQ(ended_.back(), id);
+        if (kind == FaultKind::kHang)
+            EXPECT_THAT(endedIn_, IsEmpty()) << "its agent holds it";
+        else
+            EXPECT_THAT(endedIn_, ElementsAre(RankId{1, 0}, RankId{1, 1}));
+        runner_.noted(id, true, "", now_, 0);
+        EXPECT_EQ(all<model::FaultEnded>().back().outcome, "ended on request");
+    }
+}
+
+TEST_F(FaultRunnerTest, WhatWaitsForItsStepIsTakenBack) {
+    const uint64_t here = runner_.inject(fault(FaultKind::kSlow, 1, 100), "", 0);
+    EXPECT_TRUE(runner_.end(here).ok());
     EXPECT_THAT(all<model::FaultEnded>().back().outcome, HasSubstr("cancelled"));
+    EXPECT_THAT(ended_, IsEmpty()) << "nobody was told of it yet";
+    const uint64_t inRank = runner_.inject(fault(FaultKind::kNanGradient, 1, 2), "", 0);
+    EXPECT_TRUE(runner_.end(inRank).ok());
+    EXPECT_THAT(ended_, ElementsAre(inRank));
+    runner_.noted(inRank, true, "", now_, 0);
+    EXPECT_THAT(all<model::FaultEnded>().back().outcome, HasSubstr("cancelled"));
+}
+
+TEST_F(FaultRunnerTest, AKillUnderWayCannotBeCalledBack) {
+    runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0);
+    EXPECT_TRUE(absl::IsFailedPrecondition(runner_.end(1)));
+}
+
+TEST_F(FaultRunnerTest, ARankThatStopsItselfInAPhaseIsWokenByItsAgent) {
+    model::FaultSpec hang = fault(FaultKind::kHang, 1, 0, "vote");
+    hang.durationMs = 500;
+    hang.shard = 1;
+    runner_.inject(hang, "", 0);
+    EXPECT_THAT(signalled_, IsEmpty());
+    runner_.noted(1, false, "", now_, 3);
+    EXPECT_THAT(signalled_, ElementsAre(std::pair(RankId{1, 1}, 0)));
 }
 
 }  // namespace

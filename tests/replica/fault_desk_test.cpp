@@ -63,8 +63,10 @@ TEST_F(FaultDeskTest, slownessBeginsAtItsStepAndEnds) {
     EXPECT_EQ(desk.slowFactor(), 1);
     desk.enter(3, Phase::kCompute);
     EXPECT_EQ(desk.slowFactor(), 4);
-    ASSERT_EQ(later_.size(), 1u);
+    ASSERT_EQ(later_.size(), 2u);
     later_[0]();
+    EXPECT_EQ(desk.slowFactor(), 4);
+    later_[1]();
     EXPECT_EQ(desk.slowFactor(), 1);
     ASSERT_EQ(noted_.size(), 2u);
     EXPECT_EQ(noted_[0].step, 3u);
@@ -126,6 +128,40 @@ TEST_F(FaultDeskTest, aCutIsReportedBeforeItHoldsAndEnds) {
     later_[1]();
     EXPECT_FALSE(stateCut_);
     EXPECT_TRUE(noted_.back().ended);
+}
+
+TEST_F(FaultDeskTest, whatLastsEndsOnRequestAndItsTimerThenDoesNothing) {
+    FaultDesk desk = make();
+    CommitFault cut = fault("cut_network");
+    cut.durationMs = 60'000;
+    CommitFault delay = fault("delay_network");
+    delay.fault = 8;
+    delay.delayMs = 30;
+    desk.inject(cut);
+    desk.inject(delay);
+    for (size_t i = 0; i < 3; i += 2) later_[i]();
+    EXPECT_TRUE(network_.isCut());
+    EXPECT_EQ(network_.currentDelay(), 30 * kMillisecond);
+    desk.end(cut.fault);
+    EXPECT_FALSE(network_.isCut());
+    EXPECT_FALSE(stateCut_);
+    EXPECT_EQ(network_.currentDelay(), 30 * kMillisecond) << "the other one goes on";
+    desk.end(delay.fault);
+    EXPECT_EQ(network_.currentDelay(), 0);
+    const size_t told = noted_.size();
+    later_[1]();
+    desk.end(99);
+    EXPECT_EQ(noted_.size(), told);
+}
+
+TEST_F(FaultDeskTest, aFaultEndedBeforeItsStepDoesNotHappen) {
+    FaultDesk desk = make();
+    desk.inject(fault("nan_gradient", 5));
+    desk.end(7);
+    EXPECT_TRUE(noted_.back().ended);
+    std::vector<float> gradient(8, 1.0f);
+    desk.touchGradient(5, gradient);
+    EXPECT_EQ(gradient, std::vector<float>(8, 1.0f));
 }
 
 TEST_F(FaultDeskTest, aParameterFlipIsTakenOnce) {

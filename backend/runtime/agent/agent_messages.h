@@ -193,7 +193,7 @@ struct StartRank {
 
 /// Send a signal (SIGTERM, SIGKILL, SIGSTOP, SIGCONT). For a fault, `fault` is its id:
 /// AgentFaultNoted answers, and with SIGSTOP and `durationMs` the agent continues the process after
-/// that time.
+/// that time. Signal 0 with a fault: the process stops itself, the agent only wakes it.
 struct SignalRank {
     RankProcess process;
     int32_t signal = 0;
@@ -223,13 +223,17 @@ struct FillDisk {
     }
 };
 
+/// Ends what the agent holds for the fault, and hands the end to `ranks`, those that run here, by
+/// endFaultSignal(): a rank whose network is cut hears of it no other way.
 struct EndFault {
     std::string job;
     uint64_t fault = 0;
+    std::vector<RankProcess> ranks;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("job", self.job);
         visit("fault", self.fault);
+        visit("ranks", self.ranks);
     }
 };
 

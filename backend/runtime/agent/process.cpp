@@ -123,8 +123,15 @@ ExitStatus reap(const UniqueFd& process) {
     return status;
 }
 
-absl::Status signalProcess(const UniqueFd& process, int signal) {
-    if (pidfd_send_signal(process.get(), signal, nullptr, 0) == 0) return absl::OkStatus();
+absl::Status signalProcess(const UniqueFd& process, int signal, int32_t value) {
+    siginfo_t info{};
+    info.si_signo = signal;
+    info.si_code = SI_QUEUE;
+    info.si_pid = ::getpid();
+    info.si_uid = ::getuid();
+    info.si_value.sival_int = value;
+    siginfo_t* withValue = value == 0 ? nullptr : &info;
+    if (pidfd_send_signal(process.get(), signal, withValue, 0) == 0) return absl::OkStatus();
     const std::string message = absl::StrCat("signal ", signal, ": ", std::strerror(errno));
     return errno == ESRCH ? absl::NotFoundError(absl::StrCat(message, "; the process is gone"))
                           : absl::UnavailableError(message);

@@ -43,6 +43,7 @@ struct ExitStatus {
 ExitStatus reap(const UniqueFd& process);
 
 /// Sends a signal through the descriptor, so that it cannot hit a later process of the same pid.
-absl::Status signalProcess(const UniqueFd& process, int signal);
+/// Signal 0 only asks whether it is there. `value` travels with the signal (sigqueue(3)).
+absl::Status signalProcess(const UniqueFd& process, int signal, int32_t value = 0);
 
 }  // namespace bulkhead::runtime

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backend/runtime/protocol/messages.h"
 #include "spdlog/spdlog.h"
 
 namespace bulkhead::runtime {
@@ -70,7 +71,7 @@ void Supervisor::obey(const AgentCommand& command) {
     if (const auto* start = std::get_if<StartRank>(&command)) this->start(*start);
     if (const auto* signal = std::get_if<SignalRank>(&command)) this->signal(*signal);
     if (const auto* fill = std::get_if<FillDisk>(&command)) fillDisk(*fill);
-    if (const auto* end = std::get_if<EndFault>(&command)) endFault({end->job, end->fault});
+    if (const auto* end = std::get_if<EndFault>(&command)) endFault(*end);
     if (std::holds_alternative<KillNode>(command)) killNode();
 }
 
@@ -169,7 +170,8 @@ void Supervisor::signal(const SignalRank& command) {
     if (command.fault == 0) return;
     note(key, false, std::string(sent.message()));
     if (!sent.ok()) return;
-    if (command.signal == SIGSTOP) last(key, {command.process, nullptr, 0}, command.durationMs);
+    if (command.signal == SIGSTOP || command.signal == 0)
+        last(key, {command.process, nullptr, 0}, command.durationMs);
 }
 
 void Supervisor::fillDisk(const FillDisk& command) {
@@ -184,11 +186,19 @@ void Supervisor::last(const FaultKey& key, LastingFault fault, uint64_t duration
     // A fault on a whole replica stops several processes: its end is that of each.
     if (durationMs > 0)
         fault.timer = reactor_.after(static_cast<MonoNs>(durationMs) * kMillisecond,
-                                     [this, key] { endFault(key); });
+                                     [this, key] { endHeld(key); });
     faults_.emplace(key, std::move(fault));
 }
 
-void Supervisor::endFault(const FaultKey& key) {
+void Supervisor::endFault(const EndFault& command) {
+    endHeld({command.job, command.fault});
+    for (const RankProcess& rank : command.ranks)
+        if (const auto it = processes_.find(rank); it != processes_.end())
+            (void)signalProcess(it->second->handle, protocol::endFaultSignal(),
+                                static_cast<int32_t>(command.fault));
+}
+
+void Supervisor::endHeld(const FaultKey& key) {
     const auto [begin, end] = faults_.equal_range(key);
     if (begin == end) return;
     for (auto it = begin; it != end; ++it) {

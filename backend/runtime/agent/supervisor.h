@@ -60,7 +60,8 @@ class Supervisor {
     void signal(const SignalRank& command);
     void fillDisk(const FillDisk& command);
     void last(const FaultKey& key, LastingFault fault, uint64_t durationMs);
-    void endFault(const FaultKey& key);
+    void endFault(const EndFault& command);
+    void endHeld(const FaultKey& key);
     void note(const FaultKey& key, bool ended, const std::string& error);
     void killNode();
     void sample();

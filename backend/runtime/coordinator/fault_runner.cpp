@@ -121,6 +121,10 @@ void FaultRunner::tookEffect(uint64_t id, Fault& fault, int64_t unixNs, uint64_t
     fault.state = State::kActive;
     fault.effectNs = unixNs;
     hands_.emit(model::FaultInjected{id, fault.spec, step, fault.by}, model::Severity::kWarning);
+    // A rank that stopped itself cannot wake itself: its agent does.
+    if (fault.self && fault.spec.kind == FaultKind::kHang)
+        for (const RankId rank : fault.ranks)
+            (void)hands_.signal(rank, 0, id, fault.spec.durationMs);
     if (isMoment(fault.spec.kind)) finish(id, "done", false);
 }
 
@@ -130,7 +134,9 @@ void FaultRunner::noted(uint64_t id, bool ended, const std::string& error, int64
     if (it == open_.end()) return;
     if (!error.empty()) return finish(id, absl::StrCat("could not be injected: ", error), true);
     if (!ended) return tookEffect(id, it->second, unixNs, step == 0 ? step_ + 1 : step);
-    finish(id, "healed", false);
+    const Fault& fault = it->second;
+    if (fault.state != State::kActive) return finish(id, "cancelled before its step", true);
+    finish(id, fault.ending ? "ended on request" : "healed", false);
 }
 
 void FaultRunner::rankExited(RankId rank, int signal, int64_t unixNs) {
@@ -157,15 +163,16 @@ absl::Status FaultRunner::end(uint64_t id) {
     const auto it = open_.find(id);
     if (it == open_.end())
         return absl::NotFoundError(absl::StrCat("fault ", id, " is over, or never was"));
-    if (it->second.state == State::kWaiting) {
+    Fault& fault = it->second;
+    if (fault.state == State::kWaiting) {
         finish(id, "cancelled before its step", true);
         return absl::OkStatus();
     }
-    if (it->second.self)
-        return absl::FailedPreconditionError(absl::StrCat(
-            "fault ", id, " acts inside its ranks until its time is over; restart replica ",
-            it->second.spec.replica, " to be rid of it"));
-    hands_.endAtAgents(id);
+    if (!fault.self && isMoment(fault.spec.kind))
+        return absl::FailedPreconditionError(
+            absl::StrCat("fault ", id, " cannot be called back: nothing of it lasts"));
+    fault.ending = true;
+    hands_.end(id, fault.self ? fault.ranks : std::set<RankId>{});
     return absl::OkStatus();
 }
 
@@ -177,6 +184,13 @@ void FaultRunner::finish(uint64_t id, const std::string& outcome, bool failed) {
         past_.push_back({id, fault.effectNs, hands_.unixNs() + kMemoryNs, fault.unexplained});
     hands_.emit(model::FaultEnded{id, outcome},
                 failed ? model::Severity::kWarning : model::Severity::kInfo);
+}
+
+uint64_t FaultRunner::acting(FaultKind kind) const {
+    uint64_t latest = 0;
+    for (const auto& [id, fault] : open_)
+        if (fault.spec.kind == kind && fault.state == State::kActive) latest = id;
+    return latest;
 }
 
 std::optional<FaultRunner::Cause> FaultRunner::explain(int32_t replica, int64_t unixNs) {

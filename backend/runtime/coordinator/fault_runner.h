@@ -29,8 +29,8 @@ class FaultRunner {
         std::function<absl::Status(const std::string& node, uint64_t fault, uint64_t durationMs)>
             fillDisk;
         std::function<absl::Status(const std::string& node, uint64_t fault)> killNode;
-        /// Ends what the agents hold for this fault.
-        std::function<void(uint64_t fault)> endAtAgents;
+        /// Ends what the agents hold for this fault, and through them what lasts in these ranks.
+        std::function<void(uint64_t fault, const std::set<RankId>& ranks)> end;
         /// Replicas with a rank on the node.
         std::function<std::vector<int32_t>(const std::string& node)> replicasOn;
         std::function<void(model::EventBody, model::Severity)> emit;
@@ -52,7 +52,8 @@ class FaultRunner {
     /// A rank ended: what it was to do to itself has happened, what lasted in it is over.
     void rankExited(RankId rank, int signal, int64_t unixNs);
 
-    /// NotFound; FailedPrecondition when it cannot be ended early.
+    /// Ends it early, or takes it back before its step; FaultEnded tells when it is over. NotFound
+    /// when it is over already; FailedPrecondition when nothing of it lasts.
     absl::Status end(uint64_t fault);
 
     struct Cause {
@@ -63,6 +64,9 @@ class FaultRunner {
     /// took effect on it, within a minute after its end. Each explains one incident per replica.
     std::optional<Cause> explain(int32_t replica, int64_t unixNs);
 
+    /// The fault of this kind that is acting now, the latest; 0 when there is none.
+    uint64_t acting(model::FaultKind kind) const;
+
   private:
     enum class State { kWaiting, kSent, kActive };
     struct Fault {
@@ -71,6 +75,7 @@ class FaultRunner {
         State state = State::kWaiting;
         std::set<RankId> ranks;         ///< that commit it themselves or are signalled
         bool self = false;              ///< the ranks commit it themselves
+        bool ending = false;            ///< end() was asked for
         std::set<int32_t> unexplained;  ///< replicas hit, no incident yet
         int64_t effectNs = 0;
     };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "backend/model/command_text.h"
 #include "backend/runtime/coordinator/fact_events.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
@@ -53,6 +54,10 @@ void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
             closed->survivorStallMs += unseen->second;
         unseenMs_.erase(closed->incident);
     }
+    if (auto* written = std::get_if<model::CheckpointWritten>(&event->body);
+        written && !written->ok)
+        if (const uint64_t fault = faults_.acting(model::FaultKind::kFillDisk); fault != 0)
+            written->error += absl::StrCat("; fault ", fault, " fills the disk");
     if (std::holds_alternative<model::RunFinished>(event->body))
         if (auto loads = experts_.take()) emit(*std::move(loads), model::Severity::kInfo);
     emit(std::move(event->body), event->severity);

@@ -297,10 +297,13 @@ FaultRunner::Hands JobCoordinator::hands() {
     h.killNode = [this](const std::string& node, uint64_t fault) {
         return around_.pool.send(node, KillNode{fault});
     };
-    h.endAtAgents = [this](uint64_t fault) {
+    h.end = [this](uint64_t fault, const std::set<RankId>& ranks) {
+        EndFault command{beginning_.run, fault, {}};
+        for (const RankId rank : ranks)
+            if (const auto known = known_.find(rank); known != known_.end())
+                command.ranks.push_back({beginning_.run, rank, known->second.incarnation});
         for (const NodeStatus& node : around_.pool.nodes())
-            if (around_.pool.isConnected(node.node))
-                (void)around_.pool.send(node.node, EndFault{beginning_.run, fault});
+            if (around_.pool.isConnected(node.node)) (void)around_.pool.send(node.node, command);
     };
     h.replicasOn = [this](const std::string& node) { return replicasOn(node); };
     h.emit = [this](model::EventBody body, model::Severity severity) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -614,6 +615,12 @@ struct CommitFault {
         visit("phase", self.phase);
     }
 };
+
+/// A fault inside a rank ends early by this signal of its agent, whose value is the fault's id: a
+/// rank whose network is cut would hear of it no other way. Real-time signals queue.
+inline int endFaultSignal() {
+    return SIGRTMIN;
+}
 
 /// Rank -> coordinator: the fault took effect, or ended. `unixNs` is when.
 struct FaultNoted {

@@ -25,6 +25,10 @@ bool isGradientKind(std::string_view kind) {
     return kind == "flip_gradient" || kind == "nan_gradient";
 }
 
+bool lasts(std::string_view kind) {
+    return kind == "slow" || kind == "cut_network" || kind == "delay_network";
+}
+
 bool waitsForItsPlace(std::string_view kind) {
     return isGradientKind(kind) || kind == "flip_parameter";
 }
@@ -82,59 +86,73 @@ void FaultDesk::enter(uint64_t step, Phase phase) {
 }
 
 void FaultDesk::fire(const CommitFault& fault, uint64_t step, MonoNs phaseLength) {
-    if (fault.kind == "slow") {
-        {
-            const std::lock_guard<std::mutex> lock(mutex_);
-            factor_ = std::max(1.0, fault.factor);
-            slowFault_ = fault.fault;
-        }
-        note(fault, false, step);
-        if (fault.durationMs > 0)
-            hooks_.later(static_cast<MonoNs>(fault.durationMs) * kMillisecond, [this, fault] {
-                {
-                    const std::lock_guard<std::mutex> lock(mutex_);
-                    if (slowFault_ == fault.fault) factor_ = 1;
-                }
-                note(fault, true, 0);
-            });
-    } else if (fault.kind == "cut_network" || fault.kind == "delay_network") {
-        fireNetwork(fault, step);
-    } else if (fault.kind == "kill_rank" || fault.kind == "kill_replica" || fault.kind == "hang") {
+    if (lasts(fault.kind))
+        last(fault, step);
+    else if (fault.kind == "kill_rank" || fault.kind == "kill_replica" || fault.kind == "hang")
         signalLater(fault, step, fault.phase.empty() ? 0 : phaseLength);
-    } else {
+    else
         spdlog::warn("fault {} of kind {} is not one a rank can commit", fault.fault, fault.kind);
-    }
 }
 
-void FaultDesk::fireNetwork(const CommitFault& fault, uint64_t step) {
+void FaultDesk::last(const CommitFault& fault, uint64_t step) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        lasting_[fault.fault] = fault;
+    }
     note(fault, false, step);
-    const MonoNs duration =
-        fault.durationMs == 0 ? kForGood : static_cast<MonoNs>(fault.durationMs) * kMillisecond;
-    const bool cut = fault.kind == "cut_network";
-    hooks_.later(kReportFirst, [this, fault, duration, cut] {
-        if (cut) {
-            hooks_.cutState(true);
-            network_->cut(duration);
+    spdlog::warn("fault {}: {} begins", fault.fault, fault.kind);
+    hooks_.later(kReportFirst, [this] { settle(); });
+    if (fault.durationMs > 0)
+        hooks_.later(kReportFirst + static_cast<MonoNs>(fault.durationMs) * kMillisecond,
+                     [this, id = fault.fault] { end(id); });
+}
+
+/// Makes the network what the lasting faults say it is.
+void FaultDesk::settle() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bool cut = false;
+    MonoNs delay = 0;
+    for (const auto& [id, fault] : lasting_) {
+        cut = cut || fault.kind == "cut_network";
+        if (fault.kind == "delay_network")
+            delay = std::max(delay, static_cast<MonoNs>(fault.delayMs) * kMillisecond);
+    }
+    hooks_.cutState(cut);
+    network_->cut(cut ? kForGood : 0);
+    network_->delay(delay, delay > 0 ? kForGood : 0);
+}
+
+void FaultDesk::end(uint64_t id) {
+    CommitFault over;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto armed = std::find_if(armed_.begin(), armed_.end(),
+                                        [id](const CommitFault& f) { return f.fault == id; });
+        const auto lasting = lasting_.find(id);
+        if (armed != armed_.end()) {
+            over = *armed;
+            armed_.erase(armed);
+        } else if (lasting != lasting_.end()) {
+            over = lasting->second;
+            lasting_.erase(lasting);
         } else {
-            network_->delay(static_cast<MonoNs>(fault.delayMs) * kMillisecond, duration);
+            return;
         }
-        spdlog::warn("fault {}: {} begins", fault.fault, fault.kind);
-    });
-    if (fault.durationMs == 0) return;
-    hooks_.later(kReportFirst + duration, [this, fault, cut] {
-        if (cut) hooks_.cutState(false);
-        note(fault, true, 0);
-    });
+    }
+    settle();
+    spdlog::warn("fault {}: {} ends", over.fault, over.kind);
+    note(over, true, 0);
 }
 
 void FaultDesk::signalLater(const CommitFault& fault, uint64_t step, MonoNs within) {
-    MonoNs wait = 0;
+    const int signal = fault.kind == "hang" ? SIGSTOP : SIGKILL;
+    // A kill is told by the agent that reaps; nobody but this rank tells that it stops itself.
+    MonoNs wait = signal == SIGSTOP ? kReportFirst : 0;
     if (within > 0) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        wait = static_cast<MonoNs>(random_() % static_cast<uint64_t>(within));
+        wait = std::max(wait, static_cast<MonoNs>(random_() % static_cast<uint64_t>(within)));
     }
     note(fault, false, step);
-    const int signal = fault.kind == "hang" ? SIGSTOP : SIGKILL;
     // A thread of its own: phases last milliseconds and the control thread has other work.
     std::thread([signal, wait, hook = hooks_.signalSelf] {
         std::this_thread::sleep_for(std::chrono::nanoseconds(wait));
@@ -148,7 +166,10 @@ void FaultDesk::note(const CommitFault& fault, bool ended, uint64_t step) {
 
 double FaultDesk::slowFactor() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return factor_;
+    double factor = 1;
+    for (const auto& [id, fault] : lasting_)
+        if (fault.kind == "slow") factor = std::max(factor, fault.factor);
+    return factor;
 }
 
 std::optional<CommitFault> FaultDesk::take(uint64_t step, std::string_view kind) {

@@ -19,8 +19,8 @@
 namespace bulkhead::runtime {
 
 /// Commits the faults that only the process itself can commit, at the step and phase they name.
-/// Threads: inject() on the control thread; enter() and the gradient hooks from the thread that
-/// does the work; all are safe together.
+/// Threads: inject() on the control thread; end() on any; enter() and the gradient hooks from the
+/// thread that does the work; all are safe together.
 class FaultDesk {
   public:
     struct Hooks {
@@ -37,6 +37,10 @@ class FaultDesk {
     FaultDesk(RankId self, uint64_t seed, const Clock& clock, NetworkFaults* network, Hooks hooks);
 
     void inject(const protocol::CommitFault& fault);
+
+    /// What lasts is over, what waits for its step will not happen; told by `noted`. Unknown ids
+    /// are ignored: it may be over already.
+    void end(uint64_t fault);
 
     /// The rank is in `phase` of `step` from now on.
     void enter(uint64_t step, protocol::Phase phase);
@@ -55,7 +59,8 @@ class FaultDesk {
     bool mine(const protocol::CommitFault& fault) const;
     bool due(const protocol::CommitFault& fault, uint64_t step, protocol::Phase phase) const;
     void fire(const protocol::CommitFault& fault, uint64_t step, MonoNs phaseLength);
-    void fireNetwork(const protocol::CommitFault& fault, uint64_t step);
+    void last(const protocol::CommitFault& fault, uint64_t step);
+    void settle();
     void signalLater(const protocol::CommitFault& fault, uint64_t step, MonoNs within);
     void note(const protocol::CommitFault& fault, bool ended, uint64_t step);
     std::optional<protocol::CommitFault> take(uint64_t step, std::string_view kind);
@@ -71,9 +76,8 @@ class FaultDesk {
     uint64_t step_ = 0;
     protocol::Phase phase_ = protocol::Phase::kStarting;
     MonoNs entered_ = 0;
-    std::map<protocol::Phase, MonoNs> lengths_;  ///< of each phase, last time
-    double factor_ = 1;
-    uint64_t slowFault_ = 0;
+    std::map<protocol::Phase, MonoNs> lengths_;          ///< of each phase, last time
+    std::map<uint64_t, protocol::CommitFault> lasting_;  ///< by id
 };
 
 }  // namespace bulkhead::runtime

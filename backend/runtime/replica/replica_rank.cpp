@@ -253,6 +253,9 @@ uint64_t ReplicaRank::appliedStep() const {
 void ReplicaRank::requestLeave(const std::string& why) {
     impl_->requestLeave(why);
 }
+void ReplicaRank::endFault(uint64_t fault) {
+    impl_->endFault(fault);
+}
 bool ReplicaRank::leaving() const {
     return impl_->leaving();
 }

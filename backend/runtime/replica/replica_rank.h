@@ -85,6 +85,10 @@ class ReplicaRank {
     /// Any thread.
     void requestLeave(const std::string& why);
 
+    /// Ends an injected fault that lasts in this rank, or waits in it for its step. A program calls
+    /// it on protocol::endFaultSignal(). Unknown ids are ignored. Any thread.
+    void endFault(uint64_t fault);
+
     /// The rank was told to leave: what the caller is computing is for nothing. Any thread.
     bool leaving() const;
 

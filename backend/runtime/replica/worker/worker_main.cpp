@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/common/clock.h"
+#include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/replica/corpus.h"
 #include "backend/runtime/replica/replica_rank.h"
 #include "backend/runtime/replica/worker/worker_options.h"
@@ -91,17 +92,28 @@ absl::StatusOr<Work> train(WorkloadProgram* program, ReplicaRank* rank) {
     }
 }
 
-/// Turns SIGTERM into an orderly leave, and ends a process whose training never comes back.
+/// What watch() takes, and no other thread.
+sigset_t watchedSignals() {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    ::sigaddset(&signals, SIGTERM);
+    ::sigaddset(&signals, protocol::endFaultSignal());
+    return signals;
+}
+
+/// Turns SIGTERM into an orderly leave, ends faults its agent wants ended, and ends a process whose
+/// training never comes back.
 void watch(const std::stop_token& stop, ReplicaRank* rank) {
     constexpr std::chrono::milliseconds kTick{100};
     const timespec tick{0, std::chrono::nanoseconds(kTick).count()};
-    sigset_t terminate;
-    ::sigemptyset(&terminate);
-    ::sigaddset(&terminate, SIGTERM);
+    const sigset_t signals = watchedSignals();
     std::chrono::milliseconds waited{0};
     while (!stop.stop_requested()) {
-        if (::sigtimedwait(&terminate, nullptr, &tick) == SIGTERM)
-            rank->requestLeave("terminated by a signal");
+        siginfo_t info{};
+        const int signal = ::sigtimedwait(&signals, &info, &tick);
+        if (signal == SIGTERM) rank->requestLeave("terminated by a signal");
+        if (signal == protocol::endFaultSignal())
+            rank->endFault(static_cast<uint64_t>(info.si_value.sival_int));
         if (rank->leaving()) waited += kTick;
         if (waited < kLeaveLimit) continue;
         spdlog::critical("training did not come back in time; leaving without it");
@@ -160,9 +172,7 @@ int main(int argc, char** argv) {
         readWorkerOptions(std::vector<std::string>(argv + 1, argv + argc));
     if (!options.ok()) return fail(options.status(), kExitUsage);
     // Before any thread is started, so that all of them leave it to watch().
-    sigset_t terminate;
-    ::sigemptyset(&terminate);
-    ::sigaddset(&terminate, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &terminate, nullptr);
+    const sigset_t signals = watchedSignals();
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     return run(*std::move(options));
 }
