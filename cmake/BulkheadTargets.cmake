@@ -4,6 +4,7 @@
 option(BULKHEAD_GRPC "Build the gRPC services, client, daemon and CLI" ON)
 option(BULKHEAD_APP "Build the Qt console" ON)
 option(BULKHEAD_NATIVE "Compile kernels for this machine's processor" ON)
+option(BULKHEAD_FUZZ "Build the readers under libFuzzer (needs clang)" OFF)
 set(BULKHEAD_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 
 add_library(bulkhead_options INTERFACE)
@@ -16,9 +17,11 @@ if(BULKHEAD_SANITIZE)
   add_compile_options(-fsanitize=${BULKHEAD_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${BULKHEAD_SANITIZE})
   # -O1: the optimizer takes minutes over instrumented field walks, and finds no more faults for it.
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -fno-var-tracking-assignments")
-  # GCC 12 finds maybe-uninitialized values in its own library when instrumented.
-  add_compile_options(-Wno-maybe-uninitialized)
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # GCC 12 finds maybe-uninitialized values in its own library when instrumented.
+    add_compile_options(-fno-var-tracking-assignments -Wno-maybe-uninitialized)
+  endif()
   add_compile_definitions(BULKHEAD_SANITIZED=1)
 endif()
 

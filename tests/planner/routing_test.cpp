@@ -165,7 +165,8 @@ TEST(Recording, totalsComeFromTokensOrFromWindows) {
     recording.routing = made(7, {4});
     recording.shape = recording.routing->shape();
     const Counts fromTokens = totalCounts(recording);
-    Recording counted{recording.shape, "", {}, std::nullopt, {}};
+    Recording counted;
+    counted.shape = recording.shape;
     counted.windows.push_back({"step 0", "", Phase::kUnknown, fromTokens});
     counted.windows.push_back({"step 1", "", Phase::kUnknown, fromTokens});
     EXPECT_EQ(totalCounts(counted).total(), 2 * fromTokens.total());

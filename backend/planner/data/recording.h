@@ -20,7 +20,18 @@ struct CountsWindow {
     Counts counts;
 };
 
-/// What an import gives: routing token by token where the source has it, else counts only. Ids are
+/// How balanced the ranks of a running server were, by its own account and definition
+/// (import/balance_log.h).
+struct BalanceSample {
+    std::string engine;
+    std::string model;             ///< "" when not said
+    std::optional<uint64_t> step;  ///< the engine's count of steps or passes
+    double balancedness = 0;       ///< mean by maximum of ranks, 0 to 1
+    double meanTokens = 0;         ///< of a rank; 0 when not said
+    double maxTokens = 0;
+};
+
+/// What an import gives: routing token by token where the source has it, else counts. Ids are
 /// logical and layers MoE layers; `notes` say, in sentences, how the source's were mapped to that
 /// and what was left out. Thread: a value.
 struct Recording {
@@ -30,6 +41,8 @@ struct Recording {
     std::optional<Routing> routing;
     /// In order of time where the source has one. Empty when there is routing: count that.
     std::vector<CountsWindow> windows;
+    /// From a server's log, which has nothing else.
+    std::vector<BalanceSample> balance;
 };
 
 /// All of a recording's tokens by layer and expert, from whichever it has.

@@ -51,6 +51,17 @@ void Routing::readLayer(uint32_t layer, uint64_t firstToken, std::span<uint16_t>
         std::copy_n(narrow_[layer].begin() + at, out.size(), out.begin());
 }
 
+absl::Status Routing::describe(ModelShape shape) {
+    if (absl::Status valid = checkShape(shape); !valid.ok()) return valid;
+    if (shape.layers != shape_.layers || shape.experts != shape_.experts ||
+        shape.topK != shape_.topK)
+        return absl::InvalidArgumentError(concat(
+            "routing of ", shape_.layers, " x ", shape_.experts, ", top ", shape_.topK,
+            " cannot be described as ", shape.layers, " x ", shape.experts, ", top ", shape.topK));
+    shape_ = std::move(shape);
+    return absl::OkStatus();
+}
+
 uint64_t Routing::bytes() const {
     return tokens_ * shape_.topK * shape_.layers * (narrow_.empty() ? 2 : 1);
 }

@@ -45,6 +45,11 @@ class Routing {
     /// out.size() is a multiple of topK and the range lies within tokens().
     void readLayer(uint32_t layer, uint64_t firstToken, std::span<uint16_t> out) const;
 
+    /// Replaces what a shape says beyond its sizes (name, widths, layer numbers, router groups);
+    /// InvalidArgument when layers, experts or top-k differ or the rest does not fit them. To be
+    /// called before the routing is shared.
+    [[nodiscard]] absl::Status describe(ModelShape shape);
+
     /// Bytes held for ids.
     uint64_t bytes() const;
 
@@ -66,6 +71,7 @@ class RoutingBuilder {
     /// layerNumbers is empty or as long as layers, and router groups divide experts.
     [[nodiscard]] static absl::StatusOr<RoutingBuilder> create(ModelShape shape);
 
+    const ModelShape& shape() const { return made_.shape_; }
     void reserve(uint64_t tokens);
 
     /// `domain` by name; a name not seen before becomes the next domain.

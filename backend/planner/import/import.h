@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "backend/planner/data/recording.h"
+#include "backend/planner/import/input.h"
+
+/// Any recording of routing there is a reader for. Errors are InvalidArgument (NotFound for a file
+/// that is not there, ResourceExhausted for one over `mostBytes`) and read "FILE: PLACE: cause".
+/// Thread: any; files are read, nothing is kept open or executed.
+namespace bulkhead::planner {
+
+struct ImportOptions {
+    /// What a recording leaves out and a person or the model catalogue can add: numbers of layers,
+    /// experts, top-k, of the model's MoE layers. What the recording says must agree with it.
+    std::optional<ModelShape> model;
+    std::string modelName;  ///< which of several models in one file; "" : the only or first one
+    std::string domain;     ///< label of what is in this file, where it has none of its own
+    uint64_t mostBytes = uint64_t{4} << 30;  ///< of one file
+};
+
+/// A file, or a folder that holds one recording in several files. The form is found from the
+/// content; the header of each reader describes it.
+[[nodiscard]] absl::StatusOr<Recording> importRecording(const std::filesystem::path& path,
+                                                        const ImportOptions& options = {});
+
+/// The same without a disk: `name` is one of `files`.
+[[nodiscard]] absl::StatusOr<Recording> importFile(std::string_view name, const Files& files,
+                                                   const ImportOptions& options = {});
+
+}  // namespace bulkhead::planner

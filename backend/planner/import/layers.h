@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/planner/data/recording.h"
+#include "backend/planner/import/import.h"
+#include "backend/planner/import/tensor.h"
+
+/// What engines number differently from the planner: layers and replicas of experts.
+namespace bulkhead::planner {
+
+inline constexpr uint64_t kMostLayers = 10'000;
+inline constexpr uint64_t kMostExperts = 65'536;
+
+/// The logical expert of each physical one, [layer][physical].
+struct LogicalOf {
+    uint32_t layers = 0, experts = 0, physical = 0;
+    std::vector<uint16_t> map;
+    uint16_t at(uint32_t layer, uint64_t slot) const {
+        return map[layer * uint64_t{physical} + slot];
+    }
+};
+
+/// From a map [layers, physical] whose table is sane. InvalidArgument for a negative or too large
+/// id. The number of experts is one more than the largest id; an expert without any slot is
+/// refused.
+[[nodiscard]] absl::StatusOr<LogicalOf> logicalOf(const Tensor& map, std::string_view file);
+
+/// Adds counts of physical experts [layers, physical] to logical ones; `where` begins messages.
+[[nodiscard]] absl::Status addPhysical(const Tensor& counts, const LogicalOf& logical,
+                                       std::string_view where, Counts& to);
+
+/// Of windows over all decoder layers, keeps the layers where anything was routed and fills the
+/// recording's shape (layers, layerNumbers) and a note. InvalidArgument when there are none.
+[[nodiscard]] absl::Status keepRoutedLayers(Recording& recording, std::string_view file);
+
+/// What the options say of the model against what a recording says; InvalidArgument naming both
+/// when they differ. Fills in what the recording leaves open (name, top-k, widths, layer numbers).
+[[nodiscard]] absl::Status agree(const ImportOptions& options, std::string_view file,
+                                 ModelShape& shape);
+
+}  // namespace bulkhead::planner

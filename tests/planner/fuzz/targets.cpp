@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/planner/fuzz/targets.h"
+
+#include "backend/planner/import/import.h"
+#include "backend/planner/import/sglang_recorder.h"
+#include "backend/planner/import/zip.h"
+#include "tests/planner/samples.h"
+#include "tests/planner/torch_writer.h"
+
+namespace bulkhead::planner::fuzz {
+namespace {
+
+bool importOne(std::string name, std::string_view bytes,
+               std::map<std::string, std::string, std::less<>> beside = {}) {
+    ImportOptions options;
+    ModelShape model;
+    model.topK = 2;
+    options.model = model;
+    const std::string first = beside.empty() ? name : beside.begin()->first;
+    beside.emplace(name, std::string(bytes));
+    return importFile(first, memoryFiles(std::move(beside)), options).ok();
+}
+
+bool npy(std::string_view bytes) {
+    return importOne("a.npy", bytes, {{"0.json", samples::requestsMeta()}});
+}
+
+bool plainNpy(std::string_view bytes) {
+    ImportOptions options;
+    ModelShape model;
+    model.layers = 2;
+    model.experts = 4;
+    model.topK = 2;
+    options.model = model;
+    return importFile("a.npy", memoryFiles({{"a.npy", std::string(bytes)}}), options).ok();
+}
+
+bool metaJson(std::string_view bytes) {
+    const auto files =
+        memoryFiles({{"meta.json", std::string(bytes)}, {"a.npy", samples::npyIds()}});
+    return importFile("meta.json", files).ok();
+}
+
+bool zip(std::string_view bytes) {
+    return openZip(bytes, "a.pt").ok();
+}
+
+/// The pickle of a dump whose zip is right: a wrong checksum would end every try early. The storages
+/// are those of the three seeds in turn.
+bool pickle(std::string_view bytes) {
+    static const std::vector<std::map<std::string, std::string>> kStorages = {
+        {{"0", bytesOf(std::vector<int32_t>(18, 1))}},
+        {{"0", bytesOf<int32_t>({1, 2, 3})}, {"1", bytesOf<int64_t>({0, 1, 0})}},
+        {{"0", bytesOf<int32_t>({-1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 1, -1, 3, 2, -1, 1, 2, -1})},
+         {"1", bytesOf<int32_t>({-1, -1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1})},
+         {"2", bytesOf<int64_t>({0, 1, 2, 0, 0, 1, 2, 0})}}};
+    bool read = false;
+    for (const auto& storages : kStorages) {
+        std::vector<std::pair<std::string, std::string>> entries{{"d/data.pkl", std::string(bytes)}};
+        for (const auto& [key, data] : storages) entries.emplace_back("d/data/" + key, data);
+        const Files files = memoryFiles({{"d.pt", zipOf(entries)}});
+        read = readSglang({"d.pt"}, files, {}).ok() || read;
+    }
+    return read;
+}
+
+/// The whole file: zip, pickle and storages.
+bool torch(std::string_view bytes) {
+    return readSglang({"d.pt"}, memoryFiles({{"d.pt", std::string(bytes)}}), {}).ok();
+}
+
+bool safetensors(std::string_view bytes) {
+    return importFile("meta_info.json", memoryFiles({{"meta_info.json", samples::metaInfo()},
+                                                     {"rank0.safetensors", std::string(bytes)}}))
+        .ok();
+}
+
+bool json(std::string_view bytes) {
+    return importOne("r.json", bytes);
+}
+bool jsonLines(std::string_view bytes) {
+    return importOne("r.jsonl", bytes);
+}
+bool balanceLog(std::string_view bytes) {
+    return importOne("server.log", bytes);
+}
+
+/// The pickle inside a stored torch file.
+std::string pickleOf(const std::string& file) {
+    return std::string(openZip(file, "seed")->at("dump/data.pkl"));
+}
+
+}  // namespace
+
+const std::vector<Target>& targets() {
+    static const std::vector<Target> kTargets = {
+        {"npy", npy, {samples::npyIds()}},
+        {"plain_npy",
+         plainNpy,
+         {samples::npyIds(), npyFile("<i4", "(2, 4)", std::string(32, '\1'))}},
+        {"meta_json",
+         metaJson,
+         {samples::requestsMeta(), samples::domainsMeta(), samples::countsMeta()}},
+        {"zip", zip, {statDump(), zipOf({})}},
+        {"pickle",
+         pickle,
+         {pickleOf(statDump()), pickleOf(passDump(0, {1, 2, 3})), pickleOf(tokenDump())}},
+        {"torch", torch, {statDump(), passDump(0, {1, 2, 3}), tokenDump()}},
+        {"safetensors", safetensors, {samples::ranksOf(0)}},
+        {"json",
+         json,
+         {samples::vllmResponse(), samples::sglangResponse(), samples::npyResponse()}},
+        {"json_lines",
+         jsonLines,
+         {samples::requestLines(), samples::countLines(), samples::routeLines(),
+          samples::vllmResponse() + "\n" + samples::vllmResponse()}},
+        {"balance_log", balanceLog, {samples::vllmLog(), samples::sglangLog()}},
+    };
+    return kTargets;
+}
+
+}  // namespace bulkhead::planner::fuzz

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bulkhead::planner::fuzz {
+
+/// One reader, given bytes that somebody else wrote. Returns whether it read them; what matters is
+/// that it returns.
+struct Target {
+    std::string_view name;
+    bool (*run)(std::string_view bytes);
+    std::vector<std::string> seeds;  ///< what the reader does read
+};
+
+/// Every reader of backend/planner/import.
+[[nodiscard]] const std::vector<Target>& targets();
+
+}  // namespace bulkhead::planner::fuzz
