@@ -70,6 +70,7 @@ int run(int argc, const char* const* argv) {
     addRuns(app, cli);
     addCompare(app, cli);
     addReplay(app, cli);
+    addPlan(app, cli);
     addCompletion(app, cli);
     try {
         app.parse(argc, argv);

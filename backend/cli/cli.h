@@ -49,6 +49,7 @@ void addFaults(CLI::App& app, Cli& cli);
 void addRuns(CLI::App& app, Cli& cli);
 void addCompare(CLI::App& app, Cli& cli);
 void addReplay(CLI::App& app, Cli& cli);
+void addPlan(CLI::App& app, Cli& cli);
 void addCompletion(CLI::App& app, Cli& cli);
 
 /// Parses and runs; the whole program but for main().

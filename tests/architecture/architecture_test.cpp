@@ -43,7 +43,7 @@ const std::map<std::string, std::set<std::string>> kMayLook = {
     {"backend/daemon",
      {"backend/service", "backend/model", "backend/history", "backend/runtime/coordinator",
       "backend/runtime/agent", "backend/runtime/transport"}},
-    {"backend/cli", {"backend/client", "backend/model"}},
+    {"backend/cli", {"backend/client", "backend/model", "backend/planner"}},
     {"app", {"backend/client", "backend/model"}},
     {"plugins", {}},
 };

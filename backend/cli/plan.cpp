@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "backend/cli/cli.h"
+#include "backend/cli/plan_routing.h"
+#include "backend/model/json.h"
+#include "backend/planner/characterise/characterise.h"
+#include "backend/planner/characterise/report_text.h"
+#include "backend/planner/export/recording_lines.h"
+
+namespace bulkhead::cli {
+namespace {
+
+int characterise(const Cli& cli, const RoutingArguments& arguments,
+                 const planner::CharacteriseOptions& options) {
+    const auto recording = readRouting(arguments);
+    if (!recording.ok()) return fail(recording.failure());
+    const planner::Characterisation it = planner::characterise(recording.value(), options);
+    const std::string text = cli.json ? model::toJsonText(it) + "\n" : planner::reportText(it);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return kOk;
+}
+
+/// What was read, for whoever wrote it to a file and would see nothing otherwise.
+void tell(const Cli& cli, const planner::Recording& it, const std::string& file) {
+    if (cli.json) return;
+    std::fprintf(stderr, "%s: %u MoE layers x %u experts", it.source.c_str(), it.shape.layers,
+                 it.shape.experts);
+    if (it.routing)
+        std::fprintf(stderr, ", %llu tokens of %zu requests",
+                     static_cast<unsigned long long>(it.routing->tokens()),
+                     it.routing->requests().size());
+    else
+        std::fprintf(stderr, ", counts in %zu windows", it.windows.size());
+    std::fprintf(stderr, "%s%s\n", file.empty() ? "" : ", written to ", file.c_str());
+    for (const std::string& note : it.notes) std::fprintf(stderr, "  note: %s\n", note.c_str());
+}
+
+int import(const Cli& cli, const RoutingArguments& arguments, const std::string& file) {
+    const auto recording = readRouting(arguments);
+    if (!recording.ok()) return fail(recording.failure());
+    const bool toFile = !file.empty() && file != "-";
+    std::ofstream out;
+    if (toFile) out.open(file, std::ios::binary | std::ios::trunc);
+    std::ostream& to = toFile ? out : std::cout;
+    const absl::Status written = planner::writeLines(recording.value(), to);
+    if (!written.ok()) return fail(planFailure("Cannot write the recording", written));
+    to.flush();
+    if (!to)
+        return fail({client::FailureCode::kInvalid, "Cannot write the recording",
+                     (toFile ? file : std::string("standard output")) + " cannot be written.",
+                     "Choose another place with -o.", false});
+    tell(cli, recording.value(), toFile ? file : "");
+    return kOk;
+}
+
+void addCharacterise(CLI::App& plan, Cli& cli) {
+    auto arguments = std::make_shared<RoutingArguments>();
+    auto options = std::make_shared<planner::CharacteriseOptions>();
+    CLI::App* verb = plan.add_subcommand(
+        "characterise", "What recorded routing shows: imbalance, domains, prefill and decode");
+    addRoutingOptions(*verb, *arguments);
+    verb->add_option("--stretches", options->driftWindows, "parts that drift is looked for in")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    verb->callback([&cli, arguments, options] {
+        cli.chosen = [&cli, arguments, options] { return characterise(cli, *arguments, *options); };
+    });
+}
+
+void addImport(CLI::App& plan, Cli& cli) {
+    auto arguments = std::make_shared<RoutingArguments>();
+    auto file = std::make_shared<std::string>();
+    CLI::App* verb = plan.add_subcommand(
+        "import", "Another program's recording as this project's own JSON Lines");
+    addRoutingOptions(*verb, *arguments);
+    verb->add_option("-o,--out", *file, "file to write; default: standard output");
+    verb->callback([&cli, arguments, file] {
+        cli.chosen = [&cli, arguments, file] { return import(cli, *arguments, *file); };
+    });
+}
+
+}  // namespace
+
+void addPlan(CLI::App& app, Cli& cli) {
+    CLI::App* plan =
+        app.add_subcommand("plan", "Expert placement, from recorded routing; needs no daemon");
+    plan->require_subcommand(1);
+    plan->fallthrough();
+    addCharacterise(*plan, cli);
+    addImport(*plan, cli);
+}
+
+}  // namespace bulkhead::cli

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/plan_routing.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "backend/cli/cli.h"
+#include "backend/planner/catalogue/catalogue.h"
+#include "backend/planner/data/merge.h"
+#include "backend/planner/import/import.h"
+
+namespace bulkhead::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "NAME" of the built-in catalogue, or "FILE.toml#NAME".
+absl::StatusOr<planner::ModelShape> modelOf(const std::string& given) {
+    const size_t hash = given.rfind('#');
+    std::string file = "the built-in catalogue", text(planner::builtInCatalogue());
+    if (hash != std::string::npos) {
+        file = given.substr(0, hash);
+        std::ifstream in(file);
+        if (!in) return absl::NotFoundError(file + ": cannot be read; check the path");
+        std::stringstream content;
+        content << in.rdbuf();
+        text = content.str();
+    }
+    const auto models = planner::parseCatalogue(text, file);
+    if (!models.ok()) return models.status();
+    const auto model =
+        planner::modelNamed(*models, hash == std::string::npos ? given : given.substr(hash + 1));
+    if (!model.ok()) return model.status();
+    return planner::shapeOf(*model);
+}
+
+/// DOMAIN and PATH of "DOMAIN=PATH"; a path that is there is never split.
+std::pair<std::string, std::string> split(const std::string& given) {
+    std::error_code error;
+    const size_t at = given.find('=');
+    if (at == std::string::npos || fs::exists(given, error)) return {"", given};
+    return {given.substr(0, at), given.substr(at + 1)};
+}
+
+}  // namespace
+
+void addRoutingOptions(CLI::App& verb, RoutingArguments& arguments) {
+    verb.add_option(
+            "--routing", arguments.routing,
+            "recording: meta.json, meta_info.json, .pt, .npy, .json, .jsonl, a server's log, "
+            "or a folder of one dump; DOMAIN=PATH labels it; may be given again")
+        ->required();
+    verb.add_option("--model", arguments.model,
+                    "model it was recorded from, as in the catalogue, or FILE.toml#NAME");
+    verb.add_option("--part", arguments.part, "which of several models in one file of counts");
+}
+
+client::Failure planFailure(std::string title, const absl::Status& status) {
+    const bool missing = status.code() == absl::StatusCode::kNotFound;
+    return localFailure(missing ? client::FailureCode::kNotFound : client::FailureCode::kInvalid,
+                        std::move(title), std::string(status.message()));
+}
+
+client::Result<planner::Recording> readRouting(const RoutingArguments& arguments) {
+    planner::ImportOptions options;
+    options.modelName = arguments.part;
+    if (!arguments.model.empty()) {
+        auto model = modelOf(arguments.model);
+        if (!model.ok()) return planFailure("Cannot use model " + arguments.model, model.status());
+        options.model = *std::move(model);
+    }
+    std::vector<planner::Recording> recordings;
+    for (const std::string& given : arguments.routing) {
+        const auto [domain, path] = split(given);
+        options.domain = domain;
+        auto recording = planner::importRecording(path, options);
+        if (!recording.ok())
+            return planFailure("Cannot read routing from " + path, recording.status());
+        recordings.push_back(*std::move(recording));
+    }
+    auto joined = planner::merged(std::move(recordings));
+    if (!joined.ok()) return planFailure("Cannot join the recordings", joined.status());
+    return *std::move(joined);
+}
+
+}  // namespace bulkhead::cli

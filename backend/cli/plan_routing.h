@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backend/client/failure.h"
+#include "backend/planner/data/recording.h"
+
+namespace CLI {
+class App;
+}
+
+namespace bulkhead::cli {
+
+/// What every verb of `plan` that looks at routing takes.
+struct RoutingArguments {
+    std::vector<std::string> routing;  ///< PATH or DOMAIN=PATH
+    std::string model;                 ///< name in the catalogue, or a catalogue's file and #NAME
+    std::string part;                  ///< which of several models in one file
+};
+
+/// --routing, --model, --part.
+void addRoutingOptions(CLI::App& verb, RoutingArguments& arguments);
+
+/// Reads and joins them.
+client::Result<planner::Recording> readRouting(const RoutingArguments& arguments);
+
+/// A status of the planner as a failure of this program.
+client::Failure planFailure(std::string title, const absl::Status& status);
+
+}  // namespace bulkhead::cli

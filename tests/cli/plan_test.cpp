@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// `bulkheadctl plan` as typed: reports, JSON, conversion, and refusals that name the place.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "backend/cli/cli.h"
+#include "backend/model/json.h"
+#include "tests/planner/samples.h"
+#include "tests/planner/shared_data.h"
+
+namespace bulkhead::cli {
+namespace {
+
+using testing::HasSubstr;
+namespace samples = planner::samples;
+
+struct Said {
+    int code = -1;
+    std::string out, err;
+};
+
+Said type(std::vector<std::string> words) {
+    words.insert(words.begin(), "bulkheadctl");
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    Said said;
+    said.code = run(static_cast<int>(argv.size()), argv.data());
+    std::fflush(stdout);
+    std::cout.flush();
+    said.out = testing::internal::GetCapturedStdout();
+    said.err = testing::internal::GetCapturedStderr();
+    return said;
+}
+
+class PlanVerbs : public testing::Test {
+  protected:
+    PlanVerbs() : folder_(testing::TempDir() + "/plan_verbs") {
+        std::filesystem::create_directories(folder_);
+    }
+    ~PlanVerbs() override { std::filesystem::remove_all(folder_); }
+    std::string file(const std::string& name, const std::string& bytes) const {
+        const std::string path = (folder_ / name).string();
+        std::ofstream(path, std::ios::binary) << bytes;
+        return path;
+    }
+    std::filesystem::path folder_;
+};
+
+TEST_F(PlanVerbs, characteriseReportsUnderThePapersFindings) {
+    const std::string path = file("r.jsonl", samples::requestLines());
+    const Said text = type({"plan", "characterise", "--routing", path});
+    EXPECT_EQ(text.code, kOk) << text.err;
+    EXPECT_THAT(text.out, HasSubstr("Finding 3: decode uses the experts that prefill used"));
+    const Said json = type({"plan", "characterise", "--routing", path, "--json"});
+    const auto parsed = model::parseJson(json.out);
+    ASSERT_TRUE(parsed.ok()) << json.out;
+    EXPECT_EQ((*parsed)["tokens"], 3);
+    EXPECT_EQ((*parsed)["layers"][0]["layer"], 3);
+}
+
+TEST_F(PlanVerbs, filesOfSeveralDomainsAreLabelledOnTheCommandLine) {
+    const std::string path = file("r.json", samples::vllmResponse());
+    const Said said = type({"plan", "characterise", "--routing", "code=" + path, "--routing",
+                            "chat=" + path, "--json"});
+    ASSERT_EQ(said.code, kOk) << said.err;
+    const auto parsed = model::parseJson(said.out);
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ((*parsed)["domains"][1]["name"], "chat");
+    EXPECT_DOUBLE_EQ((*parsed)["domain_matrix"]["cosine"][0][1], 1.0);
+}
+
+TEST_F(PlanVerbs, importWritesWhatItReadsBackTheSame) {
+    const std::string dump = file("d.pt", planner::tokenDump());
+    const std::string lines = (folder_ / "d.jsonl").string();
+    const Said said = type({"plan", "import", "--routing", dump, "-o", lines});
+    ASSERT_EQ(said.code, kOk) << said.err;
+    EXPECT_THAT(said.err, HasSubstr("1 MoE layers x 3 experts, 4 tokens of 3 requests"));
+    EXPECT_THAT(said.err, HasSubstr("note: Physical ids became logical"));
+    const Said again = type({"plan", "import", "--routing", lines});
+    std::ifstream in(lines);
+    std::stringstream first;
+    first << in.rdbuf();
+    EXPECT_EQ(again.out, first.str());
+}
+
+TEST_F(PlanVerbs, refusalsNameThePlaceAndHaveTheirExitCodes) {
+    const std::string bad = file("bad.jsonl",
+                                 "{\"routing\":{\"layers\":1,\"experts\":4,\"top_k\":2}}\n"
+                                 "{\"experts\":[[[0,9]]]}\n");
+    const Said said = type({"plan", "characterise", "--routing", bad});
+    EXPECT_EQ(said.code, kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("bad.jsonl:2: experts[0][0][1]: expert 9, expected 0 to 3"));
+    EXPECT_EQ(type({"plan", "characterise", "--routing", "/nowhere.pt"}).code, kNotFound);
+    const std::string good = file("r.jsonl", samples::requestLines());
+    const Said model = type({"plan", "characterise", "--routing", good, "--model", "Qwen3"});
+    EXPECT_EQ(model.code, kNotFound);
+    EXPECT_THAT(model.err, HasSubstr("there are Llama-2-7B"));
+    EXPECT_EQ(type({"plan", "characterise", "--routing", good, "--model", "gpt-oss-20b"}).code,
+              kInvalid);
+    EXPECT_EQ(type({"plan"}).code, kUsage);
+    EXPECT_EQ(type({"plan", "import", "--routing", good, "-o", "/nowhere/x"}).code, kInvalid);
+}
+
+TEST_F(PlanVerbs, theRealRecordingFromTheCommandLine) {
+    BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");
+    const Said said =
+        type({"plan", "characterise", "--routing", path->string(), "--model", "DeepSeek-V2-Lite"});
+    ASSERT_EQ(said.code, kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("DeepSeek-V2-Lite"));
+    EXPECT_THAT(said.out, HasSubstr("26 MoE layers x 64 experts, top 6; 16810 tokens of 108"));
+}
+
+}  // namespace
+}  // namespace bulkhead::cli
