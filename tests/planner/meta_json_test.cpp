@@ -57,6 +57,19 @@ TEST(MetaJson, requestsByTokenWithPhases) {
     EXPECT_EQ(routing.expert(1, 2, 0), 1);
 }
 
+TEST(MetaJson, aDomainOfTheCommandLineLabelsRequestsThatHaveNone) {
+    ImportOptions options;
+    options.domain = "mine";
+    const auto recording =
+        importFile("meta.json",
+                   memoryFiles({{"meta.json", R"({"layers":2,"experts":4,"top_k":2,"requests":[
+                      {"tokens":2,"domain":"theirs"},{"tokens":1}]})"},
+                                {"a.npy", npyFile("|u1", "(2, 3, 2)", kIds)}}),
+                   options);
+    ASSERT_TRUE(recording.ok()) << recording.status();
+    EXPECT_EQ(recording->routing->domains(), (std::vector<std::string>{"theirs", "mine"}));
+}
+
 TEST(MetaJson, withoutALayoutTheOrderIsTheOneThatFits) {
     const auto fits = import(R"({"layers":2,"experts":4,"top_k":2,"requests":[{"tokens":3}]})",
                              npyFile("|u1", "(2, 3, 2)", kIds));

@@ -44,7 +44,7 @@ absl::StatusOr<Recording> readJson(std::string_view name, std::string_view bytes
             return readJsonLines(bytes, name, options);
         return json.status();
     }
-    if (looksLikeMeta(*json)) return readMeta(*json, name, files, options.modelName);
+    if (looksLikeMeta(*json)) return readMeta(*json, name, files, options);
     if (looksLikeTrtllm(*json)) return readTrtllm(*json, name, files, options);
     if (looksLikeResponse(*json)) {
         std::vector<Response> responses;

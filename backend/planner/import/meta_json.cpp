@@ -30,8 +30,8 @@ struct Array {
 
 class MetaReader {
   public:
-    MetaReader(const Json& json, std::string_view file, const Files& files)
-        : json_(json), file_(file), files_(files), fields_(file) {}
+    MetaReader(const Json& json, std::string_view file, const Files& files, std::string domain)
+        : json_(json), file_(file), files_(files), fields_(file), domain_(std::move(domain)) {}
 
     absl::StatusOr<Recording> read() {
         ModelShape shape;
@@ -179,13 +179,14 @@ class MetaReader {
             if (id.empty() && has(request, key)) id = fields_.text(request, key, path);
         for (const char* key : {"domain", "dataset"})
             if (domain.empty() && has(request, key)) domain = fields_.text(request, key, path);
-        builder.beginRequest(id, domain);
+        builder.beginRequest(id, domain.empty() ? domain_ : domain);
     }
 
     const Json& json_;
     std::string file_;
     const Files& files_;
     JsonFields fields_;
+    std::string domain_;  ///< of requests that have none
     std::string layout_;
     bool phasesKnown_ = false;
 };
@@ -256,9 +257,9 @@ bool looksLikeMeta(const Json& json) {
 }
 
 absl::StatusOr<Recording> readMeta(const Json& json, std::string_view file, const Files& files,
-                                   std::string_view model) {
-    if (json.contains("counts")) return readCounts(json, file, model);
-    return MetaReader(json, file, files).read();
+                                   const ImportOptions& options) {
+    if (json.contains("counts")) return readCounts(json, file, options.modelName);
+    return MetaReader(json, file, files, options.domain).read();
 }
 
 }  // namespace bulkhead::planner

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "backend/planner/data/recording.h"
+#include "backend/planner/import/import.h"
 #include "backend/planner/import/input.h"
 #include "backend/planner/import/json_fields.h"
 
@@ -25,8 +26,9 @@ namespace bulkhead::planner {
 /// Whether a JSON object is one of the three shapes.
 [[nodiscard]] bool looksLikeMeta(const Json& json);
 
-/// `model` picks one of several models' counts ("" : the first by name).
+/// Of the options: `modelName` picks one of several models' counts ("": the first by name),
+/// `domain` labels requests that have none.
 [[nodiscard]] absl::StatusOr<Recording> readMeta(const Json& json, std::string_view file,
-                                                 const Files& files, std::string_view model);
+                                                 const Files& files, const ImportOptions& options);
 
 }  // namespace bulkhead::planner
