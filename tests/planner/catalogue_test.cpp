@@ -37,7 +37,7 @@ TEST(Catalogue, parametersAreThePublishedOnes) {
         {"Llama-3-70B", {70.554, 70.554}},     {"Llama-3.1-405B", {405.853, 405.853}},
         {"Llama-4-Scout", {107.770, 17.173}},  {"Llama-4-Maverick", {400.712, 17.185}},
         {"DeepSeek-V3", {671.026, 37.552}},    {"Qwen3-235B-A22B", {235.094, 22.191}},
-        {"DeepSeek-V2-Lite", {15.706, 2.661}}, {"gpt-oss-20b", {20.915, 4.188}}};
+        {"DeepSeek-V2-Lite", {15.706, 2.661}}, {"gpt-oss-20b", {20.915, 4.187}}};
     for (const ModelSpec& model : builtIn()) {
         const auto found = published.find(model.name);
         ASSERT_NE(found, published.end()) << model.name;
@@ -45,6 +45,16 @@ TEST(Catalogue, parametersAreThePublishedOnes) {
         EXPECT_DOUBLE_EQ(billions(parametersOf(model).active()), found->second.second)
             << model.name;
     }
+}
+
+TEST(Catalogue, gptOssCountsItsActiveParametersWithoutTheInputEmbedding) {
+    // Its model card: 20.91 B in all, 3.61 B active, the output embedding counted, the input's not.
+    const auto model = modelNamed(builtIn(), "gpt-oss-20b");
+    ASSERT_TRUE(model.ok());
+    const Parameters parameters = parametersOf(*model);
+    EXPECT_NEAR(static_cast<double>(parameters.total()) / 1e9, 20.91, 0.01);
+    EXPECT_NEAR(static_cast<double>(parameters.active() - parameters.embeddings / 2) / 1e9, 3.61,
+                0.01);
 }
 
 TEST(Catalogue, everyModelOfTheReferenceTableIsInItWithTheSameFigures) {

@@ -66,7 +66,7 @@ struct PhaseCorrelation {
     uint64_t requests = 0;    ///< that have both
     double pooled = 0;        ///< Pearson over experts of all requests' counts, mean over layers
     double perRequest = 0;    ///< the same of each request's counts, mean over requests
-    double otherRequest = 0;  ///< a request's beginning against the next one's rest
+    double otherRequest = 0;  ///< a beginning against the rest of one half a recording away
     std::vector<double> byLayer;  ///< of `pooled`
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {

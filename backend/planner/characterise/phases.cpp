@@ -34,7 +34,8 @@ void pool(const Counts& begin, const Counts& rest, PhaseCorrelation& out) {
     }
 }
 
-/// Means over requests and layers of own, and of the next request's, correlation.
+/// Means over requests and layers of own, and of another request's, correlation. The other one is
+/// half a recording away, because neighbours are often of one domain.
 void byRequest(const RoutingView& begin, const RoutingView& rest, PhaseCorrelation& out) {
     const ModelShape& shape = begin.routing->shape();
     const size_t requests = begin.ranges.size();
@@ -48,7 +49,7 @@ void byRequest(const RoutingView& begin, const RoutingView& rest, PhaseCorrelati
         for (size_t r = 0; r < requests; ++r) {
             const std::vector<uint64_t> own = row(a, r);
             out.perRequest += share * correlation(own, row(b, r));
-            out.otherRequest += share * correlation(own, row(b, (r + 1) % requests));
+            out.otherRequest += share * correlation(own, row(b, (r + requests / 2) % requests));
         }
     }
 }

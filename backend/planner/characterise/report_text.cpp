@@ -131,7 +131,8 @@ std::string phasePart(const Characterisation& it) {
                   number(*std::max_element(phases.byLayer.begin(), phases.byLayer.end())), ")\n");
     if (phases.requests > 0)
         out += concat("  ", number(phases.perRequest), " of a request with itself, ",
-                      number(phases.otherRequest), " with the request after it (", phases.requests,
+                      number(phases.otherRequest), " with one half a recording away (",
+                      phases.requests,
                       " requests): the difference is what a request's own beginning tells\n");
     return out;
 }
