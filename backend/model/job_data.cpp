@@ -69,18 +69,34 @@ absl::StatusOr<uint64_t> pathBytes(const DomainSpec& domain, const fs::path& pat
     return bytes;
 }
 
+absl::StatusOr<uint64_t> domainBytes(const DomainSpec& domain) {
+    uint64_t total = 0;
+    for (const std::string& path : domain.paths) {
+        const absl::StatusOr<uint64_t> bytes = pathBytes(domain, path);
+        if (!bytes.ok()) return bytes.status();
+        total += *bytes;
+    }
+    return total;
+}
+
 }  // namespace
+
+absl::StatusOr<uint64_t> dataBytes(const JobSpec& spec) {
+    uint64_t total = 0;
+    for (const DomainSpec& domain : spec.domains) {
+        const absl::StatusOr<uint64_t> bytes = domainBytes(domain);
+        if (!bytes.ok()) return bytes.status();
+        total += *bytes;
+    }
+    return total;
+}
 
 absl::Status checkData(const JobSpec& spec) {
     for (const DomainSpec& domain : spec.domains) {
-        uint64_t total = 0;
-        for (const std::string& path : domain.paths) {
-            const absl::StatusOr<uint64_t> bytes = pathBytes(domain, path);
-            if (!bytes.ok()) return bytes.status();
-            total += *bytes;
-        }
-        if (total <= spec.sequenceLength)
-            return absl::InvalidArgumentError(concat("domain \"", domain.name, "\": ", total,
+        const absl::StatusOr<uint64_t> total = domainBytes(domain);
+        if (!total.ok()) return total.status();
+        if (*total <= spec.sequenceLength)
+            return absl::InvalidArgumentError(concat("domain \"", domain.name, "\": ", *total,
                                                      " bytes of text, expected more "
                                                      "than one sample's ",
                                                      spec.sequenceLength,

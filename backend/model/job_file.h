@@ -20,9 +20,9 @@
 /// Thread: any; nothing is kept.
 namespace bulkhead::model {
 
-/// Reads and validates (checkJob). Relative paths are taken from the file's folder, "~/" is the home
-/// folder. Without `name` the job is called as the file; without `checkpoint_dir` it stays empty,
-/// and whoever runs the job gives it a folder of its own.
+/// Reads and validates (checkJob). Relative paths are taken from the file's folder, "~/" is the
+/// home folder. Without `name` the job is called as the file; without `checkpoint_dir` it stays
+/// empty, and whoever runs the job gives it a folder of its own.
 [[nodiscard]] absl::StatusOr<JobSpec> readJobFile(const std::filesystem::path& file);
 
 /// The same from text; `name` stands for the file in messages, `folder` for where it would lie.
@@ -39,6 +39,9 @@ namespace bulkhead::model {
 /// one below it, and a domain has text for one sample or more. NotFound, PermissionDenied or
 /// InvalidArgument, naming domain, path and what to do. Reads only the head of each file.
 [[nodiscard]] absl::Status checkData(const JobSpec& spec);
+
+/// Bytes of all domains' text on disk, as checkData counts them; errors as there.
+[[nodiscard]] absl::StatusOr<uint64_t> dataBytes(const JobSpec& spec);
 
 /// `--data DIR`: each text file or folder directly inside DIR becomes a domain named after it
 /// (without extension), in name order; hidden ones are passed over. NotFound, or InvalidArgument

@@ -156,6 +156,9 @@ struct JobSpec {
     uint32_t samplesPerReplica = 4;       ///< per step, all shards together
     uint32_t microBatch = 1;              ///< samples per shard and forward/backward
     std::vector<DomainSpec> domains;
+    /// Text up to this size is copied into the run's folder when the job starts, so that editing
+    /// the original cannot hurt it; larger text is read where it is. 0: never copied.
+    uint64_t dataCopyBytes = 32ull << 20;
     OptimizerSpec optimizer;
     Policies policies;
     Timeouts timeouts;
@@ -180,6 +183,7 @@ struct JobSpec {
         visit("samples_per_replica", self.samplesPerReplica);
         visit("micro_batch", self.microBatch);
         visit("domains", self.domains);
+        visit("data_copy_bytes", self.dataCopyBytes);
         visit("optimizer", self.optimizer);
         visit("policies", self.policies);
         visit("timeouts", self.timeouts);

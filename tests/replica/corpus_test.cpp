@@ -10,6 +10,8 @@
 #include <fstream>
 #include <set>
 
+#include "backend/model/domain_text.h"
+
 namespace bulkhead::runtime {
 namespace {
 
@@ -41,6 +43,38 @@ class CorpusTest : public ::testing::Test {
     }
     fs::path folder_;
 };
+
+TEST_F(CorpusTest, aCopyIsTheSameCorpusWhateverBecomesOfTheOriginal) {
+    write("tree/a.txt", letters(100));
+    write("tree/deep/b.txt", letters(70));
+    write("tree/picture", std::string("\0\1", 2));
+    const std::vector<model::DomainSpec> here = {
+        {"code", {(folder_ / "tree").string(), write("c.txt", letters(31))}},
+        {"law/../x", {write("d.txt", letters(40))}}};
+    auto original = Corpus::load(here, 16, 1);
+    ASSERT_TRUE(original.ok()) << original.status();
+    const auto copies = model::copyDomains(here, folder_ / "copy");
+    ASSERT_TRUE(copies.ok()) << copies.status();
+    for (const model::DomainSpec& domain : *copies)
+        EXPECT_EQ(fs::path(domain.paths.at(0)).parent_path(), folder_ / "copy");
+    write("tree/deep/b.txt", letters(71));
+    auto edited = Corpus::load(here, 16, 1);
+    auto copied = Corpus::load(*copies, 16, 1);
+    ASSERT_TRUE(edited.ok() && copied.ok());
+    EXPECT_EQ((*copied)->hash(), (*original)->hash());
+    EXPECT_NE((*edited)->hash(), (*original)->hash());
+    EXPECT_THAT((*edited)->newest(), HasSubstr((folder_ / "tree/deep/b.txt").string()));
+}
+
+TEST_F(CorpusTest, aCopyThatFailsLeavesNothing) {
+    const std::vector<model::DomainSpec> here = {{"a", {write("a.txt", letters(40))}},
+                                                 {"b", {(folder_ / "none").string()}}};
+    const auto missing = model::copyDomains(here, folder_ / "copy");
+    EXPECT_THAT(std::string(missing.status().message()), HasSubstr("domain \"b\""));
+    EXPECT_FALSE(fs::exists(folder_ / "copy"));
+    const auto nowhere = model::copyDomains({here[0]}, folder_ / "a.txt");
+    EXPECT_THAT(std::string(nowhere.status().message()), HasSubstr("data_copy_bytes"));
+}
 
 TEST_F(CorpusTest, everyWindowComesOnceInEachPassAndPassesDiffer) {
     const std::string path = write("a.txt", letters(16 * 40 + 9));

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <future>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -85,7 +86,9 @@ class Controller::Impl {
                          "\"; running or ended here: ", known.empty() ? "none" : known));
     }
 
-    absl::StatusOr<std::string> start(model::JobSpec spec, const StartOptions& options) {
+    /// All of a start that comes before the training text is copied: a run with a folder.
+    absl::StatusOr<JobBeginning> prepare(model::JobSpec spec, const StartOptions& options,
+                                         std::optional<model::JobSpec>& earlier) {
         if (spec.replicas == 0 || spec.shards == 0)
             return absl::InvalidArgumentError("a job needs at least one replica and one shard");
         for (const std::string& text : spec.faults)
@@ -103,8 +106,9 @@ class Controller::Impl {
         if (!options.resumeFrom.empty()) {
             auto checkpoint = findCheckpoint(options_.stateDir, options.resumeFrom);
             if (!checkpoint.ok()) return checkpoint.status();
-            beginning.resumedFrom = checkpoint->path;
-            beginning.resume = *std::move(checkpoint);
+            beginning.resumedFrom = checkpoint->checkpoint.path;
+            beginning.resume = std::move(checkpoint->checkpoint);
+            earlier = std::move(checkpoint->spec);
         }
         std::error_code error;
         fs::create_directories(dir, error);
@@ -118,8 +122,7 @@ class Controller::Impl {
         beginning.run = run;
         beginning.dir = dir;
         beginning.spec = std::move(spec);
-        if (absl::Status s = launch(std::move(beginning)); !s.ok()) return s;
-        return run;
+        return beginning;
     }
 
     absl::StatusOr<std::vector<std::string>> recover(
@@ -177,6 +180,26 @@ class Controller::Impl {
     std::multimap<std::string, Watcher*> watchers_;
     std::thread thread_;
 
+    absl::Status launch(JobBeginning beginning) {
+        const std::string run = beginning.run;
+        std::string local = addresses_.front();
+        std::string remote;
+        for (const std::string& address : addresses_)
+            (address.starts_with("unix:") ? local : remote) = address;
+        JobSurroundings around{*reactor_,         pool_,    sink_,  options_.workerPath,
+                               options_.token,    local,    remote, options_.version,
+                               options_.sampleMs, random_()};
+        auto job = JobCoordinator::create(std::move(around), std::move(beginning));
+        if (!job.ok()) return job.status();
+        (*job)->setObserver([this, run](const model::Event& event) {
+            const auto [begin, end] = watchers_.equal_range(run);
+            for (auto it = begin; it != end; ++it) it->second->onEvent(event);
+        });
+        JobCoordinator& held = *(jobs_[run] = *std::move(job));
+        held.begin();
+        return absl::OkStatus();
+    }
+
   private:
     AgentPool::Listener poolListener() {
         AgentPool::Listener l;
@@ -225,26 +248,6 @@ class Controller::Impl {
         (*job)->rankConnected(std::move(channel), hello);
         return absl::OkStatus();
     }
-
-    absl::Status launch(JobBeginning beginning) {
-        const std::string run = beginning.run;
-        std::string local = addresses_.front();
-        std::string remote;
-        for (const std::string& address : addresses_)
-            (address.starts_with("unix:") ? local : remote) = address;
-        JobSurroundings around{*reactor_,         pool_,    sink_,  options_.workerPath,
-                               options_.token,    local,    remote, options_.version,
-                               options_.sampleMs, random_()};
-        auto job = JobCoordinator::create(std::move(around), std::move(beginning));
-        if (!job.ok()) return job.status();
-        (*job)->setObserver([this, run](const model::Event& event) {
-            const auto [begin, end] = watchers_.equal_range(run);
-            for (auto it = begin; it != end; ++it) it->second->onEvent(event);
-        });
-        JobCoordinator& held = *(jobs_[run] = *std::move(job));
-        held.begin();
-        return absl::OkStatus();
-    }
 };
 
 absl::StatusOr<std::unique_ptr<Controller>> Controller::create(ControllerOptions options,
@@ -274,7 +277,16 @@ std::vector<std::string> Controller::addresses() const {
 
 absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
                                               const StartOptions& options) {
-    return impl_->call([&] { return impl_->start(spec, options); });
+    std::optional<model::JobSpec> earlier;
+    auto beginning = impl_->call([&] { return impl_->prepare(spec, options, earlier); });
+    if (!beginning.ok()) return beginning.status();
+    if (absl::Status s = takeText(beginning->spec, beginning->dir, earlier ? &*earlier : nullptr);
+        !s.ok())
+        return s;
+    const std::string run = beginning->run;
+    if (absl::Status s = impl_->call([&] { return impl_->launch(*std::move(beginning)); }); !s.ok())
+        return s;
+    return run;
 }
 
 absl::StatusOr<std::vector<std::string>> Controller::recover(

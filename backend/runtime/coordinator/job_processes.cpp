@@ -27,6 +27,13 @@ std::string name(RankId rank) {
     return absl::StrCat("r", rank.replica, "s", rank.shard);
 }
 
+/// The words of a log line of a worker, "15:25:11.100 critical WORDS".
+std::string withoutLogPrefix(const std::string& line) {
+    constexpr std::string_view kLevel = " critical ";
+    const size_t at = line.find(kLevel.data(), 0, kLevel.size());
+    return at == std::string::npos ? line : line.substr(at + kLevel.size());
+}
+
 }  // namespace
 
 void JobCoordinator::rankConnected(std::unique_ptr<ControlChannel> channel,
@@ -120,7 +127,8 @@ void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
     if (gone.exitCode == kExitHopeless && !expected && !finished_) {
         const auto last = lastWords_.find(rank);
         return fail(absl::StrCat(name(rank), " cannot run this job: ",
-                                 last == lastWords_.end() ? "it did not say why" : last->second));
+                                 last == lastWords_.end() ? "it did not say why; look at its output"
+                                                          : withoutLogPrefix(last->second)));
     }
     feed(
         protocol::RankExited{rank, gone.process.incarnation, gone.exitCode, gone.signal, node, at});

@@ -11,7 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/clock.h"
+#include "backend/model/domain_text.h"
+#include "backend/model/job_file.h"
 #include "backend/model/json.h"
+#include "spdlog/spdlog.h"
 
 namespace bulkhead::runtime {
 namespace fs = std::filesystem;
@@ -41,6 +44,22 @@ std::vector<std::string> runsOf(const std::string& stateDir) {
             runs.push_back(entry.path().filename().string());
     std::sort(runs.begin(), runs.end());
     return runs;
+}
+
+constexpr const char* kTextFolder = "text";
+
+bool sameDomains(const model::JobSpec& a, const model::JobSpec& b) {
+    return std::equal(a.domains.begin(), a.domains.end(), b.domains.begin(), b.domains.end(),
+                      [](const auto& x, const auto& y) { return x.name == y.name; });
+}
+
+/// Its text lies in a run's folder, and is still there.
+bool isCopied(const model::JobSpec& spec) {
+    return !spec.domains.empty() &&
+           std::all_of(spec.domains.begin(), spec.domains.end(), [](const auto& domain) {
+               return domain.paths.size() == 1 && fs::exists(domain.paths[0]) &&
+                      fs::path(domain.paths[0]).parent_path().filename() == kTextFolder;
+           });
 }
 
 }  // namespace
@@ -90,8 +109,8 @@ absl::StatusOr<model::JobSpec> readSpec(const std::string& runDir) {
     return spec;
 }
 
-absl::StatusOr<protocol::LogCheckpoint> findCheckpoint(const std::string& stateDir,
-                                                       const std::string& from) {
+absl::StatusOr<FoundCheckpoint> findCheckpoint(const std::string& stateDir,
+                                               const std::string& from) {
     const std::string runDir = stateDir + "/" + from;
     const bool isRun = checkRunId(from).ok() && fs::exists(runDir + "/job.json");
     const std::vector<std::string> runs = isRun ? std::vector{from} : runsOf(stateDir);
@@ -110,13 +129,34 @@ absl::StatusOr<protocol::LogCheckpoint> findCheckpoint(const std::string& stateD
             continue;
         }
         for (auto it = state->checkpoints.rbegin(); it != state->checkpoints.rend(); ++it)
-            if ((isRun || it->path == from) && fs::exists(it->path)) return *it;
+            if ((isRun || it->path == from) && fs::exists(it->path))
+                return FoundCheckpoint{*spec, *it};
     }
     if (isRun)
         return absl::NotFoundError(
             absl::StrCat("run ", from, " has no checkpoint; start it anew instead"));
     return absl::NotFoundError(absl::StrCat("\"", from, "\" is neither a run of ", stateDir,
                                             " nor the manifest of one's checkpoint"));
+}
+
+absl::Status takeText(model::JobSpec& spec, const std::string& runDir,
+                      const model::JobSpec* earlier) {
+    if (earlier != nullptr && isCopied(*earlier) && sameDomains(*earlier, spec))
+        spec.domains = earlier->domains;
+    if (spec.dataCopyBytes == 0 || spec.domains.empty()) return absl::OkStatus();
+    const absl::StatusOr<uint64_t> bytes = model::dataBytes(spec);
+    if (!bytes.ok()) return bytes.status();
+    if (*bytes > spec.dataCopyBytes) {
+        spdlog::info(
+            "{} bytes of training text are read where they are (data_copy_bytes = {}): leave them "
+            "as they are while the job runs",
+            *bytes, spec.dataCopyBytes);
+        return absl::OkStatus();
+    }
+    auto copied = model::copyDomains(spec.domains, runDir + "/" + kTextFolder);
+    if (!copied.ok()) return copied.status();
+    spec.domains = *std::move(copied);
+    return absl::OkStatus();
 }
 
 }  // namespace bulkhead::runtime

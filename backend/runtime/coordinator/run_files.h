@@ -26,9 +26,21 @@ std::vector<std::string> unfinishedRuns(const std::string& stateDir);
 /// NotFound, or DataLoss naming the file.
 absl::StatusOr<model::JobSpec> readSpec(const std::string& runDir);
 
+struct FoundCheckpoint {
+    model::JobSpec spec;  ///< of the run that wrote it
+    protocol::LogCheckpoint checkpoint;
+};
+
 /// The last checkpoint of the run `from`, or the one whose manifest is at the path `from`; only
 /// those that a run of this state directory has logged. NotFound says where it looked.
-absl::StatusOr<protocol::LogCheckpoint> findCheckpoint(const std::string& stateDir,
-                                                       const std::string& from);
+absl::StatusOr<FoundCheckpoint> findCheckpoint(const std::string& stateDir,
+                                               const std::string& from);
+
+/// Copies the job's training text into the run's folder and makes the job read it there, when it is
+/// no larger than the job's data_copy_bytes. `earlier`, when given, is the job that is resumed: if
+/// its text was copied and has the same domains, that copy is the text. Errors as
+/// model::copyDomains. Reads and writes up to data_copy_bytes: not for the reactor's thread.
+absl::Status takeText(model::JobSpec& spec, const std::string& runDir,
+                      const model::JobSpec* earlier);
 
 }  // namespace bulkhead::runtime

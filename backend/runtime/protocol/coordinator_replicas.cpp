@@ -106,7 +106,9 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
     if (m.corpusHash != corpusHash_) {
         expel(*r, EvidenceKind::kOperator,
               absl::StrCat("r", r->id, "s", e.rank.shard,
-                           " reads another training text than the rest of the job"),
+                           " reads another training text than the rest of the job; put back "
+                           "what changed last: ",
+                           m.corpusNewest.empty() ? "unknown" : m.corpusNewest),
               now_);
         return;
     }

@@ -53,7 +53,8 @@ struct Hello {
     std::string token;
     RankEndpoint endpoint;
     int32_t pid = 0;
-    uint64_t corpusHash = 0;  ///< of the training text; must agree across the job
+    uint64_t corpusHash = 0;   ///< of the training text; must agree across the job
+    std::string corpusNewest;  ///< the file of it changed last, named when the hash does not agree
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("version", self.version);
@@ -62,6 +63,7 @@ struct Hello {
         visit("endpoint", self.endpoint);
         visit("pid", self.pid);
         visit("corpus_hash", self.corpusHash);
+        visit("corpus_newest", self.corpusNewest);
     }
 };
 

@@ -5,20 +5,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <ctime>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backend/model/domain_text.h"
 
 namespace bulkhead::runtime {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr size_t kTextProbe = 8192;
 
 uint64_t mix(uint64_t x) {
     x ^= x >> 33;
@@ -26,68 +21,6 @@ uint64_t mix(uint64_t x) {
     x ^= x >> 33;
     x *= 0xc4ceb9fe1a85ec53ull;
     return x ^ (x >> 33);
-}
-
-absl::Status unreadable(const std::string& domain, const fs::path& path, const std::string& why) {
-    return absl::InvalidArgumentError(absl::StrCat("domain \"", domain, "\": ", path.string(), ": ",
-                                                   why,
-                                                   "; name text files or folders of them that can "
-                                                   "be read"));
-}
-
-absl::StatusOr<std::string> readFile(const std::string& domain, const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) return unreadable(domain, path, std::strerror(errno));
-    std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    if (in.bad()) return unreadable(domain, path, "reading failed");
-    return text;
-}
-
-bool looksBinary(std::string_view text) {
-    return text.substr(0, kTextProbe).find('\0') != std::string_view::npos;
-}
-
-absl::Status filesBelow(const std::string& domain, const fs::path& folder,
-                        std::vector<fs::path>* out) {
-    std::error_code error;
-    for (auto it = fs::recursive_directory_iterator(folder, error);
-         !error && it != fs::recursive_directory_iterator(); it.increment(error))
-        if (it->is_regular_file(error)) out->push_back(it->path());
-    if (error) return unreadable(domain, folder, error.message());
-    std::sort(out->begin(), out->end());
-    return absl::OkStatus();
-}
-
-absl::Status appendFolder(const std::string& domain, const fs::path& folder, std::string* text,
-                          std::vector<std::string>* leftOut) {
-    std::vector<fs::path> files;
-    if (absl::Status s = filesBelow(domain, folder, &files); !s.ok()) return s;
-    const size_t before = text->size();
-    for (const fs::path& file : files) {
-        absl::StatusOr<std::string> content = readFile(domain, file);
-        if (!content.ok()) return content.status();
-        if (content->empty())
-            leftOut->push_back(absl::StrCat(file.string(), ": empty"));
-        else if (looksBinary(*content))
-            leftOut->push_back(absl::StrCat(file.string(), ": not text"));
-        else
-            *text += *content;
-    }
-    if (text->size() == before) return unreadable(domain, folder, "no text in this folder");
-    return absl::OkStatus();
-}
-
-absl::Status appendPath(const std::string& domain, const fs::path& path, std::string* text,
-                        std::vector<std::string>* leftOut) {
-    std::error_code error;
-    const fs::file_status kind = fs::status(path, error);
-    if (!fs::exists(kind)) return unreadable(domain, path, "no such file or folder");
-    if (fs::is_directory(kind)) return appendFolder(domain, path, text, leftOut);
-    absl::StatusOr<std::string> content = readFile(domain, path);
-    if (!content.ok()) return content.status();
-    if (content->empty()) return unreadable(domain, path, "the file is empty");
-    *text += *content;
-    return absl::OkStatus();
 }
 
 }  // namespace
@@ -120,10 +53,14 @@ absl::StatusOr<std::unique_ptr<Corpus>> Corpus::load(const std::vector<model::Do
     for (const model::DomainSpec& spec : domains) {
         Domain domain;
         domain.name = spec.name;
-        for (const std::string& path : spec.paths)
-            if (absl::Status s = appendPath(spec.name, path, &domain.text, &corpus->leftOut_);
-                !s.ok())
-                return s;
+        absl::StatusOr<model::DomainText> read = model::readDomain(spec);
+        if (!read.ok()) return read.status();
+        domain.text = std::move(read->text);
+        std::move(read->leftOut.begin(), read->leftOut.end(), std::back_inserter(corpus->leftOut_));
+        if (read->newestNs > corpus->newestNs_) {
+            corpus->newestNs_ = read->newestNs;
+            corpus->newest_ = std::move(read->newest);
+        }
         if (domain.text.size() <= sequenceLength)
             return absl::InvalidArgumentError(absl::StrCat(
                 "domain \"", spec.name, "\" (", spec.paths.empty() ? "no path" : spec.paths[0],
@@ -139,6 +76,15 @@ absl::StatusOr<std::unique_ptr<Corpus>> Corpus::load(const std::vector<model::Do
 }
 
 Corpus::~Corpus() = default;
+
+std::string Corpus::newest() const {
+    const std::time_t seconds = static_cast<std::time_t>(newestNs_ / 1'000'000'000);
+    std::tm utc{};
+    ::gmtime_r(&seconds, &utc);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc);
+    return absl::StrCat(newest_, " (changed ", text, " UTC)");
+}
 
 uint64_t Corpus::offsetOf(uint32_t domain, uint64_t index) const {
     const uint64_t windows = domains_[domain].windows;

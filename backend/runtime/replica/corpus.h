@@ -28,10 +28,8 @@ struct Sample {
 /// Thread: immutable after `load`, any thread may read. Lifetime: samples point into the corpus.
 class Corpus {
   public:
-    /// Reads every file of every domain. A folder stands for all regular files below it in name
-    /// order; those that are not text (a zero byte in the first 8 KiB) or empty are left out and
-    /// named in `leftOut()`. Errors, naming domain and path: nothing there, unreadable, a file
-    /// named directly that is empty, a domain shorter than one sample.
+    /// Reads every domain (model::readDomain); what is left out is named in `leftOut()`. Errors
+    /// name domain and path; a domain shorter than one sample is one too.
     [[nodiscard]] static absl::StatusOr<std::unique_ptr<Corpus>> load(
         const std::vector<model::DomainSpec>& domains, uint32_t sequenceLength, uint64_t seed);
 
@@ -58,6 +56,10 @@ class Corpus {
     /// One line per file of a folder that is not trained on, with the reason.
     const std::vector<std::string>& leftOut() const { return leftOut_; }
 
+    /// Which file or folder was changed last, for whoever holds another text: "PATH (changed
+    /// 2026-11-21 15:02:11 UTC)".
+    std::string newest() const;
+
   private:
     Corpus() = default;
 
@@ -70,6 +72,8 @@ class Corpus {
     uint64_t seed_ = 0;
     uint32_t sequenceLength_ = 0;
     uint64_t hash_ = 0;
+    std::string newest_;
+    int64_t newestNs_ = 0;
     std::vector<Domain> domains_;
     std::vector<std::string> leftOut_;
 };

@@ -162,9 +162,9 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
                          options_.spec.shards, "; set shards = ", manifest->shards));
     if (manifest->corpusHash != options_.corpusHash)
         spdlog::warn(
-            "the training text is not what {} was trained on; positions go on in the new "
-            "text",
-            path);
+            "the training text is not what {} was trained on; positions go on in the new text; "
+            "changed last: {}",
+            path, options_.corpusNewest);
     absl::StatusOr<std::shared_ptr<StateSnapshot>> state =
         readShardFile(path, *manifest, options_.rank.shard);
     if (!state.ok()) return state.status();

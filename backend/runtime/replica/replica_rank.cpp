@@ -176,6 +176,7 @@ protocol::Hello ReplicaRank::Impl::hello() const {
     hello.endpoint = endpoint_;
     hello.pid = static_cast<int32_t>(::getpid());
     hello.corpusHash = options_.corpusHash;
+    hello.corpusNewest = options_.corpusNewest;
     return hello;
 }
 

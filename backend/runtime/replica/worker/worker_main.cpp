@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -128,6 +129,7 @@ int run(RankOptions options) {
     if (!corpus.ok()) return fail(corpus.status(), kExitBadJob);
     for (const std::string& line : (*corpus)->leftOut()) spdlog::info("left out: {}", line);
     options.corpusHash = (*corpus)->hash();
+    options.corpusNewest = (*corpus)->newest();
     absl::StatusOr<std::unique_ptr<WorkloadProgram>> program =
         WorkloadProgram::create(options.spec, options.rank, modelDir(), corpus->get());
     if (!program.ok()) return fail(program.status(), kExitBadJob);
@@ -168,9 +170,21 @@ int main(int argc, char** argv) {
     ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
     // Many ranks share a machine; the workload's own parallelism is the ranks.
     ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
-    absl::StatusOr<RankOptions> options =
-        readWorkerOptions(std::vector<std::string>(argv + 1, argv + argc));
-    if (!options.ok()) return fail(options.status(), kExitUsage);
+    const std::vector<std::string> args(argv + 1, argv + argc);
+    if (args == std::vector<std::string>{"--help"}) {
+        std::puts(workerUsage().c_str());
+        return kExitLeft;
+    }
+    if (args == std::vector<std::string>{"--version"}) {
+        std::puts(BULKHEAD_VERSION);
+        return kExitLeft;
+    }
+    absl::StatusOr<RankOptions> options = readWorkerOptions(args);
+    if (!options.ok()) {
+        std::fprintf(stderr, "bulkhead-worker: %s\n",
+                     std::string(options.status().message()).c_str());
+        return kExitUsage;
+    }
     // Before any thread is started, so that all of them leave it to watch().
     const sigset_t signals = watchedSignals();
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);

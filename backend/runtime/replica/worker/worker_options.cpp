@@ -23,13 +23,15 @@ absl::StatusOr<std::string> readText(const std::string& option, const std::strin
     return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
 }
 
+constexpr const char* kRemedy = "agents start workers, people do not: see bulkhead-worker --help";
+
 class Arguments {
   public:
     absl::Status parse(const std::vector<std::string>& args) {
         for (size_t i = 0; i < args.size(); i += 2) {
             if (!args[i].starts_with("--") || i + 1 == args.size())
                 return absl::InvalidArgumentError(
-                    absl::StrCat("\"", args[i], "\": expected --option VALUE\n", workerUsage()));
+                    absl::StrCat("\"", args[i], "\": expected --option VALUE; ", kRemedy));
             values_[args[i].substr(2)] = args[i + 1];
         }
         return absl::OkStatus();
@@ -60,8 +62,7 @@ class Arguments {
 
   private:
     void fail(const std::string& why) {
-        if (status_.ok())
-            status_ = absl::InvalidArgumentError(absl::StrCat(why, "\n", workerUsage()));
+        if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(why, "; ", kRemedy));
     }
     std::map<std::string, std::string> values_;
     absl::Status status_;
@@ -71,8 +72,10 @@ class Arguments {
 
 std::string workerUsage() {
     return "usage: bulkhead-worker --job ID --job-file FILE --coordinator ADDRESS --token-file "
-           "FILE "
-           "--replica R --shard S --incarnation I --node NAME --address IP --run-dir DIR";
+           "FILE --replica R --shard S --incarnation I --node NAME --address IP --run-dir DIR\n"
+           "One rank of one replica. Agents start it; what to train comes with the job.\n"
+           "Exit codes: 0 left as asked, 1 internal error, 2 usage, 3 expelled, 4 no coordinator,\n"
+           "5 this job cannot run, 6 a rank of its replica was lost.";
 }
 
 absl::StatusOr<RankOptions> readWorkerOptions(const std::vector<std::string>& args) {
