@@ -42,8 +42,9 @@ Result<std::vector<T>> listOf(const std::string& title, const Repeated& messages
     return out;
 }
 
-inline Result<StatePtr> stateOf(const std::string& title, const v1::Snapshot& snapshot) {
-    auto state = proto::decodeState(snapshot.state(), snapshot.form() == v1::STATE_FORM_JSON);
+inline Result<StatePtr> stateOf(const std::string& title, const std::string& bytes,
+                                v1::StateForm form) {
+    auto state = proto::decodeState(bytes, form == v1::STATE_FORM_JSON);
     if (!state.ok()) return unreadable(title, state.status());
     return StatePtr(std::make_shared<const model::RunState>(*std::move(state)));
 }

@@ -177,7 +177,9 @@ class GrpcClient final : public Client {
         c_->call<StatePtr, v1::GetStateRequest, v1::Snapshot>(
             title, std::move(request),
             starting(&v1::Runs::Stub::async_interface::GetState, c_->runs),
-            [title](const v1::Snapshot& snapshot) { return stateOf(title, snapshot); },
+            [title](const v1::Snapshot& snapshot) {
+                return stateOf(title, snapshot.state(), snapshot.form());
+            },
             std::move(reply));
     }
 

@@ -6,6 +6,12 @@
 #include "backend/client/stream.h"
 
 namespace bulkhead::client {
+namespace {
+
+/// No state within model::Limits is as large.
+constexpr size_t kMostStateBytes = 256u << 20;
+
+}  // namespace
 
 std::unique_ptr<Watch> startWatch(Connection& connection, const WatchTarget& target,
                                   WatchHandlers handlers) {
@@ -20,14 +26,23 @@ std::unique_ptr<Watch> startWatch(Connection& connection, const WatchTarget& tar
                     grpc::ClientReadReactor<v1::WatchUpdate>* reactor) {
         c.watch->async()->Watch(context, request, reactor);
     };
-    hooks.onConnected = [](const model::ServerInfo& info, v1::WatchRequest& request) {
+    // The pieces of a state too large for one message, until the last has come.
+    const auto pieces = std::make_shared<std::string>();
+    hooks.onConnected = [pieces](const model::ServerInfo& info, v1::WatchRequest& request) {
+        pieces->clear();
         const bool same = info.fingerprint == proto::stateFingerprint();
         request.set_form(same ? v1::STATE_FORM_CODEC : v1::STATE_FORM_JSON);
     };
-    hooks.onUpdate = [handlers](const v1::WatchUpdate& update) -> std::optional<Failure> {
+    hooks.onUpdate = [handlers, pieces](const v1::WatchUpdate& update) -> std::optional<Failure> {
         const std::string title = "Cannot follow this run";
         if (update.has_snapshot()) {
-            auto state = stateOf(title, update.snapshot());
+            if (pieces->size() + update.snapshot().state().size() > kMostStateBytes)
+                return Failure{FailureCode::kServer, title,
+                               "The daemon sends a state without an end.",
+                               "Use a console and a daemon of the same version.", false};
+            *pieces += update.snapshot().state();
+            if (update.snapshot().more()) return std::nullopt;
+            auto state = stateOf(title, std::exchange(*pieces, {}), update.snapshot().form());
             if (!state.ok()) return state.failure();
             if (handlers.onSnapshot) handlers.onSnapshot(std::move(state).value());
         } else if (update.has_events()) {

@@ -10,8 +10,7 @@
 namespace bulkhead::service {
 namespace {
 
-/// Events in one message: a reader that fell behind a little catches up in few messages, none of
-/// which grows large.
+/// Events in one message: a reader that fell behind a little catches up in few messages.
 constexpr int kBatchEvents = 256;
 
 }  // namespace
@@ -68,17 +67,26 @@ void Feed::end(absl::Status why) {
 }
 
 bool Feed::next(Cursor& cursor, v1::WatchUpdate& update) const {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!nextLocked(cursor, update)) return false;
+    if (cursor.state.empty()) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (!nextLocked(cursor, update)) return false;
+        }
+        if (!update.has_snapshot()) return true;
+        // JSON is slow to make: outside the lock, from the binary form.
+        if (cursor.json) {
+            const auto state = proto::decodeState(cursor.state, false);
+            cursor.state = proto::encodeState(state.ok() ? *state : model::RunState(), true);
+        }
+        cursor.sent = 0;
     }
-    // JSON is slow to make: outside the lock, from the binary form.
-    if (cursor.json && update.has_snapshot()) {
-        v1::Snapshot& snapshot = *update.mutable_snapshot();
-        const auto state = proto::decodeState(snapshot.state(), false);
-        snapshot.set_state(proto::encodeState(state.ok() ? *state : model::RunState(), true));
-        snapshot.set_form(v1::STATE_FORM_JSON);
-    }
+    v1::Snapshot& snapshot = *update.mutable_snapshot();
+    snapshot.set_seq(cursor.seq);
+    snapshot.set_form(cursor.json ? v1::STATE_FORM_JSON : v1::STATE_FORM_CODEC);
+    snapshot.set_state(cursor.state.substr(cursor.sent, kMostBytes));
+    cursor.sent += snapshot.state().size();
+    snapshot.set_more(cursor.sent < cursor.state.size());
+    if (!snapshot.more()) std::string().swap(cursor.state);
     return true;
 }
 
@@ -88,8 +96,7 @@ bool Feed::nextLocked(Cursor& cursor, v1::WatchUpdate& update) const {
     const bool behind = cursor.seq + 1 < oldest && cursor.seq < state_->seq;
     if (cursor.generation != generation_ || behind) {
         v1::Snapshot& snapshot = *update.mutable_snapshot();
-        snapshot.set_seq(state_->seq);
-        snapshot.set_state(proto::encodeState(*state_, false));
+        cursor.state = proto::encodeState(*state_, false);
         snapshot.set_conflated(cursor.generation == generation_);
         cursor.generation = generation_;
         cursor.seq = state_->seq;
@@ -99,8 +106,10 @@ bool Feed::nextLocked(Cursor& cursor, v1::WatchUpdate& update) const {
         auto it = std::lower_bound(recent_.begin(), recent_.end(), cursor.seq + 1,
                                    [](const Kept& kept, uint64_t seq) { return kept.seq < seq; });
         auto& events = *update.mutable_events()->mutable_events();
-        for (; it != recent_.end() && events.size() < kBatchEvents; ++it) {
+        size_t bytes = 0;
+        for (; it != recent_.end() && events.size() < kBatchEvents && bytes < kMostBytes; ++it) {
             *events.Add() = *it->event;
+            bytes += it->bytes;
             cursor.seq = it->seq;
         }
         return true;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,7 +44,13 @@ class Feed {
         uint64_t seq = 0;
         uint64_t position = 0;
         bool json = false;
+        std::string state;  ///< of which `sent` bytes have gone; the rest goes before anything else
+        size_t sent = 0;
     };
+
+    /// Of one message, but for a single event that is larger by itself: readers with gRPC's default
+    /// limit of 4 MiB can follow a job of any size.
+    static constexpr size_t kMostBytes = 1u << 20;
 
     explicit Feed(FeedLimits limits = {}) : limits_(limits) {}
     virtual ~Feed() = default;
@@ -56,7 +63,7 @@ class Feed {
     /// No more will come; readers are told `why` after the rest.
     void end(absl::Status why);
 
-    /// What this reader is to be sent next; false when it has everything.
+    /// What this reader is to be sent next, at most about kMostBytes; false when it has everything.
     bool next(Cursor& cursor, v1::WatchUpdate& update) const;
     /// Set once end() was called and this reader has everything.
     std::optional<absl::Status> ended(const Cursor& cursor) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/service/gate.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
 
@@ -20,6 +21,23 @@ bool isOurs(const char* method) {
     return std::string_view(method).substr(0, 13) == "/bulkhead.v1.";
 }
 
+constexpr const char* kNoToken = "This daemon wants a token, and none was sent";
+constexpr const char* kWrongToken = "The token is not this daemon's";
+constexpr const char* kTokenRemedy =
+    "Name the token file the daemon was started with (--token-file).";
+
+bool sentNone(const grpc::ServerContextBase& context) {
+    return metadata(context, "authorization").empty();
+}
+
+/// Ends a call whose handler is not ours. TryCancel would too, but the caller could not tell why.
+void refuse(grpc::ServerContextBase& context) {
+    const std::string text = std::string(sentNone(context) ? kNoToken : kWrongToken) + "; send \"" +
+                             "authorization: Bearer TOKEN\" with the token of its --token-file";
+    ::grpc_call_cancel_with_status(context.c_call(), GRPC_STATUS_UNAUTHENTICATED, text.c_str(),
+                                   nullptr);
+}
+
 class TokenInterceptor final : public grpc::experimental::Interceptor {
   public:
     TokenInterceptor(const Gate& gate, grpc::experimental::ServerRpcInfo* info)
@@ -28,7 +46,7 @@ class TokenInterceptor final : public grpc::experimental::Interceptor {
         if (batch->QueryInterceptionHookPoint(
                 grpc::experimental::InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
             !isOurs(info_->method()) && !gate_.holdsToken(*info_->server_context()))
-            info_->server_context()->TryCancel();
+            refuse(*info_->server_context());
         batch->Proceed();
     }
 
@@ -69,11 +87,8 @@ bool Gate::holdsToken(const grpc::ServerContextBase& context) const {
 
 absl::Status Gate::admit(const grpc::ServerContextBase& context) const {
     if (!holdsToken(context)) {
-        const bool missing = metadata(context, "authorization").empty();
-        return withDetail(
-            absl::UnauthenticatedError(missing ? "This daemon wants a token, and none was sent"
-                                               : "The token is not this daemon's"),
-            "token", "", "Name the token file the daemon was started with (--token-file).");
+        return withDetail(absl::UnauthenticatedError(sentNone(context) ? kNoToken : kWrongToken),
+                          "token", "", kTokenRemedy);
     }
     const std::string version = metadata(context, "bulkhead-api");
     if (!version.empty() && version != std::to_string(proto::kApiVersion))

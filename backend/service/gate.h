@@ -29,7 +29,8 @@ class Gate {
     /// built for another API version.
     absl::Status admit(const grpc::ServerContextBase& context) const;
 
-    /// For services that are not ours (health, reflection): a call without the token is cancelled.
+    /// For services that are not ours (health, reflection): a call without the token ends at once
+    /// with the same status as admit() gives.
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
     interceptors() const;
 

@@ -39,6 +39,13 @@ absl::Status apply(toml::table& root, const std::string& one) {
     return absl::OkStatus();
 }
 
+/// "job.toml:12: what" or "job.toml: what" as "what".
+std::string withoutPlace(const std::string& message, const std::string& name) {
+    if (message.compare(0, name.size(), name) != 0) return message;
+    const size_t line = message.find_first_not_of(":0123456789", name.size());
+    return line == std::string::npos || message[line] != ' ' ? message : message.substr(line + 1);
+}
+
 }  // namespace
 
 absl::StatusOr<model::JobSpec> parseJobText(const std::string& text, const std::string& fileName,
@@ -52,7 +59,14 @@ absl::StatusOr<model::JobSpec> parseJobText(const std::string& text, const std::
             if (absl::Status status = apply(table, one); !status.ok()) return status;
         std::ostringstream merged;
         merged << table;
-        return model::parseJob(merged.str(), name + " with overrides", baseDir);
+        auto spec = model::parseJob(merged.str(), name, baseDir);
+        if (spec.ok()) return spec;
+        // The merged text has lines of its own that nobody can look up.
+        const std::string what = withoutPlace(std::string(spec.status().message()), name);
+        const auto plain = model::parseJob(text, name, baseDir);
+        if (!plain.ok() && withoutPlace(std::string(plain.status().message()), name) == what)
+            return plain;
+        return absl::Status(spec.status().code(), name + " with overrides: " + what);
     } catch (const toml::parse_error&) {
         // It says the same, with file and line.
         return model::parseJob(text, name, baseDir);

@@ -10,6 +10,17 @@
 namespace bulkhead::service {
 namespace {
 
+/// A page ends early rather than grow beyond what one message should hold; the next one goes on.
+void shorten(v1::EventPage& page) {
+    size_t bytes = 0;
+    int keep = 0;
+    for (; keep < page.events_size() && bytes < Feed::kMostBytes; ++keep)
+        bytes += page.events(keep).ByteSizeLong();
+    if (keep == page.events_size()) return;
+    page.set_next_seq(page.events(keep).seq());
+    page.mutable_events()->DeleteSubrange(keep, page.events_size() - keep);
+}
+
 class RunsService final : public v1::Runs::CallbackService {
   public:
     explicit RunsService(const Context& context) : shared_(context) {}
@@ -34,6 +45,7 @@ class RunsService final : public v1::Runs::CallbackService {
             const auto page = runs.events(*query);
             if (!page.ok()) return page.status();
             proto::toMessage(*page, *response);
+            shorten(*response);
             return absl::OkStatus();
         });
     }

@@ -127,6 +127,8 @@ absl::Status Server::Impl::serve() {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                kFastestPingMs);
     builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+    // Watches, event pages and exports come in pieces (Feed::kMostBytes); a state that is asked for
+    // whole is bounded by model::Limits.
     builder.SetMaxSendMessageSize(-1);
     builder.experimental().SetInterceptorCreators(gate_.interceptors());
     if (!options_.socket.empty()) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/impl/client_unary_call.h>
+#include <grpcpp/support/sync_stream.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -71,25 +72,55 @@ TEST_F(AccessTest, TcpWithAWrongTokenIsRefusedOnStreamsToo) {
     EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
 
-TEST_F(AccessTest, HealthAndReflectionWantTheTokenToo) {
+/// Calls a method by its wire form, with an empty request.
+grpc::Status callRaw(grpc::Channel& channel, const char* name, const std::string& token,
+                     bool streaming) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kForever);
+    if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
+    const grpc::internal::RpcMethod method(name, streaming
+                                                     ? grpc::internal::RpcMethod::BIDI_STREAMING
+                                                     : grpc::internal::RpcMethod::NORMAL_RPC);
+    v1::GetInfoRequest request;
+    v1::GetInfoRequest response;
+    if (!streaming)
+        return grpc::internal::BlockingUnaryCall(&channel, method, &context, request, &response);
+    using Stream = grpc::ClientReaderWriter<v1::GetInfoRequest, v1::GetInfoRequest>;
+    const std::unique_ptr<Stream> stream(
+        grpc::internal::ClientReaderWriterFactory<v1::GetInfoRequest, v1::GetInfoRequest>::Create(
+            &channel, method, &context));
+    if (token.empty()) {
+        // The caller goes on waiting for an answer: the refusal must reach it all the same.
+        EXPECT_FALSE(stream->Read(&response));
+        return stream->Finish();
+    }
+    EXPECT_TRUE(stream->Write(request));
+    EXPECT_TRUE(stream->Read(&response));
+    stream->WritesDone();
+    return stream->Finish();
+}
+
+TEST_F(AccessTest, HealthAndReflectionWantTheTokenTooAndSaySo) {
     serve(tcpOptions());
     const auto channel =
         grpc::CreateChannel(server_->addresses().front(), grpc::InsecureChannelCredentials());
-    const auto check = [&](const std::string& token) {
-        grpc::ClientContext context;
-        if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
-        // The health service by its wire form: an empty request, and a status in the answer.
-        grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
-                                         grpc::internal::RpcMethod::NORMAL_RPC);
-        v1::GetInfoRequest request;
-        v1::GetInfoRequest response;
-        return grpc::internal::BlockingUnaryCall(channel.get(), method, &context, request,
-                                                 &response);
-    };
-    EXPECT_EQ(check("").error_code(), grpc::StatusCode::CANCELLED);
     const auto token = service::loadOrCreateToken(tokenFile());
     ASSERT_TRUE(token.ok());
-    EXPECT_TRUE(check(*token).ok());
+    const std::pair<const char*, bool> methods[] = {
+        {"/grpc.health.v1.Health/Check", false},
+        {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", true}};
+    for (const auto& [method, streaming] : methods) {
+        const grpc::Status none = callRaw(*channel, method, "", streaming);
+        EXPECT_EQ(none.error_code(), grpc::StatusCode::UNAUTHENTICATED) << none.error_message();
+        EXPECT_THAT(none.error_message(), HasSubstr("none was sent"));
+        EXPECT_THAT(none.error_message(), HasSubstr("authorization: Bearer"));
+        const grpc::Status shown = callRaw(*channel, method, *token, streaming);
+        EXPECT_TRUE(shown.ok()) << method << ": " << shown.error_message();
+    }
+    const grpc::Status wrong =
+        callRaw(*channel, "/grpc.health.v1.Health/Check", std::string(32, 'x'), false);
+    EXPECT_EQ(wrong.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_THAT(wrong.error_message(), HasSubstr("not this daemon's"));
 }
 
 TEST_F(AccessTest, TcpIsNeverOpenedWithoutATokenFile) {

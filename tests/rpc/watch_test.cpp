@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 
 #include "backend/common/codec.h"
 #include "backend/proto/convert.h"
 #include "backend/proto/state_form.h"
 #include "backend/service/feed.h"
-#include "bulkhead/v1/service.pb.h"
+#include "bulkhead/v1/service.grpc.pb.h"
 #include "tests/rpc/rpc_fixture.h"
 
 namespace bulkhead::testing {
@@ -87,7 +88,46 @@ TEST(FeedTest, AStateAsJsonReadsBackEqual) {
     EXPECT_EQ(state->seq, 1u);
 }
 
-class WatchTest : public RpcTest {};
+TEST(FeedTest, EventsTooLargeForOneMessageComeInSeveral) {
+    service::Feed feed({.events = 1000, .bytes = 64 << 20});
+    feed.reset({});
+    service::Feed::Cursor cursor;
+    v1::WatchUpdate update;
+    ASSERT_TRUE(feed.next(cursor, update));
+    for (uint64_t seq = 1; seq <= 200; ++seq)
+        feed.push({seq, 0, {}, note(std::string(100'000, 'x'))});
+    uint64_t seen = 0;
+    for (update.Clear(); feed.next(cursor, update); update.Clear()) {
+        EXPECT_LE(update.ByteSizeLong(), 2 * service::Feed::kMostBytes);
+        for (const v1::Event& event : update.events().events()) EXPECT_EQ(event.seq(), ++seen);
+    }
+    EXPECT_EQ(seen, 200u);
+}
+
+class WatchTest : public RpcTest {
+  protected:
+    /// A job of 64 replicas of 8 shards with 128 experts a layer and thousands of incidents.
+    void growLarge() {
+        model::RunStarted started;
+        started.spec.replicas = 64;
+        started.spec.shards = 8;
+        backend_.emit("demo", started);
+        model::ExpertLoads loads{.step = 1, .moeLayers = 24, .domains = 4, .experts = 128};
+        loads.counts.assign(size_t{loads.moeLayers} * loads.domains * loads.experts, 1'000'000);
+        backend_.emit("demo", loads);
+        for (uint64_t i = 1; i <= 3000; ++i) {
+            model::IncidentOpened opened;
+            opened.incident = i;
+            opened.replica = static_cast<int32_t>(i % 64);
+            opened.title = std::string(1000, 't');
+            backend_.emit("demo", opened);
+            model::IncidentClosed closed;
+            closed.incident = i;
+            closed.outcome = std::string(1000, 'o');
+            backend_.emit("demo", closed);
+        }
+    }
+};
 
 TEST_F(WatchTest, FirstTheSnapshotThenWhatFollowsWithoutAGap) {
     serve(unixOptions());
@@ -100,6 +140,41 @@ TEST_F(WatchTest, FirstTheSnapshotThenWhatFollowsWithoutAGap) {
     for (int i = 0; i < 100; ++i) backend_.emit("demo", note("event " + std::to_string(i)));
     ASSERT_TRUE(log.waitFor([](auto& l) { return l.state->seq == 101; }));
     EXPECT_FALSE(log.gap);
+    EXPECT_EQ(encode(*log.state), encode(backend_.state("demo")));
+}
+
+TEST_F(WatchTest, AStateBeyondGrpcsLimitIsFollowedByEverybody) {
+    serve(unixOptions());
+    growLarge();
+    const model::RunState large = backend_.state("demo");
+    ASSERT_GT(encode(large).size(), 4u << 20);
+    // Somebody else's program, with gRPC's own limit of 4 MiB.
+    auto stub = v1::Watch::NewStub(
+        grpc::CreateChannel(server_->addresses().front(), grpc::InsecureChannelCredentials()));
+    for (const v1::StateForm form : {v1::STATE_FORM_CODEC, v1::STATE_FORM_JSON}) {
+        grpc::ClientContext context;
+        v1::WatchRequest request;
+        request.set_job("demo");
+        request.set_form(form);
+        const auto reader = stub->Watch(&context, request);
+        std::string bytes;
+        v1::WatchUpdate update;
+        do {
+            ASSERT_TRUE(reader->Read(&update)) << reader->Finish().error_message();
+            ASSERT_TRUE(update.has_snapshot());
+            bytes += update.snapshot().state();
+        } while (update.snapshot().more());
+        const auto state = proto::decodeState(bytes, form == v1::STATE_FORM_JSON);
+        ASSERT_TRUE(state.ok()) << state.status();
+        EXPECT_EQ(encode(*state), encode(large));
+        context.TryCancel();
+    }
+    const auto client = connect();
+    WatchLog log;
+    const auto watch = client->watch({.job = "demo", .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    backend_.emit("demo", note("after"));
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.state->explanation == "after"; }));
     EXPECT_EQ(encode(*log.state), encode(backend_.state("demo")));
 }
 
