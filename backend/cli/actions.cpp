@@ -35,24 +35,25 @@ bool asksFirst(model::ActionKind kind) {
 
 int act(const Cli& cli, const ActOptions& options) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto job = session.value()->job(options.job);
-    if (!job.ok()) return fail(job.failure());
+    if (!job.ok()) return fail(cli, job.failure());
     const auto preflight =
         session.value()->await<model::Preflight>([&](client::Client& c, auto reply) {
             c.preflight(job.value(), options.action, std::move(reply));
         });
-    if (!preflight.ok()) return fail(preflight.failure());
+    if (!preflight.ok()) return fail(cli, preflight.failure());
     const model::Preflight& p = preflight.value();
     if (options.dryRun && cli.json) std::printf("%s\n", model::toJsonText(p).c_str());
-    if (!p.allowed) return fail(notAllowed(p));
+    if (!p.allowed) return fail(cli, notAllowed(p));
     if (!cli.json) printPreflight(p);
     if (options.dryRun) return kOk;
-    if (asksFirst(options.action.kind) && !confirmed(options.yes)) return fail(notConfirmed(p));
+    if (asksFirst(options.action.kind) && !confirmed(options.yes))
+        return fail(cli, notConfirmed(p));
     const auto done = session.value()->await<model::JobInfo>([&](client::Client& c, auto reply) {
         c.act(job.value(), options.action, {"", p.revision}, std::move(reply));
     });
-    if (!done.ok()) return fail(done.failure());
+    if (!done.ok()) return fail(cli, done.failure());
     if (cli.json)
         std::printf("%s\n", model::toJsonText(done.value()).c_str());
     else

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cli/cli.h"
+#include "backend/model/json.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,6 +17,39 @@ std::string defaultTarget() {
                                  ? std::string(state)
                                  : std::string(home != nullptr ? home : "/tmp") + "/.local/state";
     return "unix:" + base + "/bulkhead/bulkhead.sock";
+}
+
+void say(bool json, ExitCode code, const client::Failure& failure) {
+    if (json) {
+        const model::Json error{{"type", "error"},
+                                {"exit_code", static_cast<int>(code)},
+                                {"title", failure.title},
+                                {"cause", failure.cause},
+                                {"remedy", failure.remedy}};
+        std::fprintf(stderr, "%s\n", model::dumpJson(error).c_str());
+        return;
+    }
+    std::fprintf(stderr, "bulkheadctl: %s: %s / %s\n", failure.title.c_str(), failure.cause.c_str(),
+                 failure.remedy.c_str());
+}
+
+/// Help and version are no errors; anything else is one line like every other failure.
+int endOfParsing(CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+        app.exit(error);
+        return kOk;
+    }
+    // The option itself may not have been reached.
+    const bool json = std::any_of(argv, argv + argc,
+                                  [](const char* word) { return std::string(word) == "--json"; });
+    std::string verb;
+    for (const CLI::App* chosen : app.get_subcommands()) verb = " " + chosen->get_name();
+    std::string cause = error.what();
+    std::replace(cause.begin(), cause.end(), '\n', ' ');
+    say(json, kUsage,
+        {client::FailureCode::kInvalid, "Cannot read the command line", cause + ".",
+         "See bulkheadctl" + verb + " --help.", false});
+    return kUsage;
 }
 
 }  // namespace
@@ -42,10 +77,10 @@ ExitCode exitCodeOf(client::FailureCode code) {
     return kRunFailed;
 }
 
-int fail(const client::Failure& failure) {
-    std::fprintf(stderr, "bulkheadctl: %s: %s / %s\n", failure.title.c_str(), failure.cause.c_str(),
-                 failure.remedy.c_str());
-    return exitCodeOf(failure.code);
+int fail(const Cli& cli, const client::Failure& failure) {
+    const ExitCode code = exitCodeOf(failure.code);
+    say(cli.json, code, failure);
+    return code;
 }
 
 int run(int argc, const char* const* argv) {
@@ -56,7 +91,8 @@ int run(int argc, const char* const* argv) {
         ->envname("BULKHEAD_TARGET");
     app.add_option("--token-file", cli.tokenFile, "token for a daemon on TCP")
         ->envname("BULKHEAD_TOKEN_FILE");
-    app.add_flag("--json", cli.json, "one JSON value a line instead of text");
+    app.add_flag("--json", cli.json,
+                 "one JSON value a line instead of text; errors too, on standard error");
     app.require_subcommand(1);
     app.fallthrough();
     app.footer(
@@ -75,7 +111,7 @@ int run(int argc, const char* const* argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-        return app.exit(e) == 0 ? kOk : kUsage;
+        return endOfParsing(app, e, argc, argv);
     }
     if (cli.target.empty()) cli.target = defaultTarget();
     return cli.chosen ? cli.chosen() : kUsage;

@@ -38,8 +38,9 @@ ExitCode exitCodeOf(client::FailureCode code);
 
 using client::localFailure;
 
-/// "bulkheadctl: TITLE: CAUSE / REMEDY" on stderr; returns the exit code.
-int fail(const client::Failure& failure);
+/// "bulkheadctl: TITLE: CAUSE / REMEDY" on stderr, with --json one JSON object; returns the exit
+/// code.
+int fail(const Cli& cli, const client::Failure& failure);
 
 // One for each group of verbs: adds them to the program.
 void addUp(CLI::App& app, Cli& cli);

@@ -49,7 +49,7 @@ model::Json jsonOf(const std::string& run, const model::RunFigures& f) {
 
 int compare(const Cli& cli, const Runs& runs) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     std::vector<std::vector<std::string>> rows;
     for (const char* name : {"", "STEPS", "LAST LOSS", "EFFECTIVE TIME", "INCIDENTS",
                              "SURVIVORS' STALL", "MEAN REJOIN", "SAMPLES REDONE", "RECOVERY"})
@@ -57,7 +57,7 @@ int compare(const Cli& cli, const Runs& runs) {
     for (const std::string& run : runs) {
         const auto state = session.value()->await<client::StatePtr>(
             [&](client::Client& c, auto reply) { c.getState(run, 0, std::move(reply)); });
-        if (!state.ok()) return fail(state.failure());
+        if (!state.ok()) return fail(cli, state.failure());
         const model::RunFigures figures = model::figuresOf(*state.value());
         if (cli.json) std::printf("%s\n", model::dumpJson(jsonOf(run, figures)).c_str());
         const std::vector<std::string> cells = column(run, figures);

@@ -22,25 +22,25 @@ struct FaultOptions {
 int inject(const Cli& cli, const FaultOptions& options) {
     const auto fault = model::parseFault(options.text);
     if (!fault.ok())
-        return fail(localFailure(client::FailureCode::kInvalid, "Cannot use this fault",
-                                 std::string(fault.status().message())));
+        return fail(cli, localFailure(client::FailureCode::kInvalid, "Cannot use this fault",
+                                      std::string(fault.status().message())));
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto job = session.value()->job(options.job);
-    if (!job.ok()) return fail(job.failure());
+    if (!job.ok()) return fail(cli, job.failure());
     const auto preflight = session.value()->await<model::Preflight>(
         [&](client::Client& c, auto reply) { c.preflight(job.value(), *fault, std::move(reply)); });
-    if (!preflight.ok()) return fail(preflight.failure());
+    if (!preflight.ok()) return fail(cli, preflight.failure());
     const model::Preflight& p = preflight.value();
     if (options.dryRun && cli.json) std::printf("%s\n", model::toJsonText(p).c_str());
-    if (!p.allowed) return fail(notAllowed(p));
+    if (!p.allowed) return fail(cli, notAllowed(p));
     if (!cli.json) printPreflight(p);
     if (options.dryRun) return kOk;
-    if (!confirmed(options.yes)) return fail(notConfirmed(p));
+    if (!confirmed(options.yes)) return fail(cli, notConfirmed(p));
     const auto id = session.value()->await<uint64_t>([&](client::Client& c, auto reply) {
         c.inject(job.value(), *fault, {"", p.revision}, std::move(reply));
     });
-    if (!id.ok()) return fail(id.failure());
+    if (!id.ok()) return fail(cli, id.failure());
     if (cli.json)
         std::printf("{\"fault\":%llu}\n", static_cast<unsigned long long>(id.value()));
     else
@@ -51,13 +51,13 @@ int inject(const Cli& cli, const FaultOptions& options) {
 
 int endFault(const Cli& cli, const std::string& wanted, uint64_t fault) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto job = session.value()->job(wanted);
-    if (!job.ok()) return fail(job.failure());
+    if (!job.ok()) return fail(cli, job.failure());
     const auto done = session.value()->await<client::Done>([&](client::Client& c, auto reply) {
         c.endFault(job.value(), fault, {}, std::move(reply));
     });
-    if (!done.ok()) return fail(done.failure());
+    if (!done.ok()) return fail(cli, done.failure());
     if (!cli.json) std::printf("fault %llu ends\n", static_cast<unsigned long long>(fault));
     return kOk;
 }

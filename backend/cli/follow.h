@@ -24,8 +24,8 @@ class Follower {
 
     /// Returns with the first snapshot, or when there will be none.
     void awaitFirst();
-    /// Prints for at most a second. True when it is over: finished, failed for good, or the replay
-    /// is at its end.
+    /// Waits for at most a second, then prints a summary. True when it is over: finished, failed
+    /// for good, or the replay is at its end.
     bool tick();
     /// The last state; empty before the first snapshot.
     model::RunState state() const;

@@ -25,10 +25,10 @@ void printJob(const Cli& cli, const model::JobInfo& job) {
 
 int listJobs(const Cli& cli) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto jobs = session.value()->await<std::vector<model::JobInfo>>(
         [](client::Client& c, auto reply) { c.listJobs(std::move(reply)); });
-    if (!jobs.ok()) return fail(jobs.failure());
+    if (!jobs.ok()) return fail(cli, jobs.failure());
     if (jobs.value().empty() && !cli.json) std::printf("no jobs\n");
     for (const model::JobInfo& job : jobs.value()) printJob(cli, job);
     return kOk;
@@ -36,23 +36,23 @@ int listJobs(const Cli& cli) {
 
 int start(const Cli& cli, const client::JobSource& source) {
     const auto text = client::readJob(source);
-    if (!text.ok()) return fail(text.failure());
+    if (!text.ok()) return fail(cli, text.failure());
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto job = session.value()->await<model::JobInfo>(
         [&](client::Client& c, auto reply) { c.startJob(text.value(), {}, std::move(reply)); });
-    if (!job.ok()) return fail(job.failure());
+    if (!job.ok()) return fail(cli, job.failure());
     printJob(cli, job.value());
     return kOk;
 }
 
 int status(const Cli& cli, const std::string& wanted) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto job = session.value()->job(wanted, true);
-    if (!job.ok()) return fail(job.failure());
+    if (!job.ok()) return fail(cli, job.failure());
     const auto state = session.value()->stateOfJob(job.value());
-    if (!state.ok()) return fail(state.failure());
+    if (!state.ok()) return fail(cli, state.failure());
     std::printf("%s", cli.json ? (model::toJsonText(*state.value()) + "\n").c_str()
                                : stateText(*state.value()).c_str());
     return kOk;
@@ -60,17 +60,17 @@ int status(const Cli& cli, const std::string& wanted) {
 
 int watch(const Cli& cli, const std::string& wanted, bool everyEvent) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto job = session.value()->job(wanted, true);
-    if (!job.ok()) return fail(job.failure());
+    if (!job.ok()) return fail(cli, job.failure());
     const Interrupts interrupts;
     Follower follower(session.value()->client(), {.job = job.value(), .replay = ""}, cli.json,
                       everyEvent ? Shows::kEveryEvent : Shows::kSummary);
     while (!follower.tick())
         if (interrupts.count() > 0) return kInterrupted;
-    if (const auto failure = follower.failure()) return fail(*failure);
+    if (const auto failure = follower.failure()) return fail(cli, *failure);
     const auto finished = follower.state().finished;
-    return finished && !finished->ok ? kRunFailed : kOk;
+    return finished && !finished->ok ? fail(cli, runFailed(*finished)) : kOk;
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ struct ReplayOptions {
 
 int replay(const Cli& cli, const ReplayOptions& options) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto id = session.value()->await<std::string>(
         [&](client::Client& c, auto reply) { c.openReplay(options.run, std::move(reply)); });
-    if (!id.ok()) return fail(id.failure());
+    if (!id.ok()) return fail(cli, id.failure());
     const auto control = [&](model::ReplayControl order) {
         return session.value()->await<model::ReplayPosition>([&](client::Client& c, auto reply) {
             c.controlReplay(id.value(), order, std::move(reply));
@@ -31,7 +31,7 @@ int replay(const Cli& cli, const ReplayOptions& options) {
     model::ReplayControl first;
     first.speed = options.speed;
     if (options.fromStep > 0) first.seekStep = options.fromStep;
-    if (const auto placed = control(first); !placed.ok()) return fail(placed.failure());
+    if (const auto placed = control(first); !placed.ok()) return fail(cli, placed.failure());
     const Interrupts interrupts;
     Follower follower(session.value()->client(), {.job = "", .replay = id.value()}, cli.json,
                       options.everyEvent ? Shows::kEveryEvent : Shows::kSummary);
@@ -39,10 +39,10 @@ int replay(const Cli& cli, const ReplayOptions& options) {
     follower.awaitFirst();
     model::ReplayControl play;
     play.paused = false;
-    if (const auto played = control(play); !played.ok()) return fail(played.failure());
+    if (const auto played = control(play); !played.ok()) return fail(cli, played.failure());
     while (!follower.tick())
         if (interrupts.count() > 0) return kInterrupted;
-    if (const auto failure = follower.failure()) return fail(*failure);
+    if (const auto failure = follower.failure()) return fail(cli, *failure);
     return kOk;
 }
 

@@ -21,10 +21,10 @@ using client::ExportWhat;
 
 int listRuns(const Cli& cli, const std::string& text) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto runs = session.value()->await<std::vector<model::RunInfo>>(
         [&](client::Client& c, auto reply) { c.listRuns(text, std::move(reply)); });
-    if (!runs.ok()) return fail(runs.failure());
+    if (!runs.ok()) return fail(cli, runs.failure());
     std::vector<std::vector<std::string>> rows{
         {"RUN", "STARTED", "PHASE", "STEPS", "REPLICAS", "INCIDENTS", "FAULTS", "LOSS"}};
     for (const model::RunInfo& run : runs.value()) {
@@ -44,10 +44,10 @@ int listRuns(const Cli& cli, const std::string& text) {
 
 int show(const Cli& cli, const std::string& run) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto state = session.value()->await<client::StatePtr>(
         [&](client::Client& c, auto reply) { c.getState(run, 0, std::move(reply)); });
-    if (!state.ok()) return fail(state.failure());
+    if (!state.ok()) return fail(cli, state.failure());
     std::printf("%s", cli.json ? (model::toJsonText(*state.value()) + "\n").c_str()
                                : stateText(*state.value()).c_str());
     return kOk;
@@ -55,12 +55,12 @@ int show(const Cli& cli, const std::string& run) {
 
 int events(const Cli& cli, model::EventQuery query, uint64_t limit) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     for (uint64_t left = limit; left > 0;) {
         query.limit = static_cast<uint32_t>(std::min<uint64_t>(left, 5000));
         const auto page = session.value()->await<model::EventPage>(
             [&](client::Client& c, auto reply) { c.readEvents(query, std::move(reply)); });
-        if (!page.ok()) return fail(page.failure());
+        if (!page.ok()) return fail(cli, page.failure());
         for (const model::Event& event : page.value().events)
             std::printf("%s\n", (cli.json ? model::toJsonText(event) : eventLine(event)).c_str());
         left -= page.value().events.size();
@@ -73,17 +73,17 @@ int events(const Cli& cli, model::EventQuery query, uint64_t limit) {
 /// Collects an export into a stream; the pieces come on the client's thread.
 int exportTo(const Cli& cli, const ExportRequest& request, std::ostream& out) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto done = session.value()->await<client::Done>([&](client::Client& c, auto reply) {
         c.exportRun(
             request, [&out](std::string piece) { out << piece; }, std::move(reply));
     });
     out.flush();
-    if (!done.ok()) return fail(done.failure());
+    if (!done.ok()) return fail(cli, done.failure());
     if (!out)
-        return fail({client::FailureCode::kInvalid, "Cannot write the export",
-                     "The disk is full, or the reader of the pipe went away.",
-                     "Choose another place with -o.", false});
+        return fail(cli, {client::FailureCode::kInvalid, "Cannot write the export",
+                          "The disk is full, or the reader of the pipe went away.",
+                          "Choose another place with -o.", false});
     return kOk;
 }
 
@@ -91,8 +91,8 @@ int exportRun(const Cli& cli, const ExportRequest& request, const std::string& f
     if (file.empty() || file == "-") return exportTo(cli, request, std::cout);
     std::ofstream out(file, std::ios::binary | std::ios::trunc);
     if (!out)
-        return fail({client::FailureCode::kInvalid, "Cannot write the export",
-                     file + " cannot be written.", "Choose another place with -o.", false});
+        return fail(cli, {client::FailureCode::kInvalid, "Cannot write the export",
+                          file + " cannot be written.", "Choose another place with -o.", false});
     return exportTo(cli, request, out);
 }
 
@@ -129,9 +129,9 @@ int ledger(const Cli& cli, ExportRequest request) {
 
 int checkLedger(const Cli& cli, const std::string& run) {
     auto session = Session::open(cli);
-    if (!session.ok()) return fail(session.failure());
+    if (!session.ok()) return fail(cli, session.failure());
     const auto report = session.value()->checkLedger(run);
-    if (!report.ok()) return fail(report.failure());
+    if (!report.ok()) return fail(cli, report.failure());
     std::printf("%s\n", cli.json ? model::dumpJson(report.value().json()).c_str()
                                  : report.value().text().c_str());
     return report.value().ok() ? kOk : kRunFailed;

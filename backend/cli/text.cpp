@@ -5,7 +5,9 @@
 #include <cinttypes>
 #include <cstdio>
 #include <ctime>
+#include <iterator>
 
+#include "backend/cli/cli.h"
 #include "backend/model/command_text.h"
 #include "backend/model/json.h"
 
@@ -28,16 +30,70 @@ std::string formatTime(int64_t unixNs, const char* format) {
     return text;
 }
 
+std::string humanBytes(double bytes) {
+    const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+    return printed(unit == 0 ? "%.0f%s" : "%.1f%s", bytes, units[unit]);
+}
+
 uint64_t lastStep(const model::RunState& state) {
     return state.lastCommit ? state.lastCommit->record.step : 0;
 }
 
-/// Scalars of an event's body as key=value; long ones and structures are left to --json.
+bool takeSuffix(std::string& key, std::string_view suffix) {
+    if (!key.ends_with(suffix)) return false;
+    key.resize(key.size() - suffix.size());
+    return true;
+}
+
+/// "212ms"
+std::string durationWord(double ms) {
+    std::string text = model::humanDuration(ms);
+    std::erase(text, ' ');
+    return text;
+}
+
+/// "r2s1", "3[0,16)": the structures short enough for a line; else empty.
+std::string shortStructure(const model::Json& value) {
+    if (value.contains("replica") && value.contains("shard"))
+        return "r" + value["replica"].dump() + "s" + value["shard"].dump();
+    if (value.contains("begin") && value.contains("end"))
+        return value.value("domain", model::Json(0)).dump() + "[" + value["begin"].dump() + "," +
+               value["end"].dump() + ")";
+    return "";
+}
+
+/// A number in the unit its field's name ends in, which then leaves the name.
+std::string shortNumber(std::string& key, const model::Json& value) {
+    const double number = value.get<double>();
+    if (key == "ms" || key.ends_with("_ms")) {
+        key = key == "ms" ? "took" : key.substr(0, key.size() - 3);
+        return number == 0 ? "" : durationWord(number);
+    }
+    if (key == "bytes" || key.find("bytes_") == 0 || key.ends_with("_bytes"))
+        return number == 0 ? "" : humanBytes(number);
+    if (takeSuffix(key, "_ns")) return number == 0 ? "" : clockTime(value.get<int64_t>());
+    if (takeSuffix(key, "_per_second")) return printed("%.0f/s", number);
+    if (takeSuffix(key, "_percent")) return printed("%.0f%%", number);
+    if (key == "hash") return printed("%016" PRIx64, value.get<uint64_t>());
+    if (value.is_number_float()) return printed("%.4g", number);
+    // -1 names nobody, fault 0 no fault.
+    const bool nobody = value.is_number_integer() && !value.is_number_unsigned() && number < 0;
+    return nobody || (key == "fault" && number == 0) ? "" : value.dump();
+}
+
+/// The fields of an event's body as key=value, for people: what is long is left to --json, and so
+/// is what says nothing.
 std::string shortFields(const model::Json& body) {
     std::string out;
-    for (const auto& [key, value] : body.items()) {
-        if (key == "type" || value.is_structured() || value.is_null()) continue;
-        const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    for (const auto& [name, value] : body.items()) {
+        std::string key = name;
+        if (key == "type" || key == "request_id" || value.is_null()) continue;
+        const std::string text = value.is_structured() ? shortStructure(value)
+                                 : value.is_string()   ? value.get<std::string>()
+                                 : value.is_number()   ? shortNumber(key, value)
+                                                       : value.dump();
         if (text.empty()) continue;
         out += " " + key + "=" + (text.find(' ') == std::string::npos ? text : '"' + text + '"');
     }
@@ -94,10 +150,12 @@ bool isNotable(const model::Event& event) {
     const std::string_view type = model::typeName(event.body);
     for (const std::string_view one :
          {"fault_injected", "fault_ended", "incident_opened", "incident_closed", "step_redone",
-          "invariant_broken", "operator_acted", "run_finished", "lineage_opened", "steps_suspect",
+          "invariant_broken", "operator_acted", "lineage_opened", "steps_suspect",
           "range_quarantined", "policies_changed", "layout_changed"})
         if (type == one) return true;
-    return event.severity >= model::Severity::kWarning;
+    // The end and its reason are told once, at the end.
+    return event.severity >= model::Severity::kWarning && type != "run_finished" &&
+           type != "job_phase_changed";
 }
 
 std::string summaryLine(const model::RunState& state) {
@@ -108,7 +166,9 @@ std::string summaryLine(const model::RunState& state) {
                        state.lastCommit->tokensPerSecond, state.effectiveTime * 100);
     out += printed("  %u/%u replicas  ", model::contributors(state), state.spec.replicas);
     out += enumName(state.phase);
-    const bool waits = state.phase != model::JobPhase::kTraining;
+    // Why it failed is an error of its own.
+    const bool waits =
+        state.phase != model::JobPhase::kTraining && state.phase != model::JobPhase::kFailed;
     if (waits && !state.explanation.empty()) out += ": " + state.explanation;
     return out;
 }
@@ -157,7 +217,12 @@ std::string stateText(const model::RunState& state) {
         out += "\n" + table(rows);
     }
     if (!state.incidents.empty()) out += "\n" + incidentsText(state);
+    if (state.finished && !state.finished->ok) out += "\nfailed: " + state.finished->why + "\n";
     return out;
+}
+
+client::Failure runFailed(const model::RunFinished& finished) {
+    return localFailure(client::FailureCode::kServer, "The run failed", finished.why);
 }
 
 }  // namespace bulkhead::cli

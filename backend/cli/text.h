@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/client/failure.h"
 #include "backend/model/event.h"
 #include "backend/model/run_state.h"
 
@@ -30,5 +31,8 @@ std::string summaryJson(const model::RunState& state);
 /// Several lines: phase, replicas, incidents, faults.
 std::string stateText(const model::RunState& state);
 std::string incidentsText(const model::RunState& state);
+
+/// Why a run ended badly, in its own words.
+client::Failure runFailed(const model::RunFinished& finished);
 
 }  // namespace bulkhead::cli

@@ -55,6 +55,7 @@ void printSummary(const Cli& cli, const model::RunState& state,
         json["effective_time"] = state.effectiveTime;
         json["faults"] = state.faults.total();
         json["ok"] = state.finished && state.finished->ok && ledger.ok();
+        json["why"] = state.finished ? state.finished->why : "";
         json["incidents"] = model::Json::array();
         for (const model::IncidentView& i : state.incidents)
             json["incidents"].push_back(model::toJson(i));
@@ -62,10 +63,8 @@ void printSummary(const Cli& cli, const model::RunState& state,
         std::printf("%s\n", model::dumpJson(json).c_str());
         return;
     }
-    std::printf("\n%s\n", summaryLine(state).c_str());
-    if (state.finished && !state.finished->why.empty())
-        std::printf("ended: %s\n", state.finished->why.c_str());
-    std::printf("%llu steps, %llu faults, %llu incidents\n", static_cast<unsigned long long>(steps),
+    std::printf("\n%llu steps, %llu faults, %llu incidents\n",
+                static_cast<unsigned long long>(steps),
                 static_cast<unsigned long long>(state.faults.total()),
                 static_cast<unsigned long long>(state.incidents.total()));
     std::printf("%s", incidentsText(state).c_str());
@@ -87,26 +86,51 @@ void followToEnd(Session& session, Follower& follower, const std::string& job) {
     }
 }
 
+/// The job that an earlier `up` on the same history left unfinished, and that the daemon has taken
+/// up again; nullopt when there is none.
+client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session) {
+    const auto jobs = session.await<std::vector<model::JobInfo>>(
+        [](client::Client& c, auto reply) { c.listJobs(std::move(reply)); });
+    if (!jobs.ok()) return jobs.failure();
+    std::optional<model::JobInfo> newest;
+    for (const model::JobInfo& job : jobs.value())
+        if (job.phase != model::JobPhase::kFinished && job.phase != model::JobPhase::kFailed &&
+            (!newest || job.run > newest->run))
+            newest = job;
+    return newest;
+}
+
+client::Result<model::JobInfo> startOrGoOn(Session& session, const client::JobText& job) {
+    const auto left = leftUnfinished(session);
+    if (!left.ok()) return left.failure();
+    if (left.value()) {
+        std::fprintf(stderr,
+                     "bulkheadctl: going on with %s, which was cut off at step %llu; what the "
+                     "command line says of a job is for a new one: name another --db for that\n",
+                     left.value()->id.c_str(), static_cast<unsigned long long>(left.value()->step));
+        return *left.value();
+    }
+    return session.await<model::JobInfo>(
+        [&](client::Client& c, auto reply) { c.startJob(job, {}, std::move(reply)); });
+}
+
 int up(const Cli& cli, const UpOptions& options) {
-    auto text = client::readJob(options.job);
-    if (!text.ok()) return fail(text.failure());
-    client::JobText job = std::move(text).value();
+    const auto job = client::readJob(options.job);
+    if (!job.ok()) return fail(cli, job.failure());
     client::PrivateDaemonOptions wanted;
     wanted.agents = options.agents;
-    wanted.runFile = options.db.empty() ? "" : fs::absolute(options.db).string();
-    auto daemon = client::PrivateDaemon::create(wanted);
-    if (!daemon.ok()) return fail(daemon.failure());
-    if (!options.job.hasFile() && !options.job.sets("checkpoint_dir")) {
-        const std::string beside = options.db.empty() ? daemon.value()->stateDir() + "/checkpoints"
-                                                      : wanted.runFile + ".checkpoints";
-        job.overrides.push_back("checkpoint_dir=" + client::quoted(beside));
+    if (!options.db.empty()) {
+        // Checkpoints and commit log stay beside the history: what is cut off can be gone on with.
+        wanted.runFile = fs::absolute(options.db).string();
+        wanted.stateDir = wanted.runFile + ".state";
     }
+    auto daemon = client::PrivateDaemon::create(wanted);
+    if (!daemon.ok()) return fail(cli, daemon.failure());
     auto opened = Session::onDaemon(std::move(daemon).value());
-    if (!opened.ok()) return fail(opened.failure());
+    if (!opened.ok()) return fail(cli, opened.failure());
     Session& session = *opened.value();
-    auto started = session.await<model::JobInfo>(
-        [&](client::Client& c, auto reply) { c.startJob(job, {}, std::move(reply)); });
-    if (!started.ok()) return fail(started.failure());
+    const auto started = startOrGoOn(session, job.value());
+    if (!started.ok()) return fail(cli, started.failure());
     const std::string id = started.value().id;
     model::RunState state;
     std::optional<client::Failure> lost;
@@ -116,13 +140,14 @@ int up(const Cli& cli, const UpOptions& options) {
         state = follower.state();
         lost = follower.failure();
     }
-    if (lost) return fail(*lost);
+    if (lost) return fail(cli, *lost);
     const auto ledger = ledgerOf(session, started.value().run, state.seq);
-    if (!ledger.ok()) return fail(ledger.failure());
+    if (!ledger.ok()) return fail(cli, ledger.failure());
     printSummary(cli, state, ledger.value());
     session.daemon()->stop();
     if (!state.finished) return kInterrupted;
-    return state.finished->ok && ledger.value().ok() ? kOk : kRunFailed;
+    if (!state.finished->ok) return fail(cli, runFailed(*state.finished));
+    return ledger.value().ok() ? kOk : kRunFailed;
 }
 
 }  // namespace
@@ -132,7 +157,8 @@ void addUp(CLI::App& app, Cli& cli) {
     CLI::App* verb = app.add_subcommand(
         "up", "Run a job on a daemon of its own to its end, with a live summary");
     addJobOptions(*verb, options->job);
-    verb->add_option("--db", options->db, "history file to write; without it, none is kept");
+    verb->add_option("--db", options->db,
+                     "history file; what a run needs to go on after a crash lies in FILE.state");
     verb->add_option("--agents", options->agents, "nodes to stand up on this machine")
         ->check(CLI::Range(1, 64));
     verb->callback([&cli, options] { cli.chosen = [&cli, options] { return up(cli, *options); }; });

@@ -25,17 +25,7 @@ Failure badJob(const absl::Status& status) {
                         std::string(status.message()));
 }
 
-}  // namespace
-
-std::string demoJobFile() {
-    std::error_code error;
-    const fs::path self = fs::read_symlink("/proc/self/exe", error);
-    const fs::path installed =
-        self.parent_path().parent_path() / "share/bulkhead/resources/jobs/demo.toml";
-    if (!error && fs::exists(installed, error)) return installed.string();
-    return BULKHEAD_SOURCE_DIR "/resources/jobs/demo.toml";
-}
-
+/// As a TOML string.
 std::string quoted(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
@@ -45,10 +35,15 @@ std::string quoted(const std::string& text) {
     return out + "\"";
 }
 
-bool JobSource::sets(const std::string& key) const {
-    for (const std::string& one : set)
-        if (one.rfind(key + "=", 0) == 0) return true;
-    return false;
+}  // namespace
+
+std::string demoJobFile() {
+    std::error_code error;
+    const fs::path self = fs::read_symlink("/proc/self/exe", error);
+    const fs::path installed =
+        self.parent_path().parent_path() / "share/bulkhead/resources/jobs/demo.toml";
+    if (!error && fs::exists(installed, error)) return installed.string();
+    return BULKHEAD_SOURCE_DIR "/resources/jobs/demo.toml";
 }
 
 Result<JobText> readJob(const JobSource& job) {

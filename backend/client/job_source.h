@@ -21,9 +21,6 @@ struct JobSource {
     std::string resume;
     std::vector<std::string> faults;
     std::vector<std::string> set;
-
-    bool hasFile() const { return !file.empty(); }
-    bool sets(const std::string& key) const;
 };
 
 /// The embedded demo's job file: installed beside the programs, or in the sources we were built of.
@@ -32,8 +29,5 @@ std::string demoJobFile();
 /// Reads the file and checks what can be checked here (faults, the data folder). Blocks for the
 /// reading. Thread: any.
 Result<JobText> readJob(const JobSource& job);
-
-/// As a TOML string.
-std::string quoted(const std::string& text);
 
 }  // namespace bulkhead::client

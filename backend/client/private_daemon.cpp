@@ -24,10 +24,29 @@ using Steady = std::chrono::steady_clock;
 
 /// How the daemon reports on --ready-fd: "ready\n", or "error\nCAUSE\nREMEDY\n".
 constexpr int kReadyFd = 3;
+constexpr std::string_view kSocketName = "/bulkhead.sock";
+constexpr size_t kLongestDir = 107 - kSocketName.size();
 
 Failure cannotStart(std::string cause, std::string remedy) {
     return {FailureCode::kServer, "Cannot start a daemon", std::move(cause), std::move(remedy),
             false};
+}
+
+/// What the daemon was given cannot be used: a file, a folder, an address.
+Failure cannotUse(std::string cause, std::string remedy) {
+    Failure failure = cannotStart(std::move(cause), std::move(remedy));
+    failure.code = FailureCode::kInvalid;
+    return failure;
+}
+
+std::optional<Failure> tooLong(const std::string& dir) {
+    if (dir.size() <= kLongestDir) return std::nullopt;
+    return cannotUse("The path " + dir +
+                         " is too long for a folder with a socket in "
+                         "it: " +
+                         std::to_string(dir.size()) + " bytes, " + std::to_string(kLongestDir) +
+                         " are possible.",
+                     "Choose a place with a shorter path.");
 }
 
 /// Beside this program, else by PATH.
@@ -58,7 +77,7 @@ class Process final : public PrivateDaemon {
     }
 
     std::optional<Failure> start();
-    std::string target() const override { return "unix:" + dir_ + "/bulkhead.sock"; }
+    std::string target() const override { return "unix:" + dir_ + std::string(kSocketName); }
     int pid() const override { return pid_; }
     std::string stateDir() const override { return dir_; }
     void stop(milliseconds limit) override;
@@ -85,13 +104,14 @@ std::optional<Failure> Process::makeDir() {
     if (!options_.stateDir.empty()) {
         std::error_code error;
         dir_ = fs::absolute(options_.stateDir, error).string();
+        if (auto failure = tooLong(dir_)) return failure;
         fs::create_directories(dir_, error);
-        if (error)
-            return cannotStart(dir_ + ": " + error.message() + ".", "Choose another folder.");
+        if (error) return cannotUse(dir_ + ": " + error.message() + ".", "Choose another folder.");
         return std::nullopt;
     }
     const char* base = std::getenv("TMPDIR");
     std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/bulkhead-XXXXXX";
+    if (auto failure = tooLong(pattern)) return failure;
     if (::mkdtemp(pattern.data()) == nullptr)
         return cannotStart(
             "No folder could be made for it: " + pattern + ": " + std::strerror(errno) + ".",
@@ -107,7 +127,7 @@ std::vector<std::string> Process::arguments() const {
         "--role=all",
         "--private",
         "--socket",
-        dir_ + "/bulkhead.sock",
+        dir_ + std::string(kSocketName),
         "--state-dir",
         dir_,
         "--ready-fd",
@@ -183,10 +203,7 @@ std::optional<Failure> Process::awaitReady(int fd) {
             if (firstLine(said) != "error")
                 return cannotStart("It ended at once.", "Look at " + dir_ + "/daemon.log.");
             const std::string cause = firstLine(said);
-            Failure failure = cannotStart(cause, firstLine(said));
-            // What the daemon itself refuses is what it was given: a file, a folder, an address.
-            failure.code = FailureCode::kInvalid;
-            return failure;
+            return cannotUse(cause, firstLine(said));
         }
     }
     return std::nullopt;

@@ -12,8 +12,9 @@ namespace bulkhead::client {
 
 struct PrivateDaemonOptions {
     std::string program;  ///< path of bulkheadd; empty: beside this program, then PATH
-    /// Where socket, state and logs go; empty: a new folder below the system's temporary one, which
-    /// is removed with the daemon.
+    /// Where socket, state and logs go (at most 93 bytes, for the socket's sake); jobs left
+    /// unfinished there are taken up again. Empty: a new folder below the system's temporary one,
+    /// which is removed with the daemon.
     std::string stateDir;
     std::string runFile;     ///< history to write; with `readOnly` the run file to serve
     bool readOnly = false;   ///< offline: serve `runFile`, no jobs

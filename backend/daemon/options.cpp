@@ -58,7 +58,10 @@ Parsed parse(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-        out.exitCode = app.exit(e) == 0 ? kOk : kBadStart;
+        const bool asked = e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
+        if (asked) app.exit(e);
+        if (!asked) std::fprintf(stderr, "bulkheadd: %s; see bulkheadd --help\n", e.what());
+        out.exitCode = asked ? kOk : kBadStart;
         return out;
     }
     if (o.stateDir.empty()) o.stateDir = defaultStateDir();

@@ -12,9 +12,20 @@
 #include "backend/daemon/roles.h"
 
 namespace bulkhead::daemon {
+namespace {
+
+constexpr size_t kLongestSocket = 107;  // sun_path without its end
+
+}  // namespace
 
 absl::Status claimStateDir(const Options& options) {
     std::error_code error;
+    // The longest of the sockets that lie in it.
+    if (const size_t bytes = options.controlSocket().size(); bytes > kLongestSocket)
+        return absl::InvalidArgumentError("the path of the socket " + options.controlSocket() +
+                                          " has " + std::to_string(bytes) + " bytes, " +
+                                          std::to_string(kLongestSocket) +
+                                          " are possible; choose a shorter --state-dir");
     if (!std::filesystem::exists(options.stateDir, error)) {
         std::filesystem::create_directories(options.stateDir, error);
         if (!error) ::chmod(options.stateDir.c_str(), 0700);

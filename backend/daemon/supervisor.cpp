@@ -113,6 +113,8 @@ int Supervisor::reap() {
         it->pid = -1;
         const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kFailed;
         if (&*it == &controller()) controllerCode_ = code;
+        // It has said why; starting it again would not help.
+        if (&*it == &controller() && code == kBadStart) return kBadStart;
         if (Steady::now() - it->started > kHealthyAfter) it->wait = kFirstWait;
         it->startAgain = Steady::now() + it->wait;
         it->wait = std::min(it->wait * 2, kLongestWait);
@@ -120,7 +122,6 @@ int Supervisor::reap() {
             spdlog::error("{} died of signal {}; it is started again", it->what, WTERMSIG(status));
         else
             spdlog::error("{} ended with code {}; it is started again", it->what, code);
-        if (&*it == &controller() && code == kBadStart) return kBadStart;
     }
     return kOk;
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run file read through a real private bulkheadd, and bad starts of one.
+#include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <fstream>
 
 #include "backend/client/private_daemon.h"
+#include "backend/model/json.h"
+#include "tests/cli/shell.h"
 #include "tests/rpc/rpc_fixture.h"
 #include "tests/rpc/run_file.h"
 
@@ -17,22 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Ran {
-    int code = -1;
-    std::string out;
-};
-
-Ran shell(const std::string& command) {
-    Ran ran;
-    FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-    std::array<char, 4096> text;
-    for (size_t n; (n = std::fread(text.data(), 1, text.size(), pipe)) > 0;)
-        ran.out.append(text.data(), n);
-    const int status = ::pclose(pipe);
-    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return ran;
-}
-
 const std::string kCtl = std::string(BULKHEAD_BIN) + "/bulkheadctl ";
 const std::string kDaemon = std::string(BULKHEAD_BIN) + "/bulkheadd ";
 
@@ -40,34 +25,107 @@ class RunFileTest : public RpcTest {};
 
 TEST_F(RunFileTest, TheCtlReadsAFileWithoutADaemon) {
     writeRun(dir_ + "/run.db", madeUpRun(7), clock_);
-    const Ran runs = shell(kCtl + "runs -f " + dir_ + "/run.db");
+    const Ran runs = shellBoth(kCtl + "runs -f " + dir_ + "/run.db");
     EXPECT_EQ(runs.code, 0) << runs.out;
     EXPECT_THAT(runs.out, HasSubstr("demo"));
-    const Ran ledger = shell(kCtl + "ledger -f " + dir_ + "/run.db --json | wc -l");
+    const Ran ledger = shellBoth(kCtl + "ledger -f " + dir_ + "/run.db --json | wc -l");
     EXPECT_EQ(ledger.out, "7\n");
 }
 
 TEST_F(RunFileTest, AFileThatIsNoHistoryIsSaidInOneLine) {
     std::ofstream(dir_ + "/notes.txt") << "this is no database, it is a text of some length\n";
-    const Ran ran = shell(kCtl + "runs -f " + dir_ + "/notes.txt");
+    const Ran ran = shellBoth(kCtl + "runs -f " + dir_ + "/notes.txt");
     EXPECT_EQ(ran.code, 6) << ran.out;
     EXPECT_THAT(ran.out, HasSubstr("notes.txt"));
     EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 1) << ran.out;
-    EXPECT_EQ(shell(kCtl + "runs -f " + dir_ + "/absent.db").code, 6);
+    EXPECT_EQ(shellBoth(kCtl + "runs -f " + dir_ + "/absent.db").code, 6);
+}
+
+TEST_F(RunFileTest, ADamagedOrForeignFileIsSaidInOneLineAndLeftAsItWas) {
+    const std::string file = dir_ + "/run.db";
+    writeRun(file, madeUpRun(200), clock_);
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+    const Ran cut = shellBoth(kCtl + "ledger -f " + file);
+    EXPECT_EQ(cut.code, 6) << cut.out;
+    EXPECT_EQ(cut.lines(), 1) << cut.out;
+    EXPECT_THAT(cut.out, HasSubstr(file));
+
+    std::filesystem::remove(file);
+    writeRun(file, madeUpRun(2), clock_);
+    SQLite::Database(file, SQLite::OPEN_READWRITE).exec("PRAGMA user_version = 9999");
+    const Ran newer = shellBoth(kCtl + "runs -f " + file);
+    EXPECT_EQ(newer.code, 6) << newer.out;
+    EXPECT_THAT(newer.out, HasSubstr("newer Bulkhead"));
+    EXPECT_EQ(newer.lines(), 1) << newer.out;
+    // Nor does anything write into it.
+    const Ran up = shellBoth(kCtl + "up --steps 1 --db " + file);
+    EXPECT_EQ(up.code, 6) << up.out;
+    EXPECT_EQ(SQLite::Database(file).execAndGet("PRAGMA user_version").getInt(), 9999);
+}
+
+TEST_F(RunFileTest, WithJsonAnErrorIsJsonToo) {
+    const Ran ran = shellErrors(kCtl + "--json runs -f " + dir_ + "/absent.db");
+    EXPECT_EQ(ran.code, 6);
+    const auto error = model::parseJson(ran.out);
+    ASSERT_TRUE(error.ok()) << ran.out;
+    EXPECT_EQ(error->value("type", ""), "error");
+    EXPECT_EQ(error->value("exit_code", 0), 6);
+    EXPECT_THAT(error->value("cause", ""), HasSubstr("absent.db"));
+    EXPECT_NE(error->value("remedy", ""), "");
+    const Ran usage = shellErrors(kCtl + "runs --nonsense --json");
+    EXPECT_EQ(usage.code, 2);
+    const auto said = model::parseJson(usage.out);
+    ASSERT_TRUE(said.ok()) << usage.out;
+    EXPECT_THAT(said->value("cause", ""), HasSubstr("--nonsense"));
+    EXPECT_THAT(said->value("remedy", ""), HasSubstr("runs --help"));
+}
+
+TEST_F(RunFileTest, GarbageOnTheCommandLineIsOneLineOfEveryProgram) {
+    for (const std::string& command :
+         {kCtl + "--nonsense", kCtl + "frobnicate", kCtl + "drain two", kCtl + "up --steps many",
+          kCtl + "events --from x", kCtl, kDaemon + "--nonsense", kDaemon + "extra",
+          kDaemon + "--role=captain", kDaemon + "--agents many"}) {
+        const Ran ran = shellBoth(command);
+        EXPECT_EQ(ran.code, 2) << command << ": " << ran.out;
+        EXPECT_EQ(ran.lines(), 1) << command << ": " << ran.out;
+        EXPECT_THAT(ran.out, HasSubstr("--help")) << command;
+    }
+}
+
+TEST_F(RunFileTest, ADaemonSaysWhatItCannotUseInOneLine) {
+    writeRun(dir_ + "/run.db", madeUpRun(1), clock_);
+    std::ofstream(dir_ + "/notes.txt") << "this is no database, it is a text of some length\n";
+    std::ofstream(dir_ + "/job.toml") << "replicsa = 3\n";
+    const std::string common = kDaemon + "--state-dir " + dir_ + "/state ";
+    const std::pair<std::string, const char*> starts[] = {
+        {common + "--db " + dir_ + "/notes.txt", "notes.txt"},
+        {common + "--db /proc/nowhere/run.db", "/proc/nowhere"},
+        {common + "--job " + dir_ + "/absent.toml", "absent.toml"},
+        {common + "--job " + dir_ + "/job.toml", "did you mean \"replicas\""},
+        {common + "--worker " + dir_ + "/absent", "--worker"},
+        {kDaemon + "--state-dir /proc/nowhere", "--state-dir"},
+        {kDaemon + "--state-dir " + dir_ + "/" + std::string(120, 'x'), "shorter --state-dir"}};
+    for (const auto& [command, said] : starts) {
+        const Ran ran = shellErrors("timeout 60 " + command);
+        EXPECT_EQ(ran.code, 2) << command << ": " << ran.out;
+        EXPECT_THAT(ran.out, HasSubstr(said));
+        EXPECT_THAT(ran.out, HasSubstr("; ")) << "no remedy";
+        EXPECT_EQ(ran.lines(), 1) << command << ": " << ran.out;
+    }
 }
 
 TEST_F(RunFileTest, ADaemonThatCannotStartExitsWithTwoAndOneLine) {
     writeRun(dir_ + "/run.db", madeUpRun(1), clock_);
     const std::string common = kDaemon + "--state-dir " + dir_ + "/state ";
-    const Ran port = shell(common + "--run " + dir_ + "/run.db --listen nonsense:x --token-file " +
-                           dir_ + "/token");
+    const Ran port = shellBoth(common + "--run " + dir_ +
+                               "/run.db --listen nonsense:x --token-file " + dir_ + "/token");
     EXPECT_EQ(port.code, 2) << port.out;
     EXPECT_THAT(port.out, HasSubstr("nonsense:x"));
-    const Ran token = shell(common + "--run " + dir_ + "/run.db --listen 0");
+    const Ran token = shellBoth(common + "--run " + dir_ + "/run.db --listen 0");
     EXPECT_EQ(token.code, 2);
     EXPECT_THAT(token.out, HasSubstr("--token-file"));
     EXPECT_EQ(std::count(token.out.begin(), token.out.end(), '\n'), 1) << token.out;
-    EXPECT_EQ(shell(common + "--role=captain").code, 2);
+    EXPECT_EQ(shellBoth(common + "--role=captain").code, 2);
 }
 
 TEST_F(RunFileTest, APrivateDaemonEndsWithItsOwnerAndLeavesNothing) {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs as a person uses them: a job on a daemon of its own, and a daemon that is hurt.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "backend/client/private_daemon.h"
+#include "backend/model/command_text.h"
 #include "backend/model/json.h"
+#include "tests/cli/shell.h"
 #include "tests/rpc/rpc_fixture.h"
 
 namespace bulkhead::testing {
@@ -20,22 +22,6 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::string kBin = BULKHEAD_BIN;
-
-struct Ran {
-    int code = -1;
-    std::string out;
-};
-
-Ran shell(const std::string& command) {
-    Ran ran;
-    FILE* pipe = ::popen(command.c_str(), "r");
-    std::array<char, 4096> text;
-    for (size_t n; (n = std::fread(text.data(), 1, text.size(), pipe)) > 0;)
-        ran.out.append(text.data(), n);
-    const int status = ::pclose(pipe);
-    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return ran;
-}
 
 std::string lastLine(std::string text) {
     while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -65,6 +51,55 @@ class WholeJobTest : public RpcTest {
                    "/checkpoints\"\n[model]\nsize = \"tiny\"\n[policies]\nmin_replicas = 1\n"
                    "[[domains]]\nname = \"t\"\npaths = [\"text.txt\"]\n";
         return job;
+    }
+    pid_t spawn(const std::vector<std::string>& args, const std::string& outFile) {
+        std::vector<char*> argv;
+        for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+        argv.push_back(nullptr);
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            const int out = ::open(outFile.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+            ::dup2(out, STDOUT_FILENO);
+            ::execv(argv[0], argv.data());
+            ::_exit(127);
+        }
+        return pid;
+    }
+    static std::string read(const std::string& file) {
+        std::ifstream in(file);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+    template <class Condition>
+    static bool waitUntil(Condition condition) {
+        const auto limit = std::chrono::steady_clock::now() + 3 * kForever;
+        while (!condition() && std::chrono::steady_clock::now() < limit)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return condition();
+    }
+    /// Step of the newest whole checkpoint below the folder; 0: there is none.
+    uint64_t lastCheckpoint() const {
+        uint64_t last = 0;
+        std::error_code error;
+        for (const auto& entry :
+             std::filesystem::directory_iterator(dir_ + "/checkpoints", error)) {
+            const std::string name = entry.path().filename().string();  // l0001-step000000003-r0
+            if (std::filesystem::exists(entry.path() / "manifest.json"))
+                last = std::max<uint64_t>(last, std::stoull(name.substr(name.find("step") + 4)));
+        }
+        return last;
+    }
+    /// kill -9 of every process whose command line contains `word`, until there is none.
+    static void killAllThatName(const std::string& word) {
+        for (bool found = true; found;) {
+            found = false;
+            for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+                const std::string pid = entry.path().filename().string();
+                if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+                if (read(entry.path() / "cmdline").find(word) == std::string::npos) continue;
+                found = true;
+                ::kill(std::stoi(pid), SIGKILL);
+            }
+        }
     }
     std::unique_ptr<client::PrivateDaemon> daemon() {
         client::PrivateDaemonOptions options;
@@ -115,6 +150,96 @@ TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
     ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, before + 5); }));
     EXPECT_EQ(log.state->lineage, 1u);  // nothing was rolled back
     watch.reset();
+}
+
+TEST_F(WholeJobTest, KilledWholeTheSameCommandGoesOnFromTheLastCheckpoint) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    const std::vector<std::string> command = {kBin + "/bulkheadctl",
+                                              "--json",
+                                              "up",
+                                              dir_ + "/small.toml",
+                                              "--set",
+                                              "policies.checkpoint_every_steps=3",
+                                              "--db",
+                                              dir_ + "/run.db"};
+    const pid_t first = spawn(command, dir_ + "/first.out");
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() >= 3; }));
+    killAllThatName(dir_);
+    ::waitpid(first, nullptr, 0);
+    const uint64_t from = lastCheckpoint();
+
+    const pid_t second = spawn(command, dir_ + "/second.out");
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() > from; }));
+    ::kill(second, SIGINT);
+    int status = -1;
+    ASSERT_EQ(::waitpid(second, &status, 0), second);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    const auto result = model::parseJson(lastLine(read(dir_ + "/second.out")));
+    ASSERT_TRUE(result.ok());
+    EXPECT_TRUE((*result)["ledger"].value("ok", false)) << read(dir_ + "/second.out");
+    EXPECT_EQ((*result)["ledger"].value("steps", uint64_t{0}), result->value("steps", uint64_t{1}));
+    // One run with two lives in it.
+    EXPECT_EQ(shell(kBin + "/bulkheadctl --json runs -f " + dir_ + "/run.db").lines(), 1);
+    const Ran opened = shell(kBin + "/bulkheadctl --json events -f " + dir_ +
+                             "/run.db --type lineage_opened,run_started");
+    EXPECT_EQ(opened.lines(), 4) << opened.out;
+    EXPECT_THAT(opened.out, HasSubstr("\"from_step\":" + std::to_string(from) + ","));
+    EXPECT_EQ(shell(kBin + "/bulkheadctl ledger --check -f " + dir_ + "/run.db").code, 0);
+}
+
+TEST_F(WholeJobTest, AJobTrainsOnWhateverBecomesOfItsText) {
+    const auto owner = daemon();
+    auto client = client::Client::open({owner->target(), "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    for (const bool copied : {true, false}) {
+        client::JobText text = smallJob();
+        text.overrides = {copied ? "name=copied" : "name=read-in-place"};
+        if (!copied) text.overrides.push_back("data_copy_bytes=0");
+        const auto job =
+            await<model::JobInfo>([&](auto reply) { client.value()->startJob(text, {}, reply); });
+        ASSERT_TRUE(job.ok()) << job.failure().cause;
+        WatchLog log;
+        auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
+        ASSERT_TRUE(log.waitFor([](auto& l) {
+            return l.state && model::contributors(*l.state) == 2 && l.state->lastCommit;
+        }));
+        std::ofstream(dir_ + "/text.txt", std::ios::app) << "an edit";
+        ASSERT_TRUE(await<uint64_t>([&](auto reply) {
+                        client.value()->inject(job.value().id, *model::parseFault("kill:replica=1"),
+                                               {}, reply);
+                    }).ok());
+        if (copied)
+            EXPECT_TRUE(log.waitFor([](auto& l) {
+                return !l.state->incidents.empty() && l.state->incidents[0].rejoinMs > 0;
+            }));
+        else
+            EXPECT_TRUE(log.waitFor([&](auto& l) {
+                const std::string all = model::toJsonText(*l.state);
+                return all.find("what changed last: " + dir_ + "/text.txt") != std::string::npos;
+            }));
+        watch.reset();
+        ASSERT_TRUE(await<model::JobInfo>([&](auto reply) {
+                        client.value()->stopJob(job.value().id, false, {}, reply);
+                    }).ok());
+    }
+}
+
+TEST_F(WholeJobTest, AJobThatCannotRunIsOneLineAndAnExitCode) {
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    const std::pair<std::string, const char*> jobs[] = {
+        {"--set workload=nonesuch", "unknown workload \"nonesuch\""},
+        {"--set model.layerz=3", "unknown key layerz"},
+        {"--set 'model.layers=\"x\"'", "layers must be a whole number"},
+        {"--shards 3 --set samples_per_replica=6", "experts must be a multiple"}};
+    for (const auto& [change, said] : jobs) {
+        const Ran ran =
+            shellErrors(kBin + "/bulkheadctl up " + dir_ + "/small.toml --steps 3 " + change);
+        EXPECT_EQ(ran.code, 1) << change << ": " << ran.out;
+        EXPECT_THAT(ran.out, HasSubstr(said));
+        EXPECT_EQ(ran.lines(), 1) << ran.out;
+    }
 }
 
 TEST_F(WholeJobTest, ASecondDaemonOnTheSameStateIsRefused) {

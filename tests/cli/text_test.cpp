@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/text.h"
+
+#include <gmock/gmock.h>
+
+#include "backend/model/json.h"
+
+namespace bulkhead::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string line(model::EventBody body) {
+    return eventLine({7, 1'000'000'000, model::Severity::kInfo, std::move(body)});
+}
+
+TEST(EventLineTest, NumbersHaveTheUnitsPeopleReadAndJsonHasThemExactly) {
+    model::IncidentClosed closed;
+    closed.incident = 3;
+    closed.survivorStallMs = 212.34567890123;
+    closed.rejoinMs = 3456.7;
+    closed.replicaSeconds = 3.3000000000000003;
+    closed.outcome = "rejoined at step 120";
+    const std::string text = line(closed);
+    EXPECT_THAT(text, HasSubstr("incident=3"));
+    EXPECT_THAT(text, HasSubstr("survivor_stall=212ms"));
+    EXPECT_THAT(text, HasSubstr("rejoin=3.5s"));
+    EXPECT_THAT(text, HasSubstr("replica_seconds=3.3 "));
+    EXPECT_THAT(text, HasSubstr("outcome=\"rejoined at step 120\""));
+    EXPECT_THAT(model::toJsonText(closed), HasSubstr("212.34567890123"));
+}
+
+TEST(EventLineTest, RanksBytesAndRangesAreShort) {
+    model::RankExited exited;
+    exited.rank = {2, 1};
+    exited.signal = 9;
+    EXPECT_THAT(line(exited), HasSubstr("rank=r2s1"));
+    model::CheckpointWritten written;
+    written.step = 50;
+    written.bytes = 18'500'000;
+    written.ms = 81.25;
+    EXPECT_THAT(line(written), HasSubstr("bytes=17.6MiB"));
+    EXPECT_THAT(line(written), HasSubstr("took=81ms"));
+    model::RangeQuarantined quarantined;
+    quarantined.range = {1, 16, 20};
+    EXPECT_THAT(line(quarantined), HasSubstr("range=1[16,20)"));
+}
+
+TEST(EventLineTest, WhatNamesNobodyIsLeftOut) {
+    model::IncidentOpened opened;
+    opened.incident = 1;
+    opened.title = "the job waits";
+    EXPECT_THAT(line(opened), Not(HasSubstr("replica=")));
+    EXPECT_THAT(line(opened), Not(HasSubstr("fault=")));
+}
+
+TEST(RunFailedTest, TheReasonIsSplitIntoCauseAndRemedy) {
+    model::RunFinished finished;
+    finished.why = "no such plugin; check the job's workload";
+    const client::Failure failure = runFailed(finished);
+    EXPECT_EQ(failure.cause, "no such plugin");
+    EXPECT_EQ(failure.remedy, "check the job's workload");
+}
+
+}  // namespace
+}  // namespace bulkhead::cli
