@@ -13,7 +13,9 @@ namespace bulkhead::cli {
 void printPreflight(const model::Preflight& p) {
     std::fprintf(stderr, "%s\n  %s\n", p.title.c_str(),
                  p.allowed ? p.effect.c_str() : p.refusal.c_str());
-    if (!p.allowed) return;
+    const bool changes = p.contributorsBefore != p.contributorsAfter ||
+                         p.samplesBefore != p.samplesAfter || p.lrFactorBefore != p.lrFactorAfter;
+    if (!p.allowed || !changes) return;
     std::fprintf(
         stderr, "  contributors %u -> %u, samples a step %llu -> %llu, LR factor %.3g -> %.3g%s\n",
         p.contributorsBefore, p.contributorsAfter, static_cast<unsigned long long>(p.samplesBefore),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/daemon/controller_backend.h"
 
-
 #include <algorithm>
 
 #include "backend/model/command_text.h"
@@ -47,9 +46,13 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
     // Said before a run is opened, so that a job that cannot run leaves no empty one behind.
     if (absl::Status status = model::checkJob(spec); !status.ok()) return status;
     if (absl::Status status = model::checkData(spec); !status.ok()) return status;
+    if (!resumeFrom.empty())
+        if (absl::Status status = controller_.canResume(resumeFrom); !status.ok()) return status;
     const auto run = history_.open(spec.name);
     if (!run.ok()) return run.status();
-    return controller_.start(spec, {.run = *run, .resumeFrom = resumeFrom});
+    auto started = controller_.start(spec, {.run = *run, .resumeFrom = resumeFrom});
+    if (!started.ok()) history_.closeFailed(*run, std::string(started.status().message()));
+    return started;
 }
 
 std::vector<model::JobInfo> ControllerBackend::jobs() {

@@ -25,6 +25,17 @@ absl::StatusOr<std::string> HistorySink::open(const std::string& job) {
     return name;
 }
 
+void HistorySink::closeFailed(const std::string& run, const std::string& why) {
+    model::Event event;
+    event.seq = 1;
+    event.timeNs = clock_.unixNs();
+    event.severity = model::Severity::kError;
+    event.body = model::RunFinished{.ok = false, .why = why};
+    onEvent(run, event);
+    const std::lock_guard lock(mutex_);
+    writers_.erase(run);
+}
+
 model::RunState HistorySink::resume(const std::string& run) {
     model::RunState state;
     absl::StatusOr<history::StoredRun> stored = absl::NotFoundError("no history file");

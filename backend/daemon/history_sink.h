@@ -24,6 +24,8 @@ class HistorySink final : public runtime::EventSink {
 
     /// Opens a run named after the job ("demo", "demo-2" ...) and returns that name.
     absl::StatusOr<std::string> open(const std::string& job);
+    /// Ends a run that was opened and could not start.
+    void closeFailed(const std::string& run, const std::string& why);
     /// Goes on with a run of an earlier life of the daemon; the fold of its events so far. A run
     /// the file does not know is opened anew, and an empty state returned.
     model::RunState resume(const std::string& run);

@@ -696,4 +696,11 @@ inline std::string_view typeName(const EventBody& body) {
     return std::visit([](const auto& b) { return std::remove_cvref_t<decltype(b)>::kType; }, body);
 }
 
+/// All names there are.
+inline std::vector<std::string_view> eventTypes() {
+    return []<class... Bodies>(const std::variant<Bodies...>*) {
+        return std::vector<std::string_view>{Bodies::kType...};
+    }(static_cast<const EventBody*>(nullptr));
+}
+
 }  // namespace bulkhead::model

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/model/json.h"
+#include "backend/model/names.h"
 
 namespace bulkhead::service {
 namespace {
@@ -71,6 +72,12 @@ absl::StatusOr<std::vector<model::RunInfo>> RunLibrary::list(const std::string& 
 }
 
 absl::StatusOr<model::EventPage> RunLibrary::events(const model::EventQuery& query) const {
+    const std::vector<std::string_view> known = model::eventTypes();
+    for (const std::string& type : query.types)
+        if (std::find(known.begin(), known.end(), type) == known.end())
+            return absl::InvalidArgumentError("there are no events of type \"" +
+                                              model::shortened(type, 60) + "\"" +
+                                              model::hintFor(type, known));
     auto opened = openRun(file_, query.run);
     if (!opened.ok()) return opened.status();
     history::EventFilter wanted;

@@ -88,6 +88,17 @@ TEST_F(RunsTest, TheStateAfterAnyEventIsTheFoldUpToIt) {
     }
 }
 
+TEST_F(RunsTest, AnEventTypeThatIsNoneIsSaidAndNotJustEmpty) {
+    model::EventQuery query;
+    query.run = "demo";
+    query.types = {"incident_open"};
+    const auto page =
+        await<model::EventPage>([&](auto reply) { client_->readEvents(query, reply); });
+    ASSERT_FALSE(page.ok());
+    EXPECT_EQ(page.failure().code, client::FailureCode::kInvalid);
+    EXPECT_THAT(page.failure().remedy, HasSubstr("incident_opened"));
+}
+
 TEST_F(RunsTest, AnExportComesWhole) {
     std::string text;
     client::ExportRequest request;

@@ -289,6 +289,10 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
     return run;
 }
 
+absl::Status Controller::canResume(const std::string& from) {
+    return impl_->call([&] { return findCheckpoint(impl_->options_.stateDir, from).status(); });
+}
+
 absl::StatusOr<std::vector<std::string>> Controller::recover(
     const std::function<model::RunState(const std::string& run)>& history) {
     return impl_->call([&] { return impl_->recover(history); });

@@ -120,6 +120,7 @@ class JobCoordinator {
 
     // job_processes.cpp: ranks and nodes
     void tryStarts();
+    void tellNoSlots(int32_t replica, uint32_t incarnation);
     void takeInventory();
     bool inventoryDone() const;
     std::string preferredNode(int32_t replica) const;
@@ -167,6 +168,7 @@ class JobCoordinator {
     };
     std::map<int32_t, Placed> placed_;           ///< replicas and where they were put last
     std::map<int32_t, uint32_t> waitingStarts_;  ///< replica, incarnation: no slots yet
+    std::map<int32_t, uint32_t> toldNoSlots_;    ///< those of them it was said of
     struct KnownRank {
         uint32_t incarnation = 0;
         int32_t pid = 0;

@@ -214,16 +214,37 @@ void JobCoordinator::tryStarts() {
         const bool early = !preferred.empty() && !around_.pool.knows(preferred) &&
                            around_.reactor.now() < placementUntil_;
         if (!node || early) {
+            if (!node && around_.reactor.now() >= placementUntil_)
+                tellNoSlots(replica, incarnation);
             ++it;
             continue;
         }
         const absl::Status started = startOn(*node, replica, incarnation);
         // Its agent has just gone: the same again finds another node, or waits for one.
         if (!started.ok() && !around_.pool.isConnected(*node)) continue;
+        toldNoSlots_.erase(replica);
         it = waitingStarts_.erase(it);
         if (!started.ok()) failed.push_back({replica, incarnation, std::string(started.message())});
     }
     for (protocol::StartFailed& f : failed) feed(std::move(f));
+}
+
+/// Once for each start that waits: a job that stands still for want of slots must say so.
+void JobCoordinator::tellNoSlots(int32_t replica, uint32_t incarnation) {
+    if (const auto [it, fresh] = toldNoSlots_.insert_or_assign(replica, incarnation); !fresh)
+        return;
+    std::string nodes;
+    for (const NodeStatus& node : around_.pool.nodes())
+        absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", node.node, " ",
+                        model::NodeState::kUp == node.state ? "" : "(not up) ", node.used, " of ",
+                        node.slots, " used");
+    emit(
+        model::ReplicaChanged{
+            replica, incarnation, model::ReplicaState::kStarting, "", 0,
+            absl::StrCat("no node has ", beginning_.spec.shards, " free slots (",
+                         nodes.empty() ? "no agent is connected" : nodes,
+                         "); it starts when there are: add an agent, or one with more --slots")},
+        model::Severity::kWarning);
 }
 
 absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
