@@ -26,6 +26,10 @@ QString dataFile(const QString& name) {
     return folder + u'/' + name;
 }
 
+bool goesOn(const model::JobInfo& job) {
+    return job.phase != model::JobPhase::kFinished && job.phase != model::JobPhase::kFailed;
+}
+
 }  // namespace
 
 QString inWords(const client::Failure& failure) {
@@ -99,6 +103,11 @@ void Session::startEmbedded(const QString& jobFile) {
     client::PrivateDaemonOptions options;
     options.runFile = dataFile(QStringLiteral("runs.db")).toStdString();
     options.diesWithUs = false;  // so that the job can go on without the console
+    if (jobFile.isEmpty()) {
+        // Found again after a crash; gone when all ended well.
+        options.stateDir = dataFile(QStringLiteral("demo")).toStdString();
+        options.scratch = true;
+    }
     host(std::move(options));
 }
 
@@ -201,18 +210,23 @@ void Session::takeJobs(Delivery delivery) {
         status_.link = Link::kLive;
         status_.failure.reset();
         status_.readOnly = delivery.connected->readOnly;
-        startPendingJob();
         Q_EMIT runsChanged();
         if (status_.readOnly && watched_.replay.empty()) showNewestRun();
     }
     if (delivery.jobs) {
         lastWord_ = steady_clock::now();
         const auto& jobs = *delivery.jobs;
+        // What a console that was killed left unfinished goes on, instead of a new job.
+        if (std::any_of(jobs.begin(), jobs.end(), goesOn)) pendingJob_.reset();
+        startPendingJob();
         const auto mine = std::find_if(jobs.begin(), jobs.end(), [&](const model::JobInfo& j) {
             return status_.job && j.id == status_.job->id;
         });
         if (mine != jobs.end())
             status_.job = *mine;
+        else if (const auto going = std::find_if(jobs.begin(), jobs.end(), goesOn);
+                 going != jobs.end())
+            watchJob(*going);
         else if (!jobs.empty())
             watchJob(jobs.front());
         Q_EMIT runsChanged();

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,6 +50,15 @@ std::optional<Failure> tooLong(const std::string& dir) {
                      "Choose a place with a shorter path.");
 }
 
+/// A daemon holds the state folder's lock.
+bool isTaken(const std::string& dir) {
+    const int fd = ::open((dir + "/daemon.lock").c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool taken = ::flock(fd, LOCK_EX | LOCK_NB) != 0;
+    ::close(fd);
+    return taken;
+}
+
 /// Beside this program, else by PATH.
 std::string defaultProgram() {
     std::error_code error;
@@ -70,7 +80,7 @@ class Process final : public PrivateDaemon {
     explicit Process(PrivateDaemonOptions options) : options_(std::move(options)) {}
     ~Process() override {
         if (!released_) stop(milliseconds(60000));
-        if (ownsDir_ && !released_) {
+        if (ownsDir_ && !released_ && (endedWell_ || options_.stateDir.empty())) {
             std::error_code ignored;
             fs::remove_all(dir_, ignored);
         }
@@ -84,7 +94,11 @@ class Process final : public PrivateDaemon {
     void release() override { released_ = true; }
     bool ended() override {
         // An error means that somebody else has reaped it.
-        if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;
+        int status = -1;
+        if (pid_ > 0 && ::waitpid(pid_, &status, WNOHANG) != 0) {
+            pid_ = -1;
+            endedWell_ = status == 0;
+        }
         return pid_ <= 0;
     }
 
@@ -97,12 +111,14 @@ class Process final : public PrivateDaemon {
     std::string dir_;
     bool ownsDir_ = false;
     bool released_ = false;
+    bool endedWell_ = false;
     pid_t pid_ = -1;
 };
 
 std::optional<Failure> Process::makeDir() {
-    if (!options_.stateDir.empty()) {
+    if (!options_.stateDir.empty() && !(options_.scratch && isTaken(options_.stateDir))) {
         std::error_code error;
+        ownsDir_ = options_.scratch;
         dir_ = fs::absolute(options_.stateDir, error).string();
         if (auto failure = tooLong(dir_)) return failure;
         fs::create_directories(dir_, error);
@@ -111,6 +127,7 @@ std::optional<Failure> Process::makeDir() {
     }
     const char* base = std::getenv("TMPDIR");
     std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/bulkhead-XXXXXX";
+    options_.stateDir.clear();
     if (auto failure = tooLong(pattern)) return failure;
     if (::mkdtemp(pattern.data()) == nullptr)
         return cannotStart(

@@ -16,6 +16,9 @@ struct PrivateDaemonOptions {
     /// unfinished there are taken up again. Empty: a new folder below the system's temporary one,
     /// which is removed with the daemon.
     std::string stateDir;
+    /// The state folder is wanted only for what a crash cuts off: it is removed with the daemon
+    /// when that has ended well, and a temporary one stands in while another daemon uses it.
+    bool scratch = false;
     std::string runFile;     ///< history to write; with `readOnly` the run file to serve
     bool readOnly = false;   ///< offline: serve `runFile`, no jobs
     uint32_t agents = 1;     ///< nodes on this machine
