@@ -87,13 +87,13 @@ void addJobs(CLI::App& app, Cli& cli) {
     auto job = std::make_shared<std::string>();
     verb =
         app.add_subcommand("status", "A job as it is now: replicas, incidents, what it waits for");
-    verb->add_option("job", *job, "id of the job [the only one running]");
+    verb->add_option("job,-j,--job", *job, "id of the job [the only one running]");
     verb->callback([&cli, job] { cli.chosen = [&cli, job] { return status(cli, *job); }; });
 
     auto everyEvent = std::make_shared<bool>(false);
     auto watched = std::make_shared<std::string>();
     verb = app.add_subcommand("watch", "Follow a job until it ends");
-    verb->add_option("job", *watched, "id of the job [the only one running]");
+    verb->add_option("job,-j,--job", *watched, "id of the job [the only one running]");
     verb->add_flag("--events", *everyEvent, "every event instead of a summary a second");
     verb->callback([&cli, watched, everyEvent] {
         cli.chosen = [&cli, watched, everyEvent] { return watch(cli, *watched, *everyEvent); };

@@ -27,25 +27,35 @@ struct UpOptions {
     uint32_t agents = 1;
 };
 
-/// The ledger once the history has all of the run; it is written a little after the fact.
-client::Result<client::LedgerReport> ledgerOf(Session& session, const std::string& run,
-                                              uint64_t seq) {
-    constexpr int kTries = 50;
-    for (int i = 0; i < kTries; ++i) {
+/// True once the history has all of the run: it is written a little after the fact. False when it
+/// has not grown for five seconds and still lacks something.
+client::Result<bool> awaitHistory(Session& session, const std::string& run, uint64_t seq) {
+    constexpr int kLooks = 50;
+    uint64_t has = 0;
+    for (int i = 0; i < kLooks; ++i) {
         const auto runs = session.await<std::vector<model::RunInfo>>(
             [&](client::Client& c, auto reply) { c.listRuns(run, std::move(reply)); });
         if (!runs.ok()) return runs.failure();
-        bool complete = false;
         for (const model::RunInfo& one : runs.value())
-            complete = complete || (one.id == run && one.lastSeq >= seq);
-        if (complete) break;
+            if (one.id == run && one.lastSeq > has) {
+                has = one.lastSeq;
+                i = 0;
+            }
+        if (has >= seq) return true;
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    return session.checkLedger(run);
+    return false;
 }
 
-void printSummary(const Cli& cli, const model::RunState& state,
-                  const client::LedgerReport& ledger) {
+client::Failure historyCut(const std::string& file) {
+    return {client::FailureCode::kServer, "The history is incomplete",
+            file + " could not be written to the end.",
+            "Make room where it lies; the training and its checkpoints are not touched by this.",
+            false};
+}
+
+void printSummary(const Cli& cli, const model::RunState& state, const client::LedgerReport& ledger,
+                  bool complete) {
     const uint64_t steps = state.lastCommit ? state.lastCommit->record.step : 0;
     if (cli.json) {
         model::Json json;
@@ -54,7 +64,8 @@ void printSummary(const Cli& cli, const model::RunState& state,
         json["loss"] = state.lastCommit ? state.lastCommit->loss : 0;
         json["effective_time"] = state.effectiveTime;
         json["faults"] = state.faults.total();
-        json["ok"] = state.finished && state.finished->ok && ledger.ok();
+        json["ok"] = state.finished && state.finished->ok && ledger.ok() && complete;
+        json["history_complete"] = complete;
         json["why"] = state.finished ? state.finished->why : "";
         json["incidents"] = model::Json::array();
         for (const model::IncidentView& i : state.incidents)
@@ -141,12 +152,15 @@ int up(const Cli& cli, const UpOptions& options) {
         lost = follower.failure();
     }
     if (lost) return fail(cli, *lost);
-    const auto ledger = ledgerOf(session, started.value().run, state.seq);
+    const auto complete = awaitHistory(session, started.value().run, state.seq);
+    if (!complete.ok()) return fail(cli, complete.failure());
+    const auto ledger = session.checkLedger(started.value().run);
     if (!ledger.ok()) return fail(cli, ledger.failure());
-    printSummary(cli, state, ledger.value());
+    printSummary(cli, state, ledger.value(), complete.value());
     session.daemon()->stop();
     if (!state.finished) return kInterrupted;
     if (!state.finished->ok) return fail(cli, runFailed(*state.finished));
+    if (!complete.value()) return fail(cli, historyCut(wanted.runFile));
     return ledger.value().ok() ? kOk : kRunFailed;
 }
 

@@ -106,13 +106,18 @@ TEST(FeedTest, EventsTooLargeForOneMessageComeInSeveral) {
 
 class WatchTest : public RpcTest {
   protected:
+    /// Its bytes with full rings turned to their beginning, as reading does.
+    static std::string normal(const model::RunState& state) {
+        return encode(*proto::decodeState(proto::encodeState(state, false), false));
+    }
     /// A job of 64 replicas of 8 shards with 128 experts a layer and thousands of incidents.
     void growLarge() {
         model::RunStarted started;
         started.spec.replicas = 64;
         started.spec.shards = 8;
         backend_.emit("demo", started);
-        model::ExpertLoads loads{.step = 1, .moeLayers = 24, .domains = 4, .experts = 128};
+        model::ExpertLoads loads{
+            .step = 1, .moeLayers = 24, .domains = 4, .experts = 128, .counts = {}};
         loads.counts.assign(size_t{loads.moeLayers} * loads.domains * loads.experts, 1'000'000);
         backend_.emit("demo", loads);
         for (uint64_t i = 1; i <= 3000; ++i) {
@@ -166,7 +171,8 @@ TEST_F(WatchTest, AStateBeyondGrpcsLimitIsFollowedByEverybody) {
         } while (update.snapshot().more());
         const auto state = proto::decodeState(bytes, form == v1::STATE_FORM_JSON);
         ASSERT_TRUE(state.ok()) << state.status();
-        EXPECT_EQ(encode(*state), encode(large));
+        // Not EXPECT_EQ: it would print megabytes.
+        EXPECT_TRUE(normal(*state) == normal(large)) << form;
         context.TryCancel();
     }
     const auto client = connect();
@@ -175,7 +181,7 @@ TEST_F(WatchTest, AStateBeyondGrpcsLimitIsFollowedByEverybody) {
     ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
     backend_.emit("demo", note("after"));
     ASSERT_TRUE(log.waitFor([](auto& l) { return l.state->explanation == "after"; }));
-    EXPECT_EQ(encode(*log.state), encode(backend_.state("demo")));
+    EXPECT_TRUE(normal(*log.state) == normal(backend_.state("demo")));
 }
 
 TEST_F(WatchTest, ASlowReaderIsConflatedAndEndsWithTheSameState) {

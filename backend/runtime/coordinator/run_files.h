@@ -10,7 +10,8 @@
 #include "backend/model/job_spec.h"
 #include "backend/runtime/protocol/commit_log.h"
 
-/// The state directory: one folder per run with job.json, term, commit.log, checkpoints/.
+/// The state directory: one folder per run with job.json, term, commit.log, checkpoints/, and text/
+/// where the training text was copied.
 namespace bulkhead::runtime {
 
 /// "demo-20261121-121530": the job's name, what of it a folder can carry, and the time (UTC).
