@@ -18,7 +18,7 @@ namespace {
 int characterise(const Cli& cli, const RoutingArguments& arguments,
                  const planner::CharacteriseOptions& options) {
     const auto recording = readRouting(arguments);
-    if (!recording.ok()) return fail(recording.failure());
+    if (!recording.ok()) return fail(cli, recording.failure());
     const planner::Characterisation it = planner::characterise(recording.value(), options);
     const std::string text = cli.json ? model::toJsonText(it) + "\n" : planner::reportText(it);
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -42,18 +42,18 @@ void tell(const Cli& cli, const planner::Recording& it, const std::string& file)
 
 int import(const Cli& cli, const RoutingArguments& arguments, const std::string& file) {
     const auto recording = readRouting(arguments);
-    if (!recording.ok()) return fail(recording.failure());
+    if (!recording.ok()) return fail(cli, recording.failure());
     const bool toFile = !file.empty() && file != "-";
     std::ofstream out;
     if (toFile) out.open(file, std::ios::binary | std::ios::trunc);
     std::ostream& to = toFile ? out : std::cout;
     const absl::Status written = planner::writeLines(recording.value(), to);
-    if (!written.ok()) return fail(planFailure("Cannot write the recording", written));
+    if (!written.ok()) return fail(cli, planFailure("Cannot write the recording", written));
     to.flush();
     if (!to)
-        return fail({client::FailureCode::kInvalid, "Cannot write the recording",
-                     (toFile ? file : std::string("standard output")) + " cannot be written.",
-                     "Choose another place with -o.", false});
+        return fail(cli, {client::FailureCode::kInvalid, "Cannot write the recording",
+                          (toFile ? file : std::string("standard output")) + " cannot be written.",
+                          "Choose another place with -o.", false});
     tell(cli, recording.value(), toFile ? file : "");
     return kOk;
 }
