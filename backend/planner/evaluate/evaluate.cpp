@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/evaluate/evaluate.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "backend/planner/evaluate/serving_gpus.h"
+
+namespace bulkhead::planner {
+
+namespace {
+
+constexpr uint64_t kChunk = 4096;  ///< tokens read at once
+constexpr double kAssumedBytes = 4096;
+
+/// Counts one layer. Which nodes and GPUs a token has been to is kept as the number of the token.
+class LayerCounting {
+  public:
+    LayerCounting(const Plan& plan, uint32_t layer)
+        : topology_(plan.topology),
+          serving_(plan, layer),
+          gpusPerNode_(topology_.gpusPerNode()),
+          nodes_(topology_.nodes()),
+          nodeSeen_(nodes_, 0),
+          gpuSeen_(topology_.gpus(), 0),
+          level_(size_t{nodes_} * nodes_) {
+        out_.nodeLoad.assign(nodes_, 0);
+        out_.gpuLoad.assign(topology_.gpus(), 0);
+        out_.nodeCopies.assign(size_t{nodes_} * nodes_, 0);
+        out_.nodeSends.assign(size_t{nodes_} * nodes_, 0);
+        out_.levelCopies.assign(topology_.levels.size(), 0);
+        out_.levelSends.assign(topology_.levels.size(), 0);
+        for (uint32_t a = 0; a < nodes_; ++a)
+            for (uint32_t b = 0; b < nodes_; ++b)
+                level_[a * nodes_ + b] = topology_.levelBetween(a, b);
+    }
+
+    void token(const uint16_t* ids, uint32_t topK, uint64_t token, uint32_t homeGpu) {
+        ++stamp_;
+        const uint32_t home = homeGpu / gpusPerNode_, rank = homeGpu % gpusPerNode_;
+        gpuSeen_[homeGpu] = nodeSeen_[home] = stamp_;
+        for (uint32_t k = 0; k < topK; ++k) {
+            const uint32_t gpu = serving_.gpu(home, ids[k], token);
+            const uint32_t node = gpu / gpusPerNode_, pair = home * nodes_ + node;
+            out_.gpuLoad[gpu] += 1;
+            out_.nodeCopies[pair] += 1;
+            if (gpu != homeGpu) out_.levelCopies[level_[pair]] += 1;
+            if (nodeSeen_[node] != stamp_) {
+                nodeSeen_[node] = stamp_;
+                out_.nodeSends[pair] += 1;
+                out_.levelSends[level_[pair]] += 1;
+                gpuSeen_[node * gpusPerNode_ + rank] = stamp_;  // arrives there anyway
+            }
+            if (gpuSeen_[gpu] != stamp_) {
+                gpuSeen_[gpu] = stamp_;
+                out_.levelSends[0] += 1;
+            }
+        }
+    }
+
+    LayerOutcome finish(uint64_t tokens) {
+        const double share = 1.0 / static_cast<double>(std::max<uint64_t>(tokens, 1));
+        for (uint32_t g = 0; g < out_.gpuLoad.size(); ++g)
+            out_.nodeLoad[g / gpusPerNode_] += out_.gpuLoad[g];
+        for (uint32_t a = 0; a < nodes_; ++a)
+            for (uint32_t b = 0; b < nodes_; ++b) {
+                if (a == b) continue;
+                out_.copies += out_.nodeCopies[a * nodes_ + b] * share;
+                out_.sends += out_.nodeSends[a * nodes_ + b] * share;
+            }
+        for (auto* values :
+             {&out_.nodeCopies, &out_.nodeSends, &out_.levelCopies, &out_.levelSends})
+            for (double& value : *values) value *= share;
+        return std::move(out_);
+    }
+
+  private:
+    const Topology& topology_;
+    ServingGpus serving_;
+    uint32_t gpusPerNode_, nodes_;
+    std::vector<uint64_t> nodeSeen_, gpuSeen_;
+    std::vector<uint32_t> level_;
+    uint64_t stamp_ = 0;
+    LayerOutcome out_;
+};
+
+absl::Status checkFit(const RoutingView& view, const Plan& plan, size_t homes) {
+    const ModelShape& shape = view.routing->shape();
+    if (shape.layers != plan.shape.layers || shape.experts != plan.shape.experts)
+        return absl::InvalidArgumentError(
+            absl::StrCat("the plan is for ", plan.shape.layers, " layers of ", plan.shape.experts,
+                         " experts, the recording has ", shape.layers, " of ", shape.experts));
+    if (homes != view.ranges.size())
+        return absl::InvalidArgumentError(
+            absl::StrCat(homes, " homes for ", view.ranges.size(), " requests"));
+    return absl::OkStatus();
+}
+
+/// GPU of each range: within its home node, the one with fewest tokens so far.
+std::vector<uint32_t> homeGpus(const RoutingView& view, const Topology& topology,
+                               std::span<const uint16_t> homes) {
+    std::vector<uint64_t> tokens(topology.gpus(), 0);
+    std::vector<uint32_t> gpus;
+    for (size_t r = 0; r < homes.size(); ++r) {
+        const auto first = tokens.begin() + homes[r] * topology.gpusPerNode();
+        const auto least = std::min_element(first, first + topology.gpusPerNode());
+        *least += view.ranges[r].tokens;
+        gpus.push_back(static_cast<uint32_t>(least - tokens.begin()));
+    }
+    return gpus;
+}
+
+}  // namespace
+
+double maxOverMean(std::span<const double> load) {
+    const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+    if (sum <= 0) return 1;
+    return *std::max_element(load.begin(), load.end()) * static_cast<double>(load.size()) / sum;
+}
+
+CopyBytes copyBytes(const ModelShape& shape) {
+    if (shape.hidden > 0) return {2.0 * shape.hidden, false};
+    return {kAssumedBytes, true};
+}
+
+absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(const RoutingView& view, const Plan& plan,
+                                                         std::span<const uint16_t> homes) {
+    if (auto status = checkFit(view, plan, homes.size()); !status.ok()) return status;
+    for (size_t r = 0; r < homes.size(); ++r)
+        if (homes[r] >= plan.topology.nodes())
+            return absl::InvalidArgumentError(absl::StrCat(
+                "request ", r, " is at home on node ", homes[r], " of ", plan.topology.nodes()));
+    const std::vector<uint32_t> gpus = homeGpus(view, plan.topology, homes);
+    const uint32_t topK = view.routing->shape().topK;
+    std::vector<uint16_t> ids(kChunk * topK);
+    std::vector<LayerOutcome> layers;
+    for (uint32_t layer = 0; layer < plan.shape.layers; ++layer) {
+        LayerCounting counting(plan, layer);
+        for (size_t r = 0; r < view.ranges.size(); ++r) {
+            const TokenRange& range = view.ranges[r];
+            for (uint64_t done = 0; done < range.tokens; done += kChunk) {
+                const uint64_t now = std::min(kChunk, range.tokens - done);
+                view.routing->readLayer(layer, range.firstToken + done, {ids.data(), now * topK});
+                for (uint64_t t = 0; t < now; ++t)
+                    counting.token(&ids[t * topK], topK, range.firstToken + done + t, gpus[r]);
+            }
+        }
+        layers.push_back(counting.finish(view.tokens()));
+    }
+    return layers;
+}
+
+Outcome summarise(const std::vector<LayerOutcome>& layers, const RoutingView& view,
+                  const Plan& plan, std::span<const uint16_t> homes, double bytesPerCopy) {
+    Outcome out;
+    out.tokens = view.tokens();
+    out.requests = view.ranges.size();
+    const CopyBytes known =
+        copyBytes(view.routing->shape().hidden ? view.routing->shape() : plan.shape);
+    out.bytesPerCopy = bytesPerCopy > 0 ? bytesPerCopy : known.bytes;
+    out.bytesAssumed = bytesPerCopy <= 0 && known.assumed;
+    for (const Level& level : plan.topology.levels) out.bytesByLevel.push_back({level.name, 0, 0});
+    out.balancednessWorst = 1;
+    const double share = 1.0 / static_cast<double>(layers.size());
+    for (const LayerOutcome& layer : layers) {
+        const double node = maxOverMean(layer.nodeLoad), gpu = maxOverMean(layer.gpuLoad);
+        out.copiesPerToken += layer.copies * share;
+        out.sendsPerToken += layer.sends * share;
+        out.nodeLoadMaxOverMean += node * share;
+        out.nodeLoadMaxOverMeanWorst = std::max(out.nodeLoadMaxOverMeanWorst, node);
+        out.gpuLoadMaxOverMean += gpu * share;
+        out.gpuLoadMaxOverMeanWorst = std::max(out.gpuLoadMaxOverMeanWorst, gpu);
+        out.balancedness += share / gpu;
+        out.balancednessWorst = std::min(out.balancednessWorst, 1 / gpu);
+        for (size_t i = 0; i < out.bytesByLevel.size(); ++i) {
+            out.bytesByLevel[i].copies += layer.levelCopies[i] * out.bytesPerCopy;
+            out.bytesByLevel[i].sends += layer.levelSends[i] * out.bytesPerCopy;
+        }
+    }
+    std::vector<double> home(plan.topology.nodes(), 0);
+    for (size_t r = 0; r < homes.size(); ++r)
+        home[homes[r]] += static_cast<double>(view.ranges[r].tokens);
+    out.homeLoadMaxOverMean = maxOverMean(home);
+    return out;
+}
+
+absl::StatusOr<Outcome> evaluate(const RoutingView& view, const Plan& plan,
+                                 std::span<const uint16_t> homes) {
+    auto layers = evaluateLayers(view, plan, homes);
+    if (!layers.ok()) return layers.status();
+    return summarise(*layers, view, plan, homes);
+}
+
+}  // namespace bulkhead::planner

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/plan/plan.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead::planner {
+
+namespace {
+
+absl::Status checkDispatch(const Dispatch& dispatch, const LayerPlan& layer, uint32_t nodes,
+                           const std::string& where) {
+    std::vector<uint32_t> holding;
+    for (uint32_t s = 0; s < layer.expertOfSlot.size(); ++s)
+        if (layer.expertOfSlot[s] == dispatch.expert) holding.push_back(s);
+    if (dispatch.slots != holding)
+        return absl::InvalidArgumentError(absl::StrCat(
+            where, ": the slots of its dispatch are not those that hold it, in ascending order"));
+    if (dispatch.weights.size() != size_t{nodes} * holding.size())
+        return absl::InvalidArgumentError(absl::StrCat(where, ": ", dispatch.weights.size(),
+                                                       " dispatch weights, expected ", nodes,
+                                                       " nodes x ", holding.size(), " slots"));
+    for (uint32_t n = 0; n < nodes; ++n) {
+        double sum = 0;
+        for (size_t i = 0; i < holding.size(); ++i) {
+            const double weight = dispatch.weights[n * holding.size() + i];
+            if (!(weight >= 0 && weight <= 1 + 1e-6))
+                return absl::InvalidArgumentError(
+                    absl::StrCat(where, ": a dispatch weight of node ", n, " is not in 0..1"));
+            sum += weight;
+        }
+        if (std::abs(sum - 1) > 1e-4)
+            return absl::InvalidArgumentError(absl::StrCat(where, ": the dispatch weights of node ",
+                                                           n, " sum to ", sum, ", expected 1"));
+    }
+    return absl::OkStatus();
+}
+
+absl::Status checkLayer(const Plan& plan, uint32_t index) {
+    const LayerPlan& layer = plan.layers[index];
+    const std::string where = absl::StrCat("layer ", index);
+    if (layer.expertOfSlot.size() != plan.slots())
+        return absl::InvalidArgumentError(absl::StrCat(where, ": ", layer.expertOfSlot.size(),
+                                                       " slots, but the GPUs have ", plan.slots()));
+    std::vector<uint32_t> replicas(plan.shape.experts, 0);
+    for (uint32_t s = 0; s < plan.slots(); ++s) {
+        if (layer.expertOfSlot[s] >= plan.shape.experts)
+            return absl::InvalidArgumentError(
+                absl::StrCat(where, ", slot ", s, ": expert ", layer.expertOfSlot[s],
+                             " does not exist; the layer has ", plan.shape.experts));
+        ++replicas[layer.expertOfSlot[s]];
+    }
+    for (uint32_t e = 0; e < plan.shape.experts; ++e)
+        if (replicas[e] == 0)
+            return absl::InvalidArgumentError(
+                absl::StrCat(where, ": expert ", e, " is in no slot; its tokens would be lost"));
+    for (size_t i = 0; i < layer.dispatch.size(); ++i) {
+        const Dispatch& dispatch = layer.dispatch[i];
+        if (i > 0 && dispatch.expert <= layer.dispatch[i - 1].expert)
+            return absl::InvalidArgumentError(
+                absl::StrCat(where, ": dispatch entries are not ascending by expert"));
+        const std::string expert = absl::StrCat(where, ", expert ", dispatch.expert);
+        if (auto status = checkDispatch(dispatch, layer, plan.topology.nodes(), expert);
+            !status.ok())
+            return status;
+    }
+    return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<uint32_t>> shareSlots(const Topology& topology, uint32_t experts,
+                                                 uint32_t redundant) {
+    const uint32_t nodes = topology.nodes(), slots = experts + redundant;
+    if (slots % nodes != 0) {
+        const uint32_t more = redundant + nodes - slots % nodes;
+        const uint32_t less = redundant >= slots % nodes ? redundant - slots % nodes : more + nodes;
+        return absl::InvalidArgumentError(absl::StrCat(
+            experts, " experts and ", redundant, " redundant ones do not divide over ", nodes,
+            " nodes; choose ", std::min(less, more), " or ", std::max(less, more), " redundant"));
+    }
+    const uint32_t perNode = slots / nodes, gpus = topology.gpusPerNode();
+    std::vector<uint32_t> first{0};
+    for (uint32_t g = 0; g < topology.gpus(); ++g)
+        first.push_back(first.back() + perNode / gpus + (g % gpus < perNode % gpus ? 1 : 0));
+    return first;
+}
+
+std::vector<uint32_t> gpuOfSlots(std::span<const uint32_t> firstSlot) {
+    std::vector<uint32_t> gpus;
+    for (uint32_t g = 0; g + 1 < firstSlot.size(); ++g) gpus.resize(firstSlot[g + 1], g);
+    return gpus;
+}
+
+absl::Status checkPlan(const Plan& plan) {
+    if (auto status = checkTopology(plan.topology); !status.ok()) return status;
+    if (plan.firstSlot.size() != plan.topology.gpus() + 1 || plan.firstSlot[0] != 0)
+        return absl::InvalidArgumentError(absl::StrCat("first_slot has ", plan.firstSlot.size(),
+                                                       " entries, expected one for each of ",
+                                                       plan.topology.gpus(), " GPUs and one more"));
+    for (size_t g = 0; g + 1 < plan.firstSlot.size(); ++g)
+        if (plan.firstSlot[g + 1] < plan.firstSlot[g])
+            return absl::InvalidArgumentError(absl::StrCat("first_slot falls at GPU ", g));
+    if (plan.layers.size() != plan.shape.layers)
+        return absl::InvalidArgumentError(absl::StrCat("the plan has ", plan.layers.size(),
+                                                       " layers, the model ", plan.shape.layers));
+    for (uint32_t l = 0; l < plan.shape.layers; ++l)
+        if (auto status = checkLayer(plan, l); !status.ok()) return status;
+    for (const DomainHome& home : plan.homes)
+        if (home.share.size() != plan.topology.nodes())
+            return absl::InvalidArgumentError(absl::StrCat("domain ", home.domain, ": ",
+                                                           home.share.size(), " shares for ",
+                                                           plan.topology.nodes(), " nodes"));
+    return absl::OkStatus();
+}
+
+}  // namespace bulkhead::planner

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/common/fields.h"
+#include "backend/planner/data/model_shape.h"
+#include "backend/planner/topology/topology.h"
+
+namespace bulkhead::planner {
+
+/// How tokens for an expert with several slots are shared out, by the node a token is at home on.
+struct Dispatch {
+    uint32_t expert = 0;
+    std::vector<uint32_t> slots;  ///< ascending: all slots of the layer that hold the expert
+    std::vector<double> weights;  ///< nodes x slots, row by row; each row sums to 1
+    bool operator==(const Dispatch&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("expert", self.expert);
+        visit("slots", self.slots);
+        visit("weights", self.weights);
+    }
+};
+
+/// One MoE layer. Slots are numbered through all GPUs, GPU by GPU.
+struct LayerPlan {
+    std::vector<uint32_t> expertOfSlot;
+    /// Ascending by expert; an expert with several slots and no entry is shared out equally.
+    std::vector<Dispatch> dispatch;
+    bool operator==(const LayerPlan&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("expert_of_slot", self.expertOfSlot);
+        visit("dispatch", self.dispatch);
+    }
+};
+
+/// Where requests of a domain are sent, and how many of its tokens go to each node.
+struct DomainHome {
+    std::string domain;
+    std::vector<double> share;  ///< [node]; sums to 1
+    bool operator==(const DomainHome&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("domain", self.domain);
+        visit("share", self.share);
+    }
+};
+
+/// How a plan came about: enough to make it again.
+struct PlanOrigin {
+    std::string algorithm;  ///< "joint", "linear", "eplb_global", ...
+    std::string objective;  ///< the objective it was chosen for
+    std::string source;     ///< the routing it was made from
+    uint64_t seed = 0;
+    uint64_t tokens = 0;        ///< tokens it was made from
+    double loadCap = 0;         ///< node load max/mean asked for; 0: none was
+    double homeCap = 0;         ///< home tokens max/mean asked for
+    double prefix = 0;          ///< part of a request that its home is chosen from
+    double bytesPerCopy = 0;    ///< activation of one token sent once
+    bool bytesAssumed = false;  ///< bytesPerCopy is our guess: the recording named no width
+    std::string reason;         ///< why this point was recommended
+    bool operator==(const PlanOrigin&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("algorithm", self.algorithm);
+        visit("objective", self.objective);
+        visit("source", self.source);
+        visit("seed", self.seed);
+        visit("tokens", self.tokens);
+        visit("load_cap", self.loadCap);
+        visit("home_cap", self.homeCap);
+        visit("prefix", self.prefix);
+        visit("bytes_per_copy", self.bytesPerCopy);
+        visit("bytes_assumed", self.bytesAssumed);
+        visit("reason", self.reason);
+    }
+};
+
+/// A placement of every layer's experts. Thread: a value.
+struct Plan {
+    ModelShape shape;
+    Topology topology;
+    /// GPU g holds slots firstSlot[g] .. firstSlot[g + 1]; gpus + 1 entries; the same in all
+    /// layers.
+    std::vector<uint32_t> firstSlot;
+    std::vector<LayerPlan> layers;
+    std::vector<DomainHome> homes;  ///< empty when planned without domains
+    PlanOrigin origin;
+
+    uint32_t slots() const { return firstSlot.empty() ? 0 : firstSlot.back(); }
+    uint32_t redundant() const { return slots() - shape.experts; }
+    bool operator==(const Plan&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("shape", self.shape);
+        visit("topology", self.topology);
+        visit("first_slot", self.firstSlot);
+        visit("layers", self.layers);
+        visit("homes", self.homes);
+        visit("origin", self.origin);
+    }
+};
+
+/// `slots` shared out: equally over nodes, and over a node's GPUs as evenly as can be (the first
+/// ones hold one more). InvalidArgument when nodes do not divide slots, naming the next counts of
+/// redundant experts that would.
+[[nodiscard]] absl::StatusOr<std::vector<uint32_t>> shareSlots(const Topology& topology,
+                                                               uint32_t experts,
+                                                               uint32_t redundant);
+
+/// GPU of each slot.
+[[nodiscard]] std::vector<uint32_t> gpuOfSlots(std::span<const uint32_t> firstSlot);
+
+/// InvalidArgument naming layer, slot, expert or GPU when the plan drops an expert, names one that
+/// does not exist, has the wrong number of slots, or has dispatch weights that do not sum to 1.
+[[nodiscard]] absl::Status checkPlan(const Plan& plan);
+
+}  // namespace bulkhead::planner

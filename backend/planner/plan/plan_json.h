@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "backend/planner/plan/plan.h"
+
+namespace bulkhead::planner {
+
+/// The plan as one JSON object, "format": "bulkhead.plan", "version": 1. Everything that Plan
+/// holds.
+[[nodiscard]] std::string formatPlan(const Plan& plan);
+
+/// The way back; what was written is read as an equal plan. InvalidArgument "FILE: at KEY: ..." for
+/// text that is no such object or a plan that checkPlan refuses. At most 1 GB of text. Thread: any.
+[[nodiscard]] absl::StatusOr<Plan> parsePlan(std::string_view text, const std::string& file);
+
+}  // namespace bulkhead::planner

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/planner/evaluate/latency.h"
+#include "backend/planner/solve/held_out.h"
+#include "backend/planner/solve/joint.h"
+
+namespace bulkhead::planner {
+
+/// What a plan is wanted for.
+enum class Objective { kBalance, kCopies, kSends, kBytes, kLatency };
+
+struct FrontOptions {
+    Objective objective = Objective::kSends;
+    JointOptions joint;
+    StepModel step;
+    double homeCap = 1.15;
+};
+
+/// One plan with all its figures, on the requests it was made from but with homes chosen from their
+/// heads.
+struct FrontPoint {
+    std::string name;  ///< "sends, load 1.15"
+    Plan plan;
+    Outcome outcome;
+    StepTime time;
+    bool onFront = false;  ///< no other point is at least as good in everything shown
+};
+
+struct Front {
+    std::vector<FrontPoint> points;
+    size_t recommended = 0;
+    std::string reason;
+};
+
+/// Sends, copies, node load, balancedness and padded step time of several plans: joint ones for
+/// sends and for copies under tighter and looser load caps, even load alone, and linear. Recommends
+/// the one that is best in `objective` among those within the load cap (objective balance and
+/// latency: among all). InvalidArgument as solveJoint.
+[[nodiscard]] absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topology,
+                                               const FrontOptions& options);
+
+/// What `objective` looks at in a point; less is better.
+[[nodiscard]] double figureOf(const FrontPoint& point, Objective objective);
+
+}  // namespace bulkhead::planner
+
+template <>
+struct bulkhead::EnumNames<bulkhead::planner::Objective> {
+    static constexpr std::array<std::string_view, 5> kNames{"balance", "copies", "sends", "bytes",
+                                                            "latency"};
+};

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/solve/held_out.h"
+
+#include "absl/strings/str_cat.h"
+#include "backend/planner/plan/node_routes.h"
+#include "backend/planner/solve/homes.h"
+
+namespace bulkhead::planner {
+
+namespace {
+constexpr uint64_t kMostIds = 64'000'000;  ///< held at once to choose homes from
+}
+
+absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
+                                const HeldOutOptions& options) {
+    const ModelShape& shape = view.routing->shape();
+    if (shape.layers != plan.shape.layers || shape.experts != plan.shape.experts)
+        return absl::InvalidArgumentError(
+            absl::StrCat("the plan is for ", plan.shape.layers, " layers of ", plan.shape.experts,
+                         " experts, the recording has ", shape.layers, " of ", shape.experts));
+    if (!(options.prefix > 0 && options.prefix < 1))
+        return absl::InvalidArgumentError("the prefix must be more than 0 and less than 1");
+    RoutingView long_ = view;
+    std::erase_if(long_.ranges, [](const TokenRange& range) { return range.tokens < 2; });
+    HeldOut made;
+    made.scored = tailOf(long_, options.prefix);
+    if (made.scored.tokens() == 0)
+        return absl::InvalidArgumentError("no request has a token after its prefix to score");
+    std::vector<double> tokens;
+    for (const TokenRange& range : made.scored.ranges)
+        tokens.push_back(static_cast<double>(range.tokens));
+    const TokenSample heads =
+        sampleOf(headOf(long_, options.prefix), kMostIds / (uint64_t{shape.layers} * shape.topK));
+    made.homes =
+        chooseHomes(heads, routesOf(plan), tokens, options.sends, options.copies, options.homeCap);
+    auto layers = evaluateLayers(made.scored, plan, made.homes);
+    if (!layers.ok()) return layers.status();
+    made.layers = std::move(*layers);
+    made.outcome = summarise(made.layers, made.scored, plan, made.homes, plan.origin.bytesPerCopy);
+    made.outcome.bytesAssumed = made.outcome.bytesAssumed || plan.origin.bytesAssumed;
+    return made;
+}
+
+}  // namespace bulkhead::planner

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/planner/evaluate/evaluate.h"
+#include "backend/planner/plan/plan.h"
+
+namespace bulkhead::planner {
+
+/// How requests that the plan was not made from find their homes.
+struct HeldOutOptions {
+    double prefix = 0.3;  ///< a request's home is chosen from this part, the rest is scored
+    double homeCap = 1.15;
+    double sends = 1;  ///< what a home is chosen to save
+    double copies = 0.02;
+};
+
+struct HeldOut {
+    RoutingView scored;           ///< points into the routing of the view
+    std::vector<uint16_t> homes;  ///< of each scored range
+    std::vector<LayerOutcome> layers;
+    Outcome outcome;
+};
+
+/// The plan on requests as they come: the first part of each request says where it is served, under
+/// a cap on each node's scored tokens, and the rest is measured. Requests of one token are left
+/// out. InvalidArgument when the recording does not fit the plan, or nothing is left to score.
+[[nodiscard]] absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
+                                              const HeldOutOptions& options);
+
+}  // namespace bulkhead::planner

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/solve/homes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace bulkhead::planner {
+
+namespace {
+
+/// Beyond so many requests the pairs are too many; moves alone must do.
+constexpr uint32_t kMostForSwaps = 3000;
+constexpr int kPriceRounds = 600;
+constexpr int kClusterRounds = 12;
+
+/// An assignment in the making.
+class Assignment {
+  public:
+    explicit Assignment(const HomeProblem& problem)
+        : p_(problem), home_(problem.requests(), 0), load_(problem.nodes, 0) {
+        const double total = std::accumulate(p_.tokens.begin(), p_.tokens.end(), 0.0);
+        limit_ = p_.cap * total / p_.nodes * (1 + 1e-12);
+        mean_ = total / p_.nodes;
+    }
+
+    std::vector<uint16_t> solve() {
+        priced();
+        repair();
+        improve();
+        return home_;
+    }
+
+  private:
+    double gain(uint32_t r, uint32_t n) const { return p_.gain[size_t{r} * p_.nodes + n]; }
+
+    void choose(const std::vector<double>& price) {
+        std::fill(load_.begin(), load_.end(), 0);
+        for (uint32_t r = 0; r < p_.requests(); ++r) {
+            uint16_t best = 0;
+            for (uint16_t n = 1; n < p_.nodes; ++n)
+                if (gain(r, n) - price[n] * p_.tokens[r] >
+                    gain(r, best) - price[best] * p_.tokens[r])
+                    best = n;
+            home_[r] = best;
+            load_[best] += p_.tokens[r];
+        }
+    }
+
+    /// Subgradient steps on the price of a token on each node; keeps the least overloaded choice.
+    void priced() {
+        double unit = 0;
+        for (uint32_t r = 0; r < p_.requests(); ++r) {
+            const auto row = p_.gain.begin() + static_cast<ptrdiff_t>(size_t{r} * p_.nodes);
+            const auto [low, high] = std::minmax_element(row, row + p_.nodes);
+            unit += *high - *low;
+        }
+        unit /= std::max(mean_ * p_.nodes, 1e-300);
+        std::vector<double> price(p_.nodes, 0);
+        std::vector<uint16_t> best;
+        double bestOver = INFINITY;
+        const int rounds = static_cast<int>(std::clamp(6e6 / (p_.requests() * p_.nodes + 1.0), 60.0,
+                                                       static_cast<double>(kPriceRounds)));
+        for (int round = 0; round < rounds; ++round) {
+            choose(price);
+            double over = 0;
+            for (double load : load_) over += std::max(0.0, load - limit_);
+            if (over < bestOver) {
+                bestOver = over;
+                best = home_;
+            }
+            if (over == 0) break;
+            const double step = unit * 0.5 / (1 + 0.05 * round);
+            for (uint32_t n = 0; n < p_.nodes; ++n)
+                price[n] = std::max(0.0, price[n] + step * (load_[n] - limit_) / mean_);
+        }
+        home_ = best;
+        std::fill(load_.begin(), load_.end(), 0);
+        for (uint32_t r = 0; r < p_.requests(); ++r) load_[home_[r]] += p_.tokens[r];
+    }
+
+    void move(uint32_t r, uint16_t to) {
+        load_[home_[r]] -= p_.tokens[r];
+        load_[to] += p_.tokens[r];
+        home_[r] = to;
+    }
+
+    /// From the fullest node, whatever loses least for a token, to where it fits or at least
+    /// levels the two.
+    void repair() {
+        for (uint32_t guard = 0; guard < 4 * p_.requests() + 16; ++guard) {
+            const auto full =
+                static_cast<uint16_t>(std::max_element(load_.begin(), load_.end()) - load_.begin());
+            if (load_[full] <= limit_) return;
+            double least = INFINITY;
+            uint32_t request = 0;
+            uint16_t to = full;
+            for (const bool fits : {true, false}) {
+                for (uint32_t r = 0; r < p_.requests(); ++r)
+                    for (uint16_t n = 0; home_[r] == full && n < p_.nodes; ++n) {
+                        const double after = load_[n] + p_.tokens[r];
+                        if (n == full || after > (fits ? limit_ : load_[full] * (1 - 1e-9)))
+                            continue;
+                        const double loss = (gain(r, full) - gain(r, n)) / p_.tokens[r];
+                        if (loss < least) {
+                            least = loss;
+                            request = r;
+                            to = n;
+                        }
+                    }
+                if (to != full) break;
+            }
+            if (to == full) return;
+            move(request, to);
+        }
+    }
+
+    bool moveBetter(uint32_t r) {
+        for (uint16_t n = 0; n < p_.nodes; ++n)
+            if (n != home_[r] && gain(r, n) > gain(r, home_[r]) + 1e-9 &&
+                load_[n] + p_.tokens[r] <= limit_) {
+                move(r, n);
+                return true;
+            }
+        return false;
+    }
+
+    bool swapBetter(uint32_t r, uint32_t q) {
+        const uint16_t x = home_[r], y = home_[q];
+        if (x == y || gain(r, y) + gain(q, x) <= gain(r, x) + gain(q, y) + 1e-9) return false;
+        const double shift = p_.tokens[q] - p_.tokens[r];
+        if (load_[x] + shift > std::max(limit_, load_[x]) ||
+            load_[y] - shift > std::max(limit_, load_[y]))
+            return false;
+        move(r, y);
+        move(q, x);
+        return true;
+    }
+
+    void improve() {
+        bool better = true;
+        for (int round = 0; better && round < 50; ++round) {
+            better = false;
+            for (uint32_t r = 0; r < p_.requests(); ++r) better |= moveBetter(r);
+            if (p_.requests() > kMostForSwaps) continue;
+            for (uint32_t r = 0; r < p_.requests(); ++r)
+                for (uint32_t q = r + 1; q < p_.requests(); ++q) better |= swapBetter(r, q);
+        }
+    }
+
+    const HomeProblem& p_;
+    std::vector<uint16_t> home_;
+    std::vector<double> load_;
+    double limit_ = 0, mean_ = 0;
+};
+
+void normalise(std::span<float> row) {
+    double square = 0;
+    for (float x : row) square += double{x} * x;
+    const auto scale = static_cast<float>(square > 0 ? 1 / std::sqrt(square) : 0);
+    for (float& x : row) x *= scale;
+}
+
+double dot(const float* a, const float* b, uint32_t width) {
+    float sums[8] = {};
+    uint32_t i = 0;
+    for (; i + 8 <= width; i += 8)
+        for (uint32_t j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
+    float rest = 0;
+    for (; i < width; ++i) rest += a[i] * b[i];
+    return double{rest} + std::accumulate(sums, sums + 8, 0.0f);
+}
+
+/// Centres far from one another: each next one likely where the nearest centre is far.
+std::vector<float> seeded(std::span<const float> rows, uint32_t width, uint32_t nodes,
+                          Random& random) {
+    const auto requests = static_cast<uint32_t>(rows.size() / width);
+    std::vector<float> centres;
+    std::vector<double> distance(requests, 1);
+    for (uint32_t n = 0; n < nodes; ++n) {
+        const double sum = std::accumulate(distance.begin(), distance.end(), 0.0);
+        double target = random.unit() * sum;
+        uint32_t pick = 0;
+        while (pick + 1 < requests && target > distance[pick]) target -= distance[pick++];
+        const float* row = rows.data() + size_t{pick} * width;
+        centres.insert(centres.end(), row, row + width);
+        for (uint32_t r = 0; r < requests; ++r) {
+            const double far = 1 - dot(rows.data() + size_t{r} * width, row, width);
+            distance[r] = n == 0 ? std::max(far, 0.0) * std::max(far, 0.0)
+                                 : std::min(distance[r], std::max(far, 0.0) * std::max(far, 0.0));
+        }
+    }
+    return centres;
+}
+
+}  // namespace
+
+std::vector<uint16_t> assignHomes(const HomeProblem& problem) {
+    if (problem.requests() == 0) return {};
+    return Assignment(problem).solve();
+}
+
+std::vector<uint16_t> groupRequests(std::span<const float> features, uint32_t width,
+                                    std::span<const double> tokens, uint32_t nodes, double cap,
+                                    uint32_t restarts, Random& random) {
+    std::vector<float> rows(features.begin(), features.end());
+    const auto requests = static_cast<uint32_t>(tokens.size());
+    for (uint32_t r = 0; r < requests; ++r) normalise({rows.data() + size_t{r} * width, width});
+    HomeProblem problem{nodes, {}, {tokens.begin(), tokens.end()}, cap};
+    problem.gain.resize(size_t{requests} * nodes);
+    std::vector<uint16_t> best;
+    double bestValue = -INFINITY;
+    for (uint32_t restart = 0; restart < std::max(restarts, 1u); ++restart) {
+        std::vector<float> centres = seeded(rows, width, nodes, random);
+        std::vector<uint16_t> homes;
+        for (int round = 0; round < kClusterRounds; ++round) {
+            for (uint32_t r = 0; r < requests; ++r)
+                for (uint32_t n = 0; n < nodes; ++n)
+                    problem.gain[size_t{r} * nodes + n] =
+                        tokens[r] * dot(rows.data() + size_t{r} * width,
+                                        centres.data() + size_t{n} * width, width);
+            std::vector<uint16_t> now = assignHomes(problem);
+            if (now == homes) break;
+            homes = std::move(now);
+            std::fill(centres.begin(), centres.end(), 0);
+            for (uint32_t r = 0; r < requests; ++r) {
+                float* centre = centres.data() + size_t{homes[r]} * width;
+                for (uint32_t i = 0; i < width; ++i)
+                    centre[i] += static_cast<float>(tokens[r]) * rows[size_t{r} * width + i];
+            }
+            for (uint32_t n = 0; n < nodes; ++n)
+                normalise({centres.data() + size_t{n} * width, width});
+        }
+        double value = 0;
+        for (uint32_t r = 0; r < requests; ++r) value += problem.gain[size_t{r} * nodes + homes[r]];
+        if (value > bestValue) {
+            bestValue = value;
+            best = std::move(homes);
+        }
+    }
+    return best;
+}
+
+HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes) {
+    const uint32_t nodes = routes.nodes, k = sample.topK;
+    HomeCosts costs;
+    costs.sends.assign(sample.rangeTokens.size() * nodes, 0);
+    costs.copies.assign(sample.rangeTokens.size() * nodes, 0);
+    std::vector<uint32_t> seen(nodes, 0);
+    uint32_t stamp = 0;
+    for (uint32_t layer = 0; layer < sample.ids.size(); ++layer) {
+        const std::vector<uint16_t>& route = routes.layers[layer];
+        const bool byHome = route.size() > routes.experts;
+        for (uint32_t t = 0; t < sample.tokens(); ++t) {
+            const uint16_t* ids = &sample.ids[layer][size_t{t} * k];
+            double* sends = &costs.sends[size_t{sample.range[t]} * nodes];
+            double* copies = &costs.copies[size_t{sample.range[t]} * nodes];
+            for (uint32_t h = 0; h < (byHome ? nodes : 1); ++h) {
+                const uint16_t* at = &route[size_t{h} * (byHome ? routes.experts : 0)];
+                double visited = 0;
+                ++stamp;
+                for (uint32_t i = 0; i < k; ++i) {
+                    const uint32_t node = at[ids[i]];
+                    const bool isNew = seen[node] != stamp;
+                    seen[node] = stamp;
+                    visited += isNew;
+                    if (byHome) {
+                        copies[h] += node != h;
+                    } else {
+                        copies[node] -= 1;
+                        sends[node] -= isNew;
+                    }
+                }
+                if (byHome) {
+                    sends[h] += visited - (seen[h] == stamp);
+                } else {
+                    for (uint32_t n = 0; n < nodes; ++n) {
+                        sends[n] += visited;
+                        copies[n] += k;
+                    }
+                }
+            }
+        }
+    }
+    return costs;
+}
+
+std::vector<uint16_t> chooseHomes(const TokenSample& sample, const NodeRoutes& routes,
+                                  std::span<const double> tokens, double sends, double copies,
+                                  double cap) {
+    const HomeCosts costs = homeCosts(sample, routes);
+    std::vector<double> sampled(tokens.size(), 0);
+    for (uint32_t range : sample.range) sampled[range] += 1;
+    HomeProblem problem{routes.nodes, {}, {tokens.begin(), tokens.end()}, cap};
+    for (size_t i = 0; i < costs.sends.size(); ++i) {
+        const size_t r = i / routes.nodes;
+        problem.gain.push_back(-(sends * costs.sends[i] + copies * costs.copies[i]) * tokens[r] /
+                               std::max(sampled[r], 1.0));
+    }
+    return assignHomes(problem);
+}
+
+}  // namespace bulkhead::planner

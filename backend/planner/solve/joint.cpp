@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/solve/joint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "backend/planner/solve/balance.h"
+#include "backend/planner/solve/homes.h"
+#include "backend/planner/solve/load_margin.h"
+
+namespace bulkhead::planner {
+
+namespace {
+
+constexpr uint32_t kSignatureWidth = 2048;
+constexpr double kHotFirst = 0.3, kHotLater = 0.1;  ///< x topK / units: what one swap is worth
+constexpr double kColdRatio = 0.01;
+constexpr double kProposalsPerUnit = 700;
+constexpr int kRounds = 3, kCalibrations = 2;
+constexpr uint32_t kFewRequests = 600;  ///< so many can afford several groupings
+
+class JointSearch {
+  public:
+    JointSearch(const RoutingView& view, const Topology& topology, const JointOptions& options,
+                std::vector<uint32_t> firstSlot)
+        : view_(view),
+          topology_(topology),
+          options_(options),
+          firstSlot_(std::move(firstSlot)),
+          random_(options.seed),
+          nodes_(topology.nodes()) {
+        const ModelShape& shape = view.routing->shape();
+        perUnit_ = options.keepGroups ? shape.experts / shape.routerGroups : 1;
+        units_ = shape.experts / perUnit_;
+        const RoutingView tails = options.prefix > 0 ? tailOf(view, options.prefix) : view;
+        scored_ = tails.ranges.empty() ? view : tails;
+        sample_ = sampleOf(scored_, options.sampleTokens);
+        counts_ = countsOf(scored_);
+        goal_.sends = options.sends;
+        goal_.copies = options.copies;
+        goal_.loadCap = options.loadCap;
+        goal_.loadWeight = options.sends + options.copies;
+    }
+
+    Plan solve() {
+        start();
+        const double proposals = kProposalsPerUnit * units_ * options_.effort;
+        bool goOn = true;
+        for (int round = 1; goOn && round < kRounds; ++round)
+            goOn = oneRound(proposals, kHotLater, static_cast<uint32_t>(round));
+        for (int i = 0; goOn && i < kCalibrations; ++i) {
+            goal_.loadCap = std::max(1.0, options_.loadCap - margin());
+            goOn = oneRound(proposals, kHotLater, static_cast<uint32_t>(kRounds + i));
+        }
+        return plan();
+    }
+
+  private:
+    /// Several groupings where they are cheap; the one that the first round makes most of stays.
+    void start() {
+        const Signatures signatures = signaturesOf(sample_, kSignatureWidth);
+        const uint32_t starts = sample_.rangeTokens.size() <= kFewRequests ? 3 : 1;
+        const double proposals = kProposalsPerUnit * units_ * options_.effort;
+        double best = INFINITY;
+        std::vector<uint16_t> bestHomes;
+        std::vector<NodePlacement> bestPlacement;
+        for (uint32_t i = 0; i < starts; ++i) {
+            homes_ = groupRequests(signatures.rows, signatures.width, sample_.rangeTokens, nodes_,
+                                   options_.homeCap, 2, random_);
+            placement_.clear();
+            prepare();
+            const double value = anneal(proposals, kHotFirst);
+            if (value >= best) continue;
+            best = value;
+            bestHomes = homes_;
+            bestPlacement = placement_;
+        }
+        homes_ = std::move(bestHomes);
+        placement_ = std::move(bestPlacement);
+        if (options_.onRound) options_.onRound(0, best);
+        regroup();
+    }
+
+    bool oneRound(double proposals, double hot, uint32_t round) {
+        for (LayerProblem& problem : problems_) setHomes(problem);
+        const double value = anneal(proposals, hot);
+        regroup();
+        return !options_.onRound || options_.onRound(round, value);
+    }
+
+    void setHomes(LayerProblem& problem) const {
+        for (uint32_t t = 0; t < sample_.tokens(); ++t) problem.home[t] = homes_[sample_.range[t]];
+    }
+
+    void prepare() {
+        problems_.resize(counts_.layers());
+        for (uint32_t layer = 0; layer < counts_.layers(); ++layer) {
+            LayerProblem& p = problems_[layer];
+            p.nodes = nodes_;
+            p.units = units_;
+            p.perToken = sample_.topK;
+            p.ids = sample_.ids[layer];
+            if (perUnit_ > 1) toUnits(p);
+            p.home.resize(sample_.tokens());
+            setHomes(p);
+            p.load.assign(units_, 0);
+            for (uint32_t e = 0; e < counts_.experts(); ++e)
+                p.load[e / perUnit_] += static_cast<double>(counts_.at(layer, e));
+            placement_.push_back(routed(firstUnits(p), p));
+        }
+    }
+
+    void toUnits(LayerProblem& p) const {
+        for (size_t t = 0; t < p.ids.size(); t += p.perToken)
+            for (uint32_t i = 0; i < p.perToken; ++i) {
+                uint16_t& id = p.ids[t + i];
+                id = static_cast<uint16_t>(id / perUnit_);
+                for (uint32_t j = 0; j < i; ++j)
+                    if (p.ids[t + j] == id) {
+                        id = LayerProblem::kNoUnit;
+                        break;
+                    }
+            }
+    }
+
+    /// Every unit where its tokens are most at home, the heaviest choosing first; what slots are
+    /// left go to whom they serve most.
+    std::vector<std::vector<uint16_t>> firstUnits(const LayerProblem& p) const {
+        const uint32_t slots = perUnit_ > 1 ? units_ / nodes_ : firstSlot_.back() / nodes_;
+        std::vector<double> use(size_t{nodes_} * units_, 0);
+        for (uint32_t t = 0; t < p.tokens(); ++t)
+            for (uint32_t i = 0; i < p.perToken; ++i)
+                if (const uint16_t u = p.ids[size_t{t} * p.perToken + i]; u != p.kNoUnit)
+                    use[p.home[t] * units_ + u] += 1;
+        std::vector<uint32_t> order(units_);
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(),
+                         [&](uint32_t a, uint32_t b) { return p.load[a] > p.load[b]; });
+        const double mean = std::accumulate(p.load.begin(), p.load.end(), 0.0) / nodes_;
+        std::vector<std::vector<uint16_t>> at(nodes_);
+        std::vector<double> load(nodes_, 0);
+        for (uint32_t u : order) {
+            int best = -1;
+            const auto score = [&](uint32_t n) {
+                return use[n * units_ + u] - (load[n] > mean ? 1e9 * (load[n] - mean + 1) : 0);
+            };
+            for (uint32_t n = 0; n < nodes_; ++n)
+                if (at[n].size() < slots &&
+                    (best < 0 || score(n) > score(static_cast<uint32_t>(best))))
+                    best = static_cast<int>(n);
+            at[static_cast<size_t>(best)].push_back(static_cast<uint16_t>(u));
+            load[static_cast<size_t>(best)] += p.load[u];
+        }
+        for (uint32_t n = 0; n < nodes_; ++n) {
+            std::vector<uint8_t> held(units_, 0);
+            for (uint16_t u : at[n]) held[u] = 1;
+            std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+                return use[n * units_ + a] > use[n * units_ + b];
+            });
+            for (uint32_t i = 0; at[n].size() < slots && i < units_; ++i)
+                if (!held[order[i]]) at[n].push_back(static_cast<uint16_t>(order[i]));
+        }
+        return at;
+    }
+
+    double anneal(double proposals, double hot) {
+        double sum = 0;
+        const double worth = hot * sample_.topK / units_ * (goal_.sends + goal_.copies);
+        for (size_t layer = 0; layer < problems_.size(); ++layer) {
+            LayerSearch search(problems_[layer], goal_, std::move(placement_[layer]));
+            search.anneal(static_cast<uint64_t>(proposals), worth, worth * kColdRatio, random_);
+            sum += search.value();
+            placement_[layer] = search.placement();
+        }
+        return sum / static_cast<double>(problems_.size());
+    }
+
+    NodeRoutes routes() const {
+        NodeRoutes made{nodes_, counts_.experts(), {}};
+        for (const NodePlacement& p : placement_) {
+            std::vector<uint16_t> route;
+            for (size_t view = 0; view < p.route.size() / units_; ++view)
+                for (uint32_t e = 0; e < counts_.experts(); ++e)
+                    route.push_back(p.route[view * units_ + e / perUnit_]);
+            made.layers.push_back(std::move(route));
+        }
+        return made;
+    }
+
+    void regroup() {
+        homes_ = chooseHomes(sample_, routes(), sample_.rangeTokens, goal_.sends, goal_.copies,
+                             options_.homeCap);
+    }
+
+    double margin() const { return loadMargin(sample_, routes(), homes_, options_.seed); }
+
+    Plan plan() const {
+        Plan made;
+        made.shape = view_.routing->shape();
+        made.topology = topology_;
+        made.firstSlot = firstSlot_;
+        for (uint32_t layer = 0; layer < counts_.layers(); ++layer) {
+            std::vector<double> load(counts_.experts());
+            for (uint32_t e = 0; e < load.size(); ++e)
+                load[e] = static_cast<double>(counts_.at(layer, e));
+            made.layers.push_back(
+                layOut(expanded(placement_[layer], load), load, topology_, firstSlot_));
+        }
+        std::vector<std::vector<double>> byDomain(view_.routing->domains().size(),
+                                                  std::vector<double>(nodes_, 0));
+        for (size_t r = 0; r < scored_.ranges.size(); ++r) {
+            const Request& request = view_.routing->requests()[scored_.ranges[r].request];
+            byDomain[request.domain][homes_[r]] += sample_.rangeTokens[r];
+        }
+        for (size_t d = 0; d < byDomain.size(); ++d) {
+            const double sum = std::accumulate(byDomain[d].begin(), byDomain[d].end(), 0.0);
+            for (double& share : byDomain[d]) share /= sum;
+            if (sum > 0) made.homes.push_back({view_.routing->domains()[d], byDomain[d]});
+        }
+        made.origin.algorithm = "joint";
+        made.origin.seed = options_.seed;
+        made.origin.tokens = view_.tokens();
+        made.origin.loadCap = options_.loadCap;
+        made.origin.homeCap = options_.homeCap;
+        made.origin.prefix = options_.prefix;
+        return made;
+    }
+
+    /// Groups back to their experts; redundant slots of a node then hold its heaviest ones again.
+    NodePlacement expanded(const NodePlacement& p, const std::vector<double>& load) const {
+        if (perUnit_ == 1) return p;
+        NodePlacement made{std::vector<std::vector<uint16_t>>(nodes_), {}};
+        for (uint32_t e = 0; e < counts_.experts(); ++e)
+            made.route.push_back(p.route[e / perUnit_]);
+        for (uint32_t n = 0; n < nodes_; ++n) {
+            std::vector<uint16_t>& at = made.unitsOfNode[n];
+            for (uint16_t g : p.unitsOfNode[n])
+                for (uint32_t i = 0; i < perUnit_; ++i)
+                    at.push_back(static_cast<uint16_t>(g * perUnit_ + i));
+            std::vector<uint32_t> count(counts_.experts(), 1);
+            const size_t own = at.size();
+            while (at.size() < firstSlot_.back() / nodes_) {
+                const uint16_t next =
+                    *std::max_element(at.begin(), at.begin() + static_cast<ptrdiff_t>(own),
+                                      [&](uint16_t a, uint16_t b) {
+                                          return load[a] / count[a] < load[b] / count[b];
+                                      });
+                ++count[next];
+                at.push_back(next);
+            }
+        }
+        return made;
+    }
+
+    const RoutingView& view_;
+    const Topology& topology_;
+    const JointOptions& options_;
+    std::vector<uint32_t> firstSlot_;
+    Random random_;
+    uint32_t nodes_, perUnit_ = 1, units_ = 0;
+    RoutingView scored_;
+    TokenSample sample_;
+    Counts counts_;
+    LayerGoal goal_;
+    std::vector<LayerProblem> problems_;
+    std::vector<NodePlacement> placement_;
+    std::vector<uint16_t> homes_;  ///< [range]
+};
+
+}  // namespace
+
+LayerPlan layOut(const NodePlacement& placement, const std::vector<double>& load,
+                 const Topology& topology, const std::vector<uint32_t>& firstSlot) {
+    const uint32_t nodes = topology.nodes(), gpus = topology.gpusPerNode();
+    const auto experts = static_cast<uint32_t>(load.size());
+    const bool byHome = placement.route.size() > experts;
+    LayerPlan made;
+    std::vector<uint32_t> nodeOfSlot;
+    for (uint32_t n = 0; n < nodes; ++n) {
+        const std::vector<uint16_t>& units = placement.unitsOfNode[n];
+        std::vector<double> weight(units.size());
+        for (size_t i = 0; i < units.size(); ++i) {
+            const double twins =
+                static_cast<double>(std::count(units.begin(), units.end(), units[i]));
+            double homes = 0;
+            for (uint32_t h = 0; h < (byHome ? nodes : 1); ++h)
+                homes += placement.route[h * (byHome ? experts : 0) + units[i]] == n;
+            weight[i] = load[units[i]] * homes / (byHome ? nodes : 1) / twins;
+        }
+        std::vector<uint32_t> capacity;
+        for (uint32_t g = n * gpus; g < (n + 1) * gpus; ++g)
+            capacity.push_back(firstSlot[g + 1] - firstSlot[g]);
+        const std::vector<uint32_t> gpuOf = packEvenly(weight, capacity);
+        for (uint32_t g = 0; g < gpus; ++g)
+            for (size_t i = 0; i < units.size(); ++i)
+                if (gpuOf[i] == g) made.expertOfSlot.push_back(units[i]);
+        nodeOfSlot.resize(made.expertOfSlot.size(), n);
+    }
+    made.dispatch = dispatchFor({placement.route.begin(), placement.route.end()}, made.expertOfSlot,
+                                nodeOfSlot, experts, nodes);
+    return made;
+}
+
+absl::StatusOr<Plan> solveJoint(const RoutingView& view, const Topology& topology,
+                                const JointOptions& options) {
+    if (auto status = checkTopology(topology); !status.ok()) return status;
+    const ModelShape& shape = view.routing->shape();
+    if (view.tokens() == 0) return absl::InvalidArgumentError("there is no token to plan from");
+    if (topology.nodes() > 255)
+        return absl::InvalidArgumentError("a joint plan is made for at most 255 nodes");
+    if (options.keepGroups && shape.routerGroups % topology.nodes() != 0)
+        return absl::InvalidArgumentError(
+            absl::StrCat(shape.routerGroups, " router groups do not divide over ", topology.nodes(),
+                         " nodes; plan without keeping groups together"));
+    auto firstSlot = shareSlots(topology, shape.experts, options.redundant);
+    if (!firstSlot.ok()) return firstSlot.status();
+    if (firstSlot->back() / topology.nodes() > shape.experts)
+        return absl::InvalidArgumentError(
+            absl::StrCat("a node would have more slots than the ", shape.experts, " experts"));
+    return JointSearch(view, topology, options, *std::move(firstSlot)).solve();
+}
+
+}  // namespace bulkhead::planner

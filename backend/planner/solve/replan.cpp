@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/solve/replan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "backend/planner/plan/node_routes.h"
+#include "backend/planner/solve/homes.h"
+#include "backend/planner/solve/layer_search.h"
+
+namespace bulkhead::planner {
+
+namespace {
+
+/// Each node's different experts, and the routes as the plan has them.
+NodePlacement placementOf(const LayerPlan& layer, const std::vector<uint16_t>& route,
+                          uint32_t nodes, uint32_t perNode) {
+    NodePlacement made{std::vector<std::vector<uint16_t>>(nodes), {}};
+    for (uint32_t n = 0; n < nodes; ++n) {
+        std::vector<uint16_t>& at = made.unitsOfNode[n];
+        for (uint32_t s = n * perNode; s < (n + 1) * perNode; ++s)
+            at.push_back(static_cast<uint16_t>(layer.expertOfSlot[s]));
+        std::sort(at.begin(), at.end());
+        at.erase(std::unique(at.begin(), at.end()), at.end());
+    }
+    made.route.assign(route.begin(), route.end());
+    return made;
+}
+
+/// Slots of one node: experts that stay keep theirs, those that come take what is freed, the
+/// heaviest first where the GPU has least. Twins of an expert on a node stay twins.
+void fillNode(std::vector<uint32_t>& slots, const std::vector<uint16_t>& wanted,
+              const std::vector<double>& load, uint32_t first, uint32_t count,
+              const std::vector<uint32_t>& gpuOfSlot) {
+    std::vector<uint32_t> arriving(wanted.begin(), wanted.end()), freed;
+    for (uint32_t s = first; s < first + count; ++s) {
+        const bool stays = std::find(wanted.begin(), wanted.end(), slots[s]) != wanted.end();
+        if (!stays) freed.push_back(s);
+        std::erase(arriving, slots[s]);
+    }
+    std::sort(arriving.begin(), arriving.end(),
+              [&](uint32_t a, uint32_t b) { return load[a] > load[b]; });
+    const auto gpuLoad = [&](uint32_t slot) {
+        double sum = 0;
+        for (uint32_t s = first; s < first + count; ++s)
+            if (gpuOfSlot[s] == gpuOfSlot[slot] &&
+                std::find(freed.begin(), freed.end(), s) == freed.end())
+                sum += load[slots[s]];
+        return sum;
+    };
+    for (uint32_t expert : arriving) {
+        const auto least =
+            std::min_element(freed.begin(), freed.end(),
+                             [&](uint32_t a, uint32_t b) { return gpuLoad(a) < gpuLoad(b); });
+        slots[*least] = expert;
+        freed.erase(least);
+    }
+}
+
+class Replanning {
+  public:
+    Replanning(const Plan& current, const RoutingView& view, const ReplanOptions& options)
+        : current_(current),
+          options_(options),
+          nodes_(current.topology.nodes()),
+          perNode_(current.slots() / nodes_),
+          random_(options.seed),
+          gpuOfSlot_(gpuOfSlots(current.firstSlot)),
+          routes_(routesOf(current)),
+          sample_(sampleOf(view, options.sampleTokens)),
+          homes_(chooseHomes(sample_, routes_, sample_.rangeTokens, options.sends, options.copies,
+                             options.homeCap)) {
+        goal_.sends = options.sends;
+        goal_.copies = options.copies;
+        goal_.loadCap = options.loadCap;
+        goal_.loadWeight = options.sends + options.copies;
+        goal_.move = options.pricePerMove;
+    }
+
+    Replan run() {
+        Replan made;
+        made.plan = current_;
+        for (uint32_t layer = 0; layer < current_.shape.layers; ++layer) oneLayer(layer, made);
+        made.before /= current_.shape.layers;
+        made.after /= current_.shape.layers;
+        made.changes =
+            made.layersChanged > 0 && made.before - made.after >= options_.leastGain * made.before;
+        const double gain = made.before > 0 ? (made.before - made.after) / made.before * 100 : 0;
+        if (!made.changes) {
+            made.plan = current_;
+            made.layersChanged = 0;
+            made.reason = absl::StrFormat(
+                "kept: moving experts would save %.1f%%, less than the %.1f%% asked for", gain,
+                options_.leastGain * 100);
+            made.after = made.before;
+        } else {
+            made.reason = absl::StrFormat("saves %.1f%% in %d of %d layers", gain,
+                                          made.layersChanged, current_.shape.layers);
+            made.plan.origin.algorithm = "replan";
+            made.plan.origin.reason = made.reason;
+        }
+        return made;
+    }
+
+  private:
+    void oneLayer(uint32_t layer, Replan& made) {
+        LayerProblem problem;
+        problem.nodes = nodes_;
+        problem.units = sample_.experts;
+        problem.perToken = sample_.topK;
+        problem.ids = std::move(sample_.ids[layer]);
+        problem.load.assign(problem.units, 0);
+        for (uint32_t t = 0; t < sample_.tokens(); ++t)
+            problem.home.push_back(homes_[sample_.range[t]]);
+        for (uint16_t id : problem.ids) problem.load[id] += 1;
+        LayerSearch search(
+            problem, goal_,
+            placementOf(current_.layers[layer], routes_.layers[layer], nodes_, perNode_));
+        const double before = search.value();
+        search.anneal(static_cast<uint64_t>(options_.proposalsPerUnit * problem.units), 0, 0,
+                      random_);
+        const double after = search.value();
+        made.before += before;
+        if (before - after < options_.leastLayerGain * before) {
+            made.after += before;
+            return;
+        }
+        made.after += after;
+        ++made.layersChanged;
+        LayerPlan& plan = made.plan.layers[layer];
+        std::vector<uint32_t> nodeOfSlot = gpuOfSlot_;
+        for (uint32_t& g : nodeOfSlot) g /= current_.topology.gpusPerNode();
+        for (uint32_t n = 0; n < nodes_; ++n)
+            fillNode(plan.expertOfSlot, search.placement().unitsOfNode[n], problem.load,
+                     n * perNode_, perNode_, gpuOfSlot_);
+        const std::vector<uint8_t>& route = search.placement().route;
+        plan.dispatch = dispatchFor({route.begin(), route.end()}, plan.expertOfSlot, nodeOfSlot,
+                                    problem.units, nodes_);
+    }
+
+    const Plan& current_;
+    const ReplanOptions& options_;
+    uint32_t nodes_, perNode_;
+    Random random_;
+    std::vector<uint32_t> gpuOfSlot_;
+    NodeRoutes routes_;
+    TokenSample sample_;
+    std::vector<uint16_t> homes_;
+    LayerGoal goal_;
+};
+
+}  // namespace
+
+absl::StatusOr<Replan> replan(const Plan& current, const RoutingView& view,
+                              const ReplanOptions& options) {
+    const ModelShape& shape = view.routing->shape();
+    if (shape.layers != current.shape.layers || shape.experts != current.shape.experts)
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the plan is for ", current.shape.layers, " layers of ", current.shape.experts,
+            " experts, the recording has ", shape.layers, " of ", shape.experts));
+    if (view.tokens() == 0) return absl::InvalidArgumentError("there is no token to plan from");
+    if (current.topology.nodes() > 255 || current.slots() % current.topology.nodes() != 0)
+        return absl::InvalidArgumentError("a plan with uneven nodes cannot be replanned");
+    Replan made = Replanning(current, view, options).run();
+    auto migration = migrationBetween(current, made.plan);
+    if (!migration.ok()) return migration.status();
+    made.migration = *migration;
+    return made;
+}
+
+}  // namespace bulkhead::planner

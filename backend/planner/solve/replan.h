@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "backend/planner/data/routing_view.h"
+#include "backend/planner/evaluate/migration.h"
+#include "backend/planner/plan/plan.h"
+
+namespace bulkhead::planner {
+
+/// When a plan in use should give way.
+struct ReplanOptions {
+    double sends = 1;
+    double copies = 0.02;
+    double loadCap = 1.15;
+    double homeCap = 1.15;
+    /// What a layer must gain for each expert that moves, in sends a token of that layer.
+    double pricePerMove = 0.0005;
+    /// A layer keeps its experts unless it gains this part of what it costs now: hysteresis.
+    double leastLayerGain = 0.01;
+    /// ... and the whole plan stays unless it gains this part.
+    double leastGain = 0.02;
+    uint64_t seed = 1;
+    uint64_t sampleTokens = 4000;
+    double proposalsPerUnit = 120;
+};
+
+struct Replan {
+    Plan plan;  ///< the current one where nothing pays
+    bool changes = false;
+    double before = 0;  ///< weighted sends and copies a token and layer, and load above the cap,
+    double after = 0;   ///< on the recording's requests with homes chosen anew
+    uint32_t layersChanged = 0;
+    Migration migration;
+    std::string reason;
+};
+
+/// From the plan in use towards what new routing asks for, moving only experts that pay for their
+/// move. Experts that stay keep their slots. Plans with replicas keep their number of slots.
+/// InvalidArgument when the recording does not fit the plan. Deterministic; thread: any.
+[[nodiscard]] absl::StatusOr<Replan> replan(const Plan& current, const RoutingView& view,
+                                            const ReplanOptions& options);
+
+}  // namespace bulkhead::planner

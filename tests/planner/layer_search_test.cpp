@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search of one layer: its tables are what a count from scratch gives, it respects what it
+// must, and it gets better.
+#include "backend/planner/solve/layer_search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace bulkhead::planner {
+namespace {
+
+LayerProblem madeProblem(uint32_t nodes, uint32_t units, uint32_t perToken, uint32_t tokens,
+                         uint64_t seed) {
+    Random random(seed);
+    LayerProblem p{nodes, units, perToken, {}, {}, std::vector<double>(units, 0)};
+    for (uint32_t t = 0; t < tokens; ++t) {
+        const uint32_t family = random.below(nodes);
+        std::set<uint16_t> ids;
+        while (ids.size() < perToken) {
+            const uint32_t u = random.below(units);
+            if (u * 5 % nodes == family || random.below(3) == 0)
+                ids.insert(static_cast<uint16_t>(u));
+        }
+        p.ids.insert(p.ids.end(), ids.begin(), ids.end());
+        p.home.push_back(
+            static_cast<uint16_t>(random.below(4) == 0 ? random.below(nodes) : family));
+        for (uint16_t u : ids) p.load[u] += 1;
+    }
+    return p;
+}
+
+/// Units in order, slot by slot; units + extra slots in all.
+NodePlacement inOrder(const LayerProblem& p, uint32_t extra) {
+    std::vector<std::vector<uint16_t>> at(p.nodes);
+    const uint32_t each = (p.units + extra) / p.nodes;
+    for (uint32_t s = 0; s < p.units + extra; ++s)
+        at[s / each].push_back(static_cast<uint16_t>(s % p.units));
+    return routed(std::move(at), p);
+}
+
+struct Counted {
+    double sends = 0, copies = 0;
+    std::vector<double> load;
+};
+Counted counted(const LayerProblem& p, const NodePlacement& at) {
+    Counted c{0, 0, std::vector<double>(p.nodes, 0)};
+    for (uint32_t t = 0; t < p.tokens(); ++t) {
+        const uint32_t base = at.route.size() > p.units ? p.home[t] * p.units : 0;
+        std::set<uint32_t> to;
+        for (uint32_t k = 0; k < p.perToken; ++k) {
+            const uint32_t n = at.route[base + p.ids[t * p.perToken + k]];
+            c.load[n] += 1;
+            if (n != p.home[t]) {
+                c.copies += 1;
+                to.insert(n);
+            }
+        }
+        c.sends += static_cast<double>(to.size());
+    }
+    c.sends /= p.tokens();
+    c.copies /= p.tokens();
+    return c;
+}
+
+class Search : public testing::TestWithParam<uint32_t> {};  // redundant slots
+
+TEST_P(Search, movesKeepEveryTableAsIfCountedAnew) {
+    const LayerProblem p = madeProblem(4, 24, 4, 300, 7);
+    LayerGoal goal{1, 0.3, 1.1, 1, 0};
+    LayerSearch search(p, goal, inOrder(p, GetParam()));
+    Random random(3);
+    for (int round = 0; round < 6; ++round) {
+        const double before = search.value();
+        search.anneal(4000, round == 0 ? 0.1 : 0.02, 0.001, random);
+        EXPECT_LE(search.value(), before + 1e-9);
+        const Counted c = counted(p, search.placement());
+        EXPECT_NEAR(search.sendsPerToken(), c.sends, 1e-9);
+        EXPECT_NEAR(search.copiesPerToken(), c.copies, 1e-9);
+        const double mean = std::accumulate(c.load.begin(), c.load.end(), 0.0) / p.nodes;
+        EXPECT_NEAR(search.loadMaxOverMean(),
+                    *std::max_element(c.load.begin(), c.load.end()) / mean, 1e-9);
+    }
+}
+
+/// anneal() ends with a value counted anew; the value carried through the moves must agree with it.
+TEST_P(Search, theValueCarriedAlongIsTheOneCountedAtTheEnd) {
+    const LayerProblem p = madeProblem(3, 12, 3, 200, 11);
+    LayerSearch search(p, {1, 0.2, 1.05, 1, 0}, inOrder(p, GetParam() ? 3 : 0));
+    Random random(5);
+    search.anneal(3000, 0, 0, random);
+    const double carried = search.lastCarriedValue();
+    EXPECT_NEAR(carried, search.value(), 1e-9);
+}
+
+TEST_P(Search, everyUnitStaysSomewhereAndNoNodeHoldsOneTwice) {
+    const LayerProblem p = madeProblem(4, 24, 4, 300, 9);
+    LayerSearch search(p, {}, inOrder(p, GetParam()));
+    Random random(1);
+    search.anneal(20000, 0.05, 0.001, random);
+    std::set<uint16_t> all;
+    for (const auto& units : search.placement().unitsOfNode) {
+        EXPECT_EQ(units.size(), (24 + GetParam()) / 4);
+        EXPECT_EQ(std::set<uint16_t>(units.begin(), units.end()).size(), units.size());
+        all.insert(units.begin(), units.end());
+    }
+    EXPECT_EQ(all.size(), 24u);
+}
+
+TEST_P(Search, aSeedDecides) {
+    const LayerProblem p = madeProblem(4, 24, 4, 300, 2);
+    const auto run = [&](uint64_t seed) {
+        LayerSearch search(p, {}, inOrder(p, GetParam()));
+        Random random(seed);
+        search.anneal(5000, 0.05, 0.001, random);
+        return search.placement();
+    };
+    EXPECT_EQ(run(1), run(1));
+}
+
+TEST_P(Search, theLoadCapIsKeptWhereItCanBe) {
+    const LayerProblem p = madeProblem(4, 24, 4, 600, 4);
+    LayerSearch search(p, {1, 0, 1.05, 4, 0}, inOrder(p, GetParam()));
+    Random random(1);
+    search.anneal(40000, 0.05, 0.001, random);
+    EXPECT_LE(search.loadMaxOverMean(), 1.06);
+}
+
+INSTANTIATE_TEST_SUITE_P(Redundant, Search, testing::Values(0u, 4u));
+
+TEST(Search, aPriceOnMovesKeepsUnitsInPlace) {
+    const LayerProblem p = madeProblem(4, 24, 4, 300, 2);
+    const auto moved = [&](double price) {
+        const NodePlacement start = inOrder(p, 0);
+        LayerSearch search(p, {1, 0, 1.2, 1, price}, start);
+        Random random(1);
+        search.anneal(20000, 0, 0, random);
+        int count = 0;
+        for (uint32_t u = 0; u < p.units; ++u)
+            count += search.placement().route[u] != start.route[u];
+        return count;
+    };
+    EXPECT_GT(moved(0), moved(0.1));
+    EXPECT_EQ(moved(100), 0);
+}
+
+}  // namespace
+}  // namespace bulkhead::planner

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans as values and files: round trips, and refusal of plans that would lose tokens.
+#include "backend/planner/plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/planner/evaluate/migration.h"
+#include "backend/planner/plan/node_routes.h"
+#include "backend/planner/plan/plan_json.h"
+
+namespace bulkhead::planner {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// 1 layer, 4 experts and 2 redundant ones on 2 nodes of 1 GPU.
+Plan smallPlan() {
+    Plan plan;
+    plan.shape.layers = 1;
+    plan.shape.experts = 4;
+    plan.shape.topK = 2;
+    plan.topology = flatTopology(2, 1);
+    plan.firstSlot = shareSlots(plan.topology, 4, 2).value();
+    plan.layers = {{{0, 1, 2, 3, 0, 1}, {{0, {0, 4}, {1, 0, 0, 1}}}}};
+    plan.homes = {{"code", {0.25, 0.75}}};
+    plan.origin.algorithm = "joint";
+    return plan;
+}
+
+TEST(Plan, aFileHoldsEverything) {
+    const Plan plan = smallPlan();
+    const auto back = parsePlan(formatPlan(plan), "p.json");
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(*back, plan);
+}
+
+TEST(Plan, whatWouldLoseTokensOrOverfillIsRefusedByPlace) {
+    const auto refusal = [](auto&& change) {
+        Plan plan = smallPlan();
+        change(plan);
+        return std::string(checkPlan(plan).message());
+    };
+    EXPECT_THAT(refusal([](Plan& p) { p.layers[0].expertOfSlot[3] = 2; }),
+                HasSubstr("layer 0: expert 3 is in no slot"));
+    EXPECT_THAT(refusal([](Plan& p) { p.layers[0].expertOfSlot[3] = 9; }),
+                HasSubstr("layer 0, slot 3: expert 9 does not exist"));
+    EXPECT_THAT(refusal([](Plan& p) { p.layers[0].expertOfSlot.push_back(1); }),
+                HasSubstr("7 slots, but the GPUs have 6"));
+    EXPECT_THAT(refusal([](Plan& p) { p.layers[0].dispatch[0].weights[0] = 0.5; }),
+                HasSubstr("layer 0, expert 0: the dispatch weights of node 0 sum to 0.5"));
+    EXPECT_THAT(refusal([](Plan& p) { p.layers[0].dispatch[0].slots[1] = 5; }),
+                HasSubstr("expert 0"));
+    EXPECT_THAT(refusal([](Plan& p) { p.layers.clear(); }), HasSubstr("0 layers, the model 1"));
+    EXPECT_EQ(refusal([](Plan&) {}), "");
+}
+
+TEST(Plan, textThatIsNoPlanIsRefused) {
+    for (const char* text : {"", "{", "[]", "{\"format\":\"x\"}", "{\"format\":\"bulkhead.plan\"}",
+                             "{\"format\":\"bulkhead.plan\",\"version\":1}",
+                             "{\"format\":\"bulkhead.plan\",\"version\":1,\"layers\":5}"}) {
+        const auto plan = parsePlan(text, "p.json");
+        ASSERT_FALSE(plan.ok()) << text;
+        EXPECT_THAT(std::string(plan.status().message()), HasSubstr("p.json")) << text;
+    }
+    const std::string whole = formatPlan(smallPlan());
+    for (size_t length = 0; length < whole.size(); length += 7)
+        EXPECT_FALSE(parsePlan(whole.substr(0, length), "p").ok()) << length;
+}
+
+TEST(Plan, slotsAreEqualOverNodesAndNearlyOverGpus) {
+    const auto slots = shareSlots(flatTopology(4, 8), 64, 8);
+    ASSERT_TRUE(slots.ok());
+    EXPECT_EQ(slots->back(), 72u);
+    EXPECT_THAT((std::vector<uint32_t>(slots->begin(), slots->begin() + 9)),
+                ElementsAre(0, 3, 6, 8, 10, 12, 14, 16, 18));
+    EXPECT_THAT(std::string(shareSlots(flatTopology(3, 8), 64, 0).status().message()),
+                HasSubstr("choose 2 or 5 redundant"));
+}
+
+TEST(Plan, routesFollowTheHeaviestDispatchAndPreferHome) {
+    const NodeRoutes routes = routesOf(smallPlan());
+    ASSERT_EQ(routes.layers[0].size(), 8u);
+    EXPECT_THAT(routes.layers[0], ElementsAre(0, 0, 0, 1, 1, 1, 0, 1));
+}
+
+TEST(Migration, onlyWhatAGpuLacksIsFetched) {
+    const Plan from = smallPlan();
+    Plan to = from;
+    to.layers[0].expertOfSlot = {1, 0, 3, 2, 0, 1};  // node 0 gets 3 for 2, node 1 gets 2 for 3
+    to.layers[0].dispatch.clear();
+    const auto cost = migrationBetween(from, to, 1e9);
+    ASSERT_TRUE(cost.ok());
+    EXPECT_EQ(cost->slots, 2u);
+    EXPECT_EQ(cost->experts, 2u);
+    EXPECT_DOUBLE_EQ(cost->bytes, 2e9);
+    EXPECT_DOUBLE_EQ(cost->bytesAcross, 2e9);
+    EXPECT_NEAR(cost->seconds, 1e9 / 50e9 + 6e-6, 1e-9);
+    const Plan aligned = alignedTo(from, to);
+    EXPECT_THAT(aligned.layers[0].expertOfSlot, ElementsAre(0, 1, 3, 2, 0, 1));
+}
+
+}  // namespace
+}  // namespace bulkhead::planner

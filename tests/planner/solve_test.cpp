@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole plans on made requests: figures that can be told by hand, plans that are better than what
+// they are compared with, and refusals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "backend/planner/evaluate/evaluate.h"
+#include "backend/planner/evaluate/latency.h"
+#include "backend/planner/plan/plan_json.h"
+#include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/front.h"
+#include "backend/planner/solve/held_out.h"
+#include "backend/planner/solve/replan.h"
+#include "backend/planner/solve/simulate.h"
+#include "tests/planner/made_routing.h"
+
+namespace bulkhead::planner {
+namespace {
+
+using testing::HasSubstr;
+
+/// 4 experts, top-2, one layer, linear on 2 nodes of 1 GPU (or 1 of 2): node 0 has experts 0 and 1.
+Routing byHand() {
+    ModelShape shape;
+    shape.layers = 1;
+    shape.experts = 4;
+    shape.topK = 2;
+    shape.hidden = 100;
+    auto builder = RoutingBuilder::create(shape).value();
+    builder.beginRequest("a", "a");
+    EXPECT_TRUE(builder.addTokens(std::vector<uint16_t>{0, 1, 2, 3, 0, 2, 1, 3}).ok());
+    return builder.finish().value();
+}
+
+TEST(Evaluate, countsWhatCanBeCountedByHand) {
+    const Routing routing = byHand();
+    const RoutingView view = wholeOf(routing);
+    const Plan plan = baselinePlan("linear", view, flatTopology(2, 1), 0).value();
+    const auto outcome = evaluate(view, plan, std::vector<uint16_t>{0});
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    // Remote copies from node 0: 0, 2, 1, 1. Sends: 0, 1, 1, 1.
+    EXPECT_DOUBLE_EQ(outcome->copiesPerToken, 1.0);
+    EXPECT_DOUBLE_EQ(outcome->sendsPerToken, 0.75);
+    EXPECT_DOUBLE_EQ(outcome->nodeLoadMaxOverMean, 1.0);
+    EXPECT_DOUBLE_EQ(outcome->homeLoadMaxOverMean, 2.0);
+    EXPECT_DOUBLE_EQ(outcome->bytesPerCopy, 200);
+    EXPECT_DOUBLE_EQ(outcome->bytesByLevel[1].copies, 200);
+    EXPECT_DOUBLE_EQ(outcome->bytesByLevel[1].sends, 150);
+    EXPECT_DOUBLE_EQ(outcome->bytesByLevel[0].copies, 0);
+}
+
+TEST(Evaluate, insideAHostBytesCrossTheHostLevel) {
+    const Routing routing = byHand();
+    const RoutingView view = wholeOf(routing);
+    const Plan plan = baselinePlan("linear", view, flatTopology(1, 2), 0).value();
+    const auto outcome = evaluate(view, plan, std::vector<uint16_t>{0});
+    ASSERT_TRUE(outcome.ok());
+    EXPECT_DOUBLE_EQ(outcome->copiesPerToken, 0);
+    EXPECT_DOUBLE_EQ(outcome->bytesByLevel[0].copies, 200);
+    EXPECT_DOUBLE_EQ(outcome->bytesByLevel[0].sends, 150);
+}
+
+TEST(Evaluate, dispatchWeightsShareAnExpertOut) {
+    const Routing routing = byHand();
+    const RoutingView view = wholeOf(routing);
+    Plan plan = baselinePlan("linear", view, flatTopology(2, 1), 2).value();
+    plan.layers[0].expertOfSlot = {0, 1, 2, 2, 3, 0};
+    plan.layers[0].dispatch = {{0, {0, 5}, {0, 1, 1, 0}}, {2, {2, 3}, {1, 0, 0, 1}}};
+    ASSERT_TRUE(checkPlan(plan).ok()) << checkPlan(plan);
+    const auto outcome = evaluate(view, plan, std::vector<uint16_t>{0});
+    // Expert 0 is fetched from node 1 by weight, expert 2 at home: remote copies 1, 1, 1, 1.
+    EXPECT_DOUBLE_EQ(outcome->copiesPerToken, 1.0);
+    EXPECT_DOUBLE_EQ(outcome->sendsPerToken, 1.0);
+}
+
+TEST(Latency, followsAlphaBetaAndPadding) {
+    const Topology t = flatTopology(2, 8);
+    const std::vector<double> load{0, 10, 30, 0};
+    const ExchangeTime time = exchangeTime(load, t, 1000);
+    EXPECT_NEAR(time.plain, 6e-6 + 30 * 1000 / (50e9 * 8), 1e-15);
+    EXPECT_NEAR(time.padded, 6e-6 + 30 * 1000 / (50e9 * 8), 1e-15);
+    const ExchangeTime three =
+        exchangeTime(std::vector<double>{0, 30, 10, 0, 0, 0, 0, 0, 0}, flatTopology(3, 8), 1000);
+    EXPECT_NEAR(three.plain, 6e-6 + 40 * 1000 / (50e9 * 8), 1e-15);
+    EXPECT_NEAR(three.padded, 6e-6 + 60 * 1000 / (50e9 * 8), 1e-15);
+}
+
+class Baseline : public testing::TestWithParam<std::string> {};
+
+TEST_P(Baseline, placesEveryExpertInEveryShape) {
+    for (const auto& [experts, nodes, gpus, redundant] : std::vector<std::array<uint32_t, 4>>{
+             {16, 2, 2, 0}, {16, 4, 1, 4}, {12, 3, 4, 3}, {8, 2, 8, 0}}) {
+        MadeOptions made;
+        made.experts = experts;
+        const Routing routing = madeRouting(made);
+        const auto plan =
+            baselinePlan(GetParam(), wholeOf(routing), flatTopology(nodes, gpus), redundant);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        EXPECT_TRUE(checkPlan(*plan).ok()) << checkPlan(*plan) << experts << " " << nodes;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Baseline, testing::ValuesIn([] {
+                             std::vector<std::string> names;
+                             for (const auto& n : baselineNames()) names.emplace_back(n.name);
+                             return names;
+                         }()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Joint, findsDomainsAndTheirExperts) {
+    MadeOptions made;
+    made.layers = 3;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 4;
+    made.requests = 40;
+    made.own = 0.9;
+    const Routing routing = madeRouting(made);
+    JointOptions options;
+    options.effort = 0.2;
+    for (const uint32_t redundant : {0u, 4u}) {
+        options.redundant = redundant;
+        const auto plan = solveJoint(wholeOf(routing), flatTopology(4, 2), options);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        EXPECT_TRUE(checkPlan(*plan).ok()) << checkPlan(*plan);
+        EXPECT_EQ(formatPlan(*plan),
+                  formatPlan(*solveJoint(wholeOf(routing), flatTopology(4, 2), options)));
+        const auto ours = heldOut(wholeOf(routing), *plan, {});
+        const auto linear =
+            heldOut(wholeOf(routing),
+                    baselinePlan("linear", wholeOf(routing), flatTopology(4, 2), 0).value(), {});
+        ASSERT_TRUE(ours.ok());
+        EXPECT_LT(ours->outcome.copiesPerToken, 0.5 * linear->outcome.copiesPerToken);
+        EXPECT_LT(ours->outcome.sendsPerToken, 0.6 * linear->outcome.sendsPerToken);
+        EXPECT_LE(ours->outcome.homeLoadMaxOverMean, 1.15 + 1e-9);
+    }
+}
+
+TEST(Joint, routerGroupsStayWholeWhenAsked) {
+    MadeOptions made;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 4;
+    Routing routing = madeRouting(made);
+    ModelShape shape = routing.shape();
+    shape.routerGroups = 8;
+    auto builder = RoutingBuilder::create(shape).value();
+    for (const Request& request : routing.requests()) {
+        builder.beginRequest("", routing.domains()[request.domain]);
+        for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+            std::vector<uint16_t> ids(request.tokens * shape.topK);
+            routing.readLayer(layer, request.firstToken, ids);
+            ASSERT_TRUE(builder.addLayer(layer, ids).ok());
+        }
+    }
+    const Routing grouped = builder.finish().value();
+    JointOptions options;
+    options.keepGroups = true;
+    options.effort = 0.1;
+    options.redundant = 4;
+    const auto plan = solveJoint(wholeOf(grouped), flatTopology(4, 1), options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_TRUE(checkPlan(*plan).ok()) << checkPlan(*plan);
+    for (const LayerPlan& layer : plan->layers)
+        for (uint32_t group = 0; group < 8; ++group) {
+            std::set<uint32_t> nodes;
+            for (uint32_t s = 0; s < layer.expertOfSlot.size(); ++s)
+                if (layer.expertOfSlot[s] / 4 == group) nodes.insert(s / 9);
+            EXPECT_EQ(nodes.size(), 1u);
+        }
+    options.redundant = 0;
+    EXPECT_THAT(
+        std::string(solveJoint(wholeOf(grouped), flatTopology(16, 1), options).status().message()),
+        HasSubstr("8 router groups do not divide over 16 nodes"));
+}
+
+TEST(Joint, whatDoesNotDivideIsRefused) {
+    const Routing routing = madeRouting({});
+    EXPECT_THAT(
+        std::string(solveJoint(wholeOf(routing), flatTopology(3, 1), {}).status().message()),
+        HasSubstr("do not divide over 3 nodes"));
+    JointOptions many;
+    many.redundant = 32;
+    EXPECT_THAT(
+        std::string(solveJoint(wholeOf(routing), flatTopology(2, 1), many).status().message()),
+        HasSubstr("more slots than the 16 experts"));
+}
+
+TEST(Front, recommendsWhatIsBestWithinTheCapAndSaysWhy) {
+    MadeOptions made;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 4;
+    made.requests = 32;
+    const Routing routing = madeRouting(made);
+    FrontOptions options;
+    options.joint.effort = 0.1;
+    const auto front = solveFront(wholeOf(routing), flatTopology(4, 2), options);
+    ASSERT_TRUE(front.ok()) << front.status();
+    EXPECT_TRUE(front->points[front->recommended].onFront);
+    EXPECT_THAT(front->reason, HasSubstr("below linear"));
+    for (const FrontPoint& point : front->points)
+        if (point.outcome.nodeLoadMaxOverMean <= options.joint.loadCap) {
+            EXPECT_GE(point.outcome.sendsPerToken,
+                      front->points[front->recommended].outcome.sendsPerToken);
+        }
+}
+
+TEST(Replan, keepsAPlanThatStillFitsAndChangesOneThatDoesNot) {
+    MadeOptions made;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 4;
+    made.requests = 40;
+    const Routing before = madeRouting(made);
+    JointOptions joint;
+    joint.effort = 0.3;
+    const Plan plan = solveJoint(wholeOf(before), flatTopology(4, 2), joint).value();
+    ReplanOptions options;
+    options.proposalsPerUnit = 2000;
+    const auto same = replan(plan, wholeOf(before), options);
+    ASSERT_TRUE(same.ok()) << same.status();
+    EXPECT_FALSE(same->changes) << same->reason;
+    EXPECT_EQ(same->plan, plan);
+    EXPECT_EQ(same->migration.slots, 0u);
+
+    MadeOptions drifted = made;
+    drifted.seed = 99;
+    drifted.domains = 3;  // other experts belong together now
+    const Routing after = madeRouting(drifted);
+    const auto changed = replan(plan, wholeOf(after), options);
+    ASSERT_TRUE(changed.ok());
+    EXPECT_TRUE(changed->changes) << changed->reason;
+    EXPECT_LT(changed->after, 0.98 * changed->before);
+    EXPECT_TRUE(checkPlan(changed->plan).ok()) << checkPlan(changed->plan);
+    EXPECT_GT(changed->migration.slots, 0u);
+    const auto old = heldOut(wholeOf(after), plan, {}),
+               now = heldOut(wholeOf(after), changed->plan, {});
+    EXPECT_LT(now->outcome.sendsPerToken, old->outcome.sendsPerToken);
+
+    ReplanOptions dear = options;
+    dear.pricePerMove = 100;
+    EXPECT_FALSE(replan(plan, wholeOf(after), dear)->changes);
+}
+
+TEST(Serving, aPlanThatKeepsTokensHomeSendsFewerBytes) {
+    MadeOptions made;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 4;
+    made.requests = 40;
+    const Routing routing = madeRouting(made);
+    JointOptions joint;
+    joint.effort = 0.2;
+    const Plan ours = solveJoint(wholeOf(routing), flatTopology(4, 2), joint).value();
+    const Plan linear = baselinePlan("linear", wholeOf(routing), flatTopology(4, 2), 0).value();
+    ServingOptions options;
+    const auto a = simulateServing(wholeOf(routing), ours, options);
+    const auto b = simulateServing(wholeOf(routing), linear, options);
+    ASSERT_TRUE(a.ok() && b.ok());
+    EXPECT_EQ(a->requests, 40u);
+    EXPECT_EQ(a->outputTokens, 40u * 28);  // 12 of 40 tokens are prefilled
+    EXPECT_EQ(a->outputTokens, b->outputTokens);
+    EXPECT_LT(a->bytesPerOutputToken, 0.7 * b->bytesPerOutputToken);
+    ServingOptions crowded = options;
+    crowded.placesPerNode = 1;
+    crowded.requestsPerSecond = 1e6;
+    EXPECT_GT(simulateServing(wholeOf(routing), ours, crowded)->queueSeconds, a->queueSeconds);
+}
+
+TEST(HeldOutScore, refusesARecordingOfAnotherModel) {
+    const Routing routing = madeRouting({});
+    const Plan plan = baselinePlan("linear", wholeOf(routing), flatTopology(2, 1), 0).value();
+    MadeOptions other;
+    other.experts = 8;
+    const Routing wrong = madeRouting(other);
+    EXPECT_THAT(std::string(heldOut(wholeOf(wrong), plan, {}).status().message()),
+                HasSubstr("2 layers of 16 experts, the recording has 2 of 8"));
+}
+
+}  // namespace
+}  // namespace bulkhead::planner
