@@ -37,24 +37,26 @@ void HistorySink::closeFailed(const std::string& run, const std::string& why) {
 }
 
 model::RunState HistorySink::resume(const std::string& run) {
-    model::RunState state;
     absl::StatusOr<history::StoredRun> stored = absl::NotFoundError("no history file");
-    if (const auto reader = history::RunReader::open(file_); reader.ok()) {
+    if (const auto reader = history::RunReader::open(file_); reader.ok())
         stored = (*reader)->findRun(run);
-        if (stored.ok()) {
-            auto folded = (*reader)->stateAtSeq(stored->id, stored->lastSeq);
-            if (folded.ok()) state = *std::move(folded);
-            state.seq = stored->lastSeq;
-        }
-    }
+    // The writer first: it brings into the file what the one before it left beside it.
     auto writer = stored.ok()
                       ? history::RunWriter::resume(file_, stored->id, clock_, writerOptions(run))
                       : history::RunWriter::create(file_, run, clock_, writerOptions(run));
-    if (!writer.ok()) {
+    if (!writer.ok())
         spdlog::error("history of {} cannot be continued: {}", run,
                       std::string(writer.status().message()));
-        return state;
+    model::RunState state;
+    if (stored.ok()) {
+        const uint64_t last = writer.ok() ? (*writer)->lastSeq() : stored->lastSeq;
+        if (const auto reader = history::RunReader::open(file_); reader.ok()) {
+            auto folded = (*reader)->stateAtSeq(stored->id, last);
+            if (folded.ok()) state = *std::move(folded);
+        }
+        state.seq = last;
     }
+    if (!writer.ok()) return state;
     const std::lock_guard lock(mutex_);
     writers_[run] = *std::move(writer);
     return state;

@@ -95,7 +95,8 @@ class RunWriter {
                                                              std::string_view name,
                                                              const Clock& clock,
                                                              WriterOptions options = {});
-    /// Goes on with a run, e.g. after its daemon was killed: continue with seq lastSeq() + 1.
+    /// Goes on with a run, e.g. after its daemon was killed: continue with seq lastSeq() + 1. What
+    /// had been accepted and was not in the database yet is, once this returns.
     /// Unavailable while another process writes this run.
     static absl::StatusOr<std::unique_ptr<RunWriter>> resume(const std::filesystem::path& file,
                                                              int64_t runId, const Clock& clock,
@@ -104,7 +105,8 @@ class RunWriter {
     /// Flushes what it can within five seconds.
     virtual ~RunWriter() = default;
 
-    /// Accepts an event; it is durable within about flushMs. Never waits for the disk. `event.seq`
+    /// Accepts an event; it survives a kill of this process at once, and is in the database within
+    /// about flushMs. Never waits for the disk. `event.seq`
     /// must be the one after the last given, else InvalidArgument and it is not taken.
     /// ResourceExhausted when the buffer is full (the disk has been failing): the event is not
     /// kept, and once writing works again one InvariantBroken event of severity error, invariant

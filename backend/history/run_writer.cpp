@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "backend/history/event_buffer.h"
+#include "backend/history/event_tail.h"
 #include "backend/history/row_io.h"
 #include "backend/history/run_store.h"
 #include "backend/history/run_tables.h"
@@ -51,6 +52,7 @@ struct Beginning {
     model::RunState state;
     Connection connection;
     std::unique_ptr<WriterLock> lock;
+    std::unique_ptr<EventTail> tail;
 };
 
 class SqliteRunWriter final : public RunWriter {
@@ -60,6 +62,7 @@ class SqliteRunWriter final : public RunWriter {
           clock_(clock),
           options_(std::move(options)),
           lock_(std::move(beginning.lock)),
+          tail_(std::move(beginning.tail)),
           connection_(std::move(beginning.connection)),
           state_(std::move(beginning.state)),
           info_(std::move(beginning.info)),
@@ -75,6 +78,23 @@ class SqliteRunWriter final : public RunWriter {
         }
         wake_.notify_all();
         thread_.join();
+        if (durableSeq_ == buffer_.lastSeq()) tail_->removeAtEnd();
+    }
+
+    /// What a killed writer had accepted and not written, before anything new.
+    absl::Status writeLeft() {
+        for (const model::Event& event : tail_->takeLeft()) {
+            std::lock_guard guard(mutex_);
+            if (event.seq != buffer_.lastSeq() + 1) continue;
+            if (absl::Status s = buffer_.push(event, clock_.unixNs(), "the buffer is full");
+                !s.ok())
+                return s;
+        }
+        if (absl::Status s = flush(5000); !s.ok()) return s;
+        std::lock_guard guard(mutex_);
+        tail_->clear();
+        settled_ = true;
+        return absl::OkStatus();
     }
 
     absl::Status append(const model::Event& event) override {
@@ -82,6 +102,8 @@ class SqliteRunWriter final : public RunWriter {
         const std::string why = health_.ok() ? "events came faster than they could be written"
                                              : std::string(health_.message());
         absl::Status status = buffer_.push(event, clock_.unixNs(), why);
+        // A tail that cannot be written leaves what there was before it: the batch.
+        if (status.ok()) (void)tail_->add(event);
         if (buffer_.size() == 1 || buffer_.size() >= options_.batchEvents) wake_.notify_all();
         return status;
     }
@@ -138,6 +160,8 @@ class SqliteRunWriter final : public RunWriter {
                 return stopping_ || flushers_ > 0 || buffer_.size() >= options_.batchEvents;
             });
             events = buffer_.take(options_.batchEvents, clock_.unixNs());
+            turned_ = settled_ && buffer_.empty();
+            if (turned_) tail_->turn();
         }
         Batch batch;
         for (model::Event& event : events) batch.fold(state_, std::move(event));
@@ -191,6 +215,7 @@ class SqliteRunWriter final : public RunWriter {
         health_ = std::move(status);
         if (good) {
             durableSeq_ = state_.seq;
+            if (turned_) tail_->drop();
             noteInfo(batch);
             written_.notify_all();
         }
@@ -234,6 +259,7 @@ class SqliteRunWriter final : public RunWriter {
     const Clock& clock_;
     const WriterOptions options_;
     const std::unique_ptr<WriterLock> lock_;
+    const std::unique_ptr<EventTail> tail_;  ///< under mutex_
 
     // The writer's thread only.
     Connection connection_;
@@ -250,6 +276,8 @@ class SqliteRunWriter final : public RunWriter {
     EventBuffer buffer_;
     absl::Status health_;
     int flushers_ = 0;
+    bool settled_ = false;  ///< nothing of an earlier life stands in the tail alone
+    bool turned_ = false;   ///< the batch being written is all of the tail's other part
     bool stopping_ = false;
     std::chrono::steady_clock::time_point giveUpAt_;
 
@@ -325,11 +353,17 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::create(const fs::path& fil
         auto lock = WriterLock::take(file, beginning.info.id);
         if (!lock.ok()) return lock.status();
         beginning.lock = *std::move(lock);
+        auto tail = EventTail::open(file, beginning.info.id);
+        if (!tail.ok()) return tail.status();
+        beginning.tail = *std::move(tail);
+        (void)beginning.tail->takeLeft();
         beginning.connection.db = *std::move(db);
         beginning.connection.tables =
             std::make_unique<RunTables>(*beginning.connection.db, beginning.info.id);
-        return std::make_unique<SqliteRunWriter>(file, std::move(beginning), clock,
-                                                 std::move(options));
+        auto writer = std::make_unique<SqliteRunWriter>(file, std::move(beginning), clock,
+                                                        std::move(options));
+        if (absl::Status s = writer->writeLeft(); !s.ok()) return s;
+        return writer;
     });
 }
 
@@ -350,10 +384,15 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::resume(const fs::path& fil
         beginning.info = *std::move(info);
         beginning.state = *std::move(state);
         beginning.lock = *std::move(lock);
+        auto tail = EventTail::open(file, runId);
+        if (!tail.ok()) return tail.status();
+        beginning.tail = *std::move(tail);
         beginning.connection.db = *std::move(db);
         beginning.connection.tables = std::make_unique<RunTables>(*beginning.connection.db, runId);
-        return std::make_unique<SqliteRunWriter>(file, std::move(beginning), clock,
-                                                 std::move(options));
+        auto writer = std::make_unique<SqliteRunWriter>(file, std::move(beginning), clock,
+                                                        std::move(options));
+        if (absl::Status s = writer->writeLeft(); !s.ok()) return s;
+        return writer;
     });
 }
 

@@ -41,6 +41,13 @@ class FaultRunnerTest : public testing::Test {
             events_.push_back(std::move(body));
         };
         h.unixNs = [this] { return now_; };
+        h.incarnationOf = [this](RankId rank) -> std::optional<uint32_t> {
+            return gone_.contains(rank) ? std::nullopt : std::optional<uint32_t>(1);
+        };
+        h.save = [this](const SavedFaults& faults) {
+            saved_ = faults;
+            return absl::OkStatus();
+        };
         return h;
     }
     static model::FaultSpec fault(FaultKind kind, int32_t replica, uint64_t atStep = 0,
@@ -60,6 +67,8 @@ class FaultRunnerTest : public testing::Test {
         return found;
     }
 
+    SavedFaults saved_;
+    std::set<RankId> gone_;
     int64_t now_ = 1000 * kSecond;
     absl::Status refusal_;
     std::vector<protocol::CommitFault> committed_;
@@ -73,7 +82,7 @@ class FaultRunnerTest : public testing::Test {
 };
 
 TEST_F(FaultRunnerTest, KillingAReplicaSignalsAllItsRanks) {
-    runner_.inject(fault(FaultKind::kKillReplica, 1), "ana", 7);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1), "ana", 7).ok());
     EXPECT_THAT(signalled_,
                 ElementsAre(std::pair(RankId{1, 0}, SIGKILL), std::pair(RankId{1, 1}, SIGKILL)));
     EXPECT_THAT(all<model::FaultInjected>(), IsEmpty()) << "not before it took effect";
@@ -85,7 +94,7 @@ TEST_F(FaultRunnerTest, KillingAReplicaSignalsAllItsRanks) {
 }
 
 TEST_F(FaultRunnerTest, WaitsForItsStep) {
-    runner_.inject(fault(FaultKind::kKillReplica, 1, 10), "", 0);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1, 10), "", 0).ok());
     runner_.stepCommitted(8);
     EXPECT_THAT(signalled_, IsEmpty());
     runner_.stepCommitted(9);
@@ -93,7 +102,7 @@ TEST_F(FaultRunnerTest, WaitsForItsStep) {
 }
 
 TEST_F(FaultRunnerTest, WhatARankMustTimeItselfIsToldAheadOfTheStep) {
-    runner_.inject(fault(FaultKind::kKillReplica, 1, 10, "vote"), "", 0);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1, 10, "vote"), "", 0).ok());
     runner_.stepCommitted(8);
     ASSERT_EQ(committed_.size(), 2u);
     EXPECT_EQ(committed_[0].kind, "kill_rank");
@@ -105,22 +114,22 @@ TEST_F(FaultRunnerTest, WhatARankMustTimeItselfIsToldAheadOfTheStep) {
 }
 
 TEST_F(FaultRunnerTest, AFlipGoesToOneShard) {
-    runner_.inject(fault(FaultKind::kFlipParameter, 1), "", 0);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kFlipParameter, 1), "", 0).ok());
     EXPECT_THAT(committedTo_, ElementsAre(RankId{1, 0}));
 }
 
 TEST_F(FaultRunnerTest, WhatCannotBeDoneIsSaidAndOver) {
     refusal_ = absl::UnavailableError("r1s0 does not run");
-    runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0).ok());
     EXPECT_THAT(all<model::FaultInjected>(), IsEmpty());
     EXPECT_THAT(all<model::FaultEnded>()[0].outcome, HasSubstr("r1s0 does not run"));
     EXPECT_TRUE(absl::IsNotFound(runner_.end(1)));
 }
 
 TEST_F(FaultRunnerTest, AnIncidentAnswersToTheLatestFaultOnItsReplicaAndToItOnce) {
-    runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0).ok());
     runner_.noted(1, false, "", now_, 0);
-    runner_.inject(fault(FaultKind::kHang, 1), "", 0);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kHang, 1), "", 0).ok());
     runner_.noted(2, false, "", now_ + 5, 0);
     EXPECT_EQ(runner_.explain(0, now_ + 10), std::nullopt);
     EXPECT_EQ(runner_.explain(1, now_ + 10)->fault, 2u);
@@ -129,7 +138,7 @@ TEST_F(FaultRunnerTest, AnIncidentAnswersToTheLatestFaultOnItsReplicaAndToItOnce
 }
 
 TEST_F(FaultRunnerTest, AnOldFaultExplainsNothing) {
-    runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0).ok());
     runner_.noted(1, false, "", now_, 0);
     EXPECT_FALSE(runner_.explain(1, now_ + 120 * kSecond).has_value());
 }
@@ -138,7 +147,7 @@ TEST_F(FaultRunnerTest, ANodeFaultExplainsEveryReplicaOnIt) {
     model::FaultSpec node;
     node.kind = FaultKind::kKillNode;
     node.node = "node1";
-    runner_.inject(node, "", 0);
+    ASSERT_TRUE(runner_.inject(node, "", 0).ok());
     EXPECT_THAT(killedNodes_, ElementsAre("node1"));
     EXPECT_EQ(runner_.explain(2, now_)->fault, 1u);
     EXPECT_EQ(runner_.explain(3, now_)->fault, 1u);
@@ -148,7 +157,7 @@ TEST_F(FaultRunnerTest, ANodeFaultExplainsEveryReplicaOnIt) {
 TEST_F(FaultRunnerTest, ALastingFaultEndsWhenItsProcessIsGone) {
     model::FaultSpec hang = fault(FaultKind::kHang, 1);
     hang.shard = 0;
-    runner_.inject(hang, "", 0);
+    ASSERT_TRUE(runner_.inject(hang, "", 0).ok());
     runner_.noted(1, false, "", now_, 0);
     EXPECT_THAT(all<model::FaultEnded>(), IsEmpty());
     runner_.rankExited({1, 0}, SIGKILL, now_);
@@ -157,7 +166,7 @@ TEST_F(FaultRunnerTest, ALastingFaultEndsWhenItsProcessIsGone) {
 
 TEST_F(FaultRunnerTest, WhatLastsOutsideOrInsideARankIsEndedOnRequest) {
     for (const FaultKind kind : {FaultKind::kHang, FaultKind::kSlow}) {
-        const uint64_t id = runner_.inject(fault(kind, 1), "", 0);
+        const uint64_t id = runner_.inject(fault(kind, 1), "", 0).value();
         runner_.noted(id, false, "", now_, 0);
         EXPECT_TRUE(runner_.end(id).ok());
         EXPECT_EQ(ended_.back(), id);
@@ -171,11 +180,11 @@ TEST_F(FaultRunnerTest, WhatLastsOutsideOrInsideARankIsEndedOnRequest) {
 }
 
 TEST_F(FaultRunnerTest, WhatWaitsForItsStepIsTakenBack) {
-    const uint64_t here = runner_.inject(fault(FaultKind::kSlow, 1, 100), "", 0);
+    const uint64_t here = runner_.inject(fault(FaultKind::kSlow, 1, 100), "", 0).value();
     EXPECT_TRUE(runner_.end(here).ok());
     EXPECT_THAT(all<model::FaultEnded>().back().outcome, HasSubstr("cancelled"));
     EXPECT_THAT(ended_, IsEmpty()) << "nobody was told of it yet";
-    const uint64_t inRank = runner_.inject(fault(FaultKind::kNanGradient, 1, 2), "", 0);
+    const uint64_t inRank = runner_.inject(fault(FaultKind::kNanGradient, 1, 2), "", 0).value();
     EXPECT_TRUE(runner_.end(inRank).ok());
     EXPECT_THAT(ended_, ElementsAre(inRank));
     runner_.noted(inRank, true, "", now_, 0);
@@ -183,7 +192,7 @@ TEST_F(FaultRunnerTest, WhatWaitsForItsStepIsTakenBack) {
 }
 
 TEST_F(FaultRunnerTest, AKillUnderWayCannotBeCalledBack) {
-    runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0);
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0).ok());
     EXPECT_TRUE(absl::IsFailedPrecondition(runner_.end(1)));
 }
 
@@ -191,10 +200,108 @@ TEST_F(FaultRunnerTest, ARankThatStopsItselfInAPhaseIsWokenByItsAgent) {
     model::FaultSpec hang = fault(FaultKind::kHang, 1, 0, "vote");
     hang.durationMs = 500;
     hang.shard = 1;
-    runner_.inject(hang, "", 0);
+    ASSERT_TRUE(runner_.inject(hang, "", 0).ok());
     EXPECT_THAT(signalled_, IsEmpty());
     runner_.noted(1, false, "", now_, 3);
     EXPECT_THAT(signalled_, ElementsAre(std::pair(RankId{1, 1}, 0)));
+}
+
+TEST_F(FaultRunnerTest, ALossThatIsFoundBeforeTheKillIsReportedAnswersToIt) {
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0).ok());
+    const auto cause = runner_.explain(1, now_);
+    ASSERT_TRUE(cause.has_value());
+    EXPECT_EQ(cause->fault, 1u);
+    EXPECT_FALSE(runner_.explain(1, now_).has_value()) << "once";
+}
+
+// ---- over the lives of coordinators
+
+class NextFaultRunnerTest : public FaultRunnerTest {
+  protected:
+    /// What history says of the first fault after `injected` and `ended`.
+    static model::RunState past(const model::FaultSpec& spec, bool injected, bool ended) {
+        model::RunState state;
+        uint64_t seq = 0;
+        const auto add = [&](model::EventBody body) {
+            model::apply(state, {++seq, 900 * kSecond, model::Severity::kInfo, std::move(body)});
+        };
+        if (injected) add(model::FaultInjected{1, spec, 3, "ana"});
+        if (ended) add(model::FaultEnded{1, "done"});
+        return state;
+    }
+    void SetUp() override { refusal_ = absl::OkStatus(); }
+    FaultRunner next_{2, hands()};
+};
+
+TEST_F(NextFaultRunnerTest, WhatWaitsGoesOnWaiting) {
+    const auto spec = fault(FaultKind::kKillReplica, 1, 50);
+    ASSERT_EQ(runner_.inject(spec, "ana", 3, "req-1").value(), 1u);
+    next_.restore(saved_, {});
+    next_.inventoryDone();
+    EXPECT_THAT(signalled_, IsEmpty());
+    EXPECT_THAT(next_.requests(), ElementsAre("req-1"));
+    next_.stepCommitted(49);
+    EXPECT_EQ(signalled_.size(), 2u);
+    EXPECT_EQ(next_.inject(spec, "", 3).value(), 2u) << "numbers go on";
+}
+
+TEST_F(NextFaultRunnerTest, WhatWasSentIsSentAgainToTheSameProcessAlone) {
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kSlow, 1), "", 0).ok());
+    committed_.clear();
+    next_.restore(saved_, {});
+    next_.rankBack({1, 0}, 2);
+    EXPECT_THAT(committed_, IsEmpty()) << "a successor is nobody's target";
+    next_.rankBack({1, 0}, 1);
+    next_.rankBack({1, 0}, 1);
+    ASSERT_EQ(committed_.size(), 1u);
+    EXPECT_EQ(committed_[0].fault, 1u);
+}
+
+TEST_F(NextFaultRunnerTest, AKillWhoseTargetIsGoneHappenedAndExplainsTheLoss) {
+    ASSERT_TRUE(runner_.inject(fault(FaultKind::kKillReplica, 1), "", 0).ok());
+    events_.clear();
+    next_.restore(saved_, {});
+    gone_ = {{1, 0}, {1, 1}};
+    next_.inventoryDone();
+    EXPECT_EQ(all<model::FaultInjected>().size(), 1u);
+    EXPECT_EQ(all<model::FaultEnded>().size(), 1u);
+    const auto cause = next_.explain(1, now_);
+    ASSERT_TRUE(cause.has_value());
+    EXPECT_EQ(cause->fault, 1u);
+}
+
+TEST_F(NextFaultRunnerTest, WhatHistoryKnowsIsNotToldAgain) {
+    const auto spec = fault(FaultKind::kKillReplica, 1);
+    ASSERT_TRUE(runner_.inject(spec, "", 0).ok());
+    events_.clear();
+    next_.restore(saved_, past(spec, true, false));
+    next_.inventoryDone();
+    EXPECT_THAT(all<model::FaultInjected>(), IsEmpty());
+    EXPECT_EQ(all<model::FaultEnded>().size(), 1u);
+
+    FaultRunner third(2, hands());
+    events_.clear();
+    now_ = 910 * kSecond;
+    third.restore(saved_, past(spec, true, true));
+    third.inventoryDone();
+    EXPECT_THAT(events_, IsEmpty());
+    EXPECT_EQ(third.explain(1, now_)->fault, 1u) << "its incident is still to come";
+}
+
+TEST_F(NextFaultRunnerTest, AWaitingFaultThatWasTakenBackStaysTakenBack) {
+    const uint64_t id = runner_.inject(fault(FaultKind::kKillReplica, 1, 50), "", 3).value();
+    ASSERT_TRUE(runner_.end(id).ok());
+    next_.restore(saved_, {});
+    next_.stepCommitted(60);
+    EXPECT_THAT(signalled_, IsEmpty());
+}
+
+TEST_F(NextFaultRunnerTest, AFaultThatCannotBeKeptIsRefused) {
+    FaultRunner::Hands h = hands();
+    h.save = [](const SavedFaults&) { return absl::UnavailableError("no room"); };
+    FaultRunner full(2, std::move(h));
+    EXPECT_FALSE(full.inject(fault(FaultKind::kKillReplica, 1), "", 0).ok());
+    EXPECT_THAT(signalled_, IsEmpty());
 }
 
 }  // namespace

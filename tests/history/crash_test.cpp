@@ -89,6 +89,57 @@ TEST_F(Crash, losesNothingThatWasDurableWhenKilledAtAnyMoment) {
     EXPECT_TRUE(RunWriter::resume(file_, run, clock_).ok());
 }
 
+/// Appends with batches that are never due; each accepted seq goes down the pipe. Never returns.
+[[noreturn]] void acceptForever(const std::filesystem::path& file, int64_t run, int pipe) {
+    FixedClock clock;
+    WriterOptions options;
+    options.flushMs = 60'000;
+    options.batchEvents = 1 << 20;
+    auto made = run == 0 ? RunWriter::create(file, "killed", clock, options)
+                         : RunWriter::resume(file, run, clock, options);
+    if (!made.ok()) _exit(3);
+    model::RandomValues random(5, false);
+    for (uint64_t seq = (*made)->lastSeq() + 1;; ++seq) {
+        if (!(*made)->append(random.event(seq)).ok()) _exit(4);
+        if (write(pipe, &seq, sizeof(seq)) != sizeof(seq)) _exit(6);
+    }
+}
+
+TEST_F(Crash, losesNothingThatWasAcceptedAlthoughItsBatchWasNotDue) {
+    uint64_t accepted = 0;
+    for (int round = 0; round < 5; ++round) {
+        int ends[2];
+        ASSERT_EQ(pipe(ends), 0);
+        const pid_t child = fork();
+        if (child == 0) {
+            close(ends[0]);
+            acceptForever(file_, round == 0 ? 0 : 1, ends[1]);
+        }
+        close(ends[1]);
+        uint64_t told = 0;
+        for (int i = 0; i < 30 + 7 * round; ++i)
+            ASSERT_EQ(read(ends[0], &told, sizeof(told)), static_cast<ssize_t>(sizeof(told)));
+        kill(child, SIGKILL);
+        while (read(ends[0], &told, sizeof(told)) == sizeof(told)) {
+        }
+        close(ends[0]);
+        ASSERT_EQ(waitpid(child, nullptr, 0), child);
+        EXPECT_GT(told, accepted) << "a number was given out twice";
+        accepted = told;
+    }
+    auto writer = RunWriter::resume(file_, 1, clock_);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    EXPECT_GE((*writer)->lastSeq(), accepted);
+    EXPECT_LE((*writer)->lastSeq(), accepted + 1) << "at most one was accepted and not told";
+    writer->reset();
+    auto reading = reader();
+    ASSERT_NE(reading, nullptr);
+    const absl::Status verified = reading->verify(1);
+    EXPECT_TRUE(verified.ok()) << verified;
+    EXPECT_EQ(reading->run(1)->missing, 0u);
+    EXPECT_FALSE(std::filesystem::exists(file_.string() + "-tail-1-a")) << "it was closed in order";
+}
+
 TEST_F(Crash, canBeReadWhileAnotherProcessWrites) {
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);

@@ -14,22 +14,12 @@
 
 namespace bulkhead::support {
 namespace fs = std::filesystem;
-namespace {
-
-constexpr const char* kToken = "test-token";
-
-std::string socketOf(const std::string& dir) {
-    return "unix:" + dir + "/c";
-}
-
-}  // namespace
-
 JobHost::JobHost(JobHostOptions options) : options_(std::move(options)), dir_(options_.dir) {
     if (dir_.empty()) {
         char name[] = "/tmp/bulkhead-job-XXXXXX";
         dir_ = ::mkdtemp(name);
     }
-    startController();
+    if (options_.withController) startController();
     for (uint32_t n = 0; ready_.ok() && n < options_.nodes; ++n) startAgent(n);
 }
 
@@ -52,7 +42,7 @@ std::string JobHost::program(const std::string& name) {
 void JobHost::startController() {
     runtime::ControllerOptions o;
     o.stateDir = dir_ + "/state";
-    o.listen = {socketOf(dir_)};
+    o.listen = {socket()};
     o.token = kToken;
     o.workerPath = program(options_.worker);
     o.version = "test";
@@ -68,7 +58,7 @@ void JobHost::startAgent(uint32_t node) {
                  name,
                  "127.0.0." + std::to_string(node + 1),
                  std::to_string(options_.slotsPerNode),
-                 socketOf(dir_),
+                 socket(),
                  kToken,
                  dir_ + "/" + name};
     auto pid = runtime::launch(spec);

@@ -26,6 +26,7 @@ struct JobHostOptions {
     /// An existing directory that stays in the end; empty: a temporary one that goes.
     std::string dir;
     std::string worker = "bulkhead-worker";  ///< program of the ranks
+    bool withController = true;  ///< false: another process is it, listening on socket()
 };
 
 /// The controller and its agents. Killing agents and ranks in the end is its duty. Thread: one.
@@ -39,6 +40,8 @@ class JobHost {
 
     runtime::Controller& controller() { return *controller_; }
     const std::string& dir() const { return dir_; }
+    std::string socket() const { return "unix:" + dir_ + "/c"; }
+    static constexpr const char* kToken = "test-token";
     EventTape& tape() { return tape_; }
 
     /// A job with a model of some ten thousand parameters on text made up here; change what

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <deque>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,9 +20,9 @@ namespace bulkhead::runtime {
 namespace {
 
 constexpr MonoNs kFirstRetry = 100 * kMillisecond;
-constexpr MonoNs kLastRetry = kSecond;
-/// Exits kept for a controller that is away.
-constexpr size_t kMaxWaiting = 1024;
+constexpr MonoNs kLastRetry = 250 * kMillisecond;
+/// Exits and faults kept until a controller has heard of them.
+constexpr size_t kMaxUnheard = 1024;
 
 }  // namespace
 
@@ -82,6 +82,10 @@ class Agent::Impl {
     void received(const std::string& bytes) {
         auto command = decode<AgentCommand>(bytes);
         if (!command.ok()) return retry(command.status());
+        if (const auto* heard = std::get_if<AgentHeard>(&*command)) {
+            unheard_.erase(heard->receipt);
+            return;
+        }
         const auto* welcome = std::get_if<AgentWelcome>(&*command);
         if (welcome == nullptr) return supervisor_->obey(*command);
         if (!welcome->error.empty()) {
@@ -92,24 +96,28 @@ class Agent::Impl {
         }
         welcome_ = true;
         delay_ = kFirstRetry;
-        for (const AgentMessage& message : std::exchange(waiting_, {})) report(message);
+        for (const auto& [receipt, message] : unheard_) (void)channel_->send(encode(message));
     }
 
     void report(AgentMessage message) {
-        if (welcome_) {
-            const absl::Status sent = channel_->send(encode(message));
-            if (sent.ok() || absl::IsResourceExhausted(sent)) return;
-        }
-        // What a rank printed and how it was doing while nobody listened is not worth keeping;
-        // how it ended is.
-        const bool keep = std::holds_alternative<RankGone>(message) ||
-                          std::holds_alternative<AgentFaultNoted>(message);
-        if (keep && waiting_.size() < kMaxWaiting) waiting_.push_back(std::move(message));
+        // What a rank printed and how it was doing while nobody listened is not worth keeping; how
+        // it ended is, until somebody has acted on it: sent is not heard.
+        keep(std::get_if<RankGone>(&message), message);
+        keep(std::get_if<AgentFaultNoted>(&message), message);
+        if (welcome_) (void)channel_->send(encode(message));
+    }
+
+    template <class M>
+    void keep(M* kept, const AgentMessage& message) {
+        if (kept == nullptr || unheard_.size() >= kMaxUnheard) return;
+        kept->receipt = ++receipts_;
+        unheard_.emplace(kept->receipt, message);
     }
 
     AgentOptions options_;
     std::unique_ptr<Reactor> reactor_;
-    std::deque<AgentMessage> waiting_;
+    std::map<uint64_t, AgentMessage> unheard_;  ///< by receipt
+    uint64_t receipts_ = 0;
     bool welcome_ = false;
     MonoNs delay_ = kFirstRetry;
     absl::Status refused_;

@@ -14,7 +14,7 @@
 /// in the codec's binary form. The controller decides everything; the agent obeys and reports.
 namespace bulkhead::runtime {
 
-constexpr uint32_t kAgentVersion = 1;
+constexpr uint32_t kAgentVersion = 2;
 /// First field of the first message of an agent. Ranks and agents share one listener; a rank's
 /// first frame begins with a small variant index, an agent's with this.
 constexpr uint32_t kAgentMagic = 0x41424b48;
@@ -91,6 +91,7 @@ struct RankGone {
     int32_t signal = 0;
     bool statusKnown = true;
     int64_t unixNs = 0;
+    uint64_t receipt = 0;  ///< told again with every hello until AgentHeard names it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
@@ -99,6 +100,7 @@ struct RankGone {
         visit("signal", self.signal);
         visit("status_known", self.statusKnown);
         visit("unix_ns", self.unixNs);
+        visit("receipt", self.receipt);
     }
 };
 
@@ -154,6 +156,7 @@ struct AgentFaultNoted {
     bool ended = false;
     std::string error;
     int64_t unixNs = 0;
+    uint64_t receipt = 0;  ///< as RankGone's
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("job", self.job);
@@ -161,6 +164,7 @@ struct AgentFaultNoted {
         visit("ended", self.ended);
         visit("error", self.error);
         visit("unix_ns", self.unixNs);
+        visit("receipt", self.receipt);
     }
 };
 
@@ -246,7 +250,16 @@ struct KillNode {
     }
 };
 
+/// The message with this receipt was acted on; the agent need not keep it.
+struct AgentHeard {
+    uint64_t receipt = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("receipt", self.receipt);
+    }
+};
+
 using AgentCommand =
-    std::variant<AgentWelcome, StartRank, SignalRank, FillDisk, EndFault, KillNode>;
+    std::variant<AgentWelcome, StartRank, SignalRank, FillDisk, EndFault, KillNode, AgentHeard>;
 
 }  // namespace bulkhead::runtime

@@ -48,7 +48,7 @@ void Supervisor::adopt() {
         // Asked after the handle is open: a pid that was given to somebody else in between shows.
         if (!handle.ok() || processStartTime(known.pid) != known.startTime) {
             registry_.remove(known.process);
-            emit_(RankGone{known.process, known.pid, 0, 0, false, clock_.unixNs()});
+            emit_(RankGone{known.process, known.pid, 0, 0, false, clock_.unixNs(), 0});
             continue;
         }
         auto process = std::make_unique<Process>();
@@ -147,8 +147,8 @@ void Supervisor::gone(const RankProcess& id) {
     processes_.erase(it);
     // The exit first: the coordinator waits for it, nobody waits for the last words.
     const ExitStatus status = reap(process->handle);
-    emit_(
-        RankGone{id, process->pid, status.exitCode, status.signal, status.known, clock_.unixNs()});
+    emit_(RankGone{id, process->pid, status.exitCode, status.signal, status.known, clock_.unixNs(),
+                   0});
     reactor_.unwatch(process->handle.get());
     for (OutputReader* reader : {process->out.get(), process->err.get()}) {
         if (reader == nullptr) continue;
@@ -212,7 +212,7 @@ void Supervisor::endHeld(const FaultKey& key) {
 }
 
 void Supervisor::note(const FaultKey& key, bool ended, const std::string& error) {
-    emit_(AgentFaultNoted{key.first, key.second, ended, error, clock_.unixNs()});
+    emit_(AgentFaultNoted{key.first, key.second, ended, error, clock_.unixNs(), 0});
 }
 
 void Supervisor::killNode() {

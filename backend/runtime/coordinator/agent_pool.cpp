@@ -2,10 +2,12 @@
 #include "backend/runtime/coordinator/agent_pool.h"
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
+#include "backend/runtime/coordinator/durable_file.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -18,8 +20,14 @@ constexpr MonoNs kMissingAfter = 300 * kMillisecond;
 
 }  // namespace
 
-AgentPool::AgentPool(Reactor& reactor, std::string token, Listener listener)
-    : reactor_(reactor), token_(std::move(token)), listener_(std::move(listener)) {}
+AgentPool::AgentPool(Reactor& reactor, std::string token, std::string cordonFile, Listener listener)
+    : reactor_(reactor),
+      token_(std::move(token)),
+      cordonFile_(std::move(cordonFile)),
+      listener_(std::move(listener)) {
+    std::ifstream names(cordonFile_);
+    for (std::string name; std::getline(names, name);) cordoned_.insert(name);
+}
 
 AgentPool::~AgentPool() {
     for (auto& [name, node] : nodes_) {
@@ -55,7 +63,8 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     node.status.node = hello.node;
     node.status.address = hello.address;
     node.status.slots = hello.slots;
-    node.status.state = node.cordoned ? model::NodeState::kCordoned : model::NodeState::kUp;
+    node.status.state =
+        cordoned_.contains(hello.node) ? model::NodeState::kCordoned : model::NodeState::kUp;
     node.channel = std::move(channel);
     node.broken = false;
 
@@ -86,7 +95,7 @@ void AgentPool::missing(const std::string& name, const std::set<RankProcess>& pr
         if (it == node.processes.end()) continue;
         const int32_t pid = it->second;
         forget(node, process);
-        listener_.rankGone(name, {process, pid, 0, 0, false, reactor_.clock().unixNs()});
+        listener_.rankGone(name, {process, pid, 0, 0, false, reactor_.clock().unixNs(), 0});
     }
 }
 
@@ -108,9 +117,18 @@ void AgentPool::received(const std::string& name, const std::string& bytes) {
     }
     if (const auto* gone = std::get_if<RankGone>(&*message)) {
         forget(node, gone->process);
-        return listener_.rankGone(name, *gone);
+        listener_.rankGone(name, *gone);
+        return heard(name, gone->receipt);
     }
+    const auto* noted = std::get_if<AgentFaultNoted>(&*message);
+    const uint64_t receipt = noted != nullptr ? noted->receipt : 0;
     listener_.other(name, *std::move(message));
+    heard(name, receipt);
+}
+
+/// Only after everybody has acted on it: a controller that ends before is told again.
+void AgentPool::heard(const std::string& name, uint64_t receipt) {
+    if (receipt != 0) (void)send(name, AgentHeard{receipt});
 }
 
 void AgentPool::lost(const std::string& name, const absl::Status& why) {
@@ -166,7 +184,15 @@ absl::Status AgentPool::send(const std::string& node, const AgentCommand& comman
 absl::Status AgentPool::cordon(const std::string& node, bool cordoned) {
     const auto it = nodes_.find(node);
     if (it == nodes_.end()) return noSuchNode(node);
-    it->second.cordoned = cordoned;
+    std::set<std::string> names = cordoned_;
+    if (cordoned)
+        names.insert(node);
+    else
+        names.erase(node);
+    std::string lines;
+    for (const std::string& name : names) absl::StrAppend(&lines, name, "\n");
+    if (absl::Status s = writeDurably(cordonFile_, lines); !s.ok()) return s;
+    cordoned_ = std::move(names);
     NodeStatus& status = it->second.status;
     if (status.state == model::NodeState::kLost) return absl::OkStatus();
     status.state = cordoned ? model::NodeState::kCordoned : model::NodeState::kUp;

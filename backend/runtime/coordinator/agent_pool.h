@@ -33,7 +33,8 @@ class AgentPool {
         std::function<void(const std::string& node, AgentMessage)> other;
     };
 
-    AgentPool(Reactor& reactor, std::string token, Listener listener);
+    /// `cordonFile` holds the names of cordoned nodes, one a line.
+    AgentPool(Reactor& reactor, std::string token, std::string cordonFile, Listener listener);
     ~AgentPool();
 
     /// A connection whose first message was `hello`. Takes it, or refuses it with the reason.
@@ -47,7 +48,7 @@ class AgentPool {
     absl::Status start(const std::string& node, StartRank command);
     absl::Status send(const std::string& node, const AgentCommand& command);
 
-    /// NotFound names the nodes there are.
+    /// Durable when it returns OK: a later controller knows. NotFound names the nodes there are.
     absl::Status cordon(const std::string& node, bool cordoned);
 
     /// It has connected at some time.
@@ -66,7 +67,6 @@ class AgentPool {
     struct Node {
         NodeStatus status;
         std::unique_ptr<ControlChannel> channel;
-        bool cordoned = false;
         bool broken = false;  ///< a message could not be sent; that it closed is about to be told
         std::map<RankProcess, int32_t> processes;  ///< pid, 0 while starting
         Reactor::TimerId lossTimer = 0;
@@ -76,12 +76,15 @@ class AgentPool {
     void received(const std::string& name, const std::string& bytes);
     void lost(const std::string& name, const absl::Status& why);
     void missing(const std::string& name, const std::set<RankProcess>& processes);
+    void heard(const std::string& name, uint64_t receipt);
     void forget(Node& node, const RankProcess& process);
     absl::Status refusal(const AgentHello& hello) const;
     absl::Status noSuchNode(const std::string& node) const;
 
     Reactor& reactor_;
     std::string token_;
+    const std::string cordonFile_;
+    std::set<std::string> cordoned_;
     Listener listener_;
     std::map<std::string, Node> nodes_;
 };

@@ -33,7 +33,7 @@ class Controller::Impl {
           sink_(sink),
           reactor_(std::move(reactor)),
           random_(options_.seed != 0 ? options_.seed : std::random_device{}()),
-          pool_(*reactor_, options_.token, poolListener()),
+          pool_(*reactor_, options_.token, options_.stateDir + "/cordoned", poolListener()),
           newcomers_(
               *reactor_, options_.token,
               [this](std::unique_ptr<ControlChannel> c, const AgentHello& h) {
@@ -186,9 +186,9 @@ class Controller::Impl {
         std::string remote;
         for (const std::string& address : addresses_)
             (address.starts_with("unix:") ? local : remote) = address;
-        JobSurroundings around{*reactor_,         pool_,    sink_,  options_.workerPath,
-                               options_.token,    local,    remote, options_.version,
-                               options_.sampleMs, random_()};
+        JobSurroundings around{*reactor_,         pool_,     sink_,          options_.workerPath,
+                               options_.token,    local,     remote,         options_.version,
+                               options_.sampleMs, random_(), &options_.probe};
         auto job = JobCoordinator::create(std::move(around), std::move(beginning));
         if (!job.ok()) return job.status();
         (*job)->setObserver([this, run](const model::Event& event) {

@@ -15,6 +15,7 @@
 #include "backend/model/run_state.h"
 #include "backend/runtime/coordinator/event_sink.h"
 #include "backend/runtime/coordinator/job_status.h"
+#include "backend/runtime/coordinator/probe.h"
 
 namespace bulkhead::runtime {
 
@@ -28,6 +29,7 @@ struct ControllerOptions {
     std::string version;     ///< of this program, for RunStarted
     uint32_t sampleMs = 500;
     uint64_t seed = 0;  ///< of exchange tokens and back-off jitter; 0: from the system
+    Probe probe;        ///< of every job
 };
 
 struct StartOptions {

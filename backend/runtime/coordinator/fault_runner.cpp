@@ -48,15 +48,34 @@ bool FaultRunner::isDue(const model::FaultSpec& spec, uint64_t committedStep) co
     return spec.atStep <= committedStep + ahead;
 }
 
-uint64_t FaultRunner::inject(const model::FaultSpec& spec, const std::string& by,
-                             uint64_t committedStep) {
-    const uint64_t id = nextId_++;
+uint64_t FaultRunner::add(const model::FaultSpec& spec, const std::string& by,
+                          const std::string& requestId) {
     Fault fault;
     fault.spec = spec;
     fault.by = by;
-    Fault& held = open_.emplace(id, std::move(fault)).first->second;
-    if (isDue(spec, committedStep)) commit(id, held, committedStep);
+    fault.requestId = requestId;
+    open_.emplace(nextId_, std::move(fault));
+    return nextId_++;
+}
+
+absl::StatusOr<uint64_t> FaultRunner::inject(const model::FaultSpec& spec, const std::string& by,
+                                             uint64_t committedStep, const std::string& requestId) {
+    const uint64_t id = add(spec, by, requestId);
+    if (absl::Status s = hands_.save(saved()); !s.ok()) {
+        open_.erase(id);
+        return s;
+    }
+    if (isDue(spec, committedStep)) commit(id, open_.at(id), committedStep);
     return id;
+}
+
+absl::Status FaultRunner::plan(const std::vector<model::FaultSpec>& specs, uint64_t committedStep) {
+    planned_ = true;
+    if (specs.empty()) return absl::OkStatus();
+    for (const model::FaultSpec& spec : specs) add(spec, "job file", "");
+    absl::Status done = hands_.save(saved());
+    stepCommitted(committedStep);
+    return done;
 }
 
 void FaultRunner::stepCommitted(uint64_t step) {
@@ -72,6 +91,10 @@ void FaultRunner::commit(uint64_t id, Fault& fault, uint64_t committedStep) {
     step_ = std::max(step_, committedStep);
     fault.state = State::kSent;
     fault.self = isSelfCommitted(fault.spec);
+    for (const RankId rank : ranksOf(fault.spec))
+        if (const auto incarnation = hands_.incarnationOf(rank)) fault.targets[rank] = *incarnation;
+    // Before it leaves: whoever comes after us must know that it may have happened.
+    (void)hands_.save(saved());
     if (const absl::Status done = carryOut(id, fault); !done.ok())
         finish(id, absl::StrCat("could not be injected: ", std::string(done.message())), true);
 }
@@ -86,11 +109,7 @@ absl::Status FaultRunner::carryOut(uint64_t id, Fault& fault) {
         return absl::OkStatus();
     }
     fault.unexplained.insert(spec.replica);
-    const bool one = spec.shard >= 0 || spec.kind == FaultKind::kFlipGradient ||
-                     spec.kind == FaultKind::kNanGradient || spec.kind == FaultKind::kFlipParameter;
-    const int32_t first = std::max(0, spec.shard);
-    const int32_t last = one ? first : static_cast<int32_t>(shards_) - 1;
-    for (int32_t s = first; s <= last; ++s) fault.ranks.insert({spec.replica, s});
+    for (const RankId rank : ranksOf(spec)) fault.ranks.insert(rank);
     absl::Status result;
     // A copy: carrying out may end the fault and take the set with it.
     const std::set<RankId> ranks = fault.ranks;
@@ -143,20 +162,21 @@ void FaultRunner::rankExited(RankId rank, int signal, int64_t unixNs) {
     std::vector<uint64_t> hit;
     for (const auto& [id, fault] : open_)
         if (fault.state != State::kWaiting && fault.ranks.contains(rank)) hit.push_back(id);
-    for (const uint64_t id : hit) {
-        Fault& fault = open_.at(id);
-        const bool killed = isKill(fault.spec.kind) && signal == SIGKILL;
-        if (killed) tookEffect(id, fault, unixNs, step_ + 1);
-        const auto it = open_.find(id);
-        if (it == open_.end()) continue;
-        it->second.ranks.erase(rank);
-        if (it->second.ranks.empty())
-            finish(id,
-                   it->second.state == State::kActive
-                       ? "the process is gone"
-                       : "could not be injected: the process ended before",
-                   it->second.state != State::kActive);
-    }
+    for (const uint64_t id : hit) exited(id, rank, signal, unixNs);
+}
+
+void FaultRunner::exited(uint64_t id, RankId rank, int signal, int64_t unixNs) {
+    Fault& fault = open_.at(id);
+    const bool killed = isKill(fault.spec.kind) && signal == SIGKILL;
+    if (killed) tookEffect(id, fault, unixNs, step_ + 1);
+    const auto it = open_.find(id);
+    if (it == open_.end()) return;
+    it->second.ranks.erase(rank);
+    if (!it->second.ranks.empty()) return;
+    finish(id,
+           it->second.state == State::kActive ? "the process is gone"
+                                              : "could not be injected: the process ended before",
+           it->second.state != State::kActive);
 }
 
 absl::Status FaultRunner::end(uint64_t id) {
@@ -182,6 +202,8 @@ void FaultRunner::finish(uint64_t id, const std::string& outcome, bool failed) {
     open_.erase(it);
     if (fault.effectNs != 0)
         past_.push_back({id, fault.effectNs, hands_.unixNs() + kMemoryNs, fault.unexplained});
+    else
+        (void)hands_.save(saved());  // the history of a fault that never was cannot end it
     hands_.emit(model::FaultEnded{id, outcome},
                 failed ? model::Severity::kWarning : model::Severity::kInfo);
 }
@@ -203,10 +225,114 @@ std::optional<FaultRunner::Cause> FaultRunner::explain(int32_t replica, int64_t 
         best = Cause{id, effectNs};
         from = &unexplained;
     };
-    for (auto& [id, fault] : open_) consider(id, fault.effectNs, fault.unexplained);
+    for (auto& [id, fault] : open_) {
+        // Peers may miss a replica before its agent says that it was killed.
+        const bool onItsWay = fault.state == State::kSent && !fault.self && isKill(fault.spec.kind);
+        consider(id, onItsWay ? unixNs : fault.effectNs, fault.unexplained);
+    }
     for (Past& p : past_) consider(p.id, p.effectNs, p.unexplained);
     if (from != nullptr) from->erase(replica);
     return best;
+}
+
+std::vector<RankId> FaultRunner::ranksOf(const model::FaultSpec& spec) const {
+    if (spec.kind == FaultKind::kFillDisk || spec.kind == FaultKind::kKillNode) return {};
+    const bool one = spec.shard >= 0 || spec.kind == FaultKind::kFlipGradient ||
+                     spec.kind == FaultKind::kNanGradient || spec.kind == FaultKind::kFlipParameter;
+    const int32_t first = std::max(0, spec.shard);
+    const int32_t last = one ? first : static_cast<int32_t>(shards_) - 1;
+    std::vector<RankId> ranks;
+    for (int32_t s = first; s <= last; ++s) ranks.push_back({spec.replica, s});
+    return ranks;
+}
+
+// ---- over the lives of coordinators
+// ----------------------------------------------------------------
+
+SavedFaults FaultRunner::saved() const {
+    SavedFaults out{planned_, nextId_, {}};
+    for (const auto& [id, fault] : open_) {
+        SavedFault f{id, fault.spec, fault.by, fault.requestId, fault.state != State::kWaiting, {}};
+        for (const auto& [rank, incarnation] : fault.targets)
+            f.targets.push_back({rank, incarnation});
+        out.faults.push_back(std::move(f));
+    }
+    return out;
+}
+
+std::set<std::string> FaultRunner::requests() const {
+    std::set<std::string> ids;
+    for (const auto& [id, fault] : open_)
+        if (!fault.requestId.empty()) ids.insert(fault.requestId);
+    return ids;
+}
+
+FaultRunner::Fault FaultRunner::restored(const SavedFault& saved, const model::FaultView* seen,
+                                         const model::RunState& past) const {
+    Fault fault;
+    fault.spec = saved.spec;
+    fault.by = saved.by;
+    fault.requestId = saved.requestId;
+    fault.self = isSelfCommitted(saved.spec);
+    if (saved.sent) fault.state = State::kSent;
+    if (saved.sent && saved.spec.replica >= 0) fault.unexplained.insert(saved.spec.replica);
+    for (const FaultTarget& t : saved.targets) {
+        fault.targets[t.rank] = t.incarnation;
+        fault.ranks.insert(t.rank);
+    }
+    fault.untold = fault.targets;
+    if (seen == nullptr) return fault;
+    fault.state = State::kActive;
+    fault.effectNs = seen->injectedNs;
+    for (const uint64_t id : seen->incidents)
+        if (const auto* incident = model::findIncident(past, id))
+            fault.unexplained.erase(incident->replica);
+    return fault;
+}
+
+void FaultRunner::restore(const SavedFaults& saved, const model::RunState& past) {
+    planned_ = saved.planned;
+    nextId_ = saved.next;
+    for (size_t i = 0; i < past.faults.size(); ++i)
+        nextId_ = std::max(nextId_, past.faults[i].fault + 1);
+    for (const SavedFault& f : saved.faults) {
+        const model::FaultView* seen = model::findFault(past, f.fault);
+        if (seen == nullptr || seen->endedNs == 0) open_.emplace(f.fault, restored(f, seen, past));
+    }
+    // What is over may still have an incident to come.
+    for (size_t i = 0; i < past.faults.size(); ++i) {
+        const model::FaultView& f = past.faults[i];
+        if (f.endedNs == 0 || f.spec.replica < 0 || !f.incidents.empty()) continue;
+        past_.push_back({f.fault, f.injectedNs, f.endedNs + kMemoryNs, {f.spec.replica}});
+    }
+}
+
+void FaultRunner::rankBack(RankId rank, uint32_t incarnation) {
+    for (auto& [id, fault] : open_) {
+        const auto it = fault.untold.find(rank);
+        if (it == fault.untold.end() || it->second != incarnation) continue;
+        if (carryOutOnRank(id, fault, rank).ok()) fault.untold.erase(it);
+    }
+}
+
+void FaultRunner::inventoryDone() {
+    std::vector<uint64_t> ids;
+    for (const auto& [id, fault] : open_)
+        if (fault.state != State::kWaiting) ids.push_back(id);
+    for (const uint64_t id : ids) {
+        Fault& fault = open_.at(id);
+        const bool moment = isMoment(fault.spec.kind);
+        if (fault.spec.kind == FaultKind::kKillNode) {
+            tookEffect(id, fault, hands_.unixNs(), step_ + 1);
+        } else if (moment && fault.state == State::kActive) {
+            finish(id, "done", false);
+        } else {
+            const std::map<RankId, uint32_t> targets = fault.targets;
+            for (const auto& [rank, incarnation] : targets)
+                if (open_.contains(id) && hands_.incarnationOf(rank) != incarnation)
+                    exited(id, rank, isKill(open_.at(id).spec.kind) ? SIGKILL : 0, hands_.unixNs());
+        }
+    }
 }
 
 }  // namespace bulkhead::runtime

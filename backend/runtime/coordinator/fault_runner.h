@@ -13,6 +13,8 @@
 #include "backend/common/types.h"
 #include "backend/model/command.h"
 #include "backend/model/event.h"
+#include "backend/model/run_state.h"
+#include "backend/runtime/coordinator/fault_file.h"
 #include "backend/runtime/protocol/messages.h"
 
 namespace bulkhead::runtime {
@@ -35,13 +37,31 @@ class FaultRunner {
         std::function<std::vector<int32_t>(const std::string& node)> replicasOn;
         std::function<void(model::EventBody, model::Severity)> emit;
         std::function<int64_t()> unixNs;
+        /// Incarnation of the rank's process; nullopt when it has none.
+        std::function<std::optional<uint32_t>(RankId)> incarnationOf;
+        /// Durable when it returns OK.
+        std::function<absl::Status(const SavedFaults&)> save;
     };
 
     FaultRunner(uint32_t shards, Hands hands) : shards_(shards), hands_(std::move(hands)) {}
 
-    /// Takes the fault on and commits it if it is due. Ids count from `firstId` within a run.
-    uint64_t inject(const model::FaultSpec& spec, const std::string& by, uint64_t committedStep);
-    void startIdsAt(uint64_t firstId) { nextId_ = firstId; }
+    /// Takes the fault on, durably, and commits it if it is due. Ids count from 1 within a run.
+    absl::StatusOr<uint64_t> inject(const model::FaultSpec& spec, const std::string& by,
+                                    uint64_t committedStep, const std::string& requestId = "");
+    /// The same for the job file's own, once in a run's life.
+    absl::Status plan(const std::vector<model::FaultSpec>& specs, uint64_t committedStep);
+    bool planned() const { return planned_; }
+
+    /// Before anything else: what an earlier coordinator had taken on, and what came of it by the
+    /// run's history.
+    void restore(const SavedFaults& saved, const model::RunState& past);
+    /// A process of before the restore is heard of: what it may have missed is told again. A fault
+    /// has an id, and nobody commits the same twice.
+    void rankBack(RankId rank, uint32_t incarnation);
+    /// After a restore: whoever was not heard of by now is gone.
+    void inventoryDone();
+    /// Of the faults that are not over; a request is answered once.
+    std::set<std::string> requests() const;
 
     /// A step is durable: what waits for the next one is due.
     void stepCommitted(uint64_t step);
@@ -73,10 +93,13 @@ class FaultRunner {
         model::FaultSpec spec;
         std::string by;
         State state = State::kWaiting;
-        std::set<RankId> ranks;         ///< that commit it themselves or are signalled
-        bool self = false;              ///< the ranks commit it themselves
-        bool ending = false;            ///< end() was asked for
-        std::set<int32_t> unexplained;  ///< replicas hit, no incident yet
+        std::set<RankId> ranks;  ///< that commit it themselves or are signalled
+        bool self = false;       ///< the ranks commit it themselves
+        bool ending = false;     ///< end() was asked for
+        std::string requestId;
+        std::map<RankId, uint32_t> targets;  ///< by incarnation, when it was sent
+        std::map<RankId, uint32_t> untold;   ///< after a restore: may not have heard of it
+        std::set<int32_t> unexplained;       ///< replicas hit, no incident yet
         int64_t effectNs = 0;
     };
 
@@ -86,11 +109,18 @@ class FaultRunner {
     absl::Status carryOut(uint64_t id, Fault& fault);
     absl::Status carryOutOnRank(uint64_t id, const Fault& fault, RankId rank);
     void tookEffect(uint64_t id, Fault& fault, int64_t unixNs, uint64_t step);
+    void exited(uint64_t id, RankId rank, int signal, int64_t unixNs);
     void finish(uint64_t id, const std::string& outcome, bool failed);
+    Fault restored(const SavedFault& saved, const model::FaultView* seen,
+                   const model::RunState& past) const;
+    uint64_t add(const model::FaultSpec& spec, const std::string& by, const std::string& requestId);
+    std::vector<RankId> ranksOf(const model::FaultSpec& spec) const;
+    SavedFaults saved() const;
 
     uint32_t shards_;
     Hands hands_;
     uint64_t nextId_ = 1;
+    bool planned_ = false;
     uint64_t step_ = 0;
     std::map<uint64_t, Fault> open_;
     struct Past {

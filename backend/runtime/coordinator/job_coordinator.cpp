@@ -12,6 +12,7 @@
 #include "backend/model/command_text.h"
 #include "backend/model/json.h"
 #include "backend/runtime/coordinator/durable_file.h"
+#include "backend/runtime/coordinator/job_past.h"
 #include "backend/runtime/coordinator/spec_options.h"
 #include "spdlog/spdlog.h"
 
@@ -40,13 +41,20 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
         return absl::UnavailableError(
             absl::StrCat("cannot make ", beginning.dir, "/run: ", error.message()));
 
+    auto faults = loadFaults(beginning.dir);
+    if (!faults.ok()) return faults.status();
+    addPast(*recovered, beginning.past, around.reactor.clock());
+
     const bool fresh = recovered->lineage == 0 && beginning.resume.has_value();
     protocol::CoordinatorMachine machine =
         fresh ? protocol::CoordinatorMachine(options, term->number(), *beginning.resume)
               : protocol::CoordinatorMachine(options, term->number(), *recovered);
-    return std::unique_ptr<JobCoordinator>(
+    auto job = std::unique_ptr<JobCoordinator>(
         new JobCoordinator(std::move(around), std::move(beginning), *std::move(term),
                            *std::move(log), std::move(machine), *recovered));
+    job->faults_.restore(*faults, job->state_);
+    job->requests_.merge(job->faults_.requests());
+    return job;
 }
 
 JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, Term term,
@@ -67,13 +75,8 @@ JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, T
       seq_(state_.seq) {
     recovered_ = past.lineage != 0;
     if (recovered_) report(invariants_.lineage(past.lineage, past.ledger, past.step));
-    // The machine counts from 1 in each of its lives; the run's history goes on.
-    for (size_t i = 0; i < state_.incidents.size(); ++i)
-        incidentBase_ = std::max(incidentBase_, state_.incidents[i].incident);
-    uint64_t lastFault = 0;
-    for (size_t i = 0; i < state_.faults.size(); ++i)
-        lastFault = std::max(lastFault, state_.faults[i].fault);
-    faults_.startIdsAt(lastFault + 1);
+    for (size_t i = 0; i < state_.actions.size(); ++i)
+        if (!state_.actions[i].requestId.empty()) requests_.insert(state_.actions[i].requestId);
 }
 
 JobCoordinator::~JobCoordinator() {
@@ -87,10 +90,7 @@ JobCoordinator::~JobCoordinator() {
 
 void JobCoordinator::begin() {
     startedNs_ = around_.reactor.clock().unixNs();
-    char host[256] = "";
-    (void)::gethostname(host, sizeof host - 1);
-    emit(model::RunStarted{beginning_.spec, around_.version, host, beginning_.resumedFrom},
-         model::Severity::kNotice);
+    goOnTelling();
     for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
     fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });
     const MonoNs join = beginning_.spec.timeouts.joinMs * kMillisecond;
@@ -114,14 +114,17 @@ void JobCoordinator::feed(protocol::Input input) {
         const protocol::Input next = std::move(inputs_.front());
         inputs_.pop_front();
         if (finished_ && !std::holds_alternative<protocol::RankExited>(next)) continue;
+        if (around_.probe != nullptr && around_.probe->input) around_.probe->input(next);
         carryOut(machine_.step(around_.reactor.now(), next));
     }
     busy_ = false;
 }
 
 void JobCoordinator::carryOut(protocol::Actions actions) {
-    for (const protocol::Action& action : actions)
+    for (const protocol::Action& action : actions) {
+        if (around_.probe != nullptr && around_.probe->action) around_.probe->action(action);
         std::visit([this](const auto& a) { act(a); }, action);
+    }
     if (durable_ != 0) {
         const uint64_t sequence = std::exchange(durable_, 0);
         flushLog();
@@ -190,6 +193,9 @@ void JobCoordinator::fail(const std::string& why) {
     finished_ = true;
     around_.reactor.cancel(fleetTimer_);
     around_.reactor.cancel(wake_);
+    // It is over: no later coordinator takes it up again by itself.
+    unsynced_.push_back(protocol::LogFinished{false, why});
+    flushLog();
     emit(model::JobPhaseChanged{model::JobPhase::kFailed, why}, model::Severity::kError);
     emit(model::RunFinished{false, why, machine_.committedStep()}, model::Severity::kError);
     for (auto& [rank, known] : known_) {
@@ -290,8 +296,9 @@ absl::StatusOr<uint64_t> JobCoordinator::inject(const model::FaultSpec& fault,
         return absl::AlreadyExistsError(absl::StrCat("request ", requestId, " was carried out"));
     const model::Preflight check = preflight(now, fault);
     if (!check.allowed) return absl::FailedPreconditionError(check.refusal);
-    if (!requestId.empty()) requests_.insert(requestId);
-    return faults_.inject(fault, by, machine_.committedStep());
+    auto id = faults_.inject(fault, by, machine_.committedStep(), requestId);
+    if (id.ok() && !requestId.empty()) requests_.insert(requestId);
+    return id;
 }
 
 JobStatus JobCoordinator::status() const {

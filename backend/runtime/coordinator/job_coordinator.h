@@ -18,6 +18,7 @@
 #include "backend/runtime/coordinator/event_sink.h"
 #include "backend/runtime/coordinator/fault_runner.h"
 #include "backend/runtime/coordinator/job_status.h"
+#include "backend/runtime/coordinator/probe.h"
 #include "backend/runtime/coordinator/rank_links.h"
 #include "backend/runtime/coordinator/telemetry.h"
 #include "backend/runtime/coordinator/term_file.h"
@@ -38,6 +39,7 @@ struct JobSurroundings {
     std::string version;
     uint32_t sampleMs = 500;
     uint64_t secret = 1;
+    const Probe* probe = nullptr;  ///< may be null
 };
 
 struct JobBeginning {
@@ -111,6 +113,8 @@ class JobCoordinator {
     void tell(MonoNs at, const protocol::Fact& fact);
     void told(const protocol::fact::StepCommitted& fact);
     void injectPlanned();
+    void goOnTelling();
+    void tellMissing(const std::vector<protocol::LogEntry>& entries);
     void checkInvariants(const protocol::fact::StepCommitted& fact);
     void report(const std::optional<protocol::Violation>& violation);
     void explainIncident(model::IncidentOpened& incident, MonoNs at);
@@ -147,7 +151,6 @@ class JobCoordinator {
 
     std::deque<protocol::Input> inputs_;
     bool busy_ = false;
-    bool planned_ = false;    ///< the job file's own faults were taken on
     bool recovered_ = false;  ///< an earlier coordinator ran this job
     bool finished_ = false;
     std::vector<protocol::LogEntry> unsynced_;
@@ -177,7 +180,6 @@ class JobCoordinator {
     std::map<RankId, KnownRank> known_;
     std::set<std::string> requests_;  ///< ids already answered
     std::optional<protocol::fact::OperatorAnswered> answer_;
-    uint64_t incidentBase_ = 0;                    ///< incidents of earlier coordinators of the run
     std::set<uint64_t> stalling_;                  ///< incidents whose cause stops the survivors
     std::map<uint64_t, double> unseenMs_;          ///< incident, from fault to first symptom
     std::map<uint64_t, int64_t> incidentFaultNs_;  ///< incident, when its fault took effect

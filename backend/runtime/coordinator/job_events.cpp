@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The telling half of JobCoordinator: the machine's facts and its own observations as events.
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +9,9 @@
 #include "backend/model/command_text.h"
 #include "backend/runtime/coordinator/fact_events.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
+#include "backend/runtime/coordinator/job_past.h"
 #include "backend/runtime/coordinator/spec_options.h"
+#include "spdlog/spdlog.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -40,15 +44,12 @@ void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
     auto event = translate(fact, context);
     if (!event) return;
     if (auto* opened = std::get_if<model::IncidentOpened>(&event->body)) {
-        opened->incident += incidentBase_;
         explainIncident(*opened, at);
     }
     if (auto* phase = std::get_if<model::IncidentPhase>(&event->body)) {
-        phase->incident += incidentBase_;
         widenDetection(*phase);
     }
     if (auto* closed = std::get_if<model::IncidentClosed>(&event->body)) {
-        closed->incident += incidentBase_;
         const auto unseen = unseenMs_.find(closed->incident);
         if (unseen != unseenMs_.end() && closed->survivorStallMs > 0)
             closed->survivorStallMs += unseen->second;
@@ -72,13 +73,44 @@ void JobCoordinator::told(const protocol::fact::StepCommitted& fact) {
     faults_.stepCommitted(fact.record.step);
 }
 
-/// With the first commit, when there is something to break; a job that was taken up again has
-/// suffered them.
+/// With the first commit, when there is something to break.
 void JobCoordinator::injectPlanned() {
-    if (std::exchange(planned_, true) || recovered_) return;
+    if (faults_.planned()) return;
+    std::vector<model::FaultSpec> planned;
     for (const std::string& text : beginning_.spec.faults)
-        if (const auto fault = model::parseFault(text); fault.ok())
-            faults_.inject(*fault, "job file", machine_.committedStep());
+        if (const auto fault = model::parseFault(text); fault.ok()) planned.push_back(*fault);
+    if (const absl::Status s = faults_.plan(planned, machine_.committedStep()); !s.ok())
+        spdlog::warn("run {}: its faults are not kept: {}", beginning_.run,
+                     std::string(s.message()));
+}
+
+/// A run's first event, or what the coordinator before could not tell any more.
+void JobCoordinator::goOnTelling() {
+    if (state_.seq == 0) {
+        char host[256] = "";
+        (void)::gethostname(host, sizeof host - 1);
+        emit(model::RunStarted{beginning_.spec, around_.version, host, beginning_.resumedFrom},
+             model::Severity::kNotice);
+    }
+    if (!recovered_) return;
+    tellMissing(log_.entries());
+    const model::Policies policies = modelPolicies(machine_.policies(), beginning_.spec.policies);
+    if (policies != state_.policies)
+        emit(model::PoliciesChanged{policies, "as ordered before the coordinator was lost"},
+             model::Severity::kNotice);
+}
+
+/// The log is durable before anybody is told: what it has behind the last step that history knows
+/// may be missing there.
+void JobCoordinator::tellMissing(const std::vector<protocol::LogEntry>& entries) {
+    const FactContext context{[this](MonoNs t) { return unixNs(t); },
+                              [this](int32_t replica) { return nodeOf(replica); },
+                              beginning_.spec.policies};
+    for (size_t i = firstUntold(entries, state_); i < entries.size(); ++i) {
+        const auto fact = untoldFact(entries, i, state_);
+        if (!fact) continue;
+        if (auto event = translate(*fact, context)) emit(std::move(event->body), event->severity);
+    }
 }
 
 void JobCoordinator::checkInvariants(const protocol::fact::StepCommitted& fact) {

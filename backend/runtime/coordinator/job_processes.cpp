@@ -18,6 +18,8 @@ constexpr MonoNs kExitGrace = 50 * kMillisecond;
 
 /// Agents look for a controller once a second; after that whoever is alive has been heard of.
 constexpr MonoNs kAgentsReturnWithin = 1500 * kMillisecond;
+/// The same when every agent of before is back: exits come right behind its hello.
+constexpr MonoNs kExitsToldWithin = 100 * kMillisecond;
 constexpr MonoNs kInventoryLook = 50 * kMillisecond;
 
 /// The worker's exit code for what no restart can mend (README of runtime/replica).
@@ -45,6 +47,7 @@ void JobCoordinator::rankConnected(std::unique_ptr<ControlChannel> channel,
         return links_.send(rank, incarnation,
                            protocol::Leave{machine_.term(), "the run has ended"});
     received(rank, incarnation, hello);
+    faults_.rankBack(rank, incarnation);
 }
 
 void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoordinator message) {
@@ -106,8 +109,14 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
     known = {up.process.incarnation, up.pid, false};
     placed_[rank.replica] = {up.process.incarnation, node};
     fleet_.started(rank, up.process.incarnation);
-    emit(model::RankStarted{rank, up.process.incarnation, up.pid, node}, model::Severity::kInfo);
+    // One that outlived a coordinator was told of when it started.
+    const model::RankView* told = model::findRank(state_, rank);
+    if (told == nullptr || told->incarnation != up.process.incarnation || told->pid != up.pid)
+        emit(model::RankStarted{rank, up.process.incarnation, up.pid, node},
+             model::Severity::kInfo);
     feed(protocol::RankRunning{rank, up.process.incarnation, up.pid, node});
+    faults_.rankBack(rank, up.process.incarnation);
+    if (inventoryTimer_ != 0) takeInventory();
 }
 
 void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
@@ -116,6 +125,12 @@ void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
     const bool current =
         known != known_.end() && known->second.incarnation == gone.process.incarnation;
     const bool expected = finished_ || (current && known->second.stopping);
+    // Told again because nobody said that it was heard: the coordinator before may have ended
+    // there.
+    const model::RankView* told = model::findRank(state_, rank);
+    if (told != nullptr && told->lastExit && told->lastExit->pid == gone.pid &&
+        told->lastExit->incarnation == gone.process.incarnation)
+        return;
     if (current) known_.erase(known);
     fleet_.exited(rank, gone.process.incarnation);
     emit(model::RankExited{rank, gone.process.incarnation, gone.pid, gone.exitCode, gone.signal,
@@ -188,11 +203,19 @@ bool JobCoordinator::inventoryDone() const {
     if (known_.size() == size_t{beginning_.spec.replicas} * beginning_.spec.shards) return true;
     for (const model::NodePlacement& p : beginning_.spec.placement)
         if (!around_.pool.knows(p.node)) return false;
-    return !nodeStates_.empty() && around_.reactor.now() - lastNodeAt_ > kAgentsReturnWithin;
+    const bool all = std::all_of(state_.nodes.begin(), state_.nodes.end(), [this](const auto& n) {
+        return n.state == model::NodeState::kLost || around_.pool.knows(n.node);
+    });
+    return !nodeStates_.empty() &&
+           around_.reactor.now() - lastNodeAt_ > (all ? kExitsToldWithin : kAgentsReturnWithin);
 }
 
 void JobCoordinator::takeInventory() {
-    if (inventoryDone()) return feed(protocol::InventoryDone{});
+    around_.reactor.cancel(std::exchange(inventoryTimer_, 0));
+    if (inventoryDone()) {
+        faults_.inventoryDone();  // first: a loss that is found now may answer to one of them
+        return feed(protocol::InventoryDone{});
+    }
     inventoryTimer_ = around_.reactor.after(kInventoryLook, [this] { takeInventory(); });
 }
 
@@ -339,6 +362,12 @@ FaultRunner::Hands JobCoordinator::hands() {
         emit(std::move(body), severity);
     };
     h.unixNs = [this] { return around_.reactor.clock().unixNs(); };
+    h.incarnationOf = [this](RankId rank) -> std::optional<uint32_t> {
+        const auto known = known_.find(rank);
+        if (known == known_.end()) return std::nullopt;
+        return known->second.incarnation;
+    };
+    h.save = [this](const SavedFaults& faults) { return saveFaults(beginning_.dir, faults); };
     return h;
 }
 

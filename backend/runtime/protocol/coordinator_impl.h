@@ -247,6 +247,7 @@ class CoordinatorMachine::Impl {
     void obey(const LogOrders& orders);
     LogOrders orders() const;
     void logOrders();
+    void noteLostMeanwhile(const Replica& r);
     void leaseRetained(uint64_t step, const std::vector<int32_t>& contributors);
 
     // -- coordinator_operations.cpp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "backend/runtime/protocol/coordinator_impl.h"
 
 /// What a coordinator takes over from the one before it, and what it leaves to the next.
@@ -73,9 +74,27 @@ void CoordinatorMachine::Impl::on(const InventoryDone&) {
             if (r.running.size() < options_.shards)
                 expel(r, EvidenceKind::kProcessExit, "some of its ranks are gone", now_, true);
         } else if (!stopping_ && !r.hold && !r.drain && !r.givenUp) {
+            noteLostMeanwhile(r);
             start(r);
         }
     }
+}
+
+/// It trained until the end of the coordinator before, others do still, and it is gone.
+void CoordinatorMachine::Impl::noteLostMeanwhile(const Replica& r) {
+    const auto isItsLast = [&](const Contribution& c) {
+        return c.replica == r.id && c.incarnation == r.incarnation;
+    };
+    const bool trained =
+        last_ && std::any_of(last_->contributors.begin(), last_->contributors.end(), isItsLast);
+    const auto survivors = static_cast<size_t>(std::count_if(
+        replicas_.begin(), replicas_.end(), [](const Replica& other) { return other.alive(); }));
+    if (!trained || survivors == 0 || incidents_.isOpen(r.id)) return;
+    book([&](auto& out) {
+        incidents_.open(now_, r.id, r.incarnation, committed_, EvidenceKind::kProcessExit,
+                        absl::StrCat("r", r.id, " lost: it went while no coordinator looked"), now_,
+                        now_, true, survivors, out);
+    });
 }
 
 /// Survivors of a coordinator hold gradients of the step that was open. Whoever gets the same

@@ -52,6 +52,16 @@ void FaultDesk::inject(const CommitFault& fault) {
     if (!mine(fault)) return;
     MonoNs length = 0;
     uint64_t step = 0;
+    std::optional<std::vector<protocol::FaultNoted>> told;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto [known, isNew] = told_.try_emplace(fault.fault);
+        if (!isNew) told = known->second;
+    }
+    if (told) {
+        for (const protocol::FaultNoted& noted : *told) hooks_.noted(noted);
+        return;
+    }
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         // Aimed at a phase: the next entry, so that the moment is random within the whole phase.
@@ -161,7 +171,12 @@ void FaultDesk::signalLater(const CommitFault& fault, uint64_t step, MonoNs with
 }
 
 void FaultDesk::note(const CommitFault& fault, bool ended, uint64_t step) {
-    hooks_.noted({fault.fault, self_, ended, clock_.unixNs(), step});
+    const protocol::FaultNoted noted{fault.fault, self_, ended, clock_.unixNs(), step};
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        told_[fault.fault].push_back(noted);
+    }
+    hooks_.noted(noted);
 }
 
 double FaultDesk::slowFactor() const {

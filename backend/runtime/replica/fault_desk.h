@@ -36,6 +36,7 @@ class FaultDesk {
 
     FaultDesk(RankId self, uint64_t seed, const Clock& clock, NetworkFaults* network, Hooks hooks);
 
+    /// One that is known already is not committed again: what was told of it is told again.
     void inject(const protocol::CommitFault& fault);
 
     /// What lasts is over, what waits for its step will not happen; told by `noted`. Unknown ids
@@ -73,6 +74,7 @@ class FaultDesk {
     mutable std::mutex mutex_;
     std::mt19937_64 random_;
     std::vector<protocol::CommitFault> armed_;
+    std::map<uint64_t, std::vector<protocol::FaultNoted>> told_;  ///< by fault
     uint64_t step_ = 0;
     protocol::Phase phase_ = protocol::Phase::kStarting;
     MonoNs entered_ = 0;

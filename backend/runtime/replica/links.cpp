@@ -12,7 +12,7 @@ namespace bulkhead::runtime {
 namespace {
 
 constexpr MonoNs kFirstRetry = 20 * kMillisecond;
-constexpr MonoNs kLastRetry = kSecond;
+constexpr MonoNs kLastRetry = 250 * kMillisecond;
 
 std::string text(const absl::Status& status) {
     return std::string(status.message());

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/model/event.h"
+
+namespace bulkhead::history {
+
+/// The events of one run that were accepted and are not in the database yet, in two files beside it
+/// ("<file>-tail-<run>-a", "-b"), so that batching costs a killed writer nothing. Written, not
+/// synced: what a power cut takes is the batches' to lose. Thread: externally serialised.
+class EventTail {
+  public:
+    /// Opens or makes the files; what a killed writer left stays until clear(). Unavailable with
+    /// the system's reason.
+    static absl::StatusOr<std::unique_ptr<EventTail>> open(const std::filesystem::path& file,
+                                                           int64_t runId);
+    ~EventTail();
+
+    /// What stood there when it was opened, by seq, each once. A write that was cut short ends its
+    /// file; a file of another version of the program counts as empty.
+    std::vector<model::Event> takeLeft() { return std::move(left_); }
+
+    /// Survives a kill of this process once it returned OK.
+    absl::Status add(const model::Event& event);
+    /// Everything added so far goes into one batch; what is added from now on does not.
+    void turn();
+    /// The batch is in the database.
+    void drop();
+    /// Everything is.
+    void clear();
+    /// Removes the files with the object: the run ended in order.
+    void removeAtEnd() { remove_ = true; }
+
+  private:
+    struct Part {
+        std::filesystem::path path;
+        int fd = -1;
+        uint64_t size = 0;
+    };
+    EventTail() = default;
+    absl::Status openPart(Part& part);
+    static void empty(Part& part);
+
+    std::array<Part, 2> parts_;
+    size_t active_ = 0;
+    std::vector<model::Event> left_;
+    bool remove_ = false;
+};
+
+}  // namespace bulkhead::history

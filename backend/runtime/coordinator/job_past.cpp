@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/job_past.h"
+
+#include <algorithm>
+
+#include "backend/runtime/protocol/step_commit.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+namespace fact = protocol::fact;
+using model::IncidentPhaseKind;
+
+const model::PhaseView* phaseOf(const model::IncidentView& incident, IncidentPhaseKind kind) {
+    const auto it = std::find_if(incident.phases.begin(), incident.phases.end(),
+                                 [kind](const auto& p) { return p.phase == kind; });
+    return it == incident.phases.end() ? nullptr : &*it;
+}
+
+/// The step it was lost in has not been committed, nor was a new quorum decided.
+bool survivorsWait(const model::IncidentView& incident, const model::RunState& past) {
+    if (phaseOf(incident, IncidentPhaseKind::kReform) != nullptr || !past.quorum) return false;
+    const auto& members = past.quorum->contributors;
+    return incident.openedNs >= past.lastCommitNs &&
+           std::any_of(members.begin(), members.end(), [&](const Contribution& c) {
+               return c.replica == incident.replica && c.incarnation == incident.incarnation;
+           });
+}
+
+uint64_t samplesRedone(const model::IncidentView& incident, const model::RunState& past) {
+    uint64_t samples = 0;
+    for (size_t i = 0; i < past.redos.size(); ++i) {
+        const auto& [timeNs, redo] = past.redos[i];
+        const auto& lost = redo.lost;
+        if (timeNs >= incident.openedNs &&
+            std::find(lost.begin(), lost.end(), incident.replica) != lost.end())
+            samples += redo.samplesReturned;
+    }
+    return samples;
+}
+
+}  // namespace
+
+void addPast(protocol::RecoveredState& recovered, const model::RunState& past, const Clock& clock) {
+    const MonoNs offset = clock.now() - clock.unixNs();
+    if (past.startedNs != 0)
+        recovered.ranFor = std::max<MonoNs>(0, clock.unixNs() - past.startedNs);
+    for (size_t i = 0; i < past.incidents.size(); ++i) {
+        const model::IncidentView& incident = past.incidents[i];
+        recovered.lastIncident = std::max(recovered.lastIncident, incident.incident);
+        if (incident.closedNs != 0) continue;
+        const model::PhaseView* detect = phaseOf(incident, IncidentPhaseKind::kDetect);
+        const model::PhaseView* decide = phaseOf(incident, IncidentPhaseKind::kDecide);
+        protocol::OpenIncident open;
+        open.id = incident.incident;
+        open.replica = incident.replica;
+        open.begin = (detect ? detect->beginNs : incident.openedNs) + offset;
+        open.decidedAt = (decide ? decide->endNs : incident.openedNs) + offset;
+        open.survivorsWait = survivorsWait(incident, past);
+        const bool stalled =
+            open.survivorsWait || phaseOf(incident, IncidentPhaseKind::kReform) != nullptr;
+        open.stallMs = stalled ? incident.survivorStallMs : 0;
+        open.samplesRedone = samplesRedone(incident, past);
+        const uint32_t training = model::contributors(past);
+        open.survivors = training - std::min<uint32_t>(training, open.survivorsWait ? 1 : 0);
+        recovered.incidents.push_back(open);
+    }
+}
+
+size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past) {
+    if (!past.lastCommit) return 0;
+    const CommitRecord& known = past.lastCommit->record;
+    for (size_t i = entries.size(); i > 0; --i) {
+        const auto* commit = std::get_if<protocol::LogCommit>(&entries[i - 1]);
+        if (commit != nullptr && commit->record.lineage == known.lineage &&
+            commit->record.step == known.step)
+            return i;
+    }
+    return entries.size();
+}
+
+std::optional<protocol::Fact> untoldFact(const std::vector<protocol::LogEntry>& entries, size_t i,
+                                         const model::RunState& past) {
+    if (const auto* commit = std::get_if<protocol::LogCommit>(&entries[i]))
+        return protocol::stepLine(commit->record, commit->figures);
+    if (const auto* lineage = std::get_if<protocol::LogLineage>(&entries[i])) {
+        if (lineage->lineage <= past.lineage) return std::nullopt;
+        uint64_t term = 0;
+        for (size_t k = 0; k < i; ++k)
+            if (const auto* t = std::get_if<protocol::LogTerm>(&entries[k])) term = t->term;
+        return fact::LineageOpened{lineage->lineage, lineage->fromStep, term, lineage->why};
+    }
+    if (const auto* bad = std::get_if<protocol::LogQuarantine>(&entries[i])) {
+        for (size_t k = 0; k < past.quarantined.size(); ++k)
+            if (past.quarantined[k].range == bad->range) return std::nullopt;
+        return fact::RangeQuarantined{bad->range, bad->why};
+    }
+    return std::nullopt;
+}
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/model/run_state.h"
+#include "backend/runtime/protocol/commit_log.h"
+#include "backend/runtime/protocol/facts.h"
+
+/// What a run's history and its commit log say together to a coordinator that takes it up. Pure.
+namespace bulkhead::runtime {
+
+/// Incidents left open, their numbers, and how long the run has lasted. `clock` tells how Unix time
+/// and the machine's time lie to each other.
+void addPast(protocol::RecoveredState& recovered, const model::RunState& past, const Clock& clock);
+
+/// Index of the first log entry that `past` need not know of: the one behind the last step it has.
+size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past);
+
+/// What should have been told of entry `i` and was not; nullopt when it was, or nothing is.
+std::optional<protocol::Fact> untoldFact(const std::vector<protocol::LogEntry>& entries, size_t i,
+                                         const model::RunState& past);
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include "backend/runtime/protocol/coordinator_io.h"
+
+namespace bulkhead::runtime {
+
+/// Sees everything just before the machine is told it, and just before it is carried out: a test
+/// ends the process at the moment it has chosen.
+struct Probe {
+    std::function<void(const protocol::Input&)> input;
+    std::function<void(const protocol::Action&)> action;
+};
+
+}  // namespace bulkhead::runtime

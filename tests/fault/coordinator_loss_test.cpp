@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// kill -9 of the controller, a real process, at chosen moments and at random ones, under jobs of
+// real workers: history has every step and every event once, and nobody who trains notices more
+// than a pause.
+#include <random>
+#include <set>
+
+#include "backend/history/run_store.h"
+#include "tests/fault/job_test.h"
+#include "tests/support/audit.h"
+#include "tests/support/outside_controller.h"
+
+namespace bulkhead::fault {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+class CoordinatorLoss : public testing::Test {
+  protected:
+    static constexpr uint32_t kReplicas = 3;
+    static constexpr uint32_t kShards = 2;
+
+    void SetUp() override {
+        support::JobHostOptions options;
+        options.withController = false;
+        host_ = std::make_unique<support::JobHost>(options);
+        ASSERT_TRUE(host_->ready().ok()) << host_->ready();
+        controller_ = std::make_unique<support::OutsideController>(
+            host_->dir(), host_->socket(), "bulkhead-worker", host_->tape());
+        ASSERT_THAT(controller_->start(), StartsWith("ok"));
+    }
+    /// BULKHEAD_TEST_TAPE names a file that gets every event that was told.
+    void TearDown() override {
+        if (const char* path = std::getenv("BULKHEAD_TEST_TAPE")) {
+            std::ofstream tape(path);
+            for (const model::Event& e : host_->tape().events(run_))
+                tape << model::toJsonText(e) << "\n";
+        }
+        controller_.reset();
+        host_.reset();
+    }
+
+    void startJob(model::JobSpec spec) {
+        const std::string answer = controller_->ask("start " + model::toJsonText(spec));
+        ASSERT_THAT(answer, StartsWith("ok ")) << answer;
+        run_ = answer.substr(3);
+    }
+    model::JobSpec spec(uint64_t steps = 0) {
+        model::JobSpec s = host_->tinySpec(kReplicas, kShards, steps);
+        s.timeouts.beatMs = 20;
+        s.timeouts.heartbeatMs = 3000;
+        return s;
+    }
+    void awaitState(const std::string& what,
+                    const std::function<bool(const model::RunState&)>& reached) {
+        const absl::Status s = host_->tape().awaitState(run_, what, reached, 120 * kSecond);
+        ASSERT_TRUE(s.ok()) << s;
+    }
+    uint64_t step() const {
+        const auto state = host_->tape().state(run_);
+        return state.lastCommit ? state.lastCommit->record.step : 0;
+    }
+    void awaitStep(uint64_t step) {
+        awaitState("step " + std::to_string(step), [step](const model::RunState& s) {
+            return s.lastCommit && s.lastCommit->record.step >= step;
+        });
+    }
+    void comeBack() {
+        ++lives_;
+        const std::string answer = controller_->start();
+        ASSERT_THAT(answer, HasSubstr(run_)) << "it was not taken up again";
+    }
+    void dieAt(const std::string& point, int times) {
+        ASSERT_EQ(controller_->ask("crash " + point + " " + std::to_string(times)), "ok");
+    }
+    void finish() {
+        model::Action stop;
+        stop.kind = model::ActionKind::kStop;
+        ASSERT_EQ(controller_->ask("act " + model::toJsonText(stop)), "ok");
+        awaitEnd();
+    }
+    void awaitEnd() {
+        awaitState("the end", [](const model::RunState& s) { return s.finished.has_value(); });
+        EXPECT_TRUE(host_->tape().state(run_).finished->ok)
+            << host_->tape().state(run_).finished->why;
+        controller_->end();
+    }
+    template <class T>
+    std::vector<T> all() const {
+        std::vector<T> found;
+        for (const model::Event& e : events_)
+            if (const T* body = std::get_if<T>(&e.body)) found.push_back(*body);
+        return found;
+    }
+
+    /// What must hold of the history however often the controller died.
+    void expectNoTrace() {
+        auto reader = history::RunReader::open(host_->dir() + "/runs.db");
+        ASSERT_TRUE(reader.ok()) << reader.status();
+        const auto stored = (*reader)->findRun(run_);
+        ASSERT_TRUE(stored.ok()) << stored.status();
+        EXPECT_TRUE((*reader)->verify(stored->id).ok()) << (*reader)->verify(stored->id);
+        history::EventFilter everything;
+        everything.limit = UINT32_MAX;
+        events_ = *(*reader)->events(stored->id, everything);
+        EXPECT_THAT(support::auditRun(events_), IsEmpty());
+        expectWhatWasTold();
+        expectTiles();
+        EXPECT_EQ(all<model::RunStarted>().size(), 1u);
+        EXPECT_EQ(all<model::LineageOpened>().size(), 1u) << "somebody went back";
+        EXPECT_EQ(all<model::RunFinished>().size(), 1u);
+        EXPECT_THAT(all<model::StepsSuspect>(), IsEmpty());
+        const auto commits = all<model::StepCommitted>();
+        ASSERT_FALSE(commits.empty());
+        EXPECT_EQ(commits.back().record.term, lives_);
+        EXPECT_EQ(commits.size(), commits.back().record.step);
+        for (const auto& c : commits) {
+            EXPECT_GT(c.loss, 0) << "step " << c.record.step;
+            EXPECT_EQ(c.shards.size(), kShards) << "step " << c.record.step;
+        }
+        std::set<std::pair<RankId, uint32_t>> started;
+        for (const auto& e : all<model::RankStarted>())
+            EXPECT_TRUE(started.insert({e.rank, e.incarnation}).second)
+                << "r" << e.rank.replica << "s" << e.rank.shard << " started twice";
+        std::map<uint64_t, std::string> open;
+        for (const auto& e : all<model::IncidentOpened>()) open[e.incident] = e.title;
+        for (const auto& e : all<model::IncidentClosed>()) open.erase(e.incident);
+        EXPECT_THAT(open, IsEmpty()) << "incidents were left open";
+    }
+    /// Nobody who watched was told of an event that is not what history has under its number.
+    void expectWhatWasTold() {
+        std::map<uint64_t, std::string> kept;
+        for (const model::Event& e : events_) kept[e.seq] = model::toJsonText(e);
+        for (const model::Event& e : host_->tape().events(run_)) {
+            ASSERT_TRUE(kept.contains(e.seq)) << "history lost event " << e.seq;
+            EXPECT_EQ(kept[e.seq], model::toJsonText(e));
+        }
+    }
+    /// Samples of each domain are used from the first on, none left out.
+    void expectTiles() {
+        std::map<uint32_t, std::vector<SampleRange>> used;
+        for (const auto& commit : all<model::StepCommitted>())
+            for (const Contribution& c : commit.record.contributors)
+                for (const SampleRange& r : c.ranges) used[r.domain].push_back(r);
+        for (auto& [domain, ranges] : used) {
+            std::sort(ranges.begin(), ranges.end());
+            uint64_t at = 0;
+            for (const SampleRange& r : ranges) {
+                EXPECT_EQ(r.begin, at) << "domain " << domain << " has a hole or an overlap";
+                at = r.end;
+            }
+        }
+    }
+    void expectNobodyRestarted() {
+        EXPECT_EQ(all<model::RankStarted>().size(), kReplicas * kShards);
+        EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    }
+
+    std::unique_ptr<support::JobHost> host_;
+    std::unique_ptr<support::OutsideController> controller_;
+    std::string run_;
+    uint64_t lives_ = 1;
+    std::vector<model::Event> events_;
+};
+
+struct Moment {
+    const char* point;
+    int times;
+};
+std::string nameOf(const testing::TestParamInfo<Moment>& info) {
+    std::string name = std::string(info.param.point) + std::to_string(info.param.times);
+    std::erase(name, '-');
+    return name;
+}
+
+/// Nothing else goes wrong: nobody restarts, nobody is lost.
+class InAStep : public CoordinatorLoss, public testing::WithParamInterface<Moment> {};
+
+TEST_P(InAStep, TheNextCoordinatorGoesOnAsIfNothingHadBeen) {
+    startJob(spec());
+    awaitStep(5);
+    dieAt(GetParam().point, GetParam().times);
+    ASSERT_TRUE(controller_->awaitKilled());
+    comeBack();
+    awaitStep(step() + 8);
+    finish();
+    expectNoTrace();
+    expectNobodyRestarted();
+}
+INSTANTIATE_TEST_SUITE_P(Moments, InAStep,
+                         testing::Values(Moment{"phase-compute", 1}, Moment{"phase-exchange", 1},
+                                         Moment{"quorum-to-one", 2}, Moment{"vote", 1},
+                                         Moment{"vote", 3}, Moment{"append", 1},
+                                         Moment{"durable", 1}, Moment{"commit-to-one", 1},
+                                         Moment{"commit-to-one", 2}, Moment{"commits-sent", 1},
+                                         Moment{"applying", 1}),
+                         nameOf);
+
+/// A replica was killed, and the coordinator dies while the others and it deal with that.
+class InALoss : public CoordinatorLoss, public testing::WithParamInterface<Moment> {};
+
+TEST_P(InALoss, TheIncidentClosesAndKeepsItsFault) {
+    startJob(spec());
+    awaitStep(5);
+    dieAt(GetParam().point, GetParam().times);
+    controller_->tell("inject kill:replica=1");
+    ASSERT_TRUE(controller_->awaitKilled());
+    comeBack();
+    const uint64_t from = step();
+    awaitState("the replica's return", [from](const model::RunState& s) {
+        return s.counters.incidents > 0 && s.counters.incidentsOpen == 0 && s.lastCommit &&
+               s.lastCommit->record.step >= from + 5 && s.quorum &&
+               s.quorum->contributors.size() == kReplicas;
+    });
+    finish();
+    expectNoTrace();
+    const auto opened = all<model::IncidentOpened>();
+    ASSERT_EQ(opened.size(), 1u);
+    EXPECT_EQ(opened[0].replica, 1);
+    const auto injected = all<model::FaultInjected>();
+    ASSERT_EQ(injected.size(), 1u);
+    EXPECT_EQ(opened[0].fault, injected[0].fault);
+    const auto ended = all<model::FaultEnded>();
+    ASSERT_EQ(ended.size(), 1u);
+    EXPECT_EQ(ended[0].fault, injected[0].fault);
+    size_t exits = 0;  // of those that were killed
+    for (const auto& e : all<model::RankExited>())
+        exits += e.rank.replica == 1 && e.incarnation == 1;
+    EXPECT_EQ(exits, kShards);
+}
+INSTANTIATE_TEST_SUITE_P(Moments, InALoss,
+                         testing::Values(Moment{"exit-heard", 1}, Moment{"exit-heard", 2},
+                                         Moment{"incident", 1}, Moment{"redo", 1},
+                                         Moment{"vote-again", 1}, Moment{"start", 1},
+                                         Moment{"fetching", 1}, Moment{"following", 1},
+                                         Moment{"incident-closed", 1}),
+                         nameOf);
+
+TEST_F(CoordinatorLoss, TenKillsAtRandomMomentsLeaveNoTrace) {
+    startJob(spec());
+    awaitStep(3);
+    std::mt19937 random(7);
+    const char* points[] = {"phase-compute", "vote", "append", "durable", "commit-to-one"};
+    for (int i = 0; i < 10; ++i) {
+        dieAt(points[random() % 5], 1 + static_cast<int>(random() % 20));
+        ASSERT_TRUE(controller_->awaitKilled()) << i;
+        comeBack();
+        awaitStep(step() + 1 + random() % 4);
+    }
+    awaitStep(step() + 8);
+    finish();
+    expectNoTrace();
+    expectNobodyRestarted();
+}
+
+TEST_F(CoordinatorLoss, AFaultThatWaitsForItsStepStillHappens) {
+    startJob(spec());
+    awaitStep(3);
+    const uint64_t due = step() + 25;
+    ASSERT_THAT(controller_->ask("inject kill:replica=2@step=" + std::to_string(due)),
+                StartsWith("ok "));
+    controller_->killNow();
+    comeBack();
+    awaitState("the loss and the return", [](const model::RunState& s) {
+        return s.counters.incidents == 1 && s.counters.incidentsOpen == 0;
+    });
+    awaitStep(step() + 5);
+    finish();
+    expectNoTrace();
+    const auto injected = all<model::FaultInjected>();
+    ASSERT_EQ(injected.size(), 1u);
+    EXPECT_GE(injected[0].step, due);
+    EXPECT_EQ(all<model::IncidentOpened>()[0].fault, injected[0].fault);
+}
+
+TEST_F(CoordinatorLoss, WhatTheOperatorWasToldIsDoneStaysDone) {
+    startJob(spec());
+    awaitStep(3);
+    model::Action policy;
+    policy.kind = model::ActionKind::kSetPolicy;
+    policy.policy = "lr";
+    policy.value = "linear";
+    ASSERT_EQ(controller_->ask("act " + model::toJsonText(policy)), "ok");
+    model::Action cordon;
+    cordon.kind = model::ActionKind::kCordon;
+    cordon.node = support::JobHost::nodeName(0);
+    ASSERT_EQ(controller_->ask("act " + model::toJsonText(cordon)), "ok");
+    controller_->killNow();
+    comeBack();
+    EXPECT_THAT(controller_->ask("policies"), HasSubstr("\"lr\":\"linear\""));
+    awaitStep(step() + 3);
+    EXPECT_THAT(controller_->ask("cordoned"), HasSubstr(cordon.node));
+    EXPECT_EQ(host_->tape().state(run_).policies.lr, model::LrPolicy::kLinear);
+    finish();
+    expectNoTrace();
+}
+
+/// Durable, and the coordinator dies before anybody is told: history must say so in the end.
+TEST_F(CoordinatorLoss, AnOrderThatIsDurableAndWasNeverAnsweredIsToldByTheNext) {
+    startJob(spec());
+    awaitStep(3);
+    dieAt("answer", 1);
+    model::Action policy;
+    policy.kind = model::ActionKind::kSetPolicy;
+    policy.policy = "lr";
+    policy.value = "none";
+    controller_->tell("act " + model::toJsonText(policy));
+    ASSERT_TRUE(controller_->awaitKilled());
+    comeBack();
+    EXPECT_THAT(controller_->ask("policies"), HasSubstr("\"lr\":\"none\""));
+    awaitStep(step() + 3);
+    finish();
+    expectNoTrace();
+    EXPECT_EQ(all<model::PoliciesChanged>().size(), 1u);
+}
+
+}  // namespace
+}  // namespace bulkhead::fault
