@@ -93,6 +93,7 @@ void addPlan(CLI::App& app, Cli& cli) {
     plan->fallthrough();
     addCharacterise(*plan, cli);
     addImport(*plan, cli);
+    addPlanExport(*plan, cli);
 }
 
 }  // namespace bulkhead::cli

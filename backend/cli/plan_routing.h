@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "backend/cli/cli.h"
 #include "backend/client/failure.h"
 #include "backend/planner/data/recording.h"
 
@@ -29,5 +30,8 @@ client::Result<planner::Recording> readRouting(const RoutingArguments& arguments
 
 /// A status of the planner as a failure of this program.
 client::Failure planFailure(std::string title, const absl::Status& status);
+
+// One for each verb of `plan` with a file of its own.
+void addPlanExport(CLI::App& plan, Cli& cli);
 
 }  // namespace bulkhead::cli

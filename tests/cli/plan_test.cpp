@@ -9,6 +9,8 @@
 
 #include "backend/cli/cli.h"
 #include "backend/model/json.h"
+#include "backend/planner/export/engine_files.h"
+#include "backend/planner/plan/plan_json.h"
 #include "tests/planner/samples.h"
 #include "tests/planner/shared_data.h"
 
@@ -105,6 +107,35 @@ TEST_F(PlanVerbs, refusalsNameThePlaceAndHaveTheirExitCodes) {
               kInvalid);
     EXPECT_EQ(type({"plan"}).code, kUsage);
     EXPECT_EQ(type({"plan", "import", "--routing", good, "-o", "/nowhere/x"}).code, kInvalid);
+}
+
+TEST_F(PlanVerbs, aPlanLeavesAsEveryEnginesFile) {
+    planner::Plan made;
+    made.shape.layers = 2;
+    made.shape.experts = 4;
+    made.shape.topK = 2;
+    made.shape.layerNumbers = {3, 4};
+    made.topology = planner::flatTopology(2, 1);
+    made.firstSlot = {0, 3, 6};
+    made.layers = {{{2, 0, 1, 3, 0, 2}, {}}, {{3, 2, 1, 0, 3, 1}, {}}};
+    const std::string plan = file("plan.json", planner::formatPlan(made) + "\n");
+    const Said sglang = type({"plan", "export", "--plan", plan, "--to", "sglang"});
+    ASSERT_EQ(sglang.code, kOk) << sglang.err;
+    const auto location = planner::readSglangLocation(sglang.out, "out");
+    ASSERT_TRUE(location.ok()) << location.status();
+    EXPECT_EQ(location->expertOfSlot.size(), 5u) << "the model's layers 3 and 4 route";
+    EXPECT_THAT(sglang.err, HasSubstr("--ep-num-redundant-experts 2"));
+    const Said trtllm = type({"plan", "export", "--plan", plan, "--to", "trtllm"});
+    const auto balancer = planner::readTrtllmBalancer(trtllm.out, "out");
+    ASSERT_TRUE(balancer.ok()) << balancer.status();
+    EXPECT_EQ(balancer->expertOfSlot[0], location->expertOfSlot[3]);
+    const Said own = type({"plan", "export", "--plan", plan, "--to", "bulkhead"});
+    std::ifstream in(plan);
+    std::stringstream text;
+    text << in.rdbuf();
+    EXPECT_EQ(own.out, text.str());
+    EXPECT_EQ(type({"plan", "export", "--plan", file("x", "{}"), "--to", "ascend"}).code, kInvalid);
+    EXPECT_EQ(type({"plan", "export", "--plan", "/nowhere", "--to", "ascend"}).code, kNotFound);
 }
 
 TEST_F(PlanVerbs, theRealRecordingFromTheCommandLine) {

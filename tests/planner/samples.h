@@ -107,4 +107,19 @@ inline std::string sglangLog() {
            "last_10_average_balancedness=0.600 gpu_physical_count_sum=1234\n";
 }
 
+/// Placements of 3 experts in 4 slots on 2 devices, as engines have them.
+inline std::string sglangPlacement() {
+    return R"({"physical_to_logical_map":[[0,1,2,0],[2,1,0,1]]})";
+}
+
+inline std::string trtllmPlacement() {
+    return "num_slots: 4\nlayer_updates_per_iter: 0\ninitial_global_assignments:\n"
+           "  3: [0, 1, 2, 0]\n  4:\n  - 2\n  - 1\n  - 0\n  - 1\n";
+}
+
+inline std::string ascendPlacement() {
+    return R"({"moe_layer_count":1,"layer_list":[{"layer_id":0,"device_count":2,"device_list":[)"
+           R"({"device_id":0,"device_expert":[0,1]},{"device_id":1,"device_expert":[2,0]}]}]})";
+}
+
 }  // namespace bulkhead::planner::samples

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/planner/fuzz/targets.h"
 
+#include "backend/planner/export/engine_files.h"
 #include "backend/planner/import/import.h"
 #include "backend/planner/import/sglang_recorder.h"
 #include "backend/planner/import/zip.h"
@@ -45,18 +46,20 @@ bool zip(std::string_view bytes) {
     return openZip(bytes, "a.pt").ok();
 }
 
-/// The pickle of a dump whose zip is right: a wrong checksum would end every try early. The storages
-/// are those of the three seeds in turn.
+/// The pickle of a dump whose zip is right: a wrong checksum would end every try early. The
+/// storages are those of the three seeds in turn.
 bool pickle(std::string_view bytes) {
     static const std::vector<std::map<std::string, std::string>> kStorages = {
         {{"0", bytesOf(std::vector<int32_t>(18, 1))}},
         {{"0", bytesOf<int32_t>({1, 2, 3})}, {"1", bytesOf<int64_t>({0, 1, 0})}},
-        {{"0", bytesOf<int32_t>({-1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 1, -1, 3, 2, -1, 1, 2, -1})},
+        {{"0",
+          bytesOf<int32_t>({-1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 1, -1, 3, 2, -1, 1, 2, -1})},
          {"1", bytesOf<int32_t>({-1, -1, -1, -1, -1, -1, 2, 3, -1, -1, -1, -1})},
          {"2", bytesOf<int64_t>({0, 1, 2, 0, 0, 1, 2, 0})}}};
     bool read = false;
     for (const auto& storages : kStorages) {
-        std::vector<std::pair<std::string, std::string>> entries{{"d/data.pkl", std::string(bytes)}};
+        std::vector<std::pair<std::string, std::string>> entries{
+            {"d/data.pkl", std::string(bytes)}};
         for (const auto& [key, data] : storages) entries.emplace_back("d/data/" + key, data);
         const Files files = memoryFiles({{"d.pt", zipOf(entries)}});
         read = readSglang({"d.pt"}, files, {}).ok() || read;
@@ -83,6 +86,16 @@ bool jsonLines(std::string_view bytes) {
 }
 bool balanceLog(std::string_view bytes) {
     return importOne("server.log", bytes);
+}
+
+bool sglangLocation(std::string_view bytes) {
+    return readSglangLocation(bytes, "f").ok();
+}
+bool trtllmBalancer(std::string_view bytes) {
+    return readTrtllmBalancer(bytes, "f").ok();
+}
+bool ascendMap(std::string_view bytes) {
+    return readAscendMap(bytes, "f").ok();
 }
 
 /// The pickle inside a stored torch file.
@@ -114,6 +127,9 @@ const std::vector<Target>& targets() {
          jsonLines,
          {samples::requestLines(), samples::countLines(), samples::routeLines(),
           samples::vllmResponse() + "\n" + samples::vllmResponse()}},
+        {"sglang_location", sglangLocation, {samples::sglangPlacement()}},
+        {"trtllm_balancer", trtllmBalancer, {samples::trtllmPlacement()}},
+        {"ascend_map", ascendMap, {samples::ascendPlacement()}},
         {"balance_log", balanceLog, {samples::vllmLog(), samples::sglangLog()}},
     };
     return kTargets;

@@ -15,7 +15,8 @@ struct Target {
     std::vector<std::string> seeds;  ///< what the reader does read
 };
 
-/// Every reader of backend/planner/import.
+/// Every reader of other programs' files: backend/planner/import, and the engines' placements of
+/// backend/planner/export.
 [[nodiscard]] const std::vector<Target>& targets();
 
 }  // namespace bulkhead::planner::fuzz

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "backend/cli/cli.h"
+#include "backend/cli/plan_routing.h"
+#include "backend/planner/export/engine_files.h"
+#include "backend/planner/plan/plan_json.h"
+
+namespace bulkhead::cli {
+namespace {
+
+struct ExportArguments {
+    std::string plan, engine, out;
+    uint32_t decoderLayers = 0;
+};
+
+absl::StatusOr<planner::Plan> readPlan(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return absl::NotFoundError(path + ": cannot be read; name a plan that solve wrote");
+    std::stringstream text;
+    text << in.rdbuf();
+    return planner::parsePlan(text.str(), path);
+}
+
+absl::StatusOr<planner::EngineFile> engineFile(const planner::Plan& plan,
+                                               const ExportArguments& arguments) {
+    if (arguments.engine == "sglang") return planner::sglangLocation(plan, arguments.decoderLayers);
+    if (arguments.engine == "trtllm") return planner::trtllmBalancer(plan);
+    if (arguments.engine == "ascend") return planner::ascendMap(plan);
+    return planner::EngineFile{planner::formatPlan(plan) + "\n", {}};
+}
+
+int exportPlan(const Cli& cli, const ExportArguments& arguments) {
+    const auto plan = readPlan(arguments.plan);
+    if (!plan.ok()) return fail(cli, planFailure("Cannot read the plan", plan.status()));
+    const auto file = engineFile(*plan, arguments);
+    if (!file.ok())
+        return fail(cli, planFailure("Cannot export for " + arguments.engine, file.status()));
+    if (arguments.out.empty() || arguments.out == "-") {
+        std::fwrite(file->text.data(), 1, file->text.size(), stdout);
+    } else {
+        std::ofstream out(arguments.out, std::ios::binary | std::ios::trunc);
+        out << file->text;
+        if (!out.flush())
+            return fail(cli, {client::FailureCode::kInvalid, "Cannot write the export",
+                              arguments.out + " cannot be written.",
+                              "Choose another place with -o.", false});
+    }
+    for (const std::string& note : file->notes)
+        if (!cli.json) std::fprintf(stderr, "note: %s\n", note.c_str());
+    return kOk;
+}
+
+}  // namespace
+
+void addPlanExport(CLI::App& plan, Cli& cli) {
+    auto arguments = std::make_shared<ExportArguments>();
+    CLI::App* verb = plan.add_subcommand("export", "A plan as the file a serving engine reads");
+    verb->add_option("--plan", arguments->plan, "plan that solve wrote")->required();
+    verb->add_option("--to", arguments->engine,
+                     "sglang (--init-expert-location), trtllm (moe_config.load_balancer), ascend "
+                     "(expert_map_path) or bulkhead (everything)")
+        ->required()
+        ->check(CLI::IsMember({"sglang", "trtllm", "ascend", "bulkhead"}));
+    verb->add_option("-o,--out", arguments->out, "file to write; default: standard output");
+    verb->add_option("--decoder-layers", arguments->decoderLayers,
+                     "sglang: decoder layers of the model; default: up to the last MoE layer");
+    verb->callback([&cli, arguments] {
+        cli.chosen = [&cli, arguments] { return exportPlan(cli, *arguments); };
+    });
+}
+
+}  // namespace bulkhead::cli
