@@ -11,7 +11,7 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr int kMostReliefs = 64;
+constexpr int kMostReliefs = 16;
 
 uint32_t slotsOf(const BalanceShape& shape) {
     return std::accumulate(shape.slotsOfGpu.begin(), shape.slotsOfGpu.end(), 0u);
@@ -57,6 +57,20 @@ class GroupPacking {
     double best_ = INFINITY;
     uint32_t visited_ = 0;
 };
+
+/// The least that the heaviest replica can carry when `load` may have `extra` more replicas: giving
+/// each next one to whoever has most for each of its own is optimal for that.
+double leastReplica(std::span<const double> load, uint32_t extra) {
+    std::vector<uint32_t> count(load.size(), 1);
+    const auto most = [&] {
+        size_t best = 0;
+        for (size_t e = 1; e < load.size(); ++e)
+            if (load[e] / count[e] > load[best] / count[best]) best = e;
+        return best;
+    };
+    for (; extra > 0; --extra) ++count[most()];
+    return load[most()] / count[most()];
+}
 
 }  // namespace
 
@@ -245,7 +259,7 @@ double balanceBound(std::span<const double> load, const BalanceShape& shape) {
     const auto gpus = static_cast<uint32_t>(shape.slotsOfGpu.size());
     const double mean = total / gpus;
     double fullest = mean;
-    uint32_t spread = slotsOf(shape) - shape.experts + 1;
+    const uint32_t extra = slotsOf(shape) - shape.experts;
     if (shape.groups > 1) {
         const uint32_t size = shape.experts / shape.groups;
         std::vector<double> sums(shape.groups, 0);
@@ -254,10 +268,12 @@ double balanceBound(std::span<const double> load, const BalanceShape& shape) {
         const GroupPacking packing(std::move(sums), shape.nodes);
         const double node = packing.finished() ? packing.fullest() : largest;
         fullest = std::max(fullest, node / (gpus / shape.nodes));
-        spread = slotsOf(shape) / shape.nodes - shape.experts / shape.nodes + 1;
+        for (uint32_t g = 0; g < shape.groups; ++g)
+            fullest = std::max(
+                fullest, leastReplica(load.subspan(size_t{g} * size, size), extra / shape.nodes));
+    } else {
+        fullest = std::max(fullest, leastReplica(load, extra));
     }
-    spread = std::min(spread, gpus / (shape.groups > 1 ? shape.nodes : 1));
-    fullest = std::max(fullest, *std::max_element(load.begin(), load.end()) / spread);
     return fullest > 0 ? mean / fullest : 1;
 }
 

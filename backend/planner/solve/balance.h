@@ -72,9 +72,10 @@ class Balancer {
                                     std::span<const uint32_t> slotsOfGpu);
 
 /// What no placement can beat, as balancedness: the LP relaxation, in which a node's load spreads
-/// freely over its GPUs, and the expert with most load splits at most over all it could have
-/// replicas for. Hierarchical: over the best packing of groups into nodes, found exactly when there
-/// are at most 3 million packings, else bounded by mean and largest group.
+/// freely over its GPUs, but no GPU carries less than the least that the heaviest replica can (for
+/// whole groups: of each group with all of a node's replicas to itself). Hierarchical: over the
+/// best packing of groups into nodes, found exactly when there are at most 3 million packings to
+/// look at, else bounded by the mean and the largest group.
 [[nodiscard]] double balanceBound(std::span<const double> load, const BalanceShape& shape);
 
 }  // namespace bulkhead::planner

@@ -10,7 +10,7 @@ namespace bulkhead::planner {
 namespace {
 
 /// Beyond so many requests the pairs are too many; moves alone must do.
-constexpr uint32_t kMostForSwaps = 3000;
+constexpr uint32_t kMostForSwaps = 1000;
 constexpr int kPriceRounds = 600;
 constexpr int kClusterRounds = 12;
 

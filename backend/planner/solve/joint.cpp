@@ -14,7 +14,7 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr uint32_t kSignatureWidth = 2048;
+constexpr uint32_t kSignatureWidth = 2048, kNarrowSignature = 512;
 constexpr double kHotFirst = 0.3, kHotLater = 0.1;  ///< x topK / units: what one swap is worth
 constexpr double kColdRatio = 0.01;
 constexpr double kProposalsPerUnit = 700;
@@ -50,8 +50,11 @@ class JointSearch {
         bool goOn = true;
         for (int round = 1; goOn && round < kRounds; ++round)
             goOn = oneRound(proposals, kHotLater, static_cast<uint32_t>(round));
-        for (int i = 0; goOn && i < kCalibrations; ++i) {
-            goal_.loadCap = std::max(1.0, options_.loadCap - margin());
+        // With replicas the router evens out what is left (withDispatchFor).
+        for (int i = 0; goOn && options_.redundant == 0 && i < kCalibrations; ++i) {
+            const double off = margin();
+            if (off <= 0) break;
+            goal_.loadCap = std::max(1.0, options_.loadCap - off);
             goOn = oneRound(proposals, kHotLater, static_cast<uint32_t>(kRounds + i));
         }
         return plan();
@@ -60,15 +63,17 @@ class JointSearch {
   private:
     /// Several groupings where they are cheap; the one that the first round makes most of stays.
     void start() {
-        const Signatures signatures = signaturesOf(sample_, kSignatureWidth);
-        const uint32_t starts = sample_.rangeTokens.size() <= kFewRequests ? 3 : 1;
+        const bool few = sample_.rangeTokens.size() <= kFewRequests;
+        const Signatures signatures =
+            signaturesOf(sample_, few ? kSignatureWidth : kNarrowSignature);
+        const uint32_t starts = few ? 3 : 1;
         const double proposals = kProposalsPerUnit * units_ * options_.effort;
         double best = INFINITY;
         std::vector<uint16_t> bestHomes;
         std::vector<NodePlacement> bestPlacement;
         for (uint32_t i = 0; i < starts; ++i) {
             homes_ = groupRequests(signatures.rows, signatures.width, sample_.rangeTokens, nodes_,
-                                   options_.homeCap, 2, random_);
+                                   options_.homeCap, few ? 2 : 1, random_);
             placement_.clear();
             prepare();
             const double value = anneal(proposals, kHotFirst);
@@ -167,7 +172,9 @@ class JointSearch {
 
     double anneal(double proposals, double hot) {
         double sum = 0;
-        const double worth = hot * sample_.topK / units_ * (goal_.sends + goal_.copies);
+        // A short search has no time to cool down from much heat.
+        const double worth = hot * std::min(1.0, 2 * options_.effort) * sample_.topK / units_ *
+                             (goal_.sends + goal_.copies);
         for (size_t layer = 0; layer < problems_.size(); ++layer) {
             LayerSearch search(problems_[layer], goal_, std::move(placement_[layer]));
             search.anneal(static_cast<uint64_t>(proposals), worth, worth * kColdRatio, random_);
@@ -300,6 +307,21 @@ LayerPlan layOut(const NodePlacement& placement, const std::vector<double>& load
     }
     made.dispatch = dispatchFor({placement.route.begin(), placement.route.end()}, made.expertOfSlot,
                                 nodeOfSlot, experts, nodes);
+    return made;
+}
+
+NodePlacement nodePlacementOf(const Plan& plan, uint32_t layer,
+                              const std::vector<uint16_t>& route) {
+    const uint32_t nodes = plan.topology.nodes(), perNode = plan.slots() / nodes;
+    NodePlacement made{std::vector<std::vector<uint16_t>>(nodes), {}};
+    made.route.assign(route.begin(), route.end());
+    for (uint32_t s = 0; s < plan.slots(); ++s)
+        made.unitsOfNode[s / perNode].push_back(
+            static_cast<uint16_t>(plan.layers[layer].expertOfSlot[s]));
+    for (std::vector<uint16_t>& at : made.unitsOfNode) {
+        std::sort(at.begin(), at.end());
+        at.erase(std::unique(at.begin(), at.end()), at.end());
+    }
     return made;
 }
 

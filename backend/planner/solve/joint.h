@@ -44,4 +44,9 @@ struct JointOptions {
 [[nodiscard]] LayerPlan layOut(const NodePlacement& placement, const std::vector<double>& load,
                                const Topology& topology, const std::vector<uint32_t>& firstSlot);
 
+/// The way back for one layer: each node's different experts, and `route` (as in NodeRoutes). Every
+/// node has as many slots as the others.
+[[nodiscard]] NodePlacement nodePlacementOf(const Plan& plan, uint32_t layer,
+                                            const std::vector<uint16_t>& route);
+
 }  // namespace bulkhead::planner

@@ -364,6 +364,21 @@ void LayerSearch::keepBest() {
     best_ = at_;
 }
 
+bool LayerSearch::propose(Random& random) {
+    shifts_.clear();
+    const uint32_t kind = onlyRoutes_ ? 7 : replicas_ ? random.below(8) : 0;
+    hasChange_ = kind < 6;
+    return kind < 3   ? proposeSwap(random)
+           : kind < 6 ? proposeReplace(random)
+                      : proposeReroute(random);
+}
+
+void LayerSearch::reroute(uint64_t proposals, Random& random) {
+    onlyRoutes_ = true;
+    anneal(proposals, 0, 0, random);
+    onlyRoutes_ = false;
+}
+
 void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& random) {
     if (problem_.nodes < 2 || problem_.tokens() == 0) return;
     keepBest();
@@ -375,13 +390,7 @@ void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& ra
         if (hot > 0 && i % (proposals / stages + 1) == 0)
             temperature =
                 hot * std::pow(cold / hot, static_cast<double>(i) / static_cast<double>(proposals));
-        shifts_.clear();
-        const uint32_t kind = replicas_ ? random.below(8) : 0;
-        hasChange_ = kind < 6;
-        if (!(kind < 3   ? proposeSwap(random)
-              : kind < 6 ? proposeReplace(random)
-                         : proposeReroute(random)))
-            continue;
+        if (!propose(random)) continue;
         const double limit = hot > 0 ? -temperature * std::log(random.unit()) : -1e-12;
         double delta = loadDelta() + moveDelta();
         for (const Shift& s : shifts_) delta += s.delta;

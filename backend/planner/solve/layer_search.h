@@ -60,6 +60,8 @@ class LayerSearch {
     /// `proposals` moves while the temperature falls geometrically from `hot` to `cold` (sends per
     /// token); 0 and 0: only improvements. Leaves the best state seen.
     void anneal(uint64_t proposals, double hot, double cold, Random& random);
+    /// Only improvements, and only of which replica a home uses: no unit moves.
+    void reroute(uint64_t proposals, Random& random);
 
     const NodePlacement& placement() const { return at_; }
     double sendsPerToken() const;
@@ -98,6 +100,7 @@ class LayerSearch {
     void apply();
     void applyShift(const Shift& shift);
     void keepBest();
+    bool propose(Random& random);
 
     const LayerProblem& problem_;
     LayerGoal goal_;
@@ -122,6 +125,7 @@ class LayerSearch {
     std::vector<Shift> shifts_;  ///< of the proposal
     Change change_;
     bool hasChange_ = false;
+    bool onlyRoutes_ = false;
 };
 
 }  // namespace bulkhead::planner

@@ -11,7 +11,7 @@ namespace bulkhead::planner {
 namespace {
 
 constexpr uint32_t kDraws = 40;
-constexpr size_t kMostRanges = 4000;
+constexpr size_t kMostRanges = 1000;
 
 /// Tokens that each range brings to each node in one layer: ranges x nodes.
 std::vector<double> loadsByRange(const TokenSample& sample, const NodeRoutes& routes,

@@ -8,26 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "backend/planner/plan/node_routes.h"
 #include "backend/planner/solve/homes.h"
-#include "backend/planner/solve/layer_search.h"
+#include "backend/planner/solve/joint.h"
 
 namespace bulkhead::planner {
 
 namespace {
-
-/// Each node's different experts, and the routes as the plan has them.
-NodePlacement placementOf(const LayerPlan& layer, const std::vector<uint16_t>& route,
-                          uint32_t nodes, uint32_t perNode) {
-    NodePlacement made{std::vector<std::vector<uint16_t>>(nodes), {}};
-    for (uint32_t n = 0; n < nodes; ++n) {
-        std::vector<uint16_t>& at = made.unitsOfNode[n];
-        for (uint32_t s = n * perNode; s < (n + 1) * perNode; ++s)
-            at.push_back(static_cast<uint16_t>(layer.expertOfSlot[s]));
-        std::sort(at.begin(), at.end());
-        at.erase(std::unique(at.begin(), at.end()), at.end());
-    }
-    made.route.assign(route.begin(), route.end());
-    return made;
-}
 
 /// Slots of one node: experts that stay keep theirs, those that come take what is freed, the
 /// heaviest first where the GPU has least. Twins of an expert on a node stay twins.
@@ -86,7 +71,7 @@ class Replanning {
         made.before /= current_.shape.layers;
         made.after /= current_.shape.layers;
         made.changes =
-            made.layersChanged > 0 && made.before - made.after >= options_.leastGain * made.before;
+            made.layersChanged > 0 && made.before - made.after > options_.leastGain * made.before;
         const double gain = made.before > 0 ? (made.before - made.after) / made.before * 100 : 0;
         if (!made.changes) {
             made.plan = current_;
@@ -115,15 +100,13 @@ class Replanning {
         for (uint32_t t = 0; t < sample_.tokens(); ++t)
             problem.home.push_back(homes_[sample_.range[t]]);
         for (uint16_t id : problem.ids) problem.load[id] += 1;
-        LayerSearch search(
-            problem, goal_,
-            placementOf(current_.layers[layer], routes_.layers[layer], nodes_, perNode_));
+        LayerSearch search(problem, goal_, nodePlacementOf(current_, layer, routes_.layers[layer]));
         const double before = search.value();
         search.anneal(static_cast<uint64_t>(options_.proposalsPerUnit * problem.units), 0, 0,
                       random_);
         const double after = search.value();
         made.before += before;
-        if (before - after < options_.leastLayerGain * before) {
+        if (before - after <= options_.leastLayerGain * before) {
             made.after += before;
             return;
         }
