@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "backend/cli/cli.h"
+#include "backend/cli/plan_files.h"
 #include "backend/cli/plan_routing.h"
 #include "backend/model/json.h"
 #include "backend/planner/characterise/characterise.h"
@@ -94,6 +95,9 @@ void addPlan(CLI::App& app, Cli& cli) {
     addCharacterise(*plan, cli);
     addImport(*plan, cli);
     addPlanExport(*plan, cli);
+    addPlanSolve(*plan, cli);
+    addPlanEvaluate(*plan, cli);
+    addPlanDiff(*plan, cli);
 }
 
 }  // namespace bulkhead::cli

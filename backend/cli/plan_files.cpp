@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/plan_files.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "backend/planner/plan/plan_json.h"
+#include "backend/planner/topology/topology_toml.h"
+
+namespace bulkhead::cli {
+
+using namespace planner;  // NOLINT: this file is nothing but a verb of the planner
+
+namespace {
+
+absl::StatusOr<std::string> readText(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return absl::NotFoundError(path + " cannot be opened");
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+}
+
+}  // namespace
+
+int refusePlan(const Cli& cli, const std::string& title, const absl::Status& status,
+               const std::string& remedy) {
+    const auto code =
+        absl::IsNotFound(status) ? client::FailureCode::kNotFound : client::FailureCode::kInvalid;
+    return fail(cli, {code, title, std::string(status.message()), remedy, false});
+}
+
+absl::StatusOr<Plan> readPlan(const std::string& path) {
+    auto text = readText(path);
+    if (!text.ok()) return text.status();
+    return parsePlan(*text, path);
+}
+
+absl::Status writePlan(const Plan& plan, const std::string& path) {
+    std::ofstream out(path, std::ios::binary | std::ios::trunc);
+    out << formatPlan(plan) << "\n";
+    return out.flush() ? absl::OkStatus() : absl::UnavailableError(path + " cannot be written");
+}
+
+client::Result<Recording> readTokens(const PlanOptions& options) {
+    auto recording = readRouting(options.recording);
+    if (recording.ok() && !recording.value().routing)
+        return client::Failure{
+            client::FailureCode::kInvalid, "Cannot plan from this recording",
+            recording.value().source + " has counts only, not each token's experts.",
+            "Record routing token by token.", false};
+    return recording;
+}
+
+absl::StatusOr<Topology> chosenTopology(const PlanOptions& options) {
+    if (options.topology.empty()) {
+        if (options.nodes == 0)
+            return absl::InvalidArgumentError("neither --nodes nor --topology was given");
+        Topology made = flatTopology(options.nodes, options.gpusPerNode);
+        if (auto status = checkTopology(made); !status.ok()) return status;
+        return made;
+    }
+    if (options.topology.find('.') == std::string::npos &&
+        options.topology.find('/') == std::string::npos)
+        return presetTopology(options.topology);
+    auto text = readText(options.topology);
+    if (!text.ok()) return text.status();
+    return parseTopology(*text, options.topology);
+}
+
+}  // namespace bulkhead::cli

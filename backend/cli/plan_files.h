@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/cli/cli.h"
+#include "backend/cli/plan_routing.h"
+#include "backend/planner/plan/plan.h"
+
+/// What the verbs of `bulkheadctl plan` share: the planner's values in files, and its refusals.
+namespace bulkhead::cli {
+
+/// What all of them may be given; each verb reads its own part.
+struct PlanOptions {
+    RoutingArguments recording;
+    std::string plan, against, current, out, topology;
+    std::string objective = "sends";
+    uint32_t nodes = 0, gpusPerNode = 8, redundant = 0;
+    double loadCap = 0, homeCap = 1.15, prefix = 0.3, effort = 1, rate = 50;
+    uint64_t seed = 1;
+    bool keepGroups = false, simulate = false, staticDispatch = false;
+};
+
+/// Prints the refusal; the exit code.
+int refusePlan(const Cli& cli, const std::string& title, const absl::Status& status,
+               const std::string& remedy);
+
+absl::StatusOr<planner::Plan> readPlan(const std::string& path);
+absl::Status writePlan(const planner::Plan& plan, const std::string& path);
+/// A recording that has every token's experts; one that has counts only is refused.
+client::Result<planner::Recording> readTokens(const PlanOptions& options);
+/// From --topology (a built-in name or a TOML file), else --nodes and --gpus-per-node.
+absl::StatusOr<planner::Topology> chosenTopology(const PlanOptions& options);
+
+/// One for each verb.
+void addPlanSolve(CLI::App& plan, Cli& cli);
+void addPlanEvaluate(CLI::App& plan, Cli& cli);
+void addPlanDiff(CLI::App& plan, Cli& cli);
+
+}  // namespace bulkhead::cli

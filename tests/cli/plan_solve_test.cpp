@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// `bulkheadctl plan solve, evaluate, diff`: from a recording to a plan, and what is refused on the
+// way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "backend/cli/cli.h"
+#include "backend/model/json.h"
+
+namespace bulkhead::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+struct Said {
+    int code = -1;
+    std::string out, err;
+};
+
+Said type(std::vector<std::string> words) {
+    words.insert(words.begin(), {"bulkheadctl", "plan"});
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    Said said;
+    said.code = cli::run(static_cast<int>(argv.size()), argv.data());
+    std::fflush(stdout);
+    said.out = ::testing::internal::GetCapturedStdout();
+    said.err = ::testing::internal::GetCapturedStderr();
+    return said;
+}
+
+/// 12 requests of 2 domains, 1 layer of 8 experts, top-2: domain d uses experts d, d + 2, d + 4, d
+/// + 6.
+class SolveVerbs : public ::testing::Test {
+  protected:
+    SolveVerbs() {
+        fs::create_directories(dir_);
+        std::ofstream out(routing_);
+        out << R"({"routing": {"model": "m", "layers": 1, "experts": 8, "top_k": 2}})"
+            << "\n";
+        for (int r = 0; r < 12; ++r) {
+            model::Json tokens = model::Json::array();
+            for (int t = 0; t < 20; ++t)
+                tokens.push_back({{(t % 4) * 2 + r % 2, ((t + 1) % 4) * 2 + r % 2}});
+            out << model::Json{{"experts", tokens}, {"domain", r % 2 ? "b" : "a"}}.dump() << "\n";
+        }
+    }
+    ~SolveVerbs() override { fs::remove_all(dir_); }
+
+    const std::string dir_ = ::testing::TempDir() + "plan_verbs_" + std::to_string(::getpid());
+    const std::string routing_ = dir_ + "/routing.jsonl", plan_ = dir_ + "/plan.json";
+};
+
+TEST_F(SolveVerbs, solveThenEvaluateThenDiff) {
+    const Said solved = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                              "2", "--objective", "sends", "--seed", "1", "--out", plan_});
+    ASSERT_EQ(solved.code, cli::kOk) << solved.err;
+    EXPECT_THAT(solved.out, HasSubstr("recommended"));
+    const Said judged = type({"evaluate", "--plan", plan_, "--routing", routing_, "--json"});
+    ASSERT_EQ(judged.code, cli::kOk) << judged.err;
+    const auto json = model::parseJson(judged.out);
+    ASSERT_TRUE(json.ok());
+    EXPECT_DOUBLE_EQ((*json)["copies_per_token"], 0);  // each domain has a node of its own
+    EXPECT_DOUBLE_EQ((*json)["sends_per_token"], 0);
+    for (const char* key : {"node_load_max_over_mean", "gpu_load_max_over_mean", "balancedness"})
+        EXPECT_GT((*json)[key].get<double>(), 0) << key;
+    EXPECT_EQ((*json)["bytes_by_level"].size(), 2u);
+    const Said same = type({"diff", "--plan", plan_, "--with", plan_});
+    EXPECT_EQ(same.code, cli::kOk);
+    EXPECT_THAT(same.out, HasSubstr("0 experts move in 0 layers"));
+    const Said kept = type({"solve", "--routing", routing_, "--current", plan_, "--json"});
+    ASSERT_EQ(kept.code, cli::kOk) << kept.err;
+    EXPECT_THAT(kept.out, HasSubstr("\"changes\":false"));
+    const Said served =
+        type({"evaluate", "--plan", plan_, "--routing", routing_, "--simulate", "--json"});
+    EXPECT_THAT(served.out, HasSubstr("\"bytes_per_output_token\":0.0"));
+}
+
+TEST_F(SolveVerbs, refusalsNameWhatIsWrong) {
+    Said said = type({"solve", "--routing", dir_ + "/none", "--nodes", "2"});
+    EXPECT_NE(said.code, cli::kOk);
+    EXPECT_THAT(said.err, HasSubstr("none"));
+    said = type({"solve", "--routing", routing_});
+    EXPECT_EQ(said.code, cli::kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("neither --nodes nor --topology"));
+    said = type({"solve", "--routing", routing_, "--nodes", "3"});
+    EXPECT_EQ(said.code, cli::kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("do not divide over 3 nodes"));
+    said = type({"solve", "--routing", routing_, "--topology", "moon"});
+    EXPECT_EQ(said.code, cli::kNotFound);
+    EXPECT_THAT(said.err, HasSubstr("h100-4x8"));
+    std::ofstream(plan_) << "{\"format\": \"bulkhead.plan\", \"version\": 1, \"layers\": [";
+    said = type({"evaluate", "--plan", plan_, "--routing", routing_});
+    EXPECT_EQ(said.code, cli::kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("plan.json"));
+    EXPECT_EQ(type({"solve"}).code, cli::kUsage);
+}
+
+}  // namespace
+}  // namespace bulkhead::cli
