@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "backend/planner/data/routing.h"
+#include "bench/report.h"
+
+namespace bulkhead::bench {
+
+struct Settings {
+    std::string data, python, eplb, out;
+    double effort = 1;
+    uint64_t seed = 1;
+};
+
+/// One of ../shared/data/moe's recordings. Ends the program with a message when it cannot be read.
+planner::Routing readRecording(const std::string& path);
+
+void heldOutCases(const Settings& settings, Report& report);
+void balanceCases(const Settings& settings, Report& report);
+void scaleCases(const Settings& settings, Report& report);
+
+template <class Work>
+double secondsOf(Work&& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace bulkhead::bench
