@@ -46,14 +46,17 @@ ui::Screenshots::Options pictureOptions(const QCommandLineParser& parser) {
 void openWanted(const QCommandLineParser& parser, ui::MainWindow& window, ui::Session& session,
                 ui::ActionRegistry& actions) {
     using Kind = ui::Recent::Kind;
-    if (parser.isSet("attach"))
+    if (parser.isSet("attach")) {
         window.open({Kind::kAddress, parser.value("attach"), parser.value("token-file"), {}});
-    else if (parser.isSet("open"))
+    } else if (parser.isSet("open")) {
         window.open({Kind::kFile, parser.value("open"), {}, {}});
-    else if (parser.isSet("job"))
-        session.startEmbedded(parser.value("job"));
-    else
+    } else if (parser.isSet("job")) {
+        client::JobSource job;
+        job.file = parser.value("job").toStdString();
+        session.startEmbedded(job);
+    } else {
         actions.find("file.demo")->trigger();
+    }
 }
 
 /// The offscreen platform says of every dialog and dock that it cannot hint at sizes; nobody asked.

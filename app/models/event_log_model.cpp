@@ -16,7 +16,10 @@ EventLogModel::EventLogModel(RunFeed& feed, QObject* parent) : QAbstractTableMod
 }
 
 EventLogModel::Row EventLogModel::rowOf(const model::Event& event) {
-    return {event.seq, event.timeNs, event.severity, eventText(event)};
+    model::Severity severity = event.severity;
+    if (const auto* output = std::get_if<model::RankOutput>(&event.body))
+        severity = std::max(severity, outputText(output->line).severity);
+    return {event.seq, event.timeNs, severity, eventText(event)};
 }
 
 void EventLogModel::append(const std::vector<model::Event>& events) {

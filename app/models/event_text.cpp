@@ -2,6 +2,7 @@
 #include "app/models/event_text.h"
 
 #include <QCoreApplication>
+#include <QRegularExpression>
 #include <QStringList>
 
 #include "app/models/labels.h"
@@ -77,8 +78,8 @@ struct Describe {
                 e.rank.replica};
     }
     EventText operator()(const model::RankOutput& e) const {
-        return {e.isStderr ? tr("Error output") : tr("Output"), rankName(e.rank), toQt(e.line),
-                e.rank.replica};
+        // A logger writes to standard error whatever its level: the level says how grave it is.
+        return {tr("Output"), rankName(e.rank), outputText(e.line).text, e.rank.replica};
     }
     EventText operator()(const model::FleetSampled& e) const {
         return {tr("Sample"), {}, tr("%1 ranks").arg(e.ranks.size())};
@@ -200,6 +201,20 @@ struct Describe {
 };
 
 }  // namespace
+
+OutputText outputText(std::string_view line) {
+    static const QRegularExpression pattern(
+        QStringLiteral("^(?:\\d{4}-\\d\\d-\\d\\d )?\\d\\d:\\d\\d:\\d\\d\\.\\d{3} "
+                       "(trace|debug|info|warning|error|critical) (.*)$"));
+    const QString text = toQt(line);
+    const QRegularExpressionMatch match = pattern.match(text);
+    if (!match.hasMatch()) return {model::Severity::kInfo, text};
+    const QString level = match.captured(1);
+    const auto severity = level == u"warning"                         ? model::Severity::kWarning
+                          : level == u"error" || level == u"critical" ? model::Severity::kError
+                                                                      : model::Severity::kInfo;
+    return {severity, match.captured(2)};
+}
 
 EventText eventText(const model::Event& event) {
     return std::visit(Describe{}, event.body);

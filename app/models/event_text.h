@@ -15,6 +15,14 @@ struct EventText {
     int32_t replica = -1;
 };
 
+/// A line that a rank printed, without the time and the level its logger put before it.
+struct OutputText {
+    model::Severity severity = model::Severity::kInfo;
+    QString text;
+};
+/// Pure; thread: any.
+OutputText outputText(std::string_view line);
+
 /// Thread: any.
 EventText eventText(const model::Event& event);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/expert_grid.h"
 
+#include <QCoreApplication>
 #include <algorithm>
 
 #include "app/models/labels.h"
@@ -18,7 +19,15 @@ std::vector<double> countsOf(const model::ExpertView& view, LoadWindow window) {
 
 }  // namespace
 
-ExpertGrid expertGrid(const model::ExpertView& view, LoadWindow window, int domain) {
+QString mixtureName(const model::ModelInfo& model, int mixture) {
+    const auto i = static_cast<size_t>(mixture);
+    return i < model.mixtureLayers.size() && model.mixtureLayers.size() == model.moeLayers
+               ? QCoreApplication::translate("experts", "Layer %1").arg(model.mixtureLayers[i])
+               : QCoreApplication::translate("experts", "Mixture %1").arg(mixture);
+}
+
+ExpertGrid expertGrid(const model::RunState& state, LoadWindow window, int domain) {
+    const model::ExpertView& view = state.experts;
     const std::vector<double> counts = countsOf(view, window);
     const size_t experts = view.experts;
     const size_t domains = view.domains;
@@ -26,6 +35,7 @@ ExpertGrid expertGrid(const model::ExpertView& view, LoadWindow window, int doma
     ExpertGrid grid;
     grid.layers = static_cast<int>(view.moeLayers);
     grid.experts = static_cast<int>(experts);
+    for (int l = 0; l < grid.layers; ++l) grid.names << mixtureName(state.model, l);
     grid.tokens.assign(view.moeLayers * experts, 0);
     for (size_t layer = 0; layer < view.moeLayers; ++layer)
         for (size_t d = 0; d < domains; ++d) {
@@ -79,11 +89,10 @@ QVariant ExpertTableModel::data(const QModelIndex& index, int role) const {
     if (role == kToneRole && summary && value >= 2) return static_cast<int>(Tone::kWarning);
     if (role == Qt::ToolTipRole || role == Qt::AccessibleTextRole) {
         if (summary)
-            return tr("Layer %1: busiest expert has %2 times the mean")
-                .arg(layer + 1)
-                .arg(formatNumber(value, 2));
-        return tr("Layer %1, expert %2: %3 times the mean, %4 tokens")
-            .arg(layer + 1)
+            return tr("%1: busiest expert has %2 times the mean")
+                .arg(grid_.names[layer], formatNumber(value, 2));
+        return tr("%1, expert %2: %3 times the mean, %4 tokens")
+            .arg(grid_.names[layer])
             .arg(index.column() - 1)
             .arg(formatNumber(value, 2),
                  formatCount(static_cast<uint64_t>(grid_.tokensAt(layer, index.column() - 1))));
@@ -94,7 +103,7 @@ QVariant ExpertTableModel::data(const QModelIndex& index, int role) const {
 QVariant ExpertTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
     if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
     if (role != Qt::DisplayRole) return {};
-    if (orientation == Qt::Vertical) return tr("Layer %1").arg(section + 1);
+    if (orientation == Qt::Vertical) return grid_.names.value(section);
     return section == 0 ? tr("Busiest") : QStringLiteral("E%1").arg(section - 1);
 }
 

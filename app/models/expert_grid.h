@@ -2,6 +2,7 @@
 #pragma once
 
 #include <QAbstractTableModel>
+#include <QStringList>
 #include <cstdint>
 #include <vector>
 
@@ -15,6 +16,7 @@ enum class LoadWindow { kRecent, kLatest, kTotal };
 struct ExpertGrid {
     int layers = 0;
     int experts = 0;
+    QStringList names;              ///< of the layers, as the model counts its decoder layers
     std::vector<double> share;      ///< [layer][expert]; 1: even
     std::vector<double> tokens;     ///< [layer][expert]
     std::vector<double> imbalance;  ///< [layer]: busiest share
@@ -31,7 +33,11 @@ struct ExpertGrid {
 };
 
 /// `domain` -1: all. Empty before the first loads. Pure; thread: any.
-ExpertGrid expertGrid(const model::ExpertView& view, LoadWindow window, int domain);
+ExpertGrid expertGrid(const model::RunState& state, LoadWindow window, int domain);
+
+/// "Layer 3": the decoder layer a mixture stands in, from 0 as in the names of its parameters;
+/// "Mixture 1", counted from 0, when the workload does not tell.
+QString mixtureName(const model::ModelInfo& model, int mixture);
 
 /// The heat map as a table: for the keyboard, the screen reader, and exact figures.
 class ExpertTableModel final : public QAbstractTableModel {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/fleet_model.h"
 
+#include <QStringList>
 #include <algorithm>
 #include <array>
 
-#include "app/models/labels.h"
 #include "app/models/roles.h"
 #include "app/models/units.h"
 
@@ -14,26 +14,13 @@ namespace {
 /// A replica's index carries this, a rank's the row of its replica plus one.
 constexpr quintptr kTop = 0;
 
-template <class Get>
-std::optional<double> sum(const std::vector<model::RankView>& ranks, Get get) {
-    std::optional<double> total;
-    for (const model::RankView& rank : ranks)
-        if (const auto value = get(rank)) total = total.value_or(0) + static_cast<double>(*value);
-    return total;
-}
-
-template <class Get>
-double worst(const std::vector<model::RankView>& ranks, Get get) {
-    double result = 0;
-    for (const model::RankView& rank : ranks) result = std::max(result, get(rank));
-    return result;
-}
-
-QString percent(double value) {
-    return formatShare(value / 100);
-}
-QString bytes(double value) {
-    return formatBytes(static_cast<uint64_t>(value));
+/// Which rows there are; the model is reset when this changes.
+QStringList shapeOf(const std::vector<FleetRow>& rows, const std::vector<FleetNode>& nodes) {
+    QStringList shape;
+    for (const FleetRow& row : rows)
+        shape << QStringLiteral("%1:%2").arg(row.replica.replica).arg(row.ranks.size());
+    for (const FleetNode& row : nodes) shape << toQt(row.node.node);
+    return shape;
 }
 
 }  // namespace
@@ -41,16 +28,16 @@ QString bytes(double value) {
 FleetModel::FleetModel(const RunFeed& feed, QObject* parent)
     : QAbstractItemModel(parent), feed_(feed) {}
 
-std::vector<FleetModel::Row> FleetModel::take() const {
-    std::vector<Row> rows;
+std::vector<FleetRow> FleetModel::takeReplicas() const {
+    std::vector<FleetRow> rows;
     for (const model::ReplicaView& replica : feed_.state().replicas) {
-        Row row;
+        FleetRow row;
         row.replica = replica;
         row.replica.lane.clear();
         rows.push_back(std::move(row));
     }
     for (const model::RankView& rank : feed_.state().ranks) {
-        const auto owner = std::find_if(rows.begin(), rows.end(), [&](const Row& r) {
+        const auto owner = std::find_if(rows.begin(), rows.end(), [&](const FleetRow& r) {
             return r.replica.replica == rank.rank.replica;
         });
         if (owner != rows.end()) {
@@ -61,35 +48,45 @@ std::vector<FleetModel::Row> FleetModel::take() const {
     return rows;
 }
 
-bool FleetModel::sameShape(const std::vector<Row>& other) const {
-    return std::equal(
-        rows_.begin(), rows_.end(), other.begin(), other.end(), [](const Row& a, const Row& b) {
-            return a.replica.replica == b.replica.replica && a.ranks.size() == b.ranks.size();
-        });
+std::vector<FleetNode> FleetModel::takeNodes(const std::vector<FleetRow>& rows) const {
+    std::vector<FleetNode> nodes;
+    for (const model::NodeView& node : feed_.state().nodes) {
+        FleetNode row{node, {}};
+        for (const FleetRow& replica : rows)
+            for (const model::RankView& rank : replica.ranks)
+                if (rank.pid != 0 && rank.node == node.node) row.ranks.push_back(rank);
+        nodes.push_back(std::move(row));
+    }
+    return nodes;
 }
 
 void FleetModel::refresh() {
-    std::vector<Row> fresh = take();
     const model::Timeouts& timeouts = feed_.state().spec.timeouts;
     beatLimitMs_ = timeouts.heartbeatMs / 2.0;
     progressLimitMs_ = timeouts.progressFloorMs / 2.0;
     hasGpu_ = std::any_of(feed_.state().ranks.begin(), feed_.state().ranks.end(),
                           [](const model::RankView& r) { return r.gpuPercent.has_value(); });
-    if (!sameShape(fresh)) {
-        beginResetModel();
-        rows_ = std::move(fresh);
-        endResetModel();
-        return;
-    }
-    rows_ = std::move(fresh);
-    if (rows_.empty()) return;
-    const int last = static_cast<int>(rows_.size()) - 1;
+    std::vector<FleetRow> rows = takeReplicas();
+    std::vector<FleetNode> nodes = takeNodes(rows);
+    const bool reshaped = shapeOf(rows, nodes) != shapeOf(rows_, nodes_);
+    if (reshaped) beginResetModel();
+    rows_ = std::move(rows);
+    nodes_ = std::move(nodes);
+    if (reshaped) return endResetModel();
+    const int last = rowCount() - 1;
+    if (last < 0) return;
     Q_EMIT dataChanged(index(0, kState), index(last, kColumns - 1));
     for (int i = 0; i <= last; ++i) {
         const QModelIndex top = index(i, 0);
         if (const int ranks = rowCount(top); ranks > 0)
             Q_EMIT dataChanged(index(0, kState, top), index(ranks - 1, kColumns - 1, top));
     }
+}
+
+QModelIndex FleetModel::indexOf(const QString& node) const {
+    for (size_t i = 0; i < nodes_.size(); ++i)
+        if (toQt(nodes_[i].node.node) == node) return index(static_cast<int>(rows_.size() + i), 0);
+    return {};
 }
 
 QModelIndex FleetModel::indexOf(int replica, int shard) const {
@@ -115,8 +112,10 @@ QModelIndex FleetModel::parent(const QModelIndex& child) const {
 }
 
 int FleetModel::rowCount(const QModelIndex& parent) const {
-    if (!parent.isValid()) return static_cast<int>(rows_.size());
-    if (parent.internalId() != kTop || parent.column() != 0) return 0;
+    if (!parent.isValid()) return static_cast<int>(rows_.size() + nodes_.size());
+    if (parent.internalId() != kTop || parent.column() != 0 ||
+        static_cast<size_t>(parent.row()) >= rows_.size())
+        return 0;
     return static_cast<int>(rows_[static_cast<size_t>(parent.row())].ranks.size());
 }
 
@@ -124,91 +123,7 @@ int FleetModel::columnCount(const QModelIndex&) const {
     return kColumns;
 }
 
-QString FleetModel::replicaText(const Row& row, int column) const {
-    const model::ReplicaView& r = row.replica;
-    switch (column) {
-        case kName:
-            return tr("Replica %1").arg(r.replica);
-        case kState: {
-            if (r.catchUp && r.catchUp->bytesTotal > 0 && r.state == model::ReplicaState::kFetching)
-                return tr("Fetching %1 %").arg(100 * r.catchUp->bytesDone / r.catchUp->bytesTotal);
-            if (r.catchUp && r.state == model::ReplicaState::kReplaying)
-                return tr("Replaying %1").arg(r.catchUp->step);
-            return label(r.state);
-        }
-        case kStep:
-            return formatCount(r.step);
-        case kIncarnation:
-            return QString::number(r.incarnation);
-        case kNode:
-            return toQt(r.node);
-        case kPid:
-            return {};
-        default:
-            break;
-    }
-    const bool sampled =
-        std::any_of(row.ranks.begin(), row.ranks.end(),
-                    [](const model::RankView& k) { return k.pid != 0 && k.sampledNs != 0; });
-    if (!sampled) return noFigure();
-    using R = model::RankView;
-    switch (column) {
-        case kBeat:
-            return formatMs(worst(row.ranks, [](const R& k) { return k.beatAgeMs; }));
-        case kProgress:
-            return formatMs(worst(row.ranks, [](const R& k) { return k.progressAgeMs; }));
-        case kTokens:
-            return formatOptional(sum(row.ranks, [](const R& k) { return k.tokensPerSecond; }),
-                                  formatRate);
-        case kCpu:
-            return formatOptional(sum(row.ranks, [](const R& k) { return k.cpuPercent; }), percent);
-        case kMemory:
-            return formatOptional(sum(row.ranks, [](const R& k) { return k.rssBytes; }), bytes);
-        case kGpu:
-            return formatOptional(sum(row.ranks, [](const R& k) { return k.gpuPercent; }), percent);
-        default:
-            return {};
-    }
-}
-
-QString FleetModel::rankText(const Row& row, const model::RankView& rank, int column) const {
-    const bool gone = rank.pid == 0 || rank.phase == model::RankPhase::kGone;
-    switch (column) {
-        case kName:
-            return tr("Rank %1").arg(rankName(rank.rank));
-        case kState:
-            return label(rank.phase);
-        case kStep:
-            return formatCount(rank.step);
-        case kIncarnation:
-            return QString::number(rank.incarnation);
-        case kNode:
-            return toQt(rank.node.empty() ? row.replica.node : rank.node);
-        case kPid:
-            return gone ? noFigure() : QString::number(rank.pid);
-        default:
-            break;
-    }
-    if (gone || rank.sampledNs == 0) return noFigure();
-    switch (column) {
-        case kBeat:
-            return formatMs(rank.beatAgeMs);
-        case kProgress:
-            return formatMs(rank.progressAgeMs);
-        case kTokens:
-            return formatOptional(rank.tokensPerSecond, formatRate);
-        case kCpu:
-            return formatOptional(rank.cpuPercent, percent);
-        case kMemory:
-            return formatOptional(rank.rssBytes, formatBytes);
-        case kGpu:
-            return formatOptional(rank.gpuPercent, percent);
-        default:
-            return {};
-    }
-}
-
-QVariant FleetModel::toneOf(const Row& row, const model::RankView* rank, int column) const {
+QVariant FleetModel::toneOf(const FleetRow& row, const model::RankView* rank, int column) const {
     const auto as = [](Tone tone) { return QVariant(static_cast<int>(tone)); };
     const bool training = row.replica.state == model::ReplicaState::kTraining;
     if (column == kState && rank == nullptr) return as(tone(row.replica.state));
@@ -222,30 +137,56 @@ QVariant FleetModel::toneOf(const Row& row, const model::RankView* rank, int col
     return {};
 }
 
+QVariant FleetModel::nodeData(const FleetNode& row, int column, int role) const {
+    switch (role) {
+        case Qt::DisplayRole:
+            return nodeCell(row, static_cast<FleetColumn>(column));
+        case Qt::ToolTipRole:
+            return column == kState ? toQt(row.node.why) : toQt(row.node.address);
+        case kToneRole:
+            if (column == kState) return static_cast<int>(tone(row.node.state));
+            return column == kNode ? QVariant(static_cast<int>(Tone::kMuted)) : QVariant();
+        case kPillRole:
+            return column == kState;
+        case kReplicaRole:
+        case kShardRole:
+            return -1;
+        case kNodeRole:
+            return toQt(row.node.node);
+        default:
+            return {};
+    }
+}
+
 QVariant FleetModel::data(const QModelIndex& index, int role) const {
     if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
+    const int column = index.column();
+    if (role == Qt::TextAlignmentRole)
+        return column >= kStep && column <= kGpu ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
+                                                 : QVariant();
     const bool isRank = index.internalId() != kTop;
-    const Row& row = rows_[isRank ? index.internalId() - 1 : static_cast<size_t>(index.row())];
+    const size_t top = isRank ? index.internalId() - 1 : static_cast<size_t>(index.row());
+    if (top >= rows_.size()) return nodeData(nodes_[top - rows_.size()], column, role);
+    const FleetRow& row = rows_[top];
     const model::RankView* rank = isRank ? &row.ranks[static_cast<size_t>(index.row())] : nullptr;
     switch (role) {
         case Qt::DisplayRole:
-            return rank ? rankText(row, *rank, index.column()) : replicaText(row, index.column());
+            return rank ? rankCell(row, *rank, static_cast<FleetColumn>(column))
+                        : replicaCell(row, static_cast<FleetColumn>(column));
         case Qt::ToolTipRole:
-            return index.column() == kState && !rank ? toQt(row.replica.why) : QVariant();
-        case Qt::TextAlignmentRole:
-            return index.column() >= kStep && index.column() <= kGpu
-                       ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
-                       : QVariant();
+            return column == kState && !rank ? toQt(row.replica.why) : QVariant();
         case kToneRole:
-            return toneOf(row, rank, index.column());
+            return toneOf(row, rank, column);
         case kPillRole:
-            return index.column() == kState && !rank;
+            return column == kState && !rank;
         case kStateRole:
             return rank ? QVariant() : static_cast<int>(row.replica.state);
         case kReplicaRole:
             return row.replica.replica;
         case kShardRole:
             return rank ? rank->rank.shard : -1;
+        case kNodeRole:
+            return toQt(rank && !rank->node.empty() ? rank->node : row.replica.node);
         default:
             return {};
     }
@@ -257,10 +198,10 @@ QVariant FleetModel::headerData(int section, Qt::Orientation orientation, int ro
         return section >= kStep && section <= kGpu ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
                                                    : QVariant(Qt::AlignLeft | Qt::AlignVCenter);
     static const std::array<const char*, kColumns> kTitles = {
-        QT_TR_NOOP("Replica"), QT_TR_NOOP("State"),    QT_TR_NOOP("Step"),
-        QT_TR_NOOP("Inc."),    QT_TR_NOOP("Beat age"), QT_TR_NOOP("Progress age"),
-        QT_TR_NOOP("Tokens"),  QT_TR_NOOP("CPU"),      QT_TR_NOOP("Memory"),
-        QT_TR_NOOP("GPU"),     QT_TR_NOOP("Node"),     QT_TR_NOOP("Pid")};
+        QT_TR_NOOP("Name"),   QT_TR_NOOP("State"),    QT_TR_NOOP("Step"),
+        QT_TR_NOOP("Inc."),   QT_TR_NOOP("Beat age"), QT_TR_NOOP("Progress age"),
+        QT_TR_NOOP("Tokens"), QT_TR_NOOP("CPU"),      QT_TR_NOOP("Memory"),
+        QT_TR_NOOP("GPU"),    QT_TR_NOOP("Node"),     QT_TR_NOOP("Pid")};
     static const std::array<const char*, kColumns> kTips = {
         "",
         "",

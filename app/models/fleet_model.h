@@ -4,17 +4,18 @@
 #include <QAbstractItemModel>
 #include <vector>
 
+#include "app/models/fleet_cells.h"
 #include "app/models/run_feed.h"
 
 namespace bulkhead::ui {
 
-/// Replicas, and below each its ranks. Copies what it shows on refresh(), so that a view never
-/// reads a state that moves under it.
+/// Replicas, and below each its ranks; then the nodes they run on. Copies what it shows on
+/// refresh(), so that a view never reads a state that moves under it.
 class FleetModel final : public QAbstractItemModel {
     Q_OBJECT
   public:
     enum Column {
-        kName,
+        kName = static_cast<int>(FleetColumn::kName),
         kState,
         kStep,
         kIncarnation,
@@ -34,6 +35,7 @@ class FleetModel final : public QAbstractItemModel {
     /// Takes over the feed's present state; cheap, and keeps selection where rows stay the same.
     void refresh();
     QModelIndex indexOf(int replica, int shard = -1) const;
+    QModelIndex indexOf(const QString& node) const;
     /// Whether any rank reports GPU figures; the column can be hidden otherwise.
     bool hasGpu() const { return hasGpu_; }
 
@@ -45,18 +47,14 @@ class FleetModel final : public QAbstractItemModel {
     QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
   private:
-    struct Row {
-        model::ReplicaView replica;
-        std::vector<model::RankView> ranks;
-    };
-    std::vector<Row> take() const;
-    bool sameShape(const std::vector<Row>& other) const;
-    QString replicaText(const Row& row, int column) const;
-    QString rankText(const Row& row, const model::RankView& rank, int column) const;
-    QVariant toneOf(const Row& row, const model::RankView* rank, int column) const;
+    std::vector<FleetRow> takeReplicas() const;
+    std::vector<FleetNode> takeNodes(const std::vector<FleetRow>& rows) const;
+    QVariant toneOf(const FleetRow& row, const model::RankView* rank, int column) const;
+    QVariant nodeData(const FleetNode& row, int column, int role) const;
 
     const RunFeed& feed_;
-    std::vector<Row> rows_;
+    std::vector<FleetRow> rows_;
+    std::vector<FleetNode> nodes_;
     double progressLimitMs_ = 0;
     double beatLimitMs_ = 0;
     bool hasGpu_ = false;

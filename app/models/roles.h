@@ -11,6 +11,7 @@ enum Role {
     kPillRole,                     ///< bool: draw the text behind a coloured dot
     kStateRole,                    ///< int of model::ReplicaState, where the row has one
     kReplicaRole,                  ///< int, -1 for none
+    kNodeRole,                     ///< QString: name of the node the row is on, or is
     kShardRole,                    ///< int, -1 for a whole replica
     kTimeRole,                     ///< qint64 Unix nanoseconds
     kIdRole,                       ///< qulonglong or QString naming the row's object

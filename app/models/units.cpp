@@ -37,8 +37,16 @@ QString formatNumber(double value, int decimals) {
     return QString::number(value, 'f', decimals);
 }
 
+QString formatTick(double value, int decimals) {
+    const double size = std::abs(value);
+    if (size >= 1e6) return withUnit(QString::number(value / 1e6, 'g', 4), "M");
+    if (size >= 1e4) return withUnit(QString::number(value / 1e3, 'g', 4), "k");
+    return QString::number(value, 'f', decimals);
+}
+
 QString formatMs(double ms) {
     if (!std::isfinite(ms) || ms < 0) return noFigure();
+    if (ms > 0 && ms < 0.05) return withUnit(QStringLiteral("<0.1"), "ms");
     if (ms < 1) return withUnit(QString::number(ms, 'f', 1), "ms");
     if (ms < 999.5) return withUnit(QString::number(ms, 'f', 0), "ms");
     const double seconds = ms / 1000;

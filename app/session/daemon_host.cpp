@@ -1,21 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/session/daemon_host.h"
 
-#include <QCoreApplication>
-#include <QDir>
-#include <QFileInfo>
-#include <QStringList>
-
 namespace bulkhead::ui {
-
-QString demoJobFile() {
-    const QString here = QCoreApplication::applicationDirPath();
-    const QStringList places = {here + "/../share/bulkhead/resources/jobs/demo.toml",
-                                here + "/../../resources/jobs/demo.toml"};
-    for (const QString& path : places)
-        if (QFileInfo::exists(path)) return QDir::cleanPath(path);
-    return {};
-}
 
 DaemonHost::~DaemonHost() {
     if (worker_.joinable()) worker_.join();

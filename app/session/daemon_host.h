@@ -11,9 +11,6 @@
 
 namespace bulkhead::ui {
 
-/// Path of the demo's job file: installed, or in the source tree; empty when it is not there.
-QString demoJobFile();
-
 /// A private daemon, started and stopped on a thread of its own, because both block. Thread: the
 /// GUI's.
 class DaemonHost final : public QObject {

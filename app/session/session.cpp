@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/session/session.h"
 
+#include <QDateTime>
 #include <QDir>
-#include <QFile>
 #include <QFileInfo>
 #include <QStandardPaths>
 #include <algorithm>
@@ -72,43 +72,49 @@ void Session::forgetClient() {
 void Session::close() {
     forgetClient();
     daemon_.reset();
+    pendingJob_.reset();
+    returning_ = false;
     status_ = {};
     feed_.clear();
     Q_EMIT statusChanged();
 }
 
-void Session::fail(const QString& title, const QString& cause, const QString& remedy) {
-    status_.link = Link::kFailed;
-    status_.failure = client::Failure{client::FailureCode::kServer, title.toStdString(),
-                                      cause.toStdString(), remedy.toStdString(), false};
-    Q_EMIT statusChanged();
-}
-
-void Session::startEmbedded(const QString& jobFile) {
+void Session::startEmbedded(const client::JobSource& job, uint32_t nodes, const QString& runFile) {
     close();
-    const QString path = jobFile.isEmpty() ? demoJobFile() : jobFile;
     status_.embedded = true;
-    status_.target = jobFile.isEmpty() ? tr("demo") : QFileInfo(jobFile).fileName();
-    QFile file(path);
-    if (path.isEmpty() || !file.open(QIODevice::ReadOnly))
-        return fail(tr("The job cannot start"),
-                    path.isEmpty() ? tr("The demo's job file demo.toml is not installed.")
-                                   : tr("%1: %2.").arg(path, file.errorString()),
-                    tr("Start another job file with File, Start a job."));
-    client::JobText text;
-    text.text = file.readAll().toStdString();
-    text.fileName = QFileInfo(path).fileName().toStdString();
-    text.baseDir = QFileInfo(path).absolutePath().toStdString();
-    pendingJob_ = std::move(text);
+    status_.target = job.file.empty() ? tr("demo") : QFileInfo(toQt(job.file)).fileName();
+    auto text = client::readJob(job);
+    if (!text.ok()) {
+        status_.link = Link::kFailed;
+        status_.failure = text.failure();
+        return void(Q_EMIT statusChanged());
+    }
     client::PrivateDaemonOptions options;
-    options.runFile = dataFile(QStringLiteral("runs.db")).toStdString();
-    options.diesWithUs = false;  // so that the job can go on without the console
-    if (jobFile.isEmpty()) {
-        // Found again after a crash; gone when all ended well.
+    options.runFile = (runFile.isEmpty() ? dataFile(QStringLiteral("runs.db"))
+                                         : QFileInfo(runFile).absoluteFilePath())
+                          .toStdString();
+    options.agents = nodes;
+    // Checkpoints and commit log: beside a history of the operator's own, as bulkheadctl up has it;
+    // of the demo only as long as a crash may have cut it off.
+    if (!runFile.isEmpty()) {
+        options.stateDir = options.runFile + ".state";
+    } else if (job.file.empty()) {
         options.stateDir = dataFile(QStringLiteral("demo")).toStdString();
         options.scratch = true;
     }
+    options.diesWithUs = false;  // so that the job can go on without the console
+    pendingJob_ = std::move(text).value();
     host(std::move(options));
+}
+
+void Session::returnTo(const QString& target) {
+    close();
+    status_.embedded = true;
+    status_.link = Link::kConnecting;
+    returning_ = true;
+    client::Options options;
+    options.target = target.toStdString();
+    open(std::move(options), tr("demo"));
 }
 
 void Session::openRunFile(const QString& path) {
@@ -139,15 +145,30 @@ void Session::host(client::PrivateDaemonOptions options) {
     daemon_->start(std::move(options));
 }
 
-void Session::startPendingJob() {
+/// What a console that was killed left unfinished goes on, instead of a new job.
+void Session::keepInsteadOfPending(const model::JobInfo& job) {
     if (!pendingJob_) return;
-    client_->startJob(*std::exchange(pendingJob_, std::nullopt), {},
-                      here<model::JobInfo>([this](auto result) {
-                          if (!result.ok()) {
+    pendingJob_.reset();
+    Q_EMIT complained(
+        {client::FailureCode::kRefused, tr("Going on with %1").arg(toQt(job.id)).toStdString(),
+         tr("It was cut off at step %1, and no new job was started").arg(job.step).toStdString(),
+         tr("Name another run file for a new job.").toStdString(), false});
+}
+
+void Session::startPendingJob() {
+    if (pendingJob_) show(*std::exchange(pendingJob_, std::nullopt));
+}
+
+void Session::show(client::JobText text) {
+    client_->startJob(std::move(text), {}, here<model::JobInfo>([this](auto result) {
+                          if (result.ok()) {
+                              leaveReplay();
+                              watchJob(result.value());
+                          } else if (status_.job) {
+                              Q_EMIT complained(result.failure());
+                          } else {
                               status_.link = Link::kFailed;
                               status_.failure = result.failure();
-                          } else if (!status_.job) {
-                              watchJob(result.value());
                           }
                           Q_EMIT statusChanged();
                       }));
@@ -164,6 +185,7 @@ void Session::attach(const QString& target, const QString& tokenFile) {
 
 void Session::open(client::Options options, const QString& words) {
     status_.target = words;
+    target_ = options.target;
     options.who =
         qEnvironmentVariable("USER", QStringLiteral("operator")).toStdString() + "@console";
     auto opened = openClient_(std::move(options));
@@ -207,6 +229,7 @@ void Session::takeJobs(Delivery delivery) {
     if (delivery.lost) lose(*delivery.lost);
     if (delivery.connected) {
         lastWord_ = steady_clock::now();
+        returning_ = false;
         status_.link = Link::kLive;
         status_.failure.reset();
         status_.readOnly = delivery.connected->readOnly;
@@ -215,17 +238,17 @@ void Session::takeJobs(Delivery delivery) {
     }
     if (delivery.jobs) {
         lastWord_ = steady_clock::now();
-        const auto& jobs = *delivery.jobs;
-        // What a console that was killed left unfinished goes on, instead of a new job.
-        if (std::any_of(jobs.begin(), jobs.end(), goesOn)) pendingJob_.reset();
+        status_.jobs = std::move(*delivery.jobs);
+        const auto& jobs = status_.jobs;
+        const auto going = std::find_if(jobs.begin(), jobs.end(), goesOn);
+        if (going != jobs.end()) keepInsteadOfPending(*going);
         startPendingJob();
         const auto mine = std::find_if(jobs.begin(), jobs.end(), [&](const model::JobInfo& j) {
             return status_.job && j.id == status_.job->id;
         });
         if (mine != jobs.end())
             status_.job = *mine;
-        else if (const auto going = std::find_if(jobs.begin(), jobs.end(), goesOn);
-                 going != jobs.end())
+        else if (going != jobs.end())
             watchJob(*going);
         else if (!jobs.empty())
             watchJob(jobs.front());
@@ -235,6 +258,10 @@ void Session::takeJobs(Delivery delivery) {
 }
 
 void Session::lose(const Delivery::Lost& lost) {
+    // Nobody is there to come back to: begin anew, outside of what is being delivered.
+    if (std::exchange(returning_, false))
+        return void(QMetaObject::invokeMethod(
+            this, [this] { startEmbedded(); }, Qt::QueuedConnection));
     status_.failure = lost.failure;
     status_.nextAttempt = lost.nextAttempt;
     if (!lost.failure.retryable)
@@ -329,15 +356,21 @@ void Session::retryNow() {
 }
 
 QString Session::releaseEmbedded() {
-    if (!daemon_) return {};
-    daemon_->release();
-    return daemon_->target();
+    if (daemon_) daemon_->release();
+    return daemon_ ? daemon_->target() : toQt(target_);
 }
 
 void Session::stopEmbedded(std::function<void()> done) {
-    if (!daemon_) return done();
-    forgetClient();
-    daemon_->stop(std::move(done));
+    if (daemon_) {
+        forgetClient();
+        return daemon_->stop(std::move(done));
+    }
+    if (!client_ || !status_.embedded) return done();
+    // One that was come back to is nobody's child any more; it ends when asked.
+    client_->shutdown({}, here<client::Done>([this, done = std::move(done)](auto result) {
+                          if (!result.ok()) Q_EMIT complained(result.failure());
+                          if (result.ok()) done();
+                      }));
 }
 
 }  // namespace bulkhead::ui

@@ -12,6 +12,8 @@
 #include "app/session/mailbox.h"
 #include "app/session/status.h"
 #include "backend/client/client.h"
+#include "backend/client/job_source.h"
+#include "backend/client/ledger_check.h"
 
 namespace bulkhead::ui {
 
@@ -31,8 +33,16 @@ class Session final : public QObject {
 
     const SessionStatus& status() const { return status_; }
 
-    /// Starts a private daemon with a job file; the demo when it is empty.
-    void startEmbedded(const QString& jobFile = {});
+    /// Starts a private daemon of `nodes` nodes with a job, the demo by default. `runFile` is the
+    /// history it writes; empty: the console's own.
+    void startEmbedded(const client::JobSource& job = {}, uint32_t nodes = 1,
+                       const QString& runFile = {});
+    /// Comes back to an embedded job that was told to go on; if it is gone, the demo starts.
+    void returnTo(const QString& target);
+    /// Starts a job on the daemon that is attached, and shows it.
+    void startJob(const client::JobSource& job);
+    /// Shows another job of the daemon.
+    void selectJob(const QString& id);
     /// "unix:/path" or "host:port".
     void attach(const QString& target, const QString& tokenFile = {});
     /// A run file, through a private daemon that only reads it.
@@ -41,8 +51,7 @@ class Session final : public QObject {
     void close();
     void retryNow();
 
-    /// The embedded job goes on without the console.
-    /// Where it can be attached to.
+    /// The embedded job goes on without the console. Returns where it can be attached to.
     QString releaseEmbedded();
     /// Ends the embedded daemon, its job after a checkpoint; `done` when it is gone.
     void stopEmbedded(std::function<void()> done);
@@ -62,6 +71,11 @@ class Session final : public QObject {
     void listRuns(const QString& text, Answer<std::vector<model::RunInfo>> answer);
     /// The whole run folded, as it was at its end: for comparing.
     void loadRun(const QString& run, Answer<client::StatePtr> answer);
+    /// Writes a run's ledger or events to a file; what is there already is replaced.
+    void exportRun(const client::ExportRequest& request, const QString& path,
+                   Answer<client::Done> answer);
+    /// Adds a run's data ledger up again from its events.
+    void checkLedger(const QString& run, Answer<client::LedgerReport> answer);
 
   Q_SIGNALS:
     void statusChanged();
@@ -83,11 +97,12 @@ class Session final : public QObject {
     void watchRun(client::WatchTarget target);
     void fetchHistory(uint64_t untilSeq);
     void startPendingJob();
+    void keepInsteadOfPending(const model::JobInfo& job);
+    void show(client::JobText text);
     void showNewestRun();
     void lose(const Delivery::Lost& lost);
     void checkSilence();
     void host(client::PrivateDaemonOptions options);
-    void fail(const QString& title, const QString& cause, const QString& remedy);
     /// The caller's answer, moved to the GUI thread, dropped when the client is another by then.
     template <class T>
     client::Reply<T> here(Answer<T> answer);
@@ -99,6 +114,8 @@ class Session final : public QObject {
     std::unique_ptr<DaemonHost> daemon_;
     /// Started as soon as the private daemon answers.
     std::optional<client::JobText> pendingJob_;
+    /// While it is not known whether the job to come back to is still there.
+    bool returning_ = false;
     /// Declared before the watches: these go first.
     std::unique_ptr<client::Client> client_;
     std::shared_ptr<Mailbox> jobsBox_;
@@ -106,6 +123,7 @@ class Session final : public QObject {
     std::unique_ptr<client::Watch> jobsWatch_;
     std::unique_ptr<client::Watch> runWatch_;
     client::WatchTarget watched_;
+    std::string target_;  ///< address of what is open
     std::string run_;     ///< id of the run on screen, for its history
     std::string replay_;  ///< id of the open replay
     uint64_t generation_ = 0;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-only
+#include <QSaveFile>
+
 #include "app/models/labels.h"
 #include "app/session/session.h"
 
@@ -77,6 +79,48 @@ void Session::endFault(uint64_t fault, Answer<client::Done> answer) {
 void Session::loadRun(const QString& run, Answer<client::StatePtr> answer) {
     if (!client_) return answer(noClient());
     client_->getState(run.toStdString(), 0, here<client::StatePtr>(std::move(answer)));
+}
+
+void Session::startJob(const client::JobSource& job) {
+    if (!client_) return void(Q_EMIT complained(noClient()));
+    auto text = client::readJob(job);
+    if (!text.ok()) return void(Q_EMIT complained(text.failure()));
+    show(std::move(text).value());
+}
+
+void Session::selectJob(const QString& id) {
+    for (const model::JobInfo& job : status_.jobs)
+        if (toQt(job.id) == id) {
+            leaveReplay();
+            feed_.clear();
+            return watchJob(job);
+        }
+}
+
+void Session::exportRun(const client::ExportRequest& request, const QString& path,
+                        Answer<client::Done> answer) {
+    if (!client_) return answer(noClient());
+    // Pieces come on a thread of the client, one at a time, and all before the reply.
+    const auto file = std::make_shared<QSaveFile>(path);
+    const auto unwritable = [file, path] {
+        return client::Failure{client::FailureCode::kInvalid,
+                               tr("Cannot write the export").toStdString(),
+                               tr("%1: %2").arg(path, file->errorString()).toStdString(),
+                               tr("Choose another place.").toStdString(), false};
+    };
+    if (!file->open(QIODevice::WriteOnly)) return answer(unwritable());
+    client_->exportRun(
+        request,
+        [file](std::string piece) { file->write(piece.data(), static_cast<qint64>(piece.size())); },
+        here<client::Done>([file, unwritable, answer = std::move(answer)](auto result) {
+            if (result.ok() && !file->commit()) return answer(unwritable());
+            answer(std::move(result));
+        }));
+}
+
+void Session::checkLedger(const QString& run, Answer<client::LedgerReport> answer) {
+    if (!client_) return answer(noClient());
+    client::checkLedger(*client_, run.toStdString(), here<client::LedgerReport>(std::move(answer)));
 }
 
 }  // namespace bulkhead::ui

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <vector>
 
 #include "backend/client/failure.h"
 #include "backend/model/listing.h"
@@ -26,10 +27,11 @@ QString inWords(const client::Failure& failure);
 
 struct SessionStatus {
     Link link = Link::kNone;
-    QString target;         ///< what was opened, in the operator's words
-    bool embedded = false;  ///< a private daemon of this console, with a job
-    bool offline = false;   ///< a run file
-    bool replay = false;    ///< what is on screen is a replay
+    QString target;                    ///< what was opened, in the operator's words
+    bool embedded = false;             ///< a private daemon of this console, with a job
+    std::vector<model::JobInfo> jobs;  ///< all that the daemon has
+    bool offline = false;              ///< a run file
+    bool replay = false;               ///< what is on screen is a replay
     std::optional<client::Failure> failure;
     std::chrono::steady_clock::time_point nextAttempt;
     /// Since the last word from the daemon; meaningful while live.
@@ -41,6 +43,12 @@ struct SessionStatus {
 
     /// Whether actions and faults have anybody to act on them.
     bool canAct() const { return link == Link::kLive && !replay && !readOnly && job.has_value(); }
+    /// Whether a job of this console's own would be left without a word.
+    bool leavesJob() const {
+        using enum model::JobPhase;
+        return embedded && job && link == Link::kLive && job->phase != kFinished &&
+               job->phase != kFailed;
+    }
     double secondsToNextAttempt(std::chrono::steady_clock::time_point now) const {
         return std::max(0.0, std::chrono::duration<double>(nextAttempt - now).count());
     }

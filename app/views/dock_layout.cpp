@@ -8,7 +8,7 @@
 
 namespace bulkhead::ui {
 
-void DockLayout::add(View* view) {
+void DockLayout::add(View* view, Place place) {
     auto* dock = new QDockWidget(view->title(), &window_);
     dock->setObjectName(QStringLiteral("dock.") + view->id());
     dock->setAccessibleName(view->title());
@@ -16,6 +16,16 @@ void DockLayout::add(View* view) {
     dock->setWidget(view);
     docks_.push_back(dock);
     views_.push_back(view);
+    places_.push_back(place);
+    // A tab says the title already.
+    connect(dock, &QDockWidget::visibilityChanged, this, [this] { noteTabs(); });
+    connect(dock, &QDockWidget::dockLocationChanged, this, [this] { noteTabs(); });
+}
+
+void DockLayout::noteTabs() {
+    for (size_t i = 0; i < docks_.size(); ++i)
+        views_[i]->setTitleShown(docks_[i]->isFloating() ||
+                                 window_.tabifiedDockWidgets(docks_[i]).isEmpty());
 }
 
 QDockWidget* DockLayout::dockOf(const View* view) const {
@@ -26,31 +36,28 @@ QDockWidget* DockLayout::dockOf(const View* view) const {
 
 void DockLayout::arrange() {
     before_.clear();
-    const auto byId = [this](const char* id) {
-        for (size_t i = 0; i < views_.size(); ++i)
-            if (views_[i]->id() == QLatin1String(id)) return docks_[i];
-        return static_cast<QDockWidget*>(nullptr);
-    };
     for (QDockWidget* dock : docks_) {
         dock->setFloating(false);
         window_.removeDockWidget(dock);
     }
-    // Left what goes on, right what it means and what to do about it.
-    QDockWidget* fleet = byId("fleet");
-    QDockWidget* timeline = byId("timeline");
-    QDockWidget* training = byId("training");
-    window_.addDockWidget(Qt::LeftDockWidgetArea, fleet);
-    window_.addDockWidget(Qt::LeftDockWidgetArea, timeline);
-    window_.addDockWidget(Qt::RightDockWidgetArea, training);
-    for (const char* id : {"experts", "faults", "runs", "events"}) {
-        window_.addDockWidget(Qt::RightDockWidgetArea, byId(id));
-        window_.tabifyDockWidget(training, byId(id));
+    QList<QDockWidget*> left;
+    QList<QDockWidget*> right;
+    for (size_t i = 0; i < docks_.size(); ++i) {
+        QList<QDockWidget*>& side = places_[i] == Place::kLeft ? left : right;
+        side << docks_[i];
+        window_.addDockWidget(
+            places_[i] == Place::kLeft ? Qt::LeftDockWidgetArea : Qt::RightDockWidgetArea,
+            docks_[i]);
+        if (side == right && side.size() > 1) window_.tabifyDockWidget(side.first(), docks_[i]);
     }
     for (QDockWidget* dock : docks_) dock->show();
-    training->raise();
+    if (!right.isEmpty()) right.first()->raise();
+    if (left.isEmpty() || right.isEmpty()) return;
     const int width = window_.width();
-    window_.resizeDocks({fleet, training}, {width * 54 / 100, width * 46 / 100}, Qt::Horizontal);
-    window_.resizeDocks({fleet, timeline}, {52, 48}, Qt::Vertical);
+    window_.resizeDocks({left.first(), right.first()}, {width * 54 / 100, width * 46 / 100},
+                        Qt::Horizontal);
+    window_.resizeDocks(left, QList<int>(left.size(), window_.height() / 2), Qt::Vertical);
+    noteTabs();
 }
 
 void DockLayout::save(QSettings& settings) const {

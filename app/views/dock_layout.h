@@ -6,6 +6,8 @@
 #include <QSettings>
 #include <vector>
 
+#include "app/views/pages.h"
+
 class QDockWidget;
 
 namespace bulkhead::ui {
@@ -13,13 +15,13 @@ namespace bulkhead::ui {
 class View;
 
 /// The views as docks of a window: default arrangement, saved and restored, one view alone.
-class DockLayout {
+class DockLayout final : public QObject {
   public:
     /// Grows when the set of docks changes, so that an old layout is not put upon new docks.
     static constexpr int kVersion = 1;
 
     explicit DockLayout(QMainWindow& window) : window_(window) {}
-    void add(View* view);
+    void add(View* view, Place place);
     void arrange();
     void save(QSettings& settings) const;
     /// False when nothing fitting was saved.
@@ -33,12 +35,22 @@ class DockLayout {
     /// The view that has the keyboard, else the one raised last.
     View* current() const;
     const std::vector<View*>& views() const { return views_; }
+    /// The view of this class; null when there is none.
+    template <class V>
+    V* find() const {
+        for (View* view : views_)
+            if (auto* wanted = qobject_cast<V*>(view)) return wanted;
+        return nullptr;
+    }
     QDockWidget* dockOf(const View* view) const;
 
   private:
+    void noteTabs();
+
     QMainWindow& window_;
     std::vector<View*> views_;
     std::vector<QDockWidget*> docks_;
+    std::vector<Place> places_;
     View* last_ = nullptr;
     QByteArray before_;
 };

@@ -8,7 +8,6 @@
 #include <QLineEdit>
 #include <QScrollBar>
 #include <QTableView>
-#include <QToolButton>
 
 #include "app/models/labels.h"
 #include "app/models/roles.h"
@@ -74,7 +73,7 @@ void EventsView::addControls() {
     count_->setObjectName(QStringLiteral("Muted"));
     count_->setFont(Theme::font(-1));
     QAction* routine = context_.actions.add(
-        QStringLiteral("events.routine"), tr("Events"), tr("Show every step"),
+        QStringLiteral("events.routine"), tr("View"), tr("Show every line of the log"),
         tr("Show step, quorum and output lines as well"),
         QKeySequence(QStringLiteral("Ctrl+Shift+E")), [this] {
             filter_.setHideRoutine(
@@ -83,18 +82,14 @@ void EventsView::addControls() {
         });
     routine->setCheckable(true);
     context_.actions.add(
-        QStringLiteral("events.find"), tr("Events"), tr("Filter events"),
+        QStringLiteral("events.find"), tr("View"), tr("Filter events"),
         tr("Type what to look for in the log"), QKeySequence(QKeySequence::Find), [this] {
             if (auto* action = context_.actions.find(QStringLiteral("view.events")))
                 action->trigger();
             text_->setFocus();
         });
-    auto* every = new QToolButton;
-    every->setDefaultAction(routine);
-    every->setText(tr("Every step"));
-    every->setAccessibleName(routine->text());
     controls()->insertWidget(1, count_);
-    controls()->addWidget(every);
+    addButton(routine, tr("Every line"));
     controls()->addWidget(severity_);
     controls()->addWidget(replica_);
     controls()->addWidget(text_);

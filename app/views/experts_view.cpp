@@ -20,6 +20,7 @@ namespace bulkhead::ui {
 namespace {
 
 constexpr size_t kMostSmall = 6;
+constexpr int kSmallHeight = 160;
 
 }  // namespace
 
@@ -41,16 +42,17 @@ ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
     table_->setModel(&model_);
     styleTable(table_, tr("Expert loads in figures"));
     table_->verticalHeader()->show();
-    table_->horizontalHeader()->setDefaultSectionSize(56);
+    table_->horizontalHeader()->setDefaultSectionSize(52);
     table_->horizontalHeader()->setStretchLastSection(false);
     table_->setSelectionBehavior(QAbstractItemView::SelectItems);
     auto* row = new QHBoxLayout(smallRow_);
     row->setContentsMargins(Space::kTwo, Space::kOne, Space::kTwo, Space::kOne);
     row->setSpacing(Space::kTwo);
+    smallRow_->setMaximumHeight(kSmallHeight);
     auto* below = new QSplitter(Qt::Horizontal);
     below->addWidget(table_);
     below->addWidget(imbalance_);
-    below->setSizes({480, 360});
+    below->setSizes({420, 420});
     auto* body = new QSplitter(Qt::Vertical);
     body->addWidget(map_);
     body->addWidget(smallRow_);
@@ -107,11 +109,11 @@ void ExpertsView::fillDomains() {
         auto* column = new QVBoxLayout(box);
         column->setContentsMargins(0, 0, 0, 0);
         column->setSpacing(Space::kHalf);
-        auto* name = new QLabel(domain_->itemText(static_cast<int>(d) + 1));
+        auto* name = new QLabel(tr("Domain %1").arg(domain_->itemText(static_cast<int>(d) + 1)));
         name->setObjectName(QStringLiteral("Muted"));
         auto* map = new HeatMap;
         map->setCompact(true);
-        map->setAccessibleName(tr("Expert loads of domain %1").arg(name->text()));
+        map->setAccessibleName(tr("Expert loads, %1").arg(name->text()));
         column->addWidget(name);
         column->addWidget(map, 1);
         smallRow_->layout()->addWidget(box);
@@ -124,14 +126,14 @@ void ExpertsView::refresh() {
     if (context_.feed.revisions().experts == drawn_.experts) return;
     drawn_ = context_.feed.revisions();
     fillDomains();
-    const model::ExpertView& experts = context_.feed.state().experts;
-    const ExpertGrid grid = expertGrid(experts, window(), domain_->currentIndex() - 1);
+    const model::RunState& state = context_.feed.state();
+    const ExpertGrid grid = expertGrid(state, window(), domain_->currentIndex() - 1);
     map_->set(grid);
     model_.set(grid);
     for (size_t d = 0; d < small_.size(); ++d)
-        small_[d]->set(expertGrid(experts, window(), static_cast<int>(d)));
-    imbalance_->set({{tr("worst layer"), imbalance(context_.feed.state(), true), 1},
-                     {tr("mean of layers"), imbalance(context_.feed.state(), false), 0}});
+        small_[d]->set(expertGrid(state, window(), static_cast<int>(d)));
+    imbalance_->set({{tr("worst layer"), imbalance(state, true), 1},
+                     {tr("mean of layers"), imbalance(state, false), 0}});
 }
 
 }  // namespace bulkhead::ui

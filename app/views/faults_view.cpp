@@ -43,9 +43,8 @@ void refill(QComboBox* box, const QStringList& items) {
 
 }  // namespace
 
-FaultsView::FaultsView(ViewContext& context, JobCommands& commands, QWidget* parent)
+FaultsView::FaultsView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("faults"), tr("Faults"), parent),
-      commands_(commands),
       model_(context.feed),
       kind_(new QComboBox),
       replica_(new QComboBox),
@@ -70,25 +69,23 @@ FaultsView::FaultsView(ViewContext& context, JobCommands& commands, QWidget* par
     body->setCollapsible(0, false);
     setBody(body);
     context_.actions.add(
-        QStringLiteral("fault.inject"), tr("Fault"), tr("Inject composed fault\u2026"),
+        QStringLiteral("fault.inject"), tr("Faults"), tr("Inject composed fault\u2026"),
         tr("Ask what the composed fault would do, then inject it"),
-        QKeySequence(QStringLiteral("Ctrl+I")), [this] { commands_.inject(composed()); });
+        QKeySequence(QStringLiteral("Ctrl+I")), [this] { context_.commands.inject(composed()); });
     connect(inject_, &QPushButton::clicked, context_.actions.find(QStringLiteral("fault.inject")),
             &QAction::trigger);
-    context_.actions.add(QStringLiteral("fault.end"), tr("Fault"), tr("End selected fault"),
-                         tr("End a fault that lasts, or cancel one that has not begun"),
-                         QKeySequence(QStringLiteral("Ctrl+Shift+I")), [this] {
-                             if (const auto* fault = model_.at(table_->currentIndex().row()))
-                                 commands_.endFault(fault->fault);
-                         });
+    QAction* end =
+        context_.actions.add(QStringLiteral("fault.end"), tr("Faults"), tr("End selected fault"),
+                             tr("End a fault that lasts, or cancel one that has not begun"),
+                             QKeySequence(QStringLiteral("Ctrl+Shift+I")), [this] {
+                                 if (const auto* fault = model_.at(table_->currentIndex().row()))
+                                     context_.commands.endFault(fault->fault);
+                             });
+    addButton(end, tr("End fault"));
     preflightTimer_.setSingleShot(true);
     connect(&preflightTimer_, &QTimer::timeout, this, &FaultsView::askPreflight);
-    connect(&context_.session, &Session::statusChanged, this, [this] {
-        const bool can = context_.session.status().canAct();
-        for (const char* id : {"fault.inject", "fault.end"})
-            context_.actions.find(QString::fromLatin1(id))->setEnabled(can);
-        inject_->setEnabled(can && model::checkFault(composed()).ok());
-    });
+    connect(&context_.session, &Session::statusChanged, this, &FaultsView::enableActions);
+    enableActions();
     showFields();
 }
 
@@ -193,9 +190,13 @@ model::FaultSpec FaultsView::composed() const {
     return cleaned(spec);
 }
 
-void FaultsView::aimAt(int replica, int shard) {
+void FaultsView::aimAt(int replica, int shard, const QString& node) {
     fillTargets();
-    if (replica >= 0) replica_->setCurrentIndex(replica);
+    if (replica < 0) {
+        kind_->setCurrentIndex(static_cast<int>(model::FaultKind::kKillNode));
+        return node_->setCurrentText(node);
+    }
+    replica_->setCurrentIndex(replica);
     kind_->setCurrentIndex(static_cast<int>(shard >= 0 ? model::FaultKind::kKillRank
                                                        : model::FaultKind::kKillReplica));
     if (shard >= 0) shard_->setCurrentIndex(shard);
@@ -234,8 +235,18 @@ void FaultsView::composeChanged() {
     sentence_->setText(toQt(model::describe(fault)));
     effect_->setText(check.ok() ? QString()
                                 : toQt({check.message().data(), check.message().size()}));
-    inject_->setEnabled(check.ok() && context_.session.status().canAct());
+    enableActions();
     if (check.ok()) preflightTimer_.start(kPreflightDelayMs);
+}
+
+void FaultsView::enableActions() {
+    const bool can = context_.session.status().canAct();
+    const bool whole = can && model::checkFault(composed()).ok();
+    const model::FaultView* fault = model_.at(table_->currentIndex().row());
+    context_.actions.find(QStringLiteral("fault.inject"))->setEnabled(whole);
+    context_.actions.find(QStringLiteral("fault.end"))
+        ->setEnabled(can && fault != nullptr && fault->endedNs == 0);
+    inject_->setEnabled(whole);
 }
 
 void FaultsView::askPreflight() {
@@ -249,6 +260,7 @@ void FaultsView::askPreflight() {
 }
 
 void FaultsView::showSelected() {
+    enableActions();
     const model::FaultView* fault = model_.at(table_->currentIndex().row());
     const model::IncidentView* incident =
         fault != nullptr && !fault->incidents.empty()

@@ -18,18 +18,18 @@ class QTableView;
 namespace bulkhead::ui {
 
 class IncidentBars;
-class JobCommands;
 
 /// Compose a fault, read what it would do, inject it, see what it caused.
 class FaultsView final : public View {
     Q_OBJECT
   public:
-    FaultsView(ViewContext& context, JobCommands& commands, QWidget* parent = nullptr);
+    explicit FaultsView(ViewContext& context, QWidget* parent = nullptr);
     QWidget* focusTarget() override;
 
     /// The fault as composed, fields its kind lacks left empty.
     model::FaultSpec composed() const;
-    void aimAt(int replica, int shard);
+    /// A rank, a whole replica (shard -1), or a node (replica -1).
+    void aimAt(int replica, int shard, const QString& node = {});
 
   protected:
     void refresh() override;
@@ -42,8 +42,8 @@ class FaultsView final : public View {
     void askPreflight();
     void showSelected();
     void composeChanged();
+    void enableActions();
 
-    JobCommands& commands_;
     FaultModel model_;
     QComboBox* kind_;
     QComboBox* replica_;

@@ -11,6 +11,7 @@
 #include <QTreeView>
 #include <array>
 
+#include "app/models/event_text.h"
 #include "app/models/labels.h"
 #include "app/models/roles.h"
 #include "app/models/units.h"
@@ -21,25 +22,38 @@
 namespace bulkhead::ui {
 namespace {
 
-struct ReplicaAction {
+struct FleetAction {
     const char* id;
     model::ActionKind kind;
+    const char* face;
     const char* title;
     const char* hint;
     const char* keys;
+    bool onNode = false;
 };
 
-const std::array<ReplicaAction, 4> kActions = {{
+const std::array<FleetAction, 6> kActions = {{
     {"replica.drain", model::ActionKind::kDrain, QT_TRANSLATE_NOOP("fleet", "Drain"),
+     QT_TRANSLATE_NOOP("fleet", "Drain replica\u2026"),
      QT_TRANSLATE_NOOP("fleet", "Let the selected replica leave after its current commit"),
      "Ctrl+D"},
     {"replica.hold", model::ActionKind::kHoldRejoin, QT_TRANSLATE_NOOP("fleet", "Hold"),
+     QT_TRANSLATE_NOOP("fleet", "Hold replica\u2026"),
      QT_TRANSLATE_NOOP("fleet", "Keep the selected replica out once it is lost"), "Ctrl+H"},
     {"replica.release", model::ActionKind::kReleaseRejoin, QT_TRANSLATE_NOOP("fleet", "Release"),
+     QT_TRANSLATE_NOOP("fleet", "Release replica\u2026"),
      QT_TRANSLATE_NOOP("fleet", "Let a drained or held replica come back"), "Ctrl+L"},
     {"replica.restart", model::ActionKind::kRestartReplica, QT_TRANSLATE_NOOP("fleet", "Restart"),
+     QT_TRANSLATE_NOOP("fleet", "Restart replica\u2026"),
      QT_TRANSLATE_NOOP("fleet", "Stop the selected replica and start it as a new incarnation"),
      "Ctrl+Shift+R"},
+    {"node.cordon", model::ActionKind::kCordon, QT_TRANSLATE_NOOP("fleet", "Cordon"),
+     QT_TRANSLATE_NOOP("fleet", "Cordon node\u2026"),
+     QT_TRANSLATE_NOOP("fleet", "The node of the selected row takes no new ranks"), "Ctrl+G", true},
+    {"node.uncordon", model::ActionKind::kUncordon, QT_TRANSLATE_NOOP("fleet", "Uncordon"),
+     QT_TRANSLATE_NOOP("fleet", "Uncordon node\u2026"),
+     QT_TRANSLATE_NOOP("fleet", "The node of the selected row takes ranks again"), "Ctrl+Shift+G",
+     true},
 }};
 
 QString tr2(const char* text) {
@@ -68,19 +82,36 @@ QString replicaDetail(const model::ReplicaView& r) {
     return lines.join(QStringLiteral("<br>"));
 }
 
+QString nodeDetail(const model::RunState& state, const model::NodeView& n) {
+    QStringList ranks;
+    for (const model::RankView& rank : state.ranks)
+        if (rank.pid != 0 && rank.node == n.node) ranks << rankName(rank.rank);
+    QStringList lines;
+    lines << QStringLiteral("<b>%1</b>  %2, %3")
+                 .arg(toQt(n.node).toHtmlEscaped(), nodeState(n.state),
+                      toQt(n.address).toHtmlEscaped());
+    if (!n.why.empty()) lines << toQt(n.why).toHtmlEscaped();
+    lines << tr2("%1 of %2 slots used: %3")
+                 .arg(ranks.size())
+                 .arg(n.slots)
+                 .arg(ranks.isEmpty() ? noFigure() : ranks.join(QStringLiteral(", ")));
+    return lines.join(QStringLiteral("<br>"));
+}
+
 }  // namespace
 
-FleetView::FleetView(ViewContext& context, JobCommands& commands, QWidget* parent)
+FleetView::FleetView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("fleet"), tr("Fleet"), parent),
-      commands_(commands),
       model_(context.feed),
       tree_(new QTreeView),
+      target_(new QLabel),
       detail_(new QLabel),
       output_(new QPlainTextEdit) {
     tree_->setModel(&model_);
-    styleTree(tree_, tr("Replicas and ranks"));
+    styleTree(tree_, tr("Replicas, ranks and nodes"));
+    tree_->setContextMenuPolicy(Qt::ActionsContextMenu);
     const std::array<int, FleetModel::kColumns> widths = {112, 112, 56, 44, 76, 96,
-                                                          72,  64,  84, 64, 64, 48};
+                                                          72,  64,  84, 64, 76, 48};
     for (int i = 0; i < FleetModel::kColumns; ++i)
         tree_->setColumnWidth(i, widths[static_cast<size_t>(i)]);
     detail_->setTextFormat(Qt::RichText);
@@ -114,28 +145,24 @@ FleetView::FleetView(ViewContext& context, JobCommands& commands, QWidget* paren
 }
 
 void FleetView::addActions() {
-    const auto addButton = [this](QAction* action, const QString& words) {
-        auto* button = new QToolButton;
-        button->setDefaultAction(action);
-        button->setText(words);
-        button->setAccessibleName(action->text());
-        controls()->addWidget(button);
-    };
-    for (const ReplicaAction& entry : kActions) {
-        QAction* action = context_.actions.add(
-            QString::fromLatin1(entry.id), tr("Replica"), tr2(entry.title) + tr(" replica\u2026"),
-            tr2(entry.hint), QKeySequence(QString::fromLatin1(entry.keys)),
-            [this, kind = entry.kind] { actOnSelected(kind); });
-        action->setIconText(tr2(entry.title));
-        addButton(action, tr2(entry.title));
+    target_->setObjectName(QStringLiteral("Muted"));
+    target_->setAccessibleName(tr("What the buttons act on"));
+    controls()->addWidget(target_);
+    for (const FleetAction& entry : kActions) {
+        QAction* action =
+            context_.actions.add(QString::fromLatin1(entry.id), tr("Fleet"), tr2(entry.title),
+                                 tr2(entry.hint), QKeySequence(QString::fromLatin1(entry.keys)),
+                                 [this, kind = entry.kind] { actOnSelected(kind); });
+        buttons_.push_back(addButton(action, tr2(entry.face)));
+        tree_->addAction(action);
     }
     QAction* fault = context_.actions.add(
-        QStringLiteral("replica.fault"), tr("Replica"), tr("Fault for selection\u2026"),
-        tr("Compose a fault for the selected replica or rank"),
+        QStringLiteral("replica.fault"), tr("Fleet"), tr("Fault for selection\u2026"),
+        tr("Compose a fault for the selected replica, rank or node"),
         QKeySequence(QStringLiteral("Ctrl+Shift+F")),
-        [this] { Q_EMIT faultWanted(selectedReplica(), selectedShard()); });
-    fault->setIconText(tr("Fault"));
+        [this] { Q_EMIT faultWanted(selectedReplica(), selectedShard(), selectedNode()); });
     addButton(fault, tr("Fault"));
+    tree_->addAction(fault);
 }
 
 QWidget* FleetView::focusTarget() {
@@ -152,23 +179,47 @@ int FleetView::selectedShard() const {
     return index.isValid() ? index.data(kShardRole).toInt() : -1;
 }
 
+QString FleetView::selectedNode() const {
+    const QModelIndex index = tree_->currentIndex();
+    return index.isValid() ? index.data(kNodeRole).toString() : QString();
+}
+
 void FleetView::select(int replica, int shard) {
     tree_->setCurrentIndex(model_.indexOf(replica, shard));
 }
 
+void FleetView::selectNode(const QString& node) {
+    tree_->setCurrentIndex(model_.indexOf(node));
+}
+
 void FleetView::actOnSelected(model::ActionKind kind) {
-    if (selectedReplica() < 0) return;
     model::Action action;
     action.kind = kind;
-    action.replica = selectedReplica();
-    commands_.act(action);
+    if (kind == model::ActionKind::kCordon || kind == model::ActionKind::kUncordon)
+        action.node = selectedNode().toStdString();
+    else
+        action.replica = selectedReplica();
+    context_.commands.act(action);
+}
+
+void FleetView::enable(const char* id, bool can) {
+    context_.actions.find(QString::fromLatin1(id))->setEnabled(can);
 }
 
 void FleetView::enableActions() {
-    const bool can = context_.session.status().canAct() && selectedReplica() >= 0;
-    for (const ReplicaAction& entry : kActions)
-        context_.actions.find(QString::fromLatin1(entry.id))->setEnabled(can);
-    context_.actions.find(QStringLiteral("replica.fault"))->setEnabled(can);
+    const bool can = context_.session.status().canAct();
+    const bool onReplica = selectedReplica() >= 0;
+    const std::string name = selectedNode().toStdString();
+    const model::NodeView* node = model::findNode(context_.feed.state(), name);
+    for (const FleetAction& entry : kActions)
+        if (!entry.onNode) enable(entry.id, can && onReplica);
+    enable("node.cordon", can && node && node->state == model::NodeState::kUp);
+    enable("node.uncordon", can && node && node->state == model::NodeState::kCordoned);
+    enable("replica.fault", can && (onReplica || node));
+    // Of two rows of buttons the one that fits the selection; keys and palette have them all.
+    for (size_t i = 0; i < kActions.size(); ++i)
+        buttons_[i]->setVisible(kActions[i].onNode != onReplica);
+    target_->setText(onReplica ? tr("Replica %1").arg(selectedReplica()) : selectedNode());
 }
 
 void FleetView::refresh() {
@@ -176,20 +227,30 @@ void FleetView::refresh() {
     drawn_ = context_.feed.revisions();
     const int replica = selectedReplica();
     const int shard = selectedShard();
+    const QString node = selectedNode();
     model_.refresh();
     tree_->setColumnHidden(FleetModel::kGpu, !model_.hasGpu());
-    if (selectedReplica() < 0) select(std::max(replica, 0), replica < 0 ? -1 : shard);
+    if (!tree_->currentIndex().isValid()) {
+        if (replica < 0 && !node.isEmpty())
+            selectNode(node);
+        else
+            select(std::max(replica, 0), replica < 0 ? -1 : shard);
+    }
     refreshDetail();
 }
 
 void FleetView::refreshDetail() {
     enableActions();
     const model::RunState& state = context_.feed.state();
-    const int replica = selectedReplica();
-    const model::ReplicaView* r = model::findReplica(state, replica);
-    detail_->setText(r ? replicaDetail(*r) : QString());
-    const RankId id{replica, std::max(selectedShard(), 0)};
-    const model::RankView* rank = r ? model::findRank(state, id) : nullptr;
+    const model::ReplicaView* r = model::findReplica(state, selectedReplica());
+    const model::NodeView* n = model::findNode(state, selectedNode().toStdString());
+    detail_->setText(r ? replicaDetail(*r) : n ? nodeDetail(state, *n) : QString());
+    refreshOutput();
+}
+
+void FleetView::refreshOutput() {
+    const RankId id{selectedReplica(), std::max(selectedShard(), 0)};
+    const model::RankView* rank = model::findRank(context_.feed.state(), id);
     const uint64_t total = rank ? rank->output.total() : 0;
     if (outputReplica_ == id.replica && outputShard_ == id.shard && outputTotal_ == total) return;
     outputReplica_ = id.replica;
@@ -197,8 +258,13 @@ void FleetView::refreshDetail() {
     outputTotal_ = total;
     QString text;
     if (rank != nullptr)
-        for (const model::OutputLine& line : rank->output)
-            text += formatClock(line.timeNs) + QStringLiteral("  ") + toQt(line.line) + u'\n';
+        for (const model::OutputLine& line : rank->output) {
+            const OutputText said = outputText(line.line);
+            text += formatClock(line.timeNs) + QStringLiteral("  ");
+            if (said.severity > model::Severity::kInfo)
+                text += label(said.severity).toUpper() + QStringLiteral("  ");
+            text += said.text + u'\n';
+        }
     output_->setPlainText(text.trimmed());
     output_->moveCursor(QTextCursor::End);
     output_->moveCursor(QTextCursor::StartOfLine);

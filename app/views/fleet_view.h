@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #pragma once
 
+#include <vector>
+
 #include "app/models/fleet_model.h"
 #include "app/views/view.h"
 
 class QLabel;
 class QPlainTextEdit;
+class QToolButton;
 class QTreeView;
 
 namespace bulkhead::ui {
 
-class JobCommands;
-
-/// Every replica and rank; select one and act on it.
+/// Every replica and rank, and the nodes they run on; select one and act on it.
 class FleetView final : public View {
     Q_OBJECT
   public:
-    FleetView(ViewContext& context, JobCommands& commands, QWidget* parent = nullptr);
+    explicit FleetView(ViewContext& context, QWidget* parent = nullptr);
     QWidget* focusTarget() override;
 
     /// Replica of the selected row, -1 for none; shard of it, -1 for a whole replica.
     int selectedReplica() const;
     int selectedShard() const;
+    /// Node that the selected row is, or is on; empty for none.
+    QString selectedNode() const;
     void select(int replica, int shard = -1);
+    void selectNode(const QString& node);
 
   Q_SIGNALS:
     /// The operator wants to compose a fault for the selected target.
-    void faultWanted(int replica, int shard);
+    void faultWanted(int replica, int shard, const QString& node);
 
   protected:
     void refresh() override;
@@ -35,11 +39,14 @@ class FleetView final : public View {
     void addActions();
     void actOnSelected(model::ActionKind kind);
     void refreshDetail();
+    void refreshOutput();
     void enableActions();
+    void enable(const char* id, bool can);
 
-    JobCommands& commands_;
     FleetModel model_;
     QTreeView* tree_;
+    QLabel* target_;
+    std::vector<QToolButton*> buttons_;
     QLabel* detail_;
     QPlainTextEdit* output_;
     uint64_t outputTotal_ = 0;

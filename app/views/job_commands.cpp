@@ -12,7 +12,7 @@ namespace {
 bool isDestructive(model::ActionKind kind) {
     using enum model::ActionKind;
     return kind == kDrain || kind == kRestartReplica || kind == kStop || kind == kHoldRejoin ||
-           kind == kCordon;
+           kind == kCordon || kind == kSetPolicy;
 }
 
 }  // namespace

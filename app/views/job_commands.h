@@ -18,6 +18,9 @@ class JobCommands final : public QObject {
     void act(const model::Action& action);
     void inject(const model::FaultSpec& fault);
     void endFault(uint64_t fault);
+    /// Says something on behalf of a view.
+    void tell(const QString& words) { Q_EMIT succeeded(words); }
+    void complain(const client::Failure& failure) { Q_EMIT failed(failure); }
 
     /// What the operator is asked before a deed with this outcome.
     static ConfirmRequest requestFor(const model::Preflight& preflight, const QString& sentence,

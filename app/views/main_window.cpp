@@ -4,22 +4,21 @@
 #include <QCloseEvent>
 #include <QDockWidget>
 #include <QFileDialog>
-#include <QFileInfo>
 #include <QMenuBar>
 #include <QMimeData>
 #include <QVBoxLayout>
 
+#include "app/models/policy_form.h"
 #include "app/views/connect_dialog.h"
-#include "app/views/events_view.h"
-#include "app/views/experts_view.h"
 #include "app/views/faults_view.h"
 #include "app/views/fleet_view.h"
 #include "app/views/job_commands.h"
+#include "app/views/job_dialog.h"
+#include "app/views/jobs_dialog.h"
+#include "app/views/policy_dialog.h"
 #include "app/views/replay_bar.h"
 #include "app/views/runs_view.h"
 #include "app/views/status_strip.h"
-#include "app/views/timeline_view.h"
-#include "app/views/training_view.h"
 #include "app/widgets/command_palette.h"
 #include "app/widgets/theme.h"
 
@@ -33,9 +32,9 @@ const QString kGoesOn = QStringLiteral("embedded/goesOnAt");
 MainWindow::MainWindow(Parts parts, QWidget* parent)
     : QMainWindow(parent),
       parts_(parts),
-      context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer},
       recents_(parts.settings),
       commands_(new JobCommands(parts.session, parts.confirmer, this)),
+      context_{parts.feed, parts.cursor, parts.session, parts.actions, parts.confirmer, *commands_},
       strip_(nullptr),
       docks_(*this) {
     setWindowTitle(tr("Bulkhead"));
@@ -59,30 +58,28 @@ MainWindow::MainWindow(Parts parts, QWidget* parent)
     connect(&parts_.session, &Session::complained, this, complain);
     connect(commands_, &JobCommands::succeeded, this,
             [this](const QString& words) { strip_->say(words, Tone::kNeutral); });
-    for (View* view : docks_.views())
-        if (auto* runs = qobject_cast<RunsView*>(view))
-            connect(runs, &RunsView::failed, this, complain);
-    connect(fleet_, &FleetView::faultWanted, this, [this](int replica, int shard) {
-        faults_->aimAt(replica, shard);
-        docks_.raise(faults_);
-    });
+    wireViews();
     connect(&parts_.session, &Session::statusChanged, this, &MainWindow::noteStatus);
     noteStatus();
-    fleet_->focusTarget()->setFocus();
+    docks_.views().front()->focusTarget()->setFocus();
 }
 
 MainWindow::~MainWindow() = default;
 
 void MainWindow::makeViews() {
-    fleet_ = new FleetView(context_, *commands_);
-    faults_ = new FaultsView(context_, *commands_);
-    docks_.add(fleet_);
-    docks_.add(new TimelineView(context_));
-    docks_.add(new TrainingView(context_));
-    docks_.add(new ExpertsView(context_));
-    docks_.add(faults_);
-    docks_.add(new RunsView(context_));
-    docks_.add(new EventsView(context_));
+    for (const Page& page : pages()) docks_.add(page.make(context_), page.place);
+}
+
+/// What one page asks of another, or of the window.
+void MainWindow::wireViews() {
+    auto* faults = docks_.find<FaultsView>();
+    connect(docks_.find<FleetView>(), &FleetView::faultWanted, this,
+            [this, faults](int replica, int shard, const QString& node) {
+                faults->aimAt(replica, shard, node);
+                docks_.raise(faults);
+            });
+    connect(docks_.find<RunsView>(), &RunsView::resumeWanted, this,
+            [this](const QString& run) { askJob({}, run); });
 }
 
 void MainWindow::makeTop() {
@@ -103,14 +100,14 @@ void MainWindow::addFileActions() {
     const QString file = tr("File");
     a.add("file.demo", file, tr("Start the demo"), tr("A private daemon trains the demo job"),
           QKeySequence("Ctrl+N"), [this] { startDemo(); });
-    a.add("file.job", file, tr("Start a job file\u2026"),
-          tr("A private daemon trains a job of yours"), QKeySequence("Ctrl+J"),
-          [this] { askOpenFile(true); });
+    a.add("file.job", file, tr("Start a job\u2026"),
+          tr("A job file of yours, or the demo with changes; here or on the attached daemon"),
+          QKeySequence("Ctrl+J"), [this] { askJob({}, {}); });
     a.add("file.attach", file, tr("Attach to a daemon\u2026"), tr("By socket or address"),
           QKeySequence("Ctrl+T"), [this] { askAttach(); });
     a.add("file.open", file, tr("Open a run file\u2026"),
           tr("Look at past runs; also by drag and drop"), QKeySequence("Ctrl+O"),
-          [this] { askOpenFile(false); });
+          [this] { askRunFile(); });
     a.add("file.retry", file, tr("Retry the connection now"), tr("Do not wait for the countdown"),
           QKeySequence("F5"), [this] { parts_.session.retryNow(); });
     a.add("file.quit", file, tr("Quit"), tr("Asks what becomes of an embedded job"),
@@ -123,8 +120,9 @@ void MainWindow::addViewActions() {
     int number = 1;
     for (View* v : docks_.views())
         a.add("view." + v->id(), view, v->title(), tr("Bring %1 to the front").arg(v->title()),
-              QKeySequence(QStringLiteral("Ctrl+%1").arg(number++)),
-              [this, v] { docks_.raise(v); });
+              number < 10 ? QKeySequence(QStringLiteral("Ctrl+%1").arg(number)) : QKeySequence(),
+              [this, v] { docks_.raise(v); }),
+            ++number;
     a.add("view.only", view, tr("This view alone"), tr("Or everything as it was before"),
           QKeySequence("F11"), [this] { docks_.toggleOnly(docks_.current()); });
     a.add("view.reset", view, tr("Default arrangement"), tr("Put every view back in its place"),
@@ -158,6 +156,21 @@ void MainWindow::addJobActions() {
                                action.kind = kind;
                                commands_->act(action);
                            });
+    const auto change = [this](const QString& key) {
+        (new PolicyDialog(context_, key, this))->open();
+    };
+    parts_.actions.add("job.policy", tr("Job"), tr("Change a policy\u2026"),
+                       tr("Learning rate, batch, recovery and the others"), QKeySequence("Ctrl+Y"),
+                       [change] { change({}); });
+    parts_.actions.add("jobs.switch", tr("Job"), tr("Show another job\u2026"),
+                       tr("Of those that the daemon runs"), QKeySequence("Ctrl+Shift+J"),
+                       [this] { (new JobsDialog(parts_.session, this))->open(); });
+    for (const PolicyField& field : policyFields()) {
+        const QString key = toQt(field.key);
+        parts_.actions.add("job.policy." + key, tr("Job") + u'/' + tr("Policies"),
+                           tr("Policy: %1\u2026").arg(field.title), field.hint, {},
+                           [change, key] { change(key); });
+    }
 }
 
 void MainWindow::addHelpActions() {
@@ -172,13 +185,20 @@ void MainWindow::fillMenus() {
     auto* bar = menuWidget()->findChild<QMenuBar*>();
     bar->setAccessibleName(tr("Menu"));
     QHash<QString, QMenu*> menus;
-    for (const QString& name : {tr("File"), tr("View"), tr("Job"), tr("Replica"), tr("Fault")})
-        menus.insert(name, bar->addMenu(name));
+    const auto menuOf = [&](const QString& path, const auto& self) -> QMenu* {
+        QMenu*& menu = menus[path];
+        if (menu != nullptr) return menu;
+        const auto slash = path.lastIndexOf(u'/');
+        QMenu* made = slash < 0 ? bar->addMenu(path)
+                                : self(path.left(slash), self)->addMenu(path.mid(slash + 1));
+        return menus[path] = made;
+    };
+    for (const QString& name :
+         {tr("File"), tr("View"), tr("Job"), tr("Fleet"), tr("Faults"), tr("Runs")})
+        menuOf(name, menuOf);
     for (const ActionRegistry::Entry& entry : parts_.actions.entries()) {
         addAction(entry.action);
-        QMenu*& menu = menus[entry.category];
-        if (menu == nullptr) menu = bar->addMenu(entry.category);
-        menu->addAction(entry.action);
+        menuOf(entry.category, menuOf)->addAction(entry.action);
     }
 }
 
@@ -186,6 +206,7 @@ void MainWindow::enableActions() {
     const SessionStatus& status = parts_.session.status();
     for (const ActionRegistry::Entry& entry : parts_.actions.entries())
         if (entry.id.startsWith("job.")) entry.action->setEnabled(status.canAct());
+    parts_.actions.find("jobs.switch")->setEnabled(status.link == Link::kLive && !status.readOnly);
     parts_.actions.find("file.retry")->setEnabled(status.link == Link::kReconnecting);
 }
 
@@ -201,33 +222,73 @@ void MainWindow::noteStatus() {
         recents_.setStatus(lastOpened_, toQt(status.failure->cause));
 }
 
+void MainWindow::leaveJob(const std::function<void()>& then) {
+    const SessionStatus& status = parts_.session.status();
+    if (!status.leavesJob()) return then();
+    ConfirmRequest request;
+    request.title = tr("A job still trains");
+    request.effect =
+        tr("The job %1 belongs to this console. What becomes of it?").arg(status.target);
+    request.choices = {tr("Stop with a checkpoint"), tr("Let it go on")};
+    request.destructive = false;
+    parts_.confirmer.ask(this, request, [this, then](int choice) {
+        if (choice == Confirmer::kCancelled) return;
+        if (choice == 1) {
+            parts_.settings.setValue(kGoesOn, parts_.session.releaseEmbedded());
+            return then();
+        }
+        parts_.settings.remove(kGoesOn);
+        strip_->say(tr("Writing a checkpoint\u2026"), Tone::kBusy);
+        parts_.session.stopEmbedded(then);
+    });
+}
+
 void MainWindow::startDemo() {
-    const QString running = parts_.settings.value(kGoesOn).toString();
-    parts_.settings.remove(kGoesOn);
-    // A demo that was told to go on is the one to come back to.
-    if (!running.isEmpty() && QFileInfo::exists(QString(running).remove(0, 5)))
-        return parts_.session.attach(running);
-    parts_.session.startEmbedded();
+    leaveJob([this] {
+        // A demo that was told to go on is the one to come back to.
+        const QString running = parts_.settings.value(kGoesOn).toString();
+        if (running.isEmpty())
+            parts_.session.startEmbedded();
+        else
+            parts_.session.returnTo(running);
+    });
 }
 
 void MainWindow::open(const Recent& target) {
+    leaveJob([this, target] { openNow(target); });
+}
+
+void MainWindow::openNow(const Recent& target) {
     recents_.remember(target);
     lastOpened_ = target.target;
+    lastLink_ = Link::kNone;
     if (target.kind == Recent::Kind::kFile)
         parts_.session.openRunFile(target.target);
     else
         parts_.session.attach(target.target, target.tokenFile);
 }
 
-void MainWindow::askOpenFile(bool job) {
-    auto* dialog = new QFileDialog(this, job ? tr("Start a job file") : tr("Open a run file"), {},
-                                   job ? tr("Jobs (*.toml)") : tr("Runs (*.db);;All files (*)"));
+void MainWindow::askJob(const QString& file, const QString& resume) {
+    const SessionStatus& status = parts_.session.status();
+    auto* dialog = new JobDialog(status.link == Link::kLive && !status.readOnly, this);
+    dialog->setFile(file);
+    dialog->setResume(resume);
+    connect(dialog, &QDialog::accepted, this, [this, dialog] {
+        const client::JobSource job = dialog->source();
+        if (!dialog->onOwnDaemon()) return parts_.session.startJob(job);
+        leaveJob([this, job, nodes = dialog->nodes(), runFile = dialog->runFile()] {
+            parts_.session.startEmbedded(job, nodes, runFile);
+        });
+    });
+    dialog->open();
+}
+
+void MainWindow::askRunFile() {
+    auto* dialog =
+        new QFileDialog(this, tr("Open a run file"), {}, tr("Runs (*.db);;All files (*)"));
     dialog->setAttribute(Qt::WA_DeleteOnClose);
-    connect(dialog, &QFileDialog::fileSelected, this, [this, job](const QString& path) {
-        if (job)
-            parts_.session.startEmbedded(path);
-        else
-            open({Recent::Kind::kFile, path, {}, {}});
+    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
+        open({Recent::Kind::kFile, path, {}, {}});
     });
     dialog->open();
 }
@@ -241,26 +302,12 @@ void MainWindow::askAttach() {
 
 void MainWindow::closeEvent(QCloseEvent* event) {
     docks_.save(parts_.settings);
-    const SessionStatus& status = parts_.session.status();
-    if (closing_ || !status.embedded || !status.job || status.link != Link::kLive)
-        return event->accept();
+    if (closing_ || !parts_.session.status().leavesJob()) return event->accept();
     event->ignore();
-    ConfirmRequest request;
-    request.title = tr("A job still trains");
-    request.effect =
-        tr("The job %1 belongs to this console. What becomes of it?").arg(status.target);
-    request.choices = {tr("Stop with a checkpoint"), tr("Let it go on")};
-    request.destructive = false;
-    parts_.confirmer.ask(this, request, [this](int choice) {
-        if (choice == Confirmer::kCancelled) return;
+    leaveJob([this] {
         closing_ = true;
-        if (choice == 1) {
-            parts_.settings.setValue(kGoesOn, parts_.session.releaseEmbedded());
-            close();
-            return;
-        }
-        strip_->say(tr("Writing a checkpoint\u2026"), Tone::kBusy);
-        parts_.session.stopEmbedded([this] { close(); });
+        // Not from within this event: a window that is closing takes no second close.
+        QMetaObject::invokeMethod(this, &QWidget::close, Qt::QueuedConnection);
     });
 }
 
@@ -274,7 +321,7 @@ void MainWindow::dropEvent(QDropEvent* event) {
     event->acceptProposedAction();
     const QString path = urls.first().toLocalFile();
     if (path.endsWith(QStringLiteral(".toml")))
-        parts_.session.startEmbedded(path);
+        askJob(path, {});
     else
         open({Recent::Kind::kFile, path, {}, {}});
 }

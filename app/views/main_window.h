@@ -3,7 +3,7 @@
 
 #include <QMainWindow>
 #include <QSettings>
-#include <memory>
+#include <functional>
 
 #include "app/models/run_feed.h"
 #include "app/models/time_cursor.h"
@@ -16,8 +16,6 @@
 
 namespace bulkhead::ui {
 
-class FaultsView;
-class FleetView;
 class JobCommands;
 class StatusStrip;
 
@@ -39,7 +37,8 @@ class MainWindow final : public QMainWindow {
 
     DockLayout& layout() { return docks_; }
     StatusStrip& strip() { return *strip_; }
-    /// "unix:/path", "host:port" or the path of a run file; remembered among the recents.
+    /// "unix:/path", "host:port" or the path of a run file; remembered among the recents. Asks
+    /// first when an embedded job would be left.
     void open(const Recent& target);
 
   protected:
@@ -49,6 +48,7 @@ class MainWindow final : public QMainWindow {
 
   private:
     void makeViews();
+    void wireViews();
     void makeTop();
     void addFileActions();
     void addViewActions();
@@ -57,18 +57,20 @@ class MainWindow final : public QMainWindow {
     void fillMenus();
     void enableActions();
     void noteStatus();
+    /// Asks what becomes of an embedded job that trains, then goes on; not when cancelled.
+    void leaveJob(const std::function<void()>& then);
     void startDemo();
-    void askOpenFile(bool job);
+    void askJob(const QString& file, const QString& resume);
+    void askRunFile();
     void askAttach();
+    void openNow(const Recent& target);
 
     Parts parts_;
-    ViewContext context_;
     Recents recents_;
     JobCommands* commands_;
+    ViewContext context_;
     StatusStrip* strip_;
     DockLayout docks_;
-    FleetView* fleet_ = nullptr;
-    FaultsView* faults_ = nullptr;
     Link lastLink_ = Link::kNone;
     QString lastOpened_;
     bool closing_ = false;

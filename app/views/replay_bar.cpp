@@ -3,12 +3,14 @@
 
 #include <QComboBox>
 #include <QHBoxLayout>
+#include <QInputDialog>
 #include <QLabel>
 #include <QSignalBlocker>
 #include <QSlider>
 #include <QToolButton>
 #include <algorithm>
 #include <array>
+#include <climits>
 
 #include "app/models/labels.h"
 #include "app/models/units.h"
@@ -69,7 +71,7 @@ ReplayBar::ReplayBar(Session& session, ActionRegistry& actions, QWidget* parent)
 }
 
 void ReplayBar::addActions(ActionRegistry& actions) {
-    play_->setDefaultAction(actions.add(QStringLiteral("replay.play"), tr("Replay"),
+    play_->setDefaultAction(actions.add(QStringLiteral("replay.play"), tr("Runs"),
                                         tr("Play or pause"), tr("Let the replay run, or hold it"),
                                         QKeySequence(QStringLiteral("Ctrl+Space")), [this] {
                                             const auto& position = session_.status().position;
@@ -79,20 +81,30 @@ void ReplayBar::addActions(ActionRegistry& actions) {
                                                 order.seekTimeNs = position->beginNs;
                                             session_.controlReplay(order);
                                         }));
-    actions.add(QStringLiteral("replay.back"), tr("Replay"), tr("One step back"),
+    actions.add(QStringLiteral("replay.back"), tr("Runs"), tr("One step back"),
                 tr("To the commit before"), QKeySequence(QStringLiteral("Ctrl+Left")),
                 [this] { seekStep(-1); });
-    actions.add(QStringLiteral("replay.forward"), tr("Replay"), tr("One step on"),
+    actions.add(QStringLiteral("replay.forward"), tr("Runs"), tr("One step on"),
                 tr("To the next commit"), QKeySequence(QStringLiteral("Ctrl+Right")),
                 [this] { seekStep(1); });
-    leave_->setDefaultAction(actions.add(QStringLiteral("replay.leave"), tr("Replay"),
+    actions.add(QStringLiteral("replay.begin"), tr("Runs"), tr("To the beginning of the replay"),
+                tr("Before the first commit"), QKeySequence(QStringLiteral("Ctrl+Home")),
+                [this] { seekTime(false); });
+    actions.add(QStringLiteral("replay.end"), tr("Runs"), tr("To the end of the replay"),
+                tr("The run as it was at its end"), QKeySequence(QStringLiteral("Ctrl+End")),
+                [this] { seekTime(true); });
+    actions.add(QStringLiteral("replay.step"), tr("Runs"), tr("Go to a step of the replay\u2026"),
+                tr("By its number"), QKeySequence(QStringLiteral("Ctrl+Shift+Home")),
+                [this] { askStep(); });
+    leave_->setDefaultAction(actions.add(QStringLiteral("replay.leave"), tr("Runs"),
                                          tr("Leave the replay"), tr("Back to the live job"),
                                          QKeySequence(QStringLiteral("Ctrl+Shift+L")),
                                          [this] { session_.leaveReplay(); }));
     play_->setAccessibleName(tr("Play or pause"));
     leave_->setAccessibleName(tr("Leave the replay"));
     connect(&session_, &Session::statusChanged, this, [this, &actions] {
-        for (const char* id : {"replay.play", "replay.back", "replay.forward", "replay.leave"})
+        for (const char* id : {"replay.play", "replay.back", "replay.forward", "replay.begin",
+                               "replay.end", "replay.step", "replay.leave"})
             actions.find(QString::fromLatin1(id))->setEnabled(session_.status().replay);
     });
 }
@@ -105,6 +117,33 @@ void ReplayBar::seekStep(int64_t by) {
         static_cast<uint64_t>(std::max<int64_t>(1, static_cast<int64_t>(position->step) + by));
     order.paused = true;
     session_.controlReplay(order);
+}
+
+void ReplayBar::seekTime(bool end) {
+    const auto& position = session_.status().position;
+    if (!position) return;
+    model::ReplayControl order;
+    order.seekTimeNs = end ? position->endNs : position->beginNs;
+    session_.controlReplay(order);
+}
+
+void ReplayBar::askStep() {
+    const auto& position = session_.status().position;
+    if (!position) return;
+    auto* dialog = new QInputDialog(this);
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    dialog->setInputMode(QInputDialog::IntInput);
+    dialog->setWindowTitle(tr("Go to a step"));
+    dialog->setLabelText(tr("Step, 1 to %1").arg(position->endStep));
+    dialog->setIntRange(1, static_cast<int>(std::clamp<uint64_t>(position->endStep, 1, INT_MAX)));
+    dialog->setIntValue(static_cast<int>(std::min<uint64_t>(position->step, INT_MAX)));
+    connect(dialog, &QInputDialog::intValueSelected, this, [this](int step) {
+        model::ReplayControl order;
+        order.seekStep = static_cast<uint64_t>(step);
+        order.paused = true;
+        session_.controlReplay(order);
+    });
+    dialog->open();
 }
 
 void ReplayBar::refresh() {

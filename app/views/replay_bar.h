@@ -24,6 +24,8 @@ class ReplayBar final : public QFrame {
     void addActions(ActionRegistry& actions);
     void refresh();
     void seekStep(int64_t by);
+    void seekTime(bool end);
+    void askStep();
 
     Session& session_;
     QLabel* words_;

@@ -8,14 +8,16 @@
 #include <QLineEdit>
 #include <QSplitter>
 #include <QTableView>
-#include <QToolButton>
 
 #include "app/models/labels.h"
 #include "app/models/roles.h"
 #include "app/models/units.h"
+#include "app/views/export_dialog.h"
+#include "app/views/job_commands.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
 #include "app/widgets/time_series_view.h"
+#include "backend/model/run_figures.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -38,27 +40,19 @@ QString comparisonWords(const QString& nameA, const model::RunState& a, const QS
                         const model::RunState& b) {
     const auto tr = [](const char* text) { return QCoreApplication::translate("runs", text); };
     const auto both = [&](const char* name, auto figure) {
-        return row(tr(name), figure(a), figure(b));
+        return row(tr(name), figure(model::figuresOf(a)), figure(model::figuresOf(b)));
     };
-    using S = const model::RunState&;
+    using F = const model::RunFigures&;
     QString html = QStringLiteral("<table>") + row({}, nameA, nameB);
-    html += both("Steps",
-                 [](S s) { return formatCount(s.lastCommit ? s.lastCommit->record.step : 0); });
-    html += both("Last loss", [](S s) {
-        return s.lastCommit ? formatNumber(s.lastCommit->loss, 3) : noFigure();
-    });
-    html += both("Effective training time", [](S s) { return formatShare(s.effectiveTime); });
-    html += both("Incidents", [](S s) { return formatCount(s.counters.incidents); });
-    html += both("Survivors stood still", [](S s) { return formatMs(s.counters.survivorStallMs); });
-    html += both("Mean time to rejoin", [](S s) {
-        return s.counters.rejoins == 0
-                   ? noFigure()
-                   : formatMs(s.counters.rejoinMs / static_cast<double>(s.counters.rejoins));
-    });
-    html += both("Samples redone", [](S s) {
-        return formatCount(s.counters.samplesRedone + s.counters.samplesSuperseded);
-    });
-    html += both("Recovery", [](S s) { return toQt(enumName(s.policies.recovery)); });
+    html += both("Steps", [](F f) { return formatCount(f.steps); });
+    html += both("Last loss", [](F f) { return f.loss ? formatNumber(*f.loss, 3) : noFigure(); });
+    html += both("Effective training time", [](F f) { return formatShare(f.effectiveTime); });
+    html += both("Incidents", [](F f) { return formatCount(f.incidents); });
+    html += both("Survivors stood still", [](F f) { return formatMs(f.survivorStallMs); });
+    html +=
+        both("Mean time to rejoin", [](F f) { return formatOptional(f.meanRejoinMs, formatMs); });
+    html += both("Samples redone", [](F f) { return formatCount(f.samplesRedone); });
+    html += both("Recovery", [](F f) { return toQt(enumName(f.recovery)); });
     return html + QStringLiteral("</table>");
 }
 
@@ -118,24 +112,38 @@ void RunsView::addControls() {
     search_->setClearButtonEnabled(true);
     search_->setAccessibleName(tr("Search runs"));
     search_->setFixedWidth(160);
-    const auto button = [this](QAction* action, const QString& face) {
-        auto* tool = new QToolButton;
-        tool->setDefaultAction(action);
-        tool->setText(face);
-        tool->setAccessibleName(action->text());
-        controls()->addWidget(tool);
-    };
     controls()->addWidget(search_);
-    button(
-        context_.actions.add(QStringLiteral("runs.replay"), tr("Runs"), tr("Replay selected run"),
-                             tr("Show the selected run again, from its events"),
-                             QKeySequence(QStringLiteral("Ctrl+R")), [this] { replaySelected(); }),
-        tr("Replay"));
-    button(
-        context_.actions.add(QStringLiteral("runs.compare"), tr("Runs"), tr("Compare two runs"),
-                             tr("Lay the curves of two selected runs over each other"),
-                             QKeySequence(QStringLiteral("Ctrl+M")), [this] { compareSelected(); }),
-        tr("Compare"));
+    const auto add = [this](const char* id, const QString& face, const QString& title,
+                            const QString& hint, const char* keys, auto run) {
+        QAction* action = context_.actions.add(QString::fromLatin1(id), tr("Runs"), title, hint,
+                                               QKeySequence(QString::fromLatin1(keys)), run);
+        addButton(action, face);
+        table_->addAction(action);
+    };
+    add("runs.replay", tr("Replay"), tr("Replay selected run"),
+        tr("Show the selected run again, from its events"), "Ctrl+R", [this] { replaySelected(); });
+    add("runs.compare", tr("Compare"), tr("Compare two runs"),
+        tr("Lay the curves of two selected runs over each other"), "Ctrl+M",
+        [this] { compareSelected(); });
+    add("runs.check", tr("Check"), tr("Check the data ledger"),
+        tr("Add the selected run's data up again: everything once, nothing twice"), "Ctrl+Shift+K",
+        [this] { checkSelected(); });
+    add("runs.export", tr("Export"), tr("Export selected run\u2026"),
+        tr("Its ledger or its events as a file"), "Ctrl+Shift+S", [this] { exportSelected(); });
+    add("runs.resume", tr("Resume"), tr("Resume from selected run\u2026"),
+        tr("Start a job from the last checkpoint of the selected run"), "Ctrl+Shift+N",
+        [this] { Q_EMIT resumeWanted(selectedRun()); });
+    table_->setContextMenuPolicy(Qt::ActionsContextMenu);
+    connect(table_->selectionModel(), &QItemSelectionModel::selectionChanged, this,
+            &RunsView::enableActions);
+    enableActions();
+}
+
+void RunsView::enableActions() {
+    const auto rows = table_->selectionModel()->selectedRows().size();
+    for (const char* id : {"runs.replay", "runs.check", "runs.export", "runs.resume"})
+        context_.actions.find(QString::fromLatin1(id))->setEnabled(rows > 0);
+    context_.actions.find(QStringLiteral("runs.compare"))->setEnabled(rows == 2);
 }
 
 QWidget* RunsView::focusTarget() {
@@ -165,20 +173,40 @@ void RunsView::replaySelected() {
 
 void RunsView::compareSelected() {
     const QModelIndexList rows = table_->selectionModel()->selectedRows();
-    if (rows.size() != 2)
-        return void(Q_EMIT failed(
-            {client::FailureCode::kInvalid, tr("Nothing to compare").toStdString(),
-             tr("%n run(s) are selected.", nullptr, static_cast<int>(rows.size())).toStdString(),
-             tr("Select exactly two runs.").toStdString(), false}));
+    if (rows.size() != 2) return;
     for (size_t i = 0; i < 2; ++i) {
         sides_[i] = {rows[static_cast<int>(i)].data(kIdRole).toString(), nullptr};
         context_.session.loadRun(sides_[i].name, [this, i, name = sides_[i].name](auto result) {
-            if (!result.ok()) return void(Q_EMIT failed(result.failure()));
+            if (!result.ok()) return context_.commands.complain(result.failure());
             if (sides_[i].name != name) return;
             sides_[i].state = std::move(result).value();
             showComparison();
         });
     }
+}
+
+void RunsView::checkSelected() {
+    context_.session.checkLedger(selectedRun(), [this, run = selectedRun()](auto result) {
+        if (!result.ok()) return context_.commands.complain(result.failure());
+        const client::LedgerReport& report = result.value();
+        if (report.ok()) return context_.commands.tell(tr("%1: %2").arg(run, toQt(report.text())));
+        context_.commands.complain({client::FailureCode::kServer,
+                                    tr("The ledger of %1").arg(run).toStdString(), report.text(),
+                                    tr("Export its events and report it.").toStdString(), false});
+    });
+}
+
+void RunsView::exportSelected() {
+    auto* dialog = new ExportDialog(selectedRun(), this);
+    connect(dialog, &QDialog::accepted, this, [this, dialog] {
+        context_.session.exportRun(dialog->request(), dialog->path(),
+                                   [this, path = dialog->path()](auto result) {
+                                       if (!result.ok())
+                                           return context_.commands.complain(result.failure());
+                                       context_.commands.tell(tr("Written to %1").arg(path));
+                                   });
+    });
+    dialog->open();
 }
 
 void RunsView::showComparison() {

@@ -24,7 +24,8 @@ class RunsView final : public View {
     QWidget* focusTarget() override;
 
   Q_SIGNALS:
-    void failed(const bulkhead::client::Failure& failure);
+    /// The operator wants to go on from the last checkpoint of this run.
+    void resumeWanted(const QString& run);
 
   protected:
     void refresh() override {}
@@ -37,6 +38,9 @@ class RunsView final : public View {
     QString selectedRun() const;
     void replaySelected();
     void compareSelected();
+    void checkSelected();
+    void exportSelected();
+    void enableActions();
     void showComparison();
 
     RunsModel model_;

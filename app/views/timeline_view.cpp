@@ -6,7 +6,6 @@
 #include <QLabel>
 #include <QSplitter>
 #include <QTableView>
-#include <QToolButton>
 
 #include "app/models/labels.h"
 #include "app/widgets/incident_bars.h"
@@ -30,11 +29,13 @@ TimelineView::TimelineView(ViewContext& context, QWidget* parent)
     auto* below = new QSplitter(Qt::Vertical);
     below->addWidget(bars_);
     below->addWidget(table_);
-    below->setSizes({132, 160});
+    below->setSizes({128, 160});
     below->setCollapsible(0, false);
     auto* body = new QSplitter(Qt::Vertical);
     body->addWidget(lanes_);
     body->addWidget(below);
+    lanes_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
+    below->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Preferred);
     body->setStretchFactor(0, 1);
     body->setSizes({240, 260});
     setBody(body);
@@ -84,13 +85,9 @@ void TimelineView::addLegend() {
 void TimelineView::addActions() {
     const auto add = [this](const char* id, const QString& title, const QString& hint,
                             const QString& keys, const QString& face, auto run) {
-        QAction* action = context_.actions.add(QString::fromLatin1(id), tr("Timeline"), title, hint,
+        QAction* action = context_.actions.add(QString::fromLatin1(id), tr("View"), title, hint,
                                                QKeySequence(keys), run);
-        auto* button = new QToolButton;
-        button->setDefaultAction(action);
-        button->setText(face);
-        button->setAccessibleName(title);
-        controls()->addWidget(button);
+        addButton(action, face);
     };
     add("timeline.zoomIn", tr("Zoom in"), tr("Show a shorter stretch of time"),
         QStringLiteral("Ctrl++"), QStringLiteral("+"), [this] { lanes_->zoom(1.5); });

@@ -7,7 +7,6 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QSlider>
-#include <QToolButton>
 
 #include "app/models/labels.h"
 #include "app/models/units.h"
@@ -57,18 +56,14 @@ TrainingView::TrainingView(ViewContext& context, QWidget* parent)
 }
 
 void TrainingView::addControls() {
-    byDomain_ = context_.actions.add(QStringLiteral("training.domains"), tr("Training"),
-                                     tr("Loss by domain"),
-                                     tr("Show a loss curve for every domain of the data"),
-                                     QKeySequence(QStringLiteral("Ctrl+Shift+D")), [this] {
-                                         drawn_ = {};
-                                         touch();
-                                     });
+    byDomain_ =
+        context_.actions.add(QStringLiteral("training.domains"), tr("View"), tr("Loss by domain"),
+                             tr("Show a loss curve for every domain of the data"),
+                             QKeySequence(QStringLiteral("Ctrl+Shift+D")), [this] {
+                                 drawn_ = {};
+                                 touch();
+                             });
     byDomain_->setCheckable(true);
-    auto* domains = new QToolButton;
-    domains->setDefaultAction(byDomain_);
-    domains->setText(tr("By domain"));
-    domains->setAccessibleName(tr("Loss by domain"));
     auto* words = new QLabel(tr("Smoothing"));
     words->setObjectName(QStringLiteral("Muted"));
     smoothing_->setRange(0, 99);
@@ -76,7 +71,7 @@ void TrainingView::addControls() {
     smoothing_->setFixedWidth(96);
     smoothing_->setAccessibleName(tr("Smoothing of loss and gradient norm, percent"));
     words->setBuddy(smoothing_);
-    controls()->addWidget(domains);
+    addButton(byDomain_, tr("By domain"));
     controls()->addWidget(words);
     controls()->addWidget(smoothing_);
     connect(smoothing_, &QSlider::valueChanged, this, [this] {

@@ -4,6 +4,7 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QStackedLayout>
+#include <QToolButton>
 
 #include "app/models/labels.h"
 #include "app/widgets/theme.h"
@@ -37,6 +38,7 @@ View::View(ViewContext& context, const QString& id, const QString& title, QWidge
       title_(title),
       header_(new HeaderStrip(this)),
       controls_(new QHBoxLayout(header_)),
+      name_(new QLabel(title)),
       stack_(new QStackedLayout(this)),
       empty_(new QLabel(this)) {
     setObjectName(id);
@@ -47,9 +49,8 @@ View::View(ViewContext& context, const QString& id, const QString& title, QWidge
     header_->setAttribute(Qt::WA_StyledBackground);
     controls_->setContentsMargins(Space::kTwo, 0, Space::kOne, 0);
     controls_->setSpacing(Space::kOne);
-    auto* name = new QLabel(title);
-    name->setFont(Theme::font(1, QFont::Medium));
-    controls_->addWidget(name);
+    name_->setFont(Theme::font(1, QFont::Medium));
+    controls_->addWidget(name_);
     controls_->addStretch();
     empty_->setObjectName(QStringLiteral("Muted"));
     empty_->setAlignment(Qt::AlignCenter);
@@ -62,6 +63,21 @@ View::View(ViewContext& context, const QString& id, const QString& title, QWidge
         if (isVisible() && stack_->currentIndex() == 0) sayWhyEmpty();
     });
     connect(&context_.feed, &RunFeed::updated, this, &View::touch);
+}
+
+void View::setTitleShown(bool shown) {
+    name_->setVisible(shown);
+}
+
+QToolButton* View::addButton(QAction* action, const QString& face) {
+    auto* button = new QToolButton;
+    button->setDefaultAction(action);
+    button->setText(face);
+    button->setAccessibleName(action->text());
+    // A changed action would put its own, longer text back.
+    connect(action, &QAction::changed, button, [button, face] { button->setText(face); });
+    controls_->addWidget(button);
+    return button;
 }
 
 void View::setBody(QWidget* body) {

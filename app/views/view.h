@@ -12,8 +12,11 @@
 class QHBoxLayout;
 class QLabel;
 class QStackedLayout;
+class QToolButton;
 
 namespace bulkhead::ui {
+
+class JobCommands;
 
 /// What every view is handed. All outlive the views.
 struct ViewContext {
@@ -22,6 +25,7 @@ struct ViewContext {
     Session& session;
     ActionRegistry& actions;
     Confirmer& confirmer;
+    JobCommands& commands;
 };
 
 /// A page the operator sees: a header with title and controls, and a body. refresh() is called when
@@ -36,6 +40,8 @@ class View : public QWidget {
     const QString& title() const { return title_; }
     /// The strip above the body; a dock takes it as its title bar.
     QWidget* header() const { return header_; }
+    /// Off where a tab says it already.
+    void setTitleShown(bool shown);
     /// Where the keyboard goes when the view is raised.
     virtual QWidget* focusTarget() = 0;
 
@@ -47,6 +53,8 @@ class View : public QWidget {
     /// What the body says while there is a run but nothing of this kind in it yet.
     void setEmptyText(const QString& headline, const QString& advice);
     QHBoxLayout* controls() const { return controls_; }
+    /// A button in the header for an action of the registry; `face` is its short text.
+    QToolButton* addButton(QAction* action, const QString& face);
     void showEvent(QShowEvent* event) override;
     /// Calls refresh() now if the view can be seen, else when it is shown.
     void touch();
@@ -60,6 +68,7 @@ class View : public QWidget {
     QString title_;
     QWidget* header_;
     QHBoxLayout* controls_;
+    QLabel* name_;
     QStackedLayout* stack_;
     QLabel* empty_;
     QString emptyText_;

@@ -57,7 +57,7 @@ int fuzzyScore(const QString& needle, const QString& text) {
                 continue;
             }
             const bool wordStart = at == 0 || !text[at - 1].isLetterOrNumber();
-            score += 1 + 4 * (wordStart ? 1 : 0) + 2 * run;
+            score += 1 + (at == 0 ? 8 : wordStart ? 4 : 0) + 2 * run;
             ++run;
             ++at;
             found = true;

@@ -39,7 +39,7 @@ class ActionRegistry final : public QObject {
 };
 
 /// How well `needle` fits `text` as a subsequence, ignoring case: 0 does not fit, more is better.
-/// Starts of words and runs of letters count most.
+/// Starts of words and runs of letters count most, the start of the text above all.
 int fuzzyScore(const QString& needle, const QString& text);
 
 }  // namespace bulkhead::ui

@@ -82,7 +82,7 @@ void CommandPalette::fill(const QString& needle) {
     for (const auto& entry : registry_.entries()) {
         if (!entry.action->isEnabled()) continue;
         const QString text =
-            entry.category + u' ' + entry.action->text().remove(u'&') + u' ' + entry.hint;
+            entry.action->text().remove(u'&') + u' ' + entry.hint + u' ' + entry.category;
         if (const int score = fuzzyScore(needle, text); score > 0) hits.push_back({score, &entry});
     }
     std::stable_sort(hits.begin(), hits.end(),

@@ -79,8 +79,8 @@ bool HeatMap::hit(const QPoint& at, int& layer, int& expert) const {
 }
 
 QString HeatMap::words(int layer, int expert) const {
-    return tr("Layer %1, expert %2: %3 \u00d7 the mean, %4 tokens")
-        .arg(layer + 1)
+    return tr("%1, expert %2: %3 \u00d7 the mean, %4 tokens")
+        .arg(grid_.names[layer])
         .arg(expert)
         .arg(formatNumber(grid_.at(layer, expert), 2),
              formatCount(static_cast<uint64_t>(grid_.tokensAt(layer, expert))));
@@ -119,7 +119,7 @@ void HeatMap::paintEvent(QPaintEvent*) {
     const int rowStep = std::max(1, 16 / std::max(first.height(), 1));
     for (int l = 0; l < grid_.layers; l += rowStep)
         painter.drawText(QRect(0, cell(l, 0).top(), kGutter - 8, cell(l, 0).height()),
-                         Qt::AlignRight | Qt::AlignVCenter, tr("Layer %1").arg(l + 1));
+                         Qt::AlignRight | Qt::AlignVCenter, grid_.names[l]);
     const int columnStep = std::max(1, 28 / std::max(first.width(), 1));
     for (int e = 0; e < grid_.experts; e += columnStep)
         painter.drawText(

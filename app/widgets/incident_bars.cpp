@@ -14,12 +14,15 @@ namespace {
 
 constexpr int kGutter = 80;
 constexpr int kBar = 14;
+constexpr int kHeight = 128;
 constexpr double kLeastWidth = 3;
 
 }  // namespace
 
 IncidentBars::IncidentBars(QWidget* parent) : QWidget(parent) {
     setAccessibleName(tr("Phases of the incident"));
+    setMinimumHeight(kHeight);
+    setMaximumHeight(kHeight);
     connect(&theme(), &Theme::changed, this, qOverload<>(&QWidget::update));
 }
 

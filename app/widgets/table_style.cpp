@@ -21,16 +21,37 @@ void paintMark(QPainter& painter, const QPointF& c, Tone tone, const QColor& col
     painter.save();
     painter.setRenderHint(QPainter::Antialiasing);
     constexpr double r = kMark / 2.0;
-    const bool attention = tone == Tone::kWarning || tone == Tone::kBad;
-    painter.setPen(tone == Tone::kMuted ? QPen(color, 1.5) : QPen(Qt::NoPen));
-    painter.setBrush(tone == Tone::kMuted ? QBrush(Qt::NoBrush) : QBrush(color));
-    if (attention)
-        painter.drawPolygon(QPolygonF({{c.x(), c.y() - r - 0.5},
-                                       {c.x() + r + 0.5, c.y()},
-                                       {c.x(), c.y() + r + 0.5},
-                                       {c.x() - r - 0.5, c.y()}}));
-    else
-        painter.drawEllipse(c, r - 0.5, r - 0.5);
+    painter.setPen(Qt::NoPen);
+    painter.setBrush(color);
+    switch (tone) {
+        case Tone::kGood:
+            painter.drawEllipse(c, r - 0.5, r - 0.5);
+            break;
+        case Tone::kBusy:
+            painter.drawPolygon(QPolygonF(
+                {{c.x() - r + 1, c.y() - r}, {c.x() + r, c.y()}, {c.x() - r + 1, c.y() + r}}));
+            break;
+        case Tone::kNotice:
+            painter.drawRect(QRectF(c.x() - r + 1, c.y() - r + 1, 2 * r - 2, 2 * r - 2));
+            break;
+        case Tone::kWarning:
+            painter.drawPolygon(QPolygonF({{c.x(), c.y() - r - 0.5},
+                                           {c.x() + r + 0.5, c.y()},
+                                           {c.x(), c.y() + r + 0.5},
+                                           {c.x() - r - 0.5, c.y()}}));
+            break;
+        case Tone::kBad:
+            painter.setPen(QPen(color, 2.2, Qt::SolidLine, Qt::RoundCap));
+            painter.drawLine(c + QPointF(-r + 1, -r + 1), c + QPointF(r - 1, r - 1));
+            painter.drawLine(c + QPointF(-r + 1, r - 1), c + QPointF(r - 1, -r + 1));
+            break;
+        case Tone::kMuted:
+        case Tone::kNeutral:
+            painter.setPen(QPen(color, 1.5));
+            painter.setBrush(Qt::NoBrush);
+            painter.drawEllipse(c, r - 1, r - 1);
+            break;
+    }
     painter.restore();
 }
 
@@ -46,7 +67,7 @@ void ToneDelegate::paint(QPainter* painter, const QStyleOptionViewItem& option,
         painter->fillRect(o.rect, t.raised);
     const QVariant toneData = index.data(kToneRole);
     const Tone tone = toneData.isValid() ? static_cast<Tone>(toneData.toInt()) : Tone::kNeutral;
-    QRect r = o.rect.adjusted(6, 0, -6, 0);
+    QRect r = o.rect.adjusted(8, 0, -8, 0);
     if (index.data(kPillRole).toBool()) {
         const QVariant state = index.data(kStateRole);
         const QColor color =
@@ -63,7 +84,7 @@ void ToneDelegate::paint(QPainter* painter, const QStyleOptionViewItem& option,
 QSize ToneDelegate::sizeHint(const QStyleOptionViewItem& option, const QModelIndex& index) const {
     QSize size = QStyledItemDelegate::sizeHint(option, index);
     size.setHeight(kRowHeight);
-    size.setWidth(size.width() + 14 + (index.data(kPillRole).toBool() ? kMark + 6 : 0));
+    size.setWidth(size.width() + 16 + (index.data(kPillRole).toBool() ? kMark + 6 : 0));
     return size;
 }
 

@@ -25,7 +25,8 @@ class ToneDelegate final : public QStyledItemDelegate {
 void styleTable(QTableView* view, const QString& accessibleName);
 void styleTree(QTreeView* view, const QString& accessibleName);
 
-/// A state's mark: disc for good, ring for muted, diamond for what wants attention.
+/// A state's mark, told apart by shape as well as by colour: disc for good, triangle for under way,
+/// square for notice, diamond for a warning, cross for bad, ring for the rest.
 void paintMark(QPainter& painter, const QPointF& center, Tone tone, const QColor& color);
 
 }  // namespace bulkhead::ui

@@ -27,10 +27,10 @@ Tokens darkTokens() {
     t.strong = 0x44525f;
     t.text = 0xe4e9ee;
     t.muted = 0x9caab7;
-    t.faint = 0x6c7b89;
+    t.faint = 0x80909e;
     t.accent = 0x5cabe8;
     t.onAccent = 0x0b1620;
-    t.selection = 0x24405a;
+    t.selection = 0x1d3449;
     t.good = 0x35b58a;
     t.busy = 0x62b8ee;
     t.notice = 0xd7a6c6;
@@ -58,19 +58,19 @@ Tokens lightTokens() {
     t.strong = 0xa9b5c0;
     t.text = 0x18212a;
     t.muted = 0x55636f;
-    t.faint = 0x84919d;
+    t.faint = 0x66737f;
     t.accent = 0x1769aa;
     t.onAccent = 0xffffff;
-    t.selection = 0xd3e6f6;
-    t.good = 0x007d5b;
-    t.busy = 0x1f7fbf;
-    t.notice = 0x9c4f80;
-    t.warning = 0xa86200;
-    t.bad = 0xb8430a;
-    t.fetch = 0x56b4e9;
+    t.selection = 0xdcecf9;
+    t.good = 0x00734f;
+    t.busy = 0x1769aa;
+    t.notice = 0x934878;
+    t.warning = 0x8f5200;
+    t.bad = 0xb03f08;
+    t.fetch = 0x2b93cf;
     t.replay = 0x0067a8;
     t.join = 0xc873a3;
-    t.start = 0xc4b02c;
+    t.start = 0x9c8b12;
     t.stall = 0xd55e00;
     t.low = 0x3d7fbd;
     t.even = 0xf1f3f5;
@@ -168,13 +168,13 @@ QColor Tokens::of(model::ReplicaState state) const {
         case kFailed:
             return bad;
         case kBackingOff:
+            return warning;
         case kDrained:
         case kHeld:
-            return strong;
         case kAbsent:
-            return border;
+            return muted;
     }
-    return border;
+    return muted;
 }
 
 QColor Tokens::of(model::IncidentPhaseKind phase) const {

@@ -17,6 +17,14 @@
 #include "app/widgets/theme.h"
 
 namespace bulkhead::ui {
+namespace {
+
+constexpr int kGutter = 46;  // left of the plot, for the figures of y
+constexpr int kTop = 8;
+constexpr int kRight = 14;
+constexpr int kBottom = 24;
+
+}  // namespace
 
 /// A chart view with the shared cursor drawn over it.
 class CursorChartView final : public QChartView {
@@ -24,16 +32,36 @@ class CursorChartView final : public QChartView {
     CursorChartView(QChart* chart, QWidget* parent) : QChartView(chart, parent) {}
     std::optional<double> step;
     std::function<void(double)> picked;
+    NiceRange y{0, 1, 2, 0};
 
   protected:
+    /// The same margins in every chart, so that those above each other line up.
+    void resizeEvent(QResizeEvent* event) override {
+        QChartView::resizeEvent(event);
+        chart()->setPlotArea(QRectF(kGutter, kTop, std::max(width() - kGutter - kRight, 10),
+                                    std::max(height() - kTop - kBottom, 10)));
+    }
     void drawForeground(QPainter* painter, const QRectF& rect) override {
         QChartView::drawForeground(painter, rect);
+        paintScale(painter);
         if (!step || chart()->series().isEmpty()) return;
         const double x = chart()->mapToPosition(QPointF(*step, 0)).x();
         const QRectF area = chart()->plotArea();
         if (x < area.left() || x > area.right()) return;
         painter->setPen(theme().tokens().accent);
         painter->drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()));
+    }
+    /// Qt's own labels know no thousands.
+    void paintScale(QPainter* painter) const {
+        const QRectF area = chart()->plotArea();
+        painter->setFont(Theme::font(-1));
+        painter->setPen(theme().tokens().muted);
+        for (int i = 0; i < y.ticks; ++i) {
+            const double share = static_cast<double>(i) / std::max(y.ticks - 1, 1);
+            painter->drawText(QRectF(0, area.bottom() - area.height() * share - 8, kGutter - 6, 16),
+                              Qt::AlignRight | Qt::AlignVCenter,
+                              formatTick(y.least + (y.greatest - y.least) * share, y.decimals));
+        }
     }
     void mousePressEvent(QMouseEvent* event) override {
         if (event->button() == Qt::LeftButton && picked && !chart()->series().isEmpty())
@@ -93,6 +121,7 @@ TimeSeriesView::TimeSeriesView(const QString& title, const QString& unit, Format
     chart_->setMargins(QMargins(0, 0, 0, 0));
     chart_->setBackgroundRoundness(0);
     chart_->layout()->setContentsMargins(0, 0, 0, 0);
+    y_->setLabelsVisible(false);
     chart_->addAxis(x_, Qt::AlignBottom);
     chart_->addAxis(y_, Qt::AlignLeft);
     view_ = new CursorChartView(chart_, this);
@@ -185,7 +214,7 @@ void TimeSeriesView::rescale() {
     if (fromZero_) least = std::min(least, 0.0);
     if (fixedY_) std::tie(least, greatest) = *fixedY_;
     const NiceRange y = niceRange(least, greatest, height() > 220 ? 5 : 4);
-    y_->setLabelFormat(QStringLiteral("%.%1f").arg(y.decimals));
+    view_->y = y;
     y_->setTickCount(y.ticks);
     y_->setRange(y.least, y.greatest);
     // In jumps of a fiftieth, so that the axis is not laid out anew with every step.

@@ -54,7 +54,7 @@ TEST_F(Models, FleetListsRanksUnderTheirReplica) {
     const QAbstractItemModelTester tester(&model, Mode::Warning);
     feed.apply(run.events(30));
     model.refresh();
-    ASSERT_EQ(model.rowCount(), 4);
+    ASSERT_EQ(model.rowCount(), 6);  // 4 replicas and 2 nodes
     const QModelIndex second = model.index(1, 0);
     ASSERT_EQ(model.rowCount(second), 2);
     EXPECT_EQ(shown(model, 1, FleetModel::kState), "Training");
@@ -150,7 +150,7 @@ TEST_F(Models, RowAtFindsTheLastLineBeforeAMoment) {
 
 TEST_F(Models, ExpertSharesOfALayerAverageToOne) {
     feed.apply(run.events(20));
-    const ExpertGrid grid = expertGrid(feed.state().experts, LoadWindow::kTotal, -1);
+    const ExpertGrid grid = expertGrid(feed.state(), LoadWindow::kTotal, -1);
     ASSERT_EQ(grid.layers, test::SampleRun::kMoeLayers);
     ASSERT_EQ(grid.experts, test::SampleRun::kExperts);
     double sum = 0;
@@ -164,12 +164,59 @@ TEST_F(Models, ExpertSharesOfALayerAverageToOne) {
 }
 
 TEST_F(Models, LoadsOfAForeignShapeGiveAnEmptyGrid) {
-    model::ExpertView view;
-    view.moeLayers = 2;
-    view.domains = 3;
-    view.experts = 4;
-    view.latest = {1, 2, 3};
-    EXPECT_TRUE(expertGrid(view, LoadWindow::kLatest, -1).empty());
+    model::RunState state;
+    state.experts.moeLayers = 2;
+    state.experts.domains = 3;
+    state.experts.experts = 4;
+    state.experts.latest = {1, 2, 3};
+    EXPECT_TRUE(expertGrid(state, LoadWindow::kLatest, -1).empty());
+}
+
+TEST_F(Models, AMixtureIsNamedByItsDecoderLayerWhenTheModelTells) {
+    model::ModelInfo model;
+    model.moeLayers = 2;
+    EXPECT_EQ(mixtureName(model, 1), "Mixture 1");
+    model.mixtureLayers = {1, 3};
+    EXPECT_EQ(mixtureName(model, 0), "Layer 1");
+    EXPECT_EQ(mixtureName(model, 1), "Layer 3");
+}
+
+TEST_F(Models, ALineOfALoggerLosesItsTimeAndKeepsItsLevel) {
+    const OutputText warning = outputText("15:15:13.758 warning step 56 attempt 1: no");
+    EXPECT_EQ(warning.severity, model::Severity::kWarning);
+    EXPECT_EQ(warning.text, "step 56 attempt 1: no");
+    EXPECT_EQ(outputText("2026-11-21 15:15:13.758 info ready").text, "ready");
+    EXPECT_EQ(outputText("2026-11-21 15:15:13.758 info ready").severity, model::Severity::kInfo);
+    EXPECT_EQ(outputText("Segmentation fault").text, "Segmentation fault");
+    model::Event event;
+    event.body = model::RankOutput{{2, 1}, 1, true, "15:15:13.758 info model stands"};
+    EXPECT_EQ(eventText(event).kind, "Output");
+    EXPECT_EQ(eventText(event).text, "model stands");
+}
+
+TEST_F(Models, AWorkersWarningIsAWarningInTheLog) {
+    EventLogModel log(feed);
+    model::Event event;
+    event.seq = 1;
+    event.body = model::RankOutput{{2, 1}, 1, true, "15:15:13.758 error no checkpoint"};
+    log.append({event});
+    EXPECT_EQ(shown(log, 0, EventLogModel::kSeverity), "Error");
+}
+
+TEST_F(Models, FleetListsTheNodesAfterTheReplicas) {
+    FleetModel model(feed);
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    feed.apply(run.events(30));
+    model.refresh();
+    const QModelIndex node = model.indexOf(QStringLiteral("node1"));
+    ASSERT_TRUE(node.isValid());
+    EXPECT_EQ(node.row(), 5);
+    EXPECT_EQ(model.rowCount(node), 0);
+    EXPECT_EQ(node.siblingAtColumn(FleetModel::kState).data(), "Up");
+    EXPECT_EQ(node.siblingAtColumn(FleetModel::kNode).data(), "4/4 used");
+    EXPECT_EQ(node.data(kNodeRole), "node1");
+    EXPECT_EQ(node.data(kReplicaRole), -1);
+    EXPECT_EQ(model.indexOf(3, 1).data(kNodeRole), "node1");
 }
 
 TEST_F(Models, RunsShowAnInterruptedRunAsSuch) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "backend/cli/cli.h"
 #include "backend/model/json.h"
@@ -101,6 +102,21 @@ TEST_F(VerbsTest, StatusShowsTheStateOfNow) {
     const auto state = model::fromJsonText<model::RunState>(said.out);
     ASSERT_TRUE(state.ok());
     EXPECT_EQ(state->explanation, "all is well");
+}
+
+TEST_F(VerbsTest, EveryVerbStandsInTheTableOfWhatTheConsoleDoes) {
+    std::ifstream file(BULKHEAD_SOURCE_DIR "/docs/console.md");
+    const std::string table{std::istreambuf_iterator<char>(file), {}};
+    std::istringstream lines(type({"completion", "bash"}).out);
+    int verbs = 0;
+    for (std::string line; std::getline(lines, line);) {
+        const size_t end = line.find(") COMPREPLY");
+        const size_t begin = line.find_first_not_of(' ');
+        if (end == std::string::npos || line[begin] == '*') continue;
+        ++verbs;
+        EXPECT_THAT(table, HasSubstr("`" + line.substr(begin, end - begin) + "`"));
+    }
+    EXPECT_GT(verbs, 20);
 }
 
 TEST_F(VerbsTest, TwoRunsAreComparedSideBySide) {

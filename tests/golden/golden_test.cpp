@@ -10,7 +10,7 @@
 #include "app/widgets/incident_bars.h"
 #include "app/widgets/lane_timeline.h"
 #include "app/widgets/theme.h"
-#include "tests/app/support/sample_run.h"
+#include "tests/app/support/console.h"
 
 /// Painted widgets against pictures kept beside this file. BULKHEAD_GOLDEN_WRITE=1 renews them;
 /// look at every one before committing it.
@@ -91,7 +91,7 @@ TEST_P(Golden, TimelineZoomedToAnIncident) {
 
 TEST_P(Golden, HeatMap) {
     HeatMap map;
-    map.set(expertGrid(state.experts, LoadWindow::kTotal, 0));
+    map.set(expertGrid(state, LoadWindow::kTotal, 0));
     compare(map, "heat-map", {640, 220});
 }
 
@@ -99,6 +99,15 @@ TEST_P(Golden, IncidentPhases) {
     IncidentBars bars;
     bars.set(state.incidents[0]);
     compare(bars, "incident", {560, 132});
+}
+
+TEST_P(Golden, TheWholeWindow) {
+    test::Console console(60);
+    console.window->layout().arrange();
+    console.window->resize(1280, 800);
+    console.settle();
+    console.window->setFocus();
+    compare(*console.window, "window", {1280, 800});
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, Golden, testing::Values(Scheme::kDark, Scheme::kLight),

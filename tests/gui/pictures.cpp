@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include <QApplication>
+#include <QCommandLineParser>
+#include <QDir>
+#include <QTest>
 #include <QTextStream>
 
+#include "app/views/job_commands.h"
 #include "app/views/screenshots.h"
 #include "tests/app/support/console.h"
 
-/// Pictures of every view on the made-up run, for judging the design without a daemon:
-/// bulkhead_console_pictures FOLDER [STEPS].
-int main(int argc, char** argv) {
-    using namespace bulkhead;
-    if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");
-    QApplication app(argc, argv);
-    ui::Theme theme(app, ui::Scheme::kDark);
-    test::Console console;
+namespace {
+
+using namespace bulkhead;
+
+void addRuns(test::Console& console) {
     for (int i = 0; i < 5; ++i) {
         model::RunInfo run;
         run.id = "demo-" + std::to_string(5 - i);
@@ -29,9 +30,76 @@ int main(int argc, char** argv) {
         run.effectiveTime = 0.97 - 0.01 * i;
         console.log->runs.push_back(run);
     }
-    console.goLive(argc > 2 ? QString::fromLocal8Bit(argv[2]).toInt() : 94);
+}
+
+void lose(test::Console& console) {
+    console.log->jobs.onDisconnected(
+        {client::FailureCode::kUnreachable, "Connection lost",
+         "Nobody answers at unix:/tmp/fake.sock.", "Start the daemon again.", true},
+        std::chrono::steady_clock::now() + std::chrono::seconds(30));
+}
+
+/// Both schemes of the window as it stands, for states in which nothing more is to come.
+int grab(test::Console& console, const QString& folder, const QString& name) {
+    QDir().mkpath(folder);
+    for (const ui::Scheme scheme : {ui::Scheme::kDark, ui::Scheme::kLight}) {
+        ui::theme().setScheme(scheme);
+        console.settle();
+        const char* word = scheme == ui::Scheme::kDark ? "dark" : "light";
+        console.window->grab().save(
+            QStringLiteral("%1/%2-%3.png").arg(folder, name, QLatin1String(word)));
+        for (const QDialog* dialog : console.window->findChildren<QDialog*>())
+            if (dialog->isVisible())
+                const_cast<QDialog*>(dialog)->grab().save(
+                    QStringLiteral("%1/%2-%3.png")
+                        .arg(folder, dialog->objectName(), QLatin1String(word)));
+    }
+    return 0;
+}
+
+}  // namespace
+
+/// Pictures of every view on the made-up run, for judging the design without a daemon.
+int main(int argc, char** argv) {
+    if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM")) qputenv("QT_QPA_PLATFORM", "offscreen");
+    QApplication app(argc, argv);
+    QCommandLineParser parser;
+    parser.addHelpOption();
+    parser.addPositionalArgument("folder", "where the pictures go");
+    parser.addOptions({{"steps", "of the run (46: an incident goes on)", "n", "94"},
+                       {"width", "of the window", "px", "1600"},
+                       {"height", "of the window", "px", "1000"},
+                       {"state", "live, empty, lost, or dialogs", "state", "live"}});
+    parser.process(app);
+    const QString folder = parser.positionalArguments().value(0, QStringLiteral("pictures"));
+    const QString state = parser.value("state");
+    ui::Theme theme(app, ui::Scheme::kDark);
+    test::Console console;
+    console.window->resize(parser.value("width").toInt(), parser.value("height").toInt());
+    console.window->layout().arrange();
+    addRuns(console);
+    if (state == u"empty") return grab(console, folder, state);
+    console.goLive(parser.value("steps").toInt());
+    if (state == u"lost") {
+        lose(console);
+        if (!QTest::qWaitFor([&] { return console.says("next try"); })) return 1;
+        return grab(console, folder, state);
+    }
+    if (state == u"dialogs") {
+        ui::DialogConfirmer confirmer;
+        console.log->preflight.title = "Drain replica 2";
+        console.log->preflight.effect =
+            "Replica 2 leaves after its current commit and stays out; 3 of 4 replicas train on.";
+        confirmer.ask(console.window.get(),
+                      ui::JobCommands::requestFor(console.log->preflight, "Drain replica 2", true),
+                      [](int) {});
+        for (const char* id :
+             {"job.policy", "file.job", "file.attach", "jobs.switch", "help.palette", "help.keys"})
+            console.actions.find(QString::fromLatin1(id))->trigger();
+        return grab(console, folder, state);
+    }
     ui::Screenshots::Options options;
-    options.folder = argc > 1 ? QString::fromLocal8Bit(argv[1]) : QStringLiteral("pictures");
+    options.folder = folder;
     options.seconds = 1;
     ui::Screenshots pictures(*console.window, console.feed, *console.session, options);
     QObject::connect(&pictures, &ui::Screenshots::finished, &app,

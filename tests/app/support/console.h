@@ -26,17 +26,31 @@ class ScriptedConfirmer final : public ui::Confirmer {
 
 /// The real window on a daemon in memory, settings in a folder of its own.
 struct Console {
-    explicit Console(int steps = 0);
+    /// On a daemon in memory unless `openClient` opens another; `settingsOf`: as they were left
+    /// there.
+    explicit Console(int steps = 0, ui::Session::OpenClient openClient = {},
+                     const Console* settingsOf = nullptr);
     ~Console();
     /// Attached, with `steps` steps of the sample run on screen.
     void goLive(int steps);
     /// Events the daemon sends; delivered before this returns.
     void send(std::vector<model::Event> events);
+    /// The page of a class, which must be there.
+    template <class V>
+    V& view() {
+        return *window->layout().find<V>();
+    }
+    /// Keys as if typed into the window, and what follows from them.
+    void press(const char* keys);
+    /// Whether a label that can be seen says this.
+    bool says(const QString& words) const;
+    /// The widget of this accessible name that can be seen; null when there is none.
+    QWidget* named(const QString& accessibleName, QWidget* within = nullptr) const;
     /// Lets queued deliveries and timers of the console run.
     void settle();
 
     QTemporaryDir folder;
-    std::unique_ptr<QSettings> settings;
+    std::shared_ptr<QSettings> settings;
     std::shared_ptr<FakeClient::Log> log = std::make_shared<FakeClient::Log>();
     SampleRun run;
     ui::RunFeed feed;

@@ -49,6 +49,16 @@ void FakeClient::act(std::string, model::Action action, client::Mutation mutatio
     reply(model::JobInfo{});
 }
 
+void FakeClient::startJob(client::JobText text, client::Mutation,
+                          client::Reply<model::JobInfo> reply) {
+    log_->started.push_back(std::move(text));
+    model::JobInfo job;
+    job.id = "started";
+    job.run = "started-1";
+    job.phase = model::JobPhase::kTraining;
+    reply(job);
+}
+
 void FakeClient::inject(std::string, model::FaultSpec fault, client::Mutation mutation,
                         client::Reply<uint64_t> reply) {
     log_->faults.push_back(std::move(fault));

@@ -26,6 +26,9 @@ class FakeClient final : public client::Client {
         client::WatchHandlers run;
         std::optional<client::WatchTarget> watched;
         model::Preflight preflight;
+        std::vector<client::JobText> started;
+        std::vector<client::ExportRequest> exported;
+        std::string exportText;
         std::vector<model::RunInfo> runs;
         std::vector<model::Event> history;
         client::StatePtr state;
@@ -43,9 +46,8 @@ class FakeClient final : public client::Client {
     void startJob(model::JobSpec, client::Mutation, client::Reply<model::JobInfo> reply) override {
         reply(model::JobInfo{});
     }
-    void startJob(client::JobText, client::Mutation, client::Reply<model::JobInfo> reply) override {
-        reply(model::JobInfo{});
-    }
+    void startJob(client::JobText text, client::Mutation,
+                  client::Reply<model::JobInfo> reply) override;
     void listJobs(client::Reply<std::vector<model::JobInfo>> reply) override {
         reply(std::vector<model::JobInfo>{});
     }
@@ -77,8 +79,10 @@ class FakeClient final : public client::Client {
     void getState(std::string, uint64_t, client::Reply<client::StatePtr> reply) override {
         reply(log_->state);
     }
-    void exportRun(client::ExportRequest, std::function<void(std::string)>,
+    void exportRun(client::ExportRequest request, std::function<void(std::string)> chunk,
                    client::Reply<client::Done> reply) override {
+        log_->exported.push_back(request);
+        chunk(log_->exportText);
         reply(client::Done{});
     }
     void openReplay(std::string run, client::Reply<std::string> reply) override;

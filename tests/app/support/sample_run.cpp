@@ -51,8 +51,14 @@ std::vector<model::Event> SampleRun::opening() {
     out.push_back(at(now_, model::LineageOpened{1, 0, 1, "a fresh run"}));
     out.push_back(at(now_, model::NodeChanged{"node0", "127.0.0.1", 4, model::NodeState::kUp, ""}));
     out.push_back(at(now_, model::NodeChanged{"node1", "127.0.0.2", 4, model::NodeState::kUp, ""}));
-    out.push_back(at(now_, model::ModelDescribed{{"llama-moe tiny", 1'512'448, 688'128, 12,
-                                                  kMoeLayers, kExperts, 1}}));
+    out.push_back(at(now_, model::ModelDescribed{{"llama-moe tiny",
+                                                  1'512'448,
+                                                  688'128,
+                                                  12,
+                                                  kMoeLayers,
+                                                  kExperts,
+                                                  1,
+                                                  {1, 3, 5, 7, 9, 11}}}));
     for (int32_t r = 0; r < kReplicas; ++r) {
         setState(out, now_, r, model::ReplicaState::kStarting, "first start");
         for (int32_t s = 0; s < kShards; ++s) {
@@ -61,7 +67,8 @@ std::vector<model::Event> SampleRun::opening() {
                    model::RankStarted{{r, s}, 1, 4200 + r * 2 + s, r < 2 ? "node0" : "node1"}));
             out.push_back(
                 at(now_ + 90 * kMs,
-                   model::RankOutput{{r, s}, 1, false, "groups built, 1 512 448 parameters"}));
+                   model::RankOutput{
+                       {r, s}, 1, true, "14:13:20.090 info groups built, 1512448 parameters"}));
         }
     }
     now_ += 900 * kMs;

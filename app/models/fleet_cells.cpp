@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include "app/models/fleet_cells.h"
+
+#include <QCoreApplication>
+#include <algorithm>
+#include <optional>
+
+#include "app/models/units.h"
+
+namespace bulkhead::ui {
+namespace {
+
+QString tr(const char* text) {
+    return QCoreApplication::translate("fleet", text);
+}
+
+bool isSampled(const model::RankView& rank) {
+    return rank.pid != 0 && rank.sampledNs != 0;
+}
+
+template <class Get>
+std::optional<double> sum(const std::vector<model::RankView>& ranks, Get get) {
+    std::optional<double> total;
+    for (const model::RankView& rank : ranks)
+        if (const auto value = get(rank)) total = total.value_or(0) + static_cast<double>(*value);
+    return total;
+}
+
+template <class Get>
+double worst(const std::vector<model::RankView>& ranks, Get get) {
+    double result = 0;
+    for (const model::RankView& rank : ranks) result = std::max(result, get(rank));
+    return result;
+}
+
+QString percent(double value) {
+    return formatShare(value / 100);
+}
+QString bytes(double value) {
+    return formatBytes(static_cast<uint64_t>(value));
+}
+
+}  // namespace
+
+QString replicaCell(const FleetRow& row, FleetColumn column) {
+    const model::ReplicaView& r = row.replica;
+    switch (column) {
+        case FleetColumn::kName:
+            return tr("Replica %1").arg(r.replica);
+        case FleetColumn::kState: {
+            if (r.catchUp && r.catchUp->bytesTotal > 0 && r.state == model::ReplicaState::kFetching)
+                return tr("Fetching %1 %").arg(100 * r.catchUp->bytesDone / r.catchUp->bytesTotal);
+            if (r.catchUp && r.state == model::ReplicaState::kReplaying)
+                return tr("Replaying %1").arg(r.catchUp->step);
+            return label(r.state);
+        }
+        case FleetColumn::kStep:
+            return formatCount(r.step);
+        case FleetColumn::kIncarnation:
+            return QString::number(r.incarnation);
+        case FleetColumn::kNode:
+            return toQt(r.node);
+        case FleetColumn::kPid:
+            return {};
+        default:
+            break;
+    }
+    const bool sampled = std::any_of(row.ranks.begin(), row.ranks.end(), isSampled);
+    if (!sampled) return noFigure();
+    using R = model::RankView;
+    switch (column) {
+        case FleetColumn::kBeat:
+            return formatMs(worst(row.ranks, [](const R& k) { return k.beatAgeMs; }));
+        case FleetColumn::kProgress:
+            return formatMs(worst(row.ranks, [](const R& k) { return k.progressAgeMs; }));
+        case FleetColumn::kTokens:
+            return formatOptional(sum(row.ranks, [](const R& k) { return k.tokensPerSecond; }),
+                                  formatRate);
+        case FleetColumn::kCpu:
+            return formatOptional(sum(row.ranks, [](const R& k) { return k.cpuPercent; }), percent);
+        case FleetColumn::kMemory:
+            return formatOptional(sum(row.ranks, [](const R& k) { return k.rssBytes; }), bytes);
+        case FleetColumn::kGpu:
+            return formatOptional(sum(row.ranks, [](const R& k) { return k.gpuPercent; }), percent);
+        default:
+            return {};
+    }
+}
+
+QString rankCell(const FleetRow& row, const model::RankView& rank, FleetColumn column) {
+    const bool gone = rank.pid == 0 || rank.phase == model::RankPhase::kGone;
+    switch (column) {
+        case FleetColumn::kName:
+            return tr("Rank %1").arg(rankName(rank.rank));
+        case FleetColumn::kState:
+            return label(rank.phase);
+        case FleetColumn::kStep:
+            return formatCount(rank.step);
+        case FleetColumn::kIncarnation:
+            return QString::number(rank.incarnation);
+        case FleetColumn::kNode:
+            return toQt(rank.node.empty() ? row.replica.node : rank.node);
+        case FleetColumn::kPid:
+            return gone ? noFigure() : QString::number(rank.pid);
+        default:
+            break;
+    }
+    if (gone || rank.sampledNs == 0) return noFigure();
+    switch (column) {
+        case FleetColumn::kBeat:
+            return formatMs(rank.beatAgeMs);
+        case FleetColumn::kProgress:
+            return formatMs(rank.progressAgeMs);
+        case FleetColumn::kTokens:
+            return formatOptional(rank.tokensPerSecond, formatRate);
+        case FleetColumn::kCpu:
+            return formatOptional(rank.cpuPercent, percent);
+        case FleetColumn::kMemory:
+            return formatOptional(rank.rssBytes, formatBytes);
+        case FleetColumn::kGpu:
+            return formatOptional(rank.gpuPercent, percent);
+        default:
+            return {};
+    }
+}
+
+QString nodeState(model::NodeState state) {
+    switch (state) {
+        case model::NodeState::kUp:
+            return tr("Up");
+        case model::NodeState::kCordoned:
+            return tr("Cordoned");
+        case model::NodeState::kLost:
+            return tr("Lost");
+    }
+    return QStringLiteral("?");
+}
+
+QString nodeCell(const FleetNode& row, FleetColumn column) {
+    using R = model::RankView;
+    switch (column) {
+        case FleetColumn::kName:
+            return toQt(row.node.node);
+        case FleetColumn::kState:
+            return nodeState(row.node.state);
+        case FleetColumn::kTokens:
+            return formatOptional(sum(row.ranks, [](const R& k) { return k.tokensPerSecond; }),
+                                  formatRate);
+        case FleetColumn::kCpu:
+            return formatOptional(sum(row.ranks, [](const R& k) { return k.cpuPercent; }), percent);
+        case FleetColumn::kMemory:
+            return formatOptional(sum(row.ranks, [](const R& k) { return k.rssBytes; }), bytes);
+        case FleetColumn::kGpu:
+            return formatOptional(sum(row.ranks, [](const R& k) { return k.gpuPercent; }), percent);
+        case FleetColumn::kNode:
+            return tr("%1/%2 used").arg(row.ranks.size()).arg(row.node.slots);
+        default:
+            return {};
+    }
+}
+
+Tone tone(model::NodeState state) {
+    switch (state) {
+        case model::NodeState::kUp:
+            return Tone::kGood;
+        case model::NodeState::kCordoned:
+            return Tone::kMuted;
+        case model::NodeState::kLost:
+            return Tone::kBad;
+    }
+    return Tone::kNeutral;
+}
+
+}  // namespace bulkhead::ui

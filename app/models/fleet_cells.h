@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QString>
+#include <vector>
+
+#include "app/models/labels.h"
+#include "backend/model/run_state.h"
+
+/// What the cells of the fleet say. Pure; thread: any.
+namespace bulkhead::ui {
+
+enum class FleetColumn {
+    kName,
+    kState,
+    kStep,
+    kIncarnation,
+    kBeat,
+    kProgress,
+    kTokens,
+    kCpu,
+    kMemory,
+    kGpu,
+    kNode,
+    kPid,
+};
+
+struct FleetRow {
+    model::ReplicaView replica;          ///< its lane left out
+    std::vector<model::RankView> ranks;  ///< their output left out
+};
+
+/// A node and the ranks that run on it.
+struct FleetNode {
+    model::NodeView node;
+    std::vector<model::RankView> ranks;
+};
+
+QString replicaCell(const FleetRow& row, FleetColumn column);
+QString rankCell(const FleetRow& row, const model::RankView& rank, FleetColumn column);
+QString nodeCell(const FleetNode& row, FleetColumn column);
+QString nodeState(model::NodeState state);
+Tone tone(model::NodeState state);
+
+}  // namespace bulkhead::ui

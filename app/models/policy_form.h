@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QString>
+#include <string>
+#include <vector>
+
+#include "backend/model/job_spec.h"
+
+/// The policies of a job as an operator sets them, in the order of a job file. Pure; thread: any.
+namespace bulkhead::ui {
+
+struct PolicyField {
+    std::string key;     ///< as in a job file's [policies]
+    QString title;       ///< "Learning rate"
+    QString hint;        ///< what it decides, one sentence
+    QString unit;        ///< what stands behind the figure, empty for a bare number
+    QString zero;        ///< what 0 means, empty if it is just 0
+    uint64_t scale = 1;  ///< of the unit in the policy's own: 2^20 where MiB are shown for bytes
+    /// A choice when not empty: the operator's word for each, and the job file's.
+    struct Choice {
+        QString label;
+        std::string value;
+    };
+    std::vector<Choice> choices;
+};
+
+const std::vector<PolicyField>& policyFields();
+
+/// As in a job file; empty for an unknown key.
+std::string policyValue(const model::Policies& policies, const std::string& key);
+/// As an operator reads it: "Square root", "50 steps", "no cap".
+QString policyWords(const model::Policies& policies, const PolicyField& field);
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QDialog>
+
+#include "backend/client/client.h"
+
+class QComboBox;
+class QLineEdit;
+class QSpinBox;
+
+namespace bulkhead::ui {
+
+/// What of a run goes into a file, and into which.
+class ExportDialog final : public QDialog {
+    Q_OBJECT
+  public:
+    ExportDialog(const QString& run, QWidget* parent);
+    client::ExportRequest request() const;
+    QString path() const;
+
+  private:
+    void suggestName();
+
+    QString run_;
+    QComboBox* what_;
+    QSpinBox* from_;
+    QSpinBox* to_;
+    QLineEdit* path_;
+};
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <vector>
+
+namespace bulkhead::ui {
+
+class View;
+struct ViewContext;
+
+/// Where a page stands in the default arrangement.
+enum class Place {
+    kLeft,   ///< what goes on, one below the other
+    kRight,  ///< what it means and what to do about it, behind each other as tabs
+};
+
+/// The one list of pages: docks, their arrangement, the View menu, number keys and pictures are
+/// made from it. A page that comes later is one line here.
+struct Page {
+    Place place;
+    View* (*make)(ViewContext& context);
+};
+
+const std::vector<Page>& pages();
+
+}  // namespace bulkhead::ui

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include <QAction>
+#include <QLineEdit>
+#include <QPushButton>
+#include <QTest>
+#include <fstream>
+
+#include "app/views/connect_dialog.h"
+#include "app/views/status_strip.h"
+#include "tests/app/support/console.h"
+#include "tests/rpc/rpc_fixture.h"
+
+/// The window against a real server: what an operator sees of tokens, lost connections and foreign
+/// versions.
+namespace bulkhead::testing {
+namespace {
+
+class Attach : public RpcTest {
+  protected:
+    Attach() {
+        // A run in which something is to be seen.
+        backend_.addJob("demo").phase = model::JobPhase::kTraining;
+        for (const model::Event& event : test::SampleRun().events(5))
+            backend_.emit("demo", event.body);
+    }
+    QString address() { return QString::fromStdString(server_->addresses().front()); }
+    std::string written(const std::string& name, const std::string& text) {
+        const std::string path = dir_ + "/" + name;
+        std::ofstream(path) << text;
+        std::filesystem::permissions(path, std::filesystem::perms(0600));
+        return path;
+    }
+    /// Ctrl+T, address, Tab, token file, Enter.
+    void attach(const QString& address, const std::string& token) {
+        console.press("Ctrl+T");
+        auto* dialog = console.window->findChild<ui::ConnectDialog*>();
+        ASSERT_NE(dialog, nullptr);
+        QTest::keyClicks(console.named("Socket or address", dialog), address);
+        QTest::keyClicks(console.named("Token file", dialog), QString::fromStdString(token));
+        QTest::keyClick(console.named("Token file", dialog), Qt::Key_Return);
+    }
+    bool waitFor(const std::function<bool()>& condition) {
+        return QTest::qWaitFor(condition, 30'000);
+    }
+    ui::Link link() { return console.session->status().link; }
+
+    test::Console console{0, client::Client::open};
+};
+
+TEST_F(Attach, OverTcpWithTheTokenTheRunComesOnScreen) {
+    serve(tcpOptions());
+    attach(address(), tokenFile());
+    ASSERT_TRUE(waitFor([&] { return console.feed.hasRun(); }));
+    EXPECT_EQ(link(), ui::Link::kLive);
+    EXPECT_TRUE(console.says("Live"));
+    EXPECT_EQ(console.feed.state().lastCommit->record.step, 5u);
+}
+
+TEST_F(Attach, OverTcpWithoutATokenCauseAndRemedyAreOnScreen) {
+    serve(tcpOptions());
+    attach(address(), "");
+    ASSERT_TRUE(waitFor([&] { return link() == ui::Link::kFailed; }));
+    EXPECT_TRUE(console.says("none was sent"));
+    EXPECT_TRUE(console.says("token-file"));
+    EXPECT_FALSE(console.actions.find("file.retry")->isEnabled());
+}
+
+TEST_F(Attach, OverTcpWithAWrongTokenCauseAndRemedyAreOnScreen) {
+    serve(tcpOptions());
+    attach(address(), written("wrong", "0123456789abcdef0123456789abcdef\n"));
+    ASSERT_TRUE(waitFor([&] { return link() == ui::Link::kFailed; }));
+    const client::Failure& failure = *console.session->status().failure;
+    EXPECT_EQ(failure.code, client::FailureCode::kToken);
+    EXPECT_TRUE(console.says(QString::fromStdString(failure.cause).toHtmlEscaped()));
+    EXPECT_TRUE(console.says(QString::fromStdString(failure.remedy).toHtmlEscaped()));
+}
+
+TEST_F(Attach, ATokenFileThatIsNotThereIsNamed) {
+    serve(tcpOptions());
+    attach(address(), dir_ + "/none");
+    ASSERT_TRUE(waitFor([&] { return link() == ui::Link::kFailed; }));
+    EXPECT_TRUE(console.says("/none"));
+}
+
+TEST_F(Attach, TheTokenItselfIsStoredNowhere) {
+    serve(tcpOptions());
+    std::string token;
+    std::ifstream(tokenFile()) >> token;
+    attach(address(), tokenFile());
+    ASSERT_TRUE(waitFor([&] { return link() == ui::Link::kLive; }));
+    console.settings->sync();
+    std::ifstream ini(console.settings->fileName().toStdString());
+    const std::string kept{std::istreambuf_iterator<char>(ini), {}};
+    EXPECT_NE(kept.find(address().toStdString()), std::string::npos);
+    ASSERT_FALSE(token.empty());
+    EXPECT_EQ(kept.find(token), std::string::npos);
+}
+
+TEST_F(Attach, ALostConnectionCountsDownAndComesBackByItself) {
+    serve(unixOptions());
+    attach("unix:" + QString::fromStdString(socket()), "");
+    ASSERT_TRUE(waitFor([&] { return console.feed.hasRun(); }));
+    server_.reset();
+    ASSERT_TRUE(waitFor([&] { return console.says("next try in"); }));
+    // What is on screen stays there, and nothing can be done to it.
+    EXPECT_TRUE(console.feed.hasRun());
+    EXPECT_FALSE(console.actions.find("job.pause")->isEnabled());
+    EXPECT_TRUE(console.actions.find("file.retry")->isEnabled());
+    EXPECT_NE(console.named("Retry the connection now"), nullptr);
+    serve(unixOptions());
+    ASSERT_TRUE(waitFor([&] { return link() == ui::Link::kLive && console.says("Live"); }));
+    EXPECT_TRUE(console.actions.find("job.pause")->isEnabled());
+    EXPECT_EQ(console.named("Retry the connection now"), nullptr);
+}
+
+TEST(AttachVersion, AForeignVersionIsSaidWithItsRemedyAndNotRetried) {
+    test::Console console;
+    console.session->attach("unix:/tmp/fake.sock");
+    console.log->jobs.onDisconnected(
+        {client::FailureCode::kVersion, "Cannot work together",
+         "It speaks API version 9, this program version 1.", "Update the console.", false},
+        {});
+    ASSERT_TRUE(
+        QTest::qWaitFor([&] { return console.session->status().link == ui::Link::kFailed; }));
+    EXPECT_TRUE(console.says("Cannot work together"));
+    EXPECT_TRUE(console.says("API version 9"));
+    EXPECT_TRUE(console.says("Update the console."));
+    EXPECT_EQ(console.named("Retry the connection now"), nullptr);
+}
+
+TEST(AttachCountdown, TheSecondsGoDownOnScreen) {
+    test::Console console(3);
+    console.log->jobs.onDisconnected(
+        {client::FailureCode::kUnreachable, "Lost", "nobody listens", "start it", true},
+        std::chrono::steady_clock::now() + std::chrono::seconds(30));
+    const auto shown = [&] {
+        for (const QLabel* label : console.window->strip().findChildren<QLabel*>())
+            if (label->isVisible() && label->text().contains("next try in")) return label->text();
+        return QString();
+    };
+    ASSERT_TRUE(QTest::qWaitFor([&] { return !shown().isEmpty(); }));
+    const QString first = shown();
+    EXPECT_TRUE(QTest::qWaitFor([&] { return shown() != first; }));
+}
+
+}  // namespace
+}  // namespace bulkhead::testing

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#include <gmock/gmock.h>
+
+#include <QDropEvent>
+#include <QFileInfo>
+#include <QLineEdit>
+#include <QMimeData>
+#include <QTableView>
+#include <QTest>
+
+#include "app/views/job_dialog.h"
+#include "app/views/runs_view.h"
+#include "tests/app/support/console.h"
+#include "tests/app/support/sample_run_file.h"
+
+/// Whole ways through the real window with real daemons and workers.
+namespace bulkhead::ui {
+namespace {
+
+constexpr int kForeverMs = 60'000;
+
+class Journey : public testing::Test {
+  protected:
+    Journey() {
+        qputenv("PATH", QByteArray(BULKHEAD_BIN ":") + qgetenv("PATH"));
+        qputenv("XDG_DATA_HOME", home.path().toUtf8());
+    }
+    static bool waitFor(const std::function<bool()>& condition) {
+        return QTest::qWaitFor(condition, kForeverMs);
+    }
+    /// Drops a file onto the window, as a file manager does.
+    static void drop(test::Console& console, const QString& path) {
+        QMimeData data;
+        data.setUrls({QUrl::fromLocalFile(path)});
+        QDragEnterEvent enter({50, 50}, Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
+        QApplication::sendEvent(console.window.get(), &enter);
+        ASSERT_TRUE(enter.isAccepted());
+        QDropEvent event({50, 50}, Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
+        QApplication::sendEvent(console.window.get(), &event);
+    }
+    static client::JobSource smallJob() {
+        client::JobSource job;
+        job.replicas = "2";
+        job.shards = "1";
+        job.name = "small";
+        return job;
+    }
+    static bool trains(test::Console& console) {
+        return console.session->status().link == Link::kLive && console.feed.hasRun() &&
+               console.feed.state().lastCommit && console.feed.state().lastCommit->record.step >= 2;
+    }
+
+    QTemporaryDir home;
+};
+
+TEST_F(Journey, ADroppedRunFileIsReplayedAndTwoRunsOfItCompared) {
+    test::Console console(0, client::Client::open);
+    const QString file = console.folder.filePath("runs.db");
+    for (const int steps : {60, 40})
+        ASSERT_TRUE(test::writeSampleRun(file.toStdString(), steps).ok());
+    drop(console, file);
+    ASSERT_TRUE(waitFor([&] { return console.session->status().replay; }));
+    ASSERT_TRUE(waitFor([&] { return console.session->status().position.has_value(); }));
+    EXPECT_TRUE(console.says("not live"));
+    EXPECT_FALSE(console.session->status().canAct());
+    console.press("Ctrl+End");
+    ASSERT_TRUE(waitFor([&] {
+        return console.feed.state().lastCommit &&
+               console.feed.state().lastCommit->record.step == 40;
+    }));
+    console.press("Ctrl+6");
+    auto* table = console.view<RunsView>().findChild<QTableView*>();
+    ASSERT_TRUE(waitFor([&] { return table->model()->rowCount() == 2; }));
+    table->setFocus();
+    table->selectAll();
+    console.press("Ctrl+M");
+    ASSERT_TRUE(waitFor([&] { return console.says("Mean time to rejoin"); }));
+    table->selectRow(0);
+    console.press("Ctrl+Shift+K");
+    EXPECT_TRUE(waitFor([&] { return console.says(": adds up"); }));
+}
+
+TEST_F(Journey, ADroppedFileThatIsNoHistoryIsRefusedInWords) {
+    test::Console console(0, client::Client::open);
+    const QString file = console.folder.filePath("notes.db");
+    QFile notes(file);
+    ASSERT_TRUE(notes.open(QIODevice::WriteOnly) && notes.write("nothing of the kind") > 0);
+    notes.close();
+    drop(console, file);
+    ASSERT_TRUE(waitFor([&] { return console.session->status().link == Link::kFailed; }));
+    EXPECT_TRUE(console.says("notes.db"));
+    EXPECT_FALSE(console.session->status().failure->remedy.empty());
+}
+
+TEST_F(Journey, ADroppedJobFileIsOfferedForStarting) {
+    test::Console console(0, client::Client::open);
+    drop(console, "/some/job.toml");
+    auto* dialog = console.window->findChild<JobDialog*>();
+    ASSERT_NE(dialog, nullptr);
+    EXPECT_EQ(dialog->source().file, "/some/job.toml");
+}
+
+TEST_F(Journey, ClosingAsksAndTheJobGoesOnAndIsComeBackTo) {
+    test::Console first(0, client::Client::open);
+    first.session->startEmbedded(smallJob());
+    ASSERT_TRUE(waitFor([&] { return trains(first); }));
+    const std::string run = first.session->status().job->run;
+
+    first.window->close();  // cancelled: nothing happens
+    ASSERT_EQ(first.confirmer.asked.size(), 1u);
+    EXPECT_EQ(first.confirmer.asked[0].choices,
+              QStringList({"Stop with a checkpoint", "Let it go on"}));
+    EXPECT_TRUE(first.window->isVisible());
+    EXPECT_TRUE(first.session->status().canAct());
+
+    first.confirmer.answer = 1;  // go on
+    first.window->close();
+    ASSERT_TRUE(waitFor([&] { return !first.window->isVisible(); }));
+    const QString target = first.settings->value("embedded/goesOnAt").toString();
+    ASSERT_TRUE(target.startsWith("unix:"));
+    first.session->close();
+    ASSERT_TRUE(QFileInfo::exists(target.mid(5)));
+
+    test::Console next(0, client::Client::open, &first);
+    next.press("Ctrl+N");
+    ASSERT_TRUE(waitFor([&] { return trains(next); }));
+    EXPECT_EQ(next.session->status().job->run, run);
+    EXPECT_TRUE(next.session->status().embedded);
+
+    next.confirmer.answer = 0;  // stop with a checkpoint
+    next.window->close();
+    ASSERT_TRUE(waitFor([&] { return !next.window->isVisible(); }));
+    EXPECT_FALSE(next.settings->contains("embedded/goesOnAt"));
+    EXPECT_TRUE(waitFor([&] { return !QFileInfo::exists(target.mid(5)); }));
+}
+
+TEST_F(Journey, StoppingOnCloseLeavesACheckpointThatTheRunIsResumedFrom) {
+    const QString file = home.filePath("kept.db");
+    std::string run;
+    uint64_t step = 0;
+    {
+        test::Console console(0, client::Client::open);
+        console.session->startEmbedded(smallJob(), 1, file);
+        ASSERT_TRUE(waitFor([&] { return trains(console); }));
+        run = console.session->status().job->run;
+        step = console.feed.state().lastCommit->record.step;
+        console.confirmer.answer = 0;
+        console.window->close();
+        ASSERT_TRUE(waitFor([&] { return !console.window->isVisible(); }));
+    }
+    test::Console console(0, client::Client::open);
+    client::JobSource job = smallJob();
+    job.resume = run;
+    console.session->startEmbedded(job, 1, file);
+    ASSERT_TRUE(waitFor([&] { return trains(console); }));
+    EXPECT_GT(console.feed.state().lastCommit->record.step, step);
+    EXPECT_FALSE(console.feed.state().resumedFrom.empty());
+    console.confirmer.answer = 0;
+    console.window->close();
+    ASSERT_TRUE(waitFor([&] { return !console.window->isVisible(); }));
+}
+
+TEST_F(Journey, WhatWentOnAndIsGoneDoesNotKeepTheDemoFromStarting) {
+    test::Console console(0, client::Client::open);
+    console.settings->setValue("embedded/goesOnAt", "unix:" + console.folder.filePath("gone.sock"));
+    console.press("Ctrl+N");
+    ASSERT_TRUE(waitFor([&] { return trains(console); }));
+    EXPECT_TRUE(console.session->status().embedded);
+    console.confirmer.answer = 0;
+    console.window->close();
+    ASSERT_TRUE(waitFor([&] { return !console.window->isVisible(); }));
+}
+
+}  // namespace
+}  // namespace bulkhead::ui
