@@ -42,13 +42,14 @@ EventsView::EventsView(ViewContext& context, QWidget* parent)
     addControls();
     connect(&context_.session, &Session::history, &model_, &EventLogModel::prepend);
     connect(&context_.cursor, &TimeCursor::moved, this, &EventsView::followCursor);
-    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
-            [this](const QModelIndex& now) {
-                if (movingCursor_ || !now.isValid() || !table_->hasFocus()) return;
-                movingCursor_ = true;
-                context_.cursor.set(now.data(kTimeRole).toLongLong());
-                movingCursor_ = false;
-            });
+    // Not the current row: a table makes its first one that when it gets the keyboard.
+    connect(table_->selectionModel(), &QItemSelectionModel::selectionChanged, this, [this] {
+        const QModelIndexList rows = table_->selectionModel()->selectedRows();
+        if (movingCursor_ || rows.isEmpty() || !table_->hasFocus()) return;
+        movingCursor_ = true;
+        context_.cursor.set(rows.first().data(kTimeRole).toLongLong());
+        movingCursor_ = false;
+    });
     connect(table_->verticalScrollBar(), &QScrollBar::valueChanged, this,
             [this](int value) { atEnd_ = value >= table_->verticalScrollBar()->maximum() - 4; });
     // Rows that come from history arrive after the view was drawn.

@@ -42,7 +42,7 @@ ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
     table_->setModel(&model_);
     styleTable(table_, tr("Expert loads in figures"));
     table_->verticalHeader()->show();
-    table_->horizontalHeader()->setDefaultSectionSize(52);
+    table_->horizontalHeader()->setDefaultSectionSize(64);
     table_->horizontalHeader()->setStretchLastSection(false);
     table_->setSelectionBehavior(QAbstractItemView::SelectItems);
     auto* row = new QHBoxLayout(smallRow_);

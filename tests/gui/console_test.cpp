@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <QAbstractButton>
+#include <QAbstractItemView>
 #include <QComboBox>
 #include <QDockWidget>
 #include <QLabel>
@@ -199,6 +200,17 @@ TEST(Console, AReplaySaysThatItIsOne) {
     console.press("Ctrl+Right");
     ASSERT_TRUE(QTest::qWaitFor([&] { return !console.log->orders.empty(); }));
     EXPECT_EQ(console.log->orders.back().seekStep, 5u);
+}
+
+TEST(Console, TheTimeCursorStaysUntilAnEventIsChosen) {
+    test::Console console(10);
+    console.press("Ctrl+7");
+    auto* table = qobject_cast<QAbstractItemView*>(QApplication::focusWidget());
+    ASSERT_NE(table, nullptr);
+    ASSERT_EQ(table->accessibleName(), "Events");
+    EXPECT_FALSE(console.cursor.at().has_value());
+    QTest::keyClick(table, Qt::Key_Down);
+    EXPECT_TRUE(console.cursor.at().has_value());
 }
 
 TEST(Console, DeedsNeedTheTypedNameWhenOneIsAskedFor) {
