@@ -49,8 +49,9 @@ void checkCounts(const JobSpec& s, Check& check) {
                "replicas", "expected 1 to ", Limits::kReplicas, ", found ", s.replicas);
     check.that(s.shards >= 1 && s.shards <= static_cast<uint32_t>(Limits::kShards), "shards",
                "expected 1 to ", Limits::kShards, ", found ", s.shards);
-    check.that(s.spares <= static_cast<uint32_t>(Limits::kReplicas), "spares", "expected at most ",
-               Limits::kReplicas, ", found ", s.spares);
+    const uint64_t room = Limits::kReplicas - std::min<uint64_t>(Limits::kReplicas, s.replicas);
+    check.that(s.spares <= room, "spares", "expected at most ", room, " beside ", s.replicas,
+               " replicas, found ", s.spares);
     check.that(s.sequenceLength >= 1 && s.sequenceLength <= kLongest, "sequence_length",
                "expected 1 to ", kLongest, ", found ", s.sequenceLength);
     check.that(s.microBatch >= 1 && s.microBatch <= kLongest, "micro_batch", "expected 1 or more");
@@ -115,7 +116,7 @@ void checkDomains(const JobSpec& s, Check& check) {
 void checkPlacement(const JobSpec& s, Check& check) {
     if (s.placement.empty()) return;
     std::set<std::string> nodes;
-    std::vector<std::string> home(s.replicas);
+    std::vector<std::string> home(s.replicas + s.spares);
     for (size_t i = 0; i < s.placement.size() && check.ok(); ++i) {
         const NodePlacement& place = s.placement[i];
         const std::string key = concat("placement[", i, "]");
@@ -123,15 +124,16 @@ void checkPlacement(const JobSpec& s, Check& check) {
         check.that(nodes.insert(place.node).second, key + ".node", "\"", shortened(place.node, 60),
                    "\" is listed twice");
         for (int32_t r : place.replicas) {
-            const bool exists = r >= 0 && static_cast<uint32_t>(r) < s.replicas;
-            check.that(exists, key + ".replicas", "expected 0 to ", s.replicas - 1, ", found ", r);
+            const bool exists = r >= 0 && static_cast<uint32_t>(r) < s.replicas + s.spares;
+            check.that(exists, key + ".replicas", "expected 0 to ", s.replicas + s.spares - 1,
+                       ", found ", r);
             if (!exists) break;
             std::string& taken = home[static_cast<size_t>(r)];
             check.that(taken.empty(), key + ".replicas", "replica ", r, " is on ", taken, " too");
             taken = place.node;
         }
     }
-    for (size_t r = 0; r < home.size() && check.ok(); ++r)
+    for (size_t r = 0; r < s.replicas && check.ok(); ++r)  // a spare may be anywhere
         check.that(!home[r].empty(), "placement", "replica ", r, " is on no node");
 }
 
@@ -141,8 +143,9 @@ void checkFaults(const JobSpec& s, Check& check) {
         const absl::StatusOr<FaultSpec> fault = parseFault(s.faults[i]);
         check.that(fault.ok(), key, std::string(fault.status().message()));
         if (!fault.ok()) return;
-        check.that(fault->replica < static_cast<int32_t>(s.replicas), key,
-                   "expected a replica from 0 to ", s.replicas - 1, ", found ", fault->replica);
+        const uint32_t started = s.replicas + s.spares;
+        check.that(fault->replica < static_cast<int32_t>(started), key,
+                   "expected a replica from 0 to ", started - 1, ", found ", fault->replica);
         check.that(fault->shard < static_cast<int32_t>(s.shards), key,
                    "expected a shard from 0 to ", s.shards - 1, ", found ", fault->shard);
         const bool nodeKnown =

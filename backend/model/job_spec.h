@@ -146,7 +146,7 @@ struct JobSpec {
     std::string name;
     uint32_t replicas = 4;
     uint32_t shards = 2;
-    uint32_t spares = 0;
+    uint32_t spares = 0;  ///< replicas beyond those, kept caught up: who is lost is replaced
     uint64_t steps = 0;  ///< stop with a checkpoint after so many; 0: until told
     uint64_t seed = 1;
     std::string workload = "llama_moe";   ///< plugin name, or path of a .so

@@ -402,6 +402,32 @@ TEST_F(SimulatedJobTest, ALayoutIsNamedOnlyWhenEveryReplicaMoved) {
     }
 }
 
+TEST_F(SimulatedJobTest, AWarmSpareTakesTheNextStepAndWhoReturnsStaysInReserve) {
+    Options o = fourByTwo();
+    o.spares = 1;
+    SimulatedJob job(o, 23);
+    startAndReach(job, 12);
+    const size_t before = all<fact::StepCommitted>(job).size();
+    job.killRank(1, 0);
+    ASSERT_TRUE(job.runUntil(
+        [&] { return all<fact::IncidentClosed>(job).size() == 1 && job.committed() >= 30; },
+        120 * kSecond))
+        << explain(job);
+    EXPECT_THAT(all<fact::IncidentClosed>(job)[0].outcome, ::testing::HasSubstr("in reserve"));
+    const auto commits = all<fact::StepCommitted>(job);
+    size_t withoutIt = 0;
+    for (size_t i = before; i < commits.size(); ++i) {
+        const size_t n = commits[i].record.contributors.size();
+        EXPECT_LE(n, 4u);
+        withoutIt += n < 4;
+    }
+    EXPECT_LE(withoutIt, 2u) << "the step in flight, and perhaps its successor";
+    std::vector<int32_t> last;
+    for (const Contribution& c : commits.back().record.contributors) last.push_back(c.replica);
+    EXPECT_THAT(last, ::testing::ElementsAre(0, 2, 3, 4));
+    EXPECT_THAT(job.failures(), ::testing::IsEmpty());
+}
+
 TEST_F(SimulatedJobTest, SilenceOfHalfTheJobPausesItAndNobodyIsExpelledOnHearsay) {
     SimulatedJob job(fourByTwo(), 19);
     startAndReach(job, 5);

@@ -83,6 +83,38 @@ TEST(QuorumTest, OnlyAProvenJoinerThatHoldsTheLastCommitIsLetIn) {
     }
 }
 
+TEST(QuorumTest, WhoeverTheJobHasNoPlaceForStaysInReserve) {
+    Options o;
+    o.replicas = 3;
+    o.spares = 2;
+    QuorumState s = upToDate(5, 1);
+    s.first = true;
+    s.candidates[4].stage = Stage::kStarting;
+    s.candidates[4].awaited = false;
+    QuorumDecision d = quorumCompute(kSecond, s, o);
+    EXPECT_TRUE(d.issue) << "nobody waits for a spare";
+    EXPECT_THAT(d.contributors, ElementsAre(0, 1, 2));
+    EXPECT_THAT(d.reserve, ElementsAre(3));
+    EXPECT_EQ(d.lrFactor, 1);
+    // r1 is gone: r3, which follows, takes its place. Back again, r1 does not take it away.
+    s = upToDate(5, 10);
+    s.candidates[1].stage = Stage::kGone;
+    for (const size_t spare : {3, 4}) {
+        s.candidates[spare].stage = Stage::kFollowing;
+        s.candidates[spare].proven = true;
+    }
+    d = quorumCompute(kSecond, s, o);
+    EXPECT_THAT(d.contributors, ElementsAre(0, 2, 3));
+    EXPECT_THAT(d.reserve, ElementsAre(4));
+    s.candidates[3].stage = Stage::kUpToDate;
+    s.candidates[1].stage = Stage::kFollowing;
+    s.candidates[1].proven = true;
+    d = quorumCompute(kSecond, s, o);
+    EXPECT_THAT(d.contributors, ElementsAre(0, 2, 3));
+    EXPECT_THAT(d.reserve, ElementsAre(1, 4));
+    EXPECT_THAT(d.explanation, HasSubstr("in reserve: r1, r4"));
+}
+
 TEST(QuorumTest, BelowMinReplicasItSaysWhoIsMissing) {
     Options o;
     o.policies.minReplicas = 3;

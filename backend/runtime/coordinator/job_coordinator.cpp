@@ -25,7 +25,8 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     auto log = CommitLog::open(beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
     const protocol::Options options = machineOptions(beginning.spec, around.secret);
-    auto recovered = protocol::recoverState(log->entries(), options.replicas, options.domains);
+    auto recovered = protocol::recoverState(
+        log->entries(), options.replicas + options.spares, options.domains);
     if (!recovered.ok()) return recovered.status();
     if (recovered->term >= term->number())
         return absl::DataLossError(absl::StrCat(

@@ -200,7 +200,8 @@ void JobCoordinator::act(const protocol::StartReplica& action) {
 }
 
 bool JobCoordinator::inventoryDone() const {
-    if (known_.size() == size_t{beginning_.spec.replicas} * beginning_.spec.shards) return true;
+    if (known_.size() ==
+        (size_t{beginning_.spec.replicas} + beginning_.spec.spares) * beginning_.spec.shards) return true;
     for (const model::NodePlacement& p : beginning_.spec.placement)
         if (!around_.pool.knows(p.node)) return false;
     const bool all = std::all_of(state_.nodes.begin(), state_.nodes.end(), [this](const auto& n) {

@@ -122,7 +122,7 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const std::string& stateDir,
             continue;
         }
         auto state = protocol::recoverState(
-            *entries, spec->replicas,
+            *entries, spec->replicas + spec->spares,
             std::max<uint32_t>(1, static_cast<uint32_t>(spec->domains.size())));
         if (!state.ok()) {
             if (isRun) return state.status();

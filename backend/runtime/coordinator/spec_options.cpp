@@ -34,6 +34,7 @@ protocol::Options machineOptions(const model::JobSpec& spec, uint64_t secret) {
     protocol::Options o;
     o.replicas = spec.replicas;
     o.shards = spec.shards;
+    o.spares = spec.spares;
     o.steps = spec.steps;
     o.secret = secret;
     o.sequenceLength = spec.sequenceLength;

@@ -146,18 +146,23 @@ void CoordinatorMachine::Impl::addDeltaSources(Replica& r) {
     if (!r.ready.empty()) sendFetch(r);
 }
 
-/// Its fetch is over, one way or another: sources may forget the snapshot.
-void CoordinatorMachine::Impl::releaseSnapshot(Replica& r) {
-    const std::set<int32_t> kept = std::exchange(r.kept, {});
-    for (int32_t id : kept) {
+/// It holds the state: sources may forget the snapshot, and go on serving deltas.
+void CoordinatorMachine::Impl::forgetSnapshot(const Replica& r) {
+    for (int32_t id : r.kept) {
         const Replica& source = *find(id);
         const bool needed = std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
-            return o.id != r.id && o.joining() && o.snapshotStep == r.snapshotStep &&
+            return o.id != r.id && o.joining() && !o.proven && o.snapshotStep == r.snapshotStep &&
                    o.kept.contains(id);
         });
         if (!needed && source.stage == Stage::kUpToDate)
             tell(source, KeepSnapshot{term_, r.snapshotStep, false, 0});
     }
+}
+
+/// Its fetch is over, one way or another.
+void CoordinatorMachine::Impl::releaseSnapshot(Replica& r) {
+    forgetSnapshot(r);
+    r.kept.clear();
     r.ready.clear();
     r.sources.clear();
 }
@@ -181,6 +186,7 @@ void CoordinatorMachine::Impl::prove(Replica& r) {
     }
     while (r.claims.size() > kClaimsKept) r.claims.erase(r.claims.begin());
     if (!r.proven) return;
+    forgetSnapshot(r);
     show(r, ReplicaState::kProven, "");
     book([&](auto& out) { incidents_.phase(now_, r.id, IncidentPhaseKind::kJoin, out); });
 }

@@ -169,6 +169,15 @@ void CoordinatorMachine::Impl::afterCommit(const CommitRecord& record) {
     for (Replica& r : replicas_)
         if (r.stage == Stage::kUpToDate && r.step < record.step)
             planFetch(r, "the step went on without it");
+    // Back, and its place is taken.
+    for (const Replica& r : replicas_) {
+        const bool back = r.stage == Stage::kReplaying && r.proven && r.step + 1 >= record.step;
+        if (back && record.contributors.size() >= options_.replicas && incidents_.isOpen(r.id))
+            book([&](auto& out) {
+                incidents_.close(now_, r.id, true,
+                                 absl::StrCat("in reserve from step ", record.step), out);
+            });
+    }
     if (move_ && !move_->sent) startLayoutMove();
 }
 

@@ -210,6 +210,7 @@ class CoordinatorMachine::Impl {
     void cancelPending();
     void voidOpen(const std::string& why);
     bool contributes(int32_t replica) const;
+    bool isSpare(const Replica& r) const { return r.id >= static_cast<int32_t>(options_.replicas); }
     void abortExchange(const std::string& why);
     void decide();
     bool parityHolds();
@@ -236,6 +237,7 @@ class CoordinatorMachine::Impl {
     void sendFetch(Replica& r);
     void maybeFetch(Replica& r);
     void addDeltaSources(Replica& r);
+    void forgetSnapshot(const Replica& r);
     void releaseSnapshot(Replica& r);
     void sourceLost(int32_t replica);
     void prove(Replica& r);

@@ -52,7 +52,7 @@ CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState re
       corpusHash_(options_.corpusHash),
       recovering_(recovered.lineage != 0),
       finished_(recovered.finished) {
-    replicas_.resize(options_.replicas);
+    replicas_.resize(options_.replicas + options_.spares);
     for (size_t i = 0; i < replicas_.size(); ++i) {
         Replica& r = replicas_[i];
         r.id = static_cast<int32_t>(i);

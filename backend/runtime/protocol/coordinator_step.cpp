@@ -44,7 +44,7 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         state.massPause = state.massPause || c.suspected;
         c.proven = r.proven;
         c.step = r.step;
-        c.awaited = !lookingForState || r.stage == Stage::kAdopted;
+        c.awaited = !isSpare(r) && (!lookingForState || r.stage == Stage::kAdopted);
         for (const RankPulse& p : r.pulses)
             if (p.hello && (c.lastBeat == 0 || p.lastBeat < c.lastBeat)) c.lastBeat = p.lastBeat;
         switch (r.stage) {

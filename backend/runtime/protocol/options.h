@@ -78,6 +78,8 @@ struct Optimizer {
 struct Options {
     uint32_t replicas = 4;
     uint32_t shards = 2;
+    /// Replicas beyond those, kept caught up: whoever is lost is replaced at the next quorum.
+    uint32_t spares = 0;
     uint64_t steps = 0;   ///< stop with a checkpoint after this step; 0: until told
     uint64_t secret = 1;  ///< exchange tokens are derived from it; give it real randomness
     uint32_t sequenceLength = 128;   ///< tokens per sample

@@ -64,6 +64,24 @@ void explainIssue(const QuorumState& state, const Options& options, QuorumDecisi
                         absl::StrJoin(d.joiners, ", ", [](std::string* out, int32_t r) {
                             absl::StrAppend(out, "r", r);
                         }));
+    if (!d.reserve.empty())
+        absl::StrAppend(&d.explanation, "; in reserve: r", absl::StrJoin(d.reserve, ", r"));
+}
+
+/// Of more candidates than the job has places: nobody who trains gives way to one who returns.
+void keepReserve(const QuorumState& state, const Options& options, QuorumDecision& d) {
+    if (d.contributors.size() <= options.replicas) return;
+    const auto follows = [&](int32_t replica) {
+        return std::any_of(state.candidates.begin(), state.candidates.end(), [&](const auto& c) {
+            return c.replica == replica && c.stage == Stage::kFollowing;
+        });
+    };
+    std::stable_partition(d.contributors.begin(), d.contributors.end(),
+                          [&](int32_t replica) { return !follows(replica); });
+    d.reserve.assign(d.contributors.begin() + options.replicas, d.contributors.end());
+    d.contributors.resize(options.replicas);
+    std::sort(d.contributors.begin(), d.contributors.end());
+    std::sort(d.reserve.begin(), d.reserve.end());
 }
 
 }  // namespace
@@ -104,6 +122,7 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
         if (c.stage == Stage::kCatchingUp || c.stage == Stage::kFollowing)
             d.joiners.push_back(c.replica);
     }
+    keepReserve(state, options, d);
     d.lrFactor = lrFactor(options, d.contributors.size());
     if (state.paused) {
         d.explanation = "paused by the operator; resume goes on";

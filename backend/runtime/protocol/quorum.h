@@ -45,6 +45,7 @@ struct QuorumDecision {
     bool issue = false;
     std::vector<int32_t> contributors;  ///< ascending; only when issue
     std::vector<int32_t> joiners;
+    std::vector<int32_t> reserve;  ///< could contribute, and are not needed
     double lrFactor = 1;
     MonoNs decideAgain = 0;   ///< ask again then; 0: only when something changes
     std::string explanation;  ///< for people: who, and what is waited for
@@ -52,8 +53,9 @@ struct QuorumDecision {
 
 /// Who takes part in `state.step`. Pure; O(candidates).
 /// A contributor is up to date, or a proven joiner that follows and is at most one step behind the
-/// step now being committed. At the start everybody is waited for until Timeouts::joinMs, later
-/// nobody is. Below min_replicas (at least 1) it waits.
+/// step now being committed. Of more than Options::replicas those who are up to date come first,
+/// then the lower numbers; the others stay in reserve. At the start everybody is waited for until
+/// Timeouts::joinMs, later nobody is. Below min_replicas (at least 1) it waits.
 QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options& options);
 
 /// none: 1; linear: contributors/replicas; sqrt: its root. 1 under batch = constant.

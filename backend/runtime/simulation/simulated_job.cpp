@@ -112,7 +112,8 @@ void SimulatedJob::startCoordinator() {
     for (const LogEntry& e : log_) bytes += encodeEntry(e);
     const auto decoded = decodeLog(bytes);
     if (!decoded.ok()) return fail(decoded.status().ToString());
-    auto state = recoverState(decoded->entries, options_.replicas, options_.domains);
+    auto state =
+        recoverState(decoded->entries, options_.replicas + options_.spares, options_.domains);
     if (!state.ok()) return fail(state.status().ToString());
     term_ = std::max(term_, state->term) + 1;
     const bool recovered = state->lineage != 0;
