@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "backend/cli/cli.h"
 #include "backend/cli/confirm.h"
 #include "backend/cli/session.h"
@@ -27,6 +32,7 @@ bool asksFirst(model::ActionKind kind) {
         case model::ActionKind::kRestartReplica:
         case model::ActionKind::kStop:
         case model::ActionKind::kSetPolicy:
+        case model::ActionKind::kChangeLayout:
             return true;
         default:
             return false;
@@ -75,6 +81,51 @@ std::shared_ptr<ActOptions> addVerb(CLI::App& app, Cli& cli, const char* name, c
     return options;
 }
 
+/// {"expert_shard": [[...], ...]}: for each mixture layer the shard of each expert.
+struct PlacementFile {
+    std::vector<std::vector<int32_t>> expertShard;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("expert_shard", self.expertShard);
+    }
+};
+
+absl::StatusOr<std::vector<int32_t>> readPlacement(const std::string& path) {
+    std::ifstream in(path);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    if (!in) return absl::NotFoundError(path + ": cannot be read; name a JSON file");
+    const auto file = model::fromJsonText<PlacementFile>(text);
+    if (!file.ok())
+        return absl::InvalidArgumentError(
+            path + ": " + std::string(file.status().message()) +
+            R"(; expected {"expert_shard": [[0, 1, ...], ...]}, a list for each mixture layer)");
+    std::vector<int32_t> placement;
+    for (const std::vector<int32_t>& layer : file->expertShard)
+        placement.insert(placement.end(), layer.begin(), layer.end());
+    return placement;
+}
+
+void addLayout(CLI::App& app, Cli& cli) {
+    CLI::App* verb = nullptr;
+    auto options = addVerb(app, cli, "layout", "Move experts between the shards of every replica",
+                           model::ActionKind::kChangeLayout, &verb);
+    auto path = std::make_shared<std::string>();
+    verb->add_option("placement", *path,
+                     R"(JSON file: {"expert_shard": [[shard of each expert] per mixture layer]})")
+        ->required();
+    verb->callback([&cli, options, path] {
+        cli.chosen = [&cli, options, path] {
+            absl::StatusOr<std::vector<int32_t>> placement = readPlacement(*path);
+            if (!placement.ok())
+                return static_cast<int>(
+                    fail(localFailure(client::FailureCode::kInvalid, "cannot use the placement",
+                                      std::string(placement.status().message()))));
+            options->action.expertShard = *std::move(placement);
+            return act(cli, *options);
+        };
+    });
+}
+
 }  // namespace
 
 void addActions(CLI::App& app, Cli& cli) {
@@ -106,6 +157,7 @@ void addActions(CLI::App& app, Cli& cli) {
           Named{"checkpoint", "Write a checkpoint of the next step", Kind::kCheckpoint},
           Named{"stop", "End the job with a checkpoint", Kind::kStop}})
         addVerb(app, cli, one.name, one.help, one.kind, &verb);
+    addLayout(app, cli);
     CLI::App* policy = app.add_subcommand("policy", "Policies of a running job");
     policy->require_subcommand(1);
     auto options = addVerb(*policy, cli, "set", "Change one policy", Kind::kSetPolicy, &verb);

@@ -62,6 +62,7 @@ enum class ActionKind {
     kCheckpoint,     ///< now, of the next commit
     kStop,           ///< with a checkpoint, then end the job
     kSetPolicy,      ///< `policy` = `value`, names as in the job file's [policies]
+    kChangeLayout,   ///< at the next step boundary every replica moves its experts
 };
 
 struct Action {
@@ -70,6 +71,7 @@ struct Action {
     std::string node;
     std::string policy;
     std::string value;
+    std::vector<int32_t> expertShard;  ///< kChangeLayout: [moeLayer][expert] flattened, the shard
     bool operator==(const Action&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -78,6 +80,7 @@ struct Action {
         visit("node", self.node);
         visit("policy", self.policy);
         visit("value", self.value);
+        visit("expert_shard", self.expertShard);
     }
 };
 
@@ -94,6 +97,8 @@ struct Preflight {
     double lrFactorBefore = 1;
     double lrFactorAfter = 1;
     bool pauses = false;          ///< fewer than min_replicas would remain
+    uint32_t expertsMoved = 0;    ///< kChangeLayout
+    uint64_t bytesMoved = 0;      ///< kChangeLayout: in each replica, between its shards
     uint64_t revision = 0;        ///< of the job this was computed on; send it back with the action
     bool operator==(const Preflight&) const = default;
     template <class Self, class Visitor>
@@ -109,6 +114,8 @@ struct Preflight {
         visit("lr_factor_before", self.lrFactorBefore);
         visit("lr_factor_after", self.lrFactorAfter);
         visit("pauses", self.pauses);
+        visit("experts_moved", self.expertsMoved);
+        visit("bytes_moved", self.bytesMoved);
         visit("revision", self.revision);
     }
 };
@@ -124,8 +131,8 @@ struct EnumNames<model::FaultKind> {
 };
 template <>
 struct EnumNames<model::ActionKind> {
-    static constexpr std::array<std::string_view, 11> kNames = {
+    static constexpr std::array<std::string_view, 12> kNames = {
         "drain", "cordon", "uncordon",   "hold_rejoin", "release_rejoin", "restart_replica",
-        "pause", "resume", "checkpoint", "stop",        "set_policy"};
+        "pause", "resume", "checkpoint", "stop",        "set_policy",     "change_layout"};
 };
 }  // namespace bulkhead

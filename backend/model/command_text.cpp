@@ -48,7 +48,7 @@ struct ActionVerb {
     unsigned needs;
 };
 
-constexpr std::array<ActionVerb, 11> kActionVerbs = {{
+constexpr std::array<ActionVerb, 12> kActionVerbs = {{
     {"drain", ActionKind::kDrain, kReplica},
     {"cordon", ActionKind::kCordon, kNode},
     {"uncordon", ActionKind::kUncordon, kNode},
@@ -60,6 +60,7 @@ constexpr std::array<ActionVerb, 11> kActionVerbs = {{
     {"checkpoint", ActionKind::kCheckpoint, kNothing},
     {"stop", ActionKind::kStop, kNothing},
     {"set-policy", ActionKind::kSetPolicy, kNothing},
+    {"layout", ActionKind::kChangeLayout, kNothing},
 }};
 
 constexpr std::array<std::string_view, 4> kPhases = {"compute", "exchange", "vote", "apply"};
@@ -212,6 +213,18 @@ absl::Status takeWhen(std::string_view when, FaultSpec& fault) {
     return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<int32_t>> shardsOf(const Argument& a) {
+    std::vector<int32_t> shards;
+    for (std::string_view rest = a.value;;) {
+        const size_t dot = rest.find('.');
+        const std::optional<int32_t> shard = parseNumber<int32_t>(rest.substr(0, dot));
+        if (!shard || *shard < 0) return badValue(a, "shard numbers such as 0.1.1.0");
+        shards.push_back(*shard);
+        if (dot == std::string_view::npos) return shards;
+        rest.remove_prefix(dot + 1);
+    }
+}
+
 const FaultVerb& verbOf(FaultKind kind) {
     return *std::find_if(kFaultVerbs.begin(), kFaultVerbs.end(),
                          [&](const FaultVerb& v) { return v.kind == kind; });
@@ -325,6 +338,10 @@ absl::Status checkAction(const Action& a) {
     if (!wantsNode && !a.node.empty()) return bad(verb.name, ": takes no node");
     if (a.kind == ActionKind::kSetPolicy) return withPolicy(Policies{}, a.policy, a.value).status();
     if (!a.policy.empty() || !a.value.empty()) return bad(verb.name, ": takes no policy");
+    if ((a.kind == ActionKind::kChangeLayout) == a.expertShard.empty())
+        return bad(verb.name, a.expertShard.empty()
+                                  ? ": expected shards= one number for each expert"
+                                  : ": takes no experts");
     return absl::OkStatus();
 }
 
@@ -346,6 +363,10 @@ absl::StatusOr<Action> parseAction(std::string_view text) {
             action.value = a.value;
         } else if (a.key == "node" && verb->needs == kNode) {
             action.node = a.value;
+        } else if (a.key == "shards" && action.kind == ActionKind::kChangeLayout) {
+            absl::StatusOr<std::vector<int32_t>> shards = shardsOf(a);
+            if (!shards.ok()) return shards.status();
+            action.expertShard = *std::move(shards);
         } else if (a.key == "replica" && verb->needs == kReplica) {
             const absl::StatusOr<int32_t> replica = replicaOf(a, a.value);
             if (!replica.ok()) return replica.status();
@@ -367,6 +388,12 @@ std::string formatAction(const Action& a) {
     if (index >= kActionVerbs.size()) return "?";
     const ActionVerb& verb = kActionVerbs[index];
     if (a.kind == ActionKind::kSetPolicy) return concat(verb.name, ":", a.policy, "=", a.value);
+    if (a.kind == ActionKind::kChangeLayout) {
+        std::string shards;
+        for (const int32_t shard : a.expertShard)
+            shards += concat(shards.empty() ? "" : ".", shard);
+        return concat(verb.name, ":shards=", shards);
+    }
     if (verb.needs == kReplica) return concat(verb.name, ":replica=", a.replica);
     if (verb.needs == kNode) return concat(verb.name, ":node=", a.node);
     return std::string(verb.name);

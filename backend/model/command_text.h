@@ -18,7 +18,7 @@
 ///
 ///     drain:replica=2   cordon:node=node1   uncordon:node=node1   hold-rejoin:replica=2
 ///     release-rejoin:replica=2   restart:replica=2   pause   resume   checkpoint   stop
-///     set-policy:lr=linear
+///     set-policy:lr=linear   layout:shards=0.1.1.0 (of each expert, mixture layer by layer)
 ///
 /// i.e. verb [":" key "=" value {"," key "=" value}] ["@step=" N ["/" phase]]. Durations are a
 /// number with ms, s or m. rank=R.S is shard S of replica R. Without @step a fault happens at once;

@@ -118,6 +118,8 @@ std::string describe(const Action& a) {
             return "Stop with a checkpoint";
         case ActionKind::kSetPolicy:
             return concat("Set policy ", a.policy, " to ", a.value);
+        case ActionKind::kChangeLayout:
+            return "Move experts between shards";
     }
     return "Unknown action";
 }

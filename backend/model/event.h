@@ -115,6 +115,8 @@ struct ModelInfo {
     uint32_t topK = 0;
     /// Decoder layer, from 0, of each mixture, in ascending order; empty: not told.
     std::vector<uint32_t> mixtureLayers;
+    uint64_t expertBytes = 0;          ///< parameters and optimizer state of one expert
+    std::vector<int32_t> expertShard;  ///< [moeLayer][expert] flattened: the shard it begins on
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("name", self.name);
@@ -125,6 +127,8 @@ struct ModelInfo {
         visit("experts", self.experts);
         visit("top_k", self.topK);
         visit("mixture_layers", self.mixtureLayers);
+        visit("expert_bytes", self.expertBytes);
+        visit("expert_shard", self.expertShard);
     }
 };
 

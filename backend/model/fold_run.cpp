@@ -41,6 +41,7 @@ bool fold(RunState& s, int64_t at, const RunStarted& e) {
 bool fold(RunState& s, int64_t, const ModelDescribed& e) {
     s.model = e.model;
     s.model.name = text(e.model.name);
+    if (s.model.expertShard.size() > Limits::kExpertCells) s.model.expertShard.clear();
     return true;
 }
 
@@ -56,6 +57,8 @@ bool fold(RunState& s, int64_t at, const OperatorActed& e) {
     action.node = text(action.node);
     action.policy = text(action.policy);
     action.value = text(action.value);
+    // Where experts went is in LayoutChanged; a list of actions is no place for it.
+    action.expertShard.clear();
     s.actions.push({at, std::move(action), text(e.requestId), text(e.by), text(e.outcome)});
     return true;
 }

@@ -138,6 +138,7 @@ void repair(RunState& s) {
               s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence);
     repair(s.experts);
     if (s.expertShard.size() > Limits::kExpertCells) s.expertShard.clear();
+    if (s.model.expertShard.size() > Limits::kExpertCells) s.model.expertShard.clear();
 }
 
 }  // namespace bulkhead::model

@@ -43,6 +43,29 @@ model::FaultSpec fault(FaultKind kind, int32_t replica, int32_t shard = -1) {
     return f;
 }
 
+TEST(Preflight, ALayoutSaysHowManyExpertsMoveAndHowManyBytes) {
+    JobStatus s = fourReplicas();
+    model::Action move = act(ActionKind::kChangeLayout);
+    move.expertShard = {0, 1, 1, 0, 0, 1};
+    EXPECT_THAT(preflight(s, move).refusal, HasSubstr("not been built yet"));
+    s.model.name = "llama_moe";
+    EXPECT_THAT(preflight(s, move).refusal, HasSubstr("no experts"));
+    s.model.moeLayers = 2;
+    s.model.experts = 3;
+    s.model.expertBytes = 500'000;
+    s.expertShard = {0, 0, 1, 0, 0, 1};
+    const auto p = preflight(s, move);
+    EXPECT_TRUE(p.allowed) << p.refusal;
+    EXPECT_EQ(p.expertsMoved, 1u);
+    EXPECT_EQ(p.bytesMoved, 500'000u);
+    EXPECT_THAT(p.effect, HasSubstr("moves 1 of 6 experts between its shards, 0.5 MB"));
+    EXPECT_EQ(p.contributorsAfter, 4u);
+    move.expertShard.back() = 2;
+    EXPECT_THAT(preflight(s, move).refusal, HasSubstr("expert 2 of mixture layer 1"));
+    move.expertShard = s.expertShard;
+    EXPECT_THAT(preflight(s, move).refusal, HasSubstr("already"));
+}
+
 TEST(Preflight, DrainSaysWhatStaysAndWhatBatchAndLrBecome) {
     const model::Action drain = act(ActionKind::kDrain, 2);
     const auto p = preflight(fourReplicas(), drain);

@@ -93,7 +93,7 @@ class ScriptedRank {
         uint64_t step = 0;
         if (!a.welcome.resumeFrom.empty()) std::ifstream(a.welcome.resumeFrom) >> step;
         if (!a.formed.blank) hash_ = stateAfter(step);
-        if (replica_ == 0) send(ModelDescribed{"scripted", 10, 10, 2, 1, 2, 1, {}});
+        if (replica_ == 0) send(ModelDescribed{"scripted", 10, 10, 2, 1, 2, 1, {}, 0, {}});
         later(InitDone{!a.formed.blank, a.formed.blank ? 0 : step, hash_, a.welcome.layout});
     }
     void act(const BeginStep& a) {

@@ -108,7 +108,8 @@ TEST(ActionText, readsWhatItWrites) {
     for (const char* text :
          {"drain:replica=2", "cordon:node=node1", "uncordon:node=node1", "hold-rejoin:replica=2",
           "release-rejoin:replica=2", "restart:replica=2", "pause", "resume", "checkpoint", "stop",
-          "set-policy:lr=linear", "set-policy:min_replicas=3", "set-policy:recovery=restart_all"}) {
+          "set-policy:lr=linear", "set-policy:min_replicas=3", "set-policy:recovery=restart_all",
+          "layout:shards=0.1.1.0"}) {
         const auto action = parseAction(text);
         ASSERT_TRUE(action.ok()) << text << ": " << action.status();
         EXPECT_EQ(formatAction(*action), text);
@@ -126,6 +127,8 @@ TEST(ActionText, saysWhatIsWrong) {
                 HasSubstr("did you mean \"min_replicas\"?"));
     EXPECT_THAT(actionError("set-policy:min_replicas=0"), HasSubstr("expected 1 or more"));
     EXPECT_THAT(actionError("set-policy"), HasSubstr("such as lr=linear"));
+    EXPECT_THAT(actionError("layout"), HasSubstr("shards="));
+    EXPECT_THAT(actionError("layout:shards=0.x"), HasSubstr("0.1.1.0"));
     EXPECT_THAT(actionError("stop@step=4"), HasSubstr("no @step"));
 }
 

@@ -251,6 +251,10 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
             case model::ActionKind::kStop:
                 operation.kind = protocol::OperationKind::kStop;
                 break;
+            case model::ActionKind::kChangeLayout:
+                operation.kind = protocol::OperationKind::kChangeLayout;
+                operation.expertShard = action.expertShard;
+                break;
             default: {
                 operation.kind = protocol::OperationKind::kSetPolicies;
                 // The pre-flight has said that it can be read.
@@ -318,6 +322,9 @@ JobStatus JobCoordinator::status() const {
         s.replicas.push_back({r.replica, r.incarnation, static_cast<model::ReplicaState>(r.state),
                               nodeOf(r.replica)});
     s.nodes = around_.pool.nodes();
+    s.model = state_.model;
+    s.expertShard =
+        machine_.expertShard().empty() ? state_.model.expertShard : machine_.expertShard();
     return s;
 }
 

@@ -62,7 +62,8 @@ void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoo
         return emit(model::ModelDescribed{{described->name, described->parameters,
                                            described->activeParameters, described->layers,
                                            described->moeLayers, described->experts,
-                                           described->topK, described->mixtureLayers}},
+                                           described->topK, described->mixtureLayers,
+                                           described->expertBytes, described->expertShard}},
                     model::Severity::kInfo);
     }
     (void)incarnation;

@@ -41,6 +41,8 @@ struct JobStatus {
     int64_t startedNs = 0;
     std::vector<ReplicaStatus> replicas;
     std::vector<NodeStatus> nodes;
+    model::ModelInfo model;            ///< as described by the workload; no name: not yet
+    std::vector<int32_t> expertShard;  ///< where its experts lie, [moeLayer][expert]
 };
 
 /// What `action` (or `fault`) would do to a job in `status`. Pure. Refusals say what to do instead.

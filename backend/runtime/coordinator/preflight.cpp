@@ -182,6 +182,41 @@ void policy(Preflight& p, const JobStatus& status, const model::Action& action) 
                             remaining(p, after), ".");
 }
 
+/// Why `placement` cannot be this job's; empty when it can.
+std::string unfit(const JobStatus& status, const std::vector<int32_t>& placement) {
+    const model::ModelInfo& m = status.model;
+    if (status.expertShard.empty())
+        return m.name.empty() ? "the model has not been built yet; try again after the first step"
+                              : absl::StrCat("the workload ", m.name, " has no experts");
+    const size_t wanted = size_t{m.moeLayers} * m.experts;
+    if (placement.size() != wanted)
+        return absl::StrCat("a placement of this model has ", wanted, " entries (", m.moeLayers,
+                            " mixture layers of ", m.experts, " experts), not ", placement.size());
+    for (size_t i = 0; i < wanted; ++i)
+        if (placement[i] < 0 || placement[i] >= static_cast<int32_t>(status.spec.shards))
+            return absl::StrCat("expert ", i % m.experts, " of mixture layer ", i / m.experts,
+                                " must be on a shard from 0 to ", status.spec.shards - 1, ", not ",
+                                placement[i]);
+    if (placement == status.expertShard) return "that is where the experts lie already";
+    return "";
+}
+
+void layout(Preflight& p, const JobStatus& status, const model::Action& action) {
+    p.title = "Move experts between shards";
+    if (std::string why = unfit(status, action.expertShard); !why.empty()) {
+        refuse(p, std::move(why));
+        return;
+    }
+    for (size_t i = 0; i < action.expertShard.size(); ++i)
+        p.expertsMoved += action.expertShard[i] != status.expertShard[i];
+    p.bytesMoved = p.expertsMoved * status.model.expertBytes;
+    p.effect = absl::StrCat("After its current step every replica moves ", p.expertsMoved, " of ",
+                            action.expertShard.size(), " experts between its shards, ",
+                            absl::StrFormat("%.1f", static_cast<double>(p.bytesMoved) / 1e6),
+                            " MB of weights and optimizer state each; unless all of them succeed "
+                            "the old placement stays.");
+}
+
 }  // namespace
 
 Preflight preflight(const JobStatus& status, const model::Action& action) {
@@ -203,6 +238,9 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
         case ActionKind::kCordon:
         case ActionKind::kUncordon:
             cordon(p, status, action);
+            break;
+        case ActionKind::kChangeLayout:
+            layout(p, status, action);
             break;
         case ActionKind::kSetPolicy:
             policy(p, status, action);

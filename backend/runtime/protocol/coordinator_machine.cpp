@@ -240,6 +240,10 @@ const Policies& CoordinatorMachine::policies() const {
     return impl_->options_.policies;
 }
 
+const std::vector<int32_t>& CoordinatorMachine::expertShard() const {
+    return impl_->expertShard_;
+}
+
 double CoordinatorMachine::effectiveTime() const {
     const double wall = static_cast<double>(impl_->lastCommitAt_ - impl_->ranSince_) / kMillisecond;
     return wall > 0 ? std::min(1.0, impl_->productiveSum_ / wall) : 1;

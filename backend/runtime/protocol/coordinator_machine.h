@@ -53,6 +53,8 @@ class CoordinatorMachine {
     const DataLedger& ledger() const;
     const Policies& policies() const;
     double effectiveTime() const;
+    /// Where experts lie, [moeLayer][expert]; empty: where the workload puts them by itself.
+    const std::vector<int32_t>& expertShard() const;
     std::vector<ReplicaView> replicas() const;
 
   private:

@@ -105,6 +105,8 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             return "";
         case OperationKind::kChangeLayout:
             if (move_) return "experts are being moved already; wait until that is done";
+            if (movedAfter_ == committed_)
+                return "the last move is not part of a step yet; wait for the next one";
             move_ = LayoutMove{};
             layoutTried_ = std::max(layoutTried_, layout_) + 1;
             move_->layout = layoutTried_;
@@ -187,6 +189,7 @@ void CoordinatorMachine::Impl::startLayoutMove() {
     move_->sent = true;
     move_->sentAt = now_;
     move_->step = committed_;
+    movedAfter_ = committed_;
     for (const Replica& r : replicas_) {
         if (r.stage != Stage::kUpToDate) continue;
         move_->waiting.insert(r.id);
@@ -221,6 +224,8 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why)
         layout_ = move.layout;
         expertShard_ = move.expertShard;
         log(LogLayout{layout_, move.step + 1, expertShard_}, false);
+        // The same state lies otherwise now, and its shards hash to something else.
+        agreed_.clear();
     }
     fact(fact::LayoutChanged{move.step, ok ? move.layout : layout_, ok, move.bytesMoved,
                              ok ? move.expertShard : expertShard_, why});

@@ -325,6 +325,7 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
     commitEpoch_ = 0;
     membership_.clear();
     agreed_.clear();
+    movedAfter_.reset();
     first_ = true;
     begunAt_ = now_;
     LogLineage entry{

@@ -652,6 +652,8 @@ struct ModelDescribed {
     uint32_t experts = 0;
     uint32_t topK = 0;
     std::vector<uint32_t> mixtureLayers;  ///< decoder layer, from 0, of each mixture
+    uint64_t expertBytes = 0;             ///< parameters and optimizer state of one expert
+    std::vector<int32_t> expertShard;     ///< [moeLayer][expert]: where the experts lie now
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("name", self.name);
@@ -662,6 +664,8 @@ struct ModelDescribed {
         visit("experts", self.experts);
         visit("top_k", self.topK);
         visit("mixture_layers", self.mixtureLayers);
+        visit("expert_bytes", self.expertBytes);
+        visit("expert_shard", self.expertShard);
     }
 };
 

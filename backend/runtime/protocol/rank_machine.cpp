@@ -177,7 +177,9 @@ void RankMachine::adopt(const Quorum& q) {
     if (current_ && vote_ == Vote::kNone)
         act(AbortExchange{idOf(*current_), "another quorum took its place"});
     if (layoutMoved_) {
-        act(SettleLayout{*layoutMoved_, q.layout == *layoutMoved_});
+        const bool counts = q.layout == layoutMoved_->layout;
+        act(SettleLayout{layoutMoved_->layout, counts, q.layout});
+        if (counts) hash_ = layoutMoved_->hash;
         layoutMoved_.reset();
     }
     layout_ = q.layout;
@@ -460,7 +462,7 @@ void RankMachine::receive(const ChangeLayout& m) {
 }
 
 void RankMachine::on(MonoNs, const LayoutMoveDone& in) {
-    if (in.ok) layoutMoved_ = in.layout;
+    if (in.ok) layoutMoved_ = in;
     act(SendLeader{RankLayoutMoved{config_.rank, config_.incarnation, applied_, in.layout, in.ok,
                                    in.bytesMoved, in.error}});
 }

@@ -95,6 +95,7 @@ struct LayoutMoveDone {
     bool ok = true;
     uint64_t bytesMoved = 0;
     std::string error;
+    uint64_t hash = 0;  ///< of the state as it lies now
 };
 struct RankTick {};
 
@@ -163,10 +164,12 @@ struct MoveLayout {
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
 };
-/// The moved experts count from here on (`adopt`), or the old placement stays.
+/// The moved experts count from here on (`adopt`), or the old placement stays, which is layout
+/// `countsInstead`.
 struct SettleLayout {
     uint64_t layout = 0;
     bool adopt = true;
+    uint64_t countsInstead = 0;
 };
 struct InjectFault {
     CommitFault fault;
@@ -288,7 +291,7 @@ class RankMachine {
     std::set<uint64_t> snapshotsWanted_;
     std::set<uint64_t> snapshotsKept_;
     std::optional<ChangeLayout> layoutChange_;
-    std::optional<uint64_t> layoutMoved_;
+    std::optional<LayoutMoveDone> layoutMoved_;  ///< until a quorum says whether it counts
 
     bool joiner_ = false;
     bool fetched_ = false;

@@ -131,6 +131,7 @@ class ReplicaRank::Impl {
     absl::Status judgeReplay(uint64_t step);
     absl::Status moveLayout(const protocol::MoveLayout& action);
     absl::Status settleLayout(const protocol::SettleLayout& action);
+    absl::Status layoutChanged();
     absl::Status leave(const protocol::ExitRank& action, bool orphaned);
     absl::Status refreshHash();
     void bindExchange();

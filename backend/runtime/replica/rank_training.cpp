@@ -120,7 +120,11 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
                  : action.welcome.resumeFrom.empty() ? "from the seed"
                                                      : "from " + action.welcome.resumeFrom,
                  ms(clock_.now() - start));
-    if (leader_) reactor_->post([this, described = program_->describe()] { sendUp(described); });
+    if (leader_) {
+        protocol::ModelDescribed described = program_->describe();
+        described.expertShard = expertShard_;
+        reactor_->post([this, described] { sendUp(described); });
+    }
     post(done);
     return absl::OkStatus();
 }
@@ -327,24 +331,34 @@ absl::Status ReplicaRank::Impl::moveLayout(const protocol::MoveLayout& action) {
     done.layout = action.layout;
     absl::StatusOr<uint64_t> moved = program_->moveLayout(action.expertShard);
     done.ok = moved.ok();
-    if (moved.ok())
+    if (moved.ok()) {
         done.bytesMoved = *moved;
-    else
+        layout_ = action.layout;
+        if (absl::Status s = layoutChanged(); !s.ok()) return s;
+        done.hash = hash_;
+    } else {
         done.error = std::string(moved.status().message());
+    }
     post(done);
     return absl::OkStatus();
 }
 
-absl::Status ReplicaRank::Impl::settleLayout(const protocol::SettleLayout& action) {
-    if (absl::Status s = program_->settleLayout(action.adopt); !s.ok()) return s;
+/// Whoever is served from now on gets the state as it lies now, under its own hash.
+absl::Status ReplicaRank::Impl::layoutChanged() {
     absl::StatusOr<std::vector<int32_t>> placement = program_->expertShard();
     if (!placement.ok()) return placement.status();
     expertShard_ = *std::move(placement);
-    if (action.adopt) layout_ = action.layout;
     before_.reset();
     store_.clearDeltas();
     bindExchange();
     return refreshHash();
+}
+
+absl::Status ReplicaRank::Impl::settleLayout(const protocol::SettleLayout& action) {
+    if (absl::Status s = program_->settleLayout(action.adopt); !s.ok()) return s;
+    if (action.adopt) return absl::OkStatus();
+    layout_ = action.countsInstead;
+    return layoutChanged();
 }
 
 absl::Status ReplicaRank::Impl::leave(const protocol::ExitRank& action, bool orphaned) {

@@ -72,9 +72,11 @@ class TrainingProgram {
     virtual absl::StatusOr<std::vector<int32_t>> expertShard() = 0;
     /// Before a state is imported: sizes follow this placement. Collective.
     virtual absl::Status adoptLayout(const std::vector<int32_t>& expertShard) = 0;
-    /// Moves experts, keeps the old copies; returns the bytes this rank sent. Collective.
+    /// Moves experts, keeps the old copies; returns the bytes this rank sent. State, gradient() and
+    /// reduced() are those of the new placement from here on. Collective.
     virtual absl::StatusOr<uint64_t> moveLayout(const std::vector<int32_t>& expertShard) = 0;
-    /// The move counts (`keep`), or never was.
+    /// The move counts (`keep`: nothing changes any more), or never was: state, gradient() and
+    /// reduced() are the old ones again.
     virtual absl::Status settleLayout(bool keep) = 0;
 
     /// From the control thread, at any time: this rank is to leave. Ends waits inside the replica

@@ -470,8 +470,8 @@ void SimulatedJob::carryOut(Rank& rank, RankActions actions) {
             });
         } else if (auto* move = std::get_if<MoveLayout>(&action)) {
             const bool ok = !failMove_.contains(id.replica);
-            at(soon(1, 5), [this, id, inc, layout = move->layout, ok] {
-                give(id, inc, LayoutMoveDone{layout, ok, 10, ok ? "" : "no room"});
+            at(soon(1, 5), [this, id, inc, layout = move->layout, ok, hash = rank.state] {
+                give(id, inc, LayoutMoveDone{layout, ok, 10, ok ? "" : "no room", hash});
             });
         } else if (auto* sendUp = std::get_if<SendUp>(&action)) {
             up(id, inc, std::move(sendUp->message));

@@ -58,7 +58,9 @@ std::vector<model::Event> SampleRun::opening() {
                                                   kMoeLayers,
                                                   kExperts,
                                                   1,
-                                                  {1, 3, 5, 7, 9, 11}}}));
+                                                  {1, 3, 5, 7, 9, 11},
+                                                  0,
+                                                  {}}}));
     for (int32_t r = 0; r < kReplicas; ++r) {
         setState(out, now_, r, model::ReplicaState::kStarting, "first start");
         for (int32_t s = 0; s < kShards; ++s) {

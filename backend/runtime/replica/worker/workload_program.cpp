@@ -179,6 +179,7 @@ protocol::ModelDescribed WorkloadProgram::describe() const {
     model.experts = info_.experts;
     model.topK = info_.top_k;
     model.mixtureLayers = mixtureLayers();
+    model.expertBytes = info_.expert_bytes;
     return model;
 }
 
@@ -331,13 +332,14 @@ absl::StatusOr<uint64_t> WorkloadProgram::moveLayout(const std::vector<int32_t>&
                        "moving experts");
         !s.ok())
         return s;
+    if (absl::Status s = bindMemory(); !s.ok()) return s;
     return moved;
 }
 
 absl::Status WorkloadProgram::settleLayout(bool keep) {
     if (absl::Status s = log_.check(api_->settle_layout(workload_, keep), "layout"); !s.ok())
         return s;
-    return bindMemory();
+    return keep ? absl::OkStatus() : bindMemory();
 }
 
 void WorkloadProgram::interrupt() {
