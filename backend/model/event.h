@@ -18,19 +18,29 @@
 namespace bulkhead::model {
 
 enum class ReplicaState {
-    kAbsent,     ///< not started, or gone and not yet scheduled
-    kBackingOff, ///< waits before its next start
-    kStarting,   ///< processes run, groups are built
-    kFetching,   ///< pulls state from contributors
-    kReplaying,  ///< applies retained gradients
-    kProven,     ///< state proven by hash; enters at the next quorum
-    kTraining,   ///< contributor
+    kAbsent,      ///< not started, or gone and not yet scheduled
+    kBackingOff,  ///< waits before its next start
+    kStarting,    ///< processes run, groups are built
+    kFetching,    ///< pulls state from contributors
+    kReplaying,   ///< applies retained gradients
+    kProven,      ///< state proven by hash; enters at the next quorum
+    kTraining,    ///< contributor
     kDrained,
     kHeld,
-    kFailed,     ///< gave up after the restart limit
+    kFailed,  ///< gave up after the restart limit
 };
 
-enum class RankPhase { kStarting, kIdle, kCompute, kExchange, kVote, kApply, kFetch, kReplay, kGone };
+enum class RankPhase {
+    kStarting,
+    kIdle,
+    kCompute,
+    kExchange,
+    kVote,
+    kApply,
+    kFetch,
+    kReplay,
+    kGone
+};
 
 enum class EvidenceKind {
     kProcessExit,
@@ -54,7 +64,7 @@ enum class IncidentPhaseKind {
     kInit,        ///< groups built, model created
     kFetch,
     kReplay,
-    kJoin,        ///< from proven state to the first commit it contributes to
+    kJoin,  ///< from proven state to the first commit it contributes to
 };
 
 enum class NodeState { kUp, kCordoned, kLost };
@@ -78,8 +88,9 @@ struct EnumNames<model::RankPhase> {
 template <>
 struct EnumNames<model::EvidenceKind> {
     static constexpr std::array<std::string_view, 10> kNames = {
-        "process_exit",    "transport_reset", "chunk_timeout", "missed_heartbeat", "missed_progress",
-        "parity_mismatch", "non_finite",      "commit_failed", "operator",         "node_lost"};
+        "process_exit",    "transport_reset", "chunk_timeout", "missed_heartbeat",
+        "missed_progress", "parity_mismatch", "non_finite",    "commit_failed",
+        "operator",        "node_lost"};
 };
 template <>
 struct EnumNames<model::IncidentPhaseKind> {
@@ -241,7 +252,7 @@ struct RankExited {
     int32_t pid = 0;
     int32_t exitCode = 0;  ///< meaningful when signal is 0
     int32_t signal = 0;
-    bool expected = false; ///< stopped on request
+    bool expected = false;  ///< stopped on request
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -278,7 +289,7 @@ struct RankSample {
     double beatAgeMs = 0;
     double progressAgeMs = 0;
     std::optional<double> tokensPerSecond;
-    std::optional<double> cpuPercent;   ///< of one core
+    std::optional<double> cpuPercent;  ///< of one core
     std::optional<uint64_t> rssBytes;
     std::optional<double> gpuPercent;
     std::optional<uint64_t> gpuBytes;
@@ -333,7 +344,8 @@ struct QuorumDecided {
 /// One shard's line of a step's ledger, as its contributors' votes agreed on it.
 struct ShardLedger {
     int32_t shard = 0;
-    uint64_t hash = 0;  ///< parameters and optimizer state *before* this step, all contributors equal
+    uint64_t hash =
+        0;  ///< parameters and optimizer state *before* this step, all contributors equal
     double gradSquares = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -347,13 +359,13 @@ struct ShardLedger {
 struct ReplicaLedger {
     int32_t replica = 0;
     double computeMs = 0;
-    double exchangeMs = 0;   ///< wall time of the (last) exchange
-    double exposedMs = 0;    ///< the part of it not hidden behind backward
-    double voteMs = 0;       ///< from own vote to commit received
-    double applyMs = 0;      ///< of the step before
-    double waitedOnMs = 0;   ///< longest wait for one peer's frames
-    int32_t waitedOn = -1;   ///< that peer
-    uint64_t bytes = 0;      ///< sent in the exchange, all shards
+    double exchangeMs = 0;  ///< wall time of the (last) exchange
+    double exposedMs = 0;   ///< the part of it not hidden behind backward
+    double voteMs = 0;      ///< from own vote to commit received
+    double applyMs = 0;     ///< of the step before
+    double waitedOnMs = 0;  ///< blocked for one peer's connection and frames, the longest
+    int32_t waitedOn = -1;  ///< that peer
+    uint64_t bytes = 0;     ///< sent in the exchange, all shards
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -371,14 +383,14 @@ struct ReplicaLedger {
 struct StepCommitted {
     static constexpr std::string_view kType = "step_committed";
     CommitRecord record;
-    double loss = 0;       ///< nats per token over the committed sum
-    double gradNorm = 0;   ///< of the mean gradient, before clipping
+    double loss = 0;      ///< nats per token over the committed sum
+    double gradNorm = 0;  ///< of the mean gradient, before clipping
     double learningRate = 0;
-    double stepMs = 0;     ///< commit to commit
-    double commitMs = 0;   ///< last vote to durable record
+    double stepMs = 0;    ///< commit to commit
+    double commitMs = 0;  ///< last vote to durable record
     double tokensPerSecond = 0;
-    double effectiveTime = 1;  ///< running effective training time, 0..1
-    std::vector<double> domainLoss;     ///< nats per token by domain; NaN-free: absent domains -1
+    double effectiveTime = 1;        ///< running effective training time, 0..1
+    std::vector<double> domainLoss;  ///< nats per token by domain; NaN-free: absent domains -1
     std::vector<ShardLedger> shards;
     std::vector<ReplicaLedger> replicas;
     template <class Self, class Visitor>
@@ -439,9 +451,9 @@ struct StepRedone {
 struct EvidenceSeen {
     static constexpr std::string_view kType = "evidence_seen";
     EvidenceKind kind = EvidenceKind::kProcessExit;
-    int32_t replica = -1;   ///< accused
+    int32_t replica = -1;  ///< accused
     int32_t shard = -1;
-    std::string reporter;   ///< "agent node0", "r1s0", "coordinator"
+    std::string reporter;  ///< "agent node0", "r1s0", "coordinator"
     std::string detail;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -493,11 +505,11 @@ struct IncidentPhase {
 struct IncidentClosed {
     static constexpr std::string_view kType = "incident_closed";
     uint64_t incident = 0;
-    double survivorStallMs = 0;     ///< detect + decide + reform (the exchange itself apart)
-    double rejoinMs = 0;            ///< from loss to the first commit with it again; 0: it did not return
-    double replicaSeconds = 0;      ///< lost by the replica and by the survivors' stall
+    double survivorStallMs = 0;  ///< detect + decide + reform (the exchange itself apart)
+    double rejoinMs = 0;  ///< from loss to the first commit with it again; 0: it did not return
+    double replicaSeconds = 0;  ///< lost by the replica and by the survivors' stall
     uint64_t samplesRedone = 0;
-    std::string outcome;            ///< "rejoined at step 120", "given up", "drained"
+    std::string outcome;  ///< "rejoined at step 120", "given up", "drained"
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("incident", self.incident);
@@ -516,7 +528,7 @@ struct CatchUpProgress {
     uint64_t snapshotStep = 0;
     uint64_t bytesDone = 0;
     uint64_t bytesTotal = 0;
-    uint64_t step = 0;        ///< reached by replay
+    uint64_t step = 0;  ///< reached by replay
     std::vector<int32_t> sources;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -534,7 +546,7 @@ struct FaultInjected {
     static constexpr std::string_view kType = "fault_injected";
     uint64_t fault = 0;  ///< counts from 1 within a run
     FaultSpec spec;
-    uint64_t step = 0;   ///< during which it took effect
+    uint64_t step = 0;  ///< during which it took effect
     std::string by;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {

@@ -45,7 +45,9 @@ void need(const absl::Status& status) {
     if (!status.ok()) die(status);
 }
 
-uint64_t lastStep(const model::RunState& s) { return s.lastCommit ? s.lastCommit->record.step : 0; }
+uint64_t lastStep(const model::RunState& s) {
+    return s.lastCommit ? s.lastCommit->record.step : 0;
+}
 
 bool allContribute(const model::RunState& s) {
     return s.lastCommit && s.lastCommit->record.contributors.size() == s.spec.replicas;
@@ -65,11 +67,13 @@ std::unique_ptr<DemoJob> startDemo(const Settings& settings, const std::string& 
     return job;
 }
 
-/// The longest that any other contributor waited for frames of `replica` in this step.
+/// The longest that any other contributor was blocked in this step for `replica`, its connection
+/// and all its frames together; 0 where each of them waited longer for somebody else.
 double waitOn(const model::StepCommitted& step, int32_t replica) {
     double longest = 0;
     for (const model::ReplicaLedger& r : step.replicas)
-        if (r.replica != replica && r.waitedOn == replica) longest = std::max(longest, r.waitedOnMs);
+        if (r.replica != replica && r.waitedOn == replica)
+            longest = std::max(longest, r.waitedOnMs);
     return longest;
 }
 
@@ -132,10 +136,14 @@ void kills(const Settings& settings, Report& report) {
         waitForSteps(*control, 10);
         const uint64_t from = control->state().seq;
         waitForSteps(*control, 60);
-        for (const model::StepCommitted& s : committed(control->events(from))) {
+        const std::vector<model::StepCommitted> steps = committed(control->events(from));
+        for (size_t i = 0; i < steps.size(); ++i) {
+            const model::StepCommitted& s = steps[i];
             stepMs.push_back(s.stepMs);
-            for (const auto& c : s.record.contributors)
-                controlWait.push_back(waitOn(s, c.replica));
+            // A rejoin is two steps, so the control's figure is of two as well.
+            if (i > 0)
+                for (const auto& c : s.record.contributors)
+                    controlWait.push_back(waitOn(steps[i - 1], c.replica) + waitOn(s, c.replica));
             for (const auto& r : s.replicas) exchangeMs.push_back(r.exchangeMs);
         }
     }
@@ -162,10 +170,9 @@ void kills(const Settings& settings, Report& report) {
             const bool in = std::any_of(s.record.contributors.begin(), s.record.contributors.end(),
                                         [&](const auto& c) { return c.replica == fault.replica; });
             if (!in) away = true;
-            if (in && away) {
-                joinWait = waitOn(s, fault.replica);
-                break;
-            }
+            // The step it enters by, which does not name it, and the first that it contributes to.
+            if (away) joinWait += waitOn(s, fault.replica);
+            if (in && away) break;
         }
         stalls.push_back(closed->survivorStallMs);
         rejoins.push_back(closed->rejoinMs);
@@ -173,14 +180,15 @@ void kills(const Settings& settings, Report& report) {
         detects.push_back(detect);
         redone += closed->samplesRedone;
         report.row({std::to_string(k + 1),
-                    "r" + std::to_string(fault.replica) + "s" + std::to_string(fault.shard) + " in " +
-                        fault.atPhase,
-                    std::string(enumName(opened->cause)), number(detect), number(closed->survivorStallMs),
-                    number(closed->rejoinMs, 0), number(joinWait), closed->outcome});
+                    "r" + std::to_string(fault.replica) + "s" + std::to_string(fault.shard) +
+                        " in " + fault.atPhase,
+                    std::string(enumName(opened->cause)), number(detect),
+                    number(closed->survivorStallMs), number(closed->rejoinMs, 0), number(joinWait),
+                    closed->outcome});
     }
     const model::RunState end = job->state();
     report.note("control: step " + number(step) + " ms, exchange " + number(exchange) +
-                " ms, longest wait for a given peer " + number(quiet) + " ms (medians)");
+                " ms, wait for a given peer in two steps " + number(quiet) + " ms (medians)");
     report.note("kills: detection " + number(spreadOf(detects).median) + " ms, stall " +
                 number(spreadOf(stalls).median) + " ms (" + number(spreadOf(stalls).min) + " to " +
                 number(spreadOf(stalls).max) + "), rejoin " + number(spreadOf(rejoins).median, 0) +
@@ -212,9 +220,13 @@ void evidence(const Settings& settings, Report& report) {
         {"hang r1s1",
          fault(FaultKind::kHang, 1, 1, 0),
          {EvidenceKind::kMissedHeartbeat, EvidenceKind::kChunkTimeout}},
-        {"cut network r3", fault(FaultKind::kCutNetwork, 3, -1, 8000),
-         {EvidenceKind::kMissedHeartbeat, EvidenceKind::kChunkTimeout, EvidenceKind::kTransportReset}},
-        {"flip parameter r2", fault(FaultKind::kFlipParameter, 2, 0, 0), {EvidenceKind::kParityMismatch}},
+        {"cut network r3",
+         fault(FaultKind::kCutNetwork, 3, -1, 8000),
+         {EvidenceKind::kMissedHeartbeat, EvidenceKind::kChunkTimeout,
+          EvidenceKind::kTransportReset}},
+        {"flip parameter r2",
+         fault(FaultKind::kFlipParameter, 2, 0, 0),
+         {EvidenceKind::kParityMismatch}},
     };
     auto job = startDemo(settings, "evidence");
     double wrong = 0;
@@ -314,7 +326,8 @@ void policies(const Settings& settings, Report& report) {
     };
     row("restart_all", all);
     row("ft", ft);
-    report.atLeast("effective training time, ft over restart_all", ft.effective - all.effective, 0, "");
+    report.atLeast("effective training time, ft over restart_all", ft.effective - all.effective, 0,
+                   "");
 }
 
 double finalLoss(const Settings& settings, uint64_t seed, uint32_t faults) {
@@ -329,7 +342,8 @@ double finalLoss(const Settings& settings, uint64_t seed, uint32_t faults) {
         fault.atStep = k * gap;
         (void)value(job->inject(fault));
     }
-    need(job->wait("end of the run", 900, [](const model::RunState& s) { return s.finished.has_value(); }));
+    need(job->wait("end of the run", 900,
+                   [](const model::RunState& s) { return s.finished.has_value(); }));
     const auto steps = committed(job->events());
     double sum = 0;
     const size_t last = std::min<size_t>(30, steps.size());

@@ -71,6 +71,14 @@ class SimulatedJobTest : public ::testing::Test {
     }
 };
 
+template <class F>
+std::vector<F> all(const SimulatedJob& job) {
+    std::vector<F> out;
+    for (const Fact& f : job.facts())
+        if (const auto* x = std::get_if<F>(&f)) out.push_back(*x);
+    return out;
+}
+
 TEST_F(SimulatedJobTest, AnUndisturbedJobCommitsStepAfterStepOnAllReplicas) {
     SimulatedJob job(fourByTwo(), 1);
     startAndReach(job, 30);
@@ -84,6 +92,52 @@ TEST_F(SimulatedJobTest, AKilledRankCostsItsReplicaARoundTripAndNobodyElseAStep)
     startAndReach(job, 5);
     job.killRank(2, 1);
     wholeAgain(job);
+}
+
+TEST_F(SimulatedJobTest,
+       AReturningReplicaEntersByOneExchangeAndComputesOnlyWhatItCanComputeInTime) {
+    SimulatedJob job(fourByTwo(), 2);
+    startAndReach(job, 5);
+    uint64_t entered = 0, own = 0, computed = 0;
+    job.onRankAction = [&](RankId id, const RankAction& a) {
+        if (id.replica != 2 || id.shard != 1) return;
+        if (const auto* b = std::get_if<BeginStep>(&a)) {
+            if (b->enter) entered = b->quorum.step;
+            if (b->compute && computed == 0) computed = b->quorum.step;
+        }
+        if (const auto* r = std::get_if<ReplayCommit>(&a); r && r->exchanged) own = r->record.step;
+    };
+    job.killReplica(2);
+    wholeAgain(job);
+    EXPECT_GT(entered, 0u);
+    EXPECT_EQ(own, entered);
+    EXPECT_EQ(computed, entered + 1);
+}
+
+/// Catching up, following, or just before it is let in: wherever it stops, nobody waits for it.
+TEST_F(SimulatedJobTest, AJoinerThatHangsWhileItCatchesUpCostsTheOthersNothing) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        SimulatedJob job(fourByTwo(), 300 + seed);
+        startAndReach(job, 5);
+        job.killReplica(2);
+        bool entering = false, fetching = false;
+        job.onRankAction = [&](RankId id, const RankAction& a) {
+            if (id.replica != 2) return;
+            fetching = fetching || std::holds_alternative<BeginFetch>(a);
+            const auto* begin = std::get_if<BeginStep>(&a);
+            entering = entering || (begin && begin->enter);
+        };
+        ASSERT_TRUE(job.runUntil([&] { return fetching; }, 10 * kSecond)) << explain(job);
+        job.runFor(static_cast<MonoNs>(job.rng() % 15) * kMillisecond);
+        ASSERT_FALSE(entering) << "seed " << seed;
+        job.hangRank(2, 1);
+        const size_t redone = all<fact::StepRedone>(job).size();
+        const uint64_t from = job.committed();
+        ASSERT_TRUE(job.runUntil([&] { return job.committed() >= from + 20; }, 2 * kSecond))
+            << explain(job);
+        EXPECT_EQ(all<fact::StepRedone>(job).size(), redone) << "seed " << seed << explain(job);
+        wholeAgain(job);
+    }
 }
 
 TEST_F(SimulatedJobTest, RandomKillsAndRejoinsKeepTheInvariants) {
@@ -104,14 +158,6 @@ TEST_F(SimulatedJobTest, RandomKillsAndRejoinsKeepTheInvariants) {
             return;
         }
     }
-}
-
-template <class F>
-std::vector<F> all(const SimulatedJob& job) {
-    std::vector<F> out;
-    for (const Fact& f : job.facts())
-        if (const auto* x = std::get_if<F>(&f)) out.push_back(*x);
-    return out;
 }
 
 bool saw(const SimulatedJob& job, EvidenceKind kind, int32_t replica) {

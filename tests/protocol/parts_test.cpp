@@ -64,22 +64,32 @@ TEST(QuorumTest, LaterNobodyIsWaitedFor) {
     EXPECT_NEAR(d.lrFactor, std::sqrt(0.75), 1e-12);
 }
 
-TEST(QuorumTest, OnlyAProvenJoinerThatHoldsTheLastCommitIsLetIn) {
+/// Step 9 is in flight, 10 is to be decided, r2 follows.
+QuorumState withFollower(bool proven, uint64_t holds, bool exchanges) {
+    QuorumState s = upToDate(3, 10);
+    s.committed = 8;
+    s.candidates[2].stage = Stage::kFollowing;
+    s.candidates[2].proven = proven;
+    s.candidates[2].step = holds;
+    s.candidates[2].exchanges = exchanges;
+    return s;
+}
+
+TEST(QuorumTest, AProvenJoinerThatHoldsTheLastCommitEntersBeforeItContributes) {
     struct Row {
         bool proven;
-        uint64_t step;
+        uint64_t holds;
         bool in;
     };
     for (const Row& row :
          {Row{true, 8, true}, Row{true, 9, true}, Row{false, 8, false}, Row{true, 7, false}}) {
-        QuorumState s = upToDate(3, 10);
-        s.committed = 8;  // step 9 is in flight
-        s.candidates[2].stage = Stage::kFollowing;
-        s.candidates[2].proven = row.proven;
-        s.candidates[2].step = row.step;
-        const QuorumDecision d = quorumCompute(kSecond, s, Options());
-        EXPECT_EQ(d.contributors.size(), row.in ? 3u : 2u) << row.step;
-        EXPECT_EQ(d.joiners.size(), row.in ? 0u : 1u);
+        const QuorumDecision d =
+            quorumCompute(kSecond, withFollower(row.proven, row.holds, false), Options());
+        EXPECT_TRUE(d.issue);
+        EXPECT_THAT(d.contributors, ElementsAre(0, 1)) << row.holds;
+        EXPECT_EQ(d.entering.size(), row.in ? 1u : 0u) << row.holds;
+        EXPECT_THAT(d.joiners, ElementsAre(2));
+        EXPECT_NEAR(d.lrFactor, std::sqrt(2.0 / 4), 1e-12) << "who brings nothing does not count";
     }
 }
 
@@ -113,6 +123,31 @@ TEST(QuorumTest, WhoeverTheJobHasNoPlaceForStaysInReserve) {
     EXPECT_THAT(d.contributors, ElementsAre(0, 2, 3));
     EXPECT_THAT(d.reserve, ElementsAre(1, 4));
     EXPECT_THAT(d.explanation, HasSubstr("in reserve: r1, r4"));
+}
+
+TEST(QuorumTest, WhoeverHasEnteredContributesNextUnlessItIsLate) {
+    QuorumDecision d = quorumCompute(kSecond, withFollower(true, 8, true), Options());
+    EXPECT_THAT(d.contributors, ElementsAre(0, 1, 2));
+    EXPECT_THAT(d.entering, IsEmpty());
+    // It has the sum of step 9 by then, but not yet the state that step 9 builds on.
+    d = quorumCompute(kSecond, withFollower(true, 7, true), Options());
+    EXPECT_THAT(d.contributors, ElementsAre(0, 1));
+    EXPECT_THAT(d.entering, IsEmpty());
+    EXPECT_THAT(d.explanation, HasSubstr("joining: r2"));
+}
+
+TEST(QuorumTest, WithNothingInFlightAJoinerContributesAtOnce) {
+    QuorumState s = withFollower(true, 9, false);
+    s.committed = 9;
+    EXPECT_THAT(quorumCompute(kSecond, s, Options()).contributors, ElementsAre(0, 1, 2));
+}
+
+TEST(QuorumTest, ThoseWhoEnterDoNotMakeUpForContributors) {
+    Options o;
+    o.policies.minReplicas = 3;
+    const QuorumDecision d = quorumCompute(kSecond, withFollower(true, 8, false), o);
+    EXPECT_FALSE(d.issue);
+    EXPECT_THAT(d.explanation, HasSubstr("2 of at least 3"));
 }
 
 TEST(QuorumTest, BelowMinReplicasItSaysWhoIsMissing) {
@@ -190,6 +225,19 @@ TEST(BallotTest, DifferentSumsAreNoSum) {
     const BallotResult r = readBallot(ballotOf({vote(0, true), vote(1, true, 5), vote(2, true)}));
     EXPECT_EQ(r.verdict, BallotVerdict::kRedo);
     EXPECT_THAT(r.disagreeing, ElementsAre(1));
+}
+
+TEST(BallotTest, WhoeverEntersMustCompleteButHasNoSayInTheSum) {
+    Ballot b = ballotOf({vote(0, true), vote(1, true), vote(2, true, 0)});
+    b.entering = {2};
+    EXPECT_EQ(readBallot(b).verdict, BallotVerdict::kCommit);
+    b.votes.erase(2);
+    EXPECT_THAT(readBallot(b).waitingFor, ElementsAre(2));
+    b.votes[2] = vote(2, false);
+    EXPECT_EQ(readBallot(b).verdict, BallotVerdict::kRedo);
+    b.votes[2] = vote(2, true);
+    b.lost = {0, 1};
+    EXPECT_EQ(readBallot(b).verdict, BallotVerdict::kNobody) << "it alone carries no step";
 }
 
 TEST(BallotTest, ASumThatIsNotFiniteFromFiniteInputsIsSkipped) {

@@ -206,5 +206,120 @@ TEST(JoinerTest, FetchesReplaysFollowsAndEnters) {
     EXPECT_FALSE(m.exchange().has_value());  // it missed two commits: it has to heal again
 }
 
+/// A joiner that follows and holds step 6.
+class EnteringTest : public ::testing::Test {
+  protected:
+    EnteringTest() : machine_(RankConfig{{2, 0}, 1, 1, 1000}) {
+        give(FromCoordinator{Welcome{0, 1, "", "", 0, {}}});
+        give(FromCoordinator{ReplicaFormed{0, 1, {}, true}});
+        give(InitDone{false, 0, 0, 0});
+        Fetch f;
+        f.lineage = 1;
+        f.snapshotStep = 6;
+        f.snapshotEpoch = 4;
+        give(FromCoordinator{f});
+        give(FetchDone{6, 60});
+    }
+    RankActions give(RankInput in) { return last_ = machine_.step(kSecond, in); }
+    RankActions committed(uint64_t step, uint64_t epoch) {
+        Commit c;
+        c.record.lineage = 1;
+        c.record.step = step;
+        c.record.epoch = epoch;
+        c.record.attempt = 1;
+        return give(FromCoordinator{c});
+    }
+    RankActions decided(uint64_t step, uint64_t epoch, uint64_t afterEpoch, bool entering,
+                        uint32_t attempt = 1) {
+        Quorum q;
+        q.lineage = 1;
+        q.step = step;
+        q.epoch = epoch;
+        q.attempt = attempt;
+        q.afterEpoch = afterEpoch;
+        q.contributors = {Member{{0, 1, {{0, 0, 4}}}, {}, false}, Member{{2, 1, {}}, {}, entering}};
+        if (!entering) q.contributors[1].contribution.ranges = {{0, 4, 8}};
+        return give(FromCoordinator{q});
+    }
+    template <class A>
+    const A* did() const {
+        for (const RankAction& a : last_)
+            if (const A* x = std::get_if<A>(&a)) return x;
+        return nullptr;
+    }
+    const RankVote* voted() const {
+        const auto* s = did<SendLeader>();
+        return s ? std::get_if<RankVote>(&s->message) : nullptr;
+    }
+    RankMachine machine_;
+    RankActions last_;
+};
+
+TEST_F(EnteringTest, ExchangesBeforeTheCommitBeforeIsReplayedAndReplaysItsOwnSum) {
+    decided(8, 5, 4, true);
+    EXPECT_FALSE(did<BeginStep>());  // not before 7 is committed
+    committed(7, 4);
+    ASSERT_TRUE(did<ReplayCommit>());
+    EXPECT_FALSE(did<ReplayCommit>()->exchanged);
+    ASSERT_TRUE(did<BeginStep>());
+    EXPECT_TRUE(did<BeginStep>()->enter);
+    EXPECT_FALSE(did<BeginStep>()->compute);
+    EXPECT_EQ(machine_.exchange(), (ExchangeId{8, 5, 1}));
+    give(ExchangeDone{{8, 5, 1}, true, {}});
+    ASSERT_TRUE(voted());
+    EXPECT_TRUE(voted()->complete);
+    give(Replayed{7, 70});
+    EXPECT_FALSE(did<BeginStep>());
+    decided(9, 5, 5, false);
+    committed(8, 5);
+    ASSERT_TRUE(did<ReplayCommit>());
+    EXPECT_TRUE(did<ReplayCommit>()->exchanged);
+    give(Replayed{8, 80});
+    ASSERT_TRUE(did<BeginStep>());
+    EXPECT_TRUE(did<BeginStep>()->compute);
+    EXPECT_EQ(did<BeginStep>()->quorum.step, 9u);
+}
+
+TEST_F(EnteringTest, WhatItExchangedInAnAttemptThatWasDoneAgainIsNotReplayed) {
+    decided(7, 5, 4, true);
+    ASSERT_TRUE(did<BeginStep>());
+    give(ExchangeDone{{7, 5, 1}, true, {}});
+    Quorum again;  // those who train did it again without it
+    again.lineage = 1;
+    again.step = 7;
+    again.epoch = 6;
+    again.attempt = 2;
+    again.afterEpoch = 4;
+    again.contributors = {Member{{0, 1, {{0, 0, 4}}}, {}, false}};
+    give(FromCoordinator{again});
+    EXPECT_FALSE(machine_.exchange().has_value());
+    committed(7, 6);
+    ASSERT_TRUE(did<ReplayCommit>());
+    EXPECT_FALSE(did<ReplayCommit>()->exchanged);
+}
+
+TEST_F(EnteringTest, AnExchangeThatIsEndedIsVotedAgainstAndBegunAgainWithTheNextAttempt) {
+    decided(7, 5, 4, true);
+    give(FromCoordinator{Abort{0, 7, 5, 1, "r0 is lost"}});
+    ASSERT_TRUE(did<AbortExchange>());
+    give(ExchangeDone{{7, 5, 1}, false, {}});
+    ASSERT_TRUE(voted());
+    EXPECT_FALSE(voted()->complete);
+    decided(7, 6, 4, true, 2);
+    ASSERT_TRUE(did<BeginStep>());
+    EXPECT_TRUE(did<BeginStep>()->enter);
+    EXPECT_EQ(machine_.exchange(), (ExchangeId{7, 6, 2}));
+}
+
+TEST_F(EnteringTest, AnotherFetchEndsTheExchangeItEnteredBy) {
+    decided(7, 5, 4, true);
+    Fetch f;
+    f.lineage = 1;
+    f.snapshotStep = 7;
+    give(FromCoordinator{f});
+    ASSERT_TRUE(did<AbortExchange>());
+    EXPECT_FALSE(machine_.exchange().has_value());
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol

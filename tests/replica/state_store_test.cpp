@@ -30,6 +30,18 @@ TEST(StateStore, keepsTheNewestDeltasWithinItsBudget) {
     EXPECT_EQ(store.delta(6), nullptr);
 }
 
+TEST(StateStore, aWindowFilledAheadHoldsWhatIsPutIntoItAndNoMoreThanItsBudget) {
+    StateStore store;
+    store.setDeltaBudget(2 * 10 * sizeof(float));
+    store.fillWindow(10);
+    EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{1, 0}));
+    for (uint64_t step = 1; step <= 3; ++step)
+        store.putDelta(record(step), std::vector<float>(10, static_cast<float>(step)));
+    EXPECT_EQ(store.deltaBytes(), 80u);
+    EXPECT_EQ(store.delta(2)->reduced, std::vector<float>(10, 2.0f));
+    EXPECT_EQ(store.delta(3)->reduced, std::vector<float>(10, 3.0f));
+}
+
 TEST(StateStore, aSkippedStepTakesNoRoom) {
     StateStore store;
     CommitRecord skipped = record(1);

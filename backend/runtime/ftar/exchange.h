@@ -68,8 +68,9 @@ struct ExchangeStats {
     uint64_t bytesReceived = 0;  ///< from peers, payload only
     uint64_t staleFrames = 0;    ///< dropped
     double wallMs = 0;           ///< inside reduce()
-    double waitedMs = 0;         ///< longest single wait for one peer
+    double waitedMs = 0;         ///< blocked for the frames of the peer it waited longest for
     int32_t waitedOn = -1;       ///< that peer's replica
+    int32_t connectedLast = -1;  ///< the replica whose connection came last; -1: connections kept
 };
 
 struct ExchangeOptions {

@@ -49,8 +49,7 @@ class SliceExchange final : public Exchange {
         group_ = group;
         timeout_.setFloor(group.chunkTimeout);
         if (keep) {
-            rounds_->takeLongestWait();
-            base_ = rounds_->totals();
+            startCounting();
             return absl::OkStatus();
         }
         ready_ = false;
@@ -141,8 +140,13 @@ class SliceExchange final : public Exchange {
                next.transport == group_.transport;
     }
 
+    /// From here on stats() counts.
+    void startCounting() {
+        base_ = rounds_->totals();
+        waitsBefore_.assign(rounds_->waits().begin(), rounds_->waits().end());
+    }
+
     absl::Status build() {
-        base_ = {};
         MeshSpec spec;
         spec.group = absl::StrCat(options_.job, "/shard ", options_.shard);
         spec.identity.token = group_.token;
@@ -171,6 +175,10 @@ class SliceExchange final : public Exchange {
         rounds_.reset();
         mesh_ = std::move(*mesh);
         rounds_ = std::make_unique<Rounds>(*mesh_, context_);
+        startCounting();
+        const std::lock_guard lock(mutex_);
+        if (mesh_->last() != mesh_->self())
+            stats_.connectedLast = group_.peers[mesh_->last()].replica;
         return absl::OkStatus();
     }
 
@@ -222,10 +230,11 @@ class SliceExchange final : public Exchange {
         stats_.bytesReceived = now.bytesReceived - base_.bytesReceived;
         stats_.staleFrames = now.staleFrames - base_.staleFrames;
         stats_.wallMs += milliseconds(options_.clock->now() - start);
-        const auto [wait, peer] = rounds_->takeLongestWait();
-        if (milliseconds(wait) > stats_.waitedMs) {
-            stats_.waitedMs = milliseconds(wait);
-            stats_.waitedOn = group_.peers[peer].replica;
+        for (size_t i = 0; i < waitsBefore_.size(); ++i) {
+            const double waited = milliseconds(rounds_->waits()[i] - waitsBefore_[i]);
+            if (waited <= stats_.waitedMs) continue;
+            stats_.waitedMs = waited;
+            stats_.waitedOn = group_.peers[i].replica;
         }
     }
 
@@ -244,6 +253,7 @@ class SliceExchange final : public Exchange {
     std::unique_ptr<PeerMesh> mesh_;
     std::unique_ptr<Rounds> rounds_;
     Rounds::Totals base_;
+    std::vector<MonoNs> waitsBefore_;
     AdaptiveTimeout timeout_;
     std::atomic<uint64_t> progress_{0};
 

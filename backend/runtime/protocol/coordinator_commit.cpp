@@ -21,7 +21,7 @@ void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
     Exchange& e = *open_;
     const ReplicaVote* vote = nullptr;
     for (const auto& [replica, v] : e.ballot.votes)
-        if (contributes(replica)) vote = &v;
+        if (contributesData(replica)) vote = &v;
     RecordInputs in{lineage_, term_, updates_, &e.quorum, &vote->gradSquares, result.nonFiniteSum};
     CommitRecord record = makeRecord(in, options_);
     StepFigures figures = figuresOf(e, record, vote->gradSquares);
@@ -73,7 +73,7 @@ void CoordinatorMachine::Impl::finishCommit() {
     first_ = false;
     std::vector<int32_t> back;
     for (Replica& r : replicas_) {
-        if (!contributes(r.id)) continue;
+        if (!contributesData(r.id)) continue;  // who enters replays this step by the sum it has now
         if (r.stage != Stage::kUpToDate) {
             releaseSnapshot(r);
             enter(r, Stage::kUpToDate);
@@ -124,7 +124,7 @@ StepFigures CoordinatorMachine::Impl::figuresOf(const Exchange& e, const CommitR
     const double wall = ms(now_ - ranSince_);
     f.effectiveTime = wall > 0 ? std::min(1.0, (productiveSum_ + f.productiveMs) / wall) : 1;
     for (const auto& [replica, vote] : e.ballot.votes)
-        if (vote.complete) f.votes.push_back(vote);
+        if (vote.complete && !e.ballot.entering.contains(replica)) f.votes.push_back(vote);
     return f;
 }
 

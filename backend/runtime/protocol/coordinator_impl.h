@@ -200,16 +200,19 @@ class CoordinatorMachine::Impl {
     void tryOpen();
     bool mayOverlap() const;
     void ensurePending();
-    std::optional<Quorum> makeQuorum(uint64_t step, uint32_t attempt, uint64_t afterEpoch,
-                                     const std::vector<int32_t>& contributors,
-                                     const std::vector<int32_t>& joiners, double factor,
-                                     const std::string& explanation);
+    Quorum makeQuorum(uint64_t step, uint32_t attempt, uint64_t afterEpoch,
+                      const QuorumDecision& decision);
     void announce(const Quorum& q);
     void activate(Quorum q);
     void voidPending();
     void cancelPending();
     void voidOpen(const std::string& why);
+    /// Exchanges the open step and was not lost; those who enter too.
     bool contributes(int32_t replica) const;
+    /// Of them, those that bring something.
+    bool contributesData(int32_t replica) const;
+    /// What they say their state was before the open step.
+    std::map<int32_t, Hashes> votedHashes() const;
     bool isSpare(const Replica& r) const { return r.id >= static_cast<int32_t>(options_.replicas); }
     void abortExchange(const std::string& why);
     void decide();

@@ -25,6 +25,18 @@ bool CoordinatorMachine::Impl::contributes(int32_t replica) const {
     return std::binary_search(c.begin(), c.end(), replica);
 }
 
+bool CoordinatorMachine::Impl::contributesData(int32_t replica) const {
+    return contributes(replica) && !open_->ballot.entering.contains(replica);
+}
+
+std::map<int32_t, Hashes> CoordinatorMachine::Impl::votedHashes() const {
+    std::map<int32_t, Hashes> hashes;
+    for (const auto& [replica, vote] : open_->ballot.votes)
+        if (contributesData(replica) && vote.shardsIn == options_.shards)
+            hashes[replica] = vote.hashes;
+    return hashes;
+}
+
 QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
     QuorumState state;
     state.step = step;
@@ -43,6 +55,7 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         c.suspected = gate_.suspects().contains(r.id);
         state.massPause = state.massPause || c.suspected;
         c.proven = r.proven;
+        c.exchanges = contributes(r.id);
         c.step = r.step;
         c.awaited = !isSpare(r) && (!lookingForState || r.stage == Stage::kAdopted);
         for (const RankPulse& p : r.pulses)
@@ -79,19 +92,25 @@ bool CoordinatorMachine::Impl::mayOverlap() const {
            !(options_.steps != 0 && open_->quorum.step >= options_.steps);
 }
 
-std::optional<Quorum> CoordinatorMachine::Impl::makeQuorum(
-    uint64_t step, uint32_t attempt, uint64_t afterEpoch, const std::vector<int32_t>& contributors,
-    const std::vector<int32_t>& joiners, double factor, const std::string& explanation) {
+Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uint64_t afterEpoch,
+                                            const QuorumDecision& decision) {
     Quorum q;
     std::vector<std::pair<int32_t, uint32_t>> members;
-    const auto samples = samplesPerContributor(options_, contributors.size());
-    for (size_t i = 0; i < contributors.size(); ++i) {
-        const Replica& r = *find(contributors[i]);
-        Member m{{r.id, r.incarnation, {}}, r.endpoints};
-        if (const auto* held = ledger_.leased(step, r.id)) {
+    const auto samples = samplesPerContributor(options_, decision.contributors.size());
+    std::vector<int32_t> all;
+    std::merge(decision.contributors.begin(), decision.contributors.end(),
+               decision.entering.begin(), decision.entering.end(), std::back_inserter(all));
+    size_t leases = 0;
+    for (const int32_t id : all) {
+        const Replica& r = *find(id);
+        Member m{{r.id, r.incarnation, {}}, r.endpoints, false};
+        if (std::binary_search(decision.entering.begin(), decision.entering.end(), id)) {
+            m.entering = true;
+        } else if (const auto* held = ledger_.leased(step, r.id)) {
             m.contribution.ranges = *held;
+            ++leases;
         } else {
-            auto leased = ledger_.lease(step, r.id, samples[i]);
+            auto leased = ledger_.lease(step, r.id, samples[leases++]);
             if (leased.ok()) m.contribution.ranges = *std::move(leased);
         }
         members.emplace_back(r.id, r.incarnation);
@@ -108,20 +127,21 @@ std::optional<Quorum> CoordinatorMachine::Impl::makeQuorum(
     q.attempt = attempt;
     q.afterEpoch = afterEpoch;
     q.layout = layout_;
-    q.joiners = joiners;
-    q.lrFactor = factor;
+    q.joiners = decision.joiners;
+    q.lrFactor = decision.lrFactor;
     q.exchangeToken = mix(mix(options_.secret ^ mix(term_)) ^ epoch_);
     q.chunkTimeoutMs = limits_.chunkTimeoutMs();
     const uint32_t every = options_.policies.parityEverySteps;
     q.checkParity = every != 0 && step % every == 0;
-    q.explanation = explanation;
+    q.explanation = decision.explanation;
     return q;
 }
 
 void CoordinatorMachine::Impl::announce(const Quorum& q) {
     fact::QuorumDecided decided{q.step, q.epoch,   q.attempt,  q.layout,
                                 {},     q.joiners, q.lrFactor, q.explanation};
-    for (const Member& m : q.contributors) decided.contributors.push_back(m.contribution);
+    for (const Member& m : q.contributors)
+        if (!m.entering) decided.contributors.push_back(m.contribution);
     fact(std::move(decided));
     // Those who are not in it hear it too: an earlier one of the same step may have named them.
     for (const Replica& r : replicas_)
@@ -130,10 +150,8 @@ void CoordinatorMachine::Impl::announce(const Quorum& q) {
 
 void CoordinatorMachine::Impl::activate(Quorum q) {
     Exchange e;
-    for (const Member& m : q.contributors) {
-        e.ballot.contributors.push_back(m.contribution.replica);
-        find(m.contribution.replica)->accusedByPeer = false;
-    }
+    e.ballot = ballotOf(q);
+    for (int32_t r : e.ballot.contributors) find(r)->accusedByPeer = false;
     explanation_ = q.explanation;
     e.quorum = std::move(q);
     e.openedAt = e.attemptAt = now_;
@@ -159,10 +177,9 @@ void CoordinatorMachine::Impl::tryOpen() {
         return;
     }
     leaseRetained(committed_ + 1, d.contributors);
-    auto q = makeQuorum(committed_ + 1, 1, commitEpoch_, d.contributors, d.joiners, d.lrFactor,
-                        d.explanation);
-    announce(*q);
-    activate(*std::move(q));
+    Quorum q = makeQuorum(committed_ + 1, 1, commitEpoch_, d);
+    announce(q);
+    activate(std::move(q));
     setPhase(JobPhase::kTraining, d.explanation);
 }
 
@@ -179,8 +196,8 @@ void CoordinatorMachine::Impl::ensurePending() {
             d.issue && pending_->afterEpoch == open_->quorum.epoch &&
             std::all_of(
                 pending_->contributors.begin(), pending_->contributors.end(), [&](const Member& m) {
-                    return std::binary_search(d.contributors.begin(), d.contributors.end(),
-                                              m.contribution.replica) &&
+                    const auto& able = m.entering ? d.entering : d.contributors;
+                    return std::binary_search(able.begin(), able.end(), m.contribution.replica) &&
                            find(m.contribution.replica)->incarnation == m.contribution.incarnation;
                 });
         if (fits) return;
@@ -188,8 +205,7 @@ void CoordinatorMachine::Impl::ensurePending() {
         voidPending();
     }
     if (!d.issue) return;
-    pending_ = makeQuorum(open_->quorum.step + 1, 1, open_->quorum.epoch, d.contributors, d.joiners,
-                          d.lrFactor, d.explanation);
+    pending_ = makeQuorum(open_->quorum.step + 1, 1, open_->quorum.epoch, d);
     announce(*pending_);
 }
 
@@ -305,9 +321,7 @@ void CoordinatorMachine::Impl::decide() {
 /// it.
 bool CoordinatorMachine::Impl::parityHolds() {
     if (!open_->quorum.checkParity) return true;
-    std::map<int32_t, Hashes> hashes;
-    for (const auto& [replica, vote] : open_->ballot.votes)
-        if (contributes(replica) && vote.shardsIn == options_.shards) hashes[replica] = vote.hashes;
+    const std::map<int32_t, Hashes> hashes = votedHashes();
     const uint64_t of = open_->quorum.step - 1;
     const ParityResult parity = compareHashes(hashes);
     if (parity.outcome == ParityResult::Outcome::kAgree) {
@@ -342,9 +356,7 @@ bool CoordinatorMachine::Impl::parityHolds() {
 /// to help out has to be proven by something.
 void CoordinatorMachine::Impl::noteHeldHashes() {
     if (!open_->quorum.checkParity || agreed_.find(committed_) != nullptr) return;
-    std::map<int32_t, Hashes> hashes;
-    for (const auto& [replica, vote] : open_->ballot.votes)
-        if (contributes(replica) && vote.shardsIn == options_.shards) hashes[replica] = vote.hashes;
+    const std::map<int32_t, Hashes> hashes = votedHashes();
     const ParityResult parity = compareHashes(hashes);
     if (hashes.empty() || parity.outcome != ParityResult::Outcome::kAgree) return;
     agreed_.note(committed_, parity.agreed);
@@ -393,22 +405,27 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
         voidOpen(*rollbackWhy_);
         return;
     }
+    QuorumDecision d;
     std::vector<int32_t> survivors;
-    for (int32_t r : e.ballot.contributors)
-        if (!e.ballot.lost.contains(r)) survivors.push_back(r);
+    for (int32_t r : e.ballot.contributors) {
+        if (e.ballot.lost.contains(r)) continue;
+        (e.ballot.entering.contains(r) ? d.entering : survivors).push_back(r);
+    }
     if (survivors.empty()) {
         voidOpen("every contributor is gone");
         return;
     }
-    std::vector<int32_t> members = survivors;
+    std::vector<int32_t>& members = d.contributors = survivors;
     const size_t needed = std::max<size_t>(1, options_.policies.minReplicas);
     for (const Replica& r : replicas_) {
         if (members.size() >= needed || r.drain) continue;
-        const bool able = r.step == committed_ && !contributes(r.id) &&
+        const bool able = r.step == committed_ && !contributesData(r.id) &&
                           !e.ballot.lost.contains(r.id) &&
                           (r.stage == Stage::kUpToDate ||
                            (r.stage == Stage::kReplaying && r.following && r.proven));
-        if (able) members.push_back(r.id);
+        if (!able) continue;
+        members.push_back(r.id);
+        std::erase(d.entering, r.id);
     }
     std::sort(members.begin(), members.end());
     if (members.size() < needed) {
@@ -420,6 +437,7 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
         // What the lost brought goes back; they may come again as a new incarnation.
         for (int32_t r : e.ballot.lost) ledger_.giveBack(e.quorum.step, r);
         e.ballot.contributors = survivors;
+        e.ballot.entering.clear();
         e.ballot.lost.clear();
         e.holding = true;
         voidPending();
@@ -435,9 +453,10 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     for (int32_t r : lost) returned += ledger_.giveBack(e.quorum.step, r);
     const uint64_t epochBefore = epoch_;
     voidPending();
-    if (lost.empty() && members == e.ballot.contributors && e.quorum.epoch == epochBefore) {
+    if (lost.empty() && members.size() + d.entering.size() == e.ballot.contributors.size() &&
+        e.quorum.epoch == epochBefore) {
         membership_.clear();
-        for (int32_t r : members) membership_.emplace_back(r, find(r)->incarnation);
+        for (int32_t r : e.ballot.contributors) membership_.emplace_back(r, find(r)->incarnation);
     }
     const std::string why =
         !lost.empty() ? absl::StrCat("r", absl::StrJoin(lost, ", r"), " lost")
@@ -446,10 +465,11 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
                            " is not finite")
         : !result.disagreeing.empty() ? std::string("contributors hold different sums")
                                       : std::string("the exchange did not complete");
-    auto q = makeQuorum(e.quorum.step, e.quorum.attempt + 1, e.quorum.afterEpoch, members,
-                        e.quorum.joiners, lrFactor(options_, members.size()),
-                        absl::StrCat("step ", e.quorum.step, " again without waiting: ", why));
-    fact(fact::StepRedone{q->step, q->epoch, q->attempt, lost, returned, why});
+    d.joiners = e.quorum.joiners;
+    d.lrFactor = lrFactor(options_, members.size());
+    d.explanation = absl::StrCat("step ", e.quorum.step, " again without waiting: ", why);
+    Quorum q = makeQuorum(e.quorum.step, e.quorum.attempt + 1, e.quorum.afterEpoch, d);
+    fact(fact::StepRedone{q.step, q.epoch, q.attempt, lost, returned, why});
     book([&](auto& out) { incidents_.reformed(now_, lost, returned, out); });
     Exchange next;
     next.openedAt = e.openedAt;
@@ -457,11 +477,11 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     next.noes = lost.empty() ? e.noes : 0;
     next.nonFiniteBy = std::move(e.nonFiniteBy);
     next.nonFiniteRanges = std::move(e.nonFiniteRanges);
-    next.ballot.contributors = members;
+    next.ballot = ballotOf(q);
     if (lost.empty()) next.ballot.failedPairs = std::move(e.ballot.failedPairs);
-    next.quorum = *std::move(q);
+    next.quorum = std::move(q);
     open_ = std::move(next);
-    for (int32_t r : members) find(r)->accusedByPeer = false;
+    for (int32_t r : open_->ballot.contributors) find(r)->accusedByPeer = false;
     announce(open_->quorum);
     setPhase(JobPhase::kTraining, open_->quorum.explanation);
 }
@@ -496,7 +516,7 @@ bool CoordinatorMachine::Impl::moveNonFinite(const std::vector<int32_t>& nonFini
         } else {
             int32_t other = -1;
             for (int32_t c : e.ballot.contributors)
-                if (contributes(c) &&
+                if (contributesData(c) &&
                     std::find(nonFinite.begin(), nonFinite.end(), c) == nonFinite.end()) {
                     if (other < 0 || (other < id && c > id)) other = c;
                 }

@@ -410,10 +410,14 @@ struct ReplicaFormed {
 struct Member {
     Contribution contribution;        ///< replica, incarnation, leased ranges
     std::vector<RankEndpoint> ranks;  ///< by shard
+    /// A joiner that brings zeros and computes nothing: so the sum comes to it when it comes to
+    /// the others, and not a delta's way later. The record of the step does not name it.
+    bool entering = false;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("contribution", self.contribution);
         visit("ranks", self.ranks);
+        visit("entering", self.entering);
     }
 };
 
@@ -428,7 +432,8 @@ struct Quorum {
     uint32_t attempt = 1;
     uint64_t afterEpoch = 0;
     uint64_t layout = 0;
-    std::vector<Member> contributors;  ///< ascending by replica: the order of the reduction
+    /// Ascending by replica: the order of the reduction; those who enter among them.
+    std::vector<Member> contributors;
     std::vector<int32_t> joiners;
     double lrFactor = 1;
     uint64_t exchangeToken = 0;  ///< random per epoch; a data-plane peer must show it

@@ -17,11 +17,16 @@ std::string seconds(MonoNs ns) {
     return absl::StrFormat("%.1f s", static_cast<double>(ns) / static_cast<double>(kSecond));
 }
 
-bool mayContribute(const QuorumCandidate& c, const QuorumState& state) {
-    if (!c.expected || c.leaving || c.suspected) return false;
-    if (c.stage == Stage::kUpToDate) return true;
-    // What is in flight it applies in time from the commit stream; what is committed it must hold.
-    return c.stage == Stage::kFollowing && c.proven && c.step >= state.committed;
+enum class Part { kNone, kEnters, kContributes };
+
+Part partOf(const QuorumCandidate& c, const QuorumState& state) {
+    if (!c.expected || c.leaving || c.suspected) return Part::kNone;
+    if (c.stage == Stage::kUpToDate) return Part::kContributes;
+    if (c.stage != Stage::kFollowing || !c.proven || c.step < state.committed) return Part::kNone;
+    // Its report of the last commit is also its word that it lives: whoever hangs while it catches
+    // up never comes so far. What is in flight it must get as the contributors do.
+    const bool inFlight = state.step > state.committed + 1;
+    return inFlight && !c.exchanges ? Part::kEnters : Part::kContributes;
 }
 
 const char* stageName(Stage stage) {
@@ -60,28 +65,38 @@ void explainIssue(const QuorumState& state, const Options& options, QuorumDecisi
                       [](std::string* out, int32_t r) { absl::StrAppend(out, "r", r); }),
         ")");
     if (!d.joiners.empty())
-        absl::StrAppend(&d.explanation, "; joining: ",
-                        absl::StrJoin(d.joiners, ", ", [](std::string* out, int32_t r) {
-                            absl::StrAppend(out, "r", r);
-                        }));
+        absl::StrAppend(
+            &d.explanation,
+            "; joining: ", absl::StrJoin(d.joiners, ", ", [&](std::string* out, int32_t r) {
+                const bool enters = std::binary_search(d.entering.begin(), d.entering.end(), r);
+                absl::StrAppend(out, "r", r, enters ? " (exchanges, contributes next)" : "");
+            }));
     if (!d.reserve.empty())
         absl::StrAppend(&d.explanation, "; in reserve: r", absl::StrJoin(d.reserve, ", r"));
 }
 
 /// Of more candidates than the job has places: nobody who trains gives way to one who returns.
 void keepReserve(const QuorumState& state, const Options& options, QuorumDecision& d) {
-    if (d.contributors.size() <= options.replicas) return;
     const auto follows = [&](int32_t replica) {
         return std::any_of(state.candidates.begin(), state.candidates.end(), [&](const auto& c) {
             return c.replica == replica && c.stage == Stage::kFollowing;
         });
     };
+    const auto cut = [&](std::vector<int32_t>& from, size_t places) {
+        if (from.size() <= places) return;
+        d.reserve.insert(d.reserve.end(), from.begin() + static_cast<ptrdiff_t>(places),
+                         from.end());
+        from.resize(places);
+    };
     std::stable_partition(d.contributors.begin(), d.contributors.end(),
                           [&](int32_t replica) { return !follows(replica); });
-    d.reserve.assign(d.contributors.begin() + options.replicas, d.contributors.end());
-    d.contributors.resize(options.replicas);
+    cut(d.contributors, options.replicas);
+    cut(d.entering, options.replicas - d.contributors.size());
     std::sort(d.contributors.begin(), d.contributors.end());
     std::sort(d.reserve.begin(), d.reserve.end());
+    std::erase_if(d.joiners, [&](int32_t replica) {
+        return std::binary_search(d.reserve.begin(), d.reserve.end(), replica);
+    });
 }
 
 }  // namespace
@@ -113,10 +128,12 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
     QuorumDecision d;
     std::vector<const QuorumCandidate*> waited;
     for (const QuorumCandidate& c : state.candidates) {
-        if (mayContribute(c, state)) {
+        const Part part = partOf(c, state);
+        if (part == Part::kContributes) {
             d.contributors.push_back(c.replica);
             continue;
         }
+        if (part == Part::kEnters) d.entering.push_back(c.replica);
         if (!c.expected || c.leaving) continue;
         waited.push_back(&c);
         if (c.stage == Stage::kCatchingUp || c.stage == Stage::kFollowing)

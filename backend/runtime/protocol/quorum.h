@@ -27,6 +27,7 @@ struct QuorumCandidate {
     bool suspected = false;  ///< unconfirmed evidence
     bool awaited = true;     ///< at the start (QuorumState::first) it is waited for
     bool proven = false;     ///< its hash agreed with the contributors'
+    bool exchanges = false;  ///< takes part in the exchange of the step in flight
     uint64_t step = 0;       ///< last it is known to hold
     MonoNs lastBeat = 0;     ///< 0: none yet
 };
@@ -44,17 +45,23 @@ struct QuorumState {
 struct QuorumDecision {
     bool issue = false;
     std::vector<int32_t> contributors;  ///< ascending; only when issue
-    std::vector<int32_t> joiners;
-    std::vector<int32_t> reserve;  ///< could contribute, and are not needed
+    std::vector<int32_t> entering;  ///< ascending: exchange with the contributors, bring nothing
+    std::vector<int32_t> joiners;   ///< those who enter among them
+    std::vector<int32_t> reserve;   ///< could contribute or enter, and are not needed
     double lrFactor = 1;
     MonoNs decideAgain = 0;   ///< ask again then; 0: only when something changes
     std::string explanation;  ///< for people: who, and what is waited for
 };
 
 /// Who takes part in `state.step`. Pure; O(candidates).
-/// A contributor is up to date, or a proven joiner that follows and is at most one step behind the
-/// step now being committed. Of more than Options::replicas those who are up to date come first,
-/// then the lower numbers; the others stay in reserve. At the start everybody is waited for until
+/// A contributor is up to date, or a proven joiner that follows and holds the last commit. While
+/// another step is in flight that is not enough: its sum would reach the joiner as a delta, when
+/// the contributors compute already, and they would wait for it. So a joiner first enters: it takes
+/// part in one exchange with nothing of its own, has that step's sum when all have it, and
+/// contributes to the next. Whoever is late for entering, or for what is committed while it does,
+/// is late by a step and costs nobody else one. Of more than Options::replicas those who are up to
+/// date come first, then those who have entered, then the lower numbers; the others stay in
+/// reserve. At the start everybody is waited for until
 /// Timeouts::joinMs, later nobody is. Below min_replicas (at least 1) it waits.
 QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options& options);
 

@@ -32,8 +32,9 @@ const Member* memberOf(const Quorum& q, const RankConfig& config) {
 RankMachine::RankMachine(RankConfig config) : config_(config) {}
 
 std::optional<ExchangeId> RankMachine::exchange() const {
-    if (!current_) return std::nullopt;
-    return idOf(*current_);
+    if (current_) return idOf(*current_);
+    if (entering_) return idOf(*entering_);
+    return std::nullopt;
 }
 
 RankActions RankMachine::step(MonoNs now, const RankInput& input) {
@@ -79,7 +80,7 @@ void RankMachine::receive(const Welcome& m) {
     // A coordinator, perhaps another one, that has to learn where this rank stands.
     if (phase_ == Phase::kStarting) return;
     report();
-    if (lastVote_ && current_ && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
+    if (lastVote_ && (current_ || entering_) && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
 }
 
 void RankMachine::receive(const ReplicaFormed& m) {
@@ -136,12 +137,52 @@ void RankMachine::receive(const Quorum& q) {
             ++fenced_;
         return;
     }
+    if (entering_ && entering_->step == q.step) {
+        if (age(q) <= age(*entering_)) {
+            fenced_ += age(q) < age(*entering_) ? 1 : 0;
+            return;
+        }
+        leaveExchange("another quorum took its place");
+    }
     if (pending_ && std::tuple(pending_->step, age(*pending_)) > std::tuple(q.step, age(q))) {
         ++fenced_;
         return;
     }
     pending_ = q;
+    tryEnter();
     tryAdopt();
+}
+
+/// What a joiner has to bring to an exchange is there from the start: it begins when the quorum
+/// counts, whether or not the commit before it is replayed by then.
+void RankMachine::tryEnter() {
+    if (!pending_ || !joiner_ || !following_ || replayingSum_) return;
+    const Member* me = memberOf(*pending_, config_);
+    if (me == nullptr || !me->entering) return;
+    const CommitRecord* newest = replay_.empty() ? nullptr : &replay_.rbegin()->second.record;
+    if (pending_->step != (newest ? newest->step : applied_) + 1) return;
+    Quorum q = *std::exchange(pending_, std::nullopt);
+    if (q.afterEpoch != (newest ? newest->epoch : appliedEpoch_)) {
+        ++fenced_;
+        return;
+    }
+    entering_ = q;
+    sum_.reset();
+    vote_ = Vote::kNone;
+    lastVote_.reset();
+    const ExchangeId id = idOf(q);
+    act(BeginStep{std::move(q), false, {}, true});
+    if (abortedPending_ == id) act(AbortExchange{id, "ended before it began"});
+    abortedPending_.reset();
+}
+
+void RankMachine::leaveExchange(const char* why) {
+    if (!entering_) return;
+    if (vote_ == Vote::kNone) act(AbortExchange{idOf(*entering_), why});
+    entering_.reset();
+    sum_.reset();
+    lastVote_.reset();
+    vote_ = Vote::kNone;
 }
 
 /// The pending quorum becomes the one in work when the step before it was committed as it assumed.
@@ -149,6 +190,8 @@ void RankMachine::tryAdopt() {
     if (!pending_ || applying_ || replaying_ || !hasState_) return;
     if (joiner_ && !following_) return;
     if (pending_->step > applied_ + 1) return;
+    const Member* me = memberOf(*pending_, config_);
+    if (me != nullptr && me->entering) return;
     const Quorum q = *std::exchange(pending_, std::nullopt);
     if (q.step <= applied_ || q.afterEpoch != appliedEpoch_) {
         ++fenced_;
@@ -184,7 +227,9 @@ void RankMachine::adopt(const Quorum& q) {
     }
     layout_ = q.layout;
     if (joiner_) {
+        leaveExchange("it contributes");
         joiner_ = following_ = fetched_ = false;
+        sum_.reset();
         fetch_.reset();
         replay_.clear();
     }
@@ -217,6 +262,12 @@ void RankMachine::on(MonoNs, const ComputeDone& in) {
 }
 
 void RankMachine::on(MonoNs, const ExchangeDone& in) {
+    if (entering_ && in.id == idOf(*entering_)) {
+        if (vote_ != Vote::kNone) return;
+        if (in.complete) sum_ = in.id;
+        castVote(in.vote, in.complete, false);
+        return;
+    }
     if (!current_ || in.id != idOf(*current_)) {
         ++fenced_;
         return;
@@ -228,9 +279,10 @@ void RankMachine::on(MonoNs, const ExchangeDone& in) {
 void RankMachine::castVote(RankVote vote, bool complete, bool nonFinite) {
     vote.rank = config_.rank;
     vote.incarnation = config_.incarnation;
-    vote.step = current_->step;
-    vote.epoch = current_->epoch;
-    vote.attempt = current_->attempt;
+    const Quorum& of = current_ ? *current_ : *entering_;
+    vote.step = of.step;
+    vote.epoch = of.epoch;
+    vote.attempt = of.attempt;
     vote.complete = complete;
     vote.nonFiniteLocal = nonFinite;
     vote.hash = hash_;
@@ -246,6 +298,10 @@ void RankMachine::receive(const Abort& m) {
     const ExchangeId id{m.step, m.epoch, m.attempt};
     if (pending_ && id == idOf(*pending_)) {
         abortedPending_ = id;  // answered as soon as the quorum counts
+        return;
+    }
+    if (entering_ && id == idOf(*entering_)) {
+        if (vote_ == Vote::kNone) act(AbortExchange{id, m.why});
         return;
     }
     if (!current_ || id != idOf(*current_)) {
@@ -275,7 +331,13 @@ void RankMachine::receive(const Commit& m) {
     }
     if (joiner_ && (!hasState_ || r.step > applied_)) {
         replay_.emplace(r.step, m);
+        if (entering_ && entering_->step <= r.step) {
+            const std::optional<ExchangeId> sum = sum_;
+            leaveExchange("its step is committed");
+            sum_ = sum;
+        }
         pumpReplay();
+        tryEnter();
         return;
     }
     if (r.step <= applied_ || (applying_ && applying_->record.step == r.step)) {
@@ -364,8 +426,10 @@ void RankMachine::receive(const Fetch& m) {
     fetch_ = m;
     if (!again) {
         if (current_) dropCurrent("fetching state");
+        leaveExchange("fetching state");
+        sum_.reset();
         joiner_ = true;
-        hasState_ = fetched_ = following_ = replaying_ = false;
+        hasState_ = fetched_ = following_ = replaying_ = replayingSum_ = false;
         applied_ = 0;
         phase_ = Phase::kFetch;
     }
@@ -396,6 +460,7 @@ void RankMachine::on(MonoNs, const FetchDone& in) {
     if (following_) report();
     afterState();
     pumpReplay();
+    tryEnter();
     tryAdopt();
 }
 
@@ -422,13 +487,14 @@ void RankMachine::pumpReplay() {
         return;
     }
     replaying_ = true;
+    replayingSum_ = sum_ == ExchangeId{next.step, next.epoch, next.attempt};
     phase_ = Phase::kReplay;
-    act(ReplayCommit{next});
+    act(ReplayCommit{next, replayingSum_});
 }
 
 void RankMachine::on(MonoNs, const Replayed& in) {
     if (!replaying_ || in.step != applied_ + 1 || replay_.empty()) return;
-    replaying_ = false;
+    replaying_ = replayingSum_ = false;
     last_ = replay_.begin()->second.record;
     replay_.erase(replay_.begin());
     applied_ = in.step;
@@ -437,6 +503,7 @@ void RankMachine::on(MonoNs, const Replayed& in) {
     if (replay_.empty()) following_ = true;
     following_ ? report() : reportProgress();
     afterState();
+    tryEnter();
     tryAdopt();
     pumpReplay();
 }

@@ -113,11 +113,13 @@ struct BuildReplica {
 };
 /// A step begins, or its exchange begins anew. `compute`: gradients of `ranges` must be computed
 /// (again), whatever is being computed falls away; else the retained ones, or those still being
-/// computed, are exchanged. Frames of any other ExchangeId are stale.
+/// computed, are exchanged. Frames of any other ExchangeId are stale. `enter`: a joiner exchanges
+/// zeros, computes nothing, and goes on catching up meanwhile; ExchangeDone must follow.
 struct BeginStep {
     Quorum quorum;
     bool compute = true;
     std::vector<SampleRange> ranges;  ///< own
+    bool enter = false;
 };
 /// End the exchange `id` at once if it runs. Gradients stay, a computation goes on. When
 /// ComputeDone was told, ExchangeDone must follow, complete if it was complete by then; before, it
@@ -153,9 +155,11 @@ struct BeginFetch {
     Fetch fetch;
     bool sourcesOnly = false;
 };
-/// Joiner: pull the reduced gradient of this record from a source and apply it.
+/// Joiner: apply the reduced gradient of this record: the sum of the exchange it entered
+/// (`exchanged`), which no later one has overwritten, or one pulled from a source.
 struct ReplayCommit {
     CommitRecord record;
+    bool exchanged = false;
 };
 struct JudgeReplay {
     uint64_t step = 0;
@@ -247,6 +251,8 @@ class RankMachine {
     bool accept(uint64_t term);
     void tryAdopt();
     void adopt(const Quorum& q);
+    void tryEnter();
+    void leaveExchange(const char* why);
     void dropCurrent(const char* why);
     void castVote(RankVote vote, bool complete, bool nonFinite);
     void afterState();
@@ -297,6 +303,9 @@ class RankMachine {
     bool fetched_ = false;
     bool following_ = false;
     bool replaying_ = false;
+    bool replayingSum_ = false;       ///< replaying_ reads the sum of an exchange
+    std::optional<Quorum> entering_;  ///< joiner: whose exchange it takes part in
+    std::optional<ExchangeId> sum_;   ///< joiner: the last exchange that it completed
     std::optional<Fetch> fetch_;
     std::map<uint64_t, Commit> replay_;  ///< joiner: commits to come, by step
 };

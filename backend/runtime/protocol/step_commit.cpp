@@ -48,6 +48,15 @@ std::vector<int32_t> minority(const std::vector<const ReplicaVote*>& votes) {
 
 }  // namespace
 
+Ballot ballotOf(const Quorum& quorum) {
+    Ballot ballot;
+    for (const Member& m : quorum.contributors) {
+        ballot.contributors.push_back(m.contribution.replica);
+        if (m.entering) ballot.entering.insert(m.contribution.replica);
+    }
+    return ballot;
+}
+
 BallotResult readBallot(const Ballot& ballot) {
     BallotResult result;
     std::vector<const ReplicaVote*> survivors;
@@ -58,9 +67,10 @@ BallotResult readBallot(const Ballot& ballot) {
             result.waitingFor.push_back(r);
             continue;
         }
+        if (!it->second.complete) result.hopeless = true;
+        if (ballot.entering.contains(r)) continue;  // it has no say in what the sum is worth
         survivors.push_back(&it->second);
         if (it->second.nonFiniteLocal) result.nonFinite.push_back(r);
-        if (!it->second.complete) result.hopeless = true;
     }
     if (!result.waitingFor.empty()) return result;
     if (survivors.empty()) {
@@ -127,6 +137,7 @@ CommitRecord makeRecord(const RecordInputs& in, const Options& options) {
     r.attempt = q.attempt;
     r.layout = q.layout;
     for (const Member& m : q.contributors) {
+        if (m.entering) continue;
         r.contributors.push_back(m.contribution);
         r.samples += sampleCount(m.contribution.ranges);
     }

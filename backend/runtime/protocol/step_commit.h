@@ -18,7 +18,8 @@ namespace bulkhead::protocol {
 
 /// One exchange and what is known of its outcome.
 struct Ballot {
-    std::vector<int32_t> contributors;                  ///< ascending
+    std::vector<int32_t> contributors;                  ///< ascending; the entering among them
+    std::set<int32_t> entering;                         ///< their completeness counts, no more
     std::set<int32_t> lost;                             ///< of them; their votes no longer count
     std::map<int32_t, ReplicaVote> votes;               ///< of this (step, epoch, attempt)
     std::set<std::pair<int32_t, int32_t>> failedPairs;  ///< lower id first; votes and evidence
@@ -39,6 +40,9 @@ struct BallotResult {
     std::vector<int32_t> nonFinite;    ///< survivors whose own gradient was not finite
     std::vector<int32_t> disagreeing;  ///< kRedo: complete, but another sum than most
 };
+
+/// An open ballot over the members of `quorum`.
+Ballot ballotOf(const Quorum& quorum);
 
 /// Reads the ballot. Pure; O(contributors x shards). A complete sum commits even with a contributor
 /// that died meanwhile: what it brought is in it.

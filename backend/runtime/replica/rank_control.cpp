@@ -134,13 +134,15 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
                           member.contribution.replica);
             return;
         }
-    catchUp_->stop();  // a contributor has nothing to catch up with
+    if (!action.enter) catchUp_->stop();  // a contributor has nothing to catch up with
     const ExchangeGroup group = groupOf(quorum);
     const protocol::ExchangeId id{quorum.step, quorum.epoch, quorum.attempt};
     keys_[id] = group.key;
     while (keys_.size() > kKeysKept) keys_.erase(keys_.begin());
     {
         const std::lock_guard<std::mutex> lock(figuresMutex_);
+        entering_.reset();
+        if (action.enter) entering_ = id;
         incarnations_.clear();
         for (const ExchangePeer& peer : group.peers) incarnations_[peer.replica] = peer.incarnation;
     }
@@ -152,11 +154,16 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
         work.ranges = action.ranges;
         work.generation = exchange_->restart();
         queue_.push({nullptr, work});
+    } else if (action.enter) {
+        // Nothing was computed since adopt() cleared the gradient: it is whole, and zero.
+        spdlog::info("step {}: exchanging with the contributors", quorum.step);
+        exchange_->restart();
     } else {
         spdlog::info("step {}: exchange again, attempt {} of epoch {}: {}", quorum.step,
                      quorum.attempt, quorum.epoch, quorum.explanation);
     }
     exchange_->begin(id, group);
+    if (action.enter) exchange_->ready(exchange_->generation(), 0);
 }
 
 void ReplicaRank::Impl::on(const protocol::AbortExchange& action) {
@@ -202,6 +209,9 @@ void ReplicaRank::Impl::on(const protocol::BeginFetch& action) {
 }
 
 void ReplicaRank::Impl::on(const protocol::ReplayCommit& action) {
+    if (action.exchanged && !action.record.skip)
+        return queue_.push(
+            {[this, record = action.record] { return replayExchanged(record); }, std::nullopt});
     if (!action.record.skip) return catchUp_->replay(action.record);
     queue_.push({[this, delta = Delta{action.record, {}}] { return replay(delta); }, std::nullopt});
 }
@@ -257,6 +267,10 @@ void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
         faults_->enter(result.id.step, protocol::Phase::kVote);
         return post(protocol::ExchangeDone{result.id, false, std::move(vote)});
     }
+    {
+        const std::lock_guard<std::mutex> lock(figuresMutex_);
+        if (entering_ == result.id) return post(protocol::ExchangeDone{result.id, true, vote});
+    }
     // The sum of squares is the program's arithmetic and so the training thread's.
     queue_.push({[this, id = result.id, vote]() mutable {
                      absl::StatusOr<double> squares = program_->sumOfSquares(program_->reduced());
@@ -278,6 +292,7 @@ protocol::RankVote ReplicaRank::Impl::figuresOf(const ExchangeResult& result) {
     vote.bytes = result.stats.bytesSent + result.stats.bytesReceived;
     for (const FailedPeer& peer : result.failedPeers) vote.failedPeers.push_back(peer.replica);
     const std::lock_guard<std::mutex> lock(figuresMutex_);
+    if (entering_ == result.id) return vote;
     vote.computeMs = computeMs_;
     vote.lossSum = figures_.lossSum;
     vote.tokens = figures_.tokens;

@@ -128,6 +128,8 @@ class ReplicaRank::Impl {
     absl::Status importState(const StateSnapshot& snapshot);
     absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
     absl::Status replay(const Delta& delta);
+    absl::Status replayExchanged(const CommitRecord& record);
+    absl::Status keepStateBefore();
     absl::Status judgeReplay(uint64_t step);
     absl::Status moveLayout(const protocol::MoveLayout& action);
     absl::Status settleLayout(const protocol::SettleLayout& action);
@@ -166,7 +168,8 @@ class ReplicaRank::Impl {
     std::mutex figuresMutex_;
     StepFigures figures_;
     double computeMs_ = 0;
-    std::map<int32_t, uint32_t> incarnations_;  ///< of the peers of the exchange begun last
+    std::map<int32_t, uint32_t> incarnations_;      ///< of the peers of the exchange begun last
+    std::optional<protocol::ExchangeId> entering_;  ///< it, when a joiner enters by it
 
     // Training thread only.
     uint64_t lineage_ = 0;

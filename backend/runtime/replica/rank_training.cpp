@@ -97,6 +97,11 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     order.listenFd = dataListener_.get();
     if (absl::Status s = program_->build(order); !s.ok()) return s;
     ++progress_;
+    if (action.formed.blank) {
+        if (absl::Status s = program_->warmUp(); !s.ok()) return s;
+        store_.fillWindow(program_->reduced().size());
+    }
+    ++progress_;
     if (absl::Status s = makeExchange(); !s.ok()) return s;
     lineage_ = action.welcome.lineage;
     layout_ = action.welcome.layout;
@@ -251,8 +256,7 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     // Only an even number of contributors can tie, and only a tie needs the state before. Its
     // memory is taken again every step: fresh pages would cost more than the copy.
     if (options_.spec.policies.parityEverySteps > 0 && record.contributors.size() % 2 == 0) {
-        if (before_ == nullptr) before_ = std::make_shared<StateSnapshot>();
-        if (absl::Status s = exportInto(before_.get()); !s.ok()) return s;
+        if (absl::Status s = keepStateBefore(); !s.ok()) return s;
     } else {
         before_.reset();
     }
@@ -260,6 +264,11 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     post(protocol::Applied{record.step, hash_, ms(clock_.now() - start)});
     faults_->enter(record.step, protocol::Phase::kIdle);
     return action.checkpoint ? writeCheckpoint(action.dataPosition) : absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::keepStateBefore() {
+    if (before_ == nullptr) before_ = std::make_shared<StateSnapshot>();
+    return exportInto(before_.get());
 }
 
 absl::Status ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
@@ -284,6 +293,11 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
     lineage_ = snapshot->lineage;
     if (absl::Status s = importState(*snapshot); !s.ok()) return s;
     applied_ = step_;
+    // What it brings to the exchange it enters by.
+    const std::span<float> gradient = program_->gradient();
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    if (absl::Status s = keepStateBefore(); !s.ok())
+        return s;  // its pages are taken here, not later
     spdlog::info("adopted the state of step {}", step_);
     post(protocol::FetchDone{step_, hash_});
     return absl::OkStatus();
@@ -296,6 +310,14 @@ absl::Status ReplicaRank::Impl::replay(const Delta& delta) {
                                                 delta.reduced.size(), " values for a shard of ",
                                                 program_->reduced().size()));
     if (absl::Status s = update(delta.record, delta.reduced); !s.ok()) return s;
+    post(protocol::Replayed{step_, hash_});
+    return absl::OkStatus();
+}
+
+/// By the sum of the exchange this joiner entered: it stands where a contributor's would.
+absl::Status ReplicaRank::Impl::replayExchanged(const CommitRecord& record) {
+    if (record.step <= step_) return absl::OkStatus();
+    if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
     post(protocol::Replayed{step_, hash_});
     return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/state_store.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace bulkhead::runtime {
@@ -9,6 +10,12 @@ void StateStore::setDeltaBudget(uint64_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     budget_ = bytes;
     shrink();
+}
+
+void StateStore::fillWindow(size_t floats) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t each = std::max<uint64_t>(1, floats * sizeof(float));
+    while ((spare_.size() + 1) * each + bytes_ <= budget_) spare_.emplace_back(floats);
 }
 
 void StateStore::putSnapshot(SnapshotPtr snapshot) {
@@ -31,7 +38,16 @@ StateStore::SnapshotPtr StateStore::snapshot(uint64_t step) const {
 void StateStore::putDelta(const CommitRecord& record, std::span<const float> reduced) {
     auto delta = std::make_shared<Delta>();
     delta->record = record;
-    if (!record.skip) delta->reduced.assign(reduced.begin(), reduced.end());
+    if (!record.skip) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (!spare_.empty()) {
+                delta->reduced = std::move(spare_.back());
+                spare_.pop_back();
+            }
+        }
+        delta->reduced.assign(reduced.begin(), reduced.end());
+    }
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (!deltas_.empty()) {
@@ -50,6 +66,10 @@ void StateStore::putDelta(const CommitRecord& record, std::span<const float> red
 }
 
 void StateStore::shrink() {
+    uint64_t spare = 0;
+    for (const std::vector<float>& taken : spare_) spare += taken.size() * sizeof(float);
+    for (; !spare_.empty() && bytes_ + spare > budget_; spare_.pop_back())
+        spare -= spare_.back().size() * sizeof(float);
     while (!deltas_.empty() && bytes_ > budget_) {
         bytes_ -= deltas_.front()->reduced.size() * sizeof(float);
         deltas_.pop_front();

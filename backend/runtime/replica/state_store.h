@@ -45,6 +45,10 @@ class StateStore {
     /// Bytes of reduced gradients kept. Shrinking drops the oldest at once.
     void setDeltaBudget(uint64_t bytes);
 
+    /// Takes the memory of a whole window of deltas of `floats` each now: else a joiner's first
+    /// steps would pay for its pages, which its peers have long since.
+    void fillWindow(size_t floats);
+
     void putSnapshot(SnapshotPtr snapshot);
     void dropSnapshot(uint64_t step);
     /// nullptr: not kept.
@@ -78,6 +82,7 @@ class StateStore {
     mutable std::condition_variable arrived_;
     std::map<uint64_t, SnapshotPtr> snapshots_;
     std::deque<DeltaPtr> deltas_;
+    std::vector<std::vector<float>> spare_;  ///< memory for deltas to come
     std::set<uint64_t> tokens_;
     uint64_t budget_ = 256ull << 20;
     uint64_t bytes_ = 0;

@@ -44,7 +44,7 @@ void StepExchange::bind(std::span<const float> gradient, std::span<float> reduce
 uint64_t StepExchange::restart() {
     const std::lock_guard<std::mutex> lock(mutex_);
     readyFrom_ = gradient_.size() + 1;
-    wholeAt_ = 0;
+    firstAt_ = wholeAt_ = 0;
     poison_.reset();
     return ++generation_;
 }
@@ -59,7 +59,9 @@ void StepExchange::ready(uint64_t generation, uint64_t begin) {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (generation != generation_) return;
         readyFrom_ = begin;
+        if (firstAt_ == 0 && begin + bucketFloats_ <= gradient_.size()) firstAt_ = clock_.now();
         if (begin == 0) wholeAt_ = clock_.now();
+        if (firstAt_ == 0) firstAt_ = wholeAt_;
     }
     changed_.notify_all();
 }
@@ -108,12 +110,27 @@ void StepExchange::run() {
 ExchangeResult StepExchange::perform(const Job& job) {
     ExchangeResult result;
     result.id = job.id;
+    const MonoNs begun = clock_.now();
     result.status = exchange_->configure(job.group);
+    const MonoNs connected = clock_.now();
     if (result.status.ok()) result.status = reduceAll(job, &result);
     result.complete = result.status.ok();
     result.failedPeers = exchange_->failedPeers();
     result.stats = exchange_->stats();
+    addConnecting(begun, connected, &result.stats);
     return result;
+}
+
+/// A bucket that was ready before the connections stood waited for them: for the last to connect.
+void StepExchange::addConnecting(MonoNs begun, MonoNs connected, ExchangeStats* stats) const {
+    if (stats->connectedLast < 0) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (firstAt_ == 0 || firstAt_ >= connected) return;
+    double waited = ms(std::max(begun, firstAt_), connected);
+    if (stats->waitedOn == stats->connectedLast) waited += stats->waitedMs;
+    if (waited <= stats->waitedMs) return;
+    stats->waitedMs = waited;
+    stats->waitedOn = stats->connectedLast;
 }
 
 absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {

@@ -70,6 +70,7 @@ class StepExchange {
     void run();
     ExchangeResult perform(const Job& job);
     absl::Status reduceAll(const Job& job, ExchangeResult* result);
+    void addConnecting(MonoNs begun, MonoNs connected, ExchangeStats* stats) const;
     absl::Status awaitBucket(const Job& job, uint64_t begin);
 
     std::unique_ptr<Exchange> exchange_;
@@ -84,6 +85,7 @@ class StepExchange {
     std::span<const float> gradient_;
     std::span<float> reduced_;
     uint64_t readyFrom_ = 0;
+    MonoNs firstAt_ = 0;  ///< when its first bucket was
     MonoNs wholeAt_ = 0;  ///< when the gradient was complete
     std::optional<std::string> poison_;
     std::vector<Job> queue_;

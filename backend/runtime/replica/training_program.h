@@ -47,6 +47,10 @@ class TrainingProgram {
     /// Builds the replica's groups and the model; initialises from job.seed unless `blank`.
     /// Collective over the replica's ranks.
     virtual absl::Status build(const BuildOrder& order) = 0;
+    /// Once after a blank build: one whole gradient and whatever else a first step touches for the
+    /// first time, so that a joiner's first step takes as long as its peers'. What it leaves in
+    /// state and gradient does not count. Collective.
+    virtual absl::Status warmUp() = 0;
     /// Of the model that stands, for the operator.
     virtual protocol::ModelDescribed describe() const = 0;
 
@@ -59,7 +63,8 @@ class TrainingProgram {
     virtual absl::StatusOr<uint64_t> stateHash() = 0;
 
     /// The local gradient: summed over tokens, not divided; the same memory from build to the next
-    /// layout change, untouched except while a step is computed.
+    /// layout change, untouched except while a step is computed. The library itself clears it when
+    /// a joiner is to exchange nothing.
     virtual std::span<float> gradient() = 0;
     /// As long as gradient(); the library writes the sum over replicas here.
     virtual std::span<float> reduced() = 0;

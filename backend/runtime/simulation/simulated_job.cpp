@@ -368,7 +368,12 @@ void SimulatedJob::carryOut(Rank& rank, RankActions actions) {
             });
         } else if (auto* begin = std::get_if<BeginStep>(&action)) {
             rank.work = *begin;
-            if (begin->compute) {
+            if (begin->enter) {
+                rank.computing = false;
+                rank.computed = true;
+                ++rank.generation;
+                beginExchange(rank);
+            } else if (begin->compute) {
                 rank.computing = true;
                 rank.computed = false;
                 const uint64_t generation = ++rank.generation;
@@ -445,20 +450,25 @@ void SimulatedJob::carryOut(Rank& rank, RankActions actions) {
                 give(id, inc, FetchBroke{false, failed, "no source answered"});
             });
         } else if (auto* replay = std::get_if<ReplayCommit>(&action)) {
-            at(soon(1, 6),
-               [this, id, inc, record = replay->record, generation = rank.fetchGeneration] {
-                   Rank* r = live(id, inc);
-                   if (r == nullptr || r->fetchGeneration != generation) return;
-                   for (const auto& [other, source] : ranks_)
-                       if (other.shard == id.shard && source->alive &&
-                           source->sums.contains(record.step) &&
-                           source->machine.lineage() == record.lineage) {
-                           apply(*r, record, source->sums[record.step]);
-                           give(id, inc, Replayed{record.step, r->state});
-                           return;
-                       }
-                   give(id, inc, FetchBroke{true, {}, "the delta is gone"});
-               });
+            at(soon(1, 6), [this, id, inc, record = replay->record,
+                            generation = rank.fetchGeneration, exchanged = replay->exchanged] {
+                Rank* r = live(id, inc);
+                if (r == nullptr || r->fetchGeneration != generation) return;
+                if (exchanged) {
+                    apply(*r, record, r->sum->second);
+                    give(id, inc, Replayed{record.step, r->state});
+                    return;
+                }
+                for (const auto& [other, source] : ranks_)
+                    if (other.shard == id.shard && source->alive &&
+                        source->sums.contains(record.step) &&
+                        source->machine.lineage() == record.lineage) {
+                        apply(*r, record, source->sums[record.step]);
+                        give(id, inc, Replayed{record.step, r->state});
+                        return;
+                    }
+                give(id, inc, FetchBroke{true, {}, "the delta is gone"});
+            });
         } else if (auto* judge = std::get_if<JudgeReplay>(&action)) {
             at(soon(1, 3), [this, id, inc, step = judge->step] {
                 Rank* r = live(id, inc);
@@ -500,8 +510,9 @@ void SimulatedJob::beginExchange(Rank& rank) {
     if (m.members.empty())
         for (const Member& member : q.contributors)
             m.members.push_back(member.contribution.replica);
-    m.parts[rank.id.replica] = {rank.incarnation,
-                                partOf(rank.state, rank.work->ranges, rank.id.shard)};
+    m.parts[rank.id.replica] = {
+        rank.incarnation,
+        rank.work->enter ? 0 : partOf(rank.state, rank.work->ranges, rank.id.shard)};
     for (int32_t other : m.members) {
         const Rank* peer = live({other, rank.id.shard});
         uint32_t expected = 0;

@@ -77,6 +77,8 @@ class MeshBuilder {
                     if (!connected(i) && !overShm(i)) call(i);
             }
             if (allConnected()) break;
+            for (size_t i = 0; i < spec().peers.size(); ++i)
+                if (!connected(i)) mesh_->last_ = i;
             if (!refused_.ok() || context_.clock->now() >= deadline) return giveUp(failures);
             sleep();
         }

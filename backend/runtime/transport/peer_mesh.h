@@ -75,6 +75,8 @@ class PeerMesh {
     /// Exactly one of the two is non-null for every peer but oneself.
     const ShmView* view(size_t peer) const { return views_[peer].get(); }
     TcpPeer* tcp(size_t peer) const { return tcp_[peer].get(); }
+    /// The peer that was connected last.
+    size_t last() const { return last_; }
     /// Once all readers have mapped our segment its name goes, so that no kill leaves it behind.
     void unlinkWhenAttached();
 
@@ -86,6 +88,7 @@ class PeerMesh {
     std::unique_ptr<ShmSegment> segment_;
     std::vector<std::unique_ptr<ShmView>> views_;
     std::vector<std::unique_ptr<TcpPeer>> tcp_;
+    size_t last_ = 0;
     bool unlinked_ = false;
 };
 

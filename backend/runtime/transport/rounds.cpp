@@ -35,7 +35,8 @@ Rounds::Rounds(PeerMesh& mesh, const MeshContext& context)
       active_(mesh.size()),
       movedSeen_(mesh.size()),
       got_(mesh.size()),
-      staging_(mesh.size()) {
+      staging_(mesh.size()),
+      waits_(mesh.size()) {
     if (context_.faults != nullptr) resetsSeen_ = context_.faults->resets();
 }
 
@@ -57,7 +58,7 @@ absl::Status Rounds::run(const RoundTag& tag, std::span<const Give> give, std::s
     for (size_t i = 0; i < mesh_.size(); ++i) {
         if (mesh_.tcp(i) != nullptr) totals_.staleFrames += mesh_.tcp(i)->staleFrames();
         lastWait_ = std::max(lastWait_, waited_[i]);
-        if (waited_[i] > longest_.first) longest_ = {waited_[i], i};
+        waits_[i] += waited_[i];
     }
     return broken_;
 }

@@ -50,8 +50,8 @@ class Rounds {
     /// The longest wait for one peer within the last round.
     MonoNs lastWait() const { return lastWait_; }
 
-    /// The longest wait for one peer (its index) in any round since this was last asked.
-    std::pair<MonoNs, size_t> takeLongestWait() { return std::exchange(longest_, {}); }
+    /// Blocked for each member's frames, all rounds together.
+    std::span<const MonoNs> waits() const { return waits_; }
 
     const std::vector<MeshFailure>& failures() const { return failures_; }
     const Totals& totals() const { return totals_; }
@@ -84,7 +84,7 @@ class Rounds {
     std::vector<std::vector<std::byte>> staging_;  // for TCP messages that stay here
     bool anyMore_ = false;
     MonoNs lastWait_ = 0;
-    std::pair<MonoNs, size_t> longest_{};
+    std::vector<MonoNs> waits_;
     std::vector<MeshFailure> failures_;
     absl::Status broken_;
     Totals totals_;

@@ -80,6 +80,30 @@ absl::Status WorkloadProgram::build(const BuildOrder& order) {
     return s;
 }
 
+absl::Status WorkloadProgram::warmUp() {
+    // Any parameters route tokens to all experts; zeros would send them to one.
+    if (absl::Status s = log_.check(api_->initialise(workload_, spec_.seed), "initialise"); !s.ok())
+        return s;
+    std::vector<std::pair<uint32_t, uint64_t>> samples;
+    for (uint64_t i = 0; i < spec_.microBatch; ++i) samples.emplace_back(0, i);
+    if (absl::Status s = fillBatch(samples, 0); !s.ok()) return s;
+    bulkhead_batch batch{};
+    batch.struct_size = sizeof(batch);
+    batch.samples = static_cast<uint32_t>(domains_.size());
+    batch.tokens = tokens_.data();
+    batch.domain = domains_.data();
+    batch.first = batch.last = 1;
+    absl::Status staging;
+    ReadyContext context{[&](uint64_t begin, uint64_t end) {
+        if (hostGradient_ != nullptr && staging.ok()) staging = stageGradient(begin, end);
+    }};
+    absl::Status s =
+        log_.check(api_->forward_backward(workload_, &batch, onReady, &context), "warming up");
+    if (s.ok()) s = staging;
+    if (s.ok()) std::fill(reduced_.begin(), reduced_.end(), 0.0f);
+    return s.ok() ? sumOfSquares(reduced_).status() : s;
+}
+
 absl::Status WorkloadProgram::createGroup(const BuildOrder& order) {
     std::vector<bulkhead_peer> peers;
     for (const protocol::RankEndpoint& rank : order.ranks)

@@ -35,6 +35,7 @@ class WorkloadProgram final : public TrainingProgram {
     [[nodiscard]] absl::StatusOr<StepFigures> compute(const Work& work, ReplicaRank* rank);
 
     absl::Status build(const BuildOrder& order) override;
+    absl::Status warmUp() override;
     protocol::ModelDescribed describe() const override;
     uint64_t stateBytes() const override { return info_.state_bytes; }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override;
