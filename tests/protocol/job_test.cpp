@@ -140,6 +140,26 @@ TEST_F(SimulatedJobTest, AJoinerThatHangsWhileItCatchesUpCostsTheOthersNothing) 
     }
 }
 
+TEST_F(SimulatedJobTest, NoSnapshotOutlivesTheCatchUpItWasTakenFor) {
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+        SimulatedJob job(fourByTwo(), 700 + seed);
+        std::map<RankId, std::set<uint64_t>> kept;
+        job.onRankAction = [&](RankId id, const RankAction& a) {
+            if (std::holds_alternative<BuildReplica>(a)) kept[id].clear();
+            if (const auto* take = std::get_if<TakeSnapshot>(&a)) kept[id].insert(take->step);
+            if (const auto* drop = std::get_if<DropSnapshot>(&a)) kept[id].erase(drop->step);
+        };
+        startAndReach(job, 5);
+        for (int i = 0; i < 6; ++i) {  // joiners and their sources go while they catch up
+            job.killReplica(static_cast<int32_t>(job.rng() % 4));
+            job.runFor(static_cast<MonoNs>(20 + job.rng() % 150) * kMillisecond);
+        }
+        wholeAgain(job);
+        for (const auto& [id, steps] : kept)
+            EXPECT_THAT(steps, ::testing::IsEmpty()) << "seed " << seed << " r" << id.replica;
+    }
+}
+
 TEST_F(SimulatedJobTest, RandomKillsAndRejoinsKeepTheInvariants) {
     for (uint64_t seed = 1; seed <= 200; ++seed) {
         SimulatedJob job(fourByTwo(), seed);

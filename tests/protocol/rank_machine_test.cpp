@@ -206,6 +206,21 @@ TEST(JoinerTest, FetchesReplaysFollowsAndEnters) {
     EXPECT_FALSE(m.exchange().has_value());  // it missed two commits: it has to heal again
 }
 
+TEST_F(RankMachineTest, ASnapshotNobodyWantsAnyMoreIsDroppedHoweverEarlyThatIsSaid) {
+    tell(KeepSnapshot{5, 0, true, 1});
+    ASSERT_TRUE(did<TakeSnapshot>());
+    tell(KeepSnapshot{5, 0, false, 0});
+    EXPECT_FALSE(did<DropSnapshot>());  // not there yet
+    give(SnapshotTaken{0});
+    EXPECT_TRUE(did<DropSnapshot>());
+    EXPECT_FALSE(did<SendLeader>());
+    tell(KeepSnapshot{5, 0, true, 1});
+    give(SnapshotTaken{0});
+    EXPECT_TRUE(did<SendLeader>());
+    tell(KeepSnapshot{5, 0, false, 0});
+    EXPECT_TRUE(did<DropSnapshot>());
+}
+
 /// A joiner that follows and holds step 6.
 class EnteringTest : public ::testing::Test {
   protected:

@@ -70,22 +70,26 @@ void CoordinatorMachine::Impl::maybeFetch(Replica& r) {
 }
 
 void CoordinatorMachine::Impl::sendFetch(Replica& r) {
+    r.sources.assign(r.ready.begin(), r.ready.end());
+    tell(r, fetchOf(r));
+}
+
+Fetch CoordinatorMachine::Impl::fetchOf(const Replica& r) const {
     Fetch f;
     f.term = term_;
     f.lineage = lineage_;
     f.snapshotStep = r.snapshotStep;
     const auto epoch = epochOf_.find(r.snapshotStep);
     f.snapshotEpoch = epoch == epochOf_.end() ? 0 : epoch->second;
-    r.sources.assign(r.ready.begin(), r.ready.end());
     for (int32_t id : r.sources) {
-        const Replica& source = *find(id);
+        const Replica& source = replicas_[static_cast<size_t>(id)];
         f.sources.push_back(Member{{source.id, source.incarnation, {}}, source.endpoints});
     }
     f.token = fetchToken(options_.secret, lineage_, r.snapshotStep);
     f.bytesPerSecond = options_.policies.fetchBytesPerSecond;
     f.layout = layout_;
     f.expertShard = expertShard_;
-    tell(r, std::move(f));
+    return f;
 }
 
 void CoordinatorMachine::Impl::from(RankId, const FetchProgress& m) {
@@ -108,7 +112,7 @@ void CoordinatorMachine::Impl::from(RankId, const FetchFailed& m) {
     if (r == nullptr || !r->joining() || m.snapshotStep != r->snapshotStep) return;
     for (int32_t source : m.failedSources) {
         r->ready.erase(source);
-        r->kept.erase(source);
+        if (r->kept.erase(source) > 0) dropSnapshot(*find(source), *r);
     }
     if (m.outOfWindow || r->ready.empty())
         planFetch(*r, absl::StrCat("a younger snapshot is needed: ", m.why));
@@ -146,17 +150,18 @@ void CoordinatorMachine::Impl::addDeltaSources(Replica& r) {
     if (!r.ready.empty()) sendFetch(r);
 }
 
+/// A snapshot is as large as the state: it must not outlive the catch-up it was taken for.
+void CoordinatorMachine::Impl::dropSnapshot(const Replica& source, const Replica& r) {
+    const bool needed = std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
+        return o.id != r.id && o.joining() && !o.proven && o.snapshotStep == r.snapshotStep &&
+               o.kept.contains(source.id);
+    });
+    if (!needed && source.alive()) tell(source, KeepSnapshot{term_, r.snapshotStep, false, 0});
+}
+
 /// It holds the state: sources may forget the snapshot, and go on serving deltas.
 void CoordinatorMachine::Impl::forgetSnapshot(const Replica& r) {
-    for (int32_t id : r.kept) {
-        const Replica& source = *find(id);
-        const bool needed = std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
-            return o.id != r.id && o.joining() && !o.proven && o.snapshotStep == r.snapshotStep &&
-                   o.kept.contains(id);
-        });
-        if (!needed && source.stage == Stage::kUpToDate)
-            tell(source, KeepSnapshot{term_, r.snapshotStep, false, 0});
-    }
+    for (int32_t id : r.kept) dropSnapshot(*find(id), r);
 }
 
 /// Its fetch is over, one way or another.

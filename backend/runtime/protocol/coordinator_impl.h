@@ -238,6 +238,8 @@ class CoordinatorMachine::Impl {
     // -- coordinator_catch_up.cpp
     void planFetch(Replica& r, const std::string& why);
     void sendFetch(Replica& r);
+    Fetch fetchOf(const Replica& r) const;
+    void dropSnapshot(const Replica& source, const Replica& r);
     void maybeFetch(Replica& r);
     void addDeltaSources(Replica& r);
     void forgetSnapshot(const Replica& r);

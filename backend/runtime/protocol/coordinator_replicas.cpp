@@ -125,6 +125,8 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
         return;
     }
     // A connection that broke and came back: what was said meanwhile is said again.
+    if (r->stage == Stage::kFetching || r->stage == Stage::kReplaying)
+        act(SendRank{e.rank, e.incarnation, fetchOf(*r)});
     if (last_) act(SendRank{e.rank, e.incarnation, Commit{*last_, term_, false, ""}});
     if (open_ && !open_->committing) {
         const Quorum& q = open_->quorum;

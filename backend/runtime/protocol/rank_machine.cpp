@@ -384,7 +384,7 @@ void RankMachine::on(MonoNs, const Applied& in) {
 /// The state stands at applied_: what waited for that is due.
 void RankMachine::afterState() {
     std::erase_if(snapshotsWanted_, [&](uint64_t s) { return s < applied_; });
-    if (snapshotsWanted_.erase(applied_) > 0) act(TakeSnapshot{applied_});
+    if (snapshotsWanted_.erase(applied_) > 0) takeSnapshot();
     if (layoutChange_ && layoutChange_->step <= applied_) {
         const ChangeLayout change = *std::exchange(layoutChange_, std::nullopt);
         if (change.step == applied_) act(MoveLayout{change.layout, change.expertShard});
@@ -398,20 +398,32 @@ void RankMachine::receive(const KeepSnapshot& m) {
     if (!accept(m.term)) return;
     if (!m.keep) {
         snapshotsWanted_.erase(m.step);
-        if (snapshotsKept_.erase(m.step) > 0) act(DropSnapshot{m.step});
+        // One that is still being taken goes when it is there.
+        if (snapshotsKept_.erase(m.step) > 0 && snapshotsTaken_.erase(m.step) > 0)
+            act(DropSnapshot{m.step});
         return;
     }
     if (snapshotsKept_.contains(m.step)) {
+        if (!snapshotsTaken_.contains(m.step)) return;  // told when it is
         act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, m.step}});
     } else if (m.step > applied_) {
         snapshotsWanted_.insert(m.step);
     } else if (m.step == applied_ && hasState_ && !applying_ && !replaying_) {
-        act(TakeSnapshot{m.step});
+        takeSnapshot();
     }
 }
 
+void RankMachine::takeSnapshot() {
+    snapshotsKept_.insert(applied_);
+    act(TakeSnapshot{applied_});
+}
+
 void RankMachine::on(MonoNs, const SnapshotTaken& in) {
-    snapshotsKept_.insert(in.step);
+    if (!snapshotsKept_.contains(in.step)) {
+        act(DropSnapshot{in.step});  // nobody wants it any more
+        return;
+    }
+    snapshotsTaken_.insert(in.step);
     act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, in.step}});
 }
 

@@ -256,6 +256,7 @@ class RankMachine {
     void dropCurrent(const char* why);
     void castVote(RankVote vote, bool complete, bool nonFinite);
     void afterState();
+    void takeSnapshot();
     void pumpReplay();
     void report();
     void reportProgress();
@@ -295,7 +296,8 @@ class RankMachine {
     std::optional<Commit> applying_;
 
     std::set<uint64_t> snapshotsWanted_;
-    std::set<uint64_t> snapshotsKept_;
+    std::set<uint64_t> snapshotsKept_;   ///< or being taken
+    std::set<uint64_t> snapshotsTaken_;  ///< of them
     std::optional<ChangeLayout> layoutChange_;
     std::optional<LayoutMoveDone> layoutMoved_;  ///< until a quorum says whether it counts
 
