@@ -50,7 +50,7 @@ struct Device {
 };
 
 /// Device memory for `T`s, that only grows. Contents are kept by nothing: growing loses them.
-template <class T>
+template <class T, bulkhead_memory kKind = BULKHEAD_MEMORY_DEVICE>
 class Buffer {
   public:
     Buffer() = default;
@@ -67,9 +67,8 @@ class Buffer {
     absl::Status reserve(const Device& device, size_t count) {
         if (count <= count_) return absl::OkStatus();
         void* memory = nullptr;
-        if (absl::Status s = fromDevice(device.api->alloc(device.device, BULKHEAD_MEMORY_DEVICE,
-                                                          count * sizeof(T), &memory),
-                                        "alloc");
+        if (absl::Status s = fromDevice(
+                device.api->alloc(device.device, kKind, count * sizeof(T), &memory), "alloc");
             !s.ok())
             return s;
         if (data_ != nullptr) device_.api->free(device_.device, data_);

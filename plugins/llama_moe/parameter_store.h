@@ -92,7 +92,7 @@ class ParameterStore {
     Holding current_;
     std::optional<Holding> previous_;
     bool touchedSinceChange_ = false;
-    Buffer<T> gradient_;
+    Buffer<T, BULKHEAD_MEMORY_PEER> gradient_;
     std::vector<Buffer<T>> wholeUnits_;
     std::vector<Buffer<T>> wholeGradients_;
     Buffer<T> reduced_;

@@ -114,7 +114,7 @@ bulkhead_status gradient(bulkhead_workload* workload, float** out, uint64_t* cou
     return call(workload, [&](Workload& w) {
         *out = w.gradient();
         *count = w.gradientCount();
-        *kind = BULKHEAD_MEMORY_DEVICE;
+        *kind = BULKHEAD_MEMORY_PEER;
         return absl::OkStatus();
     });
 }

@@ -50,8 +50,9 @@ class ExchangeAbortTest : public ::testing::TestWithParam<Wiring> {
         std::vector<std::thread> threads;
         for (size_t m : members) {
             inputs_[m] = gradient(m, 1, 0, kCount);
-            threads.emplace_back(
-                [&, m] { status[m] = exchanges_[m]->reduce(0, inputs_[m], outputs_[m]); });
+            threads.emplace_back([&, m] {
+                status[m] = ranks_.reduce(m, *exchanges_[m], 0, inputs_[m], outputs_[m]);
+            });
         }
         meanwhile();
         for (std::thread& t : threads) t.join();
@@ -179,7 +180,7 @@ TEST_P(ExchangeAbortTest, ADelaySlowsButDoesNotBreak) {
 TEST_P(ExchangeAbortTest, AResetBreaksTcpPairsAndLeavesMemoryAlone) {
     configureAll({0, 1, 2}, {1, 1, 1, 1}, 60 * kSecond);
     faults_.reset();
-    if (GetParam() == Wiring::kShm) {
+    if (GetParam() == Wiring::kShm || GetParam() == Wiring::kDirect) {
         std::vector<absl::Status> all;
         reduceAll({0, 1, 2}, all, [] {});
         for (const absl::Status& s : all) EXPECT_TRUE(s.ok()) << s;
@@ -187,13 +188,12 @@ TEST_P(ExchangeAbortTest, AResetBreaksTcpPairsAndLeavesMemoryAlone) {
     }
     const std::vector<float> input = gradient(0, 1, 0, 1000);
     std::vector<float> output(input.size());
-    const absl::Status status = exchanges_[0]->reduce(0, input, output);
+    const absl::Status status = ranks_.reduce(0, *exchanges_[0], 0, input, output);
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     EXPECT_FALSE(exchanges_[0]->failedPeers().empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Wirings, ExchangeAbortTest,
-                         ::testing::Values(Wiring::kShm, Wiring::kTcp, Wiring::kMixed),
+INSTANTIATE_TEST_SUITE_P(Wirings, ExchangeAbortTest, testing::kWirings,
                          [](const auto& info) { return testing::wiringName(info.param); });
 
 }  // namespace

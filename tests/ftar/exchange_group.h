@@ -4,24 +4,33 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/runtime/ftar/exchange.h"
 #include "backend/runtime/transport/address.h"
+#include "backend/runtime/transport/shared_heap.h"
 #include "backend/runtime/transport/shm_segment.h"
 
 namespace bulkhead::runtime::testing {
 
-/// shm: one host. tcp: forced. mixed: two hosts, members alternate, on loopback addresses of their
-/// own.
-enum class Wiring { kShm, kTcp, kMixed };
+/// shm: one host. direct: the same, gradients read where they are. tcp: forced. mixed: two hosts,
+/// members alternate, on loopback addresses of their own. mixedDirect: the same with heaps.
+enum class Wiring { kShm, kDirect, kTcp, kMixed, kMixedDirect };
+
+inline const auto kWirings = ::testing::Values(Wiring::kShm, Wiring::kDirect, Wiring::kTcp,
+                                               Wiring::kMixed, Wiring::kMixedDirect);
 
 inline std::string wiringName(Wiring wiring) {
-    return wiring == Wiring::kShm ? "shm" : wiring == Wiring::kTcp ? "tcp" : "mixed";
+    static const char* const names[] = {"shm", "direct", "tcp", "mixed", "mixedDirect"};
+    return names[static_cast<int>(wiring)];
 }
 
 /// Endpoints and listening sockets of `n` ranks, made before they fork or start their threads.
@@ -31,7 +40,8 @@ class Ranks {
         static std::atomic<int> serial{0};
         prefix_ = "bulkhead-test-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
         for (size_t i = 0; i < n; ++i) {
-            const size_t node = wiring == Wiring::kMixed ? i % 2 : 0;
+            const bool mixed = wiring == Wiring::kMixed || wiring == Wiring::kMixedDirect;
+            const size_t node = mixed ? i % 2 : 0;
             listeners_.push_back(
                 std::move(listenOn("127.0.0." + std::to_string(node + 1) + ":0").value()));
             ExchangePeer peer;
@@ -41,6 +51,8 @@ class Ranks {
             peer.data = localAddress(listeners_.back().get());
             peer.shm = prefix_ + "-r" + std::to_string(i);
             peers_.push_back(peer);
+            if (wiring == Wiring::kDirect || wiring == Wiring::kMixedDirect)
+                memory_.push_back(std::make_unique<Memory>());
         }
     }
     ~Ranks() { removeSegments(prefix_); }
@@ -58,6 +70,8 @@ class Ranks {
         options.listenFd = listeners_[i].get();
         options.chunkBytes = 16u << 10;
         options.roundBytes = 256u << 10;
+        options.directBytes = 128u << 10;
+        if (!memory_.empty()) options.heap = &memory_[i]->heap;
         options.faults = faults;
         options.clock = &clock_;
         return options;
@@ -72,7 +86,8 @@ class Ranks {
             if (m == who) group.self = static_cast<int32_t>(group.peers.size());
             group.peers.push_back(peers_[m]);
         }
-        group.transport = wiring_ == Wiring::kShm   ? PeerChoice::kShm
+        const bool shm = wiring_ == Wiring::kShm || wiring_ == Wiring::kDirect;
+        group.transport = shm                       ? PeerChoice::kShm
                           : wiring_ == Wiring::kTcp ? PeerChoice::kTcp
                                                     : PeerChoice::kAuto;
         group.chunkTimeout = 60 * kSecond;
@@ -86,12 +101,36 @@ class Ranks {
         return members;
     }
 
+    /// reduce() of rank `i`, through memory that its peers read where the wiring says so. The
+    /// memory stays until the ranks go: a peer may be late to look at the sum.
+    absl::Status reduce(size_t i, Exchange& exchange, uint32_t bucket,
+                        const std::vector<float>& input, std::vector<float>& output) const {
+        if (memory_.empty()) return exchange.reduce(bucket, input, output);
+        Memory& memory = *memory_[i];
+        auto& [from, to] = memory.buffers[input.size()];
+        for (float** block : {&from, &to})
+            if (*block == nullptr)
+                *block =
+                    static_cast<float*>(memory.heap.allocate(input.size() * sizeof(float)).value());
+        std::copy(input.begin(), input.end(), from);
+        const absl::Status status =
+            exchange.reduce(bucket, {from, input.size()}, {to, output.size()});
+        EXPECT_TRUE(std::equal(input.begin(), input.end(), from)) << "the input was written";
+        std::copy(to, to + output.size(), output.begin());
+        return status;
+    }
+
   private:
+    struct Memory {
+        SharedHeap heap;
+        std::map<size_t, std::pair<float*, float*>> buffers;  ///< by size
+    };
     const Wiring wiring_;
     SystemClock clock_;
     std::string prefix_;
     std::vector<UniqueFd> listeners_;
     std::vector<ExchangePeer> peers_;
+    std::vector<std::unique_ptr<Memory>> memory_;  ///< empty where nobody reads it
 };
 
 /// The gradient rank `rank` brings to (step, bucket): values whose sum depends on the order.

@@ -78,7 +78,7 @@ class ExchangeProcessTest : public ::testing::TestWithParam<Wiring> {
         const std::vector<float> input = gradient(i, 1, 0, kCount);
         std::vector<float> output(kCount);
         while (status.ok()) {
-            status = exchange->reduce(report.buckets, input, output);
+            status = ranks_.reduce(i, *exchange, report.buckets, input, output);
             if (status.ok()) ++report.buckets;
         }
         report.inputWhole = sameBits(input, gradient(i, 1, 0, kCount));
@@ -91,7 +91,7 @@ class ExchangeProcessTest : public ::testing::TestWithParam<Wiring> {
         while (report.go == 0) nap();
         const std::vector<size_t> survivors{0, 2, 3};
         status = exchange->configure(ranks_.group(survivors, i, {1, 2, 1, 2}));
-        if (status.ok()) status = exchange->reduce(0, input, output);
+        if (status.ok()) status = ranks_.reduce(i, *exchange, 0, input, output);
         report.sumRight = status.ok() && sameBits(output, reference(survivors, 1, 0, kCount));
         report.finished = 1;
     }
@@ -154,8 +154,7 @@ TEST_P(ExchangeProcessTest, WhatAKillLeavesBehindIsRemovedByPrefix) {
     EXPECT_EQ(removeSegments(ranks_.prefix()), 0u) << "names go once everybody is attached";
 }
 
-INSTANTIATE_TEST_SUITE_P(Wirings, ExchangeProcessTest,
-                         ::testing::Values(Wiring::kShm, Wiring::kTcp, Wiring::kMixed),
+INSTANTIATE_TEST_SUITE_P(Wirings, ExchangeProcessTest, testing::kWirings,
                          [](const auto& info) { return testing::wiringName(info.param); });
 
 }  // namespace

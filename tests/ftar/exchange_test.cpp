@@ -30,14 +30,14 @@ std::unique_ptr<Exchange> exchangeOf(const Ranks& ranks, size_t i,
 }
 
 /// Every bucket of one step; true when all sums are the reference's bits and inputs are whole.
-bool stepIsRight(Exchange& exchange, const std::vector<size_t>& members, size_t who,
-                 uint64_t step) {
+bool stepIsRight(const Ranks& ranks, Exchange& exchange, const std::vector<size_t>& members,
+                 size_t who, uint64_t step) {
     const std::vector<size_t> counts{1, 17, 1000, 4096, 70'001};
     for (uint32_t bucket = 0; bucket < counts.size(); ++bucket) {
         const size_t count = counts[bucket];
         const std::vector<float> input = gradient(who, step, bucket, count);
         std::vector<float> output(count, -1);
-        const absl::Status status = exchange.reduce(bucket, input, output);
+        const absl::Status status = ranks.reduce(who, exchange, bucket, input, output);
         EXPECT_TRUE(status.ok()) << status;
         if (!status.ok() || !sameBits(input, gradient(who, step, bucket, count)) ||
             !sameBits(output, reference(members, step, bucket, count)))
@@ -60,7 +60,7 @@ TEST_P(ExchangeTest, EverybodyGetsTheBitsOfThePlainSum) {
             const absl::Status s =
                 exchange->configure(ranks.group(ranks.all(), i, {1, 1, step, 1}));
             ASSERT_TRUE(s.ok()) << s;
-            ASSERT_TRUE(stepIsRight(*exchange, ranks.all(), i, step)) << "step " << step;
+            ASSERT_TRUE(stepIsRight(ranks, *exchange, ranks.all(), i, step)) << "step " << step;
         }
         EXPECT_EQ(exchange->stats().buckets, 5u);
         EXPECT_EQ(exchange->stats().bytesSent > 0, n() > 1);
@@ -78,15 +78,13 @@ TEST_P(ExchangeTest, ARedoAndANewEpochBuildNewConnections) {
               ExchangeKey{1, 2, 6, 2}, ExchangeKey{2, 2, 7, 1}}) {
             const absl::Status s = exchange->configure(ranks.group(ranks.all(), i, key));
             ASSERT_TRUE(s.ok()) << s;
-            ASSERT_TRUE(stepIsRight(*exchange, ranks.all(), i, key.step));
+            ASSERT_TRUE(stepIsRight(ranks, *exchange, ranks.all(), i, key.step));
         }
     });
 }
 
 INSTANTIATE_TEST_SUITE_P(Wirings, ExchangeTest,
-                         ::testing::Combine(::testing::Values(Wiring::kShm, Wiring::kTcp,
-                                                              Wiring::kMixed),
-                                            ::testing::Values(1, 2, 3, 4, 7)),
+                         ::testing::Combine(testing::kWirings, ::testing::Values(1, 2, 3, 4, 7)),
                          [](const auto& info) {
                              return testing::wiringName(std::get<0>(info.param)) + "_" +
                                     std::to_string(std::get<1>(info.param));
@@ -97,7 +95,7 @@ TEST(Exchange, SixteenParticipantsOverMixedWires) {
     onThreads(16, [&](size_t i) {
         auto exchange = exchangeOf(ranks, i);
         ASSERT_TRUE(exchange->configure(ranks.group(ranks.all(), i, {1, 1, 1, 1})).ok());
-        EXPECT_TRUE(stepIsRight(*exchange, ranks.all(), i, 1));
+        EXPECT_TRUE(stepIsRight(ranks, *exchange, ranks.all(), i, 1));
     });
 }
 
@@ -106,13 +104,13 @@ TEST(Exchange, AGroupMayShrinkAndGrow) {
     onThreads(3, [&](size_t i) {
         auto exchange = exchangeOf(ranks, i);
         ASSERT_TRUE(exchange->configure(ranks.group({0, 1, 2}, i, {1, 1, 1, 1})).ok());
-        ASSERT_TRUE(stepIsRight(*exchange, {0, 1, 2}, i, 1));
+        ASSERT_TRUE(stepIsRight(ranks, *exchange, {0, 1, 2}, i, 1));
         if (i != 1) {
             ASSERT_TRUE(exchange->configure(ranks.group({0, 2}, i, {1, 2, 2, 1})).ok());
-            ASSERT_TRUE(stepIsRight(*exchange, {0, 2}, i, 2));
+            ASSERT_TRUE(stepIsRight(ranks, *exchange, {0, 2}, i, 2));
         }
         ASSERT_TRUE(exchange->configure(ranks.group({0, 1, 2}, i, {1, 3, 3, 1})).ok());
-        ASSERT_TRUE(stepIsRight(*exchange, {0, 1, 2}, i, 3));
+        ASSERT_TRUE(stepIsRight(ranks, *exchange, {0, 1, 2}, i, 3));
     });
 }
 
@@ -124,12 +122,12 @@ TEST(Exchange, OneChunkInFlightIsEnough) {
         options.chunkBytes = 1000;
         auto exchange = makeExchange(options).value();
         ASSERT_TRUE(exchange->configure(ranks.group(ranks.all(), i, {1, 1, 1, 1})).ok());
-        EXPECT_TRUE(stepIsRight(*exchange, ranks.all(), i, 1));
+        EXPECT_TRUE(stepIsRight(ranks, *exchange, ranks.all(), i, 1));
     });
 }
 
 TEST(Exchange, AWrongTokenIsRefused) {
-    for (const Wiring wiring : {Wiring::kShm, Wiring::kTcp}) {
+    for (const Wiring wiring : {Wiring::kShm, Wiring::kDirect, Wiring::kTcp}) {
         const Ranks ranks(2, wiring);
         std::vector<std::unique_ptr<Exchange>> exchanges;
         for (size_t i = 0; i < 2; ++i) exchanges.push_back(exchangeOf(ranks, i));
@@ -182,12 +180,12 @@ TEST(Exchange, StrangersAtTheDoorDoNotDisturb) {
         auto exchange = exchangeOf(ranks, i);
         const absl::Status s = exchange->configure(ranks.group(ranks.all(), i, {1, 1, 1, 1}));
         ASSERT_TRUE(s.ok()) << s;
-        EXPECT_TRUE(stepIsRight(*exchange, ranks.all(), i, 1));
+        EXPECT_TRUE(stepIsRight(ranks, *exchange, ranks.all(), i, 1));
     });
 }
 
 TEST(Exchange, DifferentBucketSizesEndInAnErrorNotInAHang) {
-    for (const Wiring wiring : {Wiring::kShm, Wiring::kTcp}) {
+    for (const Wiring wiring : {Wiring::kShm, Wiring::kDirect, Wiring::kTcp}) {
         const Ranks ranks(2, wiring);
         // Both live until both have looked: the end of one would be a reset for the other.
         std::vector<std::unique_ptr<Exchange>> exchanges(2);
@@ -196,10 +194,11 @@ TEST(Exchange, DifferentBucketSizesEndInAnErrorNotInAHang) {
             ASSERT_TRUE(exchanges[i]->configure(ranks.group(ranks.all(), i, {1, 1, 1, 1})).ok());
             const std::vector<float> input(i == 0 ? 100 : 200, 1.0f);
             std::vector<float> output(input.size());
-            const absl::Status s = exchanges[i]->reduce(0, input, output);
+            const absl::Status s = ranks.reduce(i, *exchanges[i], 0, input, output);
             // Whoever sees it first breaks the connection off.
             EXPECT_TRUE(absl::IsDataLoss(s) || absl::IsUnavailable(s)) << s;
-            EXPECT_FALSE(exchanges[i]->reduce(1, input, output).ok()) << "it stays broken";
+            EXPECT_FALSE(ranks.reduce(i, *exchanges[i], 1, input, output).ok())
+                << "it stays broken";
         });
     }
 }

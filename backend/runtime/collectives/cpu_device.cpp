@@ -23,6 +23,7 @@ struct bulkhead_device {
     bulkhead_host host{};
     bulkhead::SystemClock clock;
     std::atomic<uint64_t> used{0};
+    bulkhead::runtime::SharedHeap heap;
 };
 
 /// All work is done when a call returns, so a stream has nothing to remember.
@@ -132,10 +133,16 @@ bulkhead_status describe(bulkhead_device* device, bulkhead_device_info* out) {
 }
 
 /// The size stands in front of each block, one alignment unit before it.
-bulkhead_status allocate(bulkhead_device* device, bulkhead_memory, size_t bytes, void** out) {
+bulkhead_status allocate(bulkhead_device* device, bulkhead_memory kind, size_t bytes, void** out) {
     *out = nullptr;
-    if (bytes > SIZE_MAX - 2 * kAlign)
+    if (bytes > SIZE_MAX / 2)
         return fail(device, BULKHEAD_OUT_OF_MEMORY, "an allocation larger than the address space");
+    if (kind == BULKHEAD_MEMORY_PEER) {
+        const absl::StatusOr<void*> memory = device->heap.allocate(bytes);
+        if (!memory.ok()) return report(device, memory.status());
+        *out = *memory;
+        return BULKHEAD_OK;
+    }
     const size_t whole = (bytes + kAlign - 1) / kAlign * kAlign + kAlign;
     auto* block = static_cast<std::byte*>(std::aligned_alloc(kAlign, whole));
     if (block == nullptr)
@@ -150,7 +157,7 @@ bulkhead_status allocate(bulkhead_device* device, bulkhead_memory, size_t bytes,
 }
 
 void release(bulkhead_device* device, void* memory) {
-    if (memory == nullptr) return;
+    if (memory == nullptr || device->heap.free(memory)) return;
     std::byte* block = static_cast<std::byte*>(memory) - kAlign;
     size_t bytes = 0;
     std::memcpy(&bytes, block, sizeof bytes);
@@ -296,6 +303,10 @@ namespace bulkhead::runtime {
 
 const bulkhead_device_api* cpuDeviceApi(uint32_t abiVersion) {
     return abiVersion == BULKHEAD_DEVICE_ABI ? &kApi : nullptr;
+}
+
+const SharedHeap* cpuDeviceHeap(const bulkhead_device* device) {
+    return &device->heap;
 }
 
 }  // namespace bulkhead::runtime

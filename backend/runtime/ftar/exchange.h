@@ -14,6 +14,7 @@
 #include "backend/common/clock.h"
 #include "backend/runtime/transport/network_faults.h"
 #include "backend/runtime/transport/peer_choice.h"
+#include "backend/runtime/transport/shared_heap.h"
 
 /// The fault tolerant all-reduce among rank s of all contributors (docs/protocol.md, "A step" 3).
 namespace bulkhead::runtime {
@@ -82,6 +83,11 @@ struct ExchangeOptions {
     size_t chunkBytes = 256u << 10;   ///< S_chunk: payload of one TCP frame
     uint32_t chunksInFlight = 4;      ///< C: unacknowledged chunks per pair
     size_t roundBytes = 1u << 20;     ///< a bucket is reduced in pieces of at most so many bytes
+    /// A piece where all peers read each other's heaps in place; see `heap`.
+    size_t directBytes = 16u << 20;
+    /// Where reduce() finds input and output, if not null; outlives the exchange. Then peers of one
+    /// host read both in place. All members have one, or none.
+    const SharedHeap* heap = nullptr;
     NetworkFaults* faults = nullptr;  ///< may be null; outlives the exchange
     const Clock* clock = nullptr;     ///< required; outlives the exchange
 };

@@ -15,7 +15,8 @@
 namespace bulkhead::runtime {
 namespace {
 
-constexpr size_t kSliceAlign = 16;  // floats: one cache line
+constexpr size_t kSliceAlign = 16;       // floats: one cache line
+constexpr size_t kSumPart = 256u << 10;  // floats: far less than the 10 ms an abort may take
 
 /// Where member `index` of `members` owns [first, second) of `count` elements.
 std::pair<size_t, size_t> sliceOf(size_t index, size_t members, size_t count) {
@@ -37,6 +38,7 @@ class SliceExchange final : public Exchange {
         context_.clock = options_.clock;
         context_.abort = &abort_;
         context_.faults = options_.faults;
+        context_.heaps = &heaps_;
         context_.arrived = [this] { progress_.fetch_add(1, std::memory_order_relaxed); };
     }
 
@@ -68,7 +70,9 @@ class SliceExchange final : public Exchange {
         const MonoNs start = options_.clock->now();
         absl::Status status;
         if (abort_.raised()) status = abort_.why();
-        const size_t most = options_.roundBytes / sizeof(float);
+        const bool direct = directly();
+        if (status.ok() && direct) status = checkHeap(input, output);
+        const size_t most = (direct ? options_.directBytes : options_.roundBytes) / sizeof(float);
         for (size_t at = 0; status.ok() && at < input.size(); at += most) {
             const size_t n = std::min(most, input.size() - at);
             status = reducePiece(bucket, input.subspan(at, n), output.subspan(at, n));
@@ -159,6 +163,7 @@ class SliceExchange final : public Exchange {
             spec.peers.push_back({p.replica, p.incarnation, p.host, p.data, p.shm});
         spec.choice = group_.transport;
         spec.slotBytes = options_.roundBytes + kMaxMembers * sizeof(float) * kSliceAlign;
+        spec.heap = options_.heap;
         spec.chunkBytes = options_.chunkBytes;
         spec.chunksInFlight = options_.chunksInFlight;
         spec.listenFd = options_.listenFd;
@@ -175,11 +180,33 @@ class SliceExchange final : public Exchange {
         rounds_.reset();
         mesh_ = std::move(*mesh);
         rounds_ = std::make_unique<Rounds>(*mesh_, context_);
+        forgetOldHeaps();
         startCounting();
         const std::lock_guard lock(mutex_);
         if (mesh_->last() != mesh_->self())
             stats_.connectedLast = group_.peers[mesh_->last()].replica;
         return absl::OkStatus();
+    }
+
+    /// Everybody reads everybody's memory: no piece has to fit into a slot.
+    bool directly() const {
+        if (options_.heap == nullptr) return false;
+        for (size_t i = 0; i < mesh_->size(); ++i)
+            if (mesh_->tcp(i) != nullptr) return false;
+        return true;
+    }
+
+    absl::Status checkHeap(std::span<const float> input, std::span<float> output) const {
+        if (options_.heap->find(std::as_bytes(input)) && options_.heap->find(std::as_bytes(output)))
+            return absl::OkStatus();
+        return absl::InvalidArgumentError("input or output is not in the heap that peers read");
+    }
+
+    void forgetOldHeaps() {
+        std::vector<uint64_t> heaps;
+        for (size_t i = 0; i < mesh_->size(); ++i)
+            if (mesh_->view(i) != nullptr) heaps.push_back(mesh_->view(i)->heap());
+        heaps_.keepOnly(heaps);
     }
 
     absl::Status reducePiece(uint32_t bucket, std::span<const float> in, std::span<float> out) {
@@ -200,7 +227,9 @@ class SliceExchange final : public Exchange {
         for (size_t i = 0; i < members; ++i)
             sources[i] = i == self ? in.data() + mineBegin
                                    : reinterpret_cast<const float*>(rounds_->got(i).data());
-        sumInOrder(sources, out.data() + mineBegin, mineEnd - mineBegin);
+        if (absl::Status s = sum(std::move(sources), out.subspan(mineBegin, mineEnd - mineBegin));
+            !s.ok())
+            return s;
 
         for (size_t i = 0; i < members; ++i) {
             const auto [begin, end] = sliceOf(i, members, in.size());
@@ -209,6 +238,17 @@ class SliceExchange final : public Exchange {
                       reinterpret_cast<std::byte*>(out.data() + begin)};
         }
         return round(tag, give, get);
+    }
+
+    /// In parts, so that an abort ends a long sum too.
+    absl::Status sum(std::vector<const float*> sources, std::span<float> out) const {
+        for (size_t at = 0; at < out.size(); at += kSumPart) {
+            if (at > 0 && abort_.raised()) return abort_.why();
+            const size_t n = std::min(kSumPart, out.size() - at);
+            sumInOrder(sources, out.data() + at, n);
+            for (const float*& source : sources) source += n;
+        }
+        return absl::OkStatus();
     }
 
     absl::Status round(const RoundTag& tag, std::span<const Rounds::Give> give,
@@ -250,6 +290,7 @@ class SliceExchange final : public Exchange {
     AbortSignal abort_;
     ExchangeGroup group_;
     bool ready_ = false;
+    HeapReader heaps_;  ///< kept over memberships: the same peers' memory is mapped once
     std::unique_ptr<PeerMesh> mesh_;
     std::unique_ptr<Rounds> rounds_;
     Rounds::Totals base_;
@@ -278,6 +319,8 @@ absl::StatusOr<std::unique_ptr<Exchange>> makeExchange(ExchangeOptions options) 
     options.roundBytes = options.roundBytes / sizeof(float) * sizeof(float);
     if (options.roundBytes == 0 || options.roundBytes > (size_t{1} << 30))
         return absl::InvalidArgumentError("roundBytes must be 4 bytes to 1 GiB");
+    options.directBytes = options.directBytes / sizeof(float) * sizeof(float);
+    if (options.directBytes == 0) return absl::InvalidArgumentError("directBytes is below 4");
     auto exchange = std::make_unique<SliceExchange>(std::move(options));
     if (!exchange->usable()) return absl::InternalError("the kernel gave no eventfd");
     return exchange;

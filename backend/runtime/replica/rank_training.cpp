@@ -141,6 +141,7 @@ absl::Status ReplicaRank::Impl::makeExchange() {
     options.replica = options_.rank.replica;
     options.incarnation = options_.incarnation;
     options.listenFd = dataListener_.get();
+    options.heap = program_->peerMemory();
     options.faults = &network_;
     options.clock = &clock_;
     absl::StatusOr<std::unique_ptr<Exchange>> exchange = runtime::makeExchange(options);

@@ -12,6 +12,7 @@
 #include "backend/common/types.h"
 #include "backend/model/job_spec.h"
 #include "backend/runtime/protocol/messages.h"
+#include "backend/runtime/transport/shared_heap.h"
 
 namespace bulkhead::runtime {
 
@@ -68,6 +69,8 @@ class TrainingProgram {
     virtual std::span<float> gradient() = 0;
     /// As long as gradient(); the library writes the sum over replicas here.
     virtual std::span<float> reduced() = 0;
+    /// Where both of them are, if peers can read them there; the same for all ranks of a job.
+    virtual const SharedHeap* peerMemory() const { return nullptr; }
     /// Of reduced(), in a fixed order.
     virtual absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) = 0;
     /// One update of the state from `reduced` as `record` says; not called when record.skip.

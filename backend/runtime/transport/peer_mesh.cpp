@@ -134,9 +134,9 @@ class MeshBuilder {
         if (me.shm.empty() || me.shm.find('/') != std::string::npos)
             return absl::InvalidArgumentError(absl::StrCat("shared-memory prefix \"", me.shm,
                                                            "\" must be a name without slashes"));
-        auto segment =
-            ShmSegment::create(segmentName(me, spec().identity), spec().identity,
-                               static_cast<uint32_t>(me.id), me.incarnation, spec().slotBytes);
+        auto segment = ShmSegment::create(
+            segmentName(me, spec().identity), spec().identity, static_cast<uint32_t>(me.id),
+            me.incarnation, spec().slotBytes, spec().heap == nullptr ? 0 : spec().heap->id());
         if (!segment.ok()) return segment.status();
         mesh_->segment_ = std::move(*segment);
         return absl::OkStatus();

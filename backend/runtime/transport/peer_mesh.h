@@ -12,6 +12,7 @@
 #include "backend/runtime/transport/abort_signal.h"
 #include "backend/runtime/transport/network_faults.h"
 #include "backend/runtime/transport/peer_choice.h"
+#include "backend/runtime/transport/shared_heap.h"
 #include "backend/runtime/transport/shm_segment.h"
 #include "backend/runtime/transport/tcp_peer.h"
 
@@ -34,7 +35,8 @@ struct MeshSpec {
     size_t slotBytes = 0;  ///< the most a member publishes in one round
     size_t chunkBytes = 256u << 10;
     uint32_t chunksInFlight = 4;
-    int listenFd = -1;  ///< needed when a peer with a greater index comes over TCP
+    const SharedHeap* heap = nullptr;  ///< what is given from it is read in place; may be null
+    int listenFd = -1;                 ///< needed when a peer with a greater index comes over TCP
     MonoNs timeout = 2 * kSecond;
 };
 
@@ -51,6 +53,7 @@ struct MeshContext {
     const Clock* clock = nullptr;
     AbortSignal* abort = nullptr;
     NetworkFaults* faults = nullptr;  ///< may be null
+    HeapReader* heaps = nullptr;      ///< needed where a peer has a heap
     std::function<void()> progress;   ///< may be empty; called at least every 50 ms of waiting
     std::function<void()> arrived;    ///< may be empty; called whenever bytes of a peer have come
     bool isCut() const { return faults != nullptr && faults->isCut(); }

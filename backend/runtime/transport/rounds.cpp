@@ -16,6 +16,7 @@ namespace {
 /// Bounds how late a dead writer, a cut or a missed wake is noticed.
 constexpr MonoNs kSlice = 20 * kMillisecond;
 constexpr size_t kAlign = 64;
+constexpr size_t kCopyBytes = 1u << 20;
 
 bool reached(uint32_t published, uint32_t sequence) {
     return static_cast<int32_t>(published - sequence) >= 0;
@@ -121,13 +122,18 @@ absl::Status Rounds::publish(const RoundTag& tag, std::span<const Give> give, bo
             header.pieces[i] = header.pieces[shared];
             continue;
         }
+        shared = i;
+        if (const auto place =
+                mesh_.spec().heap == nullptr ? std::nullopt : mesh_.spec().heap->find(bytes)) {
+            header.pieces[i] = {place->offset, bytes.size(), place->fd, place->block};
+            continue;
+        }
         if (bytes.size() > slot.size() - used)
             return absl::InvalidArgumentError(absl::StrCat("a round of more than ", slot.size(),
                                                            " bytes does not fit into its slot"));
         if (!bytes.empty()) std::memcpy(slot.data() + used, bytes.data(), bytes.size());
-        header.pieces[i] = {used, bytes.size()};
+        header.pieces[i] = {used, bytes.size(), -1, 0};
         used = std::min(slot.size(), (used + bytes.size() + kAlign - 1) / kAlign * kAlign);
-        shared = i;
     }
     segment->publish(sequence_);
     return absl::OkStatus();
@@ -160,6 +166,7 @@ absl::Status Rounds::await(const RoundTag& tag, std::span<const Get> get, MonoNs
             if (!waitsFor(i)) continue;
             if (!context_.isCut())
                 if (const absl::Status s = tryPeer(tag, i, get[i]); !s.ok()) {
+                    if (absl::IsAborted(s)) return s;
                     // A stream out of step cannot be mended; its other end shall know at once.
                     if (mesh_.tcp(i) != nullptr) mesh_.tcp(i)->breakOff();
                     return accuse(i, faultOf(s), s);
@@ -209,13 +216,29 @@ absl::Status Rounds::pullShared(const RoundTag& tag, size_t peer, const Get& get
     if (piece.length != get.size)
         return absl::DataLossError(
             absl::StrCat("gives ", piece.length, " bytes, expected ", get.size));
-    const absl::StatusOr<std::span<const std::byte>> bytes = view.piece(sequence_, piece);
+    const absl::StatusOr<std::span<const std::byte>> bytes = shared(peer, piece);
     if (!bytes.ok()) return bytes.status();
     anyMore_ = anyMore_ || header.more != 0;
     got_[peer] = *bytes;
-    if (get.to != nullptr) {
-        if (get.size > 0) std::memcpy(get.to, bytes->data(), get.size);
-        got_[peer] = {get.to, get.size};
+    if (get.to == nullptr) return absl::OkStatus();
+    got_[peer] = {get.to, get.size};
+    return copyOut(*bytes, get.to);
+}
+
+absl::StatusOr<std::span<const std::byte>> Rounds::shared(size_t peer,
+                                                          const ShmPiece& piece) const {
+    const ShmView& view = *mesh_.view(peer);
+    if (piece.fd < 0) return view.piece(sequence_, piece);
+    if (context_.heaps == nullptr) return absl::DataLossError("gives from a heap nobody can read");
+    return context_.heaps->at(view.pid(), view.heap(), {piece.fd, piece.block, piece.offset},
+                              piece.length);
+}
+
+/// In parts, so that an abort ends a large copy too.
+absl::Status Rounds::copyOut(std::span<const std::byte> from, std::byte* to) const {
+    for (size_t at = 0; at < from.size(); at += kCopyBytes) {
+        if (at > 0 && context_.abort->raised()) return context_.abort->why();
+        std::memcpy(to + at, from.data() + at, std::min(kCopyBytes, from.size() - at));
     }
     return absl::OkStatus();
 }

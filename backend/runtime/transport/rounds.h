@@ -9,15 +9,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "backend/runtime/transport/peer_mesh.h"
 
 namespace bulkhead::runtime {
 
 /// Lock-step rounds over a mesh: in each round every member gives every other a message (maybe
-/// empty) and gets one from each. Over shared memory a member writes what it gives into its own
-/// segment and the others read it there; over TCP it goes in chunk frames. Two slots per segment
-/// are enough: whoever has finished round n has everyone's round n, and everyone gave that only
-/// after having read round n-1. Threads: one at a time.
+/// empty) and gets one from each. Over shared memory the others read what lies in the giver's heap
+/// in place; anything else it writes into its own segment and they read it there. What was given
+/// from a heap stays as it is until the next round is over. Over TCP it goes in chunk frames. Two
+/// slots per segment are enough: whoever has finished round n has everyone's round n, and everyone
+/// gave that only after having read round n-1. Threads: one at a time.
 class Rounds {
   public:
     struct Give {
@@ -37,9 +39,10 @@ class Rounds {
     Rounds(PeerMesh& mesh, const MeshContext& context);
 
     /// One round; `give` and `get` have one entry per member, one's own is ignored. What a member
-    /// gives to all peers over shared memory together fits into spec().slotBytes (equal spans count
-    /// once). Nobody moving for `timeout`: DeadlineExceeded; broken peer: Unavailable; wrong size,
-    /// tag or checksum: DataLoss; Aborted. failures() names who; after an error no round works.
+    /// gives to all peers over shared memory and not from the heap fits into spec().slotBytes
+    /// (equal spans count once). Nobody moving for `timeout`: DeadlineExceeded; broken peer:
+    /// Unavailable; wrong size, tag or checksum: DataLoss; Aborted. failures() names who; after an
+    /// error no round works.
     [[nodiscard]] absl::Status run(const RoundTag& tag, std::span<const Give> give,
                                    std::span<const Get> get, MonoNs timeout, bool more = false);
 
@@ -62,6 +65,8 @@ class Rounds {
                           bool more);
     absl::Status await(const RoundTag& tag, std::span<const Get> get, MonoNs timeout);
     absl::Status tryPeer(const RoundTag& tag, size_t peer, const Get& get);
+    absl::StatusOr<std::span<const std::byte>> shared(size_t peer, const ShmPiece& piece) const;
+    absl::Status copyOut(std::span<const std::byte> from, std::byte* to) const;
     absl::Status pullShared(const RoundTag& tag, size_t peer, const Get& get);
     absl::Status checkLate(MonoNs now, MonoNs timeout);
     absl::Status checkResets();

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -17,7 +18,7 @@ namespace bulkhead::runtime {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d534b42;  // "BKSM"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kPage = 4096;
 static_assert(sizeof(ShmSegmentHeader) <= kPage && sizeof(ShmSlotHeader) <= kPage);
 
@@ -47,7 +48,7 @@ absl::StatusOr<std::unique_ptr<ShmSegment>> ShmSegment::create(const std::string
                                                                const MeshIdentity& identity,
                                                                uint32_t writer,
                                                                uint32_t incarnation,
-                                                               size_t slotBytes) {
+                                                               size_t slotBytes, uint64_t heap) {
     std::unique_ptr<ShmSegment> segment(new ShmSegment());
     const std::string path = shmName(name);
     // The prefix is ours alone: what is there is a leftover of a configure that did not succeed.
@@ -78,6 +79,8 @@ absl::StatusOr<std::unique_ptr<ShmSegment>> ShmSegment::create(const std::string
     header->version = kVersion;
     header->writer = writer;
     header->incarnation = incarnation;
+    header->pid = ::getpid();
+    header->heap = heap;
     header->slotBytes = slotBytes;
     header->identity = identity;
     header->magic.store(kMagic, std::memory_order_release);

@@ -34,10 +34,12 @@ struct MeshIdentity {
     bool operator==(const MeshIdentity&) const = default;
 };
 
-/// The bytes one member finds for it in a slot.
+/// The bytes one member finds for it: in the slot, or where they are in the writer's SharedHeap.
 struct ShmPiece {
     uint64_t offset = 0;
     uint64_t length = 0;
+    int32_t fd = -1;  ///< -1: in the slot
+    uint32_t block = 0;
 };
 
 struct ShmSlotHeader {
@@ -54,6 +56,8 @@ struct ShmSegmentHeader {
     uint32_t version;
     uint32_t writer;
     uint32_t incarnation;
+    int32_t pid;
+    uint64_t heap;  // SharedHeap::id, 0 without one
     uint64_t slotBytes;
     MeshIdentity identity;
     alignas(64) std::atomic<uint32_t> published;  // sequence of the newest slot
@@ -67,7 +71,7 @@ class ShmSegment {
     static absl::StatusOr<std::unique_ptr<ShmSegment>> create(const std::string& name,
                                                               const MeshIdentity& identity,
                                                               uint32_t writer, uint32_t incarnation,
-                                                              size_t slotBytes);
+                                                              size_t slotBytes, uint64_t heap = 0);
     ~ShmSegment();
     ShmSegment(const ShmSegment&) = delete;
     ShmSegment& operator=(const ShmSegment&) = delete;
@@ -104,10 +108,12 @@ class ShmView {
     ShmView& operator=(const ShmView&) = delete;
 
     const std::atomic<uint32_t>& published() const { return header().published; }
+    int32_t pid() const { return header().pid; }
+    uint64_t heap() const { return header().heap; }
     bool attached() const { return header().attached.load(std::memory_order_acquire) != 0; }
     /// A copy, since its writer may be hostile or broken.
     ShmSlotHeader slotHeader(uint32_t sequence) const;
-    /// DataLoss when the piece lies outside its slot.
+    /// Of a piece in the slot. DataLoss when it lies outside.
     absl::StatusOr<std::span<const std::byte>> piece(uint32_t sequence, const ShmPiece& at) const;
     /// False once the writing process is gone, however it went.
     bool writerAlive() const;

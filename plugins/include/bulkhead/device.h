@@ -41,7 +41,8 @@ typedef enum bulkhead_dtype {
 
 typedef enum bulkhead_memory {
     BULKHEAD_MEMORY_DEVICE = 0,
-    BULKHEAD_MEMORY_HOST = 1 /* reachable by CPU and device; pinned where that means something */
+    BULKHEAD_MEMORY_HOST = 1, /* reachable by CPU and device; pinned where that means something */
+    BULKHEAD_MEMORY_PEER = 2  /* device memory that ranks of other replicas may read where it is */
 } bulkhead_memory;
 
 /** What a plugin may call back. `error` keeps the last line for the caller; both are thread-safe.

@@ -171,13 +171,15 @@ absl::Status WorkloadProgram::bindMemory() {
     const auto alloc = [&](bulkhead_memory where, void** out) {
         if (s.ok()) s = log_.check(deviceApi_->alloc(device_, where, bytes, out), "buffers");
     };
-    alloc(BULKHEAD_MEMORY_DEVICE, &deviceReduced_);
+    alloc(BULKHEAD_MEMORY_PEER, &deviceReduced_);
     if (staged_) alloc(BULKHEAD_MEMORY_HOST, &hostReduced_);
-    const bool copied = staged_ && kind == BULKHEAD_MEMORY_DEVICE;
+    const bool copied = staged_ && kind != BULKHEAD_MEMORY_HOST;
     if (copied) alloc(BULKHEAD_MEMORY_HOST, &hostGradient_);
     if (!s.ok()) return s;
     gradient_ = {copied ? static_cast<float*>(hostGradient_) : deviceGradient_, count};
     reduced_ = {static_cast<float*>(staged_ ? hostReduced_ : deviceReduced_), count};
+    const bool onCpu = deviceApi_ == cpuDeviceApi(BULKHEAD_DEVICE_ABI);
+    peerMemory_ = onCpu && kind == BULKHEAD_MEMORY_PEER ? cpuDeviceHeap(device_) : nullptr;
     return absl::OkStatus();
 }
 

@@ -44,6 +44,7 @@ class WorkloadProgram final : public TrainingProgram {
     absl::StatusOr<uint64_t> stateHash() override;
     std::span<float> gradient() override { return gradient_; }
     std::span<float> reduced() override { return reduced_; }
+    const SharedHeap* peerMemory() const override { return peerMemory_; }
     absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) override;
     absl::Status apply(const CommitRecord& record, std::span<const float> reduced) override;
     absl::StatusOr<std::vector<int32_t>> expertShard() override;
@@ -88,6 +89,7 @@ class WorkloadProgram final : public TrainingProgram {
     void* deviceReduced_ = nullptr;
     std::span<float> gradient_;
     std::span<float> reduced_;
+    const SharedHeap* peerMemory_ = nullptr;
 
     std::vector<int32_t> tokens_;
     std::vector<uint32_t> domains_;
