@@ -117,8 +117,8 @@ void addLayout(CLI::App& app, Cli& cli) {
         cli.chosen = [&cli, options, path] {
             absl::StatusOr<std::vector<int32_t>> placement = readPlacement(*path);
             if (!placement.ok())
-                return static_cast<int>(
-                    fail(localFailure(client::FailureCode::kInvalid, "cannot use the placement",
+                return static_cast<int>(fail(
+                    cli, localFailure(client::FailureCode::kInvalid, "cannot use the placement",
                                       std::string(placement.status().message()))));
             options->action.expertShard = *std::move(placement);
             return act(cli, *options);
