@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
@@ -30,6 +32,17 @@ uint64_t randomId() {
     return (static_cast<uint64_t>(source()) << 32) | source();
 }
 
+/// Bytes that can be had without driving the machine out of memory. Files in memory have no limit
+/// of their own: asking for too much would end other processes before it failed.
+size_t availableMemory() {
+    std::ifstream in("/proc/meminfo");
+    std::string word;
+    size_t kib = 0;
+    while (in >> word)
+        if (word == "MemAvailable:" && in >> kib) return kib << 10;
+    return ~size_t{0};
+}
+
 absl::Status exhausted(size_t bytes, int error) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "no memory for ", bytes, " bytes that other ranks may read (", std::strerror(error), ")"));
@@ -46,7 +59,7 @@ SharedHeap::~SharedHeap() {
 
 absl::StatusOr<void*> SharedHeap::allocate(size_t bytes) {
     const size_t whole = kHeader + bytes;
-    if (whole < bytes) return exhausted(bytes, ENOMEM);
+    if (whole < bytes || whole > availableMemory()) return exhausted(bytes, ENOMEM);
     UniqueFd fd(::memfd_create("bulkhead-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!fd.valid()) return exhausted(bytes, errno);
     if (const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(whole)); error != 0)
