@@ -271,8 +271,10 @@ void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
         const std::lock_guard<std::mutex> lock(figuresMutex_);
         if (entering_ == result.id) return post(protocol::ExchangeDone{result.id, true, vote});
     }
-    // The sum of squares is the program's arithmetic and so the training thread's.
+    // The sum of squares is the program's arithmetic and so the training thread's. Where the
+    // exchange is as fast as backward, only there the figures of this step are sure to be in.
     queue_.push({[this, id = result.id, vote]() mutable {
+                     addFigures(vote);
                      absl::StatusOr<double> squares = program_->sumOfSquares(program_->reduced());
                      if (!squares.ok()) return squares.status();
                      vote.gradSquares = *squares;
@@ -291,15 +293,17 @@ protocol::RankVote ReplicaRank::Impl::figuresOf(const ExchangeResult& result) {
     vote.waitedOn = result.stats.waitedOn;
     vote.bytes = result.stats.bytesSent + result.stats.bytesReceived;
     for (const FailedPeer& peer : result.failedPeers) vote.failedPeers.push_back(peer.replica);
+    return vote;
+}
+
+void ReplicaRank::Impl::addFigures(protocol::RankVote& vote) {
     const std::lock_guard<std::mutex> lock(figuresMutex_);
-    if (entering_ == result.id) return vote;
     vote.computeMs = computeMs_;
     vote.lossSum = figures_.lossSum;
     vote.tokens = figures_.tokens;
     vote.domainLossSum = figures_.domainLossSum;
     vote.domainTokens = figures_.domainTokens;
     vote.expertCounts = figures_.expertCounts;
-    return vote;
 }
 
 void ReplicaRank::Impl::accuse(const ExchangeResult& result) {

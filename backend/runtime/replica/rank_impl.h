@@ -112,6 +112,7 @@ class ReplicaRank::Impl {
     // Communication thread.
     void exchanged(const ExchangeResult& result);
     protocol::RankVote figuresOf(const ExchangeResult& result);
+    void addFigures(protocol::RankVote& vote);  ///< training thread: of what it computed last
     void accuse(const ExchangeResult& result);
 
     // Training thread.

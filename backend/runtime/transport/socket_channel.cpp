@@ -156,7 +156,9 @@ void SocketChannel::onEvents(uint32_t events) {
 
 void SocketChannel::readSome() {
     if (ended_) return;
-    thread_local std::array<char, kReadBytes> buffer;
+    // Aligned: a TLS segment at an odd address ends where no page does, and such a program is not
+    // loaded.
+    alignas(64) thread_local std::array<char, kReadBytes> buffer;
     const ssize_t n = ::recv(fd_.get(), buffer.data(), buffer.size(), 0);
     if (n < 0) {
         if (errno == EAGAIN || errno == EINTR) return;
