@@ -106,6 +106,20 @@ TEST_F(RankMachineTest, ARedoKeepsTheGradientsWhenTheRangesStay) {
     EXPECT_TRUE(did<BeginStep>()->compute);
 }
 
+TEST_F(RankMachineTest, AGradientThatIsNotFiniteIsSaidOnEveryAttemptThatBringsIt) {
+    tell(quorum(1, 2));
+    give(ComputeDone{1, true});
+    ASSERT_TRUE(voted());
+    EXPECT_TRUE(voted()->nonFiniteLocal);
+    // Somebody else was lost at the same time: the word was for an attempt that is over.
+    tell(quorum(1, 3, 2));
+    ASSERT_TRUE(did<BeginStep>());
+    EXPECT_FALSE(did<BeginStep>()->compute);
+    give(ExchangeDone{{1, 3, 2}, false, {}});
+    ASSERT_TRUE(voted());
+    EXPECT_TRUE(voted()->nonFiniteLocal);
+}
+
 TEST_F(RankMachineTest, AnAbortWhileComputingIsAnsweredAtOnce) {
     tell(quorum(1, 2));
     tell(Abort{5, 1, 2, 1, "r0 lost"});

@@ -254,6 +254,7 @@ class CoordinatorMachine::Impl {
     void obey(const LogOrders& orders);
     LogOrders orders() const;
     void logOrders();
+    void startAgain(Replica& r, const std::string& why);
     void noteLostMeanwhile(const Replica& r);
     void leaseRetained(uint64_t step, const std::vector<int32_t>& contributors);
 

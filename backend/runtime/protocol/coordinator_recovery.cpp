@@ -71,13 +71,24 @@ void CoordinatorMachine::Impl::on(const InventoryDone&) {
     begunAt_ = stopSince_ = now_;
     for (Replica& r : replicas_) {
         if (r.alive()) {
-            if (r.running.size() < options_.shards)
+            if (r.running.size() == options_.shards) continue;
+            if (incidents_.isOpen(r.id))
+                startAgain(r, "the coordinator before was starting it");
+            else
                 expel(r, EvidenceKind::kProcessExit, "some of its ranks are gone", now_, true);
         } else if (!stopping_ && !r.hold && !r.drain && !r.givenUp) {
             noteLostMeanwhile(r);
             start(r);
         }
     }
+}
+
+/// Half of it runs, for an incident that is open: no new one.
+void CoordinatorMachine::Impl::startAgain(Replica& r, const std::string& why) {
+    tell(r, Expelled{term_, r.incarnation, why});
+    act(StopReplica{r.id, r.incarnation, true, why});
+    letGo(r, why);
+    scheduleRestart(r, true, why);
 }
 
 /// It trained until the end of the coordinator before, others do still, and it is gone.

@@ -237,7 +237,7 @@ void RankMachine::adopt(const Quorum& q) {
     if (!retained) {
         ranges_ = me->contribution.ranges;
         retainedStep_ = q.step;
-        computed_ = false;
+        computed_ = nonFinite_ = false;
     }
     current_ = q;
     vote_ = Vote::kNone;
@@ -255,6 +255,7 @@ void RankMachine::on(MonoNs, const ComputeDone& in) {
     if (!current_ || in.step != current_->step || computed_) return;
     computed_ = true;
     phase_ = vote_ == Vote::kNone ? Phase::kExchange : Phase::kVote;
+    nonFinite_ = in.nonFinite;
     if (!in.nonFinite) return;
     // Said before the exchange, so that nobody waits for a sum that cannot be good.
     if (vote_ == Vote::kNone) act(AbortExchange{idOf(*current_), "the own gradient is not finite"});
@@ -273,7 +274,8 @@ void RankMachine::on(MonoNs, const ExchangeDone& in) {
         return;
     }
     if (vote_ != Vote::kNone) return;
-    castVote(in.vote, in.complete, false);
+    // The word on the attempt before may have come too late for it.
+    castVote(in.vote, in.complete, !in.complete && nonFinite_);
 }
 
 void RankMachine::castVote(RankVote vote, bool complete, bool nonFinite) {

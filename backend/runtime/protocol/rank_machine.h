@@ -291,6 +291,7 @@ class RankMachine {
     std::vector<SampleRange> ranges_;  ///< of the gradients in work or retained
     uint64_t retainedStep_ = 0;        ///< whose gradients `ranges_` are; 0: none
     bool computed_ = false;
+    bool nonFinite_ = false;  ///< what was computed
     Vote vote_ = Vote::kNone;
     std::optional<RankVote> lastVote_;
     std::optional<Commit> applying_;
