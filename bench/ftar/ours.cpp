@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bulkhead's exchange: as a worker uses it, one process a rank. Further arguments: shm, slots (shm
-// without reading gradients in place) or tcp; f32 or bf16.
+// without reading gradients in place) or tcp.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -39,8 +39,6 @@ void rank(int self, const Task& task, const Setting& setting) {
     options.listenFd = setting.listeners[me].get();
     options.clock = &clock;
     if (setting.wire != "slots") options.heap = &heap;
-    if (const char* bytes = std::getenv("DIRECT_BYTES"))
-        options.directBytes = static_cast<size_t>(std::atoll(bytes));
     auto exchange = runtime::makeExchange(options);
     if (!exchange.ok()) fail(exchange.status());
     auto* in = static_cast<float*>(heap.allocate(task.count * sizeof(float)).value());
