@@ -213,6 +213,8 @@ TEST(JoinerTest, FetchesReplaysFollowsAndEnters) {
     give(FromCoordinator{q});
     did = give(Replayed{7, 70});
     EXPECT_TRUE(std::get<RankReport>(std::get<SendLeader>(did.front()).message).following);
+    // While the job waits it has nothing to get on with: that must not look like standing still.
+    EXPECT_EQ(m.phase(), Phase::kIdle);
     give(record(8));
     did = give(Replayed{8, 80});
     EXPECT_TRUE(std::holds_alternative<BeginStep>(did.back()));
@@ -348,6 +350,58 @@ TEST_F(EnteringTest, AnotherFetchEndsTheExchangeItEnteredBy) {
     give(FromCoordinator{f});
     ASSERT_TRUE(did<AbortExchange>());
     EXPECT_FALSE(machine_.exchange().has_value());
+}
+
+/// A joiner that is given the state as it lay before the move would replay gradients that do not fit.
+TEST_F(RankMachineTest, ASnapshotIsTakenAgainInTheLayoutItIsWantedIn) {
+    tell(KeepSnapshot{5, 0, true, 1, 0});
+    ASSERT_NE(did<TakeSnapshot>(), nullptr);
+    give(SnapshotTaken{0});
+    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    tell(KeepSnapshot{5, 0, true, 1, 1});
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr);  // experts are on their way
+    EXPECT_NE(did<DropSnapshot>(), nullptr);
+    give(LayoutMoveDone{1, true, 10, "", 11});
+    EXPECT_NE(did<TakeSnapshot>(), nullptr);
+    give(SnapshotTaken{0});
+    ASSERT_NE(did<SendLeader>(), nullptr);
+    EXPECT_TRUE(std::holds_alternative<RankSnapshotReady>(did<SendLeader>()->message));
+}
+
+/// The move failed elsewhere: what a joiner is given must lie as before.
+TEST_F(RankMachineTest, ASnapshotOfTheOldLayoutWaitsUntilTheRankHasGoneBack) {
+    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 11});
+    tell(KeepSnapshot{5, 0, true, 1, 0});
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr);
+    tell(quorum(1, 1));
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+    EXPECT_NE(did<TakeSnapshot>(), nullptr);
+}
+
+/// Another replica could not move, and the coordinator did not wait for this one.
+TEST_F(RankMachineTest, NoStepBeginsWhileExpertsAreOnTheirWay) {
+    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    tell(quorum(1, 1));
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+    give(LayoutMoveDone{1, true, 10, "", 11});
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+    EXPECT_NE(did<BeginStep>(), nullptr);
+}
+
+/// A coordinator died between the move and the step: its successor asks for the same ranges.
+TEST_F(RankMachineTest, AGradientOfTheLayoutBeforeIsNotExchangedInTheNextOne) {
+    tell(quorum(1, 1));
+    give(ComputeDone{1, false});
+    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, ""});
+    Quorum again = quorum(1, 2);
+    again.layout = 1;
+    tell(again);
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_TRUE(did<BeginStep>()->compute);
 }
 
 }  // namespace

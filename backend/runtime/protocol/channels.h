@@ -26,6 +26,7 @@ struct RankReport {
     bool ready = false;
     bool following = false;
     uint64_t layout = 0;
+    uint64_t moved = 0;
     std::optional<CommitRecord> last;
     uint64_t epoch = 0;
     uint64_t retainedStep = 0;
@@ -41,6 +42,7 @@ struct RankReport {
         visit("ready", self.ready);
         visit("following", self.following);
         visit("layout", self.layout);
+        visit("moved", self.moved);
         visit("last", self.last);
         visit("epoch", self.epoch);
         visit("retained_step", self.retainedStep);

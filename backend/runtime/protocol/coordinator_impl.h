@@ -182,6 +182,7 @@ class CoordinatorMachine::Impl {
     void finishDrains();
     void form(Replica& r);
     void upToDate(Replica& r);
+    void noteReported(const Report& m);
     bool blankNow() const;
     Welcome welcome() const;
 

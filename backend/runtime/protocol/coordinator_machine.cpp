@@ -130,8 +130,11 @@ void CoordinatorMachine::Impl::scan() {
 
 void CoordinatorMachine::Impl::wake() {
     MonoNs at = nextScan_;
+    // Nobody is started before the inventory is taken, nor any more when the job ends: waiting for
+    // a time that is past would wake it without end.
     for (const Replica& r : replicas_)
-        if (r.stage == Stage::kBackingOff) at = std::min(at, r.startAt);
+        if (r.stage == Stage::kBackingOff && !recovering_ && !stopping_)
+            at = std::min(at, r.startAt);
     if (decideAgain_ > now_) at = std::min(at, decideAgain_);
     if (toldWake_ > now_ && toldWake_ <= at) return;
     toldWake_ = std::max(at, now_ + 1);

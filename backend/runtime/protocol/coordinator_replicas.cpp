@@ -171,11 +171,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     }
     if (r->stage == Stage::kUpToDate) {
         // Idle contributors tell their hashes: no vote would while the job waits.
-        if (m.ready && m.step == committed_ && !m.hashes.empty() &&
-            agreed_.find(m.step) == nullptr) {
-            agreed_.note(m.step, m.hashes);
-            proveAll();
-        }
+        if (m.ready) noteReported(m);
         if (!m.ready && m.hasState && m.step < committed_) {
             r->step = m.step;
             planFetch(*r, "it could not apply the last commit");
@@ -200,15 +196,26 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     // A replica is as good as all its ranks; each reports again when it has said hello.
     if (r->hellos < options_.shards) return;
     r->step = m.step;
-    if (m.hasState && m.step == committed_ && !m.following) {
+    const bool placed = m.layout == layout_ || m.moved == layout_;
+    if (m.hasState && m.step == committed_ && !m.following && placed) {
         if (m.retainedStep == committed_ + 1) r->retained = m.retained;
         upToDate(*r);
+        noteReported(m);
     } else if (m.hasState && m.ready && m.step + 1 == committed_ && last_ && !r->resent) {
         r->resent = true;
         tell(*r, Commit{*last_, term_, false, ""});
     } else if (!(r->resent && m.ready && m.step + 1 == committed_)) {
-        planFetch(*r, m.hasState ? "it is behind" : "it is blank");
+        planFetch(*r, !m.hasState ? "it is blank"
+                      : placed  ? "it is behind"
+                                : "experts moved without it");
     }
+}
+
+/// What whoever trains says it holds is what joiners have to hold, while no vote has said so.
+void CoordinatorMachine::Impl::noteReported(const Report& m) {
+    if (m.step != committed_ || m.hashes.empty() || agreed_.find(m.step) != nullptr) return;
+    agreed_.note(m.step, m.hashes);
+    proveAll();
 }
 
 void CoordinatorMachine::Impl::on(const RankExited& in) {

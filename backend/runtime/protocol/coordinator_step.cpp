@@ -355,7 +355,7 @@ bool CoordinatorMachine::Impl::parityHolds() {
 /// While a step is held no commit compares hashes; the votes on it still carry them, and whoever is
 /// to help out has to be proven by something.
 void CoordinatorMachine::Impl::noteHeldHashes() {
-    if (!open_->quorum.checkParity || agreed_.find(committed_) != nullptr) return;
+    if (agreed_.find(committed_) != nullptr) return;
     const std::map<int32_t, Hashes> hashes = votedHashes();
     const ParityResult parity = compareHashes(hashes);
     if (hashes.empty() || parity.outcome != ParityResult::Outcome::kAgree) return;

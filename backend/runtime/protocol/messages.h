@@ -21,7 +21,7 @@
 /// step is concerned, (step, epoch, attempt). What is stale is dropped and counted, never acted on.
 namespace bulkhead::protocol {
 
-constexpr uint32_t kProtocolVersion = 2;
+constexpr uint32_t kProtocolVersion = 3;
 
 /// Where a rank's data plane can be reached. `host` decides shm or tcp per pair.
 struct RankEndpoint {
@@ -136,6 +136,7 @@ struct Report {
     bool ready = false;
     bool following = false;  ///< a joiner that applies the commit stream as it comes
     uint64_t layout = 0;
+    uint64_t moved = 0;  ///< to this layout it has moved too; a quorum will say whether it counts
     std::optional<CommitRecord> last;  ///< last record applied, for a coordinator that restarts
     uint64_t epoch = 0;                ///< highest epoch seen; a new coordinator goes on above it
     uint64_t retainedStep = 0;  ///< gradients of this step are held or being computed; 0: none
@@ -151,6 +152,7 @@ struct Report {
         visit("ready", self.ready);
         visit("following", self.following);
         visit("layout", self.layout);
+        visit("moved", self.moved);
         visit("last", self.last);
         visit("epoch", self.epoch);
         visit("retained_step", self.retainedStep);
@@ -500,13 +502,15 @@ struct KeepSnapshot {
     uint64_t term = 0;
     uint64_t step = 0;
     bool keep = true;
-    uint64_t token = 0;  ///< Fetch.token of the joiners that may pull it
+    uint64_t token = 0;   ///< Fetch.token of the joiners that may pull it
+    uint64_t layout = 0;  ///< in which the state is wanted: a move that counts is settled first
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
         visit("step", self.step);
         visit("keep", self.keep);
         visit("token", self.token);
+        visit("layout", self.layout);
     }
 };
 

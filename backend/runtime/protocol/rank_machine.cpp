@@ -57,6 +57,7 @@ bool RankMachine::accept(uint64_t term) {
     if (term > term_) {
         term_ = term;
         pending_.reset();
+        layoutChange_.reset();
     }
     return true;
 }
@@ -79,6 +80,7 @@ void RankMachine::receive(const Welcome& m) {
     }
     // A coordinator, perhaps another one, that has to learn where this rank stands.
     if (phase_ == Phase::kStarting) return;
+    if (layoutMoved_ && layoutMoved_->layout == m.layout) settleLayout(m.layout);
     report();
     if (lastVote_ && (current_ || entering_) && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
 }
@@ -113,6 +115,7 @@ void RankMachine::report() {
     r.ready = hasState_ && (!joiner_ || following_);
     r.following = joiner_ && following_;
     r.layout = layout_;
+    r.moved = placement();
     r.last = last_;
     r.epoch = epochSeen_;
     r.retainedStep = retainedStep_;
@@ -187,7 +190,7 @@ void RankMachine::leaveExchange(const char* why) {
 
 /// The pending quorum becomes the one in work when the step before it was committed as it assumed.
 void RankMachine::tryAdopt() {
-    if (!pending_ || applying_ || replaying_ || !hasState_) return;
+    if (!pending_ || applying_ || replaying_ || moving_ || !hasState_) return;
     if (joiner_ && !following_) return;
     if (pending_->step > applied_ + 1) return;
     const Member* me = memberOf(*pending_, config_);
@@ -210,6 +213,37 @@ void RankMachine::dropCurrent(const char* why) {
     computed_ = false;
 }
 
+/// As which layout the state lies, whether or not that counts yet.
+uint64_t RankMachine::placement() const {
+    return layoutMoved_ ? layoutMoved_->layout : layout_;
+}
+
+void RankMachine::moveLayout(const ChangeLayout& change) {
+    // A quorum that the coordinator took back for the move.
+    if (current_) dropCurrent("experts move first");
+    if (layoutMoved_) settleLayout(layout_);  // a move of a coordinator that is gone
+    retainedStep_ = 0;
+    computed_ = false;
+    moving_ = true;
+    act(MoveLayout{change.layout, change.expertShard});
+}
+
+/// The layout that counts from here on. Copies of the state in another one are of no use any more.
+void RankMachine::settleLayout(uint64_t counts) {
+    layout_ = counts;
+    if (!layoutMoved_) return;
+    const LayoutMoveDone moved = *std::exchange(layoutMoved_, std::nullopt);
+    const bool adopt = counts == moved.layout;
+    act(SettleLayout{moved.layout, adopt, counts});
+    if (adopt) hash_ = moved.hash;
+    for (auto it = snapshots_.begin(); it != snapshots_.end();) {
+        const auto& [step, kept] = *it;
+        if (kept.layout != counts && kept.taken) act(DropSnapshot{step});
+        it = kept.layout != counts ? snapshots_.erase(it) : std::next(it);
+    }
+    takeWanted();
+}
+
 void RankMachine::adopt(const Quorum& q) {
     const Member* me = memberOf(q, config_);
     if (me == nullptr) {
@@ -219,13 +253,7 @@ void RankMachine::adopt(const Quorum& q) {
     }
     if (current_ && vote_ == Vote::kNone)
         act(AbortExchange{idOf(*current_), "another quorum took its place"});
-    if (layoutMoved_) {
-        const bool counts = q.layout == layoutMoved_->layout;
-        act(SettleLayout{layoutMoved_->layout, counts, q.layout});
-        if (counts) hash_ = layoutMoved_->hash;
-        layoutMoved_.reset();
-    }
-    layout_ = q.layout;
+    settleLayout(q.layout);
     if (joiner_) {
         leaveExchange("it contributes");
         joiner_ = following_ = fetched_ = false;
@@ -385,11 +413,10 @@ void RankMachine::on(MonoNs, const Applied& in) {
 
 /// The state stands at applied_: what waited for that is due.
 void RankMachine::afterState() {
-    std::erase_if(snapshotsWanted_, [&](uint64_t s) { return s < applied_; });
-    if (snapshotsWanted_.erase(applied_) > 0) takeSnapshot();
+    takeWanted();
     if (layoutChange_ && layoutChange_->step <= applied_) {
         const ChangeLayout change = *std::exchange(layoutChange_, std::nullopt);
-        if (change.step == applied_) act(MoveLayout{change.layout, change.expertShard});
+        if (change.step == applied_) moveLayout(change);
     }
 }
 
@@ -400,32 +427,48 @@ void RankMachine::receive(const KeepSnapshot& m) {
     if (!accept(m.term)) return;
     if (!m.keep) {
         snapshotsWanted_.erase(m.step);
-        // One that is still being taken goes when it is there.
-        if (snapshotsKept_.erase(m.step) > 0 && snapshotsTaken_.erase(m.step) > 0)
-            act(DropSnapshot{m.step});
+        forgetSnapshot(m.step);
         return;
     }
-    if (snapshotsKept_.contains(m.step)) {
-        if (!snapshotsTaken_.contains(m.step)) return;  // told when it is
-        act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, m.step}});
-    } else if (m.step > applied_) {
-        snapshotsWanted_.insert(m.step);
-    } else if (m.step == applied_ && hasState_ && !applying_ && !replaying_) {
-        takeSnapshot();
+    const auto kept = snapshots_.find(m.step);
+    if (kept != snapshots_.end() && kept->second.layout == m.layout) {
+        if (kept->second.taken)  // else told when it is
+            act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, m.step}});
+        return;
     }
+    forgetSnapshot(m.step);
+    if (m.step < applied_) return;
+    snapshotsWanted_[m.step] = m.layout;
+    if (m.step == applied_) takeWanted();
 }
 
-void RankMachine::takeSnapshot() {
-    snapshotsKept_.insert(applied_);
+/// One that is still being taken goes when it is there.
+void RankMachine::forgetSnapshot(uint64_t step) {
+    const auto kept = snapshots_.find(step);
+    if (kept == snapshots_.end()) return;
+    if (kept->second.taken) act(DropSnapshot{step});
+    snapshots_.erase(kept);
+}
+
+/// What is wanted of the state as it stands, in the layout it is wanted in: a move that is not over
+/// may bring it to that one, or back.
+void RankMachine::takeWanted() {
+    if (!hasState_ || applying_ || replaying_ || moving_) return;
+    std::erase_if(snapshotsWanted_, [&](const auto& w) { return w.first < applied_; });
+    const auto wanted = snapshotsWanted_.find(applied_);
+    if (wanted == snapshotsWanted_.end() || wanted->second != placement()) return;
+    snapshotsWanted_.erase(wanted);
+    snapshots_[applied_] = {placement(), false};
     act(TakeSnapshot{applied_});
 }
 
 void RankMachine::on(MonoNs, const SnapshotTaken& in) {
-    if (!snapshotsKept_.contains(in.step)) {
+    const auto kept = snapshots_.find(in.step);
+    if (kept == snapshots_.end()) {
         act(DropSnapshot{in.step});  // nobody wants it any more
         return;
     }
-    snapshotsTaken_.insert(in.step);
+    kept->second.taken = true;
     act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, in.step}});
 }
 
@@ -471,7 +514,10 @@ void RankMachine::on(MonoNs, const FetchDone& in) {
     hash_ = in.hash;
     phase_ = Phase::kReplay;
     following_ = replay_.empty();
-    if (following_) report();
+    if (following_) {
+        phase_ = Phase::kIdle;
+        report();
+    }
     afterState();
     pumpReplay();
     tryEnter();
@@ -514,7 +560,10 @@ void RankMachine::on(MonoNs, const Replayed& in) {
     applied_ = in.step;
     appliedEpoch_ = last_->epoch;
     hash_ = in.hash;
-    if (replay_.empty()) following_ = true;
+    if (replay_.empty()) {
+        following_ = true;
+        phase_ = Phase::kIdle;  // nothing to get on with until the next commit
+    }
     following_ ? report() : reportProgress();
     afterState();
     tryEnter();
@@ -537,15 +586,18 @@ void RankMachine::on(MonoNs, const ReplayJudged& in) {
 void RankMachine::receive(const ChangeLayout& m) {
     if (!accept(m.term)) return;
     if (m.step == applied_ && hasState_ && !applying_ && !joiner_)
-        act(MoveLayout{m.layout, m.expertShard});
+        moveLayout(m);
     else if (m.step > applied_)
         layoutChange_ = m;
 }
 
 void RankMachine::on(MonoNs, const LayoutMoveDone& in) {
+    moving_ = false;
     if (in.ok) layoutMoved_ = in;
+    takeWanted();
     act(SendLeader{RankLayoutMoved{config_.rank, config_.incarnation, applied_, in.layout, in.ok,
                                    in.bytesMoved, in.error}});
+    tryAdopt();
 }
 
 void RankMachine::receive(const Expelled& m) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -253,10 +254,14 @@ class RankMachine {
     void adopt(const Quorum& q);
     void tryEnter();
     void leaveExchange(const char* why);
+    uint64_t placement() const;
+    void moveLayout(const ChangeLayout& change);
+    void settleLayout(uint64_t counts);
     void dropCurrent(const char* why);
     void castVote(RankVote vote, bool complete, bool nonFinite);
     void afterState();
-    void takeSnapshot();
+    void takeWanted();
+    void forgetSnapshot(uint64_t step);
     void pumpReplay();
     void report();
     void reportProgress();
@@ -297,9 +302,14 @@ class RankMachine {
     std::optional<Commit> applying_;
 
     std::set<uint64_t> snapshotsWanted_;
-    std::set<uint64_t> snapshotsKept_;   ///< or being taken
-    std::set<uint64_t> snapshotsTaken_;  ///< of them
+    struct Snapshot {
+        uint64_t layout = 0;
+        bool taken = false;  ///< else it is being taken
+    };
+    std::map<uint64_t, uint64_t> snapshotsWanted_;  ///< step, in which layout
+    std::map<uint64_t, Snapshot> snapshots_;        ///< kept, by step
     std::optional<ChangeLayout> layoutChange_;
+    bool moving_ = false;
     std::optional<LayoutMoveDone> layoutMoved_;  ///< until a quorum says whether it counts
 
     bool joiner_ = false;

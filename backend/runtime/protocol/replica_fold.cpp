@@ -117,6 +117,7 @@ std::optional<ToCoordinator> ReplicaFold::addReport(const RankReport& report) {
     out.ready = report.ready;
     out.following = report.following;
     out.layout = report.layout;
+    out.moved = report.moved;
     out.last = report.last;
     out.retainedStep = report.retainedStep;
     out.retained = report.retained;
