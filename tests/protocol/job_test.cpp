@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "backend/runtime/simulation/simulated_job.h"
 
-namespace bulkhead::protocol {
+namespace bulkhead::simulation {
 namespace {
 
 Options fourByTwo() {
@@ -298,7 +298,9 @@ TEST_F(SimulatedJobTest, AnyMixtureOfFaultsHealsAndKeepsTheInvariants) {
 }
 
 TEST_F(SimulatedJobTest, AHungRankIsFoundByItsSilenceAndFencedWhenItWakes) {
-    SimulatedJob job(fourByTwo(), 5);
+    Options o = fourByTwo();
+    o.timeouts.chunkFloorMs = 10000;  // its peers would speak first
+    SimulatedJob job(o, 5);
     startAndReach(job, 5);
     job.hangRank(1, 1);
     wholeAgain(job);
@@ -528,4 +530,4 @@ TEST_F(SimulatedJobTest, AnIncidentTellsBothSidesAndCloses) {
 }
 
 }  // namespace
-}  // namespace bulkhead::protocol
+}  // namespace bulkhead::simulation

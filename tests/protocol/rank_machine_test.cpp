@@ -352,7 +352,8 @@ TEST_F(EnteringTest, AnotherFetchEndsTheExchangeItEnteredBy) {
     EXPECT_FALSE(machine_.exchange().has_value());
 }
 
-/// A joiner that is given the state as it lay before the move would replay gradients that do not fit.
+/// A joiner that is given the state as it lay before the move would replay gradients that do not
+/// fit.
 TEST_F(RankMachineTest, ASnapshotIsTakenAgainInTheLayoutItIsWantedIn) {
     tell(KeepSnapshot{5, 0, true, 1, 0});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);

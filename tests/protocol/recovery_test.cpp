@@ -8,7 +8,7 @@
 #include "backend/runtime/protocol/step_commit.h"
 #include "backend/runtime/simulation/simulated_job.h"
 
-namespace bulkhead::protocol {
+namespace bulkhead::simulation {
 namespace {
 
 using ::testing::IsEmpty;
@@ -217,4 +217,4 @@ TEST_F(RecoveryTest, AnIncidentLeftOpenGoesOnAndCloses) {
 }
 
 }  // namespace
-}  // namespace bulkhead::protocol
+}  // namespace bulkhead::simulation

@@ -145,9 +145,8 @@ void CoordinatorMachine::Impl::addDeltaSources(Replica& r) {
         r.kept.insert(source.id);
         r.ready.insert(source.id);
         // Too late for a snapshot; it carries the token.
-        tell(source,
-             KeepSnapshot{term_, r.snapshotStep, true,
-                          fetchToken(options_.secret, lineage_, r.snapshotStep), layout_});
+        tell(source, KeepSnapshot{term_, r.snapshotStep, true,
+                                  fetchToken(options_.secret, lineage_, r.snapshotStep), layout_});
     }
     if (!r.ready.empty()) sendFetch(r);
 }
@@ -158,7 +157,8 @@ void CoordinatorMachine::Impl::dropSnapshot(const Replica& source, const Replica
         return o.id != r.id && o.joining() && !o.proven && o.snapshotStep == r.snapshotStep &&
                o.kept.contains(source.id);
     });
-    if (!needed && source.alive()) tell(source, KeepSnapshot{term_, r.snapshotStep, false, 0, layout_});
+    if (!needed && source.alive())
+        tell(source, KeepSnapshot{term_, r.snapshotStep, false, 0, layout_});
 }
 
 /// It holds the state: sources may forget the snapshot, and go on serving deltas.

@@ -93,8 +93,8 @@ void CoordinatorMachine::Impl::judgeAccused() {
             others = others || (other != id && (accusers.size() > 1 || !accusers.contains(id)));
         if (by.size() >= 2 && !others && contributes(id)) guilty.push_back(id);
     }
-    // Accusations come one by one; how many are silent is known at once. Before the first of half of
-    // the job is expelled for it, all of them are suspects.
+    // Accusations come one by one; how many are silent is known at once. Before the first of half
+    // of the job is expelled for it, all of them are suspects.
     std::vector<int32_t> quiet;
     for (const Member& m : open_->quorum.contributors)
         if (contributes(m.contribution.replica) && silent(*find(m.contribution.replica)))
@@ -102,8 +102,8 @@ void CoordinatorMachine::Impl::judgeAccused() {
     if (!guilty.empty() && quiet.size() >= 2 && 2 * quiet.size() >= trainedReplicas())
         for (int32_t id : quiet) gate_.suspect(now_, id);
     for (int32_t id : guilty)
-        condemn(*find(id), find(id)->accusedOf,
-                "its peers lost it and it does not answer", now_, find(id)->nodeLost);
+        condemn(*find(id), find(id)->accusedOf, "its peers lost it and it does not answer", now_,
+                find(id)->nodeLost);
 }
 
 /// Suspects stay until an agent confirms, they are heard again, or an option says it is enough.

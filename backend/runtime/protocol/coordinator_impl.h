@@ -292,7 +292,7 @@ class CoordinatorMachine::Impl {
     uint64_t epoch_ = 0;
     std::vector<std::pair<int32_t, uint32_t>> membership_;  ///< of epoch_
     uint64_t layout_ = 0;
-    uint64_t layoutTried_ = 0;  ///< highest number given to a move, whatever came of it
+    uint64_t layoutTried_ = 0;            ///< highest number given to a move, whatever came of it
     std::optional<uint64_t> movedAfter_;  ///< the step whose successor settles the last move
     std::vector<int32_t> expertShard_;
     std::vector<LogCheckpoint> checkpoints_;

@@ -206,8 +206,8 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         tell(*r, Commit{*last_, term_, false, ""});
     } else if (!(r->resent && m.ready && m.step + 1 == committed_)) {
         planFetch(*r, !m.hasState ? "it is blank"
-                      : placed  ? "it is behind"
-                                : "experts moved without it");
+                      : placed    ? "it is behind"
+                                  : "experts moved without it");
     }
 }
 

@@ -478,6 +478,11 @@ void RankMachine::receive(const Fetch& m) {
         ++fenced_;
         return;
     }
+    if (moving_) {
+        fetchAfterMove_ = m;
+        return;
+    }
+    if (layoutMoved_) settleLayout(m.layout);
     const bool again =
         fetch_ && fetch_->snapshotStep == m.snapshotStep && m.layout == fetch_->layout;
     fetch_ = m;
@@ -594,6 +599,7 @@ void RankMachine::receive(const ChangeLayout& m) {
 void RankMachine::on(MonoNs, const LayoutMoveDone& in) {
     moving_ = false;
     if (in.ok) layoutMoved_ = in;
+    if (fetchAfterMove_) return receive(*std::exchange(fetchAfterMove_, std::nullopt));
     takeWanted();
     act(SendLeader{RankLayoutMoved{config_.rank, config_.incarnation, applied_, in.layout, in.ok,
                                    in.bytesMoved, in.error}});

@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -301,7 +299,6 @@ class RankMachine {
     std::optional<RankVote> lastVote_;
     std::optional<Commit> applying_;
 
-    std::set<uint64_t> snapshotsWanted_;
     struct Snapshot {
         uint64_t layout = 0;
         bool taken = false;  ///< else it is being taken
@@ -310,6 +307,7 @@ class RankMachine {
     std::map<uint64_t, Snapshot> snapshots_;        ///< kept, by step
     std::optional<ChangeLayout> layoutChange_;
     bool moving_ = false;
+    std::optional<Fetch> fetchAfterMove_;
     std::optional<LayoutMoveDone> layoutMoved_;  ///< until a quorum says whether it counts
 
     bool joiner_ = false;

@@ -6,39 +6,58 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
-#include <random>
 #include <set>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "backend/runtime/protocol/coordinator_machine.h"
-#include "backend/runtime/protocol/invariants.h"
-#include "backend/runtime/protocol/parity.h"
-#include "backend/runtime/protocol/rank_machine.h"
-#include "backend/runtime/protocol/replica_fold.h"
+#include "backend/runtime/simulation/control_network.h"
+#include "backend/runtime/simulation/data_plane.h"
+#include "backend/runtime/simulation/event_queue.h"
+#include "backend/runtime/simulation/fault.h"
+#include "backend/runtime/simulation/oracle.h"
+#include "backend/runtime/simulation/process.h"
+#include "backend/runtime/simulation/words.h"
 
-namespace bulkhead::protocol {
+namespace bulkhead::simulation {
 
 /// A whole job in memory and in virtual time: the coordinator's machine, the ranks' machines, and
-/// drivers that pretend: gradients are hashes of the state and of the leased ranges, a state is the
-/// hash of everything applied to it, messages take random time but keep their order per link. All
-/// randomness comes from the seed. Every event is followed by a look at the invariants; what is
-/// broken stands in failures().
+/// drivers that pretend to be processes, agents, disks and networks. All randomness comes from the
+/// seed; the same seed and calls give the same run, event by event. Every event is followed by a
+/// look at the invariants; what is broken stands in failures(), "I2: ...".
 class SimulatedJob {
   public:
-    struct Faults {
-        double lostFsync = 0;  ///< share of coordinator deaths that also lose what was not synced
+    struct Environment {
+        uint32_t nodes = 1;       ///< replica r runs on node r % nodes
+        double clockDrift = 0;    ///< at most, either way, by node
+        size_t deltaWindow = 40;  ///< steps
     };
+    struct Counts {
+        uint64_t events = 0;
+        uint64_t faults = 0;
+        uint64_t commits = 0;
+        uint64_t redone = 0;
+        uint64_t fenced = 0;
+        ControlNetwork::Counts messages;
+    };
+    /// Who did what; only asked for when somebody listens.
+    using Story = std::function<void(MonoNs, const std::string& who, const std::string& what)>;
 
     SimulatedJob(Options options, uint64_t seed);
+    SimulatedJob(Options options, uint64_t seed, Environment environment);
     ~SimulatedJob();
 
     void start();
-    /// Runs events until `done()`, or until virtual time passes `limit`. False at the limit.
+    /// Runs events until `done()`, until virtual time passes `limit`, or until something is broken.
+    /// True only when done.
     bool runUntil(const std::function<bool()>& done, MonoNs limit);
     void runFor(MonoNs time);
+
+    /// Strikes now, or arms it when it has a trigger. `at` is not looked at.
+    void strike(const Fault& fault);
+    /// Ends whatever lasts: cuts, storms, slowness, pauses, holds, drains; a coordinator and agents
+    /// come back. Ranks that hang for good stay so.
+    void healAll();
 
     void killRank(int32_t replica, int32_t shard);
     void killReplica(int32_t replica);
@@ -50,7 +69,7 @@ class SimulatedJob {
     void poison(uint32_t domain, uint64_t sample);
     /// The data plane of a replica fails from now on; its control connections live.
     void cutData(int32_t replica, bool cut);
-    void killCoordinator();
+    void killCoordinator(bool losingTail = true);
     void startCoordinator();
     void operate(Operation operation);
     void failNextLayoutMove(int32_t replica) { failMove_.insert(replica); }
@@ -60,94 +79,191 @@ class SimulatedJob {
     bool coordinatorUp() const { return coordinator_ != nullptr; }
     uint64_t committed() const { return coordinator_ ? coordinator_->committedStep() : 0; }
     bool finished() const { return finished_; }
+    /// Replicas that train.
     size_t training() const;
+    /// Every replica trains, all hold the same state, no lease is open but of the next steps, the
+    /// pool is empty.
+    bool whole() const;
     const std::vector<std::string>& failures() const { return failures_; }
+    /// Somebody outside found something broken.
+    void broken(const char* invariant, std::string detail) { fail(invariant, std::move(detail)); }
     const std::vector<Fact>& facts() const { return facts_; }
     const std::vector<LogEntry>& log() const { return log_; }
+    const Oracle& oracle() const { return oracle_; }
+    Counts counts() const;
+    /// Grows with every event and what it was: equal for equal runs.
+    uint64_t digest() const { return digest_; }
     /// State hashes by shard of a living replica; empty when it has none.
-    Hashes stateOf(int32_t replica) const;
+    std::vector<uint64_t> stateOf(int32_t replica) const;
     uint64_t appliedBy(int32_t replica) const;
     /// Phase, exchange and oddities of every rank of a replica, for failure messages.
     std::string ranksOf(int32_t replica) const;
+    /// Where everybody stands, one line each.
+    std::string standing() const;
     uint64_t samplesOfReplicaInLastCommit(int32_t replica) const;
     /// Called for every action of the coordinator before it is carried out.
     std::function<void(const Action&)> onAction;
     /// Called for every action of a rank before it is carried out.
     std::function<void(RankId, const RankAction&)> onRankAction;
+    Story story;
+    bool keepFacts = true;
 
-    std::mt19937_64 rng;
+    Rng rng;  ///< for whoever drives the job
 
   private:
-    struct Rank;
-    struct Meeting {
-        std::vector<int32_t> members;
-        std::map<int32_t, std::pair<uint32_t, uint64_t>> parts;  ///< replica -> incarnation, part
-        std::set<int32_t> done;
-        bool allIn = false;
-        uint64_t sum = 0;
+    struct Agent {
+        bool up = true;
+        bool connected = true;
+        uint64_t life = 1;
     };
-    using MeetingKey = std::tuple<uint64_t, ExchangeId, int32_t>;  ///< token, id, shard
+    enum class Wire { kUp, kDown, kInner };
 
-    void at(MonoNs when, std::function<void()> what);
-    MonoNs soon(double fromMs, double toMs);
-    void post(const std::string& link, double fromMs, double toMs, std::function<void()> what);
+    // -- simulated_job.cpp
+    void at(MonoNs when, EventQueue::Event what) {
+        events_.at(std::max(when, now_), std::move(what));
+    }
+    void fail(const char* invariant, std::string detail);
+    void tell(const std::string& who, const std::string& what) {
+        if (story) story(now_, who, what);
+    }
+    size_t index(RankId id) const;
+    /// Replicas of the job and its spares.
+    size_t places() const { return size_t{options_.replicas} + options_.spares; }
+    size_t linkOf(RankId id, Wire wire) const { return 3 * index(id) + static_cast<size_t>(wire); }
+    size_t agentLink(size_t node, bool up) const;
+    template <class F>
+    void send(size_t link, double fromMs, double toMs, F deliver);
+
+    // -- coordinator_driver.cpp
+    MonoNs coordinatorClock() const;
     void coordinate(const Input& input);
-    void syncLog(uint64_t upTo);
+    bool stale(const Input& input) const;
     void carryOut(Actions actions);
-    void carryOut(Rank& rank, RankActions actions);
-    void give(RankId id, uint32_t incarnation, RankInput input);
-    void up(RankId from, uint32_t incarnation, ToCoordinator message);
-    void down(RankId to, uint32_t incarnation, const ToReplica& message);
-    void hello(Rank& rank);
-    Rank* live(RankId id, uint32_t incarnation);
-    Rank* live(RankId id);
-    void die(Rank& rank, int signal);
-    void beginExchange(Rank& rank);
-    void meet(const MeetingKey& key, int32_t replica);
-    void breakMeetings(int32_t replica);
-    void complain(const MeetingKey& key, int32_t reporter, int32_t accused);
-    void apply(Rank& rank, const CommitRecord& record, uint64_t sum);
-    void checkpointPart(Rank& rank, uint64_t step);
-    void check();
-    void fail(std::string what) { failures_.push_back(std::move(what)); }
-    Rank& slot(RankId id);
+    void carryOut(AppendLog action);
+    void sync(uint64_t upTo);
+    void inventory(MonoNs until, uint64_t life);
+    void sent(const SendReplica& action);
+    void written(LogEntry entry);
+    void wakeAt(MonoNs local);
+    void recordFact(Fact fact);
 
-    struct Event {
-        MonoNs when;
-        uint64_t order;
-        std::function<void()> what;
-        bool operator>(const Event& o) const {
-            return std::tie(when, order) > std::tie(o.when, o.order);
-        }
-    };
+    // -- agent_driver.cpp
+    size_t homeOf(int32_t replica) const {
+        return static_cast<size_t>(replica) % environment_.nodes;
+    }
+    size_t nodeOf(int32_t replica) const;
+    template <class F>
+    void forProcesses(size_t node, F f);
+    void tryStarts();
+    void startProcess(RankId id, uint32_t incarnation, size_t node);
+    void beat(RankId id, uint32_t incarnation);
+    void stopProcesses(size_t node, int32_t replica, uint32_t incarnation, bool kill);
+    void killAgent(size_t node, MonoNs forTime);
+    void agentBack(size_t node, uint64_t life);
+    void agentReports(size_t node);
+    void fromAgent(size_t node, Input input);
+    void suspectLater(RankId id, uint32_t incarnation);
+    void crashNode(size_t node, MonoNs forTime);
+    void die(Process& rank, int signal, bool silent = false);
+
+    // -- rank_driver.cpp
+    Process* live(RankId id, uint32_t incarnation) const;
+    Process* live(RankId id) const;
+    void connect(Process& rank);
+    void connectLater(Process& rank, double fromMs, double toMs);
+    void disconnect(Process& rank, bool noticed);
+    void up(Process& rank, ToCoordinator message);
+    void down(RankId to, uint32_t incarnation, const SharedInput& message);
+    void give(RankId id, uint32_t incarnation, const RankInput& input);
+    void give(RankId id, uint32_t incarnation, const SharedInput& input);
+    void step(Process& rank, const RankInput& input);
+    bool mustIgnore(Process& rank, const RankInput& input);
+    void carryOut(Process& rank, RankActions actions);
+    template <class F>
+    void train(Process& rank, double fromMs, double toMs, F task);
+    void toLeader(Process& rank, ToLeader message);
+
+    // -- training_driver.cpp
+    void build(Process& rank, const BuildReplica& a);
+    void begin(Process& rank, BeginStep a);
+    void computeDone(Process& rank);
+    void abort(Process& rank, const AbortExchange& a);
+    void drop(Process& rank);
+    void apply(Process& rank, const ApplyCommit& a);
+    void update(Process& rank, const CommitRecord& record, const Sum& sum, bool replayed);
+    void takeSnapshot(Process& rank, uint64_t step);
+    void writeCheckpoint(Process& rank, uint64_t step);
+    void fetch(Process& rank, BeginFetch a);
+    void pullLater(Process& rank, double fromMs, double toMs);
+    Process* source(const Process& rank, const Member& member) const;
+    void pull(Process& rank);
+    void replay(Process& rank, const CommitRecord& record, int round);
+    void replayExchanged(Process& rank, const CommitRecord& record);
+    void judge(Process& rank, uint64_t step);
+    void moveLayout(Process& rank, uint64_t layout);
+    void layOut(Process& rank, uint64_t layout);
+    void settle(Process& rank, const SettleLayout& a);
+    void exchange(Process& rank);
+    void exchanged(Process& rank, const ExchangeId& id, const Sum& sum, bool overflow);
+    void accuse(Process& rank, const ExchangeId& id, EvidenceKind kind,
+                const std::vector<int32_t>& peers);
+
+    // -- fault_driver.cpp
+    void strikeArmed(Trigger moment, RankId about);
+    void strikeArmed(const Action& action);
+    void strikeArmed(RankId id, const RankAction& action);
+    void wake(Process& rank);
+    void strikeNow(const Fault& fault);
+    void strikeNetwork(const Fault& fault);
+    void strikeOperator(const Fault& fault);
 
     Options options_;
+    Environment environment_;
+    uint64_t seed_;
     MonoNs now_ = kSecond;
-    uint64_t order_ = 0;
-    std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-    std::map<std::string, MonoNs> lastOnLink_;
+    EventQueue events_;
+    uint64_t eventCount_ = 0;
+    uint64_t digest_ = 0;
+    uint64_t faultCount_ = 0;
+    uint64_t redone_ = 0;
+    ControlNetwork network_;
+    DataPlane plane_;
+    Oracle oracle_;
+    Rng diskRng_;
+    Rng agentRng_;
+
     std::unique_ptr<CoordinatorMachine> coordinator_;
     uint64_t term_ = 0;
-    uint64_t life_ = 0;  ///< of the coordinator: messages to an older one are lost
+    uint64_t life_ = 0;  ///< of the coordinator: what was said to an older one is lost
+    MonoNs clockZero_ = 0;
+    double coordinatorRate_ = 1;
     MonoNs wakeAt_ = 0;
+    MonoNs slowDiskUntil_ = 0;
+    MonoNs syncedAt_ = 0;
     std::vector<LogEntry> log_;  ///< durable
     std::vector<AppendLog> unsynced_;
-    std::map<RankId, std::unique_ptr<Rank>> ranks_;
-    std::vector<std::unique_ptr<Rank>> graveyard_;
-    std::map<MeetingKey, Meeting> meetings_;
-    std::map<std::string, std::map<int32_t, uint64_t>> checkpoints_;
-    std::map<std::string, uint64_t> checkpointSteps_;
-    std::map<std::pair<uint64_t, uint64_t>, CommitRecord> durable_;
-    std::map<std::tuple<uint64_t, uint64_t, int32_t>, uint64_t> stateAfter_;
-    InvariantChecker checker_;
+    std::map<int32_t, uint32_t> waitingStarts_;
+    std::map<int32_t, uint32_t>
+        stopped_;  ///< by replica: told to its agent, up to this incarnation
+    std::map<uint64_t, ExchangeId> announced_;  ///< by step: the last quorum's
+    bool finished_ = false;
+
+    std::vector<std::unique_ptr<Process>> ranks_;  ///< by index(); null: never started
+    /// Of older incarnations: dead, or alive on a node whose agent could not be told to stop them.
+    std::vector<std::unique_ptr<Process>> zombies_;
+    std::map<int32_t, size_t> placement_;  ///< where else than at home a replica was started last
+    std::vector<Agent> agents_;
+    std::map<std::string, std::map<int32_t, StateCopy>> checkpoints_;
+
+    std::vector<Fault> armed_;
     std::set<std::pair<uint32_t, uint64_t>> poisoned_;
     std::set<int32_t> cut_;
     std::set<int32_t> failMove_;
-    std::set<int32_t> flipped_;
-    std::optional<CommitRecord> lastRecord_;
-    bool finished_ = false;
+    std::set<int32_t> failStart_;
+    std::set<int32_t> failFetch_;
+    std::set<int32_t> failCheckpoint_;
     std::vector<std::string> failures_;
     std::vector<Fact> facts_;
 };
 
-}  // namespace bulkhead::protocol
+}  // namespace bulkhead::simulation

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <limits>
+
+#include "backend/runtime/simulation/describe.h"
+#include "backend/runtime/simulation/simulated_job_impl.h"
+
+/// The coordinator's surroundings: its clock, its disk, its lives.
+namespace bulkhead::simulation {
+namespace {
+
+/// After a restart agents have so long to come back before the inventory is taken without them.
+constexpr MonoNs kAgentsReturnWithin = 1500 * kMillisecond;
+
+constexpr const char* kName = "coordinator";
+
+/// The incarnation a message is about, and of which replica.
+struct About {
+    int32_t replica = -1;
+    uint32_t incarnation = 0;
+};
+struct AboutWhom {
+    About operator()(const Hello& m) const {
+        return {m.endpoint.rank.replica, m.endpoint.incarnation};
+    }
+    About operator()(const Evidence& m) const { return {m.accused.replica, m.incarnation}; }
+    About operator()(const Report& m) const { return {m.replica, m.incarnation}; }
+    About operator()(const ReplicaVote& m) const { return {m.replica, m.incarnation}; }
+    About operator()(const ReplayVerdict& m) const { return {m.replica, m.incarnation}; }
+    About operator()(const SnapshotReady& m) const { return {m.replica, m.incarnation}; }
+    About operator()(const FetchProgress& m) const { return {m.replica, m.incarnation}; }
+    About operator()(const FetchFailed& m) const { return {m.replica, m.incarnation}; }
+    About operator()(const LayoutMoved& m) const { return {m.replica, m.incarnation}; }
+    template <class T>
+    About operator()(const T&) const {
+        return {};
+    }
+};
+
+About aboutOf(const Input& input) {
+    if (const auto* r = std::get_if<Received>(&input)) return std::visit(AboutWhom{}, r->message);
+    if (const auto* e = std::get_if<RankExited>(&input)) return {e->rank.replica, e->incarnation};
+    if (const auto* s = std::get_if<StartFailed>(&input)) return {s->replica, s->incarnation};
+    return {};
+}
+
+/// What a stale input may still lead to: telling the stale one that it is.
+bool harmless(const Action& action, const About& about) {
+    if (std::holds_alternative<Emit>(action) || std::holds_alternative<WakeAt>(action)) return true;
+    if (const auto* s = std::get_if<StopReplica>(&action))
+        return s->replica == about.replica && s->incarnation == about.incarnation;
+    if (const auto* s = std::get_if<SendRank>(&action))
+        return std::holds_alternative<Expelled>(s->message) && s->incarnation == about.incarnation;
+    return false;
+}
+
+}  // namespace
+
+MonoNs SimulatedJob::coordinatorClock() const {
+    return clockZero_ + static_cast<MonoNs>(static_cast<double>(now_) * coordinatorRate_);
+}
+
+void SimulatedJob::wakeAt(MonoNs local) {
+    wakeAt_ = local;
+    const auto when =
+        static_cast<MonoNs>(static_cast<double>(local - clockZero_) / coordinatorRate_) + 2;
+    at(when, [this, local, life = life_] {
+        if (life == life_ && wakeAt_ == local) coordinate(Tick{});
+    });
+}
+
+void SimulatedJob::startCoordinator() {
+    if (coordinator_) return;
+    ++life_;
+    auto state = recoverState(log_, static_cast<uint32_t>(places()), options_.domains);
+    if (!state.ok()) return fail("I6", std::string(state.status().message()));
+    // Minted in a file of its own, which is synced before anything else happens.
+    term_ = std::max(term_, state->term) + 1;
+    const bool fresh = state->lineage == 0;
+    clockZero_ = static_cast<MonoNs>(diskRng_.below(1000)) * kSecond;
+    coordinator_ = std::make_unique<CoordinatorMachine>(options_, term_, *std::move(state));
+    tell(kName, absl::StrCat("a coordinator begins, term ", term_));
+    oracle_.recovered(*coordinator_);
+    carryOut(coordinator_->begin(coordinatorClock()));
+    for (size_t n = 0; n < agents_.size(); ++n) {
+        agents_[n].connected = false;
+        at(now_ + (fresh ? 0 : agentRng_.between(5, 50)),
+           [this, n, life = agents_[n].life] { agentBack(n, life); });
+    }
+    if (!fresh) inventory(now_ + kAgentsReturnWithin, life_);
+}
+
+/// The inventory is done when every agent has told, or after a while without those who do not come.
+void SimulatedJob::inventory(MonoNs until, uint64_t life) {
+    at(now_ + 10 * kMillisecond, [this, until, life] {
+        if (life != life_) return;
+        const bool all =
+            std::all_of(agents_.begin(), agents_.end(), [](const Agent& a) { return a.connected; });
+        if (!all && now_ < until) return inventory(until, life);
+        // Behind what they told.
+        at(now_ + 5 * kMillisecond, [this, life] {
+            if (life == life_) coordinate(InventoryDone{});
+        });
+    });
+}
+
+void SimulatedJob::killCoordinator(bool losingTail) {
+    if (!coordinator_) return;
+    tell(kName, "dies");
+    coordinator_.reset();
+    ++life_;
+    wakeAt_ = 0;
+    waitingStarts_.clear();
+    // Written but not synced: a dead process leaves all of it, a dead machine a part from the
+    // front.
+    size_t kept = unsynced_.size();
+    if (losingTail) kept = diskRng_.below(kept + 1);
+    for (size_t i = 0; i < kept; ++i) written(std::move(unsynced_[i].entry));
+    unsynced_.clear();
+    for (Agent& a : agents_) a.connected = false;
+    for (const auto* list : {&ranks_, &zombies_})
+        for (const auto& rank : *list)
+            if (rank && rank->alive) disconnect(*rank, true);
+}
+
+bool SimulatedJob::stale(const Input& input) const {
+    const About about = aboutOf(input);
+    if (about.replica < 0) return false;
+    const auto views = coordinator_->replicas();
+    if (about.incarnation < views[static_cast<size_t>(about.replica)].incarnation) return true;
+    const auto* received = std::get_if<Received>(&input);
+    const auto* vote = received ? std::get_if<ReplicaVote>(&received->message) : nullptr;
+    if (vote == nullptr) return false;
+    const ExchangeId id{vote->step, vote->epoch, vote->attempt};
+    const auto open = announced_.find(coordinator_->openStep());
+    return open == announced_.end() || open->second != id;
+}
+
+void SimulatedJob::coordinate(const Input& input) {
+    if (!coordinator_ || finished_) return;
+    const bool old = stale(input);
+    if (old) {
+        // First whatever is due anyway, so that nothing may follow from the stale input itself.
+        carryOut(coordinator_->step(coordinatorClock(), Tick{}));
+        if (!coordinator_ || finished_) return;
+    } else if (const auto* in = std::get_if<Received>(&input)) {
+        if (const auto* vote = std::get_if<ReplicaVote>(&in->message)) oracle_.voted(*vote);
+    }
+    Actions actions = coordinator_->step(coordinatorClock(), input);
+    digest_ = mix(digest_, actions.size());
+    if (old)
+        for (const Action& a : actions)
+            if (!harmless(a, aboutOf(input)))
+                fail("I5", absl::StrCat("the coordinator acts on a stale message about r",
+                                        aboutOf(input).replica, " #", aboutOf(input).incarnation,
+                                        ": ", describe(a)));
+    const bool did = !actions.empty();
+    carryOut(std::move(actions));
+    if (did && coordinator_) oracle_.looked(*coordinator_);
+}
+
+void SimulatedJob::operate(Operation operation) {
+    coordinate(operation);
+}
+
+void SimulatedJob::carryOut(Actions actions) {
+    for (Action& action : actions) {
+        if (onAction) onAction(action);
+        if (!armed_.empty()) strikeArmed(action);
+        if (!coordinator_) return;  // killed by one of the two
+        if (story)
+            if (const std::string text = describe(action); !text.empty()) tell(kName, text);
+        if (auto* a = std::get_if<SendReplica>(&action)) {
+            sent(*a);
+            auto message =
+                std::make_shared<const RankInput>(FromCoordinator{std::move(a->message)});
+            for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s)
+                down({a->replica, s}, a->incarnation, message);
+        } else if (auto* b = std::get_if<SendRank>(&action)) {
+            if (const auto* c = std::get_if<Commit>(&b->message)) oracle_.commitSent(*c);
+            down(b->rank, b->incarnation,
+                 std::make_shared<const RankInput>(FromCoordinator{std::move(b->message)}));
+        } else if (auto* c = std::get_if<AppendLog>(&action)) {
+            carryOut(std::move(*c));
+        } else if (auto* d = std::get_if<StartReplica>(&action)) {
+            oracle_.started(d->replica, d->incarnation);
+            waitingStarts_[d->replica] = d->incarnation;
+            tryStarts();
+        } else if (auto* e = std::get_if<StopReplica>(&action)) {
+            oracle_.expelled(e->replica, e->incarnation);
+            if (const auto it = waitingStarts_.find(e->replica);
+                it != waitingStarts_.end() && it->second <= e->incarnation)
+                waitingStarts_.erase(it);
+            // To every node that may have one; an agent that is away does not hear it.
+            for (size_t n = 0; n < agents_.size(); ++n)
+                if (agents_[n].connected)
+                    send(agentLink(n, false), 0.2, 3,
+                         [this, n, r = e->replica, i = e->incarnation, kill = e->kill] {
+                             if (agents_[n].up) stopProcesses(n, r, i, kill);
+                         });
+        } else if (auto* w = std::get_if<WakeAt>(&action)) {
+            wakeAt(w->at);
+        } else if (auto* f = std::get_if<Emit>(&action)) {
+            recordFact(std::move(f->fact));
+        } else if (std::holds_alternative<Finished>(action)) {
+            finished_ = true;
+        }
+    }
+}
+
+void SimulatedJob::sent(const SendReplica& a) {
+    if (const auto* q = std::get_if<Quorum>(&a.message)) {
+        oracle_.announced(*q, coordinator_->policies());
+        if (!q->contributors.empty()) announced_[q->step] = {q->step, q->epoch, q->attempt};
+        std::erase_if(announced_, [&](const auto& a) {
+            return a.first + 1 < q->step || a.first > q->step + 1;
+        });
+    } else if (const auto* c = std::get_if<Commit>(&a.message)) {
+        oracle_.commitSent(*c);
+    } else if (std::holds_alternative<Expelled>(a.message)) {
+        oracle_.expelled(a.replica, a.incarnation);
+    }
+}
+
+void SimulatedJob::recordFact(Fact fact) {
+    if (const auto* broken = std::get_if<fact::InvariantBroken>(&fact))
+        fail("live", broken->invariant + ": " + broken->detail);
+    redone_ += std::holds_alternative<fact::StepRedone>(fact);
+    if (keepFacts) facts_.push_back(std::move(fact));
+}
+
+// ---- the disk
+
+void SimulatedJob::carryOut(AppendLog action) {
+    const uint64_t sequence = action.sequence;
+    const bool overlapped = action.overlapped;
+    oracle_.appended(action.entry);
+    if (const auto* c = std::get_if<LogCommit>(&action.entry))
+        oracle_.decided(c->record, [this](RankId id, uint32_t inc) { return live(id, inc); });
+    unsynced_.push_back(std::move(action));
+    if (!overlapped) return sync(sequence);
+    const bool slow = slowDiskUntil_ > now_;
+    syncedAt_ = std::max(syncedAt_ + 1,
+                         now_ + (slow ? diskRng_.between(20, 300) : diskRng_.between(0.2, 3)));
+    at(syncedAt_, [this, sequence, life = life_] {
+        if (life != life_) return;
+        if (!armed_.empty()) strikeArmed(Trigger::kCommitDurable, {-1, -1});
+        if (life != life_) return;
+        sync(sequence);
+        coordinate(RecordDurable{sequence});
+    });
+}
+
+void SimulatedJob::sync(uint64_t upTo) {
+    size_t n = 0;
+    while (n < unsynced_.size() && unsynced_[n].sequence <= upTo)
+        written(std::move(unsynced_[n++].entry));
+    unsynced_.erase(unsynced_.begin(), unsynced_.begin() + static_cast<std::ptrdiff_t>(n));
+}
+
+void SimulatedJob::written(LogEntry entry) {
+    oracle_.durable(entry);
+    log_.push_back(std::move(entry));
+}
+
+}  // namespace bulkhead::simulation

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "backend/runtime/simulation/words.h"
+
+namespace bulkhead::simulation {
+
+/// For people; empty where there is nothing to say.
+std::string describe(const Fact& fact);
+std::string describe(const Action& action);
+std::string describe(const RankAction& action);
+
+}  // namespace bulkhead::simulation

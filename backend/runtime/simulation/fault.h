@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/common/clock.h"
+#include "backend/common/fields.h"
+
+namespace bulkhead::simulation {
+
+enum class FaultKind {
+    kKillRank,
+    kKillReplica,
+    kCrashNode,  ///< power: ranks and agent are gone without a word, the node comes back
+    kHangRank,
+    kSlowRank,
+    kCutData,        ///< of one replica from and to all others
+    kCutDataOneWay,  ///< what `replica` sends to `other` does not arrive
+    kCutControl,     ///< a rank's connection breaks and cannot be made again for a while
+    kLoseUp,         ///< one way: nothing of what a rank says arrives, nobody is told
+    kLoseDown,
+    kStall,      ///< a rank's messages, both ways, wait
+    kStorm,      ///< messages of one replica are dropped, doubled, delayed, reordered
+    kStormAll,   ///< of everybody
+    kIsolate,    ///< a replica's control and data at once
+    kLoseInner,  ///< between a rank and its leader
+    kKillCoordinator,
+    kKillCoordinatorLosingTail,  ///< what was not fsynced is lost with it
+    kSlowDisk,
+    kKillAgent,
+    kFailStart,  ///< the next start of a replica
+    kFlipParameter,
+    kFlipGradient,
+    kNanGradient,
+    kPoisonSample,
+    kOverflow,  ///< the next sum of finite gradients is not finite
+    kFailFetch,
+    kLoseDeltas,  ///< a replica's delta window is emptied
+    kFailCheckpoint,
+    kFailLayoutMove,
+    kDrain,
+    kHold,
+    kRelease,
+    kRestart,
+    kPause,
+    kCheckpoint,
+    kPolicies,
+    kChangeLayout,
+};
+
+/// When a fault strikes: at its time, or at the first such moment after it.
+enum class Trigger {
+    kNone,
+    kAppendCommit,
+    kCommitDurable,
+    kSendCommit,
+    kVote,
+    kRedo,
+    kAbort,
+    kSnapshot,
+    kFetch,
+    kReplay,
+    kApply,
+    kStart,
+    kReport,
+    kLayout,
+    kTie,
+    kRollback,
+};
+
+/// One thing that goes wrong. Times are virtual, durations end what lasts; `parameter` is whatever
+/// the kind needs: how slow, which sample, which policy.
+struct Fault {
+    FaultKind kind = FaultKind::kKillRank;
+    MonoNs at = 0;
+    Trigger trigger = Trigger::kNone;
+    MonoNs duration = 0;
+    int32_t replica = 0;
+    int32_t shard = 0;
+    int32_t other = 0;
+    uint64_t parameter = 0;
+};
+using Schedule = std::vector<Fault>;
+
+/// "r2s1 is killed"; for people.
+std::string describe(const Fault& fault);
+
+}  // namespace bulkhead::simulation
+
+namespace bulkhead {
+template <>
+struct EnumNames<simulation::FaultKind> {
+    static constexpr std::array<std::string_view, 37> kNames = {"kill_rank",
+                                                                "kill_replica",
+                                                                "crash_node",
+                                                                "hang_rank",
+                                                                "slow_rank",
+                                                                "cut_data",
+                                                                "cut_data_one_way",
+                                                                "cut_control",
+                                                                "lose_up",
+                                                                "lose_down",
+                                                                "stall",
+                                                                "storm",
+                                                                "storm_all",
+                                                                "isolate",
+                                                                "lose_inner",
+                                                                "kill_coordinator",
+                                                                "kill_coordinator_losing_tail",
+                                                                "slow_disk",
+                                                                "kill_agent",
+                                                                "fail_start",
+                                                                "flip_parameter",
+                                                                "flip_gradient",
+                                                                "nan_gradient",
+                                                                "poison_sample",
+                                                                "overflow",
+                                                                "fail_fetch",
+                                                                "lose_deltas",
+                                                                "fail_checkpoint",
+                                                                "fail_layout_move",
+                                                                "drain",
+                                                                "hold",
+                                                                "release",
+                                                                "restart",
+                                                                "pause",
+                                                                "checkpoint",
+                                                                "policies",
+                                                                "change_layout"};
+};
+template <>
+struct EnumNames<simulation::Trigger> {
+    static constexpr std::array<std::string_view, 16> kNames = {"",
+                                                                "a commit is appended",
+                                                                "a commit is durable",
+                                                                "a commit is sent",
+                                                                "a vote",
+                                                                "a redo",
+                                                                "an abort",
+                                                                "a snapshot",
+                                                                "a fetch",
+                                                                "a replay",
+                                                                "an apply",
+                                                                "a start",
+                                                                "a report",
+                                                                "a layout move",
+                                                                "a parity tie",
+                                                                "a rollback"};
+};
+}  // namespace bulkhead

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// bulkhead-sim: the protocol in virtual time, from the command line.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "backend/runtime/simulation/minimise.h"
+#include "backend/runtime/simulation/story.h"
+
+namespace bulkhead::simulation {
+namespace {
+
+constexpr int kBroken = 1;
+constexpr int kUsage = 2;
+
+struct Range {
+    uint64_t first = 1;
+    uint64_t last = 1;
+};
+
+/// "5" or "1..100". Empty on anything else.
+std::optional<Range> parseRange(const std::string& text) {
+    const size_t dots = text.find("..");
+    Range r;
+    try {
+        size_t used = 0;
+        r.first = std::stoull(text, &used);
+        if (used != (dots == std::string::npos ? text.size() : dots)) return std::nullopt;
+        r.last = r.first;
+        if (dots != std::string::npos) {
+            r.last = std::stoull(text.substr(dots + 2), &used);
+            if (used != text.size() - dots - 2) return std::nullopt;
+        }
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+    if (r.first > r.last) return std::nullopt;
+    return r;
+}
+
+nlohmann::json toJson(const Verdict& v) {
+    return {{"seed", v.seed},
+            {"ok", !v.broken},
+            {"broken", v.broken.value_or("")},
+            {"virtual_ms", v.time / kMillisecond},
+            {"digest", absl::StrFormat("%016x", v.digest)},
+            {"events", v.counts.events},
+            {"faults", v.counts.faults},
+            {"commits", v.counts.commits},
+            {"redone", v.counts.redone},
+            {"fenced", v.counts.fenced},
+            {"messages", v.counts.messages.sent},
+            {"dropped", v.counts.messages.dropped},
+            {"duplicated", v.counts.messages.duplicated},
+            {"reordered", v.counts.messages.reordered}};
+}
+
+nlohmann::json toJson(const Schedule& schedule) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const Fault& f : schedule)
+        out.push_back({{"at_ms", static_cast<double>(f.at) / kMillisecond},
+                       {"kind", std::string(enumName(f.kind))},
+                       {"what", describe(f)}});
+    return out;
+}
+
+struct RunArguments {
+    std::string seeds = "1..100";
+    size_t faults = 100;
+    size_t stopAfter = 1;
+    bool json = false;
+    bool whole = false;  ///< do not minimise
+};
+
+void explain(uint64_t seed, size_t faults, const Verdict& verdict, bool whole, bool everything) {
+    const Setup setup = drawSetup(seed);
+    Minimised m{drawSchedule(seed, setup, faults), verdict, 0};
+    if (!whole) m = minimise(seed, setup, m.schedule, verdict);
+    std::fputs(tellStory(seed, setup, m, everything).c_str(), stdout);
+}
+
+int run(const RunArguments& a) {
+    const auto range = parseRange(a.seeds);
+    if (!range) {
+        std::fprintf(stderr, "bulkhead-sim: --seeds %s: expected one seed or FIRST..LAST\n",
+                     a.seeds.c_str());
+        return kUsage;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    SimulatedJob::Counts sum;
+    MonoNs time = 0;
+    size_t seeds = 0;
+    size_t broken = 0;
+    for (uint64_t seed = range->first; seed <= range->last; ++seed) {
+        const Verdict v = runTrial(seed, a.faults);
+        ++seeds;
+        time += v.time;
+        sum.events += v.counts.events;
+        sum.faults += v.counts.faults;
+        sum.commits += v.counts.commits;
+        sum.redone += v.counts.redone;
+        sum.fenced += v.counts.fenced;
+        sum.messages.sent += v.counts.messages.sent;
+        sum.messages.dropped += v.counts.messages.dropped;
+        sum.messages.duplicated += v.counts.messages.duplicated;
+        sum.messages.reordered += v.counts.messages.reordered;
+        if (a.json) std::printf("%s\n", toJson(v).dump().c_str());
+        if (!v.broken) continue;
+        ++broken;
+        if (!a.json) {
+            std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed),
+                        v.broken->c_str());
+            if (broken <= a.stopAfter) explain(seed, a.faults, v, a.whole, false);
+        }
+        std::fflush(stdout);
+        if (a.stopAfter > 0 && broken >= a.stopAfter) break;
+    }
+    const double wall =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (!a.json)
+        std::printf(
+            "%zu seeds, %llu faults, %zu broken; %llu steps committed, %llu redone; %llu messages: "
+            "%llu dropped, %llu doubled, %llu out of order, %llu fenced\n"
+            "%.1f virtual hours in %.1f s: %.0f events/s, %.0f faults/s\n",
+            seeds, static_cast<unsigned long long>(sum.faults), broken,
+            static_cast<unsigned long long>(sum.commits),
+            static_cast<unsigned long long>(sum.redone),
+            static_cast<unsigned long long>(sum.messages.sent),
+            static_cast<unsigned long long>(sum.messages.dropped),
+            static_cast<unsigned long long>(sum.messages.duplicated),
+            static_cast<unsigned long long>(sum.messages.reordered),
+            static_cast<unsigned long long>(sum.fenced),
+            static_cast<double>(time) / static_cast<double>(3600 * kSecond), wall,
+            static_cast<double>(sum.events) / wall, static_cast<double>(sum.faults) / wall);
+    return broken > 0 ? kBroken : 0;
+}
+
+struct ReplayArguments {
+    uint64_t seed = 1;
+    size_t faults = 100;
+    bool story = false;
+    bool everything = false;
+    bool whole = false;
+    bool json = false;
+};
+
+int replay(const ReplayArguments& a) {
+    const Verdict v = runTrial(a.seed, a.faults);
+    if (a.json) {
+        nlohmann::json out = toJson(v);
+        const Setup setup = drawSetup(a.seed);
+        Minimised m{drawSchedule(a.seed, setup, a.faults), v, 0};
+        if (v.broken && !a.whole) m = minimise(a.seed, setup, m.schedule, v);
+        out["schedule"] = toJson(m.schedule);
+        std::printf("%s\n", out.dump(2).c_str());
+    } else if (v.broken || a.story) {
+        explain(a.seed, a.faults, v, a.whole || !v.broken, a.everything);
+    } else {
+        std::printf("seed %llu: all is well; %llu events, digest %016llx\n",
+                    static_cast<unsigned long long>(a.seed),
+                    static_cast<unsigned long long>(v.counts.events),
+                    static_cast<unsigned long long>(v.digest));
+    }
+    return v.broken ? kBroken : 0;
+}
+
+}  // namespace
+
+int mainOf(int argc, char** argv) {
+    CLI::App app{
+        "The fault tolerant protocol in virtual time: exit code 0 all is well, 1 something "
+        "is broken, 2 bad arguments"};
+    app.require_subcommand(1);
+    RunArguments ra;
+    CLI::App* runCommand = app.add_subcommand("run", "run seeds, stop at the first that breaks");
+    runCommand->add_option("--seeds", ra.seeds, "one seed or FIRST..LAST")->capture_default_str();
+    runCommand->add_option("--faults", ra.faults, "per seed")->capture_default_str();
+    runCommand->add_option("--stop-after", ra.stopAfter, "so many broken seeds; 0: never")
+        ->capture_default_str();
+    runCommand->add_flag("--whole", ra.whole, "do not minimise a broken seed");
+    runCommand->add_flag("--json", ra.json, "one line per seed");
+    ReplayArguments pa;
+    CLI::App* replayCommand = app.add_subcommand("replay", "run one seed again and tell its story");
+    replayCommand->add_option("seed", pa.seed)->required();
+    replayCommand->add_option("--faults", pa.faults, "as in the run")->capture_default_str();
+    replayCommand->add_flag("--story", pa.story, "also when all is well");
+    replayCommand->add_flag("--all", pa.everything, "every line, not only the last before the end");
+    replayCommand->add_flag("--whole", pa.whole, "do not minimise");
+    replayCommand->add_flag("--json", pa.json, "verdict and schedule");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : kUsage;
+    }
+    return runCommand->parsed() ? run(ra) : replay(pa);
+}
+
+}  // namespace bulkhead::simulation
+
+int main(int argc, char** argv) {
+    return bulkhead::simulation::mainOf(argc, argv);
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/simulation/describe.h"
+#include "backend/runtime/simulation/simulated_job_impl.h"
+
+/// A rank's surroundings: its connections, and what its machine's actions mean. The training itself
+/// is in training_driver.cpp.
+namespace bulkhead::simulation {
+
+Process* SimulatedJob::live(RankId id, uint32_t incarnation) const {
+    Process* r = live(id);
+    if (r != nullptr && r->incarnation == incarnation) return r;
+    for (const auto& z : zombies_)
+        if (z->id == id && z->incarnation == incarnation && z->alive) return z.get();
+    return nullptr;
+}
+
+Process* SimulatedJob::live(RankId id) const {
+    const auto& r = ranks_[index(id)];
+    return r && r->alive ? r.get() : nullptr;
+}
+
+// ---- connections
+
+void SimulatedJob::connectLater(Process& rank, double fromMs, double toMs) {
+    at(now_ + rank.rng.between(fromMs, toMs), [this, id = rank.id, inc = rank.incarnation] {
+        if (Process* r = live(id, inc)) connect(*r);
+    });
+}
+
+void SimulatedJob::connect(Process& rank) {
+    if (rank.connected || rank.machine.exited()) return;
+    const bool cut = network_.link(linkOf(rank.id, Wire::kUp)).cutUntil > now_ ||
+                     network_.link(linkOf(rank.id, Wire::kDown)).cutUntil > now_;
+    if (rank.hung || !coordinator_ || cut) return connectLater(rank, 20, 150);
+    rank.connected = true;
+    Hello h;
+    h.endpoint.rank = rank.id;
+    h.endpoint.incarnation = rank.incarnation;
+    h.corpusHash = 1;
+    up(rank, h);
+    step(rank, Connected{});
+}
+
+void SimulatedJob::disconnect(Process& rank, bool noticed) {
+    if (!rank.connected) return;
+    rank.connected = false;
+    if (noticed) {
+        const auto told = std::make_shared<const RankInput>(Disconnected{});
+        at(now_ + rank.rng.between(0.2, 5),
+           [this, told, id = rank.id, inc = rank.incarnation] { give(id, inc, told); });
+    }
+    connectLater(rank, 10, 100);
+}
+
+/// Without a connection of its own, a sibling of the same replica carries it up.
+void SimulatedJob::up(Process& rank, ToCoordinator message) {
+    auto input = std::make_shared<const Input>(Received{rank.id, std::move(message)});
+    const auto deliver = [this, input, life = life_] {
+        if (life == life_) coordinate(*input);
+    };
+    if (rank.connected) return send(linkOf(rank.id, Wire::kUp), 0.1, 2, deliver);
+    for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s) {
+        if ((rank.id.shard == 0) == (s == 0)) continue;
+        const RankId sibling{rank.id.replica, s};
+        const Process* carrier = live(sibling, rank.incarnation);
+        if (carrier == nullptr || carrier->hung || !carrier->connected) continue;
+        const size_t inner = linkOf(rank.id.shard == 0 ? sibling : rank.id, Wire::kInner);
+        send(inner, 0.05, 0.5,
+             [this, sibling, deliver] { send(linkOf(sibling, Wire::kUp), 0.1, 2, deliver); });
+        return;
+    }
+}
+
+void SimulatedJob::down(RankId to, uint32_t incarnation, const SharedInput& message) {
+    const Process* r = live(to, incarnation);
+    if (r == nullptr || !r->connected) return;
+    send(linkOf(to, Wire::kDown), 0.1, 2,
+         [this, to, incarnation, message] { give(to, incarnation, message); });
+}
+
+void SimulatedJob::toLeader(Process& rank, ToLeader message) {
+    const auto deliver = [this, id = rank.id, inc = rank.incarnation,
+                          message = std::make_shared<const ToLeader>(std::move(message))] {
+        Process* leader = live({id.replica, 0}, inc);
+        if (leader == nullptr || leader->hung) return;
+        auto folded = leader->fold->add(*message);
+        if (!folded.ok()) return fail("I5", std::string(folded.status().message()));
+        if (*folded) up(*leader, **folded);
+    };
+    if (rank.id.shard == 0) return deliver();
+    send(linkOf(rank.id, Wire::kInner), 0.05, 0.5, deliver);
+}
+
+// ---- the machine
+
+void SimulatedJob::give(RankId id, uint32_t incarnation, const RankInput& input) {
+    Process* r = live(id, incarnation);
+    if (r == nullptr) return;
+    if (r->hung)
+        r->inbox.push_back(std::make_shared<const RankInput>(input));
+    else
+        step(*r, input);
+}
+
+void SimulatedJob::give(RankId id, uint32_t incarnation, const SharedInput& input) {
+    Process* r = live(id, incarnation);
+    if (r == nullptr) return;
+    if (r->hung)
+        r->inbox.push_back(input);
+    else
+        step(*r, *input);
+}
+
+void SimulatedJob::step(Process& rank, const RankInput& input) {
+    const bool ignored = mustIgnore(rank, input);
+    const auto local = static_cast<MonoNs>(static_cast<double>(now_) * rank.clockRate);
+    RankActions actions = rank.machine.step(local, input);
+    digest_ = mix(digest_, actions.size());
+    if (ignored && !actions.empty())
+        fail("I5", absl::StrCat(nameOf(rank.id), " #", rank.incarnation,
+                                " acts on a stale message: ", describe(actions.front())));
+    carryOut(rank, std::move(actions));
+}
+
+/// Whether the message is stale by what is plainly known of the rank: nothing may follow from it.
+bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
+    const auto* in = std::get_if<FromCoordinator>(&input);
+    if (in == nullptr) return false;
+    const uint64_t term = std::visit(
+        [](const auto& m) -> uint64_t {
+            if constexpr (requires { m.term; }) return m.term;
+            return ~uint64_t{0};
+        },
+        in->message);
+    if (term == ~uint64_t{0}) return false;
+    if (term < rank.highestTerm) return true;
+    rank.highestTerm = term;
+    if (const auto* e = std::get_if<Expelled>(&in->message))
+        return e->incarnation != rank.incarnation;
+    if (const auto* a = std::get_if<Abort>(&in->message))
+        return rank.machine.exchange() != ExchangeId{a->step, a->epoch, a->attempt};
+    if (const auto* q = std::get_if<Quorum>(&in->message))
+        return q->lineage != rank.machine.lineage() || q->step <= rank.machine.appliedStep();
+    if (const auto* c = std::get_if<Commit>(&in->message))
+        return c->record.lineage != rank.machine.lineage();
+    return false;
+}
+
+void SimulatedJob::carryOut(Process& rank, RankActions actions) {
+    const RankId id = rank.id;
+    const uint32_t inc = rank.incarnation;
+    for (RankAction& action : actions) {
+        if (onRankAction) onRankAction(id, action);
+        if (!armed_.empty()) strikeArmed(id, action);
+        if (live(id, inc) != &rank) return;
+        if (story)
+            if (const std::string text = describe(action); !text.empty()) tell(nameOf(id), text);
+        if (auto* b = std::get_if<BuildReplica>(&action)) {
+            build(rank, *b);
+        } else if (auto* s = std::get_if<BeginStep>(&action)) {
+            begin(rank, std::move(*s));
+        } else if (auto* a = std::get_if<AbortExchange>(&action)) {
+            abort(rank, *a);
+        } else if (std::holds_alternative<DropStep>(action)) {
+            drop(rank);
+        } else if (auto* c = std::get_if<ApplyCommit>(&action)) {
+            apply(rank, *c);
+        } else if (auto* w = std::get_if<WriteCheckpoint>(&action)) {
+            train(rank, 0.1, 1, [this, step = w->step](Process& r) { writeCheckpoint(r, step); });
+        } else if (auto* t = std::get_if<TakeSnapshot>(&action)) {
+            train(rank, 0.5, 3, [this, step = t->step](Process& r) { takeSnapshot(r, step); });
+        } else if (auto* d = std::get_if<DropSnapshot>(&action)) {
+            rank.snapshots.erase(d->step);
+        } else if (auto* f = std::get_if<BeginFetch>(&action)) {
+            fetch(rank, std::move(*f));
+        } else if (auto* p = std::get_if<ReplayCommit>(&action)) {
+            p->exchanged ? replayExchanged(rank, p->record) : replay(rank, p->record, 0);
+        } else if (auto* j = std::get_if<JudgeReplay>(&action)) {
+            train(rank, 1, 3, [this, step = j->step](Process& r) { judge(r, step); });
+        } else if (auto* m = std::get_if<MoveLayout>(&action)) {
+            train(rank, 1, 5, [this, layout = m->layout](Process& r) { moveLayout(r, layout); });
+        } else if (auto* y = std::get_if<SettleLayout>(&action)) {
+            train(rank, 0.01, 0.2, [this, s = *y](Process& r) { settle(r, s); });
+        } else if (auto* u = std::get_if<SendUp>(&action)) {
+            up(rank, std::move(u->message));
+        } else if (auto* l = std::get_if<SendLeader>(&action)) {
+            toLeader(rank, std::move(l->message));
+        } else if (std::holds_alternative<ExitRank>(action)) {
+            plane_.leave(id, inc);
+            at(now_ + rank.rng.between(0.5, 8), [this, id, inc] {
+                if (Process* r = live(id, inc)) die(*r, 0);
+            });
+        }
+    }
+}
+
+}  // namespace bulkhead::simulation

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/simulation/schedule.h"
+
+#include <algorithm>
+
+#include "backend/runtime/simulation/rng.h"
+
+namespace bulkhead::simulation {
+namespace {
+
+struct Weight {
+    FaultKind kind;
+    uint32_t weight;
+    double fromMs;  ///< how long it lasts
+    double toMs;
+};
+
+constexpr Weight kWeights[] = {
+    {FaultKind::kKillRank, 12, 0, 0},
+    {FaultKind::kKillReplica, 8, 0, 0},
+    {FaultKind::kCrashNode, 3, 200, 3000},
+    {FaultKind::kHangRank, 6, 10, 1500},
+    {FaultKind::kSlowRank, 4, 50, 1500},
+    {FaultKind::kCutData, 6, 5, 800},
+    {FaultKind::kCutDataOneWay, 4, 5, 800},
+    {FaultKind::kCutControl, 6, 5, 1200},
+    {FaultKind::kLoseUp, 4, 5, 800},
+    {FaultKind::kLoseDown, 4, 5, 800},
+    {FaultKind::kStall, 6, 5, 600},
+    {FaultKind::kStorm, 8, 20, 1200},
+    {FaultKind::kStormAll, 4, 20, 600},
+    {FaultKind::kIsolate, 4, 20, 1500},
+    {FaultKind::kLoseInner, 2, 5, 500},
+    {FaultKind::kKillCoordinator, 6, 10, 500},
+    {FaultKind::kKillCoordinatorLosingTail, 4, 10, 800},
+    {FaultKind::kSlowDisk, 4, 50, 800},
+    {FaultKind::kKillAgent, 3, 50, 2500},
+    {FaultKind::kFailStart, 2, 0, 0},
+    {FaultKind::kFlipParameter, 5, 0, 0},
+    {FaultKind::kFlipGradient, 3, 0, 0},
+    {FaultKind::kNanGradient, 4, 0, 0},
+    {FaultKind::kPoisonSample, 2, 0, 0},
+    {FaultKind::kOverflow, 2, 0, 0},
+    {FaultKind::kFailFetch, 3, 0, 0},
+    {FaultKind::kLoseDeltas, 3, 0, 0},
+    {FaultKind::kFailCheckpoint, 2, 0, 0},
+    {FaultKind::kFailLayoutMove, 1, 50, 1000},
+    {FaultKind::kDrain, 2, 0, 0},
+    {FaultKind::kHold, 1, 0, 0},
+    {FaultKind::kRelease, 4, 0, 0},
+    {FaultKind::kRestart, 3, 0, 0},
+    {FaultKind::kPause, 2, 10, 500},
+    {FaultKind::kCheckpoint, 2, 0, 0},
+    {FaultKind::kPolicies, 2, 0, 0},
+    {FaultKind::kChangeLayout, 4, 0, 0},
+};
+
+bool corrupts(FaultKind kind) {
+    return kind == FaultKind::kFlipParameter || kind == FaultKind::kFlipGradient;
+}
+
+const Weight& drawKind(Rng& rng, bool corruption) {
+    uint64_t total = 0;
+    for (const Weight& w : kWeights) total += corrupts(w.kind) && !corruption ? 0 : w.weight;
+    uint64_t at = rng.below(total);
+    for (const Weight& w : kWeights) {
+        const uint64_t weight = corrupts(w.kind) && !corruption ? 0 : w.weight;
+        if (at < weight) return w;
+        at -= weight;
+    }
+    return kWeights[0];
+}
+
+template <class T>
+T pick(Rng& rng, std::initializer_list<T> of) {
+    return of.begin()[rng.below(of.size())];
+}
+
+}  // namespace
+
+Setup drawSetup(uint64_t seed) {
+    Rng rng(mix(seed, 77));
+    Setup s;
+    Options& o = s.options;
+    o.replicas = pick(rng, {2u, 3u, 4u, 4u, 4u, 5u});
+    o.shards = pick(rng, {1u, 2u, 2u, 3u});
+    o.domains = pick(rng, {1u, 2u});
+    o.secret = rng() | 1;
+    o.samplesPerReplica = pick(rng, {2u, 4u, 4u});
+    o.optimizer.warmupSteps = 10;
+    o.optimizer.decaySteps = 200;
+    o.policies.lr = pick(rng, {LrPolicy::kSqrt, LrPolicy::kLinear, LrPolicy::kNone});
+    o.policies.batch =
+        pick(rng, {BatchPolicy::kShrink, BatchPolicy::kShrink, BatchPolicy::kConstant});
+    o.policies.recovery = rng.chance(0.06) ? RecoveryPolicy::kRestartAll : RecoveryPolicy::kFt;
+    o.policies.minReplicas = pick(rng, {1u, 1u, 1u, 2u});
+    o.policies.parityEverySteps = pick(rng, {1u, 1u, 1u, 1u, 3u});
+    o.policies.checkpointEverySteps = pick(rng, {4u, 10u, 25u});
+    o.policies.restartLimit = 0;
+    o.timeouts = {.beatMs = 50,
+                  .heartbeatMs = 500,
+                  .progressFloorMs = 600,
+                  .progressMultiple = 8,
+                  .chunkFloorMs = 120,
+                  .chunkMultiple = 20,
+                  .joinMs = 800,
+                  .startMs = 2500,
+                  .fetchMs = 1500,
+                  .orphanMs = rng.chance(0.2) ? 700u : 20000u,
+                  .backoffFirstMs = 20,
+                  .backoffMaxMs = 400,
+                  .restartWindowMs = 20000,
+                  .stopMs = 1000,
+                  .massPauseMs = 2500};
+    s.environment.nodes = pick(rng, {1u, 2u, o.replicas, o.replicas});
+    s.environment.clockDrift = pick(rng, {0.0, 0.02, 0.1});
+    s.environment.deltaWindow = pick(rng, {size_t{40}, size_t{40}, size_t{3}});
+    s.corruption = rng.chance(0.3);
+    o.spares = pick(rng, {0u, 0u, 0u, 1u, 2u});
+    return s;
+}
+
+Schedule drawSchedule(uint64_t seed, const Setup& setup, size_t count) {
+    Rng rng(mix(seed, 78));
+    Schedule out;
+    const uint32_t replicas = setup.options.replicas + setup.options.spares;
+    MonoNs now = rng.between(0, 1200);
+    // Some seeds are crowded, some give the job time to heal in between.
+    const double mean = pick(rng, {40.0, 120.0, 120.0, 400.0});
+    for (size_t i = 0; i < count; ++i) {
+        const Weight& w = drawKind(rng, setup.corruption);
+        Fault f;
+        f.kind = w.kind;
+        now += rng.chance(0.35) ? rng.between(0, 5) : rng.between(0, 2 * mean);
+        f.at = now;
+        f.replica = static_cast<int32_t>(rng.below(replicas));
+        f.shard = static_cast<int32_t>(rng.below(setup.options.shards));
+        f.other = static_cast<int32_t>(
+            (static_cast<uint64_t>(f.replica) + 1 + rng.below(std::max(1u, replicas - 1))) %
+            replicas);
+        f.parameter = rng();
+        if (w.toMs > 0) f.duration = rng.between(w.fromMs, w.toMs * (rng.chance(0.7) ? 0.3 : 1));
+        if (f.kind == FaultKind::kHangRank && rng.chance(0.4)) f.duration = 0;
+        if (f.kind == FaultKind::kSlowRank) f.parameter = 2 + f.parameter % 30;
+        if (rng.chance(0.3)) {
+            f.trigger = static_cast<Trigger>(1 + rng.below(EnumNames<Trigger>::kNames.size() - 1));
+            if (rng.chance(0.5)) f.replica = -1;
+        }
+        out.push_back(f);
+    }
+    return out;
+}
+
+}  // namespace bulkhead::simulation

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/simulation/simulated_job.h"
+
+/// What the job's files share: how a message and how a task of a training thread are put in time.
+namespace bulkhead::simulation {
+
+inline std::string nameOf(RankId id) {
+    return absl::StrCat("r", id.replica, "s", id.shard);
+}
+
+/// `deliver` may be called twice, or never.
+template <class F>
+void SimulatedJob::send(size_t link, double fromMs, double toMs, F deliver) {
+    const Arrivals arrivals = network_.send(link, now_, fromMs, toMs);
+    if (arrivals.count == 2) at(arrivals.at[1], deliver);
+    if (arrivals.count >= 1) at(arrivals.at[0], std::move(deliver));
+}
+
+/// One thing after the other on the rank's training thread; a hung one waits until it wakes.
+template <class F>
+void SimulatedJob::train(Process& rank, double fromMs, double toMs, F task) {
+    rank.busyUntil = std::max(rank.busyUntil, now_) + rank.rng.between(fromMs, toMs);
+    at(rank.busyUntil,
+       [this, id = rank.id, inc = rank.incarnation, task = std::move(task)]() mutable {
+           Process* r = live(id, inc);
+           if (r == nullptr) return;
+           if (!r->hung) return task(*r);
+           // Stopped: what it was about to do happens after it is woken, if it ever is.
+           train(*r, 5, 20, std::move(task));
+       });
+}
+
+}  // namespace bulkhead::simulation
