@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "backend/runtime/simulation/minimise.h"
+#include "backend/runtime/simulation/story.h"
+
+namespace bulkhead::simulation {
+namespace {
+
+std::string storyOf(uint64_t seed, size_t faults) {
+    const Setup setup = drawSetup(seed);
+    const Schedule schedule = drawSchedule(seed, setup, faults);
+    Minimised m{schedule, runTrial(seed, setup, schedule), 0};
+    return tellStory(seed, setup, m, false);
+}
+
+/// What CI runs of the campaign: `bulkhead-sim run` does the rest of it.
+TEST(SimulationTest, ASliceOfSeedsKeepsEveryInvariantAndHeals) {
+    uint64_t faults = 0;
+    uint64_t commits = 0;
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+        const Verdict v = runTrial(seed, 50);
+        faults += v.counts.faults;
+        commits += v.counts.commits;
+        if (!v.broken) continue;
+        ADD_FAILURE() << storyOf(seed, 50);
+        return;
+    }
+    EXPECT_EQ(faults, 200u * 50u);
+    EXPECT_GT(commits, faults / 10);
+}
+
+/// Each found something: a busy coordinator, states and gradients of a layout that no longer counts,
+/// joiners that nobody could prove while the job waited for them.
+TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
+    const std::pair<uint64_t, size_t> found[] = {
+        {4, 20},  {7, 20},   {10, 20},  {23, 20},  {30, 20},  {31, 20},   {49, 20},
+        {84, 20}, {100, 20}, {109, 20}, {122, 20}, {144, 20}, {1028, 60}, {1032, 60}};
+    for (const auto& [seed, faults] : found) {
+        const Verdict v = runTrial(seed, faults);
+        EXPECT_FALSE(v.broken) << storyOf(seed, faults);
+    }
+}
+
+TEST(SimulationTest, EqualSeedsGiveEqualRuns) {
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+        const Verdict a = runTrial(seed, 20);
+        const Verdict b = runTrial(seed, 20);
+        EXPECT_EQ(a.digest, b.digest);
+        EXPECT_EQ(a.counts.events, b.counts.events);
+        EXPECT_NE(a.digest, runTrial(seed + 1, 20).digest);
+    }
+}
+
+TEST(SimulationTest, AnUndisturbedJobNeedsNoRedoAndLosesNothing) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        const Verdict v = runTrial(seed, 0);
+        EXPECT_FALSE(v.broken) << *v.broken;
+        EXPECT_EQ(v.counts.redone, 0u);
+        EXPECT_EQ(v.counts.messages.dropped, 0u);
+    }
+}
+
+}  // namespace
+}  // namespace bulkhead::simulation
