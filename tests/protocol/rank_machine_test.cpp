@@ -342,6 +342,25 @@ TEST_F(EnteringTest, AnExchangeThatIsEndedIsVotedAgainstAndBegunAgainWithTheNext
     EXPECT_EQ(machine_.exchange(), (ExchangeId{7, 6, 2}));
 }
 
+/// Experts moved, and the order to fetch the state anew is not here yet.
+TEST_F(EnteringTest, ACommitOfAnotherLayoutIsNotReplayed) {
+    Commit c;
+    c.record.lineage = 1;
+    c.record.step = 7;
+    c.record.epoch = 5;
+    c.record.layout = 1;
+    give(FromCoordinator{c});
+    EXPECT_FALSE(did<ReplayCommit>());
+    Fetch f;
+    f.lineage = 1;
+    f.snapshotStep = 6;
+    f.layout = 1;
+    give(FromCoordinator{f});
+    give(FetchDone{6, 61});
+    ASSERT_TRUE(did<ReplayCommit>());
+    EXPECT_EQ(did<ReplayCommit>()->record.step, 7u);
+}
+
 TEST_F(EnteringTest, AnotherFetchEndsTheExchangeItEnteredBy) {
     decided(7, 5, 4, true);
     Fetch f;
@@ -376,6 +395,29 @@ TEST_F(RankMachineTest, ASnapshotOfTheOldLayoutWaitsUntilTheRankHasGoneBack) {
     tell(KeepSnapshot{5, 0, true, 1, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
     tell(quorum(1, 1));
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+    EXPECT_NE(did<TakeSnapshot>(), nullptr);
+}
+
+TEST_F(RankMachineTest, AQuorumTakenBackForAMoveDoesNotComeToLifeAfterIt) {
+    tell(quorum(1, 1));
+    sumComplete(1, 1);
+    tell(quorum(2, 1, 1, 1));
+    tell(ChangeLayout{5, 1, 1, {1, 0}});
+    tell(commit(1, 1));
+    give(Applied{1, 12, 1});
+    ASSERT_NE(did<MoveLayout>(), nullptr);
+    give(LayoutMoveDone{1, true, 10, "", 13});
+    EXPECT_EQ(did<SettleLayout>(), nullptr);
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+}
+
+/// The job waits for the very replicas that want the snapshot: no quorum will come before.
+TEST_F(RankMachineTest, ARankGoesBackForASnapshotWhenItsMoveIsKnownToHaveFailed) {
+    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 11});
+    tell(KeepSnapshot{5, 0, true, 1, 0, 1});
     ASSERT_NE(did<SettleLayout>(), nullptr);
     EXPECT_FALSE(did<SettleLayout>()->adopt);
     EXPECT_NE(did<TakeSnapshot>(), nullptr);

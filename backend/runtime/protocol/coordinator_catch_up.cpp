@@ -11,6 +11,7 @@ namespace {
 /// After the first source is ready the others get so long before the fetch begins without them.
 constexpr MonoNs kSourcePatience = 200 * kMillisecond;
 constexpr size_t kClaimsKept = 16;
+constexpr uint32_t kDisprovedAreTooMany = 3;
 
 /// Another secret than the exchange's, for serving state.
 uint64_t fetchToken(uint64_t secret, uint64_t lineage, uint64_t step) {
@@ -20,6 +21,20 @@ uint64_t fetchToken(uint64_t secret, uint64_t lineage, uint64_t step) {
 }
 
 }  // namespace
+
+KeepSnapshot CoordinatorMachine::Impl::snapshotOrder(const Replica& r, bool keep) const {
+    return {term_,   r.snapshotStep,
+            keep,    keep ? fetchToken(options_.secret, lineage_, r.snapshotStep) : 0,
+            layout_, move_ ? layoutTried_ - 1 : std::max(layoutTried_, layout_)};
+}
+
+/// Has the last commit's state and gives it to others. While the job waits that may be a
+/// joiner too: the job may be waiting for just those whom only it can serve.
+bool CoordinatorMachine::Impl::serves(const Replica& r) const {
+    return r.stage == Stage::kUpToDate ||
+           ((!open_ || open_->holding) && r.stage == Stage::kReplaying && r.following && r.proven &&
+            r.step == committed_);
+}
 
 /// Asks everybody who trains to keep the state after the step now in flight: the order of messages
 /// guarantees that they hear it before they apply that step.
@@ -40,11 +55,9 @@ void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
     show(r, ReplicaState::kFetching, why);
     r.snapshotStep = open_ && !open_->holding ? open_->quorum.step : committed_;
     for (const Replica& source : replicas_)
-        if (source.stage == Stage::kUpToDate && source.id != r.id && !source.drain) {
+        if (serves(source) && source.id != r.id && !source.drain) {
             r.kept.insert(source.id);
-            tell(source,
-                 KeepSnapshot{term_, r.snapshotStep, true,
-                              fetchToken(options_.secret, lineage_, r.snapshotStep), layout_});
+            tell(source, snapshotOrder(r, true));
         }
 }
 
@@ -141,12 +154,11 @@ void CoordinatorMachine::Impl::sourceLost(int32_t replica) {
 /// Its state is there; deltas alone may come from anybody who trains.
 void CoordinatorMachine::Impl::addDeltaSources(Replica& r) {
     for (const Replica& source : replicas_) {
-        if (source.stage != Stage::kUpToDate || source.id == r.id) continue;
+        if (!serves(source) || source.id == r.id) continue;
         r.kept.insert(source.id);
         r.ready.insert(source.id);
         // Too late for a snapshot; it carries the token.
-        tell(source, KeepSnapshot{term_, r.snapshotStep, true,
-                                  fetchToken(options_.secret, lineage_, r.snapshotStep), layout_});
+        tell(source, snapshotOrder(r, true));
     }
     if (!r.ready.empty()) sendFetch(r);
 }
@@ -157,8 +169,7 @@ void CoordinatorMachine::Impl::dropSnapshot(const Replica& source, const Replica
         return o.id != r.id && o.joining() && !o.proven && o.snapshotStep == r.snapshotStep &&
                o.kept.contains(source.id);
     });
-    if (!needed && source.alive())
-        tell(source, KeepSnapshot{term_, r.snapshotStep, false, 0, layout_});
+    if (!needed && source.alive()) tell(source, snapshotOrder(r, false));
 }
 
 /// It holds the state: sources may forget the snapshot, and go on serving deltas.
@@ -187,6 +198,7 @@ void CoordinatorMachine::Impl::prove(Replica& r) {
                 absl::StrCat("its state after step ", it->first, " is not the contributors'");
             fact(fact::EvidenceSeen{EvidenceKind::kParityMismatch, r.id, -1, "coordinator", why});
             expel(r, EvidenceKind::kParityMismatch, why, now_);
+            doubtSources();
             return;
         }
         r.proven = true;
@@ -198,13 +210,34 @@ void CoordinatorMachine::Impl::prove(Replica& r) {
     book([&](auto& out) { incidents_.phase(now_, r.id, IncidentPhaseKind::kJoin, out); });
 }
 
+/// One joiner may have come by a wrong state. When all do, whoever serves it no longer holds what
+/// it vouched for, and while the job waits no vote will tell.
+void CoordinatorMachine::Impl::doubtSources() {
+    if (open_ && !open_->holding) return;
+    if (disprovedAt_ != committed_) disproved_ = 0;
+    disprovedAt_ = committed_;
+    if (++disproved_ >= kDisprovedAreTooMany)
+        rollbackWhy_ = "joiners do not come to the state that those who train vouch for";
+}
+
 void CoordinatorMachine::Impl::proveAll() {
     for (Replica& r : replicas_)
         if (r.stage == Stage::kReplaying) prove(r);
 }
 
+/// While the job waits no vote tells what joiners have to hold; those who train are asked.
+void CoordinatorMachine::Impl::askForHashes() {
+    if ((open_ && !open_->holding) || agreed_.find(committed_) != nullptr) return;
+    const bool wanted = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& r) {
+        return r.stage == Stage::kReplaying && r.following && !r.proven;
+    });
+    for (const Replica& r : replicas_)
+        if (wanted && r.stage == Stage::kUpToDate) tell(r, welcome());
+}
+
 /// Snapshots that never come, and joiners that stand still.
 void CoordinatorMachine::Impl::scanJoiners() {
+    askForHashes();
     for (Replica& r : replicas_) {
         if (!r.joining() || contributes(r.id)) continue;
         maybeFetch(r);
@@ -213,7 +246,10 @@ void CoordinatorMachine::Impl::scanJoiners() {
             const bool coming = open_ && !open_->holding && open_->quorum.step == r.snapshotStep;
             const bool stale = (r.snapshotStep > committed_ && !coming) || r.kept.empty() ||
                                now_ - r.stageSince > 2 * limits_.progress();
-            if (stale && trainedReplicas() > 0) planFetch(r, "its snapshot did not come");
+            const bool served = std::any_of(
+                replicas_.begin(), replicas_.end(),
+                [&](const Replica& o) { return o.id != r.id && !o.drain && serves(o); });
+            if (stale && served) planFetch(r, "its snapshot did not come");
         } else if (now_ - r.advancedAt > options_.timeouts.fetchMs * kMillisecond &&
                    !(r.following && (!open_ || open_->holding))) {
             condemn(r, EvidenceKind::kMissedProgress, "its catch-up stands still", r.advancedAt,

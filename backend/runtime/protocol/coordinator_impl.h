@@ -238,6 +238,10 @@ class CoordinatorMachine::Impl {
 
     // -- coordinator_catch_up.cpp
     void planFetch(Replica& r, const std::string& why);
+    bool serves(const Replica& r) const;
+    void doubtSources();
+    void askForHashes();
+    KeepSnapshot snapshotOrder(const Replica& r, bool keep) const;
     void sendFetch(Replica& r);
     Fetch fetchOf(const Replica& r) const;
     void dropSnapshot(const Replica& source, const Replica& r);
@@ -264,6 +268,7 @@ class CoordinatorMachine::Impl {
     void tryStop();
     void finish(bool ok, const std::string& why);
     void startLayoutMove();
+    void askToMove(const Replica& r);
     void settleLayoutMove(bool ok, const std::string& why);
     void checkLayoutMove();
     std::string explain(const std::string& why) const;
@@ -317,6 +322,8 @@ class CoordinatorMachine::Impl {
     std::string stopWhy_;
     bool checkpointWanted_ = false;
     bool finished_ = false;
+    uint64_t disprovedAt_ = 0;  ///< while the job waited after this step
+    uint32_t disproved_ = 0;    ///< so many joiners had another state than was vouched for
     std::optional<std::string> rollbackWhy_;
     std::string explanation_;
     JobPhase phase_ = JobPhase::kStarting;

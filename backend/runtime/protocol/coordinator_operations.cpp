@@ -107,6 +107,9 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             if (move_) return "experts are being moved already; wait until that is done";
             if (movedAfter_ == committed_)
                 return "the last move is not part of a step yet; wait for the next one";
+            // Who restarts now comes from where the lineage began, with experts as they lay there.
+            if (committed_ == lineageFrom_)
+                return "no step is committed yet; move experts after the first one";
             move_ = LayoutMove{};
             layoutTried_ = std::max(layoutTried_, layout_) + 1;
             move_->layout = layoutTried_;
@@ -191,11 +194,14 @@ void CoordinatorMachine::Impl::startLayoutMove() {
     move_->step = committed_;
     movedAfter_ = committed_;
     for (const Replica& r : replicas_) {
-        if (r.stage != Stage::kUpToDate) continue;
-        move_->waiting.insert(r.id);
-        tell(r, ChangeLayout{term_, committed_, move_->layout, move_->expertShard});
+        if (r.stage == Stage::kUpToDate) askToMove(r);
     }
     if (move_->waiting.empty()) settleLayoutMove(false, "no replica holds the state");
+}
+
+void CoordinatorMachine::Impl::askToMove(const Replica& r) {
+    move_->waiting.insert(r.id);
+    tell(r, ChangeLayout{term_, committed_, move_->layout, move_->expertShard});
 }
 
 void CoordinatorMachine::Impl::from(RankId, const LayoutMoved& m) {
@@ -210,6 +216,7 @@ void CoordinatorMachine::Impl::from(RankId, const LayoutMoved& m) {
 }
 
 void CoordinatorMachine::Impl::checkLayoutMove() {
+    if (move_ && !move_->sent && !open_) startLayoutMove();  // the step it waited for is void
     if (!move_ || !move_->sent) return;
     if (move_->waiting.empty())
         settleLayoutMove(true, "");
@@ -230,7 +237,8 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why)
     fact(fact::LayoutChanged{move.step, ok ? move.layout : layout_, ok, move.bytesMoved,
                              ok ? move.expertShard : expertShard_, why});
     if (!ok) return;
-    // Windows never cross a layout change.
+    // Windows never cross a layout change, and none of them serves another what it holds.
+    for (Replica& r : replicas_) r.proven = r.proven && !r.joining();
     for (Replica& r : replicas_)
         if (r.joining()) planFetch(r, "experts have moved");
 }

@@ -149,6 +149,7 @@ void CoordinatorMachine::Impl::upToDate(Replica& r) {
     r.step = committed_;
     r.proven = true;
     show(r, ReplicaState::kProven, "");
+    if (move_ && move_->sent) askToMove(r);
 }
 
 void CoordinatorMachine::Impl::from(RankId, const Report& m) {
@@ -213,7 +214,9 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
 
 /// What whoever trains says it holds is what joiners have to hold, while no vote has said so.
 void CoordinatorMachine::Impl::noteReported(const Report& m) {
-    if (m.step != committed_ || m.hashes.empty() || agreed_.find(m.step) != nullptr) return;
+    if (m.step != committed_ || m.layout != layout_ || m.hashes.empty() ||
+        agreed_.find(m.step) != nullptr)
+        return;
     agreed_.note(m.step, m.hashes);
     proveAll();
 }

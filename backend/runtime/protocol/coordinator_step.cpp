@@ -438,6 +438,7 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
         for (int32_t r : e.ballot.lost) ledger_.giveBack(e.quorum.step, r);
         e.ballot.contributors = survivors;
         e.ballot.entering.clear();
+        e.ballot.failedPairs.clear();  // they may name the lost
         e.ballot.lost.clear();
         e.holding = true;
         voidPending();

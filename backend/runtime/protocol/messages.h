@@ -502,8 +502,9 @@ struct KeepSnapshot {
     uint64_t term = 0;
     uint64_t step = 0;
     bool keep = true;
-    uint64_t token = 0;   ///< Fetch.token of the joiners that may pull it
-    uint64_t layout = 0;  ///< in which the state is wanted: a move that counts is settled first
+    uint64_t token = 0;    ///< Fetch.token of the joiners that may pull it
+    uint64_t layout = 0;   ///< in which the state is wanted
+    uint64_t settled = 0;  ///< moves up to this number count if they led to `layout`, or never will
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
@@ -511,6 +512,7 @@ struct KeepSnapshot {
         visit("keep", self.keep);
         visit("token", self.token);
         visit("layout", self.layout);
+        visit("settled", self.settled);
     }
 };
 

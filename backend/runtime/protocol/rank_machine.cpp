@@ -80,7 +80,9 @@ void RankMachine::receive(const Welcome& m) {
     }
     // A coordinator, perhaps another one, that has to learn where this rank stands.
     if (phase_ == Phase::kStarting) return;
-    if (layoutMoved_ && layoutMoved_->layout == m.layout) settleLayout(m.layout);
+    // Of a move by a coordinator that is gone, this one knows what there is to know.
+    if (layoutMoved_ && (layoutMoved_->layout == m.layout || moveTerm_ < m.term))
+        settleLayout(m.layout);
     report();
     if (lastVote_ && (current_ || entering_) && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
 }
@@ -225,6 +227,7 @@ void RankMachine::moveLayout(const ChangeLayout& change) {
     retainedStep_ = 0;
     computed_ = false;
     moving_ = true;
+    moveTerm_ = term_;
     act(MoveLayout{change.layout, change.expertShard});
 }
 
@@ -430,6 +433,9 @@ void RankMachine::receive(const KeepSnapshot& m) {
         forgetSnapshot(m.step);
         return;
     }
+    // No quorum may come that says so: the job waits for those who want this snapshot.
+    if (layoutMoved_ && moveTerm_ == m.term && layoutMoved_->layout <= m.settled)
+        settleLayout(m.layout);
     const auto kept = snapshots_.find(m.step);
     if (kept != snapshots_.end() && kept->second.layout == m.layout) {
         if (kept->second.taken)  // else told when it is
@@ -551,6 +557,10 @@ void RankMachine::pumpReplay() {
                         absl::StrCat("the record of step ", applied_ + 1, " did not come")}});
         return;
     }
+    if (next.layout != layout_) {
+        following_ = false;  // the state will come anew, as it lies in that layout
+        return;
+    }
     replaying_ = true;
     replayingSum_ = sum_ == ExchangeId{next.step, next.epoch, next.attempt};
     phase_ = Phase::kReplay;
@@ -590,6 +600,8 @@ void RankMachine::on(MonoNs, const ReplayJudged& in) {
 
 void RankMachine::receive(const ChangeLayout& m) {
     if (!accept(m.term)) return;
+    // What the coordinator took back for the move.
+    if (pending_ && pending_->step == m.step + 1) pending_.reset();
     if (m.step == applied_ && hasState_ && !applying_ && !joiner_)
         moveLayout(m);
     else if (m.step > applied_)

@@ -307,6 +307,7 @@ class RankMachine {
     std::map<uint64_t, Snapshot> snapshots_;        ///< kept, by step
     std::optional<ChangeLayout> layoutChange_;
     bool moving_ = false;
+    uint64_t moveTerm_ = 0;  ///< of the coordinator that wanted the last move
     std::optional<Fetch> fetchAfterMove_;
     std::optional<LayoutMoveDone> layoutMoved_;  ///< until a quorum says whether it counts
 

@@ -19,8 +19,9 @@ auto key(const RankVote& v) {
     return std::tuple(v.step, v.epoch, v.attempt);
 }
 auto key(const RankReport& r) {
-    // "following" of the same step is news; so is a state where there was none.
-    return std::tuple(r.lineage, r.step, r.hasState, r.ready, r.following);
+    // "following" of the same step is news; so is a state where there was none, or where experts
+    // lay otherwise.
+    return std::tuple(r.lineage, r.step, r.hasState, r.ready, r.following, r.layout, r.moved);
 }
 auto key(const RankSnapshotReady& s) {
     return std::tuple(s.step);
