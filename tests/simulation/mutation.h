@@ -9,7 +9,6 @@
 #define BULKHEAD_MUTATION_LIST(X)        \
     X(accept_older_term)                 \
     X(act_on_any_abort)                  \
-    X(adopt_a_void_quorum)               \
     X(apply_before_commit)               \
     X(apply_without_the_sum)             \
     X(commit_on_majority)                \
@@ -18,12 +17,9 @@
     X(fold_votes_of_two_attempts)        \
     X(commit_before_durable)             \
     X(return_a_committed_lease)          \
-    X(keep_the_leases_of_a_void_step)    \
     X(redo_only_the_failed_shard)        \
     X(keep_the_gradient_of_other_ranges) \
     X(forget_quarantine)                 \
-    X(admit_the_unproven)                \
-    X(admit_one_step_behind)             \
     X(evidence_of_any_incarnation)       \
     X(exit_of_any_incarnation)           \
     X(delta_across_a_layout)             \
@@ -33,15 +29,11 @@
     X(no_new_epoch)                      \
     X(no_new_attempt)                    \
     X(ignore_parity)                     \
-    X(expel_the_majority)                \
     X(count_a_skip_as_update)            \
     X(forget_the_data_position)          \
     X(reuse_an_incarnation)              \
     X(record_names_who_enters)           \
-    X(replay_the_sum_of_another_attempt) \
-    X(count_the_votes_of_who_enters)     \
-    X(snapshot_of_another_layout)        \
-    X(compute_across_a_move)
+    X(replay_the_sum_of_another_attempt)
 
 namespace bulkhead::mutation {
 

@@ -13,7 +13,8 @@ namespace {
 using mutation::Mutation;
 
 /// Every bug is found by one of so many seeds of so many faults.
-constexpr uint64_t kSeeds = 100;
+constexpr uint64_t kSeeds = 500;
+constexpr uint64_t kControlSeeds = 200;
 constexpr size_t kFaults = 40;
 
 class MutationTest : public ::testing::TestWithParam<Mutation> {
@@ -48,7 +49,7 @@ TEST(MutationStory, ABugIsMinimisedToldAndReplaysExactly) {
     mutation::active = Mutation::record_without_the_lost;
     uint64_t seed = 1;
     while (seed <= kSeeds && !runTrial(seed, kFaults).broken) ++seed;
-    const Setup setup = drawSetup(seed);
+    const auto setup = drawSetup(seed);
     const Schedule schedule = drawSchedule(seed, setup, kFaults);
     const Verdict v = runTrial(seed, setup, schedule);
     ASSERT_TRUE(v.broken);
@@ -66,7 +67,7 @@ TEST(MutationStory, ABugIsMinimisedToldAndReplaysExactly) {
 
 /// The same code without a bug, so that what is found is the bug.
 TEST(MutationControl, NothingIsFoundWithoutOne) {
-    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    for (uint64_t seed = 1; seed <= kControlSeeds; ++seed) {
         const Verdict v = runTrial(seed, kFaults);
         EXPECT_FALSE(v.broken) << "seed " << seed << ": " << *v.broken;
     }

@@ -32,9 +32,6 @@ plant(rank_machine.cpp [==[    if (!current_ || id != idOf(*current_)) {
     }
     if (vote_ != Vote::kNone) return;
     act(AbortExchange{idOf(*current_), m.why});]==])
-plant(rank_machine.cpp "if (q.step <= applied_ || q.afterEpoch != appliedEpoch_) {"
-  "if (q.step <= applied_ || (q.afterEpoch != appliedEpoch_ && !MUTATED(adopt_a_void_quorum))) {")
-
 # What is applied, and when.
 plant(rank_machine.cpp "    castVote(in.vote, in.complete, false);\n}"
   [==[    castVote(in.vote, in.complete, false);
@@ -71,9 +68,6 @@ plant(coordinator_commit.cpp "    const uint64_t sequence = log(LogCommit{record
 plant(coordinator_replicas.cpp "        if (!open_->committing) abortExchange(why);"
   [==[        if (MUTATED(return_a_committed_lease)) ledger_.giveBack(open_->quorum.step, r.id);
         if (!open_->committing) abortExchange(why);]==])
-plant(coordinator_step.cpp "    if (!pending_) return;\n    ledger_.giveBackStep(pending_->step);"
-  "    if (!pending_) return;\n    if (!MUTATED(keep_the_leases_of_a_void_step)) ledger_.giveBackStep(pending_->step);")
-
 # The same step again.
 plant(rank_machine.cpp "    const bool retained = retainedStep_ == q.step && ranges_ == me->contribution.ranges;"
   [==[    if (MUTATED(redo_only_the_failed_shard) && current_ && current_->step == q.step && vote_ == Vote::kYes) {
@@ -91,22 +85,16 @@ plant(coordinator_step.cpp "log(LogQuarantine{range, why}, false);"
   "if (!MUTATED(forget_quarantine)) log(LogQuarantine{range, why}, false);")
 
 # Who takes part.
-plant(quorum.cpp "!c.proven || c.step < state.committed) return"
-  "(!c.proven && !MUTATED(admit_the_unproven)) || c.step + (MUTATED(admit_one_step_behind) ? 1 : 0) < state.committed) return")
 plant(step_commit.cpp "        if (m.entering) continue;\n        r.contributors"
   "        if (m.entering && !MUTATED(record_names_who_enters)) continue;\n        r.contributors")
 plant(rank_machine.cpp "    replayingSum_ = sum_ == ExchangeId{next.step, next.epoch, next.attempt};"
   "    replayingSum_ = sum_ == ExchangeId{next.step, next.epoch, next.attempt} || (MUTATED(replay_the_sum_of_another_attempt) && sum_ && sum_->step == next.step);")
-plant(step_commit.cpp "        if (ballot.entering.contains(r)) continue;  // it has no say in what the sum is worth"
-  "        if (ballot.entering.contains(r) && !MUTATED(count_the_votes_of_who_enters)) continue;")
-plant(rank_machine.cpp "    if (kept != snapshots_.end() && kept->second.layout == m.layout) {"
-  "    if (kept != snapshots_.end() && (kept->second.layout == m.layout || MUTATED(snapshot_of_another_layout))) {")
-plant(rank_machine.cpp "    if (current_) dropCurrent(\"experts move first\");"
-  "    if (current_ && !MUTATED(compute_across_a_move)) dropCurrent(\"experts move first\");")
 plant(coordinator_evidence.cpp "Replica* accused = current(m.accused.replica, m.incarnation);"
   "Replica* accused = MUTATED(evidence_of_any_incarnation) ? find(m.accused.replica) : current(m.accused.replica, m.incarnation);")
 plant(coordinator_replicas.cpp "void CoordinatorMachine::Impl::on(const RankExited& in) {\n    Replica* r = current(in.rank.replica, in.incarnation);"
   "void CoordinatorMachine::Impl::on(const RankExited& in) {\n    Replica* r = MUTATED(exit_of_any_incarnation) ? find(in.rank.replica) : current(in.rank.replica, in.incarnation);")
+plant(rank_machine.cpp "    if (next.layout != layout_) {"
+  "    if (next.layout != layout_ && !MUTATED(delta_across_a_layout)) {")
 plant(coordinator_operations.cpp "        if (r.joining()) planFetch(r, \"experts have moved\");"
   "        if (r.joining() && !MUTATED(delta_across_a_layout)) planFetch(r, \"experts have moved\");")
 plant(coordinator_replicas.cpp "    ++r.incarnation;"
@@ -130,11 +118,6 @@ plant(step_commit.cpp "    r.updates = in.updatesBefore + (r.skip ? 0 : 1);"
 # Parity and ways back.
 plant(coordinator_step.cpp "    if (!open_->quorum.checkParity) return true;"
   "    if (!open_->quorum.checkParity || MUTATED(ignore_parity)) return true;")
-plant(parity.cpp "        if (majority) result.odd.push_back(replica);"
-  "        if (majority && !MUTATED(expel_the_majority)) result.odd.push_back(replica);")
-plant(parity.cpp "        if (hashes == *largest->first) continue;"
-  [==[        if (majority && MUTATED(expel_the_majority) && hashes == *largest->first) result.odd.push_back(replica);
-        if (hashes == *largest->first) continue;]==])
 plant(coordinator_replicas.cpp "        if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok())\n            ledger_ = *std::move(ledger);"
   "        if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok() && !MUTATED(forget_the_data_position))\n            ledger_ = *std::move(ledger);")
 

@@ -230,7 +230,7 @@ void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
     const std::string path = absl::StrCat("ckpt-", rank.now.lineage, "-", step, "-r",
                                           rank.id.replica, "-", rank.incarnation);
     auto& parts = checkpoints_[path];
-    parts[rank.id.shard] = rank.now;
+    parts.try_emplace(rank.id.shard, rank.now);  // an order that came twice writes it once
     if (parts.size() < options_.shards) return;
     const bool ok = failCheckpoint_.erase(rank.id.replica) == 0;
     at(now_ + rank.rng.between(2, 20),
