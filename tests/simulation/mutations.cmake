@@ -33,8 +33,8 @@ plant(rank_machine.cpp [==[    if (!current_ || id != idOf(*current_)) {
     if (vote_ != Vote::kNone) return;
     act(AbortExchange{idOf(*current_), m.why});]==])
 # What is applied, and when.
-plant(rank_machine.cpp "    castVote(in.vote, in.complete, false);\n}"
-  [==[    castVote(in.vote, in.complete, false);
+plant(rank_machine.cpp "    castVote(in.vote, in.complete, !in.complete && nonFinite_);\n}"
+  [==[    castVote(in.vote, in.complete, !in.complete && nonFinite_);
     if (MUTATED(apply_before_commit) && in.complete) {
         CommitRecord early;
         early.lineage = lineage_;
