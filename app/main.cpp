@@ -3,7 +3,10 @@
 #include <QCommandLineParser>
 #include <QIcon>
 #include <QTextStream>
+#include <algorithm>
 #include <cstdio>
+#include <initializer_list>
+#include <span>
 
 #include "app/views/main_window.h"
 #include "app/views/screenshots.h"
@@ -59,21 +62,45 @@ void openWanted(const QCommandLineParser& parser, ui::MainWindow& window, ui::Se
     }
 }
 
-/// The offscreen platform says of every dialog and dock that it cannot hint at sizes; nobody asked.
+/// What Qt says of every dialog on the offscreen platform, and to every user without a login
+/// session.
 void withoutPlatformNoise(QtMsgType type, const QMessageLogContext& context, const QString& text) {
-    if (!text.contains(QLatin1String("propagateSizeHints")))
+    if (!text.contains(QLatin1String("propagateSizeHints")) &&
+        !text.contains(QLatin1String("XDG_RUNTIME_DIR not set")))
         std::fprintf(stderr, "%s\n", qPrintable(qFormatLogMessage(type, context, text)));
+}
+
+/// Before the application is made, which chooses its platform then and aborts where it finds none.
+/// Pictures, help and the version need no display. False: there is none and one is needed.
+bool choosePlatform(std::span<char*> arguments) {
+    const auto given = [&](std::initializer_list<const char*> names) {
+        return std::ranges::any_of(arguments, [&](QByteArrayView argument) {
+            return std::ranges::any_of(names, [&](const char* name) {
+                return argument == name || argument.startsWith(QByteArray(name) + '=');
+            });
+        });
+    };
+    if (given({"-platform", "--platform"}) || !qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM"))
+        return true;
+    const bool display =
+        !qEnvironmentVariableIsEmpty("DISPLAY") || !qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY");
+    const bool pictures = given({"--screenshots"});
+    const bool words = given({"-h", "--help", "--help-all", "-v", "--version"});
+    if (pictures || (words && !display)) qputenv("QT_QPA_PLATFORM", "offscreen");
+    return display || pictures || words;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     qInstallMessageHandler(withoutPlatformNoise);
-    // Before the application is made: it chooses its platform then.
-    for (int i = 1; i < argc; ++i)
-        if (QByteArrayView(argv[i]).startsWith("--screenshots") &&
-            qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM"))
-            qputenv("QT_QPA_PLATFORM", "offscreen");
+    if (!choosePlatform({argv, static_cast<size_t>(argc)})) {
+        std::fputs(
+            "bulkhead: there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); save "
+            "pictures with --screenshots FOLDER, or use bulkheadctl in this terminal\n",
+            stderr);
+        return 1;
+    }
     QApplication app(argc, argv);
     QApplication::setApplicationName(QStringLiteral("bulkhead"));
     QApplication::setApplicationVersion(QStringLiteral(BULKHEAD_VERSION));

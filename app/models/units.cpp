@@ -46,7 +46,8 @@ QString formatTick(double value, int decimals) {
 
 QString formatMs(double ms) {
     if (!std::isfinite(ms) || ms < 0) return noFigure();
-    if (ms > 0 && ms < 0.05) return withUnit(QStringLiteral("<0.1"), "ms");
+    if (ms == 0) return withUnit(QStringLiteral("0"), "ms");
+    if (ms < 0.05) return withUnit(QStringLiteral("<0.1"), "ms");
     if (ms < 1) return withUnit(QString::number(ms, 'f', 1), "ms");
     if (ms < 999.5) return withUnit(QString::number(ms, 'f', 0), "ms");
     const double seconds = ms / 1000;

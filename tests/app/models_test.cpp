@@ -262,6 +262,8 @@ TEST(Units, FiguresCarryTheirUnitAndNeverPretend) {
     EXPECT_EQ(formatMs(0.4), QString("0.4") + narrow + "ms");
     EXPECT_EQ(formatMs(999.6), QString("1.00") + narrow + "s");
     EXPECT_EQ(formatMs(125'000), QString("2") + narrow + "min 05" + narrow + "s");
+    EXPECT_EQ(formatMs(0), QString("0") + narrow + "ms");
+    EXPECT_EQ(formatMs(0.01), QString("<0.1") + narrow + "ms");
     EXPECT_EQ(formatMs(-1), noFigure());
     EXPECT_EQ(formatCount(1284032), QString("1") + narrow + "284" + narrow + "032");
     EXPECT_EQ(formatBytes(1536), QString("1.50") + narrow + "KiB");

@@ -106,5 +106,16 @@ TEST(FactEvents, ACommitCarriesShardsAndContributors) {
     EXPECT_DOUBLE_EQ(body.replicas[0].voteMs, 4);
 }
 
+TEST(FactEvents, APhaseOfNoLengthStaysOneWhateverTheClocksDo) {
+    int64_t drift = 0;
+    const FactContext context{
+        [&](MonoNs t) { return t - ++drift; }, [](int32_t) { return std::string(); }, {}};
+    const auto event = translate(
+        protocol::fact::IncidentPhase{1, protocol::IncidentPhaseKind::kReplay, 500, 500}, context);
+    ASSERT_TRUE(event.has_value());
+    const auto& phase = std::get<model::IncidentPhase>(event->body);
+    EXPECT_EQ(phase.beginNs, phase.endNs);
+}
+
 }  // namespace
 }  // namespace bulkhead::runtime

@@ -99,8 +99,10 @@ struct Translator {
                  Severity::kWarning}};
     }
     Result operator()(const fact::IncidentPhase& f) const {
+        // One reading of the clocks: two would stretch or turn round a phase of no length.
+        const int64_t end = context.unixNs(f.end);
         return {{model::IncidentPhase{f.incident, static_cast<model::IncidentPhaseKind>(f.phase),
-                                      context.unixNs(f.begin), context.unixNs(f.end)},
+                                      end - (f.end - f.begin), end},
                  Severity::kInfo}};
     }
     Result operator()(const fact::IncidentClosed& f) const {
