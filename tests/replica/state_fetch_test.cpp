@@ -131,6 +131,7 @@ FetchOptions options() {
     o.token = kToken;
     o.lineage = 1;
     o.step = kStep;
+    o.layout = 2;
     o.pieceBytes = 64 << 10;
     o.timeoutMs = 2000;
     return o;
@@ -225,6 +226,22 @@ TEST(StateFetch, aWrongTokenAShardOrALineageGetsNothing) {
     EXPECT_THAT(failure([](FetchOptions* o) { o->shard = 1; }), HasSubstr("this is shard 0"));
     EXPECT_THAT(failure([](FetchOptions* o) { o->lineage = 2; }), HasSubstr("lineage 2"));
     EXPECT_EQ(source.server->bytesServed(), 0u);
+}
+
+TEST(StateFetch, aStateWhoseExpertsLieOtherwiseIsLeftAlone) {
+    const auto wanted = makeSnapshot(200 << 10);
+    const auto older = std::make_shared<StateSnapshot>(*wanted);
+    older->layout = 1;
+    Source behind(older), moved(wanted);
+    StateFetch fetch(options(), kClock);
+    auto state = fetch.run({{0, behind.server->address()}, {1, moved.server->address()}});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ((*state)->layout, 2u);
+    EXPECT_EQ(behind.server->bytesServed(), 0u);
+    const absl::Status none =
+        StateFetch(options(), kClock).run({{0, behind.server->address()}}).status();
+    EXPECT_TRUE(absl::IsUnavailable(none));
+    EXPECT_THAT(std::string(none.message()), HasSubstr("holds layout 1, not 2"));
 }
 
 TEST(StateFetch, aSnapshotThatEverySourceDroppedIsNotFound) {

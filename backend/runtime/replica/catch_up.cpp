@@ -45,6 +45,7 @@ FetchOptions CatchUp::optionsOf(const protocol::Fetch& order) const {
     options.token = order.token;
     options.lineage = order.lineage;
     options.step = order.snapshotStep;
+    options.layout = order.layout;
     options.bytesPerSecond = order.bytesPerSecond / shards_;
     options.progress = hooks_.progress;
     options.cut = hooks_.cut;

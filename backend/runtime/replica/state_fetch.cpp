@@ -110,6 +110,12 @@ absl::Status StateFetch::describe(std::vector<Link>* links) {
             reasons.push_back(std::string(named(link.source, answer.status()).message()));
             continue;
         }
+        if (answer->layout != options_.layout) {
+            allGone = false;
+            reasons.push_back(absl::StrCat("r", link.source.replica, ": holds layout ",
+                                           answer->layout, ", not ", options_.layout));
+            continue;
+        }
         if (state_ == nullptr) adopt(*answer);
         if (answer->stateHash != state_->hash || answer->totalBytes != state_->bytes.size()) {
             allGone = false;

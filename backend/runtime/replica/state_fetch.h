@@ -29,6 +29,7 @@ struct FetchOptions {
     uint64_t token = 0;
     uint64_t lineage = 0;
     uint64_t step = 0;            ///< of the snapshot
+    uint64_t layout = 0;          ///< of its experts
     uint64_t bytesPerSecond = 0;  ///< over all sources; 0: no cap
     uint64_t pieceBytes = 1 << 20;
     uint32_t timeoutMs = 5000;  ///< a source silent for so long is given up
@@ -40,7 +41,8 @@ struct FetchOptions {
 
 /// Pulls one shard's snapshot from all sources at once, then deltas one by one. A piece that fails
 /// or whose checksum is wrong is asked of another source; a source is given up after three failures
-/// or when it says the snapshot is gone. Pieces that arrived stay: run() may be called again with
+/// or when it says the snapshot is gone; one that holds it in another layout is not asked for it.
+/// Pieces that arrived stay: run() may be called again with
 /// other sources and goes on where it stopped.
 /// Thread: one caller; cancel() from any.
 class StateFetch {

@@ -277,7 +277,7 @@ void SimulatedJob::pull(Process& rank) {
         const auto copy =
             s == nullptr ? decltype(s->snapshots.end()){} : s->snapshots.find(f.snapshotStep);
         if (broken || s == nullptr || copy == s->snapshots.end() ||
-            copy->second.lineage != f.lineage) {
+            copy->second.lineage != f.lineage || copy->second.layout != f.layout) {
             failed.push_back(m.contribution.replica);
             continue;
         }
