@@ -371,6 +371,42 @@ TEST_F(EnteringTest, AnotherFetchEndsTheExchangeItEnteredBy) {
     EXPECT_FALSE(machine_.exchange().has_value());
 }
 
+/// It named a state that is thrown away; what voided it was told to those who could begin it.
+TEST_F(EnteringTest, AQuorumFromBeforeAnotherFetchDoesNotComeToLifeAfterIt) {
+    decided(8, 5, 4, false);
+    Fetch f;
+    f.lineage = 1;
+    f.snapshotStep = 7;
+    f.snapshotEpoch = 4;
+    give(FromCoordinator{f});
+    give(FetchDone{7, 70});
+    EXPECT_FALSE(did<BeginStep>());
+    EXPECT_FALSE(machine_.exchange().has_value());
+}
+
+TEST_F(EnteringTest, AFetchOfWhatItHasLongPassedDoesNotTakeItOutOfItsStep) {
+    committed(7, 4);
+    give(Replayed{7, 70});
+    decided(8, 5, 4, false);
+    ASSERT_TRUE(did<BeginStep>());
+    Fetch f;
+    f.lineage = 1;
+    f.snapshotStep = 6;
+    const uint64_t fenced = machine_.fenced();
+    give(FromCoordinator{f});
+    EXPECT_FALSE(did<BeginFetch>());
+    EXPECT_EQ(machine_.exchange(), (ExchangeId{8, 5, 1}));
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+}
+
+TEST_F(RankMachineTest, AStepInALayoutItDoesNotHoldIsNotBegun) {
+    Quorum q = quorum(1, 2);
+    q.layout = 3;
+    tell(q);
+    EXPECT_FALSE(did<BeginStep>());
+    EXPECT_FALSE(machine_.exchange().has_value());
+}
+
 /// A joiner that is given the state as it lay before the move would replay gradients that do not
 /// fit.
 TEST_F(RankMachineTest, ASnapshotIsTakenAgainInTheLayoutItIsWantedIn) {

@@ -139,6 +139,7 @@ void CoordinatorMachine::Impl::sourceLost(int32_t replica) {
     for (Replica& r : replicas_) {
         if (!r.joining() || r.kept.erase(replica) == 0) continue;
         const bool had = r.ready.erase(replica) > 0;
+        if (contributesData(r.id)) continue;  // it holds all it fetched for, and trains by now
         if (r.stage == Stage::kSnapshot) {
             maybeFetch(r);
         } else if (had && r.ready.empty() && r.stage == Stage::kReplaying) {
@@ -202,6 +203,7 @@ void CoordinatorMachine::Impl::prove(Replica& r) {
             return;
         }
         r.proven = true;
+        disproved_ = 0;
     }
     while (r.claims.size() > kClaimsKept) r.claims.erase(r.claims.begin());
     if (!r.proven) return;
@@ -210,12 +212,12 @@ void CoordinatorMachine::Impl::prove(Replica& r) {
     book([&](auto& out) { incidents_.phase(now_, r.id, IncidentPhaseKind::kJoin, out); });
 }
 
-/// One joiner may have come by a wrong state. When all do, whoever serves it no longer holds what
-/// it vouched for, and while the job waits no vote will tell.
+/// A joiner's state is wrong. While steps go on votes tell whether the sources' is, too. While the
+/// job waits only this does: one joiner may be bad itself, but when one after the other is and none
+/// is good, those who serve hold something else than they vouched for. Which of them cannot be
+/// told, nor does anybody hold the state that was vouched for.
 void CoordinatorMachine::Impl::doubtSources() {
     if (open_ && !open_->holding) return;
-    if (disprovedAt_ != committed_) disproved_ = 0;
-    disprovedAt_ = committed_;
     if (++disproved_ >= kDisprovedAreTooMany)
         rollbackWhy_ = "joiners do not come to the state that those who train vouch for";
 }
@@ -225,14 +227,22 @@ void CoordinatorMachine::Impl::proveAll() {
         if (r.stage == Stage::kReplaying) prove(r);
 }
 
-/// While the job waits no vote tells what joiners have to hold; those who train are asked.
+/// Whose word counts for the last commit's state while no vote tells it: those who train, and if
+/// there are none, whoever serves that state in their place.
+bool CoordinatorMachine::Impl::vouches(const Replica& r) const {
+    const bool trained = std::any_of(replicas_.begin(), replicas_.end(),
+                                     [](const Replica& o) { return o.stage == Stage::kUpToDate; });
+    return trained ? r.stage == Stage::kUpToDate : serves(r);
+}
+
+/// While the job waits no vote tells what joiners have to hold; those who vouch for it are asked.
 void CoordinatorMachine::Impl::askForHashes() {
     if ((open_ && !open_->holding) || agreed_.find(committed_) != nullptr) return;
     const bool wanted = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& r) {
         return r.stage == Stage::kReplaying && r.following && !r.proven;
     });
     for (const Replica& r : replicas_)
-        if (wanted && r.stage == Stage::kUpToDate) tell(r, welcome());
+        if (wanted && vouches(r)) tell(r, welcome());
 }
 
 /// Snapshots that never come, and joiners that stand still.

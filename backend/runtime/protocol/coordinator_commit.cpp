@@ -71,6 +71,7 @@ void CoordinatorMachine::Impl::finishCommit() {
     if (epochOf_.size() > 1024) epochOf_.erase(epochOf_.begin());
     last_ = record;
     first_ = false;
+    disproved_ = 0;
     std::vector<int32_t> back;
     for (Replica& r : replicas_) {
         if (!contributesData(r.id)) continue;  // who enters replays this step by the sum it has now

@@ -239,6 +239,7 @@ class CoordinatorMachine::Impl {
     // -- coordinator_catch_up.cpp
     void planFetch(Replica& r, const std::string& why);
     bool serves(const Replica& r) const;
+    bool vouches(const Replica& r) const;
     void doubtSources();
     void askForHashes();
     KeepSnapshot snapshotOrder(const Replica& r, bool keep) const;
@@ -322,8 +323,7 @@ class CoordinatorMachine::Impl {
     std::string stopWhy_;
     bool checkpointWanted_ = false;
     bool finished_ = false;
-    uint64_t disprovedAt_ = 0;  ///< while the job waited after this step
-    uint32_t disproved_ = 0;    ///< so many joiners had another state than was vouched for
+    uint32_t disproved_ = 0;  ///< joiners in a row, while the job waits after the last commit
     std::optional<std::string> rollbackWhy_;
     std::string explanation_;
     JobPhase phase_ = JobPhase::kStarting;

@@ -125,7 +125,7 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
         return;
     }
     // A connection that broke and came back: what was said meanwhile is said again.
-    if (r->stage == Stage::kFetching || r->stage == Stage::kReplaying)
+    if ((r->stage == Stage::kFetching || r->stage == Stage::kReplaying) && !contributesData(r->id))
         act(SendRank{e.rank, e.incarnation, fetchOf(*r)});
     if (last_) act(SendRank{e.rank, e.incarnation, Commit{*last_, term_, false, ""}});
     if (open_ && !open_->committing) {
@@ -191,6 +191,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         r->advancedAt = now_;
         r->claims[m.step] = m.hashes;
         prove(*r);
+        if (vouches(*r)) noteReported(m);
         return;
     }
     if (r->stage != Stage::kInit && r->stage != Stage::kAdopted) return;
@@ -212,7 +213,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     }
 }
 
-/// What whoever trains says it holds is what joiners have to hold, while no vote has said so.
+/// What whoever vouches says it holds is what joiners have to hold, while no vote has said so.
 void CoordinatorMachine::Impl::noteReported(const Report& m) {
     if (m.step != committed_ || m.layout != layout_ || m.hashes.empty() ||
         agreed_.find(m.step) != nullptr)
@@ -339,6 +340,7 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
     agreed_.clear();
     movedAfter_.reset();
     first_ = true;
+    disproved_ = 0;
     begunAt_ = now_;
     LogLineage entry{
         lineage_, fromStep, updates_, resumeFrom_, layout_, expertShard_, ledger_.settledState(),

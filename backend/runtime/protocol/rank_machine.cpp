@@ -198,7 +198,8 @@ void RankMachine::tryAdopt() {
     const Member* me = memberOf(*pending_, config_);
     if (me != nullptr && me->entering) return;
     const Quorum q = *std::exchange(pending_, std::nullopt);
-    if (q.step <= applied_ || q.afterEpoch != appliedEpoch_) {
+    const bool fits = q.layout == layout_ || q.layout == placement();
+    if (q.step <= applied_ || q.afterEpoch != appliedEpoch_ || !fits) {
         ++fenced_;
         return;
     }
@@ -480,7 +481,9 @@ void RankMachine::on(MonoNs, const SnapshotTaken& in) {
 
 void RankMachine::receive(const Fetch& m) {
     if (!accept(m.term)) return;
-    if (m.lineage != lineage_) {
+    // Overtaken by a younger order, or by what this rank has come to since.
+    const uint64_t reached = fetch_ ? fetch_->snapshotStep : applied_;
+    if (m.lineage != lineage_ || m.snapshotStep < reached) {
         ++fenced_;
         return;
     }
@@ -496,6 +499,8 @@ void RankMachine::receive(const Fetch& m) {
         if (current_) dropCurrent("fetching state");
         leaveExchange("fetching state");
         sum_.reset();
+        pending_.reset();  // of a rank with another state; what took its place was not told here
+        abortedPending_.reset();
         joiner_ = true;
         hasState_ = fetched_ = following_ = replaying_ = replayingSum_ = false;
         applied_ = 0;
