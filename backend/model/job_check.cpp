@@ -65,6 +65,8 @@ void checkCounts(const JobSpec& s, Check& check) {
     check.that(!s.device.empty(), "device", "expected \"cpu\", or the name of a device plugin");
     check.that(s.bucketBytes >= 4096 && s.bucketBytes <= (1ull << 30), "bucket_bytes",
                "expected 4096 to 1073741824, found ", s.bucketBytes);
+    check.that(s.allReduce != AllReduce::kRing || s.transport != TransportChoice::kShm,
+               "all_reduce", "a ring runs over TCP, but transport is \"shm\"");
 }
 
 void checkOptimizer(const OptimizerSpec& o, Check& check) {

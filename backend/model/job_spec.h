@@ -14,6 +14,8 @@ enum class LrPolicy { kNone, kLinear, kSqrt };
 enum class BatchPolicy { kShrink, kConstant };
 enum class RecoveryPolicy { kFt, kRestartAll };
 enum class TransportChoice { kAuto, kShm, kTcp };
+enum class WireType { kFloat32, kBfloat16 };
+enum class AllReduce { kAuto, kDirect, kRing, kHierarchical };
 
 }  // namespace bulkhead::model
 
@@ -33,6 +35,15 @@ struct EnumNames<model::RecoveryPolicy> {
 template <>
 struct EnumNames<model::TransportChoice> {
     static constexpr std::array<std::string_view, 3> kNames = {"auto", "shm", "tcp"};
+};
+template <>
+struct EnumNames<model::WireType> {
+    static constexpr std::array<std::string_view, 2> kNames = {"float32", "bfloat16"};
+};
+template <>
+struct EnumNames<model::AllReduce> {
+    static constexpr std::array<std::string_view, 4> kNames = {"auto", "direct", "ring",
+                                                               "hierarchical"};
 };
 }  // namespace bulkhead
 
@@ -163,6 +174,8 @@ struct JobSpec {
     Policies policies;
     Timeouts timeouts;
     TransportChoice transport = TransportChoice::kAuto;
+    WireType wire = WireType::kFloat32;  ///< gradients as they travel between replicas
+    AllReduce allReduce = AllReduce::kAuto;
     uint64_t bucketBytes = 1ull << 20;
     std::vector<NodePlacement> placement;
     std::string checkpointDir;            ///< absolute after reading
@@ -188,6 +201,8 @@ struct JobSpec {
         visit("policies", self.policies);
         visit("timeouts", self.timeouts);
         visit("transport", self.transport);
+        visit("wire", self.wire);
+        visit("all_reduce", self.allReduce);
         visit("bucket_bytes", self.bucketBytes);
         visit("placement", self.placement);
         visit("checkpoint_dir", self.checkpointDir);

@@ -13,7 +13,6 @@ namespace {
 
 using testing::gradient;
 using testing::Ranks;
-using testing::reference;
 using testing::sameBits;
 using testing::Wiring;
 
@@ -84,7 +83,7 @@ TEST_P(ExchangeAbortTest, EndsAWaitWithTheFirstReasonAndASmallerGroupGoesOn) {
     reduceAll({0, 2}, status, [] {});
     for (size_t m : {0u, 2u}) {
         ASSERT_TRUE(status[m].ok()) << status[m];
-        EXPECT_TRUE(sameBits(outputs_[m], reference({0, 2}, 1, 0, kCount)));
+        EXPECT_TRUE(sameBits(outputs_[m], ranks_.sum({0, 2}, 1, 0, kCount)));
     }
 }
 
@@ -136,7 +135,8 @@ TEST_P(ExchangeAbortTest, ASilentPeerIsAccusedByAll) {
         for (const FailedPeer& failed : exchanges_[m]->failedPeers())
             accused = accused ||
                       (failed.replica == ranks_.replica(1) && failed.fault == PeerFault::kTimeout);
-        EXPECT_TRUE(accused);
+        // In tiers a member waits for its host's carrier, who waits for the other host's.
+        EXPECT_TRUE(accused || (ranks_.tiered() && m == 2));
         EXPECT_GT(exchanges_[m]->stats().waitedMs, 0);
     }
 }
@@ -164,7 +164,7 @@ TEST_P(ExchangeAbortTest, ACutReplicaIsAccusedByTheOthersAndMayComeBack) {
     configureAll({0, 1, 2}, {1, 1, 1, 2}, 60 * kSecond);
     reduceAll({0, 1, 2}, status, [] {});
     for (size_t m = 0; m < 3; ++m)
-        EXPECT_TRUE(sameBits(outputs_[m], reference({0, 1, 2}, 1, 0, kCount))) << status[m];
+        EXPECT_TRUE(sameBits(outputs_[m], ranks_.sum({0, 1, 2}, 1, 0, kCount))) << status[m];
 }
 
 TEST_P(ExchangeAbortTest, ADelaySlowsButDoesNotBreak) {

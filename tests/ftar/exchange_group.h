@@ -22,14 +22,17 @@
 namespace bulkhead::runtime::testing {
 
 /// shm: one host. direct: the same, gradients read where they are. tcp: forced. mixed: two hosts,
-/// members alternate, on loopback addresses of their own. mixedDirect: the same with heaps.
-enum class Wiring { kShm, kDirect, kTcp, kMixed, kMixedDirect };
+/// members alternate, on loopback addresses of their own. mixedDirect: the same with heaps. ring:
+/// forced. tiers, tiersDirect: as the mixed ones, Algorithm::kHierarchical forced.
+enum class Wiring { kShm, kDirect, kTcp, kMixed, kMixedDirect, kRing, kTiers, kTiersDirect };
 
-inline const auto kWirings = ::testing::Values(Wiring::kShm, Wiring::kDirect, Wiring::kTcp,
-                                               Wiring::kMixed, Wiring::kMixedDirect);
+inline const auto kWirings =
+    ::testing::Values(Wiring::kShm, Wiring::kDirect, Wiring::kTcp, Wiring::kMixed,
+                      Wiring::kMixedDirect, Wiring::kRing, Wiring::kTiers, Wiring::kTiersDirect);
 
 inline std::string wiringName(Wiring wiring) {
-    static const char* const names[] = {"shm", "direct", "tcp", "mixed", "mixedDirect"};
+    static const char* const names[] = {"shm",         "direct", "tcp",   "mixed",
+                                        "mixedDirect", "ring",   "tiers", "tiersDirect"};
     return names[static_cast<int>(wiring)];
 }
 
@@ -38,9 +41,11 @@ class Ranks {
   public:
     Ranks(size_t n, Wiring wiring) : wiring_(wiring) {
         static std::atomic<int> serial{0};
+        exchanges_.resize(n);
         prefix_ = "bulkhead-test-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
         for (size_t i = 0; i < n; ++i) {
-            const bool mixed = wiring == Wiring::kMixed || wiring == Wiring::kMixedDirect;
+            const bool mixed =
+                tiered() || wiring == Wiring::kMixed || wiring == Wiring::kMixedDirect;
             const size_t node = mixed ? i % 2 : 0;
             listeners_.push_back(
                 std::move(listenOn("127.0.0." + std::to_string(node + 1) + ":0").value()));
@@ -51,13 +56,18 @@ class Ranks {
             peer.data = localAddress(listeners_.back().get());
             peer.shm = prefix_ + "-r" + std::to_string(i);
             peers_.push_back(peer);
-            if (wiring == Wiring::kDirect || wiring == Wiring::kMixedDirect)
+            if (wiring == Wiring::kDirect || wiring == Wiring::kMixedDirect ||
+                wiring == Wiring::kTiersDirect)
                 memory_.push_back(std::make_unique<Memory>());
         }
     }
-    ~Ranks() { removeSegments(prefix_); }
+    ~Ranks() {
+        exchanges_.clear();
+        removeSegments(prefix_);
+    }
 
     size_t size() const { return peers_.size(); }
+    bool tiered() const { return wiring_ == Wiring::kTiers || wiring_ == Wiring::kTiersDirect; }
     const std::string& prefix() const { return prefix_; }
     int32_t replica(size_t i) const { return peers_[i].replica; }
     int listener(size_t i) const { return listeners_[i].get(); }
@@ -77,6 +87,12 @@ class Ranks {
         return options;
     }
 
+    /// Rank i's, until all ranks go or it is given another.
+    Exchange* keep(size_t i, std::unique_ptr<Exchange> exchange) const {
+        exchanges_[i] = std::move(exchange);
+        return exchanges_[i].get();
+    }
+
     /// The group of the ranks in `members`, as member `who` of them sees it.
     ExchangeGroup group(const std::vector<size_t>& members, size_t who, ExchangeKey key) const {
         ExchangeGroup group;
@@ -90,10 +106,20 @@ class Ranks {
         group.transport = shm                       ? PeerChoice::kShm
                           : wiring_ == Wiring::kTcp ? PeerChoice::kTcp
                                                     : PeerChoice::kAuto;
+        group.wire = wire;
+        group.algorithm = tiered()                   ? Algorithm::kHierarchical
+                          : wiring_ == Wiring::kRing ? Algorithm::kRing
+                                                     : Algorithm::kDirect;
         group.chunkTimeout = 60 * kSecond;
         group.connectTimeout = 60 * kSecond;
         return group;
     }
+
+    /// The sum as the exchange of these members shall find it.
+    std::vector<float> sum(const std::vector<size_t>& members, uint64_t step, uint32_t bucket,
+                           size_t count) const;
+
+    WireType wire = WireType::kFloat32;
 
     std::vector<size_t> all() const {
         std::vector<size_t> members(size());
@@ -131,6 +157,7 @@ class Ranks {
     std::vector<UniqueFd> listeners_;
     std::vector<ExchangePeer> peers_;
     std::vector<std::unique_ptr<Memory>> memory_;  ///< empty where nobody reads it
+    mutable std::vector<std::unique_ptr<Exchange>> exchanges_;
 };
 
 /// The gradient rank `rank` brings to (step, bucket): values whose sum depends on the order.
@@ -145,15 +172,51 @@ inline std::vector<float> gradient(size_t rank, uint64_t step, uint32_t bucket, 
     return out;
 }
 
-/// The plain sum in ascending order.
-inline std::vector<float> reference(const std::vector<size_t>& members, uint64_t step,
-                                    uint32_t bucket, size_t count) {
-    std::vector<float> sum = gradient(members[0], step, bucket, count);
-    for (size_t m = 1; m < members.size(); ++m) {
-        const std::vector<float> next = gradient(members[m], step, bucket, count);
-        for (size_t i = 0; i < count; ++i) sum[i] += next[i];
-    }
+/// To nearest, ties to even, by the definition: the nearer of the two neighbours.
+inline float plainBfloat16(float x) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &x, sizeof bits);
+    const uint32_t below = bits & 0xffff0000u;
+    const uint32_t rest = bits & 0xffffu;
+    const bool up = rest > 0x8000u || (rest == 0x8000u && (below & 0x10000u) != 0);
+    const uint32_t out = up ? below + 0x10000u : below;
+    float y = 0;
+    std::memcpy(&y, &out, sizeof y);
+    return y;
+}
+
+/// Added one after the other; every input and the sum rounded if `rounded`.
+inline std::vector<float> sumOf(const std::vector<std::vector<float>>& inputs, bool rounded) {
+    std::vector<float> sum(inputs[0].size());
+    for (size_t m = 0; m < inputs.size(); ++m)
+        for (size_t i = 0; i < sum.size(); ++i) {
+            const float x = rounded ? plainBfloat16(inputs[m][i]) : inputs[m][i];
+            sum[i] = m == 0 ? x : sum[i] + x;
+        }
+    if (rounded)
+        for (float& x : sum) x = plainBfloat16(x);
     return sum;
+}
+
+inline std::vector<float> Ranks::sum(const std::vector<size_t>& members, uint64_t step,
+                                     uint32_t bucket, size_t count) const {
+    const bool rounded = wire == WireType::kBfloat16;
+    std::map<std::string, std::vector<size_t>> byHost;
+    for (size_t m : members) byHost[tiered() ? peers_[m].host : ""].push_back(m);
+    // One host, or one member a host: nothing to do in tiers.
+    if (byHost.size() == members.size()) byHost = {{"", members}};
+    std::vector<std::pair<size_t, std::vector<float>>> parts;
+    for (const auto& [host, local] : byHost) {
+        std::vector<std::vector<float>> inputs;
+        for (size_t m : local) inputs.push_back(gradient(m, step, bucket, count));
+        parts.emplace_back(local[0], sumOf(inputs, rounded && byHost.size() == 1));
+    }
+    std::sort(parts.begin(), parts.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    if (parts.size() == 1) return parts[0].second;
+    std::vector<std::vector<float>> inputs;
+    for (auto& [first, part] : parts) inputs.push_back(std::move(part));
+    return sumOf(inputs, rounded);
 }
 
 inline bool sameBits(const std::vector<float>& a, const std::vector<float>& b) {

@@ -3,33 +3,83 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "backend/runtime/ftar/adaptive_timeout.h"
+#include "backend/runtime/ftar/algorithm.h"
 #include "tests/ftar/exchange_group.h"
 
 namespace bulkhead::runtime {
 namespace {
 
 TEST(SumInOrder, EqualsThePlainLoopBitForBit) {
-    for (size_t sources : {1u, 2u, 3u, 7u, 16u}) {
+    for (size_t sources : {1u, 2u, 3u, 4u, 7u, 16u}) {
         for (size_t count : {0u, 1u, 15u, 2048u, 2049u, 10'007u}) {
             std::vector<std::vector<float>> inputs;
-            std::vector<size_t> members;
             std::vector<const float*> pointers;
             for (size_t s = 0; s < sources; ++s) {
-                members.push_back(s);
                 inputs.push_back(testing::gradient(s, 1, 2, count));
             }
             for (const auto& input : inputs) pointers.push_back(input.data());
             std::vector<float> out(count, -1);
             sumInOrder(pointers, out.data(), count);
-            EXPECT_TRUE(testing::sameBits(out, testing::reference(members, 1, 2, count)))
+            EXPECT_TRUE(testing::sameBits(out, testing::sumOf(inputs, false)))
                 << sources << " sources, " << count << " elements";
+            const std::vector<float> rounded = testing::sumOf(inputs, true);
+            sumRounded(pointers, out.data(), count);
+            EXPECT_TRUE(testing::sameBits(out, rounded));
+            std::vector<std::vector<Bfloat16>> narrow(sources, std::vector<Bfloat16>(count));
+            std::vector<const Bfloat16*> sent;
+            for (size_t s = 0; s < sources; ++s) {
+                toBfloat16(inputs[s], narrow[s]);
+                sent.push_back(narrow[s].data());
+            }
+            sumRounded(sent, out.data(), count);
+            EXPECT_TRUE(testing::sameBits(out, rounded));
         }
     }
+}
+
+TEST(SumInOrder, MayWriteOverAnyOfItsSources) {
+    for (size_t over : {0u, 1u, 2u, 3u}) {
+        std::vector<std::vector<float>> inputs;
+        for (size_t s = 0; s < 4; ++s) inputs.push_back(testing::gradient(s, 1, 2, 5000));
+        const std::vector<float> want = testing::sumOf(inputs, false);
+        std::vector<const float*> pointers;
+        for (const auto& input : inputs) pointers.push_back(input.data());
+        sumInOrder(pointers, inputs[over].data(), 5000);
+        EXPECT_TRUE(testing::sameBits(inputs[over], want));
+    }
+}
+
+TEST(Bfloat16, RoundsEveryPatternToTheNearerNeighbour) {
+    std::vector<float> from;
+    for (uint32_t upper = 0; upper < 0x10000; ++upper)
+        for (uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+            const float x = std::bit_cast<float>((upper << 16) | lower);
+            if (!std::isnan(x)) from.push_back(x);
+        }
+    std::vector<Bfloat16> narrow(from.size());
+    std::vector<float> back(from.size()), rounded(from.size()), want;
+    for (float x : from) want.push_back(testing::plainBfloat16(x));
+    toBfloat16(from, narrow);
+    fromBfloat16(narrow, back);
+    roundToBfloat16(from, rounded);
+    EXPECT_TRUE(testing::sameBits(back, want));
+    EXPECT_TRUE(testing::sameBits(rounded, want));
+}
+
+TEST(Bfloat16, NanStaysNanAndWhatIsTooLargeIsInfinite) {
+    const std::vector<float> from{NAN, -NAN, std::bit_cast<float>(0x7f800001u),
+                                  std::numeric_limits<float>::max(), 3.38e38f};
+    std::vector<float> to(from.size());
+    roundToBfloat16(from, to);
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(to[i])) << i;
+    EXPECT_TRUE(std::isinf(to[3]));
+    EXPECT_TRUE(std::isfinite(to[4]));
 }
 
 TEST(SumInOrder, NonFiniteValuesPassThrough) {
@@ -41,6 +91,19 @@ TEST(SumInOrder, NonFiniteValuesPassThrough) {
     EXPECT_TRUE(std::isnan(out[0]));
     EXPECT_TRUE(std::isnan(out[1]));
     EXPECT_EQ(out[2], 3.0f);
+}
+
+TEST(Choose, DependsOnSizePeersAndHowTheyAreReached) {
+    const MeshFacts memory{4, false, false}, network{4, true, false}, many{12, true, false},
+        tiers{8, false, true};
+    for (size_t bytes : {size_t{1} << 10, size_t{1} << 20, size_t{256} << 20}) {
+        EXPECT_EQ(choose(memory, bytes), Algorithm::kDirect);
+        EXPECT_EQ(choose(network, bytes), Algorithm::kDirect);
+    }
+    EXPECT_EQ(choose(many, 1u << 20), Algorithm::kDirect);
+    EXPECT_EQ(choose(many, 256u << 20), Algorithm::kRing);
+    EXPECT_EQ(choose(tiers, 1u << 10), Algorithm::kDirect);
+    EXPECT_EQ(choose(tiers, 1u << 20), Algorithm::kHierarchical);
 }
 
 TEST(AdaptiveTimeout, FollowsSlowPeersUpAtOnceAndDownSlowly) {

@@ -69,6 +69,8 @@ TEST_F(JobFile, readsEveryTable) {
 replicas = 3
 shards = 1
 transport = "tcp"
+wire = "bfloat16"
+all_reduce = "ring"
 faults = ["kill:replica=2@step=50", "kill-node:node=n1"]
 checkpoint_dir = "state"
 [optimizer]
@@ -87,6 +89,8 @@ replicas = [1]
                                "a.toml", folder_);
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(spec->transport, TransportChoice::kTcp);
+    EXPECT_EQ(spec->wire, WireType::kBfloat16);
+    EXPECT_EQ(spec->allReduce, AllReduce::kRing);
     EXPECT_EQ(spec->policies.lr, LrPolicy::kLinear);
     EXPECT_DOUBLE_EQ(spec->optimizer.learningRate, 1);
     EXPECT_EQ(spec->timeouts.beatMs, 50u);
@@ -144,6 +148,8 @@ TEST_F(JobFile, namesTheLineOfWhatDoesNotFitTogether) {
                 StartsWith("a.toml:1: faults[0]: unknown fault \"kil\"; did you mean \"kill\"?"));
     EXPECT_THAT(errorOf(std::string("faults = [\"kill:replica=4\"]\n") + kDomain),
                 HasSubstr("expected a replica from 0 to 3"));
+    EXPECT_EQ(errorOf("all_reduce = \"ring\"\ntransport = \"shm\"\n" + std::string(kDomain)),
+              "a.toml:1: all_reduce: a ring runs over TCP, but transport is \"shm\"");
     EXPECT_THAT(errorOf("replicas = 4\n"), HasSubstr("a.toml: domains: expected at least one"));
 }
 

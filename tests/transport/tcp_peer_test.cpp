@@ -43,7 +43,7 @@ class TcpPeerTest : public ::testing::Test {
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
         far_ = UniqueFd(fds[1]);
         peer_ = std::make_unique<TcpPeer>(UniqueFd(fds[0]), identity(), kMyIncarnation,
-                                          kPeerIncarnation, 1000, 4);
+                                          kPeerIncarnation, TcpPeer::Options{1000, 4, checksums_});
     }
 
     FrameHeader header(const Bytes& payload, uint64_t total, uint64_t offset = 0) const {
@@ -58,6 +58,7 @@ class TcpPeerTest : public ::testing::Test {
         h.length = static_cast<uint32_t>(payload.size());
         h.offset = offset;
         h.total = total;
+        h.summed = 1;
         h.payloadSum = hashBytes(payload.data(), payload.size());
         return h;
     }
@@ -83,12 +84,14 @@ class TcpPeerTest : public ::testing::Test {
                 EXPECT_EQ(::recv(far_.get(), payload.data(), payload.size(), 0),
                           static_cast<ssize_t>(h.length));
             }
-            EXPECT_EQ(hashBytes(payload.data(), payload.size()), h.payloadSum);
+            EXPECT_EQ(h.summed != 0, checksums_);
+            EXPECT_EQ(checksums_ ? hashBytes(payload.data(), payload.size()) : 0, h.payloadSum);
             out.push_back(h);
         }
         return out;
     }
 
+    bool checksums_ = true;
     UniqueFd far_;
     std::unique_ptr<TcpPeer> peer_;
 };
@@ -177,6 +180,25 @@ TEST_F(TcpPeerTest, NeverMoreThanTheWindowIsInFlight) {
     ASSERT_TRUE(peer_->advance().ok());
     EXPECT_EQ(sent().size(), 3u);
     EXPECT_TRUE(peer_->done());
+}
+
+TEST_F(TcpPeerTest, WhoSendsWithoutChecksumsStillChecksWhatHasOne) {
+    checksums_ = false;
+    SetUp();
+    const Bytes out = pattern(2500), good = pattern(100);
+    Bytes in(100);
+    peer_->begin(kTag, false, out, in);
+    put(header(good, 100), good);
+    ASSERT_TRUE(peer_->advance().ok());
+    EXPECT_EQ(sent().size(), 3u);
+    EXPECT_EQ(in, good);
+    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in);
+    FrameHeader next = header(good, 100);
+    next.sequence = 2;
+    next.bucket += 1;
+    next.payloadSum ^= 1;
+    put(next, good);
+    EXPECT_TRUE(absl::IsDataLoss(peer_->advance()));
 }
 
 TEST_F(TcpPeerTest, CorruptFramesAreDataLoss) {

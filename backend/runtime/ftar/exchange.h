@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/runtime/ftar/method.h"
 #include "backend/runtime/transport/network_faults.h"
 #include "backend/runtime/transport/peer_choice.h"
 #include "backend/runtime/transport/shared_heap.h"
@@ -44,6 +45,9 @@ struct ExchangeGroup {
     int32_t self = 0;    ///< my index in `peers`
     std::vector<ExchangePeer> peers;  ///< ascending by replica, 1..64: the order of the reduction
     PeerChoice transport = PeerChoice::kAuto;
+    WireType wire = WireType::kFloat32;
+    /// kRing connects all over TCP, wherever they are, and does not go with PeerChoice::kShm.
+    Algorithm algorithm = Algorithm::kAuto;
     MonoNs chunkTimeout = 2 * kSecond;    ///< floor: a peer silent for less is never accused
     MonoNs connectTimeout = 2 * kSecond;  ///< for all peers together
 };
@@ -80,11 +84,13 @@ struct ExchangeOptions {
     int32_t replica = 0;
     uint32_t incarnation = 0;
     int listenFd = -1;  ///< listening on our own ExchangePeer::data; stays the caller's
-    size_t chunkBytes = 256u << 10;   ///< S_chunk: payload of one TCP frame
-    uint32_t chunksInFlight = 4;      ///< C: unacknowledged chunks per pair
-    size_t roundBytes = 1u << 20;     ///< a bucket is reduced in pieces of at most so many bytes
+    size_t chunkBytes = 256u << 10;  ///< S_chunk: payload of one TCP frame
+    uint32_t chunksInFlight = 4;     ///< C: unacknowledged chunks per pair
+    size_t roundBytes = 1u << 20;    ///< a bucket is reduced in pieces of at most so many bytes
     /// A piece where all peers read each other's heaps in place; see `heap`.
     size_t directBytes = 16u << 20;
+    /// Over what goes through TCP. A frame says itself whether it has one.
+    bool frameChecksums = true;
     /// Where reduce() finds input and output, if not null; outlives the exchange. Then peers of one
     /// host read both in place. All members have one, or none.
     const SharedHeap* heap = nullptr;
@@ -109,9 +115,10 @@ class Exchange {
     /// our token.
     [[nodiscard]] virtual absl::Status configure(const ExchangeGroup& group) = 0;
 
-    /// output[i] = ((g0[i] + g1[i]) + g2[i]) + ... over the peers' inputs in ascending order: the
-    /// same bits at every participant and over every transport. Both spans have the same length,
-    /// equal at all participants, and do not overlap; `input` is never written, `output` is
+    /// output[i] = ((g0[i] + g1[i]) + g2[i]) + ... over the peers' inputs in ascending order (with
+    /// Algorithm::kHierarchical: host by host), rounded as the wire type says (method.h): the same
+    /// bits at every participant, and again for the same membership. Both spans have the same
+    /// length, equal at all participants, and do not overlap; `input` is never written, `output` is
     /// undefined on error. Aborted, Unavailable (a peer broke), DeadlineExceeded (a peer was
     /// silent), DataLoss (a corrupt frame), InvalidArgument; failedPeers() names who. After an
     /// error every reduce() fails until configure().

@@ -27,6 +27,20 @@ PeerChoice choiceOf(model::TransportChoice choice) {
     return PeerChoice::kAuto;
 }
 
+Algorithm algorithmOf(model::AllReduce choice) {
+    switch (choice) {
+        case model::AllReduce::kDirect:
+            return Algorithm::kDirect;
+        case model::AllReduce::kRing:
+            return Algorithm::kRing;
+        case model::AllReduce::kHierarchical:
+            return Algorithm::kHierarchical;
+        case model::AllReduce::kAuto:
+            break;
+    }
+    return Algorithm::kAuto;
+}
+
 }  // namespace
 
 /// The job's figure is for a source as a whole; each of its shards keeps its part.
@@ -113,6 +127,9 @@ ExchangeGroup ReplicaRank::Impl::groupOf(const protocol::Quorum& quorum) const {
     group.key = {quorum.term, quorum.epoch, quorum.step, quorum.attempt};
     group.token = quorum.exchangeToken;
     group.transport = choiceOf(options_.spec.transport);
+    group.wire =
+        options_.spec.wire == model::WireType::kBfloat16 ? WireType::kBfloat16 : WireType::kFloat32;
+    group.algorithm = algorithmOf(options_.spec.allReduce);
     group.chunkTimeout = static_cast<MonoNs>(quorum.chunkTimeoutMs) * kMillisecond;
     group.connectTimeout = std::max<MonoNs>(group.chunkTimeout, 2 * kSecond);
     for (const protocol::Member& member : quorum.contributors) {

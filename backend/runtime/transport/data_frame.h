@@ -49,7 +49,8 @@ struct FrameHeader {
     uint32_t magic = kDataMagic;
     uint8_t version = kDataVersion;
     FrameKind kind = FrameKind::kData;
-    uint16_t more = 0;  ///< the sender needs another round
+    uint8_t more = 0;    ///< the sender needs another round
+    uint8_t summed = 0;  ///< 1: `payloadSum` is there
     uint64_t term = 0;
     uint64_t epoch = 0;
     uint64_t step = 0;

@@ -204,9 +204,9 @@ class MeshBuilder {
     }
 
     void settle(size_t i, UniqueFd fd) {
-        mesh_->tcp_[i] = std::make_unique<TcpPeer>(
-            std::move(fd), spec().identity, peer(spec().self).incarnation, peer(i).incarnation,
-            spec().chunkBytes, spec().chunksInFlight);
+        mesh_->tcp_[i] =
+            std::make_unique<TcpPeer>(std::move(fd), spec().identity, peer(spec().self).incarnation,
+                                      peer(i).incarnation, spec().tcp);
     }
 
     void retry(size_t i, const std::string& why) {

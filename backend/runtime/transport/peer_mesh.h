@@ -33,8 +33,7 @@ struct MeshSpec {
     std::vector<MeshPeer> peers;
     PeerChoice choice = PeerChoice::kAuto;
     size_t slotBytes = 0;  ///< the most a member publishes in one round
-    size_t chunkBytes = 256u << 10;
-    uint32_t chunksInFlight = 4;
+    TcpPeer::Options tcp;
     const SharedHeap* heap = nullptr;  ///< what is given from it is read in place; may be null
     int listenFd = -1;                 ///< needed when a peer with a greater index comes over TCP
     MonoNs timeout = 2 * kSecond;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backend/runtime/transport/fault_tolerance.h"
 #include "backend/runtime/transport/futex.h"
 
 namespace bulkhead::runtime {
@@ -45,9 +46,8 @@ absl::Status Rounds::run(const RoundTag& tag, std::span<const Give> give, std::s
                          MonoNs timeout, bool more) {
     if (!broken_.ok()) return broken_;
     mesh_.unlinkWhenAttached();
-    ++sequence_;
     anyMore_ = more;
-    done_.assign(mesh_.size(), false);
+    for (size_t i = 0; i < mesh_.size(); ++i) done_[i] = get[i].apart;
     waited_.assign(mesh_.size(), 0);
     broken_ = holdBack();
     if (broken_.ok()) broken_ = publish(tag, give, more);
@@ -72,7 +72,7 @@ absl::Status Rounds::accuse(size_t peer, MeshFault fault, const absl::Status& wh
 
 /// An injected delay: what leaves and what comes are each late by as much.
 absl::Status Rounds::holdBack() {
-    if (context_.faults == nullptr) return absl::OkStatus();
+    if (!kFaultTolerant || context_.faults == nullptr) return absl::OkStatus();
     const MonoNs until = context_.clock->now() + context_.faults->currentDelay();
     while (context_.clock->now() < until || context_.isCut()) {
         if (context_.abort->raised()) return context_.abort->why();
@@ -102,10 +102,16 @@ absl::Status Rounds::checkResets() {
     return first;
 }
 
+bool Rounds::sharesMemory() const {
+    for (size_t i = 0; i < mesh_.size(); ++i)
+        if (mesh_.view(i) != nullptr && !done_[i]) return true;
+    return false;
+}
+
 absl::Status Rounds::publish(const RoundTag& tag, std::span<const Give> give, bool more) {
+    if (!sharesMemory()) return absl::OkStatus();
     ShmSegment* segment = mesh_.segment();
-    if (segment == nullptr) return absl::OkStatus();
-    const std::span<std::byte> slot = segment->slot(sequence_);
+    ++sequence_;
     ShmSlotHeader& header = segment->slotHeader(sequence_);
     header.step = tag.step;
     header.attempt = tag.attempt;
@@ -114,7 +120,7 @@ absl::Status Rounds::publish(const RoundTag& tag, std::span<const Give> give, bo
     size_t used = 0;
     size_t shared = mesh_.size();  // a member that was given the same bytes before
     for (size_t i = 0; i < mesh_.size(); ++i) {
-        if (mesh_.view(i) == nullptr) continue;
+        if (mesh_.view(i) == nullptr || done_[i]) continue;
         const std::span<const std::byte> bytes = give[i].bytes;
         totals_.bytesSent += bytes.size();
         if (shared < i && give[shared].bytes.data() == bytes.data() &&
@@ -123,19 +129,26 @@ absl::Status Rounds::publish(const RoundTag& tag, std::span<const Give> give, bo
             continue;
         }
         shared = i;
-        if (const auto place =
-                mesh_.spec().heap == nullptr ? std::nullopt : mesh_.spec().heap->find(bytes)) {
-            header.pieces[i] = {place->offset, bytes.size(), place->fd, place->block};
-            continue;
-        }
-        if (bytes.size() > slot.size() - used)
-            return absl::InvalidArgumentError(absl::StrCat("a round of more than ", slot.size(),
-                                                           " bytes does not fit into its slot"));
-        if (!bytes.empty()) std::memcpy(slot.data() + used, bytes.data(), bytes.size());
-        header.pieces[i] = {used, bytes.size(), -1, 0};
-        used = std::min(slot.size(), (used + bytes.size() + kAlign - 1) / kAlign * kAlign);
+        if (absl::Status s = place(bytes, used, header.pieces[i]); !s.ok()) return s;
     }
     segment->publish(sequence_);
+    return absl::OkStatus();
+}
+
+/// Where readers find `bytes`: in the heap they lie in, else in the slot, of which `used` is taken.
+absl::Status Rounds::place(std::span<const std::byte> bytes, size_t& used, ShmPiece& piece) {
+    const SharedHeap* heap = mesh_.spec().heap;
+    if (const auto at = heap == nullptr ? std::nullopt : heap->find(bytes)) {
+        piece = {at->offset, bytes.size(), at->fd, at->block};
+        return absl::OkStatus();
+    }
+    const std::span<std::byte> slot = mesh_.segment()->slot(sequence_);
+    if (bytes.size() > slot.size() - used)
+        return absl::InvalidArgumentError(absl::StrCat("a round of more than ", slot.size(),
+                                                       " bytes does not fit into its slot"));
+    if (!bytes.empty()) std::memcpy(slot.data() + used, bytes.data(), bytes.size());
+    piece = {used, bytes.size(), -1, 0};
+    used = std::min(slot.size(), (used + bytes.size() + kAlign - 1) / kAlign * kAlign);
     return absl::OkStatus();
 }
 
@@ -145,7 +158,7 @@ absl::Status Rounds::beginTcp(const RoundTag& tag, std::span<const Give> give,
     for (size_t i = 0; i < mesh_.size(); ++i) {
         active_[i] = now;
         TcpPeer* peer = mesh_.tcp(i);
-        if (peer == nullptr) continue;
+        if (peer == nullptr || done_[i]) continue;
         totals_.bytesSent += give[i].bytes.size();
         std::byte* to = get[i].to;
         if (to == nullptr) {
@@ -166,7 +179,8 @@ absl::Status Rounds::await(const RoundTag& tag, std::span<const Get> get, MonoNs
             if (!waitsFor(i)) continue;
             if (!context_.isCut())
                 if (const absl::Status s = tryPeer(tag, i, get[i]); !s.ok()) {
-                    if (absl::IsAborted(s)) return s;
+                    // Who was told of the abort before us may have left already: no fault of its.
+                    if (context_.abort->raised()) return context_.abort->why();
                     // A stream out of step cannot be mended; its other end shall know at once.
                     if (mesh_.tcp(i) != nullptr) mesh_.tcp(i)->breakOff();
                     return accuse(i, faultOf(s), s);
@@ -174,9 +188,11 @@ absl::Status Rounds::await(const RoundTag& tag, std::span<const Get> get, MonoNs
             all = all && done_[i];
         }
         if (all) return absl::OkStatus();
-        if (context_.abort->raised()) return context_.abort->why();
-        if (absl::Status s = checkResets(); !s.ok()) return s;
-        if (absl::Status s = checkLate(context_.clock->now(), timeout); !s.ok()) return s;
+        if constexpr (kFaultTolerant) {
+            if (context_.abort->raised()) return context_.abort->why();
+            if (absl::Status s = checkResets(); !s.ok()) return s;
+            if (absl::Status s = checkLate(context_.clock->now(), timeout); !s.ok()) return s;
+        }
         block();
     }
 }
@@ -208,7 +224,7 @@ absl::Status Rounds::tryPeer(const RoundTag& tag, size_t peer, const Get& get) {
 absl::Status Rounds::pullShared(const RoundTag& tag, size_t peer, const Get& get) {
     const ShmView& view = *mesh_.view(peer);
     const ShmSlotHeader header = view.slotHeader(sequence_);
-    if (RoundTag{header.step, header.attempt, header.bucket} != tag)
+    if (kFaultTolerant && RoundTag{header.step, header.attempt, header.bucket} != tag)
         return absl::DataLossError(absl::StrCat(
             "is at step ", header.step, " attempt ", header.attempt, " bucket ", header.bucket,
             ", expected step ", tag.step, " attempt ", tag.attempt, " bucket ", tag.bucket));
@@ -237,7 +253,7 @@ absl::StatusOr<std::span<const std::byte>> Rounds::shared(size_t peer,
 /// In parts, so that an abort ends a large copy too.
 absl::Status Rounds::copyOut(std::span<const std::byte> from, std::byte* to) const {
     for (size_t at = 0; at < from.size(); at += kCopyBytes) {
-        if (at > 0 && context_.abort->raised()) return context_.abort->why();
+        if (kFaultTolerant && at > 0 && context_.abort->raised()) return context_.abort->why();
         std::memcpy(to + at, from.data() + at, std::min(kCopyBytes, from.size() - at));
     }
     return absl::OkStatus();

@@ -15,11 +15,13 @@
 namespace bulkhead::runtime {
 
 /// Lock-step rounds over a mesh: in each round every member gives every other a message (maybe
-/// empty) and gets one from each. Over shared memory the others read what lies in the giver's heap
-/// in place; anything else it writes into its own segment and they read it there. What was given
-/// from a heap stays as it is until the next round is over. Over TCP it goes in chunk frames. Two
-/// slots per segment are enough: whoever has finished round n has everyone's round n, and everyone
-/// gave that only after having read round n-1. Threads: one at a time.
+/// empty) and gets one from each; pairs may stay apart in a round, if both ends say so, but a
+/// member never from only some of those it shares memory with. Over shared memory the others read
+/// what lies in the giver's heap in place; anything else it writes into its own segment and they
+/// read it there. What was given from a heap stays as it is until the next round over shared memory
+/// is done. Over TCP it goes in chunk frames, from where it is and to where it shall be. Two slots
+/// per segment are enough: whoever has finished round n has everyone's round n, and everyone gave
+/// that only after having read round n-1. Threads: one at a time.
 class Rounds {
   public:
     struct Give {
@@ -28,6 +30,7 @@ class Rounds {
     struct Get {
         size_t size = 0;
         std::byte* to = nullptr;  ///< null: leave it where it is, got() shows it
+        bool apart = false;       ///< nothing goes either way between this member and us
     };
     struct Totals {
         uint64_t bytesSent = 0;
@@ -61,6 +64,8 @@ class Rounds {
 
   private:
     absl::Status publish(const RoundTag& tag, std::span<const Give> give, bool more);
+    absl::Status place(std::span<const std::byte> bytes, size_t& used, ShmPiece& piece);
+    bool sharesMemory() const;
     absl::Status beginTcp(const RoundTag& tag, std::span<const Give> give, std::span<const Get> get,
                           bool more);
     absl::Status await(const RoundTag& tag, std::span<const Get> get, MonoNs timeout);
@@ -78,7 +83,7 @@ class Rounds {
 
     PeerMesh& mesh_;
     const MeshContext& context_;
-    uint32_t sequence_ = 0;
+    uint32_t sequence_ = 0;  // of the slots: rounds over shared memory
     uint64_t resetsSeen_ = 0;
     MonoNs aliveChecked_ = 0;
     std::vector<bool> done_;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/transport/address.h"
+#include "backend/runtime/transport/fault_tolerance.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -29,13 +30,12 @@ absl::Status broke(const char* what) {
 }  // namespace
 
 TcpPeer::TcpPeer(UniqueFd fd, const MeshIdentity& identity, uint32_t myIncarnation,
-                 uint32_t peerIncarnation, size_t chunkBytes, uint32_t chunksInFlight)
+                 uint32_t peerIncarnation, const Options& options)
     : fd_(std::move(fd)),
       identity_(identity),
       myIncarnation_(myIncarnation),
       peerIncarnation_(peerIncarnation),
-      chunkBytes_(chunkBytes),
-      chunksInFlight_(std::max(chunksInFlight, 1u)) {
+      options_(options) {
     tuneStream(fd_.get());
 }
 
@@ -77,7 +77,7 @@ void TcpPeer::breakOff() {
 // ---- sending ---------------------------------------------------------------------------------
 
 void TcpPeer::frameNext() {
-    const size_t length = std::min(chunkBytes_, out_.size() - outFramed_);
+    const size_t length = std::min(options_.chunkBytes, out_.size() - outFramed_);
     outPayload_ = out_.subspan(outFramed_, length);
     FrameHeader header;
     header.kind = FrameKind::kData;
@@ -93,7 +93,8 @@ void TcpPeer::frameNext() {
     header.offset = outFramed_;
     header.total = out_.size();
     header.consumed = consumed_;
-    header.payloadSum = hashBytes(outPayload_.data(), length);
+    header.summed = options_.checksums ? 1 : 0;
+    if (options_.checksums) header.payloadSum = hashBytes(outPayload_.data(), length);
     seal(header);
     consumedTold_ = consumed_;
     outHeader_ = header;
@@ -105,7 +106,7 @@ void TcpPeer::frameNext() {
 }
 
 void TcpPeer::queueAckIfDue() {
-    const uint64_t due = std::max(1u, chunksInFlight_ / 2);
+    const uint64_t due = std::max(1u, options_.chunksInFlight / 2);
     if (framing_ || controlAt_ < control_.size() || consumed_ - consumedTold_ < due) return;
     FrameHeader ack;
     ack.kind = FrameKind::kAck;
@@ -216,6 +217,12 @@ bool TcpPeer::isStale(const FrameHeader& header) const {
            header.sequence < sequence_;
 }
 
+bool TcpPeer::isOfThisRound(const FrameHeader& header) const {
+    return header.sequence == sequence_ && header.term == identity_.term &&
+           header.epoch == identity_.epoch && header.incarnation == peerIncarnation_ &&
+           RoundTag{header.step, header.attempt, header.bucket} == tag_;
+}
+
 absl::Status TcpPeer::onHeader(Parsed& parsed) {
     const FrameHeader& header = inHeader_;
     if (!intact(header)) return corrupt("bad magic, version or header checksum");
@@ -228,7 +235,7 @@ absl::Status TcpPeer::onHeader(Parsed& parsed) {
         return absl::OkStatus();
     }
     if (header.kind != FrameKind::kData) return corrupt("unknown kind");
-    if (isStale(header)) {
+    if (kFaultTolerant && isStale(header)) {
         ++stale_;
         dropping_ = true;
         inPayload_ = header.length > 0;
@@ -248,9 +255,7 @@ absl::Status TcpPeer::onHeader(Parsed& parsed) {
 
 absl::Status TcpPeer::acceptData() {
     const FrameHeader& header = inHeader_;
-    if (header.sequence != sequence_ || header.term != identity_.term ||
-        header.epoch != identity_.epoch || header.incarnation != peerIncarnation_ ||
-        RoundTag{header.step, header.attempt, header.bucket} != tag_)
+    if (kFaultTolerant && !isOfThisRound(header))
         return corrupt(absl::StrCat("is of step ", header.step, " attempt ", header.attempt,
                                     " bucket ", header.bucket, ", expected step ", tag_.step,
                                     " attempt ", tag_.attempt, " bucket ", tag_.bucket));
@@ -282,7 +287,8 @@ absl::Status TcpPeer::readPayload(Parsed& parsed) {
 absl::Status TcpPeer::finishFrame() {
     inPayload_ = false;
     if (std::exchange(dropping_, false)) return absl::OkStatus();
-    if (hashBytes(in_.data() + inAt_, inHeader_.length) != inHeader_.payloadSum)
+    if (inHeader_.summed != 0 &&
+        hashBytes(in_.data() + inAt_, inHeader_.length) != inHeader_.payloadSum)
         return corrupt("wrong payload checksum");
     inAt_ += inHeader_.length;
     ++consumed_;

@@ -22,12 +22,18 @@ struct RoundTag {
 
 /// One established data-plane connection. In every round each end sends one message, cut into
 /// chunk frames of which at most `chunksInFlight` are unacknowledged, and receives one straight
-/// into its destination. Never blocks: `advance` does what can be done now. A peer that is a round
-/// ahead waits in its socket. Threads: one at a time.
+/// into its destination: nothing is copied but by the socket (MSG_ZEROCOPY pins pages and tells of
+/// it per call; over loopback the kernel copies all the same). Never blocks: `advance` does what
+/// can be done now. A peer that is a round ahead waits in its socket. Threads: one at a time.
 class TcpPeer {
   public:
+    struct Options {
+        size_t chunkBytes = 256u << 10;
+        uint32_t chunksInFlight = 4;
+        bool checksums = true;  ///< over the payloads we send; what comes is checked if it has one
+    };
     TcpPeer(UniqueFd fd, const MeshIdentity& identity, uint32_t myIncarnation,
-            uint32_t peerIncarnation, size_t chunkBytes, uint32_t chunksInFlight);
+            uint32_t peerIncarnation, const Options& options);
 
     /// Starts the next round; `out` and `in` stay valid until done(). Rounds count up at both ends.
     void begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
@@ -55,7 +61,7 @@ class TcpPeer {
     enum class Parsed { kNeedMore, kGotSome, kParked };
 
     bool sendDone() const { return allFramed_ && !framing_ && controlAt_ == control_.size(); }
-    bool creditBlocked() const { return sentFrames_ - ackedFrames_ >= chunksInFlight_; }
+    bool creditBlocked() const { return sentFrames_ - ackedFrames_ >= options_.chunksInFlight; }
     absl::Status write();
     void frameNext();
     void queueAckIfDue();
@@ -68,13 +74,13 @@ class TcpPeer {
     /// Bytes moved, 0 when the socket is empty.
     absl::StatusOr<size_t> receive(std::byte* to, size_t size);
     bool isStale(const FrameHeader& header) const;
+    bool isOfThisRound(const FrameHeader& header) const;
 
     UniqueFd fd_;
     const MeshIdentity identity_;
     const uint32_t myIncarnation_;
     const uint32_t peerIncarnation_;
-    const size_t chunkBytes_;
-    const uint32_t chunksInFlight_;
+    const Options options_;
 
     RoundTag tag_;
     bool more_ = false;

@@ -8,33 +8,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/ftar/adaptive_timeout.h"
+#include "backend/runtime/ftar/algorithm.h"
 #include "backend/runtime/ftar/exchange.h"
-#include "backend/runtime/ftar/reduction.h"
 #include "backend/runtime/transport/rounds.h"
 
 namespace bulkhead::runtime {
 namespace {
 
-constexpr size_t kSliceAlign = 16;       // floats: one cache line
-constexpr size_t kSumPart = 256u << 10;  // floats: far less than the 10 ms an abort may take
-
-/// Where member `index` of `members` owns [first, second) of `count` elements.
-std::pair<size_t, size_t> sliceOf(size_t index, size_t members, size_t count) {
-    const size_t each = (count + members - 1) / members;
-    const size_t width = (each + kSliceAlign - 1) / kSliceAlign * kSliceAlign;
-    return {std::min(count, index * width), std::min(count, (index + 1) * width)};
-}
+constexpr size_t kSlotMargin = kMaxMembers * 128;  // its pieces begin at cache lines
 
 double milliseconds(MonoNs ns) {
     return static_cast<double>(ns) / static_cast<double>(kMillisecond);
 }
 
-/// Slice owners: each member sums its slice of a piece out of everybody's input in ascending order
-/// of replicas, then everybody takes the finished slices. Every element is thus finished in one
-/// place and copied out, whatever carries it.
-class SliceExchange final : public Exchange {
+/// Memberships, their connections, aborts and figures; the algorithms do the sums.
+class MeshExchange final : public Exchange {
   public:
-    explicit SliceExchange(ExchangeOptions options) : options_(std::move(options)) {
+    explicit MeshExchange(ExchangeOptions options) : options_(std::move(options)) {
         context_.clock = options_.clock;
         context_.abort = &abort_;
         context_.faults = options_.faults;
@@ -70,13 +60,10 @@ class SliceExchange final : public Exchange {
         const MonoNs start = options_.clock->now();
         absl::Status status;
         if (abort_.raised()) status = abort_.why();
-        const bool direct = directly();
-        if (status.ok() && direct) status = checkHeap(input, output);
-        const size_t most = (direct ? options_.directBytes : options_.roundBytes) / sizeof(float);
-        for (size_t at = 0; status.ok() && at < input.size(); at += most) {
-            const size_t n = std::min(most, input.size() - at);
-            status = reducePiece(bucket, input.subspan(at, n), output.subspan(at, n));
-        }
+        if (status.ok()) status = checkHeap(input, output);
+        if (status.ok())
+            status = algorithmFor(input.size_bytes())
+                         .run({group_.key.step, group_.key.attempt, bucket}, input, output);
         finish(start, status);
         return status;
     }
@@ -109,6 +96,8 @@ class SliceExchange final : public Exchange {
         if (group.self < 0 || static_cast<size_t>(group.self) >= group.peers.size())
             return absl::InvalidArgumentError(
                 absl::StrCat("self = ", group.self, " is no index into the peers"));
+        if (group.algorithm == Algorithm::kRing && group.transport == PeerChoice::kShm)
+            return absl::InvalidArgumentError("a ring runs over TCP, not over shared memory");
         for (size_t i = 1; i < group.peers.size(); ++i)
             if (group.peers[i - 1].replica >= group.peers[i].replica)
                 return absl::InvalidArgumentError("peers must ascend by replica");
@@ -141,7 +130,8 @@ class SliceExchange final : public Exchange {
         return next.key.attempt == 1 && next.key.term == group_.key.term &&
                next.key.epoch == group_.key.epoch && next.token == group_.token &&
                next.peers == group_.peers && next.self == group_.self &&
-               next.transport == group_.transport;
+               next.transport == group_.transport && next.wire == group_.wire &&
+               next.algorithm == group_.algorithm;
     }
 
     /// From here on stats() counts.
@@ -152,7 +142,10 @@ class SliceExchange final : public Exchange {
 
     absl::Status build() {
         MeshSpec spec;
-        spec.group = absl::StrCat(options_.job, "/shard ", options_.shard);
+        // Members that would add differently do not meet.
+        spec.group = absl::StrCat(options_.job, "/shard ", options_.shard, "/wire ",
+                                  static_cast<int>(group_.wire), "/algorithm ",
+                                  static_cast<int>(group_.algorithm));
         spec.identity.token = group_.token;
         spec.identity.term = group_.key.term;
         spec.identity.epoch = group_.key.epoch;
@@ -161,11 +154,10 @@ class SliceExchange final : public Exchange {
         spec.self = static_cast<size_t>(group_.self);
         for (const ExchangePeer& p : group_.peers)
             spec.peers.push_back({p.replica, p.incarnation, p.host, p.data, p.shm});
-        spec.choice = group_.transport;
-        spec.slotBytes = options_.roundBytes + kMaxMembers * sizeof(float) * kSliceAlign;
+        spec.choice = group_.algorithm == Algorithm::kRing ? PeerChoice::kTcp : group_.transport;
+        spec.slotBytes = options_.roundBytes + kSlotMargin;
         spec.heap = options_.heap;
-        spec.chunkBytes = options_.chunkBytes;
-        spec.chunksInFlight = options_.chunksInFlight;
+        spec.tcp = {options_.chunkBytes, options_.chunksInFlight, options_.frameChecksums};
         spec.listenFd = options_.listenFd;
         spec.timeout = group_.connectTimeout;
         std::vector<MeshFailure> failures;
@@ -177,9 +169,13 @@ class SliceExchange final : public Exchange {
         }
         // Only now does the old mesh go: all living members of the new one have left the old one's
         // waits, so that nobody mistakes its end for our death.
+        direct_.reset();
+        ring_.reset();
+        hierarchical_.reset();
         rounds_.reset();
         mesh_ = std::move(*mesh);
         rounds_ = std::make_unique<Rounds>(*mesh_, context_);
+        makeAlgorithms();
         forgetOldHeaps();
         startCounting();
         const std::lock_guard lock(mutex_);
@@ -188,15 +184,27 @@ class SliceExchange final : public Exchange {
         return absl::OkStatus();
     }
 
-    /// Everybody reads everybody's memory: no piece has to fit into a slot.
-    bool directly() const {
-        if (options_.heap == nullptr) return false;
-        for (size_t i = 0; i < mesh_->size(); ++i)
-            if (mesh_->tcp(i) != nullptr) return false;
-        return true;
+    void makeAlgorithms() {
+        work_ = {mesh_.get(),         rounds_.get(),       &abort_, &timeout_, group_.wire,
+                 options_.roundBytes, options_.directBytes};
+        direct_ = makeDirect(work_);
+        if (mesh_->segment() == nullptr) ring_ = makeRing(work_);
+        hierarchical_ = makeHierarchical(work_);
     }
 
+    AllReduce& algorithmFor(size_t bytes) {
+        Algorithm algorithm = group_.algorithm;
+        if (algorithm == Algorithm::kAuto)
+            algorithm = choose({mesh_->size(), ring_ != nullptr, hierarchical_ != nullptr}, bytes);
+        if (algorithm == Algorithm::kRing) return *ring_;
+        return algorithm == Algorithm::kHierarchical && hierarchical_ ? *hierarchical_ : *direct_;
+    }
+
+    /// Where all read everybody's memory, they must find everything there.
     absl::Status checkHeap(std::span<const float> input, std::span<float> output) const {
+        if (options_.heap == nullptr) return absl::OkStatus();
+        for (size_t i = 0; i < mesh_->size(); ++i)
+            if (mesh_->tcp(i) != nullptr) return absl::OkStatus();
         if (options_.heap->find(std::as_bytes(input)) && options_.heap->find(std::as_bytes(output)))
             return absl::OkStatus();
         return absl::InvalidArgumentError("input or output is not in the heap that peers read");
@@ -209,67 +217,19 @@ class SliceExchange final : public Exchange {
         heaps_.keepOnly(heaps);
     }
 
-    absl::Status reducePiece(uint32_t bucket, std::span<const float> in, std::span<float> out) {
-        const size_t members = mesh_->size();
-        const size_t self = mesh_->self();
-        const RoundTag tag{group_.key.step, group_.key.attempt, bucket};
-        std::vector<Rounds::Give> give(members);
-        std::vector<Rounds::Get> get(members);
-        const auto [mineBegin, mineEnd] = sliceOf(self, members, in.size());
-        for (size_t i = 0; i < members; ++i) {
-            const auto [begin, end] = sliceOf(i, members, in.size());
-            give[i].bytes = std::as_bytes(in.subspan(begin, end - begin));
-            get[i] = {(mineEnd - mineBegin) * sizeof(float), nullptr};
-        }
-        if (absl::Status s = round(tag, give, get); !s.ok()) return s;
-
-        std::vector<const float*> sources(members);
-        for (size_t i = 0; i < members; ++i)
-            sources[i] = i == self ? in.data() + mineBegin
-                                   : reinterpret_cast<const float*>(rounds_->got(i).data());
-        if (absl::Status s = sum(std::move(sources), out.subspan(mineBegin, mineEnd - mineBegin));
-            !s.ok())
-            return s;
-
-        for (size_t i = 0; i < members; ++i) {
-            const auto [begin, end] = sliceOf(i, members, in.size());
-            give[i].bytes = std::as_bytes(out.subspan(mineBegin, mineEnd - mineBegin));
-            get[i] = {(end - begin) * sizeof(float),
-                      reinterpret_cast<std::byte*>(out.data() + begin)};
-        }
-        return round(tag, give, get);
-    }
-
-    /// In parts, so that an abort ends a long sum too.
-    absl::Status sum(std::vector<const float*> sources, std::span<float> out) const {
-        for (size_t at = 0; at < out.size(); at += kSumPart) {
-            if (at > 0 && abort_.raised()) return abort_.why();
-            const size_t n = std::min(kSumPart, out.size() - at);
-            sumInOrder(sources, out.data() + at, n);
-            for (const float*& source : sources) source += n;
-        }
-        return absl::OkStatus();
-    }
-
-    absl::Status round(const RoundTag& tag, std::span<const Rounds::Give> give,
-                       std::span<const Rounds::Get> get) {
-        absl::Status status = rounds_->run(tag, give, get, timeout_.current());
-        if (status.ok()) timeout_.observe(rounds_->lastWait());
-        return status;
-    }
-
     void finish(MonoNs start, const absl::Status& status) {
         if (!status.ok()) {
             ready_ = false;
             recordFailures(rounds_->failures());
         }
         const Rounds::Totals& now = rounds_->totals();
+        const double took = milliseconds(options_.clock->now() - start);
         const std::lock_guard lock(mutex_);
         if (status.ok()) ++stats_.buckets;
         stats_.bytesSent = now.bytesSent - base_.bytesSent;
         stats_.bytesReceived = now.bytesReceived - base_.bytesReceived;
         stats_.staleFrames = now.staleFrames - base_.staleFrames;
-        stats_.wallMs += milliseconds(options_.clock->now() - start);
+        stats_.wallMs += took;
         for (size_t i = 0; i < waitsBefore_.size(); ++i) {
             const double waited = milliseconds(rounds_->waits()[i] - waitsBefore_[i]);
             if (waited <= stats_.waitedMs) continue;
@@ -293,6 +253,8 @@ class SliceExchange final : public Exchange {
     HeapReader heaps_;  ///< kept over memberships: the same peers' memory is mapped once
     std::unique_ptr<PeerMesh> mesh_;
     std::unique_ptr<Rounds> rounds_;
+    Workplace work_;
+    std::unique_ptr<AllReduce> direct_, ring_, hierarchical_;
     Rounds::Totals base_;
     std::vector<MonoNs> waitsBefore_;
     AdaptiveTimeout timeout_;
@@ -321,7 +283,7 @@ absl::StatusOr<std::unique_ptr<Exchange>> makeExchange(ExchangeOptions options) 
         return absl::InvalidArgumentError("roundBytes must be 4 bytes to 1 GiB");
     options.directBytes = options.directBytes / sizeof(float) * sizeof(float);
     if (options.directBytes == 0) return absl::InvalidArgumentError("directBytes is below 4");
-    auto exchange = std::make_unique<SliceExchange>(std::move(options));
+    auto exchange = std::make_unique<MeshExchange>(std::move(options));
     if (!exchange->usable()) return absl::InternalError("the kernel gave no eventfd");
     return exchange;
 }
