@@ -72,8 +72,7 @@ void recoverJobs(runtime::Controller& controller, HistorySink& sink) {
 
 /// Every job writes a checkpoint and ends, or has had its time.
 bool stopJobs(runtime::Controller& controller, Signals& signals) {
-    for (const runtime::JobStatus& job : controller.list())
-        if (!isOver(job.phase)) (void)controller.stop(job.run, true, "bulkheadd");
+    controller.shutDown();
     const auto limit = std::chrono::steady_clock::now() + kStopLimit;
     for (;;) {
         bool all = true;

@@ -63,12 +63,20 @@ model::RunInfo runNamed(const char* id) {
     return run;
 }
 
+QString describe(const QWidget* w) {
+    return w ? w->metaObject()->className() + QStringLiteral(" of ") +
+                   w->window()->metaObject()->className()
+             : QStringLiteral("nothing");
+}
+
 /// The Runs page with two runs in it and the first selected.
 void showRuns(test::Console& console) {
     console.log->runs = {runNamed("demo-1"), runNamed("demo-2")};
     console.press("Ctrl+6");
     auto* table = console.view<RunsView>().findChild<QTableView*>();
-    ASSERT_TRUE(QTest::qWaitFor([&] { return table->model()->rowCount() == 2; }));
+    ASSERT_TRUE(QTest::qWaitFor([&] { return table->model()->rowCount() == 2; }))
+        << "page visible: " << table->isVisible() << ", asked " << console.log->runsListed
+        << " times, focus in " << qPrintable(describe(QApplication::focusWidget()));
     table->setFocus();
     table->selectRow(0);
 }

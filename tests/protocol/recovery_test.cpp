@@ -110,6 +110,24 @@ TEST_F(RecoveryTest, AJobThatWasToldToStopStops) {
     }
 }
 
+/// Everything is killed while its daemon is ending: nobody wanted the job itself to end.
+TEST_F(RecoveryTest, AJobCutOffInTheEndOfItsDaemonGoesOnWithTheNext) {
+    SimulatedJob job(options(), 3);
+    job.start();
+    reach(job, 25);
+    Operation stop = operation(OperationKind::kStop);
+    stop.thisTermOnly = true;
+    job.operate(stop);
+    ASSERT_EQ(job.coordinator().phase(), JobPhase::kStopping);
+    for (int32_t r = 0; r < 4; ++r) job.killReplica(r);
+    another(job);
+    reach(job, 40);
+    EXPECT_FALSE(job.finished());
+    EXPECT_EQ(job.coordinator().lineage(), 2u);
+    EXPECT_THAT(all<fact::IncidentOpened>(job), IsEmpty()) << "no survivor waited for anybody";
+    EXPECT_THAT(job.failures(), IsEmpty());
+}
+
 TEST_F(RecoveryTest, QuarantinedDataStaysOutAfterARollbackToTheSeed) {
     Options o = options();
     o.policies.checkpointEverySteps = 0;

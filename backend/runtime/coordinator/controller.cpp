@@ -69,9 +69,9 @@ class Controller::Impl {
     /// Runs `f` on the controller's thread and returns what it returned.
     template <class F>
     auto call(F f) -> decltype(f()) {
-        std::promise<decltype(f())> done;
-        auto result = done.get_future();
-        reactor_->post([&] { done.set_value(f()); });
+        std::packaged_task<decltype(f())()> task(std::move(f));
+        auto result = task.get_future();
+        reactor_->post([&] { task(); });
         return result.get();
     }
 
@@ -302,6 +302,12 @@ absl::Status Controller::stop(const std::string& run, bool checkpoint, const std
     return impl_->call([&] {
         auto job = impl_->find(run);
         return job.ok() ? (*job)->stop(checkpoint, by) : job.status();
+    });
+}
+
+void Controller::shutDown() {
+    impl_->call([&] {
+        for (auto& [run, job] : impl_->jobs_) job->shutDown();
     });
 }
 

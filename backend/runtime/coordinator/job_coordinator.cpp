@@ -25,8 +25,8 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     auto log = CommitLog::open(beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
     const protocol::Options options = machineOptions(beginning.spec, around.secret);
-    auto recovered = protocol::recoverState(
-        log->entries(), options.replicas + options.spares, options.domains);
+    auto recovered =
+        protocol::recoverState(log->entries(), options.replicas + options.spares, options.domains);
     if (!recovered.ok()) return recovered.status();
     if (recovered->term >= term->number())
         return absl::DataLossError(absl::StrCat(
@@ -286,6 +286,15 @@ absl::Status JobCoordinator::stop(bool checkpoint, const std::string& by) {
     operation.why = absl::StrCat("operator ", by);
     feed(operation);
     return absl::OkStatus();
+}
+
+void JobCoordinator::shutDown() {
+    if (finished_) return;
+    protocol::Operation operation;
+    operation.kind = protocol::OperationKind::kStop;
+    operation.thisTermOnly = true;
+    operation.why = "the daemon ends";
+    feed(operation);
 }
 
 absl::StatusOr<uint64_t> JobCoordinator::inject(const model::FaultSpec& fault,

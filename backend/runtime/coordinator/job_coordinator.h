@@ -76,6 +76,7 @@ class JobCoordinator {
     absl::Status act(const model::Action& action, uint64_t expectedRevision,
                      const std::string& requestId, const std::string& by);
     absl::Status stop(bool checkpoint, const std::string& by);
+    void shutDown();
     absl::StatusOr<uint64_t> inject(const model::FaultSpec& fault, uint64_t expectedRevision,
                                     const std::string& requestId, const std::string& by);
     absl::Status endFault(uint64_t fault) { return faults_.end(fault); }

@@ -59,12 +59,12 @@ void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoo
         if (described_) return;
         described_ = *described;
         experts_.describe(*described, static_cast<uint32_t>(beginning_.spec.domains.size()));
-        return emit(model::ModelDescribed{{described->name, described->parameters,
-                                           described->activeParameters, described->layers,
-                                           described->moeLayers, described->experts,
-                                           described->topK, described->mixtureLayers,
-                                           described->expertBytes, described->expertShard}},
-                    model::Severity::kInfo);
+        return emit(
+            model::ModelDescribed{
+                {described->name, described->parameters, described->activeParameters,
+                 described->layers, described->moeLayers, described->experts, described->topK,
+                 described->mixtureLayers, described->expertBytes, described->expertShard}},
+            model::Severity::kInfo);
     }
     (void)incarnation;
     feed(protocol::Received{rank, std::move(message)});
@@ -202,7 +202,8 @@ void JobCoordinator::act(const protocol::StartReplica& action) {
 
 bool JobCoordinator::inventoryDone() const {
     if (known_.size() ==
-        (size_t{beginning_.spec.replicas} + beginning_.spec.spares) * beginning_.spec.shards) return true;
+        (size_t{beginning_.spec.replicas} + beginning_.spec.spares) * beginning_.spec.shards)
+        return true;
     for (const model::NodePlacement& p : beginning_.spec.placement)
         if (!around_.pool.knows(p.node)) return false;
     const bool all = std::all_of(state_.nodes.begin(), state_.nodes.end(), [this](const auto& n) {

@@ -261,7 +261,7 @@ class CoordinatorMachine::Impl {
     LogOrders orders() const;
     void logOrders();
     void startAgain(Replica& r, const std::string& why);
-    void noteLostMeanwhile(const Replica& r);
+    void noteLostMeanwhile(const Replica& r, size_t survivors);
     void leaseRetained(uint64_t step, const std::vector<int32_t>& contributors);
 
     // -- coordinator_operations.cpp
@@ -316,6 +316,7 @@ class CoordinatorMachine::Impl {
     bool paused_ = false;
     bool stopping_ = false;
     bool stopCheckpoint_ = true;
+    bool stopThisTermOnly_ = false;
     bool stopOk_ = true;
     bool leaving_ = false;  ///< Leave was sent, the end is near
     uint32_t stopRetries_ = 0;

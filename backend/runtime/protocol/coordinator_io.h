@@ -82,7 +82,8 @@ enum class OperationKind {
 struct Operation {
     OperationKind kind = OperationKind::kPause;
     int32_t replica = -1;
-    bool checkpoint = true;
+    bool checkpoint = true;     ///< kStop
+    bool thisTermOnly = false;  ///< kStop: no order to the coordinators that follow
     Policies policies;
     std::vector<int32_t> expertShard;  ///< kChangeLayout
     std::string requestId;

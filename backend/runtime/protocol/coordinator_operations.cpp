@@ -92,6 +92,7 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             if (!stopping_) stopSince_ = now_;
             stopping_ = true;
             stopCheckpoint_ = in.checkpoint;
+            stopThisTermOnly_ = in.thisTermOnly;
             stopWhy_ = why;
             setPhase(JobPhase::kStopping, why);
             return "";

@@ -46,7 +46,7 @@ LogOrders CoordinatorMachine::Impl::orders() const {
     LogOrders o;
     o.policies = options_.policies;
     o.paused = paused_;
-    o.stopping = stopping_;
+    o.stopping = stopping_ && !stopThisTermOnly_;
     o.stopCheckpoint = stopCheckpoint_;
     o.stopWhy = stopWhy_;
     o.checkpoint = checkpointWanted_;
@@ -69,6 +69,8 @@ void CoordinatorMachine::Impl::on(const InventoryDone&) {
     if (!recovering_) return;
     recovering_ = false;
     begunAt_ = stopSince_ = now_;
+    const auto alive = std::count_if(replicas_.begin(), replicas_.end(),
+                                     [](const Replica& r) { return r.alive(); });
     for (Replica& r : replicas_) {
         if (r.alive()) {
             if (r.running.size() == options_.shards) continue;
@@ -77,7 +79,7 @@ void CoordinatorMachine::Impl::on(const InventoryDone&) {
             else
                 expel(r, EvidenceKind::kProcessExit, "some of its ranks are gone", now_, true);
         } else if (!stopping_ && !r.hold && !r.drain && !r.givenUp) {
-            noteLostMeanwhile(r);
+            noteLostMeanwhile(r, static_cast<size_t>(alive));
             start(r);
         }
     }
@@ -92,14 +94,12 @@ void CoordinatorMachine::Impl::startAgain(Replica& r, const std::string& why) {
 }
 
 /// It trained until the end of the coordinator before, others do still, and it is gone.
-void CoordinatorMachine::Impl::noteLostMeanwhile(const Replica& r) {
+void CoordinatorMachine::Impl::noteLostMeanwhile(const Replica& r, size_t survivors) {
     const auto isItsLast = [&](const Contribution& c) {
         return c.replica == r.id && c.incarnation == r.incarnation;
     };
     const bool trained =
         last_ && std::any_of(last_->contributors.begin(), last_->contributors.end(), isItsLast);
-    const auto survivors = static_cast<size_t>(std::count_if(
-        replicas_.begin(), replicas_.end(), [](const Replica& other) { return other.alive(); }));
     if (!trained || survivors == 0 || incidents_.isOpen(r.id)) return;
     book([&](auto& out) {
         incidents_.open(now_, r.id, r.incarnation, committed_, EvidenceKind::kProcessExit,

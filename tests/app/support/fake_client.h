@@ -30,6 +30,7 @@ class FakeClient final : public client::Client {
         std::vector<client::ExportRequest> exported;
         std::string exportText;
         std::vector<model::RunInfo> runs;
+        int runsListed = 0;
         std::vector<model::Event> history;
         client::StatePtr state;
         client::Options options;
@@ -73,6 +74,7 @@ class FakeClient final : public client::Client {
         reply(model::JobInfo{});
     }
     void listRuns(std::string, client::Reply<std::vector<model::RunInfo>> reply) override {
+        ++log_->runsListed;
         reply(log_->runs);
     }
     void readEvents(model::EventQuery query, client::Reply<model::EventPage> reply) override;
