@@ -29,7 +29,10 @@ inline Task taskOf(int argc, char** argv) {
             std::atoi(argv[3])};
 }
 
-inline constexpr int kWarmUp = 3;
+/// Iterations before those that count.
+inline int warmUpOf(const Task& task) {
+    return task.count < (16u << 20) ? 3 : 1;
+}
 
 /// Small whole numbers: their sum over a few ranks is exact in float32 and in bfloat16.
 inline float valueAt(int rank, size_t i) {
@@ -52,16 +55,16 @@ inline void check(const float* sum, const Task& task) {
     }
 }
 
-/// Runs `body` kWarmUp + task.iterations times; the milliseconds of each counted one.
+/// Runs `body` warmUpOf(task) + task.iterations times; the milliseconds of each counted one.
 template <class Body>
 std::vector<double> timed(const Task& task, Body&& body) {
     std::vector<double> ms;
-    for (int i = 0; i < kWarmUp + task.iterations; ++i) {
+    for (int i = 0; i < warmUpOf(task) + task.iterations; ++i) {
         const auto start = std::chrono::steady_clock::now();
         body();
         const std::chrono::duration<double, std::milli> took =
             std::chrono::steady_clock::now() - start;
-        if (i >= kWarmUp) ms.push_back(took.count());
+        if (i >= warmUpOf(task)) ms.push_back(took.count());
     }
     return ms;
 }

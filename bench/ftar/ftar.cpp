@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bulkhead's exchange beside OpenMPI and Gloo, and beside what the machine could do: every
 // contender is a program that times itself (contender.h), and they run in turn.
+#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <map>
-#include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "bench/ftar/contenders.h"
 #include "bench/report.h"
 
 namespace bulkhead::bench {
@@ -20,51 +19,6 @@ constexpr size_t kKiB = 1u << 10;
 constexpr size_t kMiB = 1u << 20;
 const std::vector<size_t> kSizes{64 * kKiB, kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB};
 constexpr int kBindingRanks = 4;
-
-struct Contender {
-    std::string name;
-    std::string command;  ///< RANKS, BYTES and ITERATIONS follow `program`, then `rest`
-    std::string rest;
-};
-
-struct Folders {
-    std::string programs = "build/bin";
-    std::string peers = "build/bench/peers";
-    std::string out = "build/bench";
-};
-
-std::vector<Contender> contenders(const Folders& folders, int ranks) {
-    const std::string ours = folders.programs + "/bulkhead-bench-ftar-ours";
-    const std::string mpi =
-        absl::StrCat("mpirun --allow-run-as-root --oversubscribe -n ", ranks, " --mca btl self,");
-    return {{"shm", ours, "shm"},
-            {"tcp", ours, "tcp"},
-            {"OpenMPI shm", mpi + "vader " + folders.peers + "/mpi", ""},
-            {"OpenMPI tcp", mpi + "tcp " + folders.peers + "/mpi", ""},
-            {"Gloo ring tcp", folders.peers + "/gloo", folders.out + "/gloo-store"},
-            {"memory bound", folders.programs + "/bulkhead-bench-ftar-bound", ""}};
-}
-
-int iterationsFor(size_t bytes) {
-    return bytes <= kMiB ? 100 : bytes <= 16 * kMiB ? 15 : bytes <= 64 * kMiB ? 8 : 4;
-}
-
-/// Milliseconds of each iteration; empty when the contender failed.
-std::vector<double> runOnce(const Contender& contender, int ranks, size_t bytes,
-                            const Folders& folders) {
-    const std::string store = folders.out + "/gloo-store";
-    std::filesystem::remove_all(store);
-    std::filesystem::create_directories(store);
-    const std::string command = absl::StrCat(contender.command, " ", ranks, " ", bytes, " ",
-                                             iterationsFor(bytes), " ", contender.rest);
-    std::vector<double> ms;
-    std::FILE* pipe = ::popen(command.c_str(), "r");
-    if (pipe == nullptr) return ms;
-    char line[128];
-    while (std::fgets(line, sizeof line, pipe) != nullptr) ms.push_back(std::atof(line));
-    if (::pclose(pipe) != 0) ms.clear();
-    return ms;
-}
 
 std::string sizeName(size_t bytes) {
     return bytes < kMiB ? absl::StrCat(bytes / kKiB, " KiB") : absl::StrCat(bytes / kMiB, " MiB");
@@ -77,23 +31,33 @@ std::string cell(const Spread& s) {
                         number(s.max, digits), ")");
 }
 
+struct Run {
+    Folders folders;
+    int rounds = 3;  ///< of everybody, at 4 ranks
+    int pairs = 9;   ///< of turns with and without what is to be paid for
+    size_t largest = 256 * kMiB;
+};
+
+using Cells = std::map<std::string, std::map<size_t, std::string>>;  // by contender and size
 using Medians = std::map<std::string, double>;
 
-/// One line of the table; the medians of who finished.
-Medians measure(Report& report, const Folders& folders, int ranks, size_t bytes, int rounds) {
-    const std::vector<Contender> all = contenders(folders, ranks);
+/// Everybody's turns at one size; the medians of who finished.
+Medians measure(const Run& run, const std::vector<Contender>& all, int ranks, size_t bytes,
+                Cells& cells) {
     std::map<std::string, std::vector<double>> times;
+    const int rounds = ranks == kBindingRanks ? run.rounds : 1;
     for (int round = 0; round < rounds; ++round)
         for (const Contender& c : all)
-            for (const double ms : runOnce(c, ranks, bytes, folders)) times[c.name].push_back(ms);
-    std::vector<std::string> cells{std::to_string(ranks), sizeName(bytes)};
+            if (bytes >= c.leastBytes)
+                for (const double ms : runOnce(c, ranks, bytes, iterationsFor(bytes), run.folders))
+                    times[c.name].push_back(ms);
     Medians medians;
     for (const Contender& c : all) {
+        if (bytes < c.leastBytes) continue;
         const Spread spread = spreadOf(times[c.name]);
-        cells.push_back(cell(spread));
+        cells[c.name][bytes] = cell(spread);
         if (spread.count > 0) medians[c.name] = spread.median;
     }
-    report.row(cells);
     std::fprintf(stderr, "%d ranks, %s: done\n", ranks, sizeName(bytes).c_str());
     return medians;
 }
@@ -110,33 +74,106 @@ void bars(Report& report, size_t bytes, Medians m) {
     const double tcp = bytes < 16 * kMiB ? 1 : 1.3;
     report.atLeast("shm against the best peer" + at, bestOfAll / m["shm"], shm, "x");
     report.atLeast("tcp against the best peer's tcp" + at, bestTcp / m["tcp"], tcp, "x");
-    if (bytes >= 16 * kMiB)
-        report.atLeast("shm against the memory bound" + at, 100 * m["memory bound"] / m["shm"], 65,
-                       "%");
+    if (bytes < 16 * kMiB) return;
+    report.atLeast("tcp bfloat16 against the best peer's tcp" + at, bestTcp / m["tcp bfloat16"],
+                   2.2, "x");
+    report.atLeast("shm against the memory bound" + at, 100 * m["memory bound"] / m["shm"], 65,
+                   "%");
+}
+
+/// The cost of `with` beside `without`: the median over pairs that ran one after the other.
+void cost(Report& report, const Run& run, const std::string& name, const Contender& with,
+          const Contender& without, size_t bytes, double bound) {
+    std::vector<double> percent;
+    for (int pair = 0; pair < run.pairs; ++pair) {
+        const auto turn = [&](const Contender& c) {
+            return spreadOf(runOnce(c, kBindingRanks, bytes, iterationsFor(bytes), run.folders))
+                .median;
+        };
+        // Whoever goes second finds the other's caches: they take turns at that too.
+        const bool swapped = pair % 2 == 1;
+        const double first = turn(swapped ? without : with);
+        const double second = turn(swapped ? with : without);
+        if (first <= 0 || second <= 0) continue;
+        percent.push_back(100 * (swapped ? second / first - 1 : first / second - 1));
+    }
+    const Spread s = spreadOf(percent);
+    const std::string what = absl::StrCat(name, " at ", sizeName(bytes));
+    report.note(absl::StrCat(what, ": ", number(s.median), " % (", number(s.min), " to ",
+                             number(s.max), ", ", s.count, " pairs)"));
+    report.atMost(what, s.count > 0 ? s.median : 1e9, bound, "%");
+}
+
+void costs(Report& report, const Run& run) {
+    const std::vector<Contender> all = contenders(run.folders, kBindingRanks);
+    const auto named = [&](const std::string& name) -> const Contender& {
+        return *std::find_if(all.begin(), all.end(),
+                             [&](const Contender& c) { return c.name == name; });
+    };
+    for (const size_t bytes : {16 * kMiB, 64 * kMiB}) {
+        if (bytes > run.largest) continue;
+        cost(report, run, "fault tolerance, shm", named("shm"), named("shm bare"), bytes, 3);
+        cost(report, run, "fault tolerance, tcp", named("tcp"), named("tcp bare"), bytes, 3);
+        cost(report, run, "frame checksums, tcp", named("tcp"), named("tcp unsummed"), bytes, 20);
+    }
+}
+
+void aborts(Report& report, const Run& run) {
+    for (const char* way : {"shm", "tcp", "tcp,ring", "tcp,bfloat16"}) {
+        const size_t bytes = std::min(run.largest, 64 * kMiB);
+        const Contender c{"", run.folders.programs + "/bulkhead-bench-ftar-abort", way, 0};
+        const Spread s = spreadOf(runOnce(c, kBindingRanks, bytes, 40, run.folders));
+        report.note(absl::StrCat("abort, ", way, ", ", sizeName(bytes), ": returns after ", cell(s),
+                                 " ms, ", s.count, " aborts"));
+        report.atMost(absl::StrCat("median return after an abort, ", way),
+                      s.count > 0 ? s.median : 1e9, 10, "ms");
+    }
+}
+
+void table(Report& report, const Run& run, int ranks) {
+    const std::vector<Contender> all = contenders(run.folders, ranks);
+    Cells cells;
+    for (const size_t bytes : kSizes) {
+        if (bytes > run.largest) continue;
+        const Medians medians = measure(run, all, ranks, bytes, cells);
+        if (ranks == kBindingRanks) bars(report, bytes, medians);
+    }
+    for (const Contender& c : all) {
+        std::vector<std::string> row{std::to_string(ranks), c.name};
+        for (const size_t bytes : kSizes) row.push_back(cells[c.name][bytes]);
+        report.row(row);
+    }
 }
 
 int run(int argc, char** argv) {
-    Folders folders;
-    int rounds = 3;
+    Run run;
     bool quick = false;
     CLI::App app("All-reduce: Bulkhead, OpenMPI and Gloo in one run");
-    app.add_option("--programs", folders.programs, "where Bulkhead's programs are");
-    app.add_option("--peers", folders.peers, "where the peers' programs are");
-    app.add_option("--out", folders.out, "where ftar.json goes");
-    app.add_option("--rounds", rounds, "how often everybody has a turn")->check(CLI::Range(1, 100));
-    app.add_flag("--quick", quick, "4 ranks and at most 64 MiB");
+    app.add_option("--programs", run.folders.programs, "where Bulkhead's programs are");
+    app.add_option("--peers", run.folders.peers, "where the peers' programs are");
+    app.add_option("--out", run.folders.out, "where ftar.json goes");
+    app.add_option("--rounds", run.rounds, "how often everybody has a turn at 4 ranks")
+        ->check(CLI::Range(1, 100));
+    app.add_flag("--quick", quick, "4 ranks, one turn and at most 16 MiB");
     CLI11_PARSE(app, argc, argv);
-    Report report("ftar", {"ranks", "float32", "shm ms", "tcp ms", "OpenMPI shm ms",
-                           "OpenMPI tcp ms", "Gloo ring tcp ms", "memory bound ms"});
+    if (quick) {
+        run.largest = 16 * kMiB;
+        run.rounds = 1;
+        run.pairs = 3;
+    }
+    std::vector<std::string> columns{"ranks", "program"};
+    for (const size_t bytes : kSizes) columns.push_back(sizeName(bytes) + " ms");
+    Report report("ftar", columns);
     report.note("Milliseconds of one all-reduce: median (least-most). The bars bind 4 ranks.");
     report.note("Memory bound: the same additions and copies, shared over the cores, no waiting.");
+    report.note(
+        "bare: without fault tolerance; unsummed: without frame checksums; hosts: two of"
+        " them, half of the ranks on each.");
     for (const int ranks : quick ? std::vector<int>{kBindingRanks} : std::vector<int>{4, 2, 8})
-        for (const size_t bytes : kSizes) {
-            if (quick && bytes > 64 * kMiB) continue;
-            const Medians medians = measure(report, folders, ranks, bytes, rounds);
-            if (ranks == kBindingRanks) bars(report, bytes, medians);
-        }
-    if (const absl::Status s = report.finish(folders.out); !s.ok()) {
+        table(report, run, ranks);
+    costs(report, run);
+    aborts(report, run);
+    if (const absl::Status s = report.finish(run.folders.out); !s.ok()) {
         std::fprintf(stderr, "%s\n", std::string(s.message()).c_str());
         return 2;
     }

@@ -35,18 +35,21 @@ std::pair<size_t, size_t> Slices::own(size_t count) const {
     return self_ < owners_ ? sliceOf(self_, owners_, count) : std::pair<size_t, size_t>{0, 0};
 }
 
+std::span<const Bfloat16> Slices::narrowed(std::span<const float> from) {
+    if (narrowed_.size() < from.size()) narrowed_.resize(from.size());
+    const std::span<Bfloat16> to = std::span(narrowed_).first(from.size());
+    toBfloat16(from, to);
+    return to;
+}
+
 absl::Status Slices::round(const RoundTag& tag) {
     return members_.size() == 1 ? absl::OkStatus() : work_.round(tag, give_, get_);
 }
 
 absl::Status Slices::reduceScatter(const RoundTag& tag, std::span<const float> in,
                                    std::span<float> out) {
-    std::span<const std::byte> whole = std::as_bytes(in);
-    if (narrow()) {
-        narrowed_.resize(in.size());
-        toBfloat16(in, narrowed_);
-        whole = std::as_bytes(std::span<const Bfloat16>(narrowed_));
-    }
+    const std::span<const std::byte> whole =
+        narrow() ? std::as_bytes(narrowed(in)) : std::as_bytes(in);
     const size_t width = narrow() ? sizeof(Bfloat16) : sizeof(float);
     const auto [mineBegin, mineEnd] = own(in.size());
     for (size_t k = 0; k < members_.size(); ++k) {
@@ -101,12 +104,8 @@ absl::Status Slices::sum(std::vector<const T*> sources, std::span<float> out, Ad
 absl::Status Slices::allGather(const RoundTag& tag, std::span<float> out) {
     const auto [mineBegin, mineEnd] = own(out.size());
     const std::span<const float> mine = out.subspan(mineBegin, mineEnd - mineBegin);
-    std::span<const std::byte> bytes = std::as_bytes(mine);
-    if (narrow()) {
-        narrowed_.resize(mine.size());
-        toBfloat16(mine, narrowed_);
-        bytes = std::as_bytes(std::span<const Bfloat16>(narrowed_));
-    }
+    const std::span<const std::byte> bytes =
+        narrow() ? std::as_bytes(narrowed(mine)) : std::as_bytes(mine);
     for (size_t k = 0; k < members_.size(); ++k) {
         const auto [begin, end] =
             k < owners_ ? sliceOf(k, owners_, out.size()) : std::pair<size_t, size_t>{0, 0};

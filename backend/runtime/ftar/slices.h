@@ -35,6 +35,7 @@ class Slices {
 
   private:
     bool narrow() const { return wire_ == WireType::kBfloat16 && !inPlace_; }
+    std::span<const Bfloat16> narrowed(std::span<const float> from);
     absl::Status round(const RoundTag& tag);
     template <class T, class Add>
     absl::Status sum(std::vector<const T*> sources, std::span<float> out, Add add) const;

@@ -162,7 +162,7 @@ absl::Status Rounds::beginTcp(const RoundTag& tag, std::span<const Give> give,
         totals_.bytesSent += give[i].bytes.size();
         std::byte* to = get[i].to;
         if (to == nullptr) {
-            staging_[i].resize(get[i].size);
+            if (staging_[i].size() < get[i].size) staging_[i].resize(get[i].size);
             to = staging_[i].data();
         }
         movedSeen_[i] = peer->moved();

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+/// Who takes part in bench/ftar, and how one of them is run.
+namespace bulkhead::bench {
+
+struct Folders {
+    std::string programs = "build/bin";
+    std::string peers = "build/bench/peers";
+    std::string out = "build/bench";
+};
+
+struct Contender {
+    std::string name;
+    std::string command;  ///< RANKS, BYTES and ITERATIONS follow, then `rest`
+    std::string rest;
+    size_t leastBytes = 0;  ///< below that it is left out
+};
+
+std::vector<Contender> contenders(const Folders& folders, int ranks);
+
+int iterationsFor(size_t bytes);
+
+/// Milliseconds of each iteration; empty when the contender failed.
+std::vector<double> runOnce(const Contender& contender, int ranks, size_t bytes, int iterations,
+                            const Folders& folders);
+
+}  // namespace bulkhead::bench
