@@ -144,6 +144,8 @@ void MiniJob::perform(const protocol::Actions& actions) {
 void MiniJob::send(const std::function<bool(const Link&)>& to, protocol::ToReplica message) {
     if (auto* welcome = std::get_if<protocol::Welcome>(&message))
         welcome->jobJson = model::toJsonText(spec_);
+    if (const auto* quorum = std::get_if<protocol::Quorum>(&message))
+        tokens_[{quorum->term, quorum->epoch}].insert(quorum->exchangeToken);
     const std::string bytes = encode(message);
     for (auto& [id, link] : links_)
         if (link.rank && to(link)) (void)link.channel->send(bytes);

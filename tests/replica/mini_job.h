@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,10 @@ class MiniJob {
     const std::vector<protocol::CheckpointDone>& checkpoints() const { return checkpoints_; }
     const std::vector<protocol::FaultNoted>& faultsNoted() const { return noted_; }
     bool finished() const { return finished_; }
+    /// The exchange tokens that ranks were told, by term and epoch.
+    const std::map<std::pair<uint64_t, uint64_t>, std::set<uint64_t>>& tokens() const {
+        return tokens_;
+    }
     /// What all processes printed so far, for failure messages.
     std::string output() const;
 
@@ -92,6 +97,7 @@ class MiniJob {
     std::vector<protocol::Fact> facts_;
     std::vector<protocol::CheckpointDone> checkpoints_;
     std::vector<protocol::FaultNoted> noted_;
+    std::map<std::pair<uint64_t, uint64_t>, std::set<uint64_t>> tokens_;
     std::optional<MonoNs> wakeAt_;
     bool finished_ = false;
     bool keepExpelled_ = false;

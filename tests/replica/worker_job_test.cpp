@@ -46,6 +46,33 @@ TEST_F(WorkerJob, learnsInParity) {
     expectParity(job);
 }
 
+TEST_F(WorkerJob, learnsInParityWithBfloat16OnTheWireAndInARing) {
+    spec_.wire = model::WireType::kBfloat16;
+    spec_.allReduce = model::AllReduce::kRing;
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(30)) << job.output();
+    const auto steps = job.facts<StepCommitted>();
+    EXPECT_LT(steps.back().loss, steps.front().loss - 0.3);
+    for (const StepCommitted& step : steps) EXPECT_EQ(step.votes.size(), 2u);
+    expectParity(job);
+}
+
+TEST_F(WorkerJob, everyEpochHasAnExchangeTokenOfItsOwn) {
+    MiniJob job(spec_, folder_);
+    ASSERT_TRUE(job.runToStep(3)) << job.output();
+    job.kill({1, 1}, SIGKILL);
+    ASSERT_TRUE(job.runUntil([&] { return job.committed() > 3 && !job.contributes(1); }))
+        << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
+    std::set<uint64_t> all;
+    for (const auto& [epoch, tokens] : job.tokens()) {
+        EXPECT_EQ(tokens.size(), 1u) << "epoch " << epoch.second;
+        all.insert(tokens.begin(), tokens.end());
+    }
+    EXPECT_GE(job.tokens().size(), 3u) << "all, without the lost, all again";
+    EXPECT_EQ(all.size(), job.tokens().size());
+}
+
 TEST_F(WorkerJob, aKilledReplicaComesBackInParityWithoutStoppingTheOther) {
     MiniJob job(spec_, folder_);
     ASSERT_TRUE(job.runToStep(8)) << job.output();
