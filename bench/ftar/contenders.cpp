@@ -27,17 +27,21 @@ std::vector<Contender> contenders(const Folders& folders, int ranks) {
         {"OpenMPI tcp", mpi + "tcp " + folders.peers + "/mpi", ""},
         {"Gloo ring tcp", folders.peers + "/gloo", folders.out + "/gloo-store"},
         {"memory bound", folders.programs + "/bulkhead-bench-ftar-bound", ""}};
-    if (ranks < 4) return all;
-    const std::vector<Contender> more{{"shm bfloat16", ours, "shm,bfloat16", kMiB},
-                                      {"shm bare", bare, "shm", kMiB},
-                                      {"tcp bare", bare, "tcp", kMiB},
-                                      {"tcp unsummed", ours, "tcp,unsummed", kMiB},
-                                      {"tcp ring", ours, "tcp,ring", kMiB},
-                                      {"tcp ring bfloat16", ours, "tcp,ring,bfloat16", kMiB},
-                                      {"hosts direct", ours, "hosts", kMiB},
-                                      {"hosts tiers", ours, "hosts,tiers", kMiB}};
-    all.insert(all.end(), more.begin(), more.end());
+    if (ranks < 4) return all;  // a ring or hosts of one
+    const std::vector<Contender> variants{{"shm bfloat16", ours, "shm,bfloat16", true},
+                                          {"shm bare", bare, "shm", true},
+                                          {"tcp bare", bare, "tcp", true},
+                                          {"tcp unsummed", ours, "tcp,unsummed", true},
+                                          {"tcp ring", ours, "tcp,ring", true},
+                                          {"tcp ring bfloat16", ours, "tcp,ring,bfloat16", true},
+                                          {"hosts direct", ours, "hosts", true},
+                                          {"hosts tiers", ours, "hosts,tiers", true}};
+    all.insert(all.end(), variants.begin(), variants.end());
     return all;
+}
+
+bool Contender::takesPart(size_t bytes) const {
+    return !variant || (bytes >= kMiB && bytes <= 64 * kMiB);
 }
 
 int iterationsFor(size_t bytes) {

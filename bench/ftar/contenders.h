@@ -17,7 +17,8 @@ struct Contender {
     std::string name;
     std::string command;  ///< RANKS, BYTES and ITERATIONS follow, then `rest`
     std::string rest;
-    size_t leastBytes = 0;  ///< below that it is left out
+    bool variant = false;  ///< of ours, beside the bars: from 1 to 64 MiB only
+    bool takesPart(size_t bytes) const;
 };
 
 std::vector<Contender> contenders(const Folders& folders, int ranks);

@@ -34,7 +34,7 @@ std::string cell(const Spread& s) {
 struct Run {
     Folders folders;
     int rounds = 3;  ///< of everybody, at 4 ranks
-    int pairs = 9;   ///< of turns with and without what is to be paid for
+    int pairs = 7;   ///< of turns with and without what is to be paid for
     size_t largest = 256 * kMiB;
 };
 
@@ -45,15 +45,16 @@ using Medians = std::map<std::string, double>;
 Medians measure(const Run& run, const std::vector<Contender>& all, int ranks, size_t bytes,
                 Cells& cells) {
     std::map<std::string, std::vector<double>> times;
-    const int rounds = ranks == kBindingRanks ? run.rounds : 1;
+    const int most = bytes > 64 * kMiB ? std::min(2, run.rounds) : run.rounds;
+    const int rounds = ranks == kBindingRanks ? most : 1;
     for (int round = 0; round < rounds; ++round)
         for (const Contender& c : all)
-            if (bytes >= c.leastBytes)
+            if (c.takesPart(bytes))
                 for (const double ms : runOnce(c, ranks, bytes, iterationsFor(bytes), run.folders))
                     times[c.name].push_back(ms);
     Medians medians;
     for (const Contender& c : all) {
-        if (bytes < c.leastBytes) continue;
+        if (!c.takesPart(bytes)) continue;
         const Spread spread = spreadOf(times[c.name]);
         cells[c.name][bytes] = cell(spread);
         if (spread.count > 0) medians[c.name] = spread.median;
@@ -121,12 +122,12 @@ void costs(Report& report, const Run& run) {
 void aborts(Report& report, const Run& run) {
     for (const char* way : {"shm", "tcp", "tcp,ring", "tcp,bfloat16"}) {
         const size_t bytes = std::min(run.largest, 64 * kMiB);
-        const Contender c{"", run.folders.programs + "/bulkhead-bench-ftar-abort", way, 0};
-        const Spread s = spreadOf(runOnce(c, kBindingRanks, bytes, 40, run.folders));
+        const Contender c{"", run.folders.programs + "/bulkhead-bench-ftar-abort", way};
+        const Spread s = spreadOf(runOnce(c, kBindingRanks, bytes, 25, run.folders));
         report.note(absl::StrCat("abort, ", way, ", ", sizeName(bytes), ": returns after ", cell(s),
                                  " ms, ", s.count, " aborts"));
-        report.atMost(absl::StrCat("median return after an abort, ", way),
-                      s.count > 0 ? s.median : 1e9, 10, "ms");
+        report.atMost(absl::StrCat("longest return after an abort, ", way),
+                      s.count > 0 ? s.max : 1e9, 10, "ms");
     }
 }
 
