@@ -18,7 +18,7 @@ void rank(int self, const Task& task, const Setting& setting) {
     auto exchange = runtime::makeExchange(setting.options(self, clock, heap));
     mustBeOk(exchange.status());
     auto* in = static_cast<float*>(heap.allocate(task.count * sizeof(float)).value());
-    auto* out = runtime::kFaultTolerant
+    auto* out = runtime::kFaultTolerant || setting.has("retained")
                     ? static_cast<float*>(heap.allocate(task.count * sizeof(float)).value())
                     : in;
     fill(in, task.count, self);

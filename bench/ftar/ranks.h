@@ -22,7 +22,7 @@ namespace bulkhead::bench {
 
 /// The fifth argument, words with commas between them: shm (read in place), slots (shm without
 /// that), tcp, hosts (two of them, members alternate); ring, tiers, else direct; bfloat16, else
-/// float32; unsummed: no frame checksums.
+/// float32; unsummed: no frame checksums; retained: the bare build keeps the input too.
 class Setting {
   public:
     Setting(int ranks, const std::string& words) {
