@@ -198,6 +198,24 @@ struct Describe {
             withWhy(e.ok ? tr("well, at step %1").arg(e.step) : tr("badly, at step %1").arg(e.step),
                     e.why)};
     }
+    EventText operator()(const model::CampaignStarted& e) const {
+        return {tr("Campaign"), toQt(e.by),
+                tr("#%1 %2: %3 faults within %4")
+                    .arg(e.campaign)
+                    .arg(toQt(e.name))
+                    .arg(e.plan.size())
+                    .arg(toQt(model::humanDuration(static_cast<double>(e.durationMs))))};
+    }
+    EventText operator()(const model::CampaignSkipped& e) const {
+        return {tr("Fault skipped"),
+                {},
+                withWhy(tr("campaign #%1, fault %2").arg(e.campaign).arg(e.planned), e.why)};
+    }
+    EventText operator()(const model::CampaignEnded& e) const {
+        return {tr("Campaign ended"),
+                {},
+                withWhy(tr("#%1 %2").arg(e.campaign).arg(label(e.outcome)), e.why)};
+    }
 };
 
 }  // namespace

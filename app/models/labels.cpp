@@ -109,6 +109,58 @@ QString label(model::Severity severity) {
     return pick(kWords, severity);
 }
 
+QString label(model::CampaignOutcome outcome) {
+    static constexpr std::array kWords = {
+        QT_TRANSLATE_NOOP("labels", "Passed"), QT_TRANSLATE_NOOP("labels", "Failed"),
+        QT_TRANSLATE_NOOP("labels", "Aborted"), QT_TRANSLATE_NOOP("labels", "Cut off")};
+    return pick(kWords, outcome);
+}
+
+QString label(model::CampaignCheck check) {
+    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("labels", "Faults injected"),
+                                          QT_TRANSLATE_NOOP("labels", "Invariants"),
+                                          QT_TRANSLATE_NOOP("labels", "State hashes"),
+                                          QT_TRANSLATE_NOOP("labels", "Data ledger"),
+                                          QT_TRANSLATE_NOOP("labels", "Effective time"),
+                                          QT_TRANSLATE_NOOP("labels", "Longest stall"),
+                                          QT_TRANSLATE_NOOP("labels", "Longest rejoin")};
+    return pick(kWords, check);
+}
+
+QString label(model::VerdictState state) {
+    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("labels", "Holds so far"),
+                                          QT_TRANSLATE_NOOP("labels", "Passed"),
+                                          QT_TRANSLATE_NOOP("labels", "Failed")};
+    return pick(kWords, state);
+}
+
+Tone tone(model::CampaignOutcome outcome) {
+    using enum model::CampaignOutcome;
+    switch (outcome) {
+        case kPassed:
+            return Tone::kGood;
+        case kFailed:
+            return Tone::kBad;
+        case kAborted:
+        case kCutOff:
+            return Tone::kWarning;
+    }
+    return Tone::kNeutral;
+}
+
+Tone tone(model::VerdictState state) {
+    using enum model::VerdictState;
+    switch (state) {
+        case kOpen:
+            return Tone::kNeutral;
+        case kPassed:
+            return Tone::kGood;
+        case kFailed:
+            return Tone::kBad;
+    }
+    return Tone::kNeutral;
+}
+
 Tone tone(model::ReplicaState state) {
     using enum model::ReplicaState;
     switch (state) {

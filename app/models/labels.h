@@ -19,10 +19,15 @@ QString label(model::IncidentPhaseKind kind);
 QString label(model::FaultKind kind);
 QString label(model::ActionKind kind);
 QString label(model::Severity severity);
+QString label(model::CampaignOutcome outcome);
+QString label(model::CampaignCheck check);
+QString label(model::VerdictState state);
 
 Tone tone(model::ReplicaState state);
 Tone tone(model::JobPhase phase);
 Tone tone(model::Severity severity);
+Tone tone(model::CampaignOutcome outcome);
+Tone tone(model::VerdictState state);
 
 /// Phases the survivors feel; the others are the lost replica's own.
 bool isSurvivorPhase(model::IncidentPhaseKind kind);

@@ -127,16 +127,9 @@ absl::Status badValue(const Argument& a, std::string_view expected) {
 }
 
 absl::StatusOr<uint64_t> durationOf(const Argument& a) {
-    constexpr std::string_view kExpected = "a duration such as 500ms, 3s or 2m";
-    const size_t unitAt = a.value.find_first_not_of("0123456789.");
-    if (unitAt == std::string_view::npos) return badValue(a, kExpected);
-    const std::string_view unit = a.value.substr(unitAt);
-    const double scale = unit == "ms" ? 1 : unit == "s" ? 1000 : unit == "m" ? 60'000 : 0;
-    const std::optional<double> number = parseNumber<double>(a.value.substr(0, unitAt));
-    constexpr double kLongestMs = 1e10;
-    if (!number || scale == 0 || *number * scale < 1 || *number * scale > kLongestMs)
-        return badValue(a, kExpected);
-    return static_cast<uint64_t>(std::llround(*number * scale));
+    const std::optional<uint64_t> ms = parseDuration(a.value);
+    if (!ms) return badValue(a, "a duration such as 500ms, 3s or 2m");
+    return *ms;
 }
 
 absl::StatusOr<int32_t> replicaOf(const Argument& a, std::string_view digits) {
@@ -247,6 +240,18 @@ absl::Status checkWhen(const FaultSpec& f) {
 }
 
 }  // namespace
+
+std::optional<uint64_t> parseDuration(std::string_view text) {
+    const size_t unitAt = text.find_first_not_of("0123456789.");
+    if (unitAt == std::string_view::npos) return std::nullopt;
+    const std::string_view unit = text.substr(unitAt);
+    const double scale = unit == "ms" ? 1 : unit == "s" ? 1000 : unit == "m" ? 60'000 : 0;
+    const std::optional<double> number = parseNumber<double>(text.substr(0, unitAt));
+    constexpr double kLongestMs = 1e10;
+    if (!number || scale == 0 || *number * scale < 1 || *number * scale > kLongestMs)
+        return std::nullopt;
+    return static_cast<uint64_t>(std::llround(*number * scale));
+}
 
 absl::Status checkFault(const FaultSpec& f) {
     if (static_cast<size_t>(f.kind) >= EnumNames<FaultKind>::kNames.size())

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -48,6 +50,9 @@ namespace bulkhead::model {
 /// InvalidArgument for an unknown key or a value it cannot take.
 [[nodiscard]] absl::StatusOr<Policies> withPolicy(const Policies& policies, std::string_view key,
                                                   std::string_view value);
+
+/// Milliseconds of "500ms", "3s" or "2m"; at least 1 ms, at most 1e10.
+[[nodiscard]] std::optional<uint64_t> parseDuration(std::string_view text);
 
 /// "350 ms", "3 s", "2.5 s", "4 min 10 s", "1 h 5 min".
 [[nodiscard]] std::string humanDuration(double ms);

@@ -9,6 +9,7 @@
 
 #include "backend/common/fields.h"
 #include "backend/common/types.h"
+#include "backend/model/campaign.h"
 #include "backend/model/command.h"
 #include "backend/model/job_spec.h"
 
@@ -691,7 +692,8 @@ using EventBody =
                  StepCommitted, ExpertLoads, StepRedone, EvidenceSeen, IncidentOpened,
                  IncidentPhase, IncidentClosed, CatchUpProgress, FaultInjected, FaultEnded,
                  OperatorActed, PoliciesChanged, CheckpointWritten, StepsSuspect, RangeQuarantined,
-                 InvariantBroken, LayoutChanged, RunFinished>;
+                 InvariantBroken, LayoutChanged, RunFinished, CampaignStarted, CampaignSkipped,
+                 CampaignEnded>;
 
 struct Event {
     uint64_t seq = 0;    ///< 1, 2, 3 ... within a run, without gaps

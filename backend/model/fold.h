@@ -53,6 +53,11 @@ bool fold(RunState& s, int64_t at, const IncidentClosed& e);
 bool fold(RunState& s, int64_t at, const FaultInjected& e);
 bool fold(RunState& s, int64_t at, const FaultEnded& e);
 
+// fold_campaigns.cpp
+bool fold(RunState& s, int64_t at, const CampaignStarted& e);
+bool fold(RunState& s, int64_t at, const CampaignSkipped& e);
+bool fold(RunState& s, int64_t at, const CampaignEnded& e);
+
 /// The replica's view, made if there is none; null when the id is impossible. Invalidates pointers.
 ReplicaView* replicaOf(RunState& s, int32_t replica);
 RankView* rankOf(RunState& s, RankId rank);

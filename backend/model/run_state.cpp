@@ -89,6 +89,12 @@ const FaultView* findFault(const RunState& state, uint64_t fault) {
     return byId(state.faults, fault, &FaultView::fault);
 }
 
+const CampaignView* findCampaign(const RunState& state, uint64_t campaign) {
+    for (size_t i = state.campaigns.size(); i-- > 0;)
+        if (state.campaigns[i].started.campaign == campaign) return &state.campaigns[i];
+    return nullptr;
+}
+
 uint32_t contributors(const RunState& state) {
     return state.quorum ? static_cast<uint32_t>(state.quorum->contributors.size()) : 0;
 }
@@ -135,7 +141,7 @@ void repair(RunState& s) {
     for (RankView& rank : s.ranks) rank.output.repair();
     const auto repairAll = [](auto&... rings) { (rings.repair(), ...); };
     repairAll(s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents, s.stalls,
-              s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence);
+              s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns);
     repair(s.experts);
     if (s.expertShard.size() > Limits::kExpertCells) s.expertShard.clear();
     if (s.model.expertShard.size() > Limits::kExpertCells) s.model.expertShard.clear();

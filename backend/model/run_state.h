@@ -79,6 +79,7 @@ struct RunState {
     Ring<CheckpointView, 256> checkpoints;
     Ring<InvariantView, 256> broken;
     Ring<EvidenceView, 64> recentEvidence;
+    Ring<CampaignView, 32> campaigns;
 
     ExpertView experts;
     Counters counters;
@@ -126,6 +127,7 @@ struct RunState {
         visit("checkpoints", self.checkpoints);
         visit("broken", self.broken);
         visit("recent_evidence", self.recentEvidence);
+        visit("campaigns", self.campaigns);
         visit("experts", self.experts);
         visit("counters", self.counters);
         visit("finished", self.finished);
@@ -141,6 +143,7 @@ const RankView* findRank(const RunState& state, RankId rank);
 const NodeView* findNode(const RunState& state, std::string_view name);
 const IncidentView* findIncident(const RunState& state, uint64_t incident);
 const FaultView* findFault(const RunState& state, uint64_t fault);
+const CampaignView* findCampaign(const RunState& state, uint64_t campaign);
 
 /// Contributors of the current quorum; 0 before the first.
 uint32_t contributors(const RunState& state);

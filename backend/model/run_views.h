@@ -24,6 +24,7 @@ struct Limits {
     static constexpr size_t kLineText = 512;         ///< bytes of one line of rank output
     static constexpr size_t kExpertCells = 1 << 20;  ///< moeLayers x domains x experts
     static constexpr size_t kOutputLines = 1 << 17;  ///< of all ranks together
+    static constexpr size_t kPlannedFaults = 2000;   ///< of one campaign
 };
 
 /// From begin to end in milliseconds; 0 when the end is not after the begin.
@@ -394,6 +395,34 @@ struct InvariantView {
         visit("time_ns", self.timeNs);
         visit("invariant", self.invariant);
         visit("detail", self.detail);
+    }
+};
+
+struct SkippedView {
+    int64_t timeNs = 0;
+    uint64_t planned = 0;  ///< place in the plan, from 1
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("time_ns", self.timeNs);
+        visit("planned", self.planned);
+        visit("why", self.why);
+    }
+};
+
+struct CampaignView {
+    CampaignStarted started;
+    int64_t startedNs = 0;
+    std::vector<SkippedView> skipped;  ///< at most as many as were planned
+    std::optional<CampaignEnded> ended;
+    int64_t endedNs = 0;  ///< 0: it goes on
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("started", self.started);
+        visit("started_ns", self.startedNs);
+        visit("skipped", self.skipped);
+        visit("ended", self.ended);
+        visit("ended_ns", self.endedNs);
     }
 };
 

@@ -20,6 +20,7 @@ const fs::path kRoot = BULKHEAD_SOURCE_DIR;
 const std::map<std::string, std::set<std::string>> kMayLook = {
     {"backend/common", {}},
     {"backend/model", {}},
+    {"backend/campaign", {"backend/model"}},
     {"backend/proto", {"backend/model"}},
     {"backend/client", {"backend/proto", "backend/model"}},
     {"backend/runtime/protocol", {}},
@@ -31,7 +32,7 @@ const std::map<std::string, std::set<std::string>> kMayLook = {
       "backend/runtime/transport", "backend/model"}},
     {"backend/runtime/coordinator",
      {"backend/runtime/protocol", "backend/runtime/ftar", "backend/runtime/collectives",
-      "backend/runtime/transport", "backend/runtime/agent", "backend/model"}},
+      "backend/runtime/transport", "backend/runtime/agent", "backend/model", "backend/campaign"}},
     {"backend/runtime/agent",
      {"backend/runtime/protocol", "backend/runtime/transport", "backend/model"}},
     {"backend/runtime/simulation", {"backend/runtime/protocol", "backend/model"}},
@@ -43,8 +44,8 @@ const std::map<std::string, std::set<std::string>> kMayLook = {
     {"backend/daemon",
      {"backend/service", "backend/model", "backend/history", "backend/runtime/coordinator",
       "backend/runtime/agent", "backend/runtime/transport"}},
-    {"backend/cli", {"backend/client", "backend/model", "backend/planner"}},
-    {"app", {"backend/client", "backend/model"}},
+    {"backend/cli", {"backend/client", "backend/model", "backend/planner", "backend/campaign"}},
+    {"app", {"backend/client", "backend/model", "backend/campaign"}},
     {"plugins", {}},
 };
 
