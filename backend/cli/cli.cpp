@@ -97,13 +97,14 @@ int run(int argc, const char* const* argv) {
     app.fallthrough();
     app.footer(
         "Every verb also takes --target, --token-file and --json.\n"
-        "Exit codes: 0 done; 1 the run failed or its ledger does not add up; 2 usage;\n"
+        "Exit codes: 0 done; 1 the run or campaign failed, or a ledger does not add up; 2 usage;\n"
         "3 no daemon answers; 4 refused, stale or not confirmed; 5 not found;\n"
         "6 a file or argument cannot be used; 7 token or version; 130 interrupted.");
     addUp(app, cli);
     addJobs(app, cli);
     addActions(app, cli);
     addFaults(app, cli);
+    addCampaigns(app, cli);
     addRuns(app, cli);
     addCompare(app, cli);
     addReplay(app, cli);

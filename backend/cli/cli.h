@@ -15,7 +15,7 @@ namespace bulkhead::cli {
 /// What the process exits with; documented in --help and stable.
 enum ExitCode {
     kOk = 0,
-    kRunFailed = 1,    ///< the job ended badly, or its ledger does not add up
+    kRunFailed = 1,    ///< the job or campaign ended badly, or a ledger does not add up
     kUsage = 2,        ///< the command line itself
     kUnreachable = 3,  ///< no daemon, or it did not answer
     kRefused = 4,      ///< not allowed now, stale, or not confirmed
@@ -47,6 +47,7 @@ void addUp(CLI::App& app, Cli& cli);
 void addJobs(CLI::App& app, Cli& cli);
 void addActions(CLI::App& app, Cli& cli);
 void addFaults(CLI::App& app, Cli& cli);
+void addCampaigns(CLI::App& app, Cli& cli);
 void addRuns(CLI::App& app, Cli& cli);
 void addCompare(CLI::App& app, Cli& cli);
 void addReplay(CLI::App& app, Cli& cli);

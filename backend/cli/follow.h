@@ -13,7 +13,7 @@
 
 namespace bulkhead::cli {
 
-enum class Shows { kSummary, kEveryEvent };
+enum class Shows { kSummary, kEveryEvent, kNotable };  ///< kNotable: and no summary
 
 /// Follows a job or a replay on the terminal until it is over: events as they come, and once a
 /// second a summary of what the state has become.

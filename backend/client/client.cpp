@@ -135,6 +135,43 @@ class GrpcClient final : public Client {
             std::move(reply));
     }
 
+    void preflight(std::string job, model::CampaignText campaign,
+                   Reply<model::CampaignPreflight> reply) override {
+        v1::PreflightCampaignRequest request;
+        request.set_job(std::move(job));
+        proto::toMessage(campaign, *request.mutable_campaign());
+        const std::string title = "Cannot use this campaign";
+        c_->call<model::CampaignPreflight, v1::PreflightCampaignRequest, v1::CampaignPreflight>(
+            title, std::move(request),
+            starting(&v1::Jobs::Stub::async_interface::PreflightCampaign, c_->jobs),
+            as<model::CampaignPreflight>(title), std::move(reply));
+    }
+
+    void startCampaign(std::string job, model::CampaignText campaign, Mutation mutation,
+                       Reply<uint64_t> reply) override {
+        v1::StartCampaignRequest request;
+        *request.mutable_mutation() = c_->mutation(mutation);
+        request.set_job(std::move(job));
+        proto::toMessage(campaign, *request.mutable_campaign());
+        c_->call<uint64_t, v1::StartCampaignRequest, v1::StartCampaignResponse>(
+            "The campaign was not started", std::move(request),
+            starting(&v1::Jobs::Stub::async_interface::StartCampaign, c_->jobs),
+            [](const v1::StartCampaignResponse& r) -> Result<uint64_t> { return r.campaign(); },
+            std::move(reply));
+    }
+
+    void stopCampaign(std::string job, uint64_t campaign, Mutation mutation,
+                      Reply<Done> reply) override {
+        v1::StopCampaignRequest request;
+        *request.mutable_mutation() = c_->mutation(mutation);
+        request.set_job(std::move(job));
+        request.set_campaign(campaign);
+        c_->call<Done, v1::StopCampaignRequest, v1::StopCampaignResponse>(
+            "The campaign was not stopped", std::move(request),
+            starting(&v1::Jobs::Stub::async_interface::StopCampaign, c_->jobs), kDone,
+            std::move(reply));
+    }
+
     void stopJob(std::string job, bool checkpoint, Mutation mutation,
                  Reply<model::JobInfo> reply) override {
         v1::StopJobRequest request;

@@ -145,6 +145,15 @@ class Client {
     /// Ends a fault that lasts, or cancels one that has not been injected yet.
     virtual void endFault(std::string job, uint64_t fault, Mutation mutation,
                           Reply<Done> reply) = 0;
+    /// What a campaign would do, fault by fault.
+    virtual void preflight(std::string job, model::CampaignText campaign,
+                           Reply<model::CampaignPreflight> reply) = 0;
+    /// The reply is the campaign's id; it goes on in the daemon, and its events tell how.
+    virtual void startCampaign(std::string job, model::CampaignText campaign, Mutation mutation,
+                               Reply<uint64_t> reply) = 0;
+    /// Nothing more is injected, and what lasts of it is ended, at once.
+    virtual void stopCampaign(std::string job, uint64_t campaign, Mutation mutation,
+                              Reply<Done> reply) = 0;
     /// Ends a job; with `checkpoint` after writing one.
     virtual void stopJob(std::string job, bool checkpoint, Mutation mutation,
                          Reply<model::JobInfo> reply) = 0;

@@ -97,6 +97,22 @@ absl::Status ControllerBackend::endFault(const std::string& job, uint64_t fault,
     return controller_.endFault(job, fault);
 }
 
+absl::StatusOr<model::CampaignPreflight> ControllerBackend::preflight(
+    const std::string& job, const model::CampaignText& campaign) {
+    return controller_.preflight(job, campaign);
+}
+
+absl::StatusOr<uint64_t> ControllerBackend::startCampaign(const std::string& job,
+                                                          const model::CampaignText& campaign,
+                                                          const service::Call& call) {
+    return controller_.startCampaign(job, campaign, call.expectedRevision, call.requestId, call.by);
+}
+
+absl::Status ControllerBackend::stopCampaign(const std::string& job, uint64_t campaign,
+                                             const service::Call& call) {
+    return controller_.stopCampaign(job, campaign, call.by);
+}
+
 absl::Status ControllerBackend::stop(const std::string& job, bool checkpoint,
                                      const service::Call& call) {
     return controller_.stop(job, checkpoint, call.by);

@@ -34,6 +34,13 @@ class ControllerBackend final : public service::Backend {
                                     const service::Call& call) override;
     absl::Status endFault(const std::string& job, uint64_t fault,
                           const service::Call& call) override;
+    absl::StatusOr<model::CampaignPreflight> preflight(
+        const std::string& job, const model::CampaignText& campaign) override;
+    absl::StatusOr<uint64_t> startCampaign(const std::string& job,
+                                           const model::CampaignText& campaign,
+                                           const service::Call& call) override;
+    absl::Status stopCampaign(const std::string& job, uint64_t campaign,
+                              const service::Call& call) override;
     absl::Status stop(const std::string& job, bool checkpoint, const service::Call& call) override;
     absl::Status subscribe(const std::string& job, service::Subscriber* subscriber) override;
     void unsubscribe(const std::string& job, service::Subscriber* subscriber) override;

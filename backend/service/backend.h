@@ -56,6 +56,14 @@ class Backend {
     virtual absl::StatusOr<uint64_t> inject(const std::string& job, const model::FaultSpec& fault,
                                             const Call& call) = 0;
     virtual absl::Status endFault(const std::string& job, uint64_t fault, const Call& call) = 0;
+    virtual absl::StatusOr<model::CampaignPreflight> preflight(
+        const std::string& job, const model::CampaignText& campaign) = 0;
+    /// The campaign's id.
+    virtual absl::StatusOr<uint64_t> startCampaign(const std::string& job,
+                                                   const model::CampaignText& campaign,
+                                                   const Call& call) = 0;
+    virtual absl::Status stopCampaign(const std::string& job, uint64_t campaign,
+                                      const Call& call) = 0;
     virtual absl::Status stop(const std::string& job, bool checkpoint, const Call& call) = 0;
     /// `subscriber` must live until unsubscribe() has returned.
     virtual absl::Status subscribe(const std::string& job, Subscriber* subscriber) = 0;

@@ -132,6 +132,43 @@ class JobsService final : public v1::Jobs::CallbackService {
         });
     }
 
+    grpc::ServerUnaryReactor* PreflightCampaign(grpc::CallbackServerContext* context,
+                                                const v1::PreflightCampaignRequest* request,
+                                                v1::CampaignPreflight* response) override {
+        return answer(shared_, context, [=, this] {
+            if (shared_.backend == nullptr) return readOnly();
+            const auto text = proto::fromMessage<model::CampaignText>(request->campaign());
+            if (!text.ok()) return text.status();
+            return withDetail(put(shared_.backend->preflight(request->job(), *text), response),
+                              "job", request->job());
+        });
+    }
+
+    grpc::ServerUnaryReactor* StartCampaign(grpc::CallbackServerContext* context,
+                                            const v1::StartCampaignRequest* request,
+                                            v1::StartCampaignResponse* response) override {
+        return change(shared_, context, request, response, [=, this](const Call& call) {
+            if (shared_.backend == nullptr) return readOnly();
+            const auto text = proto::fromMessage<model::CampaignText>(request->campaign());
+            if (!text.ok()) return text.status();
+            const auto id = shared_.backend->startCampaign(request->job(), *text, call);
+            if (!id.ok()) return withDetail(id.status(), "job", request->job());
+            response->set_campaign(*id);
+            return absl::OkStatus();
+        });
+    }
+
+    grpc::ServerUnaryReactor* StopCampaign(grpc::CallbackServerContext* context,
+                                           const v1::StopCampaignRequest* request,
+                                           v1::StopCampaignResponse* response) override {
+        return change(shared_, context, request, response, [=, this](const Call& call) {
+            if (shared_.backend == nullptr) return readOnly();
+            return withDetail(
+                shared_.backend->stopCampaign(request->job(), request->campaign(), call),
+                "campaign", std::to_string(request->campaign()));
+        });
+    }
+
     grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context,
                                       const v1::StopJobRequest* request,
                                       v1::JobInfo* response) override {

@@ -178,6 +178,52 @@ TEST_F(VerbsTest, AFaultIsReadPreflightedConfirmedAndNumbered) {
     EXPECT_EQ(said.out, "{\"fault\":1}\n");
 }
 
+TEST_F(VerbsTest, ACampaignIsReadLookedAtAndConfirmedBeforeItRuns) {
+    serve(unixOptions());
+    const std::string file = dir_ + "/c.toml";
+    EXPECT_EQ(ask({"campaign", "run", file}).code, cli::kInvalid);
+    std::ofstream(file) << "duration = \"1m\"\n";
+    EXPECT_EQ(ask({"campaign", "run", file, "--duration", "1 minute"}).code, cli::kInvalid);
+    const Said refused = ask({"campaign", "run", file});
+    EXPECT_EQ(refused.code, cli::kRefused);
+    EXPECT_THAT(refused.err, HasSubstr("--yes"));
+    EXPECT_TRUE(backend_.calls().empty());
+    const Said dry = ask({"campaign", "run", file, "--seed", "4", "--dry-run", "--json"});
+    EXPECT_EQ(dry.code, cli::kOk);
+    const auto seen = model::fromJsonText<model::CampaignPreflight>(dry.out);
+    ASSERT_TRUE(seen.ok()) << dry.out;
+    EXPECT_EQ(seen->campaign.seed, 4u);
+    const Said left = ask({"campaign", "run", file, "--yes", "--detach", "--json"});
+    EXPECT_EQ(left.out, "{\"campaign\":1}\n") << left.err;
+}
+
+TEST_F(VerbsTest, FollowingACampaignEndsWithItsVerdictAsExitCode) {
+    serve(unixOptions());
+    std::ofstream(dir_ + "/c.toml") << "duration = \"1m\"\n";
+    for (const auto outcome : {model::CampaignOutcome::kPassed, model::CampaignOutcome::kFailed}) {
+        const uint64_t id = outcome == model::CampaignOutcome::kPassed ? 1 : 2;
+        model::CampaignStarted started;
+        started.campaign = id;
+        started.name = "calm";
+        model::CampaignEnded ended{id, outcome, "", {}};
+        ended.verdicts.push_back({model::CampaignCheck::kStall, model::VerdictState::kFailed, 9000,
+                                  5000, "9 s, at most 5 s"});
+        backend_.emit("demo", started);
+        backend_.emit("demo", ended);
+        const Said said = ask({"campaign", "run", dir_ + "/c.toml", "--yes"});
+        EXPECT_EQ(said.code, id == 1 ? cli::kOk : cli::kRunFailed) << said.err;
+        EXPECT_THAT(said.out, HasSubstr("9 s, at most 5 s"));
+        EXPECT_THAT(said.out, HasSubstr(id == 1 ? "(calm) passed" : "(calm) failed"));
+    }
+    EXPECT_EQ(ask({"campaign", "stop"}).code, cli::kNotFound);
+}
+
+TEST_F(VerbsTest, ARunWithoutCampaignsSaysSo) {
+    serveWithHistory(3);
+    EXPECT_EQ(ask({"campaign", "list"}).out, "no campaigns\n");
+    EXPECT_EQ(ask({"campaign", "show"}).code, cli::kNotFound);
+}
+
 TEST_F(VerbsTest, AJobFileThatIsNotThereIsInvalid) {
     serve(unixOptions());
     const Said said = ask({"start", dir_ + "/none.toml"});
@@ -238,7 +284,8 @@ TEST_F(VerbsTest, CompletionKnowsEveryVerb) {
     for (const std::string shell : {"bash", "zsh", "fish"}) {
         const Said said = type({"completion", shell});
         EXPECT_EQ(said.code, cli::kOk);
-        for (const char* verb : {"up", "drain", "fault", "export", "replay", "completion"})
+        for (const char* verb :
+             {"up", "drain", "fault", "campaign", "export", "replay", "completion"})
             EXPECT_THAT(said.out, HasSubstr(verb)) << shell;
     }
     EXPECT_EQ(type({"completion", "csh"}).code, cli::kUsage);

@@ -192,6 +192,46 @@ TEST_F(WholeJobTest, KilledWholeTheSameCommandGoesOnFromTheLastCheckpoint) {
     EXPECT_EQ(shell(kBin + "/bulkheadctl ledger --check -f " + dir_ + "/run.db").code, 0);
 }
 
+TEST_F(WholeJobTest, ACampaignIsFollowedToItsVerdictWhichTheRunFileKeeps) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/c.toml")
+        << "name = \"calm\"\nduration = \"3s\"\nkeep_training = 1\n[pass]\nmin_injected = 1\n"
+           "[[faults]]\nat = \"0s\"\nfault = \"nan:replica=any\"\n"
+           "[[faults]]\nat = \"1s\"\nfault = \"kill:replica=1\"\n";
+    auto owner = daemon();
+    const std::string ctl = kBin + "/bulkheadctl --target " + owner->target() + " ";
+    {
+        auto client = client::Client::open({owner->target(), "", "tester", kForever});
+        ASSERT_TRUE(client.ok());
+        const auto job = await<model::JobInfo>(
+            [&](auto reply) { client.value()->startJob(smallJob(), {}, reply); });
+        ASSERT_TRUE(job.ok()) << job.failure().cause;
+        WatchLog log;
+        const auto watch =
+            client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
+        ASSERT_TRUE(log.waitFor([](auto& l) {
+            return l.state && l.state->lastCommit && model::contributors(*l.state) == 2;
+        }));
+    }
+    const Ran ran = shell(ctl + "--json campaign run " + dir_ + "/c.toml --yes");
+    EXPECT_EQ(ran.code, 0) << ran.out;
+    const auto verdict = model::parseJson(lastLine(ran.out));
+    ASSERT_TRUE(verdict.ok()) << ran.out;
+    EXPECT_EQ(verdict->value("outcome", ""), "passed");
+    EXPECT_EQ(verdict->value("injected", 0), 2);
+    owner->stop();
+
+    const std::string file = " -f " + dir_ + "/runs.db";
+    const Ran list = shell(kBin + "/bulkheadctl campaign list" + file);
+    EXPECT_THAT(list.out, HasSubstr("calm"));
+    EXPECT_THAT(list.out, HasSubstr("passed"));
+    const Ran shown =
+        shell(kBin + "/bulkheadctl campaign show" + file + " --html " + dir_ + "/report.html");
+    EXPECT_EQ(shown.code, 0) << shown.out;
+    EXPECT_THAT(shown.out, HasSubstr("the commit log tiles the data"));
+    EXPECT_THAT(read(dir_ + "/report.html"), HasSubstr("Kill replica 1"));
+}
+
 TEST_F(WholeJobTest, AScratchStateIsThereAfterACrashAndNotAfterAGoodEnd) {
     client::PrivateDaemonOptions options;
     options.program = kBin + "/bulkheadd";

@@ -111,6 +111,33 @@ class FakeBackend final : public service::Backend {
         enter(call);
         return change(id, call);
     }
+    absl::StatusOr<model::CampaignPreflight> preflight(
+        const std::string& id, const model::CampaignText& campaign) override {
+        const auto found = job(id);
+        if (!found.ok()) return found.status();
+        model::CampaignPreflight out;
+        out.preflight.title = "Campaign " + campaign.fileName;
+        out.campaign.durationMs = campaign.durationMs;
+        out.campaign.seed = campaign.seed.value_or(1);
+        out.campaign.plan.push_back({5, {}});
+        return out;
+    }
+    absl::StatusOr<uint64_t> startCampaign(const std::string& id, const model::CampaignText&,
+                                           const service::Call& call) override {
+        enter(call);
+        if (absl::Status status = change(id, call); !status.ok()) return status;
+        const std::lock_guard lock(mutex_);
+        return ++campaigns_;
+    }
+    absl::Status stopCampaign(const std::string& id, uint64_t campaign,
+                              const service::Call& call) override {
+        enter(call);
+        {
+            const std::lock_guard lock(mutex_);
+            if (campaign != campaigns_) return absl::NotFoundError("that campaign is over");
+        }
+        return change(id, call);
+    }
     absl::Status stop(const std::string& id, bool, const service::Call& call) override {
         enter(call);
         return change(id, call);
@@ -157,6 +184,7 @@ class FakeBackend final : public service::Backend {
     std::map<std::string, Job> jobs_;
     std::vector<service::Call> calls_;
     uint64_t faults_ = 0;
+    uint64_t campaigns_ = 0;
 };
 
 }  // namespace bulkhead::testing

@@ -118,6 +118,35 @@ TEST_F(JobsTest, PreflightTellsAndInjectAnswersWithTheFaultsId) {
     EXPECT_EQ(id.value(), 1u);
 }
 
+TEST_F(JobsTest, ACampaignIsLookedAtStartedAndStopped) {
+    serve(unixOptions());
+    const auto client = connect();
+    model::CampaignText text;
+    text.fileName = "storm.toml";
+    text.durationMs = 60'000;
+    text.seed = 7;
+    const auto seen = await<model::CampaignPreflight>(
+        [&](auto reply) { client->preflight("demo", text, reply); });
+    ASSERT_TRUE(seen.ok()) << seen.failure().cause;
+    EXPECT_EQ(seen.value().preflight.title, "Campaign storm.toml");
+    EXPECT_EQ(seen.value().campaign.durationMs, 60'000u);
+    EXPECT_EQ(seen.value().campaign.seed, 7u);
+    ASSERT_EQ(seen.value().campaign.plan.size(), 1u);
+    const auto start = [&](const client::Mutation& mutation) {
+        return await<uint64_t>(
+            [&](auto reply) { client->startCampaign("demo", text, mutation, reply); });
+    };
+    EXPECT_EQ(start({"", 99}).failure().code, FailureCode::kStale);
+    EXPECT_EQ(start({"once", 0}).value(), 1u);
+    EXPECT_EQ(start({"once", 0}).value(), 1u);
+    const auto stop = [&](uint64_t id) {
+        return await<client::Done>(
+            [&](auto reply) { client->stopCampaign("demo", id, {}, reply); });
+    };
+    EXPECT_EQ(stop(9).failure().code, FailureCode::kNotFound);
+    EXPECT_TRUE(stop(1).ok());
+}
+
 TEST_F(JobsTest, ACallPastItsDeadlineTimesOut) {
     std::promise<void> release;
     const auto released = release.get_future().share();

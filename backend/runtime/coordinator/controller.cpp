@@ -351,6 +351,35 @@ absl::Status Controller::endFault(const std::string& run, uint64_t fault) {
     });
 }
 
+absl::StatusOr<model::CampaignPreflight> Controller::preflight(
+    const std::string& run, const model::CampaignText& campaign) {
+    return impl_->call([&]() -> absl::StatusOr<model::CampaignPreflight> {
+        auto job = impl_->find(run);
+        if (!job.ok()) return job.status();
+        return (*job)->preflightCampaign(campaign);
+    });
+}
+
+absl::StatusOr<uint64_t> Controller::startCampaign(const std::string& run,
+                                                   const model::CampaignText& campaign,
+                                                   uint64_t expectedRevision,
+                                                   const std::string& requestId,
+                                                   const std::string& by) {
+    return impl_->call([&]() -> absl::StatusOr<uint64_t> {
+        auto job = impl_->find(run);
+        if (!job.ok()) return job.status();
+        return (*job)->startCampaign(campaign, expectedRevision, requestId, by);
+    });
+}
+
+absl::Status Controller::stopCampaign(const std::string& run, uint64_t campaign,
+                                      const std::string& by) {
+    return impl_->call([&] {
+        auto job = impl_->find(run);
+        return job.ok() ? (*job)->stopCampaign(campaign, by) : job.status();
+    });
+}
+
 std::vector<JobStatus> Controller::list() {
     return impl_->call([&] {
         std::vector<JobStatus> all;

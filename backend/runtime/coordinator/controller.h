@@ -104,6 +104,18 @@ class Controller {
     /// Ends a fault that lasts (hang, slow, cut, delay, fill) or cancels one not yet injected.
     absl::Status endFault(const std::string& run, uint64_t fault);
 
+    /// What a campaign would do, fault by fault. InvalidArgument for a file that cannot be read.
+    absl::StatusOr<model::CampaignPreflight> preflight(const std::string& run,
+                                                       const model::CampaignText& campaign);
+    /// Returns the campaign's id; its events tell how it goes. Aborted and FailedPrecondition as
+    /// act(), AlreadyExists while another goes on.
+    absl::StatusOr<uint64_t> startCampaign(const std::string& run,
+                                           const model::CampaignText& campaign,
+                                           uint64_t expectedRevision, const std::string& requestId,
+                                           const std::string& by);
+    /// Nothing more is injected, what lasts is ended, at once. NotFound unless it goes on.
+    absl::Status stopCampaign(const std::string& run, uint64_t campaign, const std::string& by);
+
     std::vector<JobStatus> list();
     absl::StatusOr<JobStatus> status(const std::string& run);
     std::vector<NodeStatus> nodes();

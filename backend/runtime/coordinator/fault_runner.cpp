@@ -267,6 +267,12 @@ std::set<std::string> FaultRunner::requests() const {
     return ids;
 }
 
+std::map<uint64_t, std::string> FaultRunner::owners() const {
+    std::map<uint64_t, std::string> by;
+    for (const auto& [id, fault] : open_) by[id] = fault.by;
+    return by;
+}
+
 FaultRunner::Fault FaultRunner::restored(const SavedFault& saved, const model::FaultView* seen,
                                          const model::RunState& past) const {
     Fault fault;

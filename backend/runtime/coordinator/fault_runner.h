@@ -62,6 +62,8 @@ class FaultRunner {
     void inventoryDone();
     /// Of the faults that are not over; a request is answered once.
     std::set<std::string> requests() const;
+    /// The faults that are not over, and who injected each.
+    std::map<uint64_t, std::string> owners() const;
 
     /// A step is durable: what waits for the next one is due.
     void stepCommitted(uint64_t step);

@@ -17,6 +17,11 @@
 #include "spdlog/spdlog.h"
 
 namespace bulkhead::runtime {
+namespace {
+
+constexpr MonoNs kCampaignTickNs = 100 * kMillisecond;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurroundings around,
                                                                        JobBeginning beginning) {
@@ -55,6 +60,7 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
                            *std::move(log), std::move(machine), *recovered));
     job->faults_.restore(*faults, job->state_);
     job->requests_.merge(job->faults_.requests());
+    job->campaigns_.restore(job->faults_.owners());
     return job;
 }
 
@@ -72,6 +78,7 @@ JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, T
                  linkClosed(rank, incarnation, why);
              }),
       faults_(beginning_.spec.shards, hands()),
+      campaigns_(campaignHands()),
       state_(std::move(beginning_.past)),
       seq_(state_.seq) {
     recovered_ = past.lineage != 0;
@@ -86,6 +93,7 @@ JobCoordinator::~JobCoordinator() {
     around_.reactor.cancel(fleetTimer_);
     around_.reactor.cancel(placementTimer_);
     around_.reactor.cancel(inventoryTimer_);
+    around_.reactor.cancel(campaignTimer_);
     flushLog();
 }
 
@@ -94,6 +102,9 @@ void JobCoordinator::begin() {
     goOnTelling();
     for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
     fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });
+    campaignTimer_ = around_.reactor.every(kCampaignTickNs, [this] {
+        if (!finished_) campaigns_.tick();
+    });
     const MonoNs join = beginning_.spec.timeouts.joinMs * kMillisecond;
     placementUntil_ = around_.reactor.now() + join;
     placementTimer_ = around_.reactor.after(join, [this] { tryStarts(); });
@@ -197,6 +208,7 @@ void JobCoordinator::fail(const std::string& why) {
     // It is over: no later coordinator takes it up again by itself.
     unsynced_.push_back(protocol::LogFinished{false, why});
     flushLog();
+    campaigns_.jobEnds(why);
     emit(model::JobPhaseChanged{model::JobPhase::kFailed, why}, model::Severity::kError);
     emit(model::RunFinished{false, why, machine_.committedStep()}, model::Severity::kError);
     for (auto& [rank, known] : known_) {

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "backend/model/run_state.h"
 #include "backend/runtime/coordinator/agent_pool.h"
+#include "backend/runtime/coordinator/campaign_runner.h"
 #include "backend/runtime/coordinator/commit_log.h"
 #include "backend/runtime/coordinator/event_sink.h"
 #include "backend/runtime/coordinator/fault_runner.h"
@@ -80,6 +81,12 @@ class JobCoordinator {
     absl::StatusOr<uint64_t> inject(const model::FaultSpec& fault, uint64_t expectedRevision,
                                     const std::string& requestId, const std::string& by);
     absl::Status endFault(uint64_t fault) { return faults_.end(fault); }
+    absl::StatusOr<model::CampaignPreflight> preflightCampaign(
+        const model::CampaignText& text) const;
+    absl::StatusOr<uint64_t> startCampaign(const model::CampaignText& text,
+                                           uint64_t expectedRevision, const std::string& requestId,
+                                           const std::string& by);
+    absl::Status stopCampaign(uint64_t campaign, const std::string& by);
 
     JobStatus status() const;
     const model::RunState& state() const { return state_; }
@@ -123,6 +130,10 @@ class JobCoordinator {
     void sampleFleet();
     int64_t unixNs(MonoNs at) const;
 
+    // job_campaigns.cpp
+    CampaignRunner::Hands campaignHands();
+    campaign::LedgerFinding readLedger() const;
+
     // job_processes.cpp: ranks and nodes
     void tryStarts();
     void tellNoSlots(int32_t replica, uint32_t incarnation);
@@ -145,6 +156,7 @@ class JobCoordinator {
     protocol::InvariantChecker invariants_;
     RankLinks links_;
     FaultRunner faults_;
+    CampaignRunner campaigns_;
     FleetBook fleet_;
     ExpertBook experts_;
     model::RunState state_;
@@ -160,6 +172,7 @@ class JobCoordinator {
     Reactor::TimerId fleetTimer_ = 0;
     Reactor::TimerId placementTimer_ = 0;
     Reactor::TimerId inventoryTimer_ = 0;
+    Reactor::TimerId campaignTimer_ = 0;
     MonoNs lastNodeAt_ = 0;  ///< when a node last came or went
     MonoNs placementUntil_ = 0;
     uint32_t fleetTicks_ = 0;

@@ -31,6 +31,7 @@ void JobCoordinator::emit(model::EventBody body, model::Severity severity) {
     model::apply(state_, event);
     if (around_.sink != nullptr) around_.sink->onEvent(beginning_.run, event);
     if (observer_) observer_(event);
+    campaigns_.observe(event);
 }
 
 void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
@@ -59,8 +60,10 @@ void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
         written && !written->ok)
         if (const uint64_t fault = faults_.acting(model::FaultKind::kFillDisk); fault != 0)
             written->error += absl::StrCat("; fault ", fault, " fills the disk");
-    if (std::holds_alternative<model::RunFinished>(event->body))
+    if (const auto* finished = std::get_if<model::RunFinished>(&event->body)) {
         if (auto loads = experts_.take()) emit(*std::move(loads), model::Severity::kInfo);
+        campaigns_.jobEnds(finished->why);
+    }
     emit(std::move(event->body), event->severity);
     if (const auto* committed = std::get_if<protocol::fact::StepCommitted>(&fact)) told(*committed);
 }

@@ -45,6 +45,10 @@ struct JobStatus {
     std::vector<int32_t> expertShard;  ///< where its experts lie, [moeLayer][expert]
 };
 
+/// The figures of now, before and after alike; setContributors() changes those after.
+model::Preflight beginPreflight(const JobStatus& status);
+void setContributors(model::Preflight& p, const JobStatus& status, uint32_t after);
+
 /// What `action` (or `fault`) would do to a job in `status`. Pure. Refusals say what to do instead.
 model::Preflight preflight(const JobStatus& status, const model::Action& action);
 model::Preflight preflight(const JobStatus& status, const model::FaultSpec& fault);

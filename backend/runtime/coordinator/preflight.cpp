@@ -66,7 +66,9 @@ bool ended(const JobStatus& status) {
     return status.phase == model::JobPhase::kFinished || status.phase == model::JobPhase::kFailed;
 }
 
-Preflight begin(const JobStatus& status) {
+}  // namespace
+
+Preflight beginPreflight(const JobStatus& status) {
     Preflight p;
     p.revision = status.revision;
     p.contributorsBefore = p.contributorsAfter = contributorsOf(status);
@@ -75,17 +77,19 @@ Preflight begin(const JobStatus& status) {
     return p;
 }
 
-Preflight& refuse(Preflight& p, std::string why) {
-    p.allowed = false;
-    p.refusal = std::move(why);
-    return p;
-}
-
 void setContributors(Preflight& p, const JobStatus& status, uint32_t after) {
     p.contributorsAfter = after;
     p.samplesAfter = samples(status, after);
     p.lrFactorAfter = lrFactor(status, after);
     p.pauses = after < std::max<uint32_t>(1, status.policies.minReplicas);
+}
+
+namespace {
+
+Preflight& refuse(Preflight& p, std::string why) {
+    p.allowed = false;
+    p.refusal = std::move(why);
+    return p;
 }
 
 std::string remaining(const Preflight& p, const JobStatus& status) {
@@ -220,7 +224,7 @@ void layout(Preflight& p, const JobStatus& status, const model::Action& action) 
 }  // namespace
 
 Preflight preflight(const JobStatus& status, const model::Action& action) {
-    Preflight p = begin(status);
+    Preflight p = beginPreflight(status);
     if (ended(status))
         return refuse(p, absl::StrCat("the job has ended (", std::string(enumName(status.phase)),
                                       "); start it again from its last checkpoint"));
@@ -275,7 +279,7 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
 }
 
 Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
-    Preflight p = begin(status);
+    Preflight p = beginPreflight(status);
     p.title = absl::StrCat("Inject ", std::string(enumName(fault.kind)));
     if (ended(status)) return refuse(p, "the job has ended; a fault needs a running one");
     if (!fault.atPhase.empty() && fault.atPhase != "compute" && fault.atPhase != "exchange" &&

@@ -26,6 +26,9 @@ class FakeClient final : public client::Client {
         client::WatchHandlers run;
         std::optional<client::WatchTarget> watched;
         model::Preflight preflight;
+        model::CampaignPreflight campaign;
+        std::vector<model::CampaignText> campaigns;
+        std::vector<uint64_t> stoppedCampaigns;
         std::vector<client::JobText> started;
         std::vector<client::ExportRequest> exported;
         std::string exportText;
@@ -67,6 +70,21 @@ class FakeClient final : public client::Client {
                 client::Reply<uint64_t> reply) override;
     void endFault(std::string, uint64_t, client::Mutation,
                   client::Reply<client::Done> reply) override {
+        reply(client::Done{});
+    }
+    void preflight(std::string, model::CampaignText,
+                   client::Reply<model::CampaignPreflight> reply) override {
+        reply(log_->campaign);
+    }
+    void startCampaign(std::string, model::CampaignText campaign, client::Mutation mutation,
+                       client::Reply<uint64_t> reply) override {
+        log_->campaigns.push_back(campaign);
+        log_->revisions.push_back(mutation.expectedRevision);
+        reply(uint64_t{1});
+    }
+    void stopCampaign(std::string, uint64_t campaign, client::Mutation,
+                      client::Reply<client::Done> reply) override {
+        log_->stoppedCampaigns.push_back(campaign);
         reply(client::Done{});
     }
     void stopJob(std::string, bool, client::Mutation,
