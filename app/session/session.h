@@ -64,6 +64,10 @@ class Session final : public QObject {
 
     void preflight(const model::Action& action, Answer<model::Preflight> answer);
     void preflight(const model::FaultSpec& fault, Answer<model::Preflight> answer);
+    void preflight(const model::CampaignText& campaign, Answer<model::CampaignPreflight> answer);
+    void startCampaign(const model::CampaignText& campaign, uint64_t revision,
+                       Answer<uint64_t> answer);
+    void stopCampaign(uint64_t campaign, Answer<client::Done> answer);
     void act(const model::Action& action, uint64_t revision, Answer<model::JobInfo> answer);
     void inject(const model::FaultSpec& fault, uint64_t revision, Answer<uint64_t> answer);
     /// Ends a fault that lasts.

@@ -56,6 +56,25 @@ void Session::preflight(const model::FaultSpec& fault, Answer<model::Preflight> 
     client_->preflight(status_.job->id, fault, here<model::Preflight>(std::move(answer)));
 }
 
+void Session::preflight(const model::CampaignText& campaign,
+                        Answer<model::CampaignPreflight> answer) {
+    if (!client_ || !status_.job) return answer(noClient());
+    client_->preflight(status_.job->id, campaign,
+                       here<model::CampaignPreflight>(std::move(answer)));
+}
+
+void Session::startCampaign(const model::CampaignText& campaign, uint64_t revision,
+                            Answer<uint64_t> answer) {
+    if (!client_ || !status_.job) return answer(noClient());
+    client_->startCampaign(status_.job->id, campaign, {{}, revision},
+                           here<uint64_t>(std::move(answer)));
+}
+
+void Session::stopCampaign(uint64_t campaign, Answer<client::Done> answer) {
+    if (!client_ || !status_.job) return answer(noClient());
+    client_->stopCampaign(status_.job->id, campaign, {}, here<client::Done>(std::move(answer)));
+}
+
 void Session::act(const model::Action& action, uint64_t revision, Answer<model::JobInfo> answer) {
     if (!client_ || !status_.job) return answer(noClient());
     client_->act(status_.job->id, action, {{}, revision}, here<model::JobInfo>(std::move(answer)));

@@ -9,12 +9,15 @@
 #include <QPushButton>
 #include <QScrollArea>
 #include <QSplitter>
+#include <QTabBar>
+#include <QTabWidget>
 #include <QTableView>
 #include <QVBoxLayout>
 
 #include "app/models/fault_form.h"
 #include "app/models/labels.h"
 #include "app/models/units.h"
+#include "app/views/campaign_page.h"
 #include "app/views/job_commands.h"
 #include "app/widgets/incident_bars.h"
 #include "app/widgets/table_style.h"
@@ -60,14 +63,21 @@ FaultsView::FaultsView(ViewContext& context, QWidget* parent)
       effect_(new QLabel),
       inject_(new QPushButton(tr("Inject\u2026"))),
       table_(new QTableView),
-      bars_(new IncidentBars) {
+      bars_(new IncidentBars),
+      campaigns_(new CampaignPage(context)),
+      tabs_(new QTabWidget) {
     auto* body = new QSplitter(Qt::Horizontal);
     body->addWidget(makeComposer());
     body->addWidget(makeList());
     body->setStretchFactor(1, 1);
     body->setSizes({320, 600});
     body->setCollapsible(0, false);
-    setBody(body);
+    tabs_->setDocumentMode(true);
+    tabs_->tabBar()->setAccessibleName(tr("Single faults or campaigns"));
+    tabs_->addTab(body, tr("Single faults"));
+    tabs_->addTab(campaigns_, tr("Campaigns"));
+    connect(tabs_, &QTabWidget::currentChanged, this, &FaultsView::touch);
+    setBody(tabs_);
     context_.actions.add(
         QStringLiteral("fault.inject"), tr("Faults"), tr("Inject composed fault\u2026"),
         tr("Ask what the composed fault would do, then inject it"),
@@ -81,7 +91,22 @@ FaultsView::FaultsView(ViewContext& context, QWidget* parent)
                                  if (const auto* fault = model_.at(table_->currentIndex().row()))
                                      context_.commands.endFault(fault->fault);
                              });
-    addButton(end, tr("End fault"));
+    QWidget* endButton = addButton(end, tr("End fault"));
+    QWidget* stop =
+        addButton(context_.actions.find(QStringLiteral("campaign.stop")), tr("Stop campaign"));
+    QWidget* report = addButton(context_.actions.find(QStringLiteral("campaign.export")),
+                                tr("Export report\u2026"));
+    const auto showButtons = [=, this] {
+        const bool campaigns = tabs_->currentWidget() == campaigns_;
+        endButton->setVisible(!campaigns);
+        stop->setVisible(campaigns);
+        report->setVisible(campaigns);
+    };
+    connect(tabs_, &QTabWidget::currentChanged, this, showButtons);
+    showButtons();
+    context_.actions.add(QStringLiteral("campaign.show"), tr("Faults"), tr("Campaigns"),
+                         tr("Many faults by a file, with one verdict"),
+                         QKeySequence(QStringLiteral("Ctrl+Shift+A")), [this] { showCampaigns(); });
     preflightTimer_.setSingleShot(true);
     connect(&preflightTimer_, &QTimer::timeout, this, &FaultsView::askPreflight);
     connect(&context_.session, &Session::statusChanged, this, &FaultsView::enableActions);
@@ -172,7 +197,7 @@ QWidget* FaultsView::makeList() {
 }
 
 QWidget* FaultsView::focusTarget() {
-    return kind_;
+    return tabs_->currentWidget() == campaigns_ ? static_cast<QWidget*>(campaigns_) : kind_;
 }
 
 model::FaultSpec FaultsView::composed() const {
@@ -269,7 +294,19 @@ void FaultsView::showSelected() {
     bars_->set(incident ? std::optional(*incident) : std::nullopt);
 }
 
+void FaultsView::showCampaigns() {
+    tabs_->setCurrentWidget(campaigns_);
+    context_.actions.find(QStringLiteral("view.faults"))->trigger();
+}
+
 void FaultsView::refresh() {
+    if (tabs_->currentWidget() == campaigns_)
+        campaigns_->refresh();
+    else
+        refreshFaults();
+}
+
+void FaultsView::refreshFaults() {
     const Revisions& now = context_.feed.revisions();
     if (now.incidents == drawn_.incidents && now.status == drawn_.status) return;
     fillTargets();

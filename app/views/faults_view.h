@@ -13,13 +13,15 @@ class QFormLayout;
 class QLabel;
 class QPushButton;
 class QSpinBox;
+class QTabWidget;
 class QTableView;
 
 namespace bulkhead::ui {
 
+class CampaignPage;
 class IncidentBars;
 
-/// Compose a fault, read what it would do, inject it, see what it caused.
+/// Compose a fault, read what it would do, inject it, see what it caused; or run whole campaigns.
 class FaultsView final : public View {
     Q_OBJECT
   public:
@@ -30,6 +32,9 @@ class FaultsView final : public View {
     model::FaultSpec composed() const;
     /// A rank, a whole replica (shard -1), or a node (replica -1).
     void aimAt(int replica, int shard, const QString& node = {});
+
+    CampaignPage& campaigns() { return *campaigns_; }
+    void showCampaigns();
 
   protected:
     void refresh() override;
@@ -43,6 +48,7 @@ class FaultsView final : public View {
     void showSelected();
     void composeChanged();
     void enableActions();
+    void refreshFaults();
 
     FaultModel model_;
     QComboBox* kind_;
@@ -60,6 +66,8 @@ class FaultsView final : public View {
     QPushButton* inject_;
     QTableView* table_;
     IncidentBars* bars_;
+    CampaignPage* campaigns_;
+    QTabWidget* tabs_;
     QTimer preflightTimer_;
     uint32_t contributors_ = 0;  ///< when the effect was last asked for
     uint64_t asked_ = 0;

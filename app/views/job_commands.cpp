@@ -83,6 +83,36 @@ void JobCommands::inject(const model::FaultSpec& fault) {
     });
 }
 
+void JobCommands::runCampaign(const model::CampaignText& campaign) {
+    session_.preflight(campaign, [this, campaign](client::Result<model::CampaignPreflight> result) {
+        if (!result.ok()) return void(Q_EMIT failed(result.failure()));
+        const model::Preflight& p = result.value().preflight;
+        if (!p.allowed)
+            return void(Q_EMIT failed(
+                client::localFailure(client::FailureCode::kRefused, p.title, p.refusal)));
+        ConfirmRequest request = requestFor(p, tr("Run the campaign"), true);
+        if (campaign.allowLasting) request.warning = tr("You allowed what cannot be undone.");
+        confirmer_.ask(window_, request, [this, campaign, revision = p.revision](int choice) {
+            if (choice != 0) return;
+            session_.startCampaign(campaign, revision, [this](client::Result<uint64_t> started) {
+                if (started.ok())
+                    Q_EMIT succeeded(tr("Campaign #%1 has begun").arg(started.value()));
+                else
+                    Q_EMIT failed(started.failure());
+            });
+        });
+    });
+}
+
+void JobCommands::stopCampaign(uint64_t campaign) {
+    session_.stopCampaign(campaign, [this, campaign](client::Result<client::Done> result) {
+        if (result.ok())
+            Q_EMIT succeeded(tr("Campaign #%1 is stopped, its faults are ended").arg(campaign));
+        else
+            Q_EMIT failed(result.failure());
+    });
+}
+
 void JobCommands::endFault(uint64_t fault) {
     session_.endFault(fault, [this, fault](client::Result<client::Done> result) {
         if (result.ok())

@@ -18,6 +18,9 @@ class JobCommands final : public QObject {
     void act(const model::Action& action);
     void inject(const model::FaultSpec& fault);
     void endFault(uint64_t fault);
+    void runCampaign(const model::CampaignText& campaign);
+    /// At once, without a question: it takes nothing from the job.
+    void stopCampaign(uint64_t campaign);
     /// Says something on behalf of a view.
     void tell(const QString& words) { Q_EMIT succeeded(words); }
     void complain(const client::Failure& failure) { Q_EMIT failed(failure); }

@@ -5,9 +5,11 @@
 #include <QTest>
 #include <QTextStream>
 
+#include "app/views/faults_view.h"
 #include "app/views/job_commands.h"
 #include "app/views/screenshots.h"
 #include "tests/app/support/console.h"
+#include "tests/app/support/sample_campaign.h"
 
 namespace {
 
@@ -57,6 +59,23 @@ int grab(test::Console& console, const QString& folder, const QString& name) {
     return 0;
 }
 
+/// The Campaigns page alone: one under way, or one with its verdict.
+int grabCampaign(test::Console& console, const QString& folder, const QString& state) {
+    console.log->campaign.preflight.effect =
+        "123 faults within 15 min: 10\u00a0\u00d7\u00a0rank killed, 7\u00a0\u00d7\u00a0replica "
+        "killed, 29\u00a0\u00d7\u00a0hang, 6\u00a0\u00d7\u00a0network cut. A fault that would "
+        "leave "
+        "fewer than 2 of 4 replicas training is held back.";
+    console.goLive(36);
+    test::playCampaign(console, 58);
+    if (state == u"verdict") test::endCampaign(console, model::CampaignOutcome::kPassed);
+    auto& faults = console.view<ui::FaultsView>();
+    faults.showCampaigns();
+    console.window->layout().toggleOnly(&faults);
+    const bool told = QTest::qWaitFor([&] { return console.says("123 faults"); });
+    return grab(console, folder, QStringLiteral("campaign-") + state) + (told ? 0 : 1);
+}
+
 }  // namespace
 
 /// Pictures of every view on the made-up run, for judging the design without a daemon.
@@ -66,10 +85,11 @@ int main(int argc, char** argv) {
     QCommandLineParser parser;
     parser.addHelpOption();
     parser.addPositionalArgument("folder", "where the pictures go");
-    parser.addOptions({{"steps", "of the run (46: an incident goes on)", "n", "94"},
-                       {"width", "of the window", "px", "1600"},
-                       {"height", "of the window", "px", "1000"},
-                       {"state", "live, empty, lost, or dialogs", "state", "live"}});
+    parser.addOptions(
+        {{"steps", "of the run (46: an incident goes on)", "n", "94"},
+         {"width", "of the window", "px", "1600"},
+         {"height", "of the window", "px", "1000"},
+         {"state", "live, empty, lost, dialogs, campaign, or verdict", "state", "live"}});
     parser.process(app);
     const QString folder = parser.positionalArguments().value(0, QStringLiteral("pictures"));
     const QString state = parser.value("state");
@@ -78,6 +98,7 @@ int main(int argc, char** argv) {
     console.window->resize(parser.value("width").toInt(), parser.value("height").toInt());
     console.window->layout().arrange();
     addRuns(console);
+    if (state == u"campaign" || state == u"verdict") return grabCampaign(console, folder, state);
     if (state == u"empty") return grab(console, folder, state);
     console.goLive(parser.value("steps").toInt());
     if (state == u"lost") {
