@@ -111,20 +111,20 @@ class Judge {
     CampaignVerdict rejoin() const {
         double longest = 0;
         const model::IncidentView* of = nullptr;
-        bool open = false;
+        const model::IncidentView* open = nullptr;
         for (const model::IncidentView* i : incidents_) {
             const double ms =
                 i->closedNs != 0 ? i->rejoinMs : model::durationMs(i->openedNs, nowNs_);
-            if (i->closedNs == 0 && i->replica >= 0) open = true;
+            if (i->closedNs == 0 && i->replica >= 0) open = i;
             if (ms > longest) longest = ms, of = i;
         }
         std::string words = of == nullptr
                                 ? std::string("nobody was lost")
                                 : concat(humanDuration(longest), " (incident ", of->incident, ")");
-        if (of != nullptr && of->closedNs == 0) words += ", not back yet";
+        if (open != nullptr) words += concat(", r", open->replica, " not back yet");
         CampaignVerdict v =
             bounded(CampaignCheck::kRejoin, longest, criteria_.maxRejoinMs, std::move(words));
-        if (isLast_ && open) v.state = VerdictState::kFailed;
+        if (isLast_ && open != nullptr) v.state = VerdictState::kFailed;
         return v;
     }
 

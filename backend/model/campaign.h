@@ -83,10 +83,10 @@ struct CampaignStarted {
     std::string name;
     std::string about;
     uint64_t seed = 0;
-    uint64_t durationMs = 0;       ///< faults come within this
-    uint64_t settleMs = 0;         ///< at most so long after it until all are back
-    uint32_t keepTraining = 1;     ///< contributors that every fault must leave
-    bool allowLasting = false;     ///< what cannot be undone was accepted
+    uint64_t durationMs = 0;    ///< faults come within this
+    uint64_t settleMs = 0;      ///< at most so long after it until all are back
+    uint32_t keepTraining = 1;  ///< contributors that every fault must leave
+    bool allowLasting = false;  ///< what cannot be undone was accepted
     CampaignCriteria criteria;
     std::vector<PlannedFault> plan;
     std::string requestId;
@@ -141,10 +141,10 @@ struct CampaignEnded {
 /// A campaign as whoever asks for it sends it: the text of its file, and what is to be otherwise.
 struct CampaignText {
     std::string text;
-    std::string fileName;         ///< for messages
-    uint64_t durationMs = 0;      ///< instead of the file's; 0: as it says
+    std::string fileName;          ///< for messages
+    uint64_t durationMs = 0;       ///< instead of the file's; 0: as it says
     std::optional<uint64_t> seed;  ///< instead of the file's
-    bool allowLasting = false;    ///< take faults that cannot be undone
+    bool allowLasting = false;     ///< take faults that cannot be undone
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("text", self.text);
@@ -166,7 +166,7 @@ struct CampaignPreflight {
     }
 };
 
-/// Who injected planned fault `planned` of a campaign, for FaultInjected::by: "campaign 2, fault 17".
+/// What FaultInjected::by says of planned fault `planned` of a campaign: "campaign 2, fault 17".
 [[nodiscard]] std::string campaignFault(uint64_t campaign, uint64_t planned);
 /// Its inverse: the place in the plan; 0 when `by` is not of this campaign.
 [[nodiscard]] uint64_t plannedOf(std::string_view by, uint64_t campaign);
