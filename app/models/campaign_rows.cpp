@@ -71,9 +71,8 @@ std::vector<RowsModel::Row> fateRows(const model::RunState& state,
             {{QString::number(fate.planned), Tone::kMuted, false},
              {formatElapsed(static_cast<int64_t>(fate.atMs) * 1'000'000), Tone::kMuted, false},
              {toQt(model::describe(fate.spec)), tone, false},
-             fateCell(campaign, fate),
-             {incidents.isEmpty() ? noFigure() : incidents.join(QStringLiteral(", ")), tone,
-              false}});
+             {incidents.isEmpty() ? noFigure() : incidents.join(QStringLiteral(", ")), tone, false},
+             fateCell(campaign, fate)});
     }
     return rows;
 }

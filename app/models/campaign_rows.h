@@ -16,7 +16,7 @@ std::vector<RowsModel::Row> campaignRows(const model::RunState& state, int64_t n
 /// Criterion, verdict, measured.
 std::vector<RowsModel::Row> verdictRows(const model::RunState& state,
                                         const model::CampaignView& campaign, int64_t nowNs);
-/// No., planned at, fault, what came of it, incident.
+/// No., planned at, fault, incident, what came of it.
 std::vector<RowsModel::Row> fateRows(const model::RunState& state,
                                      const model::CampaignView& campaign);
 

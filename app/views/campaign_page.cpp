@@ -70,7 +70,7 @@ CampaignPage::CampaignPage(ViewContext& context, QWidget* parent)
                   tr("Effective time"), tr("Outcome")},
                  {2, 3, 4, 5}),
       verdicts_({tr("Criterion"), tr("Verdict"), tr("Measured")}, {}),
-      faults_({tr("No."), tr("Planned at"), tr("Fault"), tr("What came of it"), tr("Incident")},
+      faults_({tr("No."), tr("Planned at"), tr("Fault"), tr("Incident"), tr("What came of it")},
               {0, 1}),
       file_(new QComboBox),
       minutes_(new QSpinBox),
@@ -162,9 +162,9 @@ QWidget* CampaignPage::makeTiles() {
     auto* tiles = new QWidget;
     auto* row = new QHBoxLayout(tiles);
     row->setContentsMargins(0, 0, 0, 0);
-    row->setSpacing(Space::kThree);
-    for (const QString& words : {tr("Effective time"), tr("Faults injected"), tr("Active now"),
-                                 tr("Skipped"), tr("Open incidents")}) {
+    row->setSpacing(Space::kTwo);
+    for (const QString& words :
+         {tr("Effective time"), tr("Faults injected"), tr("Skipped"), tr("Open incidents")}) {
         auto* column = new QVBoxLayout;
         column->setSpacing(0);
         auto* figure = new QLabel;
@@ -195,14 +195,15 @@ QWidget* CampaignPage::makeProgress() {
     bar_->setAccessibleName(tr("Part of the campaign's time"));
     details_ = new QWidget;
     auto* head = new QVBoxLayout(details_);
-    head->setContentsMargins(Space::kTwo, Space::kTwo, Space::kTwo, Space::kOne);
+    // In line with the text of the tables below.
+    head->setContentsMargins(Space::kOne, Space::kTwo, Space::kTwo, Space::kOne);
     head->setSpacing(Space::kOne);
     head->addWidget(name_);
     head->addWidget(bar_);
     head->addWidget(stage_);
     head->addWidget(makeTiles());
     QTableView* verdicts = tableOf(verdicts_, tr("Verdicts"), {128, 120});
-    QTableView* faults = tableOf(faults_, tr("Planned faults"), {48, 88, 248, 200});
+    QTableView* faults = tableOf(faults_, tr("Planned faults"), {48, 88, 360, 80});
     auto* below = new QWidget;
     auto* column = new QVBoxLayout(below);
     column->setContentsMargins(0, 0, 0, 0);
@@ -221,7 +222,8 @@ QWidget* CampaignPage::makeProgress() {
 void CampaignPage::addActions() {
     ActionRegistry& a = context_.actions;
     a.add("campaign.choose", tr("Faults"), tr("Choose a campaign file\u2026"),
-          tr("Another than those that come with the program"), {}, [this] { askFile(); });
+          tr("Another than those that come with the program"), QKeySequence("Ctrl+Shift+O"),
+          [this] { askFile(); });
     a.add("campaign.run", tr("Faults"), tr("Run the chosen campaign\u2026"),
           tr("Ask what it would do, then put its faults one after the other"),
           QKeySequence("Ctrl+Shift+U"), [this] {
@@ -237,7 +239,8 @@ void CampaignPage::addActions() {
               if (const auto* c = active()) context_.commands.stopCampaign(c->started.campaign);
           });
     a.add("campaign.export", tr("Faults"), tr("Export the campaign's report\u2026"),
-          tr("One HTML file with faults, incidents and verdicts"), {}, [this] { askExport(); });
+          tr("One HTML file with faults, incidents and verdicts"), QKeySequence("Ctrl+Shift+B"),
+          [this] { askExport(); });
     connect(run_, &QPushButton::clicked, a.find("campaign.run"), &QAction::trigger);
 }
 
@@ -354,9 +357,8 @@ void CampaignPage::showSelected() {
     bar_->setValue(stagePermille(*c, now));
     figures_[0]->setText(formatShare(p.effectiveTime));
     figures_[1]->setText(tr("%1 of %2").arg(p.injected).arg(p.planned));
-    figures_[2]->setText(formatCount(p.acting));
-    figures_[3]->setText(formatCount(p.skipped));
-    figures_[4]->setText(formatCount(p.openIncidents));
+    figures_[2]->setText(formatCount(p.skipped));
+    figures_[3]->setText(formatCount(p.openIncidents));
     verdicts_.setRows(verdictRows(state, *c, now));
     faults_.setRows(fateRows(state, *c));
 }

@@ -73,6 +73,7 @@ FaultsView::FaultsView(ViewContext& context, QWidget* parent)
     body->setSizes({320, 600});
     body->setCollapsible(0, false);
     tabs_->setDocumentMode(true);
+    tabs_->setAccessibleName(tr("Single faults or campaigns"));
     tabs_->tabBar()->setAccessibleName(tr("Single faults or campaigns"));
     tabs_->addTab(body, tr("Single faults"));
     tabs_->addTab(campaigns_, tr("Campaigns"));

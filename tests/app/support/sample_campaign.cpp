@@ -109,9 +109,9 @@ void playCampaign(Console& console, int steps) {
     tape.send();
 }
 
-void endCampaign(Console& console, model::CampaignOutcome outcome) {
+void endCampaign(Console& console) {
     const model::RunState& state = console.feed.state();
-    model::CampaignEnded end{1, outcome, "", {}};
+    model::CampaignEnded end{1, model::CampaignOutcome::kFailed, "", {}};
     end.verdicts = campaign::judge(state, state.campaigns.back(), state.lastEventNs, true,
                                    campaign::LedgerFinding{true,
                                                            "the commit log tiles the data: 1 504 "

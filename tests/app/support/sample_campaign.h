@@ -9,7 +9,7 @@ namespace bulkhead::test {
 /// `steps` more steps when this returns. Nothing in it is measured.
 void playCampaign(Console& console, int steps);
 
-/// Its end, as the coordinator would tell it.
-void endCampaign(Console& console, model::CampaignOutcome outcome);
+/// Its end, as the coordinator would tell it: it failed, because the run was cut short.
+void endCampaign(Console& console);
 
 }  // namespace bulkhead::test
