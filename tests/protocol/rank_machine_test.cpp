@@ -407,6 +407,17 @@ TEST_F(RankMachineTest, AStepInALayoutItDoesNotHoldIsNotBegun) {
     EXPECT_FALSE(machine_.exchange().has_value());
 }
 
+/// Whoever wanted it may be gone with the coordinator, and nobody is left who would say so.
+TEST_F(RankMachineTest, SnapshotsDoNotOutliveTheCoordinatorThatAskedForThem) {
+    tell(KeepSnapshot{5, 0, true, 1, 0});
+    give(SnapshotTaken{0});
+    tell(Welcome{6, 1, "", "", 0, {}});
+    ASSERT_NE(did<DropSnapshot>(), nullptr);
+    EXPECT_EQ(did<DropSnapshot>()->step, 0u);
+    tell(KeepSnapshot{6, 0, true, 1, 0});
+    EXPECT_NE(did<TakeSnapshot>(), nullptr);
+}
+
 /// A joiner that is given the state as it lay before the move would replay gradients that do not
 /// fit.
 TEST_F(RankMachineTest, ASnapshotIsTakenAgainInTheLayoutItIsWantedIn) {

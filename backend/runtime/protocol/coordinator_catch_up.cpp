@@ -11,6 +11,7 @@ namespace {
 /// After the first source is ready the others get so long before the fetch begins without them.
 constexpr MonoNs kSourcePatience = 200 * kMillisecond;
 constexpr size_t kClaimsKept = 16;
+constexpr size_t kDropsKept = 8;
 constexpr uint32_t kDisprovedAreTooMany = 3;
 
 /// Another secret than the exchange's, for serving state.
@@ -54,11 +55,14 @@ void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
     enter(r, Stage::kSnapshot);
     show(r, ReplicaState::kFetching, why);
     r.snapshotStep = open_ && !open_->holding ? open_->quorum.step : committed_;
-    for (const Replica& source : replicas_)
-        if (serves(source) && source.id != r.id && !source.drain) {
-            r.kept.insert(source.id);
-            tell(source, snapshotOrder(r, true));
-        }
+    for (Replica& source : replicas_)
+        if (serves(source) && source.id != r.id && !source.drain) keepSnapshot(source, r);
+}
+
+void CoordinatorMachine::Impl::keepSnapshot(Replica& source, Replica& r) {
+    r.kept.insert(source.id);
+    source.dropped.erase(r.snapshotStep);
+    tell(source, snapshotOrder(r, true));
 }
 
 void CoordinatorMachine::Impl::from(RankId, const SnapshotReady& m) {
@@ -154,23 +158,24 @@ void CoordinatorMachine::Impl::sourceLost(int32_t replica) {
 
 /// Its state is there; deltas alone may come from anybody who trains.
 void CoordinatorMachine::Impl::addDeltaSources(Replica& r) {
-    for (const Replica& source : replicas_) {
+    for (Replica& source : replicas_) {
         if (!serves(source) || source.id == r.id) continue;
-        r.kept.insert(source.id);
+        keepSnapshot(source, r);  // too late for that; it carries the token
         r.ready.insert(source.id);
-        // Too late for a snapshot; it carries the token.
-        tell(source, snapshotOrder(r, true));
     }
     if (!r.ready.empty()) sendFetch(r);
 }
 
 /// A snapshot is as large as the state: it must not outlive the catch-up it was taken for.
-void CoordinatorMachine::Impl::dropSnapshot(const Replica& source, const Replica& r) {
+void CoordinatorMachine::Impl::dropSnapshot(Replica& source, const Replica& r) {
     const bool needed = std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
         return o.id != r.id && o.joining() && !o.proven && o.snapshotStep == r.snapshotStep &&
                o.kept.contains(source.id);
     });
-    if (!needed && source.alive()) tell(source, snapshotOrder(r, false));
+    if (needed || !source.alive()) return;
+    tell(source, snapshotOrder(r, false));
+    source.dropped.insert(r.snapshotStep);
+    if (source.dropped.size() > kDropsKept) source.dropped.erase(source.dropped.begin());
 }
 
 /// It holds the state: sources may forget the snapshot, and go on serving deltas.
@@ -187,11 +192,13 @@ void CoordinatorMachine::Impl::releaseSnapshot(Replica& r) {
 }
 
 /// Compares what a joiner claims with what contributors agreed on; the newest comparable step
-/// counts.
+/// counts. Whoever waits in reserve is compared as long as it follows.
 void CoordinatorMachine::Impl::prove(Replica& r) {
-    if (!r.following || r.proven) return;
-    if (options_.policies.parityEverySteps == 0) r.proven = true;
-    for (auto it = r.claims.rbegin(); it != r.claims.rend() && !r.proven; ++it) {
+    if (!r.following) return;
+    const bool before = r.proven;
+    const bool compared = options_.policies.parityEverySteps != 0;
+    if (!compared) r.proven = true;
+    for (auto it = r.claims.rbegin(); compared && it != r.claims.rend(); ++it) {
         const Hashes* agreed = agreed_.find(it->first);
         if (agreed == nullptr) continue;
         if (*agreed != it->second) {
@@ -204,9 +211,10 @@ void CoordinatorMachine::Impl::prove(Replica& r) {
         }
         r.proven = true;
         disproved_ = 0;
+        break;
     }
     while (r.claims.size() > kClaimsKept) r.claims.erase(r.claims.begin());
-    if (!r.proven) return;
+    if (!r.proven || before) return;
     forgetSnapshot(r);
     show(r, ReplicaState::kProven, "");
     book([&](auto& out) { incidents_.phase(now_, r.id, IncidentPhaseKind::kJoin, out); });

@@ -38,6 +38,7 @@ enum class Stage {
 struct Replica {
     int32_t id = 0;
     uint32_t incarnation = 0;  ///< current, or highest used
+    uint32_t gone = 0;         ///< let go by this coordinator, up to this one
     Stage stage = Stage::kOut;
     ReplicaState shown = ReplicaState::kAbsent;
     std::vector<RankPulse> pulses;
@@ -64,8 +65,9 @@ struct Replica {
     std::map<uint64_t, Hashes> claims;  ///< a joiner's hashes that nobody could confirm yet
 
     uint64_t snapshotStep = 0;
-    std::set<int32_t> kept;   ///< were told to keep it
-    std::set<int32_t> ready;  ///< hold it
+    std::set<int32_t> kept;      ///< were told to keep it
+    std::set<int32_t> ready;     ///< hold it
+    std::set<uint64_t> dropped;  ///< as a source: steps of snapshots it was told to drop
     MonoNs firstReady = 0;
     std::vector<int32_t> sources;
     MonoNs advancedAt = 0;
@@ -172,6 +174,7 @@ class CoordinatorMachine::Impl {
     void rollback(const std::string& why);
     bool stateLost() const;
     void start(Replica& r);
+    bool adoptable(const Replica& r, uint32_t incarnation) const;
     void adoptRunning(Replica& r, uint32_t incarnation);
     void enter(Replica& r, Stage stage);
     void show(Replica& r, ReplicaState state, const std::string& why);
@@ -245,7 +248,8 @@ class CoordinatorMachine::Impl {
     KeepSnapshot snapshotOrder(const Replica& r, bool keep) const;
     void sendFetch(Replica& r);
     Fetch fetchOf(const Replica& r) const;
-    void dropSnapshot(const Replica& source, const Replica& r);
+    void keepSnapshot(Replica& source, Replica& r);
+    void dropSnapshot(Replica& source, const Replica& r);
     void maybeFetch(Replica& r);
     void addDeltaSources(Replica& r);
     void forgetSnapshot(const Replica& r);

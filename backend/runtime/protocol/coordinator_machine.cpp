@@ -101,8 +101,6 @@ Actions CoordinatorMachine::Impl::step(MonoNs now, const Input& input) {
 void CoordinatorMachine::Impl::advance() {
     if (finished_) return;
     if (recovering_) return;
-    for (Replica& r : replicas_)
-        if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
     decide();
     if (!rollbackWhy_ && !open_ && !stopping_ && stateLost())
         rollbackWhy_ = "no replica holds the state any more";
@@ -110,6 +108,9 @@ void CoordinatorMachine::Impl::advance() {
         const std::string why = *std::exchange(rollbackWhy_, std::nullopt);
         rollback(why);
     }
+    // Whoever was lost just now may be due at once.
+    for (Replica& r : replicas_)
+        if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
     checkLayoutMove();
     if (!open_) tryOpen();
     finishDrains();

@@ -69,6 +69,7 @@ void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
     r.claims.clear();
     r.kept.clear();
     r.ready.clear();
+    r.dropped.clear();
     r.sources.clear();
     r.retained.clear();
     r.firstReady = 0;
@@ -76,11 +77,15 @@ void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
     enter(r, Stage::kAdopted);
 }
 
+/// Found by a new coordinator, which has not let it go itself.
+bool CoordinatorMachine::Impl::adoptable(const Replica& r, uint32_t incarnation) const {
+    return recovering_ && !r.alive() && incarnation >= r.incarnation && incarnation > r.gone;
+}
+
 void CoordinatorMachine::Impl::on(const RankRunning& in) {
     Replica* r = find(in.rank.replica);
     if (r == nullptr) return;
-    if (recovering_ && !r->alive() && in.incarnation >= r->incarnation)
-        adoptRunning(*r, in.incarnation);
+    if (adoptable(*r, in.incarnation)) adoptRunning(*r, in.incarnation);
     if (r->alive() && in.incarnation == r->incarnation)
         r->running.insert(in.rank.shard);
     else if (in.incarnation < r->incarnation || (!r->alive() && in.incarnation == r->incarnation))
@@ -95,8 +100,7 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
                      Expelled{term_, e.incarnation, "there is no such rank"}});
         return;
     }
-    if (recovering_ && !r->alive() && e.incarnation >= r->incarnation)
-        adoptRunning(*r, e.incarnation);
+    if (adoptable(*r, e.incarnation)) adoptRunning(*r, e.incarnation);
     if (!r->alive() || e.incarnation != r->incarnation) {
         act(SendRank{e.rank, e.incarnation,
                      Expelled{term_, e.incarnation, "another incarnation took its place"}});
@@ -127,6 +131,8 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
     // A connection that broke and came back: what was said meanwhile is said again.
     if ((r->stage == Stage::kFetching || r->stage == Stage::kReplaying) && !contributesData(r->id))
         act(SendRank{e.rank, e.incarnation, fetchOf(*r)});
+    for (const uint64_t step : r->dropped)
+        act(SendRank{e.rank, e.incarnation, KeepSnapshot{term_, step, false, 0, layout_, 0}});
     if (last_) act(SendRank{e.rank, e.incarnation, Commit{*last_, term_, false, ""}});
     if (open_ && !open_->committing) {
         const Quorum& q = open_->quorum;
@@ -180,7 +186,8 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         return;
     }
     if (r->joining()) {
-        if (!m.hasState) return;
+        // It may still tell of the state that it is to replace.
+        if (!m.hasState || m.step < r->snapshotStep || m.layout != layout_) return;
         if (r->stage == Stage::kFetching) {
             enter(*r, Stage::kReplaying);
             show(*r, ReplicaState::kReplaying, "");
@@ -199,7 +206,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     if (r->hellos < options_.shards) return;
     r->step = m.step;
     const bool placed = m.layout == layout_ || m.moved == layout_;
-    if (m.hasState && m.step == committed_ && !m.following && placed) {
+    if (m.hasState && m.ready && m.step == committed_ && !m.following && placed) {
         if (m.retainedStep == committed_ + 1) r->retained = m.retained;
         upToDate(*r);
         noteReported(m);
@@ -270,6 +277,7 @@ void CoordinatorMachine::Impl::expel(Replica& r, EvidenceKind kind, const std::s
 void CoordinatorMachine::Impl::letGo(Replica& r, const std::string& why) {
     releaseSnapshot(r);
     r.stage = Stage::kOut;
+    r.gone = r.incarnation;
     r.following = r.proven = false;
     ++revision_;
     if (move_) move_->waiting.erase(r.id);
@@ -370,9 +378,9 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
         letGo(r, why);
         r.stage = Stage::kBackingOff;
         r.startAt = now_;
-        if (r.hold) {
+        if (r.hold || r.drain) {
             r.stage = Stage::kOut;
-            show(r, ReplicaState::kHeld, why);
+            show(r, r.drain ? ReplicaState::kDrained : ReplicaState::kHeld, why);
         } else {
             show(r, ReplicaState::kBackingOff, why);
         }
@@ -401,8 +409,6 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
          it = productiveMs_.erase(it))
         productiveSum_ -= it->second;
     openLineage(committed_, absl::StrCat(why, "; back from step ", undone, " to ", committed_));
-    for (Replica& r : replicas_)
-        if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
 }
 
 }  // namespace bulkhead::protocol

@@ -58,6 +58,9 @@ bool RankMachine::accept(uint64_t term) {
         term_ = term;
         pending_.reset();
         layoutChange_.reset();
+        // Nor whom these were for; whoever wants one asks again.
+        snapshotsWanted_.clear();
+        while (!snapshots_.empty()) forgetSnapshot(snapshots_.begin()->first);
     }
     return true;
 }
