@@ -62,6 +62,8 @@ TEST(SimulationTest, AnUndisturbedJobNeedsNoRedoAndLosesNothing) {
         const Verdict v = runTrial(seed, 0);
         EXPECT_FALSE(v.broken) << *v.broken;
         EXPECT_EQ(v.counts.redone, 0u);
+        const auto setup = drawSetup(seed);
+        EXPECT_EQ(v.counts.starts, setup.options.replicas + setup.options.spares);
         EXPECT_EQ(v.counts.messages.dropped, 0u);
     }
 }

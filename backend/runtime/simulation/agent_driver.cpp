@@ -78,6 +78,7 @@ void SimulatedJob::beat(RankId id, uint32_t incarnation) {
         up(*r, Beat{id, incarnation, r->machine.phase(), r->machine.appliedStep(), r->progress});
         step(*r, RankTick{});
         if (live(id, incarnation) == nullptr) return;
+        if (!r->machine.exited()) checkOrphan(*r, nullptr);
     }
     const auto interval = static_cast<MonoNs>(
         static_cast<double>(options_.timeouts.beatMs * kMillisecond) * r->clockRate);
@@ -159,6 +160,7 @@ void SimulatedJob::agentBack(size_t node, uint64_t life) {
     Agent& a = agents_[node];
     if (!a.up || a.life != life || a.connected || !coordinator_) return;
     a.connected = true;
+    ++a.life;  // nobody waits for it any more
     agentReports(node);
     tryStarts();
 }

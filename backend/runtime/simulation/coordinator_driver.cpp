@@ -143,7 +143,9 @@ void SimulatedJob::coordinate(const Input& input) {
         carryOut(coordinator_->step(coordinatorClock(), Tick{}));
         if (!coordinator_ || finished_) return;
     } else if (const auto* in = std::get_if<Received>(&input)) {
-        if (const auto* vote = std::get_if<ReplicaVote>(&in->message)) oracle_.voted(*vote);
+        if (const auto* vote = std::get_if<ReplicaVote>(&in->message)) oracle_.voted(*vote, term_);
+        if (const auto* report = std::get_if<Report>(&in->message)) oracle_.reported(*report);
+        if (const auto* v = std::get_if<ReplayVerdict>(&in->message)) oracle_.judged(*v);
     }
     Actions actions = coordinator_->step(coordinatorClock(), input);
     digest_ = mix(digest_, actions.size());
@@ -159,6 +161,7 @@ void SimulatedJob::coordinate(const Input& input) {
 }
 
 void SimulatedJob::operate(Operation operation) {
+    operation_ = operation;
     coordinate(operation);
 }
 
@@ -183,6 +186,7 @@ void SimulatedJob::carryOut(Actions actions) {
             carryOut(std::move(*c));
         } else if (auto* d = std::get_if<StartReplica>(&action)) {
             oracle_.started(d->replica, d->incarnation);
+            ++starts_;
             waitingStarts_[d->replica] = d->incarnation;
             tryStarts();
         } else if (auto* e = std::get_if<StopReplica>(&action)) {
@@ -209,13 +213,15 @@ void SimulatedJob::carryOut(Actions actions) {
 
 void SimulatedJob::sent(const SendReplica& a) {
     if (const auto* q = std::get_if<Quorum>(&a.message)) {
-        oracle_.announced(*q, coordinator_->policies());
+        oracle_.announced(*q, coordinator_->policies(), finder());
         if (!q->contributors.empty()) announced_[q->step] = {q->step, q->epoch, q->attempt};
         std::erase_if(announced_, [&](const auto& a) {
             return a.first + 1 < q->step || a.first > q->step + 1;
         });
     } else if (const auto* c = std::get_if<Commit>(&a.message)) {
         oracle_.commitSent(*c);
+    } else if (const auto* r = std::get_if<ReplayLast>(&a.message)) {
+        oracle_.asked(*r);
     } else if (std::holds_alternative<Expelled>(a.message)) {
         oracle_.expelled(a.replica, a.incarnation);
     }
@@ -225,6 +231,10 @@ void SimulatedJob::recordFact(Fact fact) {
     if (const auto* broken = std::get_if<fact::InvariantBroken>(&fact))
         fail("live", broken->invariant + ": " + broken->detail);
     redone_ += std::holds_alternative<fact::StepRedone>(fact);
+    if (const auto* a = std::get_if<fact::OperatorAnswered>(&fact); a != nullptr && a->ok)
+        oracle_.ordered(operation_);
+    if (const auto* e = std::get_if<fact::EvidenceSeen>(&fact))
+        if (e->kind == EvidenceKind::kParityMismatch) oracle_.blamed(e->replica, finder());
     if (keepFacts) facts_.push_back(std::move(fact));
 }
 
@@ -234,8 +244,7 @@ void SimulatedJob::carryOut(AppendLog action) {
     const uint64_t sequence = action.sequence;
     const bool overlapped = action.overlapped;
     oracle_.appended(action.entry);
-    if (const auto* c = std::get_if<LogCommit>(&action.entry))
-        oracle_.decided(c->record, [this](RankId id, uint32_t inc) { return live(id, inc); });
+    if (const auto* c = std::get_if<LogCommit>(&action.entry)) oracle_.decided(c->record, finder());
     unsynced_.push_back(std::move(action));
     if (!overlapped) return sync(sequence);
     const bool slow = slowDiskUntil_ > now_;
@@ -259,6 +268,13 @@ void SimulatedJob::sync(uint64_t upTo) {
 
 void SimulatedJob::written(LogEntry entry) {
     oracle_.durable(entry);
+    if (const auto* c = std::get_if<LogCheckpoint>(&entry))
+        oracle_.stored(*c, checkpoints_[c->path]);
+    // Which of the samples of a lease is bad nobody can tell; but one has to be.
+    if (const auto* q = std::get_if<LogQuarantine>(&entry);
+        q != nullptr && notFinite_ < 2 && badSamples_ == 0)
+        fail("I2", absl::StrCat("samples from ", q->range.begin, " of domain ", q->range.domain,
+                                " are quarantined, and nothing is wrong with any"));
     log_.push_back(std::move(entry));
 }
 

@@ -58,7 +58,7 @@ class DataPlane {
     void died(RankId rank, uint32_t incarnation, bool silent);
     void cut(int32_t from, int32_t to, bool cut);
     void healCuts();
-    void overflowNext() { overflowNext_ = true; }
+    void overflowNext(bool on) { overflowNext_ = on; }
 
   private:
     enum class Side { kAway, kIn, kOut, kDone };

@@ -85,6 +85,8 @@ std::string what(const Fault& f) {
             return "operator: other policies";
         case FaultKind::kChangeLayout:
             return "operator: move experts";
+        case FaultKind::kFlipCopy:
+            return absl::StrCat("a bit flips in the state that ", replica, " fetches next");
     }
     return "?";
 }

@@ -50,6 +50,7 @@ enum class FaultKind {
     kCheckpoint,
     kPolicies,
     kChangeLayout,
+    kFlipCopy,  ///< the next state that the replica fetches
 };
 
 /// When a fault strikes: at its time, or at the first such moment after it.
@@ -94,7 +95,7 @@ std::string describe(const Fault& fault);
 namespace bulkhead {
 template <>
 struct EnumNames<simulation::FaultKind> {
-    static constexpr std::array<std::string_view, 37> kNames = {"kill_rank",
+    static constexpr std::array<std::string_view, 38> kNames = {"kill_rank",
                                                                 "kill_replica",
                                                                 "crash_node",
                                                                 "hang_rank",
@@ -130,7 +131,8 @@ struct EnumNames<simulation::FaultKind> {
                                                                 "pause",
                                                                 "checkpoint",
                                                                 "policies",
-                                                                "change_layout"};
+                                                                "change_layout",
+                                                                "flip_copy"};
 };
 template <>
 struct EnumNames<simulation::Trigger> {

@@ -125,6 +125,9 @@ void SimulatedJob::strikeNow(const Fault& f) {
             return;
         case FaultKind::kFlipParameter:
             return flipState(f.replica, f.shard);
+        case FaultKind::kFlipCopy:
+            flipCopy_.insert(f.replica);
+            return;
         case FaultKind::kFlipGradient:
             if (rank != nullptr) rank->flipGradientNext = true;
             return;
@@ -138,7 +141,7 @@ void SimulatedJob::strikeNow(const Fault& f) {
                 domain, coordinator_->ledger().highWater()[domain] + 10 + (f.parameter >> 8) % 40);
         }
         case FaultKind::kOverflow:
-            return plane_.overflowNext();
+            return plane_.overflowNext(true);
         case FaultKind::kFailFetch:
             failFetch_.insert(f.replica);
             return;
@@ -173,12 +176,8 @@ void SimulatedJob::strikeNetwork(const Fault& f) {
     const auto longer = [until](MonoNs& t) { t = std::max(t, until); };
     // A connection that loses something does not live on as if nothing had been: it is made anew.
     const auto breakAtEnd = [&](RankId rank) {
-        at(until, [this, rank] {
-            if (Process* r = live(rank)) {
-                disconnect(*r, true);
-                suspectLater(rank, r->incarnation);
-            }
-        });
+        lossy_.insert(rank);
+        at(until, [this, rank] { breakLossy(rank); });
     };
     const auto storm = [&](size_t link) {
         Link& l = network_.link(link);
@@ -189,10 +188,7 @@ void SimulatedJob::strikeNetwork(const Fault& f) {
     const auto cutControl = [&](RankId rank) {
         longer(network_.link(linkOf(rank, Wire::kUp)).cutUntil);
         longer(network_.link(linkOf(rank, Wire::kDown)).cutUntil);
-        Process* r = live(rank);
-        if (r == nullptr || !r->connected) return;
-        disconnect(*r, true);
-        suspectLater(rank, r->incarnation);
+        if (const Process* r = live(rank); r != nullptr && r->connected) breakConnection(rank);
     };
     switch (f.kind) {
         case FaultKind::kCutData:
@@ -237,6 +233,17 @@ void SimulatedJob::strikeNetwork(const Fault& f) {
         default:
             return;
     }
+}
+
+void SimulatedJob::breakConnection(RankId rank) {
+    Process* r = live(rank);
+    if (r == nullptr) return;
+    disconnect(*r, true);
+    suspectLater(rank, r->incarnation);
+}
+
+void SimulatedJob::breakLossy(RankId rank) {
+    if (lossy_.erase(rank) > 0) breakConnection(rank);
 }
 
 void SimulatedJob::strikeOperator(const Fault& f) {
@@ -287,13 +294,20 @@ void SimulatedJob::strikeOperator(const Fault& f) {
 void SimulatedJob::healAll() {
     tell("FAULT", "no more; everything that lasts is ended");
     network_.heal(now_);
+    while (!lossy_.empty()) breakLossy(*lossy_.begin());
     plane_.healCuts();
+    plane_.overflowNext(false);
     cut_.clear();
     armed_.clear();
-    for (auto* set : {&failMove_, &failStart_, &failFetch_, &failCheckpoint_}) set->clear();
+    for (auto* set : {&failMove_, &failStart_, &failFetch_, &failCheckpoint_, &flipCopy_})
+        set->clear();
     slowDiskUntil_ = 0;
-    for (const auto& r : ranks_)
-        if (r) r->slow = 1;
+    poisoned_.clear();
+    for (const auto& r : ranks_) {
+        if (!r) continue;
+        r->slow = 1;
+        r->nanNext = r->flipGradientNext = false;
+    }
     for (size_t n = 0; n < agents_.size(); ++n) {
         agents_[n].up = true;
         agentBack(n, agents_[n].life);
@@ -304,6 +318,7 @@ void SimulatedJob::healAll() {
     operate(o);
     o.kind = OperationKind::kSetPolicies;
     o.policies = options_.policies;
+    o.policies.restartLimit = 0;
     operate(o);
     o.kind = OperationKind::kReleaseRejoin;
     for (o.replica = 0; o.replica < static_cast<int32_t>(places()); ++o.replica) operate(o);
@@ -333,13 +348,32 @@ void SimulatedJob::wake(Process& rank) {
     const RankId id = rank.id;
     const uint32_t inc = rank.incarnation;
     for (const SharedInput& in : std::exchange(rank.inbox, {})) give(id, inc, in);
+    if (Process* r = live(id, inc)) workOff(*r);
+}
+
+/// What was postponed, one after the other, before anything that came later.
+void SimulatedJob::workOff(Process& rank) {
+    if (rank.postponed.empty()) return;
+    at(now_ + rank.rng.between(0.1, 5), [this, id = rank.id, inc = rank.incarnation] {
+        Process* r = live(id, inc);
+        if (r == nullptr || r->hung || r->postponed.empty()) return;
+        auto task = std::move(r->postponed.front());
+        r->postponed.pop_front();
+        task(*r);
+        if (Process* still = live(id, inc)) workOff(*still);
+    });
 }
 
 void SimulatedJob::flipState(int32_t replica, int32_t shard) {
     Process* r = live({replica, shard});
     if (r == nullptr || !r->hasState) return;
-    r->now.state ^= 1u << 9;
-    r->now.tainted = true;
+    flip(*r);
+}
+
+void SimulatedJob::flip(Process& rank) {
+    rank.now.state ^= 1u << 9;
+    rank.now.tainted = true;
+    oracle_.flipped();
 }
 
 void SimulatedJob::nextGradientNotFinite(int32_t replica) {
@@ -348,6 +382,7 @@ void SimulatedJob::nextGradientNotFinite(int32_t replica) {
 
 void SimulatedJob::poison(uint32_t domain, uint64_t sample) {
     poisoned_.insert({domain, sample});
+    ++badSamples_;
 }
 
 void SimulatedJob::cutData(int32_t replica, bool cut) {

@@ -4,17 +4,16 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "absl/strings/str_cat.h"
+#include "backend/common/codec.h"
 
 namespace bulkhead::simulation {
 namespace {
 
 constexpr size_t kStepsKept = 600;
-constexpr size_t kAnnouncedKept = 64;
-constexpr uint64_t kWholeLookEvery = 64;
+constexpr size_t kVotesKept = 64;
 
 std::string name(const CommitRecord& r) {
     return absl::StrCat("step ", r.step, " (lineage ", r.lineage, ", epoch ", r.epoch, ", attempt ",
@@ -23,10 +22,6 @@ std::string name(const CommitRecord& r) {
 
 std::string name(const SampleRange& r) {
     return absl::StrCat("samples [", r.begin, ", ", r.end, ") of domain ", r.domain);
-}
-
-FrameKey announcementKey(const CommitRecord& r) {
-    return {r.term, {r.step, r.epoch, r.attempt}, 0, 0};
 }
 
 /// Who enters brings nothing, and no record names it.
@@ -74,91 +69,30 @@ Sum Oracle::sumOf(const std::vector<Contribution>& parts, uint64_t lineage, uint
     return sum;
 }
 
-// ---- quorums and records
-
-void Oracle::announced(const Quorum& q, const Policies& policies) {
-    if (q.contributors.empty()) return;
-    const FrameKey key{q.term, {q.step, q.epoch, q.attempt}, 0, 0};
-    const auto known = announced_.find(key);
-    if (known != announced_.end()) {
-        const auto& before = known->second.quorum.contributors;
-        bool same = before.size() == q.contributors.size();
-        for (size_t i = 0; same && i < before.size(); ++i)
-            same = before[i].contribution == q.contributors[i].contribution &&
-                   before[i].entering == q.contributors[i].entering;
-        if (!same)
-            fail_("I5", absl::StrCat("two quorums of step ", q.step, " are both epoch ", q.epoch,
-                                     ", attempt ", q.attempt));
-        return;
-    }
-    Announcement a{q, 1};
-    const auto bringing = static_cast<size_t>(std::count_if(
-        q.contributors.begin(), q.contributors.end(), [](const Member& m) { return !m.entering; }));
-    if (bringing == 0 || bringing > options_.replicas)
-        fail_("I5", absl::StrCat("the quorum of step ", q.step, " has ", bringing,
-                                 " contributors of ", options_.replicas, " replicas"));
-    const double share = static_cast<double>(bringing) / static_cast<double>(options_.replicas);
-    if (policies.batch == BatchPolicy::kShrink && policies.lr == LrPolicy::kLinear)
-        a.factor = share;
-    if (policies.batch == BatchPolicy::kShrink && policies.lr == LrPolicy::kSqrt)
-        a.factor = std::sqrt(share);
-    if (q.lineage == lineage_ && q.step <= step_)
-        fail_("I6", absl::StrCat("a quorum of step ", q.step, ", which is committed"));
-    if (q.lineage == lineage_ && q.step > step_ + 2)
-        fail_("I6",
-              absl::StrCat("a quorum of step ", q.step, ", but only ", step_, " is committed"));
-    std::map<uint32_t, std::map<uint64_t, uint64_t>> taken;
-    for (size_t i = 0; i < q.contributors.size(); ++i) {
-        const Member& m = q.contributors[i];
-        const Contribution& c = m.contribution;
-        if (i > 0 && q.contributors[i - 1].contribution.replica >= c.replica)
-            fail_("I5", absl::StrCat("the quorum of step ", q.step, " names r", c.replica,
-                                     " twice or out of order"));
-        if (m.entering && !c.ranges.empty())
-            fail_("I2", absl::StrCat("the quorum of step ", q.step, " leases samples to r",
-                                     c.replica, ", which brings nothing"));
-        const auto inc = incarnations_.find(c.replica);
-        if (inc != incarnations_.end() && inc->second > c.incarnation)
-            fail_("I5", absl::StrCat("the quorum of step ", q.step, " names r", c.replica, " #",
-                                     c.incarnation, ", but #", inc->second, " was started"));
-        for (const RankEndpoint& e : m.ranks)
-            if (e.incarnation != c.incarnation)
-                fail_("I5", absl::StrCat("the quorum of step ", q.step, " sends others to r",
-                                         c.replica, " #", e.incarnation));
-        for (const SampleRange& r : c.ranges) {
-            for (const auto& [begin, end] : taken[r.domain])
-                if (begin < r.end && r.begin < end)
-                    fail_("I2", absl::StrCat("the quorum of step ", q.step, " leases ",
-                                             simulation::name(r), " twice"));
-            taken[r.domain][r.begin] = r.end;
-            if (q.lineage != lineage_ || r.domain >= samples_.size()) continue;
-            for (uint64_t s = r.begin; s < std::min(r.end, uint64_t{samples_[r.domain].size()});
-                 ++s)
-                if (samples_[r.domain][s].use != Use::kFree)
-                    fail_("I2", absl::StrCat("the quorum of step ", q.step, " leases sample ", s,
-                                             " of domain ", r.domain, ", which is used up"));
-        }
-    }
-    announced_.emplace(key, std::move(a));
-    announcedOrder_.push_back(key);
-    if (announcedOrder_.size() < 2 * kAnnouncedKept) return;
-    for (size_t i = 0; i < kAnnouncedKept; ++i) announced_.erase(announcedOrder_[i]);
-    announcedOrder_.erase(announcedOrder_.begin(), announcedOrder_.begin() + kAnnouncedKept);
-}
+// ---- records
 
 const Oracle::Announcement* Oracle::announcementOf(const CommitRecord& record) const {
-    const auto it = announced_.find(announcementKey(record));
+    const auto it =
+        announced_.find({record.term, {record.step, record.epoch, record.attempt}, 0, 0});
     return it == announced_.end() ? nullptr : &it->second;
 }
 
-void Oracle::voted(const ReplicaVote& vote) {
+void Oracle::voted(const ReplicaVote& vote, uint64_t term) {
     if (!vote.complete) return;
-    votes_[{ExchangeId{vote.step, vote.epoch, vote.attempt}, vote.replica}] = vote;
-    while (votes_.size() > kAnnouncedKept) votes_.erase(votes_.begin());
+    const ExchangeId id{vote.step, vote.epoch, vote.attempt};
+    for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s) {
+        const auto done = completed_.find({RankId{vote.replica, s}, vote.incarnation});
+        if (done == completed_.end() || !done->second.contains({term, id}))
+            fail_("I5", absl::StrCat("r", vote.replica, " #", vote.incarnation,
+                                     " votes for a sum of step ", vote.step, " epoch ", vote.epoch,
+                                     " attempt ", vote.attempt, " that its shard ", s,
+                                     " has not completed in term ", term));
+    }
+    votes_[{id, vote.replica}] = vote;
+    while (votes_.size() > kVotesKept) votes_.erase(votes_.begin());
 }
 
-void Oracle::decided(const CommitRecord& record,
-                     const std::function<const Process*(RankId, uint32_t)>& process) {
+void Oracle::decided(const CommitRecord& record, const Living& process) {
     const Announcement* a = announcementOf(record);
     if (a == nullptr) {
         fail_("I1", absl::StrCat(simulation::name(record), " was never announced"));
@@ -176,7 +110,7 @@ void Oracle::decided(const CommitRecord& record,
             const Process* p = process(rank, c.incarnation);
             if (p == nullptr || p->machine.exchange() != id) continue;
             const auto done = completed_.find({rank, c.incarnation});
-            if (done == completed_.end() || !done->second.contains(id))
+            if (done == completed_.end() || !done->second.contains({record.term, id}))
                 fail_("I1", absl::StrCat(simulation::name(record), " is committed, but ", name(*p),
                                          " has not completed its sum"));
         }
@@ -186,7 +120,7 @@ void Oracle::decided(const CommitRecord& record,
 
 void Oracle::checkParity(const CommitRecord& record) {
     const Announcement* a = announcementOf(record);
-    if (a == nullptr || !a->quorum.checkParity) return;
+    if (a == nullptr || !a->checkParity) return;
     const ReplicaVote* first = nullptr;
     for (const Contribution& c : record.contributors) {
         if (expelled_.contains({c.replica, c.incarnation})) continue;
@@ -225,6 +159,8 @@ void Oracle::durable(const LogEntry& entry) {
         lineage_ = l->lineage;
         step_ = l->fromStep;
         layout_ = l->layout;
+        expertShard_ = l->expertShard;
+        followers_.clear();
         if (const Truth* truth = truthAt(lineage_, step_)) updates_ = truth->updates;
         checkUse(l->ledger, l->fromStep, absl::StrCat("lineage ", l->lineage));
     } else if (const auto* c = std::get_if<LogCommit>(&entry)) {
@@ -236,12 +172,14 @@ void Oracle::durable(const LogEntry& entry) {
             domain[s] = {Use::kQuarantined, step_ + 1};
     } else if (const auto* k = std::get_if<LogCheckpoint>(&entry)) {
         checkpoints_[k->path] = *k;
-        if (k->lineage == lineage_)
-            checkUse(k->ledger, k->step, absl::StrCat("the checkpoint of step ", k->step));
+        if (k->lineage != lineage_) return;
+        checkpointed_ = k->step;
+        checkUse(k->ledger, k->step, absl::StrCat("the checkpoint of step ", k->step));
     } else if (const auto* y = std::get_if<LogLayout>(&entry)) {
         layout_ = y->layout;
+        expertShard_ = y->expertShard;
     } else if (const auto* o = std::get_if<LogOrders>(&entry)) {
-        policies_ = o->policies;
+        orders_ = *o;
     }
 }
 
@@ -317,10 +255,34 @@ void Oracle::commit(const CommitRecord& r) {
         after.states.push_back(simulation::applied(before->states[s], sums[s], r));
     }
     checkRecord(r, *before, sums);
+    checkBaseline(r);
     consume(r);
+    for (const Contribution& c : r.contributors) {
+        contributed_[{c.replica, c.incarnation}] = r.step;
+        followers_.erase({c.replica, c.incarnation});
+    }
     truths_[{r.lineage, r.step}] = std::move(after);
     step_ = r.step;
     trim();
+}
+
+/// With recovery = restart_all nobody goes on without whoever was lost.
+void Oracle::checkBaseline(const CommitRecord& r) {
+    const auto before = records_.find({r.lineage, r.step - 1});
+    if (options_.policies.recovery != RecoveryPolicy::kRestartAll || before == records_.end() ||
+        before->second.term != r.term)  // who was lost with a coordinator is nobody's decision
+        return;
+    for (const Contribution& c : before->second.contributors) {
+        const bool goesOn =
+            std::any_of(r.contributors.begin(), r.contributors.end(), [&](const Contribution& o) {
+                return o.replica == c.replica && o.incarnation == c.incarnation;
+            });
+        const auto gone = expelled_.find({c.replica, c.incarnation});
+        if (!goesOn && gone != expelled_.end() && gone->second == r.term &&
+            !drained_.contains(c.replica))
+            fail_("orders", absl::StrCat(simulation::name(r), " goes on without r", c.replica,
+                                         ", though everybody is to restart"));
+    }
 }
 
 /// Everything the record fixes, worked out again from what was announced and summed.
@@ -383,104 +345,72 @@ void Oracle::commitSent(const Commit& commit) {
     else if (it->second != r)
         fail_("I1", absl::StrCat("another record of ", simulation::name(r),
                                  " is sent than stands in the log"));
+    if (!commit.checkpoint) return;
+    const auto position = decode<LedgerState>(commit.dataPosition);
+    if (!position.ok())
+        fail_("I2", absl::StrCat("the data position sent with ", simulation::name(r),
+                                 " cannot be read: ", position.status().message()));
+    else if (r.lineage == lineage_)
+        checkUse(*position, r.step,
+                 absl::StrCat("the data position sent with ", simulation::name(r)));
+}
+
+/// What is behind a manifest is one committed step, whole and in one layout.
+void Oracle::stored(const LogCheckpoint& e, const std::map<int32_t, StateCopy>& parts) {
+    const std::string which = absl::StrCat("the checkpoint of step ", e.step);
+    const Truth* truth = truthAt(e.lineage, e.step);
+    if (truth == nullptr || e.lineage != lineage_ || e.step > step_)
+        return fail_("I6", absl::StrCat(which, " in lineage ", e.lineage,
+                                        " is of no step that is committed"));
+    if (e.updates != truth->updates)
+        fail_("I1",
+              absl::StrCat(which, " counts ", e.updates, " updates instead of ", truth->updates));
+    for (const auto& [shard, copy] : parts) {
+        if (copy.step != e.step || copy.lineage != e.lineage || copy.layout != e.layout)
+            fail_("I1", absl::StrCat(which, " in layout ", e.layout, " holds, of shard ", shard,
+                                     ", step ", copy.step, " in layout ", copy.layout));
+        else if (!copy.tainted && copy.state != truth->states[static_cast<size_t>(shard)])
+            fail_("I3", absl::StrCat(which, " holds another state of shard ", shard,
+                                     " than its records give"));
+    }
+    if (parts.size() != options_.shards)
+        fail_("I1", absl::StrCat(which, " has ", parts.size(), " of ", options_.shards, " shards"));
 }
 
 void Oracle::expelled(int32_t replica, uint32_t incarnation) {
-    expelled_.insert({replica, incarnation});
+    expelled_[{replica, incarnation}] = term_;
 }
 
 void Oracle::started(int32_t replica, uint32_t incarnation) {
     uint32_t& newest = incarnations_[replica];
-    if (incarnation < newest)
+    if (incarnation <= newest)
         fail_("I5", absl::StrCat("r", replica, " #", incarnation, " is started after #", newest));
+    if (newest != 0 && startedBy_[replica] == term_ && !expelled_.contains({replica, newest}))
+        fail_("I5", absl::StrCat("r", replica, " #", incarnation, " is started and #", newest,
+                                 " was not told to stop"));
+    const bool givenUp = orders_ && std::find(orders_->givenUp.begin(), orders_->givenUp.end(),
+                                              replica) != orders_->givenUp.end();
+    if (held_.contains(replica) || drained_.contains(replica) || givenUp)
+        fail_("orders", absl::StrCat("r", replica, " is started although it is ",
+                                     givenUp                      ? "given up"
+                                     : drained_.contains(replica) ? "drained"
+                                                                  : "held"));
     newest = incarnation;
-}
-
-// ---- the coordinator's own books
-
-void Oracle::recovered(const CoordinatorMachine& c) {
-    if (c.term() <= term_)
-        fail_("I5", absl::StrCat("a coordinator of term ", c.term(), " follows term ", term_));
-    if (policies_ && c.policies() != *policies_)
-        fail_("I6", "the new coordinator has forgotten the policies the operator set");
-    if (lineage_ == 0) return;
-    if (c.lineage() != lineage_ || c.committedStep() != step_)
-        fail_("I6", absl::StrCat("the new coordinator goes on from lineage ", c.lineage(), " step ",
-                                 c.committedStep(), ", the log ends at lineage ", lineage_,
-                                 " step ", step_));
-    checkUse(c.ledger().state(), std::numeric_limits<uint64_t>::max(), "the recovered ledger");
-}
-
-void Oracle::looked(const CoordinatorMachine& c) {
-    if (c.lineage() == lineage_ && c.committedStep() > step_)
-        fail_("I6", absl::StrCat("step ", c.committedStep(),
-                                 " counts as committed, the log ends at ", step_));
-    const LedgerState ledger = c.ledger().state();
-    checkTiling(ledger);
-    for (const LeaseState& l : ledger.leases)
-        if (l.step <= c.committedStep() || l.step > c.committedStep() + 2)
-            fail_("I2", absl::StrCat("r", l.replica, " still holds a lease of step ", l.step,
-                                     " after step ", c.committedStep()));
-    if (c.lineage() == lineage_ && c.committedStep() == step_ && ++looks_ % kWholeLookEvery == 0)
-        checkUse(ledger, std::numeric_limits<uint64_t>::max(), "the ledger");
-}
-
-void Oracle::checkTiling(const LedgerState& l) {
-    for (uint32_t d = 0; d < l.highWater.size(); ++d) {
-        std::vector<std::pair<uint64_t, uint64_t>> all;
-        const auto take = [&](const std::vector<SampleRange>& ranges) {
-            for (const SampleRange& r : ranges)
-                if (r.domain == d) all.emplace_back(r.begin, r.end);
-        };
-        take(l.committed);
-        take(l.pooled);
-        take(l.quarantined);
-        for (const LeaseState& lease : l.leases) take(lease.ranges);
-        std::sort(all.begin(), all.end());
-        uint64_t end = 0;
-        for (const auto& [from, to] : all) {
-            if (from != end) {
-                fail_("I2", absl::StrCat("domain ", d, ": samples [", std::min(from, end), ", ",
-                                         std::max(from, end), ") are ",
-                                         from < end ? "in two places" : "nowhere"));
-                return;
-            }
-            end = to;
-        }
-        if (end != l.highWater[d])
-            fail_("I2", absl::StrCat("domain ", d, ": ", l.highWater[d],
-                                     " samples were handed out, ", end, " are accounted for"));
-    }
-}
-
-void Oracle::checkUse(const LedgerState& l, uint64_t step, const std::string& whose) {
-    for (uint32_t d = 0; d < samples_.size(); ++d) {
-        size_t used = 0;
-        for (const Sample& s : samples_[d]) used += s.use != Use::kFree && s.step <= step;
-        size_t told = 0;
-        const auto compare = [&](const std::vector<SampleRange>& ranges, Use use,
-                                 const char* word) {
-            for (const SampleRange& r : ranges) {
-                if (r.domain != d) continue;
-                told += r.end - r.begin;
-                for (uint64_t s = r.begin; s < r.end; ++s)
-                    if (s >= samples_[d].size() || samples_[d][s].use != use ||
-                        samples_[d][s].step > step) {
-                        fail_("I2", absl::StrCat(whose, " has sample ", s, " of domain ", d, " ",
-                                                 word, ", the records do not"));
-                        return;
-                    }
-            }
-        };
-        compare(l.committed, Use::kCommitted, "committed");
-        compare(l.quarantined, Use::kQuarantined, "quarantined");
-        if (told != used)
-            fail_("I2", absl::StrCat(whose, " has ", told, " samples of domain ", d,
-                                     " committed or quarantined, the records ", used));
-    }
+    startedBy_[replica] = term_;
 }
 
 // ---- ranks
+
+/// A quorum holds only if the step before it was committed as it assumed.
+void Oracle::began(const Process& rank, const Quorum& q) {
+    const auto before = records_.find({q.lineage, q.step - 1});
+    const bool first = truthAt(q.lineage, q.step - 1) != nullptr && before == records_.end();
+    const uint64_t epoch = before == records_.end() ? 0 : before->second.epoch;
+    if ((before == records_.end() && !first) || q.afterEpoch != epoch)
+        fail_("I5", absl::StrCat(name(rank), " begins step ", q.step,
+                                 " by a quorum that is void: ", "it assumes step ", q.step - 1,
+                                 " in epoch ", q.afterEpoch, ", not ", epoch));
+}
 
 void Oracle::stood(const Process& rank, bool fresh) {
     const Truth* truth = truthAt(rank.now.lineage, rank.now.step);
@@ -511,9 +441,9 @@ void Oracle::computed(const Process& rank) {
 
 void Oracle::completed(const Process& rank, const ExchangeId& id, bool overflow) {
     auto& done = completed_[{rank.id, rank.incarnation}];
-    done.insert(id);
-    while (done.size() > 16) done.erase(done.begin());
     const Quorum& q = rank.work->quorum;
+    done.insert({q.term, id});
+    while (done.size() > 16) done.erase(done.begin());
     if (overflow) overflowed_.insert({q.term, id});
     const Truth* truth = truthAt(q.lineage, q.step - 1);
     if (truth == nullptr) return;

@@ -25,20 +25,33 @@ namespace bulkhead::simulation {
 class Oracle {
   public:
     using Fail = std::function<void(const char* invariant, std::string detail)>;
+    /// Answers for a rank that lives; null for any other.
+    using Living = std::function<const Process*(RankId, uint32_t incarnation)>;
     Oracle(const Options& options, Fail fail) : options_(options), fail_(std::move(fail)) {}
 
     // ---- the coordinator
     /// A quorum leaves. `policies` are those in force.
-    void announced(const Quorum& quorum, const Policies& policies);
-    /// A record goes to the log, not yet durable. `process` answers for a rank that lives.
-    void decided(const CommitRecord& record,
-                 const std::function<const Process*(RankId, uint32_t)>& process);
+    void announced(const Quorum& quorum, const Policies& policies, const Living& process);
+    /// A record goes to the log, not yet durable.
+    void decided(const CommitRecord& record, const Living& process);
     /// An entry goes to the log; a crash may still lose it.
     void appended(const LogEntry& entry);
     /// What stands in the log for good now.
     void durable(const LogEntry& entry);
+    /// What lies behind the manifest of a checkpoint that stands in the log, by shard.
+    void stored(const LogCheckpoint& entry, const std::map<int32_t, StateCopy>& parts);
     void commitSent(const Commit& commit);
-    void voted(const ReplicaVote& vote);
+    /// What reaches the coordinator and is not stale. `term` is the coordinator's.
+    void voted(const ReplicaVote& vote, uint64_t term);
+    void reported(const Report& report);
+    /// The coordinator said that it does what an operator asked for.
+    void ordered(const Operation& operation);
+    /// On a tie of states: who is to replay the last step, and who came to its own state by it.
+    void asked(const ReplayLast& order) { tieAt_ = order.step; }
+    void judged(const ReplayVerdict& verdict);
+    /// A replica is blamed for a state that differs.
+    void blamed(int32_t replica, const Living& process);
+    void flipped() { flipped_ = true; }  ///< a bit of somebody's state
     void expelled(int32_t replica, uint32_t incarnation);
     void started(int32_t replica, uint32_t incarnation);
     /// A coordinator came up from what is durable.
@@ -47,6 +60,7 @@ class Oracle {
     void looked(const CoordinatorMachine& coordinator);
 
     // ---- ranks
+    void began(const Process& rank, const Quorum& quorum);  ///< its part in an exchange
     void stood(const Process& rank, bool fresh);  ///< from the seed, a checkpoint or a fetch
     void computed(const Process& rank);           ///< `rank.gradient` of `rank.work`
     void completed(const Process& rank, const ExchangeId& id, bool overflow);
@@ -57,6 +71,7 @@ class Oracle {
     uint64_t lineage() const { return lineage_; }
     const CommitRecord* last() const;
     uint64_t commits() const { return commits_; }
+    uint64_t checkpointed() const { return checkpointed_; }  ///< step of the last one
 
   private:
     using StepKey = std::pair<uint64_t, uint64_t>;  ///< lineage, step
@@ -74,6 +89,12 @@ class Oracle {
     struct Announcement {
         Quorum quorum;
         double factor = 1;  ///< what the learning rate must be multiplied with
+        bool checkParity = true;
+    };
+    /// What a joiner last said of itself, until it contributes.
+    struct Follower {
+        uint64_t step = 0;
+        bool wrong = false;  ///< its hashes never were those of its step
     };
     struct PartKey {
         uint64_t lineage, step;
@@ -88,6 +109,7 @@ class Oracle {
     void commit(const CommitRecord& record);
     void openLineage(const LogLineage& entry);
     void consume(const CommitRecord& record);
+    void checkBaseline(const CommitRecord& record);
     /// The sum of one shard that this membership must come to.
     Sum sumOf(const std::vector<Contribution>& parts, uint64_t lineage, uint64_t step, size_t shard,
               uint64_t stateBefore) const;
@@ -97,6 +119,11 @@ class Oracle {
     /// The stored ledger says what was used up to and including `step`.
     void checkUse(const LedgerState& ledger, uint64_t step, const std::string& whose);
     const Announcement* announcementOf(const CommitRecord& record) const;
+    void checkShares(const Quorum& quorum, const Policies& policies);
+    void checkMember(const Quorum& quorum, const Contribution& member, bool anyTainted);
+    void checkOrders(const Quorum& quorum, const Policies& policies);
+    bool policiesCheckParity() const;
+    bool anyTainted(const Quorum& quorum, const Living& process) const;
     std::string name(const Process& rank) const;
     void trim();
 
@@ -114,14 +141,29 @@ class Oracle {
     std::vector<std::vector<Sample>> samples_;  ///< by domain
     std::map<FrameKey, Announcement> announced_;
     std::vector<FrameKey> announcedOrder_;
-    uint64_t newestEpoch_ = 0;
     std::map<PartKey, Sum> taints_;
     std::set<std::pair<uint64_t, ExchangeId>> overflowed_;  ///< term, id
-    std::map<std::pair<RankId, uint32_t>, std::set<ExchangeId>> completed_;
-    std::set<std::pair<int32_t, uint32_t>> expelled_;
+    /// By rank and incarnation: term and id.
+    std::map<std::pair<RankId, uint32_t>, std::set<std::pair<uint64_t, ExchangeId>>> completed_;
+    std::map<std::pair<int32_t, uint32_t>, Follower> followers_;
+    std::map<std::pair<int32_t, uint32_t>, uint64_t> contributed_;  ///< last step
+    std::set<std::pair<int32_t, uint32_t>> reported_;
+    std::map<std::pair<int32_t, uint32_t>, uint64_t> expelled_;  ///< in which term
     std::map<int32_t, uint32_t> incarnations_;
+    std::map<int32_t, uint64_t> startedBy_;  ///< by replica: in which term last
     std::map<std::pair<ExchangeId, int32_t>, ReplicaVote> votes_;
-    std::optional<Policies> policies_;  ///< as ordered last, for good
+    std::optional<LogOrders> orders_;  ///< as they stand in the log
+    // As the operator was told that they are.
+    bool flipped_ = false;
+    uint64_t tieAt_ = 0;                                        ///< after this step
+    std::map<std::pair<int32_t, uint32_t>, uint64_t> matched_;  ///< its own replay, of which step
+    bool paused_ = false;
+    std::set<int32_t> held_;
+    std::set<int32_t> drained_;
+    std::optional<Policies> policies_;
+    std::vector<int32_t> expertShard_;
+    uint64_t checkpointed_ = 0;
+    std::optional<FrameKey> newest_;  ///< announcement
     uint64_t looks_ = 0;
 };
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "backend/runtime/protocol/replica_fold.h"
 #include "backend/runtime/simulation/rng.h"
 #include "backend/runtime/simulation/values.h"
@@ -57,12 +59,14 @@ struct Process {
     bool hung = false;
     double slow = 1;
     double clockRate = 1;
-    std::vector<SharedInput> inbox;  ///< while hung
-    uint64_t highestTerm = 0;        ///< of any message that reached it
+    std::vector<SharedInput> inbox;                            ///< while hung
+    std::deque<absl::AnyInvocable<void(Process&)>> postponed;  ///< tasks that came due meanwhile
+    uint64_t highestTerm = 0;                                  ///< of any message that reached it
     uint64_t progress = 0;
     MonoNs busyUntil = 0;
 
     bool connected = false;  ///< to the coordinator
+    MonoNs orphanSince = 0;  ///< it knows that it is not; 0: it is, or never was
 
     StateCopy now;
     bool hasState = false;

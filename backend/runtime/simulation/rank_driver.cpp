@@ -113,6 +113,9 @@ void SimulatedJob::give(RankId id, uint32_t incarnation, const SharedInput& inpu
 
 void SimulatedJob::step(Process& rank, const RankInput& input) {
     const bool ignored = mustIgnore(rank, input);
+    if (std::holds_alternative<Connected>(input)) rank.orphanSince = 0;
+    if (std::holds_alternative<Disconnected>(input) && rank.orphanSince == 0)
+        rank.orphanSince = now_;
     const auto local = static_cast<MonoNs>(static_cast<double>(now_) * rank.clockRate);
     RankActions actions = rank.machine.step(local, input);
     digest_ = mix(digest_, actions.size());
@@ -141,9 +144,28 @@ bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
         return rank.machine.exchange() != ExchangeId{a->step, a->epoch, a->attempt};
     if (const auto* q = std::get_if<Quorum>(&in->message))
         return q->lineage != rank.machine.lineage() || q->step <= rank.machine.appliedStep();
+    if (const auto* f = std::get_if<Fetch>(&in->message))
+        return f->lineage != rank.machine.lineage();
+    if (const auto* f = std::get_if<ReplicaFormed>(&in->message))
+        return f->incarnation != rank.incarnation;
     if (const auto* c = std::get_if<Commit>(&in->message))
         return c->record.lineage != rank.machine.lineage();
     return false;
+}
+
+/// An orphan leaves at its limit, by its own clock, neither much before nor much after. With a
+/// coordinator nobody leaves with a checkpoint of its own.
+void SimulatedJob::checkOrphan(const Process& rank, const ExitRank* exit) {
+    const auto limit = static_cast<double>(options_.timeouts.orphanMs * kMillisecond);
+    const auto alone =
+        rank.orphanSince == 0 ? 0 : static_cast<double>(now_ - rank.orphanSince) * rank.clockRate;
+    const double slack = static_cast<double>(200 * kMillisecond);
+    if (exit != nullptr && exit->checkpoint && alone < limit - slack)
+        fail("orphans", absl::StrCat(nameOf(rank.id), " leaves, alone for ", alone / kMillisecond,
+                                     " ms only"));
+    if (exit == nullptr && alone > limit + slack)
+        fail("orphans",
+             absl::StrCat(nameOf(rank.id), " stays, alone for ", alone / kMillisecond, " ms"));
 }
 
 void SimulatedJob::carryOut(Process& rank, RankActions actions) {
@@ -185,7 +207,8 @@ void SimulatedJob::carryOut(Process& rank, RankActions actions) {
             up(rank, std::move(u->message));
         } else if (auto* l = std::get_if<SendLeader>(&action)) {
             toLeader(rank, std::move(l->message));
-        } else if (std::holds_alternative<ExitRank>(action)) {
+        } else if (const auto* x = std::get_if<ExitRank>(&action)) {
+            checkOrphan(rank, x);
             plane_.leave(id, inc);
             at(now_ + rank.rng.between(0.5, 8), [this, id, inc] {
                 if (Process* r = live(id, inc)) die(*r, 0);

@@ -53,10 +53,12 @@ constexpr Weight kWeights[] = {
     {FaultKind::kCheckpoint, 2, 0, 0},
     {FaultKind::kPolicies, 2, 0, 0},
     {FaultKind::kChangeLayout, 4, 0, 0},
+    {FaultKind::kFlipCopy, 4, 0, 0},
 };
 
 bool corrupts(FaultKind kind) {
-    return kind == FaultKind::kFlipParameter || kind == FaultKind::kFlipGradient;
+    return kind == FaultKind::kFlipParameter || kind == FaultKind::kFlipGradient ||
+           kind == FaultKind::kFlipCopy;
 }
 
 const Weight& drawKind(Rng& rng, bool corruption) {
@@ -117,6 +119,9 @@ Setup drawSetup(uint64_t seed) {
     s.environment.deltaWindow = pick(rng, {size_t{40}, size_t{40}, size_t{3}});
     s.corruption = rng.chance(0.3);
     o.spares = pick(rng, {0u, 0u, 0u, 1u, 2u});
+    if (rng.chance(0.1)) o.policies.restartLimit = 4;
+    // Without parity nobody is told apart by a hash.
+    if (!s.corruption && rng.chance(0.05)) o.policies.parityEverySteps = 0;
     return s;
 }
 

@@ -91,6 +91,8 @@ size_t SimulatedJob::training() const {
 
 bool SimulatedJob::whole() const {
     if (!coordinator_ || training() != options_.replicas) return false;
+    for (const ReplicaView& v : coordinator_->replicas())
+        if (v.state != ReplicaState::kTraining && v.state != ReplicaState::kProven) return false;
     if (coordinator_->ledger().pooledSamples() != 0) return false;
     std::map<std::pair<uint64_t, int32_t>, uint64_t> states;
     for (const auto& r : ranks_) {
@@ -101,8 +103,27 @@ bool SimulatedJob::whole() const {
     return true;
 }
 
+bool SimulatedJob::tainted() const {
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [](const auto& r) { return r && r->alive && r->now.tainted; });
+}
+
+size_t SimulatedJob::living() const {
+    size_t n = 0;
+    for (const auto* list : {&ranks_, &zombies_})
+        for (const auto& r : *list) n += r->alive;
+    return n;
+}
+
+size_t SimulatedJob::snapshots() const {
+    size_t n = 0;
+    for (const auto& r : ranks_)
+        if (r->alive) n += r->snapshots.size();
+    return n;
+}
+
 SimulatedJob::Counts SimulatedJob::counts() const {
-    Counts c{eventCount_, faultCount_, oracle_.commits(), redone_, 0, network_.counts()};
+    Counts c{eventCount_, faultCount_, oracle_.commits(), redone_, starts_, 0, network_.counts()};
     for (const auto& r : ranks_)
         if (r) c.fenced += r->machine.fenced();
     for (const auto& r : zombies_) c.fenced += r->machine.fenced();

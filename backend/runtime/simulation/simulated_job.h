@@ -37,6 +37,7 @@ class SimulatedJob {
         uint64_t faults = 0;
         uint64_t commits = 0;
         uint64_t redone = 0;
+        uint64_t starts = 0;  ///< of replicas
         uint64_t fenced = 0;
         ControlNetwork::Counts messages;
     };
@@ -81,9 +82,14 @@ class SimulatedJob {
     bool finished() const { return finished_; }
     /// Replicas that train.
     size_t training() const;
-    /// Every replica trains, all hold the same state, no lease is open but of the next steps, the
-    /// pool is empty.
+    /// Every replica trains, every spare follows, all hold the same state, no lease is open but of
+    /// the next steps, the pool is empty.
     bool whole() const;
+    /// Somebody's state is not what the records give; parity may act at any time.
+    bool tainted() const;
+    /// Processes that run, of whatever incarnation.
+    size_t living() const;
+    size_t snapshots() const;  ///< kept by anybody for joiners
     const std::vector<std::string>& failures() const { return failures_; }
     /// Somebody outside found something broken.
     void broken(const char* invariant, std::string detail) { fail(invariant, std::move(detail)); }
@@ -169,6 +175,9 @@ class SimulatedJob {
     // -- rank_driver.cpp
     Process* live(RankId id, uint32_t incarnation) const;
     Process* live(RankId id) const;
+    Oracle::Living finder() const {
+        return [this](RankId id, uint32_t incarnation) { return live(id, incarnation); };
+    }
     void connect(Process& rank);
     void connectLater(Process& rank, double fromMs, double toMs);
     void disconnect(Process& rank, bool noticed);
@@ -177,6 +186,7 @@ class SimulatedJob {
     void give(RankId id, uint32_t incarnation, const RankInput& input);
     void give(RankId id, uint32_t incarnation, const SharedInput& input);
     void step(Process& rank, const RankInput& input);
+    void checkOrphan(const Process& rank, const ExitRank* exit);
     bool mustIgnore(Process& rank, const RankInput& input);
     void carryOut(Process& rank, RankActions actions);
     template <class F>
@@ -213,9 +223,13 @@ class SimulatedJob {
     void strikeArmed(const Action& action);
     void strikeArmed(RankId id, const RankAction& action);
     void wake(Process& rank);
+    void workOff(Process& rank);
     void strikeNow(const Fault& fault);
     void strikeNetwork(const Fault& fault);
     void strikeOperator(const Fault& fault);
+    void breakConnection(RankId rank);
+    void breakLossy(RankId rank);
+    void flip(Process& rank);
 
     Options options_;
     Environment environment_;
@@ -226,6 +240,8 @@ class SimulatedJob {
     uint64_t digest_ = 0;
     uint64_t faultCount_ = 0;
     uint64_t redone_ = 0;
+    uint64_t starts_ = 0;
+    Operation operation_;  ///< the last one
     ControlNetwork network_;
     DataPlane plane_;
     Oracle oracle_;
@@ -257,11 +273,15 @@ class SimulatedJob {
 
     std::vector<Fault> armed_;
     std::set<std::pair<uint32_t, uint64_t>> poisoned_;
+    uint64_t badSamples_ = 0;  ///< ever
+    uint64_t notFinite_ = 0;   ///< gradients whose data was not at fault
     std::set<int32_t> cut_;
     std::set<int32_t> failMove_;
     std::set<int32_t> failStart_;
     std::set<int32_t> failFetch_;
     std::set<int32_t> failCheckpoint_;
+    std::set<int32_t> flipCopy_;
+    std::set<RankId> lossy_;  ///< connections that lose something; they break when that ends
     std::vector<std::string> failures_;
     std::vector<Fact> facts_;
 };

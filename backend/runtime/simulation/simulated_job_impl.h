@@ -30,9 +30,9 @@ void SimulatedJob::train(Process& rank, double fromMs, double toMs, F task) {
        [this, id = rank.id, inc = rank.incarnation, task = std::move(task)]() mutable {
            Process* r = live(id, inc);
            if (r == nullptr) return;
-           if (!r->hung) return task(*r);
+           if (!r->hung && r->postponed.empty()) return task(*r);
            // Stopped: what it was about to do happens after it is woken, if it ever is.
-           train(*r, 5, 20, std::move(task));
+           r->postponed.push_back(std::move(task));
        });
 }
 

@@ -41,6 +41,7 @@ void SimulatedJob::build(Process& rank, const BuildReplica& a) {
 void SimulatedJob::begin(Process& rank, BeginStep a) {
     const bool compute = a.compute;
     rank.work = std::move(a);
+    oracle_.began(rank, rank.work->quorum);
     rank.sumIn = rank.overflow = false;
     if (rank.work->enter) {
         rank.gradient = {};
@@ -53,8 +54,7 @@ void SimulatedJob::begin(Process& rank, BeginStep a) {
         if (rank.computed) exchange(rank);
         return;
     }
-    // What was being computed falls away between two micro-batches.
-    if (rank.computing) rank.busyUntil = std::min(rank.busyUntil, now_ + kMillisecond);
+    // What was being computed falls away when it is done; nothing overtakes it.
     rank.computing = true;
     rank.computed = false;
     const uint64_t generation = ++rank.generation;
@@ -76,6 +76,7 @@ void SimulatedJob::computeDone(Process& rank) {
     oracle_.computed(rank);
     rank.flipGradientNext = false;
     bool finite = !std::exchange(rank.nanNext, false);
+    notFinite_ += !finite;
     for (const SampleRange& range : rank.work->ranges)
         for (const auto& [domain, sample] : poisoned_)
             finite =
@@ -151,7 +152,6 @@ void SimulatedJob::abort(Process& rank, const AbortExchange& a) {
 
 void SimulatedJob::drop(Process& rank) {
     rank.work.reset();
-    if (rank.computing) rank.busyUntil = std::min(rank.busyUntil, now_ + kMillisecond);
     rank.computing = rank.computed = rank.sumIn = false;
     ++rank.generation;
 }
@@ -281,7 +281,9 @@ void SimulatedJob::pull(Process& rank) {
             failed.push_back(m.contribution.replica);
             continue;
         }
-        rank.now = rank.clean = copy->second;
+        rank.now = copy->second;
+        if (flipCopy_.erase(rank.id.replica) > 0) flip(rank);
+        rank.clean = rank.now;
         rank.hasState = rank.fetched = true;
         rank.before.reset();
         rank.deltas.clear();

@@ -11,6 +11,84 @@ namespace {
 constexpr MonoNs kHealWithin = 40 * kSecond;
 /// The job commits at least so many steps after the last fault.
 constexpr uint64_t kStepsAfter = 6;
+/// Then so many that nothing disturbs, each well within a second.
+constexpr uint64_t kQuietSteps = 8;
+constexpr MonoNs kQuietWithin = 8 * kSecond;
+constexpr MonoNs kStopWithin = 10 * kSecond;
+
+/// I4: the job comes back to what it was.
+void heal(SimulatedJob& job) {
+    job.healAll();
+    const uint64_t commits = job.oracle().commits();
+    const auto healed = [&] {
+        return job.oracle().commits() >= commits + kStepsAfter && job.whole();
+    };
+    if (job.runUntil(healed, kHealWithin) || !job.failures().empty()) return;
+    job.broken("I4", absl::StrCat("the job is not whole ", kHealWithin / kSecond,
+                                  " s after the last fault, with ",
+                                  job.oracle().commits() - commits, " steps committed since"));
+}
+
+/// Without a fault nobody is lost, no step is done twice, every replica contributes, and nothing
+/// is left of the faults that were.
+void stayWhole(SimulatedJob& job, const Setup& setup) {
+    const SimulatedJob::Counts before = job.counts();
+    const auto quiet = [&] { return job.oracle().commits() >= before.commits + kQuietSteps; };
+    bool all = true;
+    uint64_t seen = before.commits + 1;  // the step in flight may have begun with fewer
+    const auto watch = [&] {
+        const CommitRecord* last = job.oracle().last();
+        if (job.oracle().commits() > seen && last != nullptr) {
+            seen = job.oracle().commits();
+            all = all && last->contributors.size() == setup.options.replicas;
+        }
+        return quiet();
+    };
+    const bool done = job.runUntil(watch, kQuietWithin);
+    if (!job.failures().empty()) return;
+    const SimulatedJob::Counts after = job.counts();
+    const size_t ranks =
+        size_t{setup.options.shards} * (setup.options.replicas + setup.options.spares);
+    if (!done)
+        job.broken("I4", absl::StrCat("a whole job commits ", after.commits - before.commits,
+                                      " steps in ", kQuietWithin / kSecond, " s"));
+    else if (job.tainted())
+        return;  // parity may have acted
+    else if (after.redone != before.redone || after.starts != before.starts)
+        job.broken("I4", absl::StrCat("a whole job loses ", after.starts - before.starts,
+                                      " replicas and does ", after.redone - before.redone,
+                                      " steps again, with no fault"));
+    else if (!all)
+        job.broken("I4", "a whole job commits a step without all its replicas");
+    else if (job.living() != ranks)
+        job.broken("I5", absl::StrCat(job.living(), " processes run instead of ", ranks));
+    else if (job.snapshots() != 0)
+        job.broken("I4", absl::StrCat(job.snapshots(), " snapshots are left over"));
+}
+
+/// In the end it stops with a checkpoint of its last step, over a coordinator's death in some
+/// seeds.
+void stop(SimulatedJob& job, bool coordinatorDies) {
+    Operation o;
+    o.kind = OperationKind::kStop;
+    job.operate(o);
+    if (coordinatorDies) {
+        job.runFor(job.rng.between(0, 60));
+        job.killCoordinator();
+        job.runFor(job.rng.between(10, 200));
+        job.startCoordinator();
+    }
+    const bool done =
+        job.runUntil([&] { return job.finished() && job.living() == 0; }, kStopWithin);
+    if (!job.failures().empty()) return;
+    if (!done)
+        job.broken("I4", absl::StrCat("told to stop, the job ",
+                                      job.finished() ? "leaves " : "goes on with ", job.living(),
+                                      " processes"));
+    else if (job.oracle().checkpointed() != job.oracle().durableStep())
+        job.broken("I4", absl::StrCat("the job stopped after step ", job.oracle().durableStep(),
+                                      " with a checkpoint of step ", job.oracle().checkpointed()));
+}
 
 }  // namespace
 
@@ -30,16 +108,9 @@ Verdict runTrial(uint64_t seed, const Setup& setup, const Schedule& schedule,
     if (job.failures().empty()) {
         // What strikes last also has its time.
         job.runFor(300 * kMillisecond);
-        job.healAll();
-        const uint64_t commits = job.oracle().commits();
-        job.runUntil([&] { return job.oracle().commits() >= commits + kStepsAfter && job.whole(); },
-                     kHealWithin);
-        if (job.failures().empty() &&
-            !(job.oracle().commits() >= commits + kStepsAfter && job.whole()))
-            job.broken("I4",
-                       absl::StrCat("the job is not whole ", kHealWithin / kSecond,
-                                    " s after the last fault, with ",
-                                    job.oracle().commits() - commits, " steps committed since"));
+        if (job.failures().empty()) heal(job);
+        if (job.failures().empty()) stayWhole(job, setup);
+        if (job.failures().empty()) stop(job, seed % 3 == 0);
     }
     Verdict v;
     v.seed = seed;

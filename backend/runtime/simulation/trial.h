@@ -23,7 +23,8 @@ struct Verdict {
 };
 
 /// Runs the job of `seed` under `schedule`, then without faults until it is whole again: every
-/// replica trains and all data is accounted for, within a bound of virtual time (I4). Pure.
+/// replica trains and all data is accounted for, within a bound of virtual time (I4). Then it has
+/// to stay so, and to stop in order when it is told to. Pure.
 Verdict runTrial(uint64_t seed, const Setup& setup, const Schedule& schedule,
                  const SimulatedJob::Story& story = nullptr);
 /// The same with setup and `faults` faults drawn from the seed.

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/simulation/oracle.h"
+
+/// The coordinator's own books: its ledger of data, what it found in the log, what it was told and
+/// whom it blames.
+namespace bulkhead::simulation {
+namespace {
+
+constexpr uint64_t kWholeLookEvery = 64;
+
+}  // namespace
+
+void Oracle::recovered(const CoordinatorMachine& c) {
+    if (c.term() <= term_)
+        fail_("I5", absl::StrCat("a coordinator of term ", c.term(), " follows term ", term_));
+    if (policies_ && c.policies() != *policies_)
+        fail_("I6", "the new coordinator has forgotten the policies the operator set");
+    if (lineage_ != 0 && c.expertShard() != expertShard_)
+        fail_("I6", "the new coordinator has forgotten where the experts lie");
+    if (lineage_ == 0) return;
+    if (c.lineage() != lineage_ || c.committedStep() != step_)
+        fail_("I6", absl::StrCat("the new coordinator goes on from lineage ", c.lineage(), " step ",
+                                 c.committedStep(), ", the log ends at lineage ", lineage_,
+                                 " step ", step_));
+    checkUse(c.ledger().state(), std::numeric_limits<uint64_t>::max(), "the recovered ledger");
+}
+
+void Oracle::looked(const CoordinatorMachine& c) {
+    if (c.lineage() == lineage_ && c.committedStep() > step_)
+        fail_("I6", absl::StrCat("step ", c.committedStep(),
+                                 " counts as committed, the log ends at ", step_));
+    const LedgerState ledger = c.ledger().state();
+    checkTiling(ledger);
+    for (const LeaseState& l : ledger.leases)
+        if (l.step <= c.committedStep() || l.step > c.committedStep() + 2)
+            fail_("I2", absl::StrCat("r", l.replica, " still holds a lease of step ", l.step,
+                                     " after step ", c.committedStep()));
+    if (c.lineage() == lineage_ && c.committedStep() == step_ && ++looks_ % kWholeLookEvery == 0)
+        checkUse(ledger, std::numeric_limits<uint64_t>::max(), "the ledger");
+}
+
+void Oracle::checkTiling(const LedgerState& l) {
+    for (uint32_t d = 0; d < l.highWater.size(); ++d) {
+        std::vector<std::pair<uint64_t, uint64_t>> all;
+        const auto take = [&](const std::vector<SampleRange>& ranges) {
+            for (const SampleRange& r : ranges)
+                if (r.domain == d) all.emplace_back(r.begin, r.end);
+        };
+        take(l.committed);
+        take(l.pooled);
+        take(l.quarantined);
+        for (const LeaseState& lease : l.leases) take(lease.ranges);
+        std::sort(all.begin(), all.end());
+        uint64_t end = 0;
+        for (const auto& [from, to] : all) {
+            if (from != end) {
+                fail_("I2", absl::StrCat("domain ", d, ": samples [", std::min(from, end), ", ",
+                                         std::max(from, end), ") are ",
+                                         from < end ? "in two places" : "nowhere"));
+                return;
+            }
+            end = to;
+        }
+        if (end != l.highWater[d])
+            fail_("I2", absl::StrCat("domain ", d, ": ", l.highWater[d],
+                                     " samples were handed out, ", end, " are accounted for"));
+    }
+}
+
+void Oracle::checkUse(const LedgerState& l, uint64_t step, const std::string& whose) {
+    for (uint32_t d = 0; d < samples_.size(); ++d) {
+        size_t used = 0;
+        for (const Sample& s : samples_[d]) used += s.use != Use::kFree && s.step <= step;
+        size_t told = 0;
+        const auto compare = [&](const std::vector<SampleRange>& ranges, Use use,
+                                 const char* word) {
+            for (const SampleRange& r : ranges) {
+                if (r.domain != d) continue;
+                told += r.end - r.begin;
+                for (uint64_t s = r.begin; s < r.end; ++s)
+                    if (s >= samples_[d].size() || samples_[d][s].use != use ||
+                        samples_[d][s].step > step) {
+                        fail_("I2", absl::StrCat(whose, " has sample ", s, " of domain ", d, " ",
+                                                 word, ", the records do not"));
+                        return;
+                    }
+            }
+        };
+        compare(l.committed, Use::kCommitted, "committed");
+        compare(l.quarantined, Use::kQuarantined, "quarantined");
+        if (told != used)
+            fail_("I2", absl::StrCat(whose, " has ", told, " samples of domain ", d,
+                                     " committed or quarantined, the records ", used));
+    }
+}
+
+// ---- what it is told
+
+void Oracle::reported(const Report& m) {
+    const std::pair<int32_t, uint32_t> who{m.replica, m.incarnation};
+    if (!m.hasState || m.lineage != lineage_) return;
+    const auto contributed = contributed_.find(who);
+    if (!m.following) {
+        if (!m.ready) return;
+        reported_.insert(who);
+        const auto follower = followers_.find(who);
+        if (follower != followers_.end() && follower->second.step <= m.step)
+            followers_.erase(follower);  // it has begun to contribute
+        return;
+    }
+    // Overtaken by its own contribution.
+    if (contributed != contributed_.end() && m.step <= contributed->second) return;
+    reported_.insert(who);
+    const Truth* truth = truthAt(m.lineage, m.step);
+    bool wrong = truth == nullptr || m.hashes.size() != options_.shards;
+    for (size_t s = 0; !wrong && s < m.hashes.size(); ++s)
+        wrong = m.hashes[s] != stateBefore(*truth, s, m.layout);
+    const auto [known, fresh] = followers_.try_emplace(who, Follower{m.step, wrong});
+    if (fresh || m.step < known->second.step) return;
+    known->second = {m.step, wrong && known->second.wrong};
+}
+
+/// An order is in the log before it is acknowledged.
+void Oracle::ordered(const Operation& o) {
+    switch (o.kind) {
+        case OperationKind::kPause:
+        case OperationKind::kResume:
+            paused_ = o.kind == OperationKind::kPause;
+            break;
+        case OperationKind::kDrain:
+            drained_.insert(o.replica);
+            break;
+        case OperationKind::kHoldRejoin:
+            held_.insert(o.replica);
+            break;
+        case OperationKind::kReleaseRejoin:
+            drained_.erase(o.replica);
+            held_.erase(o.replica);
+            break;
+        case OperationKind::kSetPolicies:
+            policies_ = o.policies;
+            break;
+        default:
+            return;
+    }
+    const auto lists = [](const std::vector<int32_t>& logged, const std::set<int32_t>& told) {
+        return std::set<int32_t>(logged.begin(), logged.end()) == told;
+    };
+    LogOrders logged;
+    logged.policies = options_.policies;
+    if (orders_) logged = *orders_;
+    if (logged.paused != paused_ || !lists(logged.held, held_) ||
+        !lists(logged.drained, drained_) || (policies_ && logged.policies != *policies_))
+        fail_("I6", absl::StrCat("an operator was told that an order about r", o.replica,
+                                 " is carried out, and the log does not say so"));
+}
+
+void Oracle::judged(const ReplayVerdict& m) {
+    if (m.mismatchedShards.empty()) matched_[{m.replica, m.incarnation}] = m.step;
+}
+
+/// Somebody is expelled for its state. Nobody's differs unless somebody flipped a bit.
+void Oracle::blamed(int32_t replica, const Living& process) {
+    if (!newest_) return;
+    if (!flipped_)
+        return fail_("I3", absl::StrCat("r", replica,
+                                        " is blamed for its state, and nothing ever "
+                                        "happened to anybody's"));
+    const Quorum& q = announced_.at(*newest_).quorum;
+    size_t right = 0;
+    size_t wrong = 0;
+    bool isRight = false;
+    const bool tie = tieAt_ + 1 == q.step;
+    for (const Member& m : q.contributors) {
+        if (m.entering) continue;
+        const auto matched = matched_.find({m.contribution.replica, m.contribution.incarnation});
+        if (tie && m.contribution.replica == replica && matched != matched_.end() &&
+            matched->second == tieAt_)
+            fail_("I3", absl::StrCat("r", replica, " is blamed for its state after step ", tieAt_,
+                                     ", which is that of its own replay"));
+        bool clean = true;
+        for (uint32_t s = 0; s < options_.shards; ++s) {
+            const Process* p = process({m.contribution.replica, static_cast<int32_t>(s)},
+                                       m.contribution.incarnation);
+            clean = clean && p != nullptr && !p->now.tainted;
+        }
+        ++(clean ? right : wrong);
+        isRight = isRight || (clean && m.contribution.replica == replica);
+    }
+    if (isRight && (right > wrong || (right == wrong && !tie)))
+        fail_("I3",
+              absl::StrCat("r", replica, " is blamed for its state, which is right as that of ",
+                           right - 1, " others; that of ", wrong, " is not"));
+}
+
+}  // namespace bulkhead::simulation
