@@ -12,8 +12,6 @@ namespace {
 
 using mutation::Mutation;
 
-/// Every bug is found by one of so many seeds of so many faults.
-constexpr uint64_t kSeeds = 500;
 constexpr uint64_t kControlSeeds = 200;
 constexpr size_t kFaults = 40;
 
@@ -24,7 +22,8 @@ class MutationTest : public ::testing::TestWithParam<Mutation> {
 
 TEST_P(MutationTest, IsFound) {
     mutation::active = GetParam();
-    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const uint64_t seeds = mutation::kSeeds[static_cast<size_t>(GetParam())];
+    for (uint64_t seed = 1; seed <= seeds; ++seed) {
         const Verdict v = runTrial(seed, kFaults);
         if (!v.broken) continue;
         std::printf("    found by seed %llu, after %llu faults: %s\n",
@@ -32,7 +31,7 @@ TEST_P(MutationTest, IsFound) {
                     static_cast<unsigned long long>(v.counts.faults), v.broken->c_str());
         return;
     }
-    ADD_FAILURE() << "not found within " << kSeeds << " seeds";
+    ADD_FAILURE() << "not found within " << seeds << " seeds";
 }
 
 std::vector<Mutation> all() {
@@ -48,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Protocol, MutationTest, ::testing::ValuesIn(all()), [](
 TEST(MutationStory, ABugIsMinimisedToldAndReplaysExactly) {
     mutation::active = Mutation::record_without_the_lost;
     uint64_t seed = 1;
-    while (seed <= kSeeds && !runTrial(seed, kFaults).broken) ++seed;
+    while (!runTrial(seed, kFaults).broken) ++seed;
     const auto setup = drawSetup(seed);
     const Schedule schedule = drawSchedule(seed, setup, kFaults);
     const Verdict v = runTrial(seed, setup, schedule);

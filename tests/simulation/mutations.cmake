@@ -48,6 +48,15 @@ plant(rank_machine.cpp "    castVote(in.vote, in.complete, !in.complete && nonFi
 plant(rank_machine.cpp "if (current_ && idOf(*current_) == id && vote_ == Vote::kYes) {"
   "if (current_ && ((idOf(*current_) == id && vote_ == Vote::kYes) || (MUTATED(apply_without_the_sum) && current_->step == r.step))) {")
 
+plant(rank_machine.cpp "    if (next.step != applied_ + 1) {\n        replay_.clear();"
+  "    if (next.step != applied_ + 1 && !MUTATED(replay_over_a_gap)) {\n        replay_.clear();")
+plant(rank_machine.cpp "    if (!current_ || in.id != idOf(*current_)) {"
+  "    if (!current_ || (in.id != idOf(*current_) && !MUTATED(vote_for_any_exchange))) {")
+plant(rank_machine.cpp "    if (orphanSince_ && now"
+  "    if (orphanSince_ && !MUTATED(stay_for_ever_as_an_orphan) && now")
+plant(rank_machine.cpp "    if (!orphanSince_) orphanSince_ = now;"
+  "    if (!orphanSince_) orphanSince_ = MUTATED(leave_at_once_as_an_orphan) ? 0 : now;")
+
 # What is counted.
 plant(step_commit.cpp "    if (!result.waitingFor.empty()) return result;"
   [==[    if (MUTATED(commit_on_majority) && !result.hopeless &&
@@ -60,6 +69,17 @@ plant(coordinator_step.cpp "if (m.step != q.step || m.epoch != q.epoch || m.atte
   "if (m.step != q.step || ((m.epoch != q.epoch || m.attempt != q.attempt) && !MUTATED(accept_a_stale_vote))) return;")
 plant(replica_fold.cpp "        if (!other || key(*other) == key(part)) continue;"
   "        if (!other || key(*other) == key(part) || (ordered && MUTATED(fold_votes_of_two_attempts))) continue;")
+
+plant(replica_fold.cpp "        out.complete = out.complete && v.complete;"
+  "        out.complete = MUTATED(fold_one_yes_is_enough) ? out.complete || v.complete : out.complete && v.complete;")
+plant(replica_fold.cpp "        out.hashes[s] = v.hash;"
+  "        out.hashes[MUTATED(fold_hashes_out_of_order) ? parts.size() - 1 - s : s] = v.hash;")
+plant(coordinator_replicas.cpp "    if (m.epoch > epoch_) {"
+  "    if (m.epoch > epoch_ && !MUTATED(give_out_an_epoch_again)) {")
+plant(coordinator_step.cpp "    if (!pending_) return;\n    ledger_.giveBackStep(pending_->step);"
+  "    if (!pending_) return;\n    if (!MUTATED(keep_the_leases_of_a_void_step)) ledger_.giveBackStep(pending_->step);")
+plant(coordinator_step.cpp "++e.nonFiniteRanges[range] >= 2 || data"
+  "++e.nonFiniteRanges[range] >= (MUTATED(quarantine_at_the_first_word) ? 1 : 2) || data")
 
 # When it leaves, and what it consumes.
 plant(coordinator_commit.cpp "    const uint64_t sequence = log(LogCommit{record, forLog(figures)}, true);"
@@ -85,10 +105,56 @@ plant(coordinator_step.cpp "log(LogQuarantine{range, why}, false);"
   "if (!MUTATED(forget_quarantine)) log(LogQuarantine{range, why}, false);")
 
 # Who takes part.
-plant(step_commit.cpp "        if (m.entering) continue;\n        r.contributors"
-  "        if (m.entering && !MUTATED(record_names_who_enters)) continue;\n        r.contributors")
-plant(rank_machine.cpp "    replayingSum_ = sum_ == ExchangeId{next.step, next.epoch, next.attempt};"
-  "    replayingSum_ = sum_ == ExchangeId{next.step, next.epoch, next.attempt} || (MUTATED(replay_the_sum_of_another_attempt) && sum_ && sum_->step == next.step);")
+plant(quorum.cpp "!c.proven || c.step < state.committed) return"
+  "(!c.proven && !MUTATED(admit_the_unproven)) || c.step + (MUTATED(admit_one_step_behind) ? 1 : 0) < state.committed) return")
+plant(quorum.cpp "    cut(d.contributors, options.replicas);"
+  "    if (!MUTATED(spares_contribute)) cut(d.contributors, options.replicas);")
+plant(quorum.cpp "    const size_t needed = std::max<size_t>(1, options.policies.minReplicas);"
+  "    const size_t needed = MUTATED(go_on_below_the_minimum) ? 1 : std::max<size_t>(1, options.policies.minReplicas);")
+plant(quorum.cpp "    if (options.policies.batch == BatchPolicy::kShrink || contributors == 0) return samples;"
+  "    if (options.policies.batch == BatchPolicy::kShrink || contributors == 0 || MUTATED(shrink_a_constant_batch)) return samples;")
+plant(quorum.cpp "    if (options.policies.batch == BatchPolicy::kConstant || options.replicas == 0) return 1;"
+  "    if ((options.policies.batch == BatchPolicy::kConstant && !MUTATED(scale_the_rate_of_a_constant_batch)) || options.replicas == 0) return 1;")
+plant(coordinator_step.cpp "            m.entering = true;\n        } else if"
+  "            m.entering = true;\n            if (MUTATED(lease_to_who_enters)) m.contribution.ranges = ledger_.lease(step, r.id, 1).value_or(std::vector<SampleRange>{});\n        } else if")
+plant(coordinator_step.cpp "    q.checkParity = every != 0 && step % every == 0;"
+  "    q.checkParity = every != 0 && step % every == 0 && !MUTATED(parity_off);")
+plant(coordinator_step.cpp "    state.paused = paused_;" "    state.paused = paused_ && !MUTATED(go_on_though_paused);")
+plant(coordinator_step.cpp "        c.expected = !(r.drain || r.givenUp || (r.hold && !r.alive()));"
+  "        c.expected = !((r.drain && !MUTATED(keep_the_drained)) || r.givenUp || (r.hold && !r.alive()));")
+plant(coordinator_step.cpp "        c.leaving = r.drain;" "        c.leaving = r.drain && !MUTATED(keep_the_drained);")
+plant(coordinator_replicas.cpp "    if (r.drain || r.hold) {\n        const bool drained"
+  "    if (r.drain || (r.hold && !MUTATED(start_the_held))) {\n        const bool drained")
+plant(coordinator_replicas.cpp "    act(StartReplica{r.id, r.incarnation});"
+  "    act(StartReplica{r.id, r.incarnation});\n    if (MUTATED(start_twice)) act(StartReplica{r.id, r.incarnation});")
+plant(coordinator_replicas.cpp "    log(LogIncarnation{r.id, r.incarnation}, false);"
+  "    if (!MUTATED(use_up_no_number)) log(LogIncarnation{r.id, r.incarnation}, false);")
+plant(coordinator_replicas.cpp "    tell(r, Expelled{term_, r.incarnation, why});\n    act(StopReplica{r.id, r.incarnation, true, why});\n    book"
+  "    tell(r, Expelled{term_, r.incarnation, why});\n    if (!MUTATED(expel_and_not_stop)) act(StopReplica{r.id, r.incarnation, true, why});\n    book")
+plant(coordinator_replicas.cpp "    return recovering_ && !r.alive() && incarnation >= r.incarnation && incarnation > r.gone;"
+  "    return recovering_ && !r.alive() && incarnation >= r.incarnation && (incarnation > r.gone || MUTATED(take_back_the_expelled));")
+plant(coordinator_replicas.cpp "    if (m.hasState && m.ready && m.step == committed_"
+  "    if (m.hasState && (m.ready || MUTATED(take_a_joiner_for_a_trainer)) && m.step == committed_")
+plant(coordinator_replicas.cpp "if (!m.hasState || m.step < r->snapshotStep || m.layout != layout_) return;"
+  "if (!m.hasState || (!MUTATED(believe_an_older_report) && (m.step < r->snapshotStep || m.layout != layout_))) return;")
+plant(coordinator_catch_up.cpp "    if (!r.following) return;\n    const bool before"
+  "    if (!r.following || MUTATED(prove_nobody)) return;\n    const bool before")
+plant(coordinator_catch_up.cpp "    if (needed || !source.alive()) return;"
+  "    if (needed || !source.alive() || MUTATED(keep_every_snapshot)) return;")
+plant(coordinator_evidence.cpp "void CoordinatorMachine::Impl::judgeSilent() {"
+  "void CoordinatorMachine::Impl::judgeSilent() {\n    if (MUTATED(overlook_the_silent)) return;")
+plant(coordinator_operations.cpp "    if (refusal.empty()) logOrders();"
+  "    if (refusal.empty() && !MUTATED(acknowledge_what_is_not_logged)) logOrders();")
+plant(coordinator_operations.cpp "    if (stopCheckpoint_ && !covered"
+  "    if (stopCheckpoint_ && !MUTATED(stop_without_a_checkpoint) && !covered")
+# What a new coordinator knows.
+plant(coordinator_recovery.cpp "    paused_ = orders.paused;" "    paused_ = orders.paused && !MUTATED(forget_a_pause);")
+plant(coordinator_recovery.cpp "    stopping_ = orders.stopping;" "    stopping_ = orders.stopping && !MUTATED(forget_to_stop);")
+plant(coordinator_recovery.cpp "    each(orders.drained, &Replica::drain, ReplicaState::kDrained);"
+  "    if (!MUTATED(forget_who_is_drained)) each(orders.drained, &Replica::drain, ReplicaState::kDrained);")
+plant(coordinator_machine.cpp "      updates_(recovered.updates)," "      updates_(MUTATED(forget_the_updates) ? 0 : recovered.updates),")
+plant(commit_log.cpp "        if (absl::Status s = ledger_.replayCommit(r); !s.ok())"
+  "        if (absl::Status s = MUTATED(forget_what_was_consumed) && r.step % 8 == 0 ? absl::OkStatus() : ledger_.replayCommit(r); !s.ok())")
 plant(coordinator_evidence.cpp "Replica* accused = current(m.accused.replica, m.incarnation);"
   "Replica* accused = MUTATED(evidence_of_any_incarnation) ? find(m.accused.replica) : current(m.accused.replica, m.incarnation);")
 plant(coordinator_replicas.cpp "void CoordinatorMachine::Impl::on(const RankExited& in) {\n    Replica* r = current(in.rank.replica, in.incarnation);"
@@ -115,7 +181,33 @@ plant(coordinator_commit.cpp "    CommitRecord record = makeRecord(in, options_)
 plant(step_commit.cpp "    r.updates = in.updatesBefore + (r.skip ? 0 : 1);"
   "    r.updates = in.updatesBefore + (r.skip && !MUTATED(count_a_skip_as_update) ? 0 : 1);")
 
+plant(step_commit.cpp "    const double norm = gradientNorm(*in.gradSquares, divisor);"
+  "    const double norm = gradientNorm(*in.gradSquares, MUTATED(clip_the_sum) ? 1 : divisor);")
+plant(step_commit.cpp "        if (m.entering) continue;\n"
+  "        if (m.entering && !MUTATED(record_names_who_enters)) {\n            if (MUTATED(count_the_zeros_of_who_enters)) r.samples += options.samplesPerReplica;\n            continue;\n        }\n")
+plant(step_commit.cpp "    const uint64_t update = std::max<uint64_t>(1, r.updates);"
+  "    const uint64_t update = std::max<uint64_t>(1, MUTATED(schedule_by_step) ? r.step : r.updates);")
+plant(coordinator_commit.cpp "    if (m.ok) {\n        LogCheckpoint entry"
+  "    if (m.ok || MUTATED(manifest_of_a_failed_write)) {\n        LogCheckpoint entry")
+plant(coordinator_commit.cpp "    LogCheckpoint entry{\n        lineage_, step, updates_,"
+  "    LogCheckpoint entry{\n        lineage_, step - (MUTATED(checkpoint_of_the_step_before) ? 1 : 0), updates_,")
+
 # Parity and ways back.
+plant(parity.cpp "        if (majority) result.odd.push_back(replica);"
+  "        if (majority && !MUTATED(expel_the_majority)) result.odd.push_back(replica);")
+plant(parity.cpp "        if (hashes == *largest->first) continue;"
+  [==[        if (majority && MUTATED(expel_the_majority) && hashes == *largest->first) result.odd.push_back(replica);
+        if (hashes == *largest->first) continue;]==])
+plant(rank_machine.cpp "    appliedEpoch_ = last_->epoch;\n    hash_ = in.hash;\n    if (replay_.empty()) {"
+  "    appliedEpoch_ = last_->epoch;\n    if (!MUTATED(tell_an_older_hash)) hash_ = in.hash;\n    if (replay_.empty()) {")
+plant(parity.cpp "    const bool majority = 2 * largest->second > byReplica.size();"
+  "    const bool majority = 2 * largest->second + (MUTATED(call_a_tie_a_majority) ? 1 : 0) > byReplica.size();")
+plant(coordinator_step.cpp "        if (matches && *matches)"
+  "        if (matches && *matches != MUTATED(expel_who_matches_its_replay))")
+plant(coordinator_replicas.cpp "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && (hadState || contributed))"
+  "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && (hadState || contributed) && !MUTATED(go_on_though_all_restart))")
+plant(coordinator_replicas.cpp "        resumeFrom_ = c.path;"
+  "        resumeFrom_ = MUTATED(resume_from_the_first_checkpoint) ? checkpoints_.front().path : c.path;")
 plant(coordinator_step.cpp "    if (!open_->quorum.checkParity) return true;"
   "    if (!open_->quorum.checkParity || MUTATED(ignore_parity)) return true;")
 plant(coordinator_replicas.cpp "        if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok())\n            ledger_ = *std::move(ledger);"

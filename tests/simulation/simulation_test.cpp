@@ -36,11 +36,12 @@ TEST(SimulationTest, ASliceOfSeedsKeepsEveryInvariantAndHeals) {
 /// contributor sent to fetch again because its source was lost, a state served in another layout.
 TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
     const std::pair<uint64_t, size_t> found[] = {
-        {4, 20},    {7, 20},    {10, 20},   {23, 20},   {30, 20},   {31, 20},   {49, 20},
-        {84, 20},   {100, 20},  {109, 20},  {122, 20},  {144, 20},  {1028, 60}, {1032, 60},
-        {19, 40},   {26, 40},   {30, 40},   {50, 40},   {100, 40},  {101, 40},  {146, 40},
-        {169, 40},  {233, 40},  {342, 40},  {365, 40},  {1308, 40}, {1749, 40}, {2633, 40},
-        {1181, 40}, {2465, 40}, {3403, 40}, {3990, 40}, {5250, 40}, {7111, 40}, {2665, 100}};
+        {4, 20},    {7, 20},    {10, 20},   {23, 20},   {30, 20},    {31, 20},
+        {49, 20},   {84, 20},   {100, 20},  {109, 20},  {122, 20},   {144, 20},
+        {1028, 60}, {1032, 60}, {19, 40},   {26, 40},   {30, 40},    {50, 40},
+        {100, 40},  {101, 40},  {146, 40},  {169, 40},  {233, 40},   {342, 40},
+        {365, 40},  {1308, 40}, {1749, 40}, {2633, 40}, {1181, 40},  {2465, 40},
+        {3403, 40}, {3990, 40}, {5250, 40}, {7111, 40}, {2665, 100}, {1804, 100}};
     for (const auto& [seed, faults] : found) {
         const Verdict v = runTrial(seed, faults);
         EXPECT_FALSE(v.broken) << storyOf(seed, faults);

@@ -76,7 +76,6 @@ void RankMachine::leave(bool ok, bool checkpoint, std::string why) {
 
 void RankMachine::receive(const Welcome& m) {
     if (!accept(m.term)) return;
-    orphanSince_.reset();
     if (!formed_) {
         welcome_ = m;
         return;

@@ -47,7 +47,9 @@ void Oracle::announced(const Quorum& q, const Policies& policies, const Living& 
     if (q.lineage == lineage_ && q.step > step_ + 2)
         fail_("I6", absl::StrCat(which(q), ", but only ", step_, " is committed"));
     checkOrders(q, policies);
-    const bool tainted = anyTainted(q, process);
+    // Whoever trained before may have vouched for a state that was wrong by then.
+    const bool tainted =
+        anyTainted(q, process) || (newest_ && anyTainted(announced_.at(*newest_).quorum, process));
     for (size_t i = 0; i < q.contributors.size(); ++i) {
         const Contribution& c = q.contributors[i].contribution;
         if (i > 0 && q.contributors[i - 1].contribution.replica >= c.replica)
