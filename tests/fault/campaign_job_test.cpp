@@ -47,8 +47,15 @@ TEST_F(CampaignTest, theFirstMinuteOfTheStormPasses) {
     begin(text);
     const auto end = await<model::CampaignEnded>();
     ASSERT_TRUE(end.has_value());
+    ASSERT_EQ(end->verdicts.size(), 7u) << wordsOf(*end);
+    // The other three are bounds on time, which an instrumented program is not made to keep.
+    for (const auto& v : end->verdicts)
+        if (v.check <= model::CampaignCheck::kLedger) {
+            EXPECT_EQ(v.state, model::VerdictState::kPassed) << wordsOf(*end) << lastEvents();
+        }
+#ifndef BULKHEAD_SANITIZED
     EXPECT_EQ(end->outcome, model::CampaignOutcome::kPassed) << wordsOf(*end) << lastEvents();
-    EXPECT_EQ(end->verdicts.size(), 7u);
+#endif
     EXPECT_GE(all<model::FaultInjected>().size(), 6u);
     stopAndAudit();
 }
