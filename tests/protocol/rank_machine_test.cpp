@@ -471,6 +471,15 @@ TEST_F(RankMachineTest, ARankGoesBackForASnapshotWhenItsMoveIsKnownToHaveFailed)
 }
 
 /// Another replica could not move, and the coordinator did not wait for this one.
+/// Nobody may want a snapshot, and its siblings may not have moved.
+TEST_F(RankMachineTest, AnOrderToDropASnapshotSaysWhichMovesAreSettledToo) {
+    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 11});
+    tell(KeepSnapshot{5, 0, false, 0, 0, 1});
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+}
+
 TEST_F(RankMachineTest, NoStepBeginsWhileExpertsAreOnTheirWay) {
     tell(ChangeLayout{5, 0, 1, {1, 0}});
     tell(quorum(1, 1));

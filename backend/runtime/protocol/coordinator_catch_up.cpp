@@ -249,8 +249,13 @@ void CoordinatorMachine::Impl::askForHashes() {
     const bool wanted = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& r) {
         return r.stage == Stage::kReplaying && r.following && !r.proven;
     });
-    for (const Replica& r : replicas_)
-        if (wanted && vouches(r)) tell(r, welcome());
+    for (const Replica& r : replicas_) {
+        if (!wanted || !vouches(r)) continue;
+        // Where a move failed some of its ranks may have moved: together they tell nothing.
+        if (!move_)
+            tell(r, KeepSnapshot{term_, 0, false, 0, layout_, std::max(layoutTried_, layout_)});
+        tell(r, welcome());
+    }
 }
 
 /// Snapshots that never come, and joiners that stand still.

@@ -431,14 +431,14 @@ void RankMachine::afterState() {
 
 void RankMachine::receive(const KeepSnapshot& m) {
     if (!accept(m.term)) return;
+    // No quorum may come that says so: the job waits for those who catch up.
+    if (layoutMoved_ && moveTerm_ == m.term && layoutMoved_->layout <= m.settled)
+        settleLayout(m.layout);
     if (!m.keep) {
         snapshotsWanted_.erase(m.step);
         forgetSnapshot(m.step);
         return;
     }
-    // No quorum may come that says so: the job waits for those who want this snapshot.
-    if (layoutMoved_ && moveTerm_ == m.term && layoutMoved_->layout <= m.settled)
-        settleLayout(m.layout);
     const auto kept = snapshots_.find(m.step);
     if (kept != snapshots_.end() && kept->second.layout == m.layout) {
         if (kept->second.taken)  // else told when it is

@@ -174,14 +174,13 @@ void Oracle::blamed(int32_t replica, const Living& process) {
     size_t right = 0;
     size_t wrong = 0;
     bool isRight = false;
+    bool matches = false;
     const bool tie = tieAt_ + 1 == q.step;
     for (const Member& m : q.contributors) {
         if (m.entering) continue;
         const auto matched = matched_.find({m.contribution.replica, m.contribution.incarnation});
-        if (tie && m.contribution.replica == replica && matched != matched_.end() &&
-            matched->second == tieAt_)
-            fail_("I3", absl::StrCat("r", replica, " is blamed for its state after step ", tieAt_,
-                                     ", which is that of its own replay"));
+        matches = matches || (m.contribution.replica == replica && matched != matched_.end() &&
+                              matched->second == tieAt_);
         bool clean = true;
         for (uint32_t s = 0; s < options_.shards; ++s) {
             const Process* p = process({m.contribution.replica, static_cast<int32_t>(s)},
@@ -191,6 +190,9 @@ void Oracle::blamed(int32_t replica, const Living& process) {
         ++(clean ? right : wrong);
         isRight = isRight || (clean && m.contribution.replica == replica);
     }
+    if (tie && matches && right == wrong)
+        fail_("I3", absl::StrCat("r", replica, " is blamed for its state after step ", tieAt_,
+                                 ", which is that of its own replay"));
     if (isRight && (right > wrong || (right == wrong && !tie)))
         fail_("I3",
               absl::StrCat("r", replica, " is blamed for its state, which is right as that of ",
