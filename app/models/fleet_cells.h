@@ -10,20 +10,23 @@
 /// What the cells of the fleet say. Pure; thread: any.
 namespace bulkhead::ui {
 
-enum class FleetColumn {
-    kName,
-    kState,
-    kStep,
-    kIncarnation,
-    kBeat,
-    kProgress,
-    kTokens,
-    kCpu,
-    kMemory,
-    kGpu,
-    kNode,
-    kPid,
+struct FleetColumns {
+    enum Column {
+        kName,
+        kState,
+        kStep,
+        kIncarnation,
+        kBeat,
+        kProgress,
+        kTokens,
+        kCpu,
+        kMemory,
+        kGpu,
+        kNode,
+        kPid,
+    };
 };
+using FleetColumn = FleetColumns::Column;
 
 struct FleetRow {
     model::ReplicaView replica;          ///< its lane left out

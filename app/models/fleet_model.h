@@ -14,21 +14,8 @@ namespace bulkhead::ui {
 class FleetModel final : public QAbstractItemModel {
     Q_OBJECT
   public:
-    enum Column {
-        kName = static_cast<int>(FleetColumn::kName),
-        kState,
-        kStep,
-        kIncarnation,
-        kBeat,
-        kProgress,
-        kTokens,
-        kCpu,
-        kMemory,
-        kGpu,
-        kNode,
-        kPid,
-        kColumns
-    };
+    using enum FleetColumns::Column;
+    static constexpr int kColumns = kPid + 1;
 
     explicit FleetModel(const RunFeed& feed, QObject* parent = nullptr);
 

@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "backend/cli/cli.h"
+#include "backend/cli/plan_files.h"
 #include "backend/cli/plan_routing.h"
 #include "backend/planner/export/engine_files.h"
 #include "backend/planner/plan/plan_json.h"
@@ -18,14 +18,6 @@ struct ExportArguments {
     std::string plan, engine, out;
     uint32_t decoderLayers = 0;
 };
-
-absl::StatusOr<planner::Plan> readPlan(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) return absl::NotFoundError(path + ": cannot be read; name a plan that solve wrote");
-    std::stringstream text;
-    text << in.rdbuf();
-    return planner::parsePlan(text.str(), path);
-}
 
 absl::StatusOr<planner::EngineFile> engineFile(const planner::Plan& plan,
                                                const ExportArguments& arguments) {
