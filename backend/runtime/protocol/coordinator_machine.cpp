@@ -256,7 +256,7 @@ double CoordinatorMachine::effectiveTime() const {
 std::vector<ReplicaView> CoordinatorMachine::replicas() const {
     std::vector<ReplicaView> out;
     for (const Replica& r : impl_->replicas_) {
-        ReplicaView v{r.id, r.incarnation, r.shown, r.step, impl_->contributes(r.id), 0};
+        ReplicaView v{r.id, r.incarnation, r.shown, r.step, impl_->contributesData(r.id), 0};
         for (const RankPulse& p : r.pulses)
             if (p.hello && (v.oldestBeat == 0 || p.lastBeat < v.oldestBeat))
                 v.oldestBeat = p.lastBeat;

@@ -20,7 +20,7 @@ struct ReplicaView {
     uint32_t incarnation = 0;
     ReplicaState state = ReplicaState::kAbsent;
     uint64_t step = 0;
-    bool contributor = false;  ///< of the step in flight
+    bool contributor = false;  ///< of the step in flight; not who only enters it
     MonoNs oldestBeat = 0;     ///< of its ranks; 0: none came yet
 };
 
