@@ -28,8 +28,7 @@ Spread spreadOf(std::vector<double> values) {
     if (values.empty()) return {};
     std::sort(values.begin(), values.end());
     const size_t n = values.size();
-    const double median =
-        n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    const double median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
     return {n, values.front(), median, values.back()};
 }
 
@@ -47,7 +46,9 @@ void Report::row(std::vector<std::string> cells) {
     rows_.push_back(std::move(cells));
 }
 
-void Report::note(std::string line) { notes_.push_back(std::move(line)); }
+void Report::note(std::string line) {
+    notes_.push_back(std::move(line));
+}
 
 void Report::atMost(std::string name, double figure, double bound, std::string unit) {
     bars_.push_back({std::move(name), figure, bound, std::move(unit), false});
@@ -78,8 +79,8 @@ absl::Status Report::finish(const std::string& folder) const {
     for (const auto& r : rows_) print(r);
     for (const Bar& b : bars_)
         std::printf("%s  %s: %s %s (%s %s)\n", b.holds() ? "holds " : "MISSED", b.name.c_str(),
-                    number(b.figure, 2).c_str(), b.unit.c_str(),
-                    b.atLeast ? "at least" : "at most", number(b.bound, 2).c_str());
+                    number(b.figure, 2).c_str(), b.unit.c_str(), b.atLeast ? "at least" : "at most",
+                    number(b.bound, 2).c_str());
 
     nlohmann::json json{{"name", name_}, {"machine", machine()}, {"notes", notes_}};
     for (const auto& r : rows_) {

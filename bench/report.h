@@ -26,7 +26,8 @@ class Report {
     void row(std::vector<std::string> cells);
     /// A line of prose above the table.
     void note(std::string line);
-    /// "median survivors' stall <= 300 ms + exchange". Holds when figure <= bound, or >= for atLeast.
+    /// "median survivors' stall <= 300 ms + exchange". Holds when figure <= bound, or >= for
+    /// atLeast.
     void atMost(std::string name, double figure, double bound, std::string unit);
     void atLeast(std::string name, double figure, double bound, std::string unit);
 

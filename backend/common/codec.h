@@ -115,8 +115,8 @@ class Decoder {
     /// OK when every byte was used and nothing was out of bounds.
     absl::Status finish() const {
         if (failed_)
-            return absl::InvalidArgumentError(
-                std::string("malformed message at byte ") + std::to_string(at_) + ": " + why_);
+            return absl::InvalidArgumentError(std::string("malformed message at byte ") +
+                                              std::to_string(at_) + ": " + why_);
         if (at_ != in_.size()) return absl::InvalidArgumentError("bytes left after the message");
         return absl::OkStatus();
     }

@@ -34,8 +34,9 @@ struct AnyVisitor {
 }  // namespace detail
 
 template <class T>
-concept Described =
-    requires(T& t, detail::AnyVisitor& v) { std::remove_const_t<T>::fields(t, v); };
+concept Described = requires(T& t, detail::AnyVisitor& v) {
+    std::remove_const_t<T>::fields(t, v);
+};
 
 /// Specialise with `static constexpr std::array<std::string_view, N> kNames`, indexed by value.
 /// Names are lower_snake and are the API's spelling of the value.
@@ -43,7 +44,9 @@ template <class E>
 struct EnumNames;
 
 template <class E>
-concept NamedEnum = std::is_enum_v<E> && requires { EnumNames<E>::kNames; };
+concept NamedEnum = std::is_enum_v<E> && requires {
+    EnumNames<E>::kNames;
+};
 
 template <NamedEnum E>
 constexpr std::string_view enumName(E value) {
@@ -72,16 +75,17 @@ template <class... T>
 struct IsVariant<std::variant<T...>> : std::true_type {};
 
 template <class T>
-concept FieldScalar = std::same_as<T, bool> || std::same_as<T, int32_t> ||
-                      std::same_as<T, int64_t> || std::same_as<T, uint32_t> ||
-                      std::same_as<T, uint64_t> || std::same_as<T, double>;
+concept FieldScalar =
+    std::same_as<T, bool> || std::same_as<T, int32_t> || std::same_as<T, int64_t> ||
+    std::same_as<T, uint32_t> || std::same_as<T, uint64_t> || std::same_as<T, double>;
 
 /// Calls f.template operator()<I>() for the alternative with index `index`; false if there is none.
 template <class Variant, class F>
 bool withAlternative(size_t index, F&& f) {
     return [&]<size_t... I>(std::index_sequence<I...>) {
         return ((I == index ? (f.template operator()<I>(), true) : false) || ...);
-    }(std::make_index_sequence<std::variant_size_v<Variant>>());
+    }
+    (std::make_index_sequence<std::variant_size_v<Variant>>());
 }
 
 }  // namespace bulkhead

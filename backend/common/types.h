@@ -64,16 +64,16 @@ struct CommitRecord {
     uint32_t attempt = 1;
     uint64_t layout = 0;
     std::vector<Contribution> contributors;
-    uint64_t samples = 0;          ///< in the committed sum
-    uint64_t tokens = 0;           ///< in the committed sum
-    uint32_t divisorBits = 0;      ///< float: tokens in the sum under the default policy
-    uint32_t learningRateBits = 0; ///< float: schedule x LR factor
-    uint32_t lrFactorBits = 0;     ///< float
-    uint32_t gradScaleBits = 0;    ///< float: clip / divisor
+    uint64_t samples = 0;              ///< in the committed sum
+    uint64_t tokens = 0;               ///< in the committed sum
+    uint32_t divisorBits = 0;          ///< float: tokens in the sum under the default policy
+    uint32_t learningRateBits = 0;     ///< float: schedule x LR factor
+    uint32_t lrFactorBits = 0;         ///< float
+    uint32_t gradScaleBits = 0;        ///< float: clip / divisor
     uint32_t biasCorrection1Bits = 0;  ///< float: 1 - beta1^updates
     uint32_t biasCorrection2Bits = 0;  ///< float: 1 - beta2^updates
-    uint64_t updates = 0;          ///< optimizer updates applied including this one (skips excluded)
-    bool skip = false;             ///< non-finite sum of finite inputs: state stays as it was
+    uint64_t updates = 0;  ///< optimizer updates applied including this one (skips excluded)
+    bool skip = false;     ///< non-finite sum of finite inputs: state stays as it was
     bool operator==(const CommitRecord&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {

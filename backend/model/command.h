@@ -11,17 +11,17 @@
 namespace bulkhead::model {
 
 enum class FaultKind {
-    kKillRank,        ///< SIGKILL one process
-    kKillReplica,     ///< SIGKILL all processes of a replica
-    kHang,            ///< SIGSTOP; SIGCONT after `durationMs`, never if 0
-    kSlow,            ///< compute takes `factor` times as long
-    kCutNetwork,      ///< every link that leaves the replica drops, for `durationMs` (0: for good)
-    kDelayNetwork,    ///< every link that leaves the replica is late by `delayMs`
-    kFlipGradient,    ///< one bit of the local gradient before contribution
-    kNanGradient,     ///< NaN in the local gradient before contribution
-    kFlipParameter,   ///< one bit of a parameter after a step; parity must find it
-    kFillDisk,        ///< the checkpoint file system has no room, for `durationMs`
-    kKillNode,        ///< SIGKILL the agent of a node and every rank on it
+    kKillRank,       ///< SIGKILL one process
+    kKillReplica,    ///< SIGKILL all processes of a replica
+    kHang,           ///< SIGSTOP; SIGCONT after `durationMs`, never if 0
+    kSlow,           ///< compute takes `factor` times as long
+    kCutNetwork,     ///< every link that leaves the replica drops, for `durationMs` (0: for good)
+    kDelayNetwork,   ///< every link that leaves the replica is late by `delayMs`
+    kFlipGradient,   ///< one bit of the local gradient before contribution
+    kNanGradient,    ///< NaN in the local gradient before contribution
+    kFlipParameter,  ///< one bit of a parameter after a step; parity must find it
+    kFillDisk,       ///< the checkpoint file system has no room, for `durationMs`
+    kKillNode,       ///< SIGKILL the agent of a node and every rank on it
 };
 
 /// `target.shard` -1 stands for every rank of the replica (kFlip*, kNan*: shard 0).
@@ -29,12 +29,12 @@ struct FaultSpec {
     FaultKind kind = FaultKind::kKillReplica;
     int32_t replica = -1;
     int32_t shard = -1;
-    std::string node;        ///< kKillNode, kFillDisk
-    uint64_t atStep = 0;     ///< inject when this step begins; 0: at once
-    std::string atPhase;     ///< "", or compute | exchange | vote | apply: wait for it within the step
+    std::string node;     ///< kKillNode, kFillDisk
+    uint64_t atStep = 0;  ///< inject when this step begins; 0: at once
+    std::string atPhase;  ///< "", or compute | exchange | vote | apply: wait for it within the step
     uint64_t durationMs = 0;
-    double factor = 0;       ///< kSlow
-    uint64_t delayMs = 0;    ///< kDelayNetwork
+    double factor = 0;     ///< kSlow
+    uint64_t delayMs = 0;  ///< kDelayNetwork
     bool operator==(const FaultSpec&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -51,18 +51,18 @@ struct FaultSpec {
 };
 
 enum class ActionKind {
-    kDrain,          ///< replica leaves after its current commit; its processes stop; it stays out
-    kCordon,         ///< node takes no new ranks
+    kDrain,   ///< replica leaves after its current commit; its processes stop; it stays out
+    kCordon,  ///< node takes no new ranks
     kUncordon,
-    kHoldRejoin,     ///< a replica that is lost stays out until released
-    kReleaseRejoin,  ///< ends a hold or a drain: the replica may come back
-    kRestartReplica, ///< stop and start again as a new incarnation
-    kPause,          ///< no quorum is issued after the current step
+    kHoldRejoin,      ///< a replica that is lost stays out until released
+    kReleaseRejoin,   ///< ends a hold or a drain: the replica may come back
+    kRestartReplica,  ///< stop and start again as a new incarnation
+    kPause,           ///< no quorum is issued after the current step
     kResume,
-    kCheckpoint,     ///< now, of the next commit
-    kStop,           ///< with a checkpoint, then end the job
-    kSetPolicy,      ///< `policy` = `value`, names as in the job file's [policies]
-    kChangeLayout,   ///< at the next step boundary every replica moves its experts
+    kCheckpoint,    ///< now, of the next commit
+    kStop,          ///< with a checkpoint, then end the job
+    kSetPolicy,     ///< `policy` = `value`, names as in the job file's [policies]
+    kChangeLayout,  ///< at the next step boundary every replica moves its experts
 };
 
 struct Action {
@@ -87,19 +87,19 @@ struct Action {
 /// What an action or fault would do, computed without doing it.
 struct Preflight {
     bool allowed = true;
-    std::string title;            ///< "Drain replica 2"
-    std::string effect;           ///< one sentence in the operator's words
-    std::string refusal;          ///< why not, and what to do instead; empty when allowed
+    std::string title;    ///< "Drain replica 2"
+    std::string effect;   ///< one sentence in the operator's words
+    std::string refusal;  ///< why not, and what to do instead; empty when allowed
     uint32_t contributorsBefore = 0;
     uint32_t contributorsAfter = 0;
-    uint64_t samplesBefore = 0;   ///< per step
+    uint64_t samplesBefore = 0;  ///< per step
     uint64_t samplesAfter = 0;
     double lrFactorBefore = 1;
     double lrFactorAfter = 1;
-    bool pauses = false;          ///< fewer than min_replicas would remain
-    uint32_t expertsMoved = 0;    ///< kChangeLayout
-    uint64_t bytesMoved = 0;      ///< kChangeLayout: in each replica, between its shards
-    uint64_t revision = 0;        ///< of the job this was computed on; send it back with the action
+    bool pauses = false;        ///< fewer than min_replicas would remain
+    uint32_t expertsMoved = 0;  ///< kChangeLayout
+    uint64_t bytesMoved = 0;    ///< kChangeLayout: in each replica, between its shards
+    uint64_t revision = 0;      ///< of the job this was computed on; send it back with the action
     bool operator==(const Preflight&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -126,8 +126,9 @@ namespace bulkhead {
 template <>
 struct EnumNames<model::FaultKind> {
     static constexpr std::array<std::string_view, 11> kNames = {
-        "kill_rank",     "kill_replica", "hang",           "slow",      "cut_network", "delay_network",
-        "flip_gradient", "nan_gradient", "flip_parameter", "fill_disk", "kill_node"};
+        "kill_rank",      "kill_replica",  "hang",          "slow",
+        "cut_network",    "delay_network", "flip_gradient", "nan_gradient",
+        "flip_parameter", "fill_disk",     "kill_node"};
 };
 template <>
 struct EnumNames<model::ActionKind> {

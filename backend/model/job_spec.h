@@ -83,13 +83,13 @@ struct Policies {
 /// Detection bounds, milliseconds. I4's bound is computed from these.
 struct Timeouts {
     uint32_t beatMs = 100;
-    uint32_t heartbeatMs = 2000;       ///< no beat for so long: missed heartbeats
-    uint32_t progressFloorMs = 3000;   ///< alive but stuck: at least this, else a multiple of a step
+    uint32_t heartbeatMs = 2000;      ///< no beat for so long: missed heartbeats
+    uint32_t progressFloorMs = 3000;  ///< alive but stuck: at least this, else a multiple of a step
     uint32_t progressMultiple = 8;
-    uint32_t chunkFloorMs = 500;       ///< exchange without progress: at least this
+    uint32_t chunkFloorMs = 500;  ///< exchange without progress: at least this
     uint32_t chunkMultiple = 20;
-    uint32_t joinMs = 10000;           ///< start of a job: wait so long for all replicas
-    uint32_t orphanMs = 600000;        ///< worker without a coordinator
+    uint32_t joinMs = 10000;     ///< start of a job: wait so long for all replicas
+    uint32_t orphanMs = 600000;  ///< worker without a coordinator
     bool operator==(const Timeouts&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -158,14 +158,14 @@ struct JobSpec {
     uint32_t replicas = 4;
     uint32_t shards = 2;
     uint32_t spares = 0;  ///< replicas beyond those, kept caught up: who is lost is replaced
-    uint64_t steps = 0;  ///< stop with a checkpoint after so many; 0: until told
+    uint64_t steps = 0;   ///< stop with a checkpoint after so many; 0: until told
     uint64_t seed = 1;
-    std::string workload = "llama_moe";   ///< plugin name, or path of a .so
+    std::string workload = "llama_moe";  ///< plugin name, or path of a .so
     std::string device = "cpu";
-    std::string modelToml;                ///< the [model] table, as TOML text for the plugin
-    uint32_t sequenceLength = 128;        ///< tokens per sample
-    uint32_t samplesPerReplica = 4;       ///< per step, all shards together
-    uint32_t microBatch = 1;              ///< samples per shard and forward/backward
+    std::string modelToml;           ///< the [model] table, as TOML text for the plugin
+    uint32_t sequenceLength = 128;   ///< tokens per sample
+    uint32_t samplesPerReplica = 4;  ///< per step, all shards together
+    uint32_t microBatch = 1;         ///< samples per shard and forward/backward
     std::vector<DomainSpec> domains;
     /// Text up to this size is copied into the run's folder when the job starts, so that editing
     /// the original cannot hurt it; larger text is read where it is. 0: never copied.
@@ -178,8 +178,8 @@ struct JobSpec {
     AllReduce allReduce = AllReduce::kAuto;
     uint64_t bucketBytes = 1ull << 20;
     std::vector<NodePlacement> placement;
-    std::string checkpointDir;            ///< absolute after reading
-    std::vector<std::string> faults;      ///< as in fault.h, e.g. kill:replica=2@step=50
+    std::string checkpointDir;        ///< absolute after reading
+    std::vector<std::string> faults;  ///< as in fault.h, e.g. kill:replica=2@step=50
     bool operator==(const JobSpec&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {

@@ -29,8 +29,8 @@ absl::StatusOr<std::string> createToken(const std::string& file) {
     const std::string draft = file + "." + std::to_string(::getpid());
     const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     const bool made = fd >= 0 &&
-                ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
-                ::link(draft.c_str(), file.c_str()) == 0;
+                      ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+                      ::link(draft.c_str(), file.c_str()) == 0;
     const int error = errno;
     if (fd >= 0) {
         ::close(fd);

@@ -64,7 +64,8 @@ int main(int argc, char** argv) {
                 number(first, 3) + " to " + number(last, 3) + " nats/byte");
     double total = 0;
     for (const double ms : stepMs) total += ms;
-    report.atLeast("steps per second", 1000.0 * static_cast<double>(stepMs.size()) / total, 2, "1/s");
+    report.atLeast("steps per second", 1000.0 * static_cast<double>(stepMs.size()) / total, 2,
+                   "1/s");
     report.atLeast("tokens a step", spreadOf(tokens).min, 2048, "");
     if (absl::Status s = report.finish(out); !s.ok()) return fail(s);
     return report.allHold() ? 0 : 1;

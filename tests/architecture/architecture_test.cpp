@@ -76,7 +76,8 @@ std::string read(const fs::path& path) {
 TEST(Architecture, noIncludePointsTheWrongWay) {
     const std::regex include("#include \"((?:backend|app|plugins)/[^\"]+)\"");
     size_t seen = 0;
-    for (const fs::path& path : filesBelow({"backend", "app", "plugins"}, {".h", ".cpp", ".c", ".cu"})) {
+    for (const fs::path& path :
+         filesBelow({"backend", "app", "plugins"}, {".h", ".cpp", ".c", ".cu"})) {
         const std::string file = fs::relative(path, kRoot).string();
         const std::string from = roomOf(file);
         ASSERT_FALSE(from.empty()) << file << " is in no room of docs/architecture.md";
@@ -85,7 +86,8 @@ TEST(Architecture, noIncludePointsTheWrongWay) {
             const std::string to = roomOf((*it)[1].str());
             ++seen;
             EXPECT_TRUE(to == from || to == "backend/common" || kMayLook.at(from).contains(to))
-                << file << " includes " << (*it)[1] << ", but " << from << " may not look into " << to;
+                << file << " includes " << (*it)[1] << ", but " << from << " may not look into "
+                << to;
         }
     }
     EXPECT_GT(seen, 0u);
@@ -109,8 +111,8 @@ TEST(Architecture, onlyThePublicApiKnowsProtobufAndOnlyTheConsoleQt) {
 }
 
 TEST(Architecture, everyFileNamesItsLicence) {
-    for (const fs::path& path :
-         filesBelow({"backend", "app", "plugins", "tests", "bench"}, {".h", ".cpp", ".c", ".cu", ".proto"})) {
+    for (const fs::path& path : filesBelow({"backend", "app", "plugins", "tests", "bench"},
+                                           {".h", ".cpp", ".c", ".cu", ".proto"})) {
         const std::string file = fs::relative(path, kRoot).string();
         const bool gpl = file.starts_with("app/") || file.starts_with("tests/app/") ||
                          file.starts_with("tests/gui/") || file.starts_with("tests/golden/") ||

@@ -48,8 +48,9 @@ TEST_F(ControllerTest, TheJobFilesOwnFaultsHappenAtTheirSteps) {
     model::JobSpec s = spec(0);
     s.faults = {"kill:replica=2@step=8", "nan:replica=0@step=6"};
     start(s);
-    await<model::FaultInjected>(
-        [](const model::FaultInjected& f) { return f.spec.kind == model::FaultKind::kKillReplica; });
+    await<model::FaultInjected>([](const model::FaultInjected& f) {
+        return f.spec.kind == model::FaultKind::kKillReplica;
+    });
     EXPECT_EQ(await<model::IncidentOpened>()->replica, 2);
     await<model::IncidentClosed>();
     ASSERT_TRUE(act(model::ActionKind::kStop).ok());

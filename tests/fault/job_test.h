@@ -91,7 +91,8 @@ class JobTest : public testing::Test {
         const char* path = std::getenv("BULKHEAD_TEST_TAPE");
         if (path == nullptr || !host_) return;
         std::ofstream tape(path);
-        for (const model::Event& e : host_->tape().events(run_)) tape << model::toJsonText(e) << "\n";
+        for (const model::Event& e : host_->tape().events(run_))
+            tape << model::toJsonText(e) << "\n";
     }
 
     /// What happened, without the figures and with the steps cut short.

@@ -84,8 +84,8 @@ class Controller {
     /// Checkpoint (when `checkpoint`), then end the job. Returns at once; RunFinished tells.
     absl::Status stop(const std::string& run, bool checkpoint, const std::string& by);
 
-    /// Every job writes a checkpoint and ends, because this process is about to. Returns at once. No
-    /// order: a job that has not ended by then goes on with the controller that recovers it.
+    /// Every job writes a checkpoint and ends, because this process is about to. Returns at once.
+    /// No order: a job that has not ended by then goes on with the controller that recovers it.
     void shutDown();
 
     /// `expectedRevision` 0: any. Aborted when the job has moved on since, FailedPrecondition with

@@ -108,7 +108,8 @@ absl::StatusOr<UniqueFd> listenOn(const std::string& address, int backlog) {
     if (::bind(fd->get(), at->raw(), at->length) != 0) {
         if (errno == EADDRINUSE)
             return absl::AlreadyExistsError(
-                absl::StrCat("cannot listen on ", address, ": the address is in use; stop who uses it or choose another port"));
+                absl::StrCat("cannot listen on ", address,
+                             ": the address is in use; stop who uses it or choose another port"));
         return refused(address, "cannot listen on", errno);
     }
     if (::listen(fd->get(), backlog) != 0) return refused(address, "cannot listen on", errno);

@@ -81,8 +81,8 @@ typedef struct bulkhead_group_desc {
     void (*progress)(void* context); /* may be NULL; called often inside waits and transfers */
     void* progress_context;
     uint64_t token;    /* equal on all ranks; a peer without it is refused */
-    int32_t listen_fd; /* -1, or a listening socket bound to peers[rank].data that the group may accept
-                          on while it is created; it stays the caller's */
+    int32_t listen_fd; /* -1, or a listening socket bound to peers[rank].data that the group may
+                          accept on while it is created; it stays the caller's */
 } bulkhead_group_desc;
 
 typedef struct bulkhead_device_api {
@@ -118,8 +118,8 @@ typedef struct bulkhead_device_api {
     bulkhead_status (*group_create)(bulkhead_device* device, const bulkhead_group_desc* desc,
                                     bulkhead_group** out);
     void (*group_destroy)(bulkhead_group* group);
-    /* From any thread, any time before group_destroy: every wait of this rank in the group ends with
-       BULKHEAD_ABORTED, now and later. Promises liveness, never a valid result. */
+    /* From any thread, any time before group_destroy: every wait of this rank in the group ends
+       with BULKHEAD_ABORTED, now and later. Promises liveness, never a valid result. */
     void (*group_abort)(bulkhead_group* group);
 
     /* to[size * count] = every rank's from[count], by rank. */

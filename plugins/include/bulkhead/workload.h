@@ -156,7 +156,7 @@ typedef struct bulkhead_workload_api {
     bulkhead_status (*adopt_layout)(bulkhead_workload* workload, const int32_t* expert_shard,
                                     uint32_t count);
     /* Collective. Moves weights and optimizer state; the old copies stay until settle_layout.
-       *bytes_moved is what this shard sent. */
+     *bytes_moved is what this shard sent. */
     bulkhead_status (*change_layout)(bulkhead_workload* workload, const int32_t* expert_shard,
                                      uint32_t count, uint64_t* bytes_moved);
     /* keep 1: the new layout stays. keep 0: back to the old one, as if nothing had moved; only
