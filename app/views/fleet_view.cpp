@@ -244,7 +244,9 @@ void FleetView::refreshDetail() {
     const model::RunState& state = context_.feed.state();
     const model::ReplicaView* r = model::findReplica(state, selectedReplica());
     const model::NodeView* n = model::findNode(state, selectedNode().toStdString());
-    detail_->setText(r ? replicaDetail(*r) : n ? nodeDetail(state, *n) : QString());
+    QString text = r ? replicaDetail(*r) : n ? nodeDetail(state, *n) : QString();
+    // Qt wraps lines at the narrow space between a figure and its unit, though it must not.
+    detail_->setText(text.replace(QChar(0x202F), QChar::Nbsp));
     refreshOutput();
 }
 
