@@ -69,8 +69,9 @@ class Simulation {
     void standStill(TimeLoss reason, double seconds) {
         if (seconds > 0) stalls_.push_back({reason, seconds});
     }
-    /// Seconds of the whole job that counted as useful and were not.
+    /// Seconds of the whole job that counted as useful and were not; no more than there were.
     void takeBack(TimeLoss reason, double seconds) {
+        seconds = std::min(seconds, account_.useful);
         account_.useful -= seconds;
         account_.lost[at(reason)] += seconds;
     }

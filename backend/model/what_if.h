@@ -111,6 +111,16 @@ struct WhatIfParameter {
 };
 std::span<const WhatIfParameter> whatIfParameters();
 
+/// Failures per 1,000 node-days, whichever way the scenario gives them.
+[[nodiscard]] double failureRate(const WhatIf& scenario);
+/// Sets one number, whatever its bounds. A failure rate takes the place of a given interval, and a
+/// job of another size keeps the rate that its interval meant.
+void setWhatIf(WhatIf& scenario, const WhatIfParameter& parameter, double value);
+/// The same from words. An unknown key (InvalidArgument), no number, or one out of range leaves the
+/// scenario as it was and names what may be given.
+[[nodiscard]] absl::Status setWhatIf(WhatIf& scenario, std::string_view key,
+                                     std::string_view value);
+
 /// A scenario with a name, and where each of its numbers is from.
 struct WhatIfPreset {
     std::string_view name;   ///< "published_ft"

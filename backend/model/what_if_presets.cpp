@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <sstream>
+#include <string>
 
+#include "backend/model/parse_number.h"
 #include "backend/model/what_if.h"
 
 namespace bulkhead::model {
@@ -40,14 +44,6 @@ constexpr WhatIfParameter kParameters[] = {
     {"restartAllS", "Restart of the whole job", "s", 0, 86400, false, &WhatIf::restartAllS},
 };
 
-WhatIf publishedSync() {
-    WhatIf s;
-    s.recovery = WhatIfRecovery::kRestartAll;
-    s.spacing = FailureSpacing::kEven;
-    s.intervalS = 18 * 60;
-    return s;
-}
-
 WhatIf publishedFt(double rejoinWaitS) {
     WhatIf s;
     s.spacing = FailureSpacing::kEven;
@@ -56,6 +52,13 @@ WhatIf publishedFt(double rejoinWaitS) {
     s.reformS = 60;
     s.redoS = 20;
     s.rejoinWaitS = rejoinWaitS;
+    return s;
+}
+
+/// The same job, were it to restart as a whole.
+WhatIf publishedSync() {
+    WhatIf s = publishedFt(0);
+    s.recovery = WhatIfRecovery::kRestartAll;
     return s;
 }
 
@@ -168,6 +171,39 @@ std::string_view whatIfSource(std::string_view preset, std::string_view key) {
 
 std::string_view timeLossName(TimeLoss loss) {
     return kLossNames[static_cast<size_t>(loss)];
+}
+
+double failureRate(const WhatIf& s) {
+    if (s.intervalS <= 0) return s.failuresPer1000NodeDays;
+    const double nodes = (s.replicas + s.spares) * s.gpusPerReplica / s.gpusPerNode;
+    return 86400 / s.intervalS / nodes * 1000;
+}
+
+void setWhatIf(WhatIf& scenario, const WhatIfParameter& parameter, double value) {
+    for (const auto key : {&WhatIf::replicas, &WhatIf::spares, &WhatIf::gpusPerReplica,
+                           &WhatIf::gpusPerNode, &WhatIf::failuresPer1000NodeDays}) {
+        if (parameter.field != key) continue;
+        scenario.failuresPer1000NodeDays = failureRate(scenario);
+        scenario.intervalS = 0;
+    }
+    scenario.*parameter.field = value;
+}
+
+absl::Status setWhatIf(WhatIf& scenario, std::string_view key, std::string_view value) {
+    const auto* const parameter =
+        std::ranges::find(kParameters, key, [](const WhatIfParameter& p) { return p.key; });
+    if (parameter == std::end(kParameters)) {
+        std::string known;
+        for (const WhatIfParameter& p : kParameters) known.append(" ").append(p.key);
+        return absl::InvalidArgumentError(std::string(key) +
+                                          " is no number of a scenario; one of:" + known);
+    }
+    const std::optional<double> number = parseNumber<double>(value);
+    WhatIf changed = scenario;
+    setWhatIf(changed, *parameter, number.value_or(std::nan("")));
+    const absl::Status status = checkWhatIf(changed);
+    if (status.ok()) scenario = changed;
+    return status;
 }
 
 absl::Status checkWhatIf(const WhatIf& scenario) {

@@ -93,6 +93,14 @@ TEST(WhatIf, AnOnlyReplicaTakesTheJobWithItAndGoesBackToTheCheckpoint) {
     EXPECT_GT(r.samplesRedone, 0);
 }
 
+TEST(WhatIf, NoMoreIsLostThanWasTrainedHoweverThickFailuresCome) {
+    WhatIf s = preset("bulkhead").scenario;
+    s.intervalS = 0.01;
+    const WhatIfResult r = simulate(s, 0.001, 1);
+    EXPECT_GE(r.effective, 0);
+    EXPECT_LT(r.effective, 0.01);
+}
+
 TEST(WhatIf, SameSeedSameResult) {
     const WhatIf& s = preset("bulkhead").scenario;
     EXPECT_EQ(simulate(s, 54, 5).effective, simulate(s, 54, 5).effective);
@@ -108,6 +116,30 @@ TEST(WhatIf, NamesTheFieldThatIsOutOfRange) {
     s.stepS = std::nan("");
     EXPECT_THAT(std::string(checkWhatIf(s).message()), testing::HasSubstr("stepS"));
     for (const WhatIfPreset& p : whatIfPresets()) EXPECT_TRUE(checkWhatIf(p.scenario).ok());
+}
+
+TEST(WhatIf, ANumberSetByNameIsCheckedAndItsBoundsAreNamed) {
+    WhatIf s;
+    EXPECT_TRUE(setWhatIf(s, "fetchGBps", "2.5").ok());
+    EXPECT_EQ(s.fetchGBps, 2.5);
+    const auto refusal = [&](std::string_view key, std::string_view value) {
+        return std::string(setWhatIf(s, key, value).message());
+    };
+    EXPECT_THAT(refusal("fetchGBps", "0"), testing::HasSubstr("a number from 0.001 to 1000 GB/s"));
+    EXPECT_THAT(refusal("fetchGBps", "fast"), testing::HasSubstr("fetchGBps is nan; expected"));
+    EXPECT_THAT(refusal("fetch", "2"), testing::HasSubstr("fetch is no number of a scenario"));
+    EXPECT_THAT(refusal("fetch", "2"), testing::HasSubstr("fetchGBps"));
+    EXPECT_EQ(s.fetchGBps, 2.5);
+}
+
+TEST(WhatIf, AJobOfAnotherSizeKeepsTheFailuresPerNodeThatItsIntervalMeant) {
+    WhatIf s = preset("published_ft").scenario;
+    EXPECT_NEAR(failureRate(s), 6.51, 0.01);
+    ASSERT_TRUE(setWhatIf(s, "gpusPerReplica", "4096").ok());
+    EXPECT_NEAR(failureIntervalS(s), 36 * 60, 1e-6);
+    ASSERT_TRUE(setWhatIf(s, "failuresPer1000NodeDays", "2.3").ok());
+    EXPECT_EQ(failureRate(s), 2.3);
+    EXPECT_EQ(s.intervalS, 0);
 }
 
 TEST(WhatIf, EveryNumberOfAPresetHasASource) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/runtime/simulation/minimise.h"
+#include "backend/runtime/simulation/program/ett.h"
 #include "backend/runtime/simulation/story.h"
 
 namespace bulkhead::simulation {
@@ -191,11 +192,21 @@ int mainOf(int argc, char** argv) {
     replayCommand->add_flag("--all", pa.everything, "every line, not only the last before the end");
     replayCommand->add_flag("--whole", pa.whole, "do not minimise");
     replayCommand->add_flag("--json", pa.json, "verdict and schedule");
+    EttArguments ea;
+    CLI::App* ettCommand =
+        app.add_subcommand("ett", "effective training time of jobs of any size, from a model");
+    ettCommand->add_option("--preset", ea.preset, "one of them instead of all");
+    ettCommand->add_option("--set", ea.changes, "KEY=VALUE; --json names the keys")
+        ->allow_extra_args(false);
+    ettCommand->add_option("--days", ea.days, "to simulate")->capture_default_str();
+    ettCommand->add_option("--seed", ea.seed)->capture_default_str();
+    ettCommand->add_flag("--json", ea.json, "every figure, parameter and source");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
         return app.exit(e) == 0 ? 0 : kUsage;
     }
+    if (ettCommand->parsed()) return showEtt(ea);
     return runCommand->parsed() ? run(ra) : replay(pa);
 }
 
