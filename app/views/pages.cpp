@@ -8,6 +8,7 @@
 #include "app/views/runs_view.h"
 #include "app/views/timeline_view.h"
 #include "app/views/training_view.h"
+#include "app/views/what_if_view.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -24,7 +25,7 @@ const std::vector<Page>& pages() {
         {Place::kLeft, make<FleetView>},     {Place::kLeft, make<TimelineView>},
         {Place::kRight, make<TrainingView>}, {Place::kRight, make<ExpertsView>},
         {Place::kRight, make<FaultsView>},   {Place::kRight, make<RunsView>},
-        {Place::kRight, make<EventsView>}};
+        {Place::kRight, make<EventsView>},   {Place::kRight, make<WhatIfView>}};
     return list;
 }
 
