@@ -45,7 +45,7 @@ TrainingView::TrainingView(ViewContext& context, QWidget* parent)
     add(tr("Tokens per second"), QStringLiteral("1/s"), formatRate)->setFromZero(true);
     add(tr("Contributors"), QStringLiteral("replicas"), number(0))->setFromZero(true);
     add(tr("Learning rate"), QStringLiteral("1"), number(5))->setFromZero(true);
-    add(tr("Effective training time, %"), QStringLiteral("percent"),
+    add(tr("Effective time, %"), QStringLiteral("percent"),
         [](double v) { return formatShare(v / 100); });
     setBody(body);
     setEmptyText(tr("No step committed yet"),
