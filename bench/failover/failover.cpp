@@ -21,7 +21,7 @@ struct Settings {
     std::string out;
     uint64_t seed = 1;
     uint32_t kills = 20;
-    uint64_t lossSteps = 300;
+    uint64_t lossSteps = 600;
     double policySeconds = 60;
     std::vector<std::string> parts;
     bool wants(const std::string& part) const {
