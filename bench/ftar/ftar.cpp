@@ -34,7 +34,7 @@ std::string cell(const Spread& s) {
 struct Run {
     Folders folders;
     int rounds = 3;  ///< of everybody, at 4 ranks
-    int pairs = 7;   ///< of turns with and without what is to be paid for
+    int pairs = 15;  ///< of turns with and without what is to be paid for
     size_t largest = 256 * kMiB;
 };
 
@@ -88,8 +88,8 @@ void cost(Report& report, const Run& run, const std::string& name, const Contend
     std::vector<double> percent;
     for (int pair = 0; pair < run.pairs; ++pair) {
         const auto turn = [&](const Contender& c) {
-            return spreadOf(runOnce(c, kBindingRanks, bytes, iterationsFor(bytes), run.folders))
-                .median;
+            const int iterations = 2 * iterationsFor(bytes);
+            return spreadOf(runOnce(c, kBindingRanks, bytes, iterations, run.folders)).median;
         };
         // Whoever goes second finds the other's caches: they take turns at that too.
         const bool swapped = pair % 2 == 1;

@@ -16,7 +16,7 @@ namespace bulkhead::runtime {
 namespace {
 
 TEST(SumInOrder, EqualsThePlainLoopBitForBit) {
-    for (size_t sources : {1u, 2u, 3u, 4u, 7u, 16u}) {
+    for (size_t sources : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 9u, 16u}) {
         for (size_t count : {0u, 1u, 15u, 2048u, 2049u, 10'007u}) {
             std::vector<std::vector<float>> inputs;
             std::vector<const float*> pointers;
@@ -44,9 +44,10 @@ TEST(SumInOrder, EqualsThePlainLoopBitForBit) {
 }
 
 TEST(SumInOrder, MayWriteOverAnyOfItsSources) {
-    for (size_t over : {0u, 1u, 2u, 3u}) {
+    for (size_t over = 0; over < 10; ++over) {
         std::vector<std::vector<float>> inputs;
-        for (size_t s = 0; s < 4; ++s) inputs.push_back(testing::gradient(s, 1, 2, 5000));
+        for (size_t s = 0; s < (over < 4 ? 4 : 10); ++s)
+            inputs.push_back(testing::gradient(s, 1, 2, 5000));
         const std::vector<float> want = testing::sumOf(inputs, false);
         std::vector<const float*> pointers;
         for (const auto& input : inputs) pointers.push_back(input.data());

@@ -102,11 +102,11 @@ TEST_F(TcpPeerTest, TakesAMessageInChunks) {
     peer_->begin(kTag, false, {}, in);
     put(header(Bytes(whole.begin(), whole.begin() + 1000), 1500),
         Bytes(whole.begin(), whole.begin() + 1000));
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_FALSE(peer_->received());
     put(header(Bytes(whole.begin() + 1000, whole.end()), 1500, 1000),
         Bytes(whole.begin() + 1000, whole.end()));
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_TRUE(peer_->done());
     EXPECT_EQ(in, whole);
 }
@@ -135,7 +135,7 @@ TEST_F(TcpPeerTest, StaleFramesAreDroppedAndCounted) {
     h.sequence = 0;
     put(h, old);
     put(header(good, 100), good);
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_TRUE(peer_->done());
     EXPECT_EQ(peer_->staleFrames(), 6u);
     EXPECT_EQ(in, good);
@@ -150,11 +150,11 @@ TEST_F(TcpPeerTest, ThePeersNextRoundWaitsInItsSocket) {
     next.sequence = 2;
     next.bucket += 1;
     put(next, second);
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_TRUE(peer_->done());
     EXPECT_EQ(in, first);
     peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2);
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_TRUE(peer_->done());
     EXPECT_EQ(in2, second);
 }
@@ -163,7 +163,7 @@ TEST_F(TcpPeerTest, NeverMoreThanTheWindowIsInFlight) {
     const Bytes out = pattern(10'000);
     peer_->begin(kTag, false, out, {});
     put(header({}, 0), {});
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     std::vector<FrameHeader> frames = sent();
     ASSERT_EQ(frames.size(), 4u);
     EXPECT_FALSE(peer_->done());
@@ -172,12 +172,12 @@ TEST_F(TcpPeerTest, NeverMoreThanTheWindowIsInFlight) {
     ack.kind = FrameKind::kAck;
     ack.consumed = 3;
     put(ack, {});
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_EQ(sent().size(), 3u);
 
     ack.consumed = 7;
     put(ack, {});
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_EQ(sent().size(), 3u);
     EXPECT_TRUE(peer_->done());
 }
@@ -189,7 +189,7 @@ TEST_F(TcpPeerTest, WhoSendsWithoutChecksumsStillChecksWhatHasOne) {
     Bytes in(100);
     peer_->begin(kTag, false, out, in);
     put(header(good, 100), good);
-    ASSERT_TRUE(peer_->advance().ok());
+    ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_EQ(sent().size(), 3u);
     EXPECT_EQ(in, good);
     peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in);
@@ -198,7 +198,7 @@ TEST_F(TcpPeerTest, WhoSendsWithoutChecksumsStillChecksWhatHasOne) {
     next.bucket += 1;
     next.payloadSum ^= 1;
     put(next, good);
-    EXPECT_TRUE(absl::IsDataLoss(peer_->advance()));
+    EXPECT_TRUE(absl::IsDataLoss(peer_->advance(true)));
 }
 
 TEST_F(TcpPeerTest, CorruptFramesAreDataLoss) {
@@ -212,7 +212,7 @@ TEST_F(TcpPeerTest, CorruptFramesAreDataLoss) {
         if (sealed) seal(h);
         putRaw(&h, sizeof h);
         putRaw(payload.data(), payload.size());
-        const absl::Status status = peer_->advance();
+        const absl::Status status = peer_->advance(true);
         EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     };
     refuse([](FrameHeader& h) { h.magic ^= 1; });
@@ -246,7 +246,7 @@ TEST_F(TcpPeerTest, GarbageAndTruncationNeverCrash) {
         putRaw(bytes.data(), bytes.size());
         far_.reset();
         absl::Status status;
-        for (int k = 0; k < 4 && status.ok(); ++k) status = peer_->advance();
+        for (int k = 0; k < 4 && status.ok(); ++k) status = peer_->advance(true);
         EXPECT_FALSE(status.ok());
         EXPECT_FALSE(peer_->received());
     }
@@ -256,7 +256,7 @@ TEST_F(TcpPeerTest, AClosedPeerIsUnavailable) {
     Bytes in(10);
     peer_->begin(kTag, false, {}, in);
     far_.reset();
-    EXPECT_TRUE(absl::IsUnavailable(peer_->advance()));
+    EXPECT_TRUE(absl::IsUnavailable(peer_->advance(true)));
 }
 
 TEST(DataFrame, AHelloIsJudgedByGroupExchangeAndToken) {

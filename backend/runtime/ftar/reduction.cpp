@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 namespace bulkhead::runtime {
 namespace {
@@ -24,38 +25,63 @@ float widen(Bfloat16 x) {
 
 struct Exact {
     static float load(float x) { return x; }
-    static float store(float x) { return x; }
 };
 
 struct Rounded {
     static float load(float x) { return widen(narrow(x)); }
     static float load(Bfloat16 x) { return widen(x); }
-    static float store(float x) { return load(x); }
 };
 
-/// The last addition writes to `out`, those before it into a block of our own: so `out` may be one
-/// of the sources.
+/// As many sources pass by at once as the processor fetches ahead of without losing track: one
+/// after the other takes a third longer (measured, 4 sources of 64 MiB).
+constexpr size_t kAtOnce = 4;
+
+/// to[i] = ((below[i] + s0[i]) + s1[i]) + ... over kCount sources, all from element `at` on.
+template <class Form, bool kOnTop, size_t kCount, class T>
+void add(const float* below, const T* const* sources, size_t at, float* to, size_t n) {
+    const T* from[kCount];
+    for (size_t s = 0; s < kCount; ++s) from[s] = sources[s] + at;
+#pragma GCC ivdep
+    for (size_t i = 0; i < n; ++i) {
+        float sum = kOnTop ? below[i] + Form::load(from[0][i]) : Form::load(from[0][i]);
+        for (size_t s = 1; s < kCount; ++s) sum += Form::load(from[s][i]);
+        to[i] = sum;
+    }
+}
+
+template <class Form, bool kOnTop, class T>
+void addSome(const float* below, std::span<const T* const> sources, size_t at, float* to,
+             size_t n) {
+    static_assert(kAtOnce == 4);
+    const T* const* from = sources.data();
+    switch (sources.size()) {
+        case 1:
+            return add<Form, kOnTop, 1>(below, from, at, to, n);
+        case 2:
+            return add<Form, kOnTop, 2>(below, from, at, to, n);
+        case 3:
+            return add<Form, kOnTop, 3>(below, from, at, to, n);
+        default:
+            return add<Form, kOnTop, 4>(below, from, at, to, n);
+    }
+}
+
+/// The last additions write to `out`, those before them into a block of our own: so `out` may be
+/// one of the sources.
 template <class Form, class T>
 void sumBlocks(std::span<const T* const> sources, float* out, size_t count) {
     float block[kBlock];
     for (size_t at = 0; at < count; at += kBlock) {
         const size_t n = std::min(kBlock, count - at);
-        const T* a = sources[0] + at;
-        const T* b = sources[1] + at;
-        float* to = out + at;
-        if (sources.size() == 2) {
-#pragma GCC ivdep
-            for (size_t i = 0; i < n; ++i) to[i] = Form::store(Form::load(a[i]) + Form::load(b[i]));
-            continue;
+        for (size_t s = 0; s < sources.size(); s += kAtOnce) {
+            const auto some = sources.subspan(s, std::min(kAtOnce, sources.size() - s));
+            float* to = s + kAtOnce < sources.size() ? block : out + at;
+            if (s == 0)
+                addSome<Form, false>(block, some, at, to, n);
+            else
+                addSome<Form, true>(block, some, at, to, n);
         }
-        for (size_t i = 0; i < n; ++i) block[i] = Form::load(a[i]) + Form::load(b[i]);
-        for (size_t s = 2; s + 1 < sources.size(); ++s) {
-            const T* from = sources[s] + at;
-            for (size_t i = 0; i < n; ++i) block[i] += Form::load(from[i]);
-        }
-        const T* last = sources.back() + at;
-#pragma GCC ivdep
-        for (size_t i = 0; i < n; ++i) to[i] = Form::store(block[i] + Form::load(last[i]));
+        if constexpr (std::is_same_v<Form, Rounded>) roundToBfloat16({out + at, n}, {out + at, n});
     }
 }
 

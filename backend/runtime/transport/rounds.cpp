@@ -2,6 +2,7 @@
 #include "backend/runtime/transport/rounds.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,12 +11,16 @@
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/transport/fault_tolerance.h"
 #include "backend/runtime/transport/futex.h"
+#include "backend/runtime/transport/stream_copy.h"
 
 namespace bulkhead::runtime {
 namespace {
 
 /// Bounds how late a dead writer, a cut or a missed wake is noticed.
 constexpr MonoNs kSlice = 20 * kMillisecond;
+/// Before it sleeps a member looks so often and lets others run in between: to be woken costs more
+/// than a small message takes. 64 KiB among 4 ranks on 2 cores: 0.12 ms, without 0.25.
+constexpr int kLooks = 10;
 constexpr size_t kAlign = 64;
 constexpr size_t kCopyBytes = 1u << 20;
 
@@ -33,6 +38,7 @@ Rounds::Rounds(PeerMesh& mesh, const MeshContext& context)
     : mesh_(mesh),
       context_(context),
       done_(mesh.size()),
+      readable_(mesh.size()),
       waited_(mesh.size()),
       active_(mesh.size()),
       movedSeen_(mesh.size()),
@@ -48,6 +54,7 @@ absl::Status Rounds::run(const RoundTag& tag, std::span<const Give> give, std::s
     mesh_.unlinkWhenAttached();
     anyMore_ = more;
     for (size_t i = 0; i < mesh_.size(); ++i) done_[i] = get[i].apart;
+    readable_.assign(mesh_.size(), false);
     waited_.assign(mesh_.size(), 0);
     broken_ = holdBack();
     if (broken_.ok()) broken_ = publish(tag, give, more);
@@ -206,7 +213,7 @@ absl::Status Rounds::tryPeer(const RoundTag& tag, size_t peer, const Get& get) {
         done_[peer] = true;
     } else {
         TcpPeer& tcp = *mesh_.tcp(peer);
-        if (absl::Status s = tcp.advance(); !s.ok()) return s;
+        if (absl::Status s = tcp.advance(readable_[peer]); !s.ok()) return s;
         if (tcp.moved() != movedSeen_[peer]) {
             movedSeen_[peer] = tcp.moved();
             active_[peer] = context_.clock->now();
@@ -254,7 +261,11 @@ absl::StatusOr<std::span<const std::byte>> Rounds::shared(size_t peer,
 absl::Status Rounds::copyOut(std::span<const std::byte> from, std::byte* to) const {
     for (size_t at = 0; at < from.size(); at += kCopyBytes) {
         if (kFaultTolerant && at > 0 && context_.abort->raised()) return context_.abort->why();
-        std::memcpy(to + at, from.data() + at, std::min(kCopyBytes, from.size() - at));
+        const size_t n = std::min(kCopyBytes, from.size() - at);
+        if (from.size() >= kStreamFrom)
+            streamCopy(to + at, from.data() + at, n);
+        else
+            std::memcpy(to + at, from.data() + at, n);
     }
     return absl::OkStatus();
 }
@@ -304,11 +315,20 @@ void Rounds::block() {
         // One call cannot wait for sockets and memory both; a mixed group looks every millisecond.
         waits.push_back({context_.abort->fd(), POLLIN, 0});
         const int ms = shared < mesh_.size() ? 1 : static_cast<int>(kSlice / kMillisecond);
-        ::poll(waits.data(), waits.size(), ms);
+        int found = 0;
+        for (int look = 0; look < kLooks && found == 0; ++look) {
+            found = ::poll(waits.data(), waits.size(), 0);
+            if (found == 0) ::sched_yield();
+        }
+        if (found == 0) ::poll(waits.data(), waits.size(), ms);
     }
     const MonoNs blocked = context_.clock->now() - before;
-    for (size_t i = 0; i < mesh_.size(); ++i)
-        if (waitsFor(i) && (mesh_.tcp(i) != nullptr || i == shared)) waited_[i] += blocked;
+    auto polled = waits.cbegin();
+    for (size_t i = 0; i < mesh_.size(); ++i) {
+        if (!waitsFor(i)) continue;
+        if (mesh_.tcp(i) != nullptr) readable_[i] = ((polled++)->revents & ~POLLOUT) != 0;
+        if (mesh_.tcp(i) != nullptr || i == shared) waited_[i] += blocked;
+    }
     if (context_.progress) context_.progress();
 }
 

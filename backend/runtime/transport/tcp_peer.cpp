@@ -53,8 +53,9 @@ void TcpPeer::begin(const RoundTag& tag, bool more, std::span<const std::byte> o
     peerMore_ = false;
 }
 
-absl::Status TcpPeer::advance() {
+absl::Status TcpPeer::advance(bool readable) {
     if (!fd_.valid()) return broke("closed");
+    if (absl::Status s = write(); !s.ok() || !(readable || parked_)) return s;
     if (absl::Status s = read(); !s.ok()) return s;
     return write();
 }

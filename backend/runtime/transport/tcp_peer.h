@@ -39,9 +39,10 @@ class TcpPeer {
     void begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
                std::span<std::byte> in);
 
+    /// Sends what can be sent and, where poll() found it `readable`, takes what has come.
     /// Unavailable: the connection broke. DataLoss: a frame that is corrupt, of the wrong size or
     /// out of order. Stale frames are dropped and counted.
-    [[nodiscard]] absl::Status advance();
+    [[nodiscard]] absl::Status advance(bool readable);
 
     bool done() const { return sendDone() && received_; }
     bool received() const { return received_; }
