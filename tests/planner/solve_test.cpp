@@ -4,17 +4,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "backend/planner/evaluate/evaluate.h"
 #include "backend/planner/evaluate/latency.h"
+#include "backend/planner/import/import.h"
 #include "backend/planner/plan/plan_json.h"
 #include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/front.h"
 #include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/replan.h"
 #include "backend/planner/solve/simulate.h"
 #include "tests/planner/made_routing.h"
+#include "tests/planner/shared_data.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -135,6 +139,47 @@ TEST(Joint, findsDomainsAndTheirExperts) {
         EXPECT_LT(ours->outcome.copiesPerToken, 0.5 * linear->outcome.copiesPerToken);
         EXPECT_LT(ours->outcome.sendsPerToken, 0.6 * linear->outcome.sendsPerToken);
         EXPECT_LE(ours->outcome.homeLoadMaxOverMean, 1.15 + 1e-9);
+    }
+}
+
+/// Requests of one layer that use one expert each, at home on node 0; expert e lives on node e.
+TEST(ExpectedLoad, growsWithWhatRequestsOfADomainDifferIn) {
+    const uint32_t requests = 40;
+    TokenSample sample{2, 1, {{}}, {}, std::vector<double>(requests, 1)};
+    std::vector<uint32_t> oneDomain(requests, 0), byExpert;
+    for (uint32_t r = 0; r < requests; ++r) {
+        sample.ids[0].push_back(static_cast<uint16_t>(r % 2));
+        sample.range.push_back(r);
+        byExpert.push_back(r % 2);
+    }
+    const NodeRoutes routes{2, 2, {{0, 1}}};
+    const std::vector<uint16_t> homes(requests, 0);
+    // 20 of 40 draws, each a coin: max/mean is 1 + E|heads - tails| / 20, about 1 + 0.8 / sqrt(20).
+    const double varied = expectedNodeLoad(sample, routes, homes, oneDomain, 1);
+    EXPECT_NEAR(varied, 1.18, 0.05);
+    EXPECT_EQ(varied, expectedNodeLoad(sample, routes, homes, oneDomain, 1));
+    // Where the domain says which expert a request uses, its share stays what it is.
+    EXPECT_DOUBLE_EQ(expectedNodeLoad(sample, routes, homes, byExpert, 1), 1.0);
+}
+
+TEST(Joint, usesTheLoadThatItMay) {
+    BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");
+    const auto recording = importRecording(*path);
+    ASSERT_TRUE(recording.ok() && recording->routing);
+    const RoutingView whole = wholeOf(*recording->routing);
+    JointOptions options;
+    options.sends = 0;
+    options.copies = 1;
+    double before = INFINITY;
+    for (const double cap : {1.08, 1.15}) {
+        options.loadCap = cap;
+        const Plan plan =
+            solveJoint(everySecond(whole, false), flatTopology(4, 8), options).value();
+        const Outcome seen =
+            heldOut(everySecond(whole, true), plan, {0.3, 1.15, 0, 1}).value().outcome;
+        EXPECT_NEAR(seen.nodeLoadMaxOverMean, cap, 0.06);
+        EXPECT_LT(seen.copiesPerToken, before);
+        before = seen.copiesPerToken;
     }
 }
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/planner/solve/balance.h"
+#include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/homes.h"
-#include "backend/planner/solve/load_margin.h"
 
 namespace bulkhead::planner {
 
@@ -18,7 +18,9 @@ constexpr uint32_t kSignatureWidth = 2048, kNarrowSignature = 512;
 constexpr double kHotFirst = 0.3, kHotLater = 0.1;  ///< x topK / units: what one swap is worth
 constexpr double kColdRatio = 0.01;
 constexpr double kProposalsPerUnit = 700;
-constexpr int kRounds = 3, kCalibrations = 2;
+constexpr int kRounds = 5;
+constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay below
+constexpr double kAimLower = 0.01;      ///< the load to be expected is an estimate
 constexpr uint32_t kFewRequests = 600;  ///< so many can afford several groupings
 
 class JointSearch {
@@ -38,6 +40,8 @@ class JointSearch {
         scored_ = tails.ranges.empty() ? view : tails;
         sample_ = sampleOf(scored_, options.sampleTokens);
         counts_ = countsOf(scored_);
+        for (const TokenRange& range : scored_.ranges)
+            strata_.push_back(view.routing->requests()[range.request].domain);
         goal_.sends = options.sends;
         goal_.copies = options.copies;
         goal_.loadCap = options.loadCap;
@@ -48,14 +52,10 @@ class JointSearch {
         start();
         const double proposals = kProposalsPerUnit * units_ * options_.effort;
         bool goOn = true;
-        for (int round = 1; goOn && round < kRounds; ++round)
-            goOn = oneRound(proposals, kHotLater, static_cast<uint32_t>(round));
-        // With replicas the router evens out what is left (withDispatchFor).
-        for (int i = 0; goOn && options_.redundant == 0 && i < kCalibrations; ++i) {
-            const double off = margin();
-            if (off <= 0) break;
-            goal_.loadCap = std::max(1.0, options_.loadCap - off);
-            goOn = oneRound(proposals, kHotLater, static_cast<uint32_t>(kRounds + i));
+        for (uint32_t round = 1; goOn && round < kRounds; ++round) {
+            // With replicas the router evens out what is left (withDispatchFor).
+            if (options_.redundant == 0) calibrate();
+            goOn = oneRound(proposals, kHotLater, round);
         }
         return plan();
     }
@@ -201,7 +201,13 @@ class JointSearch {
                              options_.homeCap);
     }
 
-    double margin() const { return loadMargin(sample_, routes(), homes_, options_.seed); }
+    /// A layer may be fuller than wished for where others are less full: what counts is the mean
+    /// over layers, as a step waits for the fullest node of each in turn.
+    void calibrate() {
+        const double expected = expectedNodeLoad(sample_, routes(), homes_, strata_, options_.seed);
+        goal_.loadCap = std::clamp(goal_.loadCap + options_.loadCap - kAimLower - expected, 1.0,
+                                   options_.loadCap + kMostAboveCap);
+    }
 
     Plan plan() const {
         Plan made;
@@ -269,6 +275,7 @@ class JointSearch {
     uint32_t nodes_, perUnit_ = 1, units_ = 0;
     RoutingView scored_;
     TokenSample sample_;
+    std::vector<uint32_t> strata_;  ///< [range] domain
     Counts counts_;
     LayerGoal goal_;
     std::vector<LayerProblem> problems_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/planner/solve/load_margin.h"
+#include "backend/planner/solve/expected_load.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "backend/planner/solve/random.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr uint32_t kDraws = 40;
 constexpr size_t kMostRanges = 1000;
+constexpr size_t kFewRequests =
+    8;  ///< a domain of fewer is drawn together with the other small ones
 
 /// Tokens that each range brings to each node in one layer: ranges x nodes.
 std::vector<double> loadsByRange(const TokenSample& sample, const NodeRoutes& routes,
@@ -42,24 +45,42 @@ double maxOverMean(const std::vector<double>& load, const std::vector<double>& w
     return total > 0 ? *std::max_element(sum.begin(), sum.end()) * nodes / total : 1;
 }
 
-}  // namespace
-
-double loadMargin(const TokenSample& sample, const NodeRoutes& routes,
-                  const std::vector<uint16_t>& homes, uint64_t seed) {
-    const size_t ranges = sample.rangeTokens.size();
-    if (ranges < 2 || ranges > kMostRanges) return 0;
+/// [draw][range]: how often it was drawn.
+std::vector<std::vector<double>> drawsOf(std::span<const uint32_t> domains, uint64_t seed) {
+    const size_t ranges = domains.size();
+    if (ranges < 2 || ranges > kMostRanges) return {std::vector<double>(ranges, 1)};
+    std::map<uint32_t, std::vector<size_t>> byDomain;
+    for (size_t r = 0; r < ranges; ++r) byDomain[domains[r]].push_back(r);
+    std::vector<std::vector<size_t>> strata(1);
+    for (auto& [_, members] : byDomain)
+        if (members.size() < kFewRequests)
+            strata[0].insert(strata[0].end(), members.begin(), members.end());
+        else
+            strata.push_back(std::move(members));
     Random random(seed ^ 0x6D617267696Eull);
     std::vector<std::vector<double>> draws(kDraws, std::vector<double>(ranges, 0));
     for (auto& draw : draws)
-        for (size_t i = 0; i < (ranges + 1) / 2; ++i) draw[random.below(ranges)] += 1;
-    double margin = 0;
+        for (const std::vector<size_t>& members : strata) {
+            const size_t count = (members.size() + 1) / 2;
+            for (size_t i = 0; i < count; ++i)
+                draw[members[random.below(members.size())]] +=
+                    static_cast<double>(members.size()) / static_cast<double>(count);
+        }
+    return draws;
+}
+
+}  // namespace
+
+double expectedNodeLoad(const TokenSample& sample, const NodeRoutes& routes,
+                        const std::vector<uint16_t>& homes, std::span<const uint32_t> domains,
+                        uint64_t seed) {
+    std::vector<std::vector<double>> draws = drawsOf(domains, seed);
+    double sum = 0;
     for (uint32_t layer = 0; layer < routes.layers.size(); ++layer) {
         const std::vector<double> load = loadsByRange(sample, routes, homes, layer);
-        const double here = maxOverMean(load, std::vector<double>(ranges, 1), routes.nodes);
-        for (const auto& draw : draws)
-            margin += (maxOverMean(load, draw, routes.nodes) - here) / kDraws;
+        for (const auto& draw : draws) sum += maxOverMean(load, draw, routes.nodes);
     }
-    return std::max(0.0, margin / static_cast<double>(routes.layers.size()));
+    return sum / static_cast<double>(routes.layers.size() * draws.size());
 }
 
 }  // namespace bulkhead::planner
