@@ -192,7 +192,7 @@ void addPlanEvaluate(CLI::App& plan, Cli& cli) {
         ->check(CLI::Range(0.01, 0.99))
         ->capture_default_str();
     verb->add_flag("--static-dispatch", o->staticDispatch,
-                   "replicas by the plan's own weights, not by what the prefixes ask for");
+                   "replicas by the plan's own weights, not token by token");
     verb->add_flag("--simulate", o->simulate,
                    "also serve the requests: queues, steps, time a token");
     verb->add_option("--rate", o->rate, "requests a second when serving")

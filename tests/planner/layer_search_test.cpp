@@ -131,6 +131,34 @@ TEST_P(Search, theLoadCapIsKeptWhereItCanBe) {
 
 INSTANTIATE_TEST_SUITE_P(Redundant, Search, testing::Values(0u, 4u));
 
+/// What units of one replica bring the fullest node.
+double aloneMaxOverMean(const LayerProblem& p, const NodePlacement& at) {
+    std::vector<int> copies(p.units, 0);
+    for (const auto& units : at.unitsOfNode)
+        for (uint16_t u : units) ++copies[u];
+    double most = 0;
+    for (const auto& units : at.unitsOfNode) {
+        double sum = 0;
+        for (uint16_t u : units) sum += copies[u] == 1 ? p.load[u] : 0;
+        most = std::max(most, sum);
+    }
+    return most * p.nodes / std::accumulate(p.load.begin(), p.load.end(), 0.0);
+}
+
+TEST(Search, aCapOnWhatNodesHoldAloneIsKeptAndCountedAsItMoves) {
+    const LayerProblem p = madeProblem(4, 24, 4, 600, 4);
+    LayerGoal goal{1, 0, 1.3, 20, 0};
+    Random random(1);
+    LayerSearch free(p, goal, inOrder(p, 8));
+    free.anneal(30000, 0.05, 0.001, random);
+    goal.aloneCap = 0.75;
+    LayerSearch capped(p, goal, inOrder(p, 8));
+    capped.anneal(30000, 0.05, 0.001, random);
+    EXPECT_GT(aloneMaxOverMean(p, free.placement()), 0.77);
+    EXPECT_LE(aloneMaxOverMean(p, capped.placement()), 0.75 + 1e-3);
+    EXPECT_NEAR(capped.lastCarriedValue(), capped.value(), 1e-9);
+}
+
 TEST(Search, aPriceOnMovesKeepsUnitsInPlace) {
     const LayerProblem p = madeProblem(4, 24, 4, 300, 2);
     const auto moved = [&](double price) {

@@ -79,6 +79,56 @@ TEST(Evaluate, dispatchWeightsShareAnExpertOut) {
     EXPECT_DOUBLE_EQ(outcome->sendsPerToken, 1.0);
 }
 
+/// Experts 0 and 2 live on both nodes, 1 on node 0, 3 on node 1; one GPU a node.
+Plan twoShared() {
+    Plan plan;
+    plan.shape = byHand().shape();
+    plan.topology = flatTopology(2, 1);
+    plan.firstSlot = {0, 3, 6};
+    plan.layers.push_back({{0, 1, 2, 2, 3, 0}, {}});
+    return plan;
+}
+
+TEST(Router, takesAReplicaWhereTheTokenGoesAnyway) {
+    TokenRouter router(twoShared(), 0, {1, 0.02, 1.03, 0});
+    std::vector<uint32_t> gpus(2);
+    router.choose(0, std::vector<uint16_t>{0, 2}, gpus);  // both at home
+    EXPECT_EQ(gpus, (std::vector<uint32_t>{0, 0}));
+    router.choose(0, std::vector<uint16_t>{0, 3}, gpus);  // home costs a copy less than node 1
+    EXPECT_EQ(gpus, (std::vector<uint32_t>{0, 1}));
+}
+
+TEST(Router, aFullNodeGivesAwayWhatCostsNoSend) {
+    TokenRouter router(twoShared(), 0, {1, 0.02, 1.03, 5});
+    std::vector<uint32_t> gpus(2);
+    for (int i = 0; i < 10; ++i) router.choose(0, std::vector<uint16_t>{0, 1}, gpus);
+    router.choose(0, std::vector<uint16_t>{2, 3}, gpus);  // node 1 is visited for expert 3
+    EXPECT_EQ(gpus, (std::vector<uint32_t>{1, 1}));
+}
+
+TEST(Evaluate, aRouterEvensOutNodesAndSendsLessThanFixedWeights) {
+    MadeOptions made;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 3;
+    made.requests = 40;
+    const Routing routing = madeRouting(made);
+    JointOptions joint;
+    joint.effort = 0.2;
+    joint.redundant = 4;
+    joint.loadCap = 1.08;
+    const Plan plan =
+        solveJoint(everySecond(wholeOf(routing), false), flatTopology(4, 2), joint).value();
+    HeldOutOptions options;
+    const RoutingView unseen = everySecond(wholeOf(routing), true);
+    const Outcome routed = heldOut(unseen, plan, options).value().outcome;
+    options.routeTokens = false;
+    const Outcome fixed = heldOut(unseen, plan, options).value().outcome;
+    EXPECT_LT(routed.sendsPerToken, fixed.sendsPerToken);
+    EXPECT_LT(routed.nodeLoadMaxOverMean, fixed.nodeLoadMaxOverMean);
+    EXPECT_EQ(routed.tokens, fixed.tokens);
+}
+
 TEST(Latency, followsAlphaBetaAndPadding) {
     const Topology t = flatTopology(2, 8);
     const std::vector<double> load{0, 10, 30, 0};

@@ -11,20 +11,22 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr uint64_t kChunk = 4096;  ///< tokens read at once
+constexpr uint64_t kTogether = 1;
 constexpr double kAssumedBytes = 4096;
 
 /// Counts one layer. Which nodes and GPUs a token has been to is kept as the number of the token.
 class LayerCounting {
   public:
-    LayerCounting(const Plan& plan, uint32_t layer)
+    LayerCounting(const Plan& plan, uint32_t layer, const std::optional<RouterPolicy>& policy)
         : topology_(plan.topology),
           serving_(plan, layer),
           gpusPerNode_(topology_.gpusPerNode()),
           nodes_(topology_.nodes()),
           nodeSeen_(nodes_, 0),
           gpuSeen_(topology_.gpus(), 0),
-          level_(size_t{nodes_} * nodes_) {
+          level_(size_t{nodes_} * nodes_),
+          gpus_(plan.shape.topK) {
+        if (policy && plan.redundant() > 0) router_.emplace(plan, layer, *policy);
         out_.nodeLoad.assign(nodes_, 0);
         out_.gpuLoad.assign(topology_.gpus(), 0);
         out_.nodeCopies.assign(size_t{nodes_} * nodes_, 0);
@@ -40,8 +42,12 @@ class LayerCounting {
         ++stamp_;
         const uint32_t home = homeGpu / gpusPerNode_, rank = homeGpu % gpusPerNode_;
         gpuSeen_[homeGpu] = nodeSeen_[home] = stamp_;
+        if (router_)
+            router_->choose(home, {ids, topK}, gpus_);
+        else
+            for (uint32_t k = 0; k < topK; ++k) gpus_[k] = serving_.gpu(home, ids[k], token);
         for (uint32_t k = 0; k < topK; ++k) {
-            const uint32_t gpu = serving_.gpu(home, ids[k], token);
+            const uint32_t gpu = gpus_[k];
             const uint32_t node = gpu / gpusPerNode_, pair = home * nodes_ + node;
             out_.gpuLoad[gpu] += 1;
             out_.nodeCopies[pair] += 1;
@@ -81,6 +87,8 @@ class LayerCounting {
     uint32_t gpusPerNode_, nodes_;
     std::vector<uint64_t> nodeSeen_, gpuSeen_;
     std::vector<uint32_t> level_;
+    std::vector<uint32_t> gpus_;  ///< of the token
+    std::optional<TokenRouter> router_;
     uint64_t stamp_ = 0;
     LayerOutcome out_;
 };
@@ -124,8 +132,9 @@ CopyBytes copyBytes(const ModelShape& shape) {
     return {kAssumedBytes, true};
 }
 
-absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(const RoutingView& view, const Plan& plan,
-                                                         std::span<const uint16_t> homes) {
+absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(
+    const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes,
+    const std::optional<RouterPolicy>& policy) {
     if (auto status = checkFit(view, plan, homes.size()); !status.ok()) return status;
     for (size_t r = 0; r < homes.size(); ++r)
         if (homes[r] >= plan.topology.nodes())
@@ -133,17 +142,20 @@ absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(const RoutingView& view
                 "request ", r, " is at home on node ", homes[r], " of ", plan.topology.nodes()));
     const std::vector<uint32_t> gpus = homeGpus(view, plan.topology, homes);
     const uint32_t topK = view.routing->shape().topK;
-    std::vector<uint16_t> ids(kChunk * topK);
+    std::vector<uint16_t> ids(kTogether * topK);
     std::vector<LayerOutcome> layers;
     for (uint32_t layer = 0; layer < plan.shape.layers; ++layer) {
-        LayerCounting counting(plan, layer);
-        for (size_t r = 0; r < view.ranges.size(); ++r) {
-            const TokenRange& range = view.ranges[r];
-            for (uint64_t done = 0; done < range.tokens; done += kChunk) {
-                const uint64_t now = std::min(kChunk, range.tokens - done);
-                view.routing->readLayer(layer, range.firstToken + done, {ids.data(), now * topK});
+        LayerCounting counting(plan, layer, policy);
+        std::vector<uint32_t> running(view.ranges.size());
+        std::iota(running.begin(), running.end(), 0);
+        for (uint64_t done = 0; !running.empty(); done += kTogether) {
+            std::erase_if(running, [&](uint32_t r) { return view.ranges[r].tokens <= done; });
+            for (uint32_t r : running) {
+                const uint64_t first = view.ranges[r].firstToken + done;
+                const uint64_t now = std::min(kTogether, view.ranges[r].tokens - done);
+                view.routing->readLayer(layer, first, {ids.data(), now * topK});
                 for (uint64_t t = 0; t < now; ++t)
-                    counting.token(&ids[t * topK], topK, range.firstToken + done + t, gpus[r]);
+                    counting.token(&ids[t * topK], topK, first + t, gpus[r]);
             }
         }
         layers.push_back(counting.finish(view.tokens()));

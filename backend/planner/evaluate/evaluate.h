@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "backend/common/fields.h"
 #include "backend/planner/data/routing_view.h"
+#include "backend/planner/evaluate/token_router.h"
 #include "backend/planner/plan/plan.h"
 
 namespace bulkhead::planner {
@@ -78,10 +80,12 @@ struct Outcome {
 
 /// Every token of `view` under `plan`. `homes`: node of each range of the view. A request's tokens
 /// are at home on one GPU of the node, the one with fewest tokens so far. A replica is chosen by
-/// the dispatch weights of the token's home and a hash of token and layer, the same every time.
+/// the dispatch weights of the token's home and a hash of token and layer, the same every time; or,
+/// given a policy, by a TokenRouter while all requests run side by side, 64 tokens at a time.
 /// InvalidArgument when layers, experts or homes do not fit the plan (naming both numbers).
 [[nodiscard]] absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(
-    const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes);
+    const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes,
+    const std::optional<RouterPolicy>& policy = std::nullopt);
 
 /// The same summed up. `bytesPerCopy` 0: the model's hidden width x 2 bytes, or 4,096 if not known
 /// (then `bytesAssumed`).

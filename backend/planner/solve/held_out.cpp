@@ -4,39 +4,13 @@
 #include "absl/strings/str_cat.h"
 #include "backend/planner/plan/node_routes.h"
 #include "backend/planner/solve/homes.h"
-#include "backend/planner/solve/joint.h"
 
 namespace bulkhead::planner {
 
 namespace {
 constexpr uint64_t kMostIds = 64'000'000;  ///< held at once to choose homes from
-constexpr uint64_t kReroutes = 60'000;     ///< proposals a layer
-constexpr double kAimLower = 0.02;         ///< prefixes tell the rest's load only so well
+constexpr double kAim = 0.3;  ///< part of the load above the mean that the router lets pass free
 }  // namespace
-
-Plan withDispatchFor(Plan plan, const TokenSample& sample, const std::vector<uint16_t>& homes,
-                     double sends, double copies, double loadCap) {
-    const uint32_t nodes = plan.topology.nodes(), experts = plan.shape.experts;
-    if (plan.slots() == experts || plan.slots() % nodes != 0 || nodes > 255) return plan;
-    const NodeRoutes routes = routesOf(plan);
-    std::vector<uint32_t> nodeOfSlot = gpuOfSlots(plan.firstSlot);
-    for (uint32_t& gpu : nodeOfSlot) gpu /= plan.topology.gpusPerNode();
-    Random random(1);
-    for (uint32_t layer = 0; layer < plan.shape.layers; ++layer) {
-        LayerProblem problem{
-            nodes, experts, sample.topK, sample.ids[layer], {}, std::vector<double>(experts, 0)};
-        for (uint32_t range : sample.range) problem.home.push_back(homes[range]);
-        for (uint16_t id : problem.ids) problem.load[id] += 1;
-        LayerSearch search(problem, {sends, copies, loadCap, sends + copies, 0},
-                           nodePlacementOf(plan, layer, routes.layers[layer]));
-        search.reroute(kReroutes, random);
-        const std::vector<uint8_t>& route = search.placement().route;
-        plan.layers[layer].dispatch =
-            dispatchFor({route.begin(), route.end()}, plan.layers[layer].expertOfSlot, nodeOfSlot,
-                        experts, nodes);
-    }
-    return plan;
-}
 
 absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
                                 const HeldOutOptions& options) {
@@ -60,11 +34,10 @@ absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
         sampleOf(headOf(long_, options.prefix), kMostIds / (uint64_t{shape.layers} * shape.topK));
     made.homes =
         chooseHomes(heads, routesOf(plan), tokens, options.sends, options.copies, options.homeCap);
-    const bool adapts = options.adaptDispatch && plan.origin.loadCap > 0;
-    const Plan used = adapts ? withDispatchFor(plan, heads, made.homes, options.sends,
-                                               options.copies, plan.origin.loadCap - kAimLower)
-                             : plan;
-    auto layers = evaluateLayers(made.scored, used, made.homes);
+    std::optional<RouterPolicy> router;
+    if (options.routeTokens && plan.origin.loadCap > 0)
+        router = {options.sends, options.copies, 1 + kAim * (plan.origin.loadCap - 1)};
+    auto layers = evaluateLayers(made.scored, plan, made.homes, router);
     if (!layers.ok()) return layers.status();
     made.layers = std::move(*layers);
     made.outcome = summarise(made.layers, made.scored, plan, made.homes, plan.origin.bytesPerCopy);

@@ -17,9 +17,9 @@ struct HeldOutOptions {
     double homeCap = 1.15;
     double sends = 1;  ///< what a home is chosen to save
     double copies = 0.02;
-    /// Which replica a home uses follows the requests at hand: chosen anew from their prefixes,
-    /// under the plan's load cap. Slots stay as they are. Without: the plan's own dispatch weights.
-    bool adaptDispatch = true;
+    /// Replicas are chosen by a TokenRouter, which keeps node load under the plan's cap where it
+    /// can. Without: by the plan's own dispatch weights.
+    bool routeTokens = true;
 };
 
 struct HeldOut {
@@ -28,13 +28,6 @@ struct HeldOut {
     std::vector<LayerOutcome> layers;
     Outcome outcome;
 };
-
-/// The plan with the dispatch of its replicas fitted to a sample of tokens whose ranges are at home
-/// on `homes`: least sends and copies with every node's load at most `loadCap` x mean. A plan
-/// without replicas, or with nodes of different size, comes back as it is.
-[[nodiscard]] Plan withDispatchFor(Plan plan, const TokenSample& sample,
-                                   const std::vector<uint16_t>& homes, double sends, double copies,
-                                   double loadCap);
 
 /// The plan on requests as they come: the first part of each request says where it is served, under
 /// a cap on each node's scored tokens, and the rest is measured. Requests of one token are left

@@ -20,6 +20,9 @@ constexpr double kColdRatio = 0.01;
 constexpr double kProposalsPerUnit = 700;
 constexpr int kRounds = 5;
 constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay below
+/// With replicas the router evens out what new requests bring (TokenRouter): it gets part of the
+/// load above the mean, and on each node some that can be served elsewhere.
+constexpr double kTighter = 0.5, kFree = 0.12;
 constexpr double kAimLower = 0.01;      ///< the load to be expected is an estimate
 constexpr uint32_t kFewRequests = 600;  ///< so many can afford several groupings
 
@@ -41,11 +44,15 @@ class JointSearch {
         sample_ = sampleOf(scored_, options.sampleTokens);
         counts_ = countsOf(scored_);
         for (const TokenRange& range : scored_.ranges)
-            strata_.push_back(view.routing->requests()[range.request].domain);
+            domains_.push_back(view.routing->requests()[range.request].domain);
         goal_.sends = options.sends;
         goal_.copies = options.copies;
         goal_.loadCap = options.loadCap;
         goal_.loadWeight = options.sends + options.copies;
+        if (options.redundant > 0) {
+            goal_.loadCap = 1 + kTighter * (options.loadCap - 1);
+            goal_.aloneCap = goal_.loadCap - kFree;
+        }
     }
 
     Plan solve() {
@@ -53,7 +60,6 @@ class JointSearch {
         const double proposals = kProposalsPerUnit * units_ * options_.effort;
         bool goOn = true;
         for (uint32_t round = 1; goOn && round < kRounds; ++round) {
-            // With replicas the router evens out what is left (withDispatchFor).
             if (options_.redundant == 0) calibrate();
             goOn = oneRound(proposals, kHotLater, round);
         }
@@ -204,7 +210,8 @@ class JointSearch {
     /// A layer may be fuller than wished for where others are less full: what counts is the mean
     /// over layers, as a step waits for the fullest node of each in turn.
     void calibrate() {
-        const double expected = expectedNodeLoad(sample_, routes(), homes_, strata_, options_.seed);
+        const double expected =
+            expectedNodeLoad(sample_, routes(), homes_, domains_, options_.seed);
         goal_.loadCap = std::clamp(goal_.loadCap + options_.loadCap - kAimLower - expected, 1.0,
                                    options_.loadCap + kMostAboveCap);
     }
@@ -275,7 +282,7 @@ class JointSearch {
     uint32_t nodes_, perUnit_ = 1, units_ = 0;
     RoutingView scored_;
     TokenSample sample_;
-    std::vector<uint32_t> strata_;  ///< [range] domain
+    std::vector<uint32_t> domains_;  ///< [range]
     Counts counts_;
     LayerGoal goal_;
     std::vector<LayerProblem> problems_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 namespace bulkhead::planner {
 
@@ -107,7 +108,13 @@ void LayerSearch::reload() {
         }
     }
     double over = 0;
-    for (double load : nodeLoad_) over += penalty(load);
+    for (double load : nodeLoad_) over += penalty(load, goal_.loadCap);
+    aloneLoad_.assign(nodes, 0);
+    for (uint32_t n = 0; n < nodes; ++n) {
+        for (uint16_t u : at_.unitsOfNode[n])
+            aloneLoad_[n] += copies_[u] == 1 ? problem_.load[u] : 0;
+        over += penalty(aloneLoad_[n], goal_.aloneCap);
+    }
     double moved = 0;
     for (size_t i = 0; i < holds_.size(); ++i) moved += holds_[i] && !heldAtStart_[i];
     value_ = goal_.sends * (goal_.sends > 0 ? sendsPerToken() : 0) +
@@ -137,9 +144,9 @@ double LayerSearch::loadMaxOverMean() const {
     return meanLoad_ > 0 ? *std::max_element(nodeLoad_.begin(), nodeLoad_.end()) / meanLoad_ : 1;
 }
 
-double LayerSearch::penalty(double load) const {
+double LayerSearch::penalty(double load, double cap) const {
     if (meanLoad_ <= 0) return 0;
-    const double over = load / meanLoad_ - goal_.loadCap;
+    const double over = load / meanLoad_ - cap;
     if (over <= 0) return 0;
     return goal_.loadWeight * problem_.perToken / problem_.nodes * (over + kSteeper * over * over);
 }
@@ -249,7 +256,41 @@ double LayerSearch::loadDelta() const {
     }
     double delta = 0;
     for (uint32_t n = 0; n < problem_.nodes; ++n)
-        if (change[n] != 0) delta += penalty(nodeLoad_[n] + change[n]) - penalty(nodeLoad_[n]);
+        if (change[n] != 0)
+            delta += penalty(nodeLoad_[n] + change[n], goal_.loadCap) -
+                     penalty(nodeLoad_[n], goal_.loadCap);
+    return delta;
+}
+
+/// What the proposal changes in the price of load that only one node can serve.
+double LayerSearch::aloneDelta() {
+    if (std::isinf(goal_.aloneCap) || !hasChange_) return 0;
+    const Change& c = change_;
+    aloneShift_.assign(problem_.nodes, 0);
+    const auto changes = [&](uint32_t unit, uint32_t node, double sign) {
+        aloneShift_[node] += sign * problem_.load[unit];
+    };
+    const auto onlyOtherNode = [&](uint32_t unit, uint32_t but) {
+        uint32_t node = 0;
+        while (node == but || !holds(unit, node)) ++node;
+        return node;
+    };
+    if (c.swaps) {
+        for (const auto& [unit, from, to] :
+             {std::tuple(c.unitA, c.nodeA, c.nodeB), std::tuple(c.unitB, c.nodeB, c.nodeA)})
+            if (copies_[unit] == 1) {
+                changes(unit, from, -1);
+                changes(unit, to, 1);
+            }
+    } else {
+        if (copies_[c.unitA] == 2) changes(c.unitA, onlyOtherNode(c.unitA, c.nodeA), 1);
+        if (copies_[c.unitB] == 1) changes(c.unitB, onlyOtherNode(c.unitB, problem_.nodes), -1);
+    }
+    double delta = 0;
+    for (uint32_t n = 0; n < problem_.nodes; ++n)
+        if (aloneShift_[n] != 0)
+            delta += penalty(aloneLoad_[n] + aloneShift_[n], goal_.aloneCap) -
+                     penalty(aloneLoad_[n], goal_.aloneCap);
     return delta;
 }
 
@@ -346,6 +387,8 @@ void LayerSearch::apply() {
     if (!hasChange_) return;
     const Change& c = change_;
     const uint32_t nodes = problem_.nodes;
+    for (uint32_t n = 0; !std::isinf(goal_.aloneCap) && n < nodes; ++n)
+        aloneLoad_[n] += aloneShift_[n];
     at_.unitsOfNode[c.nodeA][c.slotA] = static_cast<uint16_t>(c.unitB);
     holds_[c.unitA * nodes + c.nodeA] = 0;
     holds_[c.unitB * nodes + c.nodeA] = 1;
@@ -366,17 +409,11 @@ void LayerSearch::keepBest() {
 
 bool LayerSearch::propose(Random& random) {
     shifts_.clear();
-    const uint32_t kind = onlyRoutes_ ? 7 : replicas_ ? random.below(8) : 0;
+    const uint32_t kind = replicas_ ? random.below(8) : 0;
     hasChange_ = kind < 6;
     return kind < 3   ? proposeSwap(random)
            : kind < 6 ? proposeReplace(random)
                       : proposeReroute(random);
-}
-
-void LayerSearch::reroute(uint64_t proposals, Random& random) {
-    onlyRoutes_ = true;
-    anneal(proposals, 0, 0, random);
-    onlyRoutes_ = false;
 }
 
 void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& random) {
@@ -392,7 +429,7 @@ void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& ra
                 hot * std::pow(cold / hot, static_cast<double>(i) / static_cast<double>(proposals));
         if (!propose(random)) continue;
         const double limit = hot > 0 ? -temperature * std::log(random.unit()) : -1e-12;
-        double delta = loadDelta() + moveDelta();
+        double delta = loadDelta() + moveDelta() + aloneDelta();
         for (const Shift& s : shifts_) delta += s.delta;
         if (delta > limit) continue;
         delta += correction();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,6 +31,9 @@ struct LayerGoal {
     double loadCap = 1.15;
     double loadWeight = 1;  ///< price of a copy of load above the cap, in sends
     double move = 0;        ///< in sends of the whole layer per token
+    /// What a node holds alone may bring it at most this load x mean, at the same price: the rest
+    /// can be served elsewhere when new requests ask for other experts.
+    double aloneCap = INFINITY;
 };
 
 /// Units of every node, and for each view (one, or one for each home when there are replicas) the
@@ -60,8 +64,6 @@ class LayerSearch {
     /// `proposals` moves while the temperature falls geometrically from `hot` to `cold` (sends per
     /// token); 0 and 0: only improvements. Leaves the best state seen.
     void anneal(uint64_t proposals, double hot, double cold, Random& random);
-    /// Only improvements, and only of which replica a home uses: no unit moves.
-    void reroute(uint64_t proposals, Random& random);
 
     const NodePlacement& placement() const { return at_; }
     double sendsPerToken() const;
@@ -92,7 +94,8 @@ class LayerSearch {
     bool proposeSwap(Random& random);
     bool proposeReplace(Random& random);
     bool proposeReroute(Random& random);
-    double penalty(double load) const;
+    double penalty(double load, double cap) const;
+    double aloneDelta();
     double loadDelta() const;
     double moveDelta() const;
     double correction() const;
@@ -122,10 +125,11 @@ class LayerSearch {
     std::vector<int32_t> homeCount_;  ///< nodes x units: copies by home
     std::vector<double> viewLoad_;    ///< views x units
     std::vector<double> nodeLoad_;
-    std::vector<Shift> shifts_;  ///< of the proposal
+    std::vector<double> aloneLoad_;   ///< [node] of units that no other node holds
+    std::vector<double> aloneShift_;  ///< of the proposal
+    std::vector<Shift> shifts_;       ///< of the proposal
     Change change_;
     bool hasChange_ = false;
-    bool onlyRoutes_ = false;
 };
 
 }  // namespace bulkhead::planner
