@@ -19,8 +19,14 @@ using model::VerdictState;
 
 std::string percent(double part) {
     char text[32];
-    std::snprintf(text, sizeof text, "%.1f%%", part * 100);
+    std::snprintf(text, sizeof text, "%.1f %%", part * 100);
     return text;
+}
+
+/// A state keeps its last steps only, and what was forgotten is not idle.
+int64_t rememberedFrom(const model::RunState& state, int64_t beginNs) {
+    const bool forgot = state.steps.total() > state.steps.size() && !state.steps.empty();
+    return forgot ? std::max(beginNs, state.steps[0].timeNs) : beginNs;
 }
 
 std::string counted(size_t n, std::string_view one) {
@@ -93,9 +99,15 @@ class Judge {
 
     CampaignVerdict effectiveTime() const {
         const double value = effectiveTimeOf(state_, campaign_.startedNs, nowNs_);
-        return verdict(CampaignCheck::kEffectiveTime, value, criteria_.minEffectiveTime,
-                       isLast_ && value < criteria_.minEffectiveTime,
-                       concat(percent(value), ", at least ", percent(criteria_.minEffectiveTime)));
+        const int64_t from = rememberedFrom(state_, campaign_.startedNs);
+        const std::string part =
+            from == campaign_.startedNs
+                ? ""
+                : concat(" over the last ", humanDuration(model::durationMs(from, nowNs_)));
+        return verdict(
+            CampaignCheck::kEffectiveTime, value, criteria_.minEffectiveTime,
+            isLast_ && value < criteria_.minEffectiveTime,
+            concat(percent(value), part, ", at least ", percent(criteria_.minEffectiveTime)));
     }
 
     CampaignVerdict stall() const {
@@ -171,9 +183,7 @@ class Judge {
 }  // namespace
 
 double effectiveTimeOf(const model::RunState& state, int64_t beginNs, int64_t endNs) {
-    // What was forgotten is not idle.
-    const bool forgot = state.steps.total() > state.steps.size();
-    if (forgot && !state.steps.empty()) beginNs = std::max(beginNs, state.steps[0].timeNs);
+    beginNs = rememberedFrom(state, beginNs);
     const double wallMs = model::durationMs(beginNs, endNs);
     if (!(wallMs > 0)) return 1;
     model::EffectiveTime time;

@@ -156,7 +156,7 @@ class Report {
         }
         return concat(
             "<div class=\"tiles\">",
-            tile(printed("%.1f%%", progress_.effectiveTime * 100), "effective training time"),
+            tile(printed("%.1f %%", progress_.effectiveTime * 100), "effective training time"),
             tile(concat(progress_.injected, " of ", progress_.planned), "faults injected"),
             tile(concat(incidents_.size()), "incidents"),
             tile(stall > 0 ? humanDuration(stall) : "none", "longest stall"),

@@ -92,7 +92,7 @@ std::string progressLine(const model::RunState& state, const model::CampaignView
     char text[256];
     std::snprintf(text, sizeof text,
                   "%s of %s  %zu of %zu faults, %zu skipped, %zu acting, %zu incidents open  "
-                  "ett %.1f%%  %u/%u replicas",
+                  "ett %.1f %%  %u/%u replicas",
                   model::humanDuration(p.elapsedMs).c_str(),
                   model::humanDuration(static_cast<double>(campaign.started.durationMs)).c_str(),
                   p.injected, p.planned, p.skipped, p.acting, p.openIncidents,
@@ -110,7 +110,7 @@ std::string verdictsText(const std::vector<model::CampaignVerdict>& verdicts) {
 std::string endText(const model::RunState& state, const model::CampaignView& campaign) {
     const auto p = campaign::progressOf(state, campaign, nowNs());
     char figures[160];
-    std::snprintf(figures, sizeof figures, "%zu of %zu faults, effective training time %.1f%%, %s",
+    std::snprintf(figures, sizeof figures, "%zu of %zu faults, effective training time %.1f %%, %s",
                   p.injected, p.planned, p.effectiveTime * 100,
                   model::humanDuration(p.elapsedMs).c_str());
     std::string out = verdictsText(campaign::judge(state, campaign, nowNs())) + "campaign " +
@@ -246,7 +246,7 @@ int list(const Cli& cli, const std::string& run) {
         }
         const auto p = campaign::progressOf(*state.value(), c, nowNs());
         char ett[16];
-        std::snprintf(ett, sizeof ett, "%.1f%%", p.effectiveTime * 100);
+        std::snprintf(ett, sizeof ett, "%.1f %%", p.effectiveTime * 100);
         rows.push_back({std::to_string(c.started.campaign), c.started.name, dateTime(c.startedNs),
                         model::humanDuration(p.elapsedMs),
                         std::to_string(p.injected) + "/" + std::to_string(p.planned), ett,

@@ -75,7 +75,7 @@ std::string shortNumber(std::string& key, const model::Json& value) {
         return number == 0 ? "" : humanBytes(number);
     if (takeSuffix(key, "_ns")) return number == 0 ? "" : clockTime(value.get<int64_t>());
     if (takeSuffix(key, "_per_second")) return printed("%.0f/s", number);
-    if (takeSuffix(key, "_percent")) return printed("%.0f%%", number);
+    if (takeSuffix(key, "_percent")) return printed("%.0f %%", number);
     if (key == "hash") return printed("%016" PRIx64, value.get<uint64_t>());
     if (value.is_number_float()) return printed("%.4g", number);
     // -1 names nobody, fault 0 no fault.
@@ -163,7 +163,7 @@ std::string summaryLine(const model::RunState& state) {
     std::string out = printed("step %" PRIu64, lastStep(state));
     if (state.spec.steps > 0) out += printed("/%" PRIu64, state.spec.steps);
     if (state.lastCommit)
-        out += printed("  loss %.3f  %.0f tok/s  ett %.1f%%", state.lastCommit->loss,
+        out += printed("  loss %.3f  %.0f tok/s  ett %.1f %%", state.lastCommit->loss,
                        state.lastCommit->tokensPerSecond, state.effectiveTime * 100);
     out += printed("  %u/%u replicas  ", model::contributors(state), state.spec.replicas);
     out += enumName(state.phase);

@@ -66,6 +66,9 @@ TEST(Judge, stepsThatTheStateHasForgottenAreNotIdle) {
     story.campaign(0, criteria()).train(0, 2'100'000, 4);
     EXPECT_GT(story.state.steps.total(), story.state.steps.size());
     EXPECT_NEAR(effectiveTimeOf(story.state, Story::at(0), Story::at(2'100'000)), 1, 1e-9);
+    const auto verdicts = judge(story.state, story.view(), Story::at(2'100'000), true, kExact);
+    EXPECT_THAT(of(verdicts, CampaignCheck::kEffectiveTime).words,
+                ::testing::StartsWith("100.0 % over the last 33 min"));
 }
 
 TEST(Judge, aRollbackTakesBackWhatWasCommittedBefore) {

@@ -22,7 +22,7 @@ std::string number(double value, int digits = 2) {
 }
 
 std::string percent(double share) {
-    return number(share * 100, 1) + "%";
+    return number(share * 100, 1) + " %";
 }
 
 std::string padded(std::string text, size_t width, bool left = false) {
