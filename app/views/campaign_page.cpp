@@ -7,14 +7,12 @@
 #include <QFile>
 #include <QFileDialog>
 #include <QFileInfo>
-#include <QFormLayout>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
 #include <QProgressBar>
 #include <QPushButton>
 #include <QSaveFile>
-#include <QScrollArea>
 #include <QSpinBox>
 #include <QSplitter>
 #include <QStyle>
@@ -24,6 +22,7 @@
 #include "app/models/campaign_rows.h"
 #include "app/models/units.h"
 #include "app/views/job_commands.h"
+#include "app/widgets/composer.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
 #include "backend/campaign/campaign_file.h"
@@ -111,51 +110,25 @@ QWidget* CampaignPage::makeChoice() {
     minutes_->setSpecialValueText(tr("as the file says"));
     seed_->setRange(0, 1'000'000'000);
     seed_->setSpecialValueText(tr("as the file says"));
-    auto* box = new QWidget;
-    auto* column = new QVBoxLayout(box);
-    column->setContentsMargins(Space::kTwo, Space::kTwo, Space::kTwo, Space::kTwo);
-    column->setSpacing(Space::kTwo);
-    auto* form = new QFormLayout;
-    form->setHorizontalSpacing(Space::kTwo);
-    form->setVerticalSpacing(Space::kOne);
-    const auto add = [&](const QString& words, QWidget* field) {
-        field->setAccessibleName(words);
-        form->addRow(words, field);
-    };
-    add(tr("Campaign file"), file_);
+    auto* composer = new Composer;
+    composer->addField(tr("Campaign file"), file_);
     auto* other = new QPushButton(tr("Other file\u2026"));
     other->setAccessibleName(tr("Choose another campaign file"));
     connect(other, &QPushButton::clicked, this, &CampaignPage::askFile);
-    form->addRow(QString(), other);
-    add(tr("Duration"), minutes_);
-    add(tr("Seed"), seed_);
+    composer->addRow(other);
+    composer->addField(tr("Duration"), minutes_);
+    composer->addField(tr("Seed"), seed_);
     lasting_->setAccessibleName(lasting_->text());
-    form->addRow(QString(), lasting_);
-    column->addLayout(form);
-    about_->setWordWrap(true);
-    about_->setFont(Theme::font(1, QFont::Medium));
+    composer->addRow(lasting_);
     about_->setAccessibleName(tr("The campaign in words"));
-    effect_->setWordWrap(true);
-    effect_->setObjectName(QStringLiteral("Muted"));
     effect_->setAccessibleName(tr("What the campaign would do"));
-    run_->setProperty("role", "danger");
     run_->setAccessibleName(tr("Run the chosen campaign"));
-    column->addWidget(about_);
-    column->addWidget(effect_);
-    column->addWidget(run_, 0, Qt::AlignLeft);
-    column->addStretch();
+    composer->finish(about_, effect_, run_);
     connect(file_, &QComboBox::currentIndexChanged, this, &CampaignPage::choiceChanged);
     connect(minutes_, &QSpinBox::valueChanged, this, &CampaignPage::choiceChanged);
     connect(seed_, &QSpinBox::valueChanged, this, &CampaignPage::choiceChanged);
     connect(lasting_, &QCheckBox::toggled, this, &CampaignPage::choiceChanged);
-    auto* scroll = new QScrollArea;
-    scroll->setWidget(box);
-    scroll->setWidgetResizable(true);
-    scroll->setFrameShape(QFrame::NoFrame);
-    scroll->setMinimumWidth(300);
-    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-    scroll->setFocusPolicy(Qt::NoFocus);
-    return scroll;
+    return composer;
 }
 
 QWidget* CampaignPage::makeTiles() {

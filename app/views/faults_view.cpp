@@ -7,7 +7,6 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QPushButton>
-#include <QScrollArea>
 #include <QSplitter>
 #include <QTabBar>
 #include <QTabWidget>
@@ -19,6 +18,7 @@
 #include "app/models/units.h"
 #include "app/views/campaign_page.h"
 #include "app/views/job_commands.h"
+#include "app/widgets/composer.h"
 #include "app/widgets/incident_bars.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
@@ -133,53 +133,28 @@ QWidget* FaultsView::makeComposer() {
     delay_->setRange(1, 60'000);
     delay_->setValue(20);
     delay_->setSuffix(QStringLiteral("\u202fms"));
-    auto* box = new QWidget;
-    auto* column = new QVBoxLayout(box);
-    column->setContentsMargins(Space::kTwo, Space::kTwo, Space::kTwo, Space::kTwo);
-    column->setSpacing(Space::kTwo);
-    form_ = new QFormLayout;
-    form_->setHorizontalSpacing(Space::kTwo);
-    form_->setVerticalSpacing(Space::kOne);
-    const auto add = [&](const QString& words, QWidget* field) {
-        field->setAccessibleName(words);
-        form_->addRow(words, field);
-    };
-    add(tr("Fault"), kind_);
-    add(tr("Replica"), replica_);
-    add(tr("Rank"), shard_);
-    add(tr("Node"), node_);
-    add(tr("When step begins"), step_);
-    add(tr("Phase"), phase_);
-    add(tr("Lasts"), duration_);
-    add(tr("Slower by"), factor_);
-    add(tr("Delay"), delay_);
-    column->addLayout(form_);
-    sentence_->setWordWrap(true);
-    sentence_->setFont(Theme::font(1, QFont::Medium));
+    auto* composer = new Composer;
+    form_ = composer->form();
+    composer->addField(tr("Fault"), kind_);
+    composer->addField(tr("Replica"), replica_);
+    composer->addField(tr("Rank"), shard_);
+    composer->addField(tr("Node"), node_);
+    composer->addField(tr("When step begins"), step_);
+    composer->addField(tr("Phase"), phase_);
+    composer->addField(tr("Lasts"), duration_);
+    composer->addField(tr("Slower by"), factor_);
+    composer->addField(tr("Delay"), delay_);
     sentence_->setAccessibleName(tr("The fault in words"));
-    effect_->setWordWrap(true);
-    effect_->setObjectName(QStringLiteral("Muted"));
     effect_->setAccessibleName(tr("What it would do"));
-    inject_->setProperty("role", "danger");
     inject_->setAccessibleName(tr("Inject the composed fault"));
-    column->addWidget(sentence_);
-    column->addWidget(effect_);
-    column->addWidget(inject_, 0, Qt::AlignLeft);
-    column->addStretch();
+    composer->finish(sentence_, effect_, inject_);
     for (QComboBox* combo : {kind_, replica_, shard_, node_, phase_})
         connect(combo, &QComboBox::currentIndexChanged, this, &FaultsView::composeChanged);
     for (QSpinBox* spin : {step_, delay_})
         connect(spin, &QSpinBox::valueChanged, this, &FaultsView::composeChanged);
     for (QDoubleSpinBox* spin : {duration_, factor_})
         connect(spin, &QDoubleSpinBox::valueChanged, this, &FaultsView::composeChanged);
-    auto* scroll = new QScrollArea;
-    scroll->setWidget(box);
-    scroll->setWidgetResizable(true);
-    scroll->setFrameShape(QFrame::NoFrame);
-    scroll->setMinimumWidth(300);
-    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-    scroll->setFocusPolicy(Qt::NoFocus);
-    return scroll;
+    return composer;
 }
 
 QWidget* FaultsView::makeList() {
