@@ -42,6 +42,7 @@ bool between(double value, double least, double most) {
 
 void checkCounts(const JobSpec& s, Check& check) {
     constexpr uint32_t kLongest = 1 << 20;
+    constexpr uint32_t kMostConnections = 16;  // kMaxConnections of the transport
     check.that(isFileName(s.name), "name",
                "expected up to 64 letters, digits, dots, dashes or underscores, found \"",
                shortened(s.name, 60), "\"");
@@ -65,6 +66,8 @@ void checkCounts(const JobSpec& s, Check& check) {
     check.that(!s.device.empty(), "device", "expected \"cpu\", or the name of a device plugin");
     check.that(s.bucketBytes >= 4096 && s.bucketBytes <= (1ull << 30), "bucket_bytes",
                "expected 4096 to 1073741824, found ", s.bucketBytes);
+    check.that(s.connections >= 1 && s.connections <= kMostConnections, "connections",
+               "expected 1 to ", kMostConnections, ", found ", s.connections);
     check.that(s.allReduce != AllReduce::kRing || s.transport != TransportChoice::kShm,
                "all_reduce", "a ring runs over TCP, but transport is \"shm\"");
 }

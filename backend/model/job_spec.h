@@ -176,6 +176,7 @@ struct JobSpec {
     TransportChoice transport = TransportChoice::kAuto;
     WireType wire = WireType::kFloat32;  ///< gradients as they travel between replicas
     AllReduce allReduce = AllReduce::kAuto;
+    uint32_t connections = 1;  ///< TCP connections between two ranks of an exchange
     uint64_t bucketBytes = 1ull << 20;
     std::vector<NodePlacement> placement;
     std::string checkpointDir;        ///< absolute after reading
@@ -203,6 +204,7 @@ struct JobSpec {
         visit("transport", self.transport);
         visit("wire", self.wire);
         visit("all_reduce", self.allReduce);
+        visit("connections", self.connections);
         visit("bucket_bytes", self.bucketBytes);
         visit("placement", self.placement);
         visit("checkpoint_dir", self.checkpointDir);

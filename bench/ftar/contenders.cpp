@@ -32,6 +32,8 @@ std::vector<Contender> contenders(const Folders& folders, int ranks) {
                                           {"shm bare", bare, "shm", true},
                                           {"tcp bare", bare, "tcp", true},
                                           {"tcp unsummed", ours, "tcp,unsummed", true},
+                                          {"tcp 2 connections", ours, "tcp,two", true},
+                                          {"tcp 4 connections", ours, "tcp,four", true},
                                           {"tcp ring", ours, "tcp,ring", true},
                                           {"tcp ring bfloat16", ours, "tcp,ring,bfloat16", true},
                                           {"hosts direct", ours, "hosts", true},

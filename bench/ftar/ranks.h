@@ -22,7 +22,8 @@ namespace bulkhead::bench {
 
 /// The fifth argument, words with commas between them: shm (read in place), slots (shm without
 /// that), tcp, hosts (two of them, members alternate); ring, tiers, else direct; bfloat16, else
-/// float32; unsummed: no frame checksums; retained: the bare build keeps the input too.
+/// float32; two, four: so many connections per pair; unsummed: no frame checksums; retained: the
+/// bare build keeps the input too.
 class Setting {
   public:
     Setting(int ranks, const std::string& words) {
@@ -67,6 +68,7 @@ class Setting {
         group.algorithm = has("ring")    ? runtime::Algorithm::kRing
                           : has("tiers") ? runtime::Algorithm::kHierarchical
                                          : runtime::Algorithm::kDirect;
+        group.connections = has("four") ? 4 : has("two") ? 2 : 1;
         group.connectTimeout = 60 * kSecond;
         group.chunkTimeout = 60 * kSecond;
         return group;

@@ -143,7 +143,8 @@ TEST_P(AbortAtByteTest, TheRedoHasTheRightSum) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Wirings, AbortAtByteTest,
-                         ::testing::Values(Wiring::kTcp, Wiring::kRing, Wiring::kTiers),
+                         ::testing::Values(Wiring::kTcp, Wiring::kLanes, Wiring::kRing,
+                                           Wiring::kTiers),
                          [](const auto& info) { return testing::wiringName(info.param); });
 
 }  // namespace

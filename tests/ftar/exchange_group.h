@@ -21,17 +21,28 @@
 
 namespace bulkhead::runtime::testing {
 
-/// shm: one host. direct: the same, gradients read where they are. tcp: forced. mixed: two hosts,
-/// members alternate, on loopback addresses of their own. mixedDirect: the same with heaps. ring:
-/// forced. tiers, tiersDirect: as the mixed ones, Algorithm::kHierarchical forced.
-enum class Wiring { kShm, kDirect, kTcp, kMixed, kMixedDirect, kRing, kTiers, kTiersDirect };
+/// shm: one host. direct: the same, gradients read where they are. tcp: forced. lanes: the same
+/// with three connections a pair. mixed: two hosts, members alternate, on loopback addresses of
+/// their own. mixedDirect: the same with heaps. ring: forced. tiers, tiersDirect: as the mixed
+/// ones, Algorithm::kHierarchical forced.
+enum class Wiring {
+    kShm,
+    kDirect,
+    kTcp,
+    kLanes,
+    kMixed,
+    kMixedDirect,
+    kRing,
+    kTiers,
+    kTiersDirect
+};
 
 inline const auto kWirings =
-    ::testing::Values(Wiring::kShm, Wiring::kDirect, Wiring::kTcp, Wiring::kMixed,
+    ::testing::Values(Wiring::kShm, Wiring::kDirect, Wiring::kTcp, Wiring::kLanes, Wiring::kMixed,
                       Wiring::kMixedDirect, Wiring::kRing, Wiring::kTiers, Wiring::kTiersDirect);
 
 inline std::string wiringName(Wiring wiring) {
-    static const char* const names[] = {"shm",         "direct", "tcp",   "mixed",
+    static const char* const names[] = {"shm",         "direct", "tcp",   "lanes",      "mixed",
                                         "mixedDirect", "ring",   "tiers", "tiersDirect"};
     return names[static_cast<int>(wiring)];
 }
@@ -103,10 +114,12 @@ class Ranks {
             group.peers.push_back(peers_[m]);
         }
         const bool shm = wiring_ == Wiring::kShm || wiring_ == Wiring::kDirect;
-        group.transport = shm                       ? PeerChoice::kShm
-                          : wiring_ == Wiring::kTcp ? PeerChoice::kTcp
-                                                    : PeerChoice::kAuto;
+        group.transport = shm ? PeerChoice::kShm
+                          : wiring_ == Wiring::kTcp || wiring_ == Wiring::kLanes
+                              ? PeerChoice::kTcp
+                              : PeerChoice::kAuto;
         group.wire = wire;
+        group.connections = wiring_ == Wiring::kLanes ? 3 : 1;
         group.algorithm = tiered()                   ? Algorithm::kHierarchical
                           : wiring_ == Wiring::kRing ? Algorithm::kRing
                                                      : Algorithm::kDirect;

@@ -71,6 +71,7 @@ shards = 1
 transport = "tcp"
 wire = "bfloat16"
 all_reduce = "ring"
+connections = 4
 faults = ["kill:replica=2@step=50", "kill-node:node=n1"]
 checkpoint_dir = "state"
 [optimizer]
@@ -91,6 +92,7 @@ replicas = [1]
     EXPECT_EQ(spec->transport, TransportChoice::kTcp);
     EXPECT_EQ(spec->wire, WireType::kBfloat16);
     EXPECT_EQ(spec->allReduce, AllReduce::kRing);
+    EXPECT_EQ(spec->connections, 4u);
     EXPECT_EQ(spec->policies.lr, LrPolicy::kLinear);
     EXPECT_DOUBLE_EQ(spec->optimizer.learningRate, 1);
     EXPECT_EQ(spec->timeouts.beatMs, 50u);
@@ -150,6 +152,8 @@ TEST_F(JobFile, namesTheLineOfWhatDoesNotFitTogether) {
                 HasSubstr("expected a replica from 0 to 3"));
     EXPECT_EQ(errorOf("all_reduce = \"ring\"\ntransport = \"shm\"\n" + std::string(kDomain)),
               "a.toml:1: all_reduce: a ring runs over TCP, but transport is \"shm\"");
+    EXPECT_EQ(errorOf("connections = 0\n" + std::string(kDomain)),
+              "a.toml:1: connections: expected 1 to 16, found 0");
     EXPECT_THAT(errorOf("replicas = 4\n"), HasSubstr("a.toml: domains: expected at least one"));
 }
 

@@ -2,279 +2,93 @@
 #include "backend/runtime/transport/tcp_peer.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/socket.h>
-
-#include <cstring>
-#include <functional>
-#include <random>
-#include <vector>
 
 namespace bulkhead::runtime {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+constexpr size_t kLeastPart = 1000;
 
-constexpr uint32_t kMyIncarnation = 2;
-constexpr uint32_t kPeerIncarnation = 9;
-constexpr RoundTag kTag{5, 1, 3};
-
-MeshIdentity identity() {
-    MeshIdentity id;
-    id.group = 1;
-    id.token = 2;
-    id.term = 4;
-    id.epoch = 6;
-    id.members = 2;
-    return id;
-}
-
-Bytes pattern(size_t size) {
+Bytes pattern(size_t size, size_t seed) {
     Bytes out(size);
-    for (size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>(i * 31 + size);
+    for (size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>(i * 31 + seed);
     return out;
 }
 
-/// A peer whose other end the test writes by hand.
+/// Both ends of a pair with three connections.
 class TcpPeerTest : public ::testing::Test {
   protected:
     void SetUp() override {
-        int fds[2];
-        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-        far_ = UniqueFd(fds[1]);
-        peer_ = std::make_unique<TcpPeer>(UniqueFd(fds[0]), identity(), kMyIncarnation,
-                                          kPeerIncarnation, TcpPeer::Options{1000, 4, checksums_});
-    }
-
-    FrameHeader header(const Bytes& payload, uint64_t total, uint64_t offset = 0) const {
-        FrameHeader h;
-        h.term = identity().term;
-        h.epoch = identity().epoch;
-        h.step = kTag.step;
-        h.attempt = kTag.attempt;
-        h.bucket = kTag.bucket;
-        h.incarnation = kPeerIncarnation;
-        h.sequence = 1;
-        h.length = static_cast<uint32_t>(payload.size());
-        h.offset = offset;
-        h.total = total;
-        h.summed = 1;
-        h.payloadSum = hashBytes(payload.data(), payload.size());
-        return h;
-    }
-
-    void put(FrameHeader h, const Bytes& payload) {
-        seal(h);
-        putRaw(&h, sizeof h);
-        putRaw(payload.data(), payload.size());
-    }
-    void putRaw(const void* data, size_t size) {
-        if (size == 0) return;
-        ASSERT_EQ(::send(far_.get(), data, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
-    }
-
-    /// All frames that the peer has written so far.
-    std::vector<FrameHeader> sent() {
-        std::vector<FrameHeader> out;
-        FrameHeader h;
-        while (::recv(far_.get(), &h, sizeof h, 0) == static_cast<ssize_t>(sizeof h)) {
-            EXPECT_TRUE(intact(h));
-            Bytes payload(h.length);
-            if (h.length > 0) {
-                EXPECT_EQ(::recv(far_.get(), payload.data(), payload.size(), 0),
-                          static_cast<ssize_t>(h.length));
-            }
-            EXPECT_EQ(h.summed != 0, checksums_);
-            EXPECT_EQ(checksums_ ? hashBytes(payload.data(), payload.size()) : 0, h.payloadSum);
-            out.push_back(h);
+        std::vector<std::unique_ptr<TcpConnection>> left, right;
+        for (int i = 0; i < 3; ++i) {
+            int fds[2];
+            ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+            const TcpConnection::Options options{kLeastPart, 4, true};
+            left.push_back(
+                std::make_unique<TcpConnection>(UniqueFd(fds[0]), MeshIdentity{}, 1u, 2u, options));
+            right.push_back(
+                std::make_unique<TcpConnection>(UniqueFd(fds[1]), MeshIdentity{}, 2u, 1u, options));
         }
-        return out;
+        left_ = std::make_unique<TcpPeer>(std::move(left), kLeastPart);
+        right_ = std::make_unique<TcpPeer>(std::move(right), kLeastPart);
     }
 
-    bool checksums_ = true;
-    UniqueFd far_;
-    std::unique_ptr<TcpPeer> peer_;
+    static absl::Status step(TcpPeer& peer) {
+        std::vector<pollfd> waits;
+        peer.appendWaits(waits);
+        EXPECT_EQ(waits.size(), peer.connections());
+        ::poll(waits.data(), waits.size(), 0);
+        peer.onPolled(waits);
+        return peer.advance();
+    }
+
+    /// One round; how many connections carried something.
+    size_t exchange(uint32_t bucket, const Bytes& fromLeft, const Bytes& fromRight) {
+        Bytes atLeft(fromRight.size()), atRight(fromLeft.size());
+        left_->begin({1, 1, bucket}, false, fromLeft, atLeft);
+        right_->begin({1, 1, bucket}, true, fromRight, atRight);
+        std::vector<pollfd> waits;
+        left_->appendWaits(waits);
+        size_t used = 0;
+        for (const pollfd& wait : waits) used += wait.fd >= 0;
+        for (int i = 0; i < 100 && !(left_->done() && right_->done()); ++i) {
+            EXPECT_TRUE(step(*left_).ok());
+            EXPECT_TRUE(step(*right_).ok());
+        }
+        EXPECT_TRUE(left_->done() && right_->done());
+        EXPECT_TRUE(left_->peerWantsMore());
+        EXPECT_FALSE(right_->peerWantsMore());
+        EXPECT_EQ(atRight, fromLeft);
+        EXPECT_EQ(atLeft, fromRight);
+        return used;
+    }
+
+    std::unique_ptr<TcpPeer> left_, right_;
 };
 
-TEST_F(TcpPeerTest, TakesAMessageInChunks) {
-    const Bytes whole = pattern(1500);
-    Bytes in(1500);
-    peer_->begin(kTag, false, {}, in);
-    put(header(Bytes(whole.begin(), whole.begin() + 1000), 1500),
-        Bytes(whole.begin(), whole.begin() + 1000));
-    ASSERT_TRUE(peer_->advance(true).ok());
-    EXPECT_FALSE(peer_->received());
-    put(header(Bytes(whole.begin() + 1000, whole.end()), 1500, 1000),
-        Bytes(whole.begin() + 1000, whole.end()));
-    ASSERT_TRUE(peer_->advance(true).ok());
-    EXPECT_TRUE(peer_->done());
-    EXPECT_EQ(in, whole);
+TEST_F(TcpPeerTest, AMessageIsCutOverTheConnectionsItIsWorth) {
+    uint32_t bucket = 0;
+    for (const auto& [size, connections] :
+         {std::pair<size_t, size_t>{0, 1}, {1, 1}, {1999, 1}, {2000, 2}, {2999, 2}, {30'000, 3}})
+        EXPECT_EQ(exchange(++bucket, pattern(size, 3), pattern(size, 5)), connections) << size;
 }
 
-TEST_F(TcpPeerTest, StaleFramesAreDroppedAndCounted) {
-    const Bytes good = pattern(100), old = pattern(77);
-    Bytes in(100);
-    peer_->begin(kTag, false, {}, in);
-    FrameHeader h = header(old, 77);
-    h.epoch -= 1;
-    put(h, old);
-    h = header(old, 77);
-    h.term -= 1;
-    h.epoch += 5;
-    put(h, old);
-    h = header(old, 77);
-    h.incarnation -= 1;
-    put(h, old);
-    h = header(old, 77);
-    h.step -= 1;
-    put(h, old);
-    h = header(old, 77);
-    h.attempt -= 1;
-    put(h, old);
-    h = header(old, 77);
-    h.sequence = 0;
-    put(h, old);
-    put(header(good, 100), good);
-    ASSERT_TRUE(peer_->advance(true).ok());
-    EXPECT_TRUE(peer_->done());
-    EXPECT_EQ(peer_->staleFrames(), 6u);
-    EXPECT_EQ(in, good);
+TEST_F(TcpPeerTest, TheLongerDirectionDecides) {
+    EXPECT_EQ(exchange(1, pattern(5000, 1), {}), 3u);
+    EXPECT_EQ(exchange(2, {}, pattern(2500, 1)), 2u);
+    EXPECT_EQ(exchange(3, pattern(10, 1), pattern(20, 1)), 1u);
+    EXPECT_GT(left_->moved(), 5000u + 2500u);
 }
 
-TEST_F(TcpPeerTest, ThePeersNextRoundWaitsInItsSocket) {
-    const Bytes first = pattern(10), second = pattern(20);
-    Bytes in(10), in2(20);
-    peer_->begin(kTag, false, {}, in);
-    put(header(first, 10), first);
-    FrameHeader next = header(second, 20);
-    next.sequence = 2;
-    next.bucket += 1;
-    put(next, second);
-    ASSERT_TRUE(peer_->advance(true).ok());
-    EXPECT_TRUE(peer_->done());
-    EXPECT_EQ(in, first);
-    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2);
-    ASSERT_TRUE(peer_->advance(true).ok());
-    EXPECT_TRUE(peer_->done());
-    EXPECT_EQ(in2, second);
-}
-
-TEST_F(TcpPeerTest, NeverMoreThanTheWindowIsInFlight) {
-    const Bytes out = pattern(10'000);
-    peer_->begin(kTag, false, out, {});
-    put(header({}, 0), {});
-    ASSERT_TRUE(peer_->advance(true).ok());
-    std::vector<FrameHeader> frames = sent();
-    ASSERT_EQ(frames.size(), 4u);
-    EXPECT_FALSE(peer_->done());
-    EXPECT_EQ(peer_->wanted() & POLLOUT, 0) << "it must wait for an acknowledgement, not spin";
-    FrameHeader ack = header({}, 0);
-    ack.kind = FrameKind::kAck;
-    ack.consumed = 3;
-    put(ack, {});
-    ASSERT_TRUE(peer_->advance(true).ok());
-    EXPECT_EQ(sent().size(), 3u);
-
-    ack.consumed = 7;
-    put(ack, {});
-    ASSERT_TRUE(peer_->advance(true).ok());
-    EXPECT_EQ(sent().size(), 3u);
-    EXPECT_TRUE(peer_->done());
-}
-
-TEST_F(TcpPeerTest, WhoSendsWithoutChecksumsStillChecksWhatHasOne) {
-    checksums_ = false;
-    SetUp();
-    const Bytes out = pattern(2500), good = pattern(100);
-    Bytes in(100);
-    peer_->begin(kTag, false, out, in);
-    put(header(good, 100), good);
-    ASSERT_TRUE(peer_->advance(true).ok());
-    EXPECT_EQ(sent().size(), 3u);
-    EXPECT_EQ(in, good);
-    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in);
-    FrameHeader next = header(good, 100);
-    next.sequence = 2;
-    next.bucket += 1;
-    next.payloadSum ^= 1;
-    put(next, good);
-    EXPECT_TRUE(absl::IsDataLoss(peer_->advance(true)));
-}
-
-TEST_F(TcpPeerTest, CorruptFramesAreDataLoss) {
-    const Bytes payload = pattern(100);
-    const auto refuse = [&](const std::function<void(FrameHeader&)>& spoil, bool sealed = true) {
-        SetUp();
-        Bytes in(100);
-        peer_->begin(kTag, false, {}, in);
-        FrameHeader h = header(payload, 100);
-        spoil(h);
-        if (sealed) seal(h);
-        putRaw(&h, sizeof h);
-        putRaw(payload.data(), payload.size());
-        const absl::Status status = peer_->advance(true);
-        EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-    };
-    refuse([](FrameHeader& h) { h.magic ^= 1; });
-    refuse([](FrameHeader& h) { h.version += 1; });
-    refuse([](FrameHeader& h) { h.kind = static_cast<FrameKind>(7); });
-    refuse([](FrameHeader& h) { h.length = UINT32_MAX; });
-    refuse([](FrameHeader& h) { h.length = 101; });
-    refuse([](FrameHeader& h) { h.total = 99; });
-    refuse([](FrameHeader& h) { h.offset = 1; });
-    refuse([](FrameHeader& h) { h.payloadSum ^= 1; });
-    refuse([](FrameHeader& h) { h.bucket += 1; });
-    refuse([](FrameHeader& h) { h.sequence += 2; });
-    refuse([](FrameHeader& h) { h.epoch += 1; });
-    refuse([](FrameHeader& h) { h.consumed = 50; });
-    refuse([](FrameHeader& h) { h.step += 1; }, false);
-}
-
-TEST_F(TcpPeerTest, GarbageAndTruncationNeverCrash) {
-    std::mt19937_64 random(5);
-    for (int round = 0; round < 500; ++round) {
-        SetUp();
-        Bytes in(100);
-        peer_->begin(kTag, false, {}, in);
-        FrameHeader h = header(pattern(100), 100);
-        seal(h);
-        Bytes bytes(sizeof h + 100);
-        std::memcpy(bytes.data(), &h, sizeof h);
-        for (int k = 0; k < 3; ++k)
-            bytes[random() % bytes.size()] = static_cast<std::byte>(random());
-        bytes.resize(random() % bytes.size());
-        putRaw(bytes.data(), bytes.size());
-        far_.reset();
-        absl::Status status;
-        for (int k = 0; k < 4 && status.ok(); ++k) status = peer_->advance(true);
-        EXPECT_FALSE(status.ok());
-        EXPECT_FALSE(peer_->received());
-    }
-}
-
-TEST_F(TcpPeerTest, AClosedPeerIsUnavailable) {
-    Bytes in(10);
-    peer_->begin(kTag, false, {}, in);
-    far_.reset();
-    EXPECT_TRUE(absl::IsUnavailable(peer_->advance(true)));
-}
-
-TEST(DataFrame, AHelloIsJudgedByGroupExchangeAndToken) {
-    PeerHello hello;
-    hello.identity = identity();
-    seal(hello);
-    EXPECT_TRUE(intact(hello));
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kAccepted);
-    EXPECT_EQ(judge(hello, identity(), false), HelloVerdict::kOtherGroup);
-    hello.identity.token += 1;
-    EXPECT_FALSE(intact(hello));
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kWrongToken);
-    hello.identity.epoch += 1;
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kNotYet);
-    hello.identity.term -= 1;
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kOlder);
-    hello.identity.group += 1;
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kOtherGroup);
+TEST_F(TcpPeerTest, ABrokenConnectionBreaksThePair) {
+    const Bytes out = pattern(9000, 1);
+    Bytes in(9000);
+    left_->begin({1, 1, 1}, false, out, in);
+    right_->breakOff();
+    absl::Status status;
+    for (int i = 0; i < 10 && status.ok(); ++i) status = step(*left_);
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
 }
 
 }  // namespace

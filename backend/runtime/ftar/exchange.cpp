@@ -130,8 +130,8 @@ class MeshExchange final : public Exchange {
         return next.key.attempt == 1 && next.key.term == group_.key.term &&
                next.key.epoch == group_.key.epoch && next.token == group_.token &&
                next.peers == group_.peers && next.self == group_.self &&
-               next.transport == group_.transport && next.wire == group_.wire &&
-               next.algorithm == group_.algorithm;
+               next.transport == group_.transport && next.connections == group_.connections &&
+               next.wire == group_.wire && next.algorithm == group_.algorithm;
     }
 
     /// From here on stats() counts.
@@ -155,9 +155,10 @@ class MeshExchange final : public Exchange {
         for (const ExchangePeer& p : group_.peers)
             spec.peers.push_back({p.replica, p.incarnation, p.host, p.data, p.shm});
         spec.choice = group_.algorithm == Algorithm::kRing ? PeerChoice::kTcp : group_.transport;
-        spec.slotBytes = options_.roundBytes + kSlotMargin;
+        spec.slotBytes = roundBytes() + kSlotMargin;
         spec.heap = options_.heap;
         spec.tcp = {options_.chunkBytes, options_.chunksInFlight, options_.frameChecksums};
+        spec.connections = group_.connections;
         spec.listenFd = options_.listenFd;
         spec.timeout = group_.connectTimeout;
         std::vector<MeshFailure> failures;
@@ -184,9 +185,11 @@ class MeshExchange final : public Exchange {
         return absl::OkStatus();
     }
 
+    size_t roundBytes() const { return options_.roundBytes * group_.connections; }
+
     void makeAlgorithms() {
-        work_ = {mesh_.get(),         rounds_.get(),       &abort_, &timeout_, group_.wire,
-                 options_.roundBytes, options_.directBytes};
+        work_ = {mesh_.get(),  rounds_.get(),       &abort_, &timeout_, group_.wire,
+                 roundBytes(), options_.directBytes};
         direct_ = makeDirect(work_);
         if (mesh_->segment() == nullptr) ring_ = makeRing(work_);
         hierarchical_ = makeHierarchical(work_);

@@ -48,6 +48,7 @@ struct ExchangeGroup {
     WireType wire = WireType::kFloat32;
     /// kRing connects all over TCP, wherever they are, and does not go with PeerChoice::kShm.
     Algorithm algorithm = Algorithm::kAuto;
+    uint32_t connections = 1;             ///< TCP, to each peer: 1 to kMaxConnections (tcp_peer.h)
     MonoNs chunkTimeout = 2 * kSecond;    ///< floor: a peer silent for less is never accused
     MonoNs connectTimeout = 2 * kSecond;  ///< for all peers together
 };
@@ -84,9 +85,9 @@ struct ExchangeOptions {
     int32_t replica = 0;
     uint32_t incarnation = 0;
     int listenFd = -1;  ///< listening on our own ExchangePeer::data; stays the caller's
-    size_t chunkBytes = 256u << 10;  ///< S_chunk: payload of one TCP frame
+    size_t chunkBytes = 256u << 10;  ///< S_chunk: payload of one TCP frame; equal at all members
     uint32_t chunksInFlight = 4;     ///< C: unacknowledged chunks per pair
-    size_t roundBytes = 1u << 20;    ///< a bucket is reduced in pieces of at most so many bytes
+    size_t roundBytes = 1u << 20;    ///< a bucket is reduced in pieces of so many per connection
     /// A piece where all peers read each other's heaps in place; see `heap`.
     size_t directBytes = 16u << 20;
     /// Over what goes through TCP. A frame says itself whether it has one.

@@ -130,6 +130,7 @@ ExchangeGroup ReplicaRank::Impl::groupOf(const protocol::Quorum& quorum) const {
     group.wire =
         options_.spec.wire == model::WireType::kBfloat16 ? WireType::kBfloat16 : WireType::kFloat32;
     group.algorithm = algorithmOf(options_.spec.allReduce);
+    group.connections = options_.spec.connections;
     group.chunkTimeout = static_cast<MonoNs>(quorum.chunkTimeoutMs) * kMillisecond;
     group.connectTimeout = std::max<MonoNs>(group.chunkTimeout, 2 * kSecond);
     for (const protocol::Member& member : quorum.contributors) {

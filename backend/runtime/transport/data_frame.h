@@ -21,7 +21,7 @@ struct PeerHello {
     int32_t from = 0;  ///< the caller's id (its replica, or its rank in a group)
     int32_t to = 0;    ///< whom it believes to have reached
     uint32_t incarnation = 0;
-    uint32_t reserved = 0;
+    uint32_t connection = 0;  ///< its index among those of this pair
     uint64_t checksum = 0;
 };
 static_assert(sizeof(PeerHello) == 80);

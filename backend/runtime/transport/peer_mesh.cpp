@@ -61,7 +61,8 @@ class MeshBuilder {
         mesh_->views_.resize(mine.peers.size());
         mesh_->tcp_.resize(mine.peers.size());
         why_.resize(mine.peers.size());
-        calls_.resize(mine.peers.size());
+        calls_.resize(mine.peers.size() * mine.connections);
+        sockets_.resize(calls_.size());
     }
 
     absl::StatusOr<std::unique_ptr<PeerMesh>> run(std::vector<MeshFailure>& failures) {
@@ -74,7 +75,8 @@ class MeshBuilder {
                 acceptStrangers();
                 hearStrangers();
                 for (size_t i = 0; i < spec().self; ++i)
-                    if (!connected(i) && !overShm(i)) call(i);
+                    for (uint32_t c = 0; c < spec().connections && !overShm(i); ++c)
+                        if (!socket(i, c).valid()) call(i, c);
             }
             if (allConnected()) break;
             for (size_t i = 0; i < spec().peers.size(); ++i)
@@ -82,6 +84,7 @@ class MeshBuilder {
             if (!refused_.ok() || context_.clock->now() >= deadline) return giveUp(failures);
             sleep();
         }
+        takeSockets();
         if (mesh_->segment_) mesh_->segment_->announceAttached();
         return std::move(mesh_);
     }
@@ -109,8 +112,13 @@ class MeshBuilder {
         return useSharedMemory(spec().choice, peer(spec().self).host, peer(i).host);
     }
     bool connected(size_t i) const {
-        return i == spec().self || mesh_->views_[i] != nullptr || mesh_->tcp_[i] != nullptr;
+        if (i == spec().self || overShm(i)) return i == spec().self || mesh_->views_[i] != nullptr;
+        for (uint32_t c = 0; c < spec().connections; ++c)
+            if (!sockets_[at(i, c)].valid()) return false;
+        return true;
     }
+    size_t at(size_t i, uint32_t connection) const { return i * spec().connections + connection; }
+    UniqueFd& socket(size_t i, uint32_t connection) { return sockets_[at(i, connection)]; }
     bool allConnected() const {
         for (size_t i = 0; i < spec().peers.size(); ++i)
             if (!connected(i)) return false;
@@ -122,6 +130,9 @@ class MeshBuilder {
             spec().self >= spec().peers.size())
             return absl::InvalidArgumentError(
                 absl::StrCat("a group has 1 to ", kMaxMembers, " members and we are one of them"));
+        if (spec().connections < 1 || spec().connections > kMaxConnections)
+            return absl::InvalidArgumentError(
+                absl::StrCat("a pair has 1 to ", kMaxConnections, " connections"));
         bool shared = false;
         for (size_t i = 0; i < spec().peers.size(); ++i) {
             if (i == spec().self) continue;
@@ -191,8 +202,8 @@ class MeshBuilder {
         size_t who = spec().peers.size();
         for (size_t i = spec().self + 1; i < spec().peers.size(); ++i)
             if (peer(i).id == hello.from && peer(i).incarnation == hello.incarnation) who = i;
-        const bool toMe =
-            who < spec().peers.size() && hello.to == peer(spec().self).id && !overShm(who);
+        const bool toMe = who < spec().peers.size() && hello.to == peer(spec().self).id &&
+                          hello.connection < spec().connections && !overShm(who);
         HelloReply reply;
         reply.verdict = judge(hello, spec().identity, toMe);
         reply.incarnation = peer(spec().self).incarnation;
@@ -200,76 +211,86 @@ class MeshBuilder {
         // A fresh socket has room for 24 bytes; if not, the caller tries again.
         Courier courier;
         if (courier.send(stranger.fd.get(), reply) != 1) return;
-        if (reply.verdict == HelloVerdict::kAccepted) settle(who, std::move(stranger.fd));
+        if (reply.verdict == HelloVerdict::kAccepted)
+            socket(who, hello.connection) = std::move(stranger.fd);
     }
 
-    void settle(size_t i, UniqueFd fd) {
-        mesh_->tcp_[i] =
-            std::make_unique<TcpPeer>(std::move(fd), spec().identity, peer(spec().self).incarnation,
-                                      peer(i).incarnation, spec().tcp);
+    void takeSockets() {
+        for (size_t i = 0; i < spec().peers.size(); ++i) {
+            if (i == spec().self || overShm(i)) continue;
+            std::vector<std::unique_ptr<TcpConnection>> connections;
+            for (uint32_t c = 0; c < spec().connections; ++c)
+                connections.push_back(std::make_unique<TcpConnection>(
+                    std::move(socket(i, c)), spec().identity, peer(spec().self).incarnation,
+                    peer(i).incarnation, spec().tcp));
+            mesh_->tcp_[i] =
+                std::make_unique<TcpPeer>(std::move(connections), spec().tcp.chunkBytes);
+        }
     }
 
-    void retry(size_t i, const std::string& why) {
+    void retry(size_t i, uint32_t c, const std::string& why) {
         why_[i] = why;
-        calls_[i] = Call{};
-        calls_[i].notBefore = context_.clock->now() + kRetryAfter;
+        calls_[at(i, c)] = Call{};
+        calls_[at(i, c)].notBefore = context_.clock->now() + kRetryAfter;
     }
 
-    void call(size_t i) {
-        Call& call = calls_[i];
+    void call(size_t i, uint32_t c) {
+        Call& call = calls_[at(i, c)];
         if (context_.clock->now() < call.notBefore) return;
-        if (!call.fd.valid() && !dial(i)) return;
+        if (!call.fd.valid() && !dial(i, c)) return;
         if (!call.open) {
             pollfd ready{call.fd.get(), POLLOUT, 0};
             if (::poll(&ready, 1, 0) != 1) return;
             if (const int error = socketError(call.fd.get()); error != 0)
-                return retry(i, std::strerror(error));
+                return retry(i, c, std::strerror(error));
             call.open = true;
         }
         if (!call.told) {
             const int sent = call.courier.send(call.fd.get(), call.hello);
-            if (sent < 0) return retry(i, "closed during the handshake");
+            if (sent < 0) return retry(i, c, "closed during the handshake");
             if (sent == 0) return;
             call.told = true;
             call.courier = {};
         }
         const int heard = call.courier.receive(call.fd.get(), call.reply);
-        if (heard < 0) return retry(i, "closed during the handshake");
-        if (heard > 0) onReply(i);
+        if (heard < 0) return retry(i, c, "closed during the handshake");
+        if (heard > 0) onReply(i, c);
     }
 
-    bool dial(size_t i) {
+    bool dial(size_t i, uint32_t c) {
         absl::StatusOr<UniqueFd> fd = beginConnect(peer(i).data, "");
         if (!fd.ok()) {
-            retry(i, std::string(fd.status().message()));
+            retry(i, c, std::string(fd.status().message()));
             return false;
         }
-        Call& call = calls_[i];
+        Call& call = calls_[at(i, c)];
         call.fd = std::move(*fd);
         call.hello.identity = spec().identity;
         call.hello.from = peer(spec().self).id;
         call.hello.to = peer(i).id;
         call.hello.incarnation = peer(spec().self).incarnation;
+        call.hello.connection = c;
         seal(call.hello);
         return true;
     }
 
-    void onReply(size_t i) {
-        Call& call = calls_[i];
-        if (!intact(call.reply)) return retry(i, "answered with bytes that are no handshake");
+    void onReply(size_t i, uint32_t c) {
+        Call& call = calls_[at(i, c)];
+        if (!intact(call.reply)) return retry(i, c, "answered with bytes that are no handshake");
         switch (call.reply.verdict) {
             case HelloVerdict::kAccepted:
                 if (call.reply.incarnation != peer(i).incarnation)
-                    return retry(i, absl::StrCat("is incarnation ", call.reply.incarnation));
-                return settle(i, std::move(call.fd));
+                    return retry(i, c, absl::StrCat("is incarnation ", call.reply.incarnation));
+                socket(i, c) = std::move(call.fd);
+                return;
             case HelloVerdict::kWrongToken:
                 return refuse(i, "refused our exchange token");
             case HelloVerdict::kOlder:
-                return retry(i, "is in a later exchange");
+                return retry(i, c, "is in a later exchange");
             case HelloVerdict::kNotYet:
-                return retry(i, "is still in an earlier exchange");
+                return retry(i, c, "is still in an earlier exchange");
             default:
-                return retry(i, "does not expect us");
+                return retry(i, c, "does not expect us");
         }
     }
 
@@ -301,10 +322,13 @@ class MeshBuilder {
                 if (connected(i)) continue;
                 if (overShm(i)) ticks = std::min(ticks, 2);
                 if (i > spec().self || overShm(i)) continue;
-                const Call& call = calls_[i];
-                if (!call.fd.valid()) {
-                    ticks = std::min(ticks, 5);
-                } else {
+                for (uint32_t c = 0; c < spec().connections; ++c) {
+                    if (socket(i, c).valid()) continue;
+                    const Call& call = calls_[at(i, c)];
+                    if (!call.fd.valid()) {
+                        ticks = std::min(ticks, 5);
+                        continue;
+                    }
                     const bool hearing = call.open && call.told;
                     waits.push_back(
                         {call.fd.get(), static_cast<short>(hearing ? POLLIN : POLLOUT), 0});
@@ -317,7 +341,8 @@ class MeshBuilder {
 
     const MeshContext& context_;
     std::unique_ptr<PeerMesh> mesh_;
-    std::vector<Call> calls_;
+    std::vector<Call> calls_;        // by peer, then connection
+    std::vector<UniqueFd> sockets_;  // established, likewise
     std::vector<Stranger> strangers_;
     std::vector<std::string> why_;
     bool refusedBy_[kMaxMembers] = {};

@@ -33,7 +33,8 @@ struct MeshSpec {
     std::vector<MeshPeer> peers;
     PeerChoice choice = PeerChoice::kAuto;
     size_t slotBytes = 0;  ///< the most a member publishes in one round
-    TcpPeer::Options tcp;
+    TcpConnection::Options tcp;
+    uint32_t connections = 1;          ///< TCP, to each peer; equal at all members
     const SharedHeap* heap = nullptr;  ///< what is given from it is read in place; may be null
     int listenFd = -1;                 ///< needed when a peer with a greater index comes over TCP
     MonoNs timeout = 2 * kSecond;
@@ -59,7 +60,7 @@ struct MeshContext {
 };
 
 /// The connections of one membership: between each two members either their shared-memory segments
-/// or one TCP connection, opened by the one with the greater index. Threads: one at a time.
+/// or TCP connections, opened by the one with the greater index. Threads: one at a time.
 class PeerMesh {
   public:
     /// Returns when every pair is connected. Aborted with the signal's reason; DeadlineExceeded,

@@ -38,7 +38,6 @@ Rounds::Rounds(PeerMesh& mesh, const MeshContext& context)
     : mesh_(mesh),
       context_(context),
       done_(mesh.size()),
-      readable_(mesh.size()),
       waited_(mesh.size()),
       active_(mesh.size()),
       movedSeen_(mesh.size()),
@@ -54,7 +53,6 @@ absl::Status Rounds::run(const RoundTag& tag, std::span<const Give> give, std::s
     mesh_.unlinkWhenAttached();
     anyMore_ = more;
     for (size_t i = 0; i < mesh_.size(); ++i) done_[i] = get[i].apart;
-    readable_.assign(mesh_.size(), false);
     waited_.assign(mesh_.size(), 0);
     broken_ = holdBack();
     if (broken_.ok()) broken_ = publish(tag, give, more);
@@ -213,7 +211,7 @@ absl::Status Rounds::tryPeer(const RoundTag& tag, size_t peer, const Get& get) {
         done_[peer] = true;
     } else {
         TcpPeer& tcp = *mesh_.tcp(peer);
-        if (absl::Status s = tcp.advance(readable_[peer]); !s.ok()) return s;
+        if (absl::Status s = tcp.advance(); !s.ok()) return s;
         if (tcp.moved() != movedSeen_[peer]) {
             movedSeen_[peer] = tcp.moved();
             active_[peer] = context_.clock->now();
@@ -299,8 +297,8 @@ void Rounds::block() {
     size_t shared = mesh_.size();
     for (size_t i = 0; i < mesh_.size(); ++i) {
         if (!waitsFor(i)) continue;
-        if (TcpPeer* peer = mesh_.tcp(i)) {
-            waits.push_back({peer->fd(), peer->wanted(), 0});
+        if (const TcpPeer* peer = mesh_.tcp(i)) {
+            peer->appendWaits(waits);
         } else if (shared == mesh_.size()) {
             shared = i;
         }
@@ -323,11 +321,15 @@ void Rounds::block() {
         if (found == 0) ::poll(waits.data(), waits.size(), ms);
     }
     const MonoNs blocked = context_.clock->now() - before;
-    auto polled = waits.cbegin();
+    std::span<const pollfd> polled = waits;
     for (size_t i = 0; i < mesh_.size(); ++i) {
         if (!waitsFor(i)) continue;
-        if (mesh_.tcp(i) != nullptr) readable_[i] = ((polled++)->revents & ~POLLOUT) != 0;
-        if (mesh_.tcp(i) != nullptr || i == shared) waited_[i] += blocked;
+        TcpPeer* peer = mesh_.tcp(i);
+        if (peer != nullptr) {
+            peer->onPolled(polled.first(peer->connections()));
+            polled = polled.subspan(peer->connections());
+        }
+        if (peer != nullptr || i == shared) waited_[i] += blocked;
     }
     if (context_.progress) context_.progress();
 }

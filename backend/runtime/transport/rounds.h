@@ -87,7 +87,6 @@ class Rounds {
     uint64_t resetsSeen_ = 0;
     MonoNs aliveChecked_ = 0;
     std::vector<bool> done_;
-    std::vector<bool> readable_;  // said poll() of its socket
     std::vector<MonoNs> waited_;  // blocked for this peer, this round
     std::vector<MonoNs> active_;  // when it last moved
     std::vector<uint64_t> movedSeen_;

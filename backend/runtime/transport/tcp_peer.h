@@ -1,118 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "backend/runtime/transport/data_frame.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/runtime/transport/tcp_connection.h"
 
 namespace bulkhead::runtime {
 
-/// Labels a round's messages; both ends must agree on it.
-struct RoundTag {
-    uint64_t step = 0;
-    uint32_t attempt = 0;
-    uint32_t bucket = 0;
-    bool operator==(const RoundTag&) const = default;
-};
+/// At most so many connections to one peer.
+constexpr uint32_t kMaxConnections = 16;
 
-/// One established data-plane connection. In every round each end sends one message, cut into
-/// chunk frames of which at most `chunksInFlight` are unacknowledged, and receives one straight
-/// into its destination: nothing is copied but by the socket (MSG_ZEROCOPY pins pages and tells of
-/// it per call; over loopback the kernel copies all the same). Never blocks: `advance` does what
-/// can be done now. A peer that is a round ahead waits in its socket. Threads: one at a time.
+/// All connections to one peer. A message is cut into one part for each, but into none below
+/// `leastPart` bytes: a short one goes over the first alone. Both ends have equally many, each has
+/// the same index at both, and both cut alike. Never blocks. Threads: one at a time.
 class TcpPeer {
   public:
-    struct Options {
-        size_t chunkBytes = 256u << 10;
-        uint32_t chunksInFlight = 4;
-        bool checksums = true;  ///< over the payloads we send; what comes is checked if it has one
-    };
-    TcpPeer(UniqueFd fd, const MeshIdentity& identity, uint32_t myIncarnation,
-            uint32_t peerIncarnation, const Options& options);
+    /// `connections`: 1 to kMaxConnections.
+    TcpPeer(std::vector<std::unique_ptr<TcpConnection>> connections, size_t leastPart);
 
-    /// Starts the next round; `out` and `in` stay valid until done(). Rounds count up at both ends.
+    /// Starts the next round; `out` and `in` stay valid until done().
     void begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
                std::span<std::byte> in);
 
-    /// Sends what can be sent and, where poll() found it `readable`, takes what has come.
-    /// Unavailable: the connection broke. DataLoss: a frame that is corrupt, of the wrong size or
-    /// out of order. Stale frames are dropped and counted.
-    [[nodiscard]] absl::Status advance(bool readable);
+    /// Appends one entry per connection, with what advance() could use.
+    void appendWaits(std::vector<pollfd>& waits) const;
+    /// What poll() found for those entries.
+    void onPolled(std::span<const pollfd> found);
+    size_t connections() const { return lanes_.size(); }
 
-    bool done() const { return sendDone() && received_; }
-    bool received() const { return received_; }
-    /// The peer's `more` of this round; valid once received().
-    bool peerWantsMore() const { return peerMore_; }
-    /// POLLIN and POLLOUT as far as advance() could use them; 0 when done.
-    short wanted() const;
+    /// Sends what can be sent, and takes what has come where onPolled() said so. Errors as
+    /// TcpConnection::advance().
+    [[nodiscard]] absl::Status advance();
 
-    int fd() const { return fd_.get(); }
-    uint64_t staleFrames() const { return stale_; }
+    bool done() const;
+    /// The peer's `more` of this round; valid once done().
+    bool peerWantsMore() const { return lanes_.front().connection->peerWantsMore(); }
+    uint64_t staleFrames() const;
     /// Grows with every byte that moves either way.
-    uint64_t moved() const { return moved_; }
-    /// Closes with a reset, as an injected fault does.
+    uint64_t moved() const;
+    /// Closes with resets, as an injected fault does.
     void breakOff();
 
   private:
-    enum class Parsed { kNeedMore, kGotSome, kParked };
-
-    bool sendDone() const { return allFramed_ && !framing_ && controlAt_ == control_.size(); }
-    bool creditBlocked() const { return sentFrames_ - ackedFrames_ >= options_.chunksInFlight; }
-    absl::Status write();
-    void frameNext();
-    void queueAckIfDue();
-    absl::Status read();
-    absl::Status readHeader(Parsed& parsed);
-    absl::Status onHeader(Parsed& parsed);
-    absl::Status acceptData();
-    absl::Status readPayload(Parsed& parsed);
-    absl::Status finishFrame();
-    /// Bytes moved, 0 when the socket is empty.
-    absl::StatusOr<size_t> receive(std::byte* to, size_t size);
-    bool isStale(const FrameHeader& header) const;
-    bool isOfThisRound(const FrameHeader& header) const;
-
-    UniqueFd fd_;
-    const MeshIdentity identity_;
-    const uint32_t myIncarnation_;
-    const uint32_t peerIncarnation_;
-    const Options options_;
-
-    RoundTag tag_;
-    bool more_ = false;
-    uint64_t sequence_ = 0;
-    uint64_t moved_ = 0;
-    uint64_t stale_ = 0;
-
-    std::span<const std::byte> out_;
-    size_t outFramed_ = 0;   // bytes of out_ that are in frames already
-    bool allFramed_ = true;  // the last frame of the message was begun
-    bool framing_ = false;   // a data frame is partly written
-    FrameHeader outHeader_;
-    size_t outHeaderAt_ = 0;
-    std::span<const std::byte> outPayload_;
-    uint64_t sentFrames_ = 0;
-    uint64_t ackedFrames_ = 0;
-    std::vector<std::byte> control_;  // an ack frame on its way out
-    size_t controlAt_ = 0;
-
-    std::span<std::byte> in_;
-    size_t inAt_ = 0;
-    bool received_ = true;
-    bool peerMore_ = false;
-    bool parked_ = false;     // inHeader_ belongs to the next round
-    bool inPayload_ = false;  // inHeader_ is complete, its payload is being read
-    bool dropping_ = false;   // the payload is of a stale frame
-    FrameHeader inHeader_;
-    size_t inHeaderAt_ = 0;
-    size_t inPayloadAt_ = 0;
-    uint64_t consumed_ = 0;
-    uint64_t consumedTold_ = 0;
+    struct Lane {
+        std::unique_ptr<TcpConnection> connection;
+        bool used = false;  // in this round
+        bool readable = false;
+        bool open() const { return used && !connection->done(); }
+    };
+    const size_t leastPart_;
+    std::vector<Lane> lanes_;
 };
 
 }  // namespace bulkhead::runtime

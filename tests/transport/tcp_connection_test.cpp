@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/transport/tcp_connection.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <functional>
+#include <random>
+#include <vector>
+
+namespace bulkhead::runtime {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr uint32_t kMyIncarnation = 2;
+constexpr uint32_t kPeerIncarnation = 9;
+constexpr RoundTag kTag{5, 1, 3};
+
+MeshIdentity identity() {
+    MeshIdentity id;
+    id.group = 1;
+    id.token = 2;
+    id.term = 4;
+    id.epoch = 6;
+    id.members = 2;
+    return id;
+}
+
+Bytes pattern(size_t size) {
+    Bytes out(size);
+    for (size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>(i * 31 + size);
+    return out;
+}
+
+/// A peer whose other end the test writes by hand.
+class TcpConnectionTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        int fds[2];
+        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+        far_ = UniqueFd(fds[1]);
+        peer_ = std::make_unique<TcpConnection>(UniqueFd(fds[0]), identity(), kMyIncarnation,
+                                                kPeerIncarnation,
+                                                TcpConnection::Options{1000, 4, checksums_});
+    }
+
+    FrameHeader header(const Bytes& payload, uint64_t total, uint64_t offset = 0) const {
+        FrameHeader h;
+        h.term = identity().term;
+        h.epoch = identity().epoch;
+        h.step = kTag.step;
+        h.attempt = kTag.attempt;
+        h.bucket = kTag.bucket;
+        h.incarnation = kPeerIncarnation;
+        h.sequence = 1;
+        h.length = static_cast<uint32_t>(payload.size());
+        h.offset = offset;
+        h.total = total;
+        h.summed = 1;
+        h.payloadSum = hashBytes(payload.data(), payload.size());
+        return h;
+    }
+
+    void put(FrameHeader h, const Bytes& payload) {
+        seal(h);
+        putRaw(&h, sizeof h);
+        putRaw(payload.data(), payload.size());
+    }
+    void putRaw(const void* data, size_t size) {
+        if (size == 0) return;
+        ASSERT_EQ(::send(far_.get(), data, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
+    }
+
+    /// All frames that the peer has written so far.
+    std::vector<FrameHeader> sent() {
+        std::vector<FrameHeader> out;
+        FrameHeader h;
+        while (::recv(far_.get(), &h, sizeof h, 0) == static_cast<ssize_t>(sizeof h)) {
+            EXPECT_TRUE(intact(h));
+            Bytes payload(h.length);
+            if (h.length > 0) {
+                EXPECT_EQ(::recv(far_.get(), payload.data(), payload.size(), 0),
+                          static_cast<ssize_t>(h.length));
+            }
+            EXPECT_EQ(h.summed != 0, checksums_);
+            EXPECT_EQ(checksums_ ? hashBytes(payload.data(), payload.size()) : 0, h.payloadSum);
+            out.push_back(h);
+        }
+        return out;
+    }
+
+    bool checksums_ = true;
+    UniqueFd far_;
+    std::unique_ptr<TcpConnection> peer_;
+};
+
+TEST_F(TcpConnectionTest, TakesAMessageInChunks) {
+    const Bytes whole = pattern(1500);
+    Bytes in(1500);
+    peer_->begin(kTag, false, {}, in);
+    put(header(Bytes(whole.begin(), whole.begin() + 1000), 1500),
+        Bytes(whole.begin(), whole.begin() + 1000));
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_FALSE(peer_->received());
+    put(header(Bytes(whole.begin() + 1000, whole.end()), 1500, 1000),
+        Bytes(whole.begin() + 1000, whole.end()));
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_TRUE(peer_->done());
+    EXPECT_EQ(in, whole);
+}
+
+TEST_F(TcpConnectionTest, StaleFramesAreDroppedAndCounted) {
+    const Bytes good = pattern(100), old = pattern(77);
+    Bytes in(100);
+    peer_->begin(kTag, false, {}, in);
+    FrameHeader h = header(old, 77);
+    h.epoch -= 1;
+    put(h, old);
+    h = header(old, 77);
+    h.term -= 1;
+    h.epoch += 5;
+    put(h, old);
+    h = header(old, 77);
+    h.incarnation -= 1;
+    put(h, old);
+    h = header(old, 77);
+    h.step -= 1;
+    put(h, old);
+    h = header(old, 77);
+    h.attempt -= 1;
+    put(h, old);
+    h = header(old, 77);
+    h.sequence = 0;
+    put(h, old);
+    put(header(good, 100), good);
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_TRUE(peer_->done());
+    EXPECT_EQ(peer_->staleFrames(), 6u);
+    EXPECT_EQ(in, good);
+}
+
+TEST_F(TcpConnectionTest, ThePeersNextRoundWaitsInItsSocket) {
+    const Bytes first = pattern(10), second = pattern(20);
+    Bytes in(10), in2(20);
+    peer_->begin(kTag, false, {}, in);
+    put(header(first, 10), first);
+    FrameHeader next = header(second, 20);
+    next.sequence = 2;
+    next.bucket += 1;
+    put(next, second);
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_TRUE(peer_->done());
+    EXPECT_EQ(in, first);
+    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2);
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_TRUE(peer_->done());
+    EXPECT_EQ(in2, second);
+}
+
+TEST_F(TcpConnectionTest, NeverMoreThanTheWindowIsInFlight) {
+    const Bytes out = pattern(10'000);
+    peer_->begin(kTag, false, out, {});
+    put(header({}, 0), {});
+    ASSERT_TRUE(peer_->advance(true).ok());
+    std::vector<FrameHeader> frames = sent();
+    ASSERT_EQ(frames.size(), 4u);
+    EXPECT_FALSE(peer_->done());
+    EXPECT_EQ(peer_->wanted() & POLLOUT, 0) << "it must wait for an acknowledgement, not spin";
+    FrameHeader ack = header({}, 0);
+    ack.kind = FrameKind::kAck;
+    ack.consumed = 3;
+    put(ack, {});
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_EQ(sent().size(), 3u);
+
+    ack.consumed = 7;
+    put(ack, {});
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_EQ(sent().size(), 3u);
+    EXPECT_TRUE(peer_->done());
+}
+
+TEST_F(TcpConnectionTest, WhoSendsWithoutChecksumsStillChecksWhatHasOne) {
+    checksums_ = false;
+    SetUp();
+    const Bytes out = pattern(2500), good = pattern(100);
+    Bytes in(100);
+    peer_->begin(kTag, false, out, in);
+    put(header(good, 100), good);
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_EQ(sent().size(), 3u);
+    EXPECT_EQ(in, good);
+    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in);
+    FrameHeader next = header(good, 100);
+    next.sequence = 2;
+    next.bucket += 1;
+    next.payloadSum ^= 1;
+    put(next, good);
+    EXPECT_TRUE(absl::IsDataLoss(peer_->advance(true)));
+}
+
+TEST_F(TcpConnectionTest, CorruptFramesAreDataLoss) {
+    const Bytes payload = pattern(100);
+    const auto refuse = [&](const std::function<void(FrameHeader&)>& spoil, bool sealed = true) {
+        SetUp();
+        Bytes in(100);
+        peer_->begin(kTag, false, {}, in);
+        FrameHeader h = header(payload, 100);
+        spoil(h);
+        if (sealed) seal(h);
+        putRaw(&h, sizeof h);
+        putRaw(payload.data(), payload.size());
+        const absl::Status status = peer_->advance(true);
+        EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    };
+    refuse([](FrameHeader& h) { h.magic ^= 1; });
+    refuse([](FrameHeader& h) { h.version += 1; });
+    refuse([](FrameHeader& h) { h.kind = static_cast<FrameKind>(7); });
+    refuse([](FrameHeader& h) { h.length = UINT32_MAX; });
+    refuse([](FrameHeader& h) { h.length = 101; });
+    refuse([](FrameHeader& h) { h.total = 99; });
+    refuse([](FrameHeader& h) { h.offset = 1; });
+    refuse([](FrameHeader& h) { h.payloadSum ^= 1; });
+    refuse([](FrameHeader& h) { h.bucket += 1; });
+    refuse([](FrameHeader& h) { h.sequence += 2; });
+    refuse([](FrameHeader& h) { h.epoch += 1; });
+    refuse([](FrameHeader& h) { h.consumed = 50; });
+    refuse([](FrameHeader& h) { h.step += 1; }, false);
+}
+
+TEST_F(TcpConnectionTest, GarbageAndTruncationNeverCrash) {
+    std::mt19937_64 random(5);
+    for (int round = 0; round < 500; ++round) {
+        SetUp();
+        Bytes in(100);
+        peer_->begin(kTag, false, {}, in);
+        FrameHeader h = header(pattern(100), 100);
+        seal(h);
+        Bytes bytes(sizeof h + 100);
+        std::memcpy(bytes.data(), &h, sizeof h);
+        for (int k = 0; k < 3; ++k)
+            bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+        bytes.resize(random() % bytes.size());
+        putRaw(bytes.data(), bytes.size());
+        far_.reset();
+        absl::Status status;
+        for (int k = 0; k < 4 && status.ok(); ++k) status = peer_->advance(true);
+        EXPECT_FALSE(status.ok());
+        EXPECT_FALSE(peer_->received());
+    }
+}
+
+TEST_F(TcpConnectionTest, AClosedPeerIsUnavailable) {
+    Bytes in(10);
+    peer_->begin(kTag, false, {}, in);
+    far_.reset();
+    EXPECT_TRUE(absl::IsUnavailable(peer_->advance(true)));
+}
+
+TEST(DataFrame, AHelloIsJudgedByGroupExchangeAndToken) {
+    PeerHello hello;
+    hello.identity = identity();
+    seal(hello);
+    EXPECT_TRUE(intact(hello));
+    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kAccepted);
+    EXPECT_EQ(judge(hello, identity(), false), HelloVerdict::kOtherGroup);
+    hello.identity.token += 1;
+    EXPECT_FALSE(intact(hello));
+    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kWrongToken);
+    hello.identity.epoch += 1;
+    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kNotYet);
+    hello.identity.term -= 1;
+    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kOlder);
+    hello.identity.group += 1;
+    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kOtherGroup);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
