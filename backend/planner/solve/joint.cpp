@@ -18,7 +18,7 @@ constexpr uint32_t kSignatureWidth = 2048, kNarrowSignature = 512;
 constexpr double kHotFirst = 0.3, kHotLater = 0.1;  ///< x topK / units: what one swap is worth
 constexpr double kColdRatio = 0.01;
 constexpr double kProposalsPerUnit = 700;
-constexpr int kRounds = 5;
+constexpr uint32_t kRounds = 5, kRoundsOfMany = 3;
 constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay below
 /// With replicas the router evens out what new requests bring (TokenRouter): it gets part of the
 /// load above the mean, and on each node some that can be served elsewhere.
@@ -59,7 +59,8 @@ class JointSearch {
         start();
         const double proposals = kProposalsPerUnit * units_ * options_.effort;
         bool goOn = true;
-        for (uint32_t round = 1; goOn && round < kRounds; ++round) {
+        const uint32_t rounds = fewRequests() ? kRounds : kRoundsOfMany;
+        for (uint32_t round = 1; goOn && round < rounds; ++round) {
             if (options_.redundant == 0) calibrate();
             goOn = oneRound(proposals, kHotLater, round);
         }
@@ -69,7 +70,7 @@ class JointSearch {
   private:
     /// Several groupings where they are cheap; the one that the first round makes most of stays.
     void start() {
-        const bool few = sample_.rangeTokens.size() <= kFewRequests;
+        const bool few = fewRequests();
         const Signatures signatures =
             signaturesOf(sample_, few ? kSignatureWidth : kNarrowSignature);
         const uint32_t starts = few ? 3 : 1;
@@ -93,6 +94,8 @@ class JointSearch {
         if (options_.onRound) options_.onRound(0, best);
         regroup();
     }
+
+    bool fewRequests() const { return sample_.rangeTokens.size() <= kFewRequests; }
 
     bool oneRound(double proposals, double hot, uint32_t round) {
         for (LayerProblem& problem : problems_) setHomes(problem);
