@@ -1,71 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a failure costs, on the live demo job: seeded kills in every phase of a step, other faults
-// and the evidence that finds them, FT-HSDP against restarting everybody, and what faults do to the
-// loss. `./dev bench failover [--part kills|evidence|policies|loss]...`
+// and the evidence that finds them, FT-HSDP against restarting everybody, what faults do to the
+// loss, and the same kills beside torchft. `./dev bench failover`, see README.md.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
-#include <optional>
-#include <random>
 
-#include "bench/demo_job.h"
+#include "bench/failover/faults.h"
+#include "bench/failover/peer.h"
 #include "bench/report.h"
 
 namespace bulkhead::bench {
 namespace {
-
-struct Settings {
-    std::string root;
-    std::string out;
-    uint64_t seed = 1;
-    uint32_t kills = 20;
-    uint64_t lossSteps = 600;
-    double policySeconds = 60;
-    std::vector<std::string> parts;
-    bool wants(const std::string& part) const {
-        return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
-    }
-    std::string folder(const std::string& name) const { return out + "/failover-" + name; }
-};
-
-[[noreturn]] void die(const absl::Status& status) {
-    std::fprintf(stderr, "failover: %s\n", std::string(status.message()).c_str());
-    std::exit(2);
-}
-
-template <class T>
-T value(absl::StatusOr<T> result) {
-    if (!result.ok()) die(result.status());
-    return *std::move(result);
-}
-
-void need(const absl::Status& status) {
-    if (!status.ok()) die(status);
-}
-
-uint64_t lastStep(const model::RunState& s) {
-    return s.lastCommit ? s.lastCommit->record.step : 0;
-}
-
-bool allContribute(const model::RunState& s) {
-    return s.lastCommit && s.lastCommit->record.contributors.size() == s.spec.replicas;
-}
-
-void waitForSteps(DemoJob& job, uint64_t more) {
-    const uint64_t target = lastStep(job.state()) + more;
-    need(job.wait("steps with all replicas", 120, [&](const model::RunState& s) {
-        return lastStep(s) >= target && allContribute(s);
-    }));
-}
-
-std::unique_ptr<DemoJob> startDemo(const Settings& settings, const std::string& name,
-                                   const std::function<void(model::JobSpec&)>& change = {}) {
-    auto job = value(DemoJob::start(settings.root, settings.folder(name), change));
-    need(job->wait("the first step of all replicas", 60, allContribute));
-    return job;
-}
 
 /// The longest that any other contributor was blocked in this step for `replica`, its connection
 /// and all its frames together; 0 where each of them waited longer for somebody else.
@@ -75,57 +22,6 @@ double waitOn(const model::StepCommitted& step, int32_t replica) {
         if (r.replica != replica && r.waitedOn == replica)
             longest = std::max(longest, r.waitedOnMs);
     return longest;
-}
-
-const model::IncidentClosed* closedOf(const std::vector<model::Event>& events, uint64_t incident) {
-    for (const model::Event& e : events)
-        if (const auto* c = std::get_if<model::IncidentClosed>(&e.body))
-            if (c->incident == incident) return c;
-    return nullptr;
-}
-
-double phaseMs(const std::vector<model::Event>& events, uint64_t incident,
-               model::IncidentPhaseKind kind) {
-    double ms = 0;
-    for (const model::Event& e : events)
-        if (const auto* p = std::get_if<model::IncidentPhase>(&e.body))
-            if (p->incident == incident && p->phase == kind)
-                ms += static_cast<double>(p->endNs - p->beginNs) / 1e6;
-    return ms;
-}
-
-/// The incident that `fault` caused, once it is open.
-std::optional<model::IncidentOpened> incidentOf(const std::vector<model::Event>& events,
-                                                uint64_t fault) {
-    for (const model::Event& e : events)
-        if (const auto* i = std::get_if<model::IncidentOpened>(&e.body))
-            if (i->fault == fault) return *i;
-    return std::nullopt;
-}
-
-/// Injects, waits until its incident is closed and all contribute again; the events since.
-std::vector<model::Event> throughFault(DemoJob& job, const model::FaultSpec& fault,
-                                       uint64_t& faultId) {
-    const uint64_t before = job.state().seq;
-    faultId = value(job.inject(fault));
-    uint64_t incident = 0;
-    need(job.wait("incident closed and all replicas back", 120, [&](const model::RunState& s) {
-        for (const auto& i : s.incidents)
-            if (i.fault == faultId) incident = i.incident;
-        const model::IncidentView* view = model::findIncident(s, incident);
-        return view != nullptr && view->closedNs != 0 && allContribute(s);
-    }));
-    return job.events(before);
-}
-
-model::FaultSpec seededKill(std::mt19937_64& rng, uint32_t replicas, uint32_t shards) {
-    static const std::vector<std::string> phases = {"compute", "exchange", "vote", "apply"};
-    model::FaultSpec fault;
-    fault.kind = model::FaultKind::kKillRank;
-    fault.replica = static_cast<int32_t>(rng() % replicas);
-    fault.shard = static_cast<int32_t>(rng() % shards);
-    fault.atPhase = phases[rng() % phases.size()];
-    return fault;
 }
 
 void kills(const Settings& settings, Report& report) {
@@ -152,12 +48,11 @@ void kills(const Settings& settings, Report& report) {
     const double exchange = spreadOf(exchangeMs).median;
 
     auto job = startDemo(settings, "kills");
-    std::mt19937_64 rng(settings.seed);
     std::vector<double> stalls, rejoins, joinWaits, detects;
     uint64_t redone = 0;
-    for (uint32_t k = 0; k < settings.kills; ++k) {
-        waitForSteps(*job, 3 + rng() % 5);
-        const model::FaultSpec fault = seededKill(rng, 4, 2);
+    for (const PlannedKill& kill : plannedKills(settings.seed, settings.kills)) {
+        waitForSteps(*job, kill.stepsBefore);
+        const model::FaultSpec& fault = kill.fault;
         uint64_t id = 0;
         const auto events = throughFault(*job, fault, id);
         const auto opened = incidentOf(events, id);
@@ -179,7 +74,7 @@ void kills(const Settings& settings, Report& report) {
         joinWaits.push_back(joinWait);
         detects.push_back(detect);
         redone += closed->samplesRedone;
-        report.row({std::to_string(k + 1),
+        report.row({std::to_string(stalls.size()),
                     "r" + std::to_string(fault.replica) + "s" + std::to_string(fault.shard) +
                         " in " + fault.atPhase,
                     std::string(enumName(opened->cause)), number(detect),
@@ -298,7 +193,7 @@ PolicyRun underPolicy(const Settings& settings, model::RecoveryPolicy policy) {
             (void)job->wait("time", std::max(0.01, until - elapsed()),
                             [](const model::RunState&) { return false; });
         if (elapsed() < settings.policySeconds) {
-            model::FaultSpec fault = seededKill(rng, 4, 2);
+            model::FaultSpec fault = seededKill(rng);
             fault.atPhase.clear();
             (void)job->inject(fault);
         }
@@ -338,7 +233,7 @@ double finalLoss(const Settings& settings, uint64_t seed, uint32_t faults) {
     std::mt19937_64 rng(seed);
     const uint64_t gap = settings.lossSteps / (faults + 1);
     for (uint32_t k = 1; k <= faults; ++k) {
-        model::FaultSpec fault = seededKill(rng, 4, 2);
+        model::FaultSpec fault = seededKill(rng);
         fault.atStep = k * gap;
         (void)value(job->inject(fault));
     }
@@ -381,8 +276,17 @@ int main(int argc, char** argv) {
     app.add_option("--loss-steps", settings.lossSteps);
     app.add_option("--policy-seconds", settings.policySeconds);
     app.add_option("--part", settings.parts, "kills, evidence, policies, loss; default all");
+    app.add_option("--peer", settings.peer, "torchft: the kills beside it, in place of the parts")
+        ->check(CLI::IsMember({"torchft"}));
+    app.add_option("--python", settings.python, "interpreter with torchft");
+    app.add_option("--no-peer", settings.whyNoPeer, "why there is no torchft here");
     CLI11_PARSE(app, argc, argv);
 
+    if (!settings.peer.empty()) {
+        Report report = besideTorchft(settings);
+        need(report.finish(settings.out));
+        return report.allHold() ? 0 : 1;
+    }
     Report report("failover", {"#", "fault", "found by", "detect ms", "stall ms", "rejoin ms",
                                "wait on joiner ms", "outcome"});
     if (settings.wants("kills")) kills(settings, report);

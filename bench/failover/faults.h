@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/demo_job.h"
+
+/// Faults upon the live demo job, and what its events say of each.
+namespace bulkhead::bench {
+
+struct Settings {
+    std::string root;
+    std::string out;
+    uint64_t seed = 1;
+    uint32_t kills = 20;
+    uint64_t lossSteps = 600;
+    double policySeconds = 60;
+    std::vector<std::string> parts;
+    std::string peer;       ///< "torchft", or empty
+    std::string python;     ///< interpreter that has it
+    std::string whyNoPeer;  ///< where it could not be installed
+    bool wants(const std::string& part) const {
+        return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
+    }
+    std::string folder(const std::string& name) const { return out + "/failover-" + name; }
+};
+
+/// Says why and ends the program with 2: what is to be measured did not happen.
+[[noreturn]] void die(const absl::Status& status);
+void need(const absl::Status& status);
+template <class T>
+T value(absl::StatusOr<T> result) {
+    if (!result.ok()) die(result.status());
+    return *std::move(result);
+}
+
+uint64_t lastStep(const model::RunState& s);
+bool allContribute(const model::RunState& s);
+/// Waits for so many more steps, and for the last of them to be everybody's.
+void waitForSteps(DemoJob& job, uint64_t more);
+/// As DemoJob::start; once all replicas have contributed.
+std::unique_ptr<DemoJob> startDemo(const Settings& settings, const std::string& name,
+                                   const std::function<void(model::JobSpec&)>& change = {});
+
+/// Any rank of the demo's 4 x 2, in any phase of a step.
+model::FaultSpec seededKill(std::mt19937_64& rng);
+struct PlannedKill {
+    uint64_t stepsBefore = 0;  ///< committed by everybody, since the one before
+    model::FaultSpec fault;
+};
+/// Same seed: same victims, phases and steps between them.
+std::vector<PlannedKill> plannedKills(uint64_t seed, uint32_t kills);
+
+/// Injects, waits until its incident is closed and all contribute again; the events since.
+std::vector<model::Event> throughFault(DemoJob& job, const model::FaultSpec& fault,
+                                       uint64_t& faultId);
+/// The incident that `fault` caused, once it is open.
+std::optional<model::IncidentOpened> incidentOf(const std::vector<model::Event>& events,
+                                                uint64_t fault);
+const model::IncidentClosed* closedOf(const std::vector<model::Event>& events, uint64_t incident);
+double phaseMs(const std::vector<model::Event>& events, uint64_t incident,
+               model::IncidentPhaseKind kind);
+
+}  // namespace bulkhead::bench
