@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/report.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -23,6 +25,20 @@ std::string machine() {
 }
 
 }  // namespace
+
+void addPlace(CLI::App& app, Place& place) {
+    app.add_option("--root", place.root, "the project's folder")->capture_default_str();
+    app.add_option("--out", place.out, "folder for results and scratch")->capture_default_str();
+}
+
+void die(const absl::Status& status) {
+    std::fprintf(stderr, "bench: %s\n", std::string(status.message()).c_str());
+    std::exit(2);
+}
+
+void need(const absl::Status& status) {
+    if (!status.ok()) die(status);
+}
 
 Spread spreadOf(std::vector<double> values) {
     if (values.empty()) return {};
@@ -58,11 +74,7 @@ void Report::atLeast(std::string name, double figure, double bound, std::string 
     bars_.push_back({std::move(name), figure, bound, std::move(unit), true});
 }
 
-bool Report::allHold() const {
-    return std::all_of(bars_.begin(), bars_.end(), [](const Bar& b) { return b.holds(); });
-}
-
-absl::Status Report::finish(const std::string& folder) const {
+int Report::finish(const std::string& folder) const {
     std::printf("\n%s on %s\n", name_.c_str(), machine().c_str());
     for (const std::string& line : notes_) std::printf("%s\n", line.c_str());
 
@@ -98,8 +110,8 @@ absl::Status Report::finish(const std::string& folder) const {
     const std::string path = folder + "/" + name_ + ".json";
     std::ofstream out(path);
     out << json.dump(2) << "\n";
-    if (!out.flush()) return absl::UnavailableError("cannot write " + path);
-    return absl::OkStatus();
+    if (!out.flush()) die(absl::UnavailableError("cannot write " + path));
+    return std::all_of(bars_.begin(), bars_.end(), [](const Bar& b) { return b.holds(); }) ? 0 : 1;
 }
 
 }  // namespace bulkhead::bench

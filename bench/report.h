@@ -2,12 +2,35 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
-/// The one way a benchmark says what it found: a table for people, JSON for machines.
+namespace CLI {
+class App;
+}
+
+/// What every benchmark's main has in common, and the one way it says what it found: a table for
+/// people, JSON for machines.
 namespace bulkhead::bench {
+
+/// Where a bench finds the project and where it leaves results and scratch.
+struct Place {
+    std::string root = ".";
+    std::string out = "build/bench";
+};
+/// --root and --out.
+void addPlace(CLI::App& app, Place& place);
+
+/// Says why on stderr and ends the program with 2: what is to be measured did not happen.
+[[noreturn]] void die(const absl::Status& status);
+void need(const absl::Status& status);
+template <class T>
+T value(absl::StatusOr<T> result) {
+    if (!result.ok()) die(result.status());
+    return *std::move(result);
+}
 
 /// Median with spread, of whatever was collected. Empty input: count 0 and zeros.
 struct Spread {
@@ -31,9 +54,9 @@ class Report {
     void atMost(std::string name, double figure, double bound, std::string unit);
     void atLeast(std::string name, double figure, double bound, std::string unit);
 
-    /// Prints to stdout and writes `folder`/NAME.json. Unavailable when the file cannot be written.
-    [[nodiscard]] absl::Status finish(const std::string& folder) const;
-    bool allHold() const;
+    /// Prints to stdout and writes `folder`/NAME.json, or dies. What main returns: 0 when all bars
+    /// hold, else 1.
+    [[nodiscard]] int finish(const std::string& folder) const;
 
   private:
     struct Bar {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include <sys/resource.h>
 
+#include <CLI/CLI.hpp>
 #include <QApplication>
 #include <QDockWidget>
 #include <QElapsedTimer>
 #include <QTimer>
-#include <cstdio>
 
 #include "app/views/dock_layout.h"
 #include "bench/report.h"
@@ -64,6 +64,10 @@ void showOnly(test::Console& console, const QStringList& ids) {
 
 int main(int argc, char** argv) {
     QApplication app(argc, argv);
+    bench::Place place;
+    CLI::App line("What the console costs");
+    bench::addPlace(line, place);
+    CLI11_PARSE(line, argc, argv);
     ui::Theme theme(app, ui::Scheme::kDark);
     test::Console console;
     QElapsedTimer attach;
@@ -91,7 +95,5 @@ int main(int argc, char** argv) {
     }
     report.atMost("console with Fleet and Training at 10 Hz", main, 15, "% of one core");
     report.atMost("attach to first full picture", attachS, 1, "s");
-    const absl::Status written = report.finish(argc > 1 ? argv[1] : "build/bench");
-    if (!written.ok()) std::fprintf(stderr, "%s\n", std::string(written.message()).c_str());
-    return report.allHold() && written.ok() ? 0 : 1;
+    return report.finish(place.out);
 }

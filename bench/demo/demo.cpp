@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the demo job trains when nothing goes wrong. `./dev bench demo`
 #include <CLI/CLI.hpp>
-#include <cstdio>
 
 #include "bench/demo_job.h"
 #include "bench/report.h"
@@ -9,31 +8,25 @@
 int main(int argc, char** argv) {
     using namespace bulkhead;
     using namespace bulkhead::bench;
-    std::string root, out;
+    Place place;
     uint64_t steps = 120;
     CLI::App app("Steady state of the demo job");
-    app.add_option("--root", root, "the project's folder")->required();
-    app.add_option("--out", out, "folder for results and scratch")->required();
+    addPlace(app, place);
     app.add_option("--steps", steps, "measured, after twenty of warm-up");
     CLI11_PARSE(app, argc, argv);
 
-    const auto fail = [](const absl::Status& status) {
-        std::fprintf(stderr, "demo: %s\n", std::string(status.message()).c_str());
-        return 2;
-    };
-    auto job = DemoJob::start(root, out + "/demo-job");
-    if (!job.ok()) return fail(job.status());
-    const auto reached = [&](uint64_t step) {
-        return (*job)->wait("step " + std::to_string(step), 300, [&](const model::RunState& s) {
+    const auto job = value(DemoJob::start(place.root, place.out + "/demo-job"));
+    const auto reach = [&](uint64_t step) {
+        need(job->wait("step " + std::to_string(step), 300, [&](const model::RunState& s) {
             return s.lastCommit && s.lastCommit->record.step >= step;
-        });
+        }));
     };
-    if (absl::Status s = reached(20); !s.ok()) return fail(s);
-    const uint64_t from = (*job)->state().seq;
-    if (absl::Status s = reached(20 + steps); !s.ok()) return fail(s);
+    reach(20);
+    const uint64_t from = job->state().seq;
+    reach(20 + steps);
 
     std::vector<double> stepMs, compute, exchange, exposed, vote, apply, tokens;
-    const auto measured = committed((*job)->events(from));
+    const auto measured = committed(job->events(from));
     double first = 0, last = 0;
     for (const model::StepCommitted& s : measured) {
         stepMs.push_back(s.stepMs);
@@ -67,6 +60,5 @@ int main(int argc, char** argv) {
     report.atLeast("steps per second", 1000.0 * static_cast<double>(stepMs.size()) / total, 2,
                    "1/s");
     report.atLeast("tokens a step", spreadOf(tokens).min, 2048, "");
-    if (absl::Status s = report.finish(out); !s.ok()) return fail(s);
-    return report.allHold() ? 0 : 1;
+    return report.finish(place.out);
 }

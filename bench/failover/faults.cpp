@@ -1,19 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/failover/faults.h"
 
-#include <cstdio>
-#include <cstdlib>
-
 namespace bulkhead::bench {
-
-void die(const absl::Status& status) {
-    std::fprintf(stderr, "failover: %s\n", std::string(status.message()).c_str());
-    std::exit(2);
-}
-
-void need(const absl::Status& status) {
-    if (!status.ok()) die(status);
-}
 
 uint64_t lastStep(const model::RunState& s) {
     return s.lastCommit ? s.lastCommit->record.step : 0;

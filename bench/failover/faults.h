@@ -11,13 +11,12 @@
 #include <vector>
 
 #include "bench/demo_job.h"
+#include "bench/report.h"
 
 /// Faults upon the live demo job, and what its events say of each.
 namespace bulkhead::bench {
 
-struct Settings {
-    std::string root;
-    std::string out;
+struct Settings : Place {
     uint64_t seed = 1;
     uint32_t kills = 20;
     uint64_t lossSteps = 600;
@@ -31,15 +30,6 @@ struct Settings {
     }
     std::string folder(const std::string& name) const { return out + "/failover-" + name; }
 };
-
-/// Says why and ends the program with 2: what is to be measured did not happen.
-[[noreturn]] void die(const absl::Status& status);
-void need(const absl::Status& status);
-template <class T>
-T value(absl::StatusOr<T> result) {
-    if (!result.ok()) die(result.status());
-    return *std::move(result);
-}
 
 uint64_t lastStep(const model::RunState& s);
 bool allContribute(const model::RunState& s);

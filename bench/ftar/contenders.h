@@ -4,13 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "bench/report.h"
+
 /// Who takes part in bench/ftar, and how one of them is run.
 namespace bulkhead::bench {
 
-struct Folders {
+struct Folders : Place {
     std::string programs = "build/bin";
     std::string peers = "build/bench/peers";
-    std::string out = "build/bench";
 };
 
 struct Contender {

@@ -152,7 +152,7 @@ int run(int argc, char** argv) {
     CLI::App app("All-reduce: Bulkhead, OpenMPI and Gloo in one run");
     app.add_option("--programs", run.folders.programs, "where Bulkhead's programs are");
     app.add_option("--peers", run.folders.peers, "where the peers' programs are");
-    app.add_option("--out", run.folders.out, "where ftar.json goes");
+    addPlace(app, run.folders);
     app.add_option("--rounds", run.rounds, "how often everybody has a turn at 4 ranks")
         ->check(CLI::Range(1, 100));
     app.add_flag("--quick", quick, "4 ranks, one turn and at most 16 MiB");
@@ -174,11 +174,7 @@ int run(int argc, char** argv) {
         table(report, run, ranks);
     costs(report, run);
     aborts(report, run);
-    if (const absl::Status s = report.finish(run.folders.out); !s.ok()) {
-        std::fprintf(stderr, "%s\n", std::string(s.message()).c_str());
-        return 2;
-    }
-    return report.allHold() ? 0 : 1;
+    return report.finish(run.folders.out);
 }
 
 }  // namespace

@@ -62,10 +62,7 @@ Result python(const Settings& settings, const Case& c, const std::string& file) 
         pclose(pipe);
     }
     const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (json.is_discarded()) {
-        std::fprintf(stderr, "no answer from: %s\n", command.c_str());
-        std::exit(2);
-    }
+    if (json.is_discarded()) die(absl::UnavailableError("no answer from: " + command));
     return {json["seconds"].get<double>() * 1e3, json["mean"], json["worst"]};
 }
 

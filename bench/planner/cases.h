@@ -9,8 +9,8 @@
 
 namespace bulkhead::bench {
 
-struct Settings {
-    std::string data, python, eplb, out;
+struct Settings : Place {
+    std::string data, python, eplb;
     double effort = 1;
     uint64_t seed = 1;
 };

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `./dev bench planner`: see README.md.
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <cstdlib>
 
 #include "backend/planner/import/import.h"
 #include "bench/planner/cases.h"
@@ -11,12 +9,8 @@ namespace bulkhead::bench {
 
 planner::Routing readRecording(const std::string& path) {
     auto recording = planner::importRecording(path);
-    if (!recording.ok() || !recording->routing) {
-        std::fprintf(
-            stderr, "%s: %s\n", path.c_str(),
-            recording.ok() ? "counts only" : std::string(recording.status().message()).c_str());
-        std::exit(2);
-    }
+    need(recording.status());
+    if (!recording->routing) die(absl::InvalidArgumentError(path + ": counts only"));
     return *std::move(recording->routing);
 }
 
@@ -30,7 +24,7 @@ int main(int argc, char** argv) {
     app.add_option("--data", settings.data, "folder with esft and gptoss")->required();
     app.add_option("--python", settings.python, "interpreter with NumPy")->required();
     app.add_option("--eplb", settings.eplb, "EPLB's steps in Python")->required();
-    app.add_option("--out", settings.out, "folder for planner.json")->required();
+    addPlace(app, settings);
     app.add_option("--effort", settings.effort, "of the joint search");
     app.add_option("--seed", settings.seed, "of the joint search");
     app.add_option("--part", part, "all, requests, balance or scale")
@@ -41,9 +35,5 @@ int main(int argc, char** argv) {
     if (part == "all" || part == "requests") heldOutCases(settings, report);
     if (part == "all" || part == "balance") balanceCases(settings, report);
     if (part == "all" || part == "scale") scaleCases(settings, report);
-    if (const auto status = report.finish(settings.out); !status.ok()) {
-        std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-        return 2;
-    }
-    return report.allHold() ? 0 : 1;
+    return report.finish(settings.out);
 }

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 
 #include "backend/runtime/simulation/trial.h"
 #include "bench/report.h"
@@ -11,8 +10,7 @@
 namespace bulkhead::bench {
 namespace {
 
-struct Settings {
-    std::string out;
+struct Settings : Place {
     uint64_t seeds = 300;
 };
 
@@ -66,12 +64,10 @@ int main(int argc, char** argv) {
     using namespace bulkhead::bench;
     Settings settings;
     CLI::App app("How fast the simulator tries the protocol, and that no seed breaks it");
-    app.add_option("--out", settings.out, "folder for results")->required();
+    addPlace(app, settings);
     app.add_option("--seeds", settings.seeds, "of each number of faults")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     Report report("sim", {"faults a seed", "broken", "steps", "virtual h", "events/s", "faults/s"});
     trials(settings, report);
-    const absl::Status written = report.finish(settings.out);
-    if (!written.ok()) std::fprintf(stderr, "%s\n", std::string(written.message()).c_str());
-    return written.ok() && report.allHold() ? 0 : 1;
+    return report.finish(settings.out);
 }
