@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the simulator tries the protocol, and that no seed breaks it.
+// How fast the simulator tries the protocol, and that no seed breaks it; and what a job of a
+// hundred thousand GPUs would get out of them (the model behind `bulkhead-sim ett`).
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
+#include "backend/model/what_if.h"
 #include "backend/runtime/simulation/trial.h"
 #include "bench/report.h"
 
@@ -57,17 +62,67 @@ void trials(const Settings& settings, Report& report) {
     report.atMost("broken seeds", static_cast<double>(broken), 0, "");
 }
 
+constexpr double kDays = 54;
+/// Of a published figure; the issue asks for it within two points.
+constexpr double kPoints = 2;
+
+std::string lossesOf(const model::WhatIfResult& r) {
+    std::string text;
+    for (size_t i = 0; i < model::kTimeLosses; ++i)
+        if (r.lost[i] > 0)
+            absl::StrAppend(&text, text.empty() ? "" : ", ",
+                            std::string(model::timeLossName(static_cast<model::TimeLoss>(i))), " ",
+                            number(100 * r.lost[i], 2));
+    return text;
+}
+
+/// The bars on one scenario: as published, or what Bulkhead aims at.
+void bars(const model::WhatIfPreset& preset, const model::WhatIfResult& r, Report& report) {
+    const std::string name(preset.name);
+    if (preset.published > 0)
+        report.atMost(name + ": distance from the published figure",
+                      std::abs(100 * (r.effective - preset.published)), kPoints, "points");
+    if (name == "bulkhead")
+        report.atLeast(name + ": effective training time", 100 * r.effective, 93, "%");
+    if (name == "bulkhead_spares")
+        report.atLeast(name + ": effective training time per active GPU", 100 * r.effective, 96,
+                       "%");
+}
+
+/// Every scenario of `bulkhead-sim ett`, on this thread.
+Report effectiveTime() {
+    Report report("ett", {"scenario", "published %", "ours %", "+-", "provisioned %", "failures",
+                          "interval min", "% of the active GPUs' time lost to"});
+    report.note(number(kDays, 0) +
+                " days of 12 replicas x 8,192 GPUs, seed 1, on one thread; every "
+                "assumption with its source: bulkhead-sim ett --json");
+    const auto begin = std::chrono::steady_clock::now();
+    for (const model::WhatIfPreset& preset : model::whatIfPresets()) {
+        const model::WhatIfResult r = model::simulate(preset.scenario, kDays, 1);
+        report.row({std::string(preset.name),
+                    preset.published > 0 ? number(100 * preset.published, 0) : "-",
+                    number(100 * r.effective, 2), number(100 * r.error, 2),
+                    number(100 * r.perProvisioned, 2), number(r.failures, 0),
+                    number(r.meanIntervalS / 60, 2), lossesOf(r)});
+        bars(preset, r, report);
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    report.atMost("54 simulated days of every scenario", took.count(), 30, "s");
+    return report;
+}
+
 }  // namespace
 }  // namespace bulkhead::bench
 
 int main(int argc, char** argv) {
     using namespace bulkhead::bench;
     Settings settings;
-    CLI::App app("How fast the simulator tries the protocol, and that no seed breaks it");
+    CLI::App app("How fast the simulator tries the protocol; effective training time at 98K GPUs");
     addPlace(app, settings);
     app.add_option("--seeds", settings.seeds, "of each number of faults")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     Report report("sim", {"faults a seed", "broken", "steps", "virtual h", "events/s", "faults/s"});
     trials(settings, report);
-    return report.finish(settings.out);
+    const int first = report.finish(settings.out);
+    return std::max(first, effectiveTime().finish(settings.out));
 }
