@@ -57,6 +57,12 @@ function(bulkhead_library name)
   target_compile_features(${name} PUBLIC cxx_std_20)
 endfunction()
 
+# bulkhead_compile_together(NAME COUNT): that many sources at a time, where what they include takes
+# longer to compile than they do. Names in their anonymous namespaces must then differ.
+function(bulkhead_compile_together name count)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
+endfunction()
+
 # bulkhead_program(NAME sources... LINK libs...): an executable in <build>/bin.
 function(bulkhead_program name)
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
