@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 
+#include "absl/strings/str_format.h"
 #include "backend/cli/cli.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
@@ -102,26 +103,43 @@ std::string shortNumber(const model::Json& row, const char* key, const char* for
     return text;
 }
 
+/// Of the copies that tokens sent to experts, those that left their shard; "-": there are none.
+std::string remoteShare(const model::Json& row) {
+    const double copies = row.value("copies", 0.0);
+    return copies > 0 ? absl::StrFormat("%.1f%%", row.value("remote_copies", 0.0) * 100 / copies)
+                      : "-";
+}
+
+std::string plannedShare(const model::Json& row) {
+    const double share = row.value("predicted_remote", -1.0);
+    return share >= 0 ? absl::StrFormat("%.1f%%", share * 100) : "-";
+}
+
+std::string allToAll(const model::Json& row) {
+    const double bytes = row.value("all_to_all_bytes", 0.0);
+    return bytes > 0 ? absl::StrFormat("%.3f", bytes / 1e6) : "-";
+}
+
 int ledger(const Cli& cli, ExportRequest request) {
     request.what = ExportWhat::kLedger;
     request.format = ExportFormat::kJsonLines;
     if (cli.json) return exportTo(cli, request, std::cout);
     std::stringstream text;
     if (const int code = exportTo(cli, request, text); code != kOk) return code;
-    std::vector<std::vector<std::string>> rows{{"STEP", "EPOCH", "ATTEMPT", "REPLICAS", "SAMPLES",
-                                                "LOSS", "GRAD", "STEP MS", "EXCHANGE MS",
-                                                "TOKENS/S", "HASHES"}};
+    std::vector<std::vector<std::string>> rows{
+        {"STEP", "EPOCH", "ATTEMPT", "REPLICAS", "SAMPLES", "LOSS", "GRAD", "STEP MS",
+         "EXCHANGE MS", "TOKENS/S", "REMOTE", "PLANNED", "ALL-TO-ALL MB", "HASHES"}};
     for (std::string line; std::getline(text, line);) {
         const auto row = model::parseJson(line);
         if (!row.ok() || !row->is_object()) continue;
-        rows.push_back({shortNumber(*row, "step", "%.0f"), shortNumber(*row, "epoch", "%.0f"),
-                        shortNumber(*row, "attempt", "%.0f"), row->value("members", std::string()),
-                        shortNumber(*row, "samples", "%.0f"), shortNumber(*row, "loss", "%.4f"),
-                        shortNumber(*row, "grad_norm", "%.3f"),
-                        shortNumber(*row, "step_ms", "%.0f"),
-                        shortNumber(*row, "exchange_ms", "%.1f"),
-                        shortNumber(*row, "tokens_per_second", "%.0f"),
-                        row->value("hashes", std::string()).substr(0, 33)});
+        rows.push_back(
+            {shortNumber(*row, "step", "%.0f"), shortNumber(*row, "epoch", "%.0f"),
+             shortNumber(*row, "attempt", "%.0f"), row->value("members", std::string()),
+             shortNumber(*row, "samples", "%.0f"), shortNumber(*row, "loss", "%.4f"),
+             shortNumber(*row, "grad_norm", "%.3f"), shortNumber(*row, "step_ms", "%.0f"),
+             shortNumber(*row, "exchange_ms", "%.1f"),
+             shortNumber(*row, "tokens_per_second", "%.0f"), remoteShare(*row), plannedShare(*row),
+             allToAll(*row), row->value("hashes", std::string()).substr(0, 33)});
     }
     std::printf("%s", table(rows).c_str());
     return kOk;

@@ -52,6 +52,20 @@ struct Contribution {
     }
 };
 
+/// What the mixture layers sent to their experts, by the place of the tokens that sent it.
+struct ExpertTraffic {
+    std::vector<uint64_t> copies;  ///< by domain: one for each token, mixture and expert it chose
+    std::vector<uint64_t> remote;  ///< by domain: of them, to an expert on another shard
+    uint64_t bytes = 0;            ///< sent from shard to shard for them, forward and backward
+    bool operator==(const ExpertTraffic&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("copies", self.copies);
+        visit("remote", self.remote);
+        visit("bytes", self.bytes);
+    }
+};
+
 /// Everything that decides what step `step` does to the model, fixed once by the coordinator and
 /// durable before the first Commit leaves. Floats that enter arithmetic are carried as their bits,
 /// so that every replica applies the same update (I1, I3). A reduced gradient g is applied as

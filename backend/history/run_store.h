@@ -170,6 +170,11 @@ struct LedgerRow {
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
     uint64_t bytes = 0;  ///< exchanged, all contributors
+    uint64_t layout = 0;
+    uint64_t copies = 0;          ///< tokens routed to experts, all mixtures
+    uint64_t remoteCopies = 0;    ///< of them, to another shard
+    double predictedRemote = -1;  ///< their share, by the plan in force; -1: there is none
+    uint64_t allToAllBytes = 0;   ///< sent from shard to shard for them
     double tokensPerSecond = 0;
     double effectiveTime = 1;
     bool skip = false;
@@ -201,6 +206,11 @@ struct LedgerRow {
         visit("waited_on_ms", self.waitedOnMs);
         visit("waited_on", self.waitedOn);
         visit("bytes", self.bytes);
+        visit("layout", self.layout);
+        visit("copies", self.copies);
+        visit("remote_copies", self.remoteCopies);
+        visit("predicted_remote", self.predictedRemote);
+        visit("all_to_all_bytes", self.allToAllBytes);
         visit("tokens_per_second", self.tokensPerSecond);
         visit("effective_time", self.effectiveTime);
         visit("skip", self.skip);

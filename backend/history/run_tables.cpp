@@ -50,6 +50,11 @@ LedgerRow ledgerRow(const model::Event& event, const model::StepCommitted& e) {
     row.lrFactor = static_cast<double>(std::bit_cast<float>(record.lrFactorBits));
     row.stepMs = e.stepMs;
     row.commitMs = e.commitMs;
+    row.layout = record.layout;
+    for (const uint64_t n : e.traffic.copies) row.copies += n;
+    for (const uint64_t n : e.traffic.remote) row.remoteCopies += n;
+    row.predictedRemote = e.predictedRemote;
+    row.allToAllBytes = e.traffic.bytes;
     for (const model::ReplicaLedger& line : e.replicas) {
         row.computeMs = std::max(row.computeMs, line.computeMs);
         row.exchangeMs = std::max(row.exchangeMs, line.exchangeMs);

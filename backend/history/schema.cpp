@@ -143,6 +143,13 @@ CREATE TABLE gaps (
     last_seq INTEGER NOT NULL,
     why TEXT NOT NULL,
     PRIMARY KEY (run, first_seq)) WITHOUT ROWID;
+)sql",
+    R"sql(
+ALTER TABLE steps ADD COLUMN layout INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE steps ADD COLUMN copies INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE steps ADD COLUMN remote_copies INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE steps ADD COLUMN predicted_remote REAL DEFAULT -1;
+ALTER TABLE steps ADD COLUMN all_to_all_bytes INTEGER NOT NULL DEFAULT 0;
 )sql"};
 
 int pragma(SQLite::Database& db, const char* name) {

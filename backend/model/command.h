@@ -72,6 +72,12 @@ struct Action {
     std::string policy;
     std::string value;
     std::vector<int32_t> expertShard;  ///< kChangeLayout: [moeLayer][expert] flattened, the shard
+    /// kChangeLayout: [domain][shard] flattened, the parts of a domain's samples that each shard of
+    /// a replica computes, in any unit; empty: dealt round robin, whatever their domain.
+    std::vector<uint32_t> domainShare;
+    /// kChangeLayout: the share of routed copies, 0..1, that a plan says will leave their shard;
+    /// -1: nobody said. Measured against it afterwards.
+    double predictedRemote = -1;
     bool operator==(const Action&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -81,6 +87,8 @@ struct Action {
         visit("policy", self.policy);
         visit("value", self.value);
         visit("expert_shard", self.expertShard);
+        visit("domain_share", self.domainShare);
+        visit("predicted_remote", self.predictedRemote);
     }
 };
 

@@ -394,6 +394,8 @@ struct StepCommitted {
     std::vector<double> domainLoss;  ///< nats per token by domain; NaN-free: absent domains -1
     std::vector<ShardLedger> shards;
     std::vector<ReplicaLedger> replicas;
+    ExpertTraffic traffic;        ///< inside the replicas, all contributors; empty: no experts
+    double predictedRemote = -1;  ///< what the layout's plan said of it, as in Action
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("record", self.record);
@@ -407,6 +409,8 @@ struct StepCommitted {
         visit("domain_loss", self.domainLoss);
         visit("shards", self.shards);
         visit("replicas", self.replicas);
+        visit("traffic", self.traffic);
+        visit("predicted_remote", self.predictedRemote);
     }
 };
 
@@ -661,6 +665,8 @@ struct LayoutChanged {
     uint64_t bytesMoved = 0;
     std::vector<int32_t> expertShard;  ///< [moeLayer][expert] flattened: shard that owns it
     std::string why;
+    std::vector<uint32_t> domainShare;  ///< [domain][shard]: as in Action
+    double predictedRemote = -1;        ///< as in Action
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("step", self.step);
@@ -669,6 +675,8 @@ struct LayoutChanged {
         visit("bytes_moved", self.bytesMoved);
         visit("expert_shard", self.expertShard);
         visit("why", self.why);
+        visit("domain_share", self.domainShare);
+        visit("predicted_remote", self.predictedRemote);
     }
 };
 

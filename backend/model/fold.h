@@ -43,7 +43,11 @@ bool fold(RunState& s, int64_t at, const RangeQuarantined& e);
 
 // fold_experts.cpp
 bool fold(RunState& s, int64_t at, const ExpertLoads& e);
+
+// fold_layout.cpp
 bool fold(RunState& s, int64_t at, const LayoutChanged& e);
+/// What a step's commit says of the experts' traffic, to its point and to the layout it ran in.
+void noteTraffic(RunState& s, StepPoint& point, const StepCommitted& e);
 
 // fold_incidents.cpp
 bool fold(RunState& s, int64_t at, const EvidenceSeen& e);

@@ -69,12 +69,4 @@ bool fold(RunState& s, int64_t at, const ExpertLoads& e) {
     return true;
 }
 
-bool fold(RunState& s, int64_t, const LayoutChanged& e) {
-    if (e.expertShard.size() > Limits::kExpertCells) return false;
-    if (!e.ok) return true;
-    s.layout = e.layout;
-    s.expertShard = e.expertShard;
-    return true;
-}
-
 }  // namespace bulkhead::model::fold_detail

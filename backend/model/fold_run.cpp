@@ -59,6 +59,7 @@ bool fold(RunState& s, int64_t at, const OperatorActed& e) {
     action.value = text(action.value);
     // Where experts went is in LayoutChanged; a list of actions is no place for it.
     action.expertShard.clear();
+    action.domainShare.clear();
     s.actions.push({at, std::move(action), text(e.requestId), text(e.by), text(e.outcome)});
     return true;
 }

@@ -10,7 +10,7 @@ bool fits(const std::vector<Contribution>& contributors) {
     return contributors.size() <= static_cast<size_t>(Limits::kReplicas);
 }
 
-StepPoint pointOf(const RunState& s, int64_t at, const StepCommitted& e) {
+StepPoint pointOf(RunState& s, int64_t at, const StepCommitted& e) {
     StepPoint p;
     p.step = e.record.step;
     p.lineage = e.record.lineage;
@@ -29,6 +29,7 @@ StepPoint pointOf(const RunState& s, int64_t at, const StepCommitted& e) {
     p.samples = e.record.samples;
     p.skip = e.record.skip;
     p.domainLoss = e.domainLoss;
+    noteTraffic(s, p, e);
     return p;
 }
 
@@ -82,7 +83,8 @@ bool fold(RunState& s, int64_t at, const StepCommitted& e) {
     constexpr size_t kMostDomains = 4096;
     if (!fits(e.record.contributors) || e.shards.size() > static_cast<size_t>(Limits::kShards) ||
         e.replicas.size() > static_cast<size_t>(Limits::kReplicas) ||
-        e.domainLoss.size() > kMostDomains)
+        e.domainLoss.size() > kMostDomains || e.traffic.copies.size() > kMostDomains ||
+        e.traffic.remote.size() > kMostDomains)
         return false;
     s.steps.push(pointOf(s, at, e));
     s.pendingStallMs = 0;

@@ -95,6 +95,13 @@ const CampaignView* findCampaign(const RunState& state, uint64_t campaign) {
     return nullptr;
 }
 
+double predictedRemote(const RunState& state, uint64_t layout) {
+    for (size_t i = state.layouts.size(); i-- > 0;)
+        if (state.layouts[i].ok && state.layouts[i].layout == layout)
+            return state.layouts[i].predictedRemote;
+    return -1;
+}
+
 uint32_t contributors(const RunState& state) {
     return state.quorum ? static_cast<uint32_t>(state.quorum->contributors.size()) : 0;
 }
@@ -141,9 +148,13 @@ void repair(RunState& s) {
     for (RankView& rank : s.ranks) rank.output.repair();
     const auto repairAll = [](auto&... rings) { (rings.repair(), ...); };
     repairAll(s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents, s.stalls,
-              s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns);
+              s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns,
+              s.layouts);
     repair(s.experts);
-    if (s.expertShard.size() > Limits::kExpertCells) s.expertShard.clear();
+    for (std::vector<int32_t>* placement : {&s.expertShard, &s.shardBefore})
+        if (placement->size() > Limits::kExpertCells) placement->clear();
+    for (std::vector<uint32_t>* share : {&s.domainShare, &s.shareBefore})
+        if (share->size() > Limits::kExpertCells) share->clear();
     if (s.model.expertShard.size() > Limits::kExpertCells) s.model.expertShard.clear();
 }
 

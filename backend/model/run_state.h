@@ -46,7 +46,12 @@ struct RunState {
     uint64_t term = 0;
     uint64_t epoch = 0;
     uint64_t layout = 0;
-    std::vector<int32_t> expertShard;  ///< [moeLayer][expert]; empty: the workload's default
+    std::vector<int32_t> expertShard;   ///< [moeLayer][expert]; empty: the workload's default
+    std::vector<uint32_t> domainShare;  ///< as in Action; empty: samples go to any shard
+    /// The two as they were before the last move that counted, to go back to.
+    std::vector<int32_t> shardBefore;
+    std::vector<uint32_t> shareBefore;
+    Ring<LayoutView, 64> layouts;
 
     Policies policies;
     int64_t policiesSinceNs = 0;
@@ -103,6 +108,10 @@ struct RunState {
         visit("epoch", self.epoch);
         visit("layout", self.layout);
         visit("expert_shard", self.expertShard);
+        visit("domain_share", self.domainShare);
+        visit("shard_before", self.shardBefore);
+        visit("share_before", self.shareBefore);
+        visit("layouts", self.layouts);
         visit("policies", self.policies);
         visit("policies_since_ns", self.policiesSinceNs);
         visit("policies_why", self.policiesWhy);
@@ -144,6 +153,9 @@ const NodeView* findNode(const RunState& state, std::string_view name);
 const IncidentView* findIncident(const RunState& state, uint64_t incident);
 const FaultView* findFault(const RunState& state, uint64_t fault);
 const CampaignView* findCampaign(const RunState& state, uint64_t campaign);
+
+/// What the plan behind `layout` said of its remote copies; -1: it said nothing.
+double predictedRemote(const RunState& state, uint64_t layout);
 
 /// Contributors of the current quorum; 0 before the first.
 uint32_t contributors(const RunState& state);

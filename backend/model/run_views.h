@@ -214,6 +214,10 @@ struct StepPoint {
     bool suspect = false;
     bool superseded = false;         ///< a rollback went behind it
     std::vector<double> domainLoss;  ///< -1: no tokens of that domain in the step
+    uint64_t layout = 0;
+    uint64_t copies = 0;         ///< routed to experts, all domains
+    uint64_t remoteCopies = 0;   ///< of them, to another shard
+    uint64_t allToAllBytes = 0;  ///< sent for them
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("step", self.step);
@@ -233,6 +237,10 @@ struct StepPoint {
         visit("suspect", self.suspect);
         visit("superseded", self.superseded);
         visit("domain_loss", self.domainLoss);
+        visit("layout", self.layout);
+        visit("copies", self.copies);
+        visit("remote_copies", self.remoteCopies);
+        visit("all_to_all_bytes", self.allToAllBytes);
     }
 };
 
@@ -423,6 +431,55 @@ struct CampaignView {
         visit("skipped", self.skipped);
         visit("ended", self.ended);
         visit("ended_ns", self.endedNs);
+    }
+};
+
+/// Expert traffic of some steps together.
+struct TrafficSum {
+    uint64_t steps = 0;
+    uint64_t copies = 0;
+    uint64_t remote = 0;
+    uint64_t bytes = 0;
+    /// 0..1; -1: no step, or no experts.
+    double remoteShare() const {
+        return copies > 0 ? static_cast<double>(remote) / static_cast<double>(copies) : -1;
+    }
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("steps", self.steps);
+        visit("copies", self.copies);
+        visit("remote", self.remote);
+        visit("bytes", self.bytes);
+    }
+};
+
+/// A move of experts, and what was predicted of it beside what was measured.
+struct LayoutView {
+    uint64_t layout = 0;
+    uint64_t step = 0;  ///< after which they moved
+    int64_t timeNs = 0;
+    bool ok = true;  ///< else the placement before it stays
+    uint64_t expertsMoved = 0;
+    uint64_t bytesMoved = 0;      ///< in all replicas
+    bool grouped = false;         ///< samples are dealt to shards by domain
+    double predictedRemote = -1;  ///< share of copies; -1: nobody said
+    TrafficSum before;            ///< the last steps of the layout before, at most kBefore
+    TrafficSum after;             ///< all steps so far
+    std::string why;
+    static constexpr size_t kBefore = 50;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("layout", self.layout);
+        visit("step", self.step);
+        visit("time_ns", self.timeNs);
+        visit("ok", self.ok);
+        visit("experts_moved", self.expertsMoved);
+        visit("bytes_moved", self.bytesMoved);
+        visit("grouped", self.grouped);
+        visit("predicted_remote", self.predictedRemote);
+        visit("before", self.before);
+        visit("after", self.after);
+        visit("why", self.why);
     }
 };
 

@@ -12,6 +12,7 @@ void Sums::clear() {
     std::fill(domainLoss.begin(), domainLoss.end(), 0.0);
     std::fill(domainTokens.begin(), domainTokens.end(), uint64_t{0});
     std::fill(expertCounts.begin(), expertCounts.end(), uint64_t{0});
+    sentBytes = 0;
 }
 
 template <class T>
@@ -184,6 +185,13 @@ absl::Status Decoder<T>::backward(const Batch& batch, bool last, const Ready& re
     }
     embedBackward(batch);
     return finish(0, last, ready);
+}
+
+template <class T>
+uint64_t Decoder<T>::sentBytes() const {
+    uint64_t bytes = 0;
+    for (const auto& layer : layers_) bytes += layer->mixture.sentBytes();
+    return bytes;
 }
 
 template <class T>

@@ -28,6 +28,7 @@ struct Sums {
     std::vector<double> domainLoss;  ///< nats
     std::vector<uint64_t> domainTokens;
     std::vector<uint64_t> expertCounts;  ///< [mixture layer][domain][expert]
+    uint64_t sentBytes = 0;              ///< to other shards for the experts
     void clear();
 };
 
@@ -50,6 +51,8 @@ class Decoder {
     /// Collective. Of the batch last given to forward, once; adds to the gradients. With `last`,
     /// units are reduced over the shards, from the head down, and `ready` told.
     absl::Status backward(const Batch& batch, bool last, const Ready& ready);
+    /// To other shards for the experts, since open.
+    uint64_t sentBytes() const;
 
   private:
     struct Layer {

@@ -56,6 +56,8 @@ class Mixture {
 
     /// Expert chosen by token t as its j-th, at [t * topK + j], in the last forward.
     const std::vector<int32_t>& chosen() const { return chosen_; }
+    /// To other shards, since open.
+    uint64_t sentBytes() const { return exchange_.sentBytes(); }
 
   private:
     void route(const MixtureWeights<const T>& w, size_t tokens);

@@ -91,6 +91,7 @@ absl::Status TokenExchange<T>::toExperts(const T* sorted, T* grouped) {
     }
     BULKHEAD_RETURN_IF_ERROR(
         device_.allToAll(sorted, sendBytes_.data(), packed_.data(), receiveBytes_.data()));
+    countSent(sendBytes_);
     forStretches([&](size_t from, size_t to, size_t rows) {
         std::copy_n(packed_.data() + from * width_, rows * width_, grouped + to * width_);
     });
@@ -106,7 +107,14 @@ absl::Status TokenExchange<T>::fromExperts(const T* grouped, T* sorted) {
     forStretches([&](size_t to, size_t from, size_t rows) {
         std::copy_n(grouped + from * width_, rows * width_, packed_.data() + to * width_);
     });
+    countSent(receiveBytes_);
     return device_.allToAll(packed_.data(), receiveBytes_.data(), sorted, sendBytes_.data());
+}
+
+template <class T>
+void TokenExchange<T>::countSent(const std::vector<size_t>& bytes) {
+    for (size_t shard = 0; shard < bytes.size(); ++shard)
+        if (shard != device_.shard) sent_ += bytes[shard];
 }
 
 template class TokenExchange<float>;

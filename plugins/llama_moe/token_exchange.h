@@ -35,12 +35,15 @@ class TokenExchange {
     size_t groupedRows() const { return groupedRows_; }
     /// Experts of this shard, ascending.
     const std::vector<Group>& groups() const { return groups_; }
+    /// That this shard sent to others, since open.
+    uint64_t sentBytes() const { return sent_; }
 
     /// Collective.
     absl::Status toExperts(const T* sorted, T* grouped);
     absl::Status fromExperts(const T* grouped, T* sorted);
 
   private:
+    void countSent(const std::vector<size_t>& bytes);
     void planSorted(const int32_t* expertOf, size_t rows, const int32_t* shardOf);
     absl::Status planGrouped(const int32_t* shardOf);
     /// Calls visit(packedRow, groupedRow, rows) for each stretch of received rows.
@@ -58,6 +61,7 @@ class TokenExchange {
     std::vector<size_t> sendBytes_, receiveBytes_;
     std::vector<Group> groups_;
     Buffer<T> packed_;
+    uint64_t sent_ = 0;
 };
 
 }  // namespace bulkhead::llama_moe

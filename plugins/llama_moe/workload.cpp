@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -32,6 +33,9 @@ void addTo(bulkhead_metrics* to, const Sums& from) {
     add(from.domainLoss, to->domain_loss_sum);
     add(from.domainTokens, to->domain_tokens);
     add(from.expertCounts, to->expert_counts);
+    // A host older than this figure has no room for it.
+    if (to->struct_size >= offsetof(bulkhead_metrics, all_to_all_bytes) + sizeof(uint64_t))
+        to->all_to_all_bytes += from.sentBytes;
 }
 
 }  // namespace
@@ -150,18 +154,23 @@ absl::Status Workload::forwardBackward(const bulkhead_batch& batch, bulkhead_gra
         sums_.clear();
     }
     const Batch samples{batch.samples, batch.tokens, batch.domain};
+    const uint64_t sent = decoder_.sentBytes();
     BULKHEAD_RETURN_IF_ERROR(decoder_.forward(samples, &sums_));
     Decoder<float>::Ready tell;
     if (ready != nullptr) tell = [=](size_t begin, size_t end) { ready(context, begin, end); };
-    return decoder_.backward(samples, batch.last != 0, tell);
+    BULKHEAD_RETURN_IF_ERROR(decoder_.backward(samples, batch.last != 0, tell));
+    sums_.sentBytes += decoder_.sentBytes() - sent;
+    return absl::OkStatus();
 }
 
 absl::Status Workload::evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics) {
     BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
     evaluation_.clear();
     store_.forgetWholeUnits();
+    const uint64_t sent = decoder_.sentBytes();
     BULKHEAD_RETURN_IF_ERROR(
         decoder_.forward({batch.samples, batch.tokens, batch.domain}, &evaluation_));
+    evaluation_.sentBytes = decoder_.sentBytes() - sent;
     addTo(metrics, evaluation_);
     return absl::OkStatus();
 }
@@ -175,6 +184,8 @@ void Workload::metrics(bulkhead_metrics* out) const {
     clear(out->domain_loss_sum, sums_.domainLoss.size());
     clear(out->domain_tokens, sums_.domainTokens.size());
     clear(out->expert_counts, sums_.expertCounts.size());
+    if (out->struct_size >= offsetof(bulkhead_metrics, all_to_all_bytes) + sizeof(uint64_t))
+        out->all_to_all_bytes = 0;
     addTo(out, sums_);
 }
 

@@ -63,7 +63,7 @@ static int step(const bulkhead_workload_api* api, bulkhead_workload* workload) {
     int32_t tokens[kTokens];
     const uint32_t domain = 0;
     bulkhead_batch batch = {sizeof(batch), 1, tokens, &domain, 1, 1};
-    bulkhead_metrics metrics = {sizeof(metrics), 0, 0, NULL, NULL, NULL};
+    bulkhead_metrics metrics = {sizeof(metrics), 0, 0, NULL, NULL, NULL, 0};
     bulkhead_update update = {sizeof(update), 1, 1e-2f, 1.0f / 16, 0.1f, 0.05f};
     uint64_t before = 0, after = 0, count = 0;
     double first = 0, squares = 0;

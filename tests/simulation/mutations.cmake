@@ -189,8 +189,8 @@ plant(step_commit.cpp "    const uint64_t update = std::max<uint64_t>(1, r.updat
   "    const uint64_t update = std::max<uint64_t>(1, MUTATED(schedule_by_step) ? r.step : r.updates);")
 plant(coordinator_commit.cpp "    if (m.ok) {\n        LogCheckpoint entry"
   "    if (m.ok || MUTATED(manifest_of_a_failed_write)) {\n        LogCheckpoint entry")
-plant(coordinator_commit.cpp "    LogCheckpoint entry{\n        lineage_, step, updates_,"
-  "    LogCheckpoint entry{\n        lineage_, step - (MUTATED(checkpoint_of_the_step_before) ? 1 : 0), updates_,")
+plant(coordinator_commit.cpp "    LogCheckpoint entry{lineage_, step, updates_,"
+  "    LogCheckpoint entry{lineage_, step - (MUTATED(checkpoint_of_the_step_before) ? 1 : 0), updates_,")
 
 # Parity and ways back.
 plant(parity.cpp "        if (majority) result.odd.push_back(replica);"

@@ -34,6 +34,11 @@ Severity severityOf(model::ReplicaState state) {
     }
 }
 
+void addUp(std::vector<uint64_t>& sum, const std::vector<uint64_t>& part) {
+    if (sum.size() < part.size()) sum.resize(part.size());
+    for (size_t i = 0; i < part.size(); ++i) sum[i] += part[i];
+}
+
 model::StepCommitted stepCommitted(const fact::StepCommitted& f) {
     model::StepCommitted e;
     e.record = f.record;
@@ -53,6 +58,9 @@ model::StepCommitted stepCommitted(const fact::StepCommitted& f) {
     }
     for (size_t i = 0; i < f.votes.size(); ++i) {
         const protocol::ReplicaVote& v = f.votes[i];
+        addUp(e.traffic.copies, v.traffic.copies);
+        addUp(e.traffic.remote, v.traffic.remote);
+        e.traffic.bytes += v.traffic.bytes;
         e.replicas.push_back({v.replica, v.computeMs, v.exchangeMs, v.exposedMs,
                               i < f.voteMs.size() ? f.voteMs[i] : 0, v.applyMs, v.waitedOnMs,
                               v.waitedOn, v.bytes});
@@ -135,7 +143,8 @@ struct Translator {
         return {{model::InvariantBroken{f.invariant, f.detail}, Severity::kError}};
     }
     Result operator()(const fact::LayoutChanged& f) const {
-        return {{model::LayoutChanged{f.step, f.layout, f.ok, f.bytesMoved, f.expertShard, f.why},
+        return {{model::LayoutChanged{f.step, f.layout, f.ok, f.bytesMoved, f.expertShard, f.why,
+                                      f.domainShare, f.predictedRemote},
                  f.ok ? Severity::kNotice : Severity::kWarning}};
     }
     Result operator()(const fact::RunFinished& f) const {

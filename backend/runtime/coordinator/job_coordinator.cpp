@@ -266,6 +266,8 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
             case model::ActionKind::kChangeLayout:
                 operation.kind = protocol::OperationKind::kChangeLayout;
                 operation.expertShard = action.expertShard;
+                operation.domainShare = action.domainShare;
+                operation.predictedRemote = action.predictedRemote;
                 break;
             default: {
                 operation.kind = protocol::OperationKind::kSetPolicies;
@@ -346,6 +348,7 @@ JobStatus JobCoordinator::status() const {
     s.model = state_.model;
     s.expertShard =
         machine_.expertShard().empty() ? state_.model.expertShard : machine_.expertShard();
+    s.domainShare = machine_.domainShare();
     return s;
 }
 

@@ -60,6 +60,8 @@ void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
         written && !written->ok)
         if (const uint64_t fault = faults_.acting(model::FaultKind::kFillDisk); fault != 0)
             written->error += absl::StrCat("; fault ", fault, " fills the disk");
+    if (auto* committed = std::get_if<model::StepCommitted>(&event->body))
+        committed->predictedRemote = model::predictedRemote(state_, committed->record.layout);
     if (const auto* finished = std::get_if<model::RunFinished>(&event->body)) {
         if (auto loads = experts_.take()) emit(*std::move(loads), model::Severity::kInfo);
         campaigns_.jobEnds(finished->why);
@@ -112,7 +114,11 @@ void JobCoordinator::tellMissing(const std::vector<protocol::LogEntry>& entries)
     for (size_t i = firstUntold(entries, state_); i < entries.size(); ++i) {
         const auto fact = untoldFact(entries, i, state_);
         if (!fact) continue;
-        if (auto event = translate(*fact, context)) emit(std::move(event->body), event->severity);
+        auto event = translate(*fact, context);
+        if (!event) continue;
+        if (auto* committed = std::get_if<model::StepCommitted>(&event->body))
+            committed->predictedRemote = model::predictedRemote(state_, committed->record.layout);
+        emit(std::move(event->body), event->severity);
     }
 }
 

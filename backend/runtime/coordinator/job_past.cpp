@@ -90,6 +90,15 @@ std::optional<protocol::Fact> untoldFact(const std::vector<protocol::LogEntry>& 
             if (const auto* t = std::get_if<protocol::LogTerm>(&entries[k])) term = t->term;
         return fact::LineageOpened{lineage->lineage, lineage->fromStep, term, lineage->why};
     }
+    if (const auto* moved = std::get_if<protocol::LogLayout>(&entries[i])) {
+        for (size_t k = past.layouts.size(); k-- > 0;)
+            if (past.layouts[k].ok && past.layouts[k].step + 1 == moved->fromStep &&
+                past.layouts[k].layout == moved->layout)
+                return std::nullopt;
+        return fact::LayoutChanged{
+            moved->fromStep - 1, moved->layout,         true, 0, moved->expertShard, "",
+            moved->domainShare,  moved->predictedRemote};
+    }
     if (const auto* bad = std::get_if<protocol::LogQuarantine>(&entries[i])) {
         for (size_t k = 0; k < past.quarantined.size(); ++k)
             if (past.quarantined[k].range == bad->range) return std::nullopt;

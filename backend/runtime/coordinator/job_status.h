@@ -41,8 +41,9 @@ struct JobStatus {
     int64_t startedNs = 0;
     std::vector<ReplicaStatus> replicas;
     std::vector<NodeStatus> nodes;
-    model::ModelInfo model;            ///< as described by the workload; no name: not yet
-    std::vector<int32_t> expertShard;  ///< where its experts lie, [moeLayer][expert]
+    model::ModelInfo model;             ///< as described by the workload; no name: not yet
+    std::vector<int32_t> expertShard;   ///< where its experts lie, [moeLayer][expert]
+    std::vector<uint32_t> domainShare;  ///< which shard computes what, as in model::Action
 };
 
 /// The figures of now, before and after alike; setContributors() changes those after.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "backend/model/command_text.h"
 #include "backend/runtime/coordinator/job_status.h"
+#include "backend/runtime/protocol/sample_deal.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -201,7 +202,6 @@ std::string unfit(const JobStatus& status, const std::vector<int32_t>& placement
             return absl::StrCat("expert ", i % m.experts, " of mixture layer ", i / m.experts,
                                 " must be on a shard from 0 to ", status.spec.shards - 1, ", not ",
                                 placement[i]);
-    if (placement == status.expertShard) return "that is where the experts lie already";
     return "";
 }
 
@@ -211,6 +211,14 @@ void layout(Preflight& p, const JobStatus& status, const model::Action& action) 
         refuse(p, std::move(why));
         return;
     }
+    const auto domains = static_cast<uint32_t>(status.spec.domains.size());
+    if (const absl::Status s =
+            protocol::checkDomainShare(action.domainShare, domains, status.spec.shards);
+        !s.ok())
+        return (void)refuse(p, std::string(s.message()));
+    const bool regroups = action.domainShare != status.domainShare;
+    if (action.expertShard == status.expertShard && !regroups)
+        return (void)refuse(p, "that is where the experts lie already");
     for (size_t i = 0; i < action.expertShard.size(); ++i)
         p.expertsMoved += action.expertShard[i] != status.expertShard[i];
     p.bytesMoved = p.expertsMoved * status.model.expertBytes;
@@ -219,6 +227,10 @@ void layout(Preflight& p, const JobStatus& status, const model::Action& action) 
                             absl::StrFormat("%.1f", static_cast<double>(p.bytesMoved) / 1e6),
                             " MB of weights and optimizer state each; unless all of them succeed "
                             "the old placement stays.");
+    if (regroups)
+        absl::StrAppend(&p.effect, action.domainShare.empty()
+                                       ? " Samples go to any shard again."
+                                       : " Samples go to the shards of their domain.");
 }
 
 }  // namespace

@@ -71,7 +71,8 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes) {
     }
     if (bytes.substr(0, kLogHeader.size()) != kLogHeader)
         return absl::InvalidArgumentError(
-            "this is not a commit log of this version: it should begin with BHCLOG02");
+            absl::StrCat("this is not a commit log of this version: it should begin with ",
+                         std::string(kLogHeader)));
     size_t at = kLogHeader.size();
     while (at < bytes.size()) {
         auto frame = frameAt(bytes, at);
@@ -129,6 +130,7 @@ class Recovery {
         state_.updates = e.updates;
         state_.layout = e.layout;
         state_.expertShard = e.expertShard;
+        state_.domainShare = e.domainShare;
         state_.last.reset();
         std::erase_if(state_.checkpoints,
                       [&](const LogCheckpoint& c) { return c.step > e.fromStep; });
@@ -180,6 +182,7 @@ class Recovery {
     absl::Status apply(const LogLayout& e) {
         state_.layout = e.layout;
         state_.expertShard = e.expertShard;
+        state_.domainShare = e.domainShare;
         return absl::OkStatus();
     }
 

@@ -24,7 +24,7 @@
 /// entry. One writer at a time (the term's lock).
 namespace bulkhead::protocol {
 
-inline constexpr std::string_view kLogHeader = "BHCLOG02";
+inline constexpr std::string_view kLogHeader = "BHCLOG03";
 
 /// A life of the coordinator begins.
 struct LogTerm {
@@ -45,6 +45,7 @@ struct LogLineage {
     std::string resumeFrom;  ///< manifest of the state it starts from; empty: the seed
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
+    std::vector<uint32_t> domainShare;  ///< as in Quorum
     LedgerState ledger;
     std::string why;
     template <class Self, class Visitor>
@@ -55,6 +56,7 @@ struct LogLineage {
         visit("resume_from", self.resumeFrom);
         visit("layout", self.layout);
         visit("expert_shard", self.expertShard);
+        visit("domain_share", self.domainShare);
         visit("ledger", self.ledger);
         visit("why", self.why);
     }
@@ -122,7 +124,8 @@ struct LogCheckpoint {
     std::string path;
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
-    LedgerState ledger;  ///< settled, after `step`
+    std::vector<uint32_t> domainShare;  ///< as in Quorum
+    LedgerState ledger;                 ///< settled, after `step`
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("lineage", self.lineage);
@@ -131,6 +134,7 @@ struct LogCheckpoint {
         visit("path", self.path);
         visit("layout", self.layout);
         visit("expert_shard", self.expertShard);
+        visit("domain_share", self.domainShare);
         visit("ledger", self.ledger);
     }
 };
@@ -141,11 +145,15 @@ struct LogLayout {
     uint64_t layout = 0;
     uint64_t fromStep = 0;
     std::vector<int32_t> expertShard;
+    std::vector<uint32_t> domainShare;  ///< as in Quorum
+    double predictedRemote = -1;        ///< as the operation said; -1: it did not
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("layout", self.layout);
         visit("from_step", self.fromStep);
         visit("expert_shard", self.expertShard);
+        visit("domain_share", self.domainShare);
+        visit("predicted_remote", self.predictedRemote);
     }
 };
 
@@ -219,6 +227,7 @@ struct RecoveredState {
     uint64_t epoch = 0;  ///< highest in any record
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
+    std::vector<uint32_t> domainShare;        ///< as in Quorum
     LedgerState ledger;                       ///< settled: every open lease is back in the pool
     std::vector<LogCheckpoint> checkpoints;   ///< of every lineage still valid, oldest first
     std::vector<uint32_t> incarnations;       ///< by replica: highest used

@@ -49,8 +49,9 @@ int32_t CoordinatorMachine::Impl::checkpointWriter(const CommitRecord& record) c
 }
 
 void CoordinatorMachine::Impl::planCheckpoint(int32_t writer, uint64_t step) {
-    LogCheckpoint entry{
-        lineage_, step, updates_, "", layout_, expertShard_, ledger_.settledState()};
+    LogCheckpoint entry{lineage_, step, updates_, "", layout_, {}, {}, ledger_.settledState()};
+    entry.expertShard = expertShard_;
+    entry.domainShare = domainShare_;
     checkpointPlans_[step] = CheckpointPlan{std::move(entry), writer};
     checkpointWanted_ = false;
 }

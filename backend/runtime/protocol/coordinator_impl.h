@@ -106,6 +106,8 @@ struct LayoutMove {
     uint64_t step = 0;
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
+    std::vector<uint32_t> domainShare;
+    double predictedRemote = -1;
     bool sent = false;
     MonoNs sentAt = 0;
     std::set<int32_t> waiting;
@@ -305,6 +307,7 @@ class CoordinatorMachine::Impl {
     uint64_t layoutTried_ = 0;            ///< highest number given to a move, whatever came of it
     std::optional<uint64_t> movedAfter_;  ///< the step whose successor settles the last move
     std::vector<int32_t> expertShard_;
+    std::vector<uint32_t> domainShare_;
     std::vector<LogCheckpoint> checkpoints_;
     uint64_t sequence_ = 0;
     uint64_t corpusHash_ = 0;

@@ -85,7 +85,9 @@ struct Operation {
     bool checkpoint = true;     ///< kStop
     bool thisTermOnly = false;  ///< kStop: no order to the coordinators that follow
     Policies policies;
-    std::vector<int32_t> expertShard;  ///< kChangeLayout
+    std::vector<int32_t> expertShard;   ///< kChangeLayout
+    std::vector<uint32_t> domainShare;  ///< kChangeLayout: as in Quorum
+    double predictedRemote = -1;        ///< kChangeLayout: share of copies that will leave a shard
     std::string requestId;
     std::string why;  ///< "operator ana"
 };

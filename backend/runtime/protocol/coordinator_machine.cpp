@@ -17,6 +17,7 @@ RecoveredState fromCheckpoint(const LogCheckpoint& c) {
     s.resumeFrom = c.path;
     s.layout = c.layout;
     s.expertShard = c.expertShard;
+    s.domainShare = c.domainShare;
     s.ledger = c.ledger;
     s.checkpoints = {c};
     return s;
@@ -48,6 +49,7 @@ CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState re
       epoch_(recovered.epoch),
       layout_(recovered.layout),
       expertShard_(recovered.expertShard),
+      domainShare_(recovered.domainShare),
       checkpoints_(recovered.checkpoints),
       corpusHash_(options_.corpusHash),
       recovering_(recovered.lineage != 0),
@@ -246,6 +248,9 @@ const Policies& CoordinatorMachine::policies() const {
 
 const std::vector<int32_t>& CoordinatorMachine::expertShard() const {
     return impl_->expertShard_;
+}
+const std::vector<uint32_t>& CoordinatorMachine::domainShare() const {
+    return impl_->domainShare_;
 }
 
 double CoordinatorMachine::effectiveTime() const {

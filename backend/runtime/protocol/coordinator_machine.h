@@ -55,6 +55,8 @@ class CoordinatorMachine {
     double effectiveTime() const;
     /// Where experts lie, [moeLayer][expert]; empty: where the workload puts them by itself.
     const std::vector<int32_t>& expertShard() const;
+    /// Which shard computes a domain's samples, as in Quorum.
+    const std::vector<uint32_t>& domainShare() const;
     std::vector<ReplicaView> replicas() const;
 
   private:

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
 #include "backend/runtime/protocol/coordinator_impl.h"
+#include "backend/runtime/protocol/sample_deal.h"
 
 /// What an operator asks for, the end of the job, and moving experts.
 namespace bulkhead::protocol {
@@ -105,6 +106,10 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             fact(fact::PoliciesChanged{in.policies, why});
             return "";
         case OperationKind::kChangeLayout:
+            if (const absl::Status s =
+                    checkDomainShare(in.domainShare, options_.domains, options_.shards);
+                !s.ok())
+                return std::string(s.message());
             if (move_) return "experts are being moved already; wait until that is done";
             if (movedAfter_ == committed_)
                 return "the last move is not part of a step yet; wait for the next one";
@@ -115,6 +120,8 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             layoutTried_ = std::max(layoutTried_, layout_) + 1;
             move_->layout = layoutTried_;
             move_->expertShard = in.expertShard;
+            move_->domainShare = in.domainShare;
+            move_->predictedRemote = in.predictedRemote;
             // Not overlapped here: the next quorum waits for the move.
             cancelPending();
             if (!open_) startLayoutMove();
@@ -231,12 +238,14 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why)
     if (ok) {
         layout_ = move.layout;
         expertShard_ = move.expertShard;
-        log(LogLayout{layout_, move.step + 1, expertShard_}, false);
+        domainShare_ = move.domainShare;
+        log(LogLayout{layout_, move.step + 1, expertShard_, domainShare_, move.predictedRemote},
+            false);
         // The same state lies otherwise now, and its shards hash to something else.
         agreed_.clear();
     }
-    fact(fact::LayoutChanged{move.step, ok ? move.layout : layout_, ok, move.bytesMoved,
-                             ok ? move.expertShard : expertShard_, why});
+    fact(fact::LayoutChanged{move.step, layout_, ok, move.bytesMoved, expertShard_, why,
+                             domainShare_, move.predictedRemote});
     if (!ok) return;
     // Windows never cross a layout change, and none of them serves another what it holds.
     for (Replica& r : replicas_) r.proven = r.proven && !r.joining();

@@ -350,9 +350,9 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
     first_ = true;
     disproved_ = 0;
     begunAt_ = now_;
-    LogLineage entry{
-        lineage_, fromStep, updates_, resumeFrom_, layout_, expertShard_, ledger_.settledState(),
-        why};
+    LogLineage entry{lineage_, fromStep,     updates_,     resumeFrom_,
+                     layout_,  expertShard_, domainShare_, ledger_.settledState(),
+                     why};
     broken(checker_.lineage(lineage_, entry.ledger, fromStep));
     log(std::move(entry), false);
     fact(fact::LineageOpened{lineage_, fromStep, term_, why});
@@ -388,6 +388,7 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
     gate_.forget();
     checkpointPlans_.clear();
     const uint64_t undone = committed_;
+    const uint64_t layout = layout_;
     const std::vector<SampleRange> quarantined = ledger_.state().quarantined;
     if (checkpoints_.empty()) {
         resumeFrom_.clear();
@@ -400,6 +401,7 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
         updates_ = c.updates;
         layout_ = c.layout;
         expertShard_ = c.expertShard;
+        domainShare_ = c.domainShare;
         if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok())
             ledger_ = *std::move(ledger);
         committed_ = c.step;
@@ -409,6 +411,9 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
          it = productiveMs_.erase(it))
         productiveSum_ -= it->second;
     openLineage(committed_, absl::StrCat(why, "; back from step ", undone, " to ", committed_));
+    if (layout != layout_)
+        fact(fact::LayoutChanged{committed_, layout_, true, 0, expertShard_,
+                                 "experts lie as in the checkpoint", domainShare_});
 }
 
 }  // namespace bulkhead::protocol

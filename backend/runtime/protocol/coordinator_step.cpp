@@ -127,6 +127,7 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     q.attempt = attempt;
     q.afterEpoch = afterEpoch;
     q.layout = layout_;
+    q.domainShare = domainShare_;
     q.joiners = decision.joiners;
     q.lrFactor = decision.lrFactor;
     q.exchangeToken = mix(mix(options_.secret ^ mix(term_)) ^ epoch_);

@@ -184,6 +184,8 @@ struct LayoutChanged {
     uint64_t bytesMoved = 0;
     std::vector<int32_t> expertShard;
     std::string why;
+    std::vector<uint32_t> domainShare;
+    double predictedRemote = -1;  ///< as the operation said; -1: it did not
 };
 
 struct RunFinished {

@@ -21,7 +21,7 @@
 /// step is concerned, (step, epoch, attempt). What is stale is dropped and counted, never acted on.
 namespace bulkhead::protocol {
 
-constexpr uint32_t kProtocolVersion = 3;
+constexpr uint32_t kProtocolVersion = 4;
 
 /// Where a rank's data plane can be reached. `host` decides shm or tcp per pair.
 struct RankEndpoint {
@@ -177,6 +177,7 @@ struct RankVote {
     std::vector<double> domainLossSum;  ///< own contribution, by domain
     std::vector<uint64_t> domainTokens;
     std::vector<uint64_t> expertCounts;  ///< [moeLayer][domain][expert], own contribution
+    ExpertTraffic traffic;               ///< own contribution
     double computeMs = 0;
     double exchangeMs = 0;
     double exposedMs = 0;
@@ -201,6 +202,7 @@ struct RankVote {
         visit("domain_loss_sum", self.domainLossSum);
         visit("domain_tokens", self.domainTokens);
         visit("expert_counts", self.expertCounts);
+        visit("traffic", self.traffic);
         visit("compute_ms", self.computeMs);
         visit("exchange_ms", self.exchangeMs);
         visit("exposed_ms", self.exposedMs);
@@ -228,6 +230,7 @@ struct ReplicaVote {
     std::vector<double> domainLossSum;
     std::vector<uint64_t> domainTokens;
     std::vector<uint64_t> expertCounts;
+    ExpertTraffic traffic;
     double computeMs = 0;  ///< slowest shard, likewise below
     double exchangeMs = 0;
     double exposedMs = 0;
@@ -253,6 +256,7 @@ struct ReplicaVote {
         visit("domain_loss_sum", self.domainLossSum);
         visit("domain_tokens", self.domainTokens);
         visit("expert_counts", self.expertCounts);
+        visit("traffic", self.traffic);
         visit("compute_ms", self.computeMs);
         visit("exchange_ms", self.exchangeMs);
         visit("exposed_ms", self.exposedMs);
@@ -437,6 +441,8 @@ struct Quorum {
     /// Ascending by replica: the order of the reduction; those who enter among them.
     std::vector<Member> contributors;
     std::vector<int32_t> joiners;
+    /// Of the layout: which shard computes a domain's samples (sample_deal.h); empty: any.
+    std::vector<uint32_t> domainShare;
     double lrFactor = 1;
     uint64_t exchangeToken = 0;  ///< random per epoch; a data-plane peer must show it
     uint32_t chunkTimeoutMs = 0;
@@ -453,6 +459,7 @@ struct Quorum {
         visit("layout", self.layout);
         visit("contributors", self.contributors);
         visit("joiners", self.joiners);
+        visit("domain_share", self.domainShare);
         visit("lr_factor", self.lrFactor);
         visit("exchange_token", self.exchangeToken);
         visit("chunk_timeout_ms", self.chunkTimeoutMs);

@@ -77,6 +77,9 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
         addUp(out.domainLossSum, v.domainLossSum);
         addUp(out.domainTokens, v.domainTokens);
         addUp(out.expertCounts, v.expertCounts);
+        addUp(out.traffic.copies, v.traffic.copies);
+        addUp(out.traffic.remote, v.traffic.remote);
+        out.traffic.bytes += v.traffic.bytes;
         out.computeMs = std::max(out.computeMs, v.computeMs);
         out.exchangeMs = std::max(out.exchangeMs, v.exchangeMs);
         out.exposedMs = std::max(out.exposedMs, v.exposedMs);

@@ -104,16 +104,6 @@ absl::StatusOr<Sample> Corpus::sample(uint32_t domain, uint64_t index) const {
     return Sample{domain, index, text.substr(offsetOf(domain, index), sequenceLength_ + 1)};
 }
 
-std::vector<std::pair<uint32_t, uint64_t>> samplesOfShard(const std::vector<SampleRange>& ranges,
-                                                          uint32_t shard, uint32_t shards) {
-    std::vector<std::pair<uint32_t, uint64_t>> mine;
-    uint64_t at = 0;
-    for (const SampleRange& range : ranges)
-        for (uint64_t i = range.begin; i < range.end; ++i, ++at)
-            if (at % shards == shard) mine.emplace_back(range.domain, i);
-    return mine;
-}
-
 uint64_t microBatches(const std::vector<SampleRange>& ranges, uint32_t shards,
                       uint32_t microBatch) {
     uint64_t samples = 0;

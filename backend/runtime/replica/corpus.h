@@ -82,12 +82,6 @@ class Corpus {
 /// Feistel network over the next even number of bits, walked until it lands inside.
 uint64_t permute(uint64_t index, uint64_t size, uint64_t key);
 
-/// The sample indices of a lease that shard `shard` of `shards` computes: the lease's samples in
-/// order, dealt round robin, so that shards differ by one sample at most and each gets its part of
-/// every domain.
-std::vector<std::pair<uint32_t, uint64_t>> samplesOfShard(const std::vector<SampleRange>& ranges,
-                                                          uint32_t shard, uint32_t shards);
-
 /// Micro-batches every shard runs for this lease, the same number on all of them because the
 /// collectives inside a replica need each: ceil(ceil(samples / shards) / microBatch). The last ones
 /// of a shard may be short or empty.

@@ -170,6 +170,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
         queue_.dropWork(quorum.step);
         work.step = quorum.step;
         work.ranges = action.ranges;
+        work.domainShare = quorum.domainShare;
         work.generation = exchange_->restart();
         queue_.push({nullptr, work});
     } else if (action.enter) {
@@ -322,6 +323,7 @@ void ReplicaRank::Impl::addFigures(protocol::RankVote& vote) {
     vote.domainLossSum = figures_.domainLossSum;
     vote.domainTokens = figures_.domainTokens;
     vote.expertCounts = figures_.expertCounts;
+    vote.traffic = figures_.traffic;
 }
 
 void ReplicaRank::Impl::accuse(const ExchangeResult& result) {

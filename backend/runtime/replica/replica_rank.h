@@ -41,6 +41,8 @@ struct Work {
     uint64_t step = 0;
     /// Samples of this replica, to be spread over its shards by the caller.
     std::vector<SampleRange> ranges;
+    /// Who of them computes what: protocol::dealSamples().
+    std::vector<uint32_t> domainShare;
     /// Names this gradient to gradientReady() and computed().
     uint64_t generation = 0;
 };

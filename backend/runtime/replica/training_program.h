@@ -34,6 +34,7 @@ struct StepFigures {
     std::vector<double> domainLossSum;   ///< by domain
     std::vector<uint64_t> domainTokens;  ///< by domain
     std::vector<uint64_t> expertCounts;  ///< [moeLayer][domain][expert]
+    ExpertTraffic traffic;               ///< empty: there are no experts
 };
 
 /// What ReplicaRank needs from the program that trains: its state as bytes, its gradient as floats,

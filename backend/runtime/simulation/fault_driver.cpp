@@ -287,6 +287,10 @@ void SimulatedJob::strikeOperator(const Fault& f) {
             o.kind = OperationKind::kChangeLayout;
             for (uint32_t s = 0; s < options_.shards; ++s)
                 o.expertShard.push_back(static_cast<int32_t>((s + f.parameter) % options_.shards));
+            if ((f.parameter >> 8) % 3 == 0) break;
+            for (uint32_t part = 0; part < options_.domains * options_.shards; ++part)
+                o.domainShare.push_back(1 + static_cast<uint32_t>(mix(f.parameter, part) % 4 *
+                                                                  (f.parameter >> 16 & 3)));
     }
     operate(o);
 }

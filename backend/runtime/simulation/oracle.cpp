@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
+#include "backend/runtime/protocol/sample_deal.h"
 
 namespace bulkhead::simulation {
 namespace {
@@ -160,6 +161,7 @@ void Oracle::durable(const LogEntry& entry) {
         step_ = l->fromStep;
         layout_ = l->layout;
         expertShard_ = l->expertShard;
+        domainShare_ = l->domainShare;
         followers_.clear();
         if (const Truth* truth = truthAt(lineage_, step_)) updates_ = truth->updates;
         checkUse(l->ledger, l->fromStep, absl::StrCat("lineage ", l->lineage));
@@ -178,6 +180,7 @@ void Oracle::durable(const LogEntry& entry) {
     } else if (const auto* y = std::get_if<LogLayout>(&entry)) {
         layout_ = y->layout;
         expertShard_ = y->expertShard;
+        domainShare_ = y->domainShare;
     } else if (const auto* o = std::get_if<LogOrders>(&entry)) {
         orders_ = *o;
     }
@@ -205,6 +208,11 @@ void Oracle::openLineage(const LogLineage& e) {
         if (e.updates != truth.updates)
             fail_("I1", absl::StrCat("lineage ", e.lineage, " counts ", e.updates,
                                      " updates, its checkpoint ", truth.updates));
+        const LogCheckpoint& c = from->second;
+        if (e.layout != c.layout || e.expertShard != c.expertShard ||
+            e.domainShare != c.domainShare)
+            fail_("I6", absl::StrCat("lineage ", e.lineage,
+                                     " is laid out or dealt otherwise than its checkpoint"));
     }
     truths_[{e.lineage, e.fromStep}] = std::move(truth);
 }
@@ -255,6 +263,7 @@ void Oracle::commit(const CommitRecord& r) {
         after.states.push_back(simulation::applied(before->states[s], sums[s], r));
     }
     checkRecord(r, *before, sums);
+    checkDealt(r);
     checkBaseline(r);
     consume(r);
     for (const Contribution& c : r.contributors) {
@@ -264,6 +273,28 @@ void Oracle::commit(const CommitRecord& r) {
     truths_[{r.lineage, r.step}] = std::move(after);
     step_ = r.step;
     trim();
+}
+
+/// The shards of a contributor computed each sample of its ranges once, dealt as the log says.
+void Oracle::checkDealt(const CommitRecord& r) {
+    const Announcement* announced = announcementOf(r);
+    if (announced != nullptr && announced->quorum.domainShare != domainShare_)
+        fail_("I2", absl::StrCat(simulation::name(r), " was dealt otherwise than the log says"));
+    for (const Contribution& c : r.contributors) {
+        Sum sum{};
+        uint32_t shards = 0;
+        for (uint32_t s = 0; s < options_.shards; ++s) {
+            const auto part =
+                dealt_.find({r.lineage, r.step, c.replica, c.incarnation, static_cast<int32_t>(s)});
+            if (part == dealt_.end()) continue;
+            add(sum, part->second);
+            ++shards;
+        }
+        if (shards == options_.shards && sum != gradientOf(0, c.ranges))
+            fail_("I2",
+                  absl::StrCat("the shards of r", c.replica, " did not compute each sample of ",
+                               simulation::name(r), " once"));
+    }
 }
 
 /// With recovery = restart_all nobody goes on without whoever was lost.
@@ -428,6 +459,12 @@ void Oracle::computed(const Process& rank) {
     const auto shard = static_cast<size_t>(rank.id.shard);
     const Sum expected = gradientOf(stateBefore(*truth, shard, q.layout), rank.work->ranges);
     const PartKey key{q.lineage, q.step, rank.id.replica, rank.incarnation, rank.id.shard};
+    Sum own{};
+    const auto dealt = dealSamples(rank.work->ranges, options_.shards, q.domainShare);
+    for (const auto& [domain, sample] : dealt[shard])
+        add(own, gradientOf(0, {{domain, sample, sample + 1}}));
+    dealt_[key] = own;
+    while (dealt_.size() > kStepsKept) dealt_.erase(dealt_.begin());
     if (rank.gradient == expected) {
         taints_.erase(key);
         return;

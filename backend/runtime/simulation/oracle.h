@@ -115,6 +115,7 @@ class Oracle {
               uint64_t stateBefore) const;
     void checkRecord(const CommitRecord& record, const Truth& before, const std::vector<Sum>& sums);
     void checkParity(const CommitRecord& record);
+    void checkDealt(const CommitRecord& record);
     void checkTiling(const LedgerState& ledger);
     /// The stored ledger says what was used up to and including `step`.
     void checkUse(const LedgerState& ledger, uint64_t step, const std::string& whose);
@@ -142,6 +143,7 @@ class Oracle {
     std::map<FrameKey, Announcement> announced_;
     std::vector<FrameKey> announcedOrder_;
     std::map<PartKey, Sum> taints_;
+    std::map<PartKey, Sum> dealt_;  ///< of the samples that a shard computed itself
     std::set<std::pair<uint64_t, ExchangeId>> overflowed_;  ///< term, id
     /// By rank and incarnation: term and id.
     std::map<std::pair<RankId, uint32_t>, std::set<std::pair<uint64_t, ExchangeId>>> completed_;
@@ -162,6 +164,7 @@ class Oracle {
     std::set<int32_t> drained_;
     std::optional<Policies> policies_;
     std::vector<int32_t> expertShard_;
+    std::vector<uint32_t> domainShare_;
     uint64_t checkpointed_ = 0;
     std::optional<FrameKey> newest_;  ///< announcement
     uint64_t looks_ = 0;

@@ -21,6 +21,8 @@ void Oracle::recovered(const CoordinatorMachine& c) {
         fail_("I6", "the new coordinator has forgotten the policies the operator set");
     if (lineage_ != 0 && c.expertShard() != expertShard_)
         fail_("I6", "the new coordinator has forgotten where the experts lie");
+    if (lineage_ != 0 && c.domainShare() != domainShare_)
+        fail_("I6", "the new coordinator has forgotten which shard computes what");
     if (lineage_ == 0) return;
     if (c.lineage() != lineage_ || c.committedStep() != step_)
         fail_("I6", absl::StrCat("the new coordinator goes on from lineage ", c.lineage(), " step ",

@@ -83,10 +83,11 @@ typedef struct bulkhead_batch {
 typedef struct bulkhead_metrics {
     uint32_t struct_size;
     uint64_t tokens;
-    double loss_sum;         /* nats */
-    double* domain_loss_sum; /* [domains] */
-    uint64_t* domain_tokens; /* [domains] */
-    uint64_t* expert_counts; /* [moe_layers][domains][experts]: tokens routed */
+    double loss_sum;           /* nats */
+    double* domain_loss_sum;   /* [domains] */
+    uint64_t* domain_tokens;   /* [domains] */
+    uint64_t* expert_counts;   /* [moe_layers][domains][experts]: tokens routed */
+    uint64_t all_to_all_bytes; /* sent to the group's other ranks for the experts, all passes */
 } bulkhead_metrics;
 
 /** [begin, end) of the gradient is final and will not change until the next `first`. Called on the

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/collectives/cpu_device.h"
+#include "backend/runtime/protocol/sample_deal.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -210,8 +211,8 @@ protocol::ModelDescribed WorkloadProgram::describe() const {
 }
 
 absl::StatusOr<StepFigures> WorkloadProgram::compute(const Work& work, ReplicaRank* rank) {
-    const auto samples =
-        samplesOfShard(work.ranges, static_cast<uint32_t>(rank_.shard), spec_.shards);
+    const auto samples = protocol::dealSamples(work.ranges, spec_.shards,
+                                               work.domainShare)[static_cast<size_t>(rank_.shard)];
     // Even with nothing to compute the collectives and a zero gradient are owed.
     const uint64_t batches =
         std::max<uint64_t>(1, microBatches(work.ranges, spec_.shards, spec_.microBatch));
@@ -267,7 +268,29 @@ absl::StatusOr<StepFigures> WorkloadProgram::figures() {
         return s;
     figures.lossSum = metrics.loss_sum;
     figures.tokens = metrics.tokens;
+    absl::StatusOr<std::vector<int32_t>> placement = expertShard();
+    if (!placement.ok()) return placement.status();
+    figures.traffic = trafficOf(figures, *placement);
+    figures.traffic.bytes = metrics.all_to_all_bytes;
     return figures;
+}
+
+ExpertTraffic WorkloadProgram::trafficOf(const StepFigures& figures,
+                                         const std::vector<int32_t>& placement) const {
+    ExpertTraffic traffic;
+    if (placement.empty()) return traffic;
+    const size_t domains = corpus_->domains();
+    traffic.copies.resize(domains);
+    traffic.remote.resize(domains);
+    const uint64_t* count = figures.expertCounts.data();
+    for (size_t layer = 0; layer < info_.moe_layers; ++layer)
+        for (size_t domain = 0; domain < domains; ++domain)
+            for (size_t expert = 0; expert < info_.experts; ++expert, ++count) {
+                const bool here = placement[layer * info_.experts + expert] == rank_.shard;
+                traffic.copies[domain] += *count;
+                traffic.remote[domain] += here ? 0 : *count;
+            }
+    return traffic;
 }
 
 absl::Status WorkloadProgram::stageGradient(uint64_t begin, uint64_t end) {

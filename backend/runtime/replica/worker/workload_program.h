@@ -65,6 +65,8 @@ class WorkloadProgram final : public TrainingProgram {
     void freeMemory();
     absl::Status fillBatch(const std::vector<std::pair<uint32_t, uint64_t>>& samples, size_t first);
     absl::StatusOr<StepFigures> figures();
+    ExpertTraffic trafficOf(const StepFigures& figures,
+                            const std::vector<int32_t>& placement) const;
     absl::StatusOr<const float*> onDevice(std::span<const float> reduced);
     absl::Status stageGradient(uint64_t begin, uint64_t end);
 

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/model/fold.h"
+
+namespace bulkhead::model::fold_detail {
+namespace {
+
+uint64_t sumOf(const std::vector<uint64_t>& values) {
+    uint64_t sum = 0;
+    for (const uint64_t v : values) addTo(sum, v);
+    return sum;
+}
+
+void add(TrafficSum& sum, const StepPoint& p) {
+    addTo(sum.steps, 1);
+    addTo(sum.copies, p.copies);
+    addTo(sum.remote, p.remoteCopies);
+    addTo(sum.bytes, p.allToAllBytes);
+}
+
+/// The last steps, back to where experts lay otherwise.
+TrafficSum lately(const RunState& s) {
+    TrafficSum sum;
+    for (size_t i = s.steps.size(); i-- > 0 && sum.steps < LayoutView::kBefore;) {
+        const StepPoint& p = s.steps[i];
+        if (p.superseded) continue;
+        if (p.layout != s.steps.back().layout) break;
+        if (p.copies > 0) add(sum, p);
+    }
+    return sum;
+}
+
+uint64_t differences(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) n += a[i] != b[i];
+    return n;
+}
+
+}  // namespace
+
+void noteTraffic(RunState& s, StepPoint& p, const StepCommitted& e) {
+    p.layout = e.record.layout;
+    p.copies = sumOf(e.traffic.copies);
+    p.remoteCopies = sumOf(e.traffic.remote);
+    p.allToAllBytes = e.traffic.bytes;
+    if (p.copies == 0) return;
+    for (size_t i = s.layouts.size(); i-- > 0;) {
+        LayoutView& view = s.layouts[i];
+        if (!view.ok) continue;
+        if (view.layout == p.layout && view.step < p.step) add(view.after, p);
+        return;
+    }
+}
+
+bool fold(RunState& s, int64_t at, const LayoutChanged& e) {
+    if (e.expertShard.size() > Limits::kExpertCells || e.domainShare.size() > Limits::kExpertCells)
+        return false;
+    const std::vector<int32_t>& lay = s.expertShard.empty() ? s.model.expertShard : s.expertShard;
+    LayoutView view;
+    view.layout = e.layout;
+    view.step = e.step;
+    view.timeNs = at;
+    view.ok = e.ok;
+    view.expertsMoved = e.ok ? differences(lay, e.expertShard) : 0;
+    view.bytesMoved = e.bytesMoved;
+    view.grouped = !e.domainShare.empty();
+    view.predictedRemote = e.predictedRemote;
+    view.before = lately(s);
+    view.why = text(e.why);
+    s.layouts.push(std::move(view));
+    if (!e.ok) return true;
+    s.shardBefore = lay;
+    s.shareBefore = s.domainShare;
+    s.layout = e.layout;
+    s.expertShard = e.expertShard;
+    s.domainShare = e.domainShare;
+    return true;
+}
+
+}  // namespace bulkhead::model::fold_detail

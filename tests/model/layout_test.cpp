@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves of experts in a run's state: what was predicted of them beside what was measured.
+#include <gmock/gmock.h>
+
+#include "backend/model/run_state.h"
+
+namespace bulkhead::model {
+namespace {
+
+class LayoutState : public testing::Test {
+  protected:
+    void happen(EventBody body) {
+        apply(state_, {state_.seq + 1, 0, Severity::kInfo, std::move(body)});
+    }
+    void commit(uint64_t layout, uint64_t remote, uint64_t lineage = 1) {
+        StepCommitted c;
+        c.record.lineage = lineage;
+        c.record.step = ++step_;
+        c.record.layout = layout;
+        c.traffic = {{60, 40}, {remote, 10}, remote * 1000};
+        happen(c);
+    }
+    void move(uint64_t layout, bool ok, double predicted, std::vector<int32_t> shards,
+              std::vector<uint32_t> share) {
+        happen(LayoutChanged{step_, layout, ok, 77, std::move(shards), "", std::move(share),
+                             predicted});
+    }
+    RunState state_;
+    uint64_t step_ = 0;
+};
+
+TEST_F(LayoutState, MeasuresBeforeAndAfterAMove) {
+    ModelDescribed described;
+    described.model.expertShard = {0, 0, 1, 1};
+    happen(described);
+    for (int i = 0; i < 60; ++i) commit(0, 50);
+    EXPECT_EQ(state_.steps.back().copies, 100u);
+    EXPECT_EQ(state_.steps.back().remoteCopies, 60u);
+    EXPECT_EQ(predictedRemote(state_, 0), -1);
+    move(1, true, 0.32, {0, 1, 0, 1}, {1, 0, 0, 1});
+    for (int i = 0; i < 4; ++i) commit(1, 20);
+    ASSERT_EQ(state_.layouts.size(), 1u);
+    const LayoutView& view = state_.layouts.back();
+    EXPECT_EQ(view.expertsMoved, 2u);
+    EXPECT_EQ(view.bytesMoved, 77u);
+    EXPECT_TRUE(view.grouped);
+    EXPECT_EQ(view.before.steps, LayoutView::kBefore);
+    EXPECT_DOUBLE_EQ(view.before.remoteShare(), 0.6);
+    EXPECT_EQ(view.after.steps, 4u);
+    EXPECT_DOUBLE_EQ(view.after.remoteShare(), 0.3);
+    EXPECT_EQ(view.after.bytes, 80000u);
+    EXPECT_EQ(predictedRemote(state_, 1), 0.32);
+    EXPECT_EQ(state_.domainShare, (std::vector<uint32_t>{1, 0, 0, 1}));
+    EXPECT_EQ(state_.shardBefore, (std::vector<int32_t>{0, 0, 1, 1}));
+    EXPECT_TRUE(state_.shareBefore.empty());
+}
+
+TEST_F(LayoutState, AMoveThatFailedChangesNothingAndIsRemembered) {
+    commit(0, 50);
+    move(0, false, 0.2, {0, 0, 1, 1}, {});
+    commit(0, 50);
+    ASSERT_EQ(state_.layouts.size(), 1u);
+    EXPECT_FALSE(state_.layouts.back().ok);
+    EXPECT_EQ(state_.layouts.back().after.steps, 0u);
+    EXPECT_TRUE(state_.shardBefore.empty());
+    EXPECT_EQ(predictedRemote(state_, 0), -1);
+}
+
+TEST_F(LayoutState, StepsBeforeAnotherMoveAndThoseOfALineageThatWasLeftAreNotItsBefore) {
+    for (int i = 0; i < 5; ++i) commit(0, 90);
+    move(1, true, -1, {0, 1, 0, 1}, {});
+    for (int i = 0; i < 3; ++i) commit(1, 40);
+    happen(LineageOpened{2, 7, 1, "back"});
+    step_ = 7;
+    commit(1, 40, 2);
+    move(2, true, -1, {1, 1, 0, 0}, {});
+    EXPECT_EQ(state_.layouts.back().before.steps, 3u) << "steps 6, 7 and 8 again";
+    EXPECT_DOUBLE_EQ(state_.layouts.back().before.remoteShare(), 0.5);
+}
+
+TEST_F(LayoutState, SurvivesAKeyframe) {
+    commit(0, 50);
+    move(1, true, 0.4, {0, 1}, {1, 1});
+    commit(1, 20);
+    const auto again = decodeKeyframe(encodeKeyframe(state_));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->layouts.back().after.copies, 100u);
+    EXPECT_EQ(again->domainShare, state_.domainShare);
+}
+
+}  // namespace
+}  // namespace bulkhead::model
