@@ -113,8 +113,9 @@ TEST(Training, MetricsAreByDomainAndCountEveryToken) {
     uint64_t domainTokens[2] = {77, 77};
     std::vector<uint64_t> counts(2 * 2 * 8, 99);
     bulkhead_metrics metrics{
-        sizeof(bulkhead_metrics), 0, 0, domainLoss, domainTokens, counts.data()};
+        sizeof(bulkhead_metrics), 0, 0, domainLoss, domainTokens, counts.data(), 77};
     ASSERT_EQ(model.api().metrics(model.shard(0), &metrics), BULKHEAD_OK);
+    EXPECT_EQ(metrics.all_to_all_bytes, 0u);  // one shard: nobody to send to
     EXPECT_EQ(metrics.tokens, 96u);
     EXPECT_EQ(domainTokens[0], 48u);
     EXPECT_EQ(domainTokens[1], 48u);
