@@ -106,13 +106,13 @@ std::string shortNumber(const model::Json& row, const char* key, const char* for
 /// Of the copies that tokens sent to experts, those that left their shard; "-": there are none.
 std::string remoteShare(const model::Json& row) {
     const double copies = row.value("copies", 0.0);
-    return copies > 0 ? absl::StrFormat("%.1f%%", row.value("remote_copies", 0.0) * 100 / copies)
+    return copies > 0 ? absl::StrFormat("%.1f %%", row.value("remote_copies", 0.0) * 100 / copies)
                       : "-";
 }
 
 std::string plannedShare(const model::Json& row) {
     const double share = row.value("predicted_remote", -1.0);
-    return share >= 0 ? absl::StrFormat("%.1f%%", share * 100) : "-";
+    return share >= 0 ? absl::StrFormat("%.1f %%", share * 100) : "-";
 }
 
 std::string allToAll(const model::Json& row) {

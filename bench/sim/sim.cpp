@@ -63,7 +63,7 @@ void trials(const Settings& settings, Report& report) {
 }
 
 constexpr double kDays = 54;
-/// Of a published figure; the issue asks for it within two points.
+/// Of a published figure: a model further away explains it no more.
 constexpr double kPoints = 2;
 
 std::string lossesOf(const model::WhatIfResult& r) {
