@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "backend/planner/plan/plan_json.h"
+#include "backend/planner/solve/drawn_routing.h"
 #include "backend/planner/topology/topology_toml.h"
 
 namespace bulkhead::cli {
@@ -12,6 +13,8 @@ namespace bulkhead::cli {
 using namespace planner;  // NOLINT: this file is nothing but a verb of the planner
 
 namespace {
+
+constexpr uint64_t kDrawnTokens = 16'000;
 
 absl::StatusOr<std::string> readText(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
@@ -50,6 +53,17 @@ client::Result<Recording> readTokens(const PlanOptions& options) {
             recording.value().source + " has counts only, not each token's experts.",
             "Record routing token by token.", false};
     return recording;
+}
+
+client::Result<Recording> readOrDrawTokens(const PlanOptions& options) {
+    auto recording = readRouting(options.recording);
+    if (!recording.ok() || recording.value().routing) return recording;
+    Recording drawn = std::move(recording).value();
+    auto routing = drawnRouting(drawn, kDrawnTokens, options.seed);
+    if (!routing.ok()) return planFailure("Cannot plan from these counts", routing.status());
+    drawn.routing = *std::move(routing);
+    drawn.source += ", tokens drawn from its counts";
+    return drawn;
 }
 
 absl::StatusOr<Topology> chosenTopology(const PlanOptions& options) {

@@ -95,7 +95,7 @@ int replanned(const Cli& cli, const PlanOptions& options, const Routing& routing
 }
 
 int solve(const Cli& cli, const PlanOptions& options) {
-    auto recording = readTokens(options);
+    auto recording = readOrDrawTokens(options);
     if (!recording.ok()) return fail(cli, recording.failure());
     const Routing* routing = &*recording.value().routing;
     if (!options.current.empty()) return replanned(cli, options, *routing);

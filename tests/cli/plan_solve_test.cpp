@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "backend/cli/cli.h"
 #include "backend/model/json.h"
@@ -80,6 +81,42 @@ TEST_F(SolveVerbs, solveThenEvaluateThenDiff) {
     const Said served =
         type({"evaluate", "--plan", plan_, "--routing", routing_, "--simulate", "--json"});
     EXPECT_THAT(served.out, HasSubstr("\"bytes_per_output_token\":0.0"));
+}
+
+TEST_F(SolveVerbs, countsAloneAreEnoughToPlanButNotToEvaluate) {
+    const std::string counts = dir_ + "/counts.jsonl";
+    std::ofstream out(counts);
+    for (int domain = 0; domain < 2; ++domain) {
+        model::Json rows = model::Json::array();
+        for (int layer = 0; layer < 24; ++layer) {
+            rows.push_back(model::Json::array());
+            for (int e = 0; e < 32; ++e) rows.back().push_back(e % 2 == domain ? 50 : 0);
+        }
+        out << model::Json{{"counts", rows}, {"domain", domain ? "b" : "a"}}.dump() << "\n";
+    }
+    out.close();
+    const std::vector<std::string> solve{"solve", "--routing",       counts,  "--nodes",
+                                         "2",     "--gpus-per-node", "2",     "--effort",
+                                         "0.05",  "--json",          "--out", plan_};
+    const Said nameless = type(solve);
+    EXPECT_EQ(nameless.code, cli::kInvalid);
+    EXPECT_THAT(nameless.err, HasSubstr("name its model"));
+    auto named = solve;
+    named.insert(named.end(), {"--model", "gpt-oss-20b"});
+    const Said solved = type(named);
+    ASSERT_EQ(solved.code, cli::kOk) << solved.err;
+    const auto front = model::parseJson(solved.out);
+    ASSERT_TRUE(front.ok());
+    for (const model::Json& point : (*front)["points"])
+        if (point["name"] == (*front)["recommended"]) {
+            EXPECT_DOUBLE_EQ(point["copies_per_token"], 0);  // each domain has a node of its own
+        }
+    std::stringstream plan;
+    plan << std::ifstream(plan_).rdbuf();
+    EXPECT_THAT(plan.str(), HasSubstr("tokens drawn from its counts"));
+    const Said refused = type({"evaluate", "--plan", plan_, "--routing", counts});
+    EXPECT_EQ(refused.code, cli::kInvalid);
+    EXPECT_THAT(refused.err, HasSubstr("counts only"));
 }
 
 TEST_F(SolveVerbs, refusalsNameWhatIsWrong) {

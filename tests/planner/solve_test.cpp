@@ -12,6 +12,7 @@
 #include "backend/planner/import/import.h"
 #include "backend/planner/plan/plan_json.h"
 #include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/drawn_routing.h"
 #include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/front.h"
 #include "backend/planner/solve/held_out.h"
@@ -231,6 +232,72 @@ TEST(Joint, usesTheLoadThatItMay) {
         EXPECT_LT(seen.copiesPerToken, before);
         before = seen.copiesPerToken;
     }
+}
+
+/// A recording that has counts only: `counts` of one layer for each domain.
+Recording countsOnly(const std::vector<std::vector<uint64_t>>& counts, uint32_t topK) {
+    Recording recording;
+    recording.shape.layers = 1;
+    recording.shape.experts = static_cast<uint32_t>(counts[0].size());
+    recording.shape.topK = topK;
+    recording.source = "counts.json";
+    for (size_t d = 0; d < counts.size(); ++d) {
+        CountsWindow window{"", "d" + std::to_string(d), Phase::kUnknown,
+                            Counts(1, recording.shape.experts)};
+        std::copy(counts[d].begin(), counts[d].end(), window.counts.row(0).begin());
+        recording.windows.push_back(std::move(window));
+    }
+    return recording;
+}
+
+TEST(DrawnRouting, hasEveryExpertAsOftenAsTheCountsSay) {
+    // Expert 0 is in every token of the first domain, expert 5 in none.
+    const Recording recording =
+        countsOnly({{1000, 500, 250, 150, 100, 0}, {0, 0, 0, 0, 1000, 1000}}, 2);
+    const auto routing = drawnRouting(recording, 64 * 200, 3);
+    ASSERT_TRUE(routing.ok()) << routing.status();
+    EXPECT_EQ(routing->tokens(), 64u * 200);
+    const std::vector<Counts> drawn = countsByDomain(wholeOf(*routing));
+    ASSERT_EQ(drawn.size(), 2u);
+    for (size_t d = 0; d < 2; ++d) {
+        const auto wanted = recording.windows[d].counts.row(0);
+        const double scale = 6400.0 / 1000;  // tokens of the domain in each
+        for (uint32_t e = 0; e < 6; ++e)
+            EXPECT_NEAR(static_cast<double>(drawn[d].at(0, e)),
+                        scale * static_cast<double>(wanted[e]), 4 * std::sqrt(6400 * 0.25))
+                << d << " " << e;
+    }
+    EXPECT_EQ(drawn[0].at(0, 0), 6400u);
+    EXPECT_EQ(drawn[0].at(0, 5), 0u);
+}
+
+TEST(DrawnRouting, makesAPlanThatFitsTheTokensThatWereCounted) {
+    MadeOptions made;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 4;
+    made.requests = 40;
+    const Routing routing = madeRouting(made);
+    Recording counted;
+    counted.shape = routing.shape();
+    for (uint32_t d = 0; d < 4; ++d)
+        counted.windows.push_back(
+            {"", routing.domains()[d], Phase::kUnknown, countsOf(domainOf(routing, d))});
+    const Routing drawn = drawnRouting(counted, 4000, 1).value();
+    JointOptions joint;
+    joint.effort = 0.2;
+    const Plan plan = solveJoint(wholeOf(drawn), flatTopology(4, 2), joint).value();
+    const Plan linear = baselinePlan("linear", wholeOf(routing), flatTopology(4, 2), 0).value();
+    EXPECT_LT(heldOut(wholeOf(routing), plan, {})->outcome.copiesPerToken,
+              0.6 * heldOut(wholeOf(routing), linear, {})->outcome.copiesPerToken);
+}
+
+TEST(DrawnRouting, refusesWhatHasNothingToDrawFrom) {
+    EXPECT_THAT(std::string(drawnRouting(countsOnly({{0, 0, 0}}, 2), 100, 1).status().message()),
+                HasSubstr("counts.json has no token counts"));
+    EXPECT_THAT(std::string(drawnRouting(countsOnly({{5, 5, 5}}, 0), 100, 1).status().message()),
+                HasSubstr("name its model"));
+    EXPECT_FALSE(drawnRouting(countsOnly({{5, 5, 5}}, 4), 100, 1).ok());
 }
 
 TEST(Joint, routerGroupsStayWholeWhenAsked) {
