@@ -30,7 +30,9 @@ std::vector<Contender> contenders(const Folders& folders, int ranks) {
     if (ranks < 4) return all;  // a ring or hosts of one
     const std::vector<Contender> variants{{"shm bfloat16", ours, "shm,bfloat16", true},
                                           {"shm bare", bare, "shm", true},
+                                          {"shm bare, input kept", bare, "shm,retained", true},
                                           {"tcp bare", bare, "tcp", true},
+                                          {"tcp bare, input kept", bare, "tcp,retained", true},
                                           {"tcp unsummed", ours, "tcp,unsummed", true},
                                           {"tcp 2 connections", ours, "tcp,two", true},
                                           {"tcp 4 connections", ours, "tcp,four", true},

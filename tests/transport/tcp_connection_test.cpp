@@ -93,6 +93,7 @@ class TcpConnectionTest : public ::testing::Test {
     }
 
     bool checksums_ = true;
+    PayloadSums sums_;
     UniqueFd far_;
     std::unique_ptr<TcpConnection> peer_;
 };
@@ -100,7 +101,7 @@ class TcpConnectionTest : public ::testing::Test {
 TEST_F(TcpConnectionTest, TakesAMessageInChunks) {
     const Bytes whole = pattern(1500);
     Bytes in(1500);
-    peer_->begin(kTag, false, {}, in);
+    peer_->begin(kTag, false, {}, in, sums_);
     put(header(Bytes(whole.begin(), whole.begin() + 1000), 1500),
         Bytes(whole.begin(), whole.begin() + 1000));
     ASSERT_TRUE(peer_->advance(true).ok());
@@ -115,7 +116,7 @@ TEST_F(TcpConnectionTest, TakesAMessageInChunks) {
 TEST_F(TcpConnectionTest, StaleFramesAreDroppedAndCounted) {
     const Bytes good = pattern(100), old = pattern(77);
     Bytes in(100);
-    peer_->begin(kTag, false, {}, in);
+    peer_->begin(kTag, false, {}, in, sums_);
     FrameHeader h = header(old, 77);
     h.epoch -= 1;
     put(h, old);
@@ -145,7 +146,7 @@ TEST_F(TcpConnectionTest, StaleFramesAreDroppedAndCounted) {
 TEST_F(TcpConnectionTest, ThePeersNextRoundWaitsInItsSocket) {
     const Bytes first = pattern(10), second = pattern(20);
     Bytes in(10), in2(20);
-    peer_->begin(kTag, false, {}, in);
+    peer_->begin(kTag, false, {}, in, sums_);
     put(header(first, 10), first);
     FrameHeader next = header(second, 20);
     next.sequence = 2;
@@ -154,15 +155,56 @@ TEST_F(TcpConnectionTest, ThePeersNextRoundWaitsInItsSocket) {
     ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_TRUE(peer_->done());
     EXPECT_EQ(in, first);
-    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2);
+    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2, sums_);
     ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_TRUE(peer_->done());
     EXPECT_EQ(in2, second);
 }
 
+TEST_F(TcpConnectionTest, WhatComesMayBeCutAnywhere) {
+    const Bytes old = pattern(70), whole = pattern(1500), second = pattern(20);
+    const auto frame = [this](FrameHeader h, const Bytes& payload) {
+        seal(h);
+        Bytes out(sizeof h);
+        std::memcpy(out.data(), &h, sizeof h);
+        out.insert(out.end(), payload.begin(), payload.end());
+        return out;
+    };
+    const Bytes chunk1(whole.begin(), whole.begin() + 1000),
+        chunk2(whole.begin() + 1000, whole.end());
+    FrameHeader stale = header(old, 70), ack = header({}, 0), next = header(second, 20);
+    stale.epoch -= 1;
+    ack.kind = FrameKind::kAck;
+    next.sequence = 2;
+    next.bucket += 1;
+    Bytes stream;
+    for (const Bytes& piece :
+         {frame(stale, old), frame(ack, {}), frame(header(chunk1, 1500), chunk1), frame(stale, old),
+          frame(ack, {}), frame(header(chunk2, 1500, 1000), chunk2), frame(next, second)})
+        stream.insert(stream.end(), piece.begin(), piece.end());
+    for (size_t cut = 0; cut <= stream.size(); ++cut) {
+        SCOPED_TRACE(cut);
+        SetUp();
+        sums_.clear();
+        Bytes in(1500), in2(20);
+        peer_->begin(kTag, false, {}, in, sums_);
+        putRaw(stream.data(), cut);
+        ASSERT_TRUE(peer_->advance(true).ok());
+        putRaw(stream.data() + cut, stream.size() - cut);
+        ASSERT_TRUE(peer_->advance(true).ok());
+        ASSERT_TRUE(peer_->done());
+        EXPECT_EQ(in, whole);
+        EXPECT_EQ(peer_->staleFrames(), 2u);
+        peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2, sums_);
+        ASSERT_TRUE(peer_->advance(true).ok());
+        ASSERT_TRUE(peer_->done());
+        EXPECT_EQ(in2, second);
+    }
+}
+
 TEST_F(TcpConnectionTest, NeverMoreThanTheWindowIsInFlight) {
     const Bytes out = pattern(10'000);
-    peer_->begin(kTag, false, out, {});
+    peer_->begin(kTag, false, out, {}, sums_);
     put(header({}, 0), {});
     ASSERT_TRUE(peer_->advance(true).ok());
     std::vector<FrameHeader> frames = sent();
@@ -188,12 +230,12 @@ TEST_F(TcpConnectionTest, WhoSendsWithoutChecksumsStillChecksWhatHasOne) {
     SetUp();
     const Bytes out = pattern(2500), good = pattern(100);
     Bytes in(100);
-    peer_->begin(kTag, false, out, in);
+    peer_->begin(kTag, false, out, in, sums_);
     put(header(good, 100), good);
     ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_EQ(sent().size(), 3u);
     EXPECT_EQ(in, good);
-    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in);
+    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in, sums_);
     FrameHeader next = header(good, 100);
     next.sequence = 2;
     next.bucket += 1;
@@ -207,7 +249,7 @@ TEST_F(TcpConnectionTest, CorruptFramesAreDataLoss) {
     const auto refuse = [&](const std::function<void(FrameHeader&)>& spoil, bool sealed = true) {
         SetUp();
         Bytes in(100);
-        peer_->begin(kTag, false, {}, in);
+        peer_->begin(kTag, false, {}, in, sums_);
         FrameHeader h = header(payload, 100);
         spoil(h);
         if (sealed) seal(h);
@@ -236,7 +278,7 @@ TEST_F(TcpConnectionTest, GarbageAndTruncationNeverCrash) {
     for (int round = 0; round < 500; ++round) {
         SetUp();
         Bytes in(100);
-        peer_->begin(kTag, false, {}, in);
+        peer_->begin(kTag, false, {}, in, sums_);
         FrameHeader h = header(pattern(100), 100);
         seal(h);
         Bytes bytes(sizeof h + 100);
@@ -255,7 +297,7 @@ TEST_F(TcpConnectionTest, GarbageAndTruncationNeverCrash) {
 
 TEST_F(TcpConnectionTest, AClosedPeerIsUnavailable) {
     Bytes in(10);
-    peer_->begin(kTag, false, {}, in);
+    peer_->begin(kTag, false, {}, in, sums_);
     far_.reset();
     EXPECT_TRUE(absl::IsUnavailable(peer_->advance(true)));
 }

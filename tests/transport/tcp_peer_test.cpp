@@ -46,8 +46,9 @@ class TcpPeerTest : public ::testing::Test {
     /// One round; how many connections carried something.
     size_t exchange(uint32_t bucket, const Bytes& fromLeft, const Bytes& fromRight) {
         Bytes atLeft(fromRight.size()), atRight(fromLeft.size());
-        left_->begin({1, 1, bucket}, false, fromLeft, atLeft);
-        right_->begin({1, 1, bucket}, true, fromRight, atRight);
+        PayloadSums sums;
+        left_->begin({1, 1, bucket}, false, fromLeft, atLeft, sums);
+        right_->begin({1, 1, bucket}, true, fromRight, atRight, sums);
         std::vector<pollfd> waits;
         left_->appendWaits(waits);
         size_t used = 0;
@@ -84,7 +85,8 @@ TEST_F(TcpPeerTest, TheLongerDirectionDecides) {
 TEST_F(TcpPeerTest, ABrokenConnectionBreaksThePair) {
     const Bytes out = pattern(9000, 1);
     Bytes in(9000);
-    left_->begin({1, 1, 1}, false, out, in);
+    PayloadSums sums;
+    left_->begin({1, 1, 1}, false, out, in, sums);
     right_->breakOff();
     absl::Status status;
     for (int i = 0; i < 10 && status.ok(); ++i) status = step(*left_);

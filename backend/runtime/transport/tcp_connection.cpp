@@ -29,6 +29,13 @@ absl::Status broke(const char* what) {
 
 }  // namespace
 
+uint64_t PayloadSums::of(std::span<const std::byte> payload) {
+    for (const Known& k : known_)
+        if (k.data == payload.data() && k.size == payload.size()) return k.sum;
+    known_.push_back({payload.data(), payload.size(), hashBytes(payload.data(), payload.size())});
+    return known_.back().sum;
+}
+
 TcpConnection::TcpConnection(UniqueFd fd, const MeshIdentity& identity, uint32_t myIncarnation,
                              uint32_t peerIncarnation, const Options& options)
     : fd_(std::move(fd)),
@@ -40,11 +47,12 @@ TcpConnection::TcpConnection(UniqueFd fd, const MeshIdentity& identity, uint32_t
 }
 
 void TcpConnection::begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
-                          std::span<std::byte> in) {
+                          std::span<std::byte> in, PayloadSums& sums) {
     tag_ = tag;
     more_ = more;
     ++sequence_;
     out_ = out;
+    sums_ = &sums;
     outFramed_ = 0;
     allFramed_ = false;
     in_ = in;
@@ -55,7 +63,8 @@ void TcpConnection::begin(const RoundTag& tag, bool more, std::span<const std::b
 
 absl::Status TcpConnection::advance(bool readable) {
     if (!fd_.valid()) return broke("closed");
-    if (absl::Status s = write(); !s.ok() || !(readable || parked_)) return s;
+    if (absl::Status s = write(); !s.ok()) return s;
+    if (!readable && !parked_ && early_.empty()) return absl::OkStatus();
     if (absl::Status s = read(); !s.ok()) return s;
     return write();
 }
@@ -95,7 +104,7 @@ void TcpConnection::frameNext() {
     header.total = out_.size();
     header.consumed = consumed_;
     header.summed = options_.checksums ? 1 : 0;
-    if (options_.checksums) header.payloadSum = hashBytes(outPayload_.data(), length);
+    if (options_.checksums) header.payloadSum = sums_->of(outPayload_);
     seal(header);
     consumedTold_ = consumed_;
     outHeader_ = header;
@@ -185,9 +194,24 @@ absl::Status TcpConnection::read() {
     return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> TcpConnection::receive(std::byte* to, size_t size) {
+std::span<std::byte> TcpConnection::expected() const {
+    if (received_) return {};
+    return in_.subspan(inAt_, std::min(options_.chunkBytes, in_.size() - inAt_));
+}
+
+absl::StatusOr<size_t> TcpConnection::receive(std::span<std::byte> to, std::span<std::byte> ahead) {
+    if (!early_.empty()) {
+        const size_t n = std::min(to.size(), early_.size());
+        std::memcpy(to.data(), early_.data(), n);
+        early_.erase(early_.begin(), early_.begin() + static_cast<std::ptrdiff_t>(n));
+        return n;
+    }
+    std::array<iovec, 2> parts{{{to.data(), to.size()}, {ahead.data(), ahead.size()}}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
     while (true) {
-        const ssize_t n = ::recv(fd_.get(), to, size, MSG_DONTWAIT);
+        const ssize_t n = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
         if (n > 0) {
             moved_ += static_cast<size_t>(n);
             return static_cast<size_t>(n);
@@ -200,15 +224,26 @@ absl::StatusOr<size_t> TcpConnection::receive(std::byte* to, size_t size) {
 }
 
 absl::Status TcpConnection::readHeader(Parsed& parsed) {
-    auto* raw = reinterpret_cast<std::byte*>(&inHeader_);
-    const absl::StatusOr<size_t> n = receive(raw + inHeaderAt_, sizeof inHeader_ - inHeaderAt_);
+    const std::span<std::byte> raw =
+        std::as_writable_bytes(std::span(&inHeader_, 1)).subspan(inHeaderAt_);
+    const std::span<std::byte> ahead = expected();
+    const absl::StatusOr<size_t> n = receive(raw, ahead);
     if (!n.ok()) return n.status();
     if (*n == 0) return absl::OkStatus();
     parsed = Parsed::kGotSome;
-    inHeaderAt_ += *n;
+    inHeaderAt_ += std::min(*n, raw.size());
     if (inHeaderAt_ < sizeof inHeader_) return absl::OkStatus();
     inHeaderAt_ = 0;
-    return onHeader(parsed);
+    if (absl::Status s = onHeader(parsed); !s.ok()) return s;
+    std::span<std::byte> behind = ahead.first(*n - raw.size());
+    if (behind.empty()) return absl::OkStatus();
+    const bool itsPayload = inPayload_ && !dropping_;
+    if (itsPayload) {
+        inPayloadAt_ = std::min<size_t>(behind.size(), inHeader_.length);
+        behind = behind.subspan(inPayloadAt_);
+    }
+    early_.assign(behind.begin(), behind.end());
+    return itsPayload && inPayloadAt_ == inHeader_.length ? finishFrame() : absl::OkStatus();
 }
 
 bool TcpConnection::isStale(const FrameHeader& header) const {
@@ -276,8 +311,9 @@ absl::Status TcpConnection::acceptData() {
 absl::Status TcpConnection::readPayload(Parsed& parsed) {
     std::array<std::byte, 4096> scrap;
     const size_t left = inHeader_.length - inPayloadAt_;
-    std::byte* to = dropping_ ? scrap.data() : in_.data() + inAt_ + inPayloadAt_;
-    const absl::StatusOr<size_t> n = receive(to, dropping_ ? std::min(left, scrap.size()) : left);
+    const absl::StatusOr<size_t> n =
+        receive(dropping_ ? std::span(scrap).first(std::min(left, scrap.size()))
+                          : in_.subspan(inAt_ + inPayloadAt_, left));
     if (!n.ok()) return n.status();
     if (*n == 0) return absl::OkStatus();
     parsed = Parsed::kGotSome;

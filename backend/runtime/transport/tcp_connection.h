@@ -20,11 +20,28 @@ struct RoundTag {
     bool operator==(const RoundTag&) const = default;
 };
 
+/// Checksums of one round's payloads: what goes to several peers is summed once. The bytes stay as
+/// they are until clear().
+class PayloadSums {
+  public:
+    uint64_t of(std::span<const std::byte> payload);
+    void clear() { known_.clear(); }
+
+  private:
+    struct Known {
+        const std::byte* data;
+        size_t size;
+        uint64_t sum;
+    };
+    std::vector<Known> known_;
+};
+
 /// One established data-plane connection. In every round each end sends one message, cut into
 /// chunk frames of which at most `chunksInFlight` are unacknowledged, and receives one straight
-/// into its destination: nothing is copied but by the socket (MSG_ZEROCOPY pins pages and tells of
-/// it per call; over loopback the kernel copies all the same). Never blocks: `advance` does what
-/// can be done now. A peer that is a round ahead waits in its socket. Threads: one at a time.
+/// into its destination, a frame's header and payload in one call: nothing is copied but by the
+/// socket (MSG_ZEROCOPY pins pages and tells of it per call; over loopback the kernel copies all
+/// the same), and what came in a data frame's place. Never blocks: `advance` does what can be done
+/// now. A peer that is a round ahead waits in its socket. Threads: one at a time.
 class TcpConnection {
   public:
     struct Options {
@@ -35,9 +52,10 @@ class TcpConnection {
     TcpConnection(UniqueFd fd, const MeshIdentity& identity, uint32_t myIncarnation,
                   uint32_t peerIncarnation, const Options& options);
 
-    /// Starts the next round; `out` and `in` stay valid until done(). Rounds count up at both ends.
+    /// Starts the next round; `out`, `in` and `sums` (of this round) stay valid until done().
+    /// Rounds count up at both ends.
     void begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
-               std::span<std::byte> in);
+               std::span<std::byte> in, PayloadSums& sums);
 
     /// Sends what can be sent and, where poll() found it `readable`, takes what has come.
     /// Unavailable: the connection broke. DataLoss: a frame that is corrupt, of the wrong size or
@@ -72,8 +90,10 @@ class TcpConnection {
     absl::Status acceptData();
     absl::Status readPayload(Parsed& parsed);
     absl::Status finishFrame();
-    /// Bytes moved, 0 when the socket is empty.
-    absl::StatusOr<size_t> receive(std::byte* to, size_t size);
+    /// Where the payload of the frame that we wait for goes.
+    std::span<std::byte> expected() const;
+    /// Into `to`, then into `ahead`. Bytes moved, 0 when nothing has come.
+    absl::StatusOr<size_t> receive(std::span<std::byte> to, std::span<std::byte> ahead = {});
     bool isStale(const FrameHeader& header) const;
     bool isOfThisRound(const FrameHeader& header) const;
 
@@ -90,6 +110,7 @@ class TcpConnection {
     uint64_t stale_ = 0;
 
     std::span<const std::byte> out_;
+    PayloadSums* sums_ = nullptr;
     size_t outFramed_ = 0;   // bytes of out_ that are in frames already
     bool allFramed_ = true;  // the last frame of the message was begun
     bool framing_ = false;   // a data frame is partly written
@@ -111,6 +132,7 @@ class TcpConnection {
     FrameHeader inHeader_;
     size_t inHeaderAt_ = 0;
     size_t inPayloadAt_ = 0;
+    std::vector<std::byte> early_;  // taken off the socket behind another frame than expected
     uint64_t consumed_ = 0;
     uint64_t consumedTold_ = 0;
 };
