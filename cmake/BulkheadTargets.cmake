@@ -4,6 +4,7 @@
 option(BULKHEAD_GRPC "Build the gRPC services, client, daemon and CLI" ON)
 option(BULKHEAD_APP "Build the Qt console" ON)
 option(BULKHEAD_NATIVE "Compile kernels for this machine's processor" ON)
+option(BULKHEAD_CUDA "Build the CUDA device where CUDA Toolkit and NCCL are found" ON)
 option(BULKHEAD_FUZZ "Build the readers under libFuzzer (needs clang)" OFF)
 set(BULKHEAD_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 

@@ -63,7 +63,7 @@ void checkCounts(const JobSpec& s, Check& check) {
                "expected a multiple of shards x micro_batch = ", s.shards, " x ", s.microBatch,
                ", found ", s.samplesPerReplica);
     check.that(!s.workload.empty(), "workload", "expected the name of a plugin, or a path to one");
-    check.that(!s.device.empty(), "device", "expected \"cpu\", or the name of a device plugin");
+    check.that(!s.device.empty(), "device", "expected \"auto\", \"cpu\", or the name of a device plugin");
     check.that(s.bucketBytes >= 4096 && s.bucketBytes <= (1ull << 30), "bucket_bytes",
                "expected 4096 to 1073741824, found ", s.bucketBytes);
     check.that(s.connections >= 1 && s.connections <= kMostConnections, "connections",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workload ABI over Workload: no exception and no C++ type leaves.
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -177,6 +178,10 @@ bulkhead_status settleLayout(bulkhead_workload* workload, int32_t keep) {
     return call(workload, [&](Workload& w) { return w.settleLayout(keep != 0); });
 }
 
+int32_t computesOn(const char* device) {
+    return device != nullptr && std::strcmp(device, "cpu") == 0;
+}
+
 constexpr bulkhead_workload_api kApi = {
     .abi_version = BULKHEAD_WORKLOAD_ABI,
     .struct_size = sizeof(bulkhead_workload_api),
@@ -200,6 +205,7 @@ constexpr bulkhead_workload_api kApi = {
     .adopt_layout = adoptLayout,
     .change_layout = changeLayout,
     .settle_layout = settleLayout,
+    .computes_on = computesOn,
 };
 
 }  // namespace

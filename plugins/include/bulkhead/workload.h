@@ -24,7 +24,7 @@ extern "C" {
  * One thread calls at a time, except group_abort on the group. No exception leaves.
  */
 
-#define BULKHEAD_WORKLOAD_ABI 1u
+#define BULKHEAD_WORKLOAD_ABI 2u
 
 typedef struct bulkhead_workload bulkhead_workload;
 
@@ -163,6 +163,9 @@ typedef struct bulkhead_workload_api {
     /* keep 1: the new layout stays. keep 0: back to the old one, as if nothing had moved; only
        valid before the next apply. */
     bulkhead_status (*settle_layout)(bulkhead_workload* workload, int32_t keep);
+
+    /* 1: it computes on devices of that name (bulkhead_device_api.name). Asked before create. */
+    int32_t (*computes_on)(const char* device);
 } bulkhead_workload_api;
 
 /** The one symbol of a workload plugin; returns NULL when it does not serve this version. */

@@ -6,26 +6,18 @@
 #include <chrono>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/collectives/cpu_device.h"
 #include "backend/runtime/protocol/sample_deal.h"
+#include "backend/runtime/replica/worker/device_choice.h"
 
 namespace bulkhead::runtime {
 namespace {
 
 // A sibling that is silent for so long inside a collective is lost, whatever the agent says.
 constexpr uint32_t kGroupTimeoutMs = 30'000;
-
-// Which accelerator a rank sees is its agent's choice, by the driver's own environment variables.
-constexpr int32_t kDeviceIndex = 0;
-
-absl::StatusOr<const bulkhead_device_api*> findDevice(const std::string& name) {
-    if (name == "cpu") {
-        if (const bulkhead_device_api* api = cpuDeviceApi(BULKHEAD_DEVICE_ABI)) return api;
-        return absl::InternalError("the built-in CPU device does not serve this ABI version");
-    }
-    return loadDevice(name, pluginFolders());
-}
 
 struct ReadyContext {
     std::function<void(uint64_t, uint64_t)> ready;
@@ -46,16 +38,19 @@ absl::StatusOr<std::unique_ptr<WorkloadProgram>> WorkloadProgram::create(
     std::unique_ptr<WorkloadProgram> program(new WorkloadProgram(spec, rank, modelDir, corpus));
     absl::StatusOr<const bulkhead_workload_api*> api = loadWorkload(spec.workload, pluginFolders());
     if (!api.ok()) return api.status();
-    absl::StatusOr<const bulkhead_device_api*> device = findDevice(spec.device);
+    absl::StatusOr<ChosenDevice> device =
+        chooseDevice(spec.device, **api, program->log_, pluginFolders());
     if (!device.ok()) return device.status();
+    if (!device->instead.empty())
+        spdlog::info("device: the CPU computes, since {}", device->instead);
     program->api_ = *api;
-    program->deviceApi_ = *device;
-    PluginLog& log = program->log_;
+    program->deviceApi_ = device->api;
+    program->device_ = device->device;
     bulkhead_device_info info{};
-    absl::Status s = log.check((*device)->open(log.host(), kDeviceIndex, &program->device_),
-                               absl::StrCat("device ", spec.device));
-    if (s.ok()) s = log.check((*device)->describe(program->device_, &info), "device");
-    if (!s.ok()) return s;
+    if (absl::Status s =
+            program->log_.check(device->api->describe(device->device, &info), "device");
+        !s.ok())
+        return s;
     program->staged_ = info.memory_is_host == 0;
     return program;
 }

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Marks what nvcc compiles for host and device; plain C++ elsewhere. Headers that use it keep to
+/// C++17 and to the freestanding part of the library.
+#ifdef __CUDACC__
+#define BULKHEAD_BOTH __host__ __device__
+#else
+#define BULKHEAD_BOTH
+#endif

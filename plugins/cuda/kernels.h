@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "bulkhead/device.h"
+#include "plugins/cuda/ftar/elements.h"
+
+namespace bulkhead::cuda {
+
+/// Puts `sum` on the stream, on as many blocks as fill the device.
+cudaError_t launchSum(const Sum& sum, cudaStream_t stream);
+
+/// Likewise for the types that Sum does not know: F64 (accumulated in double), and I32 and U8,
+/// which wrap. At most kMaxSources sources, all of type `type`, as is the target.
+cudaError_t launchPlainSum(void* to, const void* const* from, uint32_t sources, size_t count,
+                           bulkhead_dtype type, cudaStream_t stream);
+
+}  // namespace bulkhead::cuda

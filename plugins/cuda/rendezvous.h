@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace bulkhead::cuda {
+
+/// How the ranks of a group find each other before they have a communicator.
+struct Rendezvous {
+    std::string group;  ///< name, equal on all ranks; a rank of another group is turned away
+    uint64_t token = 0;
+    int32_t rank = 0;
+    std::vector<std::string> data;   ///< "ip:port" of each rank
+    int listenFd = -1;               ///< of rank 0: listening on data[0], or -1 to bind it here
+    uint32_t timeoutMs = 0;          ///< for all of it
+    std::function<void()> progress;  ///< may be empty; called at least every 50 ms
+    uint64_t place = 0;  ///< which GPU this rank computes on: two ranks may not share one
+};
+
+/// `message` of rank 0 becomes that of all; of the same length everywhere, at most 4 KiB. Rank 0
+/// turns away whoever does not show the group's name and token, and goes on waiting.
+/// DeadlineExceeded names who did not come; PermissionDenied: rank 0 turned us away;
+/// InvalidArgument: an address that is none, or two ranks at one place (both and rank 0 are told).
+/// Thread: one.
+[[nodiscard]] absl::Status shareFromRankZero(const Rendezvous& with, std::string& message);
+
+}  // namespace bulkhead::cuda
