@@ -80,7 +80,11 @@
     X(go_on_though_all_restart, 100)         \
     X(resume_from_the_first_checkpoint, 5)   \
     X(ignore_parity, 5)                      \
-    X(forget_the_data_position, 5)
+    X(forget_the_data_position, 5)           \
+    X(forget_the_grouping, 5)                \
+    X(group_before_the_move, 50)             \
+    X(group_as_before_the_rollback, 50)      \
+    X(drop_who_has_no_room, 5)
 
 namespace bulkhead::mutation {
 

@@ -192,6 +192,16 @@ plant(coordinator_commit.cpp "    if (m.ok) {\n        LogCheckpoint entry"
 plant(coordinator_commit.cpp "    LogCheckpoint entry{lineage_, step, updates_,"
   "    LogCheckpoint entry{lineage_, step - (MUTATED(checkpoint_of_the_step_before) ? 1 : 0), updates_,")
 
+# Which shard computes what.
+plant(coordinator_machine.cpp "      domainShare_(recovered.domainShare),"
+  "      domainShare_(MUTATED(forget_the_grouping) ? std::vector<uint32_t>() : recovered.domainShare),")
+plant(coordinator_operations.cpp "            move_->domainShare = in.domainShare;"
+  "            move_->domainShare = in.domainShare;\n            if (MUTATED(group_before_the_move)) domainShare_ = in.domainShare;")
+plant(coordinator_replicas.cpp "        domainShare_ = c.domainShare;"
+  "        if (!MUTATED(group_as_before_the_rollback)) domainShare_ = c.domainShare;")
+plant(sample_deal.cpp "    for (const Sample& sample : left)"
+  "    for (const Sample& sample : MUTATED(drop_who_has_no_room) ? std::vector<Sample>() : left)")
+
 # Parity and ways back.
 plant(parity.cpp "        if (majority) result.odd.push_back(replica);"
   "        if (majority && !MUTATED(expel_the_majority)) result.odd.push_back(replica);")
