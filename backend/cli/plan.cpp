@@ -89,7 +89,7 @@ void addImport(CLI::App& plan, Cli& cli) {
 
 void addPlan(CLI::App& app, Cli& cli) {
     CLI::App* plan =
-        app.add_subcommand("plan", "Expert placement, from recorded routing; needs no daemon");
+        app.add_subcommand("plan", "Expert placement, from recorded routing or for a running job");
     plan->require_subcommand(1);
     plan->fallthrough();
     addCharacterise(*plan, cli);
@@ -98,6 +98,7 @@ void addPlan(CLI::App& app, Cli& cli) {
     addPlanSolve(*plan, cli);
     addPlanEvaluate(*plan, cli);
     addPlanDiff(*plan, cli);
+    addPlanLive(*plan, cli);
 }
 
 }  // namespace bulkhead::cli

@@ -40,5 +40,7 @@ absl::StatusOr<planner::Topology> chosenTopology(const PlanOptions& options);
 void addPlanSolve(CLI::App& plan, Cli& cli);
 void addPlanEvaluate(CLI::App& plan, Cli& cli);
 void addPlanDiff(CLI::App& plan, Cli& cli);
+/// preview, apply, rollback, history: of a running job.
+void addPlanLive(CLI::App& plan, Cli& cli);
 
 }  // namespace bulkhead::cli

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "backend/cli/cli.h"
+#include "backend/cli/live_text.h"
 #include "backend/model/command_text.h"
 #include "backend/model/json.h"
 
@@ -217,6 +218,15 @@ std::string stateText(const model::RunState& state) {
                             std::to_string(r.step), r.node, std::to_string(r.incarnation), r.why});
         out += "\n" + table(rows);
     }
+    if (state.lastCommit && !state.steps.empty() && state.steps.back().copies > 0)
+        out += printed("\nexperts: layout %" PRIu64
+                       ", %.1f %% of copies leave their shard, "
+                       "%.3f MB all-to-all in the last step\n",
+                       state.layout,
+                       static_cast<double>(state.steps.back().remoteCopies) * 100 /
+                           static_cast<double>(state.steps.back().copies),
+                       static_cast<double>(state.steps.back().allToAllBytes) / 1e6);
+    if (!state.layouts.empty()) out += "\n" + layoutsText(state);
     if (!state.incidents.empty()) out += "\n" + incidentsText(state);
     if (state.finished && !state.finished->ok) out += "\nfailed: " + state.finished->why + "\n";
     return out;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "backend/cli/live_text.h"
 #include "backend/model/json.h"
 
 namespace bulkhead::cli {
@@ -61,6 +62,36 @@ TEST(RunFailedTest, TheReasonIsSplitIntoCauseAndRemedy) {
     const client::Failure failure = runFailed(finished);
     EXPECT_EQ(failure.cause, "no such plugin");
     EXPECT_EQ(failure.remedy, "check the job's workload");
+}
+
+TEST(LiveTextTest, APreviewSaysWhatMovesAndWhatItSaves) {
+    planner::LivePreview p;
+    p.experts = 4;
+    p.expertsMoved = 2;
+    p.remoteNow = 0.5;
+    p.remotePredicted = 0.1;
+    EXPECT_THAT(previewText(p), HasSubstr("moves 2 of 4 experts"));
+    EXPECT_THAT(previewText(p), HasSubstr("- measured"));
+    EXPECT_THAT(previewText(p), HasSubstr("10.0 % predicted (-80.0 %)"));
+    EXPECT_THAT(previewText(p), HasSubstr("any shard"));
+    p.homes = {{"prose", {1, 0}}};
+    EXPECT_THAT(previewText(p), HasSubstr("prose   100.0 %  0.0 %"));
+}
+
+TEST(LiveTextTest, AMoveHasWhatWasPredictedBesideWhatCame) {
+    model::RunState s;
+    EXPECT_EQ(layoutsText(s), "no expert has moved\n");
+    model::LayoutView v;
+    v.layout = 1;
+    v.step = 120;
+    v.grouped = true;
+    v.predictedRemote = 0.5;
+    v.before = {50, 1000, 800, 50'000'000};
+    s.layouts.push(v);
+    EXPECT_THAT(layoutsText(s), HasSubstr("by domain  80.0 %         50.0 %     -         -"));
+    v.after = {10, 200, 102, 6'500'000};
+    s.layouts.push(v);
+    EXPECT_THAT(layoutsText(s), HasSubstr("51.0 %    +2.0 %  1.000           0.650"));
 }
 
 }  // namespace

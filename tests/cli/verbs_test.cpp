@@ -104,6 +104,18 @@ TEST_F(VerbsTest, StatusShowsTheStateOfNow) {
     EXPECT_EQ(state->explanation, "all is well");
 }
 
+TEST_F(VerbsTest, APlanForARunningJobNeedsItsCounts) {
+    serve(unixOptions());
+    for (const char* verb : {"preview", "apply", "rollback"}) {
+        const Said said = ask({"plan", verb});
+        EXPECT_EQ(said.code, cli::kRefused) << verb;
+        EXPECT_THAT(said.err, HasSubstr("Cannot plan for job demo")) << verb;
+        EXPECT_THAT(said.err, HasSubstr("not been built yet")) << verb;
+    }
+    EXPECT_EQ(ask({"plan", "preview", "--plan", "/no/such/plan.json"}).code, cli::kInvalid);
+    EXPECT_THAT(ask({"plan", "history"}).out, HasSubstr("no expert has moved"));
+}
+
 TEST_F(VerbsTest, EveryVerbStandsInTheTableOfWhatTheConsoleDoes) {
     std::ifstream file(BULKHEAD_SOURCE_DIR "/docs/console.md");
     const std::string table{std::istreambuf_iterator<char>(file), {}};

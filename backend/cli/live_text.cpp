@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/live_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "backend/cli/text.h"
+
+namespace bulkhead::cli {
+namespace {
+
+std::string partText(double share) {
+    return share < 0 ? "-" : absl::StrFormat("%.1f %%", share * 100);
+}
+
+/// Of the all-to-all, all contributors.
+std::string megabytesPerStep(const model::TrafficSum& sum) {
+    if (sum.steps == 0) return "-";
+    return absl::StrFormat("%.3f",
+                           static_cast<double>(sum.bytes) / static_cast<double>(sum.steps) / 1e6);
+}
+
+}  // namespace
+
+std::string previewText(const planner::LivePreview& p) {
+    std::string out = absl::StrFormat(
+        "moves %d of %d experts in each replica, %.1f MB\n"
+        "remote copies: %s measured, %s by the counts up to step %d, %s predicted (%+.1f %%)\n",
+        p.expertsMoved, p.experts, static_cast<double>(p.bytesMoved) / 1e6,
+        partText(p.remoteMeasured), partText(p.remoteNow), p.step, partText(p.remotePredicted),
+        p.remoteNow > 0 ? (p.remotePredicted / p.remoteNow - 1) * 100 : 0.0);
+    if (p.bytesPerStep >= 0)
+        absl::StrAppendFormat(&out, "all-to-all: %.3f MB a step measured, %.3f MB predicted\n",
+                              p.bytesPerStep / 1e6, p.bytesPerStepPredicted / 1e6);
+    if (p.homes.empty()) return out + "samples of any domain go to any shard\n";
+    std::vector<std::vector<std::string>> rows{{"DOMAIN"}};
+    for (size_t s = 0; s < p.homes.front().share.size(); ++s)
+        rows[0].push_back(absl::StrCat("SHARD ", s));
+    for (const planner::DomainHomeRow& home : p.homes) {
+        rows.push_back({home.domain});
+        for (const double x : home.share) rows.back().push_back(partText(x));
+    }
+    return out + table(rows);
+}
+
+std::string layoutsText(const model::RunState& state) {
+    if (state.layouts.empty()) return "no expert has moved\n";
+    std::vector<std::vector<std::string>> rows{{"LAYOUT", "AFTER STEP", "EXPERTS", "MB MOVED",
+                                                "SAMPLES", "REMOTE BEFORE", "PREDICTED", "MEASURED",
+                                                "OFF", "MB/STEP BEFORE", "AFTER", "STEPS", ""}};
+    for (const model::LayoutView& v : state.layouts) {
+        const double measured = v.after.remoteShare();
+        const bool both = measured >= 0 && v.predictedRemote > 0;
+        rows.push_back(
+            {absl::StrCat(v.layout), absl::StrCat(v.step), absl::StrCat(v.expertsMoved),
+             absl::StrFormat("%.1f", static_cast<double>(v.bytesMoved) / 1e6),
+             v.grouped ? "by domain" : "anywhere", partText(v.before.remoteShare()),
+             partText(v.predictedRemote), partText(measured),
+             both ? absl::StrFormat("%+.1f %%", (measured / v.predictedRemote - 1) * 100) : "-",
+             megabytesPerStep(v.before), megabytesPerStep(v.after), absl::StrCat(v.after.steps),
+             v.ok ? v.why : "failed: " + v.why});
+    }
+    return table(rows);
+}
+
+}  // namespace bulkhead::cli

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/live/live_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "backend/planner/solve/domain_plan.h"
+
+namespace bulkhead::planner {
+namespace {
+
+/// Parts that a domain's samples are told to shards in.
+constexpr double kParts = 1000;
+
+std::vector<uint32_t> partsOf(const std::vector<double>& share) {
+    std::vector<uint32_t> parts;
+    for (const double x : share) parts.push_back(static_cast<uint32_t>(std::lround(x * kParts)));
+    return parts;
+}
+
+std::vector<double> sharesOf(const std::vector<uint32_t>& parts, uint32_t shards) {
+    std::vector<double> share;
+    for (size_t row = 0; row + shards <= parts.size(); row += shards) {
+        double sum = 0;
+        for (uint32_t s = 0; s < shards; ++s) sum += parts[row + s];
+        for (uint32_t s = 0; s < shards; ++s)
+            share.push_back(sum > 0 ? parts[row + s] / sum : 1.0 / shards);
+    }
+    return share;
+}
+
+/// What of a running job the planner sees.
+struct Job {
+    const model::RunState& state;
+    uint32_t shards = 0;
+    DomainCounts counts;
+    std::vector<int32_t> expertShard;
+
+    DomainPlan planOf(const std::vector<int32_t>& placement,
+                      const std::vector<uint32_t>& parts) const {
+        DomainPlan plan;
+        plan.nodeOf.assign(placement.begin(), placement.end());
+        plan.share = sharesOf(parts, shards);
+        return plan;
+    }
+};
+
+absl::StatusOr<Job> jobOf(const model::RunState& state) {
+    const model::ExpertView& view = state.experts;
+    Job job{state, state.spec.shards, {}, state.expertShard};
+    if (job.expertShard.empty()) job.expertShard = state.model.expertShard;
+    const size_t placed = size_t{state.model.moeLayers} * state.model.experts;
+    if (placed == 0 || job.expertShard.size() != placed)
+        return absl::FailedPreconditionError(
+            state.model.name.empty()
+                ? "the job's model has not been built yet"
+                : absl::StrCat("the workload ", state.model.name, " has no experts to place"));
+    if (view.running.empty() || view.moeLayers != state.model.moeLayers ||
+        view.experts != state.model.experts)
+        return absl::FailedPreconditionError(
+            "no expert has been counted yet; wait until some steps are committed");
+    job.counts = {view.moeLayers, view.domains, view.experts, view.running};
+    return job;
+}
+
+/// Of the layout in use, the last steps.
+model::TrafficSum measured(const model::RunState& state) {
+    model::TrafficSum sum;
+    for (size_t i = state.steps.size(); i-- > 0 && sum.steps < model::LayoutView::kBefore;) {
+        const model::StepPoint& p = state.steps[i];
+        if (p.superseded || p.copies == 0) continue;
+        if (p.layout != state.layout) break;
+        ++sum.steps;
+        sum.copies += p.copies;
+        sum.remote += p.remoteCopies;
+        sum.bytes += p.allToAllBytes;
+    }
+    return sum;
+}
+
+LivePlan livePlan(const Job& job, std::vector<int32_t> placement, std::vector<uint32_t> parts) {
+    LivePlan out;
+    LivePreview& p = out.preview;
+    const model::RunState& state = job.state;
+    p.step = state.experts.step;
+    p.layout = state.layout;
+    p.experts = placement.size();
+    for (size_t i = 0; i < placement.size(); ++i)
+        p.expertsMoved += placement[i] != job.expertShard[i];
+    p.bytesMoved = p.expertsMoved * state.model.expertBytes;
+    p.remoteNow =
+        remoteShare(job.counts, job.planOf(job.expertShard, state.domainShare), job.shards);
+    p.remotePredicted = remoteShare(job.counts, job.planOf(placement, parts), job.shards);
+    if (const model::TrafficSum sum = measured(state); sum.copies > 0) {
+        p.remoteMeasured = sum.remoteShare();
+        p.bytesPerStep = static_cast<double>(sum.bytes) / static_cast<double>(sum.steps);
+        if (sum.remote > 0)
+            p.bytesPerStepPredicted = p.bytesPerStep * p.remotePredicted / p.remoteMeasured;
+    }
+    const std::vector<double> share = sharesOf(parts, job.shards);
+    for (size_t d = 0; (d + 1) * job.shards <= share.size(); ++d)
+        p.homes.push_back({d < state.spec.domains.size() ? state.spec.domains[d].name : "",
+                           {share.begin() + static_cast<std::ptrdiff_t>(d * job.shards),
+                            share.begin() + static_cast<std::ptrdiff_t>((d + 1) * job.shards)}});
+    out.action.kind = model::ActionKind::kChangeLayout;
+    out.action.expertShard = std::move(placement);
+    out.action.domainShare = std::move(parts);
+    out.action.predictedRemote = p.remotePredicted;
+    return out;
+}
+
+absl::Status fits(const Job& job, const Plan& plan) {
+    const auto bad = [](auto&&... words) {
+        return absl::InvalidArgumentError(absl::StrCat(words...));
+    };
+    if (plan.shape.layers != job.counts.layers || plan.shape.experts != job.counts.experts)
+        return bad("the plan is for ", plan.shape.layers, " layers of ", plan.shape.experts,
+                   " experts, the job has ", job.counts.layers, " of ", job.counts.experts);
+    if (plan.topology.gpus() != job.shards)
+        return bad("the plan is for ", plan.topology.gpus(), " GPUs, a replica of the job has ",
+                   job.shards, " shards");
+    if (plan.redundant() != 0)
+        return bad("the plan has ", plan.redundant(),
+                   " redundant experts; a job that trains keeps each expert once");
+    return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LivePlan> recommendPlan(const model::RunState& state, const LiveOptions& options) {
+    const absl::StatusOr<Job> job = jobOf(state);
+    if (!job.ok()) return job.status();
+    DomainPlanOptions wanted;
+    wanted.nodes = job->shards;
+    wanted.group = options.group;
+    wanted.loadCap = options.loadCap;
+    wanted.seed = options.seed;
+    const auto parts = options.group ? state.domainShare : std::vector<uint32_t>();
+    const auto made = solveDomains(job->counts, job->planOf(job->expertShard, parts), wanted);
+    if (!made.ok()) return made.status();
+    return livePlan(*job, {made->plan.nodeOf.begin(), made->plan.nodeOf.end()},
+                    partsOf(made->plan.share));
+}
+
+absl::StatusOr<LivePlan> planFromFile(const model::RunState& state, const Plan& plan,
+                                      const LiveOptions& options) {
+    const absl::StatusOr<Job> job = jobOf(state);
+    if (!job.ok()) return job.status();
+    if (absl::Status s = fits(*job, plan); !s.ok()) return s;
+    const std::vector<uint32_t> gpuOf = gpuOfSlots(plan.firstSlot);
+    std::vector<int32_t> placement(job->expertShard.size());
+    for (size_t l = 0; l < plan.layers.size(); ++l)
+        for (size_t slot = 0; slot < gpuOf.size(); ++slot)
+            placement[l * plan.shape.experts + plan.layers[l].expertOfSlot[slot]] =
+                static_cast<int32_t>(gpuOf[slot]);
+    std::vector<double> share;
+    const uint32_t gpusPerNode = plan.topology.gpusPerNode();
+    for (const model::DomainSpec& domain : state.spec.domains) {
+        if (!options.group || plan.homes.empty()) break;
+        const auto home = std::find_if(plan.homes.begin(), plan.homes.end(),
+                                       [&](const auto& h) { return h.domain == domain.name; });
+        if (home == plan.homes.end())
+            return absl::InvalidArgumentError(absl::StrCat("the plan names no home for domain \"",
+                                                           domain.name,
+                                                           "\"; leave homes out with "
+                                                           "--no-grouping"));
+        for (uint32_t s = 0; s < job->shards; ++s)
+            share.push_back(home->share[s / gpusPerNode] / gpusPerNode);
+    }
+    return livePlan(*job, std::move(placement), partsOf(share));
+}
+
+absl::StatusOr<LivePlan> planBefore(const model::RunState& state) {
+    const absl::StatusOr<Job> job = jobOf(state);
+    if (!job.ok()) return job.status();
+    if (state.shardBefore.size() != job->expertShard.size())
+        return absl::FailedPreconditionError("no expert of this job has moved yet");
+    return livePlan(*job, state.shardBefore, state.shareBefore);
+}
+
+}  // namespace bulkhead::planner

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a job's state to a plan for it.
+#include <gmock/gmock.h>
+
+#include "backend/planner/live/live_plan.h"
+
+namespace bulkhead::planner {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Two shards, two domains, one mixture of four experts: domain "a" uses 0 and 2, "b" 1 and 3.
+model::RunState job() {
+    model::RunState s;
+    s.spec.shards = 2;
+    s.spec.domains = {{"a", {}}, {"b", {}}};
+    s.model.name = "tiny";
+    s.model.moeLayers = 1;
+    s.model.experts = 4;
+    s.model.expertBytes = 1000;
+    s.model.expertShard = {0, 0, 1, 1};
+    s.experts.step = 9;
+    s.experts.moeLayers = 1;
+    s.experts.domains = 2;
+    s.experts.experts = 4;
+    s.experts.running = {45, 5, 45, 5, 5, 45, 5, 45};
+    model::StepPoint p;
+    p.copies = 100;
+    p.remoteCopies = 50;
+    p.allToAllBytes = 6400;
+    s.steps.push(p);
+    return s;
+}
+
+Plan file() {
+    Plan plan;
+    plan.shape.layers = 1;
+    plan.shape.experts = 4;
+    plan.shape.topK = 1;
+    plan.topology = flatTopology(2, 1);
+    plan.firstSlot = {0, 2, 4};
+    plan.layers = {{{3, 1, 0, 2}, {}}};
+    plan.homes = {{"b", {1, 0}}, {"a", {0.25, 0.75}}};
+    return plan;
+}
+
+TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
+    const auto plan = recommendPlan(job(), {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const LivePreview& p = plan->preview;
+    EXPECT_DOUBLE_EQ(p.remoteMeasured, 0.5);
+    EXPECT_DOUBLE_EQ(p.remoteNow, 0.5);
+    EXPECT_DOUBLE_EQ(p.remotePredicted, 0.1);
+    EXPECT_DOUBLE_EQ(p.bytesPerStepPredicted, 1280);
+    EXPECT_EQ(p.expertsMoved, 2u);
+    EXPECT_EQ(p.bytesMoved, 2000u);
+    EXPECT_EQ(plan->action.kind, model::ActionKind::kChangeLayout);
+    EXPECT_DOUBLE_EQ(plan->action.predictedRemote, 0.1);
+    const auto& e = plan->action.expertShard;
+    EXPECT_EQ(e[0], e[2]);
+    EXPECT_EQ(e[1], e[3]);
+    EXPECT_NE(e[0], e[1]);
+    const auto& share = plan->action.domainShare;
+    EXPECT_EQ(share[static_cast<size_t>(e[0])], 1000u);
+    EXPECT_EQ(share[2 + static_cast<size_t>(e[1])], 1000u);
+}
+
+TEST(LivePlan, WithoutGroupingSamplesGoAnywhere) {
+    LiveOptions options;
+    options.group = false;
+    const auto plan = recommendPlan(job(), options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(plan->action.domainShare.empty());
+    EXPECT_EQ(plan->preview.expertsMoved, 0u);
+    EXPECT_TRUE(plan->preview.homes.empty());
+}
+
+TEST(LivePlan, TakesAPlanMadeElsewhere) {
+    const auto plan = planFromFile(job(), file(), {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_THAT(plan->action.expertShard, ElementsAre(1, 0, 1, 0));
+    EXPECT_THAT(plan->action.domainShare, ElementsAre(250, 750, 1000, 0));
+    EXPECT_NEAR(plan->preview.remotePredicted, (0.1 + 0.1 * 0.75 + 0.9 * 0.25) / 2, 1e-9);
+}
+
+TEST(LivePlan, RefusesAPlanThatIsNotForThisJob) {
+    const auto refusal = [](const Plan& plan) {
+        return std::string(planFromFile(job(), plan, {}).status().message());
+    };
+    Plan plan = file();
+    plan.topology = flatTopology(4, 1);
+    EXPECT_THAT(refusal(plan), HasSubstr("4 GPUs, a replica of the job has 2 shards"));
+    plan = file();
+    plan.shape.experts = 8;
+    EXPECT_THAT(refusal(plan), HasSubstr("1 layers of 8 experts, the job has 1 of 4"));
+    plan = file();
+    plan.firstSlot = {0, 3, 6};
+    EXPECT_THAT(refusal(plan), HasSubstr("2 redundant experts"));
+    plan = file();
+    plan.homes.pop_back();
+    EXPECT_THAT(refusal(plan), HasSubstr("no home for domain \"a\""));
+}
+
+TEST(LivePlan, GoesBackToWhereThingsWere) {
+    model::RunState s = job();
+    EXPECT_THAT(std::string(planBefore(s).status().message()), HasSubstr("no expert of this job"));
+    const auto plan = recommendPlan(s, {});
+    ASSERT_TRUE(plan.ok());
+    model::apply(s, {1, 0, model::Severity::kNotice,
+                     model::LayoutChanged{1, 1, true, 4000, plan->action.expertShard, "",
+                                          plan->action.domainShare, 0.1}});
+    const auto back = planBefore(s);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->action.expertShard, s.model.expertShard);
+    EXPECT_TRUE(back->action.domainShare.empty());
+    EXPECT_DOUBLE_EQ(back->preview.remoteNow, 0.1);
+    EXPECT_DOUBLE_EQ(back->preview.remotePredicted, 0.5);
+}
+
+TEST(LivePlan, SaysWhyThereIsNoneYet) {
+    const auto refusal = [](const model::RunState& s) {
+        return std::string(recommendPlan(s, {}).status().message());
+    };
+    EXPECT_THAT(refusal({}), HasSubstr("not been built yet"));
+    model::RunState s = job();
+    s.experts.running.clear();
+    EXPECT_THAT(refusal(s), HasSubstr("no expert has been counted"));
+    s = job();
+    s.model.moeLayers = 0;
+    EXPECT_THAT(refusal(s), HasSubstr("tiny has no experts"));
+}
+
+}  // namespace
+}  // namespace bulkhead::planner
