@@ -47,6 +47,17 @@ class LivePlanTest : public TrainingJob {
         await<model::ExpertLoads>();
         return planner::recommendPlan(state(), {});
     }
+    /// Eight processes on two cores: who comes back may be lost again on the way.
+    void expectBack(int32_t replica) {
+        await<model::IncidentClosed>([](const model::IncidentClosed& c) {
+            return c.outcome.find("rejoined") != std::string::npos;
+        });
+        await<model::StepCommitted>([&](const model::StepCommitted& c) {
+            const auto& all = c.record.contributors;
+            return std::any_of(all.begin(), all.end(),
+                               [&](const Contribution& k) { return k.replica == replica; });
+        });
+    }
 
   private:
     std::string written(const std::string& name, const std::function<void(std::ostream&)>& write) {
@@ -144,7 +155,7 @@ TEST_F(LivePlanTest, AKillInTheMiddleOfTheApplyLeavesThingsAsTheyWereAndRollback
     EXPECT_THAT(failed->why, HasSubstr("r1"));
     EXPECT_THAT(failed->domainShare, IsEmpty());
     ASSERT_TRUE(act(model::ActionKind::kResume).ok());
-    expectRejoined(1);
+    expectBack(1);
     EXPECT_EQ(all<model::StepCommitted>().back().record.layout, 0u);
 
     ASSERT_TRUE(order(plan).ok());
@@ -152,7 +163,7 @@ TEST_F(LivePlanTest, AKillInTheMiddleOfTheApplyLeavesThingsAsTheyWereAndRollback
     ASSERT_TRUE(changed->ok) << changed->why;
     awaitStep(changed->step + 5);
     inject(model::FaultKind::kKillReplica, 0);
-    expectRejoined(0);
+    expectBack(0);
     const model::StepCommitted grouped = all<model::StepCommitted>().back();
     EXPECT_EQ(grouped.record.layout, changed->layout);
     EXPECT_EQ(state().domainShare, plan->action.domainShare);
