@@ -19,8 +19,9 @@ if(BULKHEAD_SANITIZE)
   set(bulkhead_test_optimize -O0)
   add_compile_options(-fsanitize=${BULKHEAD_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${BULKHEAD_SANITIZE})
-  # -O1: the optimizer takes minutes over instrumented field walks, and finds no more faults for it.
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+  # The optimizer takes minutes over instrumented field walks, and finds no more faults for it; see
+  # bulkhead_runs_hot.
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O0 -g1")
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # GCC 12 finds maybe-uninitialized values in its own library when instrumented.
     add_compile_options(-fno-var-tracking-assignments -Wno-maybe-uninitialized)
@@ -35,6 +36,15 @@ endif()
 function(bulkhead_casts_bytes name)
   if(BULKHEAD_SANITIZE MATCHES undefined)
     target_compile_options(${name} PRIVATE -fsanitize=alignment)
+  endif()
+endfunction()
+
+# bulkhead_runs_hot(NAME...): libraries in which tests spend their time are optimized all the same.
+function(bulkhead_runs_hot)
+  if(BULKHEAD_SANITIZE)
+    foreach(name ${ARGN})
+      target_compile_options(${name} PRIVATE -O1)
+    endforeach()
   endif()
 endfunction()
 

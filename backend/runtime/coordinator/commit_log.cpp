@@ -14,18 +14,9 @@
 #include "backend/runtime/coordinator/durable_file.h"
 
 namespace bulkhead::runtime {
-namespace {
-
-absl::Status systemError(const char* what, const std::string& path) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot ", what, " the commit log ", path, ": ", std::strerror(errno)));
-}
-
-}  // namespace
-
 absl::StatusOr<CommitLog> CommitLog::open(const std::string& path) {
     UniqueFd file(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
-    if (!file.valid()) return systemError("open", path);
+    if (!file.valid()) return systemError("open the commit log", path);
     CommitLog log(path, std::move(file));
 
     std::ifstream reader(path, std::ios::binary);
@@ -39,14 +30,14 @@ absl::StatusOr<CommitLog> CommitLog::open(const std::string& path) {
     log.hadTornTail_ = decoded->tornTail;
     const int fd = log.file_.get();
     if (::ftruncate(fd, static_cast<off_t>(decoded->validBytes)) != 0)
-        return systemError("cut", path);
-    if (::lseek(fd, 0, SEEK_END) < 0) return systemError("seek in", path);
+        return systemError("cut the commit log", path);
+    if (::lseek(fd, 0, SEEK_END) < 0) return systemError("seek in the commit log", path);
     if (decoded->validBytes < protocol::kLogHeader.size()) {
         if (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) < 0)
-            return systemError("cut", path);
+            return systemError("cut the commit log", path);
         if (absl::Status s = writeAll(fd, protocol::kLogHeader, path); !s.ok()) return s;
     }
-    if (::fsync(fd) != 0) return systemError("sync", path);
+    if (::fsync(fd) != 0) return systemError("sync the commit log", path);
     if (absl::Status s = syncDirectory(std::filesystem::path(path).parent_path().string()); !s.ok())
         return s;
     return log;
@@ -59,7 +50,7 @@ absl::Status CommitLog::append(const std::vector<protocol::LogEntry>& entries) {
     std::string bytes;
     for (const protocol::LogEntry& entry : entries) bytes += protocol::encodeEntry(entry);
     absl::Status written = writeAll(file_.get(), bytes, path_);
-    if (written.ok() && ::fdatasync(file_.get()) != 0) written = systemError("sync", path_);
+    if (written.ok() && ::fdatasync(file_.get()) != 0) written = systemError("sync the commit log", path_);
     broken_ = !written.ok();
     return written;
 }

@@ -12,14 +12,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace bulkhead::runtime {
-namespace {
 
 absl::Status systemError(const char* what, const std::string& path) {
     return absl::UnavailableError(
         absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
 }
-
-}  // namespace
 
 absl::Status writeAll(int fd, std::string_view content, const std::string& path) {
     while (!content.empty()) {

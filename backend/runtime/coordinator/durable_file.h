@@ -8,6 +8,9 @@
 
 namespace bulkhead::runtime {
 
+/// Unavailable: "cannot WHAT PATH: the system's reason", from errno.
+absl::Status systemError(const char* what, const std::string& path);
+
 /// Replaces `path` by `content` so that after a crash either the old or the new content is there:
 /// written beside it, synced, renamed, folder synced. Unavailable with the system's reason.
 absl::Status writeDurably(const std::string& path, std::string_view content);
