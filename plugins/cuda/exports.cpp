@@ -2,7 +2,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "plugins/cuda/cuda_machine.h"
 #include "plugins/cuda/driver.h"
+#include "plugins/cuda/ftar/plane_api.h"
 #include "plugins/cuda/group.h"
 #include "plugins/cuda/memory.h"
 
@@ -85,6 +87,8 @@ bulkhead_status synchronize(bulkhead_device* device, bulkhead_stream* stream) {
     });
 }
 
+const bulkhead_data_plane_api kPlaneApi = planeApi(openPlane);
+
 const bulkhead_device_api kApi = {
     BULKHEAD_DEVICE_ABI,
     sizeof(bulkhead_device_api),
@@ -115,4 +119,9 @@ const bulkhead_device_api kApi = {
 extern "C" __attribute__((visibility("default"))) const bulkhead_device_api*
 bulkhead_device_get_api(uint32_t abiVersion) {
     return abiVersion == BULKHEAD_DEVICE_ABI ? &bulkhead::cuda::kApi : nullptr;
+}
+
+extern "C" __attribute__((visibility("default"))) const bulkhead_data_plane_api*
+bulkhead_data_plane_get_api(uint32_t abiVersion) {
+    return abiVersion == BULKHEAD_DATA_PLANE_ABI ? &bulkhead::cuda::kPlaneApi : nullptr;
 }

@@ -1,32 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "absl/strings/str_cat.h"
+#include "plugins/cuda/abi_status.h"
 #include "plugins/cuda/device.h"
 
 namespace bulkhead::cuda {
-namespace {
-
-bulkhead_status codeOf(const absl::Status& status) {
-    switch (status.code()) {
-        case absl::StatusCode::kOk:
-            return BULKHEAD_OK;
-        case absl::StatusCode::kAborted:
-            return BULKHEAD_ABORTED;
-        case absl::StatusCode::kInvalidArgument:
-        case absl::StatusCode::kPermissionDenied:
-            return BULKHEAD_INVALID;
-        case absl::StatusCode::kResourceExhausted:
-            return BULKHEAD_OUT_OF_MEMORY;
-        case absl::StatusCode::kUnavailable:
-            return BULKHEAD_UNAVAILABLE;
-        case absl::StatusCode::kDeadlineExceeded:
-            return BULKHEAD_TIMED_OUT;
-        default:
-            return BULKHEAD_INTERNAL;
-    }
-}
-
-}  // namespace
-
 absl::Status fromCuda(cudaError_t code, const std::string& what) {
     if (code == cudaSuccess) return absl::OkStatus();
     const std::string line = absl::StrCat(what, ": ", cudaGetErrorString(code));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bulkhead/data_plane.h"
 #include "bulkhead/device.h"
 #include "bulkhead/workload.h"
 

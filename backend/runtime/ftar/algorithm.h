@@ -5,8 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "backend/runtime/ftar/adaptive_timeout.h"
+#include "backend/runtime/ftar/device_plane.h"
 #include "backend/runtime/ftar/method.h"
 #include "backend/runtime/transport/rounds.h"
 
@@ -43,6 +44,12 @@ std::unique_ptr<AllReduce> makeDirect(const Workplace& work);
 std::unique_ptr<AllReduce> makeRing(const Workplace& work);
 /// Null where no host has two members, or only one host has any.
 std::unique_ptr<AllReduce> makeHierarchical(const Workplace& work);
+
+/// Input and output are in the memory of `device`, which outlives it, as does `staging`, of which
+/// it takes all that it needs now.
+absl::StatusOr<std::unique_ptr<AllReduce>> makeDeviceDirect(const Workplace& work,
+                                                            const DevicePlane& device,
+                                                            StagingPool& staging);
 
 /// Of a membership, what the choice depends on: equal at all its members.
 struct MeshFacts {

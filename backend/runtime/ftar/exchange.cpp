@@ -24,7 +24,8 @@ double milliseconds(MonoNs ns) {
 /// Memberships, their connections, aborts and figures; the algorithms do the sums.
 class MeshExchange final : public Exchange {
   public:
-    explicit MeshExchange(ExchangeOptions options) : options_(std::move(options)) {
+    explicit MeshExchange(ExchangeOptions options)
+        : options_(std::move(options)), staging_(options_.device) {
         context_.clock = options_.clock;
         context_.abort = &abort_;
         context_.faults = options_.faults;
@@ -42,7 +43,7 @@ class MeshExchange final : public Exchange {
         timeout_.setFloor(group.chunkTimeout);
         if (keep) {
             startCounting();
-            return absl::OkStatus();
+            return deviceStale_ ? enterDevice() : absl::OkStatus();
         }
         ready_ = false;
         const absl::Status built = build();
@@ -64,13 +65,17 @@ class MeshExchange final : public Exchange {
         if (status.ok())
             status = algorithmFor(input.size_bytes())
                          .run({group_.key.step, group_.key.attempt, bucket}, input, output);
+        if (options_.device) status.Update(restDevice(status.ok()));
         finish(start, status);
         return status;
     }
 
     void abort(const ExchangeKey& upTo, std::string_view reason) override {
         const std::lock_guard lock(mutex_);
-        if (key_ <= upTo) abort_.raise(absl::AbortedError(std::string(reason)));
+        if (key_ <= upTo) {
+            abort_.raise(absl::AbortedError(std::string(reason)));
+            if (options_.device) options_.device.api->abort(options_.device.plane);
+        }
         if (abortedUpTo_ && upTo <= *abortedUpTo_) return;
         abortedUpTo_ = upTo;
         abortReason_ = std::string(reason);
@@ -121,8 +126,28 @@ class MeshExchange final : public Exchange {
             ready_ = false;
             return absl::AbortedError(abortReason_);
         }
+        deviceStale_ = deviceStale_ || abort_.raised();
         abort_.clear();
         return absl::OkStatus();
+    }
+
+    absl::Status onDevice(bulkhead_status status) const {
+        if (status == BULKHEAD_OK) return absl::OkStatus();
+        return absl::InternalError(
+            absl::StrCat("device: ", options_.device.api->why(options_.device.plane)));
+    }
+
+    /// A membership is an epoch of the device; one that was aborted does nothing more.
+    absl::Status enterDevice() {
+        if (!options_.device) return absl::OkStatus();
+        deviceStale_ = false;
+        return onDevice(options_.device.api->enter(options_.device.plane));
+    }
+
+    /// Between two buckets the device is others'; after a failure nothing of peers stays mapped.
+    absl::Status restDevice(bool ok) {
+        const auto& [api, plane] = options_.device;
+        return onDevice(ok ? api->park(plane) : api->leave(plane));
     }
 
     bool canKeep(const ExchangeGroup& next) const {
@@ -143,9 +168,9 @@ class MeshExchange final : public Exchange {
     absl::Status build() {
         MeshSpec spec;
         // Members that would add differently do not meet.
-        spec.group = absl::StrCat(options_.job, "/shard ", options_.shard, "/wire ",
-                                  static_cast<int>(group_.wire), "/algorithm ",
-                                  static_cast<int>(group_.algorithm));
+        spec.group = absl::StrCat(
+            options_.job, "/shard ", options_.shard, "/wire ", static_cast<int>(group_.wire),
+            "/algorithm ", static_cast<int>(group_.algorithm), options_.device ? "/device" : "");
         spec.identity.token = group_.token;
         spec.identity.term = group_.key.term;
         spec.identity.epoch = group_.key.epoch;
@@ -176,7 +201,7 @@ class MeshExchange final : public Exchange {
         rounds_.reset();
         mesh_ = std::move(*mesh);
         rounds_ = std::make_unique<Rounds>(*mesh_, context_);
-        makeAlgorithms();
+        if (absl::Status s = makeAlgorithms(); !s.ok()) return s;
         forgetOldHeaps();
         startCounting();
         const std::lock_guard lock(mutex_);
@@ -187,16 +212,23 @@ class MeshExchange final : public Exchange {
 
     size_t roundBytes() const { return options_.roundBytes * group_.connections; }
 
-    void makeAlgorithms() {
+    absl::Status makeAlgorithms() {
         work_ = {mesh_.get(),  rounds_.get(),       &abort_, &timeout_, group_.wire,
                  roundBytes(), options_.directBytes};
+        if (options_.device) {
+            if (absl::Status s = enterDevice(); !s.ok()) return s;
+            auto made = makeDeviceDirect(work_, options_.device, staging_);
+            if (made.ok()) direct_ = std::move(*made);
+            return made.status();
+        }
         direct_ = makeDirect(work_);
         if (mesh_->segment() == nullptr) ring_ = makeRing(work_);
         hierarchical_ = makeHierarchical(work_);
+        return absl::OkStatus();
     }
 
     AllReduce& algorithmFor(size_t bytes) {
-        Algorithm algorithm = group_.algorithm;
+        Algorithm algorithm = options_.device ? Algorithm::kDirect : group_.algorithm;
         if (algorithm == Algorithm::kAuto)
             algorithm = choose({mesh_->size(), ring_ != nullptr, hierarchical_ != nullptr}, bytes);
         if (algorithm == Algorithm::kRing) return *ring_;
@@ -253,6 +285,8 @@ class MeshExchange final : public Exchange {
     AbortSignal abort_;
     ExchangeGroup group_;
     bool ready_ = false;
+    bool deviceStale_ = false;  ///< an abort ended the device's epoch, the connections stand
+    StagingPool staging_;
     HeapReader heaps_;  ///< kept over memberships: the same peers' memory is mapped once
     std::unique_ptr<PeerMesh> mesh_;
     std::unique_ptr<Rounds> rounds_;

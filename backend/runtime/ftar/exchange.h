@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/runtime/ftar/device_plane.h"
 #include "backend/runtime/ftar/method.h"
 #include "backend/runtime/transport/network_faults.h"
 #include "backend/runtime/transport/peer_choice.h"
@@ -95,6 +96,9 @@ struct ExchangeOptions {
     /// Where reduce() finds input and output, if not null; outlives the exchange. Then peers of one
     /// host read both in place. All members have one, or none.
     const SharedHeap* heap = nullptr;
+    /// Where set, reduce() finds input and output in this device's memory of kind PEER, and it does
+    /// the sums; heap and Algorithm are then not looked at. All members have one, or none.
+    DevicePlane device;
     NetworkFaults* faults = nullptr;  ///< may be null; outlives the exchange
     const Clock* clock = nullptr;     ///< required; outlives the exchange
 };

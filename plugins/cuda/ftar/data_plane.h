@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "plugins/cuda/ftar/machine.h"
+
+namespace bulkhead::cuda {
+
+/// The host's side of FTAR on a GPU: tells a persistent kernel what to add, chunk by chunk, and
+/// keeps other ranks' memory apart by epochs. An epoch is one membership: its imports are mapped in
+/// it and unmapped when it is closed, after the kernel has answered or left, never before.
+///
+/// Inputs are only read, so an abort at any chunk leaves them whole. After a kernel that does not
+/// end in time nothing works any more and nothing is unmapped: the rank must start again.
+///
+/// Threads: one at a time; abort() from any.
+class DataPlane {
+  public:
+    struct Options {
+        uint32_t blocks = 2;  ///< 1 to kMaxLanes; the literature uses 2 of 512 threads
+        std::chrono::milliseconds chunkLimit{2000};  ///< a full lane must move
+        std::chrono::milliseconds endLimit{2000};    ///< a kernel asked to end must have ended
+    };
+
+    /// InvalidArgument: blocks. Else what the machine says.
+    [[nodiscard]] static absl::StatusOr<std::unique_ptr<DataPlane>> create(
+        std::unique_ptr<Machine> machine, Options options);
+    ~DataPlane();
+
+    /// Closes the last epoch, if it is open, and opens the next. Not before this does an abort end.
+    [[nodiscard]] absl::Status enter();
+    /// Ends the kernel and forgets all imports of the epoch.
+    [[nodiscard]] absl::Status leave();
+
+    [[nodiscard]] absl::StatusOr<Place> place(const void* memory, size_t bytes);
+    /// `bytes` of another rank where this process can read them, until the epoch is closed.
+    /// InvalidArgument when the place has fewer bytes than that behind it.
+    [[nodiscard]] absl::StatusOr<const void*> reach(const Place& place, size_t bytes);
+
+    /// Puts a sum of any length on the lanes, in chunks; starts the kernel when it does not run.
+    /// Waits while the lanes are full. Aborted, or InvalidArgument: a sum without sense, of which
+    /// nothing was told.
+    [[nodiscard]] absl::Status submit(const Sum& sum);
+    /// Returns when everything submitted is done. Aborted; DeadlineExceeded: it took longer than
+    /// `limit`; Internal: the kernel refused a command or is gone.
+    [[nodiscard]] absl::Status finish(std::chrono::milliseconds limit);
+    /// Lets the kernel end, so that others have its part of the GPU; submit() starts it again.
+    [[nodiscard]] absl::Status park();
+
+    /// Ends the epoch that is open now: what the kernel has begun it ends, at most a chunk of each
+    /// lane; the rest is dropped; a call that waits ends the kernel and returns Aborted, as do all
+    /// until enter(). Liveness, no valid result.
+    void abort();
+
+    /// Staging memory, for ranks that are reached over a network. Lives until the plane ends.
+    [[nodiscard]] absl::StatusOr<void*> allocatePinned(size_t bytes);
+
+  private:
+    DataPlane(std::unique_ptr<Machine> machine, Options options)
+        : machine_(std::move(machine)), options_(options) {}
+
+    absl::Status post(const Sum& sum);
+    absl::Status start();
+    absl::Status collect(uint32_t lane);
+    /// True: nothing is on its way.
+    absl::StatusOr<bool> collectAll();
+    absl::Status standing() const;
+    absl::Status endKernel();
+    absl::Status giveUp(absl::Status why);
+    bool aborted() const { return abortedEpoch_.load(std::memory_order_acquire) >= epoch_; }
+
+    const std::unique_ptr<Machine> machine_;
+    const Options options_;
+    Queue* queue_ = nullptr;
+    std::vector<void*> pinned_;
+    std::atomic<uint64_t> epoch_{0};  ///< the open one, or the last; written by one thread
+    std::atomic<uint64_t> abortedEpoch_{0};
+    uint64_t run_ = 0;  ///< the last that was started
+    bool open_ = false;
+    bool running_ = false;  ///< started and not known to have left
+    uint32_t nextLane_ = 0;
+    std::array<uint64_t, kMaxLanes> posted_{};
+    std::array<uint64_t, kMaxLanes> collected_{};
+    absl::Status failed_;  ///< of this epoch
+    absl::Status lost_;    ///< for ever
+    std::map<std::string, Machine::Block> imports_;
+};
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "plugins/cuda/ftar/command.h"
+#include "plugins/cuda/ftar/order.h"
+
+/// The persistent kernel, written once: nvcc makes it a kernel's body, a C++ compiler what threads
+/// do in the kernel's place.
+namespace bulkhead::cuda {
+
+/// What the threads of a block share; on the GPU in shared memory.
+struct BlockShared {
+    uint64_t leave;
+    uint64_t fence;
+    Command command;
+};
+
+namespace detail {
+
+typedef uint64_t __attribute__((may_alias)) Word;
+
+/// One thread's wait for the next command, or for the end. Stop is read before posted: whoever asks
+/// for a stop has told everything before, so an empty lane is then empty for good.
+BULKHEAD_BOTH inline void await(const Queue& queue, const Lane& lane, uint64_t next, uint64_t run,
+                                BlockShared* shared) {
+    for (;;) {
+        const bool stopping = loadAcquire(&queue.control.stop) >= run;
+        if (loadAcquire(&lane.posted) != next) break;
+        if (stopping) {
+            shared->leave = 1;
+            return;
+        }
+        relax();
+    }
+    shared->leave = 0;
+    shared->fence = loadAcquire(&queue.control.fence);
+}
+
+}  // namespace detail
+
+/// Serves lane `block.lane()` until run `run` is stopped. A Block has lane(), thread(), threads(),
+/// sync() (a barrier of the block's threads that orders memory among them) and shared().
+/// The fence is looked at before every command, so that once it has passed an epoch and the lane
+/// has left, or has answered everything told before, no memory of that epoch is touched.
+#ifdef __CUDACC__
+#pragma nv_exec_check_disable
+#endif
+template <class Block>
+BULKHEAD_BOTH void serve(Block& block, Queue* queue, uint64_t run) {
+    Lane& lane = queue->lanes[block.lane()];
+    BlockShared* shared = block.shared();
+    const bool leader = block.thread() == 0;
+    uint64_t next = lane.finished;  // nobody else writes it
+    block.sync();
+    for (;;) {
+        if (leader) detail::await(*queue, lane, next, run, shared);
+        block.sync();
+        if (shared->leave) break;
+        const auto* from = reinterpret_cast<const detail::Word*>(&lane.slots[next % kSlots]);
+        auto* to = reinterpret_cast<detail::Word*>(&shared->command);
+        for (uint64_t i = block.thread(); i < sizeof(Command) / sizeof(detail::Word);
+             i += block.threads())
+            to[i] = from[i];
+        block.sync();
+        const Outcome outcome = judge(shared->command, shared->fence);
+        if (outcome == Outcome::kDone) add(shared->command.sum, block.thread(), block.threads());
+        block.sync();
+        if (leader) {
+            lane.outcome[next % kSlots] = outcome;
+            storeRelease(&lane.finished, next + 1);
+        }
+        ++next;
+    }
+    if (leader) storeRelease(&lane.left, run);
+}
+
+}  // namespace bulkhead::cuda

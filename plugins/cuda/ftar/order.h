@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#ifndef __CUDA_ARCH__
+#include <chrono>
+#include <thread>
+#endif
+
+#include "plugins/cuda/ftar/both.h"
+
+/// The few memory operations that GPU and CPU speak to each other with, at system scope: words in
+/// pinned host memory that one side writes and the other reads.
+namespace bulkhead::cuda {
+
+/// What the writer did before its storeRelease is seen by who reads that value.
+BULKHEAD_BOTH inline uint64_t loadAcquire(const uint64_t* at) {
+#ifdef __CUDA_ARCH__
+    uint64_t value;
+    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+    return value;
+#else
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+#endif
+}
+
+BULKHEAD_BOTH inline void storeRelease(uint64_t* at, uint64_t value) {
+#ifdef __CUDA_ARCH__
+    asm volatile("st.release.sys.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
+#else
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+#endif
+}
+
+/// Between a kernel's looks at a word that has not changed.
+BULKHEAD_BOTH inline void relax() {
+#ifdef __CUDA_ARCH__
+    __nanosleep(100);
+#else
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
+#endif
+}
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "plugins/cuda/ftar/kernel_body.h"
+#include "plugins/cuda/ftar/machine.h"
+
+namespace bulkhead::cuda::testing {
+
+/// The memory of all ranks of a test, as a driver knows it. What one rank maps of another is a
+/// mapping of its own, which cannot be touched any more once it is unmapped. Threads: any.
+class World {
+  public:
+    World() = default;
+    ~World() {
+        for (const Block& b : blocks_) {
+            ::munmap(b.base, b.bytes);
+            ::close(b.fd);
+        }
+        for (const Machine::Block& b : mapped_) ::munmap(b.base, b.bytes);
+    }
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+
+    /// Memory of rank `process` that peers may map; zeroed.
+    std::byte* allocate(uint64_t process, size_t bytes) {
+        Block block{process, nullptr, bytes, ::memfd_create("rank", MFD_CLOEXEC)};
+        if (::ftruncate(block.fd, static_cast<off_t>(bytes)) != 0) std::abort();
+        block.base = see(block.fd, bytes);
+        const std::lock_guard lock(mutex_);
+        blocks_.push_back(block);
+        return block.base;
+    }
+    float* floats(uint64_t process, size_t count) {
+        return reinterpret_cast<float*>(allocate(process, count * sizeof(float)));
+    }
+
+    absl::StatusOr<Place> place(uint64_t process, const void* memory, size_t bytes) {
+        const auto* at = static_cast<const std::byte*>(memory);
+        const std::lock_guard lock(mutex_);
+        for (const Block& b : blocks_)
+            if (b.process == process && at >= b.base && at + bytes <= b.base + b.bytes) {
+                Place place;
+                place.process = process;
+                place.base = reinterpret_cast<uint64_t>(b.base);
+                place.offset = static_cast<uint64_t>(at - b.base);
+                return place;
+            }
+        return absl::InvalidArgumentError("not in memory that peers may map");
+    }
+
+    absl::StatusOr<Machine::Block> map(const Place& place) {
+        const std::lock_guard lock(mutex_);
+        for (const Block& b : blocks_)
+            if (b.process == place.process && reinterpret_cast<uint64_t>(b.base) == place.base) {
+                mapped_.push_back({see(b.fd, b.bytes), b.bytes});
+                ++live_;
+                return mapped_.back();
+            }
+        return absl::UnavailableError("the block is gone");
+    }
+    void unmap(const Machine::Block& block) {
+        ::mprotect(block.base, block.bytes, PROT_NONE);
+        const std::lock_guard lock(mutex_);
+        --live_;
+    }
+
+    int live() const {
+        const std::lock_guard lock(mutex_);
+        return live_;
+    }
+    /// Whether this process may read there; asked of the kernel, so that the answer may be no.
+    static bool readable(const void* at) {
+        int ends[2];
+        if (::pipe(ends) != 0) std::abort();
+        const bool is = ::write(ends[1], at, 1) == 1;
+        ::close(ends[0]);
+        ::close(ends[1]);
+        return is;
+    }
+
+  private:
+    struct Block {
+        uint64_t process;
+        std::byte* base;
+        size_t bytes;
+        int fd;
+    };
+    static std::byte* see(int fd, size_t bytes) {
+        void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (at == MAP_FAILED) std::abort();
+        return static_cast<std::byte*>(at);
+    }
+    mutable std::mutex mutex_;
+    std::vector<Block> blocks_;
+    std::vector<Machine::Block> mapped_;
+    int live_ = 0;
+};
+
+/// As std::barrier, but who waits sleeps at once: the threads of many blocks share few cores.
+class Barrier {
+  public:
+    explicit Barrier(uint64_t threads) : threads_(threads) {}
+    void meet() {
+        std::unique_lock lock(mutex_);
+        const uint64_t turn = turn_;
+        if (++waiting_ == threads_) {
+            waiting_ = 0;
+            ++turn_;
+            all_.notify_all();
+        } else {
+            all_.wait(lock, [&] { return turn_ != turn; });
+        }
+    }
+
+  private:
+    const uint64_t threads_;
+    std::mutex mutex_;
+    std::condition_variable all_;
+    uint64_t waiting_ = 0, turn_ = 0;
+};
+
+/// What serve() is given instead of a block of a GPU.
+class ThreadBlock {
+  public:
+    struct Shared {
+        explicit Shared(uint64_t threads) : barrier(threads) {}
+        Barrier barrier;
+        BlockShared shared{};
+    };
+    ThreadBlock(Shared& shared, uint64_t lane, uint64_t thread, uint64_t threads,
+                const std::function<void()>* atSync)
+        : shared_(shared), lane_(lane), thread_(thread), threads_(threads), atSync_(atSync) {}
+    uint64_t lane() const { return lane_; }
+    uint64_t thread() const { return thread_; }
+    uint64_t threads() const { return threads_; }
+    BlockShared* shared() { return &shared_.shared; }
+    void sync() {
+        if (lane_ == 0 && thread_ == 0 && *atSync_) (*atSync_)();
+        shared_.barrier.meet();
+    }
+
+  private:
+    Shared& shared_;
+    const uint64_t lane_, thread_, threads_;
+    const std::function<void()>* atSync_;
+};
+
+/// Threads in the kernel's place: the same serve() that nvcc compiles. Several threads a block, so
+/// that a missing barrier is a race that ThreadSanitizer sees.
+class ThreadMachine final : public Machine {
+  public:
+    ThreadMachine(World& world, uint64_t process, uint64_t threads = 2)
+        : world_(world), process_(process), threads_(threads) {}
+    ~ThreadMachine() override { join(); }
+
+    absl::StatusOr<void*> allocatePinned(size_t bytes) override {
+        const size_t whole = (bytes + 127) / 128 * 128;
+        void* memory = std::aligned_alloc(128, whole);
+        std::memset(memory, 0, whole);
+        return memory;
+    }
+    void freePinned(void* memory) override {
+        join();
+        std::free(memory);
+    }
+
+    absl::Status launch(Queue* queue, uint32_t blocks, uint64_t run) override {
+        join();
+        ++launches;
+        for (uint64_t lane = 0; lane < blocks; ++lane) {
+            auto shared = std::make_shared<ThreadBlock::Shared>(threads_);
+            for (uint64_t t = 0; t < threads_; ++t)
+                kernel_.emplace_back([this, shared, queue, lane, t, run] {
+                    ThreadBlock block(*shared, lane, t, threads_, &atSync);
+                    serve(block, queue, run);
+                });
+        }
+        return absl::OkStatus();
+    }
+    absl::Status health() override { return absl::OkStatus(); }
+
+    absl::StatusOr<Place> place(const void* memory, size_t bytes) override {
+        return world_.place(process_, memory, bytes);
+    }
+    absl::StatusOr<Block> map(const Place& place) override { return world_.map(place); }
+    void unmap(const Block& block) override { world_.unmap(block); }
+
+    /// Called by the first thread of block 0 wherever that block's threads meet. Set between runs.
+    std::function<void()> atSync;
+    int launches = 0;
+
+  private:
+    void join() {
+        for (std::thread& t : kernel_) t.join();
+        kernel_.clear();
+    }
+    World& world_;
+    const uint64_t process_, threads_;
+    std::vector<std::thread> kernel_;
+};
+
+}  // namespace bulkhead::cuda::testing

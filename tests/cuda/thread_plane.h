@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "plugins/cuda/ftar/plane_api.h"
+#include "tests/cuda/thread_machine.h"
+
+namespace bulkhead::cuda::testing {
+
+/// The plugin's own table over threads in the kernel's place, for one rank.
+class ThreadPlane {
+  public:
+    ThreadPlane(World& world, uint64_t process, uint32_t blocks = kUsualBlocks) {
+        auto machine = std::make_unique<ThreadMachine>(world, process);
+        machine_ = machine.get();
+        DataPlane::Options options;
+        options.blocks = blocks;
+        options.chunkLimit = options.endLimit = std::chrono::minutes(10);
+        plane_.plane = DataPlane::create(std::move(machine), options).value();
+    }
+    const bulkhead_data_plane_api* api() const { return &kApi; }
+    bulkhead_plane* plane() { return &plane_; }
+    ThreadMachine& machine() { return *machine_; }
+
+  private:
+    static inline const bulkhead_data_plane_api kApi = planeApi(nullptr);
+    ThreadMachine* machine_ = nullptr;
+    bulkhead_plane plane_;
+};
+
+}  // namespace bulkhead::cuda::testing
