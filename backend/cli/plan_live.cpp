@@ -24,10 +24,12 @@ struct LiveArguments {
 absl::StatusOr<planner::LivePlan> planFor(LiveVerb verb, const model::RunState& state,
                                           const LiveArguments& arguments) {
     if (verb == LiveVerb::kRollback) return planner::planBefore(state);
-    if (arguments.plan.empty()) return planner::recommendPlan(state, arguments.options);
+    const absl::StatusOr<planner::LiveJob> job = planner::liveJob(state);
+    if (!job.ok()) return job.status();
+    if (arguments.plan.empty()) return planner::recommendPlan(*job, arguments.options);
     const absl::StatusOr<planner::Plan> plan = readPlan(arguments.plan);
     if (!plan.ok()) return plan.status();
-    return planner::planFromFile(state, *plan, arguments.options);
+    return planner::planFromFile(*job, *plan, arguments.options);
 }
 
 void showPreview(const Cli& cli, const planner::LivePreview& preview) {

@@ -45,7 +45,9 @@ class LivePlanTest : public TrainingJob {
     /// From counts that are yet to come.
     absl::StatusOr<planner::LivePlan> recommended() {
         await<model::ExpertLoads>();
-        return planner::recommendPlan(state(), {});
+        const auto job = planner::liveJob(state());
+        if (!job.ok()) return job.status();
+        return planner::recommendPlan(*job, {});
     }
     /// Eight processes on two cores: who comes back may be lost again on the way.
     void expectBack(int32_t replica) {

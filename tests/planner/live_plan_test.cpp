@@ -45,8 +45,15 @@ Plan file() {
     return plan;
 }
 
+absl::StatusOr<LivePlan> recommended(const model::RunState& state,
+                                     const LiveOptions& options = {}) {
+    const auto job = liveJob(state);
+    if (!job.ok()) return job.status();
+    return recommendPlan(*job, options);
+}
+
 TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
-    const auto plan = recommendPlan(job(), {});
+    const auto plan = recommended(job());
     ASSERT_TRUE(plan.ok()) << plan.status();
     const LivePreview& p = plan->preview;
     EXPECT_DOUBLE_EQ(p.remoteMeasured, 0.5);
@@ -69,7 +76,7 @@ TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
 TEST(LivePlan, WithoutGroupingSamplesGoAnywhere) {
     LiveOptions options;
     options.group = false;
-    const auto plan = recommendPlan(job(), options);
+    const auto plan = recommended(job(), options);
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_TRUE(plan->action.domainShare.empty());
     EXPECT_EQ(plan->preview.expertsMoved, 0u);
@@ -77,7 +84,7 @@ TEST(LivePlan, WithoutGroupingSamplesGoAnywhere) {
 }
 
 TEST(LivePlan, TakesAPlanMadeElsewhere) {
-    const auto plan = planFromFile(job(), file(), {});
+    const auto plan = planFromFile(*liveJob(job()), file(), {});
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_THAT(plan->action.expertShard, ElementsAre(1, 0, 1, 0));
     EXPECT_THAT(plan->action.domainShare, ElementsAre(250, 750, 1000, 0));
@@ -86,7 +93,7 @@ TEST(LivePlan, TakesAPlanMadeElsewhere) {
 
 TEST(LivePlan, RefusesAPlanThatIsNotForThisJob) {
     const auto refusal = [](const Plan& plan) {
-        return std::string(planFromFile(job(), plan, {}).status().message());
+        return std::string(planFromFile(*liveJob(job()), plan, {}).status().message());
     };
     Plan plan = file();
     plan.topology = flatTopology(4, 1);
@@ -102,10 +109,27 @@ TEST(LivePlan, RefusesAPlanThatIsNotForThisJob) {
     EXPECT_THAT(refusal(plan), HasSubstr("no home for domain \"a\""));
 }
 
+TEST(LivePlan, SaysWhatAPlacementMadeByHandWouldDo) {
+    const auto job = liveJob(planner::job());
+    ASSERT_TRUE(job.ok()) << job.status();
+    // Expert 2 to shard 0, samples wherever they were: three of four experts there.
+    const LivePlan plan = planWith(*job, {0, 0, 0, 1}, {});
+    EXPECT_EQ(plan.preview.expertsMoved, 1u);
+    EXPECT_DOUBLE_EQ(plan.preview.remotePredicted, 0.5);
+    const auto figures = layerFigures(*job, {0, 0, 0, 1}, {});
+    ASSERT_EQ(figures.size(), 1u);
+    EXPECT_DOUBLE_EQ(figures[0].remote, 0.5);
+    EXPECT_THAT(figures[0].load, ElementsAre(1.5, 0.5));
+    EXPECT_DOUBLE_EQ(figures[0].maxOverMean(), 1.5);
+    // "a" on shard 0, so that its 5 for expert 3 leave it; "b" on 1: all leave but those for 3.
+    EXPECT_DOUBLE_EQ(layerFigures(*job, {0, 0, 0, 1}, {1000, 0, 0, 1000})[0].remote,
+                     (5 + 45 + 5 + 5) / 200.0);
+}
+
 TEST(LivePlan, GoesBackToWhereThingsWere) {
     model::RunState s = job();
     EXPECT_THAT(std::string(planBefore(s).status().message()), HasSubstr("no expert of this job"));
-    const auto plan = recommendPlan(s, {});
+    const auto plan = recommended(s);
     ASSERT_TRUE(plan.ok());
     model::apply(s, {1, 0, model::Severity::kNotice,
                      model::LayoutChanged{1, 1, true, 4000, plan->action.expertShard, "",
@@ -120,7 +144,7 @@ TEST(LivePlan, GoesBackToWhereThingsWere) {
 
 TEST(LivePlan, SaysWhyThereIsNoneYet) {
     const auto refusal = [](const model::RunState& s) {
-        return std::string(recommendPlan(s, {}).status().message());
+        return std::string(recommended(s).status().message());
     };
     EXPECT_THAT(refusal({}), HasSubstr("not been built yet"));
     model::RunState s = job();

@@ -30,38 +30,12 @@ std::vector<double> sharesOf(const std::vector<uint32_t>& parts, uint32_t shards
     return share;
 }
 
-/// What of a running job the planner sees.
-struct Job {
-    const model::RunState& state;
-    uint32_t shards = 0;
-    DomainCounts counts;
-    std::vector<int32_t> expertShard;
-
-    DomainPlan planOf(const std::vector<int32_t>& placement,
-                      const std::vector<uint32_t>& parts) const {
-        DomainPlan plan;
-        plan.nodeOf.assign(placement.begin(), placement.end());
-        plan.share = sharesOf(parts, shards);
-        return plan;
-    }
-};
-
-absl::StatusOr<Job> jobOf(const model::RunState& state) {
-    const model::ExpertView& view = state.experts;
-    Job job{state, state.spec.shards, {}, state.expertShard};
-    if (job.expertShard.empty()) job.expertShard = state.model.expertShard;
-    const size_t placed = size_t{state.model.moeLayers} * state.model.experts;
-    if (placed == 0 || job.expertShard.size() != placed)
-        return absl::FailedPreconditionError(
-            state.model.name.empty()
-                ? "the job's model has not been built yet"
-                : absl::StrCat("the workload ", state.model.name, " has no experts to place"));
-    if (view.running.empty() || view.moeLayers != state.model.moeLayers ||
-        view.experts != state.model.experts)
-        return absl::FailedPreconditionError(
-            "no expert has been counted yet; wait until some steps are committed");
-    job.counts = {view.moeLayers, view.domains, view.experts, view.running};
-    return job;
+DomainPlan planOf(const LiveJob& job, const std::vector<int32_t>& placement,
+                  const std::vector<uint32_t>& parts) {
+    DomainPlan plan;
+    plan.nodeOf.assign(placement.begin(), placement.end());
+    plan.share = sharesOf(parts, job.shards);
+    return plan;
 }
 
 /// Of the layout in use, the last steps.
@@ -79,20 +53,19 @@ model::TrafficSum measured(const model::RunState& state) {
     return sum;
 }
 
-LivePlan livePlan(const Job& job, std::vector<int32_t> placement, std::vector<uint32_t> parts) {
+LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vector<uint32_t> parts) {
     LivePlan out;
     LivePreview& p = out.preview;
-    const model::RunState& state = job.state;
-    p.step = state.experts.step;
-    p.layout = state.layout;
+    p.step = job.step;
+    p.layout = job.layout;
     p.experts = placement.size();
     for (size_t i = 0; i < placement.size(); ++i)
         p.expertsMoved += placement[i] != job.expertShard[i];
-    p.bytesMoved = p.expertsMoved * state.model.expertBytes;
+    p.bytesMoved = p.expertsMoved * job.expertBytes;
     p.remoteNow =
-        remoteShare(job.counts, job.planOf(job.expertShard, state.domainShare), job.shards);
-    p.remotePredicted = remoteShare(job.counts, job.planOf(placement, parts), job.shards);
-    if (const model::TrafficSum sum = measured(state); sum.copies > 0) {
+        remoteShare(job.counts, planOf(job, job.expertShard, job.domainShare), job.shards);
+    p.remotePredicted = remoteShare(job.counts, planOf(job, placement, parts), job.shards);
+    if (const model::TrafficSum& sum = job.traffic; sum.copies > 0) {
         p.remoteMeasured = sum.remoteShare();
         p.bytesPerStep = static_cast<double>(sum.bytes) / static_cast<double>(sum.steps);
         if (sum.remote > 0)
@@ -100,7 +73,7 @@ LivePlan livePlan(const Job& job, std::vector<int32_t> placement, std::vector<ui
     }
     const std::vector<double> share = sharesOf(parts, job.shards);
     for (size_t d = 0; (d + 1) * job.shards <= share.size(); ++d)
-        p.homes.push_back({d < state.spec.domains.size() ? state.spec.domains[d].name : "",
+        p.homes.push_back({d < job.domains.size() ? job.domains[d] : "",
                            {share.begin() + static_cast<std::ptrdiff_t>(d * job.shards),
                             share.begin() + static_cast<std::ptrdiff_t>((d + 1) * job.shards)}});
     out.action.kind = model::ActionKind::kChangeLayout;
@@ -110,7 +83,7 @@ LivePlan livePlan(const Job& job, std::vector<int32_t> placement, std::vector<ui
     return out;
 }
 
-absl::Status fits(const Job& job, const Plan& plan) {
+absl::Status fits(const LiveJob& job, const Plan& plan) {
     const auto bad = [](auto&&... words) {
         return absl::InvalidArgumentError(absl::StrCat(words...));
     };
@@ -128,51 +101,105 @@ absl::Status fits(const Job& job, const Plan& plan) {
 
 }  // namespace
 
-absl::StatusOr<LivePlan> recommendPlan(const model::RunState& state, const LiveOptions& options) {
-    const absl::StatusOr<Job> job = jobOf(state);
-    if (!job.ok()) return job.status();
+absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
+    const model::ExpertView& view = state.experts;
+    LiveJob job;
+    job.shards = state.spec.shards;
+    job.step = view.step;
+    job.layout = state.layout;
+    job.expertShard = state.expertShard.empty() ? state.model.expertShard : state.expertShard;
+    job.domainShare = state.domainShare;
+    job.expertBytes = state.model.expertBytes;
+    job.traffic = measured(state);
+    for (const model::DomainSpec& domain : state.spec.domains) job.domains.push_back(domain.name);
+    const size_t placed = size_t{state.model.moeLayers} * state.model.experts;
+    if (placed == 0 || job.expertShard.size() != placed)
+        return absl::FailedPreconditionError(
+            state.model.name.empty()
+                ? "the job's model has not been built yet"
+                : absl::StrCat("the workload ", state.model.name, " has no experts to place"));
+    if (view.running.empty() || view.moeLayers != state.model.moeLayers ||
+        view.experts != state.model.experts)
+        return absl::FailedPreconditionError(
+            "no expert has been counted yet; wait until some steps are committed");
+    job.counts = {view.moeLayers, view.domains, view.experts, view.running};
+    return job;
+}
+
+absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& options) {
     DomainPlanOptions wanted;
-    wanted.nodes = job->shards;
+    wanted.nodes = job.shards;
     wanted.group = options.group;
     wanted.loadCap = options.loadCap;
     wanted.seed = options.seed;
-    const auto parts = options.group ? state.domainShare : std::vector<uint32_t>();
-    const auto made = solveDomains(job->counts, job->planOf(job->expertShard, parts), wanted);
+    const auto parts = options.group ? job.domainShare : std::vector<uint32_t>();
+    const auto made = solveDomains(job.counts, planOf(job, job.expertShard, parts), wanted);
     if (!made.ok()) return made.status();
-    return livePlan(*job, {made->plan.nodeOf.begin(), made->plan.nodeOf.end()},
+    return livePlan(job, {made->plan.nodeOf.begin(), made->plan.nodeOf.end()},
                     partsOf(made->plan.share));
 }
 
-absl::StatusOr<LivePlan> planFromFile(const model::RunState& state, const Plan& plan,
+LivePlan planWith(const LiveJob& job, std::vector<int32_t> expertShard,
+                  std::vector<uint32_t> domainShare) {
+    return livePlan(job, std::move(expertShard), std::move(domainShare));
+}
+
+double LayerFigures::maxOverMean() const {
+    return load.empty() ? 1 : *std::max_element(load.begin(), load.end());
+}
+
+std::vector<LayerFigures> layerFigures(const LiveJob& job, const std::vector<int32_t>& expertShard,
+                                       const std::vector<uint32_t>& domainShare) {
+    const DomainCounts& all = job.counts;
+    const size_t cells = size_t{all.domains} * all.experts;
+    std::vector<LayerFigures> figures;
+    for (uint32_t l = 0; l < all.layers; ++l) {
+        const auto at = all.values.begin() + static_cast<std::ptrdiff_t>(l * cells);
+        const DomainCounts one{
+            1, all.domains, all.experts, {at, at + static_cast<std::ptrdiff_t>(cells)}};
+        const auto own = expertShard.begin() + static_cast<std::ptrdiff_t>(l * all.experts);
+        LayerFigures f;
+        f.remote = remoteShare(one, planOf(job, {own, own + all.experts}, domainShare), job.shards);
+        f.load.assign(job.shards, 0);
+        double sum = 0;
+        for (size_t i = 0; i < cells; ++i) {
+            f.load[static_cast<size_t>(own[static_cast<std::ptrdiff_t>(i % all.experts)])] +=
+                one.values[i];
+            sum += one.values[i];
+        }
+        for (double& load : f.load) load = sum > 0 ? load * job.shards / sum : 1;
+        figures.push_back(std::move(f));
+    }
+    return figures;
+}
+
+absl::StatusOr<LivePlan> planFromFile(const LiveJob& job, const Plan& plan,
                                       const LiveOptions& options) {
-    const absl::StatusOr<Job> job = jobOf(state);
-    if (!job.ok()) return job.status();
-    if (absl::Status s = fits(*job, plan); !s.ok()) return s;
+    if (absl::Status s = fits(job, plan); !s.ok()) return s;
     const std::vector<uint32_t> gpuOf = gpuOfSlots(plan.firstSlot);
-    std::vector<int32_t> placement(job->expertShard.size());
+    std::vector<int32_t> placement(job.expertShard.size());
     for (size_t l = 0; l < plan.layers.size(); ++l)
         for (size_t slot = 0; slot < gpuOf.size(); ++slot)
             placement[l * plan.shape.experts + plan.layers[l].expertOfSlot[slot]] =
                 static_cast<int32_t>(gpuOf[slot]);
     std::vector<double> share;
     const uint32_t gpusPerNode = plan.topology.gpusPerNode();
-    for (const model::DomainSpec& domain : state.spec.domains) {
+    for (const std::string& domain : job.domains) {
         if (!options.group || plan.homes.empty()) break;
         const auto home = std::find_if(plan.homes.begin(), plan.homes.end(),
-                                       [&](const auto& h) { return h.domain == domain.name; });
+                                       [&](const auto& h) { return h.domain == domain; });
         if (home == plan.homes.end())
-            return absl::InvalidArgumentError(absl::StrCat("the plan names no home for domain \"",
-                                                           domain.name,
-                                                           "\"; leave homes out with "
-                                                           "--no-grouping"));
-        for (uint32_t s = 0; s < job->shards; ++s)
+            return absl::InvalidArgumentError(
+                absl::StrCat("the plan names no home for domain \"", domain,
+                             "\"; leave homes out with --no-grouping"));
+        for (uint32_t s = 0; s < job.shards; ++s)
             share.push_back(home->share[s / gpusPerNode] / gpusPerNode);
     }
-    return livePlan(*job, std::move(placement), partsOf(share));
+    return livePlan(job, std::move(placement), partsOf(share));
 }
 
 absl::StatusOr<LivePlan> planBefore(const model::RunState& state) {
-    const absl::StatusOr<Job> job = jobOf(state);
+    const absl::StatusOr<LiveJob> job = liveJob(state);
     if (!job.ok()) return job.status();
     if (state.shardBefore.size() != job->expertShard.size())
         return absl::FailedPreconditionError("no expert of this job has moved yet");

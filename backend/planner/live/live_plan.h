@@ -10,6 +10,7 @@
 #include "backend/model/command.h"
 #include "backend/model/run_state.h"
 #include "backend/planner/plan/plan.h"
+#include "backend/planner/solve/domain_plan.h"
 
 /// Plans for a running job, from what it says of itself. Pure: state in, action out; the shards of
 /// a replica stand for the planner's nodes. Thread: any.
@@ -66,19 +67,51 @@ struct LiveOptions {
     uint64_t seed = 1;
 };
 
-/// The planner's own, from the running counts of the job. FailedPrecondition when there is no
-/// model, no expert or no count yet.
-[[nodiscard]] absl::StatusOr<LivePlan> recommendPlan(const model::RunState& state,
+/// What of a running job the planner needs; a value, so that a plan can be made elsewhere while the
+/// job goes on.
+struct LiveJob {
+    uint32_t shards = 0;
+    uint64_t step = 0;    ///< of the counts
+    uint64_t layout = 0;  ///< in use
+    DomainCounts counts;  ///< of the last steps (model::ExpertView::running)
+    std::vector<int32_t> expertShard;
+    std::vector<uint32_t> domainShare;  ///< as in model::Action
+    uint64_t expertBytes = 0;
+    model::TrafficSum traffic;  ///< of the layout in use, its last steps
+    std::vector<std::string> domains;
+};
+
+/// FailedPrecondition when there is no model, no expert or no count yet.
+[[nodiscard]] absl::StatusOr<LiveJob> liveJob(const model::RunState& state);
+
+/// The planner's own. InvalidArgument when no token has been counted.
+[[nodiscard]] absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job,
                                                      const LiveOptions& options);
+
+/// What `expertShard` and `domainShare`, as in model::Action, would do. Precondition: they fit the
+/// job.
+[[nodiscard]] LivePlan planWith(const LiveJob& job, std::vector<int32_t> expertShard,
+                                std::vector<uint32_t> domainShare);
+
+/// One layer of a placement, by the job's counts.
+struct LayerFigures {
+    double remote = 0;         ///< copies that leave their shard, 0..1
+    std::vector<double> load;  ///< [shard] copies that reach its experts, over the mean shard's
+    double maxOverMean() const;
+};
+/// Of every layer. The same precondition.
+[[nodiscard]] std::vector<LayerFigures> layerFigures(const LiveJob& job,
+                                                     const std::vector<int32_t>& expertShard,
+                                                     const std::vector<uint32_t>& domainShare);
 
 /// A plan made elsewhere: one GPU for each shard, the model's layers and experts, no redundant
 /// ones; its homes name the job's domains, or are left out. InvalidArgument naming what does not
 /// fit.
-[[nodiscard]] absl::StatusOr<LivePlan> planFromFile(const model::RunState& state, const Plan& plan,
+[[nodiscard]] absl::StatusOr<LivePlan> planFromFile(const LiveJob& job, const Plan& plan,
                                                     const LiveOptions& options);
 
-/// Back to where experts and samples were before the last move. FailedPrecondition when nothing has
-/// moved.
+/// Back to where experts and samples were before the last move. FailedPrecondition as liveJob, and
+/// when nothing has moved.
 [[nodiscard]] absl::StatusOr<LivePlan> planBefore(const model::RunState& state);
 
 }  // namespace bulkhead::planner
