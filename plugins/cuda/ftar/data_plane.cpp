@@ -109,6 +109,8 @@ absl::StatusOr<const void*> DataPlane::reach(const Place& place, size_t bytes) {
     absl::StrAppend(&key, place.process, ".", place.base);
     auto it = imports_.find(key);
     if (it == imports_.end()) {
+        // A driver may wait for the GPU to be idle before it maps anything.
+        if (absl::Status s = endKernel(); !s.ok()) return s;
         const absl::StatusOr<Machine::Block> block = machine_->map(place);
         if (!block.ok()) return block.status();
         it = imports_.emplace(std::move(key), *block).first;
@@ -258,6 +260,7 @@ absl::Status DataPlane::giveUp(absl::Status why) {
 }
 
 absl::StatusOr<void*> DataPlane::allocatePinned(size_t bytes) {
+    if (absl::Status s = park(); !s.ok()) return s;  // as for a mapping
     absl::StatusOr<void*> memory = machine_->allocatePinned(bytes);
     if (memory.ok()) pinned_.push_back(*memory);
     return memory;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "bench/gpu/measures.h"
+
+int main(int argc, char** argv) {
+    using namespace bulkhead;
+    bench::Place place;
+    int times = 20;
+    bool sumsOnly = false;
+    CLI::App app("What the CUDA device's sums and exchanges take, on one GPU");
+    bench::addPlace(app, place);
+    app.add_option("--times", times, "how often each is measured")->check(CLI::Range(1, 1000));
+    app.add_flag("--sums-only", sumsOnly, "no exchanges");
+    CLI11_PARSE(app, argc, argv);
+    support::GpuPlugin plugin(BULKHEAD_CUDA_PLUGIN);
+    if (const std::string why = plugin.whyNot(); !why.empty())
+        bench::die(absl::UnavailableError(absl::StrCat("no GPU answers here: ", why)));
+    support::GpuRank first(plugin);
+    bulkhead_device_info info{};
+    if (!first.ok() || plugin.device().describe(first.device(), &info) != BULKHEAD_OK)
+        bench::die(absl::UnavailableError(plugin.error()));
+    bench::Report report("gpu", {"what", "blocks", "GB/s", "% of copy", "ms"});
+    report.note(absl::StrCat("GPU: ", info.name));
+    report.note("GB/s: all that is read and written; for exchanges by all replicas together.");
+    bench::measureSums(plugin, times, report);
+    if (!sumsOnly) bench::measureExchanges(plugin, times, report);
+    return report.finish(place.out);
+}
