@@ -64,6 +64,7 @@ int replanned(const Cli& cli, const PlanOptions& options, const Routing& routing
     wanted.homeCap = options.homeCap;
     wanted.loadCap = options.loadCap > 0 ? options.loadCap : wanted.loadCap;
     wanted.sampleTokens = 40000;
+    wanted.sweeps = 20;
     wanted.proposalsPerUnit = 2000;
     if (options.objective == "copies") {
         wanted.sends = 0;

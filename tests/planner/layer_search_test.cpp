@@ -131,6 +131,38 @@ TEST_P(Search, theLoadCapIsKeptWhereItCanBe) {
 
 INSTANTIATE_TEST_SUITE_P(Redundant, Search, testing::Values(0u, 4u));
 
+TEST(Search, descentCarriesItsValueAndGoesBelowAShortAnnealing) {
+    const LayerProblem p = madeProblem(8, 64, 4, 600, 5);
+    const LayerGoal goal{1, 0.1, 1.1, 1, 0};
+    Random random(2);
+    LayerSearch annealed(p, goal, inOrder(p, 0));
+    annealed.anneal(1500, 0, 0, random);
+    LayerSearch descended(p, goal, inOrder(p, 0));
+    double before = descended.value();
+    for (int sweep = 0; sweep < 3; ++sweep) {
+        descended.descend(1, random);
+        const double carried = descended.value();
+        descended.reload();
+        EXPECT_NEAR(carried, descended.value(), 1e-9);
+        EXPECT_LE(carried, before);
+        before = carried;
+    }
+    EXPECT_LT(descended.value(), annealed.value());
+    std::set<uint16_t> all;
+    for (const auto& units : descended.placement().unitsOfNode)
+        all.insert(units.begin(), units.end());
+    EXPECT_EQ(all.size(), 64u);
+}
+
+TEST(Search, descentMovesNothingWhereAMoveCostsMore) {
+    const LayerProblem p = madeProblem(4, 24, 4, 300, 2);
+    const NodePlacement start = inOrder(p, 0);
+    LayerSearch search(p, {1, 0, 1.2, 1, 100}, start);
+    Random random(1);
+    search.descend(5, random);
+    EXPECT_EQ(search.placement(), start);
+}
+
 /// What units of one replica bring the fullest node.
 double aloneMaxOverMean(const LayerProblem& p, const NodePlacement& at) {
     std::vector<int> copies(p.units, 0);

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "backend/planner/evaluate/evaluate.h"
@@ -25,6 +27,16 @@ namespace bulkhead::planner {
 namespace {
 
 using testing::HasSubstr;
+
+/// Four domains with experts of their own: a placement and homes to find.
+MadeOptions fourDomains(uint32_t requests) {
+    MadeOptions made;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 4;
+    made.requests = requests;
+    return made;
+}
 
 /// 4 experts, top-2, one layer, linear on 2 nodes of 1 GPU (or 1 of 2): node 0 has experts 0 and 1.
 Routing byHand() {
@@ -108,11 +120,8 @@ TEST(Router, aFullNodeGivesAwayWhatCostsNoSend) {
 }
 
 TEST(Evaluate, aRouterEvensOutNodesAndSendsLessThanFixedWeights) {
-    MadeOptions made;
-    made.experts = 32;
-    made.topK = 4;
+    MadeOptions made = fourDomains(40);
     made.domains = 3;
-    made.requests = 40;
     const Routing routing = madeRouting(made);
     JointOptions joint;
     joint.effort = 0.2;
@@ -165,12 +174,8 @@ INSTANTIATE_TEST_SUITE_P(All, Baseline, testing::ValuesIn([] {
                          [](const auto& info) { return info.param; });
 
 TEST(Joint, findsDomainsAndTheirExperts) {
-    MadeOptions made;
+    MadeOptions made = fourDomains(40);
     made.layers = 3;
-    made.experts = 32;
-    made.topK = 4;
-    made.domains = 4;
-    made.requests = 40;
     made.own = 0.9;
     const Routing routing = madeRouting(made);
     JointOptions options;
@@ -211,6 +216,69 @@ TEST(ExpectedLoad, growsWithWhatRequestsOfADomainDifferIn) {
     EXPECT_EQ(varied, expectedNodeLoad(sample, routes, homes, oneDomain, 1));
     // Where the domain says which expert a request uses, its share stays what it is.
     EXPECT_DOUBLE_EQ(expectedNodeLoad(sample, routes, homes, byExpert, 1), 1.0);
+}
+
+TEST(LeastLoad, isWhatTheHeaviestAndTheLightestMakeTogether) {
+    EXPECT_DOUBLE_EQ(leastNodeLoad({1, 10, 1, 1}, 2), 11 / 6.5);
+    EXPECT_DOUBLE_EQ(leastNodeLoad({1, 1, 1, 1}, 2), 1);
+    EXPECT_DOUBLE_EQ(leastNodeLoad({0, 0, 0, 0}, 2), 1);
+    // Three heavy ones on two nodes are more than the heaviest alone says; no bound knows all.
+    EXPECT_LE(leastNodeLoad({5, 5, 5, 0}, 2), 10 / 7.5);
+}
+
+TEST(LeastLoad, noPlacementIsBelowIt) {
+    Random random(4);
+    for (int round = 0; round < 50; ++round) {
+        std::vector<double> load(6);
+        for (double& x : load) x = std::pow(random.unit(), 4);
+        const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+        std::vector<uint32_t> nodeOf{0, 0, 1, 1, 2, 2};
+        double best = INFINITY;
+        do {
+            double node[3] = {};
+            for (size_t e = 0; e < 6; ++e) node[nodeOf[e]] += load[e];
+            best = std::min(best, *std::max_element(node, node + 3) * 3 / sum);
+        } while (std::next_permutation(nodeOf.begin(), nodeOf.end()));
+        EXPECT_LE(leastNodeLoad(load, 3), best + 1e-12);
+    }
+}
+
+/// One expert of the first layer is so popular that its node cannot be kept under the cap; the
+/// second layer is to have the load that it would have had without the first.
+TEST(Joint, aLayerWhoseCapCannotBeKeptDoesNotCostTheOthers) {
+    const auto loads = [](bool popular) {
+        MadeOptions made = fourDomains(60);
+        made.own = 0.95;
+        const Routing plain = madeRouting(made);
+        auto builder = RoutingBuilder::create(plain.shape()).value();
+        for (size_t r = 0; r < plain.requests().size(); ++r) {
+            const Request& request = plain.requests()[r];
+            if (request.domain > 1 && r % 8 < 4) continue;  // two domains are the larger ones
+            builder.beginRequest("", plain.domains()[request.domain]);
+            for (uint32_t layer = 0; layer < 2; ++layer) {
+                std::vector<uint16_t> ids(request.tokens * 4);
+                plain.readLayer(layer, request.firstToken, ids);
+                for (size_t t = 0; popular && layer == 0 && t < ids.size(); t += 4)
+                    if (std::find(&ids[t], &ids[t + 4], 0) == &ids[t + 4]) ids[t] = 0;
+                EXPECT_TRUE(builder.addLayer(layer, ids).ok());
+            }
+        }
+        const Routing routing = builder.finish().value();
+        JointOptions options;
+        options.effort = 0.3;
+        options.loadCap = 1.25;
+        const Plan plan = solveJoint(wholeOf(routing), flatTopology(4, 1), options).value();
+        const HeldOut held = heldOut(wholeOf(routing), plan, {}).value();
+        const Counts counts = countsOf(held.scored);
+        const auto row = counts.row(0);
+        EXPECT_EQ(leastNodeLoad({row.begin(), row.end()}, 4) > 1.25, popular);
+        return std::pair(maxOverMean(held.layers[0].nodeLoad), held.layers[1].sends);
+    };
+    const auto [plainLoad, plainSends] = loads(false);
+    const auto [fullLoad, fullSends] = loads(true);
+    EXPECT_LE(plainLoad, 1.25);
+    EXPECT_GT(fullLoad, 1.25);
+    EXPECT_NEAR(fullSends, plainSends, 0.1 * plainSends);
 }
 
 TEST(Joint, usesTheLoadThatItMay) {
@@ -272,12 +340,7 @@ TEST(DrawnRouting, hasEveryExpertAsOftenAsTheCountsSay) {
 }
 
 TEST(DrawnRouting, makesAPlanThatFitsTheTokensThatWereCounted) {
-    MadeOptions made;
-    made.experts = 32;
-    made.topK = 4;
-    made.domains = 4;
-    made.requests = 40;
-    const Routing routing = madeRouting(made);
+    const Routing routing = madeRouting(fourDomains(40));
     Recording counted;
     counted.shape = routing.shape();
     for (uint32_t d = 0; d < 4; ++d)
@@ -301,11 +364,7 @@ TEST(DrawnRouting, refusesWhatHasNothingToDrawFrom) {
 }
 
 TEST(Joint, routerGroupsStayWholeWhenAsked) {
-    MadeOptions made;
-    made.experts = 32;
-    made.topK = 4;
-    made.domains = 4;
-    Routing routing = madeRouting(made);
+    Routing routing = madeRouting(fourDomains(8));
     ModelShape shape = routing.shape();
     shape.routerGroups = 8;
     auto builder = RoutingBuilder::create(shape).value();
@@ -351,12 +410,7 @@ TEST(Joint, whatDoesNotDivideIsRefused) {
 }
 
 TEST(Front, recommendsWhatIsBestWithinTheCapAndSaysWhy) {
-    MadeOptions made;
-    made.experts = 32;
-    made.topK = 4;
-    made.domains = 4;
-    made.requests = 32;
-    const Routing routing = madeRouting(made);
+    const Routing routing = madeRouting(fourDomains(32));
     FrontOptions options;
     options.joint.effort = 0.1;
     const auto front = solveFront(wholeOf(routing), flatTopology(4, 2), options);
@@ -370,13 +424,26 @@ TEST(Front, recommendsWhatIsBestWithinTheCapAndSaysWhy) {
         }
 }
 
+TEST(Front, saysWhatLoadNoPlacementCanBeBelow) {
+    const Routing routing = madeRouting({});
+    FrontOptions options;
+    options.joint.effort = 0.1;
+    options.joint.loadCap = 1;
+    const RoutingView whole = wholeOf(routing);
+    const Topology topology = flatTopology(16, 1);
+    const double least = leastNodeLoad(countsOf(whole), 16, 1);
+    ASSERT_GT(least, 1.01);
+    char text[80];
+    std::snprintf(text, sizeof text, "no placement without redundant experts has less than %.2f",
+                  least);
+    EXPECT_THAT(solveFront(whole, topology, options)->reason, HasSubstr(text));
+    options.joint.redundant = 16;
+    EXPECT_THAT(solveFront(whole, topology, options)->reason,
+                testing::Not(HasSubstr("no placement")));
+}
+
 TEST(Replan, keepsAPlanThatStillFitsAndChangesOneThatDoesNot) {
-    MadeOptions made;
-    made.experts = 32;
-    made.topK = 4;
-    made.domains = 4;
-    made.requests = 40;
-    const Routing before = madeRouting(made);
+    const Routing before = madeRouting(fourDomains(40));
     JointOptions joint;
     joint.effort = 0.3;
     const Plan plan = solveJoint(wholeOf(before), flatTopology(4, 2), joint).value();
@@ -388,7 +455,7 @@ TEST(Replan, keepsAPlanThatStillFitsAndChangesOneThatDoesNot) {
     EXPECT_EQ(same->plan, plan);
     EXPECT_EQ(same->migration.slots, 0u);
 
-    MadeOptions drifted = made;
+    MadeOptions drifted = fourDomains(40);
     drifted.seed = 99;
     drifted.domains = 3;  // other experts belong together now
     const Routing after = madeRouting(drifted);
@@ -408,12 +475,7 @@ TEST(Replan, keepsAPlanThatStillFitsAndChangesOneThatDoesNot) {
 }
 
 TEST(Serving, aPlanThatKeepsTokensHomeSendsFewerBytes) {
-    MadeOptions made;
-    made.experts = 32;
-    made.topK = 4;
-    made.domains = 4;
-    made.requests = 40;
-    const Routing routing = madeRouting(made);
+    const Routing routing = madeRouting(fourDomains(40));
     JointOptions joint;
     joint.effort = 0.2;
     const Plan ours = solveJoint(wholeOf(routing), flatTopology(4, 2), joint).value();

@@ -83,4 +83,26 @@ double expectedNodeLoad(const TokenSample& sample, const NodeRoutes& routes,
     return sum / static_cast<double>(routes.layers.size() * draws.size());
 }
 
+double leastNodeLoad(std::vector<double> load, uint32_t nodes) {
+    std::sort(load.begin(), load.end());
+    const size_t perNode = load.size() / nodes;
+    const double mean = std::accumulate(load.begin(), load.end(), 0.0) / nodes;
+    double least = 1, heavy = 0, light = 0;
+    for (uint32_t k = 1; k <= nodes && mean > 0; ++k) {
+        heavy += load[load.size() - k];
+        for (size_t i = (k - 1) * (perNode - 1); i < k * (perNode - 1); ++i) light += load[i];
+        least = std::max(least, (heavy + light) / k / mean);
+    }
+    return least;
+}
+
+double leastNodeLoad(const Counts& counts, uint32_t nodes, double cap) {
+    double sum = 0;
+    for (uint32_t layer = 0; layer < counts.layers(); ++layer) {
+        const auto row = counts.row(layer);
+        sum += std::max(cap, leastNodeLoad({row.begin(), row.end()}, nodes));
+    }
+    return sum / counts.layers();
+}
+
 }  // namespace bulkhead::planner

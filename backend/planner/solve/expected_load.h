@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/planner/data/counts.h"
 #include "backend/planner/plan/node_routes.h"
 #include "backend/planner/solve/token_sample.h"
 
@@ -18,5 +19,13 @@ namespace bulkhead::planner {
 [[nodiscard]] double expectedNodeLoad(const TokenSample& sample, const NodeRoutes& routes,
                                       const std::vector<uint16_t>& homes,
                                       std::span<const uint32_t> domains, uint64_t seed);
+
+/// Node load max/mean of one layer that no placement without replicas can be below, when every node
+/// holds as many experts as the others: of the nodes that hold the k heaviest experts one has at
+/// least 1/k of those and of the lightest experts that fill them up. `load`: [expert].
+[[nodiscard]] double leastNodeLoad(std::vector<double> load, uint32_t nodes);
+
+/// The same for all layers, their mean; a layer that can be kept under `cap` counts as that.
+[[nodiscard]] double leastNodeLoad(const Counts& counts, uint32_t nodes, double cap);
 
 }  // namespace bulkhead::planner

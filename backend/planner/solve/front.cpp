@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/expected_load.h"
 
 namespace bulkhead::planner {
 
@@ -121,7 +122,11 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
                          [&](const FrontPoint& other) { return dominates(other, point); });
     const bool capped =
         options.objective != Objective::kBalance && options.objective != Objective::kLatency;
-    const double cap = options.joint.loadCap + kLoadTolerance;
+    const double least =
+        options.joint.redundant > 0
+            ? options.joint.loadCap
+            : leastNodeLoad(countsOf(view), topology.nodes(), options.joint.loadCap);
+    const double cap = least + kLoadTolerance;
     size_t best = front.points.size();
     for (size_t i = 0; i < front.points.size(); ++i) {
         if (capped && i > 0 && front.points[i].outcome.nodeLoadMaxOverMean > cap) continue;
@@ -138,11 +143,15 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
         "%s: lowest %s of %d plans%s, %.1f%% below linear; node load %.2f of the mean, step "
         "%.3g ms padded against %.3g ms",
         chosen.name, std::string(enumName(options.objective)), front.points.size(),
-        capped ? absl::StrFormat(" whose fullest node has at most %.2f of the mean",
-                                 options.joint.loadCap)
-               : "",
+        !capped ? ""
+        : chosen.outcome.nodeLoadMaxOverMean <= cap
+            ? absl::StrFormat(" whose fullest node has at most %.2f of the mean", least)
+            : absl::StrFormat(", though its fullest node has more than %.2f of the mean", least),
         was > 0 ? (was - now) / was * 100 : 0.0, chosen.outcome.nodeLoadMaxOverMean,
         chosen.time.stepPaddedSeconds * 1e3, linear.time.stepPaddedSeconds * 1e3);
+    if (capped && least > options.joint.loadCap + kLoadTolerance)
+        front.reason +=
+            absl::StrFormat("; no placement without redundant experts has less than %.2f", least);
     for (FrontPoint& point : front.points)
         point.plan.origin.objective = std::string(enumName(options.objective));
     front.points[best].plan.origin.reason = front.reason;

@@ -18,6 +18,10 @@ constexpr uint32_t kSignatureWidth = 2048, kNarrowSignature = 512;
 constexpr double kHotFirst = 0.3, kHotLater = 0.1;  ///< x topK / units: what one swap is worth
 constexpr double kColdRatio = 0.01;
 constexpr double kProposalsPerUnit = 700;
+/// A search that cannot propose every swap so many times finds more by looking for the best one of
+/// each unit at once; and every search ends so.
+constexpr double kProposalsPerPair = 8;
+constexpr uint32_t kSweeps = 20;
 constexpr uint32_t kRounds = 5, kRoundsOfMany = 3;
 constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay below
 /// With replicas the router evens out what new requests bring (TokenRouter): it gets part of the
@@ -110,6 +114,7 @@ class JointSearch {
 
     void prepare() {
         problems_.resize(counts_.layers());
+        floor_.clear();
         for (uint32_t layer = 0; layer < counts_.layers(); ++layer) {
             LayerProblem& p = problems_[layer];
             p.nodes = nodes_;
@@ -123,6 +128,7 @@ class JointSearch {
             for (uint32_t e = 0; e < counts_.experts(); ++e)
                 p.load[e / perUnit_] += static_cast<double>(counts_.at(layer, e));
             placement_.push_back(routed(firstUnits(p), p));
+            floor_.push_back(options_.redundant > 0 ? 1 : leastNodeLoad(p.load, nodes_));
         }
     }
 
@@ -184,9 +190,15 @@ class JointSearch {
         // A short search has no time to cool down from much heat.
         const double worth = hot * std::min(1.0, 2 * options_.effort) * sample_.topK / units_ *
                              (goal_.sends + goal_.copies);
+        const uint32_t pairs = units_ * (units_ - units_ / nodes_) / 2;
+        const bool annealed = options_.redundant > 0 || proposals >= kProposalsPerPair * pairs;
         for (size_t layer = 0; layer < problems_.size(); ++layer) {
-            LayerSearch search(problems_[layer], goal_, std::move(placement_[layer]));
-            search.anneal(static_cast<uint64_t>(proposals), worth, worth * kColdRatio, random_);
+            LayerGoal goal = goal_;
+            goal.loadCap = std::max(goal.loadCap, floor_[layer]);
+            LayerSearch search(problems_[layer], goal, std::move(placement_[layer]));
+            if (annealed)
+                search.anneal(static_cast<uint64_t>(proposals), worth, worth * kColdRatio, random_);
+            search.descend(kSweeps, random_);
             sum += search.value();
             placement_[layer] = search.placement();
         }
@@ -211,12 +223,17 @@ class JointSearch {
     }
 
     /// A layer may be fuller than wished for where others are less full: what counts is the mean
-    /// over layers, as a step waits for the fullest node of each in turn.
+    /// over layers, as a step waits for the fullest node of each in turn. What no placement of a
+    /// layer can avoid is not taken out on the others.
     void calibrate() {
         const double expected =
             expectedNodeLoad(sample_, routes(), homes_, domains_, options_.seed);
-        goal_.loadCap = std::clamp(goal_.loadCap + options_.loadCap - kAimLower - expected, 1.0,
-                                   options_.loadCap + kMostAboveCap);
+        double wanted = 0;
+        for (double floor : floor_)
+            wanted +=
+                std::max(options_.loadCap - kAimLower, floor) / static_cast<double>(floor_.size());
+        goal_.loadCap =
+            std::clamp(goal_.loadCap + wanted - expected, 1.0, options_.loadCap + kMostAboveCap);
     }
 
     Plan plan() const {
@@ -290,6 +307,7 @@ class JointSearch {
     LayerGoal goal_;
     std::vector<LayerProblem> problems_;
     std::vector<NodePlacement> placement_;
+    std::vector<double> floor_;    ///< [layer] node load max/mean that no placement can be below
     std::vector<uint16_t> homes_;  ///< [range]
 };
 

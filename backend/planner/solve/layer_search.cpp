@@ -84,29 +84,7 @@ void LayerSearch::reload() {
     nodeLoad_.assign(nodes, 0);
     for (size_t i = 0; i < viewLoad_.size(); ++i) nodeLoad_[at_.route[i]] += viewLoad_[i];
 
-    onNode_.assign(goal_.sends > 0 ? size_t{tokens} * nodes : 0, 0);
-    leaves_.assign(size_t{views_} * units, 0);
-    enters_.assign(goal_.sends > 0 ? size_t{views_} * units * nodes : 0, 0);
-    postings_.resize(postingStart_.back());
-    std::vector<uint32_t> next(postingStart_.begin(), postingStart_.end() - 1);
-    for (uint32_t t = 0; t < tokens; ++t) {
-        const uint16_t* ids = &problem_.ids[size_t{t} * k];
-        const uint32_t home = problem_.home[t], base = (views_ > 1 ? home : 0u) * units;
-        uint8_t* on = goal_.sends > 0 ? &onNode_[size_t{t} * nodes] : nullptr;
-        for (uint32_t i = 0; i < k; ++i) {
-            if (ids[i] == LayerProblem::kNoUnit) continue;
-            postings_[next[base + ids[i]]++] = t;
-            if (on) ++on[at_.route[base + ids[i]]];
-        }
-        if (!on) continue;
-        for (uint32_t i = 0; i < k; ++i) {
-            if (ids[i] == LayerProblem::kNoUnit) continue;
-            const uint32_t node = at_.route[base + ids[i]];
-            if (node != home && on[node] == 1) ++leaves_[base + ids[i]];
-            int32_t* enters = &enters_[(base + ids[i]) * nodes];
-            for (uint32_t n = 0; n < nodes; ++n) enters[n] += n != home && on[n] == 0;
-        }
-    }
+    reloadTokens();
     double over = 0;
     for (double load : nodeLoad_) over += penalty(load, goal_.loadCap);
     aloneLoad_.assign(nodes, 0);
@@ -119,6 +97,46 @@ void LayerSearch::reload() {
     for (size_t i = 0; i < holds_.size(); ++i) moved += holds_[i] && !heldAtStart_[i];
     value_ = goal_.sends * (goal_.sends > 0 ? sendsPerToken() : 0) +
              goal_.copies * copiesPerToken() + over + goal_.move * moved;
+}
+
+/// Tables that are counted token by token.
+void LayerSearch::reloadTokens() {
+    const uint32_t nodes = problem_.nodes, units = problem_.units, k = problem_.perToken;
+    const bool sends = goal_.sends > 0;
+    onNode_.assign(sends ? size_t{problem_.tokens()} * nodes : 0, 0);
+    leaves_.assign(size_t{views_} * units, 0);
+    enters_.assign(sends ? size_t{views_} * units * nodes : 0, 0);
+    // A unit would enter each node but home for every token of it, if none were there yet.
+    for (size_t at = 0, i = 0; i < enters_.size(); ++at)
+        for (uint32_t n = 0; n < nodes; ++n, ++i) {
+            const auto uses = static_cast<int32_t>(postingStart_[at + 1] - postingStart_[at]);
+            if (views_ == 1)
+                enters_[i] = uses - homeCount_[n * units + at];
+            else
+                enters_[i] = n == at / units ? 0 : uses;
+        }
+    postings_.resize(postingStart_.back());
+    std::vector<uint32_t> next(postingStart_.begin(), postingStart_.end() - 1);
+    std::vector<uint32_t> visited;
+    for (uint32_t t = 0; t < problem_.tokens(); ++t) {
+        const uint16_t* ids = &problem_.ids[size_t{t} * k];
+        const uint32_t home = problem_.home[t], base = (views_ > 1 ? home : 0u) * units;
+        uint8_t* on = sends ? &onNode_[size_t{t} * nodes] : nullptr;
+        visited.clear();
+        for (uint32_t i = 0; i < k; ++i) {
+            if (ids[i] == LayerProblem::kNoUnit) continue;
+            const uint32_t node = at_.route[base + ids[i]];
+            postings_[next[base + ids[i]]++] = t;
+            if (on && on[node]++ == 0 && node != home) visited.push_back(node);
+        }
+        for (uint32_t i = 0; on && i < k; ++i) {
+            if (ids[i] == LayerProblem::kNoUnit) continue;
+            const uint32_t node = at_.route[base + ids[i]];
+            leaves_[base + ids[i]] += node != home && on[node] == 1;
+            int32_t* enters = &enters_[size_t{base + ids[i]} * nodes];
+            for (uint32_t n : visited) --enters[n];
+        }
+    }
 }
 
 double LayerSearch::sendsPerToken() const {
@@ -442,6 +460,68 @@ void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& ra
     }
     if (!isBest) at_ = best_;
     reload();
+}
+
+/// Swaps `unit`'s slot with the one that gains most, if any does.
+bool LayerSearch::swapBest(uint32_t unit) {
+    const uint32_t nodes = problem_.nodes, units = problem_.units, home = at_.route[unit];
+    const double tokens = problem_.tokens(), load = problem_.load[unit];
+    const auto was = [&](uint32_t u, uint32_t node) -> int {
+        return heldAtStart_[u * nodes + node];
+    };
+    const auto gainOf = [&](uint32_t u, uint32_t from, uint32_t to) {
+        double delta = goal_.copies * (homeCount_[from * units + u] - homeCount_[to * units + u]);
+        if (goal_.sends > 0) delta += goal_.sends * (enters_[size_t{u} * nodes + to] - leaves_[u]);
+        return delta / tokens + goal_.move * (was(u, from) - was(u, to));
+    };
+    const double homePenalty = penalty(nodeLoad_[home], goal_.loadCap);
+    double best = -1e-9;
+    uint32_t bestNode = nodes, bestSlot = 0;
+    for (uint32_t n = 0; n < nodes; ++n) {
+        if (n == home) continue;
+        const double there =
+            gainOf(unit, home, n) - homePenalty - penalty(nodeLoad_[n], goal_.loadCap);
+        for (uint32_t slot = 0; slot < at_.unitsOfNode[n].size(); ++slot) {
+            const uint32_t other = at_.unitsOfNode[n][slot];
+            const double shift = problem_.load[other] - load;
+            const double delta = there + gainOf(other, n, home) +
+                                 penalty(nodeLoad_[home] + shift, goal_.loadCap) +
+                                 penalty(nodeLoad_[n] - shift, goal_.loadCap);
+            if (delta >= best) continue;
+            best = delta;
+            bestNode = n;
+            bestSlot = slot;
+        }
+    }
+    if (bestNode == nodes) return false;
+    const std::vector<uint16_t>& own = at_.unitsOfNode[home];
+    shifts_.clear();
+    hasChange_ = true;
+    change_ = {
+        home,     static_cast<uint32_t>(std::find(own.begin(), own.end(), unit) - own.begin()),
+        unit,     bestNode,
+        bestSlot, at_.unitsOfNode[bestNode][bestSlot],
+        true};
+    addShift(0, unit, bestNode);
+    addShift(0, change_.unitB, home);
+    const double delta = best + correction() + aloneDelta();
+    if (delta > -1e-9) return false;
+    apply();
+    value_ += delta;
+    return true;
+}
+
+void LayerSearch::descend(uint32_t sweeps, Random& random) {
+    if (problem_.nodes < 2 || problem_.tokens() == 0 || replicas_) return;
+    std::vector<uint32_t> order(problem_.units);
+    std::iota(order.begin(), order.end(), 0);
+    bool better = true;
+    for (uint32_t sweep = 0; better && sweep < sweeps; ++sweep) {
+        better = false;
+        for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+        for (uint32_t unit : order) better |= swapBest(unit);
+    }
+    bestValue_ = value_;
 }
 
 }  // namespace bulkhead::planner

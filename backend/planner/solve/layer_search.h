@@ -65,6 +65,11 @@ class LayerSearch {
     /// token); 0 and 0: only improvements. Leaves the best state seen.
     void anneal(uint64_t proposals, double hot, double cold, Random& random);
 
+    /// Sweeps over all units, each swapped with whichever unit of another node gains most, until
+    /// nothing improves or `sweeps` are done. Looks at a pair at a fraction of what a proposal
+    /// costs: for searches too short to propose every pair. Without replicas only.
+    void descend(uint32_t sweeps, Random& random);
+
     const NodePlacement& placement() const { return at_; }
     double sendsPerToken() const;
     double copiesPerToken() const;
@@ -86,6 +91,7 @@ class LayerSearch {
         bool swaps = false;  ///< else unitA's replica on nodeA is replaced by unitB
     };
 
+    void reloadTokens();
     bool holds(uint32_t unit, uint32_t node) const { return holds_[unit * problem_.nodes + node]; }
     double shiftDelta(uint32_t view, uint32_t unit, uint32_t to) const;
     void addShift(uint32_t view, uint32_t unit, uint32_t to);
@@ -104,6 +110,7 @@ class LayerSearch {
     void applyShift(const Shift& shift);
     void keepBest();
     bool propose(Random& random);
+    bool swapBest(uint32_t unit);
 
     const LayerProblem& problem_;
     LayerGoal goal_;

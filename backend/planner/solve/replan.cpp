@@ -102,8 +102,11 @@ class Replanning {
         for (uint16_t id : problem.ids) problem.load[id] += 1;
         LayerSearch search(problem, goal_, nodePlacementOf(current_, layer, routes_.layers[layer]));
         const double before = search.value();
-        search.anneal(static_cast<uint64_t>(options_.proposalsPerUnit * problem.units), 0, 0,
-                      random_);
+        if (current_.redundant() > 0)
+            search.anneal(static_cast<uint64_t>(options_.proposalsPerUnit * problem.units), 0, 0,
+                          random_);
+        else
+            search.descend(options_.sweeps, random_);
         const double after = search.value();
         made.before += before;
         if (before - after <= options_.leastLayerGain * before) {

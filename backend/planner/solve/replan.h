@@ -25,7 +25,8 @@ struct ReplanOptions {
     double leastGain = 0.02;
     uint64_t seed = 1;
     uint64_t sampleTokens = 4000;
-    double proposalsPerUnit = 120;
+    uint32_t sweeps = 3;            ///< of a plan without replicas (LayerSearch::descend)
+    double proposalsPerUnit = 120;  ///< of a plan with replicas (LayerSearch::anneal)
 };
 
 struct Replan {
