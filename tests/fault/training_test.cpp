@@ -41,6 +41,19 @@ INSTANTIATE_TEST_SUITE_P(Phases, KillInPhase,
                          testing::Values("compute", "exchange", "vote", "apply"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST_F(TrainingTest, SeveralConnectionsAPairCarryTheJobAcrossALoss) {
+    host();
+    model::JobSpec s = spec(0, 3, 2);
+    s.transport = model::TransportChoice::kTcp;
+    s.connections = 3;
+    start(s);
+    awaitStep(3);
+    killAt("exchange", 1, 1);
+    expectRejoined(1);
+    stopAndAudit();
+    EXPECT_EQ(all<model::LineageOpened>().size(), 1u) << "survivors went back";
+}
+
 TEST_F(TrainingTest, AHangIsFoundByItsHeartbeat) {
     host();
     model::JobSpec s = spec(0);
