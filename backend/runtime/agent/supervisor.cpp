@@ -227,9 +227,12 @@ void Supervisor::sample() {
     const ProcSampler::Memory memory = sampler_.memory();
     sample.memoryTotalBytes = memory.totalBytes;
     sample.memoryAvailableBytes = memory.availableBytes;
+    const std::vector<GpuFigures> gpus = gpus_.sample();
     for (const auto& [id, process] : processes_) {
         const ProcessFigures figures = sampler_.sample(process->pid, now);
-        sample.ranks.push_back({id, figures.cpuPercent, figures.rssBytes, {}, {}});
+        const GpuSampler::Share gpu = GpuSampler::shareOf(process->pid, gpus);
+        sample.ranks.push_back(
+            {id, figures.cpuPercent, figures.rssBytes, gpu.busyPercent, gpu.memoryBytes});
     }
     emit_(std::move(sample));
     sampling_ = reactor_.after(options_.sampleMs * kMillisecond, [this] { this->sample(); });

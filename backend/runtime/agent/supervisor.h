@@ -11,6 +11,7 @@
 #include "backend/runtime/agent/agent.h"
 #include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/agent/disk_ballast.h"
+#include "backend/runtime/agent/gpu_sampler.h"
 #include "backend/runtime/agent/output_reader.h"
 #include "backend/runtime/agent/proc_sampler.h"
 #include "backend/runtime/agent/process.h"
@@ -72,6 +73,7 @@ class Supervisor {
     const Clock& clock_;
     Emit emit_;
     ProcSampler sampler_;
+    GpuSampler gpus_;
     std::map<RankProcess, std::unique_ptr<Process>> processes_;
     std::multimap<FaultKey, LastingFault> faults_;
     Reactor::TimerId sampling_ = 0;
