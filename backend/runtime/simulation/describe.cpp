@@ -163,4 +163,9 @@ std::string describe(const RankAction& action) {
     return std::visit(RankText{}, action);
 }
 
+std::string stepName(const CommitRecord& r) {
+    return absl::StrCat("step ", r.step, " (lineage ", r.lineage, ", epoch ", r.epoch, ", attempt ",
+                        r.attempt, ")");
+}
+
 }  // namespace bulkhead::simulation

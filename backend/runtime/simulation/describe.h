@@ -12,4 +12,7 @@ std::string describe(const Fact& fact);
 std::string describe(const Action& action);
 std::string describe(const RankAction& action);
 
+/// "step 7 (lineage 1, epoch 2, attempt 1)"
+std::string stepName(const CommitRecord& record);
+
 }  // namespace bulkhead::simulation

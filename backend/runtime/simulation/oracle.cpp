@@ -2,13 +2,11 @@
 #include "backend/runtime/simulation/oracle.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <numbers>
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
 #include "backend/runtime/protocol/sample_deal.h"
+#include "backend/runtime/simulation/describe.h"
 
 namespace bulkhead::simulation {
 namespace {
@@ -16,26 +14,12 @@ namespace {
 constexpr size_t kStepsKept = 600;
 constexpr size_t kVotesKept = 64;
 
-std::string name(const CommitRecord& r) {
-    return absl::StrCat("step ", r.step, " (lineage ", r.lineage, ", epoch ", r.epoch, ", attempt ",
-                        r.attempt, ")");
-}
-
-std::string name(const SampleRange& r) {
-    return absl::StrCat("samples [", r.begin, ", ", r.end, ") of domain ", r.domain);
-}
-
 /// Who enters brings nothing, and no record names it.
 std::vector<Contribution> broughtBy(const Quorum& quorum) {
     std::vector<Contribution> out;
     for (const Member& m : quorum.contributors)
         if (!m.entering) out.push_back(m.contribution);
     return out;
-}
-
-bool near(uint32_t bits, double expected) {
-    const double value = std::bit_cast<float>(bits);
-    return std::abs(value - expected) <= 1e-6 * std::max(std::abs(value), std::abs(expected));
 }
 
 }  // namespace
@@ -96,11 +80,11 @@ void Oracle::voted(const ReplicaVote& vote, uint64_t term) {
 void Oracle::decided(const CommitRecord& record, const Living& process) {
     const Announcement* a = announcementOf(record);
     if (a == nullptr) {
-        fail_("I1", absl::StrCat(simulation::name(record), " was never announced"));
+        fail_("I1", absl::StrCat(stepName(record), " was never announced"));
         return;
     }
     if (record.contributors != broughtBy(a->quorum))
-        fail_("I1", absl::StrCat("the record of ", simulation::name(record),
+        fail_("I1", absl::StrCat("the record of ", stepName(record),
                                  " names other contributors or ranges than were summed"));
     const ExchangeId id{record.step, record.epoch, record.attempt};
     for (const Member& m : a->quorum.contributors) {
@@ -112,7 +96,7 @@ void Oracle::decided(const CommitRecord& record, const Living& process) {
             if (p == nullptr || p->machine.exchange() != id) continue;
             const auto done = completed_.find({rank, c.incarnation});
             if (done == completed_.end() || !done->second.contains({record.term, id}))
-                fail_("I1", absl::StrCat(simulation::name(record), " is committed, but ", name(*p),
+                fail_("I1", absl::StrCat(stepName(record), " is committed, but ", name(*p),
                                          " has not completed its sum"));
         }
     }
@@ -132,7 +116,7 @@ void Oracle::checkParity(const CommitRecord& record) {
             first = &it->second;
         else if (first->hashes != it->second.hashes)
             fail_("I3",
-                  absl::StrCat(simulation::name(record), " is committed although r", first->replica,
+                  absl::StrCat(stepName(record), " is committed although r", first->replica,
                                " and r", c.replica, " told different hashes of the state before"));
     }
 }
@@ -186,205 +170,21 @@ void Oracle::durable(const LogEntry& entry) {
     }
 }
 
-void Oracle::openLineage(const LogLineage& e) {
-    Truth truth;
-    truth.layout = e.layout;
-    if (e.resumeFrom.empty()) {
-        if (e.fromStep != 0)
-            fail_("I6", absl::StrCat("lineage ", e.lineage, " begins at step ", e.fromStep,
-                                     " from nothing"));
-        for (uint32_t s = 0; s < options_.shards; ++s)
-            truth.states.push_back(initialState(static_cast<int32_t>(s)));
-    } else {
-        const auto from = checkpoints_.find(e.resumeFrom);
-        const Truth* then =
-            from == checkpoints_.end() ? nullptr : truthAt(from->second.lineage, from->second.step);
-        if (then == nullptr) {
-            fail_("I6", absl::StrCat("lineage ", e.lineage, " begins from ", e.resumeFrom,
-                                     ", of which nothing durable is known"));
-            return;
-        }
-        truth = *then;
-        if (e.updates != truth.updates)
-            fail_("I1", absl::StrCat("lineage ", e.lineage, " counts ", e.updates,
-                                     " updates, its checkpoint ", truth.updates));
-        const LogCheckpoint& c = from->second;
-        if (e.layout != c.layout || e.expertShard != c.expertShard ||
-            e.domainShare != c.domainShare)
-            fail_("I6", absl::StrCat("lineage ", e.lineage,
-                                     " is laid out or dealt otherwise than its checkpoint"));
-    }
-    truths_[{e.lineage, e.fromStep}] = std::move(truth);
-}
-
-void Oracle::consume(const CommitRecord& r) {
-    for (const Contribution& c : r.contributors)
-        for (const SampleRange& range : c.ranges) {
-            if (range.domain >= samples_.size() || range.begin >= range.end) {
-                fail_("I2", absl::StrCat(simulation::name(r), " names ", simulation::name(range)));
-                continue;
-            }
-            auto& domain = samples_[range.domain];
-            if (domain.size() < range.end) domain.resize(range.end);
-            for (uint64_t s = range.begin; s < range.end; ++s) {
-                if (domain[s].use == Use::kCommitted)
-                    fail_("I2", absl::StrCat(simulation::name(r), " consumes sample ", s,
-                                             " of domain ", range.domain, " again, by r", c.replica,
-                                             "; step ", domain[s].step, " had it"));
-                if (domain[s].use == Use::kQuarantined)
-                    fail_("I2",
-                          absl::StrCat(simulation::name(r), " consumes sample ", s, " of domain ",
-                                       range.domain, ", which is quarantined"));
-                domain[s] = {Use::kCommitted, r.step};
-            }
-        }
-}
-
-void Oracle::commit(const CommitRecord& r) {
-    if (r.lineage != lineage_ || r.step != step_ + 1)
-        fail_("I6", absl::StrCat("the record of ", simulation::name(r), " follows lineage ",
-                                 lineage_, " step ", step_));
-    const auto [it, fresh] = records_.try_emplace({r.lineage, r.step}, r);
-    if (!fresh) fail_("I1", absl::StrCat("two records of ", simulation::name(r)));
-    const Truth* before = truthAt(r.lineage, r.step - 1);
-    if (before == nullptr || before->states.size() != options_.shards) {
-        fail_("I6", absl::StrCat(simulation::name(r), " has no step before it"));
-        return;
-    }
-    ++commits_;
-    if (r.layout != layout_)
-        fail_("I1", absl::StrCat(simulation::name(r), " is in layout ", r.layout, ", the log in ",
-                                 layout_));
-    Truth after{{}, r.layout, before->updates + (r.skip ? 0 : 1)};
-    std::vector<Sum> sums;
-    for (size_t s = 0; s < options_.shards; ++s) {
-        const uint64_t state = stateBefore(*before, s, r.layout);
-        sums.push_back(sumOf(r.contributors, r.lineage, r.step, s, state));
-        after.states.push_back(simulation::applied(before->states[s], sums[s], r));
-    }
-    checkRecord(r, *before, sums);
-    checkDealt(r);
-    checkBaseline(r);
-    consume(r);
-    for (const Contribution& c : r.contributors) {
-        contributed_[{c.replica, c.incarnation}] = r.step;
-        followers_.erase({c.replica, c.incarnation});
-    }
-    truths_[{r.lineage, r.step}] = std::move(after);
-    step_ = r.step;
-    trim();
-}
-
-/// The shards of a contributor computed each sample of its ranges once, dealt as the log says.
-void Oracle::checkDealt(const CommitRecord& r) {
-    const Announcement* announced = announcementOf(r);
-    if (announced != nullptr && announced->quorum.domainShare != domainShare_)
-        fail_("I2", absl::StrCat(simulation::name(r), " was dealt otherwise than the log says"));
-    for (const Contribution& c : r.contributors) {
-        Sum sum{};
-        for (uint32_t s = 0; s < options_.shards; ++s) {
-            const auto part =
-                dealt_.find({r.lineage, r.step, c.replica, c.incarnation, static_cast<int32_t>(s)});
-            if (part != dealt_.end())
-                add(sum, part->second);
-            else if (!c.ranges.empty())
-                fail_("I2", absl::StrCat("r", c.replica, "s", s, " contributed to ",
-                                         simulation::name(r), " and computed nothing for it"));
-        }
-        if (sum != gradientOf(0, c.ranges))
-            fail_("I2",
-                  absl::StrCat("the shards of r", c.replica, " did not compute each sample of ",
-                               simulation::name(r), " once"));
-    }
-}
-
-/// With recovery = restart_all nobody goes on without whoever was lost.
-void Oracle::checkBaseline(const CommitRecord& r) {
-    const auto before = records_.find({r.lineage, r.step - 1});
-    if (options_.policies.recovery != RecoveryPolicy::kRestartAll || before == records_.end() ||
-        before->second.term != r.term)  // who was lost with a coordinator is nobody's decision
-        return;
-    for (const Contribution& c : before->second.contributors) {
-        const bool goesOn =
-            std::any_of(r.contributors.begin(), r.contributors.end(), [&](const Contribution& o) {
-                return o.replica == c.replica && o.incarnation == c.incarnation;
-            });
-        const auto gone = expelled_.find({c.replica, c.incarnation});
-        if (!goesOn && gone != expelled_.end() && gone->second == r.term &&
-            !drained_.contains(c.replica))
-            fail_("orders", absl::StrCat(simulation::name(r), " goes on without r", c.replica,
-                                         ", though everybody is to restart"));
-    }
-}
-
-/// Everything the record fixes, worked out again from what was announced and summed.
-void Oracle::checkRecord(const CommitRecord& r, const Truth& before, const std::vector<Sum>& sums) {
-    const auto wrong = [&](const char* what, double is, double expected) {
-        fail_("I1", absl::StrCat("the record of ", simulation::name(r), " has ", what, " ", is,
-                                 " instead of ", expected));
-    };
-    uint64_t samples = 0;
-    for (const Contribution& c : r.contributors)
-        for (const SampleRange& range : c.ranges) samples += range.end - range.begin;
-    const uint64_t tokens = samples * options_.sequenceLength;
-    const auto number = [](uint64_t v) { return static_cast<double>(v); };
-    if (r.samples != samples) wrong("samples", number(r.samples), number(samples));
-    if (r.tokens != tokens) wrong("tokens", number(r.tokens), number(tokens));
-    const bool overflow = overflowed_.contains({r.term, {r.step, r.epoch, r.attempt}});
-    if (r.skip != overflow) wrong("skip", r.skip, overflow);
-    const uint64_t updates = before.updates + (overflow ? 0 : 1);
-    if (r.updates != updates) wrong("updates", number(r.updates), number(updates));
-    const double divisor = std::max(1.0, number(tokens));
-    if (!near(r.divisorBits, divisor))
-        wrong("divisor", std::bit_cast<float>(r.divisorBits), divisor);
-    double factor = 1;
-    if (const Announcement* a = announcementOf(r)) factor = a->factor;
-    if (!near(r.lrFactorBits, factor))
-        wrong("LR factor", std::bit_cast<float>(r.lrFactorBits), factor);
-    const Optimizer& o = options_.optimizer;
-    const double update = std::max(1.0, number(updates));
-    double rate = o.learningRate;
-    if (update <= number(o.warmupSteps)) {
-        rate *= update / number(o.warmupSteps);
-    } else {
-        const double done =
-            std::min(1.0, (update - number(o.warmupSteps)) / number(o.decaySteps - o.warmupSteps));
-        rate = o.minLearningRate +
-               (o.learningRate - o.minLearningRate) * (1 + std::cos(std::numbers::pi * done)) / 2;
-    }
-    if (!near(r.learningRateBits, rate * factor))
-        wrong("learning rate", std::bit_cast<float>(r.learningRateBits), rate * factor);
-    double squares = 0;
-    for (const Sum& s : sums) squares += squaresOf(s);
-    const double norm = std::sqrt(squares) / divisor;
-    const double clip = norm > o.clipNorm && !overflow ? o.clipNorm / norm : 1;
-    if (!near(r.gradScaleBits, clip / divisor))
-        wrong("gradient scale", std::bit_cast<float>(r.gradScaleBits), clip / divisor);
-    if (!near(r.biasCorrection1Bits, 1 - std::pow(o.beta1, update)))
-        wrong("first bias correction", std::bit_cast<float>(r.biasCorrection1Bits),
-              1 - std::pow(o.beta1, update));
-    if (!near(r.biasCorrection2Bits, 1 - std::pow(o.beta2, update)))
-        wrong("second bias correction", std::bit_cast<float>(r.biasCorrection2Bits),
-              1 - std::pow(o.beta2, update));
-}
-
 void Oracle::commitSent(const Commit& commit) {
     const CommitRecord& r = commit.record;
     const auto it = records_.find({r.lineage, r.step});
     if (it == records_.end())
-        fail_("I6",
-              absl::StrCat("the commit of ", simulation::name(r), " is sent before it is durable"));
+        fail_("I6", absl::StrCat("the commit of ", stepName(r), " is sent before it is durable"));
     else if (it->second != r)
-        fail_("I1", absl::StrCat("another record of ", simulation::name(r),
-                                 " is sent than stands in the log"));
+        fail_("I1",
+              absl::StrCat("another record of ", stepName(r), " is sent than stands in the log"));
     if (!commit.checkpoint) return;
     const auto position = decode<LedgerState>(commit.dataPosition);
     if (!position.ok())
-        fail_("I2", absl::StrCat("the data position sent with ", simulation::name(r),
+        fail_("I2", absl::StrCat("the data position sent with ", stepName(r),
                                  " cannot be read: ", position.status().message()));
     else if (r.lineage == lineage_)
-        checkUse(*position, r.step,
-                 absl::StrCat("the data position sent with ", simulation::name(r)));
+        checkUse(*position, r.step, absl::StrCat("the data position sent with ", stepName(r)));
 }
 
 /// What is behind a manifest is one committed step, whole and in one layout.
@@ -497,18 +297,17 @@ void Oracle::completed(const Process& rank, const ExchangeId& id, bool overflow)
 void Oracle::applied(const Process& rank, const CommitRecord& record, bool replayed) {
     const auto it = records_.find({record.lineage, record.step});
     if (it == records_.end()) {
-        fail_("I6", absl::StrCat(name(rank), " applies ", simulation::name(record),
-                                 ", which is not durable"));
+        fail_("I6",
+              absl::StrCat(name(rank), " applies ", stepName(record), ", which is not durable"));
         return;
     }
     if (it->second != record)
-        fail_("I1", absl::StrCat(name(rank), " applies another record of ",
-                                 simulation::name(record), " than stands in the log"));
+        fail_("I1", absl::StrCat(name(rank), " applies another record of ", stepName(record),
+                                 " than stands in the log"));
     const Truth* truth = truthAt(record.lineage, record.step);
     if (truth == nullptr || rank.now.tainted) return;
     if (rank.now.state != truth->states[static_cast<size_t>(rank.id.shard)])
-        fail_("I3", absl::StrCat(name(rank), replayed ? " replays " : " applies ",
-                                 simulation::name(record),
+        fail_("I3", absl::StrCat(name(rank), replayed ? " replays " : " applies ", stepName(record),
                                  " and comes to another state than its records give"));
 }
 
