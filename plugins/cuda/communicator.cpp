@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::create(Options optio
 }
 
 Communicator::~Communicator() {
+    if (aborted_.load()) (void)end(absl::AbortedError("the group was aborted"));
     if (comm_ != nullptr) {
         // Orderly only when all ranks leave alike; a rank that is gone would be waited for.
         const ncclResult_t begun = nccl_->commFinalize(comm_);

@@ -89,21 +89,16 @@ absl::Status CudaMachine::health() {
 }
 
 absl::StatusOr<Place> CudaMachine::place(const void* memory, size_t bytes) {
-    void* base = peerBlockOf(device_, memory, bytes);
-    if (base == nullptr)
+    const std::optional<PeerBlock> block = peerBlockOf(device_, memory, bytes);
+    if (!block)
         return absl::InvalidArgumentError(
             "an exchange needs memory of kind BULKHEAD_MEMORY_PEER of this device");
-    if (absl::Status s = enter(); !s.ok()) return s;
-    cudaIpcMemHandle_t handle{};
-    if (absl::Status s = fromCuda(cudaIpcGetMemHandle(&handle, base), "offering memory to peers");
-        !s.ok())
-        return s;
     Place place;
     place.process = processId();
-    place.base = reinterpret_cast<uint64_t>(base);
+    place.base = reinterpret_cast<uint64_t>(block->base);
     place.offset = reinterpret_cast<uint64_t>(memory) - place.base;
-    static_assert(sizeof handle == sizeof place.handle);
-    std::memcpy(place.handle.data(), &handle, sizeof handle);
+    static_assert(sizeof block->handle == sizeof place.handle);
+    std::memcpy(place.handle.data(), &block->handle, sizeof block->handle);
     return place;
 }
 

@@ -21,7 +21,8 @@ struct bulkhead_device {
     std::mutex mutex;
     struct Block {
         bulkhead_memory kind = BULKHEAD_MEMORY_DEVICE;
-        size_t bytes = 0;  ///< as asked for
+        size_t bytes = 0;             ///< as asked for
+        cudaIpcMemHandle_t handle{};  ///< kind PEER: by which other processes find it
     };
     std::map<void*, Block> blocks;  ///< guarded by mutex
 };

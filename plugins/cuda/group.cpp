@@ -86,6 +86,11 @@ absl::Status connect(bulkhead_group* group, const bulkhead_group_desc* desc) {
     return absl::OkStatus();
 }
 
+/// A non-blocking communicator may still be at work on what it has accepted.
+bool accepted(ncclResult_t code) {
+    return code == ncclSuccess || code == ncclInProgress;
+}
+
 /// Sends parts of `from` and receives parts of `to`, packed by rank in both.
 absl::Status swap(bulkhead_group* group, const char* what, const void* from,
                   const std::vector<size_t>& send, void* to, const std::vector<size_t>& receive,
@@ -94,17 +99,17 @@ absl::Status swap(bulkhead_group* group, const char* what, const void* from,
         const auto* out = static_cast<const std::byte*>(from);
         auto* in = static_cast<std::byte*>(to);
         ncclResult_t code = nccl.groupStart();
-        for (int32_t r = 0; r < group->size && code == ncclSuccess; ++r) {
+        for (int32_t r = 0; r < group->size && accepted(code); ++r) {
             const auto at = static_cast<size_t>(r);
             // Also to ourselves: NCCL makes that a copy.
             if (send[at] > 0) code = nccl.send(out, send[at], ncclUint8, r, comm, stream);
-            if (receive[at] > 0 && code == ncclSuccess)
+            if (receive[at] > 0 && accepted(code))
                 code = nccl.recv(in, receive[at], ncclUint8, r, comm, stream);
             out += send[at];
             in += receive[at];
         }
         const ncclResult_t ended = nccl.groupEnd();
-        return code == ncclSuccess ? ended : code;
+        return accepted(code) ? ended : code;
     });
 }
 

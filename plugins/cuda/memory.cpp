@@ -38,8 +38,16 @@ bulkhead_status allocate(bulkhead_device* device, bulkhead_memory kind, size_t b
     return guarded(device, [&]() -> absl::Status {
         void* memory = nullptr;
         if (absl::Status s = take(kind, bytes, &memory); !s.ok()) return s;
+        bulkhead_device::Block block{kind, bytes, {}};
+        if (kind == BULKHEAD_MEMORY_PEER)
+            if (absl::Status s = fromCuda(cudaIpcGetMemHandle(&block.handle, memory),
+                                          "making memory that peers may map");
+                !s.ok()) {
+                (void)cudaFree(memory);
+                return s;
+            }
         const std::lock_guard lock(device->mutex);
-        device->blocks[memory] = {kind, bytes};
+        device->blocks[memory] = block;
         device->used.fetch_add(bytes, std::memory_order_relaxed);
         *out = memory;
         return absl::OkStatus();
@@ -110,16 +118,17 @@ bulkhead_status reduceCopy(bulkhead_device* device, void* to, const void* const*
     });
 }
 
-void* peerBlockOf(bulkhead_device* device, const void* memory, size_t bytes) {
+std::optional<PeerBlock> peerBlockOf(bulkhead_device* device, const void* memory, size_t bytes) {
     const std::lock_guard lock(device->mutex);
     auto it = device->blocks.upper_bound(const_cast<void*>(memory));
-    if (it == device->blocks.begin()) return nullptr;
+    if (it == device->blocks.begin()) return std::nullopt;
     --it;
     const auto begin = reinterpret_cast<uintptr_t>(it->first);
     const auto at = reinterpret_cast<uintptr_t>(memory);
     const bool inside = it->second.kind == BULKHEAD_MEMORY_PEER && bytes <= it->second.bytes &&
                         at - begin <= it->second.bytes - bytes;
-    return inside ? it->first : nullptr;
+    if (!inside) return std::nullopt;
+    return PeerBlock{it->first, it->second.handle};
 }
 
 }  // namespace bulkhead::cuda

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include "plugins/cuda/device.h"
 
 /// The memory part of the device table, and what of it other parts need.
@@ -15,7 +17,11 @@ bulkhead_status reduceCopy(bulkhead_device* device, void* to, const void* const*
                            int32_t sources, size_t count, bulkhead_dtype fromType,
                            bulkhead_dtype toType, bulkhead_stream* stream);
 
-/// The block of kind PEER in which all of these bytes lie; null when there is none.
-void* peerBlockOf(bulkhead_device* device, const void* memory, size_t bytes);
+struct PeerBlock {
+    void* base = nullptr;
+    cudaIpcMemHandle_t handle{};
+};
+/// The block of kind PEER in which all of these bytes lie.
+std::optional<PeerBlock> peerBlockOf(bulkhead_device* device, const void* memory, size_t bytes);
 
 }  // namespace bulkhead::cuda

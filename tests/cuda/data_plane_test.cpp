@@ -18,6 +18,7 @@ using testing::ThreadMachine;
 using testing::World;
 
 constexpr std::chrono::minutes kLong{10};
+constexpr std::chrono::microseconds kNoHurry{0};
 
 /// Rank 1 with its plane, and memory of rank 2.
 class DataPlaneTest : public ::testing::Test {
@@ -27,7 +28,7 @@ class DataPlaneTest : public ::testing::Test {
     void open(uint32_t blocks) {
         auto machine = std::make_unique<ThreadMachine>(world_, 1);
         machine_ = machine.get();
-        plane_ = DataPlane::create(std::move(machine), {blocks, kLong, kLong}).value();
+        plane_ = DataPlane::create(std::move(machine), {blocks, kNoHurry, kLong, kLong}).value();
     }
     float* ramp(uint64_t process, size_t count) {
         float* floats = world_.floats(process, count);
@@ -227,7 +228,7 @@ class SickPlaneTest : public DataPlaneTest {
     SickPlaneTest() {
         auto machine = std::make_unique<SickMachine>(world_);
         sick_ = machine.get();
-        plane_ = DataPlane::create(std::move(machine), {2, kShort, kShort}).value();
+        plane_ = DataPlane::create(std::move(machine), {2, kNoHurry, kShort, kShort}).value();
         mine_ = ramp(1, 100);
         theirs_ = ramp(2, 100);
     }

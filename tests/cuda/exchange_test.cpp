@@ -24,7 +24,7 @@ using runtime::testing::Wiring;
 using testing::ThreadPlane;
 using testing::World;
 
-constexpr size_t kCount = 70'001;  // several pieces, the last one short
+constexpr size_t kCount = 40'001;  // several pieces, the last one short
 
 class DeviceExchangeTest : public ::testing::TestWithParam<std::tuple<Wiring, WireType>> {
   protected:

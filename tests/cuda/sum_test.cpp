@@ -101,6 +101,18 @@ TEST_P(SumTest, ofBfloat16AndFloat32MixedIsThatOfTheRounded) {
     expectSame(std::span(got).subspan(param().offset), wanted);
 }
 
+TEST_P(SumTest, ofBfloat16AloneIsThatOfTheRounded) {
+    std::vector<float> got(param().offset + param().count), wanted(param().count);
+    Sum narrow = sum(got);
+    narrow.rounded = 1;
+    narrow.narrow = ~uint64_t{0};
+    for (uint32_t s = 0; s < narrow.sources; ++s)
+        narrow.from[s] = reinterpret_cast<uint64_t>(narrow_[s].data() + param().offset);
+    run(narrow);
+    runtime::sumRounded(std::span<const float* const>(sources()), wanted.data(), wanted.size());
+    expectSame(std::span(got).subspan(param().offset), wanted);
+}
+
 TEST_P(SumTest, storedAsBfloat16ItIsTheSumRoundedOnce) {
     std::vector<runtime::Bfloat16> got(param().offset + param().count), wanted(param().count);
     std::vector<float> wide(param().count);

@@ -16,6 +16,7 @@ class ThreadPlane {
         machine_ = machine.get();
         DataPlane::Options options;
         options.blocks = blocks;
+        options.eager = std::chrono::microseconds(0);  // the kernel's threads need the processors
         options.chunkLimit = options.endLimit = std::chrono::minutes(10);
         plane_.plane = DataPlane::create(std::move(machine), options).value();
     }

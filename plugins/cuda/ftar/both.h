@@ -8,3 +8,10 @@
 #else
 #define BULKHEAD_BOTH
 #endif
+
+/// Before a loop over registers, which have no index on a GPU.
+#ifdef __CUDA_ARCH__
+#define BULKHEAD_UNROLL _Pragma("unroll")
+#else
+#define BULKHEAD_UNROLL
+#endif

@@ -19,6 +19,7 @@ constexpr uint64_t kChunkGrain = 1024;   // keeps later chunks as aligned as the
 /// Looks without pause at first, then sleeps: a kernel's answer mostly takes microseconds.
 class Pace {
   public:
+    explicit Pace(std::chrono::microseconds eager) : eagerUntil_(Clock::now() + eager) {}
     void wait() {
         ++looks_;
         if (Clock::now() > eagerUntil_) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -27,7 +28,7 @@ class Pace {
     bool now() const { return looks_ % 256 == 255; }
 
   private:
-    const Clock::time_point eagerUntil_ = Clock::now() + std::chrono::microseconds(200);
+    const Clock::time_point eagerUntil_;
     int looks_ = 0;
 };
 
@@ -143,7 +144,7 @@ absl::Status DataPlane::post(const Sum& sum) {
     const uint32_t at = nextLane_;
     nextLane_ = (nextLane_ + 1) % options_.blocks;
     const Clock::time_point until = Clock::now() + options_.chunkLimit;
-    for (Pace pace; posted_[at] - collected_[at] == kSlots; pace.wait()) {
+    for (Pace pace(options_.eager); posted_[at] - collected_[at] == kSlots; pace.wait()) {
         if (absl::Status s = collect(at); !s.ok()) return giveUp(s);
         if (aborted()) return giveUp(abortedStatus());
         if (absl::Status s = pace.now() ? machine_->health() : absl::OkStatus(); !s.ok())
@@ -199,7 +200,7 @@ absl::StatusOr<bool> DataPlane::collectAll() {
 absl::Status DataPlane::finish(std::chrono::milliseconds limit) {
     if (absl::Status s = standing(); !s.ok()) return s;
     const Clock::time_point until = Clock::now() + limit;
-    for (Pace pace;; pace.wait()) {
+    for (Pace pace(options_.eager);; pace.wait()) {
         const absl::StatusOr<bool> all = collectAll();
         if (!all.ok()) return giveUp(all.status());
         if (*all) return absl::OkStatus();
@@ -231,7 +232,7 @@ absl::Status DataPlane::endKernel() {
     storeRelease(&queue_->control.stop, run_);
     const Clock::time_point until = Clock::now() + options_.endLimit;
     for (uint32_t at = 0; at < options_.blocks; ++at)
-        for (Pace pace; loadAcquire(&queue_->lanes[at].left) != run_; pace.wait()) {
+        for (Pace pace(options_.eager); loadAcquire(&queue_->lanes[at].left) != run_; pace.wait()) {
             absl::Status health = pace.now() ? machine_->health() : absl::OkStatus();
             if (health.ok() && Clock::now() > until)
                 health = absl::InternalError("the GPU does not end its kernel");

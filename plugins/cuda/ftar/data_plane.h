@@ -29,6 +29,7 @@ class DataPlane {
   public:
     struct Options {
         uint32_t blocks = 2;  ///< 1 to kMaxLanes; the literature uses 2 of 512 threads
+        std::chrono::microseconds eager{200};        ///< a wait looks so long without a pause
         std::chrono::milliseconds chunkLimit{2000};  ///< a full lane must move
         std::chrono::milliseconds endLimit{2000};    ///< a kernel asked to end must have ended
     };

@@ -95,6 +95,19 @@ BULKHEAD_BOTH inline void load(const Sum& sum, uint32_t source, uint64_t pack, f
     for (uint32_t k = 0; k < kPack; ++k) out[k] = rounding(in.at[k], sum.rounded != 0);
 }
 
+template <class T>
+BULKHEAD_BOTH void store(const Sum& sum, uint64_t pack, const Pack<float>& total) {
+    Pack<T> out;
+    BULKHEAD_UNROLL
+    for (uint32_t k = 0; k < kPack; ++k) {
+        if constexpr (sizeof(T) == sizeof(Bf16))
+            out.at[k] = narrow(total.at[k]);
+        else
+            out.at[k] = rounding(total.at[k], sum.rounded != 0);
+    }
+    reinterpret_cast<Pack<T>*>(sum.to)[pack] = out;
+}
+
 BULKHEAD_BOTH inline void onePack(const Sum& sum, uint64_t pack) {
     float total[kPack];
     load(sum, 0, pack, total);
@@ -103,15 +116,75 @@ BULKHEAD_BOTH inline void onePack(const Sum& sum, uint64_t pack) {
         load(sum, s, pack, next);
         for (uint32_t k = 0; k < kPack; ++k) total[k] += next[k];
     }
-    if (sum.narrowTo) {
-        Pack<Bf16> out;
-        for (uint32_t k = 0; k < kPack; ++k) out.at[k] = narrow(total[k]);
-        reinterpret_cast<Pack<Bf16>*>(sum.to)[pack] = out;
-    } else {
-        Pack<float> out;
-        for (uint32_t k = 0; k < kPack; ++k) out.at[k] = rounding(total[k], sum.rounded != 0);
-        reinterpret_cast<Pack<float>*>(sum.to)[pack] = out;
+    Pack<float> whole;
+    for (uint32_t k = 0; k < kPack; ++k) whole.at[k] = total[k];
+    if (sum.narrowTo)
+        store<Bf16>(sum, pack, whole);
+    else
+        store<float>(sum, pack, whole);
+}
+
+constexpr uint32_t kBatch = 4;  ///< packs a thread has on their way at a time, of each source
+
+template <class T>
+struct Batch {
+    Pack<T> pack[kBatch];
+};
+
+template <class T>
+BULKHEAD_BOTH void load(const Sum& sum, uint32_t source, uint64_t first, uint64_t step,
+                        Batch<T>* out) {
+    const auto* from = reinterpret_cast<const Pack<T>*>(sum.from[source]) + first;
+    BULKHEAD_UNROLL
+    for (uint32_t b = 0; b < kBatch; ++b) out->pack[b] = from[b * step];
+}
+
+BULKHEAD_BOTH inline float value(Bf16 x, bool) {
+    return widen(x);
+}
+BULKHEAD_BOTH inline float value(float x, bool rounded) {
+    return rounding(x, rounded);
+}
+
+/// kBatch packs, `step` apart, where all sources are of one type. Loads go out before anything
+/// waits for them, those of the first two sources together: few blocks need many bytes on their
+/// way.
+template <class T>
+BULKHEAD_BOTH void oneBatch(const Sum& sum, uint64_t first, uint64_t step) {
+    const bool rounded = sum.rounded != 0;
+    Batch<T> next;
+    Batch<float> total;
+    {
+        Batch<T> from;
+        load(sum, 0, first, step, &from);
+        if (sum.sources > 1) load(sum, 1, first, step, &next);
+        BULKHEAD_UNROLL
+        for (uint32_t b = 0; b < kBatch; ++b) BULKHEAD_UNROLL
+        for (uint32_t k = 0; k < kPack; ++k)
+            total.pack[b].at[k] = value(from.pack[b].at[k], rounded);
     }
+    for (uint32_t s = 1; s < sum.sources; ++s) {
+        BULKHEAD_UNROLL
+        for (uint32_t b = 0; b < kBatch; ++b) BULKHEAD_UNROLL
+        for (uint32_t k = 0; k < kPack; ++k)
+            total.pack[b].at[k] += value(next.pack[b].at[k], rounded);
+        if (s + 1 < sum.sources) load(sum, s + 1, first, step, &next);
+    }
+    BULKHEAD_UNROLL
+    for (uint32_t b = 0; b < kBatch; ++b) {
+        if (sum.narrowTo)
+            store<Bf16>(sum, first + b * step, total.pack[b]);
+        else
+            store<float>(sum, first + b * step, total.pack[b]);
+    }
+}
+
+/// This thread's packs in batches; returns the first pack of the thread that is left.
+template <class T>
+BULKHEAD_BOTH uint64_t batches(const Sum& sum, uint64_t thread, uint64_t threads, uint64_t packs) {
+    uint64_t p = thread;
+    for (; p + (kBatch - 1) * threads < packs; p += kBatch * threads) oneBatch<T>(sum, p, threads);
+    return p;
 }
 
 }  // namespace detail
@@ -121,11 +194,12 @@ BULKHEAD_BOTH inline void add(const Sum& sum, uint64_t thread, uint64_t threads)
     uint64_t whole = 0;
     if (detail::packed(sum)) {
         const uint64_t packs = sum.count / detail::kPack;
+        const uint64_t all = ~uint64_t{0} >> (kMaxSources - sum.sources);
         whole = packs * detail::kPack;
-#ifdef __CUDA_ARCH__
-#pragma unroll 2
-#endif
-        for (uint64_t p = thread; p < packs; p += threads) detail::onePack(sum, p);
+        uint64_t p = thread;
+        if ((sum.narrow & all) == 0) p = detail::batches<float>(sum, thread, threads, packs);
+        if ((sum.narrow & all) == all) p = detail::batches<Bf16>(sum, thread, threads, packs);
+        for (; p < packs; p += threads) detail::onePack(sum, p);
     }
     for (uint64_t i = whole + thread; i < sum.count; i += threads) detail::one(sum, i);
 }

@@ -38,7 +38,7 @@ BULKHEAD_BOTH inline void relax() {
 #ifdef __CUDA_ARCH__
     __nanosleep(100);
 #else
-    std::this_thread::sleep_for(std::chrono::microseconds(10));
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
 #endif
 }
 
