@@ -34,6 +34,15 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+cudaError_t loadKernels() {
+    cudaFuncAttributes ignored;
+    cudaError_t code = cudaFuncGetAttributes(&ignored, sumKernel);
+    if (code == cudaSuccess) code = cudaFuncGetAttributes(&ignored, plainSumKernel<double>);
+    if (code == cudaSuccess) code = cudaFuncGetAttributes(&ignored, plainSumKernel<uint32_t>);
+    if (code == cudaSuccess) code = cudaFuncGetAttributes(&ignored, plainSumKernel<uint8_t>);
+    return code;
+}
+
 cudaError_t launchSum(const Sum& sum, cudaStream_t stream) {
     sumKernel<<<blocksFor(sum.count), kThreads, 0, stream>>>(sum);
     return cudaGetLastError();

@@ -11,6 +11,10 @@
 
 namespace bulkhead::cuda {
 
+/// Loads what is launched below now: the driver would otherwise do it at the first launch, and wait
+/// for an idle GPU then, while an exchange's kernel waits for its peers.
+cudaError_t loadKernels();
+
 /// Puts `sum` on the stream, on as many blocks as fill the device.
 cudaError_t launchSum(const Sum& sum, cudaStream_t stream);
 
