@@ -233,8 +233,10 @@ absl::Status DataPlane::endKernel() {
     const Clock::time_point until = Clock::now() + options_.endLimit;
     for (uint32_t at = 0; at < options_.blocks; ++at)
         for (Pace pace(options_.eager); loadAcquire(&queue_->lanes[at].left) != run_; pace.wait()) {
-            absl::Status health = pace.now() ? machine_->health() : absl::OkStatus();
-            if (health.ok() && Clock::now() > until)
+            const bool late = Clock::now() > until;
+            // A GPU that is lost says so itself; that is the better reason.
+            absl::Status health = late || pace.now() ? machine_->health() : absl::OkStatus();
+            if (health.ok() && late)
                 health = absl::InternalError("the GPU does not end its kernel");
             if (health.ok()) continue;
             lost_ =
