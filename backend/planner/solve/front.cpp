@@ -54,6 +54,8 @@ bool dominates(const FrontPoint& a, const FrontPoint& b) {
 
 absl::StatusOr<FrontPoint> measured(std::string name, Plan plan, const RoutingView& view,
                                     const FrontOptions& options, double sends, double copies) {
+    if (auto status = honourPlaceRules(plan, options.rules, countsOf(view)); !status.ok())
+        return status;
     const CopyBytes bytes = copyBytes(plan.shape);
     if (plan.origin.bytesPerCopy <= 0) {
         plan.origin.bytesPerCopy = bytes.bytes;
@@ -92,6 +94,12 @@ double figureOf(const FrontPoint& point, Objective objective) {
 
 absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topology,
                                  const FrontOptions& options) {
+    if (auto status = checkTopology(topology); !status.ok()) return status;
+    if (options.joint.keepGroups && !options.rules.empty())
+        return absl::InvalidArgumentError(
+            "router groups cannot be kept whole while single experts are pinned or forbidden");
+    if (auto status = checkPlaceRules(options.rules, view.routing->shape(), topology); !status.ok())
+        return status;
     Front front;
     for (const Wanted& wanted : wantedPoints(options)) {
         JointOptions joint = options.joint;

@@ -10,6 +10,7 @@
 #include "backend/planner/evaluate/latency.h"
 #include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/joint.h"
+#include "backend/planner/solve/place_rules.h"
 
 namespace bulkhead::planner {
 
@@ -21,6 +22,7 @@ struct FrontOptions {
     JointOptions joint;
     StepModel step;
     double homeCap = 1.15;
+    std::vector<PlaceRule> rules;  ///< hold in every point; not with joint.keepGroups
 };
 
 /// One plan with all its figures, on the requests it was made from but with homes chosen from their
@@ -42,7 +44,8 @@ struct Front {
 /// Sends, copies, node load, balancedness and padded step time of several plans: joint ones for
 /// sends and for copies under tighter and looser load caps, even load alone, and linear. Recommends
 /// the one that is best in `objective` among those within the load cap (objective balance and
-/// latency: among all). InvalidArgument as solveJoint.
+/// latency: among all). InvalidArgument as solveJoint and
+/// honourPlaceRules.
 [[nodiscard]] absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topology,
                                                const FrontOptions& options);
 

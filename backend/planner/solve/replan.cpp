@@ -150,6 +150,14 @@ absl::StatusOr<Replan> replan(const Plan& current, const RoutingView& view,
     if (current.topology.nodes() > 255 || current.slots() % current.topology.nodes() != 0)
         return absl::InvalidArgumentError("a plan with uneven nodes cannot be replanned");
     Replan made = Replanning(current, view, options).run();
+    const Plan unruled = made.plan;
+    if (auto status = honourPlaceRules(made.plan, options.rules, countsOf(view)); !status.ok())
+        return status;
+    if (made.plan != unruled) {
+        made.reason += "; experts moved to where they are pinned or not forbidden";
+        made.changes = true;
+        made.plan.origin.reason = made.reason;
+    }
     auto migration = migrationBetween(current, made.plan);
     if (!migration.ok()) return migration.status();
     made.migration = *migration;

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "backend/planner/data/routing_view.h"
 #include "backend/planner/evaluate/migration.h"
 #include "backend/planner/plan/plan.h"
+#include "backend/planner/solve/place_rules.h"
 
 namespace bulkhead::planner {
 
@@ -26,6 +28,7 @@ struct ReplanOptions {
     uint64_t seed = 1;
     uint64_t sampleTokens = 4000;
     uint32_t sweeps = 3;            ///< of a plan without replicas (LayerSearch::descend)
+    std::vector<PlaceRule> rules;   ///< hold in the new plan, whether or not that pays
     double proposalsPerUnit = 120;  ///< of a plan with replicas (LayerSearch::anneal)
 };
 
