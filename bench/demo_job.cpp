@@ -38,6 +38,10 @@ absl::StatusOr<uint64_t> DemoJob::inject(const model::FaultSpec& fault) {
     return host_.controller().inject(run_, fault, 0, "", "bench");
 }
 
+absl::Status DemoJob::act(const model::Action& action) {
+    return host_.controller().act(run_, action, 0, "", "bench");
+}
+
 std::vector<model::StepCommitted> committed(const std::vector<model::Event>& events) {
     std::map<uint64_t, model::StepCommitted> latest;
     for (const model::Event& e : events)

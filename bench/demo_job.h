@@ -27,6 +27,7 @@ class DemoJob {
     absl::Status wait(const std::string& what, double seconds,
                       const std::function<bool(const model::RunState&)>& reached);
     absl::StatusOr<uint64_t> inject(const model::FaultSpec& fault);
+    absl::Status act(const model::Action& action);
 
     /// The events with seq > `after`.
     std::vector<model::Event> events(uint64_t after = 0) {

@@ -191,6 +191,22 @@ struct Describe {
                          : tr("layout %1 failed, the old one stays").arg(e.layout),
                     e.why)};
     }
+    EventText operator()(const model::RoutingSampled& e) const {
+        return {tr("Routing"),
+                {},
+                tr("step %1: %2 samples, %3 tokens to come")
+                    .arg(e.step)
+                    .arg(e.samples.size())
+                    .arg(formatCount(e.tokensLeft))};
+    }
+    EventText operator()(const model::PlanProposed& e) const {
+        return {tr("Plan proposed"),
+                {},
+                withWhy(tr("%1 experts move, %2 of copies remote")
+                            .arg(e.expertsMoved)
+                            .arg(formatNumber(100 * e.predictedRemote, 1) + tr(" %")),
+                        e.why)};
+    }
     EventText operator()(const model::RunFinished& e) const {
         return {
             tr("Run finished"),
@@ -241,6 +257,7 @@ EventText eventText(const model::Event& event) {
 bool isGaugeEvent(const model::EventBody& body) {
     return std::holds_alternative<model::FleetSampled>(body) ||
            std::holds_alternative<model::ExpertLoads>(body) ||
+           std::holds_alternative<model::RoutingSampled>(body) ||
            std::holds_alternative<model::CatchUpProgress>(body);
 }
 

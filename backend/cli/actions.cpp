@@ -81,16 +81,27 @@ std::shared_ptr<ActOptions> addVerb(CLI::App& app, Cli& cli, const char* name, c
     return options;
 }
 
-/// {"expert_shard": [[...], ...]}: for each mixture layer the shard of each expert.
+/// {"expert_shard": [[...], ...], "domain_share": [[...], ...]}: for each mixture layer the shard
+/// of each expert; for each domain the parts of its samples that each shard computes, left out
+/// where any shard computes any.
 struct PlacementFile {
     std::vector<std::vector<int32_t>> expertShard;
+    std::vector<std::vector<uint32_t>> domainShare;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("expert_shard", self.expertShard);
+        visit("domain_share", self.domainShare);
     }
 };
 
-absl::StatusOr<std::vector<int32_t>> readPlacement(const std::string& path) {
+template <class T>
+std::vector<T> flat(const std::vector<std::vector<T>>& rows) {
+    std::vector<T> all;
+    for (const std::vector<T>& row : rows) all.insert(all.end(), row.begin(), row.end());
+    return all;
+}
+
+absl::StatusOr<PlacementFile> readPlacement(const std::string& path) {
     std::ifstream in(path);
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     if (!in) return absl::NotFoundError(path + ": cannot be read; name a JSON file");
@@ -99,10 +110,7 @@ absl::StatusOr<std::vector<int32_t>> readPlacement(const std::string& path) {
         return absl::InvalidArgumentError(
             path + ": " + std::string(file.status().message()) +
             R"(; expected {"expert_shard": [[0, 1, ...], ...]}, a list for each mixture layer)");
-    std::vector<int32_t> placement;
-    for (const std::vector<int32_t>& layer : file->expertShard)
-        placement.insert(placement.end(), layer.begin(), layer.end());
-    return placement;
+    return *file;
 }
 
 void addLayout(CLI::App& app, Cli& cli) {
@@ -110,17 +118,19 @@ void addLayout(CLI::App& app, Cli& cli) {
     auto options = addVerb(app, cli, "layout", "Move experts between the shards of every replica",
                            model::ActionKind::kChangeLayout, &verb);
     auto path = std::make_shared<std::string>();
-    verb->add_option("placement", *path,
-                     R"(JSON file: {"expert_shard": [[shard of each expert] per mixture layer]})")
+    verb->add_option(
+            "placement", *path,
+            R"(JSON file: {"expert_shard": [[shard of each expert] per mixture layer], "domain_share": [[parts of its samples that each shard computes] per domain]}; domain_share may be left out)")
         ->required();
     verb->callback([&cli, options, path] {
         cli.chosen = [&cli, options, path] {
-            absl::StatusOr<std::vector<int32_t>> placement = readPlacement(*path);
+            const absl::StatusOr<PlacementFile> placement = readPlacement(*path);
             if (!placement.ok())
                 return static_cast<int>(fail(
                     cli, localFailure(client::FailureCode::kInvalid, "cannot use the placement",
                                       std::string(placement.status().message()))));
-            options->action.expertShard = *std::move(placement);
+            options->action.expertShard = flat(placement->expertShard);
+            options->action.domainShare = flat(placement->domainShare);
             return act(cli, *options);
         };
     });

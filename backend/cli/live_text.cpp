@@ -19,6 +19,17 @@ std::string megabytesPerStep(const model::TrafficSum& sum) {
                            static_cast<double>(sum.bytes) / static_cast<double>(sum.steps) / 1e6);
 }
 
+std::string proposalsText(const model::RunState& state) {
+    if (state.proposals.empty()) return "";
+    std::vector<std::vector<std::string>> rows{
+        {"PROPOSED AT", "FOR LAYOUT", "EXPERTS", "REMOTE NOW", "PREDICTED", "WHY"}};
+    for (const model::ProposalView& v : state.proposals)
+        rows.push_back({absl::StrCat(v.plan.step), absl::StrCat(v.plan.layout),
+                        absl::StrCat(v.plan.expertsMoved), partText(v.plan.measuredRemote),
+                        partText(v.plan.predictedRemote), v.plan.why});
+    return "\n" + table(rows) + "apply the last one with bulkheadctl plan apply --proposed\n";
+}
+
 }  // namespace
 
 std::string previewText(const planner::LivePreview& p) {
@@ -43,10 +54,12 @@ std::string previewText(const planner::LivePreview& p) {
 }
 
 std::string layoutsText(const model::RunState& state) {
-    if (state.layouts.empty()) return "no expert has moved\n";
-    std::vector<std::vector<std::string>> rows{{"LAYOUT", "AFTER STEP", "EXPERTS", "MB MOVED",
-                                                "SAMPLES", "REMOTE BEFORE", "PREDICTED", "MEASURED",
-                                                "OFF", "MB/STEP BEFORE", "AFTER", "STEPS", ""}};
+    const std::string proposals = proposalsText(state);
+    if (state.layouts.empty()) return "no expert has moved\n" + proposals;
+    std::vector<std::vector<std::string>> rows{
+        {"LAYOUT", "AFTER STEP", "EXPERTS", "MB MOVED", "SAMPLES", "REMOTE BEFORE", "PREDICTED",
+         "MEASURED", "OFF", "MB/STEP BEFORE", "AFTER", "STEPS", "NOW", ""}};
+    const std::string now = partText(model::latestTraffic(state).remoteShare());
     for (const model::LayoutView& v : state.layouts) {
         const double measured = v.after.remoteShare();
         const bool both = measured >= 0 && v.predictedRemote > 0;
@@ -57,9 +70,9 @@ std::string layoutsText(const model::RunState& state) {
              partText(v.predictedRemote), partText(measured),
              both ? absl::StrFormat("%+.1f %%", (measured / v.predictedRemote - 1) * 100) : "-",
              megabytesPerStep(v.before), megabytesPerStep(v.after), absl::StrCat(v.after.steps),
-             v.ok ? v.why : "failed: " + v.why});
+             v.ok && v.layout == state.layout ? now : "-", v.ok ? v.why : "failed: " + v.why});
     }
-    return table(rows);
+    return table(rows) + proposals;
 }
 
 }  // namespace bulkhead::cli

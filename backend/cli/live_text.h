@@ -11,7 +11,7 @@ namespace bulkhead::cli {
 
 /// Several lines: what would move, and what is predicted beside what is measured.
 std::string previewText(const planner::LivePreview& preview);
-/// A run's moves, one line each.
+/// A run's moves, one line each, and the plans that the backend proposed.
 std::string layoutsText(const model::RunState& state);
 
 }  // namespace bulkhead::cli

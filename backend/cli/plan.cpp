@@ -99,6 +99,7 @@ void addPlan(CLI::App& app, Cli& cli) {
     addPlanEvaluate(*plan, cli);
     addPlanDiff(*plan, cli);
     addPlanLive(*plan, cli);
+    addPlanCapture(*plan, cli);
 }
 
 }  // namespace bulkhead::cli

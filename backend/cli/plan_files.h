@@ -42,5 +42,6 @@ void addPlanEvaluate(CLI::App& plan, Cli& cli);
 void addPlanDiff(CLI::App& plan, Cli& cli);
 /// preview, apply, rollback, history: of a running job.
 void addPlanLive(CLI::App& plan, Cli& cli);
+void addPlanCapture(CLI::App& plan, Cli& cli);
 
 }  // namespace bulkhead::cli

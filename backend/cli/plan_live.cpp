@@ -18,17 +18,22 @@ struct LiveArguments {
     planner::LiveOptions options;
     std::string job, plan;
     bool noGrouping = false;
+    bool proposed = false;
     bool yes = false;
 };
 
 absl::StatusOr<planner::LivePlan> planFor(LiveVerb verb, const model::RunState& state,
                                           const LiveArguments& arguments) {
     if (verb == LiveVerb::kRollback) return planner::planBefore(state);
+    if (arguments.proposed) return planner::planProposed(state);
+    absl::StatusOr<planner::Plan> plan;
+    if (!arguments.plan.empty()) {
+        plan = readPlan(arguments.plan);
+        if (!plan.ok()) return plan.status();
+    }
     const absl::StatusOr<planner::LiveJob> job = planner::liveJob(state);
     if (!job.ok()) return job.status();
     if (arguments.plan.empty()) return planner::recommendPlan(*job, arguments.options);
-    const absl::StatusOr<planner::Plan> plan = readPlan(arguments.plan);
-    if (!plan.ok()) return plan.status();
     return planner::planFromFile(*job, *plan, arguments.options);
 }
 
@@ -102,6 +107,11 @@ int planHistory(const Cli& cli, const std::string& wanted) {
         std::printf("%s", layoutsText(*state.value()).c_str());
         return kOk;
     }
+    for (const model::ProposalView& view : state.value()->proposals) {
+        model::Json row = model::toJson(view.plan);
+        row["proposed_ns"] = view.timeNs;
+        std::printf("%s\n", model::dumpJson(row).c_str());
+    }
     for (const model::LayoutView& view : state.value()->layouts) {
         model::Json row = model::toJson(view);
         row["before"]["remote_share"] = view.before.remoteShare();
@@ -117,6 +127,8 @@ void addLiveVerb(CLI::App& plan, Cli& cli, const char* name, const char* help, L
     verb->add_option("-j,--job", a->job, "id of the job [the only one running]");
     if (kind != LiveVerb::kRollback) {
         verb->add_option("--plan", a->plan, "a plan file [planned from the job's own counts]");
+        verb->add_flag("--proposed", a->proposed, "the plan that the backend proposed last")
+            ->excludes("--plan");
         verb->add_flag("--no-grouping", a->noGrouping,
                        "move experts only; samples of any domain go to any shard");
         verb->add_option("--load-cap", a->options.loadCap,

@@ -152,8 +152,8 @@ bool isNotable(const model::Event& event) {
     for (const std::string_view one :
          {"fault_injected", "fault_ended", "incident_opened", "incident_closed", "step_redone",
           "invariant_broken", "operator_acted", "lineage_opened", "steps_suspect",
-          "range_quarantined", "policies_changed", "layout_changed", "campaign_started",
-          "campaign_skipped", "campaign_ended"})
+          "range_quarantined", "policies_changed", "layout_changed", "plan_proposed",
+          "campaign_started", "campaign_skipped", "campaign_ended"})
         if (type == one) return true;
     // The end and its reason are told once, at the end.
     return event.severity >= model::Severity::kWarning && type != "run_finished" &&

@@ -66,6 +66,20 @@ struct ExpertTraffic {
     }
 };
 
+/// Which experts the tokens of one sample chose.
+struct RoutedSample {
+    uint32_t domain = 0;
+    uint64_t sample = 0;            ///< its index in the domain's stream
+    std::vector<uint32_t> experts;  ///< [token][mixture][choice] flattened
+    bool operator==(const RoutedSample&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("domain", self.domain);
+        visit("sample", self.sample);
+        visit("experts", self.experts);
+    }
+};
+
 /// Everything that decides what step `step` does to the model, fixed once by the coordinator and
 /// durable before the first Commit leaves. Floats that enter arithmetic are carried as their bits,
 /// so that every replica applies the same update (I1, I3). A reduced gradient g is applied as

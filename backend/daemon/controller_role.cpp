@@ -12,6 +12,7 @@
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
 #include "backend/model/job_file.h"
+#include "backend/planner/live/drift.h"
 #include "backend/service/gate.h"
 #include "backend/service/server.h"
 
@@ -56,6 +57,7 @@ absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Option
     wanted.token = *std::move(token);
     wanted.workerPath = options.worker.empty() ? besideUs("bulkhead-worker") : options.worker;
     wanted.version = BULKHEAD_VERSION;
+    wanted.proposer = planner::proposal;
     if (::access(wanted.workerPath.c_str(), X_OK) != 0)
         return absl::NotFoundError("the worker program " + wanted.workerPath +
                                    " is not there; build it, or name it with --worker");

@@ -59,10 +59,11 @@ enum class ActionKind {
     kRestartReplica,  ///< stop and start again as a new incarnation
     kPause,           ///< no quorum is issued after the current step
     kResume,
-    kCheckpoint,    ///< now, of the next commit
-    kStop,          ///< with a checkpoint, then end the job
-    kSetPolicy,     ///< `policy` = `value`, names as in the job file's [policies]
-    kChangeLayout,  ///< at the next step boundary every replica moves its experts
+    kCheckpoint,      ///< now, of the next commit
+    kStop,            ///< with a checkpoint, then end the job
+    kSetPolicy,       ///< `policy` = `value`, names as in the job file's [policies]
+    kChangeLayout,    ///< at the next step boundary every replica moves its experts
+    kCaptureRouting,  ///< the next steps tell how `tokens` of their tokens were routed
 };
 
 struct Action {
@@ -78,6 +79,7 @@ struct Action {
     /// kChangeLayout: the share of routed copies, 0..1, that a plan says will leave their shard;
     /// -1: nobody said. Measured against it afterwards.
     double predictedRemote = -1;
+    uint64_t tokens = 0;  ///< kCaptureRouting
     bool operator==(const Action&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -89,6 +91,7 @@ struct Action {
         visit("expert_shard", self.expertShard);
         visit("domain_share", self.domainShare);
         visit("predicted_remote", self.predictedRemote);
+        visit("tokens", self.tokens);
     }
 };
 
@@ -140,8 +143,9 @@ struct EnumNames<model::FaultKind> {
 };
 template <>
 struct EnumNames<model::ActionKind> {
-    static constexpr std::array<std::string_view, 12> kNames = {
-        "drain", "cordon", "uncordon",   "hold_rejoin", "release_rejoin", "restart_replica",
-        "pause", "resume", "checkpoint", "stop",        "set_policy",     "change_layout"};
+    static constexpr std::array<std::string_view, 13> kNames = {
+        "drain",           "cordon",        "uncordon",       "hold_rejoin", "release_rejoin",
+        "restart_replica", "pause",         "resume",         "checkpoint",  "stop",
+        "set_policy",      "change_layout", "capture_routing"};
 };
 }  // namespace bulkhead

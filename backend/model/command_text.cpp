@@ -48,7 +48,7 @@ struct ActionVerb {
     unsigned needs;
 };
 
-constexpr std::array<ActionVerb, 12> kActionVerbs = {{
+constexpr std::array<ActionVerb, 13> kActionVerbs = {{
     {"drain", ActionKind::kDrain, kReplica},
     {"cordon", ActionKind::kCordon, kNode},
     {"uncordon", ActionKind::kUncordon, kNode},
@@ -61,6 +61,7 @@ constexpr std::array<ActionVerb, 12> kActionVerbs = {{
     {"stop", ActionKind::kStop, kNothing},
     {"set-policy", ActionKind::kSetPolicy, kNothing},
     {"layout", ActionKind::kChangeLayout, kNothing},
+    {"capture-routing", ActionKind::kCaptureRouting, kNothing},
 }};
 
 constexpr std::array<std::string_view, 4> kPhases = {"compute", "exchange", "vote", "apply"};
@@ -347,6 +348,9 @@ absl::Status checkAction(const Action& a) {
         return bad(verb.name, a.expertShard.empty()
                                   ? ": expected shards= one number for each expert"
                                   : ": takes no experts");
+    if ((a.kind == ActionKind::kCaptureRouting) == (a.tokens == 0))
+        return bad(verb.name,
+                   a.tokens == 0 ? ": expected tokens= a number above 0" : ": takes no tokens");
     return absl::OkStatus();
 }
 
@@ -372,6 +376,10 @@ absl::StatusOr<Action> parseAction(std::string_view text) {
             absl::StatusOr<std::vector<int32_t>> shards = shardsOf(a);
             if (!shards.ok()) return shards.status();
             action.expertShard = *std::move(shards);
+        } else if (a.key == "tokens" && action.kind == ActionKind::kCaptureRouting) {
+            const std::optional<uint64_t> tokens = parseNumber<uint64_t>(a.value);
+            if (!tokens) return badValue(a, "a number of tokens");
+            action.tokens = *tokens;
         } else if (a.key == "replica" && verb->needs == kReplica) {
             const absl::StatusOr<int32_t> replica = replicaOf(a, a.value);
             if (!replica.ok()) return replica.status();
@@ -399,6 +407,7 @@ std::string formatAction(const Action& a) {
             shards += concat(shards.empty() ? "" : ".", shard);
         return concat(verb.name, ":shards=", shards);
     }
+    if (a.kind == ActionKind::kCaptureRouting) return concat(verb.name, ":tokens=", a.tokens);
     if (verb.needs == kReplica) return concat(verb.name, ":replica=", a.replica);
     if (verb.needs == kNode) return concat(verb.name, ":node=", a.node);
     return std::string(verb.name);

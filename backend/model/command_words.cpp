@@ -120,6 +120,8 @@ std::string describe(const Action& a) {
             return concat("Set policy ", a.policy, " to ", a.value);
         case ActionKind::kChangeLayout:
             return "Move experts between shards";
+        case ActionKind::kCaptureRouting:
+            return concat("Tell how the next ", a.tokens, " tokens are routed");
     }
     return "Unknown action";
 }

@@ -680,6 +680,48 @@ struct LayoutChanged {
     }
 };
 
+/// Tokens of a committed step with the experts they chose, because somebody asked for them
+/// (ActionKind::kCaptureRouting). Whole samples, some of every rank that contributed.
+struct RoutingSampled {
+    static constexpr std::string_view kType = "routing_sampled";
+    uint64_t step = 0;
+    std::vector<RoutedSample> samples;
+    uint64_t tokensLeft = 0;  ///< still to come
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("step", self.step);
+        visit("samples", self.samples);
+        visit("tokens_left", self.tokensLeft);
+    }
+};
+
+/// The plan in use does not do any more what was predicted of it: one for what is measured now.
+/// Nothing moves before an operator applies it.
+struct PlanProposed {
+    static constexpr std::string_view kType = "plan_proposed";
+    uint64_t step = 0;
+    uint64_t layout = 0;          ///< in use
+    std::string why;              ///< what was predicted and what is measured
+    double measuredRemote = -1;   ///< share of routed copies that leave their shard, the last steps
+    double predictedRemote = -1;  ///< ... under the plan proposed
+    uint64_t expertsMoved = 0;    ///< by the plan proposed
+    uint64_t bytesMoved = 0;      ///< in each replica
+    std::vector<int32_t> expertShard;   ///< as in Action
+    std::vector<uint32_t> domainShare;  ///< as in Action
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("step", self.step);
+        visit("layout", self.layout);
+        visit("why", self.why);
+        visit("measured_remote", self.measuredRemote);
+        visit("predicted_remote", self.predictedRemote);
+        visit("experts_moved", self.expertsMoved);
+        visit("bytes_moved", self.bytesMoved);
+        visit("expert_shard", self.expertShard);
+        visit("domain_share", self.domainShare);
+    }
+};
+
 struct RunFinished {
     static constexpr std::string_view kType = "run_finished";
     bool ok = true;
@@ -701,7 +743,7 @@ using EventBody =
                  IncidentPhase, IncidentClosed, CatchUpProgress, FaultInjected, FaultEnded,
                  OperatorActed, PoliciesChanged, CheckpointWritten, StepsSuspect, RangeQuarantined,
                  InvariantBroken, LayoutChanged, RunFinished, CampaignStarted, CampaignSkipped,
-                 CampaignEnded>;
+                 CampaignEnded, RoutingSampled, PlanProposed>;
 
 struct Event {
     uint64_t seq = 0;    ///< 1, 2, 3 ... within a run, without gaps

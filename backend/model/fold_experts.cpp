@@ -39,7 +39,20 @@ void reshape(ExpertView& view, const ExpertLoads& e) {
     view.experts = e.experts;
     view.total.assign(e.counts.size(), 0);
     view.running.assign(e.counts.begin(), e.counts.end());
+    view.older.assign(e.counts.size(), 0);
+    view.newer.assign(e.counts.size(), 0);
+    view.newerFrom = 0;
     view.history.clear();
+}
+
+void noteRecent(ExpertView& view, const ExpertLoads& e) {
+    const bool wentBack = e.step < view.newerFrom;
+    if (wentBack || e.step - view.newerFrom >= ExpertView::kRecent) {
+        view.older = wentBack ? std::vector<uint64_t>(view.newer.size()) : view.newer;
+        view.newer.assign(view.newer.size(), 0);
+        view.newerFrom = wentBack ? e.step : view.step;
+    }
+    for (size_t i = 0; i < e.counts.size(); ++i) addTo(view.newer[i], e.counts[i]);
 }
 
 }  // namespace
@@ -50,6 +63,7 @@ bool fold(RunState& s, int64_t at, const ExpertLoads& e) {
     ExpertView& view = s.experts;
     if (view.moeLayers != e.moeLayers || view.domains != e.domains || view.experts != e.experts)
         reshape(view, e);
+    noteRecent(view, e);
     view.step = e.step;
     view.timeNs = at;
     view.latest = e.counts;

@@ -17,18 +17,6 @@ void add(TrafficSum& sum, const StepPoint& p) {
     addTo(sum.bytes, p.allToAllBytes);
 }
 
-/// The last steps, back to where experts lay otherwise.
-TrafficSum lately(const RunState& s) {
-    TrafficSum sum;
-    for (size_t i = s.steps.size(); i-- > 0 && sum.steps < LayoutView::kBefore;) {
-        const StepPoint& p = s.steps[i];
-        if (p.superseded) continue;
-        if (p.layout != s.steps.back().layout) break;
-        if (p.copies > 0) add(sum, p);
-    }
-    return sum;
-}
-
 uint64_t differences(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
     uint64_t n = 0;
     for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) n += a[i] != b[i];
@@ -46,7 +34,8 @@ void noteTraffic(RunState& s, StepPoint& p, const StepCommitted& e) {
     for (size_t i = s.layouts.size(); i-- > 0;) {
         LayoutView& view = s.layouts[i];
         if (!view.ok) continue;
-        if (view.layout == p.layout && view.step < p.step) add(view.after, p);
+        const bool ofIt = view.layout == p.layout && view.step < p.step;
+        if (ofIt && view.after.steps < LayoutView::kWindow) add(view.after, p);
         return;
     }
 }
@@ -64,7 +53,7 @@ bool fold(RunState& s, int64_t at, const LayoutChanged& e) {
     view.bytesMoved = e.bytesMoved;
     view.grouped = !e.domainShare.empty();
     view.predictedRemote = e.predictedRemote;
-    view.before = lately(s);
+    view.before = latestTraffic(s);
     view.why = text(e.why);
     s.layouts.push(std::move(view));
     if (!e.ok) return true;
@@ -76,4 +65,26 @@ bool fold(RunState& s, int64_t at, const LayoutChanged& e) {
     return true;
 }
 
+bool fold(RunState& s, int64_t at, const PlanProposed& e) {
+    if (e.expertShard.size() > Limits::kExpertCells || e.domainShare.size() > Limits::kExpertCells)
+        return false;
+    s.proposals.push({at, withText(e, &PlanProposed::why)});
+    return true;
+}
+
 }  // namespace bulkhead::model::fold_detail
+
+namespace bulkhead::model {
+
+TrafficSum latestTraffic(const RunState& s) {
+    TrafficSum sum;
+    for (size_t i = s.steps.size(); i-- > 0 && sum.steps < LayoutView::kWindow;) {
+        const StepPoint& p = s.steps[i];
+        if (p.superseded) continue;
+        if (p.layout != s.layout) break;
+        if (p.copies > 0) fold_detail::add(sum, p);
+    }
+    return sum;
+}
+
+}  // namespace bulkhead::model

@@ -63,7 +63,8 @@ void checkCounts(const JobSpec& s, Check& check) {
                "expected a multiple of shards x micro_batch = ", s.shards, " x ", s.microBatch,
                ", found ", s.samplesPerReplica);
     check.that(!s.workload.empty(), "workload", "expected the name of a plugin, or a path to one");
-    check.that(!s.device.empty(), "device", "expected \"auto\", \"cpu\", or the name of a device plugin");
+    check.that(!s.device.empty(), "device",
+               "expected \"auto\", \"cpu\", or the name of a device plugin");
     check.that(s.bucketBytes >= 4096 && s.bucketBytes <= (1ull << 30), "bucket_bytes",
                "expected 4096 to 1073741824, found ", s.bucketBytes);
     check.that(s.connections >= 1 && s.connections <= kMostConnections, "connections",
@@ -93,6 +94,8 @@ void checkPolicies(const JobSpec& s, Check& check) {
     const Policies& p = s.policies;
     check.that(p.minReplicas >= 1 && p.minReplicas <= s.replicas, "policies.min_replicas",
                "expected 1 up to replicas = ", s.replicas, ", found ", p.minReplicas);
+    check.that(between(s.plan.drift, 0, 100), "plan.drift",
+               "expected 0 (nothing is proposed) to 100");
     check.that(p.checkpointsKept >= 1, "policies.checkpoints_kept", "expected 1 or more");
     const Timeouts& t = s.timeouts;
     check.that(t.beatMs >= 1, "timeouts.beat_ms", "expected 1 or more");

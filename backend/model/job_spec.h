@@ -153,6 +153,20 @@ struct NodePlacement {
     }
 };
 
+/// When the backend proposes to lay experts out anew. It never moves them by itself.
+struct PlanSpec {
+    /// So much more, as a part, than was predicted of the plan in use: remote copies, or tokens of
+    /// the busiest shard. 0: nothing is proposed.
+    double drift = 0.1;
+    uint64_t cooldownSteps = 500;  ///< at least so many from a proposal or move to the next
+    bool operator==(const PlanSpec&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("drift", self.drift);
+        visit("cooldown_steps", self.cooldownSteps);
+    }
+};
+
 struct JobSpec {
     std::string name;
     uint32_t replicas = 4;
@@ -179,6 +193,7 @@ struct JobSpec {
     uint32_t connections = 1;  ///< TCP connections between two ranks of an exchange
     uint64_t bucketBytes = 1ull << 20;
     std::vector<NodePlacement> placement;
+    PlanSpec plan;
     std::string checkpointDir;        ///< absolute after reading
     std::vector<std::string> faults;  ///< as in fault.h, e.g. kill:replica=2@step=50
     bool operator==(const JobSpec&) const = default;
@@ -207,6 +222,7 @@ struct JobSpec {
         visit("connections", self.connections);
         visit("bucket_bytes", self.bucketBytes);
         visit("placement", self.placement);
+        visit("plan", self.plan);
         visit("checkpoint_dir", self.checkpointDir);
         visit("faults", self.faults);
     }

@@ -29,7 +29,8 @@ void repair(ExpertView& view) {
                       rows * view.experts <= Limits::kExpertCells;
     const size_t cells = fits ? static_cast<size_t>(rows * view.experts) : 0;
     const bool agrees = fits && view.latest.size() == cells && view.total.size() == cells &&
-                        view.running.size() == cells &&
+                        view.running.size() == cells && view.older.size() == cells &&
+                        view.newer.size() == cells &&
                         view.layerImbalance.size() == view.moeLayers &&
                         view.layerImbalanceRunning.size() == view.moeLayers;
     if (!agrees) view = ExpertView{};
@@ -149,7 +150,7 @@ void repair(RunState& s) {
     const auto repairAll = [](auto&... rings) { (rings.repair(), ...); };
     repairAll(s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents, s.stalls,
               s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns,
-              s.layouts);
+              s.layouts, s.proposals);
     repair(s.experts);
     for (std::vector<int32_t>* placement : {&s.expertShard, &s.shardBefore})
         if (placement->size() > Limits::kExpertCells) placement->clear();

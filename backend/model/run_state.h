@@ -52,6 +52,7 @@ struct RunState {
     std::vector<int32_t> shardBefore;
     std::vector<uint32_t> shareBefore;
     Ring<LayoutView, 64> layouts;
+    Ring<ProposalView, 8> proposals;
 
     Policies policies;
     int64_t policiesSinceNs = 0;
@@ -112,6 +113,7 @@ struct RunState {
         visit("shard_before", self.shardBefore);
         visit("share_before", self.shareBefore);
         visit("layouts", self.layouts);
+        visit("proposals", self.proposals);
         visit("policies", self.policies);
         visit("policies_since_ns", self.policiesSinceNs);
         visit("policies_why", self.policiesWhy);
@@ -156,6 +158,9 @@ const CampaignView* findCampaign(const RunState& state, uint64_t campaign);
 
 /// What the plan behind `layout` said of its remote copies; -1: it said nothing.
 double predictedRemote(const RunState& state, uint64_t layout);
+
+/// Of the layout in use, its last steps, at most LayoutView::kWindow.
+TrafficSum latestTraffic(const RunState& state);
 
 /// Contributors of the current quorum; 0 before the first.
 uint32_t contributors(const RunState& state);

@@ -463,10 +463,10 @@ struct LayoutView {
     uint64_t bytesMoved = 0;      ///< in all replicas
     bool grouped = false;         ///< samples are dealt to shards by domain
     double predictedRemote = -1;  ///< share of copies; -1: nobody said
-    TrafficSum before;            ///< the last steps of the layout before, at most kBefore
-    TrafficSum after;             ///< all steps so far
+    TrafficSum before;            ///< the last steps of the layout before, at most kWindow
+    TrafficSum after;             ///< the first ones in this layout, at most kWindow
     std::string why;
-    static constexpr size_t kBefore = 50;
+    static constexpr size_t kWindow = 50;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("layout", self.layout);
@@ -480,6 +480,17 @@ struct LayoutView {
         visit("before", self.before);
         visit("after", self.after);
         visit("why", self.why);
+    }
+};
+
+/// A plan that the backend proposed.
+struct ProposalView {
+    int64_t timeNs = 0;
+    PlanProposed plan;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("time_ns", self.timeNs);
+        visit("plan", self.plan);
     }
 };
 
@@ -505,8 +516,14 @@ struct ExpertView {
     uint32_t domains = 0;
     uint32_t experts = 0;
     std::vector<uint64_t> latest;
-    std::vector<uint64_t> total;                ///< since the run began or the shape changed
-    std::vector<double> running;                ///< decays to half in about seven events
+    std::vector<uint64_t> total;  ///< since the run began or the shape changed
+    std::vector<double> running;  ///< decays to half in about seven events
+    /// The last steps in two stretches, of which the newer becomes the older when it has kRecent
+    /// steps: together they say what routing is like now, whatever it was earlier.
+    std::vector<uint64_t> older;
+    std::vector<uint64_t> newer;
+    uint64_t newerFrom = 0;  ///< step before its first
+    static constexpr uint64_t kRecent = 50;
     std::vector<double> layerImbalance;         ///< of `latest`
     std::vector<double> layerImbalanceRunning;  ///< of `running`
     Ring<ImbalancePoint, 4096> history;
@@ -520,6 +537,9 @@ struct ExpertView {
         visit("latest", self.latest);
         visit("total", self.total);
         visit("running", self.running);
+        visit("older", self.older);
+        visit("newer", self.newer);
+        visit("newer_from", self.newerFrom);
         visit("layer_imbalance", self.layerImbalance);
         visit("layer_imbalance_running", self.layerImbalanceRunning);
         visit("history", self.history);

@@ -103,6 +103,7 @@ void Decoder<T>::embed(const Batch& batch) {
 template <class T>
 absl::Status Decoder<T>::forward(const Batch& batch, Sums* sums) {
     const size_t tokens = batch.samples * sequence_;
+    samples_ = batch.samples;
     BULKHEAD_RETURN_IF_ERROR(store_->gather(0));
     embed(batch);
     for (size_t l = 0; l < layers_.size(); ++l) {
@@ -185,6 +186,18 @@ absl::Status Decoder<T>::backward(const Batch& batch, bool last, const Ready& re
     }
     embedBackward(batch);
     return finish(0, last, ready);
+}
+
+template <class T>
+void Decoder<T>::routing(size_t sample, uint32_t* out) const {
+    const size_t k = config().topK, layers = config().mixtureLayers();
+    for (size_t l = 0; l < layers_.size(); ++l) {
+        if (!ModelConfig::mixture(l)) continue;
+        const int32_t* chosen = layers_[l]->mixture.chosen().data() + sample * sequence_ * k;
+        for (size_t t = 0; t < sequence_; ++t)
+            for (size_t j = 0; j < k; ++j)
+                out[(t * layers + l / 2) * k + j] = static_cast<uint32_t>(chosen[t * k + j]);
+    }
 }
 
 template <class T>

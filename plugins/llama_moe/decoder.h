@@ -51,6 +51,10 @@ class Decoder {
     /// Collective. Of the batch last given to forward, once; adds to the gradients. With `last`,
     /// units are reduced over the shards, from the head down, and `ready` told.
     absl::Status backward(const Batch& batch, bool last, const Ready& ready);
+    /// Of the batch last given to forward.
+    size_t samples() const { return samples_; }
+    /// Experts chosen by the tokens of a sample of that batch, [token][mixture layer][choice].
+    void routing(size_t sample, uint32_t* out) const;
     /// To other shards for the experts, since open.
     uint64_t sentBytes() const;
 
@@ -88,6 +92,7 @@ class Decoder {
     size_t sequence_ = 0;
     size_t maxTokens_ = 0;
     size_t domains_ = 0;
+    size_t samples_ = 0;
     std::vector<std::unique_ptr<Layer>> layers_;
     std::vector<LayerOffsets> offsets_;
     size_t headWeights_ = 0;  ///< offset in the head's unit

@@ -177,6 +177,9 @@ bulkhead_status changeLayout(bulkhead_workload* workload, const int32_t* expertS
 bulkhead_status settleLayout(bulkhead_workload* workload, int32_t keep) {
     return call(workload, [&](Workload& w) { return w.settleLayout(keep != 0); });
 }
+bulkhead_status routing(bulkhead_workload* workload, uint32_t sample, uint32_t* out) {
+    return call(workload, [&](Workload& w) { return w.routing(sample, out); });
+}
 
 int32_t computesOn(const char* device) {
     return device != nullptr && std::strcmp(device, "cpu") == 0;
@@ -205,6 +208,7 @@ constexpr bulkhead_workload_api kApi = {
     .adopt_layout = adoptLayout,
     .change_layout = changeLayout,
     .settle_layout = settleLayout,
+    .routing = routing,
     .computes_on = computesOn,
 };
 

@@ -163,6 +163,15 @@ absl::Status Workload::forwardBackward(const bulkhead_batch& batch, bulkhead_gra
     return absl::OkStatus();
 }
 
+absl::Status Workload::routing(uint32_t sample, uint32_t* out) const {
+    if (sample >= decoder_.samples())
+        return absl::InvalidArgumentError(absl::StrCat("the last micro-batch has ",
+                                                       decoder_.samples(), " samples; there is no ",
+                                                       sample, " to tell the routing of"));
+    decoder_.routing(sample, out);
+    return absl::OkStatus();
+}
+
 absl::Status Workload::evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics) {
     BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
     evaluation_.clear();

@@ -45,6 +45,7 @@ class Workload {
     absl::Status adoptLayout(const int32_t* expertShard, uint32_t count);
     absl::StatusOr<uint64_t> changeLayout(const int32_t* expertShard, uint32_t count);
     absl::Status settleLayout(bool keep) { return store_.settleLayout(keep); }
+    absl::Status routing(uint32_t sample, uint32_t* out) const;
 
   private:
     Workload() = default;

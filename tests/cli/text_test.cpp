@@ -92,6 +92,11 @@ TEST(LiveTextTest, AMoveHasWhatWasPredictedBesideWhatCame) {
     v.after = {10, 200, 102, 6'500'000};
     s.layouts.push(v);
     EXPECT_THAT(layoutsText(s), HasSubstr("51.0 %    +2.0 %  1.000           0.650"));
+    model::ProposalView proposed;
+    proposed.plan.step = 700;
+    proposed.plan.why = "it drifted";
+    s.proposals.push(proposed);
+    EXPECT_THAT(layoutsText(s), HasSubstr("it drifted\napply the last one with"));
 }
 
 }  // namespace

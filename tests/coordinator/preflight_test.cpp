@@ -43,6 +43,19 @@ model::FaultSpec fault(FaultKind kind, int32_t replica, int32_t shard = -1) {
     return f;
 }
 
+TEST(Preflight, RoutingCanBeAskedForWhereThereIsSome) {
+    JobStatus s = fourReplicas();
+    model::Action ask = act(ActionKind::kCaptureRouting);
+    ask.tokens = 100;
+    EXPECT_THAT(preflight(s, ask).refusal, HasSubstr("not been built yet"));
+    s.model.name = "dense";
+    EXPECT_THAT(preflight(s, ask).refusal, HasSubstr("no experts"));
+    s.expertShard = {0, 1};
+    EXPECT_TRUE(preflight(s, ask).allowed);
+    ask.tokens = 2'000'000;
+    EXPECT_THAT(preflight(s, ask).refusal, HasSubstr("1 to 1048576 tokens"));
+}
+
 TEST(Preflight, ALayoutSaysHowManyExpertsMoveAndHowManyBytes) {
     JobStatus s = fourReplicas();
     model::Action move = act(ActionKind::kChangeLayout);

@@ -70,6 +70,31 @@ TEST(ExpertBook, SumsContributorsAndStepsAndForgetsWhatItTold) {
     EXPECT_FALSE(book.take().has_value()) << "counts of another shape are left out";
 }
 
+TEST(RoutingBook, AsksForWhatIsMissingAndTellsWholeSamples) {
+    RoutingBook book;
+    protocol::ModelDescribed model;
+    model.moeLayers = 2;
+    model.topK = 1;
+    book.describe(model);
+    EXPECT_EQ(book.tokensOf(4), 0u);
+    protocol::fact::StepCommitted step;
+    step.record.step = 9;
+    step.votes.resize(2);
+    step.votes[0].routed = {{0, 5, {1, 2, 3, 4}}};  // two tokens
+    step.votes[1].routed = {{1, 6, {1, 2, 3, 4}}, {1, 7, {1, 2, 3, 4}}};
+    EXPECT_FALSE(book.committed(step).has_value()) << "nobody asked";
+    book.ask(3);
+    EXPECT_EQ(book.tokensOf(4), 1u);
+    const auto told = book.committed(step);
+    ASSERT_TRUE(told.has_value());
+    EXPECT_EQ(told->step, 9u);
+    EXPECT_EQ(told->samples.size(), 2u) << "the third is more than was asked for";
+    EXPECT_EQ(told->tokensLeft, 0u);
+    EXPECT_FALSE(book.committed(step).has_value());
+    book.ask(1 << 20);
+    EXPECT_EQ(book.tokensOf(4), (1u << 16) / 2 / 4) << "as much as an event should carry";
+}
+
 // The machine's enumerators are cast to the model's: they must stay in step.
 TEST(FactEvents, TheMachineAndTheModelNameTheSameThings) {
     EXPECT_EQ(EnumNames<protocol::ReplicaState>::kNames, EnumNames<model::ReplicaState>::kNames);

@@ -22,10 +22,12 @@ class JobTest : public testing::Test {
   protected:
     /// Program of the ranks.
     virtual std::string worker() const { return "bulkhead-worker"; }
+    virtual runtime::Proposer proposer() const { return {}; }
     void host(uint32_t nodes = 1) {
         support::JobHostOptions options;
         options.nodes = nodes;
         options.worker = worker();
+        options.proposer = proposer();
         host_ = std::make_unique<support::JobHost>(options);
         ASSERT_TRUE(host_->ready().ok()) << host_->ready();
     }

@@ -109,7 +109,7 @@ TEST(ActionText, readsWhatItWrites) {
          {"drain:replica=2", "cordon:node=node1", "uncordon:node=node1", "hold-rejoin:replica=2",
           "release-rejoin:replica=2", "restart:replica=2", "pause", "resume", "checkpoint", "stop",
           "set-policy:lr=linear", "set-policy:min_replicas=3", "set-policy:recovery=restart_all",
-          "layout:shards=0.1.1.0"}) {
+          "layout:shards=0.1.1.0", "capture-routing:tokens=4096"}) {
         const auto action = parseAction(text);
         ASSERT_TRUE(action.ok()) << text << ": " << action.status();
         EXPECT_EQ(formatAction(*action), text);
@@ -129,6 +129,8 @@ TEST(ActionText, saysWhatIsWrong) {
     EXPECT_THAT(actionError("set-policy"), HasSubstr("such as lr=linear"));
     EXPECT_THAT(actionError("layout"), HasSubstr("shards="));
     EXPECT_THAT(actionError("layout:shards=0.x"), HasSubstr("0.1.1.0"));
+    EXPECT_THAT(actionError("capture-routing"), HasSubstr("tokens= a number above 0"));
+    EXPECT_THAT(actionError("capture-routing:tokens=-1"), HasSubstr("a number of tokens"));
     EXPECT_THAT(actionError("stop@step=4"), HasSubstr("no @step"));
 }
 

@@ -80,6 +80,9 @@ learning_rate = 1
 lr = "linear"
 [timeouts]
 beat_ms = 50
+[plan]
+drift = 0.2
+cooldown_steps = 90
 [[placement]]
 node = "n0"
 replicas = [0, 2]
@@ -96,6 +99,8 @@ replicas = [1]
     EXPECT_EQ(spec->policies.lr, LrPolicy::kLinear);
     EXPECT_DOUBLE_EQ(spec->optimizer.learningRate, 1);
     EXPECT_EQ(spec->timeouts.beatMs, 50u);
+    EXPECT_DOUBLE_EQ(spec->plan.drift, 0.2);
+    EXPECT_EQ(spec->plan.cooldownSteps, 90u);
     EXPECT_EQ(spec->placement[0].replicas, (std::vector<int32_t>{0, 2}));
     EXPECT_EQ(spec->checkpointDir, (folder_ / "state").string());
 }
@@ -152,6 +157,8 @@ TEST_F(JobFile, namesTheLineOfWhatDoesNotFitTogether) {
                 HasSubstr("expected a replica from 0 to 3"));
     EXPECT_EQ(errorOf("all_reduce = \"ring\"\ntransport = \"shm\"\n" + std::string(kDomain)),
               "a.toml:1: all_reduce: a ring runs over TCP, but transport is \"shm\"");
+    EXPECT_EQ(errorOf("plan = {drift = -1}\n" + std::string(kDomain)),
+              "a.toml:1: plan.drift: expected 0 (nothing is proposed) to 100");
     EXPECT_EQ(errorOf("connections = 0\n" + std::string(kDomain)),
               "a.toml:1: connections: expected 1 to 16, found 0");
     EXPECT_THAT(errorOf("replicas = 4\n"), HasSubstr("a.toml: domains: expected at least one"));

@@ -44,7 +44,7 @@ TEST_F(LayoutState, MeasuresBeforeAndAfterAMove) {
     EXPECT_EQ(view.expertsMoved, 2u);
     EXPECT_EQ(view.bytesMoved, 77u);
     EXPECT_TRUE(view.grouped);
-    EXPECT_EQ(view.before.steps, LayoutView::kBefore);
+    EXPECT_EQ(view.before.steps, LayoutView::kWindow);
     EXPECT_DOUBLE_EQ(view.before.remoteShare(), 0.6);
     EXPECT_EQ(view.after.steps, 4u);
     EXPECT_DOUBLE_EQ(view.after.remoteShare(), 0.3);
@@ -76,6 +76,39 @@ TEST_F(LayoutState, StepsBeforeAnotherMoveAndThoseOfALineageThatWasLeftAreNotIts
     move(2, true, -1, {1, 1, 0, 0}, {});
     EXPECT_EQ(state_.layouts.back().before.steps, 3u) << "steps 6, 7 and 8 again";
     EXPECT_DOUBLE_EQ(state_.layouts.back().before.remoteShare(), 0.5);
+}
+
+TEST_F(LayoutState, AfterIsTheFirstStepsAndTheLatestAreAskedFor) {
+    move(1, true, 0.3, {0, 1, 0, 1}, {});
+    for (size_t i = 0; i < LayoutView::kWindow; ++i) commit(1, 20);
+    for (size_t i = 0; i < LayoutView::kWindow; ++i) commit(1, 60);
+    EXPECT_EQ(state_.layouts.back().after.steps, LayoutView::kWindow);
+    EXPECT_DOUBLE_EQ(state_.layouts.back().after.remoteShare(), 0.3);
+    EXPECT_DOUBLE_EQ(latestTraffic(state_).remoteShare(), 0.7);
+}
+
+TEST_F(LayoutState, RecentCountsForgetHowRoutingWas) {
+    const auto count = [&](uint64_t step, uint64_t tokens) {
+        happen(ExpertLoads{step, 1, 1, 2, {tokens, 1}});
+    };
+    for (uint64_t step = 10; step <= 200; step += 10) count(step, 5);
+    const ExpertView& view = state_.experts;
+    const auto recent = [&] { return view.older[0] + view.newer[0]; };
+    EXPECT_GE(recent(), 25u) << "50 steps at least";
+    EXPECT_LE(recent(), 50u);
+    for (uint64_t step = 210; step <= 310; step += 10) count(step, 0);
+    EXPECT_EQ(recent(), 0u);
+    EXPECT_EQ(view.total[0], 100u);
+    for (uint64_t step = 110; step <= 130; step += 10) count(step, 7);  // after a rollback
+    EXPECT_EQ(recent(), 21u);
+}
+
+TEST_F(LayoutState, KeepsProposals) {
+    PlanProposed plan;
+    plan.why = "drifted";
+    happen(plan);
+    ASSERT_EQ(state_.proposals.size(), 1u);
+    EXPECT_EQ(state_.proposals.back().plan.why, "drifted");
 }
 
 TEST_F(LayoutState, SurvivesAKeyframe) {

@@ -24,7 +24,8 @@ model::RunState job() {
     s.experts.moeLayers = 1;
     s.experts.domains = 2;
     s.experts.experts = 4;
-    s.experts.running = {45, 5, 45, 5, 5, 45, 5, 45};
+    s.experts.older = {40, 5, 45, 5, 5, 40, 5, 45};
+    s.experts.newer = {5, 0, 0, 0, 0, 5, 0, 0};
     model::StepPoint p;
     p.copies = 100;
     p.remoteCopies = 50;
@@ -148,7 +149,7 @@ TEST(LivePlan, SaysWhyThereIsNoneYet) {
     };
     EXPECT_THAT(refusal({}), HasSubstr("not been built yet"));
     model::RunState s = job();
-    s.experts.running.clear();
+    s.experts.newer.clear();
     EXPECT_THAT(refusal(s), HasSubstr("no expert has been counted"));
     s = job();
     s.model.moeLayers = 0;

@@ -104,6 +104,29 @@ TEST(Training, BalancingKeepsExpertsInUse) {
         }
 }
 
+TEST(Training, TheRoutingOfEverySampleAddsUpToTheCounts) {
+    Model model({.toml = std::string(kSmallModel) + "top_k = 2\n", .microBatch = 8});
+    model.initialise(4);
+    std::vector<Sample> samples = someText(8, 16, 1);
+    for (size_t i = 0; i < samples.size(); ++i) samples[i].domain = i % 2;
+    model.forwardBackward(samples);
+    const bulkhead_model_info info = model.info();
+    std::vector<uint64_t> counts(size_t{info.moe_layers} * 2 * info.experts), told(counts.size());
+    bulkhead_metrics metrics{};
+    metrics.struct_size = sizeof(metrics);
+    metrics.expert_counts = counts.data();
+    ASSERT_EQ(model.api().metrics(model.shard(0), &metrics), BULKHEAD_OK);
+    std::vector<uint32_t> chosen(size_t{16} * info.moe_layers * 2);
+    for (uint32_t i = 0; i < samples.size(); ++i) {
+        ASSERT_EQ(model.api().routing(model.shard(0), i, chosen.data()), BULKHEAD_OK);
+        for (size_t c = 0; c < chosen.size(); ++c)
+            ++told[(c / 2 % info.moe_layers * 2 + samples[i].domain) * info.experts + chosen[c]];
+    }
+    EXPECT_EQ(told, counts);
+    EXPECT_EQ(model.api().routing(model.shard(0), 8, chosen.data()), BULKHEAD_INVALID);
+    EXPECT_THAT(model.error(), testing::HasSubstr("has 8 samples"));
+}
+
 TEST(Training, MetricsAreByDomainAndCountEveryToken) {
     Model model({.microBatch = 6});
     model.initialise(4);

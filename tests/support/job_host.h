@@ -26,6 +26,7 @@ struct JobHostOptions {
     /// An existing directory that stays in the end; empty: a temporary one that goes.
     std::string dir;
     std::string worker = "bulkhead-worker";  ///< program of the ranks
+    runtime::Proposer proposer = {};         ///< of the controller
     bool withController = true;  ///< false: another process is it, listening on socket()
 };
 

@@ -38,21 +38,6 @@ DomainPlan planOf(const LiveJob& job, const std::vector<int32_t>& placement,
     return plan;
 }
 
-/// Of the layout in use, the last steps.
-model::TrafficSum measured(const model::RunState& state) {
-    model::TrafficSum sum;
-    for (size_t i = state.steps.size(); i-- > 0 && sum.steps < model::LayoutView::kBefore;) {
-        const model::StepPoint& p = state.steps[i];
-        if (p.superseded || p.copies == 0) continue;
-        if (p.layout != state.layout) break;
-        ++sum.steps;
-        sum.copies += p.copies;
-        sum.remote += p.remoteCopies;
-        sum.bytes += p.allToAllBytes;
-    }
-    return sum;
-}
-
 LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vector<uint32_t> parts) {
     LivePlan out;
     LivePreview& p = out.preview;
@@ -110,7 +95,7 @@ absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
     job.expertShard = state.expertShard.empty() ? state.model.expertShard : state.expertShard;
     job.domainShare = state.domainShare;
     job.expertBytes = state.model.expertBytes;
-    job.traffic = measured(state);
+    job.traffic = model::latestTraffic(state);
     for (const model::DomainSpec& domain : state.spec.domains) job.domains.push_back(domain.name);
     const size_t placed = size_t{state.model.moeLayers} * state.model.experts;
     if (placed == 0 || job.expertShard.size() != placed)
@@ -118,11 +103,14 @@ absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
             state.model.name.empty()
                 ? "the job's model has not been built yet"
                 : absl::StrCat("the workload ", state.model.name, " has no experts to place"));
-    if (view.running.empty() || view.moeLayers != state.model.moeLayers ||
-        view.experts != state.model.experts)
+    if (view.newer.empty() || view.older.size() != view.newer.size() ||
+        view.moeLayers != state.model.moeLayers || view.experts != state.model.experts)
         return absl::FailedPreconditionError(
             "no expert has been counted yet; wait until some steps are committed");
-    job.counts = {view.moeLayers, view.domains, view.experts, view.running};
+    job.counts = {view.moeLayers, view.domains, view.experts, {}};
+    for (size_t i = 0; i < view.newer.size(); ++i)
+        job.counts.values.push_back(static_cast<double>(view.older[i]) +
+                                    static_cast<double>(view.newer[i]));
     return job;
 }
 
@@ -204,6 +192,19 @@ absl::StatusOr<LivePlan> planBefore(const model::RunState& state) {
     if (state.shardBefore.size() != job->expertShard.size())
         return absl::FailedPreconditionError("no expert of this job has moved yet");
     return livePlan(*job, state.shardBefore, state.shareBefore);
+}
+
+absl::StatusOr<LivePlan> planProposed(const model::RunState& state) {
+    const absl::StatusOr<LiveJob> job = liveJob(state);
+    if (!job.ok()) return job.status();
+    if (state.proposals.empty())
+        return absl::FailedPreconditionError("the backend has proposed no plan for this job");
+    const model::PlanProposed& plan = state.proposals.back().plan;
+    if (plan.layout != state.layout || plan.expertShard.size() != job->expertShard.size())
+        return absl::FailedPreconditionError(
+            absl::StrCat("the last proposal is for layout ", plan.layout,
+                         ", and the experts have moved since, to layout ", state.layout));
+    return livePlan(*job, plan.expertShard, plan.domainShare);
 }
 
 }  // namespace bulkhead::planner

@@ -73,11 +73,11 @@ struct LiveJob {
     uint32_t shards = 0;
     uint64_t step = 0;    ///< of the counts
     uint64_t layout = 0;  ///< in use
-    DomainCounts counts;  ///< of the last steps (model::ExpertView::running)
+    DomainCounts counts;  ///< of the last steps (model::ExpertView::older and newer)
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;  ///< as in model::Action
     uint64_t expertBytes = 0;
-    model::TrafficSum traffic;  ///< of the layout in use, its last steps
+    model::TrafficSum traffic;  ///< model::latestTraffic
     std::vector<std::string> domains;
 };
 
@@ -113,5 +113,9 @@ struct LayerFigures {
 /// Back to where experts and samples were before the last move. FailedPrecondition as liveJob, and
 /// when nothing has moved.
 [[nodiscard]] absl::StatusOr<LivePlan> planBefore(const model::RunState& state);
+
+/// What the backend proposed last. FailedPrecondition as liveJob, when it proposed nothing, and
+/// when experts have moved since.
+[[nodiscard]] absl::StatusOr<LivePlan> planProposed(const model::RunState& state);
 
 }  // namespace bulkhead::planner

@@ -186,9 +186,9 @@ class Controller::Impl {
         std::string remote;
         for (const std::string& address : addresses_)
             (address.starts_with("unix:") ? local : remote) = address;
-        JobSurroundings around{*reactor_,         pool_,     sink_,          options_.workerPath,
-                               options_.token,    local,     remote,         options_.version,
-                               options_.sampleMs, random_(), &options_.probe};
+        JobSurroundings around{*reactor_,         pool_,     sink_,           options_.workerPath,
+                               options_.token,    local,     remote,          options_.version,
+                               options_.sampleMs, random_(), &options_.probe, options_.proposer};
         auto job = JobCoordinator::create(std::move(around), std::move(beginning));
         if (!job.ok()) return job.status();
         (*job)->setObserver([this, run](const model::Event& event) {

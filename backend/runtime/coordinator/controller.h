@@ -16,6 +16,7 @@
 #include "backend/runtime/coordinator/event_sink.h"
 #include "backend/runtime/coordinator/job_status.h"
 #include "backend/runtime/coordinator/probe.h"
+#include "backend/runtime/coordinator/proposer.h"
 
 namespace bulkhead::runtime {
 
@@ -28,8 +29,9 @@ struct ControllerOptions {
     std::string workerPath;  ///< of bulkhead-worker
     std::string version;     ///< of this program, for RunStarted
     uint32_t sampleMs = 500;
-    uint64_t seed = 0;  ///< of exchange tokens and back-off jitter; 0: from the system
-    Probe probe;        ///< of every job
+    uint64_t seed = 0;       ///< of exchange tokens and back-off jitter; 0: from the system
+    Probe probe;             ///< of every job
+    Proposer proposer;  ///< of every job; may be empty
 };
 
 struct StartOptions {

@@ -150,6 +150,14 @@ void JobCoordinator::act(const protocol::SendReplica& action) {
         full.jobJson = model::toJsonText(beginning_.spec);
         return links_.sendReplica(action.replica, action.incarnation, full);
     }
+    const auto* quorum = std::get_if<protocol::Quorum>(&action.message);
+    const size_t ranks =
+        quorum != nullptr ? quorum->contributors.size() * beginning_.spec.shards : 0;
+    if (const uint32_t tokens = routing_.tokensOf(ranks); tokens > 0) {
+        protocol::Quorum asking = *quorum;
+        asking.routedTokens = tokens;
+        return links_.sendReplica(action.replica, action.incarnation, asking);
+    }
     links_.sendReplica(action.replica, action.incarnation, action.message);
 }
 
@@ -233,6 +241,8 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
     if (result.ok() && (action.kind == model::ActionKind::kCordon ||
                         action.kind == model::ActionKind::kUncordon)) {
         result = around_.pool.cordon(action.node, action.kind == model::ActionKind::kCordon);
+    } else if (result.ok() && action.kind == model::ActionKind::kCaptureRouting) {
+        routing_.ask(action.tokens);
     } else if (result.ok()) {
         protocol::Operation operation;
         operation.requestId = requestId;

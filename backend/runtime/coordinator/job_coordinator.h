@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +21,7 @@
 #include "backend/runtime/coordinator/fault_runner.h"
 #include "backend/runtime/coordinator/job_status.h"
 #include "backend/runtime/coordinator/probe.h"
+#include "backend/runtime/coordinator/proposer.h"
 #include "backend/runtime/coordinator/rank_links.h"
 #include "backend/runtime/coordinator/telemetry.h"
 #include "backend/runtime/coordinator/term_file.h"
@@ -41,6 +43,7 @@ struct JobSurroundings {
     uint32_t sampleMs = 500;
     uint64_t secret = 1;
     const Probe* probe = nullptr;  ///< may be null
+    Proposer proposer;             ///< may be empty
 };
 
 struct JobBeginning {
@@ -128,6 +131,7 @@ class JobCoordinator {
     void explainIncident(model::IncidentOpened& incident, MonoNs at);
     void widenDetection(model::IncidentPhase& phase);
     void sampleFleet();
+    void propose();
     int64_t unixNs(MonoNs at) const;
 
     // job_campaigns.cpp
@@ -159,6 +163,7 @@ class JobCoordinator {
     CampaignRunner campaigns_;
     FleetBook fleet_;
     ExpertBook experts_;
+    RoutingBook routing_;
     model::RunState state_;
     std::function<void(const model::Event&)> observer_;
 
@@ -200,6 +205,9 @@ class JobCoordinator {
     std::map<std::string, model::NodeState> nodeStates_;
     std::map<RankId, std::string> lastWords_;  ///< last line on stderr
     std::optional<protocol::ModelDescribed> described_;
+    std::jthread proposing_;    ///< makes a plan
+    bool proposed_ = true;      ///< ... or does not any more
+    uint64_t proposeFrom_ = 0;  ///< step before which no plan is made again
     std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

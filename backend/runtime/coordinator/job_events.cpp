@@ -27,6 +27,8 @@ int64_t JobCoordinator::unixNs(MonoNs at) const {
 }
 
 void JobCoordinator::emit(model::EventBody body, model::Severity severity) {
+    if (auto* committed = std::get_if<model::StepCommitted>(&body))
+        committed->predictedRemote = model::predictedRemote(state_, committed->record.layout);
     const model::Event event{++seq_, around_.reactor.clock().unixNs(), severity, std::move(body)};
     model::apply(state_, event);
     if (around_.sink != nullptr) around_.sink->onEvent(beginning_.run, event);
@@ -60,8 +62,6 @@ void JobCoordinator::tell(MonoNs at, const protocol::Fact& fact) {
         written && !written->ok)
         if (const uint64_t fault = faults_.acting(model::FaultKind::kFillDisk); fault != 0)
             written->error += absl::StrCat("; fault ", fault, " fills the disk");
-    if (auto* committed = std::get_if<model::StepCommitted>(&event->body))
-        committed->predictedRemote = model::predictedRemote(state_, committed->record.layout);
     if (const auto* finished = std::get_if<model::RunFinished>(&event->body)) {
         if (auto loads = experts_.take()) emit(*std::move(loads), model::Severity::kInfo);
         campaigns_.jobEnds(finished->why);
@@ -74,6 +74,7 @@ void JobCoordinator::told(const protocol::fact::StepCommitted& fact) {
     checkInvariants(fact);
     fleet_.committed(fact, beginning_.spec.shards);
     experts_.committed(fact);
+    if (auto sampled = routing_.committed(fact)) emit(*std::move(sampled), model::Severity::kInfo);
     injectPlanned();
     faults_.stepCommitted(fact.record.step);
 }
@@ -116,8 +117,6 @@ void JobCoordinator::tellMissing(const std::vector<protocol::LogEntry>& entries)
         if (!fact) continue;
         auto event = translate(*fact, context);
         if (!event) continue;
-        if (auto* committed = std::get_if<model::StepCommitted>(&event->body))
-            committed->predictedRemote = model::predictedRemote(state_, committed->record.layout);
         emit(std::move(event->body), event->severity);
     }
 }
@@ -165,6 +164,30 @@ void JobCoordinator::sampleFleet() {
     emit(fleet_.sample(around_.reactor.now()), model::Severity::kInfo);
     if (++fleetTicks_ % kTicksPerExpertLoads != 0) return;
     if (auto loads = experts_.take()) emit(*std::move(loads), model::Severity::kInfo);
+    propose();
+}
+
+/// The plan is made on another thread, from what the proposer kept of the state: a large one takes
+/// seconds.
+void JobCoordinator::propose() {
+    if (!around_.proposer || !proposed_ || finished_) return;
+    const uint64_t step = machine_.committedStep();
+    if (state_.phase != model::JobPhase::kTraining || step < proposeFrom_) return;
+    ProposalTask task = around_.proposer(state_);
+    if (!task) return;
+    proposed_ = false;
+    proposeFrom_ = step + beginning_.spec.plan.cooldownSteps;  // also when nothing comes of it
+    std::weak_ptr<bool> alive = alive_;
+    proposing_ = std::jthread([this, alive, task = std::move(task)] {
+        auto plan = task();
+        around_.reactor.post([this, alive, plan = std::move(plan)]() mutable {
+            if (alive.expired()) return;
+            proposed_ = true;
+            // Experts have moved meanwhile: it was made for where they lay.
+            if (!plan || plan->layout != state_.layout || finished_) return;
+            emit(*std::move(plan), model::Severity::kNotice);
+        });
+    });
 }
 
 }  // namespace bulkhead::runtime

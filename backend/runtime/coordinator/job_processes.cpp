@@ -59,6 +59,7 @@ void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoo
         if (described_) return;
         described_ = *described;
         experts_.describe(*described, static_cast<uint32_t>(beginning_.spec.domains.size()));
+        routing_.describe(*described);
         return emit(
             model::ModelDescribed{
                 {described->name, described->parameters, described->activeParameters,

@@ -233,6 +233,23 @@ void layout(Preflight& p, const JobStatus& status, const model::Action& action) 
                                        : " Samples go to the shards of their domain.");
 }
 
+void capture(Preflight& p, const JobStatus& status, const model::Action& action) {
+    constexpr uint64_t kMost = 1 << 20;
+    p.title = absl::StrCat("Tell how ", action.tokens, " tokens are routed");
+    if (status.expertShard.empty())
+        return (void)refuse(
+            p, status.model.name.empty()
+                   ? "the model has not been built yet; try again after the first "
+                     "step"
+                   : absl::StrCat("the workload ", status.model.name, " has no experts"));
+    if (action.tokens == 0 || action.tokens > kMost)
+        return (void)refuse(
+            p, absl::StrCat("expected 1 to ", kMost, " tokens, found ", action.tokens));
+    p.effect =
+        "Votes of the next steps bring the experts that some of their tokens chose; events "
+        "tell them, and the run file keeps them.";
+}
+
 }  // namespace
 
 Preflight preflight(const JobStatus& status, const model::Action& action) {
@@ -257,6 +274,9 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
             break;
         case ActionKind::kChangeLayout:
             layout(p, status, action);
+            break;
+        case ActionKind::kCaptureRouting:
+            capture(p, status, action);
             break;
         case ActionKind::kSetPolicy:
             policy(p, status, action);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/coordinator/telemetry.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace bulkhead::runtime {
 namespace {
+
+/// What an event should carry at most: 64 Ki choices are some 300 KB of JSON in a run file.
+constexpr uint64_t kChoicesPerEvent = 1 << 16;
 
 double ageMs(MonoNs since, MonoNs now) {
     return since == 0 ? 0 : static_cast<double>(now - since) / kMillisecond;
@@ -91,6 +95,32 @@ void ExpertBook::committed(const protocol::fact::StepCommitted& step) {
         for (size_t i = 0; i < size; ++i) counts_[i] += vote.expertCounts[i];
     }
     step_ = step.record.step;
+}
+
+void RoutingBook::describe(const protocol::ModelDescribed& model) {
+    choices_ = uint64_t{model.moeLayers} * model.topK;
+}
+
+uint32_t RoutingBook::tokensOf(size_t ranks) const {
+    if (left_ == 0 || choices_ == 0 || ranks == 0) return 0;
+    const uint64_t most = kChoicesPerEvent / choices_ / ranks;
+    return static_cast<uint32_t>(
+        std::clamp<uint64_t>(left_ / ranks, 1, std::max<uint64_t>(1, most)));
+}
+
+std::optional<model::RoutingSampled> RoutingBook::committed(
+    const protocol::fact::StepCommitted& step) {
+    model::RoutingSampled sampled;
+    sampled.step = step.record.step;
+    for (const protocol::ReplicaVote& vote : step.votes)
+        for (const RoutedSample& sample : vote.routed) {
+            if (left_ == 0 || choices_ == 0) break;
+            left_ -= std::min<uint64_t>(left_, sample.experts.size() / choices_);
+            sampled.samples.push_back(sample);
+        }
+    sampled.tokensLeft = left_;
+    if (sampled.samples.empty()) return std::nullopt;
+    return sampled;
 }
 
 std::optional<model::ExpertLoads> ExpertBook::take() {

@@ -55,4 +55,21 @@ class ExpertBook {
     std::vector<uint64_t> counts_;
 };
 
+/// Routing of single tokens, for whoever asked. Thread: one.
+class RoutingBook {
+  public:
+    void describe(const protocol::ModelDescribed& model);
+    /// So many more tokens of the steps to come.
+    void ask(uint64_t tokens) { left_ += tokens; }
+    /// What each of `ranks` ranks should tell with its next vote, in tokens; 0: nothing. In all of
+    /// them together no more than an event should carry.
+    uint32_t tokensOf(size_t ranks) const;
+    /// What a commit brings of it; nullopt: nothing was asked, or nothing came.
+    std::optional<model::RoutingSampled> committed(const protocol::fact::StepCommitted& step);
+
+  private:
+    uint64_t choices_ = 0;  ///< of one token: mixtures x top-k
+    uint64_t left_ = 0;     ///< tokens
+};
+
 }  // namespace bulkhead::runtime

@@ -178,6 +178,7 @@ struct RankVote {
     std::vector<uint64_t> domainTokens;
     std::vector<uint64_t> expertCounts;  ///< [moeLayer][domain][expert], own contribution
     ExpertTraffic traffic;               ///< own contribution
+    std::vector<RoutedSample> routed;    ///< as the quorum asks
     double computeMs = 0;
     double exchangeMs = 0;
     double exposedMs = 0;
@@ -203,6 +204,7 @@ struct RankVote {
         visit("domain_tokens", self.domainTokens);
         visit("expert_counts", self.expertCounts);
         visit("traffic", self.traffic);
+        visit("routed", self.routed);
         visit("compute_ms", self.computeMs);
         visit("exchange_ms", self.exchangeMs);
         visit("exposed_ms", self.exposedMs);
@@ -231,6 +233,7 @@ struct ReplicaVote {
     std::vector<uint64_t> domainTokens;
     std::vector<uint64_t> expertCounts;
     ExpertTraffic traffic;
+    std::vector<RoutedSample> routed;
     double computeMs = 0;  ///< slowest shard, likewise below
     double exchangeMs = 0;
     double exposedMs = 0;
@@ -257,6 +260,7 @@ struct ReplicaVote {
         visit("domain_tokens", self.domainTokens);
         visit("expert_counts", self.expertCounts);
         visit("traffic", self.traffic);
+        visit("routed", self.routed);
         visit("compute_ms", self.computeMs);
         visit("exchange_ms", self.exchangeMs);
         visit("exposed_ms", self.exposedMs);
@@ -447,6 +451,8 @@ struct Quorum {
     uint64_t exchangeToken = 0;  ///< random per epoch; a data-plane peer must show it
     uint32_t chunkTimeoutMs = 0;
     bool checkParity = true;
+    /// Each rank tells with its vote how so many of its tokens were routed, in whole samples.
+    uint32_t routedTokens = 0;
     std::string explanation;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -464,6 +470,7 @@ struct Quorum {
         visit("exchange_token", self.exchangeToken);
         visit("chunk_timeout_ms", self.chunkTimeoutMs);
         visit("check_parity", self.checkParity);
+        visit("routed_tokens", self.routedTokens);
         visit("explanation", self.explanation);
     }
 };

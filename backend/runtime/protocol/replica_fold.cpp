@@ -80,6 +80,7 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
         addUp(out.traffic.copies, v.traffic.copies);
         addUp(out.traffic.remote, v.traffic.remote);
         out.traffic.bytes += v.traffic.bytes;
+        out.routed.insert(out.routed.end(), v.routed.begin(), v.routed.end());
         out.computeMs = std::max(out.computeMs, v.computeMs);
         out.exchangeMs = std::max(out.exchangeMs, v.exchangeMs);
         out.exposedMs = std::max(out.exposedMs, v.exposedMs);

@@ -194,6 +194,7 @@ StepFigures forLog(StepFigures figures) {
     for (size_t i = 0; i < figures.votes.size(); ++i) {
         ReplicaVote& vote = figures.votes[i];
         vote.expertCounts.clear();
+        vote.routed.clear();
         if (i == 0) continue;
         vote.hashes.clear();
         vote.gradSquares.clear();

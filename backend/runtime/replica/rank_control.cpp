@@ -171,6 +171,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
         work.step = quorum.step;
         work.ranges = action.ranges;
         work.domainShare = quorum.domainShare;
+        work.routedTokens = quorum.routedTokens;
         work.generation = exchange_->restart();
         queue_.push({nullptr, work});
     } else if (action.enter) {
@@ -323,6 +324,7 @@ void ReplicaRank::Impl::addFigures(protocol::RankVote& vote) {
     vote.domainLossSum = figures_.domainLossSum;
     vote.domainTokens = figures_.domainTokens;
     vote.expertCounts = figures_.expertCounts;
+    vote.routed = figures_.routed;
     vote.traffic = figures_.traffic;
 }
 

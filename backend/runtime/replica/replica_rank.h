@@ -43,6 +43,7 @@ struct Work {
     std::vector<SampleRange> ranges;
     /// Who of them computes what: protocol::dealSamples().
     std::vector<uint32_t> domainShare;
+    uint32_t routedTokens = 0;  ///< as in the quorum
     /// Names this gradient to gradientReady() and computed().
     uint64_t generation = 0;
 };

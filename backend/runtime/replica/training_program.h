@@ -35,6 +35,7 @@ struct StepFigures {
     std::vector<uint64_t> domainTokens;  ///< by domain
     std::vector<uint64_t> expertCounts;  ///< [moeLayer][domain][expert]
     ExpertTraffic traffic;               ///< empty: there are no experts
+    std::vector<RoutedSample> routed;    ///< as many as the work asks for
 };
 
 /// What ReplicaRank needs from the program that trains: its state as bytes, its gradient as floats,

@@ -164,6 +164,10 @@ typedef struct bulkhead_workload_api {
        valid before the next apply. */
     bulkhead_status (*settle_layout)(bulkhead_workload* workload, int32_t keep);
 
+    /* Experts that the tokens of sample `sample` of the last forward_backward chose: writes
+       [sequence_length][moe_layers][top_k] numbers. For reports; changes nothing. */
+    bulkhead_status (*routing)(bulkhead_workload* workload, uint32_t sample, uint32_t* out);
+
     /* 1: it computes on devices of that name (bulkhead_device_api.name). Asked before create. */
     int32_t (*computes_on)(const char* device);
 } bulkhead_workload_api;

@@ -212,6 +212,7 @@ absl::StatusOr<StepFigures> WorkloadProgram::compute(const Work& work, ReplicaRa
     const uint64_t batches =
         std::max<uint64_t>(1, microBatches(work.ranges, spec_.shards, spec_.microBatch));
     absl::Status staging;
+    std::vector<RoutedSample> routed;
     ReadyContext context{[&](uint64_t begin, uint64_t end) {
         if (hostGradient_ != nullptr && staging.ok()) staging = stageGradient(begin, end);
         rank->gradientReady(work.generation, begin, end);
@@ -229,11 +230,30 @@ absl::StatusOr<StepFigures> WorkloadProgram::compute(const Work& work, ReplicaRa
         absl::Status s = log_.check(api_->forward_backward(workload_, &batch, onReady, &context),
                                     absl::StrCat("step ", work.step));
         if (s.ok()) s = staging;
+        if (s.ok()) s = addRouting(samples, i * spec_.microBatch, work.routedTokens, routed);
         if (!s.ok()) return s;
         rank->microBatchDone(
             std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
     }
-    return figures();
+    absl::StatusOr<StepFigures> sums = figures();
+    if (sums.ok()) sums->routed = std::move(routed);
+    return sums;
+}
+
+absl::Status WorkloadProgram::addRouting(const std::vector<std::pair<uint32_t, uint64_t>>& samples,
+                                         size_t first, uint32_t tokens,
+                                         std::vector<RoutedSample>& routed) {
+    const size_t perSample = size_t{spec_.sequenceLength} * info_.moe_layers * info_.top_k;
+    if (perSample == 0) return absl::OkStatus();
+    for (uint32_t i = 0; i < domains_.size(); ++i) {
+        if (routed.size() * spec_.sequenceLength >= tokens) break;
+        const auto& [domain, sample] = samples[first + i];
+        routed.push_back({domain, sample, std::vector<uint32_t>(perSample)});
+        absl::Status s =
+            log_.check(api_->routing(workload_, i, routed.back().experts.data()), "routing");
+        if (!s.ok()) return s;
+    }
+    return absl::OkStatus();
 }
 
 absl::Status WorkloadProgram::fillBatch(const std::vector<std::pair<uint32_t, uint64_t>>& samples,

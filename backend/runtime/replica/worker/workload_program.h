@@ -65,6 +65,9 @@ class WorkloadProgram final : public TrainingProgram {
     void freeMemory();
     absl::Status fillBatch(const std::vector<std::pair<uint32_t, uint64_t>>& samples, size_t first);
     absl::StatusOr<StepFigures> figures();
+    /// Of the micro-batch just computed, until `tokens` are told.
+    absl::Status addRouting(const std::vector<std::pair<uint32_t, uint64_t>>& samples, size_t first,
+                            uint32_t tokens, std::vector<RoutedSample>& routed);
     ExpertTraffic trafficOf(const StepFigures& figures,
                             const std::vector<int32_t>& placement) const;
     absl::StatusOr<const float*> onDevice(std::span<const float> reduced);

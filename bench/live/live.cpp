@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan from a running job's own routing saves, predicted beside measured: the demo's model
+// in 2 replicas of 4 shards, which stand for nodes, on four domains of text. Three jobs in turn:
+// one with the plan, one without it, and one that is hurt while the plan is applied and goes back
+// in the end. `./dev bench live [--settle STEPS] [--steps STEPS]`
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <fstream>
+#include <random>
+
+#include "backend/planner/live/live_plan.h"
+#include "bench/demo_job.h"
+#include "bench/report.h"
+
+namespace bulkhead::bench {
+namespace {
+
+constexpr double kPatience = 900;  // seconds; the machine may be busy
+
+struct Settings {
+    Place place;
+    uint64_t settle = 400;  ///< steps before the plan is made
+    uint64_t steps = 200;   ///< ... and those after it
+};
+
+std::string written(const std::string& path, const std::function<void(std::ostream&)>& line) {
+    std::ofstream text(path, std::ios::trunc);
+    for (int i = 0; i < 20000; ++i) line(text);
+    return path;
+}
+
+/// English, C++, a table of figures, hashes.
+void fourKinds(const Settings& settings, model::JobSpec& spec) {
+    std::mt19937_64 random(1);
+    const auto table = [&](std::ostream& out) {
+        out << random() % 10000 << ';' << static_cast<double>(random() % 100000) / 100 << ';'
+            << random() % 1000 << "\n";
+    };
+    const auto hex = [&](std::ostream& out) {
+        for (int word = 0; word < 6; ++word) out << std::hex << random() % 0xffffffff << ' ';
+        out << "\n";
+    };
+    const std::string& root = settings.place.root;
+    const std::string& out = settings.place.out;
+    spec.domains = {{"prose", {root + "/LICENSES"}},
+                    {"code", {root + "/backend"}},
+                    {"table", {written(out + "/table.txt", table)}},
+                    {"hex", {written(out + "/hex.txt", hex)}}};
+}
+
+/// One of the three jobs, and what the bench asks of it.
+class LiveRun {
+  public:
+    LiveRun(const Settings& settings, const std::string& name)
+        : job_(value(DemoJob::start(settings.place.root, settings.place.out + "/live-" + name,
+                                    [&](model::JobSpec& spec) {
+                                        spec.replicas = 2;
+                                        spec.shards = 4;
+                                        spec.samplesPerReplica = 8;
+                                        fourKinds(settings, spec);
+                                    }))) {}
+
+    model::RunState state() { return job_->state(); }
+    void until(const std::string& what, const std::function<bool(const model::RunState&)>& is) {
+        need(job_->wait(what, kPatience, is));
+    }
+    void untilStep(uint64_t step) {
+        until("step " + std::to_string(step), [&](const model::RunState& s) {
+            return s.lastCommit && s.lastCommit->record.step >= step;
+        });
+    }
+    void order(const model::Action& action) { need(job_->act(action)); }
+    void order(model::ActionKind kind) {
+        model::Action action;
+        action.kind = kind;
+        order(action);
+    }
+    /// The outcome of the n-th move, from 1.
+    model::LayoutView moved(size_t n) {
+        until("the experts' move", [&](const model::RunState& s) { return s.layouts.size() >= n; });
+        return state().layouts[n - 1];
+    }
+    planner::LivePlan recommended() {
+        return value(planner::recommendPlan(value(planner::liveJob(state())), {}));
+    }
+    double lossAfter(uint64_t step) {
+        double sum = 0;
+        size_t n = 0;
+        for (const model::StepCommitted& s : committed(job_->events()))
+            if (s.record.step > step) {
+                sum += s.loss;
+                ++n;
+            }
+        return n > 0 ? sum / static_cast<double>(n) : 0;
+    }
+    int32_t pidOf(RankId rank) {
+        const model::RankView* view = model::findRank(state_ = state(), rank);
+        if (view == nullptr || view->pid <= 0) die(absl::NotFoundError("no such rank runs"));
+        return view->pid;
+    }
+
+  private:
+    std::unique_ptr<DemoJob> job_;
+    model::RunState state_;
+};
+
+struct Planned {
+    model::LayoutView view;
+    model::TrafficSum last;
+    double predictedBytes = 0;
+    double loss = 0;
+};
+
+Planned planned(const Settings& settings) {
+    LiveRun run(settings, "planned");
+    run.untilStep(settings.settle);
+    const planner::LivePlan plan = run.recommended();
+    run.order(plan.action);
+    if (const auto view = run.moved(1); !view.ok) die(absl::InternalError(view.why));
+    run.untilStep(settings.settle + settings.steps);
+    const model::RunState s = run.state();
+    return {s.layouts.back(), model::latestTraffic(s), plan.preview.bytesPerStepPredicted,
+            run.lossAfter(settings.settle)};
+}
+
+double lossWithout(const Settings& settings) {
+    LiveRun run(settings, "unplanned");
+    run.untilStep(settings.settle + settings.steps);
+    return run.lossAfter(settings.settle);
+}
+
+struct Hurt {
+    bool oldLayoutStayed = false;
+    double backMs = 0;  ///< from the kill to the first commit with the replica again
+    model::LayoutView applied, rolledBack;
+    double remoteInTheEnd = 0;
+};
+
+/// A shard is killed while its siblings wait for its experts; then the plan is applied again, and
+/// rolled back.
+Hurt hurt(const Settings& settings) {
+    LiveRun run(settings, "hurt");
+    run.untilStep(settings.settle / 2);
+    const planner::LivePlan plan = run.recommended();
+    run.order(model::ActionKind::kPause);
+    run.until("the pause",
+              [](const model::RunState& s) { return s.phase == model::JobPhase::kPaused; });
+    const int32_t victim = run.pidOf({1, 2});
+    ::kill(victim, SIGSTOP);
+    run.order(plan.action);
+    ::kill(victim, SIGKILL);
+    Hurt out;
+    out.oldLayoutStayed = !run.moved(1).ok && run.state().layout == 0;
+    run.order(model::ActionKind::kResume);
+    run.until("the lost replica", [](const model::RunState& s) {
+        return !s.incidents.empty() && s.incidents.back().rejoinMs > 0;
+    });
+    out.backMs = run.state().incidents.back().rejoinMs;
+    const auto settle = [&] {
+        run.untilStep(run.state().lastCommit->record.step + model::LayoutView::kWindow + 5);
+    };
+    run.order(plan.action);
+    if (const auto view = run.moved(2); !view.ok) die(absl::InternalError(view.why));
+    settle();
+    out.applied = run.state().layouts.back();
+    run.order(value(planner::planBefore(run.state())).action);
+    if (const auto view = run.moved(3); !view.ok) die(absl::InternalError(view.why));
+    settle();
+    out.rolledBack = run.state().layouts.back();
+    out.remoteInTheEnd = model::latestTraffic(run.state()).remoteShare();
+    return out;
+}
+
+double megabytes(const model::TrafficSum& sum) {
+    return static_cast<double>(sum.bytes) / static_cast<double>(std::max<uint64_t>(1, sum.steps)) /
+           1e6;
+}
+
+int bench(const Settings& settings) {
+    const Planned plan = planned(settings);
+    const double without = lossWithout(settings);
+    const Hurt broken = hurt(settings);
+    const model::LayoutView& v = plan.view;
+    const double before = v.before.remoteShare(), after = v.after.remoteShare();
+
+    Report report("live", {"2 replicas x 4 shards, four kinds of text", "before", "predicted",
+                           "first 50 steps", "last 50 steps"});
+    report.note("a plan after " + std::to_string(settings.settle) + " steps, " +
+                std::to_string(settings.steps) + " steps with it; it moves " +
+                std::to_string(v.expertsMoved) + " experts, " +
+                number(static_cast<double>(v.bytesMoved) / 1e6) + " MB");
+    report.row({"remote copies %", number(before * 100), number(v.predictedRemote * 100),
+                number(after * 100), number(plan.last.remoteShare() * 100)});
+    report.row({"all-to-all MB a step", number(megabytes(v.before), 3),
+                number(plan.predictedBytes / 1e6, 3), number(megabytes(v.after), 3),
+                number(megabytes(plan.last), 3)});
+    const auto row = [&](const std::string& what, const std::string& figure) {
+        report.row({what, figure, "", "", ""});
+    };
+    row("loss of these steps without and with it",
+        number(without, 3) + " and " + number(plan.loss, 3));
+    row("a shard killed in the middle of the apply",
+        std::string(broken.oldLayoutStayed ? "the old layout stays" : "the layout is torn") +
+            ", replica back after " + number(broken.backMs, 0) + " ms");
+    row("applied again, then rolled back: remote copies %",
+        number(broken.applied.after.remoteShare() * 100) + ", " +
+            number(broken.remoteInTheEnd * 100));
+    report.atLeast("remote copies fall", (1 - after / before) * 100, 15, "%");
+    report.atMost("measured against predicted", std::abs(after / v.predictedRemote - 1) * 100, 3,
+                  "%");
+    report.atMost("loss beside the run without a plan", plan.loss - without, 0.02, "nats");
+    report.atLeast("kill -9 in the middle of the apply survived", broken.oldLayoutStayed, 1, "");
+    report.atMost("rolled back: remote copies away from where they were",
+                  std::abs(broken.remoteInTheEnd / broken.applied.before.remoteShare() - 1) * 100,
+                  3, "%");
+    return report.finish(settings.place.out);
+}
+
+}  // namespace
+}  // namespace bulkhead::bench
+
+int main(int argc, char** argv) {
+    bulkhead::bench::Settings settings;
+    CLI::App app{"What a live plan saves, predicted beside measured"};
+    bulkhead::bench::addPlace(app, settings.place);
+    app.add_option("--settle", settings.settle, "steps before the plan is made")
+        ->capture_default_str();
+    app.add_option("--steps", settings.steps, "steps after it")->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    return bulkhead::bench::bench(settings);
+}
