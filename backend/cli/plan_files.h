@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +21,7 @@ struct PlanOptions {
     uint32_t nodes = 0, gpusPerNode = 8, redundant = 0;
     double loadCap = 0, homeCap = 1.15, prefix = 0.3, effort = 1, rate = 50;
     uint64_t seed = 1;
+    std::vector<std::string> pins, forbids;  ///< LAYER:EXPERT=gpuN or =nodeN
     bool keepGroups = false, simulate = false, staticDispatch = false;
 };
 

@@ -55,12 +55,25 @@ int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
     return kOk;
 }
 
-int replanned(const Cli& cli, const PlanOptions& options, const Routing& routing) {
+absl::StatusOr<std::vector<PlaceRule>> chosenRules(const PlanOptions& options) {
+    std::vector<PlaceRule> rules;
+    for (const auto* texts : {&options.pins, &options.forbids})
+        for (const std::string& text : *texts) {
+            auto rule = parsePlaceRule(text, texts == &options.pins);
+            if (!rule.ok()) return rule.status();
+            rules.push_back(*rule);
+        }
+    return rules;
+}
+
+int replanned(const Cli& cli, const PlanOptions& options, const Routing& routing,
+              const std::vector<PlaceRule>& rules) {
     auto current = readPlan(options.current);
     if (!current.ok())
         return refusePlan(cli, "Cannot read the plan in use", current.status(), "Check --current.");
     ReplanOptions wanted;
     wanted.seed = options.seed;
+    wanted.rules = rules;
     wanted.homeCap = options.homeCap;
     wanted.loadCap = options.loadCap > 0 ? options.loadCap : wanted.loadCap;
     wanted.sampleTokens = 40000;
@@ -72,7 +85,8 @@ int replanned(const Cli& cli, const PlanOptions& options, const Routing& routing
     }
     auto made = replan(*current, wholeOf(routing), wanted);
     if (!made.ok())
-        return refusePlan(cli, "Cannot replan", made.status(), "Check --current and --routing.");
+        return refusePlan(cli, "Cannot replan", made.status(),
+                          "Check --current, --routing, --pin and --forbid.");
     if (!options.out.empty())
         if (auto status = writePlan(made->plan, options.out); !status.ok())
             return refusePlan(cli, "Cannot write the plan", status,
@@ -99,7 +113,11 @@ int solve(const Cli& cli, const PlanOptions& options) {
     auto recording = readOrDrawTokens(options);
     if (!recording.ok()) return fail(cli, recording.failure());
     const Routing* routing = &*recording.value().routing;
-    if (!options.current.empty()) return replanned(cli, options, *routing);
+    auto rules = chosenRules(options);
+    if (!rules.ok())
+        return refusePlan(cli, "Cannot read this rule", rules.status(),
+                          "Check --pin and --forbid.");
+    if (!options.current.empty()) return replanned(cli, options, *routing, *rules);
     auto topology = chosenTopology(options);
     if (!topology.ok())
         return refusePlan(cli, "Cannot use this topology", topology.status(),
@@ -107,6 +125,7 @@ int solve(const Cli& cli, const PlanOptions& options) {
     FrontOptions wanted;
     wanted.objective = enumFromName<Objective>(options.objective).value();
     wanted.homeCap = options.homeCap;
+    wanted.rules = *rules;
     wanted.joint.redundant = options.redundant;
     wanted.joint.loadCap = options.loadCap > 0     ? options.loadCap
                            : options.redundant > 0 ? 1.08
@@ -118,7 +137,9 @@ int solve(const Cli& cli, const PlanOptions& options) {
     auto front = solveFront(wholeOf(*routing), *topology, wanted);
     if (!front.ok())
         return refusePlan(cli, "Cannot plan", front.status(),
-                          "Change the redundancy or the topology.");
+                          rules->empty()
+                              ? "Change the redundancy or the topology."
+                              : "Change --pin, --forbid, the redundancy or the topology.");
     Plan& plan = front->points[front->recommended].plan;
     plan.origin.source = recording.value().source;
     if (!options.out.empty())
@@ -158,6 +179,14 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
         ->check(CLI::Range(0.01, 1000.0))
         ->capture_default_str();
     verb->add_flag("--keep-groups", o->keepGroups, "router groups stay whole on a node");
+    verb->add_option("--pin", o->pins, "LAYER:EXPERT=gpuN or =nodeN: a replica is there")
+        ->type_name("RULE")
+        ->expected(1)
+        ->take_all();
+    verb->add_option("--forbid", o->forbids, "LAYER:EXPERT=gpuN or =nodeN: none is there")
+        ->type_name("RULE")
+        ->expected(1)
+        ->take_all();
     verb->add_option("--current", o->current, "plan in use: move only what pays for its move");
     verb->add_option("--out", o->out, "write the recommended plan here");
     verb->callback([&cli, o] { cli.chosen = [&cli, o] { return solve(cli, *o); }; });

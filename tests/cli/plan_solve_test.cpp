@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -117,6 +118,30 @@ TEST_F(SolveVerbs, countsAloneAreEnoughToPlanButNotToEvaluate) {
     const Said refused = type({"evaluate", "--plan", plan_, "--routing", counts});
     EXPECT_EQ(refused.code, cli::kInvalid);
     EXPECT_THAT(refused.err, HasSubstr("counts only"));
+}
+
+TEST_F(SolveVerbs, pinnedAndForbiddenExpertsAreWhereTheyMayBe) {
+    std::vector<std::string> words{
+        "solve",    "--routing", routing_,    "--nodes",         "2", "--effort", "0.1", "--pin",
+        "0:0=gpu3", "--pin",     "0:1=node0", "--gpus-per-node", "2", "--out",    plan_};
+    const Said solved = type(words);
+    ASSERT_EQ(solved.code, cli::kOk) << solved.err;
+    std::stringstream text;
+    text << std::ifstream(plan_).rdbuf();
+    const auto plan = model::parseJson(text.str());
+    ASSERT_TRUE(plan.ok());
+    const auto slots = (*plan)["layers"][0]["expert_of_slot"].get<std::vector<uint32_t>>();
+    ASSERT_EQ(slots.size(), 8u);  // 2 a GPU
+    EXPECT_TRUE(slots[6] == 0 || slots[7] == 0);
+    EXPECT_NE(std::find(slots.begin(), slots.begin() + 4, 1u), slots.begin() + 4);
+    words.insert(words.end(), {"--forbid", "0:0=node1"});
+    Said said = type(words);
+    EXPECT_EQ(said.code, cli::kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("layer 0, expert 0 pinned to gpu3: the expert is forbidden"));
+    words.back() = "0:0";
+    said = type(words);
+    EXPECT_EQ(said.code, cli::kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("LAYER:EXPERT=gpuN"));
 }
 
 TEST_F(SolveVerbs, refusalsNameWhatIsWrong) {
