@@ -99,10 +99,12 @@ TEST_F(LivePlanTest, RemoteCopiesFallAsPredictedAndTheLossStays) {
 
     start(spec(kSteps));
     awaitStep(kSettled);
+    ASSERT_TRUE(act(model::ActionKind::kPause).ok());  // it might end before the plan is made
     const auto plan = recommended();
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_LT(plan->preview.remotePredicted, 0.85 * plan->preview.remoteNow);
     ASSERT_TRUE(order(plan).ok());
+    ASSERT_TRUE(act(model::ActionKind::kResume).ok());
     const auto changed = await<model::LayoutChanged>();
     ASSERT_TRUE(changed.has_value());
     EXPECT_TRUE(changed->ok) << changed->why;
