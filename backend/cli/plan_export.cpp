@@ -9,7 +9,6 @@
 #include "backend/cli/plan_files.h"
 #include "backend/cli/plan_routing.h"
 #include "backend/planner/export/engine_files.h"
-#include "backend/planner/plan/plan_json.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -19,18 +18,11 @@ struct ExportArguments {
     uint32_t decoderLayers = 0;
 };
 
-absl::StatusOr<planner::EngineFile> engineFile(const planner::Plan& plan,
-                                               const ExportArguments& arguments) {
-    if (arguments.engine == "sglang") return planner::sglangLocation(plan, arguments.decoderLayers);
-    if (arguments.engine == "trtllm") return planner::trtllmBalancer(plan);
-    if (arguments.engine == "ascend") return planner::ascendMap(plan);
-    return planner::EngineFile{planner::formatPlan(plan) + "\n", {}};
-}
-
 int exportPlan(const Cli& cli, const ExportArguments& arguments) {
     const auto plan = readPlan(arguments.plan);
     if (!plan.ok()) return fail(cli, planFailure("Cannot read the plan", plan.status()));
-    const auto file = engineFile(*plan, arguments);
+    const auto file = planner::engineFile(*plan, *enumFromName<planner::Engine>(arguments.engine),
+                                          arguments.decoderLayers);
     if (!file.ok())
         return fail(cli, planFailure("Cannot export for " + arguments.engine, file.status()));
     if (arguments.out.empty() || arguments.out == "-") {

@@ -2,7 +2,9 @@
 // From a job's state to a plan for it.
 #include <gmock/gmock.h>
 
+#include "backend/planner/live/live_file.h"
 #include "backend/planner/live/live_plan.h"
+#include "backend/planner/plan/plan_json.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -90,6 +92,33 @@ TEST(LivePlan, TakesAPlanMadeElsewhere) {
     EXPECT_THAT(plan->action.expertShard, ElementsAre(1, 0, 1, 0));
     EXPECT_THAT(plan->action.domainShare, ElementsAre(250, 750, 1000, 0));
     EXPECT_NEAR(plan->preview.remotePredicted, (0.1 + 0.1 * 0.75 + 0.9 * 0.25) / 2, 1e-9);
+}
+
+TEST(LivePlan, OfAJobGoesToAFileAndComesBack) {
+    const auto job = liveJob(planner::job());
+    ASSERT_TRUE(job.ok());
+    const std::vector<int32_t> placement{1, 0, 1, 0};
+    const std::vector<uint32_t> share{250, 750, 1000, 0};
+    const auto plan = fileOf(*job, planner::job().model, placement, share);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const auto read = parsePlan(formatPlan(*plan), "plan.json");
+    ASSERT_TRUE(read.ok()) << read.status();
+    const auto back = planFromFile(*job, *read, {});
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->action.expertShard, placement);
+    EXPECT_EQ(back->action.domainShare, share);
+}
+
+TEST(LivePlan, SaysWhichShardAFileCannotTellOf) {
+    model::RunState s = job();
+    s.model.moeLayers = s.experts.moeLayers = 2;
+    s.model.expertShard.insert(s.model.expertShard.end(), {0, 0, 0, 1});
+    s.experts.older.insert(s.experts.older.end(), {1, 1, 1, 1, 1, 1, 1, 1});
+    s.experts.newer.insert(s.experts.newer.end(), 8, 0);
+    const auto job = liveJob(s);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_THAT(std::string(fileOf(*job, s.model, job->expertShard, {}).status().message()),
+                HasSubstr("shard 0 holds 3 experts of mixture 1 and 2 of the first"));
 }
 
 TEST(LivePlan, RefusesAPlanThatIsNotForThisJob) {

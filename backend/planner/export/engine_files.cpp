@@ -6,6 +6,7 @@
 
 #include "backend/model/json.h"
 #include "backend/model/names.h"
+#include "backend/planner/plan/plan_json.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -53,6 +54,20 @@ void noteNumbers(const Plan& plan, EngineFile& out) {
 }
 
 }  // namespace
+
+absl::StatusOr<EngineFile> engineFile(const Plan& plan, Engine engine, uint32_t decoderLayers) {
+    switch (engine) {
+        case Engine::kSglang:
+            return sglangLocation(plan, decoderLayers);
+        case Engine::kTrtllm:
+            return trtllmBalancer(plan);
+        case Engine::kAscend:
+            return ascendMap(plan);
+        case Engine::kBulkhead:
+            break;
+    }
+    return EngineFile{formatPlan(plan) + "\n", {}};
+}
 
 absl::StatusOr<EngineFile> sglangLocation(const Plan& plan, uint32_t decoderLayers) {
     if (auto held = slotsPerGpu(plan, "SGLang"); !held.ok()) return held.status();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/fields.h"
 #include "backend/planner/plan/plan.h"
 
 /// Plans as the files that serving engines read at start, and the same files back. An engine takes
@@ -29,6 +31,13 @@ struct EnginePlacement {
     std::vector<std::vector<uint32_t>> expertOfSlot;  ///< [row][slot]
     bool operator==(const EnginePlacement&) const = default;
 };
+
+enum class Engine { kBulkhead, kSglang, kTrtllm, kAscend };
+
+/// The plan as `engine` reads it; kBulkhead: our own JSON with everything. `decoderLayers` is
+/// SGLang's. Errors as the functions below.
+[[nodiscard]] absl::StatusOr<EngineFile> engineFile(const Plan& plan, Engine engine,
+                                                    uint32_t decoderLayers = 0);
 
 /// SGLang's --init-expert-location (srt/eplb/expert_location.py: certain that a JSON of exactly the
 /// key "physical_to_logical_map", [decoder layers][slots], is a fixed map; quite sure of the rows).
@@ -56,3 +65,9 @@ struct EnginePlacement {
                                                             std::string_view file);
 
 }  // namespace bulkhead::planner
+
+template <>
+struct bulkhead::EnumNames<bulkhead::planner::Engine> {
+    static constexpr std::array<std::string_view, 4> kNames{"bulkhead", "sglang", "trtllm",
+                                                            "ascend"};
+};

@@ -119,6 +119,7 @@ absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& op
     wanted.nodes = job.shards;
     wanted.group = options.group;
     wanted.loadCap = options.loadCap;
+    wanted.pricePerMove = options.pricePerMove;
     wanted.seed = options.seed;
     const auto parts = options.group ? job.domainShare : std::vector<uint32_t>();
     const auto made = solveDomains(job.counts, planOf(job, job.expertShard, parts), wanted);

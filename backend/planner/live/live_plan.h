@@ -64,6 +64,7 @@ struct LivePlan {
 struct LiveOptions {
     bool group = true;  ///< samples go to shards by their domain
     double loadCap = 1.15;
+    double pricePerMove = DomainPlanOptions().pricePerMove;
     uint64_t seed = 1;
 };
 

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/live/live_front.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace bulkhead::planner {
+namespace {
+
+constexpr double kLoads[] = {1.05, 1.15, 1.3, 1.6};
+constexpr double kDearMoves = 10;  // times the usual price
+constexpr double kAlike = 1e-9;
+
+LiveFrontPoint pointOf(const LiveJob& job, std::string name, LivePlan plan) {
+    LiveFrontPoint point{std::move(name), std::move(plan), 0, true};
+    const model::Action& action = point.plan.action;
+    const std::vector<LayerFigures> layers =
+        layerFigures(job, action.expertShard, action.domainShare);
+    for (const LayerFigures& layer : layers)
+        point.load += layer.maxOverMean() / static_cast<double>(layers.size());
+    return point;
+}
+
+bool placesAlike(const LiveFrontPoint& a, const LiveFrontPoint& b) {
+    return a.plan.action.expertShard == b.plan.action.expertShard &&
+           a.plan.action.domainShare == b.plan.action.domainShare;
+}
+
+bool atLeastAsGood(const LiveFrontPoint& a, const LiveFrontPoint& b) {
+    return a.plan.preview.remotePredicted <= b.plan.preview.remotePredicted + kAlike &&
+           a.load <= b.load + kAlike && a.plan.preview.expertsMoved <= b.plan.preview.expertsMoved;
+}
+
+void markFront(std::vector<LiveFrontPoint>& points) {
+    for (LiveFrontPoint& p : points)
+        p.onFront = std::none_of(points.begin(), points.end(), [&](const LiveFrontPoint& q) {
+            return atLeastAsGood(q, p) && !atLeastAsGood(p, q);
+        });
+}
+
+void recommend(LiveFront& front, double cap) {
+    const auto less = [](double a, double b) { return a < b - kAlike; };
+    const auto better = [&](const LiveFrontPoint& a, const LiveFrontPoint& b) {
+        const bool within = a.load <= cap + kAlike, other = b.load <= cap + kAlike;
+        if (within != other) return within;
+        if (!within) return less(a.load, b.load);
+        const double ra = a.plan.preview.remotePredicted, rb = b.plan.preview.remotePredicted;
+        if (less(ra, rb) || less(rb, ra)) return less(ra, rb);
+        return a.plan.preview.expertsMoved < b.plan.preview.expertsMoved;
+    };
+    for (size_t i = 1; i < front.points.size(); ++i)
+        if (better(front.points[i], front.points[front.recommended])) front.recommended = i;
+    const LiveFrontPoint& best = front.points[front.recommended];
+    front.reason = best.load <= cap + kAlike
+                       ? absl::StrFormat(
+                             "fewest remote copies, %.1f %%, with %.2f of the mean load on the "
+                             "busiest shard, at most %.2f",
+                             best.plan.preview.remotePredicted * 100, best.load, cap)
+                       : absl::StrFormat(
+                             "no plan found keeps the busiest shard within %.2f of the mean load; "
+                             "this one is most even, at %.2f",
+                             cap, best.load);
+}
+
+}  // namespace
+
+absl::StatusOr<LiveFront> liveFront(const LiveJob& job, const LiveOptions& options) {
+    LiveFront front;
+    front.points.push_back(
+        pointOf(job, "as it is", planWith(job, job.expertShard, job.domainShare)));
+    std::vector<double> caps{options.loadCap};
+    for (const double load : kLoads)
+        if (load != options.loadCap) caps.push_back(load);
+    for (const double dear : {1.0, kDearMoves})
+        for (const double cap : caps) {
+            LiveOptions wanted = options;
+            wanted.loadCap = cap;
+            wanted.pricePerMove *= dear;
+            absl::StatusOr<LivePlan> plan = recommendPlan(job, wanted);
+            if (!plan.ok()) return plan.status();
+            LiveFrontPoint point =
+                pointOf(job, absl::StrFormat("%sload %.2f", dear > 1 ? "fewer moves, " : "", cap),
+                        *std::move(plan));
+            if (std::none_of(front.points.begin(), front.points.end(),
+                             [&](const auto& other) { return placesAlike(other, point); }))
+                front.points.push_back(std::move(point));
+        }
+    markFront(front.points);
+    recommend(front, options.loadCap);
+    return front;
+}
+
+}  // namespace bulkhead::planner
