@@ -3,32 +3,37 @@
 
 #include <QObject>
 #include <QThreadPool>
-#include <optional>
-
-#include "app/models/what_if_study.h"
+#include <functional>
+#include <utility>
 
 namespace bulkhead::ui {
 
-/// Studies scenarios off the GUI's thread, one at a time. Of questions that come meanwhile only the
-/// newest is kept. Thread: the GUI's; `answered` comes there too.
-class WhatIfRunner final : public QObject {
+/// Works out answers off the GUI's thread, one at a time. Of questions that come meanwhile only the
+/// newest is kept. Thread: the GUI's.
+class Background final : public QObject {
     Q_OBJECT
   public:
-    explicit WhatIfRunner(QObject* parent = nullptr);
-    /// Waits for the study under way, which is bounded.
-    ~WhatIfRunner() override;
+    explicit Background(QObject* parent = nullptr);
+    /// Waits for the work under way, which is bounded; its answer is dropped.
+    ~Background() override;
 
-    void ask(const model::WhatIf& scenario);
-
-  Q_SIGNALS:
-    void answered(const WhatIfStudy& study);
+    /// `work` runs on another thread and touches nothing of this one's; `done` gets what it
+    /// returned, here.
+    template <class Work, class Done>
+    void run(Work work, Done done) {
+        ask([work = std::move(work), done = std::move(done)]() -> Answer {
+            return [done, result = work()] { done(result); };
+        });
+    }
 
   private:
-    void start(const model::WhatIf& scenario);
-    void finish(const WhatIfStudy& study);
+    using Answer = std::function<void()>;
+    using Question = std::function<Answer()>;
+    void ask(Question question);
+    void finish(const Answer& answer);
 
     QThreadPool pool_;
-    std::optional<model::WhatIf> waiting_;
+    Question waiting_;
     bool running_ = false;
 };
 

@@ -2,15 +2,19 @@
 #include "app/views/experts_view.h"
 
 #include <QComboBox>
+#include <QFileDialog>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
 #include <QSplitter>
 #include <QTableView>
+#include <QToolButton>
 #include <QVBoxLayout>
 
 #include "app/models/labels.h"
 #include "app/models/units.h"
+#include "app/views/expert_study_tabs.h"
+#include "app/views/job_commands.h"
 #include "app/widgets/heat_map.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
@@ -53,14 +57,16 @@ ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
     below->addWidget(table_);
     below->addWidget(imbalance_);
     below->setSizes({420, 420});
+    study_ = new ExpertStudyTabs(below, tr("Loads"));
+    addActions();
     auto* body = new QSplitter(Qt::Vertical);
     body->addWidget(map_);
     body->addWidget(smallRow_);
-    body->addWidget(below);
+    body->addWidget(study_);
     body->setStretchFactor(0, 2);
     body->setStretchFactor(1, 1);
     body->setStretchFactor(2, 1);
-    body->setSizes({300, 120, 190});
+    body->setSizes({300, 110, 220});
     setBody(body);
     setEmptyText(tr("No expert loads yet"),
                  tr("They come with committed steps of a mixture-of-experts model."));
@@ -75,12 +81,50 @@ ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
     });
 }
 
+void ExpertsView::addActions() {
+    ActionRegistry& a = context_.actions;
+    addButton(a.add(QStringLiteral("experts.recording"), tr("Experts"),
+                    tr("Open a recording of routing\u2026"),
+                    tr("Of a server or a job: domains, experts used together, prefill and decode"),
+                    QKeySequence(QStringLiteral("Ctrl+W")), [this] { askRecording(); }),
+              tr("Recording\u2026"));
+    QAction* close =
+        a.add(QStringLiteral("experts.live"), tr("Experts"), tr("Close the recording of routing"),
+              tr("Back to the job's own"), QKeySequence(QStringLiteral("Ctrl+U")),
+              [this] { study_->closeRecording(); });
+    QToolButton* closeButton = addButton(close, tr("Close recording"));
+    const auto enable = [this, close, closeButton](const QString& refusal) {
+        close->setEnabled(study_->hasRecording());
+        closeButton->setVisible(study_->hasRecording());
+        drawn_ = {};
+        touch();
+        if (!refusal.isEmpty())
+            context_.commands.complain(client::localFailure(
+                client::FailureCode::kInvalid, tr("Cannot read the recording").toStdString(),
+                refusal.toStdString()));
+    };
+    connect(study_, &ExpertStudyTabs::recordingChanged, this, enable);
+    close->setEnabled(false);
+    closeButton->hide();
+}
+
+void ExpertsView::askRecording() {
+    auto* dialog = new QFileDialog(this, tr("Open a recording of routing"), QDir::homePath());
+    dialog->setAttribute(Qt::WA_DeleteOnClose);
+    connect(dialog, &QFileDialog::fileSelected, this, &ExpertsView::openRecording);
+    dialog->open();
+}
+
+void ExpertsView::openRecording(const QString& path) {
+    study_->openRecording(path);
+}
+
 QWidget* ExpertsView::focusTarget() {
     return map_;
 }
 
 bool ExpertsView::hasContent() const {
-    return !context_.feed.state().experts.latest.empty();
+    return !context_.feed.state().experts.latest.empty() || study_->hasRecording();
 }
 
 LoadWindow ExpertsView::window() const {
@@ -132,6 +176,7 @@ void ExpertsView::refresh() {
     model_.set(grid);
     for (size_t d = 0; d < small_.size(); ++d)
         small_[d]->set(expertGrid(state, window(), static_cast<int>(d)));
+    study_->setLive(state);
     imbalance_->set({{tr("worst layer"), imbalance(state, true), 1},
                      {tr("mean of layers"), imbalance(state, false), 0}});
 }

@@ -12,22 +12,27 @@ class QTableView;
 
 namespace bulkhead::ui {
 
+class ExpertStudyTabs;
 class HeatMap;
 class TimeSeriesView;
 
-/// Which experts carry the load, by layer and by domain: heat maps, their text twin, and imbalance
-/// over time.
+/// Which experts carry the load, by layer and by domain: heat maps, their text twin, imbalance over
+/// time, and what else routing shows, of the job or of a recording.
 class ExpertsView final : public View {
     Q_OBJECT
   public:
     explicit ExpertsView(ViewContext& context, QWidget* parent = nullptr);
     QWidget* focusTarget() override;
+    /// Of routing, token by token or counts: what it shows takes the place of the job's.
+    void openRecording(const QString& path);
 
   protected:
     void refresh() override;
     bool hasContent() const override;
 
   private:
+    void addActions();
+    void askRecording();
     void fillDomains();
     LoadWindow window() const;
 
@@ -37,6 +42,7 @@ class ExpertsView final : public View {
     QTableView* table_;
     ExpertTableModel model_;
     TimeSeriesView* imbalance_;
+    ExpertStudyTabs* study_ = nullptr;
     QWidget* smallRow_;
     std::vector<HeatMap*> small_;
     Revisions drawn_;

@@ -41,39 +41,43 @@ ConfirmRequest JobCommands::requestFor(const model::Preflight& p, const QString&
 }
 
 template <class Command, class Go>
-void JobCommands::run(const Command& command, const QString& sentence, bool destructive, Go go) {
-    session_.preflight(command,
-                       [this, sentence, destructive, go](client::Result<model::Preflight> result) {
-                           if (!result.ok()) return void(Q_EMIT failed(result.failure()));
-                           const model::Preflight preflight = result.value();
-                           if (!preflight.allowed)
-                               return void(Q_EMIT failed({client::FailureCode::kRefused,
-                                                          sentence.toStdString(),
-                                                          preflight.refusal,
-                                                          {},
-                                                          false}));
-                           confirmer_.ask(window_, requestFor(preflight, sentence, destructive),
-                                          [go, preflight](int choice) {
-                                              if (choice == 0) go(preflight.revision);
-                                          });
-                       });
-}
-
-void JobCommands::act(const model::Action& action) {
-    const QString sentence = toQt(model::describe(action));
-    run(action, sentence, isDestructive(action.kind), [this, action, sentence](uint64_t revision) {
-        session_.act(action, revision, [this, sentence](client::Result<model::JobInfo> result) {
-            if (result.ok())
-                Q_EMIT succeeded(tr("%1: accepted").arg(sentence));
-            else
-                Q_EMIT failed(result.failure());
+void JobCommands::run(const Command& command, const QString& sentence, bool destructive,
+                      const std::vector<ConfirmRequest::Figure>& figures, Go go) {
+    session_.preflight(command, [this, sentence, destructive, figures,
+                                 go](client::Result<model::Preflight> result) {
+        if (!result.ok()) return void(Q_EMIT failed(result.failure()));
+        const model::Preflight preflight = result.value();
+        if (!preflight.allowed)
+            return void(Q_EMIT failed({client::FailureCode::kRefused,
+                                       sentence.toStdString(),
+                                       preflight.refusal,
+                                       {},
+                                       false}));
+        ConfirmRequest request = requestFor(preflight, sentence, destructive);
+        request.figures.insert(request.figures.begin(), figures.begin(), figures.end());
+        confirmer_.ask(window_, request, [go, preflight](int choice) {
+            if (choice == 0) go(preflight.revision);
         });
     });
 }
 
+void JobCommands::act(const model::Action& action,
+                      const std::vector<ConfirmRequest::Figure>& figures) {
+    const QString sentence = toQt(model::describe(action));
+    run(action, sentence, isDestructive(action.kind), figures,
+        [this, action, sentence](uint64_t revision) {
+            session_.act(action, revision, [this, sentence](client::Result<model::JobInfo> result) {
+                if (result.ok())
+                    Q_EMIT succeeded(tr("%1: accepted").arg(sentence));
+                else
+                    Q_EMIT failed(result.failure());
+            });
+        });
+}
+
 void JobCommands::inject(const model::FaultSpec& fault) {
     const QString sentence = toQt(model::describe(fault));
-    run(fault, sentence, true, [this, fault, sentence](uint64_t revision) {
+    run(fault, sentence, true, {}, [this, fault, sentence](uint64_t revision) {
         session_.inject(fault, revision, [this, sentence](client::Result<uint64_t> result) {
             if (result.ok())
                 Q_EMIT succeeded(tr("Fault #%1: %2").arg(result.value()).arg(sentence));

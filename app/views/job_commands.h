@@ -15,7 +15,8 @@ class JobCommands final : public QObject {
   public:
     JobCommands(Session& session, Confirmer& confirmer, QWidget* window);
 
-    void act(const model::Action& action);
+    /// `figures` are shown beside the backend's own when it asks.
+    void act(const model::Action& action, const std::vector<ConfirmRequest::Figure>& figures = {});
     void inject(const model::FaultSpec& fault);
     void endFault(uint64_t fault);
     void runCampaign(const model::CampaignText& campaign);
@@ -35,7 +36,8 @@ class JobCommands final : public QObject {
 
   private:
     template <class Command, class Go>
-    void run(const Command& command, const QString& sentence, bool destructive, Go go);
+    void run(const Command& command, const QString& sentence, bool destructive,
+             const std::vector<ConfirmRequest::Figure>& figures, Go go);
 
     Session& session_;
     Confirmer& confirmer_;

@@ -5,6 +5,7 @@
 #include "app/views/experts_view.h"
 #include "app/views/faults_view.h"
 #include "app/views/fleet_view.h"
+#include "app/views/placement_view.h"
 #include "app/views/runs_view.h"
 #include "app/views/timeline_view.h"
 #include "app/views/training_view.h"
@@ -25,7 +26,8 @@ const std::vector<Page>& pages() {
         {Place::kLeft, make<FleetView>},     {Place::kLeft, make<TimelineView>},
         {Place::kRight, make<TrainingView>}, {Place::kRight, make<ExpertsView>},
         {Place::kRight, make<FaultsView>},   {Place::kRight, make<RunsView>},
-        {Place::kRight, make<EventsView>},   {Place::kRight, make<WhatIfView>}};
+        {Place::kRight, make<EventsView>},   {Place::kRight, make<WhatIfView>},
+        {Place::kRight, make<PlacementView>}};
     return list;
 }
 

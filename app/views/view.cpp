@@ -90,7 +90,8 @@ void View::setEmptyText(const QString& headline, const QString& advice) {
 
 void View::sayWhyEmpty() {
     const SessionStatus& status = context_.session.status();
-    if (context_.feed.hasRun() && !emptyText_.isEmpty()) return empty_->setText(emptyText_);
+    if (const QString words = emptyText(); context_.feed.hasRun() && !words.isEmpty())
+        return empty_->setText(words);
     switch (status.link) {
         case Link::kFailed:
         case Link::kReconnecting:

@@ -52,6 +52,7 @@ class View : public QWidget {
     void setBody(QWidget* body);
     /// What the body says while there is a run but nothing of this kind in it yet.
     void setEmptyText(const QString& headline, const QString& advice);
+    virtual QString emptyText() const { return emptyText_; }
     QHBoxLayout* controls() const { return controls_; }
     /// A button in the header for an action of the registry; `face` is its short text.
     QToolButton* addButton(QAction* action, const QString& face);

@@ -77,7 +77,6 @@ WhatIfView::WhatIfView(ViewContext& context, QWidget* parent)
         restore_->setEnabled(panel_->isChanged());
         if (!settle_.isActive()) settle_.start();
     });
-    connect(&runner_, &WhatIfRunner::answered, this, &WhatIfView::showStudy);
 }
 
 QWidget* WhatIfView::makePanel() {
@@ -155,7 +154,8 @@ QWidget* WhatIfView::focusTarget() {
 
 void WhatIfView::ask() {
     asked_ = true;
-    runner_.ask(panel_->scenario());
+    background_.run([scenario = panel_->scenario()] { return studyOf(scenario); },
+                    [this](const WhatIfStudy& study) { showStudy(study); });
 }
 
 void WhatIfView::refresh() {

@@ -5,7 +5,8 @@
 #include <array>
 #include <optional>
 
-#include "app/session/what_if_runner.h"
+#include "app/models/what_if_study.h"
+#include "app/session/background.h"
 #include "app/views/view.h"
 
 class QGridLayout;
@@ -37,7 +38,7 @@ class WhatIfView final : public View {
     void showStudy(const WhatIfStudy& study);
     void showColumn(size_t column, const WhatIfFigures& figures);
 
-    WhatIfRunner runner_;
+    Background background_;
     QTimer settle_;  ///< from the last change to the question
     bool asked_ = false;
     WhatIfPanel* panel_;

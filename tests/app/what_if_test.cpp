@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include <gtest/gtest.h>
 
-#include <QSignalSpy>
 #include <QTest>
 #include <algorithm>
 #include <set>
@@ -9,7 +8,7 @@
 #include "app/models/units.h"
 #include "app/models/what_if_form.h"
 #include "app/models/what_if_study.h"
-#include "app/session/what_if_runner.h"
+#include "app/session/background.h"
 #include "tests/app/support/sample_run.h"
 
 namespace bulkhead::ui {
@@ -161,19 +160,15 @@ TEST(WhatIfFigures, TheLiveJobHasItsMeans) {
     EXPECT_EQ(live.effective.value(), state.effectiveTime);
 }
 
-TEST(WhatIfRunner, OfQuestionsThatCameMeanwhileTheNewestIsAnswered) {
-    WhatIfRunner runner;
-    std::vector<double> answered;
-    QObject::connect(&runner, &WhatIfRunner::answered, &runner, [&](const WhatIfStudy& study) {
-        answered.push_back(study.scenario.replicas);
-    });
-    model::WhatIf s = preset("published_ft").scenario;
-    for (const double replicas : {2, 3, 4}) {
-        s.replicas = replicas;
-        runner.ask(s);
-    }
+TEST(Background, OfQuestionsThatCameMeanwhileTheNewestIsAnswered) {
+    Background background;
+    std::vector<int> answered;
+    for (const int question : {2, 3, 4})
+        background.run([question] { return question * question; },
+                       [&](int answer) { answered.push_back(answer); });
+    EXPECT_TRUE(answered.empty());
     ASSERT_TRUE(QTest::qWaitFor([&] { return answered.size() == 2; }));
-    EXPECT_EQ(answered, (std::vector<double>{2, 4}));
+    EXPECT_EQ(answered, (std::vector<int>{4, 16}));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ const std::map<std::string, std::set<std::string>> kMayLook = {
      {"backend/service", "backend/model", "backend/history", "backend/planner",
       "backend/runtime/coordinator", "backend/runtime/agent", "backend/runtime/transport"}},
     {"backend/cli", {"backend/client", "backend/model", "backend/planner", "backend/campaign"}},
-    {"app", {"backend/client", "backend/model", "backend/campaign"}},
+    {"app", {"backend/client", "backend/model", "backend/campaign", "backend/planner"}},
     {"plugins", {}},
 };
 

@@ -7,6 +7,7 @@
 
 #include "app/views/faults_view.h"
 #include "app/views/job_commands.h"
+#include "app/views/placement_view.h"
 #include "app/views/screenshots.h"
 #include "tests/app/support/console.h"
 #include "tests/app/support/sample_campaign.h"
@@ -76,6 +77,15 @@ int grabCampaign(test::Console& console, const QString& folder, const QString& s
     return grab(console, folder, QStringLiteral("campaign-") + state) + (told ? 0 : 1);
 }
 
+/// The Placement page with a plan that the planner proposed.
+int grabPlan(test::Console& console, const QString& folder) {
+    auto& page = console.view<ui::PlacementView>();
+    console.window->layout().toggleOnly(&page);
+    console.actions.find("placement.propose")->trigger();
+    const bool told = QTest::qWaitFor([&] { return console.says("Proposed by the planner."); });
+    return grab(console, folder, QStringLiteral("plan")) + (told ? 0 : 1);
+}
+
 }  // namespace
 
 /// Pictures of every view on the made-up run, for judging the design without a daemon.
@@ -89,7 +99,7 @@ int main(int argc, char** argv) {
         {{"steps", "of the run (46: an incident goes on)", "n", "94"},
          {"width", "of the window", "px", "1600"},
          {"height", "of the window", "px", "1000"},
-         {"state", "live, empty, lost, dialogs, campaign, or verdict", "state", "live"}});
+         {"state", "live, empty, lost, dialogs, campaign, verdict, or plan", "state", "live"}});
     parser.process(app);
     const QString folder = parser.positionalArguments().value(0, QStringLiteral("pictures"));
     const QString state = parser.value("state");
@@ -106,6 +116,7 @@ int main(int argc, char** argv) {
         if (!QTest::qWaitFor([&] { return console.says("next try"); })) return 1;
         return grab(console, folder, state);
     }
+    if (state == u"plan") return grabPlan(console, folder);
     if (state == u"dialogs") {
         ui::DialogConfirmer confirmer;
         console.log->preflight.title = "Drain replica 2";

@@ -21,6 +21,14 @@ model::JobSpec spec() {
     return s;
 }
 
+/// Experts on shards as a workload begins: the first ones on shard 0, and so on.
+std::vector<int32_t> inBlocks() {
+    std::vector<int32_t> shards;
+    for (int i = 0; i < SampleRun::kMoeLayers * SampleRun::kExperts; ++i)
+        shards.push_back(i % SampleRun::kExperts * SampleRun::kShards / SampleRun::kExperts);
+    return shards;
+}
+
 }  // namespace
 
 SampleRun::SampleRun()
@@ -59,8 +67,8 @@ std::vector<model::Event> SampleRun::opening() {
                                                   kExperts,
                                                   1,
                                                   {1, 3, 5, 7, 9, 11},
-                                                  0,
-                                                  {}}}));
+                                                  294'912,
+                                                  inBlocks()}}));
     for (int32_t r = 0; r < kReplicas; ++r) {
         setState(out, now_, r, model::ReplicaState::kStarting, "first start");
         for (int32_t s = 0; s < kShards; ++s) {
@@ -235,8 +243,17 @@ void SampleRun::commit(std::vector<model::Event>& out) {
     wall_ += stepMs;
     c.effectiveTime = useful_ / wall_;
     for (int d = 0; d < kDomains; ++d) c.domainLoss.push_back(c.loss + 0.25 * (d - 1.5));
+    c.traffic.copies.assign(kDomains, c.record.tokens * kMoeLayers / kDomains);
+    c.traffic.remote.assign(kDomains, c.record.tokens * kMoeLayers / kDomains / 2);
+    c.traffic.bytes = c.record.tokens * kMoeLayers / 2 * 4 * 128 * sizeof(float);
+    c.record.layout = layout_;
     stallMs_ = 0;
     out.push_back(at(now_, c));
+}
+
+model::Event SampleRun::moveExperts(const model::Action& action) {
+    return at(now_, model::LayoutChanged{step_, ++layout_, true, 4'718'592, action.expertShard, "",
+                                         action.domainShare, action.predictedRemote});
 }
 
 void SampleRun::sample(std::vector<model::Event>& out) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/model/command.h"
 #include "backend/model/event.h"
 
 namespace bulkhead::test {
@@ -27,6 +28,8 @@ class SampleRun {
     std::vector<model::Event> nextStep();
     /// opening() and `steps` steps.
     std::vector<model::Event> events(int steps);
+    /// The experts have moved; the steps after this run in the new layout.
+    model::Event moveExperts(const model::Action& action);
     int64_t nowNs() const { return now_; }
 
   private:
@@ -45,6 +48,7 @@ class SampleRun {
     int64_t now_ = kStartNs;
     uint64_t step_ = 0;
     uint64_t epoch_ = 1;
+    uint64_t layout_ = 0;
     uint64_t random_ = 88172645463325252ull;
     std::vector<model::ReplicaState> states_;
     std::vector<uint32_t> incarnations_;

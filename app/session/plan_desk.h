@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <QObject>
+#include <QString>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "app/models/run_feed.h"
+#include "app/session/background.h"
+#include "backend/planner/live/live_front.h"
+
+namespace bulkhead::ui {
+
+/// Who thought of a proposal.
+enum class PlanOrigin { kPlanner, kRollback, kFile, kByHand };
+
+/// A placement that is considered: nothing of it has happened to the job.
+struct PlanProposal {
+    PlanOrigin origin = PlanOrigin::kPlanner;
+    uint64_t layout = 0;  ///< in use when it was thought of; void in another
+    std::vector<int32_t> expertShard;
+    std::vector<uint32_t> domainShare;
+    bool operator==(const PlanProposal&) const = default;
+};
+
+/// The one placement plan that the operator considers for the run on screen: asked of the planner,
+/// off the GUI's thread, or of a file, of the past, or moved by hand. It ends when the experts have
+/// moved or another run is shown. Thread: the GUI's.
+class PlanDesk final : public QObject {
+    Q_OBJECT
+  public:
+    explicit PlanDesk(const RunFeed& feed, QObject* parent = nullptr);
+
+    /// Several of the planner's own, of which the recommended one becomes the proposal.
+    void propose(const planner::LiveOptions& options);
+    /// Another of these instead.
+    void choose(int point);
+    /// A plan that was made elsewhere, our own JSON; `group`: with its homes.
+    void proposeFile(const QString& path, bool group);
+    /// Back to before the last move.
+    void proposeRollback();
+    /// What is proposed, or else what is in use, with one expert elsewhere.
+    void move(int layer, int expert, int shard);
+    void drop();
+
+    bool isPlanning() const { return planning_; }
+    const std::optional<PlanProposal>& proposal() const { return proposal_; }
+    /// The plans that propose() made; null when there are none for what is in use.
+    const planner::LiveFront* front() const { return front_ ? &*front_ : nullptr; }
+    /// Which of them is the proposal; -1: none.
+    int chosen() const;
+    /// Why there is no proposal, after one was asked for; OK otherwise.
+    const absl::Status& refusal() const { return refusal_; }
+    /// Of the layout that the last proposal became void in; 0: none did.
+    uint64_t voidSince() const { return voidSince_; }
+
+  Q_SIGNALS:
+    void changed();
+
+  private:
+    void take(PlanOrigin origin, const absl::StatusOr<planner::LivePlan>& plan);
+    void takeFront(absl::StatusOr<planner::LiveFront> front);
+    /// All but the front: a choice among its points stays open.
+    void forget();
+    void noteLayout();
+
+    const RunFeed& feed_;
+    Background background_;
+    std::optional<PlanProposal> proposal_;
+    std::optional<planner::LiveFront> front_;
+    absl::Status refusal_;
+    bool planning_ = false;
+    uint64_t asked_ = 0;  ///< the answer to an older question is dropped
+    uint64_t voidSince_ = 0;
+};
+
+}  // namespace bulkhead::ui

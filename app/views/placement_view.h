@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-3.0-only
+#pragma once
+
+#include <optional>
+
+#include "app/models/placement.h"
+#include "app/session/plan_desk.h"
+#include "app/views/view.h"
+#include "backend/planner/export/engine_files.h"
+
+class QCheckBox;
+class QDoubleSpinBox;
+class QLabel;
+class QTableView;
+class QTabWidget;
+
+namespace bulkhead::ui {
+
+class PlacementBoard;
+class PlanFrontPanel;
+
+/// Where the experts lie, what a plan would move and save, and how to get there: proposed by the
+/// planner or by hand, looked at beside what is, applied behind the same question as every command.
+class PlacementView final : public View {
+    Q_OBJECT
+  public:
+    explicit PlacementView(ViewContext& context, QWidget* parent = nullptr);
+    QWidget* focusTarget() override;
+    /// A plan of ours, to be looked at.
+    void importFrom(const QString& path);
+    /// What is proposed, or else what is in use, as `engine` reads it.
+    void exportTo(const QString& path, planner::Engine engine);
+
+  protected:
+    void refresh() override;
+    void dragEnterEvent(QDragEnterEvent* event) override;
+    void dropEvent(QDropEvent* event) override;
+    bool hasContent() const override;
+    QString emptyText() const override;
+
+  private:
+    void addActions();
+    QWidget* makeHead();
+    QWidget* makeBoard();
+    QWidget* makeDetails();
+    QTableView* tableOf(RowsModel& model, const QString& name, std::initializer_list<int> widths);
+    /// What is considered, as it stands by the latest counts; nothing without experts.
+    void showPlacement();
+    void showLayer();
+    void showHomes();
+    QString words() const;
+    void enableActions();
+    bool differs() const;
+    void propose();
+    void rollBack();
+    void apply();
+    void askImport();
+    void askExport();
+
+    PlanDesk desk_;
+    std::optional<Placement> placement_;
+    std::vector<RowsModel::Row> shownLayers_;
+    Revisions drawn_;
+    RowsModel gain_, layers_, experts_, layouts_;
+    std::unique_ptr<RowsModel> homes_;  ///< one column for each shard
+    QLabel* words_;
+    QCheckBox* group_;
+    QDoubleSpinBox* cap_;
+    QTableView* layerTable_;
+    QLabel* layerName_;
+    PlacementBoard* board_;
+    QTabWidget* details_;
+    PlanFrontPanel* front_;
+    QTableView* expertTable_ = nullptr;
+    QTableView* homeTable_ = nullptr;
+    QLabel* anywhere_ = nullptr;
+    QAction* propose_ = nullptr;
+    QAction* apply_ = nullptr;
+    QAction* drop_ = nullptr;
+    QAction* rollBack_ = nullptr;
+    QAction* export_ = nullptr;
+};
+
+}  // namespace bulkhead::ui
