@@ -20,6 +20,8 @@
 namespace bulkhead::ui {
 namespace {
 
+constexpr int kLeastChart = 88;  // the page fits a small window
+
 QString times(double x) {
     return formatNumber(x, 1) + QStringLiteral("\u202f\u00d7");
 }
@@ -96,6 +98,7 @@ QWidget* ExpertStudyTabs::makePhases() {
     column->setContentsMargins(0, 0, 0, 0);
     column->addWidget(layer_);
     column->addWidget(phaseTable_, 1);
+    chart_->setMinimumHeight(kLeastChart);
     auto* split = new QSplitter(Qt::Horizontal);
     split->addWidget(left);
     split->addWidget(chart_);

@@ -13,6 +13,11 @@
 #include "app/widgets/theme.h"
 
 namespace bulkhead::ui {
+namespace {
+
+constexpr int kLeastChart = 88;  // the page fits a small window
+
+}  // namespace
 
 PlanFrontPanel::PlanFrontPanel(QWidget* parent)
     : QWidget(parent),
@@ -28,6 +33,7 @@ PlanFrontPanel::PlanFrontPanel(QWidget* parent)
     styleTable(table_, tr("Plans to choose from, in figures"));
     int column = 0;
     for (const int width : {156, 68, 64, 60}) table_->setColumnWidth(column++, width);
+    chart_->setMinimumHeight(kLeastChart);
     auto* split = new QSplitter(Qt::Horizontal);
     split->addWidget(chart_);
     split->addWidget(table_);
