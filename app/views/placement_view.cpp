@@ -75,7 +75,7 @@ PlacementView::PlacementView(ViewContext& context, QWidget* parent)
     middle->addWidget(layerTable_);
     middle->addWidget(makeBoard());
     middle->setStretchFactor(1, 1);
-    middle->setSizes({260, 480});
+    middle->setSizes({430, 480});  // all columns of the layers
     auto* lower = new QSplitter(Qt::Vertical);
     lower->addWidget(middle);
     lower->addWidget(makeDetails());
