@@ -137,6 +137,20 @@ class Replanning {
     LayerGoal goal_;
 };
 
+/// What the search did not know; counting all tokens takes as long as the search, so only for
+/// rules.
+absl::Status keepRules(std::span<const PlaceRule> rules, const RoutingView& view, Replan* made) {
+    if (rules.empty()) return absl::OkStatus();
+    const Plan unruled = made->plan;
+    if (auto status = honourPlaceRules(made->plan, rules, countsOf(view)); !status.ok())
+        return status;
+    if (made->plan == unruled) return absl::OkStatus();
+    made->reason += "; experts moved to where they are pinned or not forbidden";
+    made->changes = true;
+    made->plan.origin.reason = made->reason;
+    return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Replan> replan(const Plan& current, const RoutingView& view,
@@ -150,14 +164,7 @@ absl::StatusOr<Replan> replan(const Plan& current, const RoutingView& view,
     if (current.topology.nodes() > 255 || current.slots() % current.topology.nodes() != 0)
         return absl::InvalidArgumentError("a plan with uneven nodes cannot be replanned");
     Replan made = Replanning(current, view, options).run();
-    const Plan unruled = made.plan;
-    if (auto status = honourPlaceRules(made.plan, options.rules, countsOf(view)); !status.ok())
-        return status;
-    if (made.plan != unruled) {
-        made.reason += "; experts moved to where they are pinned or not forbidden";
-        made.changes = true;
-        made.plan.origin.reason = made.reason;
-    }
+    if (auto status = keepRules(options.rules, view, &made); !status.ok()) return status;
     auto migration = migrationBetween(current, made.plan);
     if (!migration.ok()) return migration.status();
     made.migration = *migration;
