@@ -2,131 +2,66 @@
 #include "plugins/llama_moe/attention.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "plugins/llama_moe/blas.h"
-#include "plugins/llama_moe/kernels.h"
+#include "plugins/llama_moe/numbers.h"
 
 namespace bulkhead::llama_moe {
-namespace {
 
-/// Query rows taken at once: large enough for the matrix product, small enough that little is
-/// computed above the diagonal.
-constexpr size_t kTileRows = 64;
-
-}  // namespace
-
-template <class T>
-absl::Status Attention<T>::open(const ModelConfig& config, bool full, const Device& device,
-                                size_t samples, size_t sequence, AttentionScratch<T>* scratch) {
-    config_ = config;
-    full_ = full;
-    sequence_ = sequence;
-    chunk_ = full ? sequence : std::min(sequence, config.attentionChunk);
+template <class A>
+absl::Status Attention<A>::open(const ModelConfig& config, bool full, Math<A>* math, size_t samples,
+                                size_t sequence, AttentionScratch<A>* scratch) {
+    math_ = math;
     scratch_ = scratch;
-    const size_t tokens = samples * sequence;
-    const size_t half = config.headDim() / 2;
+    epsilon_ = static_cast<T>(config.normEpsilon);
+    shape_ = {.samples = samples,
+              .sequence = sequence,
+              .heads = config.heads,
+              .kvHeads = config.kvHeads,
+              .headDim = config.headDim(),
+              .chunk = full ? sequence : std::min(sequence, config.attentionChunk),
+              .rotary = !full};
+    const Device& device = math->device();
+    const size_t tokens = shape_.tokens(), wide = tokens * config.dim;
     BULKHEAD_RETURN_IF_ERROR(scale_.reserve(device, tokens));
-    BULKHEAD_RETURN_IF_ERROR(normed_.reserve(device, tokens * config.dim));
-    BULKHEAD_RETURN_IF_ERROR(qkv_.reserve(device, tokens * config.qkvWidth()));
-    BULKHEAD_RETURN_IF_ERROR(mixed_.reserve(device, tokens * config.dim));
-    BULKHEAD_RETURN_IF_ERROR(probabilities_.reserve(device, tokens * config.heads * chunk_));
-    BULKHEAD_RETURN_IF_ERROR(scratch->dOut.reserve(device, tokens * config.dim));
-    BULKHEAD_RETURN_IF_ERROR(scratch->dQkv.reserve(device, tokens * config.qkvWidth()));
-    BULKHEAD_RETURN_IF_ERROR(scratch->dScores.reserve(device, kTileRows * sequence));
-    BULKHEAD_RETURN_IF_ERROR(scratch->dNormed.reserve(device, tokens * config.dim));
-    BULKHEAD_RETURN_IF_ERROR(scratch->cosine.reserve(device, sequence * half));
-    BULKHEAD_RETURN_IF_ERROR(scratch->sine.reserve(device, sequence * half));
-    ropeTable(scratch->cosine.data(), scratch->sine.data(), sequence, config.headDim(),
-              config.ropeTheta);
-    return absl::OkStatus();
+    BULKHEAD_RETURN_IF_ERROR(normed_.reserve(device, wide));
+    BULKHEAD_RETURN_IF_ERROR(qkv_.reserve(device, tokens * shape_.width()));
+    BULKHEAD_RETURN_IF_ERROR(mixed_.reserve(device, wide));
+    BULKHEAD_RETURN_IF_ERROR(probabilities_.reserve(device, tokens * config.heads * shape_.chunk));
+    BULKHEAD_RETURN_IF_ERROR(scratch->dOut.reserve(device, wide));
+    BULKHEAD_RETURN_IF_ERROR(scratch->dQkv.reserve(device, tokens * shape_.width()));
+    BULKHEAD_RETURN_IF_ERROR(scratch->dx.reserve(device, wide));
+    return scratch->dNormed.reserve(device, wide);
 }
 
-template <class T>
-template <class Visit>
-void Attention<T>::forTiles(Visit&& visit) const {
-    for (size_t chunk = 0; chunk < sequence_; chunk += chunk_) {
-        const size_t end = std::min(chunk + chunk_, sequence_);
-        for (size_t row = chunk; row < end; row += kTileRows) {
-            const size_t rows = std::min(kTileRows, end - row);
-            visit(row, rows, chunk, row + rows - chunk);
-        }
-    }
-}
-
-template <class T>
-void Attention<T>::forward(const AttentionWeights<const T>& w, const T* in, T* out,
+template <class A>
+void Attention<A>::forward(const AttentionWeights<const A>& w, const T* in, T* out,
                            size_t samples) {
-    const size_t dim = config_.dim, head = config_.headDim(), width = config_.qkvWidth();
-    const size_t tokens = samples * sequence_, group = config_.heads / config_.kvHeads;
-    normForward(in, w.norm, normed_.data(), scale_.data(), tokens, dim,
-                static_cast<T>(config_.normEpsilon));
-    multiply(normed_.data(), w.wqkv, qkv_.data(), tokens, dim, width, T(0));
-    if (!full_)
-        rope(qkv_.data(), tokens, width, config_.heads + config_.kvHeads, head, sequence_,
-             scratch_->cosine.data(), scratch_->sine.data(), T(1));
-    const T scale = T(1) / std::sqrt(static_cast<T>(head));
-    for (size_t s = 0; s < samples; ++s)
-        for (size_t h = 0; h < config_.heads; ++h) {
-            const T* q = qkv_.data() + s * sequence_ * width + h * head;
-            const T* k = q - h * head + (config_.heads + h / group) * head;
-            const T* v = k + config_.kvHeads * head;
-            T* o = mixed_.data() + s * sequence_ * dim + h * head;
-            forTiles([&](size_t row, size_t rows, size_t key, size_t keys) {
-                T* p = scores(s, h, row);
-                gemm(Turn::kNo, Turn::kYes, rows, keys, head, scale, q + row * width, width,
-                     k + key * width, width, T(0), p, chunk_);
-                causalSoftmax(p, rows, keys, chunk_, keys - rows + 1);
-                gemm(Turn::kNo, Turn::kNo, rows, head, keys, T(1), p, chunk_, v + key * width,
-                     width, T(0), o + row * dim, dim);
-            });
-        }
-    std::copy_n(in, tokens * dim, out);
-    multiply(mixed_.data(), w.wo, out, tokens, dim, dim, T(1));
+    shape_.samples = samples;
+    const size_t tokens = shape_.tokens(), dim = shape_.dim();
+    math_->normForward(in, w.norm, normed_.data(), scale_.data(), tokens, dim, epsilon_);
+    multiply(*math_, normed_.data(), w.wqkv, qkv_.data(), tokens, dim, shape_.width(), T(0));
+    math_->attentionForward(shape_, qkv_.data(), probabilities_.data(), mixed_.data());
+    math_->copy(out, in, tokens * dim);
+    multiply(*math_, mixed_.data(), w.wo, out, tokens, dim, dim, T(1));
 }
 
-template <class T>
-void Attention<T>::backward(const AttentionWeights<const T>& w, const AttentionWeights<T>& dw,
+template <class A>
+void Attention<A>::backward(const AttentionWeights<const A>& w, const AttentionWeights<T>& dw,
                             const T* in, T* dx, size_t samples) {
-    const size_t dim = config_.dim, head = config_.headDim(), width = config_.qkvWidth();
-    const size_t tokens = samples * sequence_, group = config_.heads / config_.kvHeads;
-    T* dOut = scratch_->dOut.data();
-    T* dQkv = scratch_->dQkv.data();
-    T* dScores = scratch_->dScores.data();
-    multiplyBack(dx, w.wo, dOut, tokens, dim, dim, T(0));
-    addWeightGradient(mixed_.data(), dx, dw.wo, tokens, dim, dim);
-    std::fill_n(dQkv, tokens * width, T(0));
-    const T scale = T(1) / std::sqrt(static_cast<T>(head));
-    for (size_t s = 0; s < samples; ++s)
-        for (size_t h = 0; h < config_.heads; ++h) {
-            const size_t atQ = s * sequence_ * width + h * head;
-            const size_t atK = s * sequence_ * width + (config_.heads + h / group) * head;
-            const size_t atV = atK + config_.kvHeads * head;
-            const T* qkv = qkv_.data();
-            const T* o = dOut + s * sequence_ * dim + h * head;
-            forTiles([&](size_t row, size_t rows, size_t key, size_t keys) {
-                const T* p = scores(s, h, row);
-                const size_t r = row * width, c = key * width;
-                gemm(Turn::kNo, Turn::kYes, rows, keys, head, T(1), o + row * dim, dim,
-                     qkv + atV + c, width, T(0), dScores, keys);
-                gemm(Turn::kYes, Turn::kNo, keys, head, rows, T(1), p, chunk_, o + row * dim, dim,
-                     T(1), dQkv + atV + c, width);
-                causalSoftmaxBackward(p, chunk_, dScores, keys, rows, keys, keys - rows + 1);
-                gemm(Turn::kNo, Turn::kNo, rows, head, keys, scale, dScores, keys, qkv + atK + c,
-                     width, T(0), dQkv + atQ + r, width);
-                gemm(Turn::kYes, Turn::kNo, keys, head, rows, scale, dScores, keys, qkv + atQ + r,
-                     width, T(1), dQkv + atK + c, width);
-            });
-        }
-    if (!full_)
-        rope(dQkv, tokens, width, config_.heads + config_.kvHeads, head, sequence_,
-             scratch_->cosine.data(), scratch_->sine.data(), T(-1));
-    addWeightGradient(normed_.data(), dQkv, dw.wqkv, tokens, dim, width);
-    multiplyBack(dQkv, w.wqkv, scratch_->dNormed.data(), tokens, dim, width, T(0));
-    normBackward(scratch_->dNormed.data(), in, w.norm, scale_.data(), dx, dw.norm, tokens, dim);
+    shape_.samples = samples;
+    const size_t tokens = shape_.tokens(), dim = shape_.dim();
+    A* dOut = scratch_->dOut.data();
+    A* dQkv = scratch_->dQkv.data();
+    T* dNormed = scratch_->dNormed.data();
+    const A* up = scratch_->dx.fill(*math_, dx, tokens * dim);
+    multiplyBack(*math_, up, w.wo, dOut, tokens, dim, dim, T(0));
+    addWeightGradient(*math_, mixed_.data(), up, dw.wo, tokens, dim, dim);
+    math_->attentionBackward(shape_, qkv_.data(), probabilities_.data(), dOut, dQkv);
+    addWeightGradient(*math_, normed_.data(), dQkv, dw.wqkv, tokens, dim, shape_.width());
+    multiplyBack(*math_, dQkv, w.wqkv, dNormed, tokens, dim, shape_.width(), T(0));
+    math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, dw.norm, tokens, dim);
 }
 
-template class Attention<float>;
-template class Attention<double>;
+BULKHEAD_FOR_NUMBERS(Attention)
 
 }  // namespace bulkhead::llama_moe

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <type_traits>
 
+#include "plugins/llama_moe/math.h"
+
 /// Matrix products, row-major, float or double, on one thread.
 namespace bulkhead::llama_moe {
-
-enum class Turn { kNo, kYes };
 
 /// Held during every product. OpenBLAS built for one thread shares its work memory within a
 /// process, so two ranks that are threads of one process (tests run them so) would mix their
@@ -23,8 +23,7 @@ inline void useOneThread() {
     openblas_set_num_threads(1);
 }
 
-/// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C. With m or n 0 nothing happens; with k 0 C
-/// is scaled by beta.
+/// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C, as Product says.
 template <class T>
 void gemm(Turn turnA, Turn turnB, size_t m, size_t n, size_t k, T alpha, const T* a, size_t lda,
           const T* b, size_t ldb, T beta, T* c, size_t ldc) {
@@ -40,25 +39,6 @@ void gemm(Turn turnA, Turn turnB, size_t m, size_t n, size_t k, T alpha, const T
         run(&cblas_sgemm);
     else
         run(&cblas_dgemm);
-}
-
-/// y[rows,out] = x[rows,in] * w[in,out] + beta * y
-template <class T>
-void multiply(const T* x, const T* w, T* y, size_t rows, size_t in, size_t out, T beta) {
-    gemm<T>(Turn::kNo, Turn::kNo, rows, out, in, T(1), x, in, w, out, beta, y, out);
-}
-
-/// dx[rows,in] = dy[rows,out] * w^T + beta * dx
-template <class T>
-void multiplyBack(const T* dy, const T* w, T* dx, size_t rows, size_t in, size_t out, T beta) {
-    gemm<T>(Turn::kNo, Turn::kYes, rows, in, out, T(1), dy, out, w, out, beta, dx, in);
-}
-
-/// dw[in,out] += x^T * dy
-template <class T>
-void addWeightGradient(const T* x, const T* dy, T* dw, size_t rows, size_t in, size_t out) {
-    if (rows == 0) return;
-    gemm<T>(Turn::kYes, Turn::kNo, in, out, rows, T(1), x, in, dy, out, T(1), dw, out);
 }
 
 }  // namespace bulkhead::llama_moe

@@ -30,6 +30,20 @@ struct Device {
     bulkhead_group* group = nullptr;
     size_t shard = 0;
     size_t shards = 1;
+    bool memoryIsHost = true;  ///< this code may read and write device memory as it is
+
+    /// Between any two memories, on the default stream; counts are elements.
+    template <class T>
+    absl::Status copy(T* to, const T* from, size_t count) const {
+        return fromDevice(api->copy(device, to, from, count * sizeof(T), nullptr), "copy");
+    }
+    template <class T>
+    absl::Status zero(T* to, size_t count) const {
+        return fromDevice(api->zero(device, to, count * sizeof(T), nullptr), "zero");
+    }
+    absl::Status synchronize() const {
+        return fromDevice(api->stream_synchronize(device, nullptr), "stream_synchronize");
+    }
 
     /// Collectives; counts are elements per rank, as in the ABI.
     template <class T>

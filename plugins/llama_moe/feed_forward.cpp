@@ -1,43 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/llama_moe/feed_forward.h"
 
-#include <algorithm>
+#include "plugins/llama_moe/numbers.h"
 
 namespace bulkhead::llama_moe {
 
-template <class T>
-absl::Status FeedForward<T>::open(const ModelConfig& config, const Device& device, size_t tokens,
-                                  FeedForwardScratch<T>* scratch) {
-    config_ = config;
+template <class A>
+absl::Status FeedForward<A>::open(const ModelConfig& config, Math<A>* math, size_t tokens,
+                                  FeedForwardScratch<A>* scratch) {
+    math_ = math;
+    epsilon_ = static_cast<T>(config.normEpsilon);
     shape_ = {config.dim, config.ffnHidden};
     scratch_ = scratch;
+    const Device& device = math->device();
     BULKHEAD_RETURN_IF_ERROR(scale_.reserve(device, tokens));
     BULKHEAD_RETURN_IF_ERROR(normed_.reserve(device, tokens * shape_.dim));
     BULKHEAD_RETURN_IF_ERROR(h_.reserve(device, tokens * 2 * shape_.hidden));
     BULKHEAD_RETURN_IF_ERROR(act_.reserve(device, tokens * shape_.hidden));
     BULKHEAD_RETURN_IF_ERROR(scratch->dAct.reserve(device, tokens * shape_.hidden));
+    BULKHEAD_RETURN_IF_ERROR(scratch->dx.reserve(device, tokens * shape_.dim));
     return scratch->dNormed.reserve(device, tokens * shape_.dim);
 }
 
-template <class T>
-void FeedForward<T>::forward(const FeedForwardWeights<const T>& w, const T* in, T* out,
+template <class A>
+void FeedForward<A>::forward(const FeedForwardWeights<const A>& w, const T* in, T* out,
                              size_t tokens) {
-    normForward(in, w.norm, normed_.data(), scale_.data(), tokens, shape_.dim,
-                static_cast<T>(config_.normEpsilon));
-    std::copy_n(in, tokens * shape_.dim, out);
-    swigluLayer(shape_, w.swiglu, normed_.data(), h_.data(), act_.data(), out, tokens, T(1));
+    math_->normForward(in, w.norm, normed_.data(), scale_.data(), tokens, shape_.dim, epsilon_);
+    math_->copy(out, in, tokens * shape_.dim);
+    swigluLayer(*math_, shape_, w.swiglu, normed_.data(), h_.data(), act_.data(), out, tokens,
+                T(1));
 }
 
-template <class T>
-void FeedForward<T>::backward(const FeedForwardWeights<const T>& w, const FeedForwardWeights<T>& dw,
+template <class A>
+void FeedForward<A>::backward(const FeedForwardWeights<const A>& w, const FeedForwardWeights<T>& dw,
                               const T* in, T* dx, size_t tokens) {
     T* dNormed = scratch_->dNormed.data();
-    swigluLayerBackward(shape_, w.swiglu, dw.swiglu, normed_.data(), h_.data(), act_.data(), dx,
-                        scratch_->dAct.data(), dNormed, tokens, T(0));
-    normBackward(dNormed, in, w.norm, scale_.data(), dx, dw.norm, tokens, shape_.dim);
+    const A* up = scratch_->dx.fill(*math_, dx, tokens * shape_.dim);
+    swigluLayerBackward(*math_, shape_, w.swiglu, dw.swiglu, normed_.data(), h_.data(), act_.data(),
+                        up, scratch_->dAct.data(), dNormed, tokens, T(0));
+    math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, dw.norm, tokens, shape_.dim);
 }
 
-template class FeedForward<float>;
-template class FeedForward<double>;
+BULKHEAD_FOR_NUMBERS(FeedForward)
 
 }  // namespace bulkhead::llama_moe

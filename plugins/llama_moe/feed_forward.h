@@ -4,16 +4,17 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "plugins/llama_moe/config.h"
-#include "plugins/llama_moe/device.h"
+#include "plugins/llama_moe/math.h"
 #include "plugins/llama_moe/swiglu.h"
 
 namespace bulkhead::llama_moe {
 
 /// Memory that feed-forward layers use during one call.
-template <class T>
+template <class A>
 struct FeedForwardScratch {
-    Buffer<T> dAct, dNormed;
+    Buffer<A> dAct;
+    Buffer<Master<A>> dNormed;
+    Narrowed<A> dx;
 };
 
 template <class P>
@@ -23,21 +24,25 @@ struct FeedForwardWeights {
 };
 
 /// The dense feed-forward: out = in + swiglu(norm(in)). Keeps what its way back needs.
-template <class T>
+template <class A>
 class FeedForward {
   public:
-    absl::Status open(const ModelConfig& config, const Device& device, size_t tokens,
-                      FeedForwardScratch<T>* scratch);
-    void forward(const FeedForwardWeights<const T>& w, const T* in, T* out, size_t tokens);
+    using T = Master<A>;
+
+    absl::Status open(const ModelConfig& config, Math<A>* math, size_t tokens,
+                      FeedForwardScratch<A>* scratch);
+    void forward(const FeedForwardWeights<const A>& w, const T* in, T* out, size_t tokens);
     /// dx holds the gradient of `out` and becomes that of `in`.
-    void backward(const FeedForwardWeights<const T>& w, const FeedForwardWeights<T>& dw,
+    void backward(const FeedForwardWeights<const A>& w, const FeedForwardWeights<T>& dw,
                   const T* in, T* dx, size_t tokens);
 
   private:
-    ModelConfig config_;
+    Math<A>* math_ = nullptr;
     SwigluShape shape_;
-    FeedForwardScratch<T>* scratch_ = nullptr;
-    Buffer<T> scale_, normed_, h_, act_;
+    T epsilon_ = 0;
+    FeedForwardScratch<A>* scratch_ = nullptr;
+    Buffer<T> scale_;
+    Buffer<A> normed_, h_, act_;
 };
 
 }  // namespace bulkhead::llama_moe

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "plugins/llama_moe/numbers.h"
 #include "plugins/llama_moe/parameter_store.h"
 
 namespace bulkhead::llama_moe {
@@ -21,44 +22,58 @@ double bell(uint64_t key, uint64_t index) {
     return (static_cast<double>(sum) - 2.0 * 65535.0) / kDeviation;
 }
 
+/// Elements [begin, end) of the tensor called `name`.
 template <class T>
-void fill(const Tensor& tensor, const std::string& name, uint64_t seed, size_t begin, size_t end,
-          T* to) {
-    if (tensor.kind == TensorKind::kGain) {
+void fill(const Tensor& tensor, uint64_t key, size_t begin, size_t end, T* to) {
+    if (tensor.kind == TensorKind::kGain)
         std::fill_n(to, end - begin, T(1));
-    } else if (tensor.initScale > 0) {
-        const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
+    else
         for (size_t i = begin; i < end; ++i)
             to[i - begin] = static_cast<T>(tensor.initScale * bell(key, i));
-    }
 }
 
 }  // namespace
 
-template <class T>
-void ParameterStore<T>::initialise(uint64_t seed) {
-    std::fill_n(parameters(), stateCount(), T(0));
+template <class A>
+absl::Status ParameterStore<A>::writeTensor(const Tensor& tensor, const std::string& name,
+                                            uint64_t seed, size_t begin, size_t end, T* to) {
+    if (tensor.kind != TensorKind::kGain && !(tensor.initScale > 0)) return absl::OkStatus();
+    const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), seed);
+    for (size_t at = begin; at < end; at += kPiece) {
+        const size_t count = std::min(kPiece, end - at);
+        fill(tensor, key, at, at + count, piece_.data());
+        math_->copy(to + at - begin, piece_.data(), count);
+        BULKHEAD_RETURN_IF_ERROR(math_->finish());
+    }
+    return absl::OkStatus();
+}
+
+template <class A>
+absl::Status ParameterStore<A>::initialise(uint64_t seed) {
+    math_->zero(parameters(), stateCount());
     for (size_t u = 0; u < spec_->units.size(); ++u) {
         const Unit& unit = spec_->units[u];
         const UnitRegion& region = layout().units()[u];
-        const size_t from = device_.shard * region.slice;
+        const size_t from = device().shard * region.slice;
         for (const Tensor& tensor : unit.dense) {
             const size_t begin = std::max(from, tensor.offset);
             const size_t end = std::min(from + region.slice, tensor.offset + tensor.count());
             if (begin >= end) continue;
-            fill(tensor, unit.prefix() + tensor.name, seed, begin - tensor.offset,
-                 end - tensor.offset, parameters() + region.begin + begin - from);
+            BULKHEAD_RETURN_IF_ERROR(writeTensor(tensor, unit.prefix() + tensor.name, seed,
+                                                 begin - tensor.offset, end - tensor.offset,
+                                                 parameters() + region.begin + begin - from));
         }
         for (const size_t e : region.experts)
             for (const Tensor& tensor : unit.expert)
-                fill(tensor, absl::StrCat(unit.prefix(), "moe.experts.", e, ".", tensor.name), seed,
-                     0, tensor.count(), parameters() + region.expertAt[e] + tensor.offset);
+                BULKHEAD_RETURN_IF_ERROR(writeTensor(
+                    tensor, absl::StrCat(unit.prefix(), "moe.experts.", e, ".", tensor.name), seed,
+                    0, tensor.count(), parameters() + region.expertAt[e] + tensor.offset));
     }
-    touched();
+    touchedSinceChange_ = imageIsOld_ = true;
     forgetWholeUnits();
+    return math_->finish();
 }
 
-template void ParameterStore<float>::initialise(uint64_t);
-template void ParameterStore<double>::initialise(uint64_t);
+BULKHEAD_FOR_NUMBERS(ParameterStore)
 
 }  // namespace bulkhead::llama_moe

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 namespace bulkhead::llama_moe {
 namespace {
@@ -74,8 +73,26 @@ void addScaled(T* __restrict y, const T* __restrict x, T factor, size_t n) {
 }
 
 template <class T>
-T sigmoid(T x) {
-    return T(1) / (T(1) + exponential(-x));
+void scaled(T* __restrict y, const T* __restrict x, T factor, size_t n) {
+    for (size_t i = 0; i < n; ++i) y[i] = factor * x[i];
+}
+
+template <class T>
+void chooseExperts(const T* logits, const T* balance, int32_t* chosen, T* gates, size_t experts,
+                   size_t k) {
+    for (size_t j = 0; j < k; ++j) {
+        size_t best = experts;
+        T most = -std::numeric_limits<T>::infinity();
+        for (size_t e = 0; e < experts; ++e) {
+            const bool taken = std::find(chosen, chosen + j, static_cast<int32_t>(e)) != chosen + j;
+            // The first free expert is taken even if nothing compares, as with not-a-number.
+            if (taken || (best < experts && !(logits[e] + balance[e] > most))) continue;
+            best = e;
+            most = logits[e] + balance[e];
+        }
+        chosen[j] = static_cast<int32_t>(best);
+        gates[j] = T(1) / (T(1) + exponential(-logits[best]));
+    }
 }
 
 template <class T>
@@ -215,7 +232,8 @@ void crossEntropy(T* logits, const int32_t* targets, double* loss, size_t rows, 
 #define BULKHEAD_INSTANTIATE(T)                                                                    \
     template T dot<T>(const T*, const T*, size_t);                                                 \
     template void addScaled<T>(T*, const T*, T, size_t);                                           \
-    template T sigmoid<T>(T);                                                                      \
+    template void scaled<T>(T*, const T*, T, size_t);                                              \
+    template void chooseExperts<T>(const T*, const T*, int32_t*, T*, size_t, size_t);              \
     template void normForward<T>(const T*, const T*, T*, T*, size_t, size_t, T);                   \
     template void normBackward<T>(const T*, const T*, const T*, const T*, T*, T*, size_t, size_t); \
     template void ropeTable<T>(T*, T*, size_t, size_t, double);                                    \

@@ -46,14 +46,17 @@ void swigluBackward(T* h, const T* dAct, size_t rows, size_t hidden);
 template <class T>
 void crossEntropy(T* logits, const int32_t* targets, double* loss, size_t rows, size_t classes);
 
-/// y += factor * x and the inner product, over n elements.
+/// The k experts with the largest logit + balance, largest first, and the sigmoids of their logits.
+template <class T>
+void chooseExperts(const T* logits, const T* balance, int32_t* chosen, T* gates, size_t experts,
+                   size_t k);
+
+/// y = factor * x, y += factor * x, and the inner product, over n elements.
+template <class T>
+void scaled(T* y, const T* x, T factor, size_t n);
 template <class T>
 void addScaled(T* y, const T* x, T factor, size_t n);
 template <class T>
 T dot(const T* a, const T* b, size_t n);
-
-/// 1 / (1 + exp(-x))
-template <class T>
-T sigmoid(T x);
 
 }  // namespace bulkhead::llama_moe

@@ -3,10 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "plugins/llama_moe/config.h"
 #include "plugins/llama_moe/feed_forward.h"
 #include "plugins/llama_moe/parameter_store.h"
 #include "plugins/llama_moe/swiglu.h"
@@ -14,13 +12,14 @@
 
 namespace bulkhead::llama_moe {
 
-template <class T>
+template <class A>
 struct MixtureScratch {
-    FeedForwardScratch<T> feedForward;
-    Buffer<T> logits;   ///< [tokens, experts]; on the way back their gradient
-    Buffer<T> sorted;   ///< rows at their source
-    Buffer<T> grouped;  ///< rows at their experts
-    Buffer<T> expertAct;
+    FeedForwardScratch<A> feedForward;
+    Buffer<Master<A>> logits;  ///< [tokens, experts]
+    Narrowed<A> dLogits;
+    Buffer<A> sorted;   ///< rows at their source
+    Buffer<A> grouped;  ///< rows at their experts
+    Buffer<A> expertAct;
 };
 
 template <class P>
@@ -39,46 +38,47 @@ struct MixtureWeights {
 /// many rows an expert got beyond an even share, so that the exchange of gradients sums it over all
 /// replicas exactly; the optimizer then moves it one fixed step against the surplus's sign. It is a
 /// parameter like others: in the state, in the hash.
-template <class T>
+template <class A>
 class Mixture {
   public:
-    using Store = ParameterStore<T>;
+    using T = Master<A>;
+    using Store = ParameterStore<A>;
 
-    absl::Status open(const ModelConfig& config, const Device& device, size_t tokens, size_t unit,
-                      size_t mixture, MixtureScratch<T>* scratch);
+    absl::Status open(const ModelConfig& config, Math<A>* math, size_t tokens, size_t unit,
+                      size_t mixture, MixtureScratch<A>* scratch);
 
-    /// Collective.
-    absl::Status forward(Store& store, const MixtureWeights<const T>& w, const T* in, T* out,
+    /// Collective. Waits for what was put on the device before.
+    absl::Status forward(Store& store, const MixtureWeights<const A>& w, const T* in, T* out,
                          size_t tokens);
     /// Collective.
-    absl::Status backward(Store& store, const MixtureWeights<const T>& w,
+    absl::Status backward(Store& store, const MixtureWeights<const A>& w,
                           const MixtureWeights<T>& dw, const T* in, T* dx, size_t tokens);
 
-    /// Expert chosen by token t as its j-th, at [t * topK + j], in the last forward.
-    const std::vector<int32_t>& chosen() const { return chosen_; }
+    /// Expert chosen by token t as its j-th, at [t * topK + j], in the last forward; host memory.
+    const int32_t* chosen() const { return chosenOnHost_.data(); }
     /// To other shards, since open.
     uint64_t sentBytes() const { return exchange_.sentBytes(); }
 
   private:
-    void route(const MixtureWeights<const T>& w, size_t tokens);
-    void chooseFor(const T* logits, const T* balance, int32_t* chosen, T* gates) const;
+    absl::Status route(const MixtureWeights<const A>& w, size_t tokens);
     absl::Status reserveGrouped();
-    void addRouterGradient(const MixtureWeights<const T>& w, const MixtureWeights<T>& dw,
-                           const T* dRows, T* dNormed, size_t tokens);
-    T* groupedIn() { return alone() ? sortedIn_.data() : groupedIn_.data(); }
-    bool alone() const { return device_.shards == 1; }
+    void addRouterGradient(const MixtureWeights<const A>& w, const MixtureWeights<T>& dw,
+                           const A* dRows, T* dNormed, size_t tokens);
+    A* groupedIn() { return alone() ? sortedIn_.data() : groupedIn_.data(); }
+    bool alone() const { return math_->device().shards == 1; }
 
     ModelConfig config_;
-    Device device_;
+    Math<A>* math_ = nullptr;
     size_t unit_ = 0;
     size_t mixture_ = 0;
-    MixtureScratch<T>* scratch_ = nullptr;
+    MixtureScratch<A>* scratch_ = nullptr;
     SwigluShape sharedShape_, expertShape_;
-    TokenExchange<T> exchange_;
-    std::vector<int32_t> chosen_;
-    std::vector<T> gates_;
-    Buffer<T> scale_, normed_, sharedH_, sharedAct_;
-    Buffer<T> sortedIn_, groupedIn_, expertH_, expertAct_;
+    TokenExchange<A> exchange_;
+    Buffer<int32_t> chosen_;
+    Buffer<int32_t, BULKHEAD_MEMORY_HOST> chosenOnHost_;
+    Buffer<T> scale_, gates_;
+    Buffer<A> normed_, sharedH_, sharedAct_;
+    Buffer<A> sortedIn_, groupedIn_, expertH_, expertAct_;
 };
 
 }  // namespace bulkhead::llama_moe

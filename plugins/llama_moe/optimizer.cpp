@@ -32,19 +32,19 @@ void balanceRange(T rate, size_t n, const T* surplus, T* bias) {
 }  // namespace
 
 template <class T>
-void apply(const AdamW<T>& rule, const Layout& layout, const T* reduced, T* parameters,
-           T* firstMoments, T* secondMoments) {
+void apply(const AdamW<T>& rule, const Layout& layout, const T* reduced,
+           const StateRuns<T>& state) {
     for (const Segment& segment : layout.segments()) {
         const size_t at = segment.begin;
         const size_t n = segment.end - at;
         if (segment.kind == TensorKind::kPadding) continue;
         if (segment.kind == TensorKind::kBalance) {
-            balanceRange(rule.balanceRate, n, reduced + at, parameters + at);
+            balanceRange(rule.balanceRate, n, reduced + at, state.parameters + at);
             continue;
         }
         const T decay = segment.kind == TensorKind::kMatrix ? rule.weightDecay : T(0);
-        applyRange(rule, decay, n, reduced + at, parameters + at, firstMoments + at,
-                   secondMoments + at);
+        applyRange(rule, decay, n, reduced + at, state.parameters + at, state.first + at,
+                   state.second + at);
     }
 }
 
@@ -72,8 +72,8 @@ double sumOfSquares(const Layout& layout, const T* reduced) {
 
 // A type cannot stand in parentheses.
 // NOLINTBEGIN(bugprone-macro-parentheses)
-#define BULKHEAD_INSTANTIATE(T)                                                   \
-    template void apply<T>(const AdamW<T>&, const Layout&, const T*, T*, T*, T*); \
+#define BULKHEAD_INSTANTIATE(T)                                                            \
+    template void apply<T>(const AdamW<T>&, const Layout&, const T*, const StateRuns<T>&); \
     template double sumOfSquares<T>(const Layout&, const T*);
 // NOLINTEND(bugprone-macro-parentheses)
 BULKHEAD_INSTANTIATE(float)

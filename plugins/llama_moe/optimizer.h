@@ -17,11 +17,18 @@ struct AdamW {
     T balanceRate;               ///< step of the balancing bias, against the sign of its surplus
 };
 
+/// A shard's three flat runs.
+template <class T>
+struct StateRuns {
+    T* parameters = nullptr;
+    T* first = nullptr;
+    T* second = nullptr;
+};
+
 /// One update of the flat runs from the reduced gradient. Element by element, each operation
 /// rounded on its own: equal inputs give equal bits on any machine.
 template <class T>
-void apply(const AdamW<T>& rule, const Layout& layout, const T* reduced, T* parameters,
-           T* firstMoments, T* secondMoments);
+void apply(const AdamW<T>& rule, const Layout& layout, const T* reduced, const StateRuns<T>& state);
 
 /// Sum of squares over all but the balancing surplus, which is no gradient (but not-a-number there
 /// makes the sum not a number too). Always the same order, whatever the machine's vectors.

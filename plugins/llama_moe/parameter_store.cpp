@@ -1,93 +1,144 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/llama_moe/parameter_store.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <memory>
+
+#include "plugins/llama_moe/numbers.h"
 
 namespace bulkhead::llama_moe {
 
-template <class T>
-absl::Status ParameterStore<T>::open(const ModelSpec& spec, const Device& device,
-                                     Placement placement) {
+template <class A>
+absl::Status ParameterStore<A>::open(const ModelSpec& spec, Math<A>* math, Placement placement) {
     spec_ = &spec;
-    device_ = device;
+    math_ = math;
     absl::StatusOr<Holding> holding = makeHolding(std::move(placement));
     if (!holding.ok()) return holding.status();
     current_ = *std::move(holding);
-    const size_t units = spec.units.size();
+    const size_t units = spec.units.size(), shards = device().shards;
     wholeUnits_.resize(units);
     wholeGradients_.resize(units);
     dense_.resize(units);
     denseGradient_.resize(units);
     size_t largestSlice = 0;
-    for (size_t u = 0; u < units && device_.shards > 1; ++u) {
+    for (size_t u = 0; u < units && shards > 1; ++u) {
         const size_t slice = layout().units()[u].slice;
-        BULKHEAD_RETURN_IF_ERROR(wholeUnits_[u].reserve(device_, slice * device_.shards));
-        BULKHEAD_RETURN_IF_ERROR(wholeGradients_[u].reserve(device_, slice * device_.shards));
+        BULKHEAD_RETURN_IF_ERROR(wholeUnits_[u].reserve(device(), slice * shards));
+        BULKHEAD_RETURN_IF_ERROR(wholeGradients_[u].reserve(device(), slice * shards));
         largestSlice = std::max(largestSlice, slice);
     }
-    BULKHEAD_RETURN_IF_ERROR(reduced_.reserve(device_, largestSlice));
+    BULKHEAD_RETURN_IF_ERROR(reduced_.reserve(device(), largestSlice));
+    BULKHEAD_RETURN_IF_ERROR(piece_.reserve(device(), kPiece));
     fresh_.assign(units, false);
     return useLayout();
 }
 
-template <class T>
-absl::StatusOr<typename ParameterStore<T>::Holding> ParameterStore<T>::makeHolding(
+template <class A>
+absl::StatusOr<typename ParameterStore<A>::Holding> ParameterStore<A>::makeHolding(
     Placement placement) const {
     Holding holding;
-    holding.layout = Layout(*spec_, device_.shard, device_.shards, std::move(placement));
-    BULKHEAD_RETURN_IF_ERROR(holding.state.reserve(device_, 3 * holding.layout.count()));
+    holding.layout = Layout(*spec_, device().shard, device().shards, std::move(placement));
+    const size_t count = holding.layout.count();
+    BULKHEAD_RETURN_IF_ERROR(holding.state.reserve(device(), 3 * count));
+    BULKHEAD_RETURN_IF_ERROR(holding.image.reserve(device(), count));
     return holding;
 }
 
-template <class T>
-absl::Status ParameterStore<T>::useLayout() {
-    BULKHEAD_RETURN_IF_ERROR(gradient_.reserve(device_, layout().count()));
+template <class A>
+absl::Status ParameterStore<A>::useLayout() {
+    BULKHEAD_RETURN_IF_ERROR(gradient_.reserve(device(), layout().count()));
+    refreshImage();
     for (size_t u = 0; u < dense_.size(); ++u) {
         const size_t begin = layout().units()[u].begin;
-        const bool alone = device_.shards == 1;
-        dense_[u] = alone ? parameters() + begin : wholeUnits_[u].data();
+        const bool alone = device().shards == 1;
+        dense_[u] = alone ? weights() + begin : wholeUnits_[u].data();
         denseGradient_[u] = alone ? gradient() + begin : wholeGradients_[u].data();
     }
-    return absl::OkStatus();
+    return math_->finish();
 }
 
-template <class T>
-void ParameterStore<T>::forgetWholeUnits() {
+template <class A>
+void ParameterStore<A>::refreshImage() {
+    current_.image.fill(*math_, parameters(), layout().count());
+    imageIsOld_ = false;
+}
+
+template <class A>
+absl::Status ParameterStore<A>::read(size_t offset, size_t bytes, void* to) {
+    math_->copy(static_cast<char*>(to), reinterpret_cast<const char*>(parameters()) + offset,
+                bytes);
+    return math_->finish();
+}
+
+template <class A>
+absl::Status ParameterStore<A>::write(size_t offset, size_t bytes, const void* from) {
+    touchedSinceChange_ = imageIsOld_ = true;
+    math_->copy(reinterpret_cast<char*>(parameters()) + offset, static_cast<const char*>(from),
+                bytes);
+    return math_->finish();
+}
+
+template <class A>
+absl::StatusOr<uint64_t> ParameterStore<A>::hash() {
+    if (device().memoryIsHost) return XXH3_64bits(parameters(), stateCount() * sizeof(T));
+    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                         &XXH3_freeState);
+    if (state == nullptr) return absl::ResourceExhaustedError("no memory to hash the state");
+    XXH3_64bits_reset(state.get());
+    for (size_t at = 0; at < stateCount(); at += kPiece) {
+        const size_t bytes = std::min(kPiece, stateCount() - at) * sizeof(T);
+        BULKHEAD_RETURN_IF_ERROR(read(at * sizeof(T), bytes, piece_.data()));
+        XXH3_64bits_update(state.get(), piece_.data(), bytes);
+    }
+    return XXH3_64bits_digest(state.get());
+}
+
+template <class A>
+absl::Status ParameterStore<A>::apply(const AdamW<T>& rule, const T* reduced) {
+    A* image = kOneType<A> ? nullptr : current_.image.of(parameters());
+    math_->adamW(rule, layout(), reduced, runs(), image);
+    touchedSinceChange_ = true;
+    return math_->finish();
+}
+
+template <class A>
+void ParameterStore<A>::forgetWholeUnits() {
+    if (imageIsOld_) refreshImage();
     std::fill(fresh_.begin(), fresh_.end(), false);
 }
 
-template <class T>
-absl::Status ParameterStore<T>::gather(size_t unit) {
-    if (device_.shards == 1 || fresh_[unit]) return absl::OkStatus();
+template <class A>
+absl::Status ParameterStore<A>::gather(size_t unit) {
+    if (device().shards == 1 || fresh_[unit]) return absl::OkStatus();
     const UnitRegion& region = layout().units()[unit];
     BULKHEAD_RETURN_IF_ERROR(
-        device_.allGather(parameters() + region.begin, wholeUnits_[unit].data(), region.slice));
+        device().allGather(weights() + region.begin, wholeUnits_[unit].data(), region.slice));
     fresh_[unit] = true;
     return absl::OkStatus();
 }
 
-template <class T>
-absl::Status ParameterStore<T>::clearGradient() {
-    std::fill_n(gradient(), layout().count(), T(0));
+template <class A>
+void ParameterStore<A>::clearGradient() {
+    math_->zero(gradient(), layout().count());
     for (Buffer<T>& whole : wholeGradients_)
-        if (whole.data() != nullptr) std::fill_n(whole.data(), whole.capacity(), T(0));
-    return absl::OkStatus();
+        if (whole.data() != nullptr) math_->zero(whole.data(), whole.capacity());
 }
 
-template <class T>
-absl::Status ParameterStore<T>::reduceUnit(size_t unit) {
-    if (device_.shards == 1) return absl::OkStatus();
+template <class A>
+absl::Status ParameterStore<A>::reduceUnit(size_t unit) {
+    if (device().shards == 1) return absl::OkStatus();
     const UnitRegion& region = layout().units()[unit];
     Buffer<T>& whole = wholeGradients_[unit];
-    BULKHEAD_RETURN_IF_ERROR(device_.reduceScatter(whole.data(), reduced_.data(), region.slice));
-    T* slice = gradient() + region.begin;
-    for (size_t i = 0; i < region.slice; ++i) slice[i] += reduced_.data()[i];
-    std::fill_n(whole.data(), whole.capacity(), T(0));
+    BULKHEAD_RETURN_IF_ERROR(device().reduceScatter(whole.data(), reduced_.data(), region.slice));
+    math_->add(gradient() + region.begin, reduced_.data(), region.slice);
+    math_->zero(whole.data(), whole.capacity());
     return absl::OkStatus();
 }
 
-template <class T>
-absl::Status ParameterStore<T>::adoptLayout(Placement placement) {
+template <class A>
+absl::Status ParameterStore<A>::adoptLayout(Placement placement) {
     absl::StatusOr<Holding> holding = makeHolding(std::move(placement));
     if (!holding.ok()) return holding.status();
     current_ = *std::move(holding);
@@ -96,8 +147,8 @@ absl::Status ParameterStore<T>::adoptLayout(Placement placement) {
     return useLayout();
 }
 
-template <class T>
-absl::StatusOr<uint64_t> ParameterStore<T>::changeLayout(Placement placement) {
+template <class A>
+absl::StatusOr<uint64_t> ParameterStore<A>::changeLayout(Placement placement) {
     if (previous_)
         return absl::FailedPreconditionError(
             "the last layout change is not settled; call settle_layout first");
@@ -113,19 +164,19 @@ absl::StatusOr<uint64_t> ParameterStore<T>::changeLayout(Placement placement) {
     return sent;
 }
 
-template <class T>
-void ParameterStore<T>::copyStaying(Holding& to) {
+template <class A>
+void ParameterStore<A>::copyStaying(Holding& to) {
     for (size_t part = 0; part < 3; ++part) {
         const T* source = parameters() + part * layout().count();
         T* target = to.state.data() + part * to.layout.count();
         for (size_t u = 0; u < spec_->units.size(); ++u) {
             const UnitRegion& old = layout().units()[u];
             const UnitRegion& now = to.layout.units()[u];
-            std::copy_n(source + old.begin, old.slice, target + now.begin);
+            math_->copy(target + now.begin, source + old.begin, old.slice);
             for (const size_t e : now.experts)
                 if (old.expertAt[e] != kElsewhere)
-                    std::copy_n(source + old.expertAt[e], spec_->units[u].expertCount,
-                                target + now.expertAt[e]);
+                    math_->copy(target + now.expertAt[e], source + old.expertAt[e],
+                                spec_->units[u].expertCount);
         }
     }
 }
@@ -148,10 +199,10 @@ void forMoves(const ModelSpec& spec, const Layout& old, const Layout& now, Visit
 
 }  // namespace
 
-template <class T>
-absl::StatusOr<uint64_t> ParameterStore<T>::moveExperts(Holding& next) {
-    const size_t shards = device_.shards;
-    const size_t me = device_.shard;
+template <class A>
+absl::StatusOr<uint64_t> ParameterStore<A>::moveExperts(Holding& next) {
+    const size_t shards = device().shards;
+    const size_t me = device().shard;
     std::vector<size_t> sendCount(shards + 1), receiveCount(shards + 1);
     forMoves(*spec_, layout(), next.layout, [&](size_t u, size_t, size_t from, size_t to) {
         if (from == me) sendCount[to] += 3 * spec_->units[u].expertCount;
@@ -164,33 +215,36 @@ absl::StatusOr<uint64_t> ParameterStore<T>::moveExperts(Holding& next) {
     }
     const uint64_t sent = sendAt[shards] * sizeof(T);
     Buffer<T> send, receive;
-    BULKHEAD_RETURN_IF_ERROR(send.reserve(device_, sendAt[shards]));
-    BULKHEAD_RETURN_IF_ERROR(receive.reserve(device_, receiveAt[shards]));
+    BULKHEAD_RETURN_IF_ERROR(send.reserve(device(), sendAt[shards]));
+    BULKHEAD_RETURN_IF_ERROR(receive.reserve(device(), receiveAt[shards]));
     forMoves(*spec_, layout(), next.layout, [&](size_t u, size_t e, size_t from, size_t to) {
         if (from != me) return;
         const size_t count = spec_->units[u].expertCount;
         for (size_t part = 0; part < 3; ++part, sendAt[to] += count)
-            std::copy_n(expert(u, e) + part * layout().count(), count, send.data() + sendAt[to]);
+            math_->copy(send.data() + sendAt[to],
+                        parameters() + layout().units()[u].expertAt[e] + part * layout().count(),
+                        count);
     });
     for (size_t r = 0; r < shards; ++r) {
         sendCount[r] *= sizeof(T);
         receiveCount[r] *= sizeof(T);
     }
     BULKHEAD_RETURN_IF_ERROR(
-        device_.allToAll(send.data(), sendCount.data(), receive.data(), receiveCount.data()));
+        device().allToAll(send.data(), sendCount.data(), receive.data(), receiveCount.data()));
     forMoves(*spec_, layout(), next.layout, [&](size_t u, size_t e, size_t from, size_t to) {
         if (to != me) return;
         const size_t count = spec_->units[u].expertCount;
         T* target = next.state.data() + next.layout.units()[u].expertAt[e];
         for (size_t part = 0; part < 3; ++part, receiveAt[from] += count)
-            std::copy_n(receive.data() + receiveAt[from], count,
-                        target + part * next.layout.count());
+            math_->copy(target + part * next.layout.count(), receive.data() + receiveAt[from],
+                        count);
     });
+    BULKHEAD_RETURN_IF_ERROR(math_->finish());
     return sent;
 }
 
-template <class T>
-absl::Status ParameterStore<T>::settleLayout(bool keep) {
+template <class A>
+absl::Status ParameterStore<A>::settleLayout(bool keep) {
     if (!keep) {
         if (!previous_)
             return absl::FailedPreconditionError("there is no older layout to go back to");
@@ -204,7 +258,6 @@ absl::Status ParameterStore<T>::settleLayout(bool keep) {
     return absl::OkStatus();
 }
 
-template class ParameterStore<float>;
-template class ParameterStore<double>;
+BULKHEAD_FOR_NUMBERS(ParameterStore)
 
 }  // namespace bulkhead::llama_moe

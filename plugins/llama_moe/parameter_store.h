@@ -4,12 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "plugins/llama_moe/device.h"
 #include "plugins/llama_moe/layout.h"
+#include "plugins/llama_moe/math.h"
 #include "plugins/llama_moe/model_spec.h"
 
 namespace bulkhead::llama_moe {
@@ -22,27 +23,36 @@ namespace bulkhead::llama_moe {
 /// a sum over the shards; gradients of experts are the shard's own from the start. With one shard
 /// whole units are the shard's memory itself and nothing is copied.
 ///
+/// Products read the parameters as A: where that is a type of its own, an image of them lies beside
+/// the state, refreshed whenever state was written.
+///
 /// Not thread-safe. What is marked collective must be called by all shards in the same order.
-template <class T>
+template <class A>
 class ParameterStore {
   public:
-    /// `spec` outlives the store.
-    absl::Status open(const ModelSpec& spec, const Device& device, Placement placement);
+    using T = Master<A>;
+
+    /// `spec` and `math` outlive the store.
+    absl::Status open(const ModelSpec& spec, Math<A>* math, Placement placement);
 
     const ModelSpec& spec() const { return *spec_; }
-    const Device& device() const { return device_; }
+    Math<A>& math() const { return *math_; }
     const Layout& layout() const { return current_.layout; }
 
+    /// Device memory, as all that follows.
     T* parameters() { return current_.state.data(); }
-    T* firstMoments() { return parameters() + layout().count(); }
-    T* secondMoments() { return firstMoments() + layout().count(); }
     size_t stateCount() const { return 3 * current_.layout.count(); }
     T* gradient() { return gradient_.data(); }
 
     /// Parameters and moments from the seed; the same numbers whatever the shards and the layout.
-    void initialise(uint64_t seed);
-    /// State was written: there is no way back from a layout change any more.
-    void touched() { touchedSinceChange_ = true; }
+    absl::Status initialise(uint64_t seed);
+    /// Bytes of the state, from or to host memory; returns when they are there.
+    absl::Status read(size_t offset, size_t bytes, void* to);
+    absl::Status write(size_t offset, size_t bytes, const void* from);
+    /// XXH3-64 of the state.
+    absl::StatusOr<uint64_t> hash();
+    /// One update from the reduced gradient.
+    absl::Status apply(const AdamW<T>& rule, const T* reduced);
     /// Whole units will be gathered again before use. All shards must call it at the same place, or
     /// some would gather and others not: so at the start of each step, never because of what
     /// happened to one shard's state alone.
@@ -51,14 +61,14 @@ class ParameterStore {
     /// Collective, unless gathered since the last forgetWholeUnits. Makes dense(unit) the unit's
     /// whole dense run.
     absl::Status gather(size_t unit);
-    const T* dense(size_t unit) const { return dense_[unit]; }
+    const A* dense(size_t unit) const { return dense_[unit]; }
     /// Of an expert placed here.
-    const T* expert(size_t unit, size_t expert) const {
-        return current_.state.data() + layout().units()[unit].expertAt[expert];
+    const A* expert(size_t unit, size_t expert) const {
+        return weights() + layout().units()[unit].expertAt[expert];
     }
 
     /// Gradients are zero afterwards.
-    absl::Status clearGradient();
+    void clearGradient();
     T* denseGradient(size_t unit) { return denseGradient_[unit]; }
     T* expertGradient(size_t unit, size_t expert) {
         return gradient_.data() + layout().units()[unit].expertAt[expert];
@@ -77,26 +87,39 @@ class ParameterStore {
     absl::Status settleLayout(bool keep);
 
   private:
+    static constexpr size_t kPiece = size_t{1} << 18;  ///< elements on the way at once
     struct Holding {
         Layout layout;
         Buffer<T> state;
+        Narrowed<A> image;  ///< of the parameters
     };
 
+    const Device& device() const { return math_->device(); }
+    const A* weights() const { return current_.image.of(current_.state.data()); }
+    StateRuns<T> runs() {
+        const size_t count = layout().count();
+        return {parameters(), parameters() + count, parameters() + 2 * count};
+    }
     absl::StatusOr<Holding> makeHolding(Placement placement) const;
     absl::Status useLayout();
+    void refreshImage();
     void copyStaying(Holding& to);
     absl::StatusOr<uint64_t> moveExperts(Holding& to);
+    absl::Status writeTensor(const Tensor& tensor, const std::string& name, uint64_t seed,
+                             size_t begin, size_t end, T* to);
 
     const ModelSpec* spec_ = nullptr;
-    Device device_;
+    Math<A>* math_ = nullptr;
     Holding current_;
     std::optional<Holding> previous_;
     bool touchedSinceChange_ = false;
+    bool imageIsOld_ = true;
+    Buffer<T, BULKHEAD_MEMORY_HOST> piece_;  ///< on the way between host and device
     Buffer<T, BULKHEAD_MEMORY_PEER> gradient_;
-    std::vector<Buffer<T>> wholeUnits_;
+    std::vector<Buffer<A>> wholeUnits_;
     std::vector<Buffer<T>> wholeGradients_;
     Buffer<T> reduced_;
-    std::vector<const T*> dense_;
+    std::vector<const A*> dense_;
     std::vector<T*> denseGradient_;
     std::vector<bool> fresh_;
 };

@@ -122,8 +122,9 @@ bulkhead_status gradient(bulkhead_workload* workload, float** out, uint64_t* cou
 
 bulkhead_status sumOfSquares(bulkhead_workload* workload, const float* reduced, double* out) {
     return call(workload, [&](Workload& w) {
-        *out = w.sumOfSquares(reduced);
-        return absl::OkStatus();
+        const absl::StatusOr<double> sum = w.sumOfSquares(reduced);
+        if (sum.ok()) *out = *sum;
+        return sum.status();
     });
 }
 
@@ -151,8 +152,9 @@ bulkhead_status imported(bulkhead_workload* workload) {
 
 bulkhead_status hash(bulkhead_workload* workload, uint64_t* out) {
     return call(workload, [&](Workload& w) {
-        *out = w.hash();
-        return absl::OkStatus();
+        const absl::StatusOr<uint64_t> hash = w.hash();
+        if (hash.ok()) *out = *hash;
+        return hash.status();
     });
 }
 
@@ -177,6 +179,7 @@ bulkhead_status changeLayout(bulkhead_workload* workload, const int32_t* expertS
 bulkhead_status settleLayout(bulkhead_workload* workload, int32_t keep) {
     return call(workload, [&](Workload& w) { return w.settleLayout(keep != 0); });
 }
+
 bulkhead_status routing(bulkhead_workload* workload, uint32_t sample, uint32_t* out) {
     return call(workload, [&](Workload& w) { return w.routing(sample, out); });
 }

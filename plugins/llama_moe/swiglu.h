@@ -3,8 +3,7 @@
 
 #include <cstddef>
 
-#include "plugins/llama_moe/blas.h"
-#include "plugins/llama_moe/kernels.h"
+#include "plugins/llama_moe/math.h"
 
 namespace bulkhead::llama_moe {
 
@@ -20,25 +19,26 @@ struct SwigluShape {
 };
 
 /// y = (silu(x Wgate) * (x Wup)) W2 + beta * y over `rows` tokens. h[rows, 2 * hidden] and
-/// act[rows, hidden] are kept for the way back.
-template <class T>
-void swigluLayer(const SwigluShape& shape, const SwigluWeights<const T>& w, const T* x, T* h,
-                 T* act, T* y, size_t rows, T beta) {
-    multiply(x, w.w13, h, rows, shape.dim, 2 * shape.hidden, T(0));
-    swigluForward(h, act, rows, shape.hidden);
-    multiply(act, w.w2, y, rows, shape.hidden, shape.dim, beta);
+/// act[rows, hidden] are kept for the way back. Y is A or its Master.
+template <class A, class Y>
+void swigluLayer(Math<A>& math, const SwigluShape& shape, const SwigluWeights<const A>& w,
+                 const A* x, A* h, A* act, Y* y, size_t rows, Master<A> beta) {
+    multiply(math, x, w.w13, h, rows, shape.dim, 2 * shape.hidden, Master<A>(0));
+    math.swigluForward(h, act, rows, shape.hidden);
+    multiply(math, act, w.w2, y, rows, shape.hidden, shape.dim, beta);
 }
 
-/// dx = gradient of x + beta * dx; adds to dw. Destroys h; dAct[rows, hidden] is scratch.
-template <class T>
-void swigluLayerBackward(const SwigluShape& shape, const SwigluWeights<const T>& w,
-                         const SwigluWeights<T>& dw, const T* x, T* h, const T* act, const T* dy,
-                         T* dAct, T* dx, size_t rows, T beta) {
-    addWeightGradient(act, dy, dw.w2, rows, shape.hidden, shape.dim);
-    multiplyBack(dy, w.w2, dAct, rows, shape.hidden, shape.dim, T(0));
-    swigluBackward(h, dAct, rows, shape.hidden);
-    addWeightGradient(x, h, dw.w13, rows, shape.dim, 2 * shape.hidden);
-    multiplyBack(h, w.w13, dx, rows, shape.dim, 2 * shape.hidden, beta);
+/// dx = gradient of x + beta * dx; adds to dw. Destroys h; dAct[rows, hidden] is scratch. dx may be
+/// dy.
+template <class A, class X>
+void swigluLayerBackward(Math<A>& math, const SwigluShape& shape, const SwigluWeights<const A>& w,
+                         const SwigluWeights<Master<A>>& dw, const A* x, A* h, const A* act,
+                         const A* dy, A* dAct, X* dx, size_t rows, Master<A> beta) {
+    addWeightGradient(math, act, dy, dw.w2, rows, shape.hidden, shape.dim);
+    multiplyBack(math, dy, w.w2, dAct, rows, shape.hidden, shape.dim, Master<A>(0));
+    math.swigluBackward(h, dAct, rows, shape.hidden);
+    addWeightGradient(math, x, h, dw.w13, rows, shape.dim, 2 * shape.hidden);
+    multiplyBack(math, h, w.w13, dx, rows, shape.dim, 2 * shape.hidden, beta);
 }
 
 }  // namespace bulkhead::llama_moe

@@ -3,121 +3,139 @@
 
 #include <algorithm>
 
+#include "plugins/llama_moe/numbers.h"
+
 namespace bulkhead::llama_moe {
 
-template <class T>
-void TokenExchange<T>::open(const Device& device, size_t experts, size_t rowWidth) {
-    device_ = device;
+template <class A>
+absl::Status TokenExchange<A>::open(Math<A>* math, size_t experts, size_t rowWidth, size_t rows) {
+    math_ = math;
+    const Device& device = math->device();
+    shard_ = device.shard;
+    shards_ = device.shards;
     experts_ = experts;
     width_ = rowWidth;
-    counts_.resize(experts);
     next_.resize(experts);
-    allCounts_.resize(experts * device.shards);
-    sendBytes_.resize(device.shards);
-    receiveBytes_.resize(device.shards);
+    sendBytes_.resize(shards_);
+    receiveBytes_.resize(shards_);
+    BULKHEAD_RETURN_IF_ERROR(placeOnHost_.reserve(device, rows));
+    BULKHEAD_RETURN_IF_ERROR(place_.reserve(device, rows));
+    BULKHEAD_RETURN_IF_ERROR(counts_.reserve(device, experts * shards_));
+    if (shards_ == 1) return absl::OkStatus();
+    BULKHEAD_RETURN_IF_ERROR(ownCounts_.reserve(device, experts));
+    return allCounts_.reserve(device, experts * shards_);
 }
 
-template <class T>
-absl::Status TokenExchange<T>::plan(const int32_t* expertOf, size_t rows, const int32_t* shardOf) {
-    planSorted(expertOf, rows, shardOf);
+template <class A>
+absl::Status TokenExchange<A>::plan(const int32_t* expertOf, size_t rows, const int32_t* shardOf) {
+    rows_ = rows;
+    planSorted(expertOf, shardOf);
+    if (shards_ > 1) BULKHEAD_RETURN_IF_ERROR(gatherCounts());
     return planGrouped(shardOf);
 }
 
-template <class T>
-void TokenExchange<T>::planSorted(const int32_t* expertOf, size_t rows, const int32_t* shardOf) {
-    std::fill(counts_.begin(), counts_.end(), 0);
-    for (size_t i = 0; i < rows; ++i) ++counts_[static_cast<size_t>(expertOf[i])];
+template <class A>
+void TokenExchange<A>::planSorted(const int32_t* expertOf, const int32_t* shardOf) {
+    int32_t* counts = counts_.data() + shard_ * experts_;
+    std::fill_n(counts, experts_, 0);
+    for (size_t i = 0; i < rows_; ++i) ++counts[expertOf[i]];
     size_t at = 0;
-    for (size_t shard = 0; shard < device_.shards; ++shard) {
+    for (size_t shard = 0; shard < shards_; ++shard) {
         const size_t begin = at;
         for (size_t e = 0; e < experts_; ++e) {
             if (static_cast<size_t>(shardOf[e]) != shard) continue;
             next_[e] = at;
-            at += static_cast<size_t>(counts_[e]);
+            at += static_cast<size_t>(counts[e]);
         }
-        sendBytes_[shard] = (at - begin) * width_ * sizeof(T);
+        sendBytes_[shard] = (at - begin) * width_ * sizeof(A);
     }
-    place_.resize(rows);
-    for (size_t i = 0; i < rows; ++i) place_[i] = next_[static_cast<size_t>(expertOf[i])]++;
+    int32_t* place = placeOnHost_.data();
+    for (size_t i = 0; i < rows_; ++i)
+        place[i] = static_cast<int32_t>(next_[static_cast<size_t>(expertOf[i])]++);
+    math_->copy(place_.data(), place, rows_);
 }
 
-template <class T>
-absl::Status TokenExchange<T>::planGrouped(const int32_t* shardOf) {
-    if (device_.shards > 1)
-        BULKHEAD_RETURN_IF_ERROR(device_.allGather(counts_.data(), allCounts_.data(), experts_));
-    else
-        std::copy(counts_.begin(), counts_.end(), allCounts_.begin());
+template <class A>
+absl::Status TokenExchange<A>::gatherCounts() {
+    math_->copy(ownCounts_.data(), counts_.data() + shard_ * experts_, experts_);
+    BULKHEAD_RETURN_IF_ERROR(
+        math_->device().allGather(ownCounts_.data(), allCounts_.data(), experts_));
+    math_->copy(counts_.data(), allCounts_.data(), experts_ * shards_);
+    return math_->finish();
+}
+
+template <class A>
+absl::Status TokenExchange<A>::planGrouped(const int32_t* shardOf) {
     std::fill(receiveBytes_.begin(), receiveBytes_.end(), size_t{0});
     groups_.clear();
     groupedRows_ = 0;
     for (size_t e = 0; e < experts_; ++e) {
-        if (static_cast<size_t>(shardOf[e]) != device_.shard) continue;
+        if (static_cast<size_t>(shardOf[e]) != shard_) continue;
         Group group{e, groupedRows_, 0};
-        for (size_t source = 0; source < device_.shards; ++source) {
-            const auto rows = static_cast<size_t>(allCounts_[source * experts_ + e]);
-            group.rows += rows;
-            receiveBytes_[source] += rows * width_ * sizeof(T);
+        for (size_t source = 0; source < shards_; ++source) {
+            group.rows += countOf(source, e);
+            receiveBytes_[source] += countOf(source, e) * width_ * sizeof(A);
         }
         groupedRows_ += group.rows;
         groups_.push_back(group);
     }
-    if (device_.shards == 1) return absl::OkStatus();
+    if (shards_ == 1) return absl::OkStatus();
     // A little more than asked for, so that a drifting router does not allocate every step.
     const size_t wanted = groupedRows_ * width_;
     return wanted <= packed_.capacity() ? absl::OkStatus()
-                                        : packed_.reserve(device_, wanted + wanted / 4);
+                                        : packed_.reserve(math_->device(), wanted + wanted / 4);
 }
 
-template <class T>
+template <class A>
 template <class Visit>
-void TokenExchange<T>::forStretches(Visit&& visit) const {
+void TokenExchange<A>::forStretches(Visit&& visit) const {
     size_t packed = 0;
-    for (size_t source = 0; source < device_.shards; ++source)
+    for (size_t source = 0; source < shards_; ++source)
         for (const Group& group : groups_) {
             size_t grouped = group.begin;
             for (size_t earlier = 0; earlier < source; ++earlier)
-                grouped += static_cast<size_t>(allCounts_[earlier * experts_ + group.expert]);
-            const auto rows = static_cast<size_t>(allCounts_[source * experts_ + group.expert]);
+                grouped += countOf(earlier, group.expert);
+            const size_t rows = countOf(source, group.expert);
             visit(packed, grouped, rows);
             packed += rows;
         }
 }
 
-template <class T>
-absl::Status TokenExchange<T>::toExperts(const T* sorted, T* grouped) {
-    if (device_.shards == 1) {
-        if (sorted != grouped) std::copy_n(sorted, sortedRows() * width_, grouped);
+template <class A>
+absl::Status TokenExchange<A>::toExperts(const A* sorted, A* grouped) {
+    if (shards_ == 1) {
+        if (sorted != grouped) math_->copy(grouped, sorted, rows_ * width_);
         return absl::OkStatus();
     }
     BULKHEAD_RETURN_IF_ERROR(
-        device_.allToAll(sorted, sendBytes_.data(), packed_.data(), receiveBytes_.data()));
+        math_->device().allToAll(sorted, sendBytes_.data(), packed_.data(), receiveBytes_.data()));
     countSent(sendBytes_);
     forStretches([&](size_t from, size_t to, size_t rows) {
-        std::copy_n(packed_.data() + from * width_, rows * width_, grouped + to * width_);
+        math_->copy(grouped + to * width_, packed_.data() + from * width_, rows * width_);
     });
     return absl::OkStatus();
 }
 
-template <class T>
-absl::Status TokenExchange<T>::fromExperts(const T* grouped, T* sorted) {
-    if (device_.shards == 1) {
-        if (sorted != grouped) std::copy_n(grouped, sortedRows() * width_, sorted);
+template <class A>
+absl::Status TokenExchange<A>::fromExperts(const A* grouped, A* sorted) {
+    if (shards_ == 1) {
+        if (sorted != grouped) math_->copy(sorted, grouped, rows_ * width_);
         return absl::OkStatus();
     }
     forStretches([&](size_t to, size_t from, size_t rows) {
-        std::copy_n(grouped + from * width_, rows * width_, packed_.data() + to * width_);
+        math_->copy(packed_.data() + to * width_, grouped + from * width_, rows * width_);
     });
     countSent(receiveBytes_);
-    return device_.allToAll(packed_.data(), receiveBytes_.data(), sorted, sendBytes_.data());
+    return math_->device().allToAll(packed_.data(), receiveBytes_.data(), sorted,
+                                    sendBytes_.data());
 }
 
-template <class T>
-void TokenExchange<T>::countSent(const std::vector<size_t>& bytes) {
+template <class A>
+void TokenExchange<A>::countSent(const std::vector<size_t>& bytes) {
     for (size_t shard = 0; shard < bytes.size(); ++shard)
-        if (shard != device_.shard) sent_ += bytes[shard];
+        if (shard != shard_) sent_ += bytes[shard];
 }
 
-template class TokenExchange<float>;
-template class TokenExchange<double>;
+BULKHEAD_FOR_NUMBERS(TokenExchange)
 
 }  // namespace bulkhead::llama_moe

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "plugins/llama_moe/device.h"
+#include "plugins/llama_moe/math.h"
 
 namespace bulkhead::llama_moe {
 
@@ -14,7 +14,7 @@ namespace bulkhead::llama_moe {
 /// rows as chose it. At the source rows are sorted by (shard, expert, row); at the shard of the
 /// experts they lie grouped by expert, within one by (source, row). With one shard both orders are
 /// one and nothing is copied when both ends name the same memory.
-template <class T>
+template <class A>
 class TokenExchange {
   public:
     struct Group {
@@ -23,15 +23,16 @@ class TokenExchange {
         size_t rows = 0;
     };
 
-    void open(const Device& device, size_t experts, size_t rowWidth);
+    /// For up to `rows` rows a plan.
+    absl::Status open(Math<A>* math, size_t experts, size_t rowWidth, size_t rows);
 
-    /// Collective. Row i goes to expert expertOf[i]; shardOf is by expert. Afterwards the accessors
-    /// below hold until the next plan.
+    /// Collective. Row i goes to expert expertOf[i], which is host memory; shardOf is by expert.
+    /// Afterwards the accessors below hold until the next plan.
     absl::Status plan(const int32_t* expertOf, size_t rows, const int32_t* shardOf);
 
-    /// Where row i stands among the sorted.
-    size_t place(size_t row) const { return place_[row]; }
-    size_t sortedRows() const { return place_.size(); }
+    /// Where row i stands among the sorted, in device memory.
+    const int32_t* place() const { return place_.data(); }
+    size_t sortedRows() const { return rows_; }
     size_t groupedRows() const { return groupedRows_; }
     /// Experts of this shard, ascending.
     const std::vector<Group>& groups() const { return groups_; }
@@ -39,28 +40,35 @@ class TokenExchange {
     uint64_t sentBytes() const { return sent_; }
 
     /// Collective.
-    absl::Status toExperts(const T* sorted, T* grouped);
-    absl::Status fromExperts(const T* grouped, T* sorted);
+    absl::Status toExperts(const A* sorted, A* grouped);
+    absl::Status fromExperts(const A* grouped, A* sorted);
 
   private:
     void countSent(const std::vector<size_t>& bytes);
-    void planSorted(const int32_t* expertOf, size_t rows, const int32_t* shardOf);
+    void planSorted(const int32_t* expertOf, const int32_t* shardOf);
+    absl::Status gatherCounts();
     absl::Status planGrouped(const int32_t* shardOf);
+    size_t countOf(size_t source, size_t expert) const {
+        return static_cast<size_t>(counts_.data()[source * experts_ + expert]);
+    }
     /// Calls visit(packedRow, groupedRow, rows) for each stretch of received rows.
     template <class Visit>
     void forStretches(Visit&& visit) const;
 
-    Device device_;
+    Math<A>* math_ = nullptr;
+    size_t shard_ = 0, shards_ = 1;
     size_t experts_ = 0;
     size_t width_ = 0;
+    size_t rows_ = 0;
     size_t groupedRows_ = 0;
-    std::vector<size_t> place_;
-    std::vector<int32_t> counts_;     ///< own rows, by expert
-    std::vector<int32_t> allCounts_;  ///< [source][expert]
+    Buffer<int32_t, BULKHEAD_MEMORY_HOST> placeOnHost_;
+    Buffer<int32_t> place_;
+    Buffer<int32_t, BULKHEAD_MEMORY_HOST> counts_;  ///< [source][expert]
+    Buffer<int32_t> ownCounts_, allCounts_;         ///< for the collective; with several shards
     std::vector<size_t> next_;
     std::vector<size_t> sendBytes_, receiveBytes_;
     std::vector<Group> groups_;
-    Buffer<T> packed_;
+    Buffer<A> packed_;
     uint64_t sent_ = 0;
 };
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/llama_moe/workload.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -11,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plugins/llama_moe/blas.h"
+#include "plugins/llama_moe/cpu_math.h"
 
 namespace bulkhead::llama_moe {
 namespace {
@@ -69,14 +68,26 @@ absl::Status Workload::open(const bulkhead_workload_config& config) {
     const auto shards = static_cast<size_t>(config.shards);
     BULKHEAD_RETURN_IF_ERROR(checkFits(*model, shards, config.micro_batch, config.sequence_length));
     spec_ = describeModel(*model);
-    const Device device{config.device_api, config.device, config.group,
-                        static_cast<size_t>(config.shard), shards};
-    BULKHEAD_RETURN_IF_ERROR(store_.open(spec_, device, defaultPlacement(spec_, shards)));
-    BULKHEAD_RETURN_IF_ERROR(
-        decoder_.open(&store_, config.micro_batch, config.sequence_length, config.domains));
-    sums_ = evaluation_ = decoder_.emptySums();
+    const Device device{config.device_api,
+                        config.device,
+                        config.group,
+                        static_cast<size_t>(config.shard),
+                        shards,
+                        info.memory_is_host != 0};
+    BULKHEAD_RETURN_IF_ERROR(makeModel<float>(std::make_unique<CpuMath<float>>(device)));
+    sums_ = evaluation_ = model_->emptySums();
     config_.model_toml = config_.model_dir = nullptr;  // the caller's, gone after the call
     return absl::OkStatus();
+}
+
+template <class A>
+absl::Status Workload::makeModel(std::unique_ptr<Math<A>> math) {
+    const size_t shards = math->device().shards;
+    auto model = std::make_unique<ShardModelOf<A>>(std::move(math));
+    absl::Status opened = model->open(spec_, defaultPlacement(spec_, shards), config_.micro_batch,
+                                      config_.sequence_length, config_.domains);
+    model_ = std::move(model);
+    return opened;
 }
 
 void Workload::describe(bulkhead_model_info* out) const {
@@ -122,8 +133,9 @@ uint32_t Workload::parameters(bulkhead_parameter* out, uint32_t capacity) const 
 }
 
 absl::Status Workload::initialise(uint64_t seed) {
-    store_.initialise(seed);
-    return store_.clearGradient();
+    BULKHEAD_RETURN_IF_ERROR(model_->initialise(seed));
+    model_->clearGradient();
+    return absl::OkStatus();
 }
 
 absl::Status Workload::checkBatch(const bulkhead_batch& batch) const {
@@ -149,37 +161,37 @@ absl::Status Workload::forwardBackward(const bulkhead_batch& batch, bulkhead_gra
                                        void* context) {
     BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
     if (batch.first != 0) {
-        store_.forgetWholeUnits();
-        BULKHEAD_RETURN_IF_ERROR(store_.clearGradient());
+        model_->forgetWholeUnits();
+        model_->clearGradient();
         sums_.clear();
     }
     const Batch samples{batch.samples, batch.tokens, batch.domain};
-    const uint64_t sent = decoder_.sentBytes();
-    BULKHEAD_RETURN_IF_ERROR(decoder_.forward(samples, &sums_));
-    Decoder<float>::Ready tell;
+    const uint64_t sent = model_->sentBytes();
+    BULKHEAD_RETURN_IF_ERROR(model_->forward(samples, &sums_));
+    Ready tell;
     if (ready != nullptr) tell = [=](size_t begin, size_t end) { ready(context, begin, end); };
-    BULKHEAD_RETURN_IF_ERROR(decoder_.backward(samples, batch.last != 0, tell));
-    sums_.sentBytes += decoder_.sentBytes() - sent;
+    BULKHEAD_RETURN_IF_ERROR(model_->backward(samples, batch.last != 0, tell));
+    sums_.sentBytes += model_->sentBytes() - sent;
     return absl::OkStatus();
 }
 
 absl::Status Workload::routing(uint32_t sample, uint32_t* out) const {
-    if (sample >= decoder_.samples())
+    if (sample >= model_->samples())
         return absl::InvalidArgumentError(absl::StrCat("the last micro-batch has ",
-                                                       decoder_.samples(), " samples; there is no ",
+                                                       model_->samples(), " samples; there is no ",
                                                        sample, " to tell the routing of"));
-    decoder_.routing(sample, out);
+    model_->routing(sample, out);
     return absl::OkStatus();
 }
 
 absl::Status Workload::evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics) {
     BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
     evaluation_.clear();
-    store_.forgetWholeUnits();
-    const uint64_t sent = decoder_.sentBytes();
+    model_->forgetWholeUnits();
+    const uint64_t sent = model_->sentBytes();
     BULKHEAD_RETURN_IF_ERROR(
-        decoder_.forward({batch.samples, batch.tokens, batch.domain}, &evaluation_));
-    evaluation_.sentBytes = decoder_.sentBytes() - sent;
+        model_->forward({batch.samples, batch.tokens, batch.domain}, &evaluation_));
+    evaluation_.sentBytes = model_->sentBytes() - sent;
     addTo(metrics, evaluation_);
     return absl::OkStatus();
 }
@@ -198,10 +210,6 @@ void Workload::metrics(bulkhead_metrics* out) const {
     addTo(out, sums_);
 }
 
-double Workload::sumOfSquares(const float* reduced) const {
-    return llama_moe::sumOfSquares(store_.layout(), reduced);
-}
-
 absl::Status Workload::apply(const float* reduced, const bulkhead_update& update) {
     if (!(update.bias_correction1 > 0.0f) || !(update.bias_correction2 > 0.0f))
         return absl::InvalidArgumentError("bias corrections must be above 0: 1 - beta^updates");
@@ -214,10 +222,7 @@ absl::Status Workload::apply(const float* reduced, const bulkhead_update& update
                             update.bias_correction1,
                             update.bias_correction2,
                             static_cast<float>(spec_.config.balanceRate)};
-    llama_moe::apply(rule, store_.layout(), reduced, store_.parameters(), store_.firstMoments(),
-                     store_.secondMoments());
-    store_.touched();
-    return absl::OkStatus();
+    return model_->apply(rule, reduced);
 }
 
 absl::Status Workload::checkRange(uint64_t offset, uint64_t bytes) const {
@@ -229,23 +234,16 @@ absl::Status Workload::checkRange(uint64_t offset, uint64_t bytes) const {
 
 absl::Status Workload::exportState(uint64_t offset, uint64_t bytes, void* to) {
     BULKHEAD_RETURN_IF_ERROR(checkRange(offset, bytes));
-    const auto* from = reinterpret_cast<const char*>(store_.parameters()) + offset;
-    return fromDevice(config_.device_api->copy(config_.device, to, from, bytes, nullptr), "copy");
+    return model_->read(offset, bytes, to);
 }
 
 absl::Status Workload::importState(uint64_t offset, uint64_t bytes, const void* from) {
     BULKHEAD_RETURN_IF_ERROR(checkRange(offset, bytes));
-    auto* to = reinterpret_cast<char*>(store_.parameters()) + offset;
-    store_.touched();
-    return fromDevice(config_.device_api->copy(config_.device, to, from, bytes, nullptr), "copy");
-}
-
-uint64_t Workload::hash() {
-    return XXH3_64bits(store_.parameters(), stateBytes());
+    return model_->write(offset, bytes, from);
 }
 
 absl::Status Workload::layout(int32_t* out, uint32_t capacity) const {
-    const Placement& placement = store_.layout().placement();
+    const Placement& placement = model_->layout().placement();
     if (capacity < placement.size())
         return absl::InvalidArgumentError(absl::StrCat(
             "a layout of this model has ", placement.size(), " entries, not ", capacity));
@@ -271,13 +269,13 @@ absl::StatusOr<Placement> Workload::checkPlacement(const int32_t* expertShard,
 absl::Status Workload::adoptLayout(const int32_t* expertShard, uint32_t count) {
     absl::StatusOr<Placement> placement = checkPlacement(expertShard, count);
     if (!placement.ok()) return placement.status();
-    return store_.adoptLayout(*std::move(placement));
+    return model_->adoptLayout(*std::move(placement));
 }
 
 absl::StatusOr<uint64_t> Workload::changeLayout(const int32_t* expertShard, uint32_t count) {
     absl::StatusOr<Placement> placement = checkPlacement(expertShard, count);
     if (!placement.ok()) return placement.status();
-    return store_.changeLayout(*std::move(placement));
+    return model_->changeLayout(*std::move(placement));
 }
 
 }  // namespace bulkhead::llama_moe

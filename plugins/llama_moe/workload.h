@@ -9,9 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bulkhead/workload.h"
-#include "plugins/llama_moe/decoder.h"
-#include "plugins/llama_moe/optimizer.h"
-#include "plugins/llama_moe/parameter_store.h"
+#include "plugins/llama_moe/shard_model.h"
 
 namespace bulkhead::llama_moe {
 
@@ -30,36 +28,39 @@ class Workload {
                                  void* context);
     absl::Status evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics);
     void metrics(bulkhead_metrics* out) const;
-    float* gradient() { return store_.gradient(); }
-    uint64_t gradientCount() const { return store_.layout().count(); }
+    float* gradient() { return model_->gradient(); }
+    uint64_t gradientCount() const { return model_->layout().count(); }
 
-    double sumOfSquares(const float* reduced) const;
+    absl::StatusOr<double> sumOfSquares(const float* reduced) {
+        return model_->sumOfSquares(reduced);
+    }
     absl::Status apply(const float* reduced, const bulkhead_update& update);
 
     absl::Status exportState(uint64_t offset, uint64_t bytes, void* to);
     absl::Status importState(uint64_t offset, uint64_t bytes, const void* from);
-    void imported() { store_.forgetWholeUnits(); }
-    uint64_t hash();
+    void imported() { model_->forgetWholeUnits(); }
+    absl::StatusOr<uint64_t> hash() { return model_->hash(); }
 
     absl::Status layout(int32_t* out, uint32_t capacity) const;
     absl::Status adoptLayout(const int32_t* expertShard, uint32_t count);
     absl::StatusOr<uint64_t> changeLayout(const int32_t* expertShard, uint32_t count);
-    absl::Status settleLayout(bool keep) { return store_.settleLayout(keep); }
+    absl::Status settleLayout(bool keep) { return model_->settleLayout(keep); }
     absl::Status routing(uint32_t sample, uint32_t* out) const;
 
   private:
     Workload() = default;
     absl::Status open(const bulkhead_workload_config& config);
+    template <class A>
+    absl::Status makeModel(std::unique_ptr<Math<A>> math);
     absl::Status checkBatch(const bulkhead_batch& batch) const;
     absl::Status checkRange(uint64_t offset, uint64_t bytes) const;
     absl::StatusOr<Placement> checkPlacement(const int32_t* expertShard, uint32_t count) const;
-    uint64_t stateBytes() const { return store_.stateCount() * sizeof(float); }
+    uint64_t stateBytes() const { return 3 * gradientCount() * sizeof(float); }
 
     const bulkhead_host* host_ = nullptr;
     bulkhead_workload_config config_{};
     ModelSpec spec_;
-    ParameterStore<float> store_;
-    Decoder<float> decoder_;
+    std::unique_ptr<ShardModel> model_;
     Sums sums_;
     Sums evaluation_;
 };

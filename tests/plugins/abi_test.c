@@ -59,6 +59,19 @@ static bulkhead_status copy(bulkhead_device* device, void* to, const void* from,
     return BULKHEAD_OK;
 }
 
+static bulkhead_status zero(bulkhead_device* device, void* to, size_t bytes,
+                            bulkhead_stream* stream) {
+    (void)device;
+    (void)stream;
+    memset(to, 0, bytes);
+    return BULKHEAD_OK;
+}
+static bulkhead_status synchronize(bulkhead_device* device, bulkhead_stream* stream) {
+    (void)device;
+    (void)stream;
+    return BULKHEAD_OK;
+}
+
 static int step(const bulkhead_workload_api* api, bulkhead_workload* workload) {
     enum { kTokens = 17 };
     int32_t tokens[kTokens];
@@ -121,6 +134,8 @@ int main(int argc, char** argv) {
     device.alloc = allocate;
     device.free = release;
     device.copy = copy;
+    device.zero = zero;
+    device.stream_synchronize = synchronize;
     memset(&config, 0, sizeof(config));
     config.struct_size = sizeof(config);
     config.host = &host;

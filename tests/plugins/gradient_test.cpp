@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 
+#include "plugins/llama_moe/cpu_math.h"
 #include "plugins/llama_moe/decoder.h"
 #include "tests/plugins/shards.h"
 
@@ -53,9 +54,9 @@ class GradientTest : public testing::Test {
   protected:
     void SetUp() override {
         spec_ = describeModel(smallConfig());
-        ASSERT_TRUE(store_.open(spec_, shards_.device(0), defaultPlacement(spec_, 1)).ok());
+        ASSERT_TRUE(store_.open(spec_, &math_, defaultPlacement(spec_, 1)).ok());
         ASSERT_TRUE(decoder_.open(&store_, kSamples, kSequence, 1).ok());
-        store_.initialise(3);
+        ASSERT_TRUE(store_.initialise(3).ok());
         text_ = randomText(kSamples);
     }
 
@@ -66,7 +67,7 @@ class GradientTest : public testing::Test {
     }
 
     void computeGradient() {
-        ASSERT_TRUE(store_.clearGradient().ok());
+        store_.clearGradient();
         loss();
         ASSERT_TRUE(decoder_.backward(text_.batch(), true, nullptr).ok());
     }
@@ -103,6 +104,7 @@ class GradientTest : public testing::Test {
 
     test::Shards shards_{1};
     ModelSpec spec_;
+    CpuMath<double> math_{shards_.device(0)};
     ParameterStore<double> store_;
     Decoder<double> decoder_;
     Text text_;
@@ -180,11 +182,12 @@ TEST_F(GradientTest, ATokenSeesNothingBehindItselfNorOutsideItsChunkInALocalLaye
     ModelConfig config = smallConfig();
     config.layers = 1;
     const ModelSpec spec = describeModel(config);
+    CpuMath<double> math(shards_.device(0));
     ParameterStore<double> store;
     Decoder<double> decoder;
-    ASSERT_TRUE(store.open(spec, shards_.device(0), defaultPlacement(spec, 1)).ok());
+    ASSERT_TRUE(store.open(spec, &math, defaultPlacement(spec, 1)).ok());
     ASSERT_TRUE(decoder.open(&store, 1, 6, 1).ok());
-    store.initialise(3);
+    ASSERT_TRUE(store.initialise(3).ok());
     const auto last = [&](std::vector<int32_t> tokens) {
         // The sum over 6 positions less that over a text equal but for what follows.
         const uint32_t domain = 0;
@@ -208,11 +211,12 @@ std::vector<double> gradientWith(size_t shards, double* loss) {
     std::vector<ParameterStore<double>> stores(shards);
     std::vector<double> losses(shards);
     test::Shards::onEach(shards, [&](size_t s) {
+        CpuMath<double> math(ranks.device(s));
         Decoder<double> decoder;
-        ASSERT_TRUE(stores[s].open(spec, ranks.device(s), defaultPlacement(spec, shards)).ok());
+        ASSERT_TRUE(stores[s].open(spec, &math, defaultPlacement(spec, shards)).ok());
         ASSERT_TRUE(decoder.open(&stores[s], each, kSequence, 1).ok());
-        stores[s].initialise(3);
-        ASSERT_TRUE(stores[s].clearGradient().ok());
+        ASSERT_TRUE(stores[s].initialise(3).ok());
+        stores[s].clearGradient();
         const Batch batch{each, all.tokens.data() + s * each * (kSequence + 1), all.domains.data()};
         Sums sums = decoder.emptySums();
         ASSERT_TRUE(decoder.forward(batch, &sums).ok());

@@ -71,8 +71,8 @@ TEST(Optimizer, FollowsTheFormulaBitForBitInEverySegment) {
     const Layout layout(spec, 1, 2, defaultPlacement(spec, 2));
     Flat got(layout.count());
     Flat want = got;
-    apply(kRule, layout, got.gradient.data(), got.parameters.data(), got.first.data(),
-          got.second.data());
+    apply(kRule, layout, got.gradient.data(),
+          {got.parameters.data(), got.first.data(), got.second.data()});
     for (const Segment& segment : layout.segments())
         for (size_t i = segment.begin; i < segment.end; ++i)
             expected(segment.kind, want.parameters[i], want.first[i], want.second[i],

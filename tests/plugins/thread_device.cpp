@@ -75,6 +75,15 @@ bulkhead_status copy(bulkhead_device*, void* to, const void* from, size_t bytes,
     return BULKHEAD_OK;
 }
 
+bulkhead_status zero(bulkhead_device*, void* to, size_t bytes, bulkhead_stream*) {
+    if (bytes > 0) std::memset(to, 0, bytes);
+    return BULKHEAD_OK;
+}
+
+bulkhead_status synchronize(bulkhead_device*, bulkhead_stream*) {
+    return BULKHEAD_OK;
+}
+
 bulkhead_status allGather(bulkhead_group* group, const void* from, void* to, size_t count,
                           bulkhead_dtype type, bulkhead_stream*) {
     Meeting& meeting = of(group).meeting();
@@ -146,7 +155,9 @@ const bulkhead_device_api kApi = [] {
     api.describe = describe;
     api.alloc = alloc;
     api.free = release;
+    api.stream_synchronize = synchronize;
     api.copy = copy;
+    api.zero = zero;
     api.all_gather = allGather;
     api.reduce_scatter = reduceScatter;
     api.all_to_all = allToAll;
