@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "plugins/cuda/ftar/both.h"
+#include "plugins/common/bfloat16.h"
 
 /// Additions in float32, in a fixed order, the same bits on the GPU and on the CPU: nothing but
 /// additions and integer arithmetic, no product that a compiler could fuse with a sum. Only the
@@ -13,27 +13,6 @@
 namespace bulkhead::cuda {
 
 constexpr uint32_t kMaxSources = 64;  ///< as many as an exchange has members
-
-/// A bfloat16 as its bits.
-struct Bf16 {
-    uint16_t bits;
-};
-
-BULKHEAD_BOTH inline float widen(Bf16 x) {
-    const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/// To nearest, ties to even; a NaN stays a NaN.
-BULKHEAD_BOTH inline Bf16 narrow(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    const uint32_t quiet = (bits >> 16) | 0x40u;
-    return Bf16{static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded)};
-}
 
 /// What one chunk adds: to[i] = ((s0[i] + s1[i]) + s2[i]) + ... for i < count.
 struct Sum {

@@ -8,7 +8,7 @@
 #include <thread>
 #endif
 
-#include "plugins/cuda/ftar/both.h"
+#include "plugins/common/both.h"
 
 /// The few memory operations that GPU and CPU speak to each other with, at system scope: words in
 /// pinned host memory that one side writes and the other reads.
