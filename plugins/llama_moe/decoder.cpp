@@ -24,7 +24,6 @@ absl::Status Decoder<A>::open(ParameterStore<A>* store, size_t samples, size_t s
     domains_ = domains;
     const ModelSpec& spec = store->spec();
     const Device& device = math_->device();
-    BULKHEAD_RETURN_IF_ERROR(math_->open(config(), samples, sequence));
     for (size_t l = 0; l < config().layers; ++l) {
         auto layer = std::make_unique<Layer>();
         const auto& dense = spec.units[l + 1].dense;

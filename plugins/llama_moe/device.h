@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "bulkhead/device.h"
+#include "plugins/common/bfloat16.h"
 
 /// The device ABI as C++: status values, owned memory, typed collectives.
 namespace bulkhead::llama_moe {
@@ -19,6 +20,7 @@ bool toldHost(const absl::Status& status);
 template <class T>
 constexpr bulkhead_dtype dtypeOf() {
     if constexpr (std::is_same_v<T, float>) return BULKHEAD_F32;
+    if constexpr (std::is_same_v<T, Bf16>) return BULKHEAD_BF16;
     if constexpr (std::is_same_v<T, double>) return BULKHEAD_F64;
     if constexpr (std::is_same_v<T, int32_t>) return BULKHEAD_I32;
 }

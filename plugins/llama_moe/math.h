@@ -19,10 +19,14 @@ namespace bulkhead::llama_moe {
 
 /// Two number types: A of activations and of whatever matrix products read, and its Master of
 /// parameters, moments, gradients, the residual stream, router logits, gates and losses. On the CPU
-/// they are one (float; double where gradients are checked).
+/// they are one (float; double where gradients are checked), on a GPU bfloat16 and float.
 template <class A>
 struct MasterOf {
     using type = A;
+};
+template <>
+struct MasterOf<Bf16> {
+    using type = float;
 };
 template <class A>
 using Master = typename MasterOf<A>::type;
@@ -75,7 +79,8 @@ class Math {
 
     const Device& device() const { return device_; }
 
-    /// Memory of its own, for micro-batches of up to `samples` samples of `sequence` tokens.
+    /// Before all else: takes memory for micro-batches of up to `samples` samples of `sequence`
+    /// tokens.
     virtual absl::Status open(const ModelConfig& config, size_t samples, size_t sequence) = 0;
 
     /// Between any two memories; ranges do not overlap. Host memory must stay as it is until

@@ -6,4 +6,5 @@
 /// The number types that the model is compiled for.
 #define BULKHEAD_FOR_NUMBERS(Class) \
     template class Class<float>;    \
-    template class Class<double>;
+    template class Class<double>;   \
+    template class Class<Bf16>;

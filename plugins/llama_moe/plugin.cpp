@@ -60,14 +60,7 @@ bulkhead_status call(bulkhead_workload* workload, Body&& body) {
 }
 
 bulkhead_status create(const bulkhead_workload_config* config, bulkhead_workload** out) {
-    return guard(config->host, [&] {
-        if (config->struct_size < sizeof(bulkhead_workload_config))
-            return absl::InvalidArgumentError(
-                "the host speaks an older workload ABI; rebuild host and plugin together");
-        auto workload = Workload::create(*config);
-        if (workload.ok()) *out = reinterpret_cast<bulkhead_workload*>(workload->release());
-        return workload.status();
-    });
+    return createOn(nullptr, config, out);
 }
 
 void destroy(bulkhead_workload* workload) {
@@ -216,6 +209,18 @@ constexpr bulkhead_workload_api kApi = {
 };
 
 }  // namespace
+
+bulkhead_status createOn(const gpu::MachineApi* machine, const bulkhead_workload_config* config,
+                         bulkhead_workload** out) {
+    return guard(config->host, [&] {
+        if (config->struct_size < sizeof(bulkhead_workload_config))
+            return absl::InvalidArgumentError(
+                "the host speaks an older workload ABI; rebuild host and plugin together");
+        auto workload = Workload::create(*config, machine);
+        if (workload.ok()) *out = reinterpret_cast<bulkhead_workload*>(workload->release());
+        return workload.status();
+    });
+}
 
 const bulkhead_workload_api* workloadApi() {
     return &kApi;

@@ -52,6 +52,7 @@ class ShardModelOf final : public ShardModel {
     /// As ParameterStore and Decoder are opened.
     absl::Status open(const ModelSpec& spec, Placement placement, size_t samples, size_t sequence,
                       size_t domains) {
+        BULKHEAD_RETURN_IF_ERROR(math_->open(spec.config, samples, sequence));
         BULKHEAD_RETURN_IF_ERROR(store_.open(spec, math_.get(), std::move(placement)));
         return decoder_.open(&store_, samples, sequence, domains);
     }

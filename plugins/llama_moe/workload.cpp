@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "plugins/llama_moe/blas.h"
 #include "plugins/llama_moe/cpu_math.h"
+#include "plugins/llama_moe/gpu/gpu_math.h"
 
 namespace bulkhead::llama_moe {
 namespace {
@@ -39,13 +40,15 @@ void addTo(bulkhead_metrics* to, const Sums& from) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Workload>> Workload::create(const bulkhead_workload_config& config) {
+absl::StatusOr<std::unique_ptr<Workload>> Workload::create(const bulkhead_workload_config& config,
+                                                           const gpu::MachineApi* machine) {
     std::unique_ptr<Workload> workload(new Workload);
-    if (absl::Status s = workload->open(config); !s.ok()) return s;
+    if (absl::Status s = workload->open(config, machine); !s.ok()) return s;
     return workload;
 }
 
-absl::Status Workload::open(const bulkhead_workload_config& config) {
+absl::Status Workload::open(const bulkhead_workload_config& config,
+                            const gpu::MachineApi* machine) {
     config_ = config;
     host_ = config.host;
     useOneThread();
@@ -57,7 +60,7 @@ absl::Status Workload::open(const bulkhead_workload_config& config) {
     bulkhead_device_info info{};
     BULKHEAD_RETURN_IF_ERROR(
         fromDevice(config.device_api->describe(config.device, &info), "describe"));
-    if (info.memory_is_host == 0)
+    if (machine == nullptr && info.memory_is_host == 0)
         return absl::InvalidArgumentError(
             absl::StrCat("llama_moe computes on the CPU here, but the memory of device \"",
                          info.name, "\" is out of its reach; set device = \"cpu\""));
@@ -74,7 +77,10 @@ absl::Status Workload::open(const bulkhead_workload_config& config) {
                         static_cast<size_t>(config.shard),
                         shards,
                         info.memory_is_host != 0};
-    BULKHEAD_RETURN_IF_ERROR(makeModel<float>(std::make_unique<CpuMath<float>>(device)));
+    BULKHEAD_RETURN_IF_ERROR(
+        machine == nullptr
+            ? makeModel<float>(std::make_unique<CpuMath<float>>(device))
+            : makeModel<Bf16>(std::make_unique<GpuMath>(device, machine, config.host)));
     sums_ = evaluation_ = model_->emptySums();
     config_.model_toml = config_.model_dir = nullptr;  // the caller's, gone after the call
     return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bulkhead/workload.h"
+#include "plugins/llama_moe/gpu/machine.h"
 #include "plugins/llama_moe/shard_model.h"
 
 namespace bulkhead::llama_moe {
@@ -17,7 +18,9 @@ namespace bulkhead::llama_moe {
 /// function does. Arguments from outside are checked here and nowhere below.
 class Workload {
   public:
-    static absl::StatusOr<std::unique_ptr<Workload>> create(const bulkhead_workload_config& config);
+    /// On `machine`, in bfloat16; without one on the CPU.
+    static absl::StatusOr<std::unique_ptr<Workload>> create(const bulkhead_workload_config& config,
+                                                            const gpu::MachineApi* machine);
 
     const bulkhead_host* host() const { return host_; }
     void describe(bulkhead_model_info* out) const;
@@ -49,7 +52,7 @@ class Workload {
 
   private:
     Workload() = default;
-    absl::Status open(const bulkhead_workload_config& config);
+    absl::Status open(const bulkhead_workload_config& config, const gpu::MachineApi* machine);
     template <class A>
     absl::Status makeModel(std::unique_ptr<Math<A>> math);
     absl::Status checkBatch(const bulkhead_batch& batch) const;
@@ -67,5 +70,8 @@ class Workload {
 
 /// The table behind bulkhead_workload_get_api.
 const bulkhead_workload_api* workloadApi();
+/// As the table's create, on `machine`, whatever the device is called.
+bulkhead_status createOn(const gpu::MachineApi* machine, const bulkhead_workload_config* config,
+                         bulkhead_workload** out);
 
 }  // namespace bulkhead::llama_moe

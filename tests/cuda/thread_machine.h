@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "absl/status/status.h"
 #include "plugins/cuda/ftar/kernel_body.h"
 #include "plugins/cuda/ftar/machine.h"
+#include "tests/support/barrier.h"
 
 namespace bulkhead::cuda::testing {
 
@@ -109,35 +109,12 @@ class World {
     int live_ = 0;
 };
 
-/// As std::barrier, but who waits sleeps at once: the threads of many blocks share few cores.
-class Barrier {
-  public:
-    explicit Barrier(uint64_t threads) : threads_(threads) {}
-    void meet() {
-        std::unique_lock lock(mutex_);
-        const uint64_t turn = turn_;
-        if (++waiting_ == threads_) {
-            waiting_ = 0;
-            ++turn_;
-            all_.notify_all();
-        } else {
-            all_.wait(lock, [&] { return turn_ != turn; });
-        }
-    }
-
-  private:
-    const uint64_t threads_;
-    std::mutex mutex_;
-    std::condition_variable all_;
-    uint64_t waiting_ = 0, turn_ = 0;
-};
-
 /// What serve() is given instead of a block of a GPU.
 class ThreadBlock {
   public:
     struct Shared {
         explicit Shared(uint64_t threads) : barrier(threads) {}
-        Barrier barrier;
+        support::Barrier barrier;
         BlockShared shared{};
     };
     ThreadBlock(Shared& shared, uint64_t lane, uint64_t thread, uint64_t threads,

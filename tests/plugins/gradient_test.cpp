@@ -54,6 +54,7 @@ class GradientTest : public testing::Test {
   protected:
     void SetUp() override {
         spec_ = describeModel(smallConfig());
+        ASSERT_TRUE(math_.open(spec_.config, kSamples, kSequence).ok());
         ASSERT_TRUE(store_.open(spec_, &math_, defaultPlacement(spec_, 1)).ok());
         ASSERT_TRUE(decoder_.open(&store_, kSamples, kSequence, 1).ok());
         ASSERT_TRUE(store_.initialise(3).ok());
@@ -185,6 +186,7 @@ TEST_F(GradientTest, ATokenSeesNothingBehindItselfNorOutsideItsChunkInALocalLaye
     CpuMath<double> math(shards_.device(0));
     ParameterStore<double> store;
     Decoder<double> decoder;
+    ASSERT_TRUE(math.open(config, 1, 6).ok());
     ASSERT_TRUE(store.open(spec, &math, defaultPlacement(spec, 1)).ok());
     ASSERT_TRUE(decoder.open(&store, 1, 6, 1).ok());
     ASSERT_TRUE(store.initialise(3).ok());
@@ -213,6 +215,7 @@ std::vector<double> gradientWith(size_t shards, double* loss) {
     test::Shards::onEach(shards, [&](size_t s) {
         CpuMath<double> math(ranks.device(s));
         Decoder<double> decoder;
+        ASSERT_TRUE(math.open(spec.config, each, kSequence).ok());
         ASSERT_TRUE(stores[s].open(spec, &math, defaultPlacement(spec, shards)).ok());
         ASSERT_TRUE(decoder.open(&stores[s], each, kSequence, 1).ok());
         ASSERT_TRUE(stores[s].initialise(3).ok());

@@ -10,12 +10,13 @@
 #include <random>
 
 #include "plugins/llama_moe/workload.h"
+#include "tests/plugins/fenced_device.h"
 
 namespace bulkhead::test {
 
 Model::Model(const ModelOptions& options)
     : options_(options),
-      ranks_(options.shards),
+      ranks_(options.shards, options.machine == nullptr ? threadDeviceApi() : fencedDeviceApi()),
       api_(llama_moe::workloadApi()),
       workloads_(options.shards) {
     host_.context = this;
@@ -44,7 +45,9 @@ Model::Model(const ModelOptions& options)
         config.beta2 = 0.95f;
         config.epsilon = 1e-8f;
         config.weight_decay = options.weightDecay;
-        statuses[s] = api_->create(&config, &workloads_[s]);
+        statuses[s] = options.machine == nullptr
+                          ? api_->create(&config, &workloads_[s])
+                          : llama_moe::createOn(options.machine, &config, &workloads_[s]);
     });
     for (const bulkhead_status status : statuses) created_ = created_ && status == BULKHEAD_OK;
 }
@@ -226,6 +229,18 @@ uint64_t Model::deviceBytes(size_t shard) const {
     bulkhead_device_info info{};
     EXPECT_EQ(ranks_.device(shard).api->describe(ranks_.device(shard).device, &info), BULKHEAD_OK);
     return info.memory_used;
+}
+
+void Model::onDevice(const std::vector<float>& values, void** memory) const {
+    const llama_moe::Device& device = ranks_.device(0);
+    const size_t bytes = values.size() * sizeof(float);
+    EXPECT_EQ(device.api->alloc(device.device, BULKHEAD_MEMORY_DEVICE, bytes, memory), BULKHEAD_OK);
+    EXPECT_TRUE(device.copy(static_cast<float*>(*memory), values.data(), values.size()).ok());
+    EXPECT_TRUE(device.synchronize().ok());
+}
+
+void Model::freeOnDevice(void* memory) const {
+    ranks_.device(0).api->free(ranks_.device(0).device, memory);
 }
 
 std::vector<Sample> someText(size_t samples, uint32_t sequence, uint64_t seed) {

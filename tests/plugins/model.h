@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bulkhead/workload.h"
+#include "plugins/llama_moe/gpu/machine.h"
 #include "tests/plugins/shards.h"
 
 namespace bulkhead::test {
@@ -33,6 +34,8 @@ struct ModelOptions {
     uint32_t microBatch = 4;  ///< samples a shard takes at once
     uint32_t domains = 2;
     float weightDecay = 0.1f;
+    /// Not null: in bfloat16 on this machine, on a device whose memory is out of reach.
+    const llama_moe::gpu::MachineApi* machine = nullptr;
 };
 
 /// One sample of `sequence + 1` bytes.
@@ -74,6 +77,9 @@ class Model {
     void adoptLayout(const std::vector<int32_t>& placement);
     bulkhead_status settle(int32_t keep);
     uint64_t deviceBytes(size_t shard) const;
+    /// Memory of shard 0's device that holds `values`.
+    void onDevice(const std::vector<float>& values, void** memory) const;
+    void freeOnDevice(void* memory) const;
 
   private:
     struct Slice {

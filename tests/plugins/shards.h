@@ -14,13 +14,16 @@ namespace bulkhead::test {
 /// S devices of one group, for code below the ABI.
 class Shards {
   public:
-    explicit Shards(size_t count) {
+    explicit Shards(size_t count, const bulkhead_device_api* api = threadDeviceApi()) {
         auto meeting = std::make_shared<Meeting>(static_cast<int>(count));
         for (size_t s = 0; s < count; ++s) {
             ends_.push_back(
                 std::make_unique<GroupEnd>(meeting, static_cast<int>(s), static_cast<int>(count)));
-            llama_moe::Device device{threadDeviceApi(), nullptr, ends_.back()->handle(), s, count};
+            llama_moe::Device device{api, nullptr, ends_.back()->handle(), s, count};
             device.api->open(nullptr, 0, &device.device);
+            bulkhead_device_info info{};
+            device.api->describe(device.device, &info);
+            device.memoryIsHost = info.memory_is_host != 0;
             devices_.push_back(device);
         }
     }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plugins/llama_moe/gpu/gpu_math.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plugins/llama_moe/gpu/grid.h"
+
+namespace bulkhead::llama_moe {
+
+GpuMath::~GpuMath() {
+    if (machine_ == nullptr) return;
+    (void)finish();  // nothing may still use the memory that goes now
+    api_->close(machine_);
+}
+
+void GpuMath::product(const Product<Bf16>& p) {
+    if (p.m == 0 || p.n == 0) return;
+    const gpu::BatchedProduct batched{p.turnA == Turn::kYes,
+                                      p.turnB == Turn::kYes,
+                                      p.wide,
+                                      p.m,
+                                      p.n,
+                                      p.k,
+                                      p.a,
+                                      p.lda,
+                                      0,
+                                      p.b,
+                                      p.ldb,
+                                      0,
+                                      p.c,
+                                      p.ldc,
+                                      0,
+                                      p.alpha,
+                                      p.beta,
+                                      1};
+    api_->product(machine_, &batched);
+}
+
+absl::Status GpuMath::check() {
+    if (machine_ == nullptr) return absl::OkStatus();
+    return fromDevice(api_->check(machine_), "computing");
+}
+
+void GpuMath::normForward(const float* x, const Bf16* gain, Bf16* y, float* scale, size_t rows,
+                          size_t dim, float epsilon) {
+    launch(gpu::NormForward{x, gain, y, scale, rows, dim, epsilon}, blocksOfRows(rows));
+}
+
+void GpuMath::normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
+                           float* dx, float* dGain, size_t rows, size_t dim) {
+    const size_t parts = std::min(rows, kParts);
+    launch(gpu::NormBackward{dy, x, gain, scale, dx, parts_.data(), rows, dim}, parts);
+    if (parts > 0) launch(gpu::ColumnSums{parts_.data(), dGain, parts, dim}, blocksOfElements(dim));
+}
+
+void GpuMath::swigluForward(const Bf16* h, Bf16* act, size_t rows, size_t hidden) {
+    launch(gpu::SwigluForward{h, act, rows, hidden}, blocksOfRows(rows));
+}
+
+void GpuMath::swigluBackward(Bf16* h, const Bf16* dAct, size_t rows, size_t hidden) {
+    launch(gpu::SwigluBackward{h, dAct, rows, hidden}, blocksOfRows(rows));
+}
+
+void GpuMath::route(const float* logits, const Bf16* balance, int32_t* chosen, float* gates,
+                    size_t rows, size_t experts, size_t k) {
+    launch(gpu::Route{logits, balance, chosen, gates, rows, static_cast<uint32_t>(experts),
+                      static_cast<uint32_t>(k)},
+           blocksOfElements(rows));
+}
+
+void GpuMath::spread(const Bf16* from, const int32_t* place, const float* gates, Bf16* to,
+                     size_t rows, size_t k, size_t dim) {
+    launch(gpu::Spread{from, place, gates, to, rows * k, dim, static_cast<uint32_t>(k)},
+           blocksOfRows(rows * k));
+}
+
+void GpuMath::collect(const Bf16* from, const int32_t* place, float* to, size_t rows, size_t k,
+                      size_t dim) {
+    launch(gpu::Collect{from, place, to, rows, dim, static_cast<uint32_t>(k)}, blocksOfRows(rows));
+}
+
+void GpuMath::routeBackward(const Bf16* dSpread, const int32_t* place, const Bf16* normed,
+                            const int32_t* chosen, const float* gates, Bf16* dLogits,
+                            float* dNormed, size_t rows, size_t experts, size_t k, size_t dim) {
+    launch(gpu::RouteBackward{dSpread, place, normed, chosen, gates, dLogits, dNormed, rows, dim,
+                              static_cast<uint32_t>(experts), static_cast<uint32_t>(k)},
+           blocksOfRows(rows));
+}
+
+void GpuMath::addSurplus(const int32_t* chosen, float* surplus, size_t choices, size_t experts) {
+    launch(gpu::AddSurplus{chosen, surplus, choices, static_cast<uint32_t>(experts)},
+           blocksOfRows(experts));
+}
+
+void GpuMath::embed(const Bf16* table, const int32_t* tokens, float* out, size_t rows, size_t dim) {
+    launch(gpu::Embed{table, tokens, out, rows, dim}, blocksOfRows(rows));
+}
+
+void GpuMath::embedBackward(const float* dOut, const int32_t* order, const int32_t* starts,
+                            float* dTable, size_t dim) {
+    launch(gpu::EmbedBackward{dOut, order, starts, dTable, dim, kVocabulary}, kVocabulary);
+}
+
+void GpuMath::crossEntropy(float* logits, const int32_t* targets, double* loss, Bf16* dLogits,
+                           size_t rows, size_t classes) {
+    launch(gpu::CrossEntropy{logits, targets, loss, dLogits, rows, classes}, blocksOfRows(rows));
+}
+
+void GpuMath::add(float* to, const float* from, size_t count) {
+    launch(gpu::Add{to, from, count}, blocksOfElements(count));
+}
+
+void GpuMath::narrow(const float* from, Bf16* to, size_t count) {
+    launch(gpu::Narrow{from, to, count}, blocksOfElements(count));
+}
+
+void GpuMath::adamW(const AdamW<float>& rule, const Layout& layout, const float* reduced,
+                    const StateRuns<float>& state, Bf16* image) {
+    for (const Segment& segment : layout.segments()) {
+        const size_t at = segment.begin, count = segment.end - at;
+        if (segment.kind == TensorKind::kPadding) continue;
+        if (segment.kind == TensorKind::kBalance) {
+            launch(gpu::Balance{reduced + at, state.parameters + at, image + at, count,
+                                rule.balanceRate},
+                   blocksOfElements(count));
+            continue;
+        }
+        const float decay = segment.kind == TensorKind::kMatrix ? rule.weightDecay : 0.0f;
+        launch(
+            gpu::AdamWStretch{reduced + at, state.parameters + at, state.first + at,
+                              state.second + at, image + at, count, rule.beta1, 1.0f - rule.beta1,
+                              rule.beta2, 1.0f - rule.beta2, rule.epsilon, decay, rule.learningRate,
+                              rule.gradientScale, rule.correction1, rule.correction2},
+            blocksOfElements(count));
+    }
+}
+
+absl::StatusOr<double> GpuMath::sumOfSquares(const Layout& layout, const float* reduced) {
+    zero(squares_.data(), kParts);
+    for (const Segment& segment : layout.segments())
+        launch(
+            gpu::SquareSums{reduced + segment.begin, squares_.data(), segment.end - segment.begin,
+                            segment.kind == TensorKind::kBalance ? 0.0 : 1.0},
+            kParts);
+    copy(squaresOnHost_.data(), squares_.data(), kParts);
+    BULKHEAD_RETURN_IF_ERROR(finish());
+    return std::accumulate(squaresOnHost_.data(), squaresOnHost_.data() + kParts, 0.0);
+}
+
+}  // namespace bulkhead::llama_moe

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "plugins/llama_moe/gpu/machine.h"
+#include "plugins/llama_moe/math.h"
+
+namespace bulkhead::llama_moe {
+
+/// Math in bfloat16 with float32 masters, as kernels and matrix products that a machine runs.
+/// Nothing here touches device memory, so that the same code drives a GPU and the threads of a
+/// test. Equal calls give equal bits on one kind of machine: no sum's order is left to chance.
+class GpuMath final : public Math<Bf16> {
+  public:
+    /// `api` and `host` outlive this.
+    GpuMath(const Device& device, const gpu::MachineApi* api, const bulkhead_host* host)
+        : Math(device), api_(api), host_(host) {}
+    ~GpuMath() override;
+
+    absl::Status open(const ModelConfig& config, size_t samples, size_t sequence) override;
+    void product(const Product<Bf16>& product) override;
+    void normForward(const float* x, const Bf16* gain, Bf16* y, float* scale, size_t rows,
+                     size_t dim, float epsilon) override;
+    void normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
+                      float* dx, float* dGain, size_t rows, size_t dim) override;
+    void attentionForward(const AttentionShape& shape, Bf16* qkv, Bf16* probabilities,
+                          Bf16* mixed) override;
+    void attentionBackward(const AttentionShape& shape, const Bf16* qkv, const Bf16* probabilities,
+                           const Bf16* dMixed, Bf16* dQkv) override;
+    void swigluForward(const Bf16* h, Bf16* act, size_t rows, size_t hidden) override;
+    void swigluBackward(Bf16* h, const Bf16* dAct, size_t rows, size_t hidden) override;
+    void route(const float* logits, const Bf16* balance, int32_t* chosen, float* gates, size_t rows,
+               size_t experts, size_t k) override;
+    void spread(const Bf16* from, const int32_t* place, const float* gates, Bf16* to, size_t rows,
+                size_t k, size_t dim) override;
+    void collect(const Bf16* from, const int32_t* place, float* to, size_t rows, size_t k,
+                 size_t dim) override;
+    void routeBackward(const Bf16* dSpread, const int32_t* place, const Bf16* normed,
+                       const int32_t* chosen, const float* gates, Bf16* dLogits, float* dNormed,
+                       size_t rows, size_t experts, size_t k, size_t dim) override;
+    void addSurplus(const int32_t* chosen, float* surplus, size_t choices, size_t experts) override;
+    void embed(const Bf16* table, const int32_t* tokens, float* out, size_t rows,
+               size_t dim) override;
+    void embedBackward(const float* dOut, const int32_t* order, const int32_t* starts,
+                       float* dTable, size_t dim) override;
+    void crossEntropy(float* logits, const int32_t* targets, double* loss, Bf16* dLogits,
+                      size_t rows, size_t classes) override;
+    void add(float* to, const float* from, size_t count) override;
+    void narrow(const float* from, Bf16* to, size_t count) override;
+    void adamW(const AdamW<float>& rule, const Layout& layout, const float* reduced,
+               const StateRuns<float>& state, Bf16* image) override;
+    absl::StatusOr<double> sumOfSquares(const Layout& layout, const float* reduced) override;
+
+  protected:
+    absl::Status check() override;
+
+  private:
+    template <class Body>
+    void launch(const Body& body, size_t blocks) {
+        if (blocks > 0)
+            api_->launch(machine_, kernelOf(body), &body, static_cast<uint32_t>(blocks));
+    }
+    void rotate(const AttentionShape& shape, Bf16* qkv);
+
+    const gpu::MachineApi* api_;
+    const bulkhead_host* host_;
+    gpu::Machine* machine_ = nullptr;
+    Buffer<char> workspace_;
+    Buffer<float> cosine_, sine_;  ///< [sequence][headDim / 2]
+    Buffer<float> scores_;         ///< of one head of all samples: [sample][row][chunk]
+    Buffer<Bf16> dScores_;         ///< likewise
+    Buffer<float> dQkv_;
+    Buffer<float> parts_;     ///< of norms' gains, [block][dim]
+    Buffer<double> squares_;  ///< [block]
+    Buffer<double, BULKHEAD_MEMORY_HOST> squaresOnHost_;
+};
+
+}  // namespace bulkhead::llama_moe

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "plugins/llama_moe/gpu/flat_kernels.h"
+#include "plugins/llama_moe/gpu/layer_kernels.h"
+#include "plugins/llama_moe/gpu/token_kernels.h"
+
+/// All kernels, in an order that only host and module of one build share.
+#define BULKHEAD_LLAMA_MOE_KERNELS(X) \
+    X(NormForward)                    \
+    X(NormBackward)                   \
+    X(ColumnSums)                     \
+    X(Rotate)                         \
+    X(RotateBack)                     \
+    X(CausalSoftmax)                  \
+    X(CausalSoftmaxBackward)          \
+    X(SwigluForward)                  \
+    X(SwigluBackward)                 \
+    X(Route)                          \
+    X(Spread)                         \
+    X(Collect)                        \
+    X(RouteBackward)                  \
+    X(AddSurplus)                     \
+    X(Embed)                          \
+    X(EmbedBackward)                  \
+    X(CrossEntropy)                   \
+    X(Add)                            \
+    X(Narrow)                         \
+    X(AdamWStretch)                   \
+    X(Balance)                        \
+    X(SquareSums)
+
+namespace bulkhead::llama_moe::gpu {
+
+enum class Kernel : uint32_t {
+#define BULKHEAD_NAME(K) k##K,
+    BULKHEAD_LLAMA_MOE_KERNELS(BULKHEAD_NAME)
+#undef BULKHEAD_NAME
+};
+
+/// kernelOf(body): the kernel that it is the body of.
+#define BULKHEAD_OF(K)                    \
+    constexpr Kernel kernelOf(const K&) { \
+        return Kernel::k##K;              \
+    }
+BULKHEAD_LLAMA_MOE_KERNELS(BULKHEAD_OF)
+#undef BULKHEAD_OF
+
+}  // namespace bulkhead::llama_moe::gpu

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each operation as kernels against the CPU's in double, from inputs that bfloat16 holds exactly.
+// With a lone thread a block, and with three real ones (run it under TSan to see barriers missing).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "plugins/llama_moe/cpu_math.h"
+#include "plugins/llama_moe/gpu/gpu_math.h"
+#include "tests/plugins/loop_machine.h"
+#include "tests/plugins/shards.h"
+
+namespace bulkhead::llama_moe {
+namespace {
+
+using Doubles = std::vector<double>;
+
+/// What a result may be off by, relative to itself: float32 sums, one rounding to bfloat16, and
+/// sums of products of rounded numbers.
+constexpr double kWide = 1e-5, kNarrow = 1.0 / 256, kProducts = 0.01;
+
+ModelConfig config() {
+    ModelConfig c;
+    c.dim = 24;
+    c.heads = 4;
+    c.kvHeads = 2;
+    c.experts = 5;
+    c.topK = 2;
+    return c;
+}
+constexpr size_t kSamples = 2, kSequence = 13, kRows = kSamples * kSequence, kDim = 24;
+
+class GpuKernels : public testing::TestWithParam<const gpu::MachineApi* (*)()> {
+  protected:
+    void SetUp() override {
+        ASSERT_TRUE(cpu_.open(config(), kSamples, kSequence).ok());
+        ASSERT_TRUE(gpu_.open(config(), kSamples, kSequence).ok());
+    }
+
+    /// Values of bfloat16 around zero.
+    Doubles some(size_t count, double deviation = 1) {
+        std::normal_distribution<float> normal(0, static_cast<float>(deviation));
+        Doubles values(count);
+        for (double& v : values) v = widen(narrow(normal(random_)));
+        return values;
+    }
+    std::vector<int32_t> someBelow(size_t count, uint32_t bound) {
+        std::vector<int32_t> values(count);
+        for (int32_t& v : values) v = static_cast<int32_t>(random_() % bound);
+        return values;
+    }
+    static std::vector<float> floats(const Doubles& from) { return {from.begin(), from.end()}; }
+    static std::vector<Bf16> bf16s(const Doubles& from) {
+        std::vector<Bf16> to;
+        for (const double v : from) to.push_back(narrow(static_cast<float>(v)));
+        return to;
+    }
+
+    /// Elements are off by so much of themselves at most, and a trifle of the largest one.
+    template <class V>
+    void expectNear(const std::vector<V>& got, const Doubles& wanted, double relative) {
+        ASSERT_TRUE(gpu_.finish().ok());
+        ASSERT_EQ(got.size(), wanted.size());
+        double largest = 0;
+        for (const double w : wanted) largest = std::max(largest, std::abs(w));
+        EXPECT_GT(largest, 0);
+        for (size_t i = 0; i < got.size(); ++i) {
+            double value;
+            if constexpr (std::is_same_v<V, Bf16>)
+                value = widen(got[i]);
+            else
+                value = got[i];
+            EXPECT_NEAR(value, wanted[i], relative * (std::abs(wanted[i]) + 0.01 * largest)) << i;
+        }
+    }
+
+    /// All elements together are off by so much of all of them.
+    void expectDistance(const std::vector<Bf16>& got, const Doubles& wanted, double relative) {
+        double apart = 0, size = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+            apart += std::pow(static_cast<double>(widen(got[i])) - wanted[i], 2);
+            size += std::pow(wanted[i], 2);
+        }
+        EXPECT_LT(std::sqrt(apart / size), relative);
+    }
+
+    std::mt19937 random_{11};
+    test::Shards ranks_{1};
+    CpuMath<double> cpu_{ranks_.device(0)};
+    GpuMath gpu_{ranks_.device(0), GetParam()(), nullptr};
+};
+
+TEST_P(GpuKernels, Norm) {
+    const Doubles x = some(kRows * kDim, 3), gain = some(kDim), dy = some(kRows * kDim);
+    Doubles y(x.size()), scale(kRows), dx = some(x.size()), dGain = some(kDim);
+    const auto gx = floats(x), gdy = floats(dy);
+    const auto gGain = bf16s(gain);
+    std::vector<Bf16> gy(x.size());
+    std::vector<float> gScale(kRows), gdx = floats(dx), gdGain = floats(dGain);
+    cpu_.normForward(x.data(), gain.data(), y.data(), scale.data(), kRows, kDim, 1e-5);
+    gpu_.normForward(gx.data(), gGain.data(), gy.data(), gScale.data(), kRows, kDim, 1e-5f);
+    expectNear(gy, y, kNarrow);
+    expectNear(gScale, scale, kWide);
+    cpu_.normBackward(dy.data(), x.data(), gain.data(), scale.data(), dx.data(), dGain.data(),
+                      kRows, kDim);
+    gpu_.normBackward(gdy.data(), gx.data(), gGain.data(), gScale.data(), gdx.data(), gdGain.data(),
+                      kRows, kDim);
+    expectNear(gdx, dx, kWide);
+    expectNear(gdGain, dGain, 10 * kWide);
+}
+
+TEST_P(GpuKernels, Swiglu) {
+    const size_t hidden = 17;
+    Doubles h = some(kRows * 2 * hidden, 2), act(kRows * hidden);
+    const Doubles dAct = some(act.size());
+    auto gh = bf16s(h), gAct = bf16s(act);
+    const auto gdAct = bf16s(dAct);
+    cpu_.swigluForward(h.data(), act.data(), kRows, hidden);
+    gpu_.swigluForward(gh.data(), gAct.data(), kRows, hidden);
+    expectNear(gAct, act, kNarrow);
+    cpu_.swigluBackward(h.data(), dAct.data(), kRows, hidden);
+    gpu_.swigluBackward(gh.data(), gdAct.data(), kRows, hidden);
+    expectNear(gh, h, kNarrow);
+}
+
+TEST_P(GpuKernels, Attention) {
+    // A chunk that is the sample, one that leaves a rest, and samples cut into whole chunks.
+    for (const auto& [chunk, rotary, sequence] :
+         {std::tuple{size_t{13}, false, size_t{13}}, {5, true, 13}, {6, true, 12}}) {
+        SCOPED_TRACE(chunk);
+        const AttentionShape shape{.samples = kSamples,
+                                   .sequence = sequence,
+                                   .heads = 4,
+                                   .kvHeads = 2,
+                                   .headDim = 6,
+                                   .chunk = chunk,
+                                   .rotary = rotary};
+        Doubles qkv = some(shape.tokens() * shape.width()), mixed(shape.tokens() * shape.dim());
+        Doubles p(shape.tokens() * shape.heads * chunk), dQkv(qkv.size());
+        const Doubles up = some(mixed.size());
+        auto gQkv = bf16s(qkv), gMixed = bf16s(mixed), gp = bf16s(p), gdQkv = bf16s(dQkv);
+        const auto gUp = bf16s(up);
+        cpu_.attentionForward(shape, qkv.data(), p.data(), mixed.data());
+        gpu_.attentionForward(shape, gQkv.data(), gp.data(), gMixed.data());
+        expectNear(gQkv, qkv, 2 * kNarrow);
+        expectDistance(gMixed, mixed, kProducts);
+        cpu_.attentionBackward(shape, qkv.data(), p.data(), up.data(), dQkv.data());
+        gpu_.attentionBackward(shape, gQkv.data(), gp.data(), gUp.data(), gdQkv.data());
+        expectDistance(gdQkv, dQkv, kProducts);
+    }
+}
+
+TEST_P(GpuKernels, RoutingAndRowsThereAndBack) {
+    const size_t experts = 5, k = 2, rows = kRows * k;
+    const Doubles logits = some(kRows * experts), balance = some(experts, 0.3);
+    std::vector<int32_t> chosen(rows), gChosen(rows), place(rows);
+    for (size_t i = 0; i < rows; ++i) place[i] = static_cast<int32_t>((7 * i) % rows);
+    Doubles gates(rows);
+    std::vector<float> gGates(rows);
+    const auto gBalance = bf16s(balance);
+    cpu_.route(logits.data(), balance.data(), chosen.data(), gates.data(), kRows, experts, k);
+    gpu_.route(floats(logits).data(), gBalance.data(), gChosen.data(), gGates.data(), kRows,
+               experts, k);
+    EXPECT_EQ(gChosen, chosen);
+    expectNear(gGates, gates, kWide);
+
+    const Doubles normed = some(kRows * kDim);
+    const auto gNormed = bf16s(normed);
+    Doubles sorted(rows * kDim), out = some(kRows * kDim);
+    std::vector<Bf16> gSorted(sorted.size());
+    auto gOut = floats(out);
+    for (const bool gated : {true, false}) {
+        cpu_.spread(normed.data(), place.data(), gated ? gates.data() : nullptr, sorted.data(),
+                    kRows, k, kDim);
+        gpu_.spread(gNormed.data(), place.data(), gated ? gGates.data() : nullptr, gSorted.data(),
+                    kRows, k, kDim);
+        expectNear(gSorted, sorted, kNarrow);
+    }
+    cpu_.collect(sorted.data(), place.data(), out.data(), kRows, k, kDim);
+    gpu_.collect(gSorted.data(), place.data(), gOut.data(), kRows, k, kDim);
+    expectNear(gOut, out, kWide);
+
+    const Doubles dSpread = some(sorted.size());
+    const auto gdSpread = bf16s(dSpread);
+    Doubles dLogits(kRows * experts, 9), dNormed = some(kRows * kDim), surplus = some(experts);
+    auto gdLogits = bf16s(dLogits);
+    auto gdNormed = floats(dNormed), gSurplus = floats(surplus);
+    cpu_.routeBackward(dSpread.data(), place.data(), normed.data(), chosen.data(), gates.data(),
+                       dLogits.data(), dNormed.data(), kRows, experts, k, kDim);
+    gpu_.routeBackward(gdSpread.data(), place.data(), gNormed.data(), chosen.data(), gGates.data(),
+                       gdLogits.data(), gdNormed.data(), kRows, experts, k, kDim);
+    expectNear(gdLogits, dLogits, kNarrow);
+    expectNear(gdNormed, dNormed, kWide);
+    cpu_.addSurplus(chosen.data(), surplus.data(), rows, experts);
+    gpu_.addSurplus(chosen.data(), gSurplus.data(), rows, experts);
+    expectNear(gSurplus, surplus, kWide);
+}
+
+TEST_P(GpuKernels, TheFirstFreeExpertIsTakenWhereNothingCompares) {
+    const std::vector<float> logits(4, std::nanf(""));
+    const std::vector<Bf16> balance(4);
+    std::vector<int32_t> chosen(2, -1);
+    std::vector<float> gates(2);
+    gpu_.route(logits.data(), balance.data(), chosen.data(), gates.data(), 1, 4, 2);
+    EXPECT_EQ(chosen, (std::vector<int32_t>{0, 1}));
+}
+
+TEST_P(GpuKernels, EmbeddingThereAndBack) {
+    const std::vector<int32_t> tokens = someBelow(kRows, 40);
+    const Doubles table = some(kVocabulary * kDim), dOut = some(kRows * kDim);
+    const auto gTable = bf16s(table);
+    const auto gdOut = floats(dOut);
+    Doubles out(kRows * kDim), dTable = some(table.size());
+    std::vector<float> gOut(out.size()), gdTable = floats(dTable);
+    cpu_.embed(table.data(), tokens.data(), out.data(), kRows, kDim);
+    gpu_.embed(gTable.data(), tokens.data(), gOut.data(), kRows, kDim);
+    expectNear(gOut, out, 0);
+    std::vector<int32_t> order, starts;
+    for (size_t v = 0; v <= kVocabulary; ++v) {
+        starts.push_back(static_cast<int32_t>(order.size()));
+        for (size_t row = 0; row < kRows; ++row)
+            if (tokens[row] == static_cast<int32_t>(v)) order.push_back(static_cast<int32_t>(row));
+    }
+    cpu_.embedBackward(dOut.data(), order.data(), starts.data(), dTable.data(), kDim);
+    gpu_.embedBackward(gdOut.data(), order.data(), starts.data(), gdTable.data(), kDim);
+    expectNear(gdTable, dTable, kWide);
+}
+
+TEST_P(GpuKernels, CrossEntropy) {
+    const size_t classes = 31;
+    Doubles logits = some(kRows * classes, 4), loss(kRows), gLoss(kRows);
+    auto gLogits = floats(logits);
+    std::vector<Bf16> gdLogits(logits.size());
+    const std::vector<int32_t> targets = someBelow(kRows, classes);
+    cpu_.crossEntropy(logits.data(), targets.data(), loss.data(), logits.data(), kRows, classes);
+    gpu_.crossEntropy(gLogits.data(), targets.data(), gLoss.data(), gdLogits.data(), kRows,
+                      classes);
+    expectNear(gLoss, loss, kWide);
+    expectNear(gdLogits, logits, kNarrow);
+}
+
+TEST_P(GpuKernels, ProductsTurnedAddedAndNarrow) {
+    const size_t m = 7, n = 9, k = 11;
+    const Doubles a = some(m * k), b = some(k * n), c = some(m * n);
+    const auto ga = bf16s(a), gb = bf16s(b);
+    for (const Turn turnA : {Turn::kNo, Turn::kYes})
+        for (const Turn turnB : {Turn::kNo, Turn::kYes}) {
+            const size_t lda = turnA == Turn::kYes ? m : k, ldb = turnB == Turn::kYes ? k : n;
+            Doubles wanted = c;
+            auto wide = floats(c);
+            auto small = bf16s(c);
+            cpu_.product({turnA, turnB, m, n, k, a.data(), lda, b.data(), ldb, wanted.data(), n,
+                          0.5, 2, true});
+            gpu_.product({turnA, turnB, m, n, k, ga.data(), lda, gb.data(), ldb, wide.data(), n,
+                          0.5f, 2, true});
+            gpu_.product({turnA, turnB, m, n, k, ga.data(), lda, gb.data(), ldb, small.data(), n,
+                          0.5f, 2, false});
+            expectNear(wide, wanted, 10 * kWide);
+            expectNear(small, wanted, kNarrow);
+        }
+}
+
+TEST_P(GpuKernels, FlatRuns) {
+    const Doubles from = some(5000);
+    Doubles to = some(5000);
+    auto gTo = floats(to);
+    const auto gFrom = floats(from);
+    std::vector<Bf16> narrowed(from.size());
+    cpu_.add(to.data(), from.data(), to.size());
+    gpu_.add(gTo.data(), gFrom.data(), to.size());
+    expectNear(gTo, to, kWide);
+    gpu_.narrow(gFrom.data(), narrowed.data(), from.size());
+    expectNear(narrowed, from, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, GpuKernels,
+                         testing::Values(&test::loopMachine, &test::threadMachine),
+                         [](const auto& info) { return info.index == 0 ? "Lone" : "Threads"; });
+
+}  // namespace
+}  // namespace bulkhead::llama_moe

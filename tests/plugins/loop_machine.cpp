@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/plugins/loop_machine.h"
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "plugins/llama_moe/blas.h"
+#include "tests/plugins/fenced_device.h"
+#include "tests/support/barrier.h"
+
+namespace bulkhead::llama_moe::gpu {
+
+struct Machine {
+    test::FencedDevice* device = nullptr;
+    uint32_t threads = 1;
+
+    void put(std::function<void()> work) const {
+        if (device != nullptr)
+            device->put(std::move(work));
+        else
+            work();
+    }
+};
+
+}  // namespace bulkhead::llama_moe::gpu
+
+namespace bulkhead::test {
+namespace {
+
+using namespace llama_moe::gpu;
+using llama_moe::Turn;
+
+/// What the threads of one block share.
+struct Shared {
+    explicit Shared(uint32_t threads) : barrier(threads), values(threads) {}
+    support::Barrier barrier;
+    std::vector<double> values;
+};
+
+class Block {
+  public:
+    Block(Shared& shared, uint32_t thread, uint32_t block, uint32_t blocks)
+        : shared_(shared), thread_(thread), block_(block), blocks_(blocks) {}
+    uint32_t block() const { return block_; }
+    uint32_t blocks() const { return blocks_; }
+    uint32_t thread() const { return thread_; }
+    uint32_t threads() const { return static_cast<uint32_t>(shared_.values.size()); }
+    void sync() {
+        if (shared_.values.size() > 1) shared_.barrier.meet();
+    }
+    template <class T>
+    T sum(T mine) {
+        return overAll(mine, [](T a, T b) { return a + b; });
+    }
+    float most(float mine) {
+        return overAll(mine, [](float a, float b) { return a < b ? b : a; });
+    }
+
+  private:
+    template <class T, class Two>
+    T overAll(T mine, Two&& two) {
+        shared_.values[thread_] = static_cast<double>(mine);
+        sync();
+        T all = static_cast<T>(shared_.values[0]);
+        for (size_t t = 1; t < shared_.values.size(); ++t)
+            all = two(all, static_cast<T>(shared_.values[t]));
+        sync();
+        return all;
+    }
+
+    Shared& shared_;
+    const uint32_t thread_, block_, blocks_;
+};
+
+template <class Body>
+void runAll(const Body& body, uint32_t blocks, uint32_t threads) {
+    Shared shared(threads);
+    const auto one = [&](uint32_t thread) {
+        for (uint32_t b = 0; b < blocks; ++b) {
+            Block block(shared, thread, b, blocks);
+            body.run(block);
+        }
+    };
+    std::vector<std::jthread> others;
+    for (uint32_t t = 1; t < threads; ++t) others.emplace_back(one, t);
+    one(0);
+}
+
+bulkhead_status open(void* workspace, uint32_t threads, Machine** out) {
+    *out = new Machine{FencedDevice::of(workspace), threads};
+    return BULKHEAD_OK;
+}
+
+void close(Machine* machine) {
+    delete machine;
+}
+
+void launch(Machine* machine, Kernel kernel, const void* body, uint32_t blocks) {
+    switch (kernel) {
+#define BULKHEAD_CASE(K)                                                      \
+    case Kernel::k##K:                                                        \
+        machine->put([kept = *static_cast<const K*>(body), blocks, machine] { \
+            runAll(kept, blocks, machine->threads);                           \
+        });                                                                   \
+        return;
+        BULKHEAD_LLAMA_MOE_KERNELS(BULKHEAD_CASE)
+#undef BULKHEAD_CASE
+    }
+    std::abort();
+}
+
+/// Rows of a matrix, widened, one behind the other.
+std::vector<float> widened(const Bf16* from, size_t rows, size_t columns, size_t stride) {
+    std::vector<float> to(rows * columns);
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t c = 0; c < columns; ++c) to[r * columns + c] = widen(from[r * stride + c]);
+    return to;
+}
+
+void multiplyOne(const BatchedProduct& p, uint64_t index) {
+    const size_t rowsA = p.turnA ? p.k : p.m, columnsA = p.turnA ? p.m : p.k;
+    const size_t rowsB = p.turnB ? p.n : p.k, columnsB = p.turnB ? p.k : p.n;
+    const auto a = widened(p.a + index * p.strideA, rowsA, columnsA, p.lda);
+    const auto b = widened(p.b + index * p.strideB, rowsB, columnsB, p.ldb);
+    const auto turn = [](uint32_t yes) { return yes ? Turn::kYes : Turn::kNo; };
+    const auto into = [&](float beta, float* c, size_t ldc) {
+        llama_moe::gemm(turn(p.turnA), turn(p.turnB), p.m, p.n, p.k, p.alpha, a.data(), columnsA,
+                        b.data(), columnsB, beta, c, ldc);
+    };
+    if (p.wide) return into(p.beta, static_cast<float*>(p.c) + index * p.strideC, p.ldc);
+    Bf16* c = static_cast<Bf16*>(p.c) + index * p.strideC;
+    std::vector<float> sums(p.m * p.n);
+    if (p.beta != 0) sums = widened(c, p.m, p.n, p.ldc);
+    into(p.beta, sums.data(), p.n);
+    for (size_t r = 0; r < p.m; ++r)
+        for (size_t i = 0; i < p.n; ++i) c[r * p.ldc + i] = narrow(sums[r * p.n + i]);
+}
+
+void product(Machine* machine, const BatchedProduct* product) {
+    machine->put([p = *product] {
+        for (uint64_t index = 0; index < p.batch; ++index) multiplyOne(p, index);
+    });
+}
+
+bulkhead_status check(Machine*) {
+    return BULKHEAD_OK;
+}
+
+constexpr MachineApi kLoops{kMachineBuild,
+                            [](const bulkhead_host*, void* workspace, size_t, Machine** out) {
+                                return open(workspace, 1, out);
+                            },
+                            close,
+                            launch,
+                            product,
+                            check};
+constexpr MachineApi kThreads{kMachineBuild,
+                              [](const bulkhead_host*, void* workspace, size_t, Machine** out) {
+                                  return open(workspace, 3, out);
+                              },
+                              close,
+                              launch,
+                              product,
+                              check};
+
+}  // namespace
+
+const MachineApi* loopMachine() {
+    return &kLoops;
+}
+
+const MachineApi* threadMachine() {
+    return &kThreads;
+}
+
+}  // namespace bulkhead::test
