@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/planner/fuzz/targets.h"
 
+#include "backend/planner/catalogue/catalogue.h"
 #include "backend/planner/export/engine_files.h"
 #include "backend/planner/import/import.h"
 #include "backend/planner/import/sglang_recorder.h"
 #include "backend/planner/import/zip.h"
+#include "backend/planner/plan/plan_json.h"
+#include "backend/planner/topology/topology_toml.h"
 #include "tests/planner/samples.h"
 #include "tests/planner/torch_writer.h"
 
@@ -78,6 +81,22 @@ bool safetensors(std::string_view bytes) {
         .ok();
 }
 
+bool metaInfo(std::string_view bytes) {
+    return importFile("meta_info.json", memoryFiles({{"meta_info.json", std::string(bytes)},
+                                                     {"rank0.safetensors", samples::ranksOf(0)}}))
+        .ok();
+}
+
+bool planJson(std::string_view bytes) {
+    return parsePlan(bytes, "plan.json").ok();
+}
+bool topologyToml(std::string_view bytes) {
+    return parseTopology(bytes, "topology.toml").ok();
+}
+bool catalogueToml(std::string_view bytes) {
+    return parseCatalogue(bytes, "models.toml").ok();
+}
+
 bool json(std::string_view bytes) {
     return importOne("r.json", bytes);
 }
@@ -96,6 +115,35 @@ bool trtllmBalancer(std::string_view bytes) {
 }
 bool ascendMap(std::string_view bytes) {
     return readAscendMap(bytes, "f").ok();
+}
+
+/// Two hosts of two GPUs, four experts and a replica of each on the other host; homes of two
+/// domains.
+std::string planSeed() {
+    Plan plan;
+    plan.shape.layers = 2;
+    plan.shape.experts = 4;
+    plan.shape.topK = 2;
+    plan.topology = flatTopology(2, 2);
+    plan.firstSlot = {0, 2, 4, 6, 8};
+    plan.layers.resize(2);
+    plan.layers[0].expertOfSlot = {0, 1, 2, 3, 0, 1, 2, 3};
+    plan.layers[0].dispatch = {{1, {1, 5}, {1, 0, 0.25, 0.75}}};
+    plan.layers[1].expertOfSlot = {3, 2, 1, 0, 0, 1, 2, 3};
+    plan.homes = {{"code", {1, 0}}, {"prose", {0.25, 0.75}}};
+    return formatPlan(plan);
+}
+
+std::string matrixTopology() {
+    return "[[level]]\nname = \"host\"\ncount = 2\ngigabytes_per_second = 450\n"
+           "microseconds = 2\n[matrix]\ngigabytes_per_second = [[0, 50], [40, 0]]\n"
+           "microseconds = [[0, 6], [7, 0]]\n";
+}
+
+std::string catalogueSeed() {
+    return "[[models]]\nname = \"tiny\"\nlayers = 4\nhidden = 64\nffn = 128\nvocab = 256\n"
+           "attention = { heads = 4, kv_heads = 2, head_dim = 16 }\n"
+           "moe = { experts = 8, top_k = 2, width = 32, every = 2 }\n";
 }
 
 /// The pickle inside a stored torch file.
@@ -120,6 +168,7 @@ const std::vector<Target>& targets() {
          {pickleOf(statDump()), pickleOf(passDump(0, {1, 2, 3})), pickleOf(tokenDump())}},
         {"torch", torch, {statDump(), passDump(0, {1, 2, 3}), tokenDump()}},
         {"safetensors", safetensors, {samples::ranksOf(0)}},
+        {"meta_info", metaInfo, {samples::metaInfo()}},
         {"json",
          json,
          {samples::vllmResponse(), samples::sglangResponse(), samples::npyResponse()}},
@@ -130,6 +179,9 @@ const std::vector<Target>& targets() {
         {"sglang_location", sglangLocation, {samples::sglangPlacement()}},
         {"trtllm_balancer", trtllmBalancer, {samples::trtllmPlacement()}},
         {"ascend_map", ascendMap, {samples::ascendPlacement()}},
+        {"plan_json", planJson, {planSeed()}},
+        {"topology_toml", topologyToml, {formatTopology(flatTopology(4, 8)), matrixTopology()}},
+        {"catalogue_toml", catalogueToml, {catalogueSeed()}},
         {"balance_log", balanceLog, {samples::vllmLog(), samples::sglangLog()}},
     };
     return kTargets;

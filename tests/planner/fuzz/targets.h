@@ -15,8 +15,9 @@ struct Target {
     std::vector<std::string> seeds;  ///< what the reader does read
 };
 
-/// Every reader of other programs' files: backend/planner/import, and the engines' placements of
-/// backend/planner/export.
+/// Every reader of files: backend/planner/import, the engines' placements of
+/// backend/planner/export, and what people write themselves: plans, topologies, catalogues of
+/// models.
 [[nodiscard]] const std::vector<Target>& targets();
 
 }  // namespace bulkhead::planner::fuzz
