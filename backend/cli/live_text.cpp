@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/cli/text.h"
+#include "backend/model/expert_rules.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -22,12 +23,18 @@ std::string megabytesPerStep(const model::TrafficSum& sum) {
 std::string proposalsText(const model::RunState& state) {
     if (state.proposals.empty()) return "";
     std::vector<std::vector<std::string>> rows{
-        {"PROPOSED AT", "FOR LAYOUT", "EXPERTS", "REMOTE NOW", "PREDICTED", "WHY"}};
+        {"PROPOSED AT", "FOR LAYOUT", "EXPERTS", "REMOTE NOW", "PREDICTED", "", "WHY"}};
+    const model::ProposalView* waiting = model::openProposal(state);
     for (const model::ProposalView& v : state.proposals)
         rows.push_back({absl::StrCat(v.plan.step), absl::StrCat(v.plan.layout),
                         absl::StrCat(v.plan.expertsMoved), partText(v.plan.measuredRemote),
-                        partText(v.plan.predictedRemote), v.plan.why});
-    return "\n" + table(rows) + "apply the last one with bulkheadctl plan apply --proposed\n";
+                        partText(v.plan.predictedRemote),
+                        &v == waiting ? "waits"
+                        : v.dismissed ? "dismissed"
+                                      : "-",
+                        v.plan.why});
+    const char* next = "apply it with bulkheadctl plan apply --proposed, or plan dismiss\n";
+    return "\n" + table(rows) + (waiting != nullptr ? next : "");
 }
 
 }  // namespace
@@ -51,6 +58,20 @@ std::string previewText(const planner::LivePreview& p) {
         for (const double x : home.share) rows.back().push_back(partText(x));
     }
     return out + table(rows);
+}
+
+std::string rulesText(const std::vector<model::ExpertRule>& rules,
+                      const std::vector<int32_t>& placement, uint32_t experts) {
+    if (rules.empty()) return "no expert is pinned or forbidden anywhere\n";
+    std::vector<std::vector<std::string>> rows{{"LAYER", "EXPERT", "", "SHARD", "NOW ON", ""}};
+    for (const model::ExpertRule& rule : rules) {
+        const bool kept = model::brokenRule({&rule, 1}, placement, experts) == nullptr;
+        rows.push_back({absl::StrCat(rule.layer), absl::StrCat(rule.expert),
+                        rule.pins ? "pinned to" : "forbidden on", absl::StrCat(rule.shard),
+                        absl::StrCat(placement[size_t{rule.layer} * experts + rule.expert]),
+                        kept ? "kept" : "not kept yet; the next plan moves it"});
+    }
+    return table(rows);
 }
 
 std::string layoutsText(const model::RunState& state) {

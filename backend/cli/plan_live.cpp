@@ -4,9 +4,11 @@
 #include <memory>
 
 #include "backend/cli/confirm.h"
+#include "backend/cli/live_rules.h"
 #include "backend/cli/live_text.h"
 #include "backend/cli/plan_files.h"
 #include "backend/cli/session.h"
+#include "backend/model/expert_rules.h"
 #include "backend/model/json.h"
 
 namespace bulkhead::cli {
@@ -17,6 +19,7 @@ enum class LiveVerb { kPreview, kApply, kRollback };
 struct LiveArguments {
     planner::LiveOptions options;
     std::string job, plan;
+    std::vector<std::string> pins, forbids;  ///< LAYER:EXPERT=shardN
     bool noGrouping = false;
     bool proposed = false;
     bool yes = false;
@@ -31,10 +34,16 @@ absl::StatusOr<planner::LivePlan> planFor(LiveVerb verb, const model::RunState& 
         plan = readPlan(arguments.plan);
         if (!plan.ok()) return plan.status();
     }
-    const absl::StatusOr<planner::LiveJob> job = planner::liveJob(state);
+    absl::StatusOr<planner::LiveJob> job = planner::liveJob(state);
     if (!job.ok()) return job.status();
-    if (arguments.plan.empty()) return planner::recommendPlan(*job, arguments.options);
-    return planner::planFromFile(*job, *plan, arguments.options);
+    const auto given = rulesGiven(arguments.pins, arguments.forbids, *job);
+    if (!given.ok()) return given.status();
+    for (const model::ExpertRule& rule : *given)
+        job->rules = model::withRule(std::move(job->rules), rule);
+    auto made = arguments.plan.empty() ? planner::recommendPlan(*job, arguments.options)
+                                       : planner::planFromFile(*job, *plan, arguments.options);
+    if (made.ok() && !given->empty()) made->action.rules = job->rules;
+    return made;
 }
 
 void showPreview(const Cli& cli, const planner::LivePreview& preview) {
@@ -82,7 +91,7 @@ int planLive(const Cli& cli, LiveVerb verb, LiveArguments arguments) {
         return fail(
             cli, {notNow ? client::FailureCode::kRefused : client::FailureCode::kInvalid,
                   "Cannot plan for job " + job.value(), std::string(plan.status().message()) + ".",
-                  notNow ? "Try again later." : "Check --plan.", false});
+                  notNow ? "Try again later." : "Check --plan, --pin and --forbid.", false});
     }
     if (verb != LiveVerb::kPreview)
         return carryOutPlan(cli, *session.value(), job.value(), *plan, arguments.yes);
@@ -138,6 +147,11 @@ void addLiveVerb(CLI::App& plan, Cli& cli, const char* name, const char* help, L
         verb->add_option("--seed", a->options.seed, "the same seed gives the same plan")
             ->capture_default_str();
     }
+    if (kind != LiveVerb::kRollback) {
+        addRuleOptions(*verb, a->pins, a->forbids);
+        for (const char* option : {"--pin", "--forbid"})
+            verb->get_option(option)->excludes("--proposed");
+    }
     if (kind != LiveVerb::kPreview) verb->add_flag("-y,--yes", a->yes, "do not ask");
     verb->callback(
         [&cli, kind, a] { cli.chosen = [&cli, kind, a] { return planLive(cli, kind, *a); }; });
@@ -153,6 +167,7 @@ void addPlanLive(CLI::App& plan, Cli& cli) {
                 LiveVerb::kApply);
     addLiveVerb(plan, cli, "rollback",
                 "Back to where experts and samples were before the last move", LiveVerb::kRollback);
+    addPlanRules(plan, cli);
     auto job = std::make_shared<std::string>();
     CLI::App* verb =
         plan.add_subcommand("history", "The moves of a job, predicted beside measured");

@@ -64,6 +64,24 @@ enum class ActionKind {
     kSetPolicy,       ///< `policy` = `value`, names as in the job file's [policies]
     kChangeLayout,    ///< at the next step boundary every replica moves its experts
     kCaptureRouting,  ///< the next steps tell how `tokens` of their tokens were routed
+    kRuleExperts,     ///< from now on plans keep to `rules`; nothing moves by itself
+    kDismissPlan,     ///< the plan that was proposed after `step` is not wanted
+};
+
+/// An operator's word on one expert of a running job, which every later layout keeps.
+struct ExpertRule {
+    uint32_t layer = 0;  ///< of its mixtures, from 0
+    uint32_t expert = 0;
+    uint32_t shard = 0;
+    bool pins = true;  ///< the expert is on that shard; else it is on any other
+    bool operator==(const ExpertRule&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("layer", self.layer);
+        visit("expert", self.expert);
+        visit("shard", self.shard);
+        visit("pins", self.pins);
+    }
 };
 
 struct Action {
@@ -79,7 +97,9 @@ struct Action {
     /// kChangeLayout: the share of routed copies, 0..1, that a plan says will leave their shard;
     /// -1: nobody said. Measured against it afterwards.
     double predictedRemote = -1;
-    uint64_t tokens = 0;  ///< kCaptureRouting
+    uint64_t tokens = 0;            ///< kCaptureRouting
+    std::vector<ExpertRule> rules;  ///< kRuleExperts, kChangeLayout: checkRules(), those before go
+    uint64_t step = 0;              ///< kDismissPlan: PlanProposed::step
     bool operator==(const Action&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -92,6 +112,8 @@ struct Action {
         visit("domain_share", self.domainShare);
         visit("predicted_remote", self.predictedRemote);
         visit("tokens", self.tokens);
+        visit("rules", self.rules);
+        visit("step", self.step);
     }
 };
 
@@ -143,9 +165,9 @@ struct EnumNames<model::FaultKind> {
 };
 template <>
 struct EnumNames<model::ActionKind> {
-    static constexpr std::array<std::string_view, 13> kNames = {
-        "drain",           "cordon",        "uncordon",       "hold_rejoin", "release_rejoin",
-        "restart_replica", "pause",         "resume",         "checkpoint",  "stop",
-        "set_policy",      "change_layout", "capture_routing"};
+    static constexpr std::array<std::string_view, 15> kNames = {
+        "drain",           "cordon",        "uncordon",        "hold_rejoin",  "release_rejoin",
+        "restart_replica", "pause",         "resume",          "checkpoint",   "stop",
+        "set_policy",      "change_layout", "capture_routing", "rule_experts", "dismiss_plan"};
 };
 }  // namespace bulkhead

@@ -5,6 +5,7 @@
 #include <array>
 #include <span>
 
+#include "backend/model/expert_rules.h"
 #include "backend/model/names.h"
 #include "backend/model/parse_number.h"
 
@@ -48,7 +49,7 @@ struct ActionVerb {
     unsigned needs;
 };
 
-constexpr std::array<ActionVerb, 13> kActionVerbs = {{
+constexpr std::array<ActionVerb, 15> kActionVerbs = {{
     {"drain", ActionKind::kDrain, kReplica},
     {"cordon", ActionKind::kCordon, kNode},
     {"uncordon", ActionKind::kUncordon, kNode},
@@ -62,6 +63,8 @@ constexpr std::array<ActionVerb, 13> kActionVerbs = {{
     {"set-policy", ActionKind::kSetPolicy, kNothing},
     {"layout", ActionKind::kChangeLayout, kNothing},
     {"capture-routing", ActionKind::kCaptureRouting, kNothing},
+    {"rule-experts", ActionKind::kRuleExperts, kNothing},
+    {"dismiss-plan", ActionKind::kDismissPlan, kNothing},
 }};
 
 constexpr std::array<std::string_view, 4> kPhases = {"compute", "exchange", "vote", "apply"};
@@ -351,6 +354,10 @@ absl::Status checkAction(const Action& a) {
     if ((a.kind == ActionKind::kCaptureRouting) == (a.tokens == 0))
         return bad(verb.name,
                    a.tokens == 0 ? ": expected tokens= a number above 0" : ": takes no tokens");
+    if (!a.rules.empty() && rulesOf(a) == nullptr) return bad(verb.name, ": takes no rules");
+    if ((a.kind == ActionKind::kDismissPlan) == (a.step == 0))
+        return bad(verb.name,
+                   a.step == 0 ? ": expected step= the step of the proposal" : ": takes no step");
     return absl::OkStatus();
 }
 
@@ -365,7 +372,8 @@ absl::StatusOr<Action> parseAction(std::string_view text) {
     if (phrase->when) return bad(verb->name, ": an action takes no @step; it happens at once");
     Action action;
     action.kind = verb->kind;
-    if (phrase->arguments.size() > 1) return bad(verb->name, ": expected one key=value");
+    if (phrase->arguments.size() > 1 && action.kind != ActionKind::kRuleExperts)
+        return bad(verb->name, ": expected one key=value");
     for (const Argument& a : phrase->arguments) {
         if (action.kind == ActionKind::kSetPolicy) {
             action.policy = a.key;
@@ -380,6 +388,15 @@ absl::StatusOr<Action> parseAction(std::string_view text) {
             const std::optional<uint64_t> tokens = parseNumber<uint64_t>(a.value);
             if (!tokens) return badValue(a, "a number of tokens");
             action.tokens = *tokens;
+        } else if (a.key == "step" && action.kind == ActionKind::kDismissPlan) {
+            const std::optional<uint64_t> step = parseNumber<uint64_t>(a.value);
+            if (!step) return badValue(a, "the step of the proposal");
+            action.step = *step;
+        } else if ((a.key == "pin" || a.key == "forbid") &&
+                   action.kind == ActionKind::kRuleExperts) {
+            auto rule = parseRule(a.value, a.key == "pin");
+            if (!rule.ok()) return rule.status();
+            action.rules.push_back(*rule);
         } else if (a.key == "replica" && verb->needs == kReplica) {
             const absl::StatusOr<int32_t> replica = replicaOf(a, a.value);
             if (!replica.ok()) return replica.status();
@@ -408,6 +425,14 @@ std::string formatAction(const Action& a) {
         return concat(verb.name, ":shards=", shards);
     }
     if (a.kind == ActionKind::kCaptureRouting) return concat(verb.name, ":tokens=", a.tokens);
+    if (a.kind == ActionKind::kDismissPlan) return concat(verb.name, ":step=", a.step);
+    if (a.kind == ActionKind::kRuleExperts) {
+        std::string rules;
+        for (const ExpertRule& rule : a.rules)
+            rules +=
+                concat(rules.empty() ? ":" : ",", rule.pins ? "pin=" : "forbid=", formatRule(rule));
+        return concat(verb.name, rules);
+    }
     if (verb.needs == kReplica) return concat(verb.name, ":replica=", a.replica);
     if (verb.needs == kNode) return concat(verb.name, ":node=", a.node);
     return std::string(verb.name);

@@ -122,6 +122,12 @@ std::string describe(const Action& a) {
             return "Move experts between shards";
         case ActionKind::kCaptureRouting:
             return concat("Tell how the next ", a.tokens, " tokens are routed");
+        case ActionKind::kRuleExperts:
+            return a.rules.empty()       ? "Pin and forbid no expert"
+                   : a.rules.size() == 1 ? "Pin or forbid 1 expert"
+                                         : concat("Keep to ", a.rules.size(), " pins and bans");
+        case ActionKind::kDismissPlan:
+            return concat("Dismiss the plan proposed after step ", a.step);
     }
     return "Unknown action";
 }

@@ -578,7 +578,9 @@ struct OperatorActed {
     Action action;
     std::string requestId;
     std::string by;
-    std::string outcome;  ///< "done", or why it was refused
+    std::string outcome;  ///< kDone, or why it was refused
+    static constexpr std::string_view kDone = "done";
+    bool done() const { return outcome == kDone; }
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("action", self.action);

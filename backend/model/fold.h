@@ -47,10 +47,9 @@ bool fold(RunState& s, int64_t at, const ExpertLoads& e);
 // fold_layout.cpp
 bool fold(RunState& s, int64_t at, const LayoutChanged& e);
 bool fold(RunState& s, int64_t at, const PlanProposed& e);
-/// Kept in history and told to whoever watches; a state has no use for it.
-inline bool fold(RunState&, int64_t, const RoutingSampled&) {
-    return true;
-}
+bool fold(RunState& s, int64_t at, const RoutingSampled& e);
+/// What an action that was done means for plans.
+void noteAction(RunState& s, const Action& action);
 /// What a step's commit says of the experts' traffic, to its point and to the layout it ran in.
 void noteTraffic(RunState& s, StepPoint& point, const StepCommitted& e);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/model/expert_rules.h"
 #include "backend/model/fold.h"
 
 namespace bulkhead::model::fold_detail {
@@ -72,9 +73,29 @@ bool fold(RunState& s, int64_t at, const PlanProposed& e) {
     return true;
 }
 
+bool fold(RunState& s, int64_t, const RoutingSampled& e) {
+    s.captureLeft = e.tokensLeft;
+    return true;
+}
+
+void noteAction(RunState& s, const Action& action) {
+    if (rulesOf(action) && action.rules.size() <= Limits::kExpertRules)
+        s.expertRules = action.rules;
+    if (action.kind == ActionKind::kCaptureRouting) addTo(s.captureLeft, action.tokens);
+    if (action.kind != ActionKind::kDismissPlan) return;
+    for (size_t i = 0; i < s.proposals.size(); ++i)
+        if (s.proposals[i].plan.step == action.step) s.proposals[i].dismissed = true;
+}
+
 }  // namespace bulkhead::model::fold_detail
 
 namespace bulkhead::model {
+
+const ProposalView* openProposal(const RunState& s) {
+    if (s.proposals.empty()) return nullptr;
+    const ProposalView& last = s.proposals.back();
+    return last.dismissed || last.plan.layout != s.layout ? nullptr : &last;
+}
 
 TrafficSum latestTraffic(const RunState& s) {
     TrafficSum sum;

@@ -60,6 +60,8 @@ bool fold(RunState& s, int64_t at, const OperatorActed& e) {
     // Where experts went is in LayoutChanged; a list of actions is no place for it.
     action.expertShard.clear();
     action.domainShare.clear();
+    action.rules.clear();
+    if (e.done()) noteAction(s, e.action);
     s.actions.push({at, std::move(action), text(e.requestId), text(e.by), text(e.outcome)});
     return true;
 }

@@ -157,6 +157,7 @@ void repair(RunState& s) {
     for (std::vector<uint32_t>* share : {&s.domainShare, &s.shareBefore})
         if (share->size() > Limits::kExpertCells) share->clear();
     if (s.model.expertShard.size() > Limits::kExpertCells) s.model.expertShard.clear();
+    if (s.expertRules.size() > Limits::kExpertRules) s.expertRules.clear();
 }
 
 }  // namespace bulkhead::model

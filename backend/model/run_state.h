@@ -53,6 +53,8 @@ struct RunState {
     std::vector<uint32_t> shareBefore;
     Ring<LayoutView, 64> layouts;
     Ring<ProposalView, 8> proposals;
+    std::vector<ExpertRule> expertRules;  ///< that plans keep to
+    uint64_t captureLeft = 0;  ///< tokens that ActionKind::kCaptureRouting still waits for
 
     Policies policies;
     int64_t policiesSinceNs = 0;
@@ -114,6 +116,8 @@ struct RunState {
         visit("share_before", self.shareBefore);
         visit("layouts", self.layouts);
         visit("proposals", self.proposals);
+        visit("expert_rules", self.expertRules);
+        visit("capture_left", self.captureLeft);
         visit("policies", self.policies);
         visit("policies_since_ns", self.policiesSinceNs);
         visit("policies_why", self.policiesWhy);
@@ -155,6 +159,9 @@ const NodeView* findNode(const RunState& state, std::string_view name);
 const IncidentView* findIncident(const RunState& state, uint64_t incident);
 const FaultView* findFault(const RunState& state, uint64_t fault);
 const CampaignView* findCampaign(const RunState& state, uint64_t campaign);
+
+/// The proposal that waits for an operator: the last one, for the layout in use, not dismissed.
+const ProposalView* openProposal(const RunState& state);
 
 /// What the plan behind `layout` said of its remote copies; -1: it said nothing.
 double predictedRemote(const RunState& state, uint64_t layout);

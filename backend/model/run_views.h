@@ -25,6 +25,7 @@ struct Limits {
     static constexpr size_t kExpertCells = 1 << 20;  ///< moeLayers x domains x experts
     static constexpr size_t kOutputLines = 1 << 17;  ///< of all ranks together
     static constexpr size_t kPlannedFaults = 2000;   ///< of one campaign
+    static constexpr size_t kExpertRules = 4096;
 };
 
 /// From begin to end in milliseconds; 0 when the end is not after the begin.
@@ -487,10 +488,12 @@ struct LayoutView {
 struct ProposalView {
     int64_t timeNs = 0;
     PlanProposed plan;
+    bool dismissed = false;  ///< an operator does not want it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("time_ns", self.timeNs);
         visit("plan", self.plan);
+        visit("dismissed", self.dismissed);
     }
 };
 

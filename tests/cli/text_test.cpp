@@ -96,7 +96,18 @@ TEST(LiveTextTest, AMoveHasWhatWasPredictedBesideWhatCame) {
     proposed.plan.step = 700;
     proposed.plan.why = "it drifted";
     s.proposals.push(proposed);
-    EXPECT_THAT(layoutsText(s), HasSubstr("it drifted\napply the last one with"));
+    EXPECT_THAT(layoutsText(s), HasSubstr("waits  it drifted\napply it with"));
+    s.proposals.back().dismissed = true;
+    EXPECT_THAT(layoutsText(s), HasSubstr("dismissed  it drifted\n"));
+    EXPECT_THAT(layoutsText(s), testing::Not(HasSubstr("apply it with")));
+}
+
+TEST(LiveTextTest, RulesSayWhetherTheyAreKept) {
+    const std::vector<model::ExpertRule> rules = {{1, 2, 0, true}, {0, 1, 0, false}};
+    const std::string text = rulesText(rules, {0, 1, 1, 0, 0, 1}, 3);
+    EXPECT_THAT(text, HasSubstr("1      2       pinned to     0      1       not kept yet"));
+    EXPECT_THAT(text, HasSubstr("0      1       forbidden on  0      1       kept"));
+    EXPECT_EQ(rulesText({}, {}, 3), "no expert is pinned or forbidden anywhere\n");
 }
 
 }  // namespace

@@ -50,6 +50,21 @@ class VerbsTest : public RpcTest {
         words.insert(words.begin(), {"--target", "unix:" + socket()});
         return type(std::move(words));
     }
+    /// Two shards, two domains, a mixture of four experts: "a" uses 0 and 2, "b" 1 and 3.
+    void describeExperts() {
+        model::RunStarted started;
+        started.spec.shards = 2;
+        started.spec.domains = {{"a", {}}, {"b", {}}};
+        backend_.emit("demo", started);
+        model::ModelDescribed described;
+        described.model.name = "tiny";
+        described.model.moeLayers = 1;
+        described.model.experts = 4;
+        described.model.topK = 1;
+        described.model.expertShard = {0, 0, 1, 1};
+        backend_.emit("demo", described);
+        backend_.emit("demo", model::ExpertLoads{9, 1, 2, 4, {45, 5, 45, 5, 5, 45, 5, 45}});
+    }
     void serveWithHistory(uint64_t steps) {
         writeRun(dir_ + "/runs.db", madeUpRun(steps), clock_);
         service::ServerOptions options = unixOptions();
@@ -114,6 +129,65 @@ TEST_F(VerbsTest, APlanForARunningJobNeedsItsCounts) {
     }
     EXPECT_EQ(ask({"plan", "preview", "--plan", "/no/such/plan.json"}).code, cli::kInvalid);
     EXPECT_THAT(ask({"plan", "history"}).out, HasSubstr("no expert has moved"));
+}
+
+TEST_F(VerbsTest, APreviewKeepsToPinsAndAnApplyTakesThemAlong) {
+    serve(unixOptions());
+    describeExperts();
+    const Said free = ask({"plan", "preview"});
+    EXPECT_THAT(free.out, HasSubstr("10.0 % predicted")) << free.err;
+    const Said pinned = ask({"plan", "preview", "--pin", "0:0=shard0", "--forbid", "0:2=shard0"});
+    EXPECT_THAT(pinned.out, HasSubstr("50.0 % predicted")) << pinned.err;
+    EXPECT_TRUE(backend_.actions().empty());
+    const Said applied = ask({"plan", "apply", "-y", "--pin", "0:0=shard1"});
+    ASSERT_EQ(applied.code, cli::kOk) << applied.err;
+    ASSERT_EQ(backend_.actions().size(), 1u);
+    EXPECT_EQ(backend_.actions()[0].kind, model::ActionKind::kChangeLayout);
+    EXPECT_EQ(backend_.actions()[0].expertShard[0], 1);
+    EXPECT_EQ(backend_.actions()[0].rules, (std::vector<model::ExpertRule>{{0, 0, 1, true}}));
+    for (const char* pin : {"0:4=shard0", "0:0=shard2", "1:0=shard0", "0:0=gpu1"}) {
+        const Said said = ask({"plan", "preview", "--pin", pin});
+        EXPECT_EQ(said.code, cli::kInvalid) << pin;
+        EXPECT_THAT(said.err, HasSubstr("Check --plan, --pin and --forbid.")) << pin;
+    }
+}
+
+TEST_F(VerbsTest, RulesOfAJobAreListedChangedAndFreed) {
+    serve(unixOptions());
+    EXPECT_THAT(ask({"plan", "rules"}).err, HasSubstr("not been built yet"));
+    describeExperts();
+    EXPECT_THAT(ask({"plan", "rules"}).out, HasSubstr("no expert is pinned"));
+    EXPECT_TRUE(backend_.actions().empty()) << "asking changes nothing";
+    const Said said = ask({"plan", "rules", "--pin", "0:1=shard1", "--forbid", "0:3=shard0"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("not kept yet; the next plan moves it"));
+    model::OperatorActed acted{backend_.actions().back(), "", "", "done"};
+    ASSERT_EQ(acted.action.kind, model::ActionKind::kRuleExperts);
+    backend_.emit("demo", acted);
+    EXPECT_EQ(ask({"plan", "rules", "--pin", "0:1=shard0"}).code, cli::kOk);
+    EXPECT_EQ(backend_.actions().back().rules,
+              (std::vector<model::ExpertRule>{{0, 3, 0, false}, {0, 1, 0, true}}));
+    EXPECT_EQ(ask({"plan", "rules", "--free", "0:3"}).code, cli::kOk);
+    EXPECT_EQ(backend_.actions().back().rules, (std::vector<model::ExpertRule>{{0, 1, 1, true}}));
+    EXPECT_THAT(ask({"plan", "rules", "--free", "0:2"}).err, HasSubstr("neither pinned nor"));
+    EXPECT_THAT(ask({"plan", "rules", "--free", "2"}).err, HasSubstr("expected LAYER:EXPERT,"));
+    const Said full = ask({"plan", "rules", "--pin", "0:0=shard1", "--pin", "0:2=shard1"});
+    EXPECT_EQ(full.code, cli::kInvalid);
+    EXPECT_THAT(full.err, HasSubstr("with it 3 are, and the shard holds 2 experts"));
+    EXPECT_EQ(ask({"plan", "rules", "--clear"}).code, cli::kOk);
+    EXPECT_TRUE(backend_.actions().back().rules.empty());
+}
+
+TEST_F(VerbsTest, APlanThatWaitsIsDismissed) {
+    serve(unixOptions());
+    EXPECT_EQ(ask({"plan", "dismiss"}).code, cli::kRefused);
+    model::PlanProposed plan;
+    plan.step = 40;
+    backend_.emit("demo", plan);
+    EXPECT_THAT(ask({"plan", "history"}).out, HasSubstr("waits"));
+    EXPECT_EQ(ask({"plan", "dismiss"}).code, cli::kOk);
+    ASSERT_EQ(backend_.actions().size(), 1u);
+    EXPECT_EQ(backend_.actions()[0].step, 40u);
 }
 
 TEST_F(VerbsTest, EveryVerbStandsInTheTableOfWhatTheConsoleDoes) {

@@ -152,6 +152,48 @@ TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
     watch.reset();
 }
 
+TEST_F(WholeJobTest, PinsAndACaptureOutliveTheController) {
+    const auto owner = daemon();
+    auto client = client::Client::open({owner->target(), "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    const auto job =
+        await<model::JobInfo>([&](auto reply) { client.value()->startJob(smallJob(), {}, reply); });
+    ASSERT_TRUE(job.ok()) << job.failure().cause;
+    WatchLog log;
+    auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.state && l.state->lastCommit; }));
+    const auto act = [&](const model::Action& action) {
+        return await<model::JobInfo>([&](auto reply) {
+                   client.value()->act(job.value().id, action, {"", 0}, reply);
+               })
+            .ok();
+    };
+    model::Action pin;
+    pin.kind = model::ActionKind::kRuleExperts;
+    pin.rules = {{0, 1, 0, true}};
+    ASSERT_TRUE(act(pin));
+    model::Action capture;
+    capture.kind = model::ActionKind::kCaptureRouting;
+    capture.tokens = 20'000;
+    ASSERT_TRUE(act(capture));
+    const auto left = [](const WatchLog& l) { return l.state->captureLeft; };
+    ASSERT_TRUE(log.waitFor([&](auto& l) { return left(l) > 0 && left(l) < 20'000; }));
+    const pid_t controller = childOf(owner->pid(), "--role=controller");
+    ASSERT_GT(controller, 0);
+    ::kill(controller, SIGKILL);
+    uint64_t atReturn = 0;
+    ASSERT_TRUE(log.waitFor([&](auto& l) {
+        atReturn = left(l);
+        return l.snapshots >= 2;
+    }));
+    EXPECT_GT(atReturn, 0u) << "the job was too quick for this test";
+    EXPECT_EQ(log.state->expertRules, pin.rules);
+    ASSERT_TRUE(log.waitFor([&](auto& l) { return left(l) == 0; }));
+    const uint64_t counted = log.state->experts.step;
+    ASSERT_TRUE(log.waitFor([&](auto& l) { return l.state->experts.step > counted; }));
+    watch.reset();
+}
+
 TEST_F(WholeJobTest, KilledWholeTheSameCommandGoesOnFromTheLastCheckpoint) {
     std::ofstream(dir_ + "/small.toml") << smallJob().text;
     std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');

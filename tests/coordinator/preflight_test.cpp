@@ -79,6 +79,46 @@ TEST(Preflight, ALayoutSaysHowManyExpertsMoveAndHowManyBytes) {
     EXPECT_THAT(preflight(s, move).refusal, HasSubstr("already"));
 }
 
+TEST(Preflight, RulesAreCheckedAndALayoutKeepsThem) {
+    JobStatus s = fourReplicas();
+    model::Action rule = act(ActionKind::kRuleExperts);
+    rule.rules = {{1, 2, 1, true}};
+    EXPECT_THAT(preflight(s, rule).refusal, HasSubstr("not been built yet"));
+    s.model.name = "llama_moe";
+    s.model.moeLayers = 2;
+    s.model.experts = 4;
+    s.expertShard = {0, 0, 1, 1, 0, 0, 1, 1};
+    EXPECT_THAT(preflight(s, rule).effect, HasSubstr("plans keep to 1 rule;"));
+    rule.rules = {{1, 2, 2, true}};
+    EXPECT_EQ(preflight(s, rule).refusal,
+              "expert 2 of mixture layer 1 is pinned to shard 2: a replica has 2 shards");
+
+    s.expertRules = {{1, 2, 1, true}};
+    model::Action move = act(ActionKind::kChangeLayout);
+    move.expertShard = {0, 0, 1, 1, 0, 1, 0, 1};
+    EXPECT_EQ(preflight(s, move).refusal,
+              "expert 2 of mixture layer 1 is pinned to shard 1, and this layout has it on shard "
+              "0; plan anew, or free it with bulkheadctl plan rules --free 1:2");
+    move.rules = {{1, 1, 1, true}};
+    EXPECT_TRUE(preflight(s, move).allowed) << "it brings rules of its own";
+    move.rules = {{1, 1, 0, true}};
+    EXPECT_THAT(preflight(s, move).refusal, HasSubstr("expert 1 of mixture layer 1"));
+    move.rules.clear();
+    move.expertShard = {0, 1, 0, 1, 0, 0, 1, 1};
+    EXPECT_TRUE(preflight(s, move).allowed) << preflight(s, move).refusal;
+}
+
+TEST(Preflight, OnlyThePlanThatWaitsIsDismissed) {
+    JobStatus s = fourReplicas();
+    model::Action dismiss = act(ActionKind::kDismissPlan);
+    dismiss.step = 40;
+    EXPECT_EQ(preflight(s, dismiss).refusal, "no plan waits for an answer");
+    s.proposedAt = 60;
+    EXPECT_EQ(preflight(s, dismiss).refusal, "the plan that waits is of step 60, not 40");
+    dismiss.step = 60;
+    EXPECT_TRUE(preflight(s, dismiss).allowed);
+}
+
 TEST(Preflight, DrainSaysWhatStaysAndWhatBatchAndLrBecome) {
     const model::Action drain = act(ActionKind::kDrain, 2);
     const auto p = preflight(fourReplicas(), drain);

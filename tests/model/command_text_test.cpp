@@ -109,7 +109,8 @@ TEST(ActionText, readsWhatItWrites) {
          {"drain:replica=2", "cordon:node=node1", "uncordon:node=node1", "hold-rejoin:replica=2",
           "release-rejoin:replica=2", "restart:replica=2", "pause", "resume", "checkpoint", "stop",
           "set-policy:lr=linear", "set-policy:min_replicas=3", "set-policy:recovery=restart_all",
-          "layout:shards=0.1.1.0", "capture-routing:tokens=4096"}) {
+          "layout:shards=0.1.1.0", "capture-routing:tokens=4096", "rule-experts",
+          "rule-experts:pin=0:3=shard1,forbid=1:2=shard0", "dismiss-plan:step=40"}) {
         const auto action = parseAction(text);
         ASSERT_TRUE(action.ok()) << text << ": " << action.status();
         EXPECT_EQ(formatAction(*action), text);
@@ -130,6 +131,9 @@ TEST(ActionText, saysWhatIsWrong) {
     EXPECT_THAT(actionError("layout"), HasSubstr("shards="));
     EXPECT_THAT(actionError("layout:shards=0.x"), HasSubstr("0.1.1.0"));
     EXPECT_THAT(actionError("capture-routing"), HasSubstr("tokens= a number above 0"));
+    EXPECT_THAT(actionError("rule-experts:pin=0.3"), HasSubstr("LAYER:EXPERT=shardN"));
+    EXPECT_THAT(actionError("rule-experts:step=3"), HasSubstr("unknown key \"step\""));
+    EXPECT_THAT(actionError("dismiss-plan"), HasSubstr("step= the step of the proposal"));
     EXPECT_THAT(actionError("capture-routing:tokens=-1"), HasSubstr("a number of tokens"));
     EXPECT_THAT(actionError("stop@step=4"), HasSubstr("no @step"));
 }

@@ -111,6 +111,62 @@ TEST_F(LayoutState, KeepsProposals) {
     EXPECT_EQ(state_.proposals.back().plan.why, "drifted");
 }
 
+TEST_F(LayoutState, AProposalWaitsUntilItIsDismissedOrTheExpertsMove) {
+    EXPECT_EQ(openProposal(state_), nullptr);
+    PlanProposed plan;
+    plan.step = 7;
+    happen(plan);
+    ASSERT_NE(openProposal(state_), nullptr);
+    EXPECT_EQ(openProposal(state_)->plan.step, 7u);
+    Action dismiss;
+    dismiss.kind = ActionKind::kDismissPlan;
+    dismiss.step = 7;
+    happen(OperatorActed{dismiss, "", "test", "no plan waits for an answer"});
+    EXPECT_NE(openProposal(state_), nullptr) << "what was refused did nothing";
+    happen(OperatorActed{dismiss, "", "test", "done"});
+    EXPECT_EQ(openProposal(state_), nullptr);
+    plan.step = 9;
+    happen(plan);
+    EXPECT_NE(openProposal(state_), nullptr) << "a later one";
+    move(1, true, -1, {0, 1, 0, 1}, {});
+    EXPECT_EQ(openProposal(state_), nullptr);
+}
+
+TEST_F(LayoutState, RulesStayUntilOthersTakeTheirPlace) {
+    Action rule;
+    rule.kind = ActionKind::kRuleExperts;
+    rule.rules = {{0, 3, 1, true}};
+    happen(OperatorActed{rule, "", "test", "done"});
+    EXPECT_EQ(state_.expertRules, rule.rules);
+    EXPECT_TRUE(state_.actions.back().action.rules.empty()) << "the list of actions stays small";
+    Action move;
+    move.kind = ActionKind::kChangeLayout;
+    move.expertShard = {0, 1};
+    happen(OperatorActed{move, "", "test", "done"});
+    EXPECT_EQ(state_.expertRules, rule.rules) << "a layout without rules leaves them";
+    move.rules = {{0, 2, 0, false}};
+    happen(OperatorActed{move, "", "test", "refused"});
+    EXPECT_EQ(state_.expertRules, rule.rules);
+    happen(OperatorActed{move, "", "test", "done"});
+    EXPECT_EQ(state_.expertRules, move.rules);
+    rule.rules.clear();
+    happen(OperatorActed{rule, "", "test", "done"});
+    EXPECT_TRUE(state_.expertRules.empty());
+}
+
+TEST_F(LayoutState, KnowsHowManyTokensOfACaptureAreStillToCome) {
+    Action ask;
+    ask.kind = ActionKind::kCaptureRouting;
+    ask.tokens = 100;
+    happen(OperatorActed{ask, "", "test", "done"});
+    happen(OperatorActed{ask, "", "test", "done"});
+    EXPECT_EQ(state_.captureLeft, 200u);
+    RoutingSampled sampled;
+    sampled.tokensLeft = 30;
+    happen(sampled);
+    EXPECT_EQ(state_.captureLeft, 30u);
+}
+
 TEST_F(LayoutState, SurvivesAKeyframe) {
     commit(0, 50);
     move(1, true, 0.4, {0, 1}, {1, 1});

@@ -69,6 +69,36 @@ TEST(DomainPlan, FindsTheExpertsOfEachDomainAndKeepsThemTogether) {
     EXPECT_NEAR(made->after, 0, 1e-9);
 }
 
+TEST(DomainPlan, KeepsRulesAndEachNodeItsNumberOfExperts) {
+    const DomainCounts c = counts(4, 4, 32, 0.4, 11);
+    DomainPlan now = linear(c, 4);
+    for (uint32_t e = 24; e < 27; ++e) now.nodeOf[e] = 2;  // uneven, in the first layer only
+    DomainPlanOptions options = on(4);
+    Random random(3);
+    for (uint32_t l = 0; l < c.layers; ++l)
+        for (uint32_t e = 0; e < c.experts; e += 5) {
+            const auto node = static_cast<uint32_t>(random.below(4));
+            options.rules.push_back({l, e, e % 2 == 0, true, node});
+        }
+    const auto made = solveDomains(c, now, options);
+    ASSERT_TRUE(made.ok()) << made.status();
+    for (const PlaceRule& rule : options.rules)
+        EXPECT_EQ(made->plan.nodeOf[rule.layer * c.experts + rule.expert] == rule.place, rule.pins)
+            << placeRuleText(rule);
+    for (uint32_t l = 0; l < c.layers; ++l)
+        for (uint32_t n = 0; n < 4; ++n) {
+            const auto held = [&](const DomainPlan& p) {
+                const auto row = p.nodeOf.begin() + l * c.experts;
+                return std::count(row, row + c.experts, n);
+            };
+            EXPECT_EQ(held(made->plan), held(now)) << "layer " << l << ", node " << n;
+        }
+    EXPECT_LT(made->after, 0.9 * made->before) << "and still saves";
+    options.rules = {{0, 0, true, false, 1}};
+    EXPECT_THAT(std::string(solveDomains(c, now, options).status().message()),
+                HasSubstr("expected a node, not a GPU"));
+}
+
 TEST(DomainPlan, SavesWhatRoutingAllowsAndCountsItRight) {
     const DomainCounts c = counts(4, 4, 32, 0.4, 11);
     const auto made = solveDomains(c, linear(c, 4), on(4));

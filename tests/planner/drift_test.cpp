@@ -76,6 +76,20 @@ TEST_F(Drift, IsAShardThatGetsMoreThanAPlanAllows) {
                 HasSubstr("the busiest shard gets 1.80 times the mean, at most 1.15"));
 }
 
+TEST_F(Drift, IsAPinThatTheLayoutInUseDoesNotKeep) {
+    steps(300, 20);
+    s_.expertShard = {0, 0, 1, 1};
+    s_.domainShare = {1000, 0, 0, 1000};
+    EXPECT_EQ(drifted(s_), std::nullopt);
+    s_.expertRules = {{0, 0, 1, true}};
+    EXPECT_EQ(drifted(s_),
+              "expert 0 of mixture layer 0 is pinned to shard 1, and layout 1 does not keep that");
+    const auto plan = proposal(s_)();
+    ASSERT_TRUE(plan.has_value()) << "though it saves nothing";
+    EXPECT_EQ(plan->expertShard[0], 1);
+    EXPECT_EQ(plan->expertShard[1], 1) << "with what it belongs to";
+}
+
 TEST_F(Drift, IsNotSaidTooEarlyNorTooOftenNorWithoutAPrediction) {
     steps(299, 90);
     EXPECT_EQ(drifted(s_), std::nullopt) << "200 steps after the move";
@@ -113,6 +127,8 @@ TEST_F(Drift, AProposalIsForWhereExpertsLayThen) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_EQ(plan->preview.expertsMoved, 2u);
     EXPECT_DOUBLE_EQ(plan->action.predictedRemote, 0);
+    s_.proposals.back().dismissed = true;
+    EXPECT_THAT(std::string(planProposed(s_).status().message()), HasSubstr("dismissed"));
     s_.layout = 2;
     EXPECT_THAT(std::string(planProposed(s_).status().message()), HasSubstr("for layout 1"));
 }

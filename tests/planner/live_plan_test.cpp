@@ -2,6 +2,7 @@
 // From a job's state to a plan for it.
 #include <gmock/gmock.h>
 
+#include "backend/model/expert_rules.h"
 #include "backend/planner/live/live_file.h"
 #include "backend/planner/live/live_plan.h"
 #include "backend/planner/plan/plan_json.h"
@@ -74,6 +75,39 @@ TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
     const auto& share = plan->action.domainShare;
     EXPECT_EQ(share[static_cast<size_t>(e[0])], 1000u);
     EXPECT_EQ(share[2 + static_cast<size_t>(e[1])], 1000u);
+}
+
+TEST(LivePlan, KeepsToPinsAndBans) {
+    model::RunState s = job();
+    for (const model::ExpertRule& rule :
+         {model::ExpertRule{0, 0, 1, true}, model::ExpertRule{0, 0, 0, false},
+          model::ExpertRule{0, 2, 1, false}}) {
+        s.expertRules = {rule};
+        const auto plan = recommended(s);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        const auto& e = plan->action.expertShard;
+        EXPECT_EQ(model::brokenRule(s.expertRules, e, 4), nullptr) << model::ruleText(rule);
+        EXPECT_EQ(std::count(e.begin(), e.end(), 0), 2) << "each shard holds as many as before";
+        EXPECT_DOUBLE_EQ(plan->preview.remotePredicted, 0.1) << "as good on the other shard";
+    }
+    s.expertRules = {{0, 0, 0, true}, {0, 2, 1, true}};
+    const auto apart = recommended(s);
+    ASSERT_TRUE(apart.ok());
+    EXPECT_GT(apart->preview.remotePredicted, 0.4) << "what belongs together is pinned apart";
+}
+
+TEST(LivePlan, RefusesRulesThatCannotBeKept) {
+    model::RunState s = job();
+    const auto refusal = [&] { return std::string(recommended(s).status().message()); };
+    s.expertRules = {{0, 0, 1, true}, {0, 1, 1, true}, {0, 2, 1, true}};
+    EXPECT_THAT(refusal(), HasSubstr("with it 3 are, and the shard holds 2 experts"));
+    s.expertRules = {{0, 0, 0, false}, {0, 1, 0, false}, {0, 2, 0, false}};
+    EXPECT_THAT(refusal(), HasSubstr("layer 0: no slot is left for expert"));
+    s.expertRules = {{0, 0, 2, true}};
+    EXPECT_THAT(refusal(), HasSubstr("a replica has 2 shards"));
+    s.expertRules = {{0, 3, 1, true}};
+    EXPECT_THAT(std::string(planFromFile(*liveJob(s), file(), {}).status().message()),
+                HasSubstr("expert 3 of mixture layer 0 is pinned to shard 1, which this plan"));
 }
 
 TEST(LivePlan, WithoutGroupingSamplesGoAnywhere) {

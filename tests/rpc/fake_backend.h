@@ -51,6 +51,12 @@ class FakeBackend final : public service::Backend {
         return calls_;
     }
 
+    /// Those that were accepted.
+    std::vector<model::Action> actions() {
+        const std::lock_guard lock(mutex_);
+        return actions_;
+    }
+
     /// Runs at the start of every call, outside the lock.
     std::function<void()> onCall;
 
@@ -95,10 +101,13 @@ class FakeBackend final : public service::Backend {
         out.revision = found->revision;
         return out;
     }
-    absl::Status act(const std::string& id, const model::Action&,
+    absl::Status act(const std::string& id, const model::Action& action,
                      const service::Call& call) override {
         enter(call);
-        return change(id, call);
+        if (absl::Status status = change(id, call); !status.ok()) return status;
+        const std::lock_guard lock(mutex_);
+        actions_.push_back(action);
+        return absl::OkStatus();
     }
     absl::StatusOr<uint64_t> inject(const std::string& id, const model::FaultSpec&,
                                     const service::Call& call) override {
@@ -183,6 +192,7 @@ class FakeBackend final : public service::Backend {
     std::mutex mutex_;
     std::map<std::string, Job> jobs_;
     std::vector<service::Call> calls_;
+    std::vector<model::Action> actions_;
     uint64_t faults_ = 0;
     uint64_t campaigns_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "backend/model/expert_rules.h"
 #include "backend/planner/live/live_plan.h"
 
 namespace bulkhead::planner {
@@ -28,6 +29,10 @@ bool rests(const model::RunState& state, uint64_t now) {
     return now < last + state.spec.plan.cooldownSteps;
 }
 
+const model::ExpertRule* brokenIn(const LiveJob& job) {
+    return model::brokenRule(job.rules, job.expertShard, job.counts.experts);
+}
+
 std::optional<std::string> drifted(const model::RunState& state, const LiveJob& job) {
     const double most = 1 + state.spec.plan.drift;
     const double predicted = model::predictedRemote(state, state.layout);
@@ -36,6 +41,9 @@ std::optional<std::string> drifted(const model::RunState& state, const LiveJob& 
         return absl::StrFormat(
             "%.1f %% of copies leave their shard, %.1f %% were predicted of layout %d",
             measured * 100, predicted * 100, state.layout);
+    if (const model::ExpertRule* broken = brokenIn(job))
+        return absl::StrFormat("%s, and layout %d does not keep that", model::ruleText(*broken),
+                               state.layout);
     const double load = loadOf(job, job.expertShard);
     const double cap = LiveOptions{}.loadCap;
     if (load > cap * most)
@@ -73,9 +81,11 @@ std::function<std::optional<model::PlanProposed>()> proposal(const model::RunSta
         auto made = recommendPlan(job, {});
         if (!made.ok()) return std::nullopt;
         const LivePreview& p = made->preview;
+        const bool broken = brokenIn(job) != nullptr;
         const bool lighter =
             loadOf(job, made->action.expertShard) < (1 - kLeastGain) * loadOf(job, job.expertShard);
-        if (p.remotePredicted >= (1 - kLeastGain) * p.remoteNow && !lighter) return std::nullopt;
+        if (p.remotePredicted >= (1 - kLeastGain) * p.remoteNow && !lighter && !broken)
+            return std::nullopt;
         model::PlanProposed out;
         out.step = job.step;
         out.layout = job.layout;

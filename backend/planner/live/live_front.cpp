@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "backend/model/expert_rules.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -14,8 +15,10 @@ constexpr double kDearMoves = 10;  // times the usual price
 constexpr double kAlike = 1e-9;
 
 LiveFrontPoint pointOf(const LiveJob& job, std::string name, LivePlan plan) {
-    LiveFrontPoint point{std::move(name), std::move(plan), 0, true};
+    LiveFrontPoint point{std::move(name), std::move(plan), 0, true, true};
     const model::Action& action = point.plan.action;
+    point.keepsRules =
+        model::brokenRule(job.rules, action.expertShard, job.counts.experts) == nullptr;
     const std::vector<LayerFigures> layers =
         layerFigures(job, action.expertShard, action.domainShare);
     for (const LayerFigures& layer : layers)
@@ -43,6 +46,7 @@ void markFront(std::vector<LiveFrontPoint>& points) {
 void recommend(LiveFront& front, double cap) {
     const auto less = [](double a, double b) { return a < b - kAlike; };
     const auto better = [&](const LiveFrontPoint& a, const LiveFrontPoint& b) {
+        if (a.keepsRules != b.keepsRules) return a.keepsRules;
         const bool within = a.load <= cap + kAlike, other = b.load <= cap + kAlike;
         if (within != other) return within;
         if (!within) return less(a.load, b.load);

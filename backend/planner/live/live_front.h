@@ -13,8 +13,9 @@ namespace bulkhead::planner {
 struct LiveFrontPoint {
     std::string name;  ///< "load 1.15", "fewer moves, load 1.15", "as it is"
     LivePlan plan;
-    double load = 1;      ///< copies that reach a shard's experts, max/mean, mean of the layers
-    bool onFront = true;  ///< no other has as few remote copies, as even a load and as few moves
+    double load = 1;         ///< copies that reach a shard's experts, max/mean, mean of the layers
+    bool keepsRules = true;  ///< only what is in use may not: pins came after it
+    bool onFront = true;     ///< no other has as few remote copies, as even a load and as few moves
 };
 
 struct LiveFront {

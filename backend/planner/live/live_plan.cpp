@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "backend/model/expert_rules.h"
 #include "backend/planner/solve/domain_plan.h"
 
 namespace bulkhead::planner {
@@ -96,6 +97,7 @@ absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
     job.domainShare = state.domainShare;
     job.expertBytes = state.model.expertBytes;
     job.traffic = model::latestTraffic(state);
+    job.rules = state.expertRules;
     for (const model::DomainSpec& domain : state.spec.domains) job.domains.push_back(domain.name);
     const size_t placed = size_t{state.model.moeLayers} * state.model.experts;
     if (placed == 0 || job.expertShard.size() != placed)
@@ -121,6 +123,12 @@ absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& op
     wanted.loadCap = options.loadCap;
     wanted.pricePerMove = options.pricePerMove;
     wanted.seed = options.seed;
+    if (absl::Status s =
+            model::checkRules(job.rules, job.expertShard, job.counts.experts, job.shards);
+        !s.ok())
+        return s;
+    for (const model::ExpertRule& rule : job.rules)
+        wanted.rules.push_back({rule.layer, rule.expert, rule.pins, true, rule.shard});
     const auto parts = options.group ? job.domainShare : std::vector<uint32_t>();
     const auto made = solveDomains(job.counts, planOf(job, job.expertShard, parts), wanted);
     if (!made.ok()) return made.status();
@@ -184,6 +192,9 @@ absl::StatusOr<LivePlan> planFromFile(const LiveJob& job, const Plan& plan,
         for (uint32_t s = 0; s < job.shards; ++s)
             share.push_back(home->share[s / gpusPerNode] / gpusPerNode);
     }
+    if (const auto* broken = model::brokenRule(job.rules, placement, job.counts.experts))
+        return absl::InvalidArgumentError(absl::StrCat(
+            model::ruleText(*broken), ", which this plan does not keep; free the expert first"));
     return livePlan(job, std::move(placement), partsOf(share));
 }
 
@@ -205,6 +216,8 @@ absl::StatusOr<LivePlan> planProposed(const model::RunState& state) {
         return absl::FailedPreconditionError(
             absl::StrCat("the last proposal is for layout ", plan.layout,
                          ", and the experts have moved since, to layout ", state.layout));
+    if (state.proposals.back().dismissed)
+        return absl::FailedPreconditionError("the last proposal was dismissed");
     return livePlan(*job, plan.expertShard, plan.domainShare);
 }
 

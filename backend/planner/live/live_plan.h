@@ -80,12 +80,14 @@ struct LiveJob {
     uint64_t expertBytes = 0;
     model::TrafficSum traffic;  ///< model::latestTraffic
     std::vector<std::string> domains;
+    std::vector<model::ExpertRule> rules;  ///< that every plan for it keeps
 };
 
 /// FailedPrecondition when there is no model, no expert or no count yet.
 [[nodiscard]] absl::StatusOr<LiveJob> liveJob(const model::RunState& state);
 
-/// The planner's own. InvalidArgument when no token has been counted.
+/// The planner's own. InvalidArgument when no token has been counted, and naming expert, layer and
+/// shard when the job's rules cannot be kept.
 [[nodiscard]] absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job,
                                                      const LiveOptions& options);
 
@@ -107,7 +109,7 @@ struct LayerFigures {
 
 /// A plan made elsewhere: one GPU for each shard, the model's layers and experts, no redundant
 /// ones; its homes name the job's domains, or are left out. InvalidArgument naming what does not
-/// fit.
+/// fit, and the expert that the job's rules want elsewhere.
 [[nodiscard]] absl::StatusOr<LivePlan> planFromFile(const LiveJob& job, const Plan& plan,
                                                     const LiveOptions& options);
 
@@ -115,8 +117,8 @@ struct LayerFigures {
 /// when nothing has moved.
 [[nodiscard]] absl::StatusOr<LivePlan> planBefore(const model::RunState& state);
 
-/// What the backend proposed last. FailedPrecondition as liveJob, when it proposed nothing, and
-/// when experts have moved since.
+/// What the backend proposed last. FailedPrecondition as liveJob, when it proposed nothing, when
+/// experts have moved since, and when it was dismissed.
 [[nodiscard]] absl::StatusOr<LivePlan> planProposed(const model::RunState& state);
 
 }  // namespace bulkhead::planner

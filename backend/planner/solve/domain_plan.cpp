@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/planner/evaluate/evaluate.h"
+#include "backend/planner/solve/domain_rules.h"
 #include "backend/planner/solve/random.h"
 
 namespace bulkhead::planner {
@@ -23,9 +24,15 @@ double shareOf(const DomainPlan& plan, uint32_t domain, uint32_t node, uint32_t 
 
 class DomainSolver {
   public:
-    DomainSolver(const DomainCounts& counts, const DomainPlan& current,
+    /// `start` keeps the rules; moves are counted from `current`.
+    DomainSolver(const DomainCounts& counts, const DomainPlan& current, const DomainPlan& start,
                  const DomainPlanOptions& options)
-        : counts_(counts), current_(current), options_(options), weight_(counts.domains) {
+        : counts_(counts),
+          current_(current),
+          start_(start),
+          options_(options),
+          mask_(counts, options.rules, options.nodes),
+          weight_(counts.domains) {
         total_ = std::accumulate(counts.values.begin(), counts.values.end(), 0.0);
         for (uint32_t l = 0; l < counts.layers; ++l)
             for (uint32_t d = 0; d < counts.domains; ++d)
@@ -34,11 +41,11 @@ class DomainSolver {
     }
 
     DomainPlan best() const {
-        DomainPlan best = current_;
+        DomainPlan best = start_;
         double value = priced(best);
         Random random(options_.seed);
         for (uint32_t start = 0; start < (options_.group ? options_.starts : 1); ++start) {
-            DomainPlan plan = current_;
+            DomainPlan plan = start_;
             if (options_.group && start > 0) plan.share = randomShare(random);
             for (int round = 0; round < kRounds; ++round) {
                 const double before = priced(plan);
@@ -209,7 +216,7 @@ class DomainSolver {
             for (uint32_t a = 0; a < experts; ++a)
                 for (uint32_t b = 0; b < a; ++b) {
                     const uint32_t na = at[a], nb = at[b];
-                    if (na == nb) continue;
+                    if (na == nb || !mask_.may(layer, a, nb) || !mask_.may(layer, b, na)) continue;
                     const double more = own[b] - own[a];  // of node na
                     const double gain = worth(a, nb) + worth(b, na) - worth(a, na) - worth(b, nb) -
                                         over(load[na] + more) - over(load[nb] - more) +
@@ -225,7 +232,9 @@ class DomainSolver {
 
     const DomainCounts& counts_;
     const DomainPlan& current_;
+    const DomainPlan& start_;
     const DomainPlanOptions& options_;
+    NodeMask mask_;
     std::vector<double> weight_;  ///< [domain] part of all tokens
     double total_ = 0;
 };
@@ -270,7 +279,13 @@ double remoteShare(const DomainCounts& counts, const DomainPlan& plan, uint32_t 
 absl::StatusOr<DomainPlanResult> solveDomains(const DomainCounts& counts, const DomainPlan& current,
                                               const DomainPlanOptions& options) {
     if (absl::Status s = check(counts, current, options); !s.ok()) return s;
-    const DomainSolver solver(counts, current, options);
+    DomainPlan start = current;
+    if (!options.rules.empty()) {
+        auto honoured = honouredNodes(counts, current.nodeOf, options.rules, options.nodes);
+        if (!honoured.ok()) return honoured.status();
+        start.nodeOf = *std::move(honoured);
+    }
+    const DomainSolver solver(counts, current, start, options);
     DomainPlanResult result;
     result.plan = solver.best();
     result.before = remoteShare(counts, current, options.nodes);

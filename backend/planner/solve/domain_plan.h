@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "backend/planner/solve/place_rules.h"
 
 /// Plans for a job that trains: all that is known of its routing is how many tokens of each domain
 /// each expert got, and what is decided is where experts lie and which node computes which domain's
@@ -42,7 +43,8 @@ struct DomainPlanOptions {
     double loadCap = 1.15;  ///< tokens of a node in a layer, max/mean, where that is possible
     /// An expert moves for no less than this part of its layer's copies.
     double pricePerMove = 0.0005;
-    uint32_t starts = 8;  ///< groupings tried
+    uint32_t starts = 8;           ///< groupings tried
+    std::vector<PlaceRule> rules;  ///< of nodes; an expert that breaks one moves at any price
     uint64_t seed = 1;
 };
 
@@ -58,7 +60,7 @@ struct DomainPlanResult {
 /// experts for the groups, and so on, from the grouping in use and from others. Each node keeps as
 /// many experts of a layer as it has, so that no node's memory grows, and gets the same number of
 /// samples as the others. Deterministic. InvalidArgument, naming both numbers, when sizes do not
-/// fit or there is no token.
+/// fit or there is no token, and as honouredNodes() when the rules cannot be kept.
 [[nodiscard]] absl::StatusOr<DomainPlanResult> solveDomains(const DomainCounts& counts,
                                                             const DomainPlan& current,
                                                             const DomainPlanOptions& options);

@@ -83,6 +83,14 @@ JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, T
       seq_(state_.seq) {
     recovered_ = past.lineage != 0;
     if (recovered_) report(invariants_.lineage(past.lineage, past.ledger, past.step));
+    // Ranks that outlived an earlier coordinator do not describe their model again.
+    protocol::ModelDescribed known;
+    known.moeLayers = state_.model.moeLayers;
+    known.experts = state_.model.experts;
+    known.topK = state_.model.topK;
+    experts_.describe(known, static_cast<uint32_t>(beginning_.spec.domains.size()));
+    routing_.describe(known);
+    routing_.ask(state_.captureLeft);
     for (size_t i = 0; i < state_.actions.size(); ++i)
         if (!state_.actions[i].requestId.empty()) requests_.insert(state_.actions[i].requestId);
 }
@@ -243,7 +251,8 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
         result = around_.pool.cordon(action.node, action.kind == model::ActionKind::kCordon);
     } else if (result.ok() && action.kind == model::ActionKind::kCaptureRouting) {
         routing_.ask(action.tokens);
-    } else if (result.ok()) {
+    } else if (result.ok() && action.kind != model::ActionKind::kRuleExperts &&
+               action.kind != model::ActionKind::kDismissPlan) {
         protocol::Operation operation;
         operation.requestId = requestId;
         operation.why = absl::StrCat("operator ", by);
@@ -292,7 +301,8 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
     }
     if (!requestId.empty() && result.ok()) requests_.insert(requestId);
     emit(model::OperatorActed{action, requestId, by,
-                              result.ok() ? "done" : std::string(result.message())},
+                              result.ok() ? std::string(model::OperatorActed::kDone)
+                                          : std::string(result.message())},
          model::Severity::kNotice);
     return result;
 }
@@ -359,6 +369,8 @@ JobStatus JobCoordinator::status() const {
     s.expertShard =
         machine_.expertShard().empty() ? state_.model.expertShard : machine_.expertShard();
     s.domainShare = machine_.domainShare();
+    s.expertRules = state_.expertRules;
+    if (const auto* waiting = model::openProposal(state_)) s.proposedAt = waiting->plan.step;
     return s;
 }
 

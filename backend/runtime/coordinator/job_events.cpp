@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/model/command_text.h"
+#include "backend/model/expert_rules.h"
 #include "backend/runtime/coordinator/fact_events.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
 #include "backend/runtime/coordinator/job_past.h"
@@ -183,8 +184,10 @@ void JobCoordinator::propose() {
         around_.reactor.post([this, alive, plan = std::move(plan)]() mutable {
             if (alive.expired()) return;
             proposed_ = true;
-            // Experts have moved meanwhile: it was made for where they lay.
+            // Experts have moved meanwhile, or were pinned: it was made for how things were.
             if (!plan || plan->layout != state_.layout || finished_) return;
+            if (model::brokenRule(state_.expertRules, plan->expertShard, state_.model.experts))
+                return;
             emit(*std::move(plan), model::Severity::kNotice);
         });
     });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,11 @@ struct JobStatus {
     int64_t startedNs = 0;
     std::vector<ReplicaStatus> replicas;
     std::vector<NodeStatus> nodes;
-    model::ModelInfo model;             ///< as described by the workload; no name: not yet
-    std::vector<int32_t> expertShard;   ///< where its experts lie, [moeLayer][expert]
-    std::vector<uint32_t> domainShare;  ///< which shard computes what, as in model::Action
+    model::ModelInfo model;                      ///< as described by the workload; no name: not yet
+    std::vector<int32_t> expertShard;            ///< where its experts lie, [moeLayer][expert]
+    std::vector<uint32_t> domainShare;           ///< which shard computes what, as in model::Action
+    std::vector<model::ExpertRule> expertRules;  ///< that a layout has to keep
+    std::optional<uint64_t> proposedAt;          ///< step of the plan that waits for an operator
 };
 
 /// The figures of now, before and after alike; setContributors() changes those after.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/model/command_text.h"
+#include "backend/model/expert_rules.h"
 #include "backend/runtime/coordinator/job_status.h"
 #include "backend/runtime/protocol/sample_deal.h"
 
@@ -205,6 +206,24 @@ std::string unfit(const JobStatus& status, const std::vector<int32_t>& placement
     return "";
 }
 
+/// Which pin or ban the layout does not keep; empty when it keeps all.
+std::string unkept(const JobStatus& status, const model::Action& action) {
+    const uint32_t experts = status.model.experts;
+    const auto* brought = model::rulesOf(action);
+    if (brought != nullptr)
+        if (const absl::Status s =
+                model::checkRules(*brought, action.expertShard, experts, status.spec.shards);
+            !s.ok())
+            return std::string(s.message());
+    const auto* broken = model::brokenRule(brought != nullptr ? *brought : status.expertRules,
+                                           action.expertShard, experts);
+    if (broken == nullptr) return "";
+    return absl::StrCat(model::ruleText(*broken), ", and this layout has it on shard ",
+                        action.expertShard[size_t{broken->layer} * experts + broken->expert],
+                        "; plan anew, or free it with bulkheadctl plan rules --free ",
+                        broken->layer, ":", broken->expert);
+}
+
 void layout(Preflight& p, const JobStatus& status, const model::Action& action) {
     p.title = "Move experts between shards";
     if (std::string why = unfit(status, action.expertShard); !why.empty()) {
@@ -219,6 +238,8 @@ void layout(Preflight& p, const JobStatus& status, const model::Action& action) 
     const bool regroups = action.domainShare != status.domainShare;
     if (action.expertShard == status.expertShard && !regroups)
         return (void)refuse(p, "that is where the experts lie already");
+    if (std::string why = unkept(status, action); !why.empty())
+        return (void)refuse(p, std::move(why));
     for (size_t i = 0; i < action.expertShard.size(); ++i)
         p.expertsMoved += action.expertShard[i] != status.expertShard[i];
     p.bytesMoved = p.expertsMoved * status.model.expertBytes;
@@ -231,6 +252,32 @@ void layout(Preflight& p, const JobStatus& status, const model::Action& action) 
         absl::StrAppend(&p.effect, action.domainShare.empty()
                                        ? " Samples go to any shard again."
                                        : " Samples go to the shards of their domain.");
+}
+
+void ruleExperts(Preflight& p, const JobStatus& status, const model::Action& action) {
+    p.title = "Pin and forbid experts";
+    if (std::string why = unfit(status, status.expertShard); !why.empty())
+        return (void)refuse(p, std::move(why));
+    if (const absl::Status s = model::checkRules(action.rules, status.expertShard,
+                                                 status.model.experts, status.spec.shards);
+        !s.ok())
+        return (void)refuse(p, std::string(s.message()));
+    p.effect = action.rules.empty()
+                   ? "Every expert may be on any shard again; nothing moves by itself."
+                   : absl::StrCat("From now on plans keep to ", action.rules.size(),
+                                  action.rules.size() == 1 ? " rule" : " rules",
+                                  "; nothing moves by itself.");
+}
+
+void dismiss(Preflight& p, const JobStatus& status, const model::Action& action) {
+    p.title = "Dismiss the plan that was proposed";
+    if (status.proposedAt != action.step)
+        return (void)refuse(p, status.proposedAt
+                                   ? absl::StrCat("the plan that waits is of step ",
+                                                  *status.proposedAt, ", not ", action.step)
+                                   : "no plan waits for an answer");
+    p.effect = absl::StrCat("Nothing moves. While routing stays drifted, another plan is proposed ",
+                            status.spec.plan.cooldownSteps, " steps after this one.");
 }
 
 void capture(Preflight& p, const JobStatus& status, const model::Action& action) {
@@ -277,6 +324,12 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
             break;
         case ActionKind::kCaptureRouting:
             capture(p, status, action);
+            break;
+        case ActionKind::kRuleExperts:
+            ruleExperts(p, status, action);
+            break;
+        case ActionKind::kDismissPlan:
+            dismiss(p, status, action);
             break;
         case ActionKind::kSetPolicy:
             policy(p, status, action);
