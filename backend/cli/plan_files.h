@@ -9,6 +9,7 @@
 #include "backend/cli/cli.h"
 #include "backend/cli/plan_routing.h"
 #include "backend/planner/plan/plan.h"
+#include "backend/planner/solve/joint.h"
 
 /// What the verbs of `bulkheadctl plan` share: the planner's values in files, and its refusals.
 namespace bulkhead::cli {
@@ -22,7 +23,7 @@ struct PlanOptions {
     double loadCap = 0, homeCap = 1.15, prefix = 0.3, effort = 1, rate = 50;
     uint64_t seed = 1;
     std::vector<std::string> pins, forbids;  ///< LAYER:EXPERT=gpuN or =nodeN
-    bool keepGroups = false, simulate = false, staticDispatch = false;
+    bool keepGroups = false, perDomain = false, simulate = false, staticDispatch = false;
 };
 
 /// Prints the refusal; the exit code.
@@ -38,11 +39,15 @@ client::Result<planner::Recording> readOrDrawTokens(const PlanOptions& options);
 /// From --topology (a built-in name or a TOML file), else --nodes and --gpus-per-node.
 absl::StatusOr<planner::Topology> chosenTopology(const PlanOptions& options);
 
+/// `plan solve --per-domain`.
+int solveByDomain(const Cli& cli, const PlanOptions& options, const planner::Routing& routing,
+                  const planner::Topology& topology, const planner::JointOptions& joint);
+
 /// One for each verb.
 void addPlanSolve(CLI::App& plan, Cli& cli);
 void addPlanEvaluate(CLI::App& plan, Cli& cli);
 void addPlanDiff(CLI::App& plan, Cli& cli);
-/// preview, apply, rollback, history: of a running job.
+/// preview, apply, rollback, rules, dismiss, history: of a running job.
 void addPlanLive(CLI::App& plan, Cli& cli);
 void addPlanCapture(CLI::App& plan, Cli& cli);
 

@@ -134,6 +134,14 @@ int solve(const Cli& cli, const PlanOptions& options) {
     wanted.joint.keepGroups = options.keepGroups;
     wanted.joint.seed = options.seed;
     wanted.joint.effort = options.effort;
+    if (options.perDomain) {
+        wanted.joint.homeCap = options.homeCap;
+        if (options.objective == "copies") {
+            wanted.joint.sends = 0;
+            wanted.joint.copies = 1;
+        }
+        return solveByDomain(cli, options, *routing, *topology, wanted.joint);
+    }
     auto front = solveFront(wholeOf(*routing), *topology, wanted);
     if (!front.ok())
         return refusePlan(cli, "Cannot plan", front.status(),
@@ -188,7 +196,15 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
         ->expected(1)
         ->take_all();
     verb->add_option("--current", o->current, "plan in use: move only what pays for its move");
-    verb->add_option("--out", o->out, "write the recommended plan here");
+    verb->add_flag(
+        "--per-domain", o->perDomain,
+        "a plan for each domain beside a shared one, what each saves on its own requests "
+        "and what a switch costs");
+    for (const char* option : {"--pin", "--forbid", "--current"})
+        verb->get_option("--per-domain")->excludes(option);
+    verb->add_option("--out", o->out,
+                     "write the recommended plan here; with --per-domain the shared one, and "
+                     "PLAN.DOMAIN.json beside it");
     verb->callback([&cli, o] { cli.chosen = [&cli, o] { return solve(cli, *o); }; });
 }
 

@@ -59,6 +59,29 @@ class SolveVerbs : public ::testing::Test {
     const std::string routing_ = dir_ + "/routing.jsonl", plan_ = dir_ + "/plan.json";
 };
 
+TEST_F(SolveVerbs, aPlanForEachDomainStandsBesideTheSharedOne) {
+    const Said said = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                            "--per-domain", "--effort", "0.1", "--out", plan_});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("STEP MS SHARED"));
+    EXPECT_THAT(said.out, HasSubstr("from shared"));
+    for (const char* name : {"plan.json", "plan.a.json", "plan.b.json"}) {
+        const Said judged =
+            type({"evaluate", "--plan", dir_ + "/" + name, "--routing", routing_, "--json"});
+        EXPECT_EQ(judged.code, cli::kOk) << name << judged.err;
+    }
+    const Said json = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                            "--per-domain", "--effort", "0.1", "--json"});
+    const auto parsed = model::parseJson(json.out);
+    ASSERT_TRUE(parsed.ok()) << json.out << json.err;
+    EXPECT_EQ((*parsed)["domains"].size(), 2u);
+    EXPECT_EQ((*parsed)["switches"].size(), 3u);
+    EXPECT_EQ(
+        type({"solve", "--routing", routing_, "--nodes", "2", "--per-domain", "--pin", "0:0=gpu0"})
+            .code,
+        cli::kUsage);
+}
+
 TEST_F(SolveVerbs, solveThenEvaluateThenDiff) {
     const Said solved = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
                               "2", "--objective", "sends", "--seed", "1", "--out", plan_});
