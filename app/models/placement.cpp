@@ -9,6 +9,7 @@
 
 #include "app/models/expert_grid.h"
 #include "app/models/units.h"
+#include "backend/model/expert_rules.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -212,11 +213,47 @@ std::vector<RowsModel::Row> frontRows(const planner::LiveFront& front) {
                         {formatShare(p.plan.preview.remotePredicted), Tone::kNeutral, false},
                         loadCell(p.load),
                         {formatCount(p.plan.preview.expertsMoved), Tone::kNeutral, false},
-                        best        ? Cell{tr("Recommended"), Tone::kGood, true}
-                        : p.onFront ? Cell{tr("a fair exchange"), Tone::kNeutral, false}
-                                    : muted(tr("beaten by another"))});
+                        !p.keepsRules ? Cell{tr("does not keep the pins"), Tone::kWarning, false}
+                        : best        ? Cell{tr("Recommended"), Tone::kGood, true}
+                        : p.onFront   ? Cell{tr("a fair exchange"), Tone::kNeutral, false}
+                                      : muted(tr("beaten by another"))});
     }
     return rows;
+}
+
+std::vector<RowsModel::Row> ruleRows(const Placement& p) {
+    std::vector<RowsModel::Row> rows;
+    for (const model::ExpertRule& rule : p.job.rules) {
+        const std::vector<int32_t>& shard = p.shown().expertShard;
+        const bool kept = model::brokenRule({&rule, 1}, shard, p.job.counts.experts) == nullptr;
+        const auto layer = static_cast<int>(rule.layer), expert = static_cast<int>(rule.expert);
+        rows.push_back(
+            {{p.names.value(layer), Tone::kNeutral, false},
+             {QStringLiteral("E%1").arg(expert), Tone::kNeutral, false},
+             {(rule.pins ? tr("pinned to shard %1") : tr("forbidden on shard %1")).arg(rule.shard),
+              Tone::kNeutral, false},
+             {tr("shard %1").arg(p.shown().expertShard[cell(p, layer, expert)]), Tone::kNeutral,
+              false},
+             kept ? Cell{tr("kept"), Tone::kGood, true}
+                  : Cell{tr("not as shown; propose a plan"), Tone::kWarning, true}});
+    }
+    return rows;
+}
+
+QString waitingHeadline(const model::RunState& state, const model::ProposalView& proposal) {
+    return tr("Routing has drifted: a plan was proposed after step %1, at %2")
+        .arg(formatCount(proposal.plan.step), formatElapsed(proposal.timeNs - state.startedNs));
+}
+
+QString waitingWords(const model::RunState& state, const model::ProposalView& proposal) {
+    const model::PlanProposed& plan = proposal.plan;
+    QString why = toQt(plan.why);
+    if (!why.isEmpty()) why[0] = why[0].toUpper();
+    return tr("%1. It would move %2 of %3 experts, %4 in each replica; remote copies %5 \u2192 %6.")
+        .arg(why, formatCount(plan.expertsMoved),
+             formatCount(uint64_t{state.model.moeLayers} * state.model.experts),
+             formatBytes(plan.bytesMoved), shareOrDash(plan.measuredRemote),
+             shareOrDash(plan.predictedRemote));
 }
 
 std::vector<RowsModel::Row> layoutRows(const model::RunState& state) {

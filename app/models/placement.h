@@ -19,7 +19,6 @@ struct PlacementSide {
     /// Copies that reach a shard's experts, busiest over mean: mean of the layers, and the worst.
     double load() const;
     double worstLoad() const;
-    int shardOf(int layer, int expert) const;
 };
 
 struct Placement {
@@ -61,6 +60,11 @@ std::vector<RowsModel::Row> layerRows(const Placement& placement);
 std::vector<RowsModel::Row> expertRows(const Placement& placement, int layer);
 /// Domain, and the share of its samples on each shard, as proposed or in use.
 std::vector<RowsModel::Row> homeRows(const Placement& placement);
+/// Layer, expert, what was laid down for it, where it is as shown, whether that is kept.
+std::vector<RowsModel::Row> ruleRows(const Placement& placement);
+/// "Proposed after step 812, 0:12:31" and why, with what it would do.
+QString waitingHeadline(const model::RunState& state, const model::ProposalView& proposal);
+QString waitingWords(const model::RunState& state, const model::ProposalView& proposal);
 /// Plan, remote copies, busiest shard, experts that move, and what else to know of it.
 std::vector<RowsModel::Row> frontRows(const planner::LiveFront& front);
 /// The moves of a run, newest first, predicted beside measured.

@@ -28,7 +28,11 @@ struct Bump {
         ++r.fleet;
     }
     void operator()(const model::ExpertLoads&) const { ++r.experts; }
-    void operator()(const model::OperatorActed&) const { ++r.incidents; }
+    void operator()(const model::OperatorActed&) const {
+        ++r.incidents;
+        ++r.experts;  // pins, and what was dismissed
+        ++r.status;
+    }
     template <class T>
     void operator()(const T&) const {
         ++r.status;
@@ -39,6 +43,7 @@ struct Bump {
                       std::is_same_v<T, model::RunStarted>)
             ++r.steps;
         if constexpr (std::is_same_v<T, model::LayoutChanged> ||
+                      std::is_same_v<T, model::PlanProposed> ||
                       std::is_same_v<T, model::ModelDescribed>)
             ++r.experts;
     }

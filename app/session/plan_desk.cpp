@@ -107,6 +107,10 @@ void PlanDesk::proposeFile(const QString& path, bool group) {
     Q_EMIT changed();
 }
 
+void PlanDesk::proposeWaiting() {
+    take(PlanOrigin::kBackend, planner::planProposed(feed_.state()));
+}
+
 void PlanDesk::proposeRollback() {
     take(PlanOrigin::kRollback, planner::planBefore(feed_.state()));
 }

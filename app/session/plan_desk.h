@@ -13,7 +13,7 @@
 namespace bulkhead::ui {
 
 /// Who thought of a proposal.
-enum class PlanOrigin { kPlanner, kRollback, kFile, kByHand };
+enum class PlanOrigin { kPlanner, kRollback, kFile, kByHand, kBackend };
 
 /// A placement that is considered: nothing of it has happened to the job.
 struct PlanProposal {
@@ -38,6 +38,8 @@ class PlanDesk final : public QObject {
     void choose(int point);
     /// A plan that was made elsewhere, our own JSON; `group`: with its homes.
     void proposeFile(const QString& path, bool group);
+    /// The plan that the backend proposed.
+    void proposeWaiting();
     /// Back to before the last move.
     void proposeRollback();
     /// What is proposed, or else what is in use, with one expert elsewhere.

@@ -65,14 +65,20 @@ void JobCommands::act(const model::Action& action,
                       const std::vector<ConfirmRequest::Figure>& figures) {
     const QString sentence = toQt(model::describe(action));
     run(action, sentence, isDestructive(action.kind), figures,
-        [this, action, sentence](uint64_t revision) {
-            session_.act(action, revision, [this, sentence](client::Result<model::JobInfo> result) {
-                if (result.ok())
-                    Q_EMIT succeeded(tr("%1: accepted").arg(sentence));
-                else
-                    Q_EMIT failed(result.failure());
-            });
-        });
+        [this, action, sentence](uint64_t revision) { send(action, sentence, revision); });
+}
+
+void JobCommands::actNow(const model::Action& action) {
+    send(action, toQt(model::describe(action)), 0);
+}
+
+void JobCommands::send(const model::Action& action, const QString& sentence, uint64_t revision) {
+    session_.act(action, revision, [this, sentence](client::Result<model::JobInfo> result) {
+        if (result.ok())
+            Q_EMIT succeeded(tr("%1: accepted").arg(sentence));
+        else
+            Q_EMIT failed(result.failure());
+    });
 }
 
 void JobCommands::inject(const model::FaultSpec& fault) {

@@ -17,6 +17,8 @@ class JobCommands final : public QObject {
 
     /// `figures` are shown beside the backend's own when it asks.
     void act(const model::Action& action, const std::vector<ConfirmRequest::Figure>& figures = {});
+    /// At once, without a question: for what takes nothing from the job and moves nothing.
+    void actNow(const model::Action& action);
     void inject(const model::FaultSpec& fault);
     void endFault(uint64_t fault);
     void runCampaign(const model::CampaignText& campaign);
@@ -35,6 +37,7 @@ class JobCommands final : public QObject {
     void failed(const bulkhead::client::Failure& failure);
 
   private:
+    void send(const model::Action& action, const QString& sentence, uint64_t revision);
     template <class Command, class Go>
     void run(const Command& command, const QString& sentence, bool destructive,
              const std::vector<ConfirmRequest::Figure>& figures, Go go);

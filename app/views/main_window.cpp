@@ -15,6 +15,7 @@
 #include "app/views/job_commands.h"
 #include "app/views/job_dialog.h"
 #include "app/views/jobs_dialog.h"
+#include "app/views/placement_view.h"
 #include "app/views/policy_dialog.h"
 #include "app/views/replay_bar.h"
 #include "app/views/runs_view.h"
@@ -85,6 +86,8 @@ void MainWindow::wireViews() {
 void MainWindow::makeTop() {
     strip_ = new StatusStrip(parts_.feed, parts_.session);
     connect(strip_, &StatusStrip::retryWanted, &parts_.session, &Session::retryNow);
+    connect(strip_, &StatusStrip::planWanted, this,
+            [this] { docks_.raise(docks_.find<PlacementView>()); });
     auto* top = new QWidget;
     auto* column = new QVBoxLayout(top);
     column->setContentsMargins(0, 0, 0, 0);

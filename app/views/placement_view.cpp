@@ -16,6 +16,8 @@
 #include "app/models/units.h"
 #include "app/views/job_commands.h"
 #include "app/views/plan_front_panel.h"
+#include "app/views/proposal_banner.h"
+#include "app/views/rules_panel.h"
 #include "app/widgets/placement_board.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
@@ -31,8 +33,22 @@ BoardLayer boardLayer(const Placement& p, int layer) {
     out.loadNow = p.now.layers[l].load;
     for (int e = 0; e < p.experts(); ++e) {
         const size_t at = l * p.job.counts.experts + static_cast<size_t>(e);
-        out.chips.push_back({e, p.shown().expertShard[at], p.now.expertShard[at], p.share(layer, e),
-                             p.tokens(layer, e)});
+        out.chips.push_back({e,
+                             p.shown().expertShard[at],
+                             p.now.expertShard[at],
+                             p.share(layer, e),
+                             p.tokens(layer, e),
+                             -1,
+                             {}});
+    }
+    for (const model::ExpertRule& rule : p.job.rules) {
+        if (rule.layer != l || rule.expert >= out.chips.size()) continue;
+        BoardLayer::Chip& chip = out.chips[rule.expert];
+        const auto shard = static_cast<int>(rule.shard);
+        if (rule.pins)
+            chip.pinned = shard;
+        else
+            chip.forbidden.push_back(shard);
     }
     return out;
 }
@@ -97,9 +113,9 @@ PlacementView::PlacementView(ViewContext& context, QWidget* parent)
     connect(&context_.session, &Session::statusChanged, this, &PlacementView::enableActions);
     connect(layerTable_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
             &PlacementView::showLayer);
-    connect(board_, &PlacementBoard::moved, this, [this](int expert, int shard) {
-        desk_.move(layerTable_->currentIndex().row(), expert, shard);
-    });
+    connect(board_, &PlacementBoard::moved, this, &PlacementView::move);
+    connect(board_, &PlacementBoard::ruled, this, &PlacementView::addRule);
+    connect(board_, &PlacementBoard::freed, this, &PlacementView::freeExpert);
     connect(board_, &PlacementBoard::currentChanged, this,
             [this](int expert) { expertTable_->selectRow(expert); });
     connect(expertTable_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
@@ -141,6 +157,7 @@ void PlacementView::addActions() {
     export_ = a.add(QStringLiteral("placement.export"), menu, tr("Export the placement\u2026"),
                     tr("As our own file, or as SGLang, TensorRT-LLM or vLLM-Ascend read it"),
                     QKeySequence(QStringLiteral("Ctrl+Shift+C")), [this] { askExport(); });
+    addRuleActions(menu);
     addButton(propose_, tr("Propose"));
     addButton(apply_, tr("Apply\u2026"));
     addButton(drop_, tr("Drop"));
@@ -177,6 +194,8 @@ QWidget* PlacementView::makeHead() {
     auto* column = new QVBoxLayout(head);
     column->setContentsMargins(Space::kOne, Space::kOne, Space::kOne, Space::kOne);
     column->setSpacing(Space::kOne);
+    banner_ = new ProposalBanner(look_, dismiss_);
+    column->addWidget(banner_);
     column->addLayout(options);
     column->addWidget(words_);
     column->addWidget(gain);
@@ -187,7 +206,8 @@ QWidget* PlacementView::makeBoard() {
     layerName_->setFont(Theme::font(0, QFont::Medium));
     auto* key = new QLabel(
         tr("Colour: tokens over the layer's mean, blue below, orange above. Framed: would move "
-           "here; dashed: leaves. Drag, or Shift with the arrows up and down."));
+           "here; dashed: leaves. Dot: pinned; struck ring: forbidden somewhere; red: not so as "
+           "shown. Drag, or Shift with the arrows up and down; the menu does the rest."));
     key->setObjectName(QStringLiteral("Muted"));
     key->setWordWrap(true);
     auto* scroll = new QScrollArea;
@@ -228,6 +248,12 @@ QWidget* PlacementView::makeDetails() {
     details_->addTab(homes, tr("Samples"));
     details_->addTab(front_, tr("Plans to choose from"));
     details_->addTab(layouts, tr("Plans so far"));
+    rules_ = new RulesPanel(free_);
+    connect(rules_, &RulesPanel::picked, this, [this](int layer, int expert) {
+        layerTable_->selectRow(layer);
+        board_->setCurrent(expert);
+    });
+    details_->addTab(rules_, tr("Pinned and forbidden"));
     return details_;
 }
 
@@ -264,7 +290,7 @@ QString PlacementView::words() const {
     if (desk_.proposal()) {
         const QString origin[] = {tr("Proposed by the planner."),
                                   tr("Back to before the last move."), tr("Proposed by a file."),
-                                  tr("Moved by hand.")};
+                                  tr("Moved by hand."), tr("Proposed when routing drifted.")};
         return origin[static_cast<size_t>(desk_.proposal()->origin)] + u' ' +
                previewWords(*placement_);
     }
@@ -297,6 +323,8 @@ void PlacementView::showPlacement() {
     front_->set(desk_.front(), desk_.chosen());
     showHomes();
     showLayer();
+    showRules();
+    showWaiting();
     enableActions();
 }
 
@@ -334,6 +362,7 @@ void PlacementView::enableActions() {
     drop_->setEnabled(desk_.proposal().has_value());
     apply_->setEnabled(can && differs());
     rollBack_->setEnabled(can && !context_.feed.state().shardBefore.empty());
+    enableRules(can && placement_.has_value());
 }
 
 void PlacementView::propose() {

@@ -18,6 +18,8 @@ namespace bulkhead::ui {
 
 class PlacementBoard;
 class PlanFrontPanel;
+class ProposalBanner;
+class RulesPanel;
 
 /// Where the experts lie, what a plan would move and save, and how to get there: proposed by the
 /// planner or by hand, looked at beside what is, applied behind the same question as every command.
@@ -54,6 +56,17 @@ class PlacementView final : public View {
     void propose();
     void rollBack();
     void apply();
+    // placement_rules.cpp: pins and bans, and the plan that waits.
+    void addRuleActions(const QString& menu);
+    void showRules();
+    void enableRules(bool can);
+    void showWaiting();
+    void move(int expert, int shard);
+    void rule(const std::vector<model::ExpertRule>& rules);
+    void ruleCurrent(bool pins);
+    void addRule(int expert, int shard, bool pins);
+    void freeExpert(int expert);
+    void dismiss();
     void askImport();
     void askExport();
 
@@ -71,6 +84,8 @@ class PlacementView final : public View {
     PlacementBoard* board_;
     QTabWidget* details_;
     PlanFrontPanel* front_;
+    ProposalBanner* banner_ = nullptr;
+    RulesPanel* rules_ = nullptr;
     QTableView* expertTable_ = nullptr;
     QTableView* homeTable_ = nullptr;
     QLabel* anywhere_ = nullptr;
@@ -79,6 +94,11 @@ class PlacementView final : public View {
     QAction* drop_ = nullptr;
     QAction* rollBack_ = nullptr;
     QAction* export_ = nullptr;
+    QAction* look_ = nullptr;
+    QAction* dismiss_ = nullptr;
+    QAction* pin_ = nullptr;
+    QAction* forbid_ = nullptr;
+    QAction* free_ = nullptr;
 };
 
 }  // namespace bulkhead::ui

@@ -87,6 +87,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
       link_(new QLabel),
       detail_(new QLabel),
       retry_(new QPushButton(tr("Retry now"))),
+      plan_(new QPushButton(tr("A plan waits"))),
       explanation_(new QLabel),
       message_(new QLabel),
       marks_(new ReplicaMarks(feed)) {
@@ -116,6 +117,9 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     row->addLayout(side);
     retry_->setAccessibleName(tr("Retry the connection now"));
     retry_->hide();
+    plan_->setAccessibleName(tr("Look at the plan that waits"));
+    plan_->setToolTip(tr("Routing has drifted and the backend proposed a plan; see Placement"));
+    plan_->hide();
     row->addWidget(retry_);
     auto* below = new QHBoxLayout;
     below->setContentsMargins(Space::kTwo, 0, Space::kTwo, Space::kOne);
@@ -128,12 +132,14 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     below->addWidget(explanation_, 1);
     below->addWidget(message_);
+    below->addWidget(plan_);
     auto* column = new QVBoxLayout(this);
     column->setContentsMargins(0, 0, 0, 0);
     column->setSpacing(0);
     column->addLayout(row);
     column->addLayout(below);
     connect(retry_, &QPushButton::clicked, this, &StatusStrip::retryWanted);
+    connect(plan_, &QPushButton::clicked, this, &StatusStrip::planWanted);
     connect(&feed_, &RunFeed::updated, this, &StatusStrip::refresh);
     connect(&session_, &Session::statusChanged, this, &StatusStrip::refreshLink);
     connect(&theme(), &Theme::changed, this, [this] {
@@ -174,6 +180,7 @@ void StatusStrip::refresh() {
     const model::RunState& s = feed_.state();
     const Tokens& t = theme().tokens();
     refreshExplanation();
+    plan_->setVisible(model::openProposal(s) != nullptr);
     if (!feed_.hasRun()) {
         for (QLabel* figure : figures_) figure->setText(noFigure());
         marks_->updateGeometry();

@@ -41,6 +41,8 @@ class StatusStrip final : public QWidget {
 
   Q_SIGNALS:
     void retryWanted();
+    /// The operator wants to look at the plan that waits.
+    void planWanted();
 
   private:
     enum Tile { kPhase, kStep, kContributors, kEffective, kLoss, kTokens, kTiles };
@@ -55,6 +57,7 @@ class StatusStrip final : public QWidget {
     QLabel* link_;
     QLabel* detail_;
     QPushButton* retry_;
+    QPushButton* plan_;
     QLabel* explanation_;
     QLabel* message_;
     ReplicaMarks* marks_;

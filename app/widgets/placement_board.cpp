@@ -25,9 +25,15 @@ constexpr int kGap = 4;
 constexpr int kPad = 8;
 constexpr int kLeastRow = 48;
 constexpr int kBar = 4;
+constexpr double kMark = 5;     // across: a rule's mark on a chip
 constexpr double kFullBar = 2;  // load at which the bar ends
 
 }  // namespace
+
+bool BoardLayer::Chip::keepsRules() const {
+    return (pinned < 0 || pinned == shard) &&
+           std::find(forbidden.begin(), forbidden.end(), shard) == forbidden.end();
+}
 
 PlacementBoard::PlacementBoard(QWidget* parent) : QWidget(parent) {
     setFocusPolicy(Qt::StrongFocus);
@@ -127,7 +133,11 @@ QString PlacementBoard::words(int expert) const {
     const QString where = chip.shard == chip.from
                               ? tr("on shard %1").arg(chip.shard)
                               : tr("from shard %1 to shard %2").arg(chip.from).arg(chip.shard);
-    return tr("%1, expert %2, %3: %4").arg(layer_.name).arg(expert).arg(where, load);
+    QString rules;
+    if (chip.pinned >= 0) rules += tr(", pinned to shard %1").arg(chip.pinned);
+    for (const int shard : chip.forbidden) rules += tr(", forbidden on shard %1").arg(shard);
+    if (!chip.keepsRules()) rules += tr(", which is not so here");
+    return tr("%1, expert %2, %3: %4%5").arg(layer_.name).arg(expert).arg(where, load, rules);
 }
 
 void PlacementBoard::paintRow(QPainter& painter, int shard) const {
@@ -178,13 +188,33 @@ void PlacementBoard::paintChip(QPainter& painter, const Spot& spot) const {
     painter.setBrush(color);
     painter.setPen(moves ? QPen(t.accent, 2) : QPen(t.border, 1));
     painter.drawRoundedRect(moves ? r.adjusted(0.5, 0.5, -0.5, -0.5) : r, 4, 4);
-    painter.setPen(color.lightnessF() > 0.5F ? QColor(0x18212a) : QColor(0xf2f5f7));
+    const QColor ink = color.lightnessF() > 0.5F ? QColor(0x18212a) : QColor(0xf2f5f7);
+    painter.setPen(ink);
     painter.drawText(spot.rect, Qt::AlignCenter, name);
+    paintRules(painter, spot.rect, chip, chip.keepsRules() ? ink : t.bad);
     if (spot.expert == current_ && hasFocus()) {
         painter.setBrush(Qt::NoBrush);
         painter.setPen(QPen(t.text, 2));
         painter.drawRoundedRect(r.adjusted(-2, -2, 2, 2), 6, 6);
     }
+}
+
+/// In the chip's upper corners: a dot on the left, a struck ring on the right.
+void PlacementBoard::paintRules(QPainter& painter, const QRect& rect, const BoardLayer::Chip& chip,
+                                const QColor& ink) const {
+    if (chip.pinned >= 0) {
+        painter.setPen(Qt::NoPen);
+        painter.setBrush(ink);
+        painter.drawEllipse(QPointF(rect.left() + kMark + 1.5, rect.top() + kMark + 1.5), kMark / 2,
+                            kMark / 2);
+    }
+    if (chip.forbidden.empty()) return;
+    const QPointF center(rect.right() - kMark - 0.5, rect.top() + kMark + 1.5);
+    const double r = kMark / 2;
+    painter.setPen(QPen(ink, 1.2));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawEllipse(center, r, r);
+    painter.drawLine(center + QPointF(-r, r) * 0.7, center + QPointF(r, -r) * 0.7);
 }
 
 void PlacementBoard::paintEvent(QPaintEvent*) {
@@ -272,6 +302,38 @@ void PlacementBoard::mouseReleaseEvent(QMouseEvent* event) {
     if (shard >= 0) Q_EMIT moved(current_, shard);
 }
 
+void PlacementBoard::fillMenu(QMenu& menu) {
+    const BoardLayer::Chip& chip = layer_.chips[static_cast<size_t>(current_)];
+    const auto part = [&](const QString& title, auto&& state, auto&& chosen) {
+        QMenu* sub = menu.addMenu(title.arg(current_));
+        for (int s = 0; s < shards(); ++s)
+            state(*sub->addAction(tr("Shard %1").arg(s), this, [chosen, s] { chosen(s); }), s);
+        return sub;
+    };
+    part(
+        tr("Move expert %1 to"), [&](QAction& a, int s) { a.setEnabled(chip.shard != s); },
+        [this](int s) { Q_EMIT moved(current_, s); });
+    const auto checked = [](QAction& a, bool on) {
+        a.setCheckable(true);
+        a.setChecked(on);
+        a.setEnabled(!on);
+    };
+    part(
+        tr("Pin expert %1 to"), [&](QAction& a, int s) { checked(a, chip.pinned == s); },
+        [this](int s) { Q_EMIT ruled(current_, s, true); })
+        ->setEnabled(rulable_);
+    part(
+        tr("Forbid expert %1 on"),
+        [&](QAction& a, int s) {
+            checked(a, std::find(chip.forbidden.begin(), chip.forbidden.end(), s) !=
+                           chip.forbidden.end());
+        },
+        [this](int s) { Q_EMIT ruled(current_, s, false); })
+        ->setEnabled(rulable_);
+    menu.addAction(tr("Free expert %1").arg(current_), this, [this] { Q_EMIT freed(current_); })
+        ->setEnabled(rulable_ && (chip.pinned >= 0 || !chip.forbidden.empty()));
+}
+
 void PlacementBoard::contextMenuEvent(QContextMenuEvent* event) {
     if (layer_.chips.empty()) return;
     const bool byMouse = event->reason() == QContextMenuEvent::Mouse;
@@ -279,12 +341,7 @@ void PlacementBoard::contextMenuEvent(QContextMenuEvent* event) {
     if (byMouse) setCurrent(expertAt(event->pos()));
     auto* menu = new QMenu(this);
     menu->setAttribute(Qt::WA_DeleteOnClose);
-    for (int s = 0; s < shards(); ++s) {
-        const BoardLayer::Chip& chip = layer_.chips[static_cast<size_t>(current_)];
-        QAction* action = menu->addAction(tr("Expert %1 to shard %2").arg(current_).arg(s), this,
-                                          [this, s] { Q_EMIT moved(current_, s); });
-        action->setEnabled(chip.shard != s);
-    }
+    fillMenu(*menu);
     menu->popup(byMouse ? event->globalPos() : mapToGlobal(chipRect(current_).bottomLeft()));
 }
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+class QMenu;
+
 namespace bulkhead::ui {
 
 /// One layer's experts as chips on the shards that hold them.
@@ -16,6 +18,9 @@ struct BoardLayer {
         int from = 0;      ///< where it lies now
         double share = 1;  ///< tokens over the layer's mean
         double tokens = 0;
+        int pinned = -1;             ///< shard that an operator wants it on; -1: any
+        std::vector<int> forbidden;  ///< shards that it may not be on
+        bool keepsRules() const;
         bool operator==(const Chip&) const = default;
     };
     QString name;
@@ -27,8 +32,10 @@ struct BoardLayer {
 
 /// A row for each shard: its load, and its experts as chips coloured as in the heat map. A chip
 /// that would move has a frame, and leaves an outline where it lies. Chips are dragged to another
-/// row; by keyboard, arrows choose one and Shift with up or down moves it. The text twin is the
-/// table of the layer's experts.
+/// row; by keyboard, arrows choose one and Shift with up or down moves it. A dot says that a chip
+/// is pinned, a struck ring that it is forbidden somewhere, both red where it is not so as shown.
+/// The menu of a chip moves, pins, forbids and frees it. The text twin is the table of the layer's
+/// experts.
 class PlacementBoard final : public QWidget {
     Q_OBJECT
   public:
@@ -37,6 +44,8 @@ class PlacementBoard final : public QWidget {
     void set(BoardLayer layer);
     void setCurrent(int expert);
     int current() const { return current_; }
+    /// Whether chips can be pinned, forbidden and freed.
+    void setRulable(bool rulable) { rulable_ = rulable; }
     bool hasHeightForWidth() const override { return true; }
     int heightForWidth(int width) const override;
     QSize sizeHint() const override { return {420, heightForWidth(420)}; }
@@ -50,6 +59,9 @@ class PlacementBoard final : public QWidget {
     void currentChanged(int expert);
     /// The operator wants the expert there.
     void moved(int expert, int shard);
+    /// The operator wants it to stay there, or to keep away; or takes all that back.
+    void ruled(int expert, int shard, bool pins);
+    void freed(int expert);
 
   protected:
     void paintEvent(QPaintEvent* event) override;
@@ -82,12 +94,16 @@ class PlacementBoard final : public QWidget {
     QString words(int expert) const;
     void paintRow(QPainter& painter, int shard) const;
     void paintChip(QPainter& painter, const Spot& spot) const;
+    void paintRules(QPainter& painter, const QRect& rect, const BoardLayer::Chip& chip,
+                    const QColor& ink) const;
+    void fillMenu(QMenu& menu);
 
     BoardLayer layer_;
     Arrangement arrangement_;
     int current_ = 0;
     QPoint pressed_;
     std::optional<QPoint> dragged_;
+    bool rulable_ = true;
 };
 
 }  // namespace bulkhead::ui

@@ -4,7 +4,9 @@
 #include <QDragEnterEvent>
 #include <QFile>
 #include <QLabel>
+#include <QMenu>
 #include <QMimeData>
+#include <QPushButton>
 #include <QTabWidget>
 #include <QTableView>
 #include <QTest>
@@ -203,6 +205,109 @@ TEST_F(PlacementPage, WhatIsNoPlanIsRefusedWithItsReason) {
     EXPECT_TRUE(said("No plan: broken.json")) << qPrintable(words());
     console.view<PlacementView>().importFrom(console.folder.filePath("none.json"));
     EXPECT_TRUE(said("none.json cannot be read")) << qPrintable(words());
+}
+
+TEST_F(PlacementPage, AnExpertIsPinnedForbiddenAndFreed) {
+    open();
+    auto* board = named<PlacementBoard>("Experts on their shards");
+    board->setCurrent(2);
+    console.press("Ctrl+Alt+P");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 1; }));
+    EXPECT_TRUE(console.confirmer.asked.empty()) << "nothing moves, so nobody asks";
+    model::Action action = console.log->actions.back();
+    EXPECT_EQ(action.kind, model::ActionKind::kRuleExperts);
+    EXPECT_EQ(action.rules, (std::vector<model::ExpertRule>{{0, 2, 0, true}}));
+    console.send({console.run.done(action)});
+    EXPECT_TRUE(board->accessibleDescription().endsWith(", pinned to shard 0"))
+        << qPrintable(board->accessibleDescription());
+
+    Q_EMIT board->moved(2, 1);
+    EXPECT_TRUE(console.says("expert 2 of mixture layer 0 is pinned to shard 0"));
+    EXPECT_TRUE(said("Nothing is proposed."));
+    console.press("Ctrl+Shift+M");
+    ASSERT_TRUE(said("Proposed by the planner."));
+    EXPECT_TRUE(board->rowRect(0).contains(board->chipRect(2))) << "the planner keeps it there";
+
+    Q_EMIT board->ruled(2, 0, false);
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 2; }));
+    action = console.log->actions.back();
+    EXPECT_EQ(action.rules, (std::vector<model::ExpertRule>{{0, 2, 0, false}})) << "no more pinned";
+    console.send({console.run.done(action)});
+    EXPECT_TRUE(board->accessibleDescription().contains("forbidden on shard 0, which is not so"));
+    console.press("Ctrl+Shift+M");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return board->rowRect(1).contains(board->chipRect(2)); }));
+
+    auto* tabs = console.view<PlacementView>().findChild<QTabWidget*>();
+    tabs->setCurrentIndex(4);
+    EXPECT_EQ(tabs->tabText(4), "Pinned and forbidden (1)");
+    auto* table = named<QTableView>("Pinned and forbidden experts");
+    EXPECT_EQ(table->model()->index(0, 2).data().toString(), "forbidden on shard 0");
+    EXPECT_EQ(table->model()->index(0, 4).data().toString(), "kept");
+    board->setCurrent(5);
+    table->selectRow(0);
+    EXPECT_EQ(board->current(), 2) << "the board goes along";
+    console.press("Ctrl+Alt+U");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 3; }));
+    EXPECT_TRUE(console.log->actions.back().rules.empty());
+    console.send({console.run.done(console.log->actions.back())});
+    EXPECT_TRUE(console.says("No expert is pinned or forbidden anywhere."));
+}
+
+TEST_F(PlacementPage, AChipsMenuMovesPinsForbidsAndFrees) {
+    open();
+    auto* board = named<PlacementBoard>("Experts on their shards");
+    board->setCurrent(2);
+    QContextMenuEvent byKey(QContextMenuEvent::Keyboard, {}, board->mapToGlobal(QPoint()));
+    QApplication::sendEvent(board, &byKey);
+    auto* menu = board->findChild<QMenu*>();
+    ASSERT_NE(menu, nullptr);
+    QStringList titles;
+    for (const QAction* part : menu->actions()) titles << part->text();
+    EXPECT_EQ(titles, (QStringList{"Move expert 2 to", "Pin expert 2 to", "Forbid expert 2 on",
+                                   "Free expert 2"}));
+    EXPECT_FALSE(menu->actions()[3]->isEnabled()) << "it is free";
+    menu->actions()[1]->menu()->actions()[1]->trigger();
+    menu->close();
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 1; }));
+    EXPECT_EQ(console.log->actions[0].rules, (std::vector<model::ExpertRule>{{0, 2, 1, true}}));
+}
+
+TEST_F(PlacementPage, APlanThatTheBackendProposedIsSeenLookedAtAndDismissed) {
+    open();
+    console.press("Ctrl+Shift+M");
+    ASSERT_TRUE(said("Proposed by the planner."));
+    console.press("Ctrl+Shift+Y");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 1; }));
+    const model::Action layout = console.log->actions[0];
+    console.press("Ctrl+Shift+H");
+    console.press("Ctrl+1");
+    EXPECT_EQ(console.named("Look at the plan that waits"), nullptr);
+    EXPECT_FALSE(enabled("placement.waiting"));
+
+    const auto proposed = console.run.propose(layout, "51.0 % of copies leave their shard");
+    console.send({proposed});
+    auto* badge = qobject_cast<QPushButton*>(console.named("Look at the plan that waits"));
+    ASSERT_NE(badge, nullptr) << "seen from any page";
+    badge->click();
+    console.settle();
+    EXPECT_TRUE(console.says("Routing has drifted: a plan was proposed after step"));
+    EXPECT_TRUE(console.says("51.0 % of copies leave their shard. It would move 12 of 96 experts"));
+    ASSERT_TRUE(said("Nothing is proposed."));
+    console.press("Ctrl+Alt+O");
+    ASSERT_TRUE(said("Proposed when routing drifted."));
+    EXPECT_FALSE(enabled("placement.waiting")) << "it is looked at";
+    console.press("Ctrl+Shift+Y");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 2; }));
+    EXPECT_EQ(console.confirmer.asked.size(), 2u) << "applied behind the question";
+    EXPECT_EQ(console.log->actions[1].expertShard, layout.expertShard);
+
+    console.press("Ctrl+Alt+X");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 3; }));
+    EXPECT_EQ(console.log->actions[2].kind, model::ActionKind::kDismissPlan);
+    EXPECT_EQ(console.log->actions[2].step, std::get<model::PlanProposed>(proposed.body).step);
+    console.send({console.run.done(console.log->actions[2])});
+    EXPECT_FALSE(console.says("Routing has drifted"));
+    EXPECT_EQ(console.named("Look at the plan that waits"), nullptr);
 }
 
 TEST_F(PlacementPage, AModelWithoutExpertsIsToldThereIsNothingToPlan) {

@@ -256,6 +256,25 @@ model::Event SampleRun::moveExperts(const model::Action& action) {
                                          action.domainShare, action.predictedRemote});
 }
 
+model::Event SampleRun::done(const model::Action& action) {
+    return at(now_,
+              model::OperatorActed{action, "", "test", std::string(model::OperatorActed::kDone)});
+}
+
+model::Event SampleRun::propose(const model::Action& action, const char* why) {
+    model::PlanProposed plan;
+    plan.step = step_;
+    plan.layout = layout_;
+    plan.why = why;
+    plan.measuredRemote = 0.51;
+    plan.predictedRemote = action.predictedRemote;
+    plan.expertsMoved = 12;
+    plan.bytesMoved = 4'718'592;
+    plan.expertShard = action.expertShard;
+    plan.domainShare = action.domainShare;
+    return at(now_, plan, model::Severity::kNotice);
+}
+
 void SampleRun::sample(std::vector<model::Event>& out) {
     model::FleetSampled fleet;
     for (int32_t r = 0; r < kReplicas; ++r)

@@ -30,6 +30,10 @@ class SampleRun {
     std::vector<model::Event> events(int steps);
     /// The experts have moved; the steps after this run in the new layout.
     model::Event moveExperts(const model::Action& action);
+    /// An operator's action was done.
+    model::Event done(const model::Action& action);
+    /// The backend proposes `action`, a layout, because of `why`.
+    model::Event propose(const model::Action& action, const char* why);
     int64_t nowNs() const { return now_; }
 
   private:
