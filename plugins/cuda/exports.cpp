@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,10 @@ absl::Status check(int32_t index) {
 bulkhead_status open(const bulkhead_host* host, int32_t index, bulkhead_device** out) {
     if (out == nullptr) return BULKHEAD_INVALID;
     *out = nullptr;
+    // Before the driver starts, as kernels.h says of our own kernels: those of cuBLAS too would be
+    // loaded at their first use, and wait for an idle GPU while an exchange's kernel waits for its
+    // peers. Who has set it otherwise is not overruled.
+    (void)::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     auto device = std::unique_ptr<bulkhead_device>(new (std::nothrow) bulkhead_device());
     if (device == nullptr) return BULKHEAD_OUT_OF_MEMORY;
     if (host != nullptr) device->host = *host;

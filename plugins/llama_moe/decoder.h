@@ -43,8 +43,8 @@ class Decoder {
   public:
     using T = Master<A>;
 
-    /// `store` and its math outlive the decoder; the math was opened for as large a batch. Micro-batches have up to
-    /// `samples` samples of `sequence` tokens.
+    /// `store` and its math outlive the decoder; the math was opened for as large a batch.
+    /// Micro-batches have up to `samples` samples of `sequence` tokens.
     absl::Status open(ParameterStore<A>* store, size_t samples, size_t sequence, size_t domains);
 
     Sums emptySums() const;

@@ -5,10 +5,13 @@
 #include <new>
 #include <string>
 
+#include "plugins/llama_moe/gpu/module.h"
 #include "plugins/llama_moe/workload.h"
 
 namespace bulkhead::llama_moe {
 namespace {
+
+constexpr char kCuda[] = "cuda";
 
 Workload& in(bulkhead_workload* workload) {
     return *reinterpret_cast<Workload*>(workload);
@@ -60,7 +63,13 @@ bulkhead_status call(bulkhead_workload* workload, Body&& body) {
 }
 
 bulkhead_status create(const bulkhead_workload_config* config, bulkhead_workload** out) {
-    return createOn(nullptr, config, out);
+    const gpu::MachineApi* machine = nullptr;
+    if (std::strcmp(config->device_api->name, kCuda) == 0) {
+        const auto found = cudaMachine();
+        if (!found.ok()) return guard(config->host, [&] { return found.status(); });
+        machine = *found;
+    }
+    return createOn(machine, config, out);
 }
 
 void destroy(bulkhead_workload* workload) {
@@ -178,7 +187,9 @@ bulkhead_status routing(bulkhead_workload* workload, uint32_t sample, uint32_t* 
 }
 
 int32_t computesOn(const char* device) {
-    return device != nullptr && std::strcmp(device, "cpu") == 0;
+    if (device == nullptr) return 0;
+    return std::strcmp(device, "cpu") == 0 ||
+           (std::strcmp(device, kCuda) == 0 && cudaMachine().ok());
 }
 
 constexpr bulkhead_workload_api kApi = {

@@ -130,6 +130,7 @@ int main(int argc, char** argv) {
     memset(&device, 0, sizeof(device));
     device.abi_version = BULKHEAD_DEVICE_ABI;
     device.struct_size = sizeof(device);
+    device.name = "plain";
     device.describe = describe;
     device.alloc = allocate;
     device.free = release;

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA language for what comes below, once: BULKHEAD_NVCC says whether it is there. One kernel
+# source serves every GPU from compute capability 8.0 on.
+set(BULKHEAD_NVCC OFF)
+if(NOT BULKHEAD_CUDA)
+  return()
+endif()
+find_package(CUDAToolkit 12 QUIET)
+if(NOT CUDAToolkit_NVCC_EXECUTABLE)
+  message(STATUS "CUDA: skipped, no CUDA Toolkit found; ranks compute on the CPU")
+  return()
+endif()
+set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+set(CMAKE_CUDA_ARCHITECTURES 80 90)
+set(CMAKE_CUDA_STANDARD 17)
+set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O3")
+if(BULKHEAD_CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${BULKHEAD_CCACHE})
+endif()
+enable_language(CUDA)
+set(BULKHEAD_NVCC ON)
+message(STATUS "CUDA: Toolkit ${CUDAToolkit_VERSION}")
