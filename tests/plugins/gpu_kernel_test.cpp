@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each operation as kernels against the CPU's in double, from inputs that bfloat16 holds exactly.
-// With a lone thread a block, and with three real ones (run it under TSan to see barriers missing).
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <random>
 
 #include "plugins/llama_moe/cpu_math.h"
 #include "plugins/llama_moe/gpu/gpu_math.h"
-#include "tests/plugins/loop_machine.h"
+#include "tests/plugins/gpu_place.h"
 #include "tests/plugins/shards.h"
 
 namespace bulkhead::llama_moe {
@@ -31,18 +31,39 @@ ModelConfig config() {
 }
 constexpr size_t kSamples = 2, kSequence = 13, kRows = kSamples * kSequence, kDim = 24;
 
-class GpuKernels : public testing::TestWithParam<const gpu::MachineApi* (*)()> {
+/// Values that CPU and GPU both reach: after finish(), no sooner.
+template <class V>
+class Both {
+  public:
+    Both(const Device& device, const std::vector<V>& values) : size_(values.size()) {
+        EXPECT_TRUE(memory_.reserve(device, size_).ok());
+        std::copy(values.begin(), values.end(), data());
+    }
+    V* data() const { return memory_.data(); }
+    size_t size() const { return size_; }
+    const V& operator[](size_t i) const { return data()[i]; }
+
+  private:
+    Buffer<V, BULKHEAD_MEMORY_HOST> memory_;
+    size_t size_;
+};
+
+class GpuKernels : public test::OnGpu {
   protected:
     void SetUp() override {
+        OnGpu::SetUp();
+        if (IsSkipped()) return;
+        ranks_ = std::make_unique<test::Shards>(1, place().device);
+        gpu_ = std::make_unique<GpuMath>(ranks_->device(0), place().machine, nullptr);
         ASSERT_TRUE(cpu_.open(config(), kSamples, kSequence).ok());
-        ASSERT_TRUE(gpu_.open(config(), kSamples, kSequence).ok());
+        ASSERT_TRUE(gpu_->open(config(), kSamples, kSequence).ok());
     }
 
     /// Values of bfloat16 around zero.
     Doubles some(size_t count, double deviation = 1) {
         std::normal_distribution<float> normal(0, static_cast<float>(deviation));
         Doubles values(count);
-        for (double& v : values) v = widen(narrow(normal(random_)));
+        for (double& v : values) v = static_cast<double>(widen(narrow(normal(random_))));
         return values;
     }
     std::vector<int32_t> someBelow(size_t count, uint32_t bound) {
@@ -50,45 +71,50 @@ class GpuKernels : public testing::TestWithParam<const gpu::MachineApi* (*)()> {
         for (int32_t& v : values) v = static_cast<int32_t>(random_() % bound);
         return values;
     }
-    static std::vector<float> floats(const Doubles& from) { return {from.begin(), from.end()}; }
-    static std::vector<Bf16> bf16s(const Doubles& from) {
+    template <class V>
+    Both<V> both(const std::vector<V>& values) const {
+        return {ranks_->device(0), values};
+    }
+    Both<float> floats(const Doubles& from) const {
+        return both(std::vector<float>(from.begin(), from.end()));
+    }
+    Both<Bf16> bf16s(const Doubles& from) const {
         std::vector<Bf16> to;
         for (const double v : from) to.push_back(narrow(static_cast<float>(v)));
-        return to;
+        return both(to);
     }
 
     /// Elements are off by so much of themselves at most, and a trifle of the largest one.
     template <class V>
-    void expectNear(const std::vector<V>& got, const Doubles& wanted, double relative) {
-        ASSERT_TRUE(gpu_.finish().ok());
+    void expectNear(const Both<V>& got, const Doubles& wanted, double relative) {
+        ASSERT_TRUE(gpu_->finish().ok());
         ASSERT_EQ(got.size(), wanted.size());
         double largest = 0;
         for (const double w : wanted) largest = std::max(largest, std::abs(w));
         EXPECT_GT(largest, 0);
-        for (size_t i = 0; i < got.size(); ++i) {
-            double value;
-            if constexpr (std::is_same_v<V, Bf16>)
-                value = widen(got[i]);
-            else
-                value = got[i];
-            EXPECT_NEAR(value, wanted[i], relative * (std::abs(wanted[i]) + 0.01 * largest)) << i;
-        }
+        for (size_t i = 0; i < got.size(); ++i)
+            EXPECT_NEAR(valueOf(got[i]), wanted[i],
+                        relative * (std::abs(wanted[i]) + 0.01 * largest))
+                << i;
     }
-
     /// All elements together are off by so much of all of them.
-    void expectDistance(const std::vector<Bf16>& got, const Doubles& wanted, double relative) {
+    void expectDistance(const Both<Bf16>& got, const Doubles& wanted, double relative) {
+        ASSERT_TRUE(gpu_->finish().ok());
         double apart = 0, size = 0;
         for (size_t i = 0; i < got.size(); ++i) {
-            apart += std::pow(static_cast<double>(widen(got[i])) - wanted[i], 2);
+            apart += std::pow(valueOf(got[i]) - wanted[i], 2);
             size += std::pow(wanted[i], 2);
         }
         EXPECT_LT(std::sqrt(apart / size), relative);
     }
+    static double valueOf(Bf16 x) { return static_cast<double>(widen(x)); }
+    static double valueOf(double x) { return x; }
 
     std::mt19937 random_{11};
-    test::Shards ranks_{1};
-    CpuMath<double> cpu_{ranks_.device(0)};
-    GpuMath gpu_{ranks_.device(0), GetParam()(), nullptr};
+    const test::Shards cpuRanks_{1};
+    CpuMath<double> cpu_{cpuRanks_.device(0)};
+    std::unique_ptr<test::Shards> ranks_;
+    std::unique_ptr<GpuMath> gpu_;
 };
 
 TEST_P(GpuKernels, Norm) {
@@ -96,16 +122,16 @@ TEST_P(GpuKernels, Norm) {
     Doubles y(x.size()), scale(kRows), dx = some(x.size()), dGain = some(kDim);
     const auto gx = floats(x), gdy = floats(dy);
     const auto gGain = bf16s(gain);
-    std::vector<Bf16> gy(x.size());
-    std::vector<float> gScale(kRows), gdx = floats(dx), gdGain = floats(dGain);
+    const auto gy = bf16s(y);
+    const auto gScale = floats(scale), gdx = floats(dx), gdGain = floats(dGain);
     cpu_.normForward(x.data(), gain.data(), y.data(), scale.data(), kRows, kDim, 1e-5);
-    gpu_.normForward(gx.data(), gGain.data(), gy.data(), gScale.data(), kRows, kDim, 1e-5f);
+    gpu_->normForward(gx.data(), gGain.data(), gy.data(), gScale.data(), kRows, kDim, 1e-5f);
     expectNear(gy, y, kNarrow);
     expectNear(gScale, scale, kWide);
     cpu_.normBackward(dy.data(), x.data(), gain.data(), scale.data(), dx.data(), dGain.data(),
                       kRows, kDim);
-    gpu_.normBackward(gdy.data(), gx.data(), gGain.data(), gScale.data(), gdx.data(), gdGain.data(),
-                      kRows, kDim);
+    gpu_->normBackward(gdy.data(), gx.data(), gGain.data(), gScale.data(), gdx.data(),
+                       gdGain.data(), kRows, kDim);
     expectNear(gdx, dx, kWide);
     expectNear(gdGain, dGain, 10 * kWide);
 }
@@ -114,13 +140,13 @@ TEST_P(GpuKernels, Swiglu) {
     const size_t hidden = 17;
     Doubles h = some(kRows * 2 * hidden, 2), act(kRows * hidden);
     const Doubles dAct = some(act.size());
-    auto gh = bf16s(h), gAct = bf16s(act);
+    const auto gh = bf16s(h), gAct = bf16s(act);
     const auto gdAct = bf16s(dAct);
     cpu_.swigluForward(h.data(), act.data(), kRows, hidden);
-    gpu_.swigluForward(gh.data(), gAct.data(), kRows, hidden);
+    gpu_->swigluForward(gh.data(), gAct.data(), kRows, hidden);
     expectNear(gAct, act, kNarrow);
     cpu_.swigluBackward(h.data(), dAct.data(), kRows, hidden);
-    gpu_.swigluBackward(gh.data(), gdAct.data(), kRows, hidden);
+    gpu_->swigluBackward(gh.data(), gdAct.data(), kRows, hidden);
     expectNear(gh, h, kNarrow);
 }
 
@@ -139,14 +165,14 @@ TEST_P(GpuKernels, Attention) {
         Doubles qkv = some(shape.tokens() * shape.width()), mixed(shape.tokens() * shape.dim());
         Doubles p(shape.tokens() * shape.heads * chunk), dQkv(qkv.size());
         const Doubles up = some(mixed.size());
-        auto gQkv = bf16s(qkv), gMixed = bf16s(mixed), gp = bf16s(p), gdQkv = bf16s(dQkv);
+        const auto gQkv = bf16s(qkv), gMixed = bf16s(mixed), gp = bf16s(p), gdQkv = bf16s(dQkv);
         const auto gUp = bf16s(up);
         cpu_.attentionForward(shape, qkv.data(), p.data(), mixed.data());
-        gpu_.attentionForward(shape, gQkv.data(), gp.data(), gMixed.data());
+        gpu_->attentionForward(shape, gQkv.data(), gp.data(), gMixed.data());
         expectNear(gQkv, qkv, 2 * kNarrow);
         expectDistance(gMixed, mixed, kProducts);
         cpu_.attentionBackward(shape, qkv.data(), p.data(), up.data(), dQkv.data());
-        gpu_.attentionBackward(shape, gQkv.data(), gp.data(), gUp.data(), gdQkv.data());
+        gpu_->attentionBackward(shape, gQkv.data(), gp.data(), gUp.data(), gdQkv.data());
         expectDistance(gdQkv, dQkv, kProducts);
     }
 }
@@ -154,56 +180,58 @@ TEST_P(GpuKernels, Attention) {
 TEST_P(GpuKernels, RoutingAndRowsThereAndBack) {
     const size_t experts = 5, k = 2, rows = kRows * k;
     const Doubles logits = some(kRows * experts), balance = some(experts, 0.3);
-    std::vector<int32_t> chosen(rows), gChosen(rows), place(rows);
+    std::vector<int32_t> chosen(rows), place(rows);
     for (size_t i = 0; i < rows; ++i) place[i] = static_cast<int32_t>((7 * i) % rows);
     Doubles gates(rows);
-    std::vector<float> gGates(rows);
+    const auto gLogits = floats(logits), gGates = floats(gates);
     const auto gBalance = bf16s(balance);
+    const auto gChosen = both(chosen), gPlace = both(place);
     cpu_.route(logits.data(), balance.data(), chosen.data(), gates.data(), kRows, experts, k);
-    gpu_.route(floats(logits).data(), gBalance.data(), gChosen.data(), gGates.data(), kRows,
-               experts, k);
-    EXPECT_EQ(gChosen, chosen);
+    gpu_->route(gLogits.data(), gBalance.data(), gChosen.data(), gGates.data(), kRows, experts, k);
     expectNear(gGates, gates, kWide);
+    for (size_t a = 0; a < rows; ++a) EXPECT_EQ(gChosen[a], chosen[a]) << a;
 
     const Doubles normed = some(kRows * kDim);
     const auto gNormed = bf16s(normed);
     Doubles sorted(rows * kDim), out = some(kRows * kDim);
-    std::vector<Bf16> gSorted(sorted.size());
-    auto gOut = floats(out);
+    const auto gSorted = bf16s(sorted);
+    const auto gOut = floats(out);
     for (const bool gated : {true, false}) {
         cpu_.spread(normed.data(), place.data(), gated ? gates.data() : nullptr, sorted.data(),
                     kRows, k, kDim);
-        gpu_.spread(gNormed.data(), place.data(), gated ? gGates.data() : nullptr, gSorted.data(),
-                    kRows, k, kDim);
+        gpu_->spread(gNormed.data(), gPlace.data(), gated ? gGates.data() : nullptr, gSorted.data(),
+                     kRows, k, kDim);
         expectNear(gSorted, sorted, kNarrow);
     }
     cpu_.collect(sorted.data(), place.data(), out.data(), kRows, k, kDim);
-    gpu_.collect(gSorted.data(), place.data(), gOut.data(), kRows, k, kDim);
+    gpu_->collect(gSorted.data(), gPlace.data(), gOut.data(), kRows, k, kDim);
     expectNear(gOut, out, kWide);
 
     const Doubles dSpread = some(sorted.size());
     const auto gdSpread = bf16s(dSpread);
     Doubles dLogits(kRows * experts, 9), dNormed = some(kRows * kDim), surplus = some(experts);
-    auto gdLogits = bf16s(dLogits);
-    auto gdNormed = floats(dNormed), gSurplus = floats(surplus);
+    const auto gdLogits = bf16s(dLogits);
+    const auto gdNormed = floats(dNormed), gSurplus = floats(surplus);
     cpu_.routeBackward(dSpread.data(), place.data(), normed.data(), chosen.data(), gates.data(),
                        dLogits.data(), dNormed.data(), kRows, experts, k, kDim);
-    gpu_.routeBackward(gdSpread.data(), place.data(), gNormed.data(), chosen.data(), gGates.data(),
-                       gdLogits.data(), gdNormed.data(), kRows, experts, k, kDim);
+    gpu_->routeBackward(gdSpread.data(), gPlace.data(), gNormed.data(), gChosen.data(),
+                        gGates.data(), gdLogits.data(), gdNormed.data(), kRows, experts, k, kDim);
     expectNear(gdLogits, dLogits, kNarrow);
     expectNear(gdNormed, dNormed, kWide);
     cpu_.addSurplus(chosen.data(), surplus.data(), rows, experts);
-    gpu_.addSurplus(chosen.data(), gSurplus.data(), rows, experts);
+    gpu_->addSurplus(gChosen.data(), gSurplus.data(), rows, experts);
     expectNear(gSurplus, surplus, kWide);
 }
 
 TEST_P(GpuKernels, TheFirstFreeExpertIsTakenWhereNothingCompares) {
-    const std::vector<float> logits(4, std::nanf(""));
-    const std::vector<Bf16> balance(4);
-    std::vector<int32_t> chosen(2, -1);
-    std::vector<float> gates(2);
-    gpu_.route(logits.data(), balance.data(), chosen.data(), gates.data(), 1, 4, 2);
-    EXPECT_EQ(chosen, (std::vector<int32_t>{0, 1}));
+    const auto logits = both(std::vector<float>(4, std::nanf("")));
+    const auto balance = both(std::vector<Bf16>(4));
+    const auto chosen = both(std::vector<int32_t>(2, -1));
+    const auto gates = both(std::vector<float>(2));
+    gpu_->route(logits.data(), balance.data(), chosen.data(), gates.data(), 1, 4, 2);
+    ASSERT_TRUE(gpu_->finish().ok());
+    EXPECT_EQ(chosen[0], 0);
+    EXPECT_EQ(chosen[1], 1);
 }
 
 TEST_P(GpuKernels, EmbeddingThereAndBack) {
@@ -212,9 +240,10 @@ TEST_P(GpuKernels, EmbeddingThereAndBack) {
     const auto gTable = bf16s(table);
     const auto gdOut = floats(dOut);
     Doubles out(kRows * kDim), dTable = some(table.size());
-    std::vector<float> gOut(out.size()), gdTable = floats(dTable);
+    const auto gOut = floats(out), gdTable = floats(dTable);
+    const auto gTokens = both(tokens);
     cpu_.embed(table.data(), tokens.data(), out.data(), kRows, kDim);
-    gpu_.embed(gTable.data(), tokens.data(), gOut.data(), kRows, kDim);
+    gpu_->embed(gTable.data(), gTokens.data(), gOut.data(), kRows, kDim);
     expectNear(gOut, out, 0);
     std::vector<int32_t> order, starts;
     for (size_t v = 0; v <= kVocabulary; ++v) {
@@ -222,20 +251,23 @@ TEST_P(GpuKernels, EmbeddingThereAndBack) {
         for (size_t row = 0; row < kRows; ++row)
             if (tokens[row] == static_cast<int32_t>(v)) order.push_back(static_cast<int32_t>(row));
     }
+    const auto gOrder = both(order), gStarts = both(starts);
     cpu_.embedBackward(dOut.data(), order.data(), starts.data(), dTable.data(), kDim);
-    gpu_.embedBackward(gdOut.data(), order.data(), starts.data(), gdTable.data(), kDim);
+    gpu_->embedBackward(gdOut.data(), gOrder.data(), gStarts.data(), gdTable.data(), kDim);
     expectNear(gdTable, dTable, kWide);
 }
 
 TEST_P(GpuKernels, CrossEntropy) {
     const size_t classes = 31;
-    Doubles logits = some(kRows * classes, 4), loss(kRows), gLoss(kRows);
-    auto gLogits = floats(logits);
-    std::vector<Bf16> gdLogits(logits.size());
+    Doubles logits = some(kRows * classes, 4), loss(kRows);
     const std::vector<int32_t> targets = someBelow(kRows, classes);
+    const auto gLogits = floats(logits);
+    const auto gdLogits = bf16s(logits);
+    const auto gLoss = both(loss);
+    const auto gTargets = both(targets);
     cpu_.crossEntropy(logits.data(), targets.data(), loss.data(), logits.data(), kRows, classes);
-    gpu_.crossEntropy(gLogits.data(), targets.data(), gLoss.data(), gdLogits.data(), kRows,
-                      classes);
+    gpu_->crossEntropy(gLogits.data(), gTargets.data(), gLoss.data(), gdLogits.data(), kRows,
+                       classes);
     expectNear(gLoss, loss, kWide);
     expectNear(gdLogits, logits, kNarrow);
 }
@@ -248,14 +280,14 @@ TEST_P(GpuKernels, ProductsTurnedAddedAndNarrow) {
         for (const Turn turnB : {Turn::kNo, Turn::kYes}) {
             const size_t lda = turnA == Turn::kYes ? m : k, ldb = turnB == Turn::kYes ? k : n;
             Doubles wanted = c;
-            auto wide = floats(c);
-            auto small = bf16s(c);
+            const auto wide = floats(c);
+            const auto small = bf16s(c);
             cpu_.product({turnA, turnB, m, n, k, a.data(), lda, b.data(), ldb, wanted.data(), n,
                           0.5, 2, true});
-            gpu_.product({turnA, turnB, m, n, k, ga.data(), lda, gb.data(), ldb, wide.data(), n,
-                          0.5f, 2, true});
-            gpu_.product({turnA, turnB, m, n, k, ga.data(), lda, gb.data(), ldb, small.data(), n,
-                          0.5f, 2, false});
+            gpu_->product({turnA, turnB, m, n, k, ga.data(), lda, gb.data(), ldb, wide.data(), n,
+                           0.5f, 2, true});
+            gpu_->product({turnA, turnB, m, n, k, ga.data(), lda, gb.data(), ldb, small.data(), n,
+                           0.5f, 2, false});
             expectNear(wide, wanted, 10 * kWide);
             expectNear(small, wanted, kNarrow);
         }
@@ -264,19 +296,18 @@ TEST_P(GpuKernels, ProductsTurnedAddedAndNarrow) {
 TEST_P(GpuKernels, FlatRuns) {
     const Doubles from = some(5000);
     Doubles to = some(5000);
-    auto gTo = floats(to);
+    const auto gTo = floats(to);
     const auto gFrom = floats(from);
-    std::vector<Bf16> narrowed(from.size());
+    const auto narrowed = bf16s(to);
     cpu_.add(to.data(), from.data(), to.size());
-    gpu_.add(gTo.data(), gFrom.data(), to.size());
+    gpu_->add(gTo.data(), gFrom.data(), to.size());
     expectNear(gTo, to, kWide);
-    gpu_.narrow(gFrom.data(), narrowed.data(), from.size());
+    gpu_->narrow(gFrom.data(), narrowed.data(), from.size());
     expectNear(narrowed, from, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Machines, GpuKernels,
-                         testing::Values(&test::loopMachine, &test::threadMachine),
-                         [](const auto& info) { return info.index == 0 ? "Lone" : "Threads"; });
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuKernels, testing::Range(size_t{0}, test::gpuPlaces().size()),
+                         test::placeName);
 
 }  // namespace
 }  // namespace bulkhead::llama_moe

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole model as a GPU computes it: bfloat16, kernels, memory out of the CPU's reach. What runs
-// here are the kernels' own sources, on the CPU; products are in float32.
+// The whole model as a GPU computes it, beside the CPU's: in bfloat16, by kernels, on memory out of
+// the CPU's reach.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <xxhash.h>
@@ -14,18 +14,15 @@
 #include "plugins/llama_moe/cpu_math.h"
 #include "plugins/llama_moe/decoder.h"
 #include "plugins/llama_moe/gpu/gpu_math.h"
-#include "tests/plugins/fenced_device.h"
-#include "tests/plugins/loop_machine.h"
+#include "tests/plugins/gpu_place.h"
 #include "tests/plugins/model.h"
 
 namespace bulkhead::llama_moe {
 namespace {
 
-using test::fencedDeviceApi;
-using test::loopMachine;
+using test::GpuPlace;
 using test::Shards;
-using test::threadDeviceApi;
-using test::threadMachine;
+using GpuGradient = test::OnGpu;
 
 constexpr size_t kSamples = 3;
 constexpr size_t kSequence = 22;
@@ -90,9 +87,9 @@ Pass cpuPass(const ModelSpec& spec) {
     return passWith(math, spec);
 }
 
-Pass gpuPass(const ModelSpec& spec, const gpu::MachineApi* machine) {
-    const Shards ranks(1, fencedDeviceApi());
-    GpuMath math(ranks.device(0), machine, nullptr);
+Pass gpuPass(const ModelSpec& spec, const GpuPlace& place) {
+    const Shards ranks(1, place.device);
+    GpuMath math(ranks.device(0), place.machine, nullptr);
     return passWith(math, spec);
 }
 
@@ -123,7 +120,7 @@ void forTensors(const ModelSpec& spec, Visit&& visit) {
     }
 }
 
-TEST(GpuModel, LossAndEveryTensorsGradientAreTheCpusWhereRoutingCannotDiffer) {
+TEST_P(GpuGradient, OfEveryTensorIsTheCpusWhereRoutingCannotDiffer) {
     // Every expert takes every token. A bfloat16 is off by 2^-9 at most, by 2^-9 / sqrt(3) = 0.11 %
     // on average; a gradient has passed some 40 of them on the way there and back (four layers,
     // each with weights, normed rows, products' results and the way back), which add up like a
@@ -131,17 +128,17 @@ TEST(GpuModel, LossAndEveryTensorsGradientAreTheCpusWhereRoutingCannotDiffer) {
     // times that.
     const ModelSpec spec = describeModel(smallConfig(4));
     const Pass wanted = cpuPass(spec);
-    const Pass got = gpuPass(spec, loopMachine());
+    const Pass got = gpuPass(spec, place());
     EXPECT_NEAR(got.loss, wanted.loss, 5e-4 * wanted.loss);
     forTensors(spec, [&](const std::string& name, size_t begin, size_t count) {
         EXPECT_LT(distance(got, wanted, begin, count), 0.02) << name;
     });
 }
 
-TEST(GpuModel, ChoosesAlmostAlwaysAsTheCpuDoes) {
+TEST_P(GpuGradient, ComesFromTheCpusChoicesAlmostAlways) {
     const ModelSpec spec = describeModel(smallConfig(1));
     const Pass wanted = cpuPass(spec);
-    const Pass got = gpuPass(spec, loopMachine());
+    const Pass got = gpuPass(spec, place());
     size_t alike = 0;
     for (size_t i = 0; i < wanted.routing.size(); ++i)
         alike += got.routing[i] == wanted.routing[i] ? 1 : 0;
@@ -149,17 +146,13 @@ TEST(GpuModel, ChoosesAlmostAlwaysAsTheCpuDoes) {
     EXPECT_NEAR(got.loss, wanted.loss, 1e-3 * wanted.loss);
 }
 
-TEST(GpuModel, ThreadsOfABlockAgreeWithALoneOne) {
-    const ModelSpec spec = describeModel(smallConfig(4));
-    const Pass lone = gpuPass(spec, loopMachine());
-    const Pass many = gpuPass(spec, threadMachine());
-    EXPECT_NEAR(many.loss, lone.loss, 1e-5 * lone.loss);
-    forTensors(spec, [&](const std::string& name, size_t begin, size_t count) {
-        EXPECT_LT(distance(many, lone, begin, count), 1e-3) << name;
-    });
-    const Pass again = gpuPass(spec, threadMachine());
-    EXPECT_EQ(again.gradient, many.gradient);  // whatever the threads' timing
+TEST_P(GpuGradient, IsTheSameBitsAgain) {
+    const ModelSpec spec = describeModel(smallConfig(1));
+    EXPECT_EQ(gpuPass(spec, place()).gradient, gpuPass(spec, place()).gradient);
 }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuGradient, testing::Range(size_t{0}, test::gpuPlaces().size()),
+                         test::placeName);
 
 }  // namespace
 }  // namespace bulkhead::llama_moe
@@ -181,14 +174,16 @@ std::vector<Sample> readText(size_t samples, uint32_t sequence, size_t step) {
     return all;
 }
 
-ModelOptions onMachine(size_t shards) {
-    return {.shards = shards, .machine = loopMachine()};
-}
+/// On the first of the places.
+class GpuModel : public OnGpu {
+  protected:
+    static ModelOptions on(size_t shards) { return {.shards = shards, .place = &place()}; }
+};
 
-TEST(GpuModel, LearnsRealTextAsTheCpuDoes) {
+TEST_P(GpuModel, LearnsRealTextAsTheCpuDoes) {
     std::vector<double> ends;
     for (const bool onGpu : {false, true}) {
-        Model model({.sequence = 32, .microBatch = 8, .machine = onGpu ? loopMachine() : nullptr});
+        Model model({.sequence = 32, .microBatch = 8, .place = onGpu ? &place() : nullptr});
         ASSERT_TRUE(model.created()) << model.error();
         model.initialise(5);
         double first = 0, last = 0;
@@ -203,27 +198,27 @@ TEST(GpuModel, LearnsRealTextAsTheCpuDoes) {
     EXPECT_NEAR(ends[1], ends[0], 0.02);
 }
 
-TEST(GpuModel, OneAndTwoShardsGiveTheSameCurve) {
-    Model one({.microBatch = 8, .machine = loopMachine()});
-    Model two({.shards = 2, .microBatch = 4, .machine = loopMachine()});
+TEST_P(GpuModel, OneAndTwoShardsGiveTheSameCurve) {
+    Model one({.microBatch = 8, .place = &place()});
+    Model two({.shards = 2, .microBatch = 4, .place = &place()});
     one.initialise(5);
     two.initialise(5);
     for (uint64_t i = 0; i < 10; ++i)
         EXPECT_NEAR(two.step(someText(8, 16, i), 3e-3f), one.step(someText(8, 16, i), 3e-3f), 0.01);
 }
 
-TEST(GpuModel, StateStartsAsTheCpusAndIsHashedAlike) {
+TEST_P(GpuModel, StateStartsAsTheCpusAndIsHashedAlike) {
     Model cpu({.shards = 2});
-    Model gpu(onMachine(2));
+    Model gpu(on(2));
     cpu.initialise(4);
     gpu.initialise(4);
     EXPECT_EQ(gpu.exportAll(), cpu.exportAll());
     EXPECT_EQ(gpu.hashes(), cpu.hashes());
 }
 
-TEST(GpuModel, AnUpdateHasTheBitsOfTheCpus) {
+TEST_P(GpuModel, AnUpdateHasTheBitsOfTheCpus) {
     Model cpu({});
-    Model gpu(onMachine(1));
+    Model gpu(on(1));
     gpu.initialise(4);
     gpu.step(someText(4, 16));  // moments that are not zero
     cpu.importAll(gpu.exportAll());
@@ -243,9 +238,9 @@ TEST(GpuModel, AnUpdateHasTheBitsOfTheCpus) {
     EXPECT_EQ(gpu.exportAll(), cpu.exportAll());
 }
 
-TEST(GpuModel, SumOfSquaresIsTheCpusAndSeesNotANumber) {
+TEST_P(GpuModel, SumOfSquaresIsTheCpusAndSeesNotANumber) {
     Model cpu({});
-    Model gpu(onMachine(1));
+    Model gpu(on(1));
     cpu.initialise(4);
     gpu.initialise(4);
     std::mt19937 random(5);
@@ -265,11 +260,11 @@ TEST(GpuModel, SumOfSquaresIsTheCpusAndSeesNotANumber) {
     EXPECT_TRUE(std::isnan(sum(gpu)));
 }
 
-TEST(GpuModel, GoesOnFromAnExportToEqualBits) {
-    Model source(onMachine(2));
+TEST_P(GpuModel, GoesOnFromAnExportToEqualBits) {
+    Model source(on(2));
     source.initialise(1);
     for (uint64_t i = 0; i < 3; ++i) source.step(someText(8, 16, i));
-    Model target(onMachine(2));
+    Model target(on(2));
     target.initialise(99);
     for (uint64_t i = 0; i < 3; ++i) target.step(someText(8, 16, i));
     target.importAll(source.exportAll());
@@ -279,8 +274,8 @@ TEST(GpuModel, GoesOnFromAnExportToEqualBits) {
     EXPECT_EQ(target.hashes(), source.hashes());
 }
 
-TEST(GpuModel, MovesExpertsAndGoesBackToEveryBit) {
-    Model model(onMachine(2));
+TEST_P(GpuModel, MovesExpertsAndGoesBackToEveryBit) {
+    Model model(on(2));
     model.initialise(3);
     for (uint64_t i = 0; i < 3; ++i) model.step(someText(8, 16, i));
     const auto text = someText(8, 16, 50);
@@ -295,15 +290,17 @@ TEST(GpuModel, MovesExpertsAndGoesBackToEveryBit) {
     EXPECT_EQ(model.evaluate(text), before);
 }
 
-TEST(GpuModel, AShardWithoutSamplesTakesPart) {
-    Model two(onMachine(2));
-    Model one(onMachine(1));
+TEST_P(GpuModel, AShardWithoutSamplesTakesPart) {
+    Model two(on(2));
+    Model one(on(1));
     two.initialise(2);
     one.initialise(2);
     const auto text = someText(3, 16);  // all of it is shard 0's
     for (int i = 0; i < 3; ++i) EXPECT_NEAR(two.step(text), one.step(text), 0.01);
     EXPECT_EQ(two.forwardBackward({}), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuModel, testing::Values(0), placeName);
 
 }  // namespace
 }  // namespace bulkhead::test

@@ -10,13 +10,12 @@
 #include <random>
 
 #include "plugins/llama_moe/workload.h"
-#include "tests/plugins/fenced_device.h"
 
 namespace bulkhead::test {
 
 Model::Model(const ModelOptions& options)
     : options_(options),
-      ranks_(options.shards, options.machine == nullptr ? threadDeviceApi() : fencedDeviceApi()),
+      ranks_(options.shards, options.place == nullptr ? threadDeviceApi() : options.place->device),
       api_(llama_moe::workloadApi()),
       workloads_(options.shards) {
     host_.context = this;
@@ -45,9 +44,9 @@ Model::Model(const ModelOptions& options)
         config.beta2 = 0.95f;
         config.epsilon = 1e-8f;
         config.weight_decay = options.weightDecay;
-        statuses[s] = options.machine == nullptr
+        statuses[s] = options.place == nullptr
                           ? api_->create(&config, &workloads_[s])
-                          : llama_moe::createOn(options.machine, &config, &workloads_[s]);
+                          : llama_moe::createOn(options.place->machine, &config, &workloads_[s]);
     });
     for (const bulkhead_status status : statuses) created_ = created_ && status == BULKHEAD_OK;
 }

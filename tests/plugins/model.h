@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bulkhead/workload.h"
-#include "plugins/llama_moe/gpu/machine.h"
+#include "tests/plugins/gpu_place.h"
 #include "tests/plugins/shards.h"
 
 namespace bulkhead::test {
@@ -34,8 +34,7 @@ struct ModelOptions {
     uint32_t microBatch = 4;  ///< samples a shard takes at once
     uint32_t domains = 2;
     float weightDecay = 0.1f;
-    /// Not null: in bfloat16 on this machine, on a device whose memory is out of reach.
-    const llama_moe::gpu::MachineApi* machine = nullptr;
+    const GpuPlace* place = nullptr;  ///< null: the CPU
 };
 
 /// One sample of `sequence + 1` bytes.

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "bench/gpu/measures.h"
+#include "bulkhead/workload.h"
+#include "plugins/llama_moe/gpu/machine.h"
+
+namespace bulkhead::bench {
+namespace {
+
+using llama_moe::gpu::BatchedProduct;
+using llama_moe::gpu::Machine;
+using llama_moe::gpu::MachineApi;
+
+constexpr double kAim = 35;  // percent of cuBLAS' rate
+constexpr uint32_t kSequence = 2048, kSamples = 8;
+constexpr size_t kSide = 8192;
+constexpr size_t kWorkspace = 32 * kMiB;
+
+void* symbol(const char* path, const char* name) {
+    void* object = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void* found = object == nullptr ? nullptr : ::dlsym(object, name);
+    if (found == nullptr) die(absl::NotFoundError(absl::StrCat(path, ": ", ::dlerror())));
+    return found;
+}
+
+/// TFLOP/s of bfloat16 products of large squares, by the library and the way the workload uses it.
+double productRate(support::GpuPlugin& plugin, int times) {
+    support::GpuRank rank(plugin);
+    const auto* api = reinterpret_cast<llama_moe::gpu::GetMachine>(
+        symbol(BULKHEAD_MODULE, BULKHEAD_LLAMA_MOE_GET_MACHINE))();
+    Machine* machine = nullptr;
+    if (api->open(plugin.host(), rank.allocate(kWorkspace), kWorkspace, &machine) != BULKHEAD_OK)
+        die(absl::UnavailableError(plugin.error()));
+    const size_t bytes = kSide * kSide * sizeof(Bf16);
+    // Numbers as a model has them: a GPU multiplies zeros faster than it ever trains.
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<Bf16> values(kSide * kSide);
+    for (Bf16& v : values) v = narrow(normal(random));
+    BatchedProduct product{};
+    product.m = product.n = product.k = kSide;
+    product.lda = product.ldb = product.ldc = kSide;
+    product.alpha = 1;
+    product.batch = 1;
+    void* a = rank.allocate(bytes);
+    void* b = rank.allocate(bytes);
+    product.a = static_cast<const Bf16*>(a);
+    product.b = static_cast<const Bf16*>(b);
+    product.c = rank.allocate(bytes);
+    if (product.c == nullptr || !rank.copy(a, values.data(), bytes) ||
+        !rank.copy(b, values.data(), bytes))
+        die(absl::ResourceExhaustedError(plugin.error()));
+    const std::vector<double> ms = timed(times, [&] {
+        api->product(machine, &product);
+        (void)plugin.device().stream_synchronize(rank.device(), nullptr);
+    });
+    if (api->check(machine) != BULKHEAD_OK) die(absl::InternalError(plugin.error()));
+    api->close(machine);
+    return 2.0 * std::pow(static_cast<double>(kSide), 3) / spreadOf(ms).median / 1e9;
+}
+
+/// The workload alone on the GPU: a replica of one shard.
+class Trainer {
+  public:
+    explicit Trainer(support::GpuPlugin& plugin) : plugin_(plugin), rank_(plugin) {
+        api_ = reinterpret_cast<bulkhead_workload_get_api_fn>(
+            symbol(BULKHEAD_WORKLOAD, BULKHEAD_WORKLOAD_GET_API))(BULKHEAD_WORKLOAD_ABI);
+        bulkhead_workload_config config{};
+        config.struct_size = sizeof config;
+        config.host = plugin.host();
+        config.device_api = &plugin.device();
+        config.device = rank_.device();
+        config.shards = 1;
+        config.model_toml = "size = \"base\"";
+        config.model_dir = BULKHEAD_MODELS;
+        config.sequence_length = kSequence;
+        config.micro_batch = kSamples;
+        config.domains = 1;
+        config.beta1 = 0.9f;
+        config.beta2 = 0.95f;
+        config.epsilon = 1e-8f;
+        config.weight_decay = 0.1f;
+        must(api_->create(&config, &workload_));
+        must(api_->initialise(workload_, 1));
+        info_.struct_size = sizeof info_;
+        must(api_->describe(workload_, &info_));
+        // Skewed, as bytes of text are.
+        std::mt19937 random(2);
+        std::geometric_distribution<int32_t> byte(0.05);
+        for (size_t i = 0; i < kSamples * (kSequence + 1); ++i)
+            tokens_.push_back(std::min(byte(random), 255));
+    }
+    ~Trainer() {
+        if (workload_ != nullptr) api_->destroy(workload_);
+    }
+    Trainer(const Trainer&) = delete;
+    Trainer& operator=(const Trainer&) = delete;
+
+    const bulkhead_model_info& info() const { return info_; }
+
+    void step() {
+        const std::vector<uint32_t> domains(kSamples);
+        const bulkhead_batch batch{sizeof batch, kSamples, tokens_.data(), domains.data(), 1, 1};
+        must(api_->forward_backward(workload_, &batch, nullptr, nullptr));
+        float* gradient = nullptr;
+        uint64_t count = 0;
+        bulkhead_memory kind{};
+        must(api_->gradient(workload_, &gradient, &count, &kind));
+        double squares = 0;
+        must(api_->sum_of_squares(workload_, gradient, &squares));
+        ++updates_;
+        const auto power = static_cast<double>(updates_);
+        const bulkhead_update update{sizeof update,
+                                     updates_,
+                                     1e-4f,
+                                     1.0f / (kSamples * kSequence),
+                                     static_cast<float>(1 - std::pow(0.9, power)),
+                                     static_cast<float>(1 - std::pow(0.95, power))};
+        must(api_->apply(workload_, gradient, &update));
+    }
+
+  private:
+    void must(bulkhead_status status) {
+        if (status != BULKHEAD_OK) die(absl::InternalError(plugin_.error()));
+    }
+    support::GpuPlugin& plugin_;
+    support::GpuRank rank_;
+    const bulkhead_workload_api* api_ = nullptr;
+    bulkhead_workload* workload_ = nullptr;
+    bulkhead_model_info info_{};
+    std::vector<int32_t> tokens_;
+    uint64_t updates_ = 0;
+};
+
+/// Of base, for a token: two for each parameter it meets and each pass (one there, two back), and
+/// attention over the keys that a token sees on average: four for each of the stream's width there.
+double flopsOfToken(const bulkhead_model_info& info) {
+    constexpr double kDim = 1024, kChunk = 512;  // of resources/workloads/llama_moe/base.toml
+    const double full = info.layers / 4, chunked = info.layers - full;
+    const double keys = full * (kSequence + 1) / 2 + chunked * (kChunk + 1) / 2;
+    return 6.0 * static_cast<double>(info.active_parameters) + 3 * 4 * kDim * keys;
+}
+
+}  // namespace
+
+void measureTraining(support::GpuPlugin& plugin, int times, Report& report) {
+    const double products = productRate(plugin, times);
+    report.row({"cuBLAS, bfloat16 squares of 8192", "", "", number(products, 0), "100"});
+    Trainer trainer(plugin);
+    trainer.step();
+    const Spread ms = spreadOf(timed(times, [&] { trainer.step(); }));
+    const double tokens = kSamples * kSequence / ms.median * 1e3;
+    const double flops = tokens * flopsOfToken(trainer.info()) / 1e12;
+    report.row({"llama_moe base, 8 x 2048 tokens a step", cell(ms), number(tokens, 0),
+                number(flops, 0), number(100 * flops / products, 0)});
+    report.atLeast("llama_moe base, of cuBLAS' rate", 100 * flops / products, kAim, "%");
+}
+
+}  // namespace bulkhead::bench
