@@ -12,9 +12,10 @@ namespace bulkhead::ui {
 namespace {
 
 std::vector<double> countsOf(const model::ExpertView& view, LoadWindow window) {
-    if (window == LoadWindow::kRecent) return view.running;
-    const std::vector<uint64_t>& source = window == LoadWindow::kLatest ? view.latest : view.total;
-    return {source.begin(), source.end()};
+    const std::vector<uint64_t> counts = window == LoadWindow::kRecent   ? view.recent()
+                                         : window == LoadWindow::kLatest ? view.latest
+                                                                         : view.total;
+    return {counts.begin(), counts.end()};
 }
 
 }  // namespace

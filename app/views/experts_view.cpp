@@ -34,13 +34,14 @@ ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
       domain_(new QComboBox),
       window_(new QComboBox),
       table_(new QTableView),
-      imbalance_(new TimeSeriesView(tr("Imbalance, busiest expert over mean"), QStringLiteral("1"),
+      imbalance_(new TimeSeriesView(tr("Busiest expert over mean, of the 50 to 100 steps before"),
+                                    QStringLiteral("1"),
                                     [](double v) { return formatNumber(v, 2); })),
       smallRow_(new QWidget) {
     domain_->setAccessibleName(tr("Domain"));
     domain_->addItem(tr("All domains"));
     window_->setAccessibleName(tr("Which steps"));
-    window_->addItems({tr("Recent steps"), tr("Last report"), tr("Whole run")});
+    window_->addItems({tr("Last 50 to 100 steps"), tr("Last report"), tr("Whole run")});
     controls()->addWidget(domain_);
     controls()->addWidget(window_);
     table_->setModel(&model_);
@@ -96,6 +97,7 @@ void ExpertsView::addActions() {
     const auto enable = [this, close, closeButton](const QString& refusal) {
         close->setEnabled(study_->hasRecording());
         closeButton->setVisible(study_->hasRecording());
+        showLive(!study_->hasRecording());
         drawn_ = {};
         touch();
         if (!refusal.isEmpty())
@@ -106,6 +108,14 @@ void ExpertsView::addActions() {
     connect(study_, &ExpertStudyTabs::recordingChanged, this, enable);
     close->setEnabled(false);
     closeButton->hide();
+}
+
+/// A recording takes the whole page: loads of the job beside it would be taken for its own.
+void ExpertsView::showLive(bool live) {
+    for (QWidget* part : std::initializer_list<QWidget*>{map_, domain_, window_})
+        part->setVisible(live);
+    smallRow_->setVisible(live && !small_.empty());
+    study_->setTabVisible(0, live);
 }
 
 void ExpertsView::askRecording() {
@@ -120,6 +130,7 @@ void ExpertsView::openRecording(const QString& path) {
 }
 
 QWidget* ExpertsView::focusTarget() {
+    if (study_->hasRecording()) return study_;
     return map_;
 }
 
@@ -163,7 +174,7 @@ void ExpertsView::fillDomains() {
         smallRow_->layout()->addWidget(box);
         small_.push_back(map);
     }
-    smallRow_->setVisible(!small_.empty());
+    smallRow_->setVisible(!small_.empty() && !study_->hasRecording());
 }
 
 void ExpertsView::refresh() {

@@ -33,6 +33,7 @@ class ExpertsView final : public View {
   private:
     void addActions();
     void askRecording();
+    void showLive(bool live);
     void fillDomains();
     LoadWindow window() const;
 

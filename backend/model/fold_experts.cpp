@@ -4,8 +4,6 @@
 namespace bulkhead::model::fold_detail {
 namespace {
 
-constexpr double kKept = 0.9;  // of the running load at each event: half after about seven
-
 /// Cells of a shape; 0 when it is empty or larger than a state keeps.
 size_t cellsOf(const ExpertLoads& e) {
     uint64_t cells = e.moeLayers;
@@ -15,12 +13,11 @@ size_t cellsOf(const ExpertLoads& e) {
 }
 
 /// Busiest over mean expert of each layer, domains together; 1 for a layer without tokens.
-template <class Load>
-std::vector<double> imbalance(const ExpertView& view, const std::vector<Load>& loads) {
+std::vector<double> imbalance(const ExpertView& view, const std::vector<uint64_t>& loads) {
     std::vector<double> out;
     out.reserve(view.moeLayers);
     std::vector<double> perExpert(view.experts);
-    const Load* at = loads.data();
+    const uint64_t* at = loads.data();
     for (uint32_t layer = 0; layer < view.moeLayers; ++layer) {
         std::fill(perExpert.begin(), perExpert.end(), 0.0);
         for (uint32_t domain = 0; domain < view.domains; ++domain)
@@ -38,7 +35,6 @@ void reshape(ExpertView& view, const ExpertLoads& e) {
     view.domains = e.domains;
     view.experts = e.experts;
     view.total.assign(e.counts.size(), 0);
-    view.running.assign(e.counts.begin(), e.counts.end());
     view.older.assign(e.counts.size(), 0);
     view.newer.assign(e.counts.size(), 0);
     view.newerFrom = 0;
@@ -67,19 +63,15 @@ bool fold(RunState& s, int64_t at, const ExpertLoads& e) {
     view.step = e.step;
     view.timeNs = at;
     view.latest = e.counts;
-    for (size_t i = 0; i < cells; ++i) {
-        addTo(view.total[i], e.counts[i]);
-        view.running[i] = view.running[i] * kKept + static_cast<double>(e.counts[i]) * (1 - kKept);
-    }
-    view.layerImbalance = imbalance(view, view.latest);
-    view.layerImbalanceRunning = imbalance(view, view.running);
+    for (size_t i = 0; i < cells; ++i) addTo(view.total[i], e.counts[i]);
+    const std::vector<double> layers = imbalance(view, view.recent());
     double worst = 1;
     double sum = 0;
-    for (double layer : view.layerImbalance) {
+    for (const double layer : layers) {
         worst = std::max(worst, layer);
         sum += layer;
     }
-    view.history.push({e.step, worst, sum / static_cast<double>(view.layerImbalance.size())});
+    view.history.push({e.step, worst, sum / static_cast<double>(layers.size())});
     return true;
 }
 

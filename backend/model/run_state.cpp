@@ -29,10 +29,7 @@ void repair(ExpertView& view) {
                       rows * view.experts <= Limits::kExpertCells;
     const size_t cells = fits ? static_cast<size_t>(rows * view.experts) : 0;
     const bool agrees = fits && view.latest.size() == cells && view.total.size() == cells &&
-                        view.running.size() == cells && view.older.size() == cells &&
-                        view.newer.size() == cells &&
-                        view.layerImbalance.size() == view.moeLayers &&
-                        view.layerImbalanceRunning.size() == view.moeLayers;
+                        view.older.size() == cells && view.newer.size() == cells;
     if (!agrees) view = ExpertView{};
     view.history.repair();
 }

@@ -520,16 +520,19 @@ struct ExpertView {
     uint32_t experts = 0;
     std::vector<uint64_t> latest;
     std::vector<uint64_t> total;  ///< since the run began or the shape changed
-    std::vector<double> running;  ///< decays to half in about seven events
     /// The last steps in two stretches, of which the newer becomes the older when it has kRecent
     /// steps: together they say what routing is like now, whatever it was earlier.
     std::vector<uint64_t> older;
     std::vector<uint64_t> newer;
     uint64_t newerFrom = 0;  ///< step before its first
     static constexpr uint64_t kRecent = 50;
-    std::vector<double> layerImbalance;         ///< of `latest`
-    std::vector<double> layerImbalanceRunning;  ///< of `running`
-    Ring<ImbalancePoint, 4096> history;
+    Ring<ImbalancePoint, 4096> history;  ///< of recent() as it was
+    /// Tokens of the last kRecent to twice as many steps; what heat map, chart and plans look at.
+    std::vector<uint64_t> recent() const {
+        std::vector<uint64_t> sum = older;
+        for (size_t i = 0; i < sum.size() && i < newer.size(); ++i) sum[i] += newer[i];
+        return sum;
+    }
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("step", self.step);
@@ -539,12 +542,9 @@ struct ExpertView {
         visit("experts", self.experts);
         visit("latest", self.latest);
         visit("total", self.total);
-        visit("running", self.running);
         visit("older", self.older);
         visit("newer", self.newer);
         visit("newer_from", self.newerFrom);
-        visit("layer_imbalance", self.layerImbalance);
-        visit("layer_imbalance_running", self.layerImbalanceRunning);
         visit("history", self.history);
     }
 };

@@ -246,13 +246,18 @@ TEST(RunState, measuresExpertImbalance) {
     // One layer, two domains, four experts: 6 2 0 0 of 8, busiest 6 over mean 2 = 3.
     story.at(1, ExpertLoads{5, 1, 2, 4, {4, 1, 0, 0, 2, 1, 0, 0}});
     const ExpertView& e = story.state.experts;
-    ASSERT_EQ(e.layerImbalance.size(), 1u);
-    EXPECT_DOUBLE_EQ(e.layerImbalance[0], 3);
-    story.at(2, ExpertLoads{6, 1, 2, 4, {0, 0, 0, 0, 0, 0, 0, 0}});
-    EXPECT_DOUBLE_EQ(story.state.experts.layerImbalance[0], 1);
-    EXPECT_DOUBLE_EQ(story.state.experts.layerImbalanceRunning[0], 3);
-    EXPECT_EQ(story.state.experts.total[0], 4u);
-    EXPECT_EQ(story.state.experts.history.size(), 2u);
+    EXPECT_DOUBLE_EQ(e.history.back().worst, 3);
+    // Of all steps of the last stretches, not of the last report alone: 8 10 0 0 of 18.
+    story.at(2, ExpertLoads{6, 1, 2, 4, {2, 8, 0, 0, 0, 0, 0, 0}});
+    EXPECT_DOUBLE_EQ(e.history.back().worst, 10 / 4.5);
+    EXPECT_DOUBLE_EQ(e.history.back().mean, 10 / 4.5);
+    EXPECT_EQ(e.recent(), (std::vector<uint64_t>{6, 9, 0, 0, 2, 1, 0, 0}));
+    // Two stretches later what was then is forgotten.
+    story.at(3, ExpertLoads{60, 1, 2, 4, {0, 0, 0, 5, 0, 0, 0, 0}});
+    story.at(4, ExpertLoads{120, 1, 2, 4, {0, 0, 5, 5, 0, 0, 0, 0}});
+    EXPECT_DOUBLE_EQ(e.history.back().worst, 10 / 3.75);
+    EXPECT_EQ(e.total[0], 6u);
+    EXPECT_EQ(e.history.size(), 4u);
 }
 
 TEST(RunState, ignoresAndCountsWhatIsImpossible) {

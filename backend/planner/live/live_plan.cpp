@@ -110,9 +110,8 @@ absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
         return absl::FailedPreconditionError(
             "no expert has been counted yet; wait until some steps are committed");
     job.counts = {view.moeLayers, view.domains, view.experts, {}};
-    for (size_t i = 0; i < view.newer.size(); ++i)
-        job.counts.values.push_back(static_cast<double>(view.older[i]) +
-                                    static_cast<double>(view.newer[i]));
+    const std::vector<uint64_t> recent = view.recent();
+    job.counts.values.assign(recent.begin(), recent.end());
     return job;
 }
 

@@ -74,7 +74,7 @@ struct LiveJob {
     uint32_t shards = 0;
     uint64_t step = 0;    ///< of the counts
     uint64_t layout = 0;  ///< in use
-    DomainCounts counts;  ///< of the last steps (model::ExpertView::older and newer)
+    DomainCounts counts;  ///< of the last steps (model::ExpertView::recent)
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;  ///< as in model::Action
     uint64_t expertBytes = 0;
