@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-only
+#include <QLabel>
 #include <QTabWidget>
 #include <QTableView>
 
@@ -59,15 +60,18 @@ void PlacementView::enableRules(bool can) {
 
 void PlacementView::move(int expert, int shard) {
     const int layer = layerTable_->currentIndex().row();
-    const auto at = [&](const model::ExpertRule& r) {
-        return static_cast<int>(r.layer) == layer && static_cast<int>(r.expert) == expert &&
-               (static_cast<int>(r.shard) == shard) != r.pins;
-    };
-    for (const model::ExpertRule& r : context_.feed.state().expertRules)
-        if (at(r))
-            return context_.commands.complain(client::localFailure(
-                client::FailureCode::kRefused, tr("Pinned or forbidden").toStdString(),
-                model::ruleText(r) + "; free it first."));
+    for (const model::ExpertRule& r : context_.feed.state().expertRules) {
+        if (static_cast<int>(r.layer) != layer || static_cast<int>(r.expert) != expert ||
+            (static_cast<int>(r.shard) == shard) == r.pins)
+            continue;
+        const QString words = (r.pins ? tr("%1, expert %2, is pinned to shard %3")
+                                      : tr("%1, expert %2, is forbidden on shard %3"))
+                                  .arg(layerName_->text())
+                                  .arg(r.expert)
+                                  .arg(r.shard);
+        return context_.commands.complain(client::localFailure(
+            client::FailureCode::kRefused, words.toStdString(), tr("Free it first").toStdString()));
+    }
     desk_.move(layer, expert, shard);
 }
 

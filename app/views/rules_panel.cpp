@@ -26,6 +26,7 @@ RulesPanel::RulesPanel(QAction* free, QWidget* parent)
     none_->setObjectName(QStringLiteral("Muted"));
     none_->setAlignment(Qt::AlignCenter);
     auto* button = new QToolButton;
+    button->setObjectName(QStringLiteral("Framed"));
     button->setDefaultAction(free);
     auto* side = new QVBoxLayout;
     side->addWidget(button);

@@ -117,6 +117,8 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     row->addLayout(side);
     retry_->setAccessibleName(tr("Retry the connection now"));
     retry_->hide();
+    plan_->setObjectName(QStringLiteral("News"));
+    plan_->setFixedHeight(explanation_->sizeHint().height() + 4);
     plan_->setAccessibleName(tr("Look at the plan that waits"));
     plan_->setToolTip(tr("Routing has drifted and the backend proposed a plan; see Placement"));
     plan_->hide();

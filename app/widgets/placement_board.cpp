@@ -25,7 +25,7 @@ constexpr int kGap = 4;
 constexpr int kPad = 8;
 constexpr int kLeastRow = 48;
 constexpr int kBar = 4;
-constexpr double kMark = 5;     // across: a rule's mark on a chip
+constexpr double kMark = 6;     // across: a rule's mark on a chip
 constexpr double kFullBar = 2;  // load at which the bar ends
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "backend/model/expert_rules.h"
 #include "backend/planner/live/captured.h"
 #include "backend/planner/live/drift.h"
 #include "backend/planner/live/live_plan.h"
@@ -202,6 +203,11 @@ TEST_F(LivePlanTest, APlanThatDoesNotHoldBringsAProposalAfterTheCoolDown) {
     ASSERT_TRUE(host_->controller().act(run_, move, 0, "", "test").ok());
     const auto changed = await<model::LayoutChanged>();
     ASSERT_TRUE(changed->ok) << changed->why;
+    model::Action pin;
+    pin.kind = model::ActionKind::kRuleExperts;
+    pin.rules = {{0, 1, 3, true}, {1, 2, 0, false}};
+    ASSERT_TRUE(host_->controller().act(run_, pin, 0, "", "test").ok());
+    ASSERT_NE(model::brokenRule(pin.rules, move.expertShard, 16), nullptr) << "not so yet";
 
     const auto first = await<model::PlanProposed>();
     ASSERT_TRUE(first.has_value());
@@ -219,6 +225,7 @@ TEST_F(LivePlanTest, APlanThatDoesNotHoldBringsAProposalAfterTheCoolDown) {
     const auto moved = await<model::LayoutChanged>();
     ASSERT_TRUE(moved->ok) << moved->why;
     EXPECT_EQ(moved->expertShard, second->expertShard);
+    EXPECT_EQ(model::brokenRule(pin.rules, moved->expertShard, 16), nullptr);
     stopAndAudit();
 }
 

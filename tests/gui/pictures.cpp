@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include <QApplication>
 #include <QCommandLineParser>
+#include <QDialog>
 #include <QDir>
+#include <QTabWidget>
 #include <QTest>
 #include <QTextStream>
 
+#include "app/views/experts_view.h"
 #include "app/views/faults_view.h"
 #include "app/views/job_commands.h"
 #include "app/views/placement_view.h"
@@ -86,6 +89,48 @@ int grabPlan(test::Console& console, const QString& folder) {
     return grab(console, folder, QStringLiteral("plan")) + (told ? 0 : 1);
 }
 
+/// The Placement page with rules kept and broken, the list of plans, and a plan that waits.
+int grabPins(test::Console& console, const QString& folder) {
+    auto& page = console.view<ui::PlacementView>();
+    console.window->layout().toggleOnly(&page);
+    model::Action rule;
+    rule.kind = model::ActionKind::kRuleExperts;
+    rule.rules = {{0, 2, 0, true}, {0, 5, 0, false}, {0, 9, 1, true}, {1, 4, 1, false}};
+    console.send({console.run.done(rule)});
+    model::Action layout;
+    layout.expertShard = console.feed.state().model.expertShard;
+    layout.predictedRemote = 0.34;
+    console.send({console.run.propose(
+        layout, "51.2 % of copies leave their shard, 42.0 % were predicted of layout 0")});
+    auto* tabs = page.findChild<QTabWidget*>();
+    tabs->setCurrentIndex(4);
+    grab(console, folder, QStringLiteral("pins"));
+    console.actions.find("placement.propose")->trigger();
+    const bool told = QTest::qWaitFor([&] { return console.says("Proposed by the planner."); });
+    tabs->setCurrentIndex(2);
+    grab(console, folder, QStringLiteral("front"));
+    for (const char* id : {"placement.import", "placement.export"})
+        console.actions.find(QString::fromLatin1(id))->trigger();
+    for (QDialog* dialog : console.window->findChildren<QDialog*>())
+        if (dialog->objectName().isEmpty()) dialog->setObjectName(dialog->windowTitle());
+    return grab(console, folder, QStringLiteral("front")) + (told ? 0 : 1);
+}
+
+/// The tabs of the Experts page, of a recording of routing.
+int grabStudy(test::Console& console, const QString& folder, const QString& recording) {
+    auto& page = console.view<ui::ExpertsView>();
+    console.window->layout().toggleOnly(&page);
+    page.openRecording(recording);
+    auto* tabs = page.findChild<QTabWidget*>();
+    const bool read =
+        QTest::qWaitFor([&] { return console.actions.find("experts.live")->isEnabled(); }, 60'000);
+    for (int tab = 0; tab < tabs->count(); ++tab) {
+        tabs->setCurrentIndex(tab);
+        grab(console, folder, QStringLiteral("experts-%1").arg(tab));
+    }
+    return read ? 0 : 1;
+}
+
 }  // namespace
 
 /// Pictures of every view on the made-up run, for judging the design without a daemon.
@@ -95,11 +140,12 @@ int main(int argc, char** argv) {
     QCommandLineParser parser;
     parser.addHelpOption();
     parser.addPositionalArgument("folder", "where the pictures go");
-    parser.addOptions(
-        {{"steps", "of the run (46: an incident goes on)", "n", "94"},
-         {"width", "of the window", "px", "1600"},
-         {"height", "of the window", "px", "1000"},
-         {"state", "live, empty, lost, dialogs, campaign, verdict, or plan", "state", "live"}});
+    parser.addOptions({{"steps", "of the run (46: an incident goes on)", "n", "94"},
+                       {"width", "of the window", "px", "1600"},
+                       {"height", "of the window", "px", "1000"},
+                       {"recording", "of routing: the Experts page's tabs of it", "file"},
+                       {"state", "live, empty, lost, dialogs, campaign, verdict, plan, or pins",
+                        "state", "live"}});
     parser.process(app);
     const QString folder = parser.positionalArguments().value(0, QStringLiteral("pictures"));
     const QString state = parser.value("state");
@@ -117,6 +163,8 @@ int main(int argc, char** argv) {
         return grab(console, folder, state);
     }
     if (state == u"plan") return grabPlan(console, folder);
+    if (state == u"pins") return grabPins(console, folder);
+    if (parser.isSet("recording")) return grabStudy(console, folder, parser.value("recording"));
     if (state == u"dialogs") {
         ui::DialogConfirmer confirmer;
         console.log->preflight.title = "Drain replica 2";

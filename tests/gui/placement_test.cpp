@@ -222,7 +222,7 @@ TEST_F(PlacementPage, AnExpertIsPinnedForbiddenAndFreed) {
         << qPrintable(board->accessibleDescription());
 
     Q_EMIT board->moved(2, 1);
-    EXPECT_TRUE(console.says("expert 2 of mixture layer 0 is pinned to shard 0"));
+    EXPECT_TRUE(console.says("expert 2, is pinned to shard 0: Free it first."));
     EXPECT_TRUE(said("Nothing is proposed."));
     console.press("Ctrl+Shift+M");
     ASSERT_TRUE(said("Proposed by the planner."));

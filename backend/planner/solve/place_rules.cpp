@@ -47,9 +47,10 @@ class LayerFit {
         for (uint32_t i : homeless) holder_[slotOf_[i]] = kNone;
         for (uint32_t i : homeless)
             if (!settle(i))
-                return absl::InvalidArgumentError(absl::StrCat(
-                    "layer ", layer_, ": no slot is left for expert ", expertOf_[i],
-                    "; what is pinned and forbidden there asks for more slots than there are"));
+                return absl::InvalidArgumentError(
+                    absl::StrCat("layer ", layer_, ": no slot is left for expert ", expertOf_[i],
+                                 "; what is pinned and forbidden there asks for more slots than "
+                                 "there are; free one of them"));
         write();
         return absl::OkStatus();
     }
