@@ -98,7 +98,7 @@ class ShardModelOf final : public ShardModel {
     absl::Status settleLayout(bool keep) override { return store_.settleLayout(keep); }
 
   private:
-    std::unique_ptr<Math<A>> math_;  // first, since the others' memory is used by what it started
+    std::unique_ptr<Math<A>> math_;  // outlives both
     ParameterStore<A> store_;
     Decoder<A> decoder_;
 };

@@ -136,6 +136,20 @@ TEST_P(GpuKernels, Norm) {
     expectNear(gdGain, dGain, 10 * kWide);
 }
 
+TEST_P(GpuKernels, ManyRowsAddToANormsGain) {
+    const size_t rows = 1100, dim = 3;  // more than there are parts, and parts to some sums
+    const Doubles x = some(rows * dim), gain = some(dim), dy = some(rows * dim);
+    Doubles scale(rows, 1), dx(rows * dim), dGain = some(dim);
+    const auto gx = floats(x), gdy = floats(dy), gScale = floats(scale), gdx = floats(dx);
+    const auto gGain = bf16s(gain);
+    const auto gdGain = floats(dGain);
+    cpu_.normBackward(dy.data(), x.data(), gain.data(), scale.data(), dx.data(), dGain.data(), rows,
+                      dim);
+    gpu_->normBackward(gdy.data(), gx.data(), gGain.data(), gScale.data(), gdx.data(),
+                       gdGain.data(), rows, dim);
+    expectNear(gdGain, dGain, 10 * kWide);
+}
+
 TEST_P(GpuKernels, Swiglu) {
     const size_t hidden = 17;
     Doubles h = some(kRows * 2 * hidden, 2), act(kRows * hidden);

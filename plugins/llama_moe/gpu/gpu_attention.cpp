@@ -145,7 +145,7 @@ absl::Status GpuMath::open(const ModelConfig& config, size_t samples, size_t seq
     BULKHEAD_RETURN_IF_ERROR(scores_.reserve(device(), tokens * sequence));
     BULKHEAD_RETURN_IF_ERROR(dScores_.reserve(device(), tokens * sequence));
     BULKHEAD_RETURN_IF_ERROR(dQkv_.reserve(device(), tokens * config.qkvWidth()));
-    BULKHEAD_RETURN_IF_ERROR(parts_.reserve(device(), kParts * config.dim));
+    BULKHEAD_RETURN_IF_ERROR(parts_.reserve(device(), (kParts + kParts / kPartsEach) * config.dim));
     BULKHEAD_RETURN_IF_ERROR(squares_.reserve(device(), kParts));
     BULKHEAD_RETURN_IF_ERROR(squaresOnHost_.reserve(device(), kParts));
     std::vector<float> cosine(sequence * half), sine(cosine.size());

@@ -49,9 +49,14 @@ void GpuMath::normForward(const float* x, const Bf16* gain, Bf16* y, float* scal
 
 void GpuMath::normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
                            float* dx, float* dGain, size_t rows, size_t dim) {
-    const size_t parts = std::min(rows, kParts);
+    // In two steps, so that enough threads add: parts to some thirty sums, those to the gradient.
+    const size_t parts = std::min(rows, kParts), sums = (parts + kPartsEach - 1) / kPartsEach;
+    float* partSums = parts_.data() + kParts * dim;
     launch(gpu::NormBackward{dy, x, gain, scale, dx, parts_.data(), rows, dim}, parts);
-    if (parts > 0) launch(gpu::ColumnSums{parts_.data(), dGain, parts, dim}, blocksOfElements(dim));
+    launch(gpu::ColumnSums{parts_.data(), partSums, parts, dim, kPartsEach, 0},
+           blocksOfThreads(sums * dim));
+    launch(gpu::ColumnSums{partSums, dGain, sums, dim, std::max<size_t>(sums, 1), 1},
+           parts == 0 ? 0 : blocksOfThreads(dim));
 }
 
 void GpuMath::swigluForward(const Bf16* h, Bf16* act, size_t rows, size_t hidden) {

@@ -69,7 +69,7 @@ class GpuMath final : public Math<Bf16> {
     Buffer<float> scores_;         ///< of one head of all samples: [sample][row][chunk]
     Buffer<Bf16> dScores_;         ///< likewise
     Buffer<float> dQkv_;
-    Buffer<float> parts_;     ///< of norms' gains, [block][dim]
+    Buffer<float> parts_;     ///< of norms' gains, [kParts][dim], and behind them sums of some
     Buffer<double> squares_;  ///< [block]
     Buffer<double, BULKHEAD_MEMORY_HOST> squaresOnHost_;
 };

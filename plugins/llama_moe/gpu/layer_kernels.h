@@ -62,20 +62,25 @@ struct NormBackward {
     }
 };
 
-/// to[i] += the sum of the parts' i-th elements, in the order of the parts.
+/// Sums of columns, `each` parts at a time, in the order of the parts: to[g][i], or with `add` what
+/// was there and it, for the g-th stretch of parts.
 struct ColumnSums {
     const float* parts;  ///< [count][columns]
-    float* to;
-    uint64_t count, columns;
+    float* to;           ///< [count / each, rounded up][columns]
+    uint64_t count, columns, each;
+    uint32_t add;
 
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {
         const uint64_t step = uint64_t{block.blocks()} * block.threads();
-        for (uint64_t i = uint64_t{block.block()} * block.threads() + block.thread(); i < columns;
+        const uint64_t elements = (count + each - 1) / each * columns;
+        for (uint64_t i = uint64_t{block.block()} * block.threads() + block.thread(); i < elements;
              i += step) {
+            const uint64_t first = i / columns * each, column = i % columns;
+            const uint64_t end = first + each < count ? first + each : count;
             float sum = 0;
-            for (uint64_t part = 0; part < count; ++part) sum += parts[part * columns + i];
-            to[i] += sum;
+            for (uint64_t part = first; part < end; ++part) sum += parts[part * columns + column];
+            to[i] = add != 0 ? to[i] + sum : sum;
         }
     }
 };
