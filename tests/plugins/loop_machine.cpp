@@ -47,9 +47,6 @@ class Block {
     uint32_t blocks() const { return blocks_; }
     uint32_t thread() const { return thread_; }
     uint32_t threads() const { return static_cast<uint32_t>(shared_.values.size()); }
-    void sync() {
-        if (shared_.values.size() > 1) shared_.barrier.meet();
-    }
     template <class T>
     T sum(T mine) {
         return overAll(mine, [](T a, T b) { return a + b; });
@@ -59,6 +56,9 @@ class Block {
     }
 
   private:
+    void sync() {
+        if (shared_.values.size() > 1) shared_.barrier.meet();
+    }
     template <class T, class Two>
     T overAll(T mine, Two&& two) {
         shared_.values[thread_] = static_cast<double>(mine);

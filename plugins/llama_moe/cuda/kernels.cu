@@ -15,7 +15,6 @@ struct GpuBlock {
     __device__ uint32_t blocks() const { return gridDim.x; }
     __device__ uint32_t thread() const { return threadIdx.x; }
     __device__ uint32_t threads() const { return blockDim.x; }
-    __device__ void sync() const { __syncthreads(); }
 
     template <class T>
     __device__ T sum(T mine) const {

@@ -10,11 +10,11 @@
 /// compiles into a kernel and a C++ compiler into what the threads of a test do. C++17, and nothing
 /// but arithmetic.
 ///
-/// A Block has block(), blocks(), thread(), threads() (uint32_t); sync(), a barrier of the block's
-/// threads that orders memory among them; sum(x), for float and double, and most(x), for float,
-/// over the block's threads in an order that depends on nothing but their number. What one of these
-/// three is reached by is reached by all threads of the block. Results depend on the number of
-/// threads and blocks, never on when they run.
+/// A Block has block(), blocks(), thread(), threads() (uint32_t), and sum(x), for float and double,
+/// and most(x), for float, over the block's threads, in an order that depends on nothing but their
+/// number. These two are barriers that order memory among the block's threads, and what one of them
+/// is reached by is reached by all. Results depend on the number of threads and blocks, never on
+/// when they run.
 #ifdef __CUDACC__
 #define BULKHEAD_BODY __device__
 #else

@@ -103,7 +103,6 @@ struct RouteBackward {
         for (uint64_t row = block.block(); row < rows; row += block.blocks()) {
             for (uint32_t e = block.thread(); e < experts; e += block.threads())
                 dLogits[row * experts + e] = narrow(0.0f);
-            block.sync();
             for (uint32_t j = 0; j < k; ++j) {
                 const uint64_t a = row * k + j;
                 const Bf16* up = dSpread + static_cast<uint64_t>(place[a]) * dim;
@@ -113,7 +112,7 @@ struct RouteBackward {
                     along += widen(up[i]) * widen(normed[row * dim + i]);
                     dNormed[row * dim + i] += gate * widen(up[i]);
                 }
-                along = block.sum(along);
+                along = block.sum(along);  // for which all have written their zeros
                 if (block.thread() == 0)
                     dLogits[row * experts + static_cast<uint64_t>(chosen[a])] =
                         narrow(along * gate * (1.0f - gate));
