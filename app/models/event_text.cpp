@@ -8,6 +8,7 @@
 #include "app/models/labels.h"
 #include "app/models/units.h"
 #include "backend/model/command_text.h"
+#include "backend/model/gpu_text.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -206,6 +207,11 @@ struct Describe {
                             .arg(e.expertsMoved)
                             .arg(formatNumber(100 * e.predictedRemote, 1) + tr(" %")),
                         e.why)};
+    }
+    EventText operator()(const model::GpuTroubled& e) const {
+        return {tr("GPU trouble"), toQt(e.node),
+                toQt(model::gpuName(e) + ": " + model::troubleText(e) + "; " + model::ranksText(e)),
+                e.ranks.empty() ? -1 : e.ranks.front().replica};
     }
     EventText operator()(const model::RunFinished& e) const {
         return {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "app/models/gpu_rows.h"
 #include "app/models/units.h"
 
 namespace bulkhead::ui {
@@ -151,7 +152,7 @@ QString nodeCell(const FleetNode& row, FleetColumn column) {
         case FleetColumn::kMemory:
             return formatOptional(sum(row.ranks, [](const R& k) { return k.rssBytes; }), bytes);
         case FleetColumn::kGpu:
-            return formatOptional(sum(row.ranks, [](const R& k) { return k.gpuPercent; }), percent);
+            return formatOptional(gpuBusy(row.node), percent);
         case FleetColumn::kNode:
             return tr("%1/%2 used").arg(row.ranks.size()).arg(row.node.slots);
         default:

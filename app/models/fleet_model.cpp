@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "app/models/gpu_rows.h"
 #include "app/models/roles.h"
 #include "app/models/units.h"
 
@@ -65,7 +66,9 @@ void FleetModel::refresh() {
     beatLimitMs_ = timeouts.heartbeatMs / 2.0;
     progressLimitMs_ = timeouts.progressFloorMs / 2.0;
     hasGpu_ = std::any_of(feed_.state().ranks.begin(), feed_.state().ranks.end(),
-                          [](const model::RankView& r) { return r.gpuPercent.has_value(); });
+                          [](const model::RankView& r) { return r.gpuPercent.has_value(); }) ||
+              std::any_of(feed_.state().nodes.begin(), feed_.state().nodes.end(),
+                          [](const model::NodeView& n) { return gpuBusy(n).has_value(); });
     std::vector<FleetRow> rows = takeReplicas();
     std::vector<FleetNode> nodes = takeNodes(rows);
     const bool reshaped = shapeOf(rows, nodes) != shapeOf(rows_, nodes_);

@@ -5,6 +5,8 @@
 #include <ostream>
 #include <string>
 
+#include "backend/model/gpu_text.h"
+
 namespace bulkhead::ui {
 namespace {
 
@@ -21,6 +23,7 @@ std::string line(const model::RunState& s) {
 }  // namespace
 
 void Narrator::look(const model::RunState& state) {
+    gpuTroubles(state);
     incidents(state);
     const auto now = std::chrono::steady_clock::now();
     if (!state.lastCommit || state.lastCommit->record.step == lastStep_ ||
@@ -29,6 +32,15 @@ void Narrator::look(const model::RunState& state) {
     lastStep_ = state.lastCommit->record.step;
     lastLine_ = now;
     out_ << line(state) << std::endl;
+}
+
+void Narrator::gpuTroubles(const model::RunState& state) {
+    const auto& all = state.gpuTroubles;
+    for (size_t i = 0; i < all.size(); ++i)
+        if (all.total() - all.size() + i >= troubles_)
+            out_ << model::gpuName(all[i].trouble) << ": " << model::troubleText(all[i].trouble)
+                 << "; " << model::ranksText(all[i].trouble) << std::endl;
+    troubles_ = all.total();
 }
 
 void Narrator::incidents(const model::RunState& state) {

@@ -16,6 +16,10 @@ struct Bump {
     void operator()(const model::RankExited&) const { ++r.fleet; }
     void operator()(const model::RankOutput&) const { ++r.fleet; }
     void operator()(const model::NodeChanged&) const { ++r.fleet; }
+    void operator()(const model::GpuTroubled&) const {
+        ++r.fleet;
+        ++r.status;
+    }
     void operator()(const model::ReplicaChanged&) const {
         ++r.fleet;
         ++r.lanes;

@@ -6,12 +6,14 @@
 #include <QHeaderView>
 #include <QLabel>
 #include <QPlainTextEdit>
+#include <QScrollArea>
 #include <QSplitter>
 #include <QToolButton>
 #include <QTreeView>
 #include <array>
 
 #include "app/models/event_text.h"
+#include "app/models/gpu_rows.h"
 #include "app/models/labels.h"
 #include "app/models/roles.h"
 #include "app/models/units.h"
@@ -61,7 +63,7 @@ QString tr2(const char* text) {
 }
 
 /// What the panel says of a replica, by line.
-QString replicaDetail(const model::ReplicaView& r) {
+QString replicaDetail(const model::RunState& state, const model::ReplicaView& r, int shard) {
     QStringList lines;
     lines << QStringLiteral("<b>%1</b>  %2").arg(tr2("Replica %1").arg(r.replica), label(r.state));
     if (!r.why.empty()) lines << toQt(r.why).toHtmlEscaped();
@@ -79,6 +81,7 @@ QString replicaDetail(const model::ReplicaView& r) {
                           formatMs(r.ledger->exposedMs), formatMs(r.ledger->voteMs),
                           formatMs(r.ledger->applyMs));
     if (r.losses > 0) lines << tr2("Lost %1 times in this run").arg(r.losses);
+    lines << gpuLines(state, r.replica, shard);
     return lines.join(QStringLiteral("<br>"));
 }
 
@@ -95,6 +98,7 @@ QString nodeDetail(const model::RunState& state, const model::NodeView& n) {
                  .arg(ranks.size())
                  .arg(n.slots)
                  .arg(ranks.isEmpty() ? noFigure() : ranks.join(QStringLiteral(", ")));
+    lines << gpuLines(state, n);
     return lines.join(QStringLiteral("<br>"));
 }
 
@@ -127,7 +131,12 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
     output_->setAccessibleName(tr("Last output of the selected rank"));
     output_->setTabChangesFocus(true);
     auto* below = new QSplitter(Qt::Horizontal);
-    below->addWidget(detail_);
+    auto* scroll = new QScrollArea;
+    scroll->setWidget(detail_);
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setFocusPolicy(Qt::NoFocus);
+    below->addWidget(scroll);
     below->addWidget(output_);
     below->setSizes({420, 420});
     auto* body = new QSplitter(Qt::Vertical);
@@ -244,7 +253,10 @@ void FleetView::refreshDetail() {
     const model::RunState& state = context_.feed.state();
     const model::ReplicaView* r = model::findReplica(state, selectedReplica());
     const model::NodeView* n = model::findNode(state, selectedNode().toStdString());
-    QString text = r ? replicaDetail(*r) : n ? nodeDetail(state, *n) : QString();
+    output_->setVisible(r != nullptr || n == nullptr);  // a node prints nothing
+    QString text = r   ? replicaDetail(state, *r, selectedShard())
+                   : n ? nodeDetail(state, *n)
+                       : QString();
     // Qt wraps lines at the narrow space between a figure and its unit, though it must not.
     detail_->setText(text.replace(QChar(0x202F), QChar::Nbsp));
     refreshOutput();

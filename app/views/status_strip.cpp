@@ -9,6 +9,7 @@
 #include <QVBoxLayout>
 #include <algorithm>
 
+#include "app/models/gpu_rows.h"
 #include "app/models/units.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
@@ -31,6 +32,7 @@ Explanation explain(const model::RunState& state) {
     if (stands && !state.explanation.empty())
         return {label(state.phase) + QStringLiteral(": ") + toQt(state.explanation),
                 tone(state.phase)};
+    const QString news = gpuNews(state);
     QStringList away;
     for (const model::ReplicaView& r : state.replicas) {
         if (r.state == model::ReplicaState::kTraining) continue;
@@ -47,12 +49,14 @@ Explanation explain(const model::RunState& state) {
         if (state.quorum && !state.quorum->explanation.empty())
             words += QStringLiteral(".  ") + QCoreApplication::translate("status", "Quorum: ") +
                      toQt(state.quorum->explanation);
+        if (!news.isEmpty()) words += QStringLiteral(".  ") + news;
         return {words, Tone::kWarning};
     }
     if (state.finished)
         return {QCoreApplication::translate("status", "The run has ended: %1")
                     .arg(toQt(state.finished->why)),
                 state.finished->ok ? Tone::kMuted : Tone::kBad};
+    if (!news.isEmpty()) return {news, Tone::kBad};
     if (state.replicas.empty())
         return {QCoreApplication::translate("status", "No replica has reported yet."),
                 Tone::kMuted};

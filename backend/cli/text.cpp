@@ -8,8 +8,10 @@
 #include <iterator>
 
 #include "backend/cli/cli.h"
+#include "backend/cli/gpu_table.h"
 #include "backend/cli/live_text.h"
 #include "backend/model/command_text.h"
+#include "backend/model/gpu_text.h"
 #include "backend/model/json.h"
 
 namespace bulkhead::cli {
@@ -143,6 +145,9 @@ std::string eventLine(const model::Event& event) {
         return text + printed(" step=%" PRIu64 " loss=%.4f contributors=%zu tokens_per_second=%.0f",
                               commit->record.step, commit->loss, commit->record.contributors.size(),
                               commit->tokensPerSecond);
+    if (const auto* trouble = std::get_if<model::GpuTroubled>(&event.body))
+        return text + " " + model::gpuName(*trouble) + ": " + model::troubleText(*trouble) + "; " +
+               model::ranksText(*trouble);
     return text +
            shortFields(std::visit([](const auto& b) { return model::toJson(b); }, event.body));
 }
@@ -153,7 +158,7 @@ bool isNotable(const model::Event& event) {
          {"fault_injected", "fault_ended", "incident_opened", "incident_closed", "step_redone",
           "invariant_broken", "operator_acted", "lineage_opened", "steps_suspect",
           "range_quarantined", "policies_changed", "layout_changed", "plan_proposed",
-          "campaign_started", "campaign_skipped", "campaign_ended"})
+          "campaign_started", "campaign_skipped", "campaign_ended", "gpu_troubled"})
         if (type == one) return true;
     // The end and its reason are told once, at the end.
     return event.severity >= model::Severity::kWarning && type != "run_finished" &&
@@ -226,6 +231,7 @@ std::string stateText(const model::RunState& state) {
                        static_cast<double>(state.steps.back().remoteCopies) * 100 /
                            static_cast<double>(state.steps.back().copies),
                        static_cast<double>(state.steps.back().allToAllBytes) / 1e6);
+    if (!state.nodes.empty()) out += "\n" + gpusText(state);
     if (!state.layouts.empty()) out += "\n" + layoutsText(state);
     if (!state.incidents.empty()) out += "\n" + incidentsText(state);
     if (state.finished && !state.finished->ok) out += "\nfailed: " + state.finished->why + "\n";

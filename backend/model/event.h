@@ -294,6 +294,7 @@ struct RankSample {
     std::optional<uint64_t> rssBytes;
     std::optional<double> gpuPercent;
     std::optional<uint64_t> gpuBytes;
+    std::vector<uint32_t> gpus;  ///< of its node, that it computes on: GpuSample::gpu
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -307,14 +308,86 @@ struct RankSample {
         visit("rss_bytes", self.rssBytes);
         visit("gpu_percent", self.gpuPercent);
         visit("gpu_bytes", self.gpuBytes);
+        visit("gpus", self.gpus);
+    }
+};
+
+/// One GPU of a node. What its driver does not tell is absent, never zero.
+struct GpuSample {
+    uint32_t gpu = 0;                   ///< the driver's index
+    std::string name;                   ///< empty: not told
+    std::optional<double> busyPercent;  ///< of the time, some kernel ran
+    std::optional<uint64_t> memoryTotalBytes;
+    std::optional<uint64_t> memoryUsedBytes;
+    std::optional<double> temperatureCelsius;
+    std::optional<double> powerWatts;
+    std::optional<uint32_t> clockMhz;  ///< of the multiprocessors
+    std::optional<uint32_t> memoryClockMhz;
+    std::optional<uint64_t> eccUncorrected;  ///< memory errors since the driver was loaded
+    std::optional<uint64_t> lastXid;         ///< the driver's number of its last critical error
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("gpu", self.gpu);
+        visit("name", self.name);
+        visit("busy_percent", self.busyPercent);
+        visit("memory_total_bytes", self.memoryTotalBytes);
+        visit("memory_used_bytes", self.memoryUsedBytes);
+        visit("temperature_celsius", self.temperatureCelsius);
+        visit("power_watts", self.powerWatts);
+        visit("clock_mhz", self.clockMhz);
+        visit("memory_clock_mhz", self.memoryClockMhz);
+        visit("ecc_uncorrected", self.eccUncorrected);
+        visit("last_xid", self.lastXid);
+    }
+};
+
+/// How a node is, whoever uses it.
+struct NodeSample {
+    std::string node;
+    std::optional<uint64_t> memoryTotalBytes;
+    std::optional<uint64_t> memoryAvailableBytes;
+    std::vector<GpuSample> gpus;  ///< by index
+    std::string noGpus;           ///< why there are none; empty when there are
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("node", self.node);
+        visit("memory_total_bytes", self.memoryTotalBytes);
+        visit("memory_available_bytes", self.memoryAvailableBytes);
+        visit("gpus", self.gpus);
+        visit("no_gpus", self.noGpus);
     }
 };
 
 struct FleetSampled {
     static constexpr std::string_view kType = "fleet_sampled";
     std::vector<RankSample> ranks;
+    std::vector<NodeSample> nodes;  ///< now and then: who is not named is as before
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
+        visit("ranks", self.ranks);
+        visit("nodes", self.nodes);
+    }
+};
+
+/// A GPU had a critical error (an Xid, as its driver numbers them) or memory errors that it could
+/// not correct. What that means and asks for: gpu_text.h.
+struct GpuTroubled {
+    static constexpr std::string_view kType = "gpu_troubled";
+    std::string node;
+    uint32_t gpu = 0;  ///< the driver's index
+    std::string name;  ///< empty: not told
+    std::optional<uint64_t> xid;
+    std::optional<uint64_t> eccUncorrected;  ///< so many since the sample before
+    int64_t seenNs = 0;                      ///< by the node's agent
+    std::vector<RankId> ranks;               ///< of this run, that computed on it
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("node", self.node);
+        visit("gpu", self.gpu);
+        visit("name", self.name);
+        visit("xid", self.xid);
+        visit("ecc_uncorrected", self.eccUncorrected);
+        visit("seen_ns", self.seenNs);
         visit("ranks", self.ranks);
     }
 };
@@ -745,7 +818,7 @@ using EventBody =
                  IncidentPhase, IncidentClosed, CatchUpProgress, FaultInjected, FaultEnded,
                  OperatorActed, PoliciesChanged, CheckpointWritten, StepsSuspect, RangeQuarantined,
                  InvariantBroken, LayoutChanged, RunFinished, CampaignStarted, CampaignSkipped,
-                 CampaignEnded, RoutingSampled, PlanProposed>;
+                 CampaignEnded, RoutingSampled, PlanProposed, GpuTroubled>;
 
 struct Event {
     uint64_t seq = 0;    ///< 1, 2, 3 ... within a run, without gaps

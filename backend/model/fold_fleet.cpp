@@ -41,6 +41,35 @@ void take(RankView& view, int64_t at, const RankSample& sample) {
     view.rssBytes = sample.rssBytes;
     view.gpuPercent = sample.gpuPercent;
     view.gpuBytes = sample.gpuBytes;
+    view.gpus = sample.gpus;
+    if (view.gpus.size() > Limits::kGpusPerNode) view.gpus.resize(Limits::kGpusPerNode);
+}
+
+void clearFigures(RankView& view) {
+    view.tokensPerSecond.reset();
+    view.cpuPercent.reset();
+    view.rssBytes.reset();
+    view.gpuPercent.reset();
+    view.gpuBytes.reset();
+    view.gpus.clear();
+}
+
+/// False: no such node, or more GPUs than a node has.
+bool take(RunState& s, int64_t at, const NodeSample& sample) {
+    const std::string name = text(sample.node);
+    for (NodeView& node : s.nodes) {
+        if (node.node != name) continue;
+        // The last words of an agent that has gone may come after it.
+        if (node.state == NodeState::kLost) return true;
+        if (sample.gpus.size() > Limits::kGpusPerNode) return false;
+        node.sample = sample;
+        node.sample->node = name;
+        node.sample->noGpus = text(sample.noGpus);
+        for (GpuSample& gpu : node.sample->gpus) gpu.name = text(gpu.name);
+        node.sampledNs = at;
+        return true;
+    }
+    return false;
 }
 
 }  // namespace
@@ -60,6 +89,16 @@ bool fold(RunState& s, int64_t at, const NodeChanged& e) {
     it->slots = e.slots;
     it->state = e.state;
     it->why = text(e.why);
+    if (e.state == NodeState::kLost) it->sample.reset();
+    return true;
+}
+
+bool fold(RunState& s, int64_t at, const GpuTroubled& e) {
+    if (e.ranks.size() > Limits::kRanks) return false;
+    GpuTroubleView view{at, e};
+    view.trouble.node = text(e.node);
+    view.trouble.name = text(e.name);
+    s.gpuTroubles.push(std::move(view));
     return true;
 }
 
@@ -89,11 +128,7 @@ bool fold(RunState& s, int64_t at, const RankStarted& e) {
     view->startedNs = at;
     view->sampledNs = 0;
     view->beatAgeMs = view->progressAgeMs = 0;
-    view->tokensPerSecond.reset();
-    view->cpuPercent.reset();
-    view->rssBytes.reset();
-    view->gpuPercent.reset();
-    view->gpuBytes.reset();
+    clearFigures(*view);
     return true;
 }
 
@@ -107,11 +142,7 @@ bool fold(RunState& s, int64_t at, const RankExited& e) {
     if (e.incarnation < view->incarnation) return true;
     view->pid = 0;
     view->phase = RankPhase::kGone;
-    view->tokensPerSecond.reset();
-    view->cpuPercent.reset();
-    view->rssBytes.reset();
-    view->gpuPercent.reset();
-    view->gpuBytes.reset();
+    clearFigures(*view);
     return true;
 }
 
@@ -124,8 +155,9 @@ bool fold(RunState& s, int64_t at, const RankOutput& e) {
 }
 
 bool fold(RunState& s, int64_t at, const FleetSampled& e) {
-    if (e.ranks.size() > Limits::kRanks) return false;
+    if (e.ranks.size() > Limits::kRanks || e.nodes.size() > Limits::kNodes) return false;
     bool allGood = true;
+    for (const NodeSample& sample : e.nodes) allGood = take(s, at, sample) && allGood;
     for (const RankSample& sample : e.ranks) {
         RankView* view = rankOf(s, sample.rank);
         if (!view) {

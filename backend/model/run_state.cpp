@@ -142,12 +142,15 @@ void repair(RunState& s) {
     tidy(
         s.ranks, Limits::kRanks, [](const RankView& v) { return v.rank; },
         [](const RankView& v) { return v.rank.replica >= 0 && v.rank.shard >= 0; });
+    for (NodeView& node : s.nodes)
+        if (node.sample && node.sample->gpus.size() > Limits::kGpusPerNode)
+            node.sample->gpus.resize(Limits::kGpusPerNode);
     for (ReplicaView& replica : s.replicas) replica.lane.repair();
     for (RankView& rank : s.ranks) rank.output.repair();
     const auto repairAll = [](auto&... rings) { (rings.repair(), ...); };
     repairAll(s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents, s.stalls,
               s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns,
-              s.layouts, s.proposals);
+              s.layouts, s.proposals, s.gpuTroubles);
     repair(s.experts);
     for (std::vector<int32_t>* placement : {&s.expertShard, &s.shardBefore})
         if (placement->size() > Limits::kExpertCells) placement->clear();

@@ -88,6 +88,7 @@ struct RunState {
     Ring<InvariantView, 256> broken;
     Ring<EvidenceView, 64> recentEvidence;
     Ring<CampaignView, 32> campaigns;
+    Ring<GpuTroubleView, 64> gpuTroubles;
 
     ExpertView experts;
     Counters counters;
@@ -143,6 +144,7 @@ struct RunState {
         visit("broken", self.broken);
         visit("recent_evidence", self.recentEvidence);
         visit("campaigns", self.campaigns);
+        visit("gpu_troubles", self.gpuTroubles);
         visit("experts", self.experts);
         visit("counters", self.counters);
         visit("finished", self.finished);

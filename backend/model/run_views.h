@@ -20,6 +20,7 @@ struct Limits {
     static constexpr int32_t kShards = 16384;
     static constexpr size_t kRanks = 16384;  ///< in all
     static constexpr size_t kNodes = 4096;
+    static constexpr size_t kGpusPerNode = 64;
     static constexpr size_t kText = 1024;            ///< bytes of any text an event brings
     static constexpr size_t kLineText = 512;         ///< bytes of one line of rank output
     static constexpr size_t kExpertCells = 1 << 20;  ///< moeLayers x domains x experts
@@ -41,6 +42,8 @@ struct NodeView {
     NodeState state = NodeState::kUp;
     int64_t sinceNs = 0;
     std::string why;
+    std::optional<NodeSample> sample;  ///< absent: none yet, or the node is lost
+    int64_t sampledNs = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("node", self.node);
@@ -49,6 +52,8 @@ struct NodeView {
         visit("state", self.state);
         visit("since_ns", self.sinceNs);
         visit("why", self.why);
+        visit("sample", self.sample);
+        visit("sampled_ns", self.sampledNs);
     }
 };
 
@@ -168,6 +173,7 @@ struct RankView {
     std::optional<uint64_t> rssBytes;
     std::optional<double> gpuPercent;
     std::optional<uint64_t> gpuBytes;
+    std::vector<uint32_t> gpus;  ///< as in RankSample
     int64_t startedNs = 0;
     std::optional<RankExited> lastExit;
     int64_t exitedNs = 0;
@@ -189,6 +195,7 @@ struct RankView {
         visit("rss_bytes", self.rssBytes);
         visit("gpu_percent", self.gpuPercent);
         visit("gpu_bytes", self.gpuBytes);
+        visit("gpus", self.gpus);
         visit("started_ns", self.startedNs);
         visit("last_exit", self.lastExit);
         visit("exited_ns", self.exitedNs);
@@ -392,6 +399,16 @@ struct CheckpointView {
     static void fields(Self& self, Visitor& visit) {
         visit("time_ns", self.timeNs);
         visit("checkpoint", self.checkpoint);
+    }
+};
+
+struct GpuTroubleView {
+    int64_t timeNs = 0;
+    GpuTroubled trouble;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("time_ns", self.timeNs);
+        visit("trouble", self.trouble);
     }
 };
 

@@ -230,7 +230,9 @@ TEST_F(AgentTest, SamplesProcessorAndMemoryOfItsRanks) {
         return !s.ranks.empty() && s.ranks[0].cpuPercent.value_or(0) > 0 &&
                s.ranks[0].rssBytes.value_or(0) > 0;
     });
-    EXPECT_TRUE(sample.memoryTotalBytes.has_value());
+    EXPECT_TRUE(sample.node.memoryTotalBytes.has_value());
+    EXPECT_TRUE(sample.node.gpus.empty());
+    EXPECT_NE(sample.node.noGpus, "") << "why there is none";
     EXPECT_FALSE(sample.ranks[0].gpuPercent.has_value()) << "no GPU here: absent, not zero";
 }
 

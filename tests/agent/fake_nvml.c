@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NVIDIA's management library as a driver may ship it: WHOLE tells everything of two GPUs; PARTIAL
-   lacks functions and fails at others; EMPTY starts and has no GPU; BROKEN does not start. */
+   lacks functions and fails at others; EMPTY starts and has no GPU; BROKEN does not start. LIVE is
+   like WHOLE, but the processes that the caller started compute on GPU B, which has an Xid and
+   memory errors as soon as there are any. */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef void* device_t;
@@ -14,6 +17,9 @@ typedef void* device_t;
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 static int gpus[2];
+#ifdef FAKE_LIVE
+static int seen;
+#endif
 
 EXPORT int nvmlInit_v2(void) {
 #ifdef FAKE_BROKEN
@@ -84,6 +90,9 @@ EXPORT int nvmlDeviceGetTotalEccErrors(device_t device, int type, int since,
                                        unsigned long long* errors) {
     (void)device;
     *errors = type == 1 && since == 0 ? 0 : 77;
+#ifdef FAKE_LIVE
+    if (device == &gpus[1] && seen > 0) *errors = 2;
+#endif
     return OK;
 }
 
@@ -92,6 +101,25 @@ struct process {
     unsigned long long bytes;
     unsigned gpu_instance, compute_instance;
 };
+#ifdef FAKE_LIVE
+static int pending;
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned* count,
+                                                   struct process* list) {
+    unsigned many = 0;
+    unsigned pid;
+    FILE* children = device == &gpus[1] ? fopen("/proc/thread-self/children", "r") : NULL;
+    if (children != NULL) {
+        while (many < *count && fscanf(children, "%u", &pid) == 1) {
+            list[many].pid = pid;
+            list[many++].bytes = 3ull << 30;
+        }
+        fclose(children);
+    }
+    if (many > 0 && seen++ == 0) pending = 1;
+    *count = many;
+    return OK;
+}
+#else
 /* GPU A: 20 of them, so that whoever asks has to ask again; the last one's memory is not told. */
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned* count,
                                                    struct process* list) {
@@ -106,6 +134,7 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned* co
     }
     return OK;
 }
+#endif
 
 struct event {
     device_t device;
@@ -113,7 +142,9 @@ struct event {
     unsigned gpu_instance, compute_instance;
 };
 static int events;
+#ifndef FAKE_LIVE
 static int pending;
+#endif
 EXPORT int nvmlEventSetCreate(void** set) {
     *set = &events;
     return OK;
@@ -122,8 +153,11 @@ EXPORT int nvmlEventSetFree(void* set) {
     return set == &events ? OK : 2;
 }
 EXPORT int nvmlDeviceRegisterEvents(device_t device, unsigned long long types, void* set) {
-    if (device == &gpus[1] && (types & 8) != 0 && set == &events) pending = 2;
-    return OK;
+    const int wanted = device == &gpus[1] && (types & 8) != 0 && set == &events;
+#ifndef FAKE_LIVE
+    if (wanted) pending = 2;
+#endif
+    return wanted || device == &gpus[0] ? OK : 2;
 }
 EXPORT int nvmlEventSetWait_v2(void* set, struct event* event, unsigned timeout) {
     if (set != &events || timeout != 0 || pending == 0) return TIMEOUT;

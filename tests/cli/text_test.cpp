@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "backend/cli/gpu_table.h"
 #include "backend/cli/live_text.h"
 #include "backend/model/json.h"
 
@@ -46,6 +47,32 @@ TEST(EventLineTest, RanksBytesAndRangesAreShort) {
     model::RangeQuarantined quarantined;
     quarantined.range = {1, 16, 20};
     EXPECT_THAT(line(quarantined), HasSubstr("range=1[16,20)"));
+}
+
+TEST(GpuTableTest, WhatADriverDoesNotTellIsADashAndNodesWithoutOneSayWhy) {
+    model::RunState state;
+    model::NodeView node;
+    node.node = "node0";
+    node.sample.emplace().gpus.resize(2);
+    node.sample->gpus[0] = {0,     "GPU A", 97.0, 80ull << 30, 30ull << 30, 61.0,
+                            512.5, 1980,    2619, 0,           79};
+    node.sample->gpus[1].gpu = 1;
+    state.nodes.push_back(node);
+    node.node = "node1";
+    node.sample->gpus.clear();
+    node.sample->noGpus = "no NVIDIA driver here";
+    state.nodes.push_back(node);
+    model::GpuTroubled trouble{"node0", 0, "GPU A", 79, std::nullopt, 0, {{1, 0}}};
+    state.gpuTroubles.push({1'000'000'000, trouble});
+    const std::string text = gpusText(state);
+    EXPECT_THAT(text,
+                ::testing::ContainsRegex("node0 +0 +GPU A +97 % +30.0/80.0 GiB +61 C +51[23] W "
+                                         "+1980 MHz +2619 MHz +0 +79\n"));
+    EXPECT_THAT(text, ::testing::ContainsRegex("node0 +1 +- +- +-/- GiB +- +- +- +- +- +-\n"));
+    EXPECT_THAT(text, HasSubstr("no GPU on node1: no NVIDIA driver here\n"));
+    EXPECT_THAT(text, HasSubstr("GPU 0 (GPU A) of node0: Xid 79: the GPU has fallen off the bus"));
+    EXPECT_THAT(line(trouble), HasSubstr("computed there: r1s0"));
+    EXPECT_TRUE(isNotable({1, 0, model::Severity::kWarning, trouble}));
 }
 
 TEST(EventLineTest, WhatNamesNobodyIsLeftOut) {

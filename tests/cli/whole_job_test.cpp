@@ -129,6 +129,46 @@ TEST_F(WholeJobTest, UpRunsAJobThroughAFaultAndItsLedgerAddsUp) {
     EXPECT_EQ(check.code, 0) << check.out;
 }
 
+TEST_F(WholeJobTest, WhatAGpuSuffersIsTakenFromItsDriverToTheOperator) {
+    // The driver's library is a fake, on whose GPU 1 every rank computes and which then fails.
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    const std::string db = " -f " + dir_ + "/run.db";
+    ::setenv("LD_LIBRARY_PATH", BULKHEAD_FAKE_DRIVER, 1);
+    const pid_t up =
+        spawn({kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--db", dir_ + "/run.db"},
+              dir_ + "/up.out");
+    ::unsetenv("LD_LIBRARY_PATH");
+    const std::string events = kBin + "/bulkheadctl --json events" + db + " --type ";
+    EXPECT_TRUE(waitUntil([&] { return shell(events + "gpu_troubled").lines() >= 2; }));
+    const std::string state = kBin + "/bulkheadctl show" + db;
+    EXPECT_TRUE(waitUntil([&] { return shell(state).out.find("GPU B") != std::string::npos; }));
+    ::kill(up, SIGINT);
+    ::waitpid(up, nullptr, 0);
+
+    const std::string told = shell(events + "gpu_troubled").out;
+    const auto xid = model::parseJson(told.substr(0, told.find('\n')));
+    ASSERT_TRUE(xid.ok()) << told;
+    EXPECT_EQ((*xid)["severity"], "error");
+    EXPECT_EQ((*xid)["body"]["gpu"], 1);
+    EXPECT_EQ((*xid)["body"]["xid"], 79);
+    EXPECT_EQ((*xid)["body"]["name"], "GPU B");
+    EXPECT_FALSE((*xid)["body"]["ranks"].empty()) << "whose GPU it is";
+    const auto ecc = model::parseJson(lastLine(told));
+    ASSERT_TRUE(ecc.ok()) << told;
+    EXPECT_EQ((*ecc)["body"]["ecc_uncorrected"], 2);
+    EXPECT_FALSE((*ecc)["body"].contains("xid")) << "absent, not zero";
+
+    const std::string shown = shell(state).out;
+    EXPECT_THAT(shown, ::testing::ContainsRegex(
+                           "1 +GPU B +40 % +30.0/80.0 GiB +61 C +51[23] W +1980 MHz +2619 MHz"));
+    EXPECT_THAT(shown, HasSubstr("GPU 1 (GPU B) of node0: Xid 79: the GPU has fallen off"));
+    EXPECT_THAT(read(dir_ + "/up.out"), HasSubstr("Xid 79")) << "said while it happens";
+    const std::string samples = shell(events + "fleet_sampled").out;
+    EXPECT_THAT(samples, HasSubstr("\"power_watts\":512.5"));
+    EXPECT_THAT(samples, HasSubstr("\"gpus\":[1]")) << "the ranks' own GPU";
+}
+
 TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
     const auto owner = daemon();
     auto client = client::Client::open({owner->target(), "", "tester", kForever});

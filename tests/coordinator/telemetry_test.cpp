@@ -24,7 +24,7 @@ TEST(FleetBook, AgesTellSilenceFromStandstill) {
     book.started({1, 0}, 1);
     book.beat(beat(1, 5), 1 * kSecond);
     book.beat(beat(1, 5), 2 * kSecond);
-    const auto line = book.sample(3 * kSecond).ranks.at(0);
+    const auto line = book.sample(3 * kSecond, false).ranks.at(0);
     EXPECT_EQ(line.phase, model::RankPhase::kCompute);
     EXPECT_DOUBLE_EQ(line.beatAgeMs, 1000);
     EXPECT_DOUBLE_EQ(line.progressAgeMs, 2000);
@@ -35,17 +35,33 @@ TEST(FleetBook, ABeatOfAnOlderIncarnationChangesNothing) {
     FleetBook book;
     book.started({1, 0}, 2);
     book.beat(beat(1, 5), kSecond);
-    EXPECT_EQ(book.sample(kSecond).ranks.at(0).phase, model::RankPhase::kStarting);
+    EXPECT_EQ(book.sample(kSecond, false).ranks.at(0).phase, model::RankPhase::kStarting);
 }
 
 TEST(FleetBook, AGoneRankHasNoFigures) {
     FleetBook book;
     book.started({1, 0}, 1);
-    book.sampled({{"run", {1, 0}, 1}, 50.0, 1000, {}, {}});
-    EXPECT_EQ(book.sample(0).ranks.at(0).cpuPercent, 50.0);
+    book.sampled(ProcessSample{{"run", {1, 0}, 1}, 50.0, 1000, 97.0, 2000, {1}});
+    EXPECT_EQ(book.sample(0, false).ranks.at(0).cpuPercent, 50.0);
     book.exited({1, 0}, 1);
-    EXPECT_EQ(book.sample(0).ranks.at(0).phase, model::RankPhase::kGone);
-    EXPECT_FALSE(book.sample(0).ranks.at(0).cpuPercent.has_value());
+    EXPECT_EQ(book.sample(0, false).ranks.at(0).phase, model::RankPhase::kGone);
+    EXPECT_FALSE(book.sample(0, false).ranks.at(0).cpuPercent.has_value());
+    EXPECT_FALSE(book.sample(0, false).ranks.at(0).gpuPercent.has_value());
+    EXPECT_FALSE(book.sample(0, false).ranks.at(0).gpuBytes.has_value());
+    EXPECT_TRUE(book.sample(0, false).ranks.at(0).gpus.empty());
+}
+
+TEST(FleetBook, NodesAreToldWhenAskedForAndNotOnceTheyAreLost) {
+    FleetBook book;
+    model::NodeSample node;
+    node.node = "node1";
+    node.gpus.resize(2);
+    book.sampled(node);
+    EXPECT_TRUE(book.sample(0, false).nodes.empty());
+    ASSERT_EQ(book.sample(0, true).nodes.size(), 1u);
+    EXPECT_EQ(book.sample(0, true).nodes[0].gpus.size(), 2u);
+    book.lost("node1");
+    EXPECT_TRUE(book.sample(0, true).nodes.empty());
 }
 
 TEST(ExpertBook, SumsContributorsAndStepsAndForgetsWhatItTold) {

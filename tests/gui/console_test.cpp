@@ -160,6 +160,38 @@ TEST(Console, TheStripSaysWhyAnythingWaits) {
     EXPECT_EQ(explain(state).tone, Tone::kWarning);
 }
 
+TEST(Console, AFailedGpuIsSaidUntilItsNodeIsSeenTo) {
+    test::Console console(20);
+    const auto told = [&](model::EventBody body, model::Severity severity) {
+        model::Event event;
+        event.seq = console.feed.state().seq + 1;
+        event.timeNs = console.feed.state().lastEventNs;
+        event.severity = severity;
+        event.body = std::move(body);
+        console.send({event});
+    };
+    model::FleetSampled fleet;
+    fleet.nodes.resize(1);
+    fleet.nodes[0].node = "node1";
+    fleet.nodes[0].gpus.resize(1);
+    fleet.nodes[0].gpus[0].temperatureCelsius = 61;
+    told(fleet, model::Severity::kInfo);
+    told(model::GpuTroubled{"node1", 0, "", 79, std::nullopt, 0, {{1, 0}}},
+         model::Severity::kError);
+    EXPECT_TRUE(console.window->strip().explanation().contains("GPU 0 of node1"))
+        << qPrintable(console.window->strip().explanation());
+    EXPECT_EQ(explain(console.feed.state()).tone, Tone::kBad);
+    console.view<FleetView>().selectNode("node1");
+    console.settle();
+    EXPECT_TRUE(console.says("61\u00a0\u00b0C"));
+    console.view<FleetView>().selectNode("node0");
+    console.settle();
+    EXPECT_TRUE(console.says("its agent has not said how it is")) << "why there are no figures";
+    told(model::NodeChanged{"node1", "127.0.0.2", 4, model::NodeState::kCordoned, ""},
+         model::Severity::kNotice);
+    EXPECT_FALSE(console.window->strip().explanation().contains("GPU"));
+}
+
 TEST(Console, HiddenViewsDoNotFollowUntilTheyAreShown) {
     test::Console console(20);
     auto* fleet = &console.view<FleetView>();

@@ -9,6 +9,7 @@
 
 #include "app/views/experts_view.h"
 #include "app/views/faults_view.h"
+#include "app/views/fleet_view.h"
 #include "app/views/job_commands.h"
 #include "app/views/placement_view.h"
 #include "app/views/screenshots.h"
@@ -131,6 +132,52 @@ int grabStudy(test::Console& console, const QString& folder, const QString& reco
     return read ? 0 : 1;
 }
 
+/// The Fleet page with a node's GPUs, one of which has fallen off the bus and one is mute.
+int grabGpus(test::Console& console, const QString& folder) {
+    model::NodeSample node;
+    node.node = "node0";
+    for (uint32_t g = 0; g < 4; ++g) {
+        model::GpuSample gpu;
+        gpu.gpu = g;
+        if (g < 3) {
+            gpu.name = "NVIDIA H100 80GB HBM3";
+            gpu.busyPercent = 97 - g;
+            gpu.memoryTotalBytes = 80ull << 30;
+            gpu.memoryUsedBytes = (60ull + g) << 30;
+            gpu.temperatureCelsius = 61 + g;
+            gpu.powerWatts = 640 + 7 * g;
+            gpu.clockMhz = 1980;
+            gpu.memoryClockMhz = 2619;
+            gpu.eccUncorrected = 0;
+        }
+        if (g == 3) gpu.lastXid = 79;
+        node.gpus.push_back(gpu);
+    }
+    model::FleetSampled fleet;
+    fleet.nodes.push_back(node);
+    for (int32_t s = 0; s < 2; ++s) {
+        model::RankSample rank;
+        rank.rank = {0, s};
+        rank.incarnation = 1;
+        rank.phase = model::RankPhase::kCompute;
+        rank.gpuPercent = 97 - s;
+        rank.gpus = {static_cast<uint32_t>(s)};
+        fleet.ranks.push_back(rank);
+    }
+    std::vector<model::Event> events(2);
+    for (size_t i = 0; i < events.size(); ++i) {
+        events[i].seq = console.feed.state().seq + 1 + i;
+        events[i].timeNs = console.feed.state().lastEventNs;
+    }
+    events[0].body = std::move(fleet);
+    events[1].severity = model::Severity::kError;
+    events[1].body =
+        model::GpuTroubled{"node0", 3, "", 79, std::nullopt, events[1].timeNs, {{1, 1}}};
+    console.send(std::move(events));
+    console.view<ui::FleetView>().selectNode(QStringLiteral("node0"));
+    return grab(console, folder, QStringLiteral("gpus"));
+}
+
 }  // namespace
 
 /// Pictures of every view on the made-up run, for judging the design without a daemon.
@@ -140,12 +187,13 @@ int main(int argc, char** argv) {
     QCommandLineParser parser;
     parser.addHelpOption();
     parser.addPositionalArgument("folder", "where the pictures go");
-    parser.addOptions({{"steps", "of the run (46: an incident goes on)", "n", "94"},
-                       {"width", "of the window", "px", "1600"},
-                       {"height", "of the window", "px", "1000"},
-                       {"recording", "of routing: the Experts page's tabs of it", "file"},
-                       {"state", "live, empty, lost, dialogs, campaign, verdict, plan, or pins",
-                        "state", "live"}});
+    parser.addOptions(
+        {{"steps", "of the run (46: an incident goes on)", "n", "94"},
+         {"width", "of the window", "px", "1600"},
+         {"height", "of the window", "px", "1000"},
+         {"recording", "of routing: the Experts page's tabs of it", "file"},
+         {"state", "live, empty, lost, dialogs, campaign, verdict, plan, pins, or gpus", "state",
+          "live"}});
     parser.process(app);
     const QString folder = parser.positionalArguments().value(0, QStringLiteral("pictures"));
     const QString state = parser.value("state");
@@ -162,6 +210,7 @@ int main(int argc, char** argv) {
         if (!QTest::qWaitFor([&] { return console.says("next try"); })) return 1;
         return grab(console, folder, state);
     }
+    if (state == u"gpus") return grabGpus(console, folder);
     if (state == u"plan") return grabPlan(console, folder);
     if (state == u"pins") return grabPins(console, folder);
     if (parser.isSet("recording")) return grabStudy(console, folder, parser.value("recording"));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/common/codec.h"
+#include "backend/model/gpu_text.h"
 #include "backend/model/json.h"
 #include "tests/model/random_events.h"
 
@@ -60,6 +61,63 @@ TEST(RunState, listsEveryReplicaAndRankFromTheStart) {
     EXPECT_EQ(story.state.ranks[3].rank, (RankId{1, 1}));
     EXPECT_EQ(story.state.policies.minReplicas, 2u);
     EXPECT_EQ(story.state.startedNs, kT0);
+}
+
+TEST(RunState, aNodesGpusAreAsLastToldAndGoWithTheNode) {
+    Story story;
+    story.start();
+    story.at(10, NodeChanged{"node0", "127.0.0.1", 4, NodeState::kUp, ""});
+    FleetSampled fleet;
+    fleet.nodes.resize(1);
+    fleet.nodes[0].node = "node0";
+    fleet.nodes[0].gpus.resize(2);
+    fleet.nodes[0].gpus[1].temperatureCelsius = 61;
+    story.at(20, fleet);
+    story.at(30, FleetSampled{});  // nobody named: as before
+    const NodeView& node = story.state.nodes.at(0);
+    ASSERT_TRUE(node.sample.has_value());
+    EXPECT_EQ(node.sampledNs, kT0 + 20'000'000);
+    EXPECT_EQ(node.sample->gpus.at(0).temperatureCelsius, std::nullopt);
+    EXPECT_EQ(node.sample->gpus.at(1).temperatureCelsius, 61);
+    EXPECT_EQ(story.state.counters.malformed, 0u);
+    story.at(40, NodeChanged{"node0", "127.0.0.1", 4, NodeState::kLost, "its agent is gone"});
+    story.at(41, fleet);  // under way when it was lost
+    EXPECT_FALSE(story.state.nodes.at(0).sample.has_value());
+}
+
+TEST(RunState, aNodeWithMoreGpusThanThereCanBeIsRefused) {
+    Story story;
+    story.start();
+    story.at(10, NodeChanged{"node0", "127.0.0.1", 4, NodeState::kUp, ""});
+    FleetSampled fleet;
+    fleet.nodes.resize(1);
+    fleet.nodes[0].node = "node0";
+    fleet.nodes[0].gpus.resize(Limits::kGpusPerNode + 1);
+    story.at(20, fleet);
+    EXPECT_FALSE(story.state.nodes.at(0).sample.has_value());
+    EXPECT_EQ(story.state.counters.malformed, 1u);
+}
+
+TEST(GpuText, aTroubleSaysWhatItIsAndWhatToDo) {
+    GpuTroubled trouble;
+    trouble.node = "node1";
+    trouble.gpu = 3;
+    trouble.xid = 79;
+    EXPECT_EQ(gpuName(trouble), "GPU 3 of node1");
+    EXPECT_NE(troubleText(trouble).find("Xid 79: the GPU has fallen off the bus; cordon"),
+              std::string::npos);
+    EXPECT_EQ(severityOf(trouble), Severity::kError);
+    EXPECT_EQ(ranksText(trouble), "no rank of this run computed there");
+    trouble.ranks = {{0, 1}, {2, 0}};
+    EXPECT_EQ(ranksText(trouble), "computed there: r0s1, r2s0");
+    trouble.xid = 31;  // the program's own doing
+    EXPECT_EQ(severityOf(trouble), Severity::kWarning);
+    trouble.xid = 4711;
+    EXPECT_EQ(severityOf(trouble), Severity::kError);
+    trouble.xid.reset();
+    trouble.eccUncorrected = 1;
+    EXPECT_NE(troubleText(trouble).find("1 memory error that could not"), std::string::npos);
+    EXPECT_EQ(severityOf(trouble), Severity::kError);
 }
 
 TEST(RunState, keepsALaneOfWhatEachReplicaDid) {

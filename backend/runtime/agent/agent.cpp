@@ -104,6 +104,7 @@ class Agent::Impl {
         // it ended is, until somebody has acted on it: sent is not heard.
         keep(std::get_if<RankGone>(&message), message);
         keep(std::get_if<AgentFaultNoted>(&message), message);
+        keep(std::get_if<GpuTroubleSeen>(&message), message);
         if (welcome_) (void)channel_->send(encode(message));
     }
 

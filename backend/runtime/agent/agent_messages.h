@@ -9,12 +9,13 @@
 
 #include "backend/common/fields.h"
 #include "backend/common/types.h"
+#include "backend/model/event.h"
 
 /// What the controller and the agent of a node tell each other over a control channel. Pure values
 /// in the codec's binary form. The controller decides everything; the agent obeys and reports.
 namespace bulkhead::runtime {
 
-constexpr uint32_t kAgentVersion = 2;
+constexpr uint32_t kAgentVersion = 3;
 /// First field of the first message of an agent. Ranks and agents share one listener; a rank's
 /// first frame begins with a small variant index, an agent's with this.
 constexpr uint32_t kAgentMagic = 0x41424b48;
@@ -126,6 +127,7 @@ struct ProcessSample {
     std::optional<uint64_t> rssBytes;
     std::optional<double> gpuPercent;
     std::optional<uint64_t> gpuBytes;
+    std::vector<uint32_t> gpus;  ///< of the node, that it computes on
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
@@ -133,19 +135,31 @@ struct ProcessSample {
         visit("rss_bytes", self.rssBytes);
         visit("gpu_percent", self.gpuPercent);
         visit("gpu_bytes", self.gpuBytes);
+        visit("gpus", self.gpus);
     }
 };
 
 /// Twice a second.
 struct NodeSample {
-    std::optional<uint64_t> memoryTotalBytes;
-    std::optional<uint64_t> memoryAvailableBytes;
+    model::NodeSample node;
     std::vector<ProcessSample> ranks;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
-        visit("memory_total_bytes", self.memoryTotalBytes);
-        visit("memory_available_bytes", self.memoryAvailableBytes);
+        visit("node", self.node);
         visit("ranks", self.ranks);
+    }
+};
+
+/// A GPU of the node had an error; `ranks` compute on it, or did at the sample before.
+struct GpuTroubleSeen {
+    model::GpuTroubled trouble;  ///< its ranks left out
+    std::vector<RankProcess> ranks;
+    uint64_t receipt = 0;  ///< as RankGone's
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("trouble", self.trouble);
+        visit("ranks", self.ranks);
+        visit("receipt", self.receipt);
     }
 };
 
@@ -168,7 +182,8 @@ struct AgentFaultNoted {
     }
 };
 
-using AgentMessage = std::variant<RankUp, RankGone, OutputLine, NodeSample, AgentFaultNoted>;
+using AgentMessage =
+    std::variant<RankUp, RankGone, OutputLine, NodeSample, AgentFaultNoted, GpuTroubleSeen>;
 
 // ---- controller -> agent ---------------------------------------------------------------------
 

@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace bulkhead::runtime {
 namespace nvml {
@@ -45,6 +48,11 @@ struct Event {
 struct GpuSampler::Library {
     using Device = nvml::Device;
     using EventSet = nvml::EventSet;
+    struct Past {
+        std::vector<uint64_t> newXids;
+        std::optional<uint64_t> lastXid;
+        std::optional<uint64_t> eccErrors;
+    };
 
     explicit Library(void* object) {
         const auto find = [object](const char* name, auto& into) {
@@ -68,23 +76,28 @@ struct GpuSampler::Library {
         find("nvmlEventSetWait_v2", eventSetWait);
     }
 
-    /// False: there is nothing to ask here.
-    bool start() {
-        if (init == nullptr || count == nullptr || handle == nullptr || init() != nvml::kOk)
-            return false;
+    /// Why there is nothing to ask here; empty when there is.
+    std::string start() {
+        if (init == nullptr || count == nullptr || handle == nullptr)
+            return "the library found is not NVIDIA's management library";
+        if (const int code = init(); code != nvml::kOk)
+            return absl::StrCat("the driver does not answer (NVML code ", code, ")");
         started = true;
         unsigned gpus = 0;
-        if (count(&gpus) != nvml::kOk || gpus == 0) return false;
+        if (const int code = count(&gpus); code != nvml::kOk)
+            return absl::StrCat("the driver does not say how many there are (NVML code ", code,
+                                ")");
+        if (gpus == 0) return "the driver has no GPU";
         if (eventSetCreate == nullptr || eventSetCreate(&events) != nvml::kOk) events = nullptr;
         for (unsigned i = 0; i < gpus; ++i) {
             Device device = nullptr;
             // One that is lost keeps its place: the indices are the driver's.
             devices.push_back(handle(i, &device) == nvml::kOk ? device : nullptr);
-            xids.emplace_back();
+            past.emplace_back();
             if (device != nullptr && events != nullptr && registerEvents != nullptr)
                 (void)registerEvents(device, nvml::kXidEvent, events);
         }
-        return true;
+        return "";
     }
     ~Library() {
         if (events != nullptr && eventSetFree != nullptr) (void)eventSetFree(events);
@@ -98,24 +111,43 @@ struct GpuSampler::Library {
         for (int most = 64; most > 0 && eventSetWait(events, &event, 0) == nvml::kOk; --most)
             for (size_t i = 0; i < devices.size(); ++i)
                 if (devices[i] == event.device && event.type == nvml::kXidEvent)
-                    xids[i] = event.data;
+                    past[i].newXids.push_back(event.data);
     }
 
-    GpuFigures read(size_t index) const {
+    GpuFigures read(size_t index) {
         GpuFigures figures;
-        figures.lastXid = xids[index];
-        Device device = devices[index];
-        if (device == nullptr) return figures;
-        char text[96] = {};
-        if (name != nullptr && name(device, text, sizeof text - 1) == nvml::kOk)
-            figures.name = text;
-        readLoad(device, &figures);
-        readState(device, &figures);
-        readProcesses(device, &figures);
+        figures.sample.gpu = static_cast<uint32_t>(index);
+        if (Device device = devices[index]; device != nullptr) {
+            char text[96] = {};
+            if (name != nullptr && name(device, text, sizeof text - 1) == nvml::kOk)
+                figures.sample.name = text;
+            readLoad(device, &figures.sample);
+            readState(device, &figures.sample);
+            readProcesses(device, &figures);
+        }
+        noteTroubles(past[index], &figures);
         return figures;
     }
 
-    void readLoad(Device device, GpuFigures* figures) const {
+    static void noteTroubles(Past& past, GpuFigures* figures) {
+        model::GpuTroubled trouble;
+        trouble.gpu = figures->sample.gpu;
+        trouble.name = figures->sample.name;
+        for (const uint64_t xid : std::exchange(past.newXids, {})) {
+            past.lastXid = trouble.xid = xid;
+            figures->troubles.push_back(trouble);
+        }
+        figures->sample.lastXid = past.lastXid;
+        const std::optional<uint64_t> errors = figures->sample.eccUncorrected;
+        if (errors && past.eccErrors && *errors > *past.eccErrors) {
+            trouble.xid.reset();
+            trouble.eccUncorrected = *errors - *past.eccErrors;
+            figures->troubles.push_back(trouble);
+        }
+        if (errors) past.eccErrors = errors;
+    }
+
+    void readLoad(Device device, model::GpuSample* figures) const {
         nvml::Utilization load{};
         if (utilization != nullptr && utilization(device, &load) == nvml::kOk)
             figures->busyPercent = load.gpu;
@@ -125,7 +157,7 @@ struct GpuSampler::Library {
         figures->memoryUsedBytes = bytes.used;
     }
 
-    void readState(Device device, GpuFigures* figures) const {
+    void readState(Device device, model::GpuSample* figures) const {
         unsigned value = 0;
         if (temperature != nullptr &&
             temperature(device, nvml::kTemperatureOfGpu, &value) == nvml::kOk)
@@ -181,14 +213,18 @@ struct GpuSampler::Library {
     bool started = false;
     EventSet events = nullptr;
     std::vector<Device> devices;
-    std::vector<std::optional<uint64_t>> xids;
+    std::vector<Past> past;  ///< by GPU
 };
 
 GpuSampler::GpuSampler(const char* library) {
     void* object = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // kept: a driver is never unloaded
-    if (object == nullptr) return;
+    if (object == nullptr) {
+        whyNone_ = absl::StrCat("no NVIDIA driver here: there is no ", library);
+        return;
+    }
     library_ = std::make_unique<Library>(object);
-    if (!library_->start()) library_.reset();
+    whyNone_ = library_->start();
+    if (!whyNone_.empty()) library_.reset();
 }
 
 GpuSampler::~GpuSampler() = default;
@@ -206,8 +242,9 @@ GpuSampler::Share GpuSampler::shareOf(int32_t pid, const std::vector<GpuFigures>
     for (const GpuFigures& gpu : gpus) {
         const auto it = gpu.processes.find(pid);
         if (it == gpu.processes.end()) continue;
-        if (gpu.busyPercent)
-            share.busyPercent = std::max(share.busyPercent.value_or(0), *gpu.busyPercent);
+        share.gpus.push_back(gpu.sample.gpu);
+        if (gpu.sample.busyPercent)
+            share.busyPercent = std::max(share.busyPercent.value_or(0), *gpu.sample.busyPercent);
         if (it->second) share.memoryBytes = share.memoryBytes.value_or(0) + *it->second;
     }
     return share;

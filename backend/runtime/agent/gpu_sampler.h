@@ -8,22 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "backend/model/event.h"
+
 namespace bulkhead::runtime {
 
-/// One GPU now. What its driver does not tell is absent, never zero.
+/// One GPU now.
 struct GpuFigures {
-    std::string name;
-    std::optional<double> busyPercent;  ///< of the time, some kernel ran
-    std::optional<uint64_t> memoryTotalBytes;
-    std::optional<uint64_t> memoryUsedBytes;
-    std::optional<double> temperatureCelsius;
-    std::optional<double> powerWatts;
-    std::optional<uint32_t> clockMhz;  ///< of the multiprocessors
-    std::optional<uint32_t> memoryClockMhz;
-    std::optional<uint64_t> eccUncorrected;  ///< since the driver was loaded
-    std::optional<uint64_t> lastXid;         ///< the driver's number of its last critical error
+    model::GpuSample sample;
     /// By process that computes on it: bytes, where the driver tells.
     std::map<int32_t, std::optional<uint64_t>> processes;
+    /// Since the sample before, in order; node, time and ranks are not the sampler's to know. The
+    /// first sample has no errors of memory, whatever their number is: nobody knows how old they
+    /// are.
+    std::vector<model::GpuTroubled> troubles;
 };
 
 /// The node's GPUs, from NVIDIA's management library, which is looked for once. Thread: one.
@@ -38,17 +35,22 @@ class GpuSampler {
     /// By the driver's index; empty where there is no driver or no GPU.
     std::vector<GpuFigures> sample();
 
+    /// Why there are none; empty when there are.
+    const std::string& whyNone() const { return whyNone_; }
+
     /// Of process `pid`: how busy its GPU is, and its own memory there. On several GPUs: the
     /// busiest, and the sum. Absent when it computes on none.
     struct Share {
         std::optional<double> busyPercent;
         std::optional<uint64_t> memoryBytes;
+        std::vector<uint32_t> gpus;  ///< by the driver's index
     };
     static Share shareOf(int32_t pid, const std::vector<GpuFigures>& gpus);
 
   private:
     struct Library;
     std::unique_ptr<Library> library_;  ///< null: none
+    std::string whyNone_;
 };
 
 }  // namespace bulkhead::runtime

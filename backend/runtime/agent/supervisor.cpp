@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backend/model/gpu_text.h"
 #include "backend/runtime/protocol/messages.h"
 #include "spdlog/spdlog.h"
 
@@ -225,17 +226,35 @@ void Supervisor::sample() {
     const MonoNs now = clock_.now();
     NodeSample sample;
     const ProcSampler::Memory memory = sampler_.memory();
-    sample.memoryTotalBytes = memory.totalBytes;
-    sample.memoryAvailableBytes = memory.availableBytes;
     const std::vector<GpuFigures> gpus = gpus_.sample();
+    sample.node = {options_.node, memory.totalBytes, memory.availableBytes, {}, gpus_.whyNone()};
+    for (const GpuFigures& gpu : gpus) sample.node.gpus.push_back(gpu.sample);
     for (const auto& [id, process] : processes_) {
         const ProcessFigures figures = sampler_.sample(process->pid, now);
         const GpuSampler::Share gpu = GpuSampler::shareOf(process->pid, gpus);
         sample.ranks.push_back(
-            {id, figures.cpuPercent, figures.rssBytes, gpu.busyPercent, gpu.memoryBytes});
+            {id, figures.cpuPercent, figures.rssBytes, gpu.busyPercent, gpu.memoryBytes, gpu.gpus});
     }
     emit_(std::move(sample));
+    tellTroubles(gpus);
     sampling_ = reactor_.after(options_.sampleMs * kMillisecond, [this] { this->sample(); });
+}
+
+void Supervisor::tellTroubles(const std::vector<GpuFigures>& gpus) {
+    for (const GpuFigures& gpu : gpus) {
+        std::set<RankProcess> now;
+        for (const auto& [id, process] : processes_)
+            if (gpu.processes.contains(process->pid)) now.insert(id);
+        // Whoever ran there when it happened may be dead by now.
+        std::set<RankProcess> users = std::exchange(gpuUsers_[gpu.sample.gpu], now);
+        users.merge(now);
+        for (model::GpuTroubled trouble : gpu.troubles) {
+            trouble.node = options_.node;
+            trouble.seenNs = clock_.unixNs();
+            spdlog::error("{}: {}", model::gpuName(trouble), model::troubleText(trouble));
+            emit_(GpuTroubleSeen{std::move(trouble), {users.begin(), users.end()}, 0});
+        }
+    }
 }
 
 }  // namespace bulkhead::runtime

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,7 @@ class Supervisor {
     void note(const FaultKey& key, bool ended, const std::string& error);
     void killNode();
     void sample();
+    void tellTroubles(const std::vector<GpuFigures>& gpus);
 
     const AgentOptions& options_;
     RankRegistry registry_;
@@ -74,6 +76,7 @@ class Supervisor {
     Emit emit_;
     ProcSampler sampler_;
     GpuSampler gpus_;
+    std::map<uint32_t, std::set<RankProcess>> gpuUsers_;  ///< by GPU, at the last sample
     std::map<RankProcess, std::unique_ptr<Process>> processes_;
     std::multimap<FaultKey, LastingFault> faults_;
     Reactor::TimerId sampling_ = 0;

@@ -121,7 +121,10 @@ void AgentPool::received(const std::string& name, const std::string& bytes) {
         return heard(name, gone->receipt);
     }
     const auto* noted = std::get_if<AgentFaultNoted>(&*message);
-    const uint64_t receipt = noted != nullptr ? noted->receipt : 0;
+    const auto* trouble = std::get_if<GpuTroubleSeen>(&*message);
+    const uint64_t receipt = noted != nullptr     ? noted->receipt
+                             : trouble != nullptr ? trouble->receipt
+                                                  : 0;
     listener_.other(name, *std::move(message));
     heard(name, receipt);
 }

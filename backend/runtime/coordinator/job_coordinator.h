@@ -145,6 +145,7 @@ class JobCoordinator {
     bool inventoryDone() const;
     std::string preferredNode(int32_t replica) const;
     absl::Status startOn(const std::string& node, int32_t replica, uint32_t incarnation);
+    void gpuTroubled(const GpuTroubleSeen& seen);
     void linkClosed(RankId rank, uint32_t incarnation, const absl::Status& why);
     void suspect(RankId rank, uint32_t incarnation, const std::string& why);
     void received(RankId rank, uint32_t incarnation, protocol::ToCoordinator message);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/model/command_text.h"
 #include "backend/model/expert_rules.h"
+#include "backend/model/gpu_text.h"
 #include "backend/runtime/coordinator/fact_events.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
 #include "backend/runtime/coordinator/job_past.h"
@@ -19,6 +20,8 @@ namespace {
 
 /// FleetSampled comes twice a second, ExpertLoads with every other one.
 constexpr uint32_t kTicksPerExpertLoads = 2;
+/// ... and what nodes say of themselves, which changes slowly and is long, with every fourth.
+constexpr uint32_t kTicksPerNodes = 4;
 
 }  // namespace
 
@@ -137,6 +140,17 @@ void JobCoordinator::report(const std::optional<protocol::Violation>& violation)
 }
 
 void JobCoordinator::explainIncident(model::IncidentOpened& incident, MonoNs at) {
+    // A GPU that failed takes its ranks along: what follows within this is likely its doing.
+    constexpr int64_t kGpuExplainsNs = 10 * kSecond;
+    for (size_t i = state_.gpuTroubles.size(); i-- > 0;) {
+        const model::GpuTroubled& trouble = state_.gpuTroubles[i].trouble;
+        if (unixNs(at) - trouble.seenNs > kGpuExplainsNs) break;
+        const auto concerned = [&](RankId rank) { return rank.replica == incident.replica; };
+        if (std::none_of(trouble.ranks.begin(), trouble.ranks.end(), concerned)) continue;
+        absl::StrAppend(&incident.title, "; ", model::gpuName(trouble), " had ",
+                        model::troubleText(trouble));
+        break;
+    }
     const auto cause = faults_.explain(incident.replica, unixNs(at));
     if (!cause) return;
     incident.fault = cause->fault;
@@ -162,7 +176,8 @@ void JobCoordinator::widenDetection(model::IncidentPhase& phase) {
 }
 
 void JobCoordinator::sampleFleet() {
-    emit(fleet_.sample(around_.reactor.now()), model::Severity::kInfo);
+    emit(fleet_.sample(around_.reactor.now(), fleetTicks_ % kTicksPerNodes == 0),
+         model::Severity::kInfo);
     if (++fleetTicks_ % kTicksPerExpertLoads != 0) return;
     if (auto loads = experts_.take()) emit(*std::move(loads), model::Severity::kInfo);
     propose();

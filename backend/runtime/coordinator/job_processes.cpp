@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backend/model/gpu_text.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
 #include "spdlog/spdlog.h"
 
@@ -170,7 +171,9 @@ void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& mess
     if (const auto* sample = std::get_if<NodeSample>(&message)) {
         for (const ProcessSample& rank : sample->ranks)
             if (rank.process.job == beginning_.run) fleet_.sampled(rank);
+        fleet_.sampled(sample->node);
     }
+    if (const auto* seen = std::get_if<GpuTroubleSeen>(&message)) gpuTroubled(*seen);
     if (const auto* out = std::get_if<OutputLine>(&message)) {
         if (out->isStderr) lastWords_[out->process.rank] = out->line;
         const std::string lost =
@@ -183,6 +186,22 @@ void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& mess
         faults_.noted(noted->fault, noted->ended, noted->error, noted->unixNs, 0);
 }
 
+void JobCoordinator::gpuTroubled(const GpuTroubleSeen& seen) {
+    model::GpuTroubled trouble = seen.trouble;
+    // Told again because nobody said that it was heard: the coordinator before may have ended
+    // there.
+    for (size_t i = 0; i < state_.gpuTroubles.size(); ++i) {
+        const model::GpuTroubled& told = state_.gpuTroubles[i].trouble;
+        if (told.node == trouble.node && told.gpu == trouble.gpu && told.seenNs == trouble.seenNs &&
+            told.xid == trouble.xid && told.eccUncorrected == trouble.eccUncorrected)
+            return;
+    }
+    for (const RankProcess& rank : seen.ranks)
+        if (rank.job == beginning_.run) trouble.ranks.push_back(rank.rank);
+    const model::Severity severity = model::severityOf(trouble);
+    emit(std::move(trouble), severity);
+}
+
 void JobCoordinator::nodeChanged(const NodeStatus& node, const std::string& why) {
     const auto seen = nodeStates_.find(node.node);
     if (seen == nodeStates_.end() || seen->second != node.state) {
@@ -191,6 +210,7 @@ void JobCoordinator::nodeChanged(const NodeStatus& node, const std::string& why)
         const bool lost = node.state == model::NodeState::kLost;
         emit(model::NodeChanged{node.node, node.address, node.slots, node.state, why},
              lost ? model::Severity::kWarning : model::Severity::kNotice);
+        if (lost) fleet_.lost(node.node);
         if (lost) feed(protocol::NodeLost{node.node, replicasOn(node.node)});
     }
     tryStarts();

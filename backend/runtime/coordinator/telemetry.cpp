@@ -30,6 +30,9 @@ void FleetBook::exited(RankId rank, uint32_t incarnation) {
     it->second.last.tokensPerSecond.reset();
     it->second.last.cpuPercent.reset();
     it->second.last.rssBytes.reset();
+    it->second.last.gpuPercent.reset();
+    it->second.last.gpuBytes.reset();
+    it->second.last.gpus.clear();
 }
 
 void FleetBook::beat(const protocol::Beat& beat, MonoNs now) {
@@ -51,6 +54,7 @@ void FleetBook::sampled(const ProcessSample& sample) {
     it->second.last.rssBytes = sample.rssBytes;
     it->second.last.gpuPercent = sample.gpuPercent;
     it->second.last.gpuBytes = sample.gpuBytes;
+    it->second.last.gpus = sample.gpus;
 }
 
 void FleetBook::committed(const protocol::fact::StepCommitted& step, uint32_t shards) {
@@ -63,7 +67,7 @@ void FleetBook::committed(const protocol::fact::StepCommitted& step, uint32_t sh
                     static_cast<double>(vote.tokens) / shards / step.stepMs * 1000;
 }
 
-model::FleetSampled FleetBook::sample(MonoNs now) const {
+model::FleetSampled FleetBook::sample(MonoNs now, bool withNodes) const {
     model::FleetSampled fleet;
     for (const auto& [id, rank] : ranks_) {
         model::RankSample line = rank.last;
@@ -71,6 +75,8 @@ model::FleetSampled FleetBook::sample(MonoNs now) const {
         line.progressAgeMs = ageMs(rank.progressAt, now);
         fleet.ranks.push_back(std::move(line));
     }
+    if (withNodes)
+        for (const auto& [name, node] : nodes_) fleet.nodes.push_back(node);
     return fleet;
 }
 

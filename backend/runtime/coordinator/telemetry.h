@@ -22,11 +22,13 @@ class FleetBook {
     void exited(RankId rank, uint32_t incarnation);
     void beat(const protocol::Beat& beat, MonoNs now);
     void sampled(const ProcessSample& sample);
+    void sampled(const model::NodeSample& sample) { nodes_[sample.node] = sample; }
+    void lost(const std::string& node) { nodes_.erase(node); }
     void committed(const protocol::fact::StepCommitted& step, uint32_t shards);
 
     /// One line per rank seen; ages are relative to `now`. A rank that has not beaten yet has ages
-    /// since it was started.
-    model::FleetSampled sample(MonoNs now) const;
+    /// since it was started. With `withNodes`, how every node is.
+    model::FleetSampled sample(MonoNs now, bool withNodes) const;
     MonoNs lastBeat(RankId rank) const;
 
   private:
@@ -37,6 +39,7 @@ class FleetBook {
         uint64_t progress = 0;
     };
     std::map<RankId, Rank> ranks_;
+    std::map<std::string, model::NodeSample> nodes_;  ///< by name
 };
 
 /// Tokens per expert, summed over committed contributors and over the steps between two events.
