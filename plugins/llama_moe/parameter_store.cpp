@@ -73,6 +73,14 @@ absl::Status ParameterStore<A>::read(size_t offset, size_t bytes, void* to) {
 }
 
 template <class A>
+absl::Status ParameterStore<A>::readOn(size_t offset, size_t bytes, void* to,
+                                       bulkhead_stream* stream) {
+    const auto* state = reinterpret_cast<const char*>(parameters());
+    return fromDevice(device().api->copy(device().device, to, state + offset, bytes, stream),
+                      "copy");
+}
+
+template <class A>
 absl::Status ParameterStore<A>::write(size_t offset, size_t bytes, const void* from) {
     touchedSinceChange_ = imageIsOld_ = true;
     math_->copy(reinterpret_cast<char*>(parameters()) + offset, static_cast<const char*>(from),

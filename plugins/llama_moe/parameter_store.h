@@ -48,6 +48,8 @@ class ParameterStore {
     absl::Status initialise(uint64_t seed);
     /// Bytes of the state, from or to host memory; returns when they are there.
     absl::Status read(size_t offset, size_t bytes, void* to);
+    /// The same, put on `stream`; from any thread, while nobody changes the state.
+    absl::Status readOn(size_t offset, size_t bytes, void* to, bulkhead_stream* stream);
     absl::Status write(size_t offset, size_t bytes, const void* from);
     /// XXH3-64 of the state.
     absl::StatusOr<uint64_t> hash();

@@ -140,6 +140,11 @@ bulkhead_status exportState(bulkhead_workload* workload, uint64_t offset, uint64
     return call(workload, [&](Workload& w) { return w.exportState(offset, bytes, to); });
 }
 
+bulkhead_status exportStateOn(bulkhead_workload* workload, uint64_t offset, uint64_t bytes,
+                              void* to, bulkhead_stream* stream) {
+    return call(workload, [&](Workload& w) { return w.exportStateOn(offset, bytes, to, stream); });
+}
+
 bulkhead_status importState(bulkhead_workload* workload, uint64_t offset, uint64_t bytes,
                             const void* from) {
     return call(workload, [&](Workload& w) { return w.importState(offset, bytes, from); });
@@ -217,6 +222,7 @@ constexpr bulkhead_workload_api kApi = {
     .settle_layout = settleLayout,
     .routing = routing,
     .computes_on = computesOn,
+    .export_state_on = exportStateOn,
 };
 
 }  // namespace

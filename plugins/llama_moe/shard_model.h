@@ -36,6 +36,7 @@ class ShardModel {
     virtual absl::Status apply(const AdamW<float>& rule, const float* reduced) = 0;
 
     virtual absl::Status read(size_t offset, size_t bytes, void* to) = 0;
+    virtual absl::Status readOn(size_t offset, size_t bytes, void* to, bulkhead_stream* stream) = 0;
     virtual absl::Status write(size_t offset, size_t bytes, const void* from) = 0;
     virtual absl::StatusOr<uint64_t> hash() = 0;
 
@@ -83,6 +84,9 @@ class ShardModelOf final : public ShardModel {
 
     absl::Status read(size_t offset, size_t bytes, void* to) override {
         return store_.read(offset, bytes, to);
+    }
+    absl::Status readOn(size_t offset, size_t bytes, void* to, bulkhead_stream* stream) override {
+        return store_.readOn(offset, bytes, to, stream);
     }
     absl::Status write(size_t offset, size_t bytes, const void* from) override {
         return store_.write(offset, bytes, from);

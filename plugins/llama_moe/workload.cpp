@@ -243,6 +243,12 @@ absl::Status Workload::exportState(uint64_t offset, uint64_t bytes, void* to) {
     return model_->read(offset, bytes, to);
 }
 
+absl::Status Workload::exportStateOn(uint64_t offset, uint64_t bytes, void* to,
+                                     bulkhead_stream* stream) {
+    BULKHEAD_RETURN_IF_ERROR(checkRange(offset, bytes));
+    return model_->readOn(offset, bytes, to, stream);
+}
+
 absl::Status Workload::importState(uint64_t offset, uint64_t bytes, const void* from) {
     BULKHEAD_RETURN_IF_ERROR(checkRange(offset, bytes));
     return model_->write(offset, bytes, from);

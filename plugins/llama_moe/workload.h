@@ -40,6 +40,7 @@ class Workload {
     absl::Status apply(const float* reduced, const bulkhead_update& update);
 
     absl::Status exportState(uint64_t offset, uint64_t bytes, void* to);
+    absl::Status exportStateOn(uint64_t offset, uint64_t bytes, void* to, bulkhead_stream* stream);
     absl::Status importState(uint64_t offset, uint64_t bytes, const void* from);
     void imported() { model_->forgetWholeUnits(); }
     absl::StatusOr<uint64_t> hash() { return model_->hash(); }

@@ -137,7 +137,7 @@ class ThreadBlock {
 
 /// Threads in the kernel's place: the same serve() that nvcc compiles. Several threads a block, so
 /// that a missing barrier is a race that ThreadSanitizer sees.
-class ThreadMachine final : public Machine {
+class ThreadMachine : public Machine {
   public:
     ThreadMachine(World& world, uint64_t process, uint64_t threads = 2)
         : world_(world), process_(process), threads_(threads) {}

@@ -186,7 +186,7 @@ void MiniJob::startReplica(const protocol::StartReplica& start) {
                                                "--job",
                                                spec_.name,
                                                "--job-file",
-                                               folder_ + "/job.json",
+                                               jobFileOf(rank.replica),
                                                "--coordinator",
                                                address_,
                                                "--token-file",
@@ -249,6 +249,18 @@ void MiniJob::kill(RankId rank, int signal) {
 
 void MiniJob::operate(protocol::Operation operation) {
     feed(operation);
+}
+
+void MiniJob::moveTo(int32_t replica, const std::string& device) {
+    moved_.insert(replica);
+    model::JobSpec spec = spec_;
+    spec.device = device;
+    std::ofstream(jobFileOf(replica)) << model::toJsonText(spec);
+}
+
+std::string MiniJob::jobFileOf(int32_t replica) const {
+    return folder_ + (moved_.contains(replica) ? "/job-r" + std::to_string(replica) : "/job") +
+           ".json";
 }
 
 void MiniJob::loseCoordinator() {

@@ -39,6 +39,8 @@ class MiniJob {
     /// From now on nobody kills what was put out: it must leave by itself.
     void keepExpelled() { keepExpelled_ = true; }
     void operate(protocol::Operation operation);
+    /// From its next start on that replica's job file says another device than the others'.
+    void moveTo(int32_t replica, const std::string& device);
     /// Closes listener and connections as a coordinator that dies does; the machine is gone.
     void loseCoordinator();
 
@@ -80,6 +82,7 @@ class MiniJob {
     void receive(uint64_t id, const std::string& bytes);
     void send(const std::function<bool(const Link&)>& to, protocol::ToReplica message);
     void startReplica(const protocol::StartReplica& start);
+    std::string jobFileOf(int32_t replica) const;
     void reap();
 
     const SystemClock clock_;
@@ -101,6 +104,7 @@ class MiniJob {
     std::optional<MonoNs> wakeAt_;
     bool finished_ = false;
     bool keepExpelled_ = false;
+    std::set<int32_t> moved_;  ///< replicas with a job file of their own
 };
 
 /// A 2 x 2 job of the tiny model on generated text below `folder`.

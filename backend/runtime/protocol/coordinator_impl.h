@@ -311,6 +311,7 @@ class CoordinatorMachine::Impl {
     std::vector<LogCheckpoint> checkpoints_;
     uint64_t sequence_ = 0;
     uint64_t corpusHash_ = 0;
+    std::optional<std::string> device_;  ///< of the first Hello
 
     std::optional<Exchange> open_;
     std::optional<Quorum> pending_;

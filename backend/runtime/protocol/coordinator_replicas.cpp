@@ -116,6 +116,16 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
               now_);
         return;
     }
+    // Others would add in other places, and update to other bits.
+    if (!device_) device_ = m.device;
+    if (m.device != *device_) {
+        expel(*r, EvidenceKind::kOperator,
+              absl::StrCat("r", r->id, "s", e.rank.shard, " computes on ", m.device,
+                           ", the rest of the job on ", *device_,
+                           "; set the job's `device` to one that all its nodes have"),
+              now_);
+        return;
+    }
     RankPulse& pulse = r->pulses[static_cast<size_t>(e.rank.shard)];
     if (!pulse.hello) ++r->hellos;
     pulse.hello = true;

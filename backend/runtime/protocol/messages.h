@@ -21,7 +21,7 @@
 /// step is concerned, (step, epoch, attempt). What is stale is dropped and counted, never acted on.
 namespace bulkhead::protocol {
 
-constexpr uint32_t kProtocolVersion = 4;
+constexpr uint32_t kProtocolVersion = 5;
 
 /// Where a rank's data plane can be reached. `host` decides shm or tcp per pair.
 struct RankEndpoint {
@@ -55,6 +55,8 @@ struct Hello {
     int32_t pid = 0;
     uint64_t corpusHash = 0;   ///< of the training text; must agree across the job
     std::string corpusNewest;  ///< the file of it changed last, named when the hash does not agree
+    /// What it computes on, and whether gradients are exchanged there: must agree across the job.
+    std::string device;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("version", self.version);
@@ -64,6 +66,7 @@ struct Hello {
         visit("pid", self.pid);
         visit("corpus_hash", self.corpusHash);
         visit("corpus_newest", self.corpusNewest);
+        visit("device", self.device);
     }
 };
 

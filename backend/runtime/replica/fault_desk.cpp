@@ -198,6 +198,13 @@ std::optional<CommitFault> FaultDesk::take(uint64_t step, std::string_view kind)
     return fault;
 }
 
+bool FaultDesk::touchesGradient(uint64_t step) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::any_of(armed_.begin(), armed_.end(), [&](const CommitFault& f) {
+        return (f.kind == "nan_gradient" || f.kind == "flip_gradient") && step >= f.step;
+    });
+}
+
 void FaultDesk::touchGradient(uint64_t step, std::span<float> part) {
     if (part.empty()) return;
     if (const auto fault = take(step, "nan_gradient")) {

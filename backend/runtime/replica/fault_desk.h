@@ -49,6 +49,8 @@ class FaultDesk {
     /// 1 when not slowed.
     double slowFactor() const;
 
+    /// touchGradient() would.
+    bool touchesGradient(uint64_t step) const;
     /// Damages `part`, a piece of the local gradient that nobody has seen yet, if such a fault
     /// waits.
     void touchGradient(uint64_t step, std::span<float> part);

@@ -56,9 +56,8 @@ absl::StatusOr<std::string> locate(const std::string& kind, const std::string& n
                                             "` or set BULKHEAD_PLUGIN_PATH"));
 }
 
-template <class Api>
-absl::StatusOr<const Api*> load(const std::string& kind, const char* symbol, uint32_t version,
-                                const std::string& name, const std::vector<std::string>& folders) {
+absl::StatusOr<std::pair<std::string, void*>> open(const std::string& kind, const std::string& name,
+                                                   const std::vector<std::string>& folders) {
     absl::StatusOr<std::string> path = locate(kind, name, folders);
     if (!path.ok()) return path.status();
     // Never closed: what a plugin registered with libraries below it cannot be taken back.
@@ -66,20 +65,38 @@ absl::StatusOr<const Api*> load(const std::string& kind, const char* symbol, uin
     if (object == nullptr)
         return absl::FailedPreconditionError(
             absl::StrCat(*path, " cannot be loaded: ", dlerror(), "; rebuild it for this machine"));
+    return std::pair(*path, object);
+}
+
+/// Null when the object does not export `symbol`.
+template <class Api>
+absl::StatusOr<const Api*> tableOf(const std::pair<std::string, void*>& object,
+                                   const std::string& kind, const char* symbol, uint32_t version) {
+    const auto& [path, handle] = object;
     using GetApi = const Api* (*)(uint32_t);
-    const auto get = reinterpret_cast<GetApi>(dlsym(object, symbol));
-    if (get == nullptr)
-        return absl::FailedPreconditionError(
-            absl::StrCat(*path, " is no ", kind, " plugin: it does not export ", symbol));
+    const auto get = reinterpret_cast<GetApi>(dlsym(handle, symbol));
+    if (get == nullptr) return nullptr;
     const Api* api = get(version);
     if (api == nullptr || api->abi_version != version)
         return absl::FailedPreconditionError(
-            absl::StrCat(*path, " does not serve ", kind, " ABI ", version,
+            absl::StrCat(path, " does not serve ", kind, " ABI ", version,
                          " of this program; rebuild it against these headers"));
     if (api->struct_size < sizeof(Api))
         return absl::FailedPreconditionError(
-            absl::StrCat(*path, " has a table of ", api->struct_size, " bytes, this program needs ",
+            absl::StrCat(path, " has a table of ", api->struct_size, " bytes, this program needs ",
                          sizeof(Api), "; rebuild it against these headers"));
+    return api;
+}
+
+template <class Api>
+absl::StatusOr<const Api*> load(const std::string& kind, const char* symbol, uint32_t version,
+                                const std::string& name, const std::vector<std::string>& folders) {
+    const auto object = open(kind, name, folders);
+    if (!object.ok()) return object.status();
+    absl::StatusOr<const Api*> api = tableOf<Api>(*object, kind, symbol, version);
+    if (api.ok() && *api == nullptr)
+        return absl::FailedPreconditionError(
+            absl::StrCat(object->first, " is no ", kind, " plugin: it does not export ", symbol));
     return api;
 }
 
@@ -119,6 +136,14 @@ absl::StatusOr<const bulkhead_device_api*> loadDevice(const std::string& name,
                                                       const std::vector<std::string>& folders) {
     return load<bulkhead_device_api>("device", BULKHEAD_DEVICE_GET_API, BULKHEAD_DEVICE_ABI, name,
                                      folders);
+}
+
+absl::StatusOr<const bulkhead_data_plane_api*> loadDataPlane(
+    const std::string& name, const std::vector<std::string>& folders) {
+    const auto object = open("device", name, folders);
+    if (!object.ok()) return object.status();
+    return tableOf<bulkhead_data_plane_api>(*object, "data plane", BULKHEAD_DATA_PLANE_GET_API,
+                                            BULKHEAD_DATA_PLANE_ABI);
 }
 
 std::vector<std::string> pluginFolders() {

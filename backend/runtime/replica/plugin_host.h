@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "bulkhead/data_plane.h"
 #include "bulkhead/workload.h"
 
 /// Loads workload and device plugins and turns their C status codes into absl::Status.
@@ -38,6 +39,10 @@ class PluginLog {
 [[nodiscard]] absl::StatusOr<const bulkhead_workload_api*> loadWorkload(
     const std::string& name, const std::vector<std::string>& folders);
 [[nodiscard]] absl::StatusOr<const bulkhead_device_api*> loadDevice(
+    const std::string& name, const std::vector<std::string>& folders);
+
+/// The exchange of that device plugin; null: it has none. Errors as above.
+[[nodiscard]] absl::StatusOr<const bulkhead_data_plane_api*> loadDataPlane(
     const std::string& name, const std::vector<std::string>& folders);
 
 /// Where plugins lie beside a program: BULKHEAD_PLUGIN_PATH (colon separated) if set, then

@@ -219,6 +219,8 @@ void ReplicaRank::Impl::on(const protocol::TakeSnapshot& action) {
 }
 
 void ReplicaRank::Impl::on(const protocol::DropSnapshot& action) {
+    const std::lock_guard<std::mutex> lock(takingMutex_);
+    if (taking_ == action.step) taking_.reset();
     store_.dropSnapshot(action.step);
 }
 

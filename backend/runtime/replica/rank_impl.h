@@ -125,7 +125,9 @@ class ReplicaRank::Impl {
     absl::Status writeCheckpoint(const std::string& dataPosition);
     absl::Status takeSnapshot(uint64_t step);
     absl::StatusOr<std::shared_ptr<const StateSnapshot>> exportState();
+    void label(StateSnapshot* snapshot) const;
     absl::Status exportInto(StateSnapshot* snapshot);
+    void snapshotTaken(std::shared_ptr<const StateSnapshot> snapshot, const absl::Status& status);
     absl::Status importState(const StateSnapshot& snapshot);
     absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
     absl::Status replay(const Delta& delta);
@@ -138,6 +140,9 @@ class ReplicaRank::Impl {
     absl::Status leave(const protocol::ExitRank& action, bool orphaned);
     absl::Status refreshHash();
     void bindExchange();
+    absl::Status touchGradient(std::span<float> part);
+    void notFinite(uint64_t generation);
+    absl::Status keepDelta(const CommitRecord& record, std::span<const float> reduced);
 
     RankOptions options_;
     TrainingProgram* program_;
@@ -169,6 +174,8 @@ class ReplicaRank::Impl {
     std::mutex figuresMutex_;
     StepFigures figures_;
     double computeMs_ = 0;
+    std::mutex takingMutex_;
+    std::optional<uint64_t> taking_;  ///< step of the snapshot under way, while it is wanted
     std::map<int32_t, uint32_t> incarnations_;      ///< of the peers of the exchange begun last
     std::optional<protocol::ExchangeId> entering_;  ///< it, when a joiner enters by it
 
@@ -184,6 +191,9 @@ class ReplicaRank::Impl {
     uint64_t computingGeneration_ = 0;
     MonoNs computeBegun_ = 0;
     bool nonFinite_ = false;
+    const bool onDevice_;             ///< gradient and sum are out of the CPU's reach
+    std::vector<float> hostReduced_;  ///< with onDevice_: a copy on its way to the deltas
+    absl::Status deviceError_;        ///< met where it could not be returned
 
     std::thread control_;
 };

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -35,6 +36,7 @@ absl::StatusOr<Work> ReplicaRank::Impl::next() {
         const TrainingTask task = queue_.pop();
         ++progress_;
         if (task.work && task.work->finished) return *task.work;
+        if (!deviceError_.ok()) return deviceError_;
         if (task.work) {
             computing_ = task.work->step;
             computingGeneration_ = task.work->generation;
@@ -52,13 +54,25 @@ absl::StatusOr<Work> ReplicaRank::Impl::next() {
 void ReplicaRank::Impl::gradientReady(uint64_t generation, uint64_t begin, uint64_t end) {
     ++progress_;
     const std::span<float> part = program_->gradient().subspan(begin, end - begin);
-    faults_->touchGradient(computing_, part);
-    if (!nonFinite_ && !allFinite(part)) {
-        nonFinite_ = true;
-        spdlog::warn("step {}: the local gradient is not finite", computing_);
-        exchange_->poison(generation, "the local gradient is not finite");
-    }
+    deviceError_.Update(touchGradient(part));
+    // A device looks at all of it at once, and the program is busy now: computed() tells the last.
+    if (onDevice_ && begin == 0) return;
+    if (!onDevice_ && !nonFinite_ && !allFinite(part)) notFinite(generation);
     exchange_->ready(generation, begin);
+}
+
+absl::Status ReplicaRank::Impl::touchGradient(std::span<float> part) {
+    if (!faults_->touchesGradient(computing_)) return absl::OkStatus();
+    std::vector<float> copy(part.size());
+    if (absl::Status s = program_->read(part, copy); !s.ok()) return s;
+    faults_->touchGradient(computing_, copy);
+    return program_->write(copy, part);
+}
+
+void ReplicaRank::Impl::notFinite(uint64_t generation) {
+    nonFinite_ = true;
+    spdlog::warn("step {}: the local gradient is not finite", computing_);
+    exchange_->poison(generation, "the local gradient is not finite");
 }
 
 void ReplicaRank::Impl::microBatchDone(MonoNs took) {
@@ -73,6 +87,13 @@ void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
     if (generation != exchange_->generation()) {
         spdlog::info("step {}: a gradient was given up", computing_);
         return;
+    }
+    if (onDevice_) {
+        // Squares of float32 do not overflow a double.
+        const absl::StatusOr<double> squares = program_->sumOfSquares(program_->gradient());
+        deviceError_.Update(squares.status());
+        if (!squares.ok() || !std::isfinite(*squares)) notFinite(generation);
+        exchange_->ready(generation, 0);
     }
     {
         const std::lock_guard<std::mutex> lock(figuresMutex_);
@@ -142,6 +163,7 @@ absl::Status ReplicaRank::Impl::makeExchange() {
     options.incarnation = options_.incarnation;
     options.listenFd = dataListener_.get();
     options.heap = program_->peerMemory();
+    options.device = program_->dataPlane();
     options.faults = &network_;
     options.clock = &clock_;
     absl::StatusOr<std::unique_ptr<Exchange>> exchange = runtime::makeExchange(options);
@@ -187,13 +209,17 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> ReplicaRank::Impl::exportSt
     return snapshot;
 }
 
-absl::Status ReplicaRank::Impl::exportInto(StateSnapshot* snapshot) {
+void ReplicaRank::Impl::label(StateSnapshot* snapshot) const {
     snapshot->lineage = lineage_;
     snapshot->step = step_;
     snapshot->layout = layout_;
     snapshot->expertShard = expertShard_;
     snapshot->hash = hash_;
     snapshot->last = last_;
+}
+
+absl::Status ReplicaRank::Impl::exportInto(StateSnapshot* snapshot) {
+    label(snapshot);
     snapshot->bytes.resize(program_->stateBytes());
     return program_->exportState(0, snapshot->bytes);
 }
@@ -232,9 +258,20 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
     last_ = record;
     if (absl::Status s = damageParameter(record.step); !s.ok()) return s;
     if (absl::Status s = refreshHash(); !s.ok()) return s;
-    store_.putDelta(record, reduced);
+    if (absl::Status s = keepDelta(record, reduced); !s.ok()) return s;
     applied_ = step_;
     ++progress_;
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::keepDelta(const CommitRecord& record,
+                                          std::span<const float> reduced) {
+    if (onDevice_ && !record.skip && reduced.data() == program_->reduced().data()) {
+        hostReduced_.resize(reduced.size());
+        if (absl::Status s = program_->read(reduced, hostReduced_); !s.ok()) return s;
+        reduced = hostReduced_;
+    }
+    store_.putDelta(record, reduced);
     return absl::OkStatus();
 }
 
@@ -283,11 +320,31 @@ absl::Status ReplicaRank::Impl::takeSnapshot(uint64_t step) {
     if (step != step_)
         return absl::InternalError(
             absl::StrCat("a snapshot of step ", step, " was asked of a state of step ", step_));
-    absl::StatusOr<std::shared_ptr<const StateSnapshot>> snapshot = exportState();
-    if (!snapshot.ok()) return snapshot.status();
-    store_.putSnapshot(*std::move(snapshot));
-    post(protocol::SnapshotTaken{step});
+    program_->awaitSnapshot();
+    {
+        const std::lock_guard<std::mutex> lock(takingMutex_);
+        taking_ = step;
+    }
+    auto snapshot = std::make_shared<StateSnapshot>();
+    label(snapshot.get());
+    program_->snapshot(&snapshot->bytes, [this, snapshot](const absl::Status& status) {
+        snapshotTaken(snapshot, status);
+    });
     return absl::OkStatus();
+}
+
+/// On whatever thread it was taken; nobody may want it any more.
+void ReplicaRank::Impl::snapshotTaken(std::shared_ptr<const StateSnapshot> snapshot,
+                                      const absl::Status& status) {
+    const uint64_t step = snapshot->step;
+    {
+        const std::lock_guard<std::mutex> lock(takingMutex_);
+        if (taking_ != step) return;
+        taking_.reset();
+        if (status.ok()) store_.putSnapshot(std::move(snapshot));
+    }
+    if (status.ok()) return post(protocol::SnapshotTaken{step});
+    queue_.push({[status] { return status; }, std::nullopt});
 }
 
 absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snapshot) {
@@ -296,7 +353,8 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
     applied_ = step_;
     // What it brings to the exchange it enters by.
     const std::span<float> gradient = program_->gradient();
-    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    if (absl::Status s = program_->write(std::vector<float>(gradient.size()), gradient); !s.ok())
+        return s;
     if (absl::Status s = keepStateBefore(); !s.ok())
         return s;  // its pages are taken here, not later
     spdlog::info("adopted the state of step {}", step_);

@@ -73,7 +73,8 @@ ReplicaRank::Impl::Impl(RankOptions options, TrainingProgram* program, const Clo
       network_(clock),
       machine_({options_.rank, options_.incarnation, options_.spec.shards,
                 options_.spec.timeouts.orphanMs}),
-      fold_(options_.rank.replica, options_.incarnation, options_.spec.shards) {}
+      fold_(options_.rank.replica, options_.incarnation, options_.spec.shards),
+      onDevice_(program->dataPlane()) {}
 
 absl::Status ReplicaRank::Impl::start() {
     absl::StatusOr<std::unique_ptr<Reactor>> reactor = Reactor::create(clock_);
@@ -177,6 +178,7 @@ protocol::Hello ReplicaRank::Impl::hello() const {
     hello.pid = static_cast<int32_t>(::getpid());
     hello.corpusHash = options_.corpusHash;
     hello.corpusNewest = options_.corpusNewest;
+    hello.device = options_.device;
     return hello;
 }
 
@@ -206,6 +208,7 @@ void ReplicaRank::Impl::startControl() {
 
 ReplicaRank::Impl::~Impl() {
     leaving_ = true;
+    program_->awaitSnapshot();
     if (control_.joinable()) {
         // What is queued is written while the control thread still sends: a shard's report makes
         // the leader's manifest, and that another message. The desks go when nobody calls them.

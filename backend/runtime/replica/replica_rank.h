@@ -27,6 +27,7 @@ struct RankOptions {
     std::string runDir;
     uint64_t corpusHash = 0;
     std::string corpusNewest;  ///< Corpus::newest, for when the hash is not the others'
+    std::string device;        ///< as in Hello
     uint64_t seed = 0;         ///< of random moments of injected faults; 0: from the system
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "backend/common/types.h"
 #include "backend/model/job_spec.h"
+#include "backend/runtime/ftar/device_plane.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/transport/shared_heap.h"
 
@@ -59,23 +62,48 @@ class TrainingProgram {
 
     virtual uint64_t stateBytes() const = 0;
     virtual absl::Status exportState(uint64_t offset, std::span<std::byte> to) = 0;
+    /// The whole state as it is now, copied while the caller computes: `done` is called once, on
+    /// any thread, perhaps before this returns; `to` lives until then. Whatever changes the state
+    /// waits for it, as does another snapshot.
+    virtual void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) {
+        to->resize(stateBytes());
+        done(exportState(0, *to));
+    }
+    /// Returns when no snapshot is under way and its `done` has returned.
+    virtual void awaitSnapshot() {}
     virtual absl::Status importState(uint64_t offset, std::span<const std::byte> from) = 0;
     /// After the last import of a whole state. Collective.
     virtual absl::Status imported() = 0;
     /// XXH3-64 over the state bytes.
     virtual absl::StatusOr<uint64_t> stateHash() = 0;
 
+    /// The device that exchanges gradients, if one does, known before build(); the same for all
+    /// ranks of a job. Then gradient() and reduced() lie in its memory of kind PEER, which the
+    /// library does not touch itself: it uses the functions below, and takes sumOfSquares() of the
+    /// gradient to find what is not finite. What gradientReady() is told of must be there whoever
+    /// reads it.
+    virtual DevicePlane dataPlane() const { return {}; }
     /// The local gradient: summed over tokens, not divided; the same memory from build to the next
     /// layout change, untouched except while a step is computed. The library itself clears it when
     /// a joiner is to exchange nothing.
     virtual std::span<float> gradient() = 0;
     /// As long as gradient(); the library writes the sum over replicas here.
     virtual std::span<float> reduced() = 0;
+    /// Between host memory and `at`, a part of gradient() or reduced().
+    virtual absl::Status read(std::span<const float> at, std::span<float> to) {
+        std::copy(at.begin(), at.end(), to.begin());
+        return absl::OkStatus();
+    }
+    virtual absl::Status write(std::span<const float> from, std::span<float> at) {
+        std::copy(from.begin(), from.end(), at.begin());
+        return absl::OkStatus();
+    }
     /// Where both of them are, if peers can read them there; the same for all ranks of a job.
     virtual const SharedHeap* peerMemory() const { return nullptr; }
-    /// Of reduced(), in a fixed order.
+    /// Of reduced() or gradient(), in a fixed order.
     virtual absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) = 0;
-    /// One update of the state from `reduced` as `record` says; not called when record.skip.
+    /// One update of the state from `reduced`, which is reduced() or as long in host memory, as
+    /// `record` says; not called when record.skip.
     virtual absl::Status apply(const CommitRecord& record, std::span<const float> reduced) = 0;
 
     /// Current expert placement; empty when there are no experts.

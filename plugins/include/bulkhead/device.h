@@ -104,7 +104,8 @@ typedef struct bulkhead_device_api {
     /* Returns when all work put on the stream before is done. */
     bulkhead_status (*stream_synchronize)(bulkhead_device* device, bulkhead_stream* stream);
 
-    /* Any mix of kinds; ranges do not overlap. */
+    /* Any mix of kinds; ranges do not overlap. Like stream_synchronize it may be called by several
+       threads at a time, each with a stream of its own. */
     bulkhead_status (*copy)(bulkhead_device* device, void* to, const void* from, size_t bytes,
                             bulkhead_stream* stream);
     bulkhead_status (*zero)(bulkhead_device* device, void* to, size_t bytes,

@@ -14,17 +14,18 @@ constexpr int32_t kDeviceIndex = 0;
 
 absl::StatusOr<ChosenDevice> open(const std::string& name, const bulkhead_device_api* api,
                                   const bulkhead_workload_api& workload, PluginLog& log) {
+    // Asked first: a device that is opened takes memory, and seconds.
+    if (workload.computes_on(api->name) == 0)
+        return absl::InvalidArgumentError(absl::StrCat("workload ", workload.name,
+                                                       " does not compute on device ", api->name,
+                                                       "; use device \"auto\" or \"cpu\""));
     ChosenDevice chosen;
     chosen.api = api;
     if (absl::Status s = log.check(api->open(log.host(), kDeviceIndex, &chosen.device),
                                    absl::StrCat("device ", name));
         !s.ok())
         return s;
-    if (workload.computes_on(api->name) != 0) return chosen;
-    api->close(chosen.device);
-    return absl::InvalidArgumentError(absl::StrCat("workload ", workload.name,
-                                                   " does not compute on device ", api->name,
-                                                   "; use device \"auto\" or \"cpu\""));
+    return chosen;
 }
 
 absl::StatusOr<ChosenDevice> openPlugin(const std::string& name,
@@ -32,7 +33,11 @@ absl::StatusOr<ChosenDevice> openPlugin(const std::string& name,
                                         const std::vector<std::string>& folders) {
     absl::StatusOr<const bulkhead_device_api*> api = loadDevice(name, folders);
     if (!api.ok()) return api.status();
-    return open(name, *api, workload, log);
+    const auto plane = loadDataPlane(name, folders);
+    if (!plane.ok()) return plane.status();
+    absl::StatusOr<ChosenDevice> chosen = open(name, *api, workload, log);
+    if (chosen.ok()) chosen->planeApi = *plane;
+    return chosen;
 }
 
 absl::StatusOr<ChosenDevice> openCpu(const bulkhead_workload_api& workload, PluginLog& log) {

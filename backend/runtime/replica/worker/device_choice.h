@@ -12,7 +12,8 @@ namespace bulkhead::runtime {
 
 struct ChosenDevice {
     const bulkhead_device_api* api = nullptr;
-    bulkhead_device* device = nullptr;  ///< opened; the caller closes it
+    bulkhead_device* device = nullptr;                  ///< opened; the caller closes it
+    const bulkhead_data_plane_api* planeApi = nullptr;  ///< null: it does not exchange
     std::string instead;  ///< of what "auto" asked for: why the CPU took over; empty: it did not
 };
 

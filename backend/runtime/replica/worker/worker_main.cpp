@@ -133,6 +133,8 @@ int run(RankOptions options) {
     absl::StatusOr<std::unique_ptr<WorkloadProgram>> program =
         WorkloadProgram::create(options.spec, options.rank, modelDir(), corpus->get());
     if (!program.ok()) return fail(program.status(), kExitBadJob);
+    options.device = (*program)->deviceName();
+    spdlog::info("device: {}", options.device);
     absl::StatusOr<std::unique_ptr<ReplicaRank>> rank =
         ReplicaRank::start(options, program->get(), clock);
     if (!rank.ok()) return fail(rank.status(), kExitInternal);

@@ -51,11 +51,30 @@ absl::StatusOr<std::unique_ptr<WorkloadProgram>> WorkloadProgram::create(
             program->log_.check(device->api->describe(device->device, &info), "device");
         !s.ok())
         return s;
-    program->staged_ = info.memory_is_host == 0;
+    program->apart_ = info.memory_is_host == 0;
+    if (program->apart_) program->openPlane(device->planeApi);
     return program;
 }
 
+/// Without one, gradients are staged: slower, but right.
+void WorkloadProgram::openPlane(const bulkhead_data_plane_api* api) {
+    if (api == nullptr) return;
+    const absl::Status opened = log_.check(api->open(device_, 0, &plane_), "exchange");
+    if (opened.ok()) {
+        planeApi_ = api;
+        return;
+    }
+    plane_ = nullptr;
+    spdlog::warn("gradients go through host memory: {}", std::string(opened.message()));
+}
+
+std::string WorkloadProgram::deviceName() const {
+    return absl::StrCat(deviceApi_->name, plane_ != nullptr ? ", exchanging there" : "");
+}
+
 WorkloadProgram::~WorkloadProgram() {
+    copier_.reset();
+    if (plane_ != nullptr) planeApi_->close(plane_);
     freeMemory();
     if (workload_ != nullptr) api_->destroy(workload_);
     {
@@ -91,12 +110,12 @@ absl::Status WorkloadProgram::warmUp() {
     batch.first = batch.last = 1;
     absl::Status staging;
     ReadyContext context{[&](uint64_t begin, uint64_t end) {
-        if (hostGradient_ != nullptr && staging.ok()) staging = stageGradient(begin, end);
+        if (staging.ok()) staging = gradientStands(begin, end);
     }};
     absl::Status s =
         log_.check(api_->forward_backward(workload_, &batch, onReady, &context), "warming up");
     if (s.ok()) s = staging;
-    if (s.ok()) std::fill(reduced_.begin(), reduced_.end(), 0.0f);
+    if (s.ok()) s = write(std::vector<float>(reduced_.size()), reduced_);
     return s.ok() ? sumOfSquares(reduced_).status() : s;
 }
 
@@ -148,7 +167,7 @@ absl::Status WorkloadProgram::createWorkload() {
 }
 
 void WorkloadProgram::freeMemory() {
-    for (void** memory : {&hostGradient_, &hostReduced_, &deviceReduced_}) {
+    for (void** memory : {&movedGradient_, &hostReduced_, &deviceReduced_, &deviceDelta_}) {
         if (*memory != nullptr) deviceApi_->free(device_, *memory);
         *memory = nullptr;
     }
@@ -168,12 +187,14 @@ absl::Status WorkloadProgram::bindMemory() {
         if (s.ok()) s = log_.check(deviceApi_->alloc(device_, where, bytes, out), "buffers");
     };
     alloc(BULKHEAD_MEMORY_PEER, &deviceReduced_);
-    if (staged_) alloc(BULKHEAD_MEMORY_HOST, &hostReduced_);
-    const bool copied = staged_ && kind != BULKHEAD_MEMORY_HOST;
-    if (copied) alloc(BULKHEAD_MEMORY_HOST, &hostGradient_);
+    const bool staged = apart_ && plane_ == nullptr;
+    if (staged) alloc(BULKHEAD_MEMORY_HOST, &hostReduced_);
+    const bulkhead_memory needed = staged ? BULKHEAD_MEMORY_HOST : BULKHEAD_MEMORY_PEER;
+    const bool moved = apart_ && kind != needed;
+    if (moved) alloc(needed, &movedGradient_);
     if (!s.ok()) return s;
-    gradient_ = {copied ? static_cast<float*>(hostGradient_) : deviceGradient_, count};
-    reduced_ = {static_cast<float*>(staged_ ? hostReduced_ : deviceReduced_), count};
+    gradient_ = {moved ? static_cast<float*>(movedGradient_) : deviceGradient_, count};
+    reduced_ = {static_cast<float*>(staged ? hostReduced_ : deviceReduced_), count};
     const bool onCpu = deviceApi_ == cpuDeviceApi(BULKHEAD_DEVICE_ABI);
     peerMemory_ = onCpu && kind == BULKHEAD_MEMORY_PEER ? cpuDeviceHeap(device_) : nullptr;
     return absl::OkStatus();
@@ -214,7 +235,7 @@ absl::StatusOr<StepFigures> WorkloadProgram::compute(const Work& work, ReplicaRa
     absl::Status staging;
     std::vector<RoutedSample> routed;
     ReadyContext context{[&](uint64_t begin, uint64_t end) {
-        if (hostGradient_ != nullptr && staging.ok()) staging = stageGradient(begin, end);
+        if (staging.ok()) staging = gradientStands(begin, end);
         rank->gradientReady(work.generation, begin, end);
     }};
     for (uint64_t i = 0; i < batches; ++i) {
@@ -308,30 +329,69 @@ ExpertTraffic WorkloadProgram::trafficOf(const StepFigures& figures,
     return traffic;
 }
 
-absl::Status WorkloadProgram::stageGradient(uint64_t begin, uint64_t end) {
-    absl::Status s = log_.check(
-        deviceApi_->copy(device_, static_cast<float*>(hostGradient_) + begin,
-                         deviceGradient_ + begin, (end - begin) * sizeof(float), nullptr),
-        "gradient copy");
-    if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "gradient copy");
+absl::Status WorkloadProgram::copy(void* to, const void* from, size_t bytes, const char* what) {
+    absl::Status s = log_.check(deviceApi_->copy(device_, to, from, bytes, nullptr), what);
+    if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), what);
     return s;
 }
 
-absl::StatusOr<const float*> WorkloadProgram::onDevice(std::span<const float> reduced) {
-    if (!staged_) return reduced.data();
-    absl::Status s = log_.check(
-        deviceApi_->copy(device_, deviceReduced_, reduced.data(), reduced.size_bytes(), nullptr),
-        "sum copy");
-    if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "sum copy");
-    if (!s.ok()) return s;
-    return static_cast<const float*>(deviceReduced_);
+/// A part of it is final on the default stream: it is where the exchange reads it when this
+/// returns.
+absl::Status WorkloadProgram::gradientStands(uint64_t begin, uint64_t end) {
+    if (!apart_) return absl::OkStatus();
+    if (movedGradient_ != nullptr)
+        return copy(static_cast<float*>(movedGradient_) + begin, deviceGradient_ + begin,
+                    (end - begin) * sizeof(float), "gradient copy");
+    return log_.check(deviceApi_->stream_synchronize(device_, nullptr), "gradient");
+}
+
+absl::Status WorkloadProgram::read(std::span<const float> at, std::span<float> to) {
+    return copy(to.data(), at.data(), at.size_bytes(), "reading back");
+}
+
+absl::Status WorkloadProgram::write(std::span<const float> from, std::span<float> at) {
+    return copy(at.data(), from.data(), from.size_bytes(), "writing");
+}
+
+absl::StatusOr<const float*> WorkloadProgram::onDevice(std::span<const float> values) {
+    const bool there = values.data() == gradient_.data() || values.data() == reduced_.data();
+    if (!apart_ || (plane_ != nullptr && there)) return values.data();
+    void** to = plane_ != nullptr ? &deviceDelta_ : &deviceReduced_;
+    if (*to == nullptr)
+        if (absl::Status s = log_.check(
+                deviceApi_->alloc(device_, BULKHEAD_MEMORY_DEVICE, values.size_bytes(), to),
+                "room for a sum");
+            !s.ok())
+            return s;
+    if (absl::Status s = copy(*to, values.data(), values.size_bytes(), "sum copy"); !s.ok())
+        return s;
+    return static_cast<const float*>(*to);
 }
 
 absl::Status WorkloadProgram::exportState(uint64_t offset, std::span<std::byte> to) {
     return log_.check(api_->export_state(workload_, offset, to.size(), to.data()), "export");
 }
 
+void WorkloadProgram::snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) {
+    if (!apart_ || api_->export_state_on == nullptr)
+        return TrainingProgram::snapshot(to, std::move(done));
+    // The update before may still run there, and its stream is not the snapshot's.
+    absl::Status s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "snapshot");
+    if (s.ok() && copier_ == nullptr) {
+        auto made = StateCopy::create({api_, workload_, deviceApi_, device_, &log_});
+        s = made.status();
+        if (made.ok()) copier_ = *std::move(made);
+    }
+    if (!s.ok()) return done(s);
+    copier_->begin(info_.state_bytes, to, std::move(done));
+}
+
+void WorkloadProgram::awaitSnapshot() {
+    if (copier_ != nullptr) copier_->await();
+}
+
 absl::Status WorkloadProgram::importState(uint64_t offset, std::span<const std::byte> from) {
+    awaitSnapshot();
     return log_.check(api_->import_state(workload_, offset, from.size(), from.data()), "import");
 }
 
@@ -358,6 +418,7 @@ absl::StatusOr<double> WorkloadProgram::sumOfSquares(std::span<const float> redu
 absl::Status WorkloadProgram::apply(const CommitRecord& record, std::span<const float> reduced) {
     absl::StatusOr<const float*> sum = onDevice(reduced);
     if (!sum.ok()) return sum.status();
+    awaitSnapshot();
     bulkhead_update update{};
     update.struct_size = sizeof(update);
     update.updates = record.updates;
@@ -380,6 +441,7 @@ absl::StatusOr<std::vector<int32_t>> WorkloadProgram::expertShard() {
 }
 
 absl::Status WorkloadProgram::adoptLayout(const std::vector<int32_t>& expertShard) {
+    awaitSnapshot();
     if (absl::Status s = log_.check(api_->adopt_layout(workload_, expertShard.data(),
                                                        static_cast<uint32_t>(expertShard.size())),
                                     "layout");
@@ -389,6 +451,7 @@ absl::Status WorkloadProgram::adoptLayout(const std::vector<int32_t>& expertShar
 }
 
 absl::StatusOr<uint64_t> WorkloadProgram::moveLayout(const std::vector<int32_t>& expertShard) {
+    awaitSnapshot();
     uint64_t moved = 0;
     if (absl::Status s =
             log_.check(api_->change_layout(workload_, expertShard.data(),
@@ -401,6 +464,7 @@ absl::StatusOr<uint64_t> WorkloadProgram::moveLayout(const std::vector<int32_t>&
 }
 
 absl::Status WorkloadProgram::settleLayout(bool keep) {
+    awaitSnapshot();
     if (absl::Status s = log_.check(api_->settle_layout(workload_, keep), "layout"); !s.ok())
         return s;
     return keep ? absl::OkStatus() : bindMemory();

@@ -15,13 +15,15 @@
 #include "backend/runtime/replica/plugin_host.h"
 #include "backend/runtime/replica/replica_rank.h"
 #include "backend/runtime/replica/training_program.h"
+#include "backend/runtime/replica/worker/state_copy.h"
 #include "bulkhead/device.h"
 #include "bulkhead/workload.h"
 
 namespace bulkhead::runtime {
 
 /// One workload plugin on one device, as a program that trains. Where the CPU cannot reach the
-/// device's memory, gradient and sum are staged in host memory.
+/// device's memory, the device exchanges gradients itself; where it cannot do that either, gradient
+/// and sum are staged in host memory.
 /// Thread: one, except interrupt().
 class WorkloadProgram final : public TrainingProgram {
   public:
@@ -39,11 +41,18 @@ class WorkloadProgram final : public TrainingProgram {
     protocol::ModelDescribed describe() const override;
     uint64_t stateBytes() const override { return info_.state_bytes; }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override;
+    void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) override;
+    void awaitSnapshot() override;
     absl::Status importState(uint64_t offset, std::span<const std::byte> from) override;
     absl::Status imported() override;
     absl::StatusOr<uint64_t> stateHash() override;
     std::span<float> gradient() override { return gradient_; }
     std::span<float> reduced() override { return reduced_; }
+    DevicePlane dataPlane() const override { return {planeApi_, plane_}; }
+    absl::Status read(std::span<const float> at, std::span<float> to) override;
+    absl::Status write(std::span<const float> from, std::span<float> at) override;
+    /// Where it computes, and whether it exchanges there: Hello::device.
+    std::string deviceName() const;
     const SharedHeap* peerMemory() const override { return peerMemory_; }
     absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) override;
     absl::Status apply(const CommitRecord& record, std::span<const float> reduced) override;
@@ -70,8 +79,10 @@ class WorkloadProgram final : public TrainingProgram {
                             uint32_t tokens, std::vector<RoutedSample>& routed);
     ExpertTraffic trafficOf(const StepFigures& figures,
                             const std::vector<int32_t>& placement) const;
-    absl::StatusOr<const float*> onDevice(std::span<const float> reduced);
-    absl::Status stageGradient(uint64_t begin, uint64_t end);
+    void openPlane(const bulkhead_data_plane_api* api);
+    absl::StatusOr<const float*> onDevice(std::span<const float> values);
+    absl::Status copy(void* to, const void* from, size_t bytes, const char* what);
+    absl::Status gradientStands(uint64_t begin, uint64_t end);
 
     const model::JobSpec spec_;
     const RankId rank_;
@@ -87,14 +98,19 @@ class WorkloadProgram final : public TrainingProgram {
     bulkhead_workload* workload_ = nullptr;
     bulkhead_model_info info_{};
 
-    bool staged_ = false;  ///< device memory is out of the CPU's reach
+    bool apart_ = false;  ///< device memory is out of the CPU's reach
+    const bulkhead_data_plane_api* planeApi_ = nullptr;
+    bulkhead_plane* plane_ = nullptr;  ///< null: none, or no need of one
     float* deviceGradient_ = nullptr;
-    void* hostGradient_ = nullptr;
+    void* movedGradient_ = nullptr;  ///< where the exchange needs it, if it is not there
     void* hostReduced_ = nullptr;
     void* deviceReduced_ = nullptr;
+    void* deviceDelta_ = nullptr;  ///< a sum that came from host memory
     std::span<float> gradient_;
     std::span<float> reduced_;
     const SharedHeap* peerMemory_ = nullptr;
+
+    std::unique_ptr<StateCopy> copier_;  ///< from the first snapshot on, where one is of use
 
     std::vector<int32_t> tokens_;
     std::vector<uint32_t> domains_;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real worker processes whose memory the CPU cannot reach: four replicas of one rank on a device
+// that adds gradients itself, with a shared-memory device in a GPU's place.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/replica/mini_job.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using protocol::fact::StepCommitted;
+using ::testing::HasSubstr;
+
+class DeviceJob : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        folder_ = (std::filesystem::path(::testing::TempDir()) /
+                   ("device_" + std::to_string(::getpid()) +
+                    ::testing::UnitTest::GetInstance()->current_test_info()->name()))
+                      .string();
+    }
+    void TearDown() override {
+        if (!HasFailure()) std::filesystem::remove_all(folder_);
+    }
+    model::JobSpec specOn(const std::string& device) {
+        const std::string folder = folder_ + "/" + device;
+        model::JobSpec spec = tinyJob(folder);
+        spec.workload = "bigram";
+        spec.modelToml.clear();
+        spec.device = device;
+        spec.replicas = 4;
+        spec.shards = 1;
+        spec.samplesPerReplica = 2;
+        spec.bucketBytes = 64 << 10;  // of 256 KiB
+        return spec;
+    }
+    std::string folderOf(const std::string& device) const { return folder_ + "/" + device; }
+
+    static void expectParity(const MiniJob& job) {
+        for (const StepCommitted& step : job.facts<StepCommitted>())
+            for (const protocol::ReplicaVote& vote : step.votes)
+                EXPECT_EQ(vote.hashes, step.votes.front().hashes) << "step " << step.record.step;
+        EXPECT_TRUE(job.facts<protocol::fact::InvariantBroken>().empty());
+    }
+    /// What `steps` steps on that device committed: loss and hash of each.
+    std::vector<std::pair<double, uint64_t>> numbersOn(const std::string& device, uint64_t steps,
+                                                       const std::string& says) {
+        MiniJob job(specOn(device), folderOf(device));
+        EXPECT_TRUE(job.runToStep(steps)) << job.output();
+        EXPECT_THAT(job.output(), HasSubstr("device: " + says));
+        expectParity(job);
+        std::vector<std::pair<double, uint64_t>> numbers;
+        for (const StepCommitted& step : job.facts<StepCommitted>()) {
+            EXPECT_EQ(step.votes.size(), 4u) << "step " << step.record.step;
+            if (numbers.size() < steps)
+                numbers.emplace_back(step.loss, step.votes.front().hashes.front());
+        }
+        return numbers;
+    }
+    std::string folder_;
+};
+
+TEST_F(DeviceJob, theNumbersAreTheCpusWhoeverAddsGradients) {
+    const auto cpu = numbersOn("cpu", 12, "cpu");
+    EXPECT_LT(cpu.back().first, cpu.front().first - 0.3) << "it learns";
+    EXPECT_EQ(numbersOn("fake", 12, "fake, exchanging there"), cpu);
+    EXPECT_EQ(numbersOn("fake_staged", 12, "fake_staged"), cpu);
+}
+
+TEST_F(DeviceJob, ofFourAKilledOneComesBackInParityAndTheOthersTrainOn) {
+    MiniJob job(specOn("fake"), folderOf("fake"));
+    ASSERT_TRUE(job.runToStep(6)) << job.output();
+    job.kill({2, 0}, SIGKILL);
+    ASSERT_TRUE(job.runUntil([&] { return job.committed() > 8 && !job.contributes(2); }))
+        << job.output();
+    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 3u);
+    ASSERT_TRUE(job.runUntil([&] { return job.contributes(2); })) << job.output();
+    ASSERT_TRUE(job.runToStep(job.committed() + 5)) << job.output();
+    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 4u) << job.output();
+    EXPECT_EQ(job.exits().size(), 1u) << "nobody else left" << job.output();
+    expectParity(job);
+}
+
+TEST_F(DeviceJob, whoComputesElsewhereIsRefusedByNameAndTheOthersTrainOn) {
+    MiniJob job(specOn("fake"), folderOf("fake"));
+    ASSERT_TRUE(job.runToStep(3)) << job.output();
+    job.moveTo(2, "fake_staged");
+    job.kill({2, 0}, SIGKILL);
+    const auto refused = [&] {
+        for (const auto& changed : job.facts<protocol::fact::ReplicaChanged>())
+            if (changed.replica == 2 &&
+                changed.why.find("computes on fake_staged, the rest of the job on fake, "
+                                 "exchanging there") != std::string::npos)
+                return true;
+        return false;
+    };
+    ASSERT_TRUE(job.runUntil(refused)) << job.output();
+    ASSERT_TRUE(job.runToStep(job.committed() + 5)) << job.output();
+    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 3u);
+    EXPECT_FALSE(job.contributes(2));
+    expectParity(job);
+}
+
+TEST_F(DeviceJob, aGradientThatIsNotFiniteIsFoundOnTheDevice) {
+    MiniJob job(specOn("fake"), folderOf("fake"));
+    ASSERT_TRUE(job.runToStep(4)) << job.output();
+    protocol::CommitFault fault;
+    fault.fault = 3;
+    fault.kind = "nan_gradient";
+    job.toReplica(1, fault);
+    ASSERT_TRUE(job.runUntil([&] { return !job.faultsNoted().empty(); })) << job.output();
+    ASSERT_TRUE(job.runToStep(job.committed() + 4)) << job.output();
+    bool seen = false;
+    for (const auto& e : job.facts<protocol::fact::EvidenceSeen>())
+        seen |= e.kind == protocol::EvidenceKind::kNonFinite && e.replica == 1;
+    EXPECT_TRUE(seen);
+    for (const StepCommitted& step : job.facts<StepCommitted>()) EXPECT_FALSE(step.record.skip);
+    expectParity(job);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+/// A stream that is one: what is put on it is done later, in order, by a thread of its own.
+struct bulkhead_stream {
+  public:
+    bulkhead_stream() : thread_([this] { run(); }) {}
+    ~bulkhead_stream() {
+        put([this] { ended_ = true; });
+        thread_.join();
+    }
+
+    void put(std::function<void()> work) {
+        {
+            const std::lock_guard lock(mutex_);
+            work_.push_back(std::move(work));
+            ++put_;
+        }
+        changed_.notify_all();
+    }
+    void synchronize() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this, all = put_] { return done_ >= all; });
+    }
+
+    /// While it is true no stream works.
+    static std::atomic<bool>& held() {
+        static std::atomic<bool> held{false};
+        return held;
+    }
+
+  private:
+    void run() {
+        while (!ended_) {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [this] { return !work_.empty(); });
+            const std::function<void()> work = std::move(work_.front());
+            work_.pop_front();
+            lock.unlock();
+            // A slow bus: whoever does not wait for a stream is found out.
+            std::this_thread::sleep_for(std::chrono::milliseconds(250));
+            held().wait(true);
+            work();
+            lock.lock();
+            ++done_;
+            lock.unlock();
+            changed_.notify_all();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> work_;
+    uint64_t put_ = 0, done_ = 0;
+    bool ended_ = false;  // the thread's
+    std::thread thread_;
+};
