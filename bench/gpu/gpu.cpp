@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "bench/gpu/measures.h"
@@ -30,6 +31,7 @@ int main(int argc, char** argv) {
         report.note("GB/s: all that is read and written; for exchanges by all replicas together.");
         bench::measureSums(plugin, times, report);
         if (!sumsOnly) bench::measureExchanges(plugin, times, report);
+        if (!sumsOnly) bench::measureLoss(std::min(times, 5), report);
         failed |= report.finish(place.out);
     }
 #ifdef BULKHEAD_MODULE

@@ -36,6 +36,8 @@ inline std::string cell(const Spread& s, int decimals = 2) {
 void measureSums(support::GpuPlugin& plugin, int times, Report& report);
 /// The exchange of 2 and 4 replicas: rows.
 void measureExchanges(support::GpuPlugin& plugin, int times, Report& report);
+/// Four replicas of the tiny model, worker processes that share the GPU, one of them killed.
+void measureLoss(int times, Report& report);
 /// Steps of the workload's `base` model against cuBLAS on the same GPU: rows of a table of its own
 /// ("what", "ms", "tokens/s", "TFLOP/s", "% of cuBLAS"), and the bar.
 void measureTraining(support::GpuPlugin& plugin, int times, Report& report);

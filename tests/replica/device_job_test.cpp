@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real worker processes whose memory the CPU cannot reach: four replicas of one rank on a device
-// that adds gradients itself, with a shared-memory device in a GPU's place.
+// that adds gradients itself. Here it is a device of shared memory in a GPU's place, in tests/gpu
+// the GPU, which they share.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -8,6 +9,9 @@
 #include <filesystem>
 
 #include "tests/replica/mini_job.h"
+#ifdef BULKHEAD_CUDA_PLUGIN
+#include "tests/support/gpu_plugin.h"
+#endif
 
 namespace bulkhead::runtime {
 namespace {
@@ -15,9 +19,24 @@ namespace {
 using protocol::fact::StepCommitted;
 using ::testing::HasSubstr;
 
+#ifdef BULKHEAD_CUDA_PLUGIN
+constexpr const char* kDevice = "cuda";
+std::string whyNot() {
+    return support::GpuPlugin(BULKHEAD_CUDA_PLUGIN).whyNot();
+}
+#else
+constexpr const char* kDevice = "fake";
+std::string whyNot() {
+    return "";
+}
+#endif
+const std::string kSays = std::string(kDevice) + ", exchanging there";
+
 class DeviceJob : public ::testing::Test {
   protected:
     void SetUp() override {
+        if (const std::string why = whyNot(); !why.empty())
+            GTEST_SKIP() << "no GPU answers: " << why;
         folder_ = (std::filesystem::path(::testing::TempDir()) /
                    ("device_" + std::to_string(::getpid()) +
                     ::testing::UnitTest::GetInstance()->current_test_info()->name()))
@@ -67,12 +86,14 @@ class DeviceJob : public ::testing::Test {
 TEST_F(DeviceJob, theNumbersAreTheCpusWhoeverAddsGradients) {
     const auto cpu = numbersOn("cpu", 12, "cpu");
     EXPECT_LT(cpu.back().first, cpu.front().first - 0.3) << "it learns";
-    EXPECT_EQ(numbersOn("fake", 12, "fake, exchanging there"), cpu);
+    EXPECT_EQ(numbersOn(kDevice, 12, kSays), cpu);
+#ifndef BULKHEAD_CUDA_PLUGIN
     EXPECT_EQ(numbersOn("fake_staged", 12, "fake_staged"), cpu);
+#endif
 }
 
 TEST_F(DeviceJob, ofFourAKilledOneComesBackInParityAndTheOthersTrainOn) {
-    MiniJob job(specOn("fake"), folderOf("fake"));
+    MiniJob job(specOn(kDevice), folderOf(kDevice));
     ASSERT_TRUE(job.runToStep(6)) << job.output();
     job.kill({2, 0}, SIGKILL);
     ASSERT_TRUE(job.runUntil([&] { return job.committed() > 8 && !job.contributes(2); }))
@@ -86,15 +107,15 @@ TEST_F(DeviceJob, ofFourAKilledOneComesBackInParityAndTheOthersTrainOn) {
 }
 
 TEST_F(DeviceJob, whoComputesElsewhereIsRefusedByNameAndTheOthersTrainOn) {
-    MiniJob job(specOn("fake"), folderOf("fake"));
+    MiniJob job(specOn(kDevice), folderOf(kDevice));
     ASSERT_TRUE(job.runToStep(3)) << job.output();
-    job.moveTo(2, "fake_staged");
+    job.moveTo(2, "cpu");
     job.kill({2, 0}, SIGKILL);
     const auto refused = [&] {
         for (const auto& changed : job.facts<protocol::fact::ReplicaChanged>())
             if (changed.replica == 2 &&
-                changed.why.find("computes on fake_staged, the rest of the job on fake, "
-                                 "exchanging there") != std::string::npos)
+                changed.why.find("computes on cpu, the rest of the job on " + kSays) !=
+                    std::string::npos)
                 return true;
         return false;
     };
@@ -106,7 +127,7 @@ TEST_F(DeviceJob, whoComputesElsewhereIsRefusedByNameAndTheOthersTrainOn) {
 }
 
 TEST_F(DeviceJob, aGradientThatIsNotFiniteIsFoundOnTheDevice) {
-    MiniJob job(specOn("fake"), folderOf("fake"));
+    MiniJob job(specOn(kDevice), folderOf(kDevice));
     ASSERT_TRUE(job.runToStep(4)) << job.output();
     protocol::CommitFault fault;
     fault.fault = 3;
