@@ -33,19 +33,29 @@ ExpertGrid expertGrid(const model::RunState& state, LoadWindow window, int domai
     const size_t experts = view.experts;
     const size_t domains = view.domains;
     if (counts.empty() || counts.size() != view.moeLayers * domains * experts) return {};
-    ExpertGrid grid;
-    grid.layers = static_cast<int>(view.moeLayers);
-    grid.experts = static_cast<int>(experts);
-    for (int l = 0; l < grid.layers; ++l) grid.names << mixtureName(state.model, l);
-    grid.tokens.assign(view.moeLayers * experts, 0);
-    for (size_t layer = 0; layer < view.moeLayers; ++layer)
+    QStringList names;
+    std::vector<double> tokens(view.moeLayers * experts);
+    for (size_t layer = 0; layer < view.moeLayers; ++layer) {
+        names << mixtureName(state.model, static_cast<int>(layer));
         for (size_t d = 0; d < domains; ++d) {
             if (domain >= 0 && d != static_cast<size_t>(domain)) continue;
             for (size_t e = 0; e < experts; ++e)
-                grid.tokens[layer * experts + e] += counts[(layer * domains + d) * experts + e];
+                tokens[layer * experts + e] += counts[(layer * domains + d) * experts + e];
         }
+    }
+    return gridOf(std::move(names), std::move(tokens));
+}
+
+ExpertGrid gridOf(QStringList names, std::vector<double> tokens) {
+    ExpertGrid grid;
+    grid.layers = static_cast<int>(names.size());
+    grid.names = std::move(names);
+    grid.tokens = std::move(tokens);
+    const size_t experts =
+        grid.layers == 0 ? 0 : grid.tokens.size() / static_cast<size_t>(grid.layers);
+    grid.experts = static_cast<int>(experts);
     grid.share.assign(grid.tokens.size(), 0);
-    for (size_t layer = 0; layer < view.moeLayers; ++layer) {
+    for (size_t layer = 0; layer < static_cast<size_t>(grid.layers); ++layer) {
         double total = 0;
         double most = 0;
         for (size_t e = 0; e < experts; ++e) total += grid.tokens[layer * experts + e];

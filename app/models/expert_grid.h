@@ -32,6 +32,8 @@ struct ExpertGrid {
     bool operator==(const ExpertGrid&) const = default;
 };
 
+/// From tokens, [layer][expert]; as many layers as names.
+ExpertGrid gridOf(QStringList names, std::vector<double> tokens);
 /// `domain` -1: all. Empty before the first loads. Pure; thread: any.
 ExpertGrid expertGrid(const model::RunState& state, LoadWindow window, int domain);
 

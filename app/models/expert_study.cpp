@@ -54,6 +54,21 @@ void addPhases(const planner::Routing& routing, ExpertStudy& study) {
     }
 }
 
+/// Of counts by domain where the recording tells them.
+void addLoads(const planner::Recording& recording, ExpertStudy& study) {
+    const auto add = [&](const planner::Counts& counts) {
+        const auto values = counts.values();
+        study.loads.push_back(gridOf(study.layers, {values.begin(), values.end()}));
+    };
+    add(planner::totalCounts(recording));
+    if (!recording.routing || study.domains.size() < 2 ||
+        recording.routing->domains().size() != static_cast<size_t>(study.domains.size()))
+        return;
+    for (const planner::Counts& counts :
+         planner::countsByDomain(planner::wholeOf(*recording.routing)))
+        add(counts);
+}
+
 }  // namespace
 
 ExpertStudy studyOf(const model::RunState& state) {
@@ -97,6 +112,7 @@ ExpertStudy studyOf(const planner::Recording& recording) {
     for (uint32_t l = 0; l < c.shape.layers; ++l)
         study.layers
             << tr("Layer %1").arg(l < c.shape.layerNumbers.size() ? c.shape.layerNumbers[l] : l);
+    addLoads(recording, study);
     if (recording.routing) addPhases(*recording.routing, study);
     return study;
 }

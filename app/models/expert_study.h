@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "app/models/expert_grid.h"
 #include "app/models/rows_model.h"
 #include "backend/model/run_state.h"
 #include "backend/planner/characterise/characterise.h"
@@ -18,6 +19,7 @@ namespace bulkhead::ui {
 struct ExpertStudy {
     QString source;
     QStringList domains;
+    std::vector<ExpertGrid> loads;  ///< all domains, then each; of a recording
     /// Jensen-Shannon distance, 0 alike to 1 nothing in common, mean of the layers; empty: fewer
     /// than two domains. NaN where it is not known.
     std::vector<std::vector<double>> distance;

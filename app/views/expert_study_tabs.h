@@ -30,6 +30,8 @@ class ExpertStudyTabs final : public QTabWidget {
     void openRecording(const QString& path);
     void closeRecording();
     bool hasRecording() const { return recording_.has_value(); }
+    /// Null while none is open.
+    const ExpertStudy* recording() const { return recording_ ? &*recording_ : nullptr; }
 
   Q_SIGNALS:
     /// Opened, closed or refused: why, in the last case.

@@ -110,12 +110,10 @@ void ExpertsView::addActions() {
     closeButton->hide();
 }
 
-/// A recording takes the whole page: loads of the job beside it would be taken for its own.
+/// A recording takes the whole page, and has no steps to choose among.
 void ExpertsView::showLive(bool live) {
-    for (QWidget* part : std::initializer_list<QWidget*>{map_, domain_, window_})
+    for (QWidget* part : std::initializer_list<QWidget*>{window_, imbalance_})
         part->setVisible(live);
-    smallRow_->setVisible(live && !small_.empty());
-    study_->setTabVisible(0, live);
 }
 
 void ExpertsView::askRecording() {
@@ -130,7 +128,6 @@ void ExpertsView::openRecording(const QString& path) {
 }
 
 QWidget* ExpertsView::focusTarget() {
-    if (study_->hasRecording()) return study_;
     return map_;
 }
 
@@ -149,17 +146,33 @@ LoadWindow ExpertsView::window() const {
     }
 }
 
-void ExpertsView::fillDomains() {
+QStringList ExpertsView::domainNames() const {
+    if (const ExpertStudy* recording = study_->recording())
+        return recording->loads.size() > 1 ? recording->domains : QStringList();
     const auto& domains = context_.feed.state().spec.domains;
-    const auto count = context_.feed.state().experts.domains;
-    if (domain_->count() == static_cast<int>(count) + 1) return;
+    QStringList names;
+    for (uint32_t d = 0; d < context_.feed.state().experts.domains; ++d)
+        names << (d < domains.size() ? toQt(domains[d].name) : tr("Domain %1").arg(d));
+    return names;
+}
+
+ExpertGrid ExpertsView::gridOf(int domain) const {
+    if (const ExpertStudy* recording = study_->recording())
+        return recording->loads.at(static_cast<size_t>(domain + 1));
+    return expertGrid(context_.feed.state(), window(), domain);
+}
+
+void ExpertsView::fillDomains() {
+    const QStringList names = domainNames();
+    if (names == domains_) return;
+    domains_ = names;
     domain_->clear();
     domain_->addItem(tr("All domains"));
-    for (uint32_t d = 0; d < count; ++d)
-        domain_->addItem(d < domains.size() ? toQt(domains[d].name) : tr("Domain %1").arg(d));
+    domain_->addItems(names);
     for (HeatMap* map : small_) map->parentWidget()->deleteLater();
     small_.clear();
-    for (uint32_t d = 0; d < count && d < kMostSmall && count > 1; ++d) {
+    const auto count = static_cast<size_t>(names.size());
+    for (size_t d = 0; d < count && d < kMostSmall && count > 1; ++d) {
         auto* box = new QWidget;
         auto* column = new QVBoxLayout(box);
         column->setContentsMargins(0, 0, 0, 0);
@@ -174,7 +187,7 @@ void ExpertsView::fillDomains() {
         smallRow_->layout()->addWidget(box);
         small_.push_back(map);
     }
-    smallRow_->setVisible(!small_.empty() && !study_->hasRecording());
+    smallRow_->setVisible(!small_.empty());
 }
 
 void ExpertsView::refresh() {
@@ -182,11 +195,10 @@ void ExpertsView::refresh() {
     drawn_ = context_.feed.revisions();
     fillDomains();
     const model::RunState& state = context_.feed.state();
-    const ExpertGrid grid = expertGrid(state, window(), domain_->currentIndex() - 1);
+    const ExpertGrid grid = gridOf(domain_->currentIndex() - 1);
     map_->set(grid);
     model_.set(grid);
-    for (size_t d = 0; d < small_.size(); ++d)
-        small_[d]->set(expertGrid(state, window(), static_cast<int>(d)));
+    for (size_t d = 0; d < small_.size(); ++d) small_[d]->set(gridOf(static_cast<int>(d)));
     study_->setLive(state);
     imbalance_->set({{tr("worst layer"), imbalance(state, true), 1},
                      {tr("mean of layers"), imbalance(state, false), 0}});

@@ -34,6 +34,8 @@ class ExpertsView final : public View {
     void addActions();
     void askRecording();
     void showLive(bool live);
+    QStringList domainNames() const;
+    ExpertGrid gridOf(int domain) const;
     void fillDomains();
     LoadWindow window() const;
 
@@ -46,6 +48,7 @@ class ExpertsView final : public View {
     ExpertStudyTabs* study_ = nullptr;
     QWidget* smallRow_;
     std::vector<HeatMap*> small_;
+    QStringList domains_;  ///< that the box and the small maps are made for
     Revisions drawn_;
 };
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include <gmock/gmock.h>
 
+#include <QComboBox>
 #include <QFile>
 #include <QTabWidget>
+#include <QTableView>
 #include <QTest>
 
 #include "app/views/experts_view.h"
-#include "app/widgets/heat_map.h"
 #include "tests/app/support/console.h"
 
 /// The Experts page in the real window.
@@ -30,23 +31,35 @@ TEST(ExpertsPage, ARecordingTakesThePageUntilItIsClosed) {
     console.goLive(30);
     console.press("Ctrl+4");
     auto& page = console.view<ExpertsView>();
-    auto* map = page.findChild<HeatMap*>();
+    auto* table = qobject_cast<QTableView*>(console.named("Expert loads in figures", &page));
+    ASSERT_NE(table, nullptr);
+    const auto* loads = table->model();
     auto* tabs = page.findChild<QTabWidget*>();
-    ASSERT_TRUE(map->isVisible());
+    auto* domain = qobject_cast<QComboBox*>(console.named("Domain"));
+    ASSERT_NE(domain, nullptr);
+    ASSERT_EQ(loads->rowCount(), 6);
+    EXPECT_EQ(domain->itemText(1), "code");
     page.openRecording(recordingIn(console.folder));
-    ASSERT_TRUE(QTest::qWaitFor([&] { return !map->isVisible(); }))
+    ASSERT_TRUE(QTest::qWaitFor([&] { return loads->rowCount() == 1; }))
         << "the job's loads would be taken for the recording's";
-    EXPECT_FALSE(tabs->isTabVisible(0));
+    EXPECT_EQ(loads->columnCount(), 5);
+    EXPECT_EQ(loads->index(0, 1).data().toString(), "1.00");
+    EXPECT_EQ(domain->itemText(1), "even");
+    EXPECT_EQ(console.named("Which steps"), nullptr);
+    domain->setCurrentIndex(1);
+    Q_EMIT domain->activated(1);
+    EXPECT_EQ(loads->index(0, 1).data().toString(), "2.00") << "its own expert";
+    EXPECT_EQ(loads->index(0, 2).data().toString(), "0.00");
     tabs->setCurrentIndex(1);
     EXPECT_TRUE(console.says("routing.jsonl. Jensen-Shannon distance"));
     console.send({console.run.moveExperts({})});
-    EXPECT_FALSE(map->isVisible()) << "what the job does meanwhile brings nothing back";
+    EXPECT_EQ(loads->rowCount(), 1) << "what the job does meanwhile brings nothing back";
     console.press("Ctrl+U");
-    EXPECT_TRUE(QTest::qWaitFor([&] { return map->isVisible(); }));
-    EXPECT_TRUE(tabs->isTabVisible(0));
+    EXPECT_TRUE(QTest::qWaitFor([&] { return loads->rowCount() == 6; }));
+    EXPECT_EQ(domain->itemText(1), "code");
     page.openRecording(console.folder.filePath("none.jsonl"));
     EXPECT_TRUE(QTest::qWaitFor([&] { return console.says("Cannot read the recording"); }));
-    EXPECT_TRUE(map->isVisible());
+    EXPECT_EQ(loads->rowCount(), 6);
 }
 
 }  // namespace
