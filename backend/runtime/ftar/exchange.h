@@ -129,19 +129,19 @@ class Exchange {
     /// error every reduce() fails until configure().
     ///
     /// With ExchangeOptions::device both lie in its memory of kind PEER, and reduce() promises:
-    /// - The caller's work on `input` must be done, not merely on some stream. What reduce() puts
-    /// on
-    ///   the device is done when it returns ok, so that any stream may use `output`, and no kernel
-    ///   of the exchange runs between two calls.
+    /// - The caller's work on `input` must be done, not merely on some stream.
+    ///   What reduce() puts on the device is done when it returns ok,
+    ///   so that any stream may use `output`,
+    ///   and no kernel of the exchange runs between two calls.
     /// - Peers of one host read `input` until it returns ok, and afterwards still the caller's part
     ///   of `output`, which reduce() itself next writes when all have left the call before. So
     ///   `input` may be written then, `output` may only be read, and is freed only after all
     ///   members have met again (another reduce(), or a commit).
     /// - The bits are those of Algorithm::kDirect on the CPU.
-    /// - On error nothing of peers is mapped here any more and `input` is whole, but a peer may
-    /// read
-    ///   it until its own call ends. Internal, with the device's own line: it does not answer, and
-    ///   nothing but a new process helps.
+    /// - On error nothing of peers is mapped here any more and `input` is whole,
+    ///   but a peer may read it until its own call ends.
+    ///   Internal, with the device's own line: it does not answer,
+    ///   and nothing but a new process helps.
     [[nodiscard]] virtual absl::Status reduce(uint32_t bucket, std::span<const float> input,
                                               std::span<float> output) = 0;
 
