@@ -98,6 +98,11 @@ std::string OutsideController::awaitAnswer() {
     return answer;
 }
 
+bool OutsideController::gone(std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    return answered_.wait_for(lock, patience, [this] { return gone_; });
+}
+
 bool OutsideController::awaitKilled() {
     if (pid_ <= 0) return false;
     {

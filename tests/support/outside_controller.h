@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -26,6 +27,8 @@ class OutsideController {
     std::string ask(const std::string& command);
     /// The same when it is expected to die of it.
     void tell(const std::string& command);
+    /// Whether it is dead, or is within `patience`.
+    bool gone(std::chrono::milliseconds patience);
     /// Waits until it is dead; true when SIGKILL ended it.
     bool awaitKilled();
     void killNow();
