@@ -19,7 +19,7 @@ constexpr int kHead = 24;
 constexpr int kRight = 24;
 constexpr int kBottom = 38;
 constexpr int kLine = 16;
-constexpr int kTicks = 4;
+constexpr int kTicks = 5;
 constexpr double kDot = 5;
 constexpr double kReach = 12;  // of a click, from a point's centre
 
@@ -35,18 +35,18 @@ ScatterChart::ScatterChart(const QString& title, Axis x, Axis y, QWidget* parent
 void ScatterChart::set(std::vector<Point> points, int chosen) {
     points_ = std::move(points);
     chosen_ = chosen < static_cast<int>(points_.size()) ? chosen : -1;
-    least_ = greatest_ = points_.empty() ? QPointF() : points_.front().at;
+    QPointF least = points_.empty() ? QPointF() : points_.front().at, greatest = least;
     for (const Point& p : points_) {
-        least_ = {std::min(least_.x(), p.at.x()), std::min(least_.y(), p.at.y())};
-        greatest_ = {std::max(greatest_.x(), p.at.x()), std::max(greatest_.y(), p.at.y())};
+        least = {std::min(least.x(), p.at.x()), std::min(least.y(), p.at.y())};
+        greatest = {std::max(greatest.x(), p.at.x()), std::max(greatest.y(), p.at.y())};
     }
-    // A tenth of air on each side, and something where all are alike.
-    const auto spread = [](double a, double b) {
-        return std::max((b - a) * 0.1, std::max(std::abs(b), 0.01) * 0.02);
+    // A tenth of air on each side, and something where all are alike; then on to round figures.
+    const auto range = [](double a, double b) {
+        const double air = std::max((b - a) * 0.1, std::max(std::abs(b), 0.01) * 0.02);
+        return niceRange(a - air, b + air, kTicks);
     };
-    const QPointF air(spread(least_.x(), greatest_.x()), spread(least_.y(), greatest_.y()));
-    least_ -= air;
-    greatest_ += air;
+    across_ = range(least.x(), greatest.x());
+    up_ = range(least.y(), greatest.y());
     setAccessibleDescription(chosen_ >= 0 ? words(chosen_) : QString());
     update();
 }
@@ -72,9 +72,11 @@ QRectF ScatterChart::plot() const {
 
 QPointF ScatterChart::place(QPointF value) const {
     const QRectF area = plot();
-    const QPointF size = greatest_ - least_;
-    return {area.left() + area.width() * (value.x() - least_.x()) / size.x(),
-            area.bottom() - area.height() * (value.y() - least_.y()) / size.y()};
+    const auto part = [](const NiceRange& range, double at) {
+        return (at - range.least) / (range.greatest - range.least);
+    };
+    return {area.left() + area.width() * part(across_, value.x()),
+            area.bottom() - area.height() * part(up_, value.y())};
 }
 
 int ScatterChart::pointAt(QPointF at) const {
@@ -108,18 +110,22 @@ void ScatterChart::paintScales(QPainter& painter) const {
     const Tokens& t = theme().tokens();
     const QRectF area = plot();
     painter.setFont(Theme::font(-1));
-    for (int i = 0; i <= kTicks; ++i) {
-        const double part = static_cast<double>(i) / kTicks;
-        const double x = area.left() + area.width() * part;
-        const double y = area.bottom() - area.height() * part;
-        painter.setPen(i == 0 ? QPen(t.border) : QPen(blend(t.surface, t.border, 0.6)));
-        painter.drawLine(QPointF(area.left(), y), QPointF(area.right(), y));
-        painter.drawLine(QPointF(x, area.top()), QPointF(x, area.bottom()));
+    const auto line = [&](int tick, QPointF from, QPointF to) {
+        painter.setPen(tick == 0 ? QPen(t.border) : QPen(blend(t.surface, t.border, 0.6)));
+        painter.drawLine(from, to);
         painter.setPen(t.muted);
+    };
+    for (int i = 0; i < up_.ticks; ++i) {
+        const double y = place({across_.least, up_.tick(i)}).y();
+        line(i, {area.left(), y}, {area.right(), y});
         painter.drawText(QRectF(0, y - 8, kGutter - 8, kLine), Qt::AlignRight | Qt::AlignVCenter,
-                         y_.words(std::lerp(least_.y(), greatest_.y(), part)));
+                         y_.words(up_.tick(i)));
+    }
+    for (int i = 0; i < across_.ticks; ++i) {
+        const double x = place({across_.tick(i), up_.least}).x();
+        line(i, {x, area.top()}, {x, area.bottom()});
         painter.drawText(QRectF(x - 40, area.bottom() + 3, 80, kLine), Qt::AlignCenter,
-                         x_.words(std::lerp(least_.x(), greatest_.x(), part)));
+                         x_.words(across_.tick(i)));
     }
     painter.drawText(QRectF(4, 2, width() - 8, kLine), Qt::AlignLeft | Qt::AlignVCenter, y_.title);
     painter.drawText(QRectF(area.left(), area.bottom() + 4 + kLine, area.width(), kLine),

@@ -6,6 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "app/widgets/nice_range.h"
+
 namespace bulkhead::ui {
 
 /// Points over two figures, one of them chosen: by a click, or with the arrow keys from left to
@@ -54,7 +56,7 @@ class ScatterChart final : public QWidget {
     Axis x_;
     Axis y_;
     std::vector<Point> points_;
-    QPointF least_, greatest_;
+    NiceRange across_, up_;
     int chosen_ = -1;
 };
 

@@ -76,12 +76,4 @@ class TimeSeriesView final : public QWidget {
     bool fromZero_ = false;
 };
 
-/// Round limits around [least, greatest] and how many ticks to draw between them.
-struct NiceRange {
-    double least, greatest;
-    int ticks;
-    int decimals;
-};
-NiceRange niceRange(double least, double greatest, int wantedTicks);
-
 }  // namespace bulkhead::ui
