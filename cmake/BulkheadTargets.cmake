@@ -25,6 +25,7 @@ if(BULKHEAD_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # GCC 12 finds maybe-uninitialized values in its own library when instrumented.
     add_compile_options(-fno-var-tracking-assignments -Wno-maybe-uninitialized)
+    add_compile_options(-Wno-subobject-linkage)  # what a source keeps to itself, compiled with others
   endif()
   # Null and alignment are asked at every member access, which takes as long to compile as all the
   # rest. A null pointer ends at the address sanitizer anyway; see bulkhead_casts_bytes.
@@ -69,7 +70,8 @@ function(bulkhead_library name)
 endfunction()
 
 # bulkhead_compile_together(NAME COUNT): that many sources at a time, where what they include takes
-# longer to compile than they do. Names in their anonymous namespaces must then differ.
+# longer to compile than they do. Names in their anonymous namespaces must then differ; everywhere
+# they must, since the presets asan and tsan compile all of ours so.
 function(bulkhead_compile_together name count)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
 endfunction()

@@ -27,6 +27,21 @@ bool computesOn(const model::RankView& rank, const model::NodeView& node, uint32
            std::find(rank.gpus.begin(), rank.gpus.end(), gpu) != rank.gpus.end();
 }
 
+/// The last trouble of that GPU; null: none.
+const model::GpuTroubleView* troubleOf(const model::RunState& state, const model::NodeView& node,
+                                       const model::GpuSample& gpu) {
+    for (size_t i = state.gpuTroubles.size(); i-- > 0;) {
+        const model::GpuTroubled& trouble = state.gpuTroubles[i].trouble;
+        if (trouble.node == node.node && trouble.gpu == gpu.gpu) return &state.gpuTroubles[i];
+    }
+    return nullptr;
+}
+
+QString troubleWords(const model::GpuTroubleView& view) {
+    return tr("%1 (at %2)")
+        .arg(toQt(model::troubleText(view.trouble)), formatClock(view.timeNs).left(8));
+}
+
 /// Its parts keep together where the line is wrapped.
 QString gpuLine(const model::RunState& state, const model::NodeView& node,
                 const model::GpuSample& gpu) {
@@ -45,6 +60,8 @@ QString gpuLine(const model::RunState& state, const model::NodeView& node,
                          tr("ECC errors %1").arg(figure(gpu.eccUncorrected, "")),
                          tr("Xid %1").arg(figure(gpu.lastXid, ""))};
     for (QString& part : parts) part.replace(u' ', QChar::Nbsp);
+    if (const model::GpuTroubleView* trouble = troubleOf(state, node, gpu))
+        parts.push_front(QStringLiteral("<b>%1</b>").arg(troubleWords(*trouble).toHtmlEscaped()));
     const QString name = gpu.name.empty() ? QString() : u' ' + toQt(gpu.name).toHtmlEscaped();
     return tr("<b>GPU %1</b>%2, %3: %4")
         .arg(gpu.gpu)
@@ -58,7 +75,10 @@ QStringList gpuLines(const model::RunState& state, const model::NodeView& node) 
     if (!node.sample || node.sample->gpus.empty())
         return {tr("GPUs: %1 (%2)").arg(noFigure(), toQt(model::whyNoGpus(node)).toHtmlEscaped())};
     QStringList lines;
-    for (const model::GpuSample& gpu : node.sample->gpus) lines << gpuLine(state, node, gpu);
+    for (const bool troubled : {true, false})
+        for (const model::GpuSample& gpu : node.sample->gpus)
+            if ((troubleOf(state, node, gpu) != nullptr) == troubled)
+                lines << gpuLine(state, node, gpu);
     return lines;
 }
 
@@ -97,9 +117,7 @@ QString gpuNews(const model::RunState& state) {
         if (node == nullptr || node->state != model::NodeState::kUp ||
             model::severityOf(view.trouble) < model::Severity::kError)
             continue;
-        return tr("%1 at %2: %3")
-            .arg(toQt(model::gpuName(view.trouble)), formatClock(view.timeNs).left(8),
-                 toQt(model::troubleText(view.trouble)));
+        return tr("%1: %2").arg(toQt(model::gpuName(view.trouble)), troubleWords(view));
     }
     return {};
 }

@@ -11,8 +11,8 @@
 /// GPUs of a node in words. Pure; thread: any.
 namespace bulkhead::ui {
 
-/// Rich text, a line for every GPU of the node, with the ranks that compute there; a dash where
-/// the driver does not tell. Why there is none, where there is none.
+/// Rich text, a line for every GPU of the node, those that had trouble first, with the ranks that
+/// compute there; a dash where the driver does not tell. Why there is none, where there is none.
 QStringList gpuLines(const model::RunState& state, const model::NodeView& node);
 /// The same for the GPUs of a replica's ranks, or of one of them (`shard` not negative); empty when
 /// they compute on none.

@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "backend/cli/text.h"
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 
 namespace bulkhead::cli {
 namespace {

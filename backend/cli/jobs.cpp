@@ -8,7 +8,7 @@
 #include "backend/cli/job_options.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 
 namespace bulkhead::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
 #include "backend/client/ledger_check.h"
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 
 namespace bulkhead::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "backend/cli/gpu_table.h"
 #include "backend/cli/live_text.h"
 #include "backend/model/command_text.h"
+#include "backend/model/event_json.h"
 #include "backend/model/gpu_text.h"
-#include "backend/model/json.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -148,8 +148,9 @@ std::string eventLine(const model::Event& event) {
     if (const auto* trouble = std::get_if<model::GpuTroubled>(&event.body))
         return text + " " + model::gpuName(*trouble) + ": " + model::troubleText(*trouble) + "; " +
                model::ranksText(*trouble);
-    return text +
-           shortFields(std::visit([](const auto& b) { return model::toJson(b); }, event.body));
+    model::Json fields = model::toJson(event.body);
+    fields.erase("type");
+    return text + shortFields(fields);
 }
 
 bool isNotable(const model::Event& event) {

@@ -3,7 +3,7 @@
 
 #include <zstd.h>
 
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 #include "backend/model/names.h"
 
 namespace bulkhead::history {

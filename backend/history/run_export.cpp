@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/history/run_reader.h"
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 #include "backend/model/names.h"
 #include "backend/model/parse_number.h"
 

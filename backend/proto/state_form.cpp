@@ -4,8 +4,8 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "backend/model/event_json.h"
 #include "backend/model/fingerprint.h"
-#include "backend/model/json.h"
 
 namespace bulkhead::proto {
 const std::string& stateFingerprint() {

@@ -9,6 +9,7 @@
 #include "app/models/fault_form.h"
 #include "app/models/fault_model.h"
 #include "app/models/fleet_model.h"
+#include "app/models/gpu_rows.h"
 #include "app/models/incident_model.h"
 #include "app/models/roles.h"
 #include "app/models/runs_model.h"
@@ -269,6 +270,27 @@ TEST(Units, FiguresCarryTheirUnitAndNeverPretend) {
     EXPECT_EQ(formatBytes(1536), QString("1.50") + narrow + "KiB");
     EXPECT_EQ(formatElapsed(125'300'000'000), "2:05.3");
     EXPECT_EQ(formatOptional(std::optional<double>(), formatRate), noFigure());
+}
+
+TEST(GpuRows, AGpuThatHadTroubleComesFirstAndSaysWhat) {
+    model::NodeView node;
+    node.node = "node7";
+    node.state = model::NodeState::kUp;
+    node.sample.emplace().gpus.resize(3);
+    for (uint32_t g = 0; g < 3; ++g) node.sample->gpus[g].gpu = g;
+    model::RunState state;
+    state.nodes.push_back(node);
+    EXPECT_TRUE(gpuLines(state, node).front().startsWith("<b>GPU 0</b>"));
+    EXPECT_EQ(gpuNews(state), QString());
+
+    state.gpuTroubles.push({0, {"node7", 2, "", 79, std::nullopt, 0, {}}});
+    state.gpuTroubles.push({0, {"another", 1, "", 79, std::nullopt, 0, {}}});
+    const QStringList lines = gpuLines(state, node);
+    ASSERT_EQ(lines.size(), 3);
+    EXPECT_TRUE(lines[0].startsWith("<b>GPU 2</b>"));
+    EXPECT_TRUE(lines[0].contains("Xid 79"));
+    EXPECT_FALSE(lines[1].contains("Xid 79"));
+    EXPECT_TRUE(gpuNews(state).startsWith("GPU 2 of node7: Xid 79"));
 }
 
 TEST(FaultForm, AFaultLosesTheFieldsItsKindLacks) {

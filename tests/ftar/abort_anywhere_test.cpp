@@ -18,7 +18,7 @@ using testing::sameBits;
 using testing::Wiring;
 
 constexpr size_t kRanks = 4;
-constexpr size_t kCount = 60'000;
+constexpr size_t kValues = 60'000;
 constexpr int kMoments = 24;
 
 /// Four connected exchanges, one exchange of one bucket at a time, by as many threads.
@@ -46,11 +46,11 @@ class AbortAnywhereTest : public ::testing::TestWithParam<Wiring> {
                 group.chunkTimeout = group.connectTimeout = 3600 * kSecond;
                 status[i] = exchanges_[i]->configure(group);
                 if (!status[i].ok()) return;
-                const std::vector<float> input = gradient(i, 1, 0, kCount);
-                std::vector<float> output(kCount);
+                const std::vector<float> input = gradient(i, 1, 0, kValues);
+                std::vector<float> output(kValues);
                 status[i] = ranks.reduce(i, *exchanges_[i], 0, input, output);
-                EXPECT_TRUE(sameBits(input, gradient(i, 1, 0, kCount)));
-                const bool right = sameBits(output, ranks.sum(ranks.all(), 1, 0, kCount));
+                EXPECT_TRUE(sameBits(input, gradient(i, 1, 0, kValues)));
+                const bool right = sameBits(output, ranks.sum(ranks.all(), 1, 0, kValues));
                 EXPECT_TRUE(right || !status[i].ok());
             });
         for (std::thread& t : threads) t.join();

@@ -30,7 +30,7 @@ using Crash = StoreTest;
     auto made = run == 0 ? RunWriter::create(file, "killed", clock, options)
                          : RunWriter::resume(file, run, clock, options);
     if (!made.ok()) _exit(3);
-    model::RandomValues random(seed, false);
+    model::RandomEvents random(seed, false);
     uint64_t told = 0;
     for (uint64_t seq = (*made)->lastSeq() + 1;; ++seq) {
         model::Event event = random.event(seq);
@@ -98,7 +98,7 @@ TEST_F(Crash, losesNothingThatWasDurableWhenKilledAtAnyMoment) {
     auto made = run == 0 ? RunWriter::create(file, "killed", clock, options)
                          : RunWriter::resume(file, run, clock, options);
     if (!made.ok()) _exit(3);
-    model::RandomValues random(5, false);
+    model::RandomEvents random(5, false);
     for (uint64_t seq = (*made)->lastSeq() + 1;; ++seq) {
         if (!(*made)->append(random.event(seq)).ok()) _exit(4);
         if (write(pipe, &seq, sizeof(seq)) != sizeof(seq)) _exit(6);

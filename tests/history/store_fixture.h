@@ -51,7 +51,7 @@ class StoreTest : public testing::Test {
 
 /// A run as a job tells it: events that refer to each other.
 inline std::vector<model::Event> someEvents(uint64_t seed, uint64_t count) {
-    model::RandomValues random(seed, false);
+    model::RandomEvents random(seed, false);
     std::vector<model::Event> events;
     for (uint64_t seq = 1; seq <= count; ++seq) events.push_back(random.event(seq));
     return events;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "backend/common/codec.h"
+#include "backend/model/event_json.h"
 #include "backend/model/gpu_text.h"
-#include "backend/model/json.h"
 #include "tests/model/random_events.h"
 
 namespace bulkhead::model {
@@ -337,7 +337,7 @@ class AnyEvents : public testing::TestWithParam<std::tuple<uint64_t, bool>> {};
 
 TEST_P(AnyEvents, seekingGivesWhatFoldingGives) {
     const auto [seed, hostile] = GetParam();
-    RandomValues random(seed, hostile);
+    RandomEvents random(seed, hostile);
     std::vector<Event> events;
     for (uint64_t seq = 1; seq <= 600; ++seq) events.push_back(random.event(seq));
     const size_t cut = static_cast<size_t>(random.below(events.size()));
@@ -355,7 +355,7 @@ TEST_P(AnyEvents, seekingGivesWhatFoldingGives) {
 
 TEST_P(AnyEvents, survivesJson) {
     const auto [seed, hostile] = GetParam();
-    RandomValues random(seed, hostile);
+    RandomEvents random(seed, hostile);
     RunState state;
     for (uint64_t seq = 1; seq <= 300; ++seq) {
         const Event event = random.event(seq);
@@ -413,7 +413,7 @@ TEST(Keyframe, refusesWhatIsNone) {
 }
 
 TEST(Keyframe, withRandomBytesFlippedNeverCrashesTheFold) {
-    RandomValues random(99, false);
+    RandomEvents random(99, false);
     RunState state;
     for (uint64_t seq = 1; seq <= 300; ++seq) apply(state, random.event(seq));
     const std::string good = encodeKeyframe(state);

@@ -24,12 +24,12 @@ std::string domainsMeta(std::string_view lengths, std::string_view file = "a.npy
                          R"(","sequence_lengths":)", lengths, "}}}");
 }
 
-absl::StatusOr<Recording> import(const std::string& meta, const std::string& npy) {
+absl::StatusOr<Recording> importMeta(const std::string& meta, const std::string& npy) {
     return importFile("meta.json", memoryFiles({{"meta.json", meta}, {"a.npy", npy}}));
 }
 
 TEST(MetaJson, requestsOfADomainKeepTheirTokens) {
-    const auto recording = import(domainsMeta("[1, 2]"), npyFile("|u1", "(2, 3, 2)", kIds));
+    const auto recording = importMeta(domainsMeta("[1, 2]"), npyFile("|u1", "(2, 3, 2)", kIds));
     ASSERT_TRUE(recording.ok()) << recording.status();
     const Routing& routing = *recording->routing;
     EXPECT_EQ(routing.domains(), std::vector<std::string>{"code"});
@@ -44,7 +44,7 @@ TEST(MetaJson, requestsOfADomainKeepTheirTokens) {
 TEST(MetaJson, requestsByTokenWithPhases) {
     // [token, layer, k]: the same ids in the other order.
     const std::string ids("\0\1\3\2\1\2\2\1\2\3\1\0", 12);
-    const auto recording = import(
+    const auto recording = importMeta(
         R"({"layers":2,"experts":4,"top_k":2,"layout":"uint8 [token, layer, k]","requests":[
             {"id":"r1","dataset":"d1","tokens":2,"prefill":1},{"dataset":"d2","tokens":1}]})",
         npyFile("|u1", "(3, 2, 2)", ids));
@@ -71,19 +71,20 @@ TEST(MetaJson, aDomainOfTheCommandLineLabelsRequestsThatHaveNone) {
 }
 
 TEST(MetaJson, withoutALayoutTheOrderIsTheOneThatFits) {
-    const auto fits = import(R"({"layers":2,"experts":4,"top_k":2,"requests":[{"tokens":3}]})",
-                             npyFile("|u1", "(2, 3, 2)", kIds));
+    const auto fits = importMeta(R"({"layers":2,"experts":4,"top_k":2,"requests":[{"tokens":3}]})",
+                                 npyFile("|u1", "(2, 3, 2)", kIds));
     ASSERT_TRUE(fits.ok()) << fits.status();
     EXPECT_EQ(fits->routing->expert(1, 2, 0), 1);
-    const auto either = import(R"({"layers":2,"experts":4,"top_k":2,"requests":[{"tokens":2}]})",
-                               npyFile("|u1", "(2, 2, 2)", kIds.substr(0, 8)));
+    const auto either =
+        importMeta(R"({"layers":2,"experts":4,"top_k":2,"requests":[{"tokens":2}]})",
+                   npyFile("|u1", "(2, 2, 2)", kIds.substr(0, 8)));
     EXPECT_THAT(either.status().message(), HasSubstr("a.npy: uint8 [2, 2, 2] could be read"));
 }
 
 TEST(MetaJson, whatDoesNotAddUpIsRefusedByPlace) {
     const std::string npy = npyFile("|u1", "(2, 3, 2)", kIds);
     const auto refusal = [](const std::string& meta, const std::string& array) {
-        return std::string(import(meta, array).status().message());
+        return std::string(importMeta(meta, array).status().message());
     };
     EXPECT_THAT(refusal(domainsMeta("[1, 1]"), npy),
                 HasSubstr("meta.json: domains.code.sequence_lengths: add up to 2 tokens, a.npy "

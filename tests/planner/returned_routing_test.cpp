@@ -14,7 +14,8 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-absl::StatusOr<Recording> import(const std::string& json, uint32_t topK = 2, uint32_t experts = 4) {
+absl::StatusOr<Recording> importResponse(const std::string& json, uint32_t topK = 2,
+                                         uint32_t experts = 4) {
     ImportOptions options;
     options.model = ModelShape();
     options.model->topK = topK;
@@ -36,22 +37,22 @@ void expectTheThreeTokens(const absl::StatusOr<Recording>& recording) {
 }
 
 TEST(ReturnedRouting, vllmWithListsSplitInPromptAndChoice) {
-    expectTheThreeTokens(import(samples::vllmResponse()));
+    expectTheThreeTokens(importResponse(samples::vllmResponse()));
 }
 
 TEST(ReturnedRouting, vllmWithOneNpyOverAllTokens) {
-    expectTheThreeTokens(import(samples::npyResponse()));
+    expectTheThreeTokens(importResponse(samples::npyResponse()));
 }
 
 TEST(ReturnedRouting, vllmWithAShapeBesideBase64) {
     const std::string ids = bytesOf<int16_t>({0, 1, 3, 2, 1, 2, 2, 1, 0, 3, 2, 1});
-    expectTheThreeTokens(import(model::concat(
+    expectTheThreeTokens(importResponse(model::concat(
         R"({"usage":{"prompt_tokens":2},"choices":[{"routed_experts":{"encoding":"base64",)",
         R"("dtype":"int16","shape":[3,2,2],"data":")", absl::Base64Escape(ids), "\"}}]}")));
 }
 
 TEST(ReturnedRouting, sglangLosesItsDenseLayer) {
-    const auto recording = import(samples::sglangResponse());
+    const auto recording = importResponse(samples::sglangResponse());
     expectTheThreeTokens(recording);
     EXPECT_THAT(recording->shape.layerNumbers, ElementsAre(1u, 2u));
     EXPECT_EQ(recording->routing->requests()[0].id, "g1");
@@ -59,8 +60,8 @@ TEST(ReturnedRouting, sglangLosesItsDenseLayer) {
 
 TEST(ReturnedRouting, severalResponsesInAnArrayOrByLine) {
     const std::string one = samples::vllmResponse();
-    EXPECT_EQ(import("[" + one + "," + one + "]")->routing->requests().size(), 2u);
-    EXPECT_EQ(import(one + "\n" + one + "\n")->routing->requests().size(), 2u);
+    EXPECT_EQ(importResponse("[" + one + "," + one + "]")->routing->requests().size(), 2u);
+    EXPECT_EQ(importResponse(one + "\n" + one + "\n")->routing->requests().size(), 2u);
 }
 
 TEST(ReturnedRouting, withoutAModelTheExpertsAreGuessedAndThatIsSaid) {
@@ -70,19 +71,20 @@ TEST(ReturnedRouting, withoutAModelTheExpertsAreGuessedAndThatIsSaid) {
 }
 
 TEST(ReturnedRouting, whatDoesNotFitIsRefusedByPlace) {
-    EXPECT_THAT(import(samples::vllmResponse(), 2, 3).status().message(),
+    EXPECT_THAT(importResponse(samples::vllmResponse(), 2, 3).status().message(),
                 HasSubstr("token 0, layer 1: expert 3, expected 0 to 2"));
-    EXPECT_THAT(import(samples::sglangResponse(), 5).status().message(),
+    EXPECT_THAT(importResponse(samples::sglangResponse(), 5).status().message(),
                 HasSubstr("are no int32 for 3 tokens"));
-    EXPECT_THAT(import(samples::sglangResponse(), 0).status().message(), HasSubstr("--model"));
-    EXPECT_THAT(import(R"({"choices":[{"routed_experts":[[[0,1]],[[0,1],[1,2]]]}],
+    EXPECT_THAT(importResponse(samples::sglangResponse(), 0).status().message(),
+                HasSubstr("--model"));
+    EXPECT_THAT(importResponse(R"({"choices":[{"routed_experts":[[[0,1]],[[0,1],[1,2]]]}],
                           "prompt_routed_experts":[]})")
                     .status()
                     .message(),
                 HasSubstr("r.json: choices[0]: routed_experts: [1]: expected one list a layer"));
-    EXPECT_THAT(import(R"({"choices":[{"text":"hello"}]})").status().message(),
+    EXPECT_THAT(importResponse(R"({"choices":[{"text":"hello"}]})").status().message(),
                 HasSubstr("--enable-return-routed-experts"));
-    EXPECT_THAT(import(R"({"meta_info":{"prompt_tokens":1,"completion_tokens":1,
+    EXPECT_THAT(importResponse(R"({"meta_info":{"prompt_tokens":1,"completion_tokens":1,
                           "routed_experts":"%%%"}})")
                     .status()
                     .message(),

@@ -20,12 +20,12 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-absl::StatusOr<Recording> import(const std::string& bytes) {
+absl::StatusOr<Recording> importTorch(const std::string& bytes) {
     return importFile("d.pt", memoryFiles({{"d.pt", bytes}}));
 }
 
 TEST(SglangStat, unusedStepsAndDenseLayersAreLeftOut) {
-    const auto recording = import(statDump());
+    const auto recording = importTorch(statDump());
     ASSERT_TRUE(recording.ok()) << recording.status();
     ASSERT_EQ(recording->windows.size(), 2u);
     EXPECT_EQ(recording->windows[1].label, "step 1");
@@ -51,7 +51,7 @@ TEST(SglangPass, oneRankTwiceIsTwoDumps) {
 }
 
 TEST(SglangToken, piecesBecomeRequestsAndSlotsLogicalExperts) {
-    const auto recording = import(tokenDump());
+    const auto recording = importTorch(tokenDump());
     ASSERT_TRUE(recording.ok()) << recording.status();
     const Routing& routing = *recording->routing;
     EXPECT_EQ(routing.shape().layers, 1u);
@@ -76,7 +76,7 @@ TEST(SglangToken, ranksWithTheSameTokensCountOnce) {
 }
 
 std::string refusal(const PickleText& pickle) {
-    return std::string(import(torchFile(pickle, {})).status().message());
+    return std::string(importTorch(torchFile(pickle, {})).status().message());
 }
 
 TEST(TorchFile, aPickleThatWantsToCallSomethingIsRefusedUnrun) {
@@ -99,7 +99,7 @@ TEST(TorchFile, tensorsThatDoNotLieInTheirStorageAreRefused) {
     PickleText pickle;
     pickle.raw("}(").text("logical_count").tensor("IntStorage", "0", {2, 2}).raw("u");
     const auto with = [&](const std::map<std::string, std::string>& storages) {
-        return std::string(import(torchFile(pickle, storages)).status().message());
+        return std::string(importTorch(torchFile(pickle, storages)).status().message());
     };
     EXPECT_THAT(with({}), HasSubstr("d.pt: logical_count: its storage data/0 is not in the file"));
     EXPECT_THAT(with({{"0", std::string(12, 'x')}}), HasSubstr("should hold 4 int32, it has 12"));
@@ -109,10 +109,10 @@ TEST(TorchFile, tensorsThatDoNotLieInTheirStorageAreRefused) {
 TEST(TorchFile, aCutOrChangedFileIsRefused) {
     const std::string whole = statDump();
     for (size_t length = 4; length < whole.size(); length += 7)
-        EXPECT_FALSE(import(whole.substr(0, length)).ok()) << length;
+        EXPECT_FALSE(importTorch(whole.substr(0, length)).ok()) << length;
     std::string changed = whole;
     changed[whole.find("logical_count") + 3] ^= 1;
-    EXPECT_THAT(import(changed).status().message(), HasSubstr("checksum is wrong"));
+    EXPECT_THAT(importTorch(changed).status().message(), HasSubstr("checksum is wrong"));
 }
 
 TEST(SglangStat, theRealOne) {

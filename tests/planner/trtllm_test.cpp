@@ -16,14 +16,14 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-absl::StatusOr<Recording> import(const std::string& rank) {
+absl::StatusOr<Recording> importBalancer(const std::string& rank) {
     return importFile("meta_info.json", memoryFiles({{"meta_info.json", samples::metaInfo()},
                                                      {"rank0.safetensors", samples::ranksOf(0)},
                                                      {"rank1.safetensors", rank}}));
 }
 
 TEST(Trtllm, ranksAddUpAndLayersKeepTheirNumbers) {
-    const auto recording = import(samples::ranksOf(9));
+    const auto recording = importBalancer(samples::ranksOf(9));
     ASSERT_TRUE(recording.ok()) << recording.status();
     EXPECT_THAT(recording->shape.layerNumbers, ElementsAre(3u, 4u));
     EXPECT_EQ(recording->shape.topK, 2u);
@@ -44,7 +44,7 @@ TEST(Trtllm, rawIdsOfNewerVersionsArePassedOverAndThatIsSaid) {
 
 TEST(Trtllm, whatIsNoStatisticIsRefusedByPlace) {
     const auto refusal = [](const std::string& rank) {
-        return std::string(import(rank).status().message());
+        return std::string(importBalancer(rank).status().message());
     };
     EXPECT_THAT(refusal(safetensorsFile({{"5", {1, 2, 3, 4}}})),
                 HasSubstr("rank1.safetensors: 5: expected a name ITERATION_LAYER"));

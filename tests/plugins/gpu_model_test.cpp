@@ -24,8 +24,8 @@ using test::GpuPlace;
 using test::Shards;
 using GpuGradient = test::OnGpu;
 
-constexpr size_t kSamples = 3;
-constexpr size_t kSequence = 22;
+constexpr size_t kBatchSamples = 3;
+constexpr size_t kBatchTokens = 22;
 
 /// All kinds of layers; the chunk does not divide the sequence.
 ModelConfig smallConfig(size_t topK) {
@@ -54,16 +54,16 @@ template <class A>
 Pass passWith(Math<A>& math, const ModelSpec& spec) {
     ParameterStore<A> store;
     Decoder<A> decoder;
-    EXPECT_TRUE(math.open(spec.config, kSamples, kSequence).ok());
+    EXPECT_TRUE(math.open(spec.config, kBatchSamples, kBatchTokens).ok());
     EXPECT_TRUE(store.open(spec, &math, defaultPlacement(spec, 1)).ok());
-    EXPECT_TRUE(decoder.open(&store, kSamples, kSequence, 1).ok());
+    EXPECT_TRUE(decoder.open(&store, kBatchSamples, kBatchTokens, 1).ok());
     EXPECT_TRUE(store.initialise(3).ok());
     store.clearGradient();
     std::mt19937 random(7);
-    std::vector<int32_t> tokens(kSamples * (kSequence + 1));
+    std::vector<int32_t> tokens(kBatchSamples * (kBatchTokens + 1));
     for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 60);
-    const std::vector<uint32_t> domains(kSamples, 0);
-    const Batch batch{kSamples, tokens.data(), domains.data()};
+    const std::vector<uint32_t> domains(kBatchSamples, 0);
+    const Batch batch{kBatchSamples, tokens.data(), domains.data()};
     Sums sums = decoder.emptySums();
     EXPECT_TRUE(decoder.forward(batch, &sums).ok());
     EXPECT_TRUE(decoder.backward(batch, true, nullptr).ok());
@@ -73,8 +73,8 @@ Pass passWith(Math<A>& math, const ModelSpec& spec) {
     math.copy(pass.gradient.data(), static_cast<const float*>(store.gradient()),
               pass.gradient.size());
     EXPECT_TRUE(math.finish().ok());
-    for (size_t s = 0; s < kSamples; ++s) {
-        std::vector<uint32_t> chosen(kSequence * spec.config.mixtureLayers() * spec.config.topK);
+    for (size_t s = 0; s < kBatchSamples; ++s) {
+        std::vector<uint32_t> chosen(kBatchTokens * spec.config.mixtureLayers() * spec.config.topK);
         decoder.routing(s, chosen.data());
         pass.routing.insert(pass.routing.end(), chosen.begin(), chosen.end());
     }

@@ -9,13 +9,15 @@
 
 namespace bulkhead::planner {
 
+inline constexpr uint32_t kMostExperts = 65'536;  ///< of a layer: ids are 16 bits wide
+
 /// What the planner must know of a model. Layers are MoE layers, counted from 0 without the dense
 /// ones; experts are routed, logical ones (shared experts run everywhere and are nobody's to
 /// place). Thread: a value.
 struct ModelShape {
     std::string name;             ///< "" when the recording does not say
     uint32_t layers = 0;          ///< MoE layers
-    uint32_t experts = 0;         ///< routed experts of a layer, at most 65,536
+    uint32_t experts = 0;         ///< routed experts of a layer, at most kMostExperts
     uint32_t topK = 0;            ///< routed experts of a token in a layer
     uint32_t hidden = 0;          ///< width of a token's activation, elements; 0: not known
     uint32_t routerGroups = 1;    ///< group-limited routing: experts come in so many equal groups

@@ -13,7 +13,6 @@ namespace {
 using model::concat;
 
 constexpr uint32_t kNarrowExperts = 256;
-constexpr uint32_t kMostExperts = 65536;
 
 absl::Status checkShape(const ModelShape& shape) {
     const auto refuse = [](const auto&... words) {

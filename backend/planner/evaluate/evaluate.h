@@ -106,4 +106,7 @@ struct CopyBytes {
 };
 [[nodiscard]] CopyBytes copyBytes(const ModelShape& shape);
 
+/// Width inside an expert where nothing is known: DeepSeek-V2-Lite's.
+inline constexpr double kAssumedInner = 1408;
+
 }  // namespace bulkhead::planner

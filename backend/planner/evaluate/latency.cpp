@@ -7,12 +7,6 @@
 
 namespace bulkhead::planner {
 
-namespace {
-
-constexpr double kAssumedInner = 1408;  ///< of DeepSeek-V2-Lite's experts, where nothing is known
-
-}  // namespace
-
 ExchangeTime exchangeTime(std::span<const double> load, const Topology& topology, double bytes) {
     const uint32_t nodes = topology.nodes();
     double largest = 0;

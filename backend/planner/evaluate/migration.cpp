@@ -10,8 +10,6 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr double kAssumedInner = 1408;
-
 /// The nearest GPU that holds an expert already: same node, else whatever link is fastest.
 const Link& nearest(const Topology& topology, const std::vector<uint32_t>& holders, uint32_t node,
                     bool& across) {

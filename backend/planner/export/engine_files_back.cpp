@@ -7,17 +7,12 @@
 #include "backend/model/parse_number.h"
 #include "backend/planner/export/engine_files.h"
 #include "backend/planner/import/json_fields.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
 
 using model::concat;
-
-constexpr uint64_t kMostExperts = 65'536, kMostLayers = 10'000;
-
-absl::Status refuse(std::string_view file, const std::string& why) {
-    return absl::InvalidArgumentError(concat(file, ": ", why));
-}
 
 /// A JSON list of experts.
 std::vector<uint32_t> expertsOf(const Json& list, const std::string& path, JsonFields& fields) {

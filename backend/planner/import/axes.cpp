@@ -6,6 +6,7 @@
 
 #include "backend/model/names.h"
 #include "backend/planner/import/input.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -14,10 +15,6 @@ using model::concat;
 
 /// Tokens copied at a time.
 constexpr uint64_t kBlock = 1024;
-
-absl::Status refuse(std::string_view file, std::string_view why) {
-    return absl::InvalidArgumentError(concat(file, ": ", why));
-}
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "backend/model/names.h"
 #include "backend/planner/import/json_fields.h"
 #include "backend/planner/import/layers.h"
+#include "backend/planner/import/refusal.h"
 #include "backend/planner/import/returned_routing.h"
 #include "backend/planner/import/routed_array.h"
 
@@ -19,10 +20,6 @@ namespace {
 using model::concat;
 
 constexpr uint64_t kMostCount = uint64_t{1} << 53;
-
-absl::Status refuse(std::string_view where, const std::string& why) {
-    return absl::InvalidArgumentError(concat(where, ": ", why));
-}
 
 struct Line {
     size_t number = 0;

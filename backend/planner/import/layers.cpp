@@ -5,15 +5,12 @@
 #include <string>
 
 #include "backend/model/names.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
 
 using model::concat;
-
-absl::Status refuse(std::string_view where, const std::string& why) {
-    return absl::InvalidArgumentError(concat(where, ": ", why));
-}
 
 }  // namespace
 

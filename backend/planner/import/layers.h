@@ -9,13 +9,11 @@
 #include "absl/status/statusor.h"
 #include "backend/planner/data/recording.h"
 #include "backend/planner/import/import.h"
+#include "backend/planner/import/refusal.h"
 #include "backend/planner/import/tensor.h"
 
 /// What engines number differently from the planner: layers and replicas of experts.
 namespace bulkhead::planner {
-
-inline constexpr uint64_t kMostLayers = 10'000;
-inline constexpr uint64_t kMostExperts = 65'536;
 
 /// The logical expert of each physical one, [layer][physical].
 struct LogicalOf {

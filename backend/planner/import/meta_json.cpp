@@ -6,19 +6,14 @@
 #include "backend/model/names.h"
 #include "backend/planner/import/axes.h"
 #include "backend/planner/import/npy.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
 
 using model::concat;
 
-constexpr uint64_t kMostLayers = 10'000;
-constexpr uint64_t kMostExperts = 65'536;
 constexpr uint64_t kMostTokens = uint64_t{1} << 40;
-
-absl::Status refuse(std::string_view file, const std::string& why) {
-    return absl::InvalidArgumentError(concat(file, ": ", why));
-}
 
 /// One npy file, its tensor, and how its axes lie.
 struct Array {

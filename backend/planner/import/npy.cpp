@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "backend/model/names.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using model::concat;
 
 constexpr size_t kLongestHeader = size_t{64} << 10;
-constexpr size_t kMostDimensions = 8;
 
 std::optional<Element> elementOf(std::string_view descr) {
     static const std::map<std::string_view, Element> kElements = {

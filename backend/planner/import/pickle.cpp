@@ -10,6 +10,7 @@
 
 #include "backend/model/names.h"
 #include "backend/planner/import/little_endian.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -18,7 +19,6 @@ using model::concat;
 
 constexpr size_t kMostBytes = size_t{32} << 20;
 constexpr size_t kMostObjects = 8'000'000;
-constexpr size_t kMostDimensions = 8;
 constexpr PickleRef kMark = UINT32_MAX;
 
 std::optional<Element> storageElement(const PickleGlobal& global) {

@@ -7,15 +7,12 @@
 #include "backend/planner/import/axes.h"
 #include "backend/planner/import/layers.h"
 #include "backend/planner/import/npy.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
 
 using model::concat;
-
-absl::Status refuse(std::string_view file, const std::string& why) {
-    return absl::InvalidArgumentError(concat(file, ": ", why));
-}
 
 absl::StatusOr<Recording> countsOf(const Tensor& table, std::string_view file,
                                    const ImportOptions& options) {

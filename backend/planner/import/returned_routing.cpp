@@ -8,6 +8,7 @@
 
 #include "backend/model/names.h"
 #include "backend/planner/import/layers.h"
+#include "backend/planner/import/refusal.h"
 #include "backend/planner/import/routed_array.h"
 
 namespace bulkhead::planner {
@@ -16,10 +17,6 @@ namespace {
 using model::concat;
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 32;
-
-absl::Status refuse(std::string_view where, const std::string& why) {
-    return absl::InvalidArgumentError(concat(where, ": ", why));
-}
 
 /// One request as it was answered.
 struct Answer {

@@ -9,16 +9,13 @@
 #include "absl/strings/escaping.h"
 #include "backend/model/names.h"
 #include "backend/planner/import/npy.h"
+#include "backend/planner/import/refusal.h"
 #include "backend/planner/import/tensor.h"
 
 namespace bulkhead::planner {
 namespace {
 
 using model::concat;
-
-absl::Status refuse(std::string_view where, const std::string& why) {
-    return absl::InvalidArgumentError(concat(where, ": ", why));
-}
 
 absl::StatusOr<RoutedArray> fromLists(const Json& json, std::string_view where) {
     RoutedArray out;

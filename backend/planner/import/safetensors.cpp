@@ -7,6 +7,7 @@
 #include "backend/model/names.h"
 #include "backend/planner/import/json_fields.h"
 #include "backend/planner/import/little_endian.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using model::concat;
 
 constexpr uint64_t kLongestHeader = 100'000'000;
-constexpr size_t kMostDimensions = 8;
 
 const std::map<std::string_view, Element>& elements() {
     static const std::map<std::string_view, Element> kElements = {

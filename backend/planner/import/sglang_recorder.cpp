@@ -7,6 +7,7 @@
 
 #include "backend/model/names.h"
 #include "backend/planner/import/layers.h"
+#include "backend/planner/import/refusal.h"
 #include "backend/planner/import/sglang_tokens.h"
 #include "backend/planner/import/torch_file.h"
 
@@ -14,10 +15,6 @@ namespace bulkhead::planner {
 namespace {
 
 using model::concat;
-
-absl::Status refuse(std::string_view file, const std::string& why) {
-    return absl::InvalidArgumentError(concat(file, ": ", why));
-}
 
 /// InvalidArgument unless `tensor` holds whole numbers, not more than a model can have.
 absl::Status checkTable(const Tensor& tensor, size_t axes, std::string_view file,

@@ -8,6 +8,7 @@
 
 #include "backend/model/names.h"
 #include "backend/planner/import/layers.h"
+#include "backend/planner/import/refusal.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -16,10 +17,6 @@ using model::concat;
 
 constexpr int64_t kExtend = 1;  ///< ForwardMode.EXTEND: prefill; the others decode or mix both
 constexpr int64_t kDecode = 2;
-
-absl::Status refuse(std::string_view file, const std::string& why) {
-    return absl::InvalidArgumentError(concat(file, ": ", why));
-}
 
 /// One record: the ids as logical ones, only of tokens and layers that have any.
 struct Pass {

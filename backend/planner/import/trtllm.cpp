@@ -8,6 +8,7 @@
 #include "backend/model/names.h"
 #include "backend/model/parse_number.h"
 #include "backend/planner/import/layers.h"
+#include "backend/planner/import/refusal.h"
 #include "backend/planner/import/safetensors.h"
 
 namespace bulkhead::planner {
@@ -17,10 +18,6 @@ using model::concat;
 
 /// Sums by iteration and layer, over ranks.
 using Sums = std::map<uint64_t, std::map<uint32_t, std::vector<uint64_t>>>;
-
-absl::Status refuse(std::string_view file, const std::string& why) {
-    return absl::InvalidArgumentError(concat(file, ": ", why));
-}
 
 /// "rank12.safetensors", but not "rank12_raw.safetensors".
 bool isRank(std::string_view name) {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/model/command_text.h"
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 #include "backend/runtime/coordinator/durable_file.h"
 #include "backend/runtime/coordinator/job_past.h"
 #include "backend/runtime/coordinator/spec_options.h"

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "backend/common/clock.h"
 #include "backend/model/domain_text.h"
+#include "backend/model/event_json.h"
 #include "backend/model/job_file.h"
-#include "backend/model/json.h"
 #include "spdlog/spdlog.h"
 
 namespace bulkhead::runtime {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 #include "backend/runtime/replica/rank_impl.h"
 
 namespace bulkhead::runtime {

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 #include "backend/runtime/replica/rank_impl.h"
 #include "backend/runtime/transport/address.h"
 

@@ -11,12 +11,12 @@
 namespace bulkhead::runtime {
 namespace {
 
-constexpr uint32_t kMagic = 0x4c434b42;  // "BKCL"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kFrameMagic = 0x4c434b42;  // "BKCL"
+constexpr uint32_t kFrameVersion = 1;
 
 struct Header {
-    uint32_t magic = kMagic;
-    uint32_t version = kVersion;
+    uint32_t magic = kFrameMagic;
+    uint32_t version = kFrameVersion;
     uint32_t length = 0;
     uint32_t checksum[2] = {};  // two words, so that the struct has no padding
 };
@@ -41,9 +41,9 @@ absl::Status ControlParser::next(std::optional<std::string>& message) {
     if (buffer_.size() - at_ < sizeof(Header)) return absl::OkStatus();
     Header header;
     std::memcpy(&header, buffer_.data() + at_, sizeof header);
-    if (header.magic != kMagic) return broken("the peer does not speak this protocol");
-    if (header.version != kVersion)
-        return broken(absl::StrCat("version ", header.version, ", expected ", kVersion));
+    if (header.magic != kFrameMagic) return broken("the peer does not speak this protocol");
+    if (header.version != kFrameVersion)
+        return broken(absl::StrCat("version ", header.version, ", expected ", kFrameVersion));
     if (header.length > kMaxControlMessage)
         return broken(absl::StrCat("announces ", header.length, " bytes, at most ",
                                    kMaxControlMessage, " are accepted"));

@@ -17,7 +17,7 @@
 namespace bulkhead::runtime {
 namespace {
 
-constexpr uint64_t kMagic = 0x70616548646b6c42;  // "BlkdHeap"
+constexpr uint64_t kHeapMagic = 0x70616548646b6c42;  // "BlkdHeap"
 constexpr size_t kHeader = 4096;
 
 struct BlockHeader {
@@ -71,7 +71,7 @@ absl::StatusOr<void*> SharedHeap::allocate(size_t bytes) {
     if (base == MAP_FAILED) return exhausted(bytes, errno);
     std::byte* data = static_cast<std::byte*>(base) + kHeader;
     const std::lock_guard lock(mutex_);
-    *static_cast<BlockHeader*>(base) = {kMagic, id_, bytes, ++blocks_};
+    *static_cast<BlockHeader*>(base) = {kHeapMagic, id_, bytes, ++blocks_};
     byAddress_[data] = {std::move(fd), blocks_, bytes};
     return data;
 }
@@ -118,7 +118,7 @@ absl::StatusOr<HeapReader::Mapping> HeapReader::map(int32_t pid, uint64_t heap,
         return absl::UnavailableError(
             absl::StrCat("its memory cannot be mapped: ", std::strerror(errno)));
     const auto& header = *static_cast<const BlockHeader*>(base);
-    if (header.magic != kMagic || header.heap != heap || header.number != place.block ||
+    if (header.magic != kHeapMagic || header.heap != heap || header.number != place.block ||
         header.bytes != bytes - kHeader) {
         ::munmap(base, bytes);
         return absl::DataLossError(absl::StrCat(path, " is not the memory it announced"));

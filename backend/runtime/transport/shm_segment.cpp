@@ -17,8 +17,8 @@
 namespace bulkhead::runtime {
 namespace {
 
-constexpr uint32_t kMagic = 0x4d534b42;  // "BKSM"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kSegmentMagic = 0x4d534b42;  // "BKSM"
+constexpr uint32_t kSegmentVersion = 2;
 constexpr size_t kPage = 4096;
 static_assert(sizeof(ShmSegmentHeader) <= kPage && sizeof(ShmSlotHeader) <= kPage);
 
@@ -76,14 +76,14 @@ absl::StatusOr<std::unique_ptr<ShmSegment>> ShmSegment::create(const std::string
         return absl::UnavailableError(
             absl::StrCat("cannot lock shared memory ", name, ": ", std::strerror(errno)));
     auto* header = new (base) ShmSegmentHeader{};
-    header->version = kVersion;
+    header->version = kSegmentVersion;
     header->writer = writer;
     header->incarnation = incarnation;
     header->pid = ::getpid();
     header->heap = heap;
     header->slotBytes = slotBytes;
     header->identity = identity;
-    header->magic.store(kMagic, std::memory_order_release);
+    header->magic.store(kSegmentMagic, std::memory_order_release);
     return segment;
 }
 
@@ -137,9 +137,9 @@ absl::StatusOr<std::unique_ptr<ShmView>> ShmView::open(const std::string& name,
     view->bytes_ = bytes;
     view->slotBytes_ = slotBytes;
     const ShmSegmentHeader& header = view->header();
-    if (header.magic.load(std::memory_order_acquire) != kMagic)
+    if (header.magic.load(std::memory_order_acquire) != kSegmentMagic)
         return absl::NotFoundError(absl::StrCat(name, " is not ready"));
-    if (header.version != kVersion || header.writer != writer ||
+    if (header.version != kSegmentVersion || header.writer != writer ||
         header.incarnation != incarnation || header.slotBytes != slotBytes ||
         header.identity != identity)
         return absl::PermissionDeniedError(

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "backend/model/json.h"
+#include "backend/model/event_json.h"
 
 namespace bulkhead::runtime {
 namespace {

@@ -18,7 +18,6 @@ namespace {
 using model::WhatIfPreset;
 using model::WhatIfResult;
 
-constexpr int kUsage = 2;
 constexpr double kMostDays = 36500;
 
 struct Row {

@@ -7,6 +7,8 @@
 
 namespace bulkhead::simulation {
 
+inline constexpr int kUsage = 2;  ///< exit code of a call that makes no sense
+
 /// What `bulkhead-sim ett` was asked.
 struct EttArguments {
     std::string preset;                ///< empty: all

@@ -16,7 +16,6 @@ namespace bulkhead::simulation {
 namespace {
 
 constexpr int kBroken = 1;
-constexpr int kUsage = 2;
 
 struct Range {
     uint64_t first = 1;
