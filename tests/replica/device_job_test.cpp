@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 
+#include "backend/runtime/replica/checkpoint.h"
 #include "tests/replica/mini_job.h"
 #ifdef BULKHEAD_CUDA_PLUGIN
 #include "tests/support/gpu_plugin.h"
@@ -18,6 +20,7 @@ namespace {
 
 using protocol::fact::StepCommitted;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 #ifdef BULKHEAD_CUDA_PLUGIN
 constexpr const char* kDevice = "cuda";
@@ -71,6 +74,13 @@ class DeviceJob : public ::testing::Test {
         MiniJob job(specOn(device), folderOf(device));
         EXPECT_TRUE(job.runToStep(steps)) << job.output();
         EXPECT_THAT(job.output(), HasSubstr("device: " + says));
+        // Four may tie, so each of them needs the state before every step.
+        const auto waited = HasSubstr("the whole state is exported, and all wait");
+        const auto beside = HasSubstr("the whole state is exported beside training");
+        if (device == "cpu")
+            EXPECT_THAT(job.output(), AllOf(waited, Not(beside)));
+        else
+            EXPECT_THAT(job.output(), AllOf(beside, Not(waited)));
         expectParity(job);
         std::vector<std::pair<double, uint64_t>> numbers;
         for (const StepCommitted& step : job.facts<StepCommitted>()) {
@@ -123,6 +133,57 @@ TEST_F(DeviceJob, whoComputesElsewhereIsRefusedByNameAndTheOthersTrainOn) {
     ASSERT_TRUE(job.runToStep(job.committed() + 5)) << job.output();
     EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 3u);
     EXPECT_FALSE(job.contributes(2));
+    expectParity(job);
+}
+
+TEST_F(DeviceJob, ofTwoTheOneWithAFlippedBitIsFoundByItsOwnReplay) {
+    model::JobSpec spec = specOn(kDevice);
+    spec.replicas = 2;
+    MiniJob job(spec, folderOf(kDevice));
+    ASSERT_TRUE(job.runToStep(5)) << job.output();
+    protocol::CommitFault fault;
+    fault.fault = 4;
+    fault.kind = "flip_parameter";
+    job.toReplica(1, fault);
+    const auto accused = [&] {
+        for (const auto& e : job.facts<protocol::fact::EvidenceSeen>())
+            if (e.kind == protocol::EvidenceKind::kParityMismatch)
+                return e.replica == 1 && e.detail.find("its own replay") != std::string::npos;
+        return false;
+    };
+    ASSERT_TRUE(job.runUntil(accused)) << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return !job.contributes(1); })) << job.output();
+    ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
+    ASSERT_TRUE(job.runToStep(job.committed() + 3)) << job.output();
+    EXPECT_EQ(job.facts<StepCommitted>().back().votes.size(), 2u) << job.output();
+}
+
+TEST_F(DeviceJob, aCheckpointCopiedBesideTrainingIsTheStateOfItsStep) {
+    model::JobSpec spec = specOn(kDevice);
+    spec.replicas = 2;
+    spec.policies.checkpointEverySteps = 5;
+    std::string path;
+    std::map<uint64_t, uint64_t> hashAfter;
+    {
+        MiniJob job(spec, folderOf(kDevice));
+        ASSERT_TRUE(job.runUntil([&] { return !job.checkpoints().empty(); })) << job.output();
+        EXPECT_TRUE(job.checkpoints().front().ok);
+        path = job.checkpoints().front().path;
+        ASSERT_TRUE(job.runToStep(job.checkpoints().front().step + 4)) << job.output();
+        for (const StepCommitted& step : job.facts<StepCommitted>())
+            hashAfter[step.record.step - 1] = step.votes.front().hashes.front();
+    }
+    const auto written = readManifest(path);
+    ASSERT_TRUE(written.ok()) << written.status();
+    EXPECT_EQ(written->files.front().hash, hashAfter.at(written->step));
+    protocol::LogCheckpoint from;
+    from.step = written->step;
+    from.path = path;
+    MiniJob job(spec, folderOf(kDevice), from);
+    ASSERT_TRUE(job.runToStep(written->step + 3)) << job.output();
+    const StepCommitted first = job.facts<StepCommitted>().front();
+    EXPECT_EQ(first.record.step, written->step + 1);
+    EXPECT_EQ(first.votes.front().hashes.front(), hashAfter.at(written->step));
     expectParity(job);
 }
 

@@ -173,6 +173,10 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
         work.domainShare = quorum.domainShare;
         work.routedTokens = quorum.routedTokens;
         work.generation = exchange_->restart();
+        const auto members = std::count_if(quorum.contributors.begin(), quorum.contributors.end(),
+                                           [](const auto& member) { return !member.entering; });
+        if (mayTie(quorum.step, static_cast<size_t>(members)))
+            queue_.push({[this, step = quorum.step] { return copyAhead(step); }, std::nullopt});
         queue_.push({nullptr, work});
     } else if (action.enter) {
         // Nothing was computed since adopt() cleared the gradient: it is whole, and zero.
@@ -209,7 +213,8 @@ void ReplicaRank::Impl::on(const protocol::WriteCheckpoint& action) {
     queue_.push({[this, action] {
                      // Overtaken: the coordinator asks again with a later commit.
                      if (action.step != step_) return absl::OkStatus();
-                     return writeCheckpoint(action.dataPosition);
+                     writeCheckpoint(action.dataPosition);
+                     return absl::OkStatus();
                  },
                  std::nullopt});
 }
@@ -219,8 +224,6 @@ void ReplicaRank::Impl::on(const protocol::TakeSnapshot& action) {
 }
 
 void ReplicaRank::Impl::on(const protocol::DropSnapshot& action) {
-    const std::lock_guard<std::mutex> lock(takingMutex_);
-    if (taking_ == action.step) taking_.reset();
     store_.dropSnapshot(action.step);
 }
 

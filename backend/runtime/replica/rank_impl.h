@@ -21,6 +21,7 @@
 #include "backend/runtime/replica/links.h"
 #include "backend/runtime/replica/replica_rank.h"
 #include "backend/runtime/replica/shm_lease.h"
+#include "backend/runtime/replica/snapshot_desk.h"
 #include "backend/runtime/replica/state_server.h"
 #include "backend/runtime/replica/state_store.h"
 #include "backend/runtime/replica/step_exchange.h"
@@ -122,17 +123,15 @@ class ReplicaRank::Impl {
     absl::Status applyCommit(const protocol::ApplyCommit& action);
     absl::Status update(const CommitRecord& record, std::span<const float> reduced);
     absl::Status damageParameter(uint64_t step);
-    absl::Status writeCheckpoint(const std::string& dataPosition);
+    void writeCheckpoint(const std::string& dataPosition);
     absl::Status takeSnapshot(uint64_t step);
-    absl::StatusOr<std::shared_ptr<const StateSnapshot>> exportState();
-    void label(StateSnapshot* snapshot) const;
-    absl::Status exportInto(StateSnapshot* snapshot);
-    void snapshotTaken(std::shared_ptr<const StateSnapshot> snapshot, const absl::Status& status);
+    StateSnapshot label() const;
     absl::Status importState(const StateSnapshot& snapshot);
     absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
     absl::Status replay(const Delta& delta);
     absl::Status replayExchanged(const CommitRecord& record);
-    absl::Status keepStateBefore();
+    bool mayTie(uint64_t step, size_t members) const;  ///< any thread
+    absl::Status copyAhead(uint64_t step);
     absl::Status judgeReplay(uint64_t step);
     absl::Status moveLayout(const protocol::MoveLayout& action);
     absl::Status settleLayout(const protocol::SettleLayout& action);
@@ -174,8 +173,6 @@ class ReplicaRank::Impl {
     std::mutex figuresMutex_;
     StepFigures figures_;
     double computeMs_ = 0;
-    std::mutex takingMutex_;
-    std::optional<uint64_t> taking_;  ///< step of the snapshot under way, while it is wanted
     std::map<int32_t, uint32_t> incarnations_;      ///< of the peers of the exchange begun last
     std::optional<protocol::ExchangeId> entering_;  ///< it, when a joiner enters by it
 
@@ -186,8 +183,8 @@ class ReplicaRank::Impl {
     uint64_t step_ = 0;
     CommitRecord last_;
     std::vector<int32_t> expertShard_;
-    std::shared_ptr<StateSnapshot> before_;  ///< the state before the last update
-    uint64_t computing_ = 0;                 ///< step
+    SnapshotDesk snapshots_;
+    uint64_t computing_ = 0;  ///< step
     uint64_t computingGeneration_ = 0;
     MonoNs computeBegun_ = 0;
     bool nonFinite_ = false;

@@ -203,25 +203,8 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
     return importState(**state);
 }
 
-absl::StatusOr<std::shared_ptr<const StateSnapshot>> ReplicaRank::Impl::exportState() {
-    auto snapshot = std::make_shared<StateSnapshot>();
-    if (absl::Status s = exportInto(snapshot.get()); !s.ok()) return s;
-    return snapshot;
-}
-
-void ReplicaRank::Impl::label(StateSnapshot* snapshot) const {
-    snapshot->lineage = lineage_;
-    snapshot->step = step_;
-    snapshot->layout = layout_;
-    snapshot->expertShard = expertShard_;
-    snapshot->hash = hash_;
-    snapshot->last = last_;
-}
-
-absl::Status ReplicaRank::Impl::exportInto(StateSnapshot* snapshot) {
-    label(snapshot);
-    snapshot->bytes.resize(program_->stateBytes());
-    return program_->exportState(0, snapshot->bytes);
+StateSnapshot ReplicaRank::Impl::label() const {
+    return {lineage_, step_, layout_, expertShard_, hash_, last_, {}};
 }
 
 absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
@@ -241,7 +224,7 @@ absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
     layout_ = snapshot.layout;
     last_ = snapshot.last;
     if (!snapshot.expertShard.empty()) expertShard_ = snapshot.expertShard;
-    before_.reset();
+    snapshots_.clear();
     store_.clearDeltas();
     bindExchange();
     return absl::OkStatus();
@@ -253,6 +236,7 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
             absl::StrCat("record of step ", record.step, " for a state of step ", step_));
     if (!record.skip)
         if (absl::Status s = program_->apply(record, reduced); !s.ok()) return s;
+    snapshots_.changed();
     step_ = record.step;
     lineage_ = record.lineage;
     last_ = record;
@@ -291,60 +275,46 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     const CommitRecord& record = action.record;
     faults_->enter(record.step, protocol::Phase::kApply);
     const MonoNs start = clock_.now();
-    // Only an even number of contributors can tie, and only a tie needs the state before. Its
-    // memory is taken again every step: fresh pages would cost more than the copy.
-    if (options_.spec.policies.parityEverySteps > 0 && record.contributors.size() % 2 == 0) {
-        if (absl::Status s = keepStateBefore(); !s.ok()) return s;
-    } else {
-        before_.reset();
-    }
+    if (!mayTie(record.step, record.contributors.size()))
+        snapshots_.clear();
+    else if (absl::Status s = snapshots_.keepBefore(label()); !s.ok())
+        return s;
     if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
     post(protocol::Applied{record.step, hash_, ms(clock_.now() - start)});
     faults_->enter(record.step, protocol::Phase::kIdle);
-    return action.checkpoint ? writeCheckpoint(action.dataPosition) : absl::OkStatus();
-}
-
-absl::Status ReplicaRank::Impl::keepStateBefore() {
-    if (before_ == nullptr) before_ = std::make_shared<StateSnapshot>();
-    return exportInto(before_.get());
-}
-
-absl::Status ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
-    absl::StatusOr<std::shared_ptr<const StateSnapshot>> snapshot = exportState();
-    if (!snapshot.ok()) return snapshot.status();
-    checkpoints_->write(*std::move(snapshot), dataPosition);
+    if (action.checkpoint) writeCheckpoint(action.dataPosition);
     return absl::OkStatus();
 }
 
+/// Only a tie needs the state before a step, and only an even number of members can tie. The hashes
+/// after a step are compared at the next.
+bool ReplicaRank::Impl::mayTie(uint64_t step, size_t members) const {
+    const uint32_t every = options_.spec.policies.parityEverySteps;
+    return every > 0 && (step + 1) % every == 0 && members % 2 == 0;
+}
+
+/// The state before `step` is copied while the step computes, not when it is committed.
+absl::Status ReplicaRank::Impl::copyAhead(uint64_t step) {
+    if (program_->copiesBeside() && step_ + 1 == step) snapshots_.begin(label());
+    return absl::OkStatus();
+}
+
+void ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
+    snapshots_.give(label(), [this, dataPosition](SnapshotDesk::Snapshot snapshot) {
+        checkpoints_->write(std::move(snapshot), dataPosition);
+    });
+}
+
+/// Nobody may want it any more when it is there; then it is dropped again.
 absl::Status ReplicaRank::Impl::takeSnapshot(uint64_t step) {
     if (step != step_)
         return absl::InternalError(
             absl::StrCat("a snapshot of step ", step, " was asked of a state of step ", step_));
-    program_->awaitSnapshot();
-    {
-        const std::lock_guard<std::mutex> lock(takingMutex_);
-        taking_ = step;
-    }
-    auto snapshot = std::make_shared<StateSnapshot>();
-    label(snapshot.get());
-    program_->snapshot(&snapshot->bytes, [this, snapshot](const absl::Status& status) {
-        snapshotTaken(snapshot, status);
+    snapshots_.give(label(), [this, step](SnapshotDesk::Snapshot snapshot) {
+        store_.putSnapshot(std::move(snapshot));
+        post(protocol::SnapshotTaken{step});
     });
     return absl::OkStatus();
-}
-
-/// On whatever thread it was taken; nobody may want it any more.
-void ReplicaRank::Impl::snapshotTaken(std::shared_ptr<const StateSnapshot> snapshot,
-                                      const absl::Status& status) {
-    const uint64_t step = snapshot->step;
-    {
-        const std::lock_guard<std::mutex> lock(takingMutex_);
-        if (taking_ != step) return;
-        taking_.reset();
-        if (status.ok()) store_.putSnapshot(std::move(snapshot));
-    }
-    if (status.ok()) return post(protocol::SnapshotTaken{step});
-    queue_.push({[status] { return status; }, std::nullopt});
 }
 
 absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snapshot) {
@@ -355,8 +325,8 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
     const std::span<float> gradient = program_->gradient();
     if (absl::Status s = program_->write(std::vector<float>(gradient.size()), gradient); !s.ok())
         return s;
-    if (absl::Status s = keepStateBefore(); !s.ok())
-        return s;  // its pages are taken here, not later
+    // Pages are taken here, not when it trains with the others.
+    if (options_.spec.policies.parityEverySteps > 0) snapshots_.begin(label());
     spdlog::info("adopted the state of step {}", step_);
     post(protocol::FetchDone{step_, hash_});
     return absl::OkStatus();
@@ -383,14 +353,15 @@ absl::Status ReplicaRank::Impl::replayExchanged(const CommitRecord& record) {
 
 absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
     const StateStore::DeltaPtr delta = store_.delta(step);
-    if (step != step_ || before_ == nullptr || before_->step + 1 != step || delta == nullptr) {
+    const StateSnapshot* before = snapshots_.before();
+    if (step != step_ || before == nullptr || before->step + 1 != step || delta == nullptr) {
         spdlog::warn("step {} cannot be replayed: its state before is not kept", step);
         post(protocol::ReplayJudged{step, false});
         return absl::OkStatus();
     }
-    absl::StatusOr<std::shared_ptr<const StateSnapshot>> held = exportState();
+    absl::StatusOr<const StateSnapshot*> held = snapshots_.await(label());
     if (!held.ok()) return held.status();
-    absl::Status s = program_->importState(0, before_->bytes);
+    absl::Status s = program_->importState(0, before->bytes);
     if (s.ok()) s = program_->imported();
     if (s.ok() && !delta->record.skip) s = program_->apply(delta->record, delta->reduced);
     if (s.ok()) s = refreshHash();
@@ -429,7 +400,7 @@ absl::Status ReplicaRank::Impl::layoutChanged() {
     absl::StatusOr<std::vector<int32_t>> placement = program_->expertShard();
     if (!placement.ok()) return placement.status();
     expertShard_ = *std::move(placement);
-    before_.reset();
+    snapshots_.clear();
     store_.clearDeltas();
     bindExchange();
     return refreshHash();
@@ -448,7 +419,8 @@ absl::Status ReplicaRank::Impl::leave(const protocol::ExitRank& action, bool orp
     end.why = action.why;
     end.end = action.ok ? RankEnd::kLeft : orphaned ? RankEnd::kOrphaned : RankEnd::kExpelled;
     if (action.checkpoint) {
-        if (absl::Status s = writeCheckpoint(""); !s.ok())
+        writeCheckpoint("");
+        if (absl::Status s = snapshots_.await(label()).status(); !s.ok())
             spdlog::error("no checkpoint while leaving: {}", std::string(s.message()));
         else if (!checkpoints_->await(step_, kOrphanCheckpointPatience))
             spdlog::error("the checkpoint of step {} was not finished in time", step_);

@@ -74,6 +74,10 @@ ReplicaRank::Impl::Impl(RankOptions options, TrainingProgram* program, const Clo
       machine_({options_.rank, options_.incarnation, options_.spec.shards,
                 options_.spec.timeouts.orphanMs}),
       fold_(options_.rank.replica, options_.incarnation, options_.spec.shards),
+      snapshots_(program,
+                 [this](const absl::Status& why) {
+                     queue_.push({[why] { return why; }, std::nullopt});
+                 }),
       onDevice_(program->dataPlane()) {}
 
 absl::Status ReplicaRank::Impl::start() {

@@ -62,6 +62,8 @@ class TrainingProgram {
 
     virtual uint64_t stateBytes() const = 0;
     virtual absl::Status exportState(uint64_t offset, std::span<std::byte> to) = 0;
+    /// snapshot() returns before the copy is there, so that one made ahead costs memory, not time.
+    virtual bool copiesBeside() const { return false; }
     /// The whole state as it is now, copied while the caller computes: `done` is called once, on
     /// any thread, perhaps before this returns; `to` lives until then. Whatever changes the state
     /// waits for it, as does another snapshot.

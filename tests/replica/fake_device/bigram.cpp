@@ -181,11 +181,17 @@ bulkhead_status apply(Workload* w, const float* reduced, const bulkhead_update* 
 std::byte* stateBytes(Workload* w) {
     return reinterpret_cast<std::byte*>(w->state);
 }
+void say(Workload* w, uint64_t bytes, const char* line) {
+    if (bytes == w->work.size() * sizeof(float))
+        w->config.host->log(w->config.host->context, 0, line);
+}
 bulkhead_status exportState(Workload* w, uint64_t offset, uint64_t bytes, void* to) {
+    say(w, bytes, "the whole state is exported, and all wait");
     return w->copy(to, stateBytes(w) + offset, bytes);
 }
 bulkhead_status exportStateOn(Workload* w, uint64_t offset, uint64_t bytes, void* to,
                               bulkhead_stream* stream) {
+    say(w, bytes, "the whole state is exported beside training");
     return w->config.device_api->copy(w->config.device, to, stateBytes(w) + offset, bytes, stream);
 }
 bulkhead_status importState(Workload* w, uint64_t offset, uint64_t bytes, const void* from) {

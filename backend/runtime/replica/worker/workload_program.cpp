@@ -92,7 +92,12 @@ absl::Status WorkloadProgram::build(const BuildOrder& order) {
     if (s.ok() && !order.blank)
         s = log_.check(api_->initialise(workload_, spec_.seed), "initialise");
     if (s.ok()) s = bindMemory();
-    return s;
+    if (!s.ok() || !apart_ || api_->export_state_on == nullptr) return s;
+    // Now, while nothing runs on the device: taking pinned memory may wait for what does.
+    absl::StatusOr<std::unique_ptr<StateCopy>> copier =
+        StateCopy::create({api_, workload_, deviceApi_, device_, &log_});
+    if (copier.ok()) copier_ = *std::move(copier);
+    return copier.status();
 }
 
 absl::Status WorkloadProgram::warmUp() {
@@ -373,16 +378,11 @@ absl::Status WorkloadProgram::exportState(uint64_t offset, std::span<std::byte> 
 }
 
 void WorkloadProgram::snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) {
-    if (!apart_ || api_->export_state_on == nullptr)
-        return TrainingProgram::snapshot(to, std::move(done));
+    if (copier_ == nullptr) return TrainingProgram::snapshot(to, std::move(done));
     // The update before may still run there, and its stream is not the snapshot's.
-    absl::Status s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "snapshot");
-    if (s.ok() && copier_ == nullptr) {
-        auto made = StateCopy::create({api_, workload_, deviceApi_, device_, &log_});
-        s = made.status();
-        if (made.ok()) copier_ = *std::move(made);
-    }
-    if (!s.ok()) return done(s);
+    if (absl::Status s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "snapshot");
+        !s.ok())
+        return done(s);
     copier_->begin(info_.state_bytes, to, std::move(done));
 }
 

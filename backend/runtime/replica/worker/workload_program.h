@@ -41,6 +41,7 @@ class WorkloadProgram final : public TrainingProgram {
     protocol::ModelDescribed describe() const override;
     uint64_t stateBytes() const override { return info_.state_bytes; }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override;
+    bool copiesBeside() const override { return copier_ != nullptr; }
     void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) override;
     void awaitSnapshot() override;
     absl::Status importState(uint64_t offset, std::span<const std::byte> from) override;
@@ -110,7 +111,7 @@ class WorkloadProgram final : public TrainingProgram {
     std::span<float> reduced_;
     const SharedHeap* peerMemory_ = nullptr;
 
-    std::unique_ptr<StateCopy> copier_;  ///< from the first snapshot on, where one is of use
+    std::unique_ptr<StateCopy> copier_;  ///< null: the state is where the CPU copies it itself
 
     std::vector<int32_t> tokens_;
     std::vector<uint32_t> domains_;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/snapshot_desk.h"
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace bulkhead::runtime {
+
+/// One under way or whole. Its maker is done with it once `end` is set.
+struct SnapshotDesk::Copy {
+    StateSnapshot snapshot;
+    bool shared = false;  ///< somebody else got it, or will
+    std::mutex mutex;
+    std::optional<absl::Status> end;
+    std::vector<Taker> takers;  ///< until the end
+
+    static Snapshot share(const std::shared_ptr<Copy>& copy) { return {copy, &copy->snapshot}; }
+    std::optional<absl::Status> ended() {
+        const std::lock_guard<std::mutex> lock(mutex);
+        return end;
+    }
+};
+
+SnapshotDesk::SnapshotDesk(TrainingProgram* program, std::function<void(absl::Status)> failed)
+    : program_(program), failed_(std::move(failed)) {}
+
+void SnapshotDesk::begin(StateSnapshot label) {
+    give(std::move(label), nullptr);
+}
+
+void SnapshotDesk::give(StateSnapshot label, Taker taker) {
+    const bool begun = now_ != nullptr;
+    if (!begun) {
+        now_ = std::make_shared<Copy>();
+        now_->snapshot = std::move(label);
+        now_->snapshot.bytes = std::exchange(spare_, {});
+    }
+    if (taker != nullptr) {
+        now_->shared = true;
+        std::unique_lock<std::mutex> lock(now_->mutex);
+        if (!now_->end) {
+            now_->takers.push_back(std::move(taker));
+        } else if (now_->end->ok()) {
+            lock.unlock();
+            taker(Copy::share(now_));
+        }
+    }
+    if (begun) return;
+    const auto made = [copy = now_, failed = failed_](const absl::Status& status) {
+        std::vector<Taker> takers;
+        {
+            const std::lock_guard<std::mutex> lock(copy->mutex);
+            copy->end = status;
+            takers = std::move(copy->takers);
+        }
+        if (!status.ok()) return failed(status);
+        for (const Taker& taker : takers) taker(Copy::share(copy));
+    };
+    program_->snapshot(&now_->snapshot.bytes, made);
+}
+
+absl::StatusOr<const StateSnapshot*> SnapshotDesk::await(StateSnapshot label) {
+    begin(std::move(label));
+    program_->awaitSnapshot();
+    if (const absl::Status end = *now_->ended(); !end.ok()) return end;
+    return &now_->snapshot;
+}
+
+absl::Status SnapshotDesk::keepBefore(StateSnapshot label) {
+    recycle(std::move(before_));
+    if (absl::Status s = await(std::move(label)).status(); !s.ok()) return s;
+    before_ = now_;
+    return absl::OkStatus();
+}
+
+const StateSnapshot* SnapshotDesk::before() const {
+    return before_ == nullptr ? nullptr : &before_->snapshot;
+}
+
+void SnapshotDesk::changed() {
+    if (now_ != before_) recycle(std::move(now_));
+    now_.reset();
+}
+
+void SnapshotDesk::clear() {
+    now_.reset();
+    before_.reset();
+    spare_ = {};
+}
+
+void SnapshotDesk::recycle(std::shared_ptr<Copy> copy) {
+    if (copy != nullptr && !copy->shared && copy->ended()) spare_ = std::move(copy->snapshot.bytes);
+}
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// One copy of a step's state for all that want it, made while the program goes on.
+#include "backend/runtime/replica/snapshot_desk.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace bulkhead::runtime {
+namespace {
+
+/// A program of which nothing but its state counts. Beside training it copies on a thread, which
+/// begins when it is let.
+class Program final : public TrainingProgram {
+  public:
+    explicit Program(bool beside) : beside_(beside) {}
+    ~Program() override { awaitSnapshot(); }
+
+    void change() { state_.front() = std::byte{++value_}; }
+    std::vector<std::byte> state() const { return state_; }
+    void hold(bool hold) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            held_ = hold;
+        }
+        changed_.notify_all();
+    }
+    void refuse() { answer_ = absl::ResourceExhaustedError("no memory"); }
+    int copies() const { return copies_; }
+    int waits() const { return waits_; }
+
+    bool copiesBeside() const override { return beside_; }
+    void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) override {
+        finish();
+        ++copies_;
+        const auto copy = [this, to, done = std::move(done)] {
+            *to = state_;
+            done(answer_);
+        };
+        if (!beside_) return copy();
+        thread_ = std::thread([this, copy] {
+            {
+                std::unique_lock<std::mutex> lock(mutex_);
+                changed_.wait(lock, [this] { return !held_; });
+            }
+            copy();
+        });
+    }
+    void awaitSnapshot() override {
+        ++waits_;
+        finish();
+    }
+
+    absl::Status build(const BuildOrder&) override { return absl::OkStatus(); }
+    absl::Status warmUp() override { return absl::OkStatus(); }
+    protocol::ModelDescribed describe() const override { return {}; }
+    uint64_t stateBytes() const override { return state_.size(); }
+    absl::Status exportState(uint64_t, std::span<std::byte>) override { return absl::OkStatus(); }
+    absl::Status importState(uint64_t, std::span<const std::byte>) override {
+        return absl::OkStatus();
+    }
+    absl::Status imported() override { return absl::OkStatus(); }
+    absl::StatusOr<uint64_t> stateHash() override { return 0; }
+    std::span<float> gradient() override { return {}; }
+    std::span<float> reduced() override { return {}; }
+    absl::StatusOr<double> sumOfSquares(std::span<const float>) override { return 0; }
+    absl::Status apply(const CommitRecord&, std::span<const float>) override {
+        return absl::OkStatus();
+    }
+    absl::StatusOr<std::vector<int32_t>> expertShard() override { return std::vector<int32_t>{}; }
+    absl::Status adoptLayout(const std::vector<int32_t>&) override { return absl::OkStatus(); }
+    absl::StatusOr<uint64_t> moveLayout(const std::vector<int32_t>&) override { return 0; }
+    absl::Status settleLayout(bool) override { return absl::OkStatus(); }
+    void interrupt() override {}
+
+  private:
+    void finish() {
+        if (thread_.joinable()) thread_.join();
+    }
+    const bool beside_;
+    std::vector<std::byte> state_ = std::vector<std::byte>(1 << 16);
+    uint8_t value_ = 0;
+    absl::Status answer_;
+    int copies_ = 0, waits_ = 0;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool held_ = false;
+    std::thread thread_;
+};
+
+StateSnapshot label(uint64_t step) {
+    StateSnapshot label;
+    label.step = step;
+    label.hash = 100 + step;
+    return label;
+}
+
+class SnapshotDeskTest : public ::testing::TestWithParam<bool> {
+  protected:
+    SnapshotDesk::Taker into(SnapshotDesk::Snapshot* to) {
+        return [to](SnapshotDesk::Snapshot snapshot) { *to = std::move(snapshot); };
+    }
+    /// As a rank does at a commit.
+    void step(uint64_t from) {
+        ASSERT_TRUE(desk_.keepBefore(label(from)).ok());
+        program_.change();
+        desk_.changed();
+    }
+    Program program_{GetParam()};
+    absl::Status failure_;
+    SnapshotDesk desk_{&program_, [this](absl::Status why) { failure_ = std::move(why); }};
+};
+
+TEST_P(SnapshotDeskTest, AllWhoWantTheStateOfAStepShareOneCopy) {
+    SnapshotDesk::Snapshot joiner, checkpoint, late;
+    desk_.begin(label(1));
+    desk_.give(label(1), into(&joiner));
+    desk_.give(label(1), into(&checkpoint));
+    ASSERT_TRUE(desk_.await(label(1)).ok());
+    desk_.give(label(1), into(&late));
+    ASSERT_NE(joiner, nullptr);
+    EXPECT_EQ(joiner, checkpoint);
+    EXPECT_EQ(joiner, late);
+    EXPECT_EQ(joiner->step, 1u);
+    EXPECT_EQ(joiner->hash, 101u);
+    EXPECT_EQ(joiner->bytes, program_.state());
+    const std::vector<std::byte> before = program_.state();
+    step(1);
+    EXPECT_EQ(desk_.before(), joiner.get()) << "and parity takes that one too";
+    EXPECT_EQ(desk_.before()->bytes, before);
+    EXPECT_EQ(program_.copies(), 1);
+}
+
+TEST_P(SnapshotDeskTest, EachStepHasItsOwnAndTheOneBeforeIsKept) {
+    for (uint64_t n = 1; n < 6; ++n) {
+        const std::vector<std::byte> before = program_.state();
+        if (program_.copiesBeside()) desk_.begin(label(n));
+        step(n);
+        ASSERT_NE(desk_.before(), nullptr);
+        EXPECT_EQ(desk_.before()->step, n);
+        EXPECT_EQ(desk_.before()->bytes, before);
+        EXPECT_NE(desk_.before()->bytes, program_.state());
+    }
+    EXPECT_EQ(program_.copies(), 5);
+    desk_.clear();
+    EXPECT_EQ(desk_.before(), nullptr);
+}
+
+TEST_P(SnapshotDeskTest, WhatOthersHoldIsNotWrittenOver) {
+    SnapshotDesk::Snapshot joiner;
+    desk_.give(label(1), into(&joiner));
+    step(1);
+    const std::vector<std::byte> held = joiner->bytes;
+    for (uint64_t n = 2; n < 6; ++n) step(n);
+    EXPECT_EQ(joiner->step, 1u);
+    EXPECT_EQ(joiner->bytes, held);
+}
+
+TEST_P(SnapshotDeskTest, WhoAskedGetsTheOldStateWhenAStepWithoutAnUpdateFollows) {
+    SnapshotDesk::Snapshot first, second;
+    program_.hold(true);
+    desk_.give(label(1), into(&first));
+    desk_.changed();
+    program_.hold(false);
+    desk_.give(label(2), into(&second));
+    ASSERT_TRUE(desk_.await(label(2)).ok());
+    ASSERT_TRUE(first != nullptr && second != nullptr);
+    EXPECT_EQ(first->step, 1u);
+    EXPECT_EQ(second->step, 2u);
+    EXPECT_EQ(program_.copies(), 2);
+}
+
+TEST_P(SnapshotDeskTest, ACopyThatCannotBeMadeIsToldAndGoesToNobody) {
+    SnapshotDesk::Snapshot joiner;
+    program_.refuse();
+    desk_.give(label(1), into(&joiner));
+    EXPECT_TRUE(absl::IsResourceExhausted(desk_.await(label(1)).status()));
+    EXPECT_TRUE(absl::IsResourceExhausted(desk_.keepBefore(label(1))));
+    EXPECT_TRUE(absl::IsResourceExhausted(failure_));
+    EXPECT_EQ(joiner, nullptr);
+    EXPECT_EQ(desk_.before(), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Copies, SnapshotDeskTest, ::testing::Bool(), [](const auto& info) {
+    return std::string(info.param ? "BesideTraining" : "AtOnce");
+});
+
+class BesideTraining : public SnapshotDeskTest {};
+TEST_P(BesideTraining, OnlyTheNextUpdateWaits) {
+    SnapshotDesk::Snapshot joiner;
+    program_.hold(true);
+    desk_.begin(label(1));
+    desk_.give(label(1), into(&joiner));
+    desk_.begin(label(1));
+    EXPECT_EQ(program_.waits(), 0);
+    EXPECT_EQ(joiner, nullptr);
+    program_.hold(false);
+    step(1);
+    EXPECT_EQ(program_.waits(), 1);
+    EXPECT_NE(joiner, nullptr);
+}
+INSTANTIATE_TEST_SUITE_P(Copies, BesideTraining, ::testing::Values(true));
+
+class AtOnce : public SnapshotDeskTest {};
+TEST_P(AtOnce, TheStateBeforeNeedsTheMemoryOfOneCopy) {
+    step(1);
+    const std::byte* memory = desk_.before()->bytes.data();
+    for (uint64_t n = 2; n < 6; ++n) {
+        step(n);
+        EXPECT_EQ(desk_.before()->bytes.data(), memory);
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Copies, AtOnce, ::testing::Values(false));
+
+}  // namespace
+}  // namespace bulkhead::runtime
