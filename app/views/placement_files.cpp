@@ -46,14 +46,15 @@ void PlacementView::importFrom(const QString& path) {
     desk_.proposeFile(path, group_->isChecked());
 }
 
-void PlacementView::exportTo(const QString& path, planner::Engine engine) {
+std::optional<QString> PlacementView::write(const QString& path, planner::Engine engine) {
     showPlacement();
-    if (!placement_) return;
+    if (!placement_) return std::nullopt;
     const planner::LiveJob& job = placement_->job;
     const auto& proposal = desk_.proposal();
     const auto complain = [this](const std::string& why) {
         context_.commands.complain(client::localFailure(
             client::FailureCode::kInvalid, tr("Cannot export the placement").toStdString(), why));
+        return std::nullopt;
     };
     const absl::StatusOr<planner::Plan> plan = planner::fileOf(
         job, context_.feed.state().model, proposal ? proposal->expertShard : job.expertShard,
@@ -67,9 +68,19 @@ void PlacementView::exportTo(const QString& path, planner::Engine engine) {
         !file.commit())
         return complain(
             tr("%1: %2; choose another place").arg(path, file.errorString()).toStdString());
-    QString words = tr("Placement written to %1").arg(path);
-    for (const std::string& note : text->notes) words += QStringLiteral("; ") + toQt(note);
-    context_.commands.tell(words);
+    QString notes;
+    for (const std::string& note : text->notes) notes += QStringLiteral("; ") + toQt(note);
+    return notes;
+}
+
+void PlacementView::exportTo(const QString& path, planner::Engine engine) {
+    if (const std::optional<QString> notes = write(path, engine))
+        context_.commands.tell(tr("Placement written to %1").arg(path) + *notes);
+}
+
+QString PlacementView::fileToDrag() {
+    const QString path = dragged_.filePath(QStringLiteral("plan.json"));
+    return write(path, planner::Engine::kBulkhead) ? path : QString();
 }
 
 void PlacementView::askImport() {

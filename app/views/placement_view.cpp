@@ -18,6 +18,7 @@
 #include "app/views/plan_front_panel.h"
 #include "app/views/proposal_banner.h"
 #include "app/views/rules_panel.h"
+#include "app/widgets/file_drag.h"
 #include "app/widgets/placement_board.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
@@ -154,16 +155,18 @@ void PlacementView::addActions() {
     a.add(QStringLiteral("placement.import"), menu, tr("Import a plan\u2026"),
           tr("One that bulkheadctl or this page wrote; also by drag and drop"),
           QKeySequence(QStringLiteral("Ctrl+Shift+V")), [this] { askImport(); });
-    export_ = a.add(QStringLiteral("placement.export"), menu, tr("Export the placement\u2026"),
-                    tr("As our own file, or as SGLang, TensorRT-LLM or vLLM-Ascend read it"),
-                    QKeySequence(QStringLiteral("Ctrl+Shift+C")), [this] { askExport(); });
+    export_ =
+        a.add(QStringLiteral("placement.export"), menu, tr("Export the placement\u2026"),
+              tr("As our own file, or as SGLang, TensorRT-LLM or vLLM-Ascend read it; drag the "
+                 "button to where the file should go"),
+              QKeySequence(QStringLiteral("Ctrl+Shift+C")), [this] { askExport(); });
     addRuleActions(menu);
     addButton(propose_, tr("Propose"));
     addButton(apply_, tr("Apply\u2026"));
     addButton(drop_, tr("Drop"));
     addButton(rollBack_, tr("Roll back\u2026"));
     addButton(a.find(QStringLiteral("placement.import")), tr("Import\u2026"));
-    addButton(export_, tr("Export\u2026"));
+    new FileDrag(addButton(export_, tr("Export\u2026")), [this] { return fileToDrag(); });
 }
 
 QWidget* PlacementView::makeHead() {
@@ -296,7 +299,10 @@ QString PlacementView::words() const {
     }
     if (desk_.voidSince() > 0)
         return tr("The experts have moved: layout %1 is in use.").arg(desk_.voidSince());
-    return tr("Nothing is proposed. Let the planner propose, or drag an expert to another shard.");
+    const QString begin = tr("Let the planner propose, or drag an expert to another shard.");
+    return (model::openProposal(context_.feed.state()) == nullptr ? tr("Nothing is proposed.")
+                                                                  : tr("This is what is in use.")) +
+           u' ' + begin;
 }
 
 void PlacementView::refresh() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #pragma once
 
+#include <QTemporaryDir>
 #include <optional>
 
 #include "app/models/placement.h"
@@ -32,6 +33,9 @@ class PlacementView final : public View {
     void importFrom(const QString& path);
     /// What is proposed, or else what is in use, as `engine` reads it.
     void exportTo(const QString& path, planner::Engine engine);
+    /// The same as a file of ours that lives as long as the page, for who drags it away; empty
+    /// after a complaint.
+    QString fileToDrag();
 
   protected:
     void refresh() override;
@@ -67,10 +71,14 @@ class PlacementView final : public View {
     void addRule(int expert, int shard, bool pins);
     void freeExpert(int expert);
     void dismiss();
+    // placement_files.cpp
     void askImport();
     void askExport();
+    /// What there is to say beside the path; nullopt after a complaint.
+    std::optional<QString> write(const QString& path, planner::Engine engine);
 
     PlanDesk desk_;
+    QTemporaryDir dragged_;
     std::optional<Placement> placement_;
     std::vector<RowsModel::Row> shownLayers_;
     Revisions drawn_;

@@ -57,8 +57,9 @@ int show(const Cli& cli, const std::string& run) {
 int events(const Cli& cli, model::EventQuery query, uint64_t limit) {
     auto session = Session::open(cli);
     if (!session.ok()) return fail(cli, session.failure());
+    const uint64_t atOnce = query.limit;  // small enough for the deadline on a busy machine
     for (uint64_t left = limit; left > 0;) {
-        query.limit = static_cast<uint32_t>(std::min<uint64_t>(left, 5000));
+        query.limit = static_cast<uint32_t>(std::min(left, atOnce));
         const auto page = session.value()->await<model::EventPage>(
             [&](client::Client& c, auto reply) { c.readEvents(query, std::move(reply)); });
         if (!page.ok()) return fail(cli, page.failure());

@@ -8,8 +8,6 @@
 namespace bulkhead::client {
 namespace {
 
-constexpr uint32_t kPage = 5000;
-
 /// What one reading has so far; each page's answer asks for the next.
 struct Reading {
     Client& client;
@@ -88,7 +86,6 @@ model::Json LedgerReport::json() const {
 void checkLedger(Client& client, std::string run, Reply<LedgerReport> reply) {
     auto reading = std::make_shared<Reading>(Reading{client, {}, {}, std::move(reply)});
     reading->query.run = std::move(run);
-    reading->query.limit = kPage;
     reading->query.types = {"step_committed", "lineage_opened", "range_quarantined",
                             "invariant_broken"};
     readOn(reading);

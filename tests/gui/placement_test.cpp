@@ -13,6 +13,7 @@
 
 #include "app/models/units.h"
 #include "app/views/placement_view.h"
+#include "app/widgets/file_drag.h"
 #include "app/widgets/placement_board.h"
 #include "app/widgets/scatter_chart.h"
 #include "tests/app/support/console.h"
@@ -23,6 +24,11 @@ namespace bulkhead::ui {
 namespace {
 
 using testing::HasSubstr;
+
+QByteArray read(const QString& path) {
+    QFile file(path);
+    return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
+}
 
 class PlacementPage : public testing::Test {
   protected:
@@ -169,14 +175,19 @@ TEST_F(PlacementPage, APlanGoesToAFileAndIsDroppedBackOntoThePage) {
     const QString path = console.folder.filePath("plan.json");
     page.exportTo(path, planner::Engine::kBulkhead);
     EXPECT_TRUE(console.says("Placement written to"));
+    // Dragged away by its button, it is the same file.
+    const auto* drag = console.window->findChild<FileDrag*>();
+    ASSERT_NE(drag, nullptr);
+    const auto dragged = drag->data();
+    ASSERT_NE(dragged, nullptr);
+    EXPECT_EQ(read(dragged->urls().value(0).toLocalFile()), read(path));
+    EXPECT_FALSE(read(path).isEmpty());
     console.press("Ctrl+Shift+H");
     ASSERT_TRUE(said("Nothing is proposed."));
-    QMimeData data;
-    data.setUrls({QUrl::fromLocalFile(path)});
-    QDragEnterEvent enter({10, 10}, Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
+    QDragEnterEvent enter({10, 10}, Qt::CopyAction, dragged.get(), Qt::LeftButton, Qt::NoModifier);
     QApplication::sendEvent(&page, &enter);
     EXPECT_TRUE(enter.isAccepted());
-    QDropEvent drop({10, 10}, Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
+    QDropEvent drop({10, 10}, Qt::CopyAction, dragged.get(), Qt::LeftButton, Qt::NoModifier);
     QApplication::sendEvent(&page, &drop);
     ASSERT_TRUE(said("Proposed by a file.")) << qPrintable(words());
     EXPECT_EQ(gain(1, 2), remote);
@@ -292,7 +303,7 @@ TEST_F(PlacementPage, APlanThatTheBackendProposedIsSeenLookedAtAndDismissed) {
     console.settle();
     EXPECT_TRUE(console.says("Routing has drifted: a plan was proposed after step"));
     EXPECT_TRUE(console.says("51.0 % of copies leave their shard. It would move 12 of 96 experts"));
-    ASSERT_TRUE(said("Nothing is proposed."));
+    ASSERT_TRUE(said("This is what is in use."));
     console.press("Ctrl+Alt+O");
     ASSERT_TRUE(said("Proposed when routing drifted."));
     EXPECT_FALSE(enabled("placement.waiting")) << "it is looked at";
