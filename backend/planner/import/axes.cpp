@@ -14,7 +14,7 @@ namespace {
 using model::concat;
 
 /// Tokens copied at a time.
-constexpr uint64_t kBlock = 1024;
+constexpr uint64_t kIdsAtOnce = 1024;
 
 }  // namespace
 
@@ -69,8 +69,8 @@ absl::Status addTokensOf(const Tensor& ids, Axes axes, uint64_t first, uint64_t 
     const uint64_t row = byLayer ? k : k * shape.layers;  // numbers of one token in one pass
     for (uint32_t layer = 0; layer < (byLayer ? shape.layers : 1); ++layer) {
         const Tensor plane = byLayer ? ids[layer] : ids;
-        for (uint64_t done = 0; done < count; done += kBlock) {
-            const uint64_t tokens = std::min(kBlock, count - done);
+        for (uint64_t done = 0; done < count; done += kIdsAtOnce) {
+            const uint64_t tokens = std::min(kIdsAtOnce, count - done);
             const auto where = [&](size_t i) {
                 return concat(file, ": token ", first + done + i / row, ", layer ",
                               byLayer ? layer : i % row / k, ", k ", i % k);

@@ -14,7 +14,7 @@ namespace {
 
 using model::concat;
 
-constexpr uint64_t kLongestHeader = 100'000'000;
+constexpr uint64_t kLongestJson = 100'000'000;
 
 const std::map<std::string_view, Element>& elements() {
     static const std::map<std::string_view, Element> kElements = {
@@ -72,7 +72,7 @@ absl::StatusOr<std::map<std::string, Tensor, std::less<>>> parseSafetensors(std:
     };
     if (bytes.size() < 8) return refuse("byte ", bytes.size(), ": the header length is cut off");
     const auto length = numberAt<uint64_t>(bytes, 0);
-    if (length > kLongestHeader || length > bytes.size() - 8)
+    if (length > kLongestJson || length > bytes.size() - 8)
         return refuse("byte 0: a header of ", length, " bytes in a file of ", bytes.size());
     auto header = parseJsonFile(bytes.substr(8, length), concat(file, ": header"));
     if (!header.ok()) return header.status();
