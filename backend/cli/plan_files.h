@@ -9,7 +9,7 @@
 #include "backend/cli/cli.h"
 #include "backend/cli/plan_routing.h"
 #include "backend/planner/plan/plan.h"
-#include "backend/planner/solve/joint.h"
+#include "backend/planner/solve/front.h"
 
 /// What the verbs of `bulkheadctl plan` share: the planner's values in files, and its refusals.
 namespace bulkhead::cli {
@@ -18,7 +18,7 @@ namespace bulkhead::cli {
 struct PlanOptions {
     RoutingArguments recording;
     std::string plan, against, current, out, topology;
-    std::string objective = "sends";
+    std::string objective = "sends", algorithm = "joint";
     uint32_t nodes = 0, gpusPerNode = 8, redundant = 0;
     double loadCap = 0, homeCap = 1.15, prefix = 0.3, effort = 1, rate = 50;
     uint64_t seed = 1;
@@ -42,6 +42,9 @@ absl::StatusOr<planner::Topology> chosenTopology(const PlanOptions& options);
 /// `plan solve --per-domain`.
 int solveByDomain(const Cli& cli, const PlanOptions& options, const planner::Routing& routing,
                   const planner::Topology& topology, const planner::JointOptions& joint);
+/// `plan solve --current`; of `wanted` what a new plan near the old one has a use for.
+int solveFromCurrent(const Cli& cli, const PlanOptions& options,
+                     const planner::Recording& recording, const planner::FrontOptions& wanted);
 
 /// One for each verb.
 void addPlanSolve(CLI::App& plan, Cli& cli);

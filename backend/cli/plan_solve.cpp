@@ -3,12 +3,12 @@
 #include <cstdio>
 #include <memory>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "backend/cli/plan_files.h"
+#include "backend/cli/plan_front.h"
 #include "backend/cli/text.h"
 #include "backend/model/json.h"
-#include "backend/planner/solve/front.h"
-#include "backend/planner/solve/replan.h"
+#include "backend/planner/solve/baselines.h"
 
 namespace bulkhead::cli {
 
@@ -16,41 +16,29 @@ using namespace planner;  // NOLINT: this file is nothing but a verb of the plan
 
 namespace {
 
-std::vector<std::string> pointRow(const FrontPoint& p, bool recommended) {
-    return {p.name,
-            absl::StrFormat("%.3f", p.outcome.sendsPerToken),
-            absl::StrFormat("%.3f", p.outcome.copiesPerToken),
-            absl::StrFormat("%.3f", p.outcome.nodeLoadMaxOverMean),
-            absl::StrFormat("%.3f", p.outcome.balancedness),
-            absl::StrFormat("%.3f", p.time.stepSeconds * 1e3),
-            absl::StrFormat("%.3f", p.time.stepPaddedSeconds * 1e3),
-            std::string(recommended ? "recommended"
-                        : p.onFront ? "on the front"
-                                    : "")};
-}
-
 int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
+    const std::vector<std::string> notes = planNotes(front.points[front.recommended].plan);
     if (cli.json) {
         model::Json points = model::Json::array();
         for (const FrontPoint& p : front.points) {
-            model::Json json = model::toJson(p.outcome);
-            json["name"] = p.name;
-            json["on_front"] = p.onFront;
-            json["step"] = model::toJson(p.time);
-            points.push_back(std::move(json));
+            points.push_back(pointJson(p));
+            points.back()["on_front"] = p.onFront;
         }
         const model::Json json{{"points", std::move(points)},
                                {"recommended", front.points[front.recommended].name},
                                {"reason", front.reason},
+                               {"notes", notes},
                                {"out", options.out}};
         std::printf("%s\n", model::dumpJson(json).c_str());
         return kOk;
     }
-    std::vector<std::vector<std::string>> rows{{"PLAN", "SENDS/TOKEN", "COPIES/TOKEN", "NODE LOAD",
-                                                "BALANCEDNESS", "STEP MS", "PADDED MS", ""}};
+    std::vector<std::string> marks;
     for (size_t i = 0; i < front.points.size(); ++i)
-        rows.push_back(pointRow(front.points[i], i == front.recommended));
-    std::printf("%s%s\n", table(rows).c_str(), front.reason.c_str());
+        marks.emplace_back(i == front.recommended    ? "recommended"
+                           : front.points[i].onFront ? "on the front"
+                                                     : "");
+    std::printf("%s%s\n", pointsTable(front.points, marks).c_str(), front.reason.c_str());
+    for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
     if (!options.out.empty()) std::printf("written to %s\n", options.out.c_str());
     return kOk;
 }
@@ -66,47 +54,45 @@ absl::StatusOr<std::vector<PlaceRule>> chosenRules(const PlanOptions& options) {
     return rules;
 }
 
-int replanned(const Cli& cli, const PlanOptions& options, const Routing& routing,
-              const std::vector<PlaceRule>& rules) {
-    auto current = readPlan(options.current);
-    if (!current.ok())
-        return refusePlan(cli, "Cannot read the plan in use", current.status(), "Check --current.");
-    ReplanOptions wanted;
-    wanted.seed = options.seed;
-    wanted.rules = rules;
-    wanted.homeCap = options.homeCap;
-    wanted.loadCap = options.loadCap > 0 ? options.loadCap : wanted.loadCap;
-    wanted.sampleTokens = 40000;
-    wanted.sweeps = 20;
-    wanted.proposalsPerUnit = 2000;
-    if (options.objective == "copies") {
-        wanted.sends = 0;
-        wanted.copies = 1;
-    }
-    auto made = replan(*current, wholeOf(routing), wanted);
-    if (!made.ok())
-        return refusePlan(cli, "Cannot replan", made.status(),
-                          "Check --current, --routing, --pin and --forbid.");
-    if (!options.out.empty())
-        if (auto status = writePlan(made->plan, options.out); !status.ok())
-            return refusePlan(cli, "Cannot write the plan", status,
-                              "Choose another place with --out.");
-    if (cli.json) {
-        const model::Json json{{"changes", made->changes},
-                               {"before", made->before},
-                               {"after", made->after},
-                               {"layers_changed", made->layersChanged},
-                               {"migration", model::toJson(made->migration)},
-                               {"reason", made->reason},
-                               {"out", options.out}};
-        std::printf("%s\n", model::dumpJson(json).c_str());
-    } else {
-        std::printf("%s; %.3f -> %.3f a token and layer; %llu slots to fetch, %.1f MB\n",
-                    made->reason.c_str(), made->before, made->after,
-                    static_cast<unsigned long long>(made->migration.slots),
-                    made->migration.bytes / 1e6);
-    }
-    return kOk;
+/// Options that one of the others leaves without effect.
+struct Clash {
+    const char* given;
+    std::vector<const char*> without;
+    const char* why;
+};
+
+const std::vector<Clash>& clashes() {
+    static const std::vector<Clash> all{
+        {"--current",
+         {"--nodes", "--gpus-per-node", "--topology", "--redundant"},
+         "the plan in use says which GPUs there are and how many slots they have"},
+        {"--current",
+         {"--keep-groups", "--per-domain", "--algorithm"},
+         "experts of the plan in use are exchanged one by one, as far as that pays"},
+        {"--topology",
+         {"--nodes", "--gpus-per-node"},
+         "the topology says how many hosts and GPUs there are"},
+        {"--algorithm",
+         {"--keep-groups", "--per-domain", "--load-cap", "--effort"},
+         "only the joint search knows it"},
+        {"--per-domain", {"--pin", "--forbid"}, "a domain's own plan knows no rules"},
+    };
+    return all;
+}
+
+/// ValidationError, with what to do, for the first option that would be ignored.
+void refuseClashes(const CLI::App& verb) {
+    const auto given = [&](const std::string& name) {
+        const CLI::Option* option = verb.get_option(name);
+        return option->count() > 0 &&
+               (name != "--algorithm" || option->as<std::string>() != "joint");
+    };
+    for (const Clash& clash : clashes())
+        for (const char* without : clash.without)
+            if (given(clash.given) && given(without))
+                throw CLI::ValidationError(
+                    without, absl::StrCat("has no effect beside ", clash.given, ", as ", clash.why,
+                                          "; give one or the other"));
 }
 
 int solve(const Cli& cli, const PlanOptions& options) {
@@ -117,20 +103,21 @@ int solve(const Cli& cli, const PlanOptions& options) {
     if (!rules.ok())
         return refusePlan(cli, "Cannot read this rule", rules.status(),
                           "Check --pin and --forbid.");
-    if (!options.current.empty()) return replanned(cli, options, *routing, *rules);
+    FrontOptions wanted;
+    wanted.objective = enumFromName<Objective>(options.objective).value();
+    wanted.algorithm = options.algorithm;
+    wanted.homeCap = options.homeCap;
+    wanted.rules = *rules;
+    wanted.joint.prefix = options.prefix;
+    if (!options.current.empty()) return solveFromCurrent(cli, options, recording.value(), wanted);
     auto topology = chosenTopology(options);
     if (!topology.ok())
         return refusePlan(cli, "Cannot use this topology", topology.status(),
                           "Give --nodes and --gpus-per-node, a built-in name, or a TOML file.");
-    FrontOptions wanted;
-    wanted.objective = enumFromName<Objective>(options.objective).value();
-    wanted.homeCap = options.homeCap;
-    wanted.rules = *rules;
     wanted.joint.redundant = options.redundant;
     wanted.joint.loadCap = options.loadCap > 0     ? options.loadCap
                            : options.redundant > 0 ? 1.08
                                                    : 1.15;
-    wanted.joint.prefix = options.prefix;
     wanted.joint.keepGroups = options.keepGroups;
     wanted.joint.seed = options.seed;
     wanted.joint.effort = options.effort;
@@ -170,7 +157,15 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
         ->capture_default_str();
     verb->add_option("--topology", o->topology, "built-in name or TOML file, instead of --nodes");
     verb->add_option("--redundant", o->redundant, "extra expert slots of a layer, over all nodes");
-    verb->add_option("--objective", o->objective, "what the recommended plan is best in")
+    std::vector<std::string> algorithms{"joint"};
+    for (const BaselineName& baseline : baselineNames()) algorithms.emplace_back(baseline.name);
+    verb->add_option("--algorithm", o->algorithm, "joint, ours, or what others do, to compare with")
+        ->check(CLI::IsMember(algorithms))
+        ->capture_default_str();
+    verb->add_option("--objective", o->objective,
+                     "what the recommended plan is best in; bytes: what a token sends to other "
+                     "nodes, each link's bytes times how much slower it is than the fastest one "
+                     "between nodes")
         ->check(CLI::IsMember({"balance", "copies", "sends", "bytes", "latency"}))
         ->capture_default_str();
     verb->add_option("--load-cap", o->loadCap,
@@ -200,12 +195,13 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
         "--per-domain", o->perDomain,
         "a plan for each domain beside a shared one, what each saves on its own requests "
         "and what a switch costs");
-    for (const char* option : {"--pin", "--forbid", "--current"})
-        verb->get_option("--per-domain")->excludes(option);
     verb->add_option("--out", o->out,
                      "write the recommended plan here; with --per-domain the shared one, and "
                      "PLAN.DOMAIN.json beside it");
-    verb->callback([&cli, o] { cli.chosen = [&cli, o] { return solve(cli, *o); }; });
+    verb->callback([&cli, o, verb] {
+        refuseClashes(*verb);
+        cli.chosen = [&cli, o] { return solve(cli, *o); };
+    });
 }
 
 }  // namespace bulkhead::cli

@@ -138,9 +138,96 @@ TEST_F(SolveVerbs, countsAloneAreEnoughToPlanButNotToEvaluate) {
     std::stringstream plan;
     plan << std::ifstream(plan_).rdbuf();
     EXPECT_THAT(plan.str(), HasSubstr("tokens drawn from its counts"));
+    EXPECT_THAT((*front)["notes"].dump(), HasSubstr("tokens were drawn"));
     const Said refused = type({"evaluate", "--plan", plan_, "--routing", counts});
     EXPECT_EQ(refused.code, cli::kInvalid);
     EXPECT_THAT(refused.err, HasSubstr("counts only"));
+}
+
+TEST_F(SolveVerbs, optionsThatWouldBeIgnoredAreRefused) {
+    ASSERT_EQ(type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                    "--effort", "0.1", "--out", plan_})
+                  .code,
+              cli::kOk);
+    const std::vector<std::vector<std::string>> ignored{
+        {"--current", plan_, "--redundant", "4"},
+        {"--current", plan_, "--topology", "h100-4x8"},
+        {"--current", plan_, "--nodes", "2"},
+        {"--current", plan_, "--gpus-per-node", "2"},
+        {"--current", plan_, "--keep-groups"},
+        {"--current", plan_, "--algorithm", "lpt"},
+        {"--current", plan_, "--per-domain"},
+        {"--topology", "h100-4x8", "--nodes", "2"},
+        {"--nodes", "2", "--algorithm", "lpt", "--effort", "2"},
+    };
+    for (std::vector<std::string> words : ignored) {
+        words.insert(words.begin(), {"solve", "--routing", routing_});
+        const Said said = type(words);
+        EXPECT_EQ(said.code, cli::kUsage) << words[5] << said.out;
+        EXPECT_THAT(said.err, HasSubstr("has no effect beside"));
+        EXPECT_THAT(said.err, HasSubstr("give one or the other"));
+    }
+}
+
+TEST_F(SolveVerbs, aNewRecordingsDomainsGetHomesInTheReplannedPlan) {
+    ASSERT_EQ(type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                    "--effort", "0.1", "--out", plan_})
+                  .code,
+              cli::kOk);
+    std::stringstream text;
+    text << std::ifstream(routing_).rdbuf();
+    std::string other = text.str();
+    for (size_t at; (at = other.find("\"domain\":\"a\"")) != other.npos;)
+        other.replace(at, 12, "\"domain\":\"c\"");
+    const std::string later = dir_ + "/later.jsonl", next = dir_ + "/next.json";
+    std::ofstream(later) << other;
+    for (const char* objective : {"balance", "copies", "sends", "bytes", "latency"}) {
+        const Said said = type({"solve", "--routing", later, "--current", plan_, "--objective",
+                                objective, "--out", next});
+        ASSERT_EQ(said.code, cli::kOk) << said.err;
+        for (const char* column : {"BYTES/TOKEN", "EXPERTS MS BY TOKENS", "BY ACTIVATED",
+                                   "MOVES MB", "SECONDS", "in use", "after"})
+            EXPECT_THAT(said.out, HasSubstr(column));
+        const auto plan =
+            model::parseJson((std::stringstream() << std::ifstream(next).rdbuf()).str());
+        ASSERT_TRUE(plan.ok());
+        ASSERT_EQ((*plan)["homes"].size(), 2u);
+        EXPECT_EQ((*plan)["homes"][0]["domain"], "c");
+        EXPECT_EQ((*plan)["homes"][1]["domain"], "b");
+        EXPECT_EQ((*plan)["origin"]["objective"], objective);
+        EXPECT_THAT((*plan)["origin"]["source"].get<std::string>(), HasSubstr("later.jsonl"));
+    }
+}
+
+TEST_F(SolveVerbs, everyObjectiveIsShownAndSlotsThatDoNotDivideAreAnnounced) {
+    const std::vector<std::string> words{"solve", "--routing",   routing_, "--nodes",
+                                         "2",     "--effort",    "0.1",    "--gpus-per-node",
+                                         "2",     "--redundant", "2"};
+    const Said said = type(words);
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    for (const char* column : {"SENDS/TOKEN", "COPIES/TOKEN", "BYTES/TOKEN", "BALANCEDNESS",
+                               "PADDED MS", "EXPERTS MS BY TOKENS", "BY ACTIVATED"})
+        EXPECT_THAT(said.out, HasSubstr(column));
+    EXPECT_THAT(said.out, HasSubstr("10 slots do not divide over 4 GPUs"));
+    EXPECT_THAT(said.out, HasSubstr("--redundant 0 or 4 would"));
+    auto json = words;
+    json.emplace_back("--json");
+    const auto parsed = model::parseJson(type(json).out);
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ((*parsed)["notes"].size(), 1u);
+    EXPECT_TRUE((*parsed)["points"][0].contains("weighed_bytes_per_token"));
+}
+
+TEST_F(SolveVerbs, aBaselineCanBePlannedAndCompared) {
+    const Said said = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                            "--algorithm", "round_robin", "--out", plan_});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("round_robin"));
+    EXPECT_THAT(said.out, HasSubstr("the plan that --algorithm names"));
+    const auto plan = model::parseJson((std::stringstream() << std::ifstream(plan_).rdbuf()).str());
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ((*plan)["origin"]["algorithm"], "round_robin");
+    EXPECT_EQ((*plan)["layers"][0]["expert_of_slot"], (model::Json{0, 4, 1, 5, 2, 6, 3, 7}));
 }
 
 TEST_F(SolveVerbs, pinnedAndForbiddenExpertsAreWhereTheyMayBe) {

@@ -19,6 +19,7 @@ enum class Objective { kBalance, kCopies, kSends, kBytes, kLatency };
 
 struct FrontOptions {
     Objective objective = Objective::kSends;
+    std::string algorithm = "joint";  ///< or a baseline's name: that plan alone, beside linear
     JointOptions joint;
     StepModel step;
     double homeCap = 1.15;
@@ -32,7 +33,8 @@ struct FrontPoint {
     Plan plan;
     Outcome outcome;
     StepTime time;
-    bool onFront = false;  ///< no other point is at least as good in everything shown
+    double weighedBytes = 0;  ///< a token: the objective `bytes` (link_costs.h)
+    bool onFront = false;     ///< no other point is at least as good in everything shown
 };
 
 struct Front {
@@ -41,13 +43,20 @@ struct Front {
     std::string reason;
 };
 
-/// Sends, copies, node load, balancedness and padded step time of several plans: joint ones for
-/// sends and for copies under tighter and looser load caps, even load alone, and linear. Recommends
-/// the one that is best in `objective` among those within the load cap (objective balance and
-/// latency: among all). InvalidArgument as solveJoint and
-/// honourPlaceRules.
+/// Several plans with their figures: joint ones for sends and for copies under tighter and looser
+/// load caps, even load alone, and linear. Recommends the one that is best in `objective` among
+/// those within the load cap and 0.01 more, or no fuller than the first, which was made for just
+/// this (objective balance and latency: among all); of plans
+/// within 0.5% of the best figure, the one whose nodes are most evenly loaded. InvalidArgument as
+/// solveJoint, baselinePlan and honourPlaceRules.
 [[nodiscard]] absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topology,
                                                const FrontOptions& options);
+
+/// A plan's figures for such a front. InvalidArgument as heldOut.
+[[nodiscard]] absl::StatusOr<FrontPoint> measured(std::string name, Plan plan,
+                                                  const RoutingView& view,
+                                                  const FrontOptions& options, double sends,
+                                                  double copies);
 
 /// What `objective` looks at in a point; less is better.
 [[nodiscard]] double figureOf(const FrontPoint& point, Objective objective);

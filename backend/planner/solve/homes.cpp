@@ -300,4 +300,21 @@ std::vector<uint16_t> chooseHomes(const TokenSample& sample, const NodeRoutes& r
     return assignHomes(problem);
 }
 
+std::vector<DomainHome> homesByDomain(const RoutingView& view, std::span<const uint16_t> homes,
+                                      std::span<const double> tokens, uint32_t nodes) {
+    const Routing& routing = *view.routing;
+    std::vector<std::vector<double>> shares(routing.domains().size(),
+                                            std::vector<double>(nodes, 0));
+    for (size_t r = 0; r < view.ranges.size(); ++r)
+        shares[routing.requests()[view.ranges[r].request].domain][homes[r]] += tokens[r];
+    std::vector<DomainHome> made;
+    for (size_t d = 0; d < shares.size(); ++d) {
+        const double sum = std::accumulate(shares[d].begin(), shares[d].end(), 0.0);
+        if (sum <= 0) continue;
+        for (double& share : shares[d]) share /= sum;
+        made.push_back({routing.domains()[d], std::move(shares[d])});
+    }
+    return made;
+}
+
 }  // namespace bulkhead::planner

@@ -47,4 +47,10 @@ struct HomeCosts {
                                                 std::span<const double> tokens, double sends,
                                                 double copies, double cap);
 
+/// What became of each domain of `view` that has tokens: `homes` and `tokens` are those of its
+/// ranges.
+[[nodiscard]] std::vector<DomainHome> homesByDomain(const RoutingView& view,
+                                                    std::span<const uint16_t> homes,
+                                                    std::span<const double> tokens, uint32_t nodes);
+
 }  // namespace bulkhead::planner

@@ -248,17 +248,7 @@ class JointSearch {
             made.layers.push_back(
                 layOut(expanded(placement_[layer], load), load, topology_, firstSlot_));
         }
-        std::vector<std::vector<double>> byDomain(view_.routing->domains().size(),
-                                                  std::vector<double>(nodes_, 0));
-        for (size_t r = 0; r < scored_.ranges.size(); ++r) {
-            const Request& request = view_.routing->requests()[scored_.ranges[r].request];
-            byDomain[request.domain][homes_[r]] += sample_.rangeTokens[r];
-        }
-        for (size_t d = 0; d < byDomain.size(); ++d) {
-            const double sum = std::accumulate(byDomain[d].begin(), byDomain[d].end(), 0.0);
-            for (double& share : byDomain[d]) share /= sum;
-            if (sum > 0) made.homes.push_back({view_.routing->domains()[d], byDomain[d]});
-        }
+        made.homes = homesByDomain(scored_, homes_, sample_.rangeTokens, nodes_);
         made.origin.algorithm = "joint";
         made.origin.seed = options_.seed;
         made.origin.tokens = view_.tokens();

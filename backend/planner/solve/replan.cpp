@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -48,58 +50,84 @@ class Replanning {
   public:
     Replanning(const Plan& current, const RoutingView& view, const ReplanOptions& options)
         : current_(current),
+          view_(view),
           options_(options),
           nodes_(current.topology.nodes()),
           perNode_(current.slots() / nodes_),
           random_(options.seed),
           gpuOfSlot_(gpuOfSlots(current.firstSlot)),
           routes_(routesOf(current)),
-          sample_(sampleOf(view, options.sampleTokens)),
-          homes_(chooseHomes(sample_, routes_, sample_.rangeTokens, options.sends, options.copies,
-                             options.homeCap)) {
+          sample_(sampleOf(view, options.sampleTokens)) {
         goal_.sends = options.sends;
         goal_.copies = options.copies;
         goal_.loadCap = options.loadCap;
-        goal_.loadWeight = options.sends + options.copies;
+        goal_.loadWeight =
+            options.loadWeight > 0 ? options.loadWeight : options.sends + options.copies;
         goal_.move = options.pricePerMove;
     }
 
     Replan run() {
+        const Round first = searched(homesFor(routes_));
+        Round best = first;
+        for (uint32_t round = 1; round < options_.rounds; ++round) {
+            Round next = searched(homesFor(routesAfter(best)));
+            if (next.after >= best.after) break;
+            best = std::move(next);
+        }
         Replan made;
         made.plan = current_;
-        for (uint32_t layer = 0; layer < current_.shape.layers; ++layer) oneLayer(layer, made);
-        made.before /= current_.shape.layers;
-        made.after /= current_.shape.layers;
-        made.changes =
-            made.layersChanged > 0 && made.before - made.after > options_.leastGain * made.before;
+        made.before = first.before / current_.shape.layers;
+        made.after = best.after / current_.shape.layers;
         const double gain = made.before > 0 ? (made.before - made.after) / made.before * 100 : 0;
+        made.changes =
+            best.layersChanged() > 0 && made.before - made.after > options_.leastGain * made.before;
         if (!made.changes) {
-            made.plan = current_;
-            made.layersChanged = 0;
+            made.after = made.before;
             made.reason = absl::StrFormat(
                 "kept: moving experts would save %.1f%%, less than the %.1f%% asked for", gain,
                 options_.leastGain * 100);
-            made.after = made.before;
-        } else {
-            made.reason = absl::StrFormat("saves %.1f%% in %d of %d layers", gain,
-                                          made.layersChanged, current_.shape.layers);
-            made.plan.origin.algorithm = "replan";
-            made.plan.origin.reason = made.reason;
+            if (!domainsKnown()) {
+                settle(made, first.homes);
+                made.reason += "; homes are chosen for the domains of this recording";
+            }
+            return made;
         }
+        for (uint32_t layer = 0; layer < current_.shape.layers; ++layer)
+            if (best.placed[layer]) lay(layer, *best.placed[layer], made.plan.layers[layer]);
+        made.layersChanged = best.layersChanged();
+        made.reason = absl::StrFormat("saves %.1f%% in %d of %d layers", gain, made.layersChanged,
+                                      current_.shape.layers);
+        settle(made, best.homes);
         return made;
     }
 
   private:
-    void oneLayer(uint32_t layer, Replan& made) {
-        LayerProblem problem;
-        problem.nodes = nodes_;
-        problem.units = sample_.experts;
-        problem.perToken = sample_.topK;
-        problem.ids = std::move(sample_.ids[layer]);
-        problem.load.assign(problem.units, 0);
-        for (uint32_t t = 0; t < sample_.tokens(); ++t)
-            problem.home.push_back(homes_[sample_.range[t]]);
-        for (uint16_t id : problem.ids) problem.load[id] += 1;
+    /// Experts for given homes.
+    struct Round {
+        std::vector<uint16_t> homes;                       ///< [range]
+        std::vector<std::optional<NodePlacement>> placed;  ///< [layer]; none: it stays as it is
+        double before = 0, after = 0;                      ///< sums over layers
+
+        uint32_t layersChanged() const {
+            return static_cast<uint32_t>(std::count_if(
+                placed.begin(), placed.end(), [](const auto& p) { return p.has_value(); }));
+        }
+    };
+
+    std::vector<uint16_t> homesFor(const NodeRoutes& routes) const {
+        return chooseHomes(sample_, routes, sample_.rangeTokens, options_.sends, options_.copies,
+                           options_.homeCap);
+    }
+
+    Round searched(std::vector<uint16_t> homes) {
+        Round round;
+        round.homes = std::move(homes);
+        for (uint32_t layer = 0; layer < current_.shape.layers; ++layer) searchLayer(layer, round);
+        return round;
+    }
+
+    void searchLayer(uint32_t layer, Round& round) {
+        const LayerProblem problem = problemOf(layer, round.homes);
         LayerSearch search(problem, goal_, nodePlacementOf(current_, layer, routes_.layers[layer]));
         const double before = search.value();
         if (current_.redundant() > 0)
@@ -107,33 +135,74 @@ class Replanning {
                           random_);
         else
             search.descend(options_.sweeps, random_);
-        const double after = search.value();
-        made.before += before;
-        if (before - after <= options_.leastLayerGain * before) {
-            made.after += before;
-            return;
-        }
-        made.after += after;
-        ++made.layersChanged;
-        LayerPlan& plan = made.plan.layers[layer];
+        const bool pays = before - search.value() > options_.leastLayerGain * before;
+        round.before += before;
+        round.after += pays ? search.value() : before;
+        round.placed.push_back(pays ? std::optional(search.placement()) : std::nullopt);
+    }
+
+    LayerProblem problemOf(uint32_t layer, const std::vector<uint16_t>& homes) const {
+        LayerProblem problem;
+        problem.nodes = nodes_;
+        problem.units = sample_.experts;
+        problem.perToken = sample_.topK;
+        problem.ids = sample_.ids[layer];
+        problem.load.assign(problem.units, 0);
+        for (uint32_t t = 0; t < sample_.tokens(); ++t)
+            problem.home.push_back(homes[sample_.range[t]]);
+        for (uint16_t id : problem.ids) problem.load[id] += 1;
+        return problem;
+    }
+
+    NodeRoutes routesAfter(const Round& round) const {
+        NodeRoutes routes = routes_;
+        for (size_t layer = 0; layer < round.placed.size(); ++layer)
+            if (const auto& placed = round.placed[layer])
+                routes.layers[layer].assign(placed->route.begin(), placed->route.end());
+        return routes;
+    }
+
+    void lay(uint32_t layer, const NodePlacement& placed, LayerPlan& plan) const {
+        std::vector<double> load(sample_.experts, 0);
+        for (uint16_t id : sample_.ids[layer]) load[id] += 1;
         std::vector<uint32_t> nodeOfSlot = gpuOfSlot_;
         for (uint32_t& g : nodeOfSlot) g /= current_.topology.gpusPerNode();
         for (uint32_t n = 0; n < nodes_; ++n)
-            fillNode(plan.expertOfSlot, search.placement().unitsOfNode[n], problem.load,
-                     n * perNode_, perNode_, gpuOfSlot_);
-        const std::vector<uint8_t>& route = search.placement().route;
-        plan.dispatch = dispatchFor({route.begin(), route.end()}, plan.expertOfSlot, nodeOfSlot,
-                                    problem.units, nodes_);
+            fillNode(plan.expertOfSlot, placed.unitsOfNode[n], load, n * perNode_, perNode_,
+                     gpuOfSlot_);
+        plan.dispatch = dispatchFor({placed.route.begin(), placed.route.end()}, plan.expertOfSlot,
+                                    nodeOfSlot, sample_.experts, nodes_);
+    }
+
+    /// The plan in use knows the recording's domains and no others.
+    bool domainsKnown() const {
+        std::set<std::string> known, now;
+        for (const DomainHome& home : current_.homes) known.insert(home.domain);
+        for (const TokenRange& range : view_.ranges)
+            now.insert(view_.routing->domains()[view_.routing->requests()[range.request].domain]);
+        return known == now;
+    }
+
+    void settle(Replan& made, const std::vector<uint16_t>& homes) const {
+        made.newHomes = true;
+        made.plan.homes = homesByDomain(view_, homes, sample_.rangeTokens, nodes_);
+        PlanOrigin& origin = made.plan.origin;
+        origin.algorithm = "replan";
+        origin.seed = options_.seed;
+        origin.tokens = view_.tokens();
+        origin.loadCap = options_.loadCap;
+        origin.homeCap = options_.homeCap;
+        origin.reason = made.reason;
     }
 
     const Plan& current_;
+    const RoutingView& view_;
     const ReplanOptions& options_;
     uint32_t nodes_, perNode_;
     Random random_;
     std::vector<uint32_t> gpuOfSlot_;
     NodeRoutes routes_;
     TokenSample sample_;
-    std::vector<uint16_t> homes_;
     LayerGoal goal_;
 };
 

@@ -17,6 +17,7 @@ namespace bulkhead::planner {
 struct ReplanOptions {
     double sends = 1;
     double copies = 0.02;
+    double loadWeight = 0;  ///< price of load above the cap; 0: sends + copies
     double loadCap = 1.15;
     double homeCap = 1.15;
     /// What a layer must gain for each expert that moves, in sends a token of that layer.
@@ -25,6 +26,7 @@ struct ReplanOptions {
     double leastLayerGain = 0.01;
     /// ... and the whole plan stays unless it gains this part.
     double leastGain = 0.02;
+    uint32_t rounds = 1;  ///< of homes and experts in turn, as long as they gain
     uint64_t seed = 1;
     uint64_t sampleTokens = 4000;
     uint32_t sweeps = 3;            ///< of a plan without replicas (LayerSearch::descend)
@@ -33,8 +35,11 @@ struct ReplanOptions {
 };
 
 struct Replan {
-    Plan plan;  ///< the current one where nothing pays
-    bool changes = false;
+    Plan plan;             ///< the current one where nothing pays
+    bool changes = false;  ///< experts move
+    /// The homes are those of the recording's domains, and the origin's tokens its own: whenever
+    /// experts move, or when the plan in use was made for other domains.
+    bool newHomes = false;
     double before = 0;  ///< weighted sends and copies a token and layer, and load above the cap,
     double after = 0;   ///< on the recording's requests with homes chosen anew
     uint32_t layersChanged = 0;
@@ -43,7 +48,8 @@ struct Replan {
 };
 
 /// From the plan in use towards what new routing asks for, moving only experts that pay for their
-/// move. Experts that stay keep their slots. Plans with replicas keep their number of slots.
+/// move: homes for the recording's requests where the experts are, experts for those homes, and so
+/// on. Experts that stay keep their slots. Plans with replicas keep their number of slots.
 /// InvalidArgument when the recording does not fit the plan. Deterministic; thread: any.
 [[nodiscard]] absl::StatusOr<Replan> replan(const Plan& current, const RoutingView& view,
                                             const ReplanOptions& options);

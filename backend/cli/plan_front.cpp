@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/plan_front.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "backend/cli/text.h"
+
+namespace bulkhead::cli {
+
+using namespace planner;  // NOLINT: this file is nothing but words about the planner's values
+
+std::string pointsTable(const std::vector<FrontPoint>& points,
+                        const std::vector<std::string>& marks,
+                        const std::vector<Migration>& moves) {
+    std::vector<std::vector<std::string>> rows{
+        {"PLAN", "SENDS/TOKEN", "COPIES/TOKEN", "BYTES/TOKEN", "NODE LOAD", "BALANCEDNESS",
+         "STEP MS", "PADDED MS", "EXPERTS MS BY TOKENS", "BY ACTIVATED"}};
+    if (!moves.empty()) rows[0].insert(rows[0].end(), {"MOVES MB", "SECONDS"});
+    rows[0].emplace_back();
+    for (size_t i = 0; i < points.size(); ++i) {
+        const FrontPoint& p = points[i];
+        rows.push_back({p.name, absl::StrFormat("%.3f", p.outcome.sendsPerToken),
+                        absl::StrFormat("%.3f", p.outcome.copiesPerToken),
+                        absl::StrFormat("%.0f", p.weighedBytes),
+                        absl::StrFormat("%.3f", p.outcome.nodeLoadMaxOverMean),
+                        absl::StrFormat("%.3f", p.outcome.balancedness),
+                        absl::StrFormat("%.3f", p.time.stepSeconds * 1e3),
+                        absl::StrFormat("%.3f", p.time.stepPaddedSeconds * 1e3),
+                        absl::StrFormat("%.3f", p.time.expertSecondsByTokens * 1e3),
+                        absl::StrFormat("%.3f", p.time.expertSecondsByActivated * 1e3)});
+        if (!moves.empty()) {
+            rows.back().push_back(absl::StrFormat("%.1f", moves[i].bytes / 1e6));
+            rows.back().push_back(absl::StrFormat("%.4f", moves[i].seconds));
+        }
+        rows.back().push_back(marks[i]);
+    }
+    return table(rows);
+}
+
+model::Json pointJson(const FrontPoint& point) {
+    model::Json json = model::toJson(point.outcome);
+    json["name"] = point.name;
+    json["weighed_bytes_per_token"] = point.weighedBytes;
+    json["step"] = model::toJson(point.time);
+    return json;
+}
+
+std::vector<std::string> planNotes(const Plan& plan) {
+    std::vector<std::string> notes;
+    if (absl::StrContains(plan.origin.source, "drawn from its counts"))
+        notes.emplace_back(
+            "the recording has counts only: the tokens were drawn from them, so that sends, bytes "
+            "and times are those of made-up tokens");
+    const uint32_t gpus = plan.topology.gpus(), slots = plan.slots();
+    if (slots % gpus == 0) return notes;
+    const uint32_t above = (slots / gpus + 1) * gpus - plan.shape.experts;
+    const uint32_t below = slots / gpus * gpus;
+    notes.push_back(absl::StrCat(
+        slots, " slots do not divide over ", gpus,
+        " GPUs, and engines want as many on each: --redundant ",
+        below >= plan.shape.experts ? absl::StrCat(below - plan.shape.experts, " or ") : "", above,
+        " would"));
+    return notes;
+}
+
+}  // namespace bulkhead::cli

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "backend/planner/evaluate/evaluate.h"
+#include "backend/planner/topology/topology.h"
+
+namespace bulkhead::planner {
+
+/// What a byte from one node to another costs, nodes x nodes, from, to: the bandwidth of the
+/// fastest link between any two nodes over that of this pair's link, so 1 for the nearest and more
+/// for those further off; 0 on the diagonal. All 1 where all nodes are equally far apart.
+[[nodiscard]] std::vector<double> linkCosts(const Topology& topology);
+
+/// The objective `bytes`: bytes a token sends to other nodes, all layers, dispatch only, one
+/// message a node, each times linkCosts(). Where all nodes are equally far apart that is plain
+/// bytes.
+[[nodiscard]] double weighedBytes(const std::vector<LayerOutcome>& layers, const Topology& topology,
+                                  double bytesPerCopy);
+
+}  // namespace bulkhead::planner
