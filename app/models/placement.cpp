@@ -125,6 +125,11 @@ QString previewWords(const Placement& p) {
         words += u' ' + tr("Samples go to the shards of their domain.");
     else if (p.grouped)
         words += u' ' + tr("Samples go to any shard again.");
+    if (planner::routingMoves(v))
+        words +=
+            u' ' + tr("Routing moves: remote copies %1 by the older of the counted steps, %2 by "
+                      "the newer; expect the prediction to be off by as much.")
+                       .arg(formatShare(v.remoteOlder), formatShare(v.remoteNewer));
     return words;
 }
 

@@ -46,6 +46,10 @@ std::string previewText(const planner::LivePreview& p) {
         p.expertsMoved, p.experts, static_cast<double>(p.bytesMoved) / 1e6,
         partText(p.remoteMeasured), partText(p.remoteNow), p.step, partText(p.remotePredicted),
         p.remoteNow > 0 ? (p.remotePredicted / p.remoteNow - 1) * 100 : 0.0);
+    if (planner::routingMoves(p))
+        absl::StrAppend(&out, "routing moves: the plan has ", partText(p.remoteOlder),
+                        " by the older of the counted steps, ", partText(p.remoteNewer),
+                        " by the newer; expect the prediction to be off by as much\n");
     if (p.bytesPerStep >= 0)
         absl::StrAppendFormat(&out, "all-to-all: %.3f MB a step measured, %.3f MB predicted\n",
                               p.bytesPerStep / 1e6, p.bytesPerStepPredicted / 1e6);

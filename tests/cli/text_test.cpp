@@ -101,6 +101,10 @@ TEST(LiveTextTest, APreviewSaysWhatMovesAndWhatItSaves) {
     EXPECT_THAT(previewText(p), HasSubstr("- measured"));
     EXPECT_THAT(previewText(p), HasSubstr("10.0 % predicted (-80.0 %)"));
     EXPECT_THAT(previewText(p), HasSubstr("any shard"));
+    EXPECT_THAT(previewText(p), Not(HasSubstr("routing moves")));
+    p.remoteOlder = 0.08;
+    p.remoteNewer = 0.12;
+    EXPECT_THAT(previewText(p), HasSubstr("routing moves: the plan has 8.0 %"));
     p.homes = {{"prose", {1, 0}}};
     EXPECT_THAT(previewText(p), HasSubstr("prose   100.0 %  0.0 %"));
 }

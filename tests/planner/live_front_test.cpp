@@ -12,7 +12,7 @@ using testing::HasSubstr;
 /// Two shards, two domains, one mixture of six experts. "a" is twice as much and likes 0, 2 and 4,
 /// each less than the one before: all of these together are 45 remote copies of 315 at 1.33 of the
 /// mean load, 0, 2 and 5 are 90 at 1.17, and 0, 4 and 5 are 110 at 1.05; as it is, 110 at 1.30.
-LiveJob liveJob() {
+LiveJob exampleJob() {
     LiveJob j;
     j.shards = 2;
     j.counts = {1, 2, 6, {80, 5, 60, 5, 40, 5, 10, 40, 10, 30, 10, 20}};
@@ -28,7 +28,7 @@ bool betterInAll(const LiveFrontPoint& a, const LiveFrontPoint& b) {
 }
 
 TEST(LiveFront, BeginsWithWhatIsInUseAndNoTwoPlaceAlike) {
-    const auto front = liveFront(liveJob(), {});
+    const auto front = liveFront(exampleJob(), {});
     ASSERT_TRUE(front.ok()) << front.status();
     EXPECT_EQ(front->points[0].name, "as it is");
     EXPECT_EQ(front->points[0].plan.preview.expertsMoved, 0u);
@@ -45,7 +45,7 @@ TEST(LiveFront, BeginsWithWhatIsInUseAndNoTwoPlaceAlike) {
 TEST(LiveFront, RecommendsTheFewestRemoteCopiesWithinTheLoad) {
     LiveOptions options;
     options.loadCap = 1.3;
-    const auto front = liveFront(liveJob(), options);
+    const auto front = liveFront(exampleJob(), options);
     ASSERT_TRUE(front.ok()) << front.status();
     const LiveFrontPoint& best = front->points[front->recommended];
     EXPECT_TRUE(best.onFront);
@@ -59,7 +59,7 @@ TEST(LiveFront, RecommendsTheFewestRemoteCopiesWithinTheLoad) {
 }
 
 TEST(LiveFront, SaysWhenNoPlanIsWithinTheLoad) {
-    LiveJob j = liveJob();
+    LiveJob j = exampleJob();
     j.counts.values = {800, 10, 80, 10, 80, 10, 800, 40, 5, 40, 5, 40};
     const auto front = liveFront(j, {});
     ASSERT_TRUE(front.ok()) << front.status();
@@ -68,7 +68,7 @@ TEST(LiveFront, SaysWhenNoPlanIsWithinTheLoad) {
 }
 
 TEST(LiveFront, WithoutTokensThereIsNone) {
-    LiveJob j = liveJob();
+    LiveJob j = exampleJob();
     j.counts.values.assign(12, 0);
     EXPECT_EQ(liveFront(j, {}).status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -56,6 +56,25 @@ absl::StatusOr<LivePlan> recommended(const model::RunState& state,
     return recommendPlan(*job, options);
 }
 
+TEST(LivePlan, SaysWhetherRoutingMoves) {
+    model::RunState state = job();
+    state.experts.step = 160;
+    state.experts.newerFrom = 150;
+    state.experts.newer = {40, 5, 45, 5, 5, 40, 5, 45};
+    const LivePreview still = recommended(state)->preview;
+    EXPECT_DOUBLE_EQ(still.remoteOlder, still.remoteNewer);
+    EXPECT_FALSE(routingMoves(still));
+    state.experts.newer = {30, 15, 35, 15, 15, 30, 15, 35};
+    const LivePreview moving = recommended(state)->preview;
+    EXPECT_GT(moving.remoteNewer, moving.remoteOlder);
+    EXPECT_TRUE(routingMoves(moving));
+    EXPECT_GT(moving.remotePredicted, moving.remoteOlder);
+    EXPECT_LT(moving.remotePredicted, moving.remoteNewer);
+    // A few steps say nothing.
+    state.experts.step = 152;
+    EXPECT_FALSE(routingMoves(recommended(state)->preview));
+}
+
 TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
     const auto plan = recommended(job());
     ASSERT_TRUE(plan.ok()) << plan.status();

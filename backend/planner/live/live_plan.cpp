@@ -14,6 +14,12 @@ namespace {
 /// Parts that a domain's samples are told to shards in.
 constexpr double kParts = 1000;
 
+/// Fewer steps than these say more of their samples than of the router.
+constexpr uint64_t kFewSteps = 10;
+
+/// Of the prediction: as far as it may be off.
+constexpr double kSteady = 0.03;
+
 std::vector<uint32_t> partsOf(const std::vector<double>& share) {
     std::vector<uint32_t> parts;
     for (const double x : share) parts.push_back(static_cast<uint32_t>(std::lround(x * kParts)));
@@ -51,6 +57,12 @@ LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vecto
     p.remoteNow =
         remoteShare(job.counts, planOf(job, job.expertShard, job.domainShare), job.shards);
     p.remotePredicted = remoteShare(job.counts, planOf(job, placement, parts), job.shards);
+    if (!job.newer.values.empty()) {
+        DomainCounts older = job.counts;
+        for (size_t i = 0; i < older.values.size(); ++i) older.values[i] -= job.newer.values[i];
+        p.remoteOlder = remoteShare(older, planOf(job, placement, parts), job.shards);
+        p.remoteNewer = remoteShare(job.newer, planOf(job, placement, parts), job.shards);
+    }
     if (const model::TrafficSum& sum = job.traffic; sum.copies > 0) {
         p.remoteMeasured = sum.remoteShare();
         p.bytesPerStep = static_cast<double>(sum.bytes) / static_cast<double>(sum.steps);
@@ -112,7 +124,17 @@ absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
     job.counts = {view.moeLayers, view.domains, view.experts, {}};
     const std::vector<uint64_t> recent = view.recent();
     job.counts.values.assign(recent.begin(), recent.end());
+    const auto counted = [](uint64_t tokens) { return tokens > 0; };
+    if (view.newerFrom > 0 && view.step >= view.newerFrom + kFewSteps &&
+        std::any_of(view.older.begin(), view.older.end(), counted))
+        job.newer = {
+            view.moeLayers, view.domains, view.experts, {view.newer.begin(), view.newer.end()}};
     return job;
+}
+
+bool routingMoves(const LivePreview& p) {
+    return p.remoteOlder >= 0 &&
+           std::abs(p.remoteNewer - p.remoteOlder) > kSteady * p.remotePredicted;
 }
 
 absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& options) {

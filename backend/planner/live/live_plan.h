@@ -37,7 +37,10 @@ struct LivePreview {
     double remoteMeasured = -1;   ///< of the layout in use, its last steps
     double remoteNow = -1;        ///< what the counts say of the layout in use
     double remotePredicted = -1;  ///< ... and of the plan
-    double bytesPerStep = -1;     ///< all-to-all of all replicas, measured over the same steps
+    /// The plan by the older and by the newer of the counted steps; -1 while there are few of
+    /// either. A prediction is off by about as much as these are apart: the router learns on.
+    double remoteOlder = -1, remoteNewer = -1;
+    double bytesPerStep = -1;  ///< all-to-all of all replicas, measured over the same steps
     double bytesPerStepPredicted = -1;
     std::vector<DomainHomeRow> homes;  ///< empty: any shard computes any domain
     template <class Self, class Visitor>
@@ -50,11 +53,17 @@ struct LivePreview {
         visit("remote_measured", self.remoteMeasured);
         visit("remote_now", self.remoteNow);
         visit("remote_predicted", self.remotePredicted);
+        visit("remote_older", self.remoteOlder);
+        visit("remote_newer", self.remoteNewer);
         visit("all_to_all_bytes_per_step", self.bytesPerStep);
         visit("all_to_all_bytes_per_step_predicted", self.bytesPerStepPredicted);
         visit("homes", self.homes);
     }
 };
+
+/// Whether routing moved so much between the older and the newer steps that the prediction cannot
+/// be taken to a few percent.
+[[nodiscard]] bool routingMoves(const LivePreview& preview);
 
 struct LivePlan {
     model::Action action;  ///< kChangeLayout
@@ -75,6 +84,7 @@ struct LiveJob {
     uint64_t step = 0;    ///< of the counts
     uint64_t layout = 0;  ///< in use
     DomainCounts counts;  ///< of the last steps (model::ExpertView::recent)
+    DomainCounts newer;   ///< of the newer of them; no values while there are few of either
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;  ///< as in model::Action
     uint64_t expertBytes = 0;
