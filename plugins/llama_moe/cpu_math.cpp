@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "bulkhead/state_hash.h"
 #include "plugins/llama_moe/blas.h"
 #include "plugins/llama_moe/kernels.h"
 
@@ -125,6 +126,11 @@ void CpuMath<T>::adamW(const AdamW<T>& rule, const Layout& layout, const T* redu
 template <class T>
 absl::StatusOr<double> CpuMath<T>::sumOfSquares(const Layout& layout, const T* reduced) {
     return llama_moe::sumOfSquares(layout, reduced);
+}
+
+template <class T>
+absl::StatusOr<uint64_t> CpuMath<T>::stateHash(const void* state, size_t bytes) {
+    return bulkhead_state_hash(state, bytes);
 }
 
 template class CpuMath<float>;

@@ -42,6 +42,7 @@ class CpuMath final : public Math<T> {
     void adamW(const AdamW<T>& rule, const Layout& layout, const T* reduced,
                const StateRuns<T>& state, T* image) override;
     absl::StatusOr<double> sumOfSquares(const Layout& layout, const T* reduced) override;
+    absl::StatusOr<uint64_t> stateHash(const void* state, size_t bytes) override;
 
   private:
     void turn(const AttentionShape& shape, T* qkv, T sign) const;

@@ -160,6 +160,9 @@ class Math {
                        const StateRuns<T>& state, A* image) = 0;
     /// Waits. In double, in an order that depends on nothing but the layout.
     virtual absl::StatusOr<double> sumOfSquares(const Layout& layout, const T* reduced) = 0;
+    /// Waits. bulkhead_state_hash() of `bytes` bytes of device memory, which `state` is the start
+    /// of an allocation of.
+    virtual absl::StatusOr<uint64_t> stateHash(const void* state, size_t bytes) = 0;
 
   protected:
     /// What the operations themselves have run into since the last call; asked when all is done.

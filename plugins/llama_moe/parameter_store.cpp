@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/llama_moe/parameter_store.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <memory>
 
 #include "plugins/llama_moe/numbers.h"
 
@@ -90,17 +87,7 @@ absl::Status ParameterStore<A>::write(size_t offset, size_t bytes, const void* f
 
 template <class A>
 absl::StatusOr<uint64_t> ParameterStore<A>::hash() {
-    if (device().memoryIsHost) return XXH3_64bits(parameters(), stateCount() * sizeof(T));
-    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                         &XXH3_freeState);
-    if (state == nullptr) return absl::ResourceExhaustedError("no memory to hash the state");
-    XXH3_64bits_reset(state.get());
-    for (size_t at = 0; at < stateCount(); at += kPiece) {
-        const size_t bytes = std::min(kPiece, stateCount() - at) * sizeof(T);
-        BULKHEAD_RETURN_IF_ERROR(read(at * sizeof(T), bytes, piece_.data()));
-        XXH3_64bits_update(state.get(), piece_.data(), bytes);
-    }
-    return XXH3_64bits_digest(state.get());
+    return math_->stateHash(parameters(), stateCount() * sizeof(T));
 }
 
 template <class A>

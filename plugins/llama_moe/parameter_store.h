@@ -51,7 +51,7 @@ class ParameterStore {
     /// The same, put on `stream`; from any thread, while nobody changes the state.
     absl::Status readOn(size_t offset, size_t bytes, void* to, bulkhead_stream* stream);
     absl::Status write(size_t offset, size_t bytes, const void* from);
-    /// XXH3-64 of the state.
+    /// bulkhead_state_hash() of the state.
     absl::StatusOr<uint64_t> hash();
     /// One update from the reduced gradient.
     absl::Status apply(const AdamW<T>& rule, const T* reduced);

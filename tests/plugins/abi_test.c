@@ -9,6 +9,7 @@
 
 #include "bulkhead/data_plane.h"
 #include "bulkhead/device.h"
+#include "bulkhead/state_hash.h"
 #include "bulkhead/workload.h"
 
 #define CHECK(condition)                                                          \
@@ -70,6 +71,22 @@ static bulkhead_status synchronize(bulkhead_device* device, bulkhead_stream* str
     (void)device;
     (void)stream;
     return BULKHEAD_OK;
+}
+
+static int hash_is_of_the_exported_bytes(const bulkhead_workload_api* api,
+                                         bulkhead_workload* workload) {
+    bulkhead_model_info info = {0};
+    uint64_t hash = 0;
+    void* state = NULL;
+    info.struct_size = sizeof(info);
+    CHECK(api->describe(workload, &info) == BULKHEAD_OK);
+    CHECK(info.state_bytes > 2 * BULKHEAD_STATE_PIECE);
+    state = malloc(info.state_bytes);
+    CHECK(api->export_state(workload, 0, info.state_bytes, state) == BULKHEAD_OK);
+    CHECK(api->hash(workload, &hash) == BULKHEAD_OK);
+    CHECK(hash == bulkhead_state_hash(state, info.state_bytes));
+    free(state);
+    return 0;
 }
 
 static int step(const bulkhead_workload_api* api, bulkhead_workload* workload) {
@@ -158,7 +175,7 @@ int main(int argc, char** argv) {
     config.struct_size = sizeof(config);
     CHECK(api->create(&config, &workload) == BULKHEAD_OK);
     CHECK(api->initialise(workload, 1) == BULKHEAD_OK);
-    failed = step(api, workload);
+    failed = hash_is_of_the_exported_bytes(api, workload) || step(api, workload);
     api->destroy(workload);
     return failed;
 }

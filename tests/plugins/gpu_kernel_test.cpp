@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 
+#include "bulkhead/state_hash.h"
 #include "plugins/llama_moe/cpu_math.h"
 #include "plugins/llama_moe/gpu/gpu_math.h"
 #include "tests/plugins/gpu_place.h"
@@ -318,6 +319,27 @@ TEST_P(GpuKernels, FlatRuns) {
     expectNear(gTo, to, kWide);
     gpu_->narrow(gFrom.data(), narrowed.data(), from.size());
     expectNear(narrowed, from, 0);
+}
+
+TEST_P(GpuKernels, AStatesHashIsThatOfItsPiecesHashes) {
+    constexpr size_t kPiece = BULKHEAD_STATE_PIECE;
+    std::vector<uint32_t> random(40 * kPiece / sizeof(uint32_t));
+    for (uint32_t& value : random) value = static_cast<uint32_t>(random_());
+    const auto state = both(random);
+    const auto* bytes = reinterpret_cast<const char*>(state.data());
+    for (const size_t size :
+         {size_t{0}, size_t{4}, size_t{16}, size_t{64}, size_t{240}, size_t{244}, size_t{1024},
+          kPiece - 4, kPiece, kPiece + 4, 2 * kPiece - 64, 2 * kPiece, 3 * kPiece + 1028,
+          17 * kPiece, 33 * kPiece + 8192, 40 * kPiece}) {
+        std::vector<uint64_t> pieces;
+        for (size_t at = 0; at < size; at += kPiece)
+            pieces.push_back(XXH3_64bits(bytes + at, std::min(kPiece, size - at)));
+        const uint64_t wanted = XXH3_64bits(pieces.data(), pieces.size() * sizeof(uint64_t));
+        EXPECT_EQ(bulkhead_state_hash(bytes, size), wanted) << size;
+        const absl::StatusOr<uint64_t> got = gpu_->stateHash(bytes, size);
+        ASSERT_TRUE(got.ok()) << got.status();
+        EXPECT_EQ(*got, wanted) << size;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuKernels, testing::Range(size_t{0}, test::gpuPlaces().size()),

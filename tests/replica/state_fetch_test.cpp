@@ -14,6 +14,7 @@
 
 #include "backend/common/clock.h"
 #include "backend/runtime/replica/state_server.h"
+#include "bulkhead/state_hash.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -33,7 +34,7 @@ std::shared_ptr<StateSnapshot> makeSnapshot(size_t bytes) {
     snapshot->layout = 2;
     snapshot->expertShard = {0, 1, 0, 1};
     snapshot->last.step = kStep;
-    snapshot->hash = XXH3_64bits(snapshot->bytes.data(), snapshot->bytes.size());
+    snapshot->hash = bulkhead_state_hash(snapshot->bytes.data(), snapshot->bytes.size());
     return snapshot;
 }
 

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/common/codec.h"
+#include "bulkhead/state_hash.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -26,7 +26,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr uint64_t kShardMagic = 0x3153544b48424bull;  // "KBHKTS1"
-constexpr int kManifestVersion = 1;
 constexpr const char* kManifestName = "manifest.json";
 constexpr size_t kWriteChunk = 4 << 20;
 
@@ -128,7 +127,7 @@ json toJson(const CheckpointManifest& m) {
                          {"name", f.name},
                          {"bytes", f.bytes},
                          {"state_hash", hex(f.hash)}});
-    return {{"version", kManifestVersion},
+    return {{"version", m.version},
             {"job", m.job},
             {"step", m.step},
             {"lineage", m.lineage},
@@ -149,9 +148,10 @@ json toJson(const CheckpointManifest& m) {
 
 CheckpointManifest fromJson(const json& j) {
     CheckpointManifest m;
-    if (const int version = j.at("version").get<int>(); version != kManifestVersion)
-        throw std::runtime_error(
-            absl::StrCat("its version is ", version, ", this program reads ", kManifestVersion));
+    m.version = j.at("version");
+    if (m.version < 1 || m.version > kManifestVersion)
+        throw std::runtime_error(absl::StrCat("its version is ", m.version,
+                                              ", this program reads 1 to ", kManifestVersion));
     m.job = j.at("job");
     m.step = j.at("step");
     m.lineage = j.at("lineage");
@@ -257,14 +257,15 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const std::string& 
     state->step = header->step;
     state->layout = manifest.layout;
     state->expertShard = manifest.expertShard;
-    state->hash = header->hash;
     state->last = manifest.last;
     state->bytes.resize(header->bytes);
     in.read(reinterpret_cast<char*>(state->bytes.data()),
             static_cast<std::streamsize>(state->bytes.size()));
     if (!in) return damaged("ends too early");
-    if (XXH3_64bits(state->bytes.data(), state->bytes.size()) != listed->hash)
-        return damaged("does not have the hash its manifest names");
+    state->hash = bulkhead_state_hash(state->bytes.data(), state->bytes.size());
+    const uint64_t written =
+        manifest.version == 1 ? XXH3_64bits(state->bytes.data(), state->bytes.size()) : state->hash;
+    if (written != listed->hash) return damaged("does not have the hash its manifest names");
     return state;
 }
 

@@ -20,16 +20,21 @@
 /// is written last and in one rename: a folder without it is no checkpoint.
 namespace bulkhead::runtime {
 
+/// What is written. Version 1, which is read as well, hashed a state as one run (XXH3-64), since
+/// then it is bulkhead_state_hash().
+constexpr int kManifestVersion = 2;
+
 struct CheckpointFile {
     int32_t shard = 0;
     std::string name;    ///< within the checkpoint's folder
     uint64_t bytes = 0;  ///< of the file
-    uint64_t hash = 0;   ///< XXH3-64 of the state in it
+    uint64_t hash = 0;   ///< of the state in it
 };
 
 /// All that is needed to go on: what the state is, what it has seen, and under which policies.
 /// The order of samples follows from `seed`, so the seed is the whole random state.
 struct CheckpointManifest {
+    int version = kManifestVersion;
     std::string job;
     uint64_t step = 0;
     uint64_t lineage = 0;
@@ -65,7 +70,7 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, int32_t replica);
 [[nodiscard]] absl::StatusOr<CheckpointManifest> readManifest(const std::string& path);
 
 /// The state of `shard`, its length and hash checked against the manifest and the file's own
-/// header.
+/// header; with the hash that workloads compute now, whatever the manifest's is.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(
     const std::string& manifestPath, const CheckpointManifest& manifest, int32_t shard);
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/state_fetch.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "bulkhead/state_hash.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -157,8 +156,7 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
                                              " is not complete: ", absl::StrJoin(reasons, "; "));
         return gone ? absl::NotFoundError(why) : absl::UnavailableError(why);
     }
-    const uint64_t hash = XXH3_64bits(state_->bytes.data(), state_->bytes.size());
-    if (hash != state_->hash)
+    if (bulkhead_state_hash(state_->bytes.data(), state_->bytes.size()) != state_->hash)
         return absl::DataLossError(absl::StrCat("the state of step ", options_.step,
                                                 " does not have the hash its sources named"));
     return std::shared_ptr<const StateSnapshot>(state_);

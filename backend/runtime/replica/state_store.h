@@ -22,7 +22,7 @@ struct StateSnapshot {
     uint64_t step = 0;
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;  ///< the layout's placement
-    uint64_t hash = 0;                 ///< XXH3-64 of `bytes`
+    uint64_t hash = 0;                 ///< bulkhead_state_hash() of `bytes`
     CommitRecord last;                 ///< the record that led here; step 0: none
     std::vector<std::byte> bytes;
 };

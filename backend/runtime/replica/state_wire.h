@@ -71,7 +71,7 @@ struct StateAnswer {
     uint64_t bytes = 0;       ///< of the payload that follows
     uint64_t checksum = 0;    ///< XXH3-64 of the payload
     uint64_t totalBytes = 0;  ///< of the whole snapshot
-    uint64_t stateHash = 0;   ///< of the whole snapshot
+    uint64_t stateHash = 0;   ///< bulkhead_state_hash() of the whole snapshot
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
     std::optional<CommitRecord> record;  ///< the delta's, or the last one of the snapshot

@@ -76,7 +76,7 @@ class TrainingProgram {
     virtual absl::Status importState(uint64_t offset, std::span<const std::byte> from) = 0;
     /// After the last import of a whole state. Collective.
     virtual absl::Status imported() = 0;
-    /// XXH3-64 over the state bytes.
+    /// bulkhead_state_hash() of the state bytes.
     virtual absl::StatusOr<uint64_t> stateHash() = 0;
 
     /// The device that exchanges gradients, if one does, known before build(); the same for all

@@ -25,7 +25,7 @@ extern "C" {
  * leaves.
  */
 
-#define BULKHEAD_WORKLOAD_ABI 2u
+#define BULKHEAD_WORKLOAD_ABI 3u
 
 typedef struct bulkhead_workload bulkhead_workload;
 
@@ -149,7 +149,7 @@ typedef struct bulkhead_workload_api {
     bulkhead_status (*import_state)(bulkhead_workload* workload, uint64_t offset, uint64_t bytes,
                                     const void* from);
     bulkhead_status (*imported)(bulkhead_workload* workload);
-    /* XXH3-64 over the state bytes. */
+    /* bulkhead_state_hash() of the state bytes (bulkhead/state_hash.h), wherever it is computed. */
     bulkhead_status (*hash)(bulkhead_workload* workload, uint64_t* out);
 
     /* Expert placement: shard of expert e of mixture layer l at [l * experts + e]. */

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "bulkhead/state_hash.h"
 #include "plugins/llama_moe/gpu/grid.h"
 
 namespace bulkhead::llama_moe {
@@ -151,6 +152,24 @@ absl::StatusOr<double> GpuMath::sumOfSquares(const Layout& layout, const float* 
     copy(squaresOnHost_.data(), squares_.data(), kParts);
     BULKHEAD_RETURN_IF_ERROR(finish());
     return std::accumulate(squaresOnHost_.data(), squaresOnHost_.data() + kParts, 0.0);
+}
+
+absl::StatusOr<uint64_t> GpuMath::stateHash(const void* state, size_t bytes) {
+    static_assert(gpu::kHashedPiece == BULKHEAD_STATE_PIECE);
+    const char* from = static_cast<const char*>(state);
+    const size_t whole = bytes / BULKHEAD_STATE_PIECE, rest = bytes % BULKHEAD_STATE_PIECE;
+    BULKHEAD_RETURN_IF_ERROR(pieceSums_.reserve(device(), whole * gpu::kPairs));
+    BULKHEAD_RETURN_IF_ERROR(pieceHashes_.reserve(device(), whole));
+    BULKHEAD_RETURN_IF_ERROR(pieceHashesOnHost_.reserve(device(), whole + 1));
+    BULKHEAD_RETURN_IF_ERROR(lastPiece_.reserve(device(), BULKHEAD_STATE_PIECE));
+    launch(gpu::PieceSums{from, pieceSums_.data(), whole}, blocksOfThreads(whole * gpu::kPairs));
+    launch(gpu::PieceHashes{pieceSums_.data(), pieceHashes_.data(), whole}, blocksOfThreads(whole));
+    uint64_t* hashes = pieceHashesOnHost_.data();
+    copy(hashes, pieceHashes_.data(), whole);
+    copy(lastPiece_.data(), from + (bytes - rest), rest);
+    BULKHEAD_RETURN_IF_ERROR(finish());
+    if (rest > 0) hashes[whole] = XXH3_64bits(lastPiece_.data(), rest);
+    return XXH3_64bits(hashes, (whole + (rest > 0)) * sizeof(uint64_t));
 }
 
 }  // namespace bulkhead::llama_moe

@@ -49,6 +49,7 @@ class GpuMath final : public Math<Bf16> {
     void adamW(const AdamW<float>& rule, const Layout& layout, const float* reduced,
                const StateRuns<float>& state, Bf16* image) override;
     absl::StatusOr<double> sumOfSquares(const Layout& layout, const float* reduced) override;
+    absl::StatusOr<uint64_t> stateHash(const void* state, size_t bytes) override;
 
   protected:
     absl::Status check() override;
@@ -72,6 +73,10 @@ class GpuMath final : public Math<Bf16> {
     Buffer<float> parts_;     ///< of norms' gains, [kParts][dim], and behind them sums of some
     Buffer<double> squares_;  ///< [block]
     Buffer<double, BULKHEAD_MEMORY_HOST> squaresOnHost_;
+    Buffer<uint64_t> pieceSums_;    ///< [piece][kPairs]
+    Buffer<uint64_t> pieceHashes_;  ///< [piece]
+    Buffer<uint64_t, BULKHEAD_MEMORY_HOST> pieceHashesOnHost_;
+    Buffer<char, BULKHEAD_MEMORY_HOST> lastPiece_;
 };
 
 }  // namespace bulkhead::llama_moe

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "plugins/llama_moe/gpu/flat_kernels.h"
+#include "plugins/llama_moe/gpu/hash_kernels.h"
 #include "plugins/llama_moe/gpu/layer_kernels.h"
 #include "plugins/llama_moe/gpu/token_kernels.h"
 
@@ -28,7 +29,9 @@
     X(Narrow)                         \
     X(AdamWStretch)                   \
     X(Balance)                        \
-    X(SquareSums)
+    X(SquareSums)                     \
+    X(PieceSums)                      \
+    X(PieceHashes)
 
 namespace bulkhead::llama_moe::gpu {
 

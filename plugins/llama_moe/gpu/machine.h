@@ -49,7 +49,7 @@ struct MachineApi {
 };
 
 /// Changes with what passes between the two.
-constexpr uint32_t kMachineBuild = 1;
+constexpr uint32_t kMachineBuild = 2;
 /// A module's one symbol, and its type.
 #define BULKHEAD_LLAMA_MOE_GET_MACHINE "bulkhead_llama_moe_get_machine"
 using GetMachine = const MachineApi* (*)();

@@ -2,14 +2,13 @@
 // The smallest workload that learns: which byte follows which. It computes on the CPU, but its
 // parameters and gradient are the device's and reached through its table only, so that it runs on
 // any device and gives the same numbers on all.
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <span>
 #include <vector>
 
+#include "bulkhead/state_hash.h"
 #include "bulkhead/workload.h"
 
 struct bulkhead_workload {
@@ -203,7 +202,7 @@ bulkhead_status imported(Workload*) {
 bulkhead_status hash(Workload* w, uint64_t* out) {
     const size_t bytes = w->work.size() * sizeof(float);
     const bulkhead_status s = w->copy(w->work.data(), w->state, bytes);
-    *out = XXH3_64bits(w->work.data(), bytes);
+    *out = bulkhead_state_hash(w->work.data(), bytes);
     return s;
 }
 
