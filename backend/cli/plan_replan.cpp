@@ -35,6 +35,7 @@ ReplanOptions optionsFor(const PlanOptions& options, const FrontOptions& wanted,
         made.sends = 0;
         made.copies = 1;
     }
+    made.weighLinks = weighsLinks(enumName(wanted.objective));
     if (wanted.objective == Objective::kBalance) {
         made.sends = kRareSend;
         made.copies = 0;

@@ -122,6 +122,12 @@ int solve(const Cli& cli, const PlanOptions& options) {
     wanted.joint.seed = options.seed;
     wanted.joint.effort = options.effort;
     if (options.perDomain) {
+        if (options.objective != "sends" && options.objective != "copies")
+            return refusePlan(cli, "Cannot plan for each domain",
+                              absl::InvalidArgumentError("a domain's own plan is made for sends or "
+                                                         "copies, not for " +
+                                                         options.objective),
+                              "Give --objective sends or copies.");
         wanted.joint.homeCap = options.homeCap;
         if (options.objective == "copies") {
             wanted.joint.sends = 0;

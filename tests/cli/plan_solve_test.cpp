@@ -167,6 +167,10 @@ TEST_F(SolveVerbs, optionsThatWouldBeIgnoredAreRefused) {
         EXPECT_THAT(said.err, HasSubstr("has no effect beside"));
         EXPECT_THAT(said.err, HasSubstr("give one or the other"));
     }
+    const Said said = type(
+        {"solve", "--routing", routing_, "--nodes", "2", "--per-domain", "--objective", "balance"});
+    EXPECT_EQ(said.code, cli::kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("made for sends or copies, not for balance"));
 }
 
 TEST_F(SolveVerbs, aNewRecordingsDomainsGetHomesInTheReplannedPlan) {

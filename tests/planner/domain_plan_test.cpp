@@ -169,6 +169,25 @@ TEST(DomainPlan, APlanInUseStaysAndDriftMovesOnlyWhatPays) {
     EXPECT_NEAR(after->after, made->after, 1e-9);
 }
 
+/// Shards have no meaning of their own: no other naming of them may move fewer experts.
+TEST(DomainPlan, NoOtherNamingOfNodesMovesFewerExperts) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        const DomainCounts c = counts(3, 4, 32, 0.5, seed);
+        const DomainPlan now = linear(c, 4);
+        DomainPlanOptions options = on(4);
+        options.seed = seed;
+        const auto made = solveDomains(c, now, options);
+        ASSERT_TRUE(made.ok());
+        std::vector<uint32_t> name{0, 1, 2, 3};
+        do {
+            uint64_t moves = 0;
+            for (size_t i = 0; i < now.nodeOf.size(); ++i)
+                moves += name[made->plan.nodeOf[i]] != now.nodeOf[i];
+            EXPECT_GE(moves, made->expertsMoved) << "seed " << seed;
+        } while (std::next_permutation(name.begin(), name.end()));
+    }
+}
+
 TEST(DomainPlan, TheSameSeedGivesTheSamePlan) {
     const DomainCounts c = counts(3, 5, 24, 0.5, 5);
     const auto a = solveDomains(c, linear(c, 4), on(4));

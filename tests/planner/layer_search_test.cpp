@@ -96,6 +96,39 @@ TEST_P(Search, theValueCarriedAlongIsTheOneCountedAtTheEnd) {
     EXPECT_NEAR(carried, search.value(), 1e-9);
 }
 
+/// Sends that cost what their link does: carried along, they are what a count from scratch gives.
+TEST_P(Search, sendsOfDifferentCostAreCountedAtTheirCost) {
+    LayerProblem p = madeProblem(4, 24, 4, 300, 7);
+    Random random(8);
+    for (uint32_t i = 0; i < 16; ++i)
+        p.sendCost.push_back(static_cast<int32_t>(LayerProblem::kSend * (1 + random.below(9))));
+    LayerSearch search(p, {1, 0.02, 1.1, 1, 0}, inOrder(p, GetParam()));
+    const double first = search.sendsPerToken();
+    for (int round = 0; round < 3; ++round) {
+        search.anneal(4000, 0, 0, random);
+        EXPECT_NEAR(search.lastCarriedValue(), search.value(), 1e-9);
+        if (GetParam() == 0) {
+            LayerSearch anew(p, {1, 0.02, 1.1, 1, 0}, search.placement());
+            anew.descend(3, random);
+            const double carried = anew.value();
+            anew.reload();
+            EXPECT_NEAR(carried, anew.value(), 1e-9);
+        }
+    }
+    double sends = 0;
+    for (uint32_t t = 0; t < p.tokens(); ++t) {
+        const uint32_t home = p.home[t];
+        std::set<uint32_t> to{home};
+        for (uint32_t k = 0; k < p.perToken; ++k) {
+            const uint32_t id = p.ids[t * p.perToken + k];
+            const uint32_t n = search.placement().route[(GetParam() ? home * p.units : 0) + id];
+            if (to.insert(n).second) sends += p.sendCost[home * 4 + n];
+        }
+    }
+    EXPECT_NEAR(search.sendsPerToken(), sends / LayerProblem::kSend / p.tokens(), 1e-9);
+    EXPECT_LT(search.sendsPerToken(), first);
+}
+
 TEST_P(Search, everyUnitStaysSomewhereAndNoNodeHoldsOneTwice) {
     const LayerProblem p = madeProblem(4, 24, 4, 300, 9);
     LayerSearch search(p, {}, inOrder(p, GetParam()));

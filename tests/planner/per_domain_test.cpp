@@ -5,6 +5,7 @@
 
 #include "backend/planner/import/import.h"
 #include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/numbering.h"
 #include "tests/planner/made_routing.h"
 #include "tests/planner/shared_data.h"
 

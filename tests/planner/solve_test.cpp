@@ -18,6 +18,7 @@
 #include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/front.h"
 #include "backend/planner/solve/held_out.h"
+#include "backend/planner/solve/link_costs.h"
 #include "backend/planner/solve/replan.h"
 #include "backend/planner/solve/simulate.h"
 #include "tests/planner/made_routing.h"
@@ -483,6 +484,73 @@ TEST(Front, saysWhatLoadNoPlacementCanBeBelow) {
     options.joint.redundant = 16;
     EXPECT_THAT(solveFront(whole, topology, options)->reason,
                 testing::Not(HasSubstr("no placement")));
+}
+
+/// Trees with near and far nodes; the last one says so pair by pair.
+std::vector<Topology> unevenTopologies() {
+    const Link nvlink{450e9, 2e-6}, near{50e9, 6e-6}, far{5e9, 6e-5};
+    std::vector<Topology> made{
+        {"two buildings", {{"host", 2, nvlink}, {"rack", 2, near}, {"building", 2, far}}, {}},
+        {"racks", {{"host", 1, nvlink}, {"rack", 4, near}, {"spine", 2, {25e9, 12e-6}}}, {}},
+        {"four storeys",
+         {{"host", 2, nvlink}, {"rack", 2, near}, {"row", 2, {25e9, 12e-6}}, {"hall", 2, far}},
+         {}},
+        {"ring", {{"host", 2, nvlink}, {"network", 4, far}}, {}},
+    };
+    for (int a = 0; a < 4; ++a)
+        for (int b = 0; b < 4; ++b)
+            made.back().between.push_back((a + 1) % 4 == b || (b + 1) % 4 == a ? near : far);
+    return made;
+}
+
+TEST(Front, whereNodesAreNearAndFarTheObjectiveIsNeverWorseThanLinear) {
+    MadeOptions unlike = fourDomains(48);
+    unlike.domains = 6;
+    // Linear keeps what belongs together in one rack: neighbours are in the same domain.
+    MadeOptions suited = fourDomains(48);
+    suited.layers = 1;
+    suited.domains = 2;
+    for (const MadeOptions& made : {unlike, suited}) {
+        const Routing routing = madeRouting(made);
+        for (const Topology& topology : unevenTopologies())
+            for (const Objective objective : {Objective::kBytes, Objective::kLatency}) {
+                FrontOptions options;
+                options.objective = objective;
+                options.joint.effort = 0.2;
+                const auto front = solveFront(wholeOf(routing), topology, options);
+                ASSERT_TRUE(front.ok()) << front.status();
+                const FrontPoint& chosen = front->points[front->recommended];
+                EXPECT_LE(figureOf(chosen, objective), figureOf(front->points.back(), objective))
+                    << topology.name << ": " << front->reason;
+                if (objective != Objective::kBytes) continue;
+                options.objective = Objective::kSends;
+                const auto sends = solveFront(wholeOf(routing), topology, options);
+                EXPECT_LE(chosen.weighedBytes,
+                          1.01 * sends->points[sends->recommended].weighedBytes)
+                    << topology.name;
+            }
+    }
+}
+
+TEST(Front, bytesAreWeighedByTheirLinks) {
+    const Routing routing = byHand();
+    const RoutingView view = wholeOf(routing);
+    Topology topology = unevenTopologies()[0];
+    topology.levels[0].count = 1;
+    const Plan plan = baselinePlan("linear", view, topology, 0).value();
+    const auto layers = evaluateLayers(view, plan, std::vector<uint16_t>{0}).value();
+    // From node 0, per token of four: two sends to node 1, two to node 2 and two to node 3.
+    EXPECT_DOUBLE_EQ(weighedBytes(layers, topology, 200), 200 * (2 * 1 + 4 * 10) / 4.0);
+    EXPECT_DOUBLE_EQ(weighedBytes(layers, flatTopology(4, 1), 200), 200 * 6 / 4.0);
+}
+
+TEST(Joint, linksChangeNothingWhereAllNodesAreEquallyFarApart) {
+    const Routing routing = madeRouting(fourDomains(24));
+    JointOptions options;
+    options.effort = 0.2;
+    const Plan plan = solveJoint(wholeOf(routing), flatTopology(4, 2), options).value();
+    options.weighLinks = true;
+    EXPECT_EQ(solveJoint(wholeOf(routing), flatTopology(4, 2), options).value(), plan);
 }
 
 TEST(Replan, keepsAPlanThatStillFitsAndChangesOneThatDoesNot) {

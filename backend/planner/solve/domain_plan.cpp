@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/planner/evaluate/evaluate.h"
 #include "backend/planner/solve/domain_rules.h"
+#include "backend/planner/solve/numbering.h"
 #include "backend/planner/solve/random.h"
 
 namespace bulkhead::planner {
@@ -52,6 +53,7 @@ class DomainSolver {
                 // A grouping that was drawn places experts first, or they would undo it.
                 if (options_.group && (start == 0 || round > 0)) plan.share = grouped(plan);
                 for (uint32_t l = 0; l < counts_.layers; ++l) place(l, plan);
+                rename(plan);
                 if (before - priced(plan) < kLeastGain) break;
             }
             const double priceNow = priced(plan);
@@ -186,6 +188,38 @@ class DomainSolver {
         part[da * nodes + nb] += amount;
         part[db * nodes + na] += amount;
         return true;
+    }
+
+    /// Gives the nodes of `plan` the names under which fewest experts move. All but the moves stays
+    /// as it is, so only where samples go along, and a node takes the place of one that holds as
+    /// many experts of every layer and may hold these.
+    void rename(DomainPlan& plan) const {
+        if (!options_.group && !plan.share.empty()) return;
+        const uint32_t nodes = options_.nodes, experts = counts_.experts;
+        const double never = static_cast<double>(plan.nodeOf.size()) + 1;
+        std::vector<double> moved(size_t{nodes} * nodes);  // from plan's node to its new name
+        for (uint32_t l = 0; l < counts_.layers; ++l) {
+            std::vector<uint32_t> held(nodes), had(nodes);
+            for (uint32_t e = 0; e < experts; ++e) {
+                const uint32_t at = plan.nodeOf[size_t{l} * experts + e];
+                const uint32_t was = current_.nodeOf[size_t{l} * experts + e];
+                ++held[at];
+                ++had[was];
+                moved[at * nodes + was] -= 1;
+                for (uint32_t n = 0; n < nodes; ++n)
+                    if (!mask_.may(l, e, n)) moved[at * nodes + n] += never;
+            }
+            for (uint32_t a = 0; a < nodes; ++a)
+                for (uint32_t b = 0; b < nodes; ++b)
+                    if (held[a] != had[b]) moved[a * nodes + b] += never;
+        }
+        const std::vector<uint32_t> name = assignColumns(moved, nodes);
+        for (uint32_t& node : plan.nodeOf) node = name[node];
+        if (plan.share.empty()) return;
+        std::vector<double> share(plan.share.size());
+        for (size_t i = 0; i < share.size(); ++i)
+            share[i / nodes * nodes + name[i % nodes]] = plan.share[i];
+        plan.share = std::move(share);
     }
 
     /// Swaps experts of one layer between nodes while copies saved pay for the moves.

@@ -26,16 +26,17 @@ struct Wanted {
 std::vector<Wanted> wantedPoints(const FrontOptions& options) {
     const double cap = options.joint.loadCap, effort = options.joint.effort;
     const bool copies = options.objective == Objective::kCopies;
+    const char* sends = weighsLinks(enumName(options.objective)) ? "bytes" : "sends";
     const auto named = [](const char* what, double load) {
         return absl::StrFormat("joint for %s, load %.2f", what, load);
     };
-    std::vector<Wanted> wanted{{named(copies ? "copies" : "sends", cap), copies ? 0.0 : 1.0,
+    std::vector<Wanted> wanted{{named(copies ? "copies" : sends, cap), copies ? 0.0 : 1.0,
                                 copies ? 1.0 : 0.02, cap, effort}};
-    wanted.push_back({named(copies ? "sends" : "copies", cap), copies ? 1.0 : 0.0,
+    wanted.push_back({named(copies ? sends : "copies", cap), copies ? 1.0 : 0.0,
                       copies ? 0.02 : 1.0, cap, effort * kSideEffort});
-    wanted.push_back({named("sends", std::max(1.03, cap - kTighter)), 1, 0.02,
+    wanted.push_back({named(sends, std::max(1.03, cap - kTighter)), 1, 0.02,
                       std::max(1.03, cap - kTighter), effort * kSideEffort});
-    wanted.push_back({named("sends", cap + kLooser), 1, 0.02, cap + kLooser, effort * kSideEffort});
+    wanted.push_back({named(sends, cap + kLooser), 1, 0.02, cap + kLooser, effort * kSideEffort});
     return wanted;
 }
 
@@ -76,6 +77,7 @@ absl::StatusOr<std::vector<FrontPoint>> allPoints(const RoutingView& view, const
         how.loadCap = wanted.cap;
         how.effort = wanted.effort;
         how.homeCap = options.homeCap;
+        how.weighLinks = weighsLinks(enumName(options.objective));
         auto status =
             add(wanted.name, solveJoint(view, topology, how), wanted.sends, wanted.copies);
         if (!status.ok()) return status;
@@ -102,8 +104,11 @@ class Choice {
         double best = INFINITY;
         for (size_t i = 0; i < points.size(); ++i)
             if (counts(i)) best = std::min(best, figure(i));
+        // Nor may evenness cost more than linear does.
+        const double alike =
+            std::min(best * (1 + kAlike), std::max(best, figure(points.size() - 1)));
         for (size_t i = 0; i < points.size(); ++i) {
-            if (!counts(i) || figure(i) > best * (1 + kAlike)) continue;
+            if (!counts(i) || figure(i) > alike) continue;
             if (chosen_ == points.size() || load(i) < load(chosen_)) chosen_ = i;
         }
         if (options.algorithm != "joint") chosen_ = 0;

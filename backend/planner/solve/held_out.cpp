@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/planner/plan/node_routes.h"
 #include "backend/planner/solve/homes.h"
+#include "backend/planner/solve/link_costs.h"
 
 namespace bulkhead::planner {
 
@@ -11,6 +12,10 @@ namespace {
 constexpr uint64_t kMostIds = 64'000'000;  ///< held at once to choose homes from
 constexpr double kAim = 0.3;  ///< part of the load above the mean that the router lets pass free
 }  // namespace
+
+bool weighsLinks(std::string_view objective) {
+    return objective == "bytes" || objective == "latency";
+}
 
 absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
                                 const HeldOutOptions& options) {
@@ -32,8 +37,10 @@ absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
         tokens.push_back(static_cast<double>(range.tokens));
     const TokenSample heads =
         sampleOf(headOf(long_, options.prefix), kMostIds / (uint64_t{shape.layers} * shape.topK));
-    made.homes =
-        chooseHomes(heads, routesOf(plan), tokens, options.sends, options.copies, options.homeCap);
+    const std::vector<double> costs =
+        weighsLinks(plan.origin.objective) ? unevenLinkCosts(plan.topology) : std::vector<double>();
+    made.homes = chooseHomes(heads, routesOf(plan), tokens, options.sends, options.copies,
+                             options.homeCap, costs);
     std::optional<RouterPolicy> router;
     if (options.routeTokens && plan.origin.loadCap > 0)
         router = {options.sends, options.copies, 1 + kAim * (plan.origin.loadCap - 1)};

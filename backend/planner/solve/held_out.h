@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,8 +30,13 @@ struct HeldOut {
     Outcome outcome;
 };
 
+/// Whether sends of a plan for `objective` (PlanOrigin::objective) count what their links cost:
+/// those for bytes and latency do.
+[[nodiscard]] bool weighsLinks(std::string_view objective);
+
 /// The plan on requests as they come: the first part of each request says where it is served, under
-/// a cap on each node's scored tokens, and the rest is measured. Requests of one token are left
+/// a cap on each node's scored tokens, with sends weighed as weighsLinks() says for the plan's
+/// objective, and the rest is measured. Requests of one token are left
 /// out. InvalidArgument when the recording does not fit the plan, or nothing is left to score.
 [[nodiscard]] absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
                                               const HeldOutOptions& options);

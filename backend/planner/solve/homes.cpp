@@ -241,13 +241,18 @@ std::vector<uint16_t> groupRequests(std::span<const float> features, uint32_t wi
     return best;
 }
 
-HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes) {
+HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes,
+                    std::span<const double> linkCosts) {
     const uint32_t nodes = routes.nodes, k = sample.topK;
     HomeCosts costs;
     costs.sends.assign(sample.rangeTokens.size() * nodes, 0);
     costs.copies.assign(sample.rangeTokens.size() * nodes, 0);
     std::vector<uint32_t> seen(nodes, 0);
     uint32_t stamp = 0;
+    const bool weighed = !linkCosts.empty();
+    const auto weigh = [&](double* sends, uint32_t home, uint32_t node) {
+        sends[home] += linkCosts[size_t{home} * nodes + node];
+    };
     for (uint32_t layer = 0; layer < sample.ids.size(); ++layer) {
         const std::vector<uint16_t>& route = routes.layers[layer];
         const bool byHome = route.size() > routes.experts;
@@ -266,11 +271,16 @@ HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes) {
                     visited += isNew;
                     if (byHome) {
                         copies[h] += node != h;
+                        if (weighed && isNew) weigh(sends, h, node);
                     } else {
                         copies[node] -= 1;
-                        sends[node] -= isNew;
+                        sends[node] -= isNew && !weighed;
+                        for (uint32_t n = 0; weighed && isNew && n < nodes; ++n)
+                            weigh(sends, n, node);
                     }
                 }
+                if (weighed) visited = 0;
+                if (weighed && byHome) continue;
                 if (byHome) {
                     sends[h] += visited - (seen[h] == stamp);
                 } else {
@@ -287,8 +297,8 @@ HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes) {
 
 std::vector<uint16_t> chooseHomes(const TokenSample& sample, const NodeRoutes& routes,
                                   std::span<const double> tokens, double sends, double copies,
-                                  double cap) {
-    const HomeCosts costs = homeCosts(sample, routes);
+                                  double cap, std::span<const double> linkCosts) {
+    const HomeCosts costs = homeCosts(sample, routes, linkCosts);
     std::vector<double> sampled(tokens.size(), 0);
     for (uint32_t range : sample.range) sampled[range] += 1;
     HomeProblem problem{routes.nodes, {}, {tokens.begin(), tokens.end()}, cap};
@@ -298,6 +308,30 @@ std::vector<uint16_t> chooseHomes(const TokenSample& sample, const NodeRoutes& r
                                std::max(sampled[r], 1.0));
     }
     return assignHomes(problem);
+}
+
+std::vector<double> trafficOf(const TokenSample& sample, const NodeRoutes& routes,
+                              std::span<const uint16_t> homes) {
+    const uint32_t nodes = routes.nodes, k = sample.topK;
+    std::vector<double> traffic(size_t{nodes} * nodes, 0);
+    std::vector<uint64_t> seen(nodes, 0);
+    uint64_t stamp = 0;
+    for (size_t layer = 0; layer < sample.ids.size(); ++layer) {
+        const std::vector<uint16_t>& route = routes.layers[layer];
+        const bool byHome = route.size() > routes.experts;
+        for (uint32_t t = 0; t < sample.tokens(); ++t) {
+            const uint16_t home = homes[sample.range[t]];
+            seen[home] = ++stamp;
+            for (uint32_t i = 0; i < k; ++i) {
+                const uint16_t id = sample.ids[layer][size_t{t} * k + i];
+                const uint16_t node = route[(byHome ? size_t{home} * routes.experts : 0) + id];
+                if (seen[node] == stamp) continue;
+                seen[node] = stamp;
+                traffic[size_t{home} * nodes + node] += 1;
+            }
+        }
+    }
+    return traffic;
 }
 
 std::vector<DomainHome> homesByDomain(const RoutingView& view, std::span<const uint16_t> homes,

@@ -34,18 +34,26 @@ struct HomeProblem {
                                                   double cap, uint32_t restarts, Random& random);
 
 /// What each range of a sample would cost on each node, summed over its sampled tokens and layers:
-/// node-deduplicated sends, and copies. ranges x nodes each.
+/// node-deduplicated sends, each times `linkCosts` from the home (empty: 1), and copies. ranges x
+/// nodes each.
 struct HomeCosts {
     std::vector<double> sends;
     std::vector<double> copies;
 };
-[[nodiscard]] HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes);
+[[nodiscard]] HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes,
+                                  std::span<const double> linkCosts = {});
 
 /// Homes for the ranges of `sample` (usually the heads of requests) that will bring `tokens` each,
-/// minimising sends x `sends` + copies x `copies` under `cap`.
+/// minimising sends x `sends` + copies x `copies` under `cap`, sends as in homeCosts().
 [[nodiscard]] std::vector<uint16_t> chooseHomes(const TokenSample& sample, const NodeRoutes& routes,
                                                 std::span<const double> tokens, double sends,
-                                                double copies, double cap);
+                                                double copies, double cap,
+                                                std::span<const double> linkCosts = {});
+
+/// Sends from each home to each node, node-deduplicated, over all layers of the sample: nodes x
+/// nodes. `homes` of its ranges.
+[[nodiscard]] std::vector<double> trafficOf(const TokenSample& sample, const NodeRoutes& routes,
+                                            std::span<const uint16_t> homes);
 
 /// What became of each domain of `view` that has tokens: `homes` and `tokens` are those of its
 /// ranges.

@@ -9,6 +9,8 @@
 #include "backend/planner/solve/balance.h"
 #include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/homes.h"
+#include "backend/planner/solve/link_costs.h"
+#include "backend/planner/solve/numbering.h"
 
 namespace bulkhead::planner {
 
@@ -39,7 +41,8 @@ class JointSearch {
           options_(options),
           firstSlot_(std::move(firstSlot)),
           random_(options.seed),
-          nodes_(topology.nodes()) {
+          nodes_(topology.nodes()),
+          linkCosts_(unevenLinkCosts(topology)) {
         const ModelShape& shape = view.routing->shape();
         perUnit_ = options.keepGroups ? shape.experts / shape.routerGroups : 1;
         units_ = shape.experts / perUnit_;
@@ -68,6 +71,7 @@ class JointSearch {
             if (options_.redundant == 0) calibrate();
             goOn = oneRound(proposals, kHotLater, round);
         }
+        nameNodes();
         return plan();
     }
 
@@ -96,7 +100,28 @@ class JointSearch {
         homes_ = std::move(bestHomes);
         placement_ = std::move(bestPlacement);
         if (options_.onRound) options_.onRound(0, best);
+        nameNodes();
+        if (options_.weighLinks)
+            for (LayerProblem& problem : problems_) problem.sendCost = sendCosts(linkCosts_);
         regroup();
+    }
+
+    /// Groups of experts and requests go to the nodes where what they exchange has the shortest
+    /// way. Where all nodes are equally far apart they stay.
+    void nameNodes() {
+        if (linkCosts_.empty()) return;
+        const std::vector<uint32_t> place =
+            nearPlaces(trafficOf(sample_, routes(), homes_), linkCosts_, nodes_);
+        for (uint16_t& home : homes_) home = static_cast<uint16_t>(place[home]);
+        for (NodePlacement& p : placement_) {
+            NodePlacement named = p;
+            const bool byHome = p.route.size() > units_;
+            for (uint32_t n = 0; n < nodes_; ++n) named.unitsOfNode[place[n]] = p.unitsOfNode[n];
+            for (size_t i = 0; i < p.route.size(); ++i)
+                named.route[(byHome ? place[i / units_] * units_ : 0) + i % units_] =
+                    static_cast<uint8_t>(place[p.route[i]]);
+            p = std::move(named);
+        }
     }
 
     bool fewRequests() const { return sample_.rangeTokens.size() <= kFewRequests; }
@@ -218,8 +243,9 @@ class JointSearch {
     }
 
     void regroup() {
-        homes_ = chooseHomes(sample_, routes(), sample_.rangeTokens, goal_.sends, goal_.copies,
-                             options_.homeCap);
+        homes_ =
+            chooseHomes(sample_, routes(), sample_.rangeTokens, goal_.sends, goal_.copies,
+                        options_.homeCap, options_.weighLinks ? linkCosts_ : std::vector<double>());
     }
 
     /// A layer may be fuller than wished for where others are less full: what counts is the mean
@@ -290,6 +316,7 @@ class JointSearch {
     std::vector<uint32_t> firstSlot_;
     Random random_;
     uint32_t nodes_, perUnit_ = 1, units_ = 0;
+    std::vector<double> linkCosts_;  ///< empty: all alike
     RoutingView scored_;
     TokenSample sample_;
     std::vector<uint32_t> domains_;  ///< [range]

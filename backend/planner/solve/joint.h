@@ -21,8 +21,11 @@ struct JointOptions {
     /// Node load max/mean wished for on requests not seen. The search aims lower by what sampling
     /// requests adds to it (estimated by resampling the requests it has).
     double loadCap = 1.15;
-    double homeCap = 1.15;    ///< home tokens max/mean
-    double prefix = 0.3;      ///< homes of new requests will be chosen from this part of them
+    double homeCap = 1.15;  ///< home tokens max/mean
+    double prefix = 0.3;    ///< homes of new requests will be chosen from this part of them
+    /// A send counts what its link costs (linkCosts). Either way nodes that exchange most are near
+    /// each other in the topology.
+    bool weighLinks = false;
     bool keepGroups = false;  ///< router groups stay whole on a node
     uint64_t seed = 1;
     /// 1 is the usual length; proposals and rounds scale with it.

@@ -43,6 +43,9 @@ LayerSearch::LayerSearch(const LayerProblem& problem, LayerGoal goal, NodePlacem
     for (uint32_t n = 0; n < nodes; ++n)
         for (uint16_t u : at_.unitsOfNode[n]) holds_[u * nodes + n] = 1;
     heldAtStart_ = holds_;
+    cost_ = problem.sendCost.empty() ? std::vector<int32_t>(size_t{nodes} * nodes, 1)
+                                     : problem.sendCost;
+    for (uint32_t n = 0; n < nodes; ++n) cost_[n * nodes + n] = 0;
     reload();
 }
 
@@ -107,20 +110,22 @@ void LayerSearch::reloadTokens() {
     leaves_.assign(size_t{views_} * units, 0);
     enters_.assign(sends ? size_t{views_} * units * nodes : 0, 0);
     // A unit would enter each node but home for every token of it, if none were there yet.
-    for (size_t at = 0, i = 0; i < enters_.size(); ++at)
-        for (uint32_t n = 0; n < nodes; ++n, ++i) {
-            const auto uses = static_cast<int32_t>(postingStart_[at + 1] - postingStart_[at]);
-            if (views_ == 1)
-                enters_[i] = uses - homeCount_[n * units + at];
-            else
-                enters_[i] = n == at / units ? 0 : uses;
+    for (size_t at = 0; sends && at < leaves_.size(); ++at) {
+        int32_t* enters = &enters_[at * nodes];
+        for (uint32_t h = 0; h < nodes; ++h) {
+            if (views_ > 1 && h != at / units) continue;
+            const int32_t uses = homeCount_[h * units + at % units];
+            const int32_t* cost = &cost_[h * nodes];
+            for (uint32_t n = 0; uses > 0 && n < nodes; ++n) enters[n] += uses * cost[n];
         }
+    }
     postings_.resize(postingStart_.back());
     std::vector<uint32_t> next(postingStart_.begin(), postingStart_.end() - 1);
     std::vector<uint32_t> visited;
     for (uint32_t t = 0; t < problem_.tokens(); ++t) {
         const uint16_t* ids = &problem_.ids[size_t{t} * k];
         const uint32_t home = problem_.home[t], base = (views_ > 1 ? home : 0u) * units;
+        const int32_t* cost = &cost_[home * nodes];
         uint8_t* on = sends ? &onNode_[size_t{t} * nodes] : nullptr;
         visited.clear();
         for (uint32_t i = 0; i < k; ++i) {
@@ -132,20 +137,21 @@ void LayerSearch::reloadTokens() {
         for (uint32_t i = 0; on && i < k; ++i) {
             if (ids[i] == LayerProblem::kNoUnit) continue;
             const uint32_t node = at_.route[base + ids[i]];
-            leaves_[base + ids[i]] += node != home && on[node] == 1;
+            leaves_[base + ids[i]] += on[node] == 1 ? cost[node] : 0;
             int32_t* enters = &enters_[size_t{base + ids[i]} * nodes];
-            for (uint32_t n : visited) --enters[n];
+            for (uint32_t n : visited) enters[n] -= cost[n];
         }
     }
 }
 
 double LayerSearch::sendsPerToken() const {
     const uint32_t nodes = problem_.nodes;
-    uint64_t sends = 0;
+    int64_t sends = 0;
     for (uint32_t t = 0; t < problem_.tokens() && !onNode_.empty(); ++t)
         for (uint32_t n = 0; n < nodes; ++n)
-            sends += n != problem_.home[t] && onNode_[size_t{t} * nodes + n] > 0;
-    return static_cast<double>(sends) / std::max(problem_.tokens(), 1u);
+            if (onNode_[size_t{t} * nodes + n] > 0) sends += cost_[problem_.home[t] * nodes + n];
+    const int32_t one = problem_.sendCost.empty() ? 1 : LayerProblem::kSend;
+    return static_cast<double>(sends) / one / std::max(problem_.tokens(), 1u);
 }
 
 double LayerSearch::copiesPerToken() const {
@@ -173,7 +179,7 @@ double LayerSearch::shiftDelta(uint32_t view, uint32_t unit, uint32_t to) const 
     const uint32_t nodes = problem_.nodes, at = view * problem_.units + unit;
     const uint32_t from = at_.route[at];
     double delta = 0;
-    if (goal_.sends > 0) delta += goal_.sends * (enters_[size_t{at} * nodes + to] - leaves_[at]);
+    if (goal_.sends > 0) delta += sendWeight() * (enters_[size_t{at} * nodes + to] - leaves_[at]);
     if (goal_.copies > 0) {
         const auto count = [&](uint32_t home) { return homeCount_[home * problem_.units + unit]; };
         if (views_ == 1)
@@ -346,20 +352,20 @@ double LayerSearch::pairCorrection(const Shift& a, const Shift& b) const {
         for (uint32_t i = 0; i < k; ++i) both |= ids[i] == other;
         if (!both) continue;
         const uint8_t* on = &onNode_[size_t{t} * nodes];
-        const uint32_t home = problem_.home[t];
+        const int32_t* cost = &cost_[problem_.home[t] * nodes];
         const auto alone = [&](const Shift& s) {
-            return (s.to != home && on[s.to] == 0) - (s.from != home && on[s.from] == 1);
+            return (on[s.to] == 0 ? cost[s.to] : 0) - (on[s.from] == 1 ? cost[s.from] : 0);
         };
         int together = 0;
         for (int i = 0; i < 4; ++i) {
             const uint32_t n = touched[i];
-            if (n == home || std::find(touched, touched + i, n) != touched + i) continue;
+            if (cost[n] == 0 || std::find(touched, touched + i, n) != touched + i) continue;
             const int after = on[n] + (a.to == n) + (b.to == n) - (a.from == n) - (b.from == n);
-            together += (after > 0) - (on[n] > 0);
+            together += cost[n] * ((after > 0) - (on[n] > 0));
         }
         corrected += together - alone(a) - alone(b);
     }
-    return goal_.sends * static_cast<double>(corrected) / problem_.tokens();
+    return sendWeight() * static_cast<double>(corrected) / problem_.tokens();
 }
 
 double LayerSearch::correction() const {
@@ -378,14 +384,16 @@ void LayerSearch::applyShift(const Shift& shift) {
     nodeLoad_[from] -= viewLoad_[at];
     nodeLoad_[to] += viewLoad_[at];
     for (uint32_t p = postingStart_[at]; goal_.sends > 0 && p < postingStart_[at + 1]; ++p) {
-        const uint32_t t = postings_[p], home = problem_.home[t];
+        const uint32_t t = postings_[p];
+        const int32_t* cost = &cost_[problem_.home[t] * nodes];
         const uint16_t* ids = &problem_.ids[size_t{t} * k];
         uint8_t* on = &onNode_[size_t{t} * nodes];
         const uint8_t left = on[from]--, found = on[to]++;
-        const bool aloneThere = from != home && left == 1, firstThere = to != home && found == 0;
-        const bool lonelier = from != home && left == 2, joined = to != home && found == 1;
+        const int32_t aloneThere = left == 1 ? cost[from] : 0,
+                      firstThere = found == 0 ? cost[to] : 0;
+        const int32_t lonelier = left == 2 ? cost[from] : 0, joined = found == 1 ? cost[to] : 0;
         leaves_[at] += firstThere - aloneThere;
-        if (!(aloneThere || firstThere || lonelier || joined)) continue;
+        if (!(aloneThere | firstThere | lonelier | joined)) continue;
         for (uint32_t i = 0; i < k; ++i) {
             const uint16_t u = ids[i];
             if (u == LayerProblem::kNoUnit) continue;
@@ -394,7 +402,7 @@ void LayerSearch::applyShift(const Shift& shift) {
             enters[to] -= firstThere;
             if (u == shift.unit) continue;
             const uint32_t node = at_.route[base + u];
-            leaves_[base + u] += (lonelier && node == from) - (joined && node == to);
+            leaves_[base + u] += (node == from ? lonelier : 0) - (node == to ? joined : 0);
         }
     }
     at_.route[at] = shift.to;
@@ -465,13 +473,13 @@ void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& ra
 /// Swaps `unit`'s slot with the one that gains most, if any does.
 bool LayerSearch::swapBest(uint32_t unit) {
     const uint32_t nodes = problem_.nodes, units = problem_.units, home = at_.route[unit];
-    const double tokens = problem_.tokens(), load = problem_.load[unit];
+    const double tokens = problem_.tokens(), load = problem_.load[unit], weight = sendWeight();
     const auto was = [&](uint32_t u, uint32_t node) -> int {
         return heldAtStart_[u * nodes + node];
     };
     const auto gainOf = [&](uint32_t u, uint32_t from, uint32_t to) {
         double delta = goal_.copies * (homeCount_[from * units + u] - homeCount_[to * units + u]);
-        if (goal_.sends > 0) delta += goal_.sends * (enters_[size_t{u} * nodes + to] - leaves_[u]);
+        if (goal_.sends > 0) delta += weight * (enters_[size_t{u} * nodes + to] - leaves_[u]);
         return delta / tokens + goal_.move * (was(u, from) - was(u, to));
     };
     const double homePenalty = penalty(nodeLoad_[home], goal_.loadCap);

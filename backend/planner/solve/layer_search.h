@@ -18,13 +18,17 @@ struct LayerProblem {
     std::vector<uint16_t> ids;   ///< tokens x perToken
     std::vector<uint16_t> home;  ///< [token] node
     std::vector<double> load;    ///< [unit] tokens of the whole recording
+    /// nodes x nodes, from home: what a send counts, in parts of kSend; empty: one send everywhere.
+    std::vector<int32_t> sendCost = {};
+    static constexpr int32_t kSend = 16;
     static constexpr uint16_t kNoUnit = 0xFFFF;
 
     uint32_t tokens() const { return static_cast<uint32_t>(home.size()); }
 };
 
-/// What is minimised: per token, sends x `sends` + copies x `copies`, plus penalties for nodes
-/// whose load exceeds `loadCap` x mean, plus `move` for each unit at a node where it was not.
+/// What is minimised: per token, sends (each as LayerProblem::sendCost says) x `sends` + copies x
+/// `copies`, plus penalties for nodes whose load exceeds `loadCap` x mean, plus `move` for each
+/// unit at a node where it was not.
 struct LayerGoal {
     double sends = 1;
     double copies = 0;
@@ -71,7 +75,7 @@ class LayerSearch {
     void descend(uint32_t sweeps, Random& random);
 
     const NodePlacement& placement() const { return at_; }
-    double sendsPerToken() const;
+    double sendsPerToken() const;  ///< each as sendCost says
     double copiesPerToken() const;
     double loadMaxOverMean() const;
     /// The minimised value, penalties included.
@@ -92,6 +96,9 @@ class LayerSearch {
     };
 
     void reloadTokens();
+    double sendWeight() const {
+        return problem_.sendCost.empty() ? goal_.sends : goal_.sends / LayerProblem::kSend;
+    }
     bool holds(uint32_t unit, uint32_t node) const { return holds_[unit * problem_.nodes + node]; }
     double shiftDelta(uint32_t view, uint32_t unit, uint32_t to) const;
     void addShift(uint32_t view, uint32_t unit, uint32_t to);
@@ -121,14 +128,15 @@ class LayerSearch {
     uint32_t views_ = 1;
     bool replicas_ = false;
     double meanLoad_ = 0;
+    std::vector<int32_t> cost_;           ///< nodes x nodes: of a send; 0 on the diagonal
     std::vector<uint8_t> holds_;          ///< units x nodes
     std::vector<uint8_t> heldAtStart_;    ///< units x nodes
     std::vector<uint32_t> copies_;        ///< [unit] replicas
     std::vector<uint8_t> onNode_;         ///< tokens x nodes: units of the token there
     std::vector<uint32_t> postingStart_;  ///< views x units + 1
     std::vector<uint32_t> postings_;
-    std::vector<int32_t> leaves_;     ///< views x units: tokens that leave one node less behind
-    std::vector<int32_t> enters_;     ///< views x units x nodes: tokens that reach one node more
+    std::vector<int32_t> leaves_;  ///< views x units: cost of the sends that only it asks for
+    std::vector<int32_t> enters_;  ///< views x units x nodes: cost of the sends it would add there
     std::vector<int32_t> homeCount_;  ///< nodes x units: copies by home
     std::vector<double> viewLoad_;    ///< views x units
     std::vector<double> nodeLoad_;

@@ -13,6 +13,12 @@ namespace bulkhead::planner {
 /// for those further off; 0 on the diagonal. All 1 where all nodes are equally far apart.
 [[nodiscard]] std::vector<double> linkCosts(const Topology& topology);
 
+/// The same; empty where all nodes are equally far apart.
+[[nodiscard]] std::vector<double> unevenLinkCosts(const Topology& topology);
+
+/// The same as LayerProblem::sendCost wants it; at most 2,000 times the cheapest. Empty for empty.
+[[nodiscard]] std::vector<int32_t> sendCosts(const std::vector<double>& linkCosts);
+
 /// The objective `bytes`: bytes a token sends to other nodes, all layers, dispatch only, one
 /// message a node, each times linkCosts(). Where all nodes are equally far apart that is plain
 /// bytes.

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "backend/planner/solve/link_costs.h"
+#include "backend/planner/solve/numbering.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -73,66 +75,6 @@ void conclude(DomainPlanGain& gain, const Migration& fromShared, double least) {
             saved < 0 ? "" : absl::StrFormat(", less than the %.1f%% asked for", least * 100));
 }
 
-/// [node of `like`] the node of `plan` that takes its number.
-std::vector<uint32_t> matched(const Plan& like, const Plan& plan) {
-    const uint32_t nodes = plan.topology.nodes(), perNode = plan.slots() / nodes;
-    std::vector<uint64_t> common(size_t{nodes} * nodes);
-    for (size_t l = 0; l < plan.layers.size(); ++l) {
-        const auto holds = [&](const Plan& p, uint32_t node) {
-            std::vector<uint8_t> held(p.shape.experts);
-            for (uint32_t s = node * perNode; s < (node + 1) * perNode; ++s)
-                held[p.layers[l].expertOfSlot[s]] = 1;
-            return held;
-        };
-        std::vector<std::vector<uint8_t>> a, b;
-        for (uint32_t n = 0; n < nodes; ++n) {
-            a.push_back(holds(like, n));
-            b.push_back(holds(plan, n));
-        }
-        for (uint32_t x = 0; x < nodes; ++x)
-            for (uint32_t y = 0; y < nodes; ++y)
-                common[size_t{x} * nodes + y] +=
-                    std::inner_product(a[x].begin(), a[x].end(), b[y].begin(), uint64_t{0});
-    }
-    std::vector<size_t> order(common.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t i, size_t j) { return common[i] > common[j]; });
-    std::vector<uint32_t> from(nodes, nodes);
-    std::vector<uint8_t> taken(nodes);
-    for (const size_t i : order) {
-        const size_t x = i / nodes, y = i % nodes;
-        if (from[x] != nodes || taken[y]) continue;
-        from[x] = static_cast<uint32_t>(y);
-        taken[y] = 1;
-    }
-    return from;
-}
-
-template <class T>
-std::vector<T> rowsIn(const std::vector<T>& rows, const std::vector<uint32_t>& order) {
-    const size_t width = rows.size() / order.size();
-    std::vector<T> out;
-    for (const uint32_t row : order)
-        out.insert(out.end(), rows.begin() + static_cast<std::ptrdiff_t>(row * width),
-                   rows.begin() + static_cast<std::ptrdiff_t>((row + 1) * width));
-    return out;
-}
-
-/// Slots ascend in a Dispatch; its columns go with them.
-Dispatch renumbered(const Dispatch& old, const std::vector<uint32_t>& slotNow,
-                    const std::vector<uint32_t>& order) {
-    std::vector<size_t> by(old.slots.size());
-    std::iota(by.begin(), by.end(), 0);
-    std::sort(by.begin(), by.end(),
-              [&](size_t i, size_t j) { return slotNow[old.slots[i]] < slotNow[old.slots[j]]; });
-    Dispatch made{old.expert, {}, {}};
-    for (const size_t i : by) made.slots.push_back(slotNow[old.slots[i]]);
-    for (const uint32_t row : order)
-        for (const size_t i : by) made.weights.push_back(old.weights[row * by.size() + i]);
-    return made;
-}
-
 }  // namespace
 
 double DomainPlanGain::gain() const {
@@ -148,22 +90,6 @@ double DomainPlanGain::sendsGain() const {
 double DomainPlanGain::paysAfterSteps(const Migration& fromShared) const {
     const double saved = shared.time.stepSeconds - own.time.stepSeconds;
     return saved > 0 ? fromShared.seconds / saved : -1;
-}
-
-Plan numberedLike(const Plan& like, const Plan& plan) {
-    const std::vector<uint32_t> order = matched(like, plan);
-    const uint32_t perNode = plan.slots() / plan.topology.nodes();
-    std::vector<uint32_t> slotNow(plan.slots());
-    for (uint32_t now = 0; now < order.size(); ++now)
-        for (uint32_t i = 0; i < perNode; ++i)
-            slotNow[order[now] * perNode + i] = now * perNode + i;
-    Plan made = plan;
-    for (LayerPlan& layer : made.layers) {
-        layer.expertOfSlot = rowsIn(layer.expertOfSlot, order);
-        for (Dispatch& dispatch : layer.dispatch) dispatch = renumbered(dispatch, slotNow, order);
-    }
-    for (DomainHome& home : made.homes) home.share = rowsIn(home.share, order);
-    return made;
 }
 
 absl::StatusOr<PerDomain> solvePerDomain(const Routing& routing, const Topology& topology,
@@ -183,7 +109,8 @@ absl::StatusOr<PerDomain> solvePerDomain(const Routing& routing, const Topology&
         auto own = planFor(halves->planned[d], topology, options);
         if (!own.ok()) return own.status();
         // Only where names of nodes mean nothing may they be exchanged.
-        gain.plan = topology.levels.size() <= 2 ? numberedLike(made.shared, *own) : *std::move(own);
+        gain.plan =
+            unevenLinkCosts(topology).empty() ? numberedLike(made.shared, *own) : *std::move(own);
         for (auto [plan, to] : {std::pair(&made.shared, &gain.shared), {&gain.plan, &gain.own}}) {
             auto judged = judge(halves->scored[d], *plan, options);
             if (!judged.ok()) return judged.status();

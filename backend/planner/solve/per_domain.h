@@ -57,9 +57,4 @@ struct PerDomain {
                                                        const Topology& topology,
                                                        const PerDomainOptions& options);
 
-/// `plan` with its nodes numbered so that experts lie as they do in `like` as far as one numbering
-/// for all layers allows (greedy: the two nodes with most in common first). The same plan but for
-/// names. Precondition: both for the same model, topology and slots, nodes of equally many slots.
-[[nodiscard]] Plan numberedLike(const Plan& like, const Plan& plan);
-
 }  // namespace bulkhead::planner

@@ -11,10 +11,14 @@
 #include "backend/planner/plan/node_routes.h"
 #include "backend/planner/solve/homes.h"
 #include "backend/planner/solve/joint.h"
+#include "backend/planner/solve/link_costs.h"
+#include "backend/planner/solve/numbering.h"
 
 namespace bulkhead::planner {
 
 namespace {
+
+constexpr uint32_t kSignatureWidth = 2048;  ///< of a request, to group by
 
 /// Slots of one node: experts that stay keep theirs, those that come take what is freed, the
 /// heaviest first where the GPU has least. Twins of an expert on a node stay twins.
@@ -57,7 +61,9 @@ class Replanning {
           random_(options.seed),
           gpuOfSlot_(gpuOfSlots(current.firstSlot)),
           routes_(routesOf(current)),
-          sample_(sampleOf(view, options.sampleTokens)) {
+          sample_(sampleOf(view, options.sampleTokens)),
+          linkCosts_(options.weighLinks ? unevenLinkCosts(current.topology)
+                                        : std::vector<double>()) {
         goal_.sends = options.sends;
         goal_.copies = options.copies;
         goal_.loadCap = options.loadCap;
@@ -68,12 +74,10 @@ class Replanning {
 
     Replan run() {
         const Round first = searched(homesFor(routes_));
-        Round best = first;
-        for (uint32_t round = 1; round < options_.rounds; ++round) {
-            Round next = searched(homesFor(routesAfter(best)));
-            if (next.after >= best.after) break;
-            best = std::move(next);
-        }
+        Round best = settled(first);
+        if (options_.rounds > 1)
+            if (Round grouped = settled(searched(groupedHomes())); grouped.after < best.after)
+                best = std::move(grouped);
         Replan made;
         made.plan = current_;
         made.before = first.before / current_.shape.layers;
@@ -116,7 +120,34 @@ class Replanning {
 
     std::vector<uint16_t> homesFor(const NodeRoutes& routes) const {
         return chooseHomes(sample_, routes, sample_.rangeTokens, options_.sends, options_.copies,
-                           options_.homeCap);
+                           options_.homeCap, linkCosts_);
+    }
+
+    /// Homes for the experts and experts for the homes, as long as that gains.
+    Round settled(Round best) {
+        for (uint32_t round = 1; round < options_.rounds; ++round) {
+            Round next = searched(homesFor(routesAfter(best)));
+            if (next.after >= best.after) break;
+            best = std::move(next);
+        }
+        return best;
+    }
+
+    /// Requests that use the same experts together, wherever those are now; each group on the node
+    /// that costs it least.
+    std::vector<uint16_t> groupedHomes() {
+        const Signatures signatures = signaturesOf(sample_, kSignatureWidth);
+        std::vector<uint16_t> homes =
+            groupRequests(signatures.rows, signatures.width, sample_.rangeTokens, nodes_,
+                          options_.homeCap, 2, random_);
+        const HomeCosts costs = homeCosts(sample_, routes_, linkCosts_);
+        std::vector<double> ofGroup(size_t{nodes_} * nodes_, 0);
+        for (size_t i = 0; i < costs.sends.size(); ++i)
+            ofGroup[homes[i / nodes_] * nodes_ + i % nodes_] +=
+                options_.sends * costs.sends[i] + options_.copies * costs.copies[i];
+        const std::vector<uint32_t> node = assignColumns(ofGroup, nodes_);
+        for (uint16_t& home : homes) home = static_cast<uint16_t>(node[home]);
+        return homes;
     }
 
     Round searched(std::vector<uint16_t> homes) {
@@ -146,6 +177,7 @@ class Replanning {
         problem.nodes = nodes_;
         problem.units = sample_.experts;
         problem.perToken = sample_.topK;
+        problem.sendCost = sendCosts(linkCosts_);
         problem.ids = sample_.ids[layer];
         problem.load.assign(problem.units, 0);
         for (uint32_t t = 0; t < sample_.tokens(); ++t)
@@ -203,6 +235,7 @@ class Replanning {
     std::vector<uint32_t> gpuOfSlot_;
     NodeRoutes routes_;
     TokenSample sample_;
+    std::vector<double> linkCosts_;  ///< empty: all alike
     LayerGoal goal_;
 };
 

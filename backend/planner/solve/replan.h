@@ -17,7 +17,8 @@ namespace bulkhead::planner {
 struct ReplanOptions {
     double sends = 1;
     double copies = 0.02;
-    double loadWeight = 0;  ///< price of load above the cap; 0: sends + copies
+    bool weighLinks = false;  ///< as in JointOptions
+    double loadWeight = 0;    ///< price of load above the cap; 0: sends + copies
     double loadCap = 1.15;
     double homeCap = 1.15;
     /// What a layer must gain for each expert that moves, in sends a token of that layer.
@@ -26,7 +27,9 @@ struct ReplanOptions {
     double leastLayerGain = 0.01;
     /// ... and the whole plan stays unless it gains this part.
     double leastGain = 0.02;
-    uint32_t rounds = 1;  ///< of homes and experts in turn, as long as they gain
+    /// Of homes and experts in turn, as long as they gain; with more than one, also from requests
+    /// grouped anew by their experts instead of from homes where the experts are.
+    uint32_t rounds = 1;
     uint64_t seed = 1;
     uint64_t sampleTokens = 4000;
     uint32_t sweeps = 3;            ///< of a plan without replicas (LayerSearch::descend)
