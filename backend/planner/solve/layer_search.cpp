@@ -137,7 +137,7 @@ void LayerSearch::reloadTokens() {
         for (uint32_t i = 0; on && i < k; ++i) {
             if (ids[i] == LayerProblem::kNoUnit) continue;
             const uint32_t node = at_.route[base + ids[i]];
-            leaves_[base + ids[i]] += on[node] == 1 ? cost[node] : 0;
+            leaves_[base + ids[i]] += cost[node] * (on[node] == 1);
             int32_t* enters = &enters_[size_t{base + ids[i]} * nodes];
             for (uint32_t n : visited) enters[n] -= cost[n];
         }
@@ -147,9 +147,11 @@ void LayerSearch::reloadTokens() {
 double LayerSearch::sendsPerToken() const {
     const uint32_t nodes = problem_.nodes;
     int64_t sends = 0;
-    for (uint32_t t = 0; t < problem_.tokens() && !onNode_.empty(); ++t)
-        for (uint32_t n = 0; n < nodes; ++n)
-            if (onNode_[size_t{t} * nodes + n] > 0) sends += cost_[problem_.home[t] * nodes + n];
+    for (uint32_t t = 0; t < problem_.tokens() && !onNode_.empty(); ++t) {
+        const uint8_t* on = &onNode_[size_t{t} * nodes];
+        const int32_t* cost = &cost_[problem_.home[t] * nodes];
+        for (uint32_t n = 0; n < nodes; ++n) sends += cost[n] * (on[n] > 0);  // no branch to guess
+    }
     const int32_t one = problem_.sendCost.empty() ? 1 : LayerProblem::kSend;
     return static_cast<double>(sends) / one / std::max(problem_.tokens(), 1u);
 }
