@@ -21,6 +21,7 @@ model::RunState job() {
     s.model.name = "tiny";
     s.model.moeLayers = 1;
     s.model.experts = 4;
+    s.model.topK = 1;
     s.model.expertBytes = 1000;
     s.model.expertShard = {0, 0, 1, 1};
     s.experts.step = 9;

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "backend/planner/evaluate/evaluate.h"
 #include "backend/planner/evaluate/migration.h"
 #include "backend/planner/plan/node_routes.h"
 #include "backend/planner/plan/plan_json.h"
@@ -53,7 +56,101 @@ TEST(Plan, whatWouldLoseTokensOrOverfillIsRefusedByPlace) {
     EXPECT_THAT(refusal([](Plan& p) { p.layers[0].dispatch[0].slots[1] = 5; }),
                 HasSubstr("expert 0"));
     EXPECT_THAT(refusal([](Plan& p) { p.layers.clear(); }), HasSubstr("0 layers, the model 1"));
+    EXPECT_THAT(refusal([](Plan& p) { p.layers[0].dispatch[0].expert = 7; }),
+                HasSubstr("expert 7: has dispatch weights and does not exist"));
     EXPECT_EQ(refusal([](Plan&) {}), "");
+}
+
+TEST(Plan, aModelThatCannotBeIsRefusedByField) {
+    const auto refusal = [](auto&& change) {
+        Plan plan = smallPlan();
+        change(plan);
+        return std::string(checkPlan(plan).message());
+    };
+    EXPECT_THAT(refusal([](Plan& p) { p.shape.layers = 0, p.layers.clear(); }),
+                HasSubstr("shape.layers: MoE layers must be 1 to 10000, found 0"));
+    EXPECT_THAT(refusal([](Plan& p) { p.shape.topK = 0; }),
+                HasSubstr("shape.top_k: must be 1 to the 4 experts, found 0"));
+    EXPECT_THAT(refusal([](Plan& p) { p.shape.topK = 1'000'000; }),
+                HasSubstr("shape.top_k: must be 1 to the 4 experts, found 1000000"));
+    EXPECT_THAT(refusal([](Plan& p) { p.shape.experts = 65'537; }),
+                HasSubstr("shape.experts: must be 1 to 65536, found 65537"));
+    EXPECT_THAT(refusal([](Plan& p) { p.shape.routerGroups = 0; }),
+                HasSubstr("shape.router_groups: 0 do not divide 4 experts"));
+    EXPECT_THAT(refusal([](Plan& p) { p.shape.routerGroups = 3; }),
+                HasSubstr("shape.router_groups: 3 do not divide 4 experts"));
+    EXPECT_THAT(refusal([](Plan& p) { p.shape.groupsPerToken = 2; }),
+                HasSubstr("shape.groups_per_token: must be 1 to 1, found 2"));
+    EXPECT_THAT(refusal([](Plan& p) {
+                    p.shape.layerNumbers = {1, 2};
+                }),
+                HasSubstr("shape.layer_numbers: 2 for 1 layers"));
+    EXPECT_THAT(refusal([](Plan& p) { p.shape.layerNumbers = {4'000'000'000}; }),
+                HasSubstr("shape.layer_numbers: 4000000000, expected less than 10000"));
+    EXPECT_THAT(refusal([](Plan& p) {
+                    p.shape.layers = 2;
+                    p.layers.push_back(p.layers[0]);
+                    p.shape.layerNumbers = {3, 3};
+                }),
+                HasSubstr("shape.layer_numbers: 3 after 3, expected ascending ones"));
+}
+
+TEST(Plan, homesAndFiguresThatCannotBeAreRefusedByField) {
+    const auto refusal = [](auto&& change) {
+        Plan plan = smallPlan();
+        change(plan);
+        return std::string(checkPlan(plan).message());
+    };
+    EXPECT_THAT(refusal([](Plan& p) {
+                    p.homes[0].share = {5, 0};
+                }),
+                HasSubstr("homes of domain \"code\": a share of 5, expected 0 to 1"));
+    EXPECT_THAT(refusal([](Plan& p) {
+                    p.homes[0].share = {-0.5, 1};
+                }),
+                HasSubstr("a share of -0.5, expected 0 to 1"));
+    EXPECT_THAT(refusal([](Plan& p) {
+                    p.homes[0].share = {0.5, 0.25};
+                }),
+                HasSubstr("they sum to 0.75, expected 1"));
+    EXPECT_THAT(refusal([](Plan& p) { p.homes.push_back(p.homes[0]); }),
+                HasSubstr("homes of domain \"code\": they are given twice"));
+    EXPECT_THAT(refusal([](Plan& p) { p.origin.prefix = 7; }),
+                HasSubstr("origin.prefix: 7, expected 0 or more and less than 1"));
+    EXPECT_THAT(refusal([](Plan& p) { p.origin.bytesPerCopy = -1; }),
+                HasSubstr("origin.bytes_per_copy: -1, expected"));
+    EXPECT_THAT(refusal([](Plan& p) { p.origin.loadCap = INFINITY; }),
+                HasSubstr("origin.load_cap: inf, expected"));
+}
+
+TEST(Plan, aKeyOfNoFieldIsRefused) {
+    std::string text = formatPlan(smallPlan());
+    text.replace(text.find("\"top_k\""), 7, "\"topk\"");
+    EXPECT_THAT(std::string(parsePlan(text, "p.json").status().message()),
+                testing::AllOf(HasSubstr("p.json: "), HasSubstr("topk"), HasSubstr("top_k")));
+    text = formatPlan(smallPlan());
+    text.replace(1, 0, "\"extra\":1,");
+    EXPECT_THAT(std::string(parsePlan(text, "p.json").status().message()), HasSubstr("extra"));
+}
+
+TEST(Plan, aRecordingOfAnotherModelIsRefusedByField) {
+    const Plan plan = smallPlan();
+    ModelShape recorded = plan.shape;
+    recorded.topK = 1;
+    auto builder = RoutingBuilder::create(recorded).value();
+    builder.beginRequest("", "");
+    ASSERT_TRUE(builder.addTokens(std::vector<uint16_t>{0}).ok());
+    const Routing routing = builder.finish().value();
+    const std::vector<uint16_t> homes{0};
+    EXPECT_THAT(std::string(evaluate(wholeOf(routing), plan, homes).status().message()),
+                HasSubstr("top_k: the plan is for 2 experts a token, the recording has 1"));
+    Plan numbered = plan;
+    numbered.shape.layerNumbers = {3};
+    recorded = numbered.shape;
+    recorded.layerNumbers = {4};
+    EXPECT_THAT(std::string(checkFit(numbered, recorded).message()),
+                HasSubstr("MoE layer 0 is the model's layer 3 in the plan and 4 in the recording"));
+    EXPECT_TRUE(checkFit(plan, recorded).ok());
 }
 
 TEST(Plan, textThatIsNoPlanIsRefused) {

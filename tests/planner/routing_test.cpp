@@ -113,13 +113,13 @@ TEST(Routing, layersOfOneRequestThatDifferInTokensAreRefused) {
 }
 
 TEST(Routing, aShapeThatCannotBeIsRefused) {
-    EXPECT_THAT(RoutingBuilder::create(shapeOf(1, 4, 5)).status().message(), HasSubstr("top-k"));
+    EXPECT_THAT(RoutingBuilder::create(shapeOf(1, 4, 5)).status().message(), HasSubstr("top_k"));
     EXPECT_THAT(RoutingBuilder::create(shapeOf(0, 4, 1)).status().message(), HasSubstr("layer"));
     EXPECT_THAT(RoutingBuilder::create(shapeOf(1, 65537, 1)).status().message(),
-                HasSubstr("experts must be"));
+                HasSubstr("experts: must be"));
     ModelShape groups = shapeOf(1, 4, 1);
     groups.routerGroups = 3;
-    EXPECT_THAT(RoutingBuilder::create(groups).status().message(), HasSubstr("router groups"));
+    EXPECT_THAT(RoutingBuilder::create(groups).status().message(), HasSubstr("router_groups"));
 }
 
 TEST(RoutingView, headsAndTailsPartTheTokens) {

@@ -40,12 +40,11 @@ uint64_t tokensOf(const Counts& counts, uint32_t topK) {
 }
 
 void addLayers(const Counts& counts, Characterisation& out) {
-    const std::vector<uint32_t>& numbers = out.shape.layerNumbers;
     out.worstBalancedness = 1;
     for (uint32_t layer = 0; layer < counts.layers(); ++layer) {
         const std::span<const uint64_t> row = counts.row(layer);
         LayerLoad load;
-        load.layer = numbers.empty() ? layer : numbers[layer];
+        load.layer = numberOfLayer(out.shape, layer);
         load.imbalance = imbalance(row);
         load.balancedness = balancedness(row);
         load.hottest =

@@ -80,10 +80,6 @@ void keepStrongest(uint32_t most, std::vector<ExpertPair>& pairs) {
     pairs.resize(kept);
 }
 
-uint32_t numberOf(const ModelShape& shape, uint32_t layer) {
-    return shape.layerNumbers.empty() ? layer : shape.layerNumbers[layer];
-}
-
 }  // namespace
 
 std::optional<PairLoad> coactivation(const Routing& routing, const CharacteriseOptions& options) {
@@ -99,7 +95,7 @@ std::optional<PairLoad> coactivation(const Routing& routing, const CharacteriseO
             for (uint32_t i = 0; i < k; ++i)
                 for (uint32_t j = 0; j < k; ++j)
                     if (i != j) table.add(ids[t + i], ids[t + j]);
-        table.finish(numberOf(shape, layer), true, shape.layers, out);
+        table.finish(numberOfLayer(shape, layer), true, shape.layers, out);
         keepStrongest(options.strongestPairs, out.strongest);
     }
     return out;
@@ -118,7 +114,7 @@ std::optional<PairLoad> affinity(const Routing& routing, const CharacteriseOptio
         for (size_t t = 0; t < here.size(); t += k)
             for (uint32_t i = 0; i < k; ++i)
                 for (uint32_t j = 0; j < k; ++j) table.add(here[t + i], next[t + j]);
-        table.finish(numberOf(shape, layer), false, shape.layers - 1, out);
+        table.finish(numberOfLayer(shape, layer), false, shape.layers - 1, out);
         keepStrongest(options.strongestPairs, out.strongest);
         here = std::move(next);
     }

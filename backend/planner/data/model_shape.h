@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "backend/common/fields.h"
 
 namespace bulkhead::planner {
 
+/// More than any model has; whoever reads a file bounds what it makes of it by these.
+inline constexpr uint64_t kMostLayers = 10'000;
 inline constexpr uint32_t kMostExperts = 65'536;  ///< of a layer: ids are 16 bits wide
 
 /// What the planner must know of a model. Layers are MoE layers, counted from 0 without the dense
@@ -24,7 +27,7 @@ struct ModelShape {
     uint32_t groupsPerToken = 1;  ///< ... of which a token may use so many
     uint64_t expertBytes = 0;     ///< weights of one expert of one layer; 0: not known
     /// The model's own number of each MoE layer (DeepSeek-V3: 3..60). Empty: not known,
-    /// 0..layers-1.
+    /// 0..layers-1. Ascending, each below kMostLayers.
     std::vector<uint32_t> layerNumbers;
 
     bool operator==(const ModelShape&) const = default;
@@ -41,5 +44,15 @@ struct ModelShape {
         visit("layer_numbers", self.layerNumbers);
     }
 };
+
+/// InvalidArgument, naming the numbers, unless 1 <= layers <= kMostLayers, 1 <= topK <= experts <=
+/// kMostExperts, there are no layer numbers or `layers` ascending ones below kMostLayers, and
+/// router groups divide experts, groupsPerToken of them. Thread: any.
+[[nodiscard]] absl::Status checkShape(const ModelShape& shape);
+
+/// The model's own number of a layer. Precondition: checkShape, layer < layers.
+[[nodiscard]] inline uint32_t numberOfLayer(const ModelShape& shape, uint32_t layer) {
+    return shape.layerNumbers.empty() ? layer : shape.layerNumbers[layer];
+}
 
 }  // namespace bulkhead::planner

@@ -14,26 +14,6 @@ using model::concat;
 
 constexpr uint32_t kNarrowExperts = 256;
 
-absl::Status checkShape(const ModelShape& shape) {
-    const auto refuse = [](const auto&... words) {
-        return absl::InvalidArgumentError(concat(words...));
-    };
-    if (shape.layers == 0) return refuse("a model needs at least one MoE layer, found 0");
-    if (shape.experts == 0 || shape.experts > kMostExperts)
-        return refuse("experts must be 1 to ", kMostExperts, ", found ", shape.experts);
-    if (shape.topK == 0 || shape.topK > shape.experts)
-        return refuse("top-k must be 1 to the ", shape.experts, " experts, found ", shape.topK);
-    if (!shape.layerNumbers.empty() && shape.layerNumbers.size() != shape.layers)
-        return refuse(shape.layerNumbers.size(), " layer numbers for ", shape.layers, " layers");
-    if (shape.routerGroups == 0 || shape.experts % shape.routerGroups != 0)
-        return refuse(shape.routerGroups, " router groups do not divide ", shape.experts,
-                      " experts");
-    if (shape.groupsPerToken == 0 || shape.groupsPerToken > shape.routerGroups)
-        return refuse("groups per token must be 1 to ", shape.routerGroups, ", found ",
-                      shape.groupsPerToken);
-    return absl::OkStatus();
-}
-
 }  // namespace
 
 uint16_t Routing::expert(uint32_t layer, uint64_t token, uint32_t k) const {

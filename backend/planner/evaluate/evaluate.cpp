@@ -93,18 +93,6 @@ class LayerCounting {
     LayerOutcome out_;
 };
 
-absl::Status checkFit(const RoutingView& view, const Plan& plan, size_t homes) {
-    const ModelShape& shape = view.routing->shape();
-    if (shape.layers != plan.shape.layers || shape.experts != plan.shape.experts)
-        return absl::InvalidArgumentError(
-            absl::StrCat("the plan is for ", plan.shape.layers, " layers of ", plan.shape.experts,
-                         " experts, the recording has ", shape.layers, " of ", shape.experts));
-    if (homes != view.ranges.size())
-        return absl::InvalidArgumentError(
-            absl::StrCat(homes, " homes for ", view.ranges.size(), " requests"));
-    return absl::OkStatus();
-}
-
 /// GPU of each range: within its home node, the one with fewest tokens so far.
 std::vector<uint32_t> homeGpus(const RoutingView& view, const Topology& topology,
                                std::span<const uint16_t> homes) {
@@ -127,6 +115,18 @@ double maxOverMean(std::span<const double> load) {
     return *std::max_element(load.begin(), load.end()) * static_cast<double>(load.size()) / sum;
 }
 
+void LoadFigures::add(std::span<const double> nodeLoad, std::span<const double> gpuLoad,
+                      size_t layers) {
+    const double node = maxOverMean(nodeLoad), gpu = maxOverMean(gpuLoad);
+    const double share = 1.0 / static_cast<double>(layers);
+    nodeLoadMaxOverMean += node * share;
+    nodeLoadMaxOverMeanWorst = std::max(nodeLoadMaxOverMeanWorst, node);
+    gpuLoadMaxOverMean += gpu * share;
+    gpuLoadMaxOverMeanWorst = std::max(gpuLoadMaxOverMeanWorst, gpu);
+    balancedness += share / gpu;
+    balancednessWorst = std::min(balancednessWorst, 1 / gpu);
+}
+
 CopyBytes copyBytes(const ModelShape& shape) {
     if (shape.hidden > 0) return {2.0 * shape.hidden, false};
     return {kAssumedBytes, true};
@@ -135,7 +135,10 @@ CopyBytes copyBytes(const ModelShape& shape) {
 absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(
     const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes,
     const std::optional<RouterPolicy>& policy) {
-    if (auto status = checkFit(view, plan, homes.size()); !status.ok()) return status;
+    if (auto status = checkFit(plan, view.routing->shape()); !status.ok()) return status;
+    if (homes.size() != view.ranges.size())
+        return absl::InvalidArgumentError(
+            absl::StrCat(homes.size(), " homes for ", view.ranges.size(), " requests"));
     for (size_t r = 0; r < homes.size(); ++r)
         if (homes[r] >= plan.topology.nodes())
             return absl::InvalidArgumentError(absl::StrCat(
@@ -173,18 +176,11 @@ Outcome summarise(const std::vector<LayerOutcome>& layers, const RoutingView& vi
     out.bytesPerCopy = bytesPerCopy > 0 ? bytesPerCopy : known.bytes;
     out.bytesAssumed = bytesPerCopy <= 0 && known.assumed;
     for (const Level& level : plan.topology.levels) out.bytesByLevel.push_back({level.name, 0, 0});
-    out.balancednessWorst = 1;
     const double share = 1.0 / static_cast<double>(layers.size());
     for (const LayerOutcome& layer : layers) {
-        const double node = maxOverMean(layer.nodeLoad), gpu = maxOverMean(layer.gpuLoad);
+        out.add(layer.nodeLoad, layer.gpuLoad, layers.size());
         out.copiesPerToken += layer.copies * share;
         out.sendsPerToken += layer.sends * share;
-        out.nodeLoadMaxOverMean += node * share;
-        out.nodeLoadMaxOverMeanWorst = std::max(out.nodeLoadMaxOverMeanWorst, node);
-        out.gpuLoadMaxOverMean += gpu * share;
-        out.gpuLoadMaxOverMeanWorst = std::max(out.gpuLoadMaxOverMeanWorst, gpu);
-        out.balancedness += share / gpu;
-        out.balancednessWorst = std::min(out.balancednessWorst, 1 / gpu);
         for (size_t i = 0; i < out.bytesByLevel.size(); ++i) {
             out.bytesByLevel[i].copies += layer.levelCopies[i] * out.bytesPerCopy;
             out.bytesByLevel[i].sends += layer.levelSends[i] * out.bytesPerCopy;

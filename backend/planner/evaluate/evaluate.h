@@ -43,18 +43,33 @@ struct LevelBytes {
     }
 };
 
-/// Averages over layers unless said otherwise.
-struct Outcome {
-    uint64_t tokens = 0;
-    uint64_t requests = 0;
-    double copiesPerToken = 0;
-    double sendsPerToken = 0;
+/// How evenly places are loaded. Averages over layers unless said otherwise.
+struct LoadFigures {
     double nodeLoadMaxOverMean = 0;
     double nodeLoadMaxOverMeanWorst = 0;  ///< of the worst layer
     double gpuLoadMaxOverMean = 0;
     double gpuLoadMaxOverMeanWorst = 0;
     double balancedness = 0;       ///< GPU load mean/max
-    double balancednessWorst = 0;  ///< of the worst layer
+    double balancednessWorst = 1;  ///< of the worst layer
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("node_load_max_over_mean", self.nodeLoadMaxOverMean);
+        visit("node_load_max_over_mean_worst_layer", self.nodeLoadMaxOverMeanWorst);
+        visit("gpu_load_max_over_mean", self.gpuLoadMaxOverMean);
+        visit("gpu_load_max_over_mean_worst_layer", self.gpuLoadMaxOverMeanWorst);
+        visit("balancedness", self.balancedness);
+        visit("balancedness_worst_layer", self.balancednessWorst);
+    }
+    /// One layer more of so many.
+    void add(std::span<const double> nodeLoad, std::span<const double> gpuLoad, size_t layers);
+};
+
+/// Averages over layers unless said otherwise.
+struct Outcome : LoadFigures {
+    uint64_t tokens = 0;
+    uint64_t requests = 0;
+    double copiesPerToken = 0;
+    double sendsPerToken = 0;
     double homeLoadMaxOverMean = 0;
     double bytesPerCopy = 0;
     bool bytesAssumed = false;
@@ -65,12 +80,7 @@ struct Outcome {
         visit("requests", self.requests);
         visit("copies_per_token", self.copiesPerToken);
         visit("sends_per_token", self.sendsPerToken);
-        visit("node_load_max_over_mean", self.nodeLoadMaxOverMean);
-        visit("node_load_max_over_mean_worst_layer", self.nodeLoadMaxOverMeanWorst);
-        visit("gpu_load_max_over_mean", self.gpuLoadMaxOverMean);
-        visit("gpu_load_max_over_mean_worst_layer", self.gpuLoadMaxOverMeanWorst);
-        visit("balancedness", self.balancedness);
-        visit("balancedness_worst_layer", self.balancednessWorst);
+        LoadFigures::fields(self, visit);
         visit("home_load_max_over_mean", self.homeLoadMaxOverMean);
         visit("bytes_per_copy", self.bytesPerCopy);
         visit("bytes_per_copy_assumed", self.bytesAssumed);
@@ -82,7 +92,8 @@ struct Outcome {
 /// are at home on one GPU of the node, the one with fewest tokens so far. A replica is chosen by
 /// the dispatch weights of the token's home and a hash of token and layer, the same every time; or,
 /// given a policy, by a TokenRouter while all requests run side by side, 64 tokens at a time.
-/// InvalidArgument when layers, experts or homes do not fit the plan (naming both numbers).
+/// InvalidArgument when the recording (checkFit) or homes do not fit the plan. Precondition:
+/// checkPlan.
 [[nodiscard]] absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(
     const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes,
     const std::optional<RouterPolicy>& policy = std::nullopt);

@@ -14,6 +14,9 @@ namespace {
 using model::concat;
 using model::Json;
 
+/// Of one file: a hundred layers of 655,360 slots.
+constexpr uint64_t kMostCells = uint64_t{1} << 26;
+
 /// A sound plan whose GPUs hold equally many slots; gives that number.
 absl::StatusOr<uint32_t> slotsPerGpu(const Plan& plan, std::string_view engine) {
     if (absl::Status ok = checkPlan(plan); !ok.ok()) return ok;
@@ -25,10 +28,6 @@ absl::StatusOr<uint32_t> slotsPerGpu(const Plan& plan, std::string_view engine) 
                        " needs equally many: choose redundant experts so that ", gpus,
                        " GPUs divide the slots"));
     return first;
-}
-
-uint32_t numberOf(const Plan& plan, uint32_t layer) {
-    return plan.shape.layerNumbers.empty() ? layer : plan.shape.layerNumbers[layer];
 }
 
 void noteLeftBehind(const Plan& plan, EngineFile& out) {
@@ -72,15 +71,20 @@ absl::StatusOr<EngineFile> engineFile(const Plan& plan, Engine engine, uint32_t 
 absl::StatusOr<EngineFile> sglangLocation(const Plan& plan, uint32_t decoderLayers) {
     if (auto held = slotsPerGpu(plan, "SGLang"); !held.ok()) return held.status();
     const auto layers = static_cast<uint32_t>(plan.layers.size());
-    const uint32_t least = numberOf(plan, layers - 1) + 1;
+    const uint32_t least = numberOfLayer(plan.shape, layers - 1) + 1;
     if (decoderLayers != 0 && decoderLayers < least)
         return absl::InvalidArgumentError(concat(decoderLayers, " decoder layers, but layer ",
                                                  least - 1, " routes; give the model's number"));
+    const uint64_t cells = std::max(decoderLayers, least) * uint64_t{plan.slots()};
+    if (decoderLayers > kMostLayers || cells > kMostCells)
+        return absl::InvalidArgumentError(concat(
+            std::max(decoderLayers, least), " decoder layers of ", plan.slots(), " slots; at most ",
+            kMostLayers, " layers and ", kMostCells, " slots in all are written"));
     std::vector<uint32_t> dense(plan.slots());
     for (uint32_t slot = 0; slot < dense.size(); ++slot) dense[slot] = slot % plan.shape.experts;
     std::vector<std::vector<uint32_t>> rows(std::max(decoderLayers, least), dense);
     for (uint32_t layer = 0; layer < layers; ++layer)
-        rows[numberOf(plan, layer)] = plan.layers[layer].expertOfSlot;
+        rows[numberOfLayer(plan.shape, layer)] = plan.layers[layer].expertOfSlot;
     EngineFile out;
     out.text = model::dumpJson({{"physical_to_logical_map", rows}}) + "\n";
     out.notes.push_back(concat("Start SGLang with --ep-size ", plan.topology.gpus(),
@@ -96,7 +100,7 @@ absl::StatusOr<EngineFile> trtllmBalancer(const Plan& plan) {
     out.text = concat("num_slots: ", plan.slots(),
                       "\nlayer_updates_per_iter: 0\ninitial_global_assignments:\n");
     for (uint32_t layer = 0; layer < plan.layers.size(); ++layer) {
-        out.text += concat("  ", numberOf(plan, layer), ": [");
+        out.text += concat("  ", numberOfLayer(plan.shape, layer), ": [");
         const std::vector<uint32_t>& row = plan.layers[layer].expertOfSlot;
         for (size_t slot = 0; slot < row.size(); ++slot)
             out.text += concat(slot > 0 ? ", " : "", row[slot]);

@@ -163,7 +163,7 @@ absl::StatusOr<EnginePlacement> readAscendMap(std::string_view text, std::string
     for (size_t i = 0; i < layers.size() && fields.ok(); ++i) {
         const std::string path = concat("layer_list[", i, "]");
         out.layerNumbers.push_back(
-            static_cast<uint32_t>(fields.count(layers[i], "layer_id", path, 0, kMostLayers)));
+            static_cast<uint32_t>(fields.count(layers[i], "layer_id", path, 0, kMostLayers - 1)));
         const uint64_t devices = fields.count(layers[i], "device_count", path, 1, kMostExperts);
         const Json& list = fields.array(layers[i], "device_list", path);
         if (fields.ok() && (list.size() != devices || (i > 0 && devices != out.devices)))

@@ -59,7 +59,7 @@ absl::StatusOr<Recording> readRequests(const std::deque<Line>& lines, std::strin
         const Json& numbers = fields.array(head, "layer_numbers", "routing");
         for (size_t i = 0; i < numbers.size(); ++i)
             shape.layerNumbers.push_back(static_cast<uint32_t>(fields.countOf(
-                numbers[i], concat("routing.layer_numbers[", i, "]"), 0, kMostLayers)));
+                numbers[i], concat("routing.layer_numbers[", i, "]"), 0, kMostLayers - 1)));
     }
     if (!fields.ok()) return fields.status();
     auto builder = RoutingBuilder::create(shape);

@@ -205,7 +205,7 @@ absl::StatusOr<Recording> readCounts(const Json& json, std::string_view file,
     out.shape.name = found.key();
     for (size_t i = 0; i < numbers.size(); ++i)
         out.shape.layerNumbers.push_back(static_cast<uint32_t>(
-            fields.countOf(numbers[i], concat("layers[", i, "]"), 0, kMostLayers)));
+            fields.countOf(numbers[i], concat("layers[", i, "]"), 0, kMostLayers - 1)));
     out.shape.layers = static_cast<uint32_t>(numbers.size());
     const std::string modelPath = concat("counts.", found.key());
     const Json& domains = fields.object(models, found.key(), "counts");

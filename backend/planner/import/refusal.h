@@ -11,7 +11,6 @@
 /// What every reader of a file refuses, and how it says so. Pure; thread: any.
 namespace bulkhead::planner {
 
-inline constexpr uint64_t kMostLayers = 10'000;
 inline constexpr size_t kMostDimensions = 8;  ///< of a tensor
 
 /// InvalidArgument "where: why"; `where` is the file and, where known, the place in it.

@@ -2,6 +2,7 @@
 #include "backend/planner/plan/plan.h"
 
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -9,11 +10,11 @@ namespace bulkhead::planner {
 
 namespace {
 
-absl::Status checkDispatch(const Dispatch& dispatch, const LayerPlan& layer, uint32_t nodes,
-                           const std::string& where) {
-    std::vector<uint32_t> holding;
-    for (uint32_t s = 0; s < layer.expertOfSlot.size(); ++s)
-        if (layer.expertOfSlot[s] == dispatch.expert) holding.push_back(s);
+constexpr double kSumTolerance = 1e-4;
+constexpr double kMostFigure = 1e12;
+
+absl::Status checkDispatch(const Dispatch& dispatch, const std::vector<uint32_t>& holding,
+                           uint32_t nodes, const std::string& where) {
     if (dispatch.slots != holding)
         return absl::InvalidArgumentError(absl::StrCat(
             where, ": the slots of its dispatch are not those that hold it, in ascending order"));
@@ -30,7 +31,7 @@ absl::Status checkDispatch(const Dispatch& dispatch, const LayerPlan& layer, uin
                     absl::StrCat(where, ": a dispatch weight of node ", n, " is not in 0..1"));
             sum += weight;
         }
-        if (std::abs(sum - 1) > 1e-4)
+        if (std::abs(sum - 1) > kSumTolerance)
             return absl::InvalidArgumentError(absl::StrCat(where, ": the dispatch weights of node ",
                                                            n, " sum to ", sum, ", expected 1"));
     }
@@ -43,16 +44,16 @@ absl::Status checkLayer(const Plan& plan, uint32_t index) {
     if (layer.expertOfSlot.size() != plan.slots())
         return absl::InvalidArgumentError(absl::StrCat(where, ": ", layer.expertOfSlot.size(),
                                                        " slots, but the GPUs have ", plan.slots()));
-    std::vector<uint32_t> replicas(plan.shape.experts, 0);
+    std::vector<std::vector<uint32_t>> holding(plan.shape.experts);
     for (uint32_t s = 0; s < plan.slots(); ++s) {
         if (layer.expertOfSlot[s] >= plan.shape.experts)
             return absl::InvalidArgumentError(
                 absl::StrCat(where, ", slot ", s, ": expert ", layer.expertOfSlot[s],
                              " does not exist; the layer has ", plan.shape.experts));
-        ++replicas[layer.expertOfSlot[s]];
+        holding[layer.expertOfSlot[s]].push_back(s);
     }
     for (uint32_t e = 0; e < plan.shape.experts; ++e)
-        if (replicas[e] == 0)
+        if (holding[e].empty())
             return absl::InvalidArgumentError(
                 absl::StrCat(where, ": expert ", e, " is in no slot; its tokens would be lost"));
     for (size_t i = 0; i < layer.dispatch.size(); ++i) {
@@ -61,10 +62,50 @@ absl::Status checkLayer(const Plan& plan, uint32_t index) {
             return absl::InvalidArgumentError(
                 absl::StrCat(where, ": dispatch entries are not ascending by expert"));
         const std::string expert = absl::StrCat(where, ", expert ", dispatch.expert);
-        if (auto status = checkDispatch(dispatch, layer, plan.topology.nodes(), expert);
+        if (dispatch.expert >= plan.shape.experts)
+            return absl::InvalidArgumentError(
+                absl::StrCat(expert, ": has dispatch weights and does not exist"));
+        if (auto status =
+                checkDispatch(dispatch, holding[dispatch.expert], plan.topology.nodes(), expert);
             !status.ok())
             return status;
     }
+    return absl::OkStatus();
+}
+
+absl::Status checkHomes(const Plan& plan) {
+    std::set<std::string> domains;
+    for (const DomainHome& home : plan.homes) {
+        const auto refuse = [&](const auto&... words) {
+            return absl::InvalidArgumentError(
+                absl::StrCat("homes of domain \"", home.domain, "\": ", words...));
+        };
+        if (!domains.insert(home.domain).second) return refuse("they are given twice");
+        if (home.share.size() != plan.topology.nodes())
+            return refuse(home.share.size(), " shares for ", plan.topology.nodes(), " nodes");
+        double sum = 0;
+        for (double share : home.share) {
+            if (!(share >= 0 && share <= 1 + kSumTolerance))
+                return refuse("a share of ", share, ", expected 0 to 1");
+            sum += share;
+        }
+        if (std::abs(sum - 1) > kSumTolerance) return refuse("they sum to ", sum, ", expected 1");
+    }
+    return absl::OkStatus();
+}
+
+absl::Status checkOrigin(const PlanOrigin& origin) {
+    const auto refuse = [](const char* field, double found, const char* expected) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("origin.", field, ": ", found, ", expected ", expected));
+    };
+    if (!(origin.prefix >= 0 && origin.prefix < 1))
+        return refuse("prefix", origin.prefix, "0 or more and less than 1");
+    for (const auto& [field, value] : {std::pair{"load_cap", origin.loadCap},
+                                       {"home_cap", origin.homeCap},
+                                       {"bytes_per_copy", origin.bytesPerCopy}})
+        if (!(value >= 0 && value <= kMostFigure))
+            return refuse(field, value, "0 (not known) to 1e12");
     return absl::OkStatus();
 }
 
@@ -95,6 +136,8 @@ std::vector<uint32_t> gpuOfSlots(std::span<const uint32_t> firstSlot) {
 
 absl::Status checkPlan(const Plan& plan) {
     if (auto status = checkTopology(plan.topology); !status.ok()) return status;
+    if (auto status = checkShape(plan.shape); !status.ok())
+        return absl::InvalidArgumentError(absl::StrCat("shape.", status.message()));
     if (plan.firstSlot.size() != plan.topology.gpus() + 1 || plan.firstSlot[0] != 0)
         return absl::InvalidArgumentError(absl::StrCat("first_slot has ", plan.firstSlot.size(),
                                                        " entries, expected one for each of ",
@@ -107,11 +150,25 @@ absl::Status checkPlan(const Plan& plan) {
                                                        " layers, the model ", plan.shape.layers));
     for (uint32_t l = 0; l < plan.shape.layers; ++l)
         if (auto status = checkLayer(plan, l); !status.ok()) return status;
-    for (const DomainHome& home : plan.homes)
-        if (home.share.size() != plan.topology.nodes())
-            return absl::InvalidArgumentError(absl::StrCat("domain ", home.domain, ": ",
-                                                           home.share.size(), " shares for ",
-                                                           plan.topology.nodes(), " nodes"));
+    if (auto status = checkHomes(plan); !status.ok()) return status;
+    return checkOrigin(plan.origin);
+}
+
+absl::Status checkFit(const Plan& plan, const ModelShape& recorded) {
+    const ModelShape& shape = plan.shape;
+    if (shape.layers != recorded.layers || shape.experts != recorded.experts)
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the plan is for ", shape.layers, " layers of ", shape.experts,
+            " experts, the recording has ", recorded.layers, " of ", recorded.experts));
+    if (recorded.topK != 0 && shape.topK != recorded.topK)
+        return absl::InvalidArgumentError(absl::StrCat("top_k: the plan is for ", shape.topK,
+                                                       " experts a token, the recording has ",
+                                                       recorded.topK));
+    for (size_t i = 0; i < shape.layerNumbers.size() && i < recorded.layerNumbers.size(); ++i)
+        if (shape.layerNumbers[i] != recorded.layerNumbers[i])
+            return absl::InvalidArgumentError(absl::StrCat(
+                "layer_numbers: MoE layer ", i, " is the model's layer ", shape.layerNumbers[i],
+                " in the plan and ", recorded.layerNumbers[i], " in the recording"));
     return absl::OkStatus();
 }
 

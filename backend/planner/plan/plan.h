@@ -44,7 +44,7 @@ struct LayerPlan {
 /// Where requests of a domain are sent, and how many of its tokens go to each node.
 struct DomainHome {
     std::string domain;
-    std::vector<double> share;  ///< [node]; sums to 1
+    std::vector<double> share;  ///< [node]; each 0 or more, summing to 1
     bool operator==(const DomainHome&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -60,6 +60,7 @@ struct PlanOrigin {
     std::string source;     ///< the routing it was made from
     uint64_t seed = 0;
     uint64_t tokens = 0;        ///< tokens it was made from
+    bool tokensDrawn = false;   ///< ... which were drawn from counts, not recorded
     double loadCap = 0;         ///< node load max/mean asked for; 0: none was
     double homeCap = 0;         ///< home tokens max/mean asked for
     double prefix = 0;          ///< part of a request that its home is chosen from
@@ -74,6 +75,7 @@ struct PlanOrigin {
         visit("source", self.source);
         visit("seed", self.seed);
         visit("tokens", self.tokens);
+        visit("tokens_drawn", self.tokensDrawn);
         visit("load_cap", self.loadCap);
         visit("home_cap", self.homeCap);
         visit("prefix", self.prefix);
@@ -119,7 +121,13 @@ struct Plan {
 [[nodiscard]] std::vector<uint32_t> gpuOfSlots(std::span<const uint32_t> firstSlot);
 
 /// InvalidArgument naming layer, slot, expert or GPU when the plan drops an expert, names one that
-/// does not exist, has the wrong number of slots, or has dispatch weights that do not sum to 1.
+/// does not exist, has the wrong number of slots, or has dispatch weights or homes that do not sum
+/// to 1; naming the field when the model cannot be (checkShape) or its origin's figures cannot.
+/// Everything that takes a plan may rely on it.
 [[nodiscard]] absl::Status checkPlan(const Plan& plan);
+
+/// InvalidArgument, naming the field and both numbers, unless the plan is for the model that
+/// `recorded` describes: layers, experts, top-k, and the layers' numbers where both say them.
+[[nodiscard]] absl::Status checkFit(const Plan& plan, const ModelShape& recorded);
 
 }  // namespace bulkhead::planner

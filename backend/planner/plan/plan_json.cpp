@@ -29,7 +29,9 @@ absl::StatusOr<Plan> parsePlan(std::string_view text, const std::string& file) {
         return refuse("this is no plan of ours; expected \"format\": \"bulkhead.plan\"");
     if (json->value("version", model::Json()) != kVersion)
         return refuse(absl::StrCat("at version: this program reads version ", kVersion));
-    absl::StatusOr<Plan> plan = model::fromJson<Plan>(*json);
+    json->erase("format");
+    json->erase("version");
+    absl::StatusOr<Plan> plan = model::fromJson<Plan>(*json, model::UnknownKeys::kRefuse);
     if (!plan.ok()) return refuse(std::string(plan.status().message()));
     if (auto status = checkPlan(*plan); !status.ok()) return refuse(std::string(status.message()));
     return plan;

@@ -14,7 +14,8 @@ namespace bulkhead::planner {
 [[nodiscard]] std::string formatPlan(const Plan& plan);
 
 /// The way back; what was written is read as an equal plan. InvalidArgument "FILE: at KEY: ..." for
-/// text that is no such object or a plan that checkPlan refuses. At most 1 GB of text. Thread: any.
+/// text that is no such object, has a key of no field, or is a plan that checkPlan refuses. At most
+/// 1 GB of text. Thread: any.
 [[nodiscard]] absl::StatusOr<Plan> parsePlan(std::string_view text, const std::string& file);
 
 }  // namespace bulkhead::planner

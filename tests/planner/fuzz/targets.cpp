@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/planner/fuzz/targets.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
 #include "backend/planner/catalogue/catalogue.h"
+#include "backend/planner/evaluate/latency.h"
+#include "backend/planner/evaluate/migration.h"
 #include "backend/planner/export/engine_files.h"
 #include "backend/planner/import/import.h"
 #include "backend/planner/import/sglang_recorder.h"
 #include "backend/planner/import/zip.h"
 #include "backend/planner/plan/plan_json.h"
+#include "backend/planner/solve/held_out.h"
 #include "backend/planner/topology/topology_toml.h"
 #include "tests/planner/samples.h"
 #include "tests/planner/torch_writer.h"
@@ -87,9 +94,6 @@ bool metaInfo(std::string_view bytes) {
         .ok();
 }
 
-bool planJson(std::string_view bytes) {
-    return parsePlan(bytes, "plan.json").ok();
-}
 bool topologyToml(std::string_view bytes) {
     return parseTopology(bytes, "topology.toml").ok();
 }
@@ -132,6 +136,74 @@ std::string planSeed() {
     plan.layers[1].expertOfSlot = {3, 2, 1, 0, 0, 1, 2, 3};
     plan.homes = {{"code", {1, 0}}, {"prose", {0.25, 0.75}}};
     return formatPlan(plan);
+}
+
+/// Ends the process, which is a finding, unless it holds.
+void mustHold(bool holds, std::string_view what) {
+    if (holds) return;
+    std::fprintf(stderr, "a plan that was read %s\n", std::string(what).c_str());
+    std::abort();
+}
+
+/// Two requests of four tokens of the plan's own shape.
+Routing fittingRouting(const ModelShape& shape) {
+    auto builder = RoutingBuilder::create(shape);
+    mustHold(builder.ok(), "has a shape that no recording can have");
+    std::vector<uint16_t> ids(size_t{shape.topK} * shape.layers);
+    for (uint32_t request = 0; request < 2; ++request) {
+        builder->beginRequest("", request == 0 ? "code" : "prose");
+        for (uint32_t token = 0; token < 4; ++token) {
+            for (size_t i = 0; i < ids.size(); ++i)
+                ids[i] = static_cast<uint16_t>((i % shape.topK + i / shape.topK + request + token) %
+                                               shape.experts);
+            mustHold(builder->addTokens(ids).ok(), "does not take its own experts");
+        }
+    }
+    return builder->finish().value();
+}
+
+/// What an engine's reader finds in the file is what the plan says.
+void exportAndReadBack(const Plan& plan) {
+    for (const Engine engine :
+         {Engine::kSglang, Engine::kTrtllm, Engine::kAscend, Engine::kBulkhead}) {
+        const auto file = engineFile(plan, engine, 0);
+        if (!file.ok()) continue;
+        if (engine == Engine::kBulkhead) {
+            const auto back = parsePlan(file->text, "f");
+            mustHold(back.ok() && *back == plan, "is not the same when written");
+            continue;
+        }
+        const auto back = engine == Engine::kSglang   ? readSglangLocation(file->text, "f")
+                          : engine == Engine::kTrtllm ? readTrtllmBalancer(file->text, "f")
+                                                      : readAscendMap(file->text, "f");
+        mustHold(back.ok(), "leaves a file that no engine reads");
+        for (uint32_t layer = 0; layer < plan.shape.layers; ++layer) {
+            const size_t row = engine == Engine::kSglang ? numberOfLayer(plan.shape, layer) : layer;
+            mustHold(back->expertOfSlot[row] == plan.layers[layer].expertOfSlot,
+                     "places experts elsewhere in an engine's file");
+        }
+    }
+}
+
+/// Whatever can be read must also stand being used: scored, compared and exported.
+bool planJson(std::string_view bytes) {
+    const auto plan = parsePlan(bytes, "plan.json");
+    if (!plan.ok()) return false;
+    static const Plan kSeed = parsePlan(planSeed(), "seed").value();
+    const Routing routing = fittingRouting(plan->shape);
+    for (const bool routeTokens : {true, false}) {
+        const auto held = heldOut(wholeOf(routing), *plan,
+                                  {.prefix = 0.3, .homeCap = 1.15, .routeTokens = routeTokens});
+        mustHold(held.ok(), "cannot be scored on a recording of its shape");
+        StepModel step;
+        step.bytesPerCopy = held->outcome.bytesPerCopy;
+        mustHold(predictStep(held->layers, *plan, step).stepSeconds >= 0, "has no time for a step");
+    }
+    for (const Plan* other : {&*plan, &kSeed})
+        if (migrationBetween(*plan, *other).ok())
+            mustHold(checkPlan(alignedTo(*plan, *other)).ok(), "breaks another when aligned");
+    exportAndReadBack(*plan);
+    return true;
 }
 
 std::string matrixTopology() {
