@@ -6,8 +6,8 @@
 #include "backend/cli/plan_files.h"
 #include "backend/cli/text.h"
 #include "backend/model/json.h"
+#include "backend/planner/evaluate/counted_load.h"
 #include "backend/planner/evaluate/latency.h"
-#include "backend/planner/evaluate/migration.h"
 #include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/simulate.h"
 
@@ -17,22 +17,38 @@ using namespace planner;  // NOLINT: this file is nothing but a verb of the plan
 
 namespace {
 
+constexpr const char* kCountsOnly =
+    "the recording has counts only; copies, sends, bytes and times need each token's experts";
+
 struct Judged {
+    LoadFigures load;  ///< from tokens: of `held`
     HeldOut held;
     StepTime step;
     ServingOutcome serving;
+    bool planDrawn = false;  ///< the plan was made from tokens drawn from counts
 };
 
-absl::StatusOr<Judged> judge(const Plan& plan, const Routing& routing, const PlanOptions& options) {
+absl::StatusOr<Judged> judge(const Plan& plan, const Recording& recording,
+                             const PlanOptions& options) {
+    if (auto status = checkFit(plan, recording.shape); !status.ok()) return status;
+    Judged judged;
+    judged.planDrawn = plan.origin.tokensDrawn;
+    if (!recording.routing) {
+        auto load = loadFromCounts(recording, plan);
+        if (!load.ok()) return load.status();
+        judged.load = *load;
+        return judged;
+    }
     HeldOutOptions wanted{options.prefix, options.homeCap, 1, 0.02, !options.staticDispatch};
     if (plan.origin.objective == "copies") {
         wanted.sends = 0;
         wanted.copies = 1;
     }
-    const RoutingView whole = wholeOf(routing);
+    const RoutingView whole = wholeOf(*recording.routing);
     auto held = heldOut(whole, plan, wanted);
     if (!held.ok()) return held.status();
-    Judged judged{*std::move(held), {}, {}};
+    judged.held = *std::move(held);
+    judged.load = judged.held.outcome;
     StepModel step;
     step.bytesPerCopy = judged.held.outcome.bytesPerCopy;
     judged.step = predictStep(judged.held.layers, plan, step);
@@ -51,129 +67,136 @@ absl::StatusOr<Judged> judge(const Plan& plan, const Routing& routing, const Pla
     return judged;
 }
 
-model::Json jsonOf(const Judged& judged, bool simulated) {
+model::Json jsonOf(const Judged& judged, bool counted, bool simulated) {
     model::Json json = model::toJson(judged.held.outcome);
     json["step"] = model::toJson(judged.step);
+    if (counted) {
+        for (auto& value : json) value = nullptr;
+        json.update(model::toJson(judged.load));
+        json["not_known"] = kCountsOnly;
+    }
+    json["scored_on"] = counted ? "counts" : "tokens";
+    json["plan_tokens_drawn"] = judged.planDrawn;
     if (simulated) json["serving"] = model::toJson(judged.serving);
     return json;
 }
 
-void addRow(std::vector<std::vector<std::string>>& rows, const char* name, const char* format,
-            const std::vector<double>& values) {
-    std::vector<std::string> row{name};
-    for (double value : values) {
-        char text[40];
-        std::snprintf(text, sizeof text, format, value);
-        row.push_back(text);
+using Judgements = std::vector<std::pair<std::string, Judged>>;
+
+/// Rows of what is known, a dash where it is not.
+class Rows {
+  public:
+    explicit Rows(const Judgements& plans) : plans_(plans), rows_{{""}} {
+        for (const auto& [name, _] : plans) rows_[0].push_back(name);
     }
-    rows.push_back(std::move(row));
+    template <class Value>
+    void add(const std::string& name, const char* format, Value&& value) {
+        std::vector<std::string>& row = rows_.emplace_back(1, name);
+        for (const auto& [_, judged] : plans_) {
+            char text[40];
+            std::snprintf(text, sizeof text, format, value(judged));
+            row.push_back(text);
+        }
+    }
+    void unknown(const std::string& name) { rows_.emplace_back(plans_.size() + 1, "-")[0] = name; }
+    std::string text() const { return table(rows_); }
+
+  private:
+    const Judgements& plans_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+void addOutcome(Rows& rows, const char* name, double Outcome::*field) {
+    rows.add(name, "%.3f", [field](const Judged& j) { return j.held.outcome.*field; });
 }
 
-void printJudged(const std::vector<std::pair<std::string, Judged>>& plans, bool simulated) {
-    std::vector<std::vector<std::string>> rows{{""}};
-    for (const auto& [name, _] : plans) rows[0].push_back(name);
-    const auto row = [&](const char* name, const char* format, auto&& value) {
-        std::vector<double> values;
-        for (const auto& [_, judged] : plans) values.push_back(value(judged));
-        addRow(rows, name, format, values);
-    };
-    const auto outcome = [&](const char* name, double Outcome::*field) {
-        row(name, "%.3f", [&](const Judged& j) { return j.held.outcome.*field; });
-    };
-    outcome("copies per token", &Outcome::copiesPerToken);
-    outcome("sends per token", &Outcome::sendsPerToken);
-    outcome("node load max/mean", &Outcome::nodeLoadMaxOverMean);
-    outcome("GPU load max/mean", &Outcome::gpuLoadMaxOverMean);
-    outcome("balancedness", &Outcome::balancedness);
-    outcome("home load max/mean", &Outcome::homeLoadMaxOverMean);
-    for (size_t i = 0; i < plans[0].second.held.outcome.bytesByLevel.size(); ++i) {
-        const std::string level = plans[0].second.held.outcome.bytesByLevel[i].level;
-        row(("KB per token, " + level).c_str(), "%.1f", [&](const Judged& j) {
+void addLoad(Rows& rows) {
+    rows.add("node load max/mean", "%.3f",
+             [](const Judged& j) { return j.load.nodeLoadMaxOverMean; });
+    rows.add("GPU load max/mean", "%.3f",
+             [](const Judged& j) { return j.load.gpuLoadMaxOverMean; });
+    rows.add("balancedness", "%.3f", [](const Judged& j) { return j.load.balancedness; });
+}
+
+std::string countedText(const Judgements& plans) {
+    Rows rows(plans);
+    rows.unknown("copies per token");
+    rows.unknown("sends per token");
+    addLoad(rows);
+    rows.unknown("home load max/mean");
+    rows.unknown("KB per token");
+    rows.unknown("step ms");
+    return rows.text() + "-: " + kCountsOnly + "\n";
+}
+
+void addBytes(Rows& rows, const LevelBytes& level, size_t i) {
+    const auto add = [&](const std::string& name, double LevelBytes::*field) {
+        rows.add(name, "%.1f", [=](const Judged& j) {
             const auto& levels = j.held.outcome.bytesByLevel;
-            return i < levels.size() ? levels[i].copies / 1e3 : 0;
+            return i < levels.size() ? levels[i].*field / 1e3 : 0;
         });
-        row(("KB per token, " + level + ", deduplicated").c_str(), "%.1f", [&](const Judged& j) {
-            const auto& levels = j.held.outcome.bytesByLevel;
-            return i < levels.size() ? levels[i].sends / 1e3 : 0;
-        });
-    }
-    row("step ms", "%.3f", [](const Judged& j) { return j.step.stepSeconds * 1e3; });
-    row("step ms, padded", "%.3f", [](const Judged& j) { return j.step.stepPaddedSeconds * 1e3; });
+    };
+    add("KB per token, " + level.level, &LevelBytes::copies);
+    add("KB per token, " + level.level + ", deduplicated", &LevelBytes::sends);
+}
+
+std::string scoredText(const Judgements& plans, bool simulated) {
+    Rows rows(plans);
+    addOutcome(rows, "copies per token", &Outcome::copiesPerToken);
+    addOutcome(rows, "sends per token", &Outcome::sendsPerToken);
+    addLoad(rows);
+    addOutcome(rows, "home load max/mean", &Outcome::homeLoadMaxOverMean);
+    const auto& levels = plans[0].second.held.outcome.bytesByLevel;
+    for (size_t i = 0; i < levels.size(); ++i) addBytes(rows, levels[i], i);
+    rows.add("step ms", "%.3f", [](const Judged& j) { return j.step.stepSeconds * 1e3; });
+    rows.add("step ms, padded", "%.3f",
+             [](const Judged& j) { return j.step.stepPaddedSeconds * 1e3; });
     if (simulated) {
-        row("served: KB per output token", "%.1f",
-            [](const Judged& j) { return j.serving.bytesPerOutputToken / 1e3; });
-        row("served: ms per output token", "%.3f",
-            [](const Judged& j) { return j.serving.secondsPerOutputToken * 1e3; });
-        row("served: queue ms", "%.1f",
-            [](const Judged& j) { return j.serving.queueSeconds * 1e3; });
+        rows.add("served: KB per output token", "%.1f",
+                 [](const Judged& j) { return j.serving.bytesPerOutputToken / 1e3; });
+        rows.add("served: ms per output token", "%.3f",
+                 [](const Judged& j) { return j.serving.secondsPerOutputToken * 1e3; });
+        rows.add("served: queue ms", "%.1f",
+                 [](const Judged& j) { return j.serving.queueSeconds * 1e3; });
     }
-    std::printf("%s", table(rows).c_str());
+    return rows.text();
 }
 
 int evaluatePlans(const Cli& cli, const PlanOptions& options) {
-    auto recording = readTokens(options);
+    const auto recording = readRouting(options.recording);
     if (!recording.ok()) return fail(cli, recording.failure());
-    const Routing* routing = &*recording.value().routing;
-    std::vector<std::pair<std::string, Judged>> plans;
+    const bool counted = !recording.value().routing;
+    if (counted && options.simulate)
+        return refusePlan(cli, "Cannot serve this recording",
+                          absl::InvalidArgumentError(recording.value().source +
+                                                     " has counts only, no requests to serve."),
+                          "Leave --simulate out, or record routing token by token.");
+    Judgements plans;
     for (const std::string& path : {options.plan, options.against}) {
         if (path.empty()) continue;
         auto plan = readPlan(path);
         if (!plan.ok())
             return refusePlan(cli, "Cannot read the plan", plan.status(),
                               "Make one with: bulkheadctl plan solve");
-        auto judged = judge(*plan, *routing, options);
+        auto judged = judge(*plan, recording.value(), options);
         if (!judged.ok())
             return refusePlan(cli, "Cannot evaluate the plan", judged.status(),
                               "Use a recording of the model that the plan is for.");
         plans.emplace_back(path, *std::move(judged));
     }
     if (cli.json) {
-        model::Json json = jsonOf(plans[0].second, options.simulate);
-        if (plans.size() > 1) json["against"] = jsonOf(plans[1].second, options.simulate);
+        model::Json json = jsonOf(plans[0].second, counted, options.simulate);
+        if (plans.size() > 1) json["against"] = jsonOf(plans[1].second, counted, options.simulate);
         std::printf("%s\n", model::dumpJson(json).c_str());
         return kOk;
     }
-    printJudged(plans, options.simulate);
-    return kOk;
-}
-
-int diff(const Cli& cli, const PlanOptions& options) {
-    auto from = readPlan(options.plan);
-    if (!from.ok()) return refusePlan(cli, "Cannot read the plan", from.status(), "Check --plan.");
-    auto to = readPlan(options.against);
-    if (!to.ok())
-        return refusePlan(cli, "Cannot read the other plan", to.status(), "Check --with.");
-    auto migration = migrationBetween(*from, *to);
-    if (!migration.ok())
-        return refusePlan(cli, "Cannot compare the plans", migration.status(),
-                          "Both must be for one model and topology.");
-    model::Json layers = model::Json::array();
-    const std::vector<uint32_t> before = gpuOfSlots(from->firstSlot),
-                                after = gpuOfSlots(to->firstSlot);
-    for (uint32_t layer = 0; layer < to->shape.layers; ++layer) {
-        std::vector<std::vector<uint32_t>> was(to->shape.experts), is(to->shape.experts);
-        for (uint32_t s = 0; s < from->slots(); ++s)
-            was[from->layers[layer].expertOfSlot[s]].push_back(before[s]);
-        for (uint32_t s = 0; s < to->slots(); ++s)
-            is[to->layers[layer].expertOfSlot[s]].push_back(after[s]);
-        model::Json moved = model::Json::array();
-        for (uint32_t e = 0; e < to->shape.experts; ++e)
-            if (was[e] != is[e]) moved.push_back({{"expert", e}, {"from", was[e]}, {"to", is[e]}});
-        if (!moved.empty()) layers.push_back({{"layer", layer}, {"experts", std::move(moved)}});
-    }
-    if (cli.json) {
-        model::Json json = model::toJson(*migration);
-        json["layers"] = std::move(layers);
-        std::printf("%s\n", model::dumpJson(json).c_str());
-        return kOk;
-    }
-    std::printf(
-        "%llu experts move in %zu layers; %llu slots fetch %.1f MB%s, %.1f MB from another "
-        "node; %.3f s on the slowest GPU\n",
-        static_cast<unsigned long long>(migration->experts), layers.size(),
-        static_cast<unsigned long long>(migration->slots), migration->bytes / 1e6,
-        migration->bytesAssumed ? " (expert size assumed)" : "", migration->bytesAcross / 1e6,
-        migration->seconds);
+    std::printf("%s", (counted ? countedText(plans) : scoredText(plans, options.simulate)).c_str());
+    for (const auto& [name, judged] : plans)
+        if (judged.planDrawn)
+            std::printf(
+                "%s was made from tokens drawn from counts: it knows load, not which "
+                "experts a token uses together\n",
+                name.c_str());
     return kOk;
 }
 
@@ -200,15 +223,6 @@ void addPlanEvaluate(CLI::App& plan, Cli& cli) {
         ->capture_default_str();
     verb->add_option("--seed", o->seed, "of the arrivals")->capture_default_str();
     verb->callback([&cli, o] { cli.chosen = [&cli, o] { return evaluatePlans(cli, *o); }; });
-}
-
-void addPlanDiff(CLI::App& plan, Cli& cli) {
-    auto o = std::make_shared<PlanOptions>();
-    CLI::App* verb =
-        plan.add_subcommand("diff", "Which experts move between two plans, and the price");
-    verb->add_option("--plan", o->plan, "the plan in use")->required();
-    verb->add_option("--with", o->against, "the plan to go to")->required();
-    verb->callback([&cli, o] { cli.chosen = [&cli, o] { return diff(cli, *o); }; });
 }
 
 }  // namespace bulkhead::cli

@@ -45,16 +45,6 @@ absl::Status writePlan(const Plan& plan, const std::string& path) {
     return out.flush() ? absl::OkStatus() : absl::UnavailableError(path + " cannot be written");
 }
 
-client::Result<Recording> readTokens(const PlanOptions& options) {
-    auto recording = readRouting(options.recording);
-    if (recording.ok() && !recording.value().routing)
-        return client::Failure{
-            client::FailureCode::kInvalid, "Cannot plan from this recording",
-            recording.value().source + " has counts only, not each token's experts.",
-            "Record routing token by token.", false};
-    return recording;
-}
-
 client::Result<Recording> readOrDrawTokens(const PlanOptions& options) {
     auto recording = readRouting(options.recording);
     if (!recording.ok() || recording.value().routing) return recording;
@@ -62,6 +52,7 @@ client::Result<Recording> readOrDrawTokens(const PlanOptions& options) {
     auto routing = drawnRouting(drawn, kDrawnTokens, options.seed);
     if (!routing.ok()) return planFailure("Cannot plan from these counts", routing.status());
     drawn.routing = *std::move(routing);
+    drawn.tokensDrawn = true;
     drawn.source += ", tokens drawn from its counts";
     return drawn;
 }

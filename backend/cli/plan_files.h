@@ -32,9 +32,8 @@ int refusePlan(const Cli& cli, const std::string& title, const absl::Status& sta
 
 absl::StatusOr<planner::Plan> readPlan(const std::string& path);
 absl::Status writePlan(const planner::Plan& plan, const std::string& path);
-/// A recording that has every token's experts; one that has counts only is refused.
-client::Result<planner::Recording> readTokens(const PlanOptions& options);
-/// The same, with tokens drawn where there are counts only; `source` then says so.
+/// A recording that has every token's experts; drawn where there are counts only, which `source`
+/// and `tokensDrawn` then say.
 client::Result<planner::Recording> readOrDrawTokens(const PlanOptions& options);
 /// From --topology (a built-in name or a TOML file), else --nodes and --gpus-per-node.
 absl::StatusOr<planner::Topology> chosenTopology(const PlanOptions& options);

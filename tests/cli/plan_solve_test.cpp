@@ -107,7 +107,75 @@ TEST_F(SolveVerbs, solveThenEvaluateThenDiff) {
     EXPECT_THAT(served.out, HasSubstr("\"bytes_per_output_token\":0.0"));
 }
 
-TEST_F(SolveVerbs, countsAloneAreEnoughToPlanButNotToEvaluate) {
+TEST_F(SolveVerbs, aPlanOfAnotherModelIsRefusedAndNotRun) {
+    const Said solved = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                              "2", "--effort", "0.1", "--out", plan_});
+    ASSERT_EQ(solved.code, cli::kOk) << solved.err;
+    std::stringstream text;
+    text << std::ifstream(plan_).rdbuf();
+    auto plan = model::parseJson(text.str()).value();
+    for (const auto& [topK, why] :
+         {std::pair{1, "top_k: the plan is for 1 experts a token, the recording has 2"},
+          {0, "shape.top_k: must be 1 to the 8 experts, found 0"}}) {
+        plan["shape"]["top_k"] = topK;
+        std::ofstream(plan_) << plan.dump();
+        const Said said = type({"evaluate", "--plan", plan_, "--routing", routing_});
+        EXPECT_EQ(said.code, cli::kInvalid) << topK;
+        EXPECT_THAT(said.err, HasSubstr(why));
+    }
+    plan["shape"]["top_k"] = 2;
+    plan["shape"]["layer_numbers"] = {1, 2};
+    std::ofstream(plan_) << plan.dump();
+    for (const char* engine : {"sglang", "trtllm", "ascend", "bulkhead"}) {
+        const Said said = type({"export", "--plan", plan_, "--to", engine});
+        EXPECT_EQ(said.code, cli::kInvalid) << engine;
+        EXPECT_THAT(said.err, HasSubstr("shape.layer_numbers: 2 for 1 layers"));
+    }
+}
+
+TEST_F(SolveVerbs, diffListsWhatMovesAndTheRestAsACount) {
+    const std::string other = dir_ + "/other.json";
+    model::Json layers = model::Json::array(), turned = model::Json::array(),
+                numbers = model::Json::array();
+    for (uint32_t layer = 0; layer < 6; ++layer) {
+        numbers.push_back(2 * layer + 1);
+        layers.push_back({{"expert_of_slot", {0, 1, 2, 3, 4, 5, 6, 7}}});
+        turned.push_back({{"expert_of_slot", {7, 0, 1, 2, 3, 4, 5, 6}}});
+    }
+    model::Json plan{{"format", "bulkhead.plan"},
+                     {"version", 1},
+                     {"shape",
+                      {{"layers", 6},
+                       {"experts", 8},
+                       {"top_k", 2},
+                       {"expert_bytes", 1000000},
+                       {"layer_numbers", numbers}}},
+                     {"first_slot", {0, 1, 2, 3, 4, 5, 6, 7, 8}},
+                     {"topology",
+                      {{"levels",
+                        {{{"name", "host"},
+                          {"count", 8},
+                          {"link", {{"bytes_per_second", 1e10}, {"seconds", 0}}}}}}}},
+                     {"layers", layers}};
+    std::ofstream(plan_) << plan.dump();
+    plan["layers"] = turned;
+    std::ofstream(other) << plan.dump();
+    const Said said = type({"diff", "--plan", plan_, "--with", other});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("LAYER  EXPERT  FROM GPU  TO GPU"));
+    EXPECT_THAT(said.out, HasSubstr("1      0       0         1"));
+    EXPECT_THAT(said.out, HasSubstr("and 8 more; --json has all of them"));
+    EXPECT_THAT(said.out, HasSubstr("48 experts move in 6 layers; 48 slots fetch 48.0 MB, 0.0 MB "
+                                    "of it from another node; 600.0 us on the slowest GPU"));
+    const auto json =
+        model::parseJson(type({"diff", "--plan", plan_, "--with", other, "--json"}).out).value();
+    ASSERT_EQ(json["layers"].size(), 6u);
+    EXPECT_EQ(json["layers"][5]["layer"], 11);
+    EXPECT_EQ(json["layers"][5]["experts"][7],
+              (model::Json{{"expert", 7}, {"from", {7}}, {"to", {0}}}));
+}
+
+TEST_F(SolveVerbs, countsAloneTellLoadAndNothingElse) {
     const std::string counts = dir_ + "/counts.jsonl";
     std::ofstream out(counts);
     for (int domain = 0; domain < 2; ++domain) {
@@ -139,9 +207,37 @@ TEST_F(SolveVerbs, countsAloneAreEnoughToPlanButNotToEvaluate) {
     plan << std::ifstream(plan_).rdbuf();
     EXPECT_THAT(plan.str(), HasSubstr("tokens drawn from its counts"));
     EXPECT_THAT((*front)["notes"].dump(), HasSubstr("tokens were drawn"));
-    const Said refused = type({"evaluate", "--plan", plan_, "--routing", counts});
-    EXPECT_EQ(refused.code, cli::kInvalid);
-    EXPECT_THAT(refused.err, HasSubstr("counts only"));
+    const Said judged = type({"evaluate", "--plan", plan_, "--routing", counts});
+    ASSERT_EQ(judged.code, cli::kOk) << judged.err;
+    EXPECT_THAT(judged.out, HasSubstr("sends per token     -"));
+    EXPECT_THAT(judged.out, HasSubstr("-: the recording has counts only"));
+    const Said told = type({"evaluate", "--plan", plan_, "--routing", counts, "--json"});
+    const auto json = model::parseJson(told.out);
+    ASSERT_TRUE(json.ok()) << told.err;
+    EXPECT_EQ((*json)["scored_on"], "counts");
+    EXPECT_DOUBLE_EQ((*json)["node_load_max_over_mean"], 1);  // 800 tokens a node and layer
+    EXPECT_DOUBLE_EQ((*json)["balancedness"], 1);
+    for (const char* key : {"copies_per_token", "sends_per_token", "bytes_by_level", "step"})
+        EXPECT_TRUE((*json)[key].is_null()) << key;
+    const Said served = type({"evaluate", "--plan", plan_, "--routing", counts, "--simulate"});
+    EXPECT_EQ(served.code, cli::kInvalid);
+    EXPECT_THAT(served.err, HasSubstr("Cannot serve this recording"));
+}
+
+TEST_F(SolveVerbs, aPlanFromDrawnTokensSaysSo) {
+    type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2", "--effort", "0.1",
+          "--out", plan_});
+    std::stringstream text;
+    text << std::ifstream(plan_).rdbuf();
+    auto plan = model::parseJson(text.str()).value();
+    EXPECT_EQ(plan["origin"]["tokens_drawn"], false);
+    plan["origin"]["tokens_drawn"] = true;
+    std::ofstream(plan_) << plan.dump();
+    const Said said = type({"evaluate", "--plan", plan_, "--routing", routing_});
+    EXPECT_THAT(said.out, HasSubstr("plan.json was made from tokens drawn from counts"));
+    const Said json = type({"evaluate", "--plan", plan_, "--routing", routing_, "--json"});
+    EXPECT_THAT(json.out, HasSubstr("\"plan_tokens_drawn\":true"));
+    EXPECT_THAT(json.out, HasSubstr("\"scored_on\":\"tokens\""));
 }
 
 TEST_F(SolveVerbs, optionsThatWouldBeIgnoredAreRefused) {

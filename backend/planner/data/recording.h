@@ -39,6 +39,9 @@ struct Recording {
     std::string source;  ///< the file, and the form it was read as
     std::vector<std::string> notes;
     std::optional<Routing> routing;
+    /// `routing` was drawn from counts (solve/drawn_routing.h): load is as recorded, which experts
+    /// a token uses together is not known. Whoever shows copies or sends of it says so.
+    bool tokensDrawn = false;
     /// In order of time where the source has one. Empty when there is routing: count that.
     std::vector<CountsWindow> windows;
     /// From a server's log, which has nothing else.
