@@ -17,11 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "NAME" of the built-in catalogue, or "FILE.toml#NAME".
-absl::StatusOr<planner::ModelShape> modelOf(const std::string& given) {
+/// "NAME" of the built-in catalogue, "FILE.toml#NAME", or a FILE.toml with one model.
+absl::StatusOr<planner::ModelSpec> modelOf(const std::string& given) {
     const size_t hash = given.rfind('#');
+    const bool inFile = hash != std::string::npos || given.ends_with(".toml");
     std::string file = "the built-in catalogue", text(planner::builtInCatalogue());
-    if (hash != std::string::npos) {
+    if (inFile) {
         file = given.substr(0, hash);
         std::ifstream in(file);
         if (!in) return absl::NotFoundError(file + ": cannot be read; check the path");
@@ -31,10 +32,25 @@ absl::StatusOr<planner::ModelShape> modelOf(const std::string& given) {
     }
     const auto models = planner::parseCatalogue(text, file);
     if (!models.ok()) return models.status();
-    const auto model =
-        planner::modelNamed(*models, hash == std::string::npos ? given : given.substr(hash + 1));
+    if (!inFile || hash != std::string::npos)
+        return planner::modelNamed(*models, inFile ? given.substr(hash + 1) : given);
+    if (models->size() == 1) return models->front();
+    std::string names;
+    for (const planner::ModelSpec& model : *models)
+        names += (names.empty() ? "" : ", ") + model.name;
+    return absl::InvalidArgumentError(file + " has " + std::to_string(models->size()) +
+                                      " models; write " + file + "#NAME with one of " +
+                                      (names.empty() ? "them" : names));
+}
+
+absl::Status chooseModel(const std::string& given, planner::ImportOptions& options) {
+    const auto model = modelOf(given);
     if (!model.ok()) return model.status();
-    return planner::shapeOf(*model);
+    auto shape = planner::shapeOf(*model);
+    if (!shape.ok()) return shape.status();
+    options.model = *std::move(shape);
+    options.decoderLayers = model->layers;
+    return absl::OkStatus();
 }
 
 /// DOMAIN and PATH of "DOMAIN=PATH"; a path that is there is never split.
@@ -54,7 +70,8 @@ void addRoutingOptions(CLI::App& verb, RoutingArguments& arguments) {
             "or a folder of one dump; DOMAIN=PATH labels it; may be given again")
         ->required();
     verb.add_option("--model", arguments.model,
-                    "model it was recorded from, as in the catalogue, or FILE.toml#NAME");
+                    "model it was recorded from, as in the catalogue; FILE.toml of one model, or "
+                    "FILE.toml#NAME");
     verb.add_option("--part", arguments.part, "which of several models in one file of counts");
 }
 
@@ -68,9 +85,8 @@ client::Result<planner::Recording> readRouting(const RoutingArguments& arguments
     planner::ImportOptions options;
     options.modelName = arguments.part;
     if (!arguments.model.empty()) {
-        auto model = modelOf(arguments.model);
-        if (!model.ok()) return planFailure("Cannot use model " + arguments.model, model.status());
-        options.model = *std::move(model);
+        if (absl::Status ok = chooseModel(arguments.model, options); !ok.ok())
+            return planFailure("Cannot use model " + arguments.model, ok);
     }
     std::vector<planner::Recording> recordings;
     for (const std::string& given : arguments.routing) {

@@ -91,6 +91,50 @@ TEST_F(PlanVerbs, importWritesWhatItReadsBackTheSame) {
     EXPECT_EQ(again.out, first.str());
 }
 
+TEST_F(PlanVerbs, aCatalogueOfOneModelNeedsNoName) {
+    const std::string routing = file("r.jsonl", samples::requestLines());
+    const auto model = [](const std::string& name) {
+        return "[[models]]\nname = \"" + name +
+               "\"\nlayers = 4\nhidden = 64\nffn = 128\nvocab = 256\n"
+               "attention = { heads = 4, kv_heads = 2, head_dim = 16 }\n"
+               "moe = { experts = 4, top_k = 2, width = 32, first_layer = 2 }\n";
+    };
+    const std::string one = file("one.toml", model("tiny")),
+                      two = file("two.toml", model("tiny") + model("small"));
+    const auto characterise = [&](const std::string& name) {
+        return type({"plan", "characterise", "--routing", routing, "--model", name});
+    };
+    // The recording's MoE layers are 3 and 4, those of the model 2 and 3.
+    for (const std::string& name : {one, one + "#tiny", two + "#tiny"})
+        EXPECT_THAT(characterise(name).err,
+                    HasSubstr("its MoE layer 0 is layer 3, that of the model tiny is layer 2"))
+            << name;
+    EXPECT_EQ(characterise(two).code, kInvalid);
+    EXPECT_THAT(characterise(two).err, HasSubstr("two.toml has 2 models / write "));
+    EXPECT_THAT(characterise(two).err, HasSubstr("#NAME with one of tiny, small"));
+}
+
+TEST_F(PlanVerbs, countsKeepTheirModelThroughAnImport) {
+    file("meta_info.json", samples::metaInfo());
+    file("rank0.safetensors", samples::ranksOf(0));
+    const std::string lines = (folder_ / "c.jsonl").string();
+    ASSERT_EQ(
+        type({"plan", "import", "--routing", (folder_ / "meta_info.json").string(), "-o", lines})
+            .code,
+        kOk);
+    const Said solved =
+        type({"plan", "solve", "--routing", lines, "--nodes", "2", "--gpus-per-node", "1",
+              "--effort", "0.1", "--out", (folder_ / "p.json").string()});
+    ASSERT_EQ(solved.code, kOk) << solved.err;
+    std::ifstream in(folder_ / "p.json");
+    std::stringstream text;
+    text << in.rdbuf();
+    const auto plan = planner::parsePlan(text.str(), "p.json");
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->shape.topK, 2u);
+    EXPECT_EQ(plan->shape.layerNumbers, (std::vector<uint32_t>{3, 4}));
+}
+
 TEST_F(PlanVerbs, refusalsNameThePlaceAndHaveTheirExitCodes) {
     const std::string bad = file("bad.jsonl",
                                  "{\"routing\":{\"layers\":1,\"experts\":4,\"top_k\":2}}\n"

@@ -51,6 +51,30 @@ TEST(Export, sglangGetsExactlyOneKeyAndARowForEveryDecoderLayer) {
     EXPECT_FALSE(sglangLocation(plan(), 3).ok()) << "layer 3 routes";
 }
 
+TEST(Export, aPlanWhoseLayersCannotBeNumberedLeavesAsNothing) {
+    Plan bad = plan();
+    for (const std::vector<uint32_t>& numbers :
+         {std::vector<uint32_t>{1}, {4'000'000'000, 1}, {1, 1}}) {
+        bad.shape.layerNumbers = numbers;
+        for (const Engine engine : {Engine::kSglang, Engine::kTrtllm, Engine::kAscend})
+            EXPECT_THAT(engineFile(bad, engine, 0).status().message(),
+                        HasSubstr("shape.layer_numbers: "));
+    }
+    EXPECT_THAT(sglangLocation(plan(), 4'000'000'000).status().message(),
+                HasSubstr("4000000000 decoder layers of 6 slots; at most 10000 layers"));
+}
+
+TEST(Export, countsKeepWhatTheySayOfTheModel) {
+    const auto first = readJsonLines(samples::headedCountLines(), "a", {});
+    ASSERT_TRUE(first.ok()) << first.status();
+    std::ostringstream lines;
+    ASSERT_TRUE(writeLines(*first, lines).ok());
+    const auto again = readJsonLines(lines.str(), "b", {});
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->shape, first->shape);
+    EXPECT_EQ(again->windows[1].counts, first->windows[1].counts);
+}
+
 TEST(Export, trtllmGetsTheModelsOwnLayerNumbers) {
     const auto file = trtllmBalancer(plan());
     ASSERT_TRUE(file.ok()) << file.status();

@@ -74,6 +74,18 @@ TEST(Import, npyAloneIsCountsOrNeedsAModel) {
     EXPECT_EQ(ids->routing->tokens(), 3u);
 }
 
+TEST(Import, npyCountsThatWouldWrapOrAreNothingAreRefused) {
+    const auto refusal = [](const std::vector<int64_t>& counts) {
+        return std::string(
+            import("c.npy", npyFile("<i8", "(2, 2)", bytesOf(counts))).status().message());
+    };
+    EXPECT_THAT(refusal({1, 2, INT64_MAX, 4}),
+                HasSubstr("layer 1, expert 0: 9223372036854775807 tokens, expected 0 to"));
+    EXPECT_EQ(refusal({int64_t{1} << 53, 1, 0, 0}),
+              "c.npy: more than 9007199254740992 tokens in all");
+    EXPECT_EQ(refusal({0, 0, 0, 0}), "c.npy: nothing was routed: every count in it is 0");
+}
+
 TEST(Import, whatIsNothingIsRefused) {
     EXPECT_THAT(import("a", "hello").status().message(), HasSubstr("a: no recording"));
     EXPECT_THAT(import("a", "").status().message(), HasSubstr("it is empty"));

@@ -38,6 +38,20 @@ TEST(JsonLines, counts) {
     EXPECT_THAT(totalCounts(*recording).values(), ElementsAre(6u, 8u, 10u, 12u));
 }
 
+TEST(JsonLines, countsMaySayWhatModelTheyAreOf) {
+    const auto recording = readJsonLines(samples::headedCountLines(), "r.jsonl", {});
+    ASSERT_TRUE(recording.ok()) << recording.status();
+    EXPECT_EQ(recording->windows.size(), 2u);
+    EXPECT_EQ(recording->shape.topK, 2u);
+    EXPECT_EQ(recording->shape.routerGroups, 2u);
+    EXPECT_THAT(recording->shape.layerNumbers, ElementsAre(3u, 4u));
+    const std::string head = R"({"counts_of":{"layers":3,"experts":2}})"
+                             "\n";
+    EXPECT_THAT(refusal(head), HasSubstr("r.jsonl: there are no counts after the first line"));
+    EXPECT_THAT(refusal(head + R"({"counts":[[1,2]]})"),
+                HasSubstr("r.jsonl:2: counts: expected [layer][expert]"));
+}
+
 TEST(JsonLines, tracedTokensInAnyOrder) {
     const auto recording = readJsonLines(samples::routeLines(), "r.jsonl", {});
     ASSERT_TRUE(recording.ok()) << recording.status();
@@ -52,8 +66,8 @@ TEST(JsonLines, refusalsNameTheLine) {
     const std::string head = R"({"routing":{"layers":1,"experts":4,"top_k":2}})"
                              "\n";
     EXPECT_THAT(refusal(head + "{}"), HasSubstr("r.jsonl:2: experts: expected an array"));
-    EXPECT_THAT(refusal(head + R"({"experts":[[[0,4]]]})"),
-                HasSubstr("r.jsonl:2: experts[0][0][1]: expert 4, expected 0 to 3"));
+    EXPECT_EQ(refusal(head + R"({"experts":[[[0,4]]]})"),
+              "r.jsonl:2: experts[0][0][1]: expert 4, expected 0 to 3");
     EXPECT_THAT(refusal(head + R"({"experts":[[[0,1],[0,1]]]})"),
                 HasSubstr("r.jsonl:2: experts: 2 layers x 2, the first line says 1 x 2"));
     EXPECT_THAT(refusal(head + R"({"experts":[[[1,1]]]})"), HasSubstr("expert 1 twice"));

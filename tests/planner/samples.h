@@ -80,6 +80,14 @@ inline std::string countLines() {
            "\n";
 }
 
+/// Counts of a model that has dense layers.
+inline std::string headedCountLines() {
+    return R"({"counts_of":{"model":"m","layers":2,"experts":2,"top_k":2,"layer_numbers":[3,4],)"
+           R"("router_groups":2,"groups_per_token":2}})"
+           "\n" +
+           countLines();
+}
+
 inline std::string routeLines() {
     return R"({"type":"meta","model":"x"})"
            "\n"

@@ -34,6 +34,48 @@ TEST(SglangStat, unusedStepsAndDenseLayersAreLeftOut) {
     EXPECT_THAT(recording->notes, Contains(HasSubstr("1 of 3 steps")));
 }
 
+/// A model of `decoder` layers of which `numbers` route, for statDump's 2 experts.
+ImportOptions modelOf(uint32_t decoder, std::vector<uint32_t> numbers) {
+    ImportOptions options;
+    options.model = ModelShape();
+    options.model->name = "m";
+    options.model->layers = static_cast<uint32_t>(numbers.size());
+    options.model->experts = 2;
+    options.model->layerNumbers = std::move(numbers);
+    options.decoderLayers = decoder;
+    return options;
+}
+
+TEST(SglangStat, rowsMustBeTheModelsLayersOrJustItsMoeLayers) {
+    const auto import = [](const std::string& bytes, const ImportOptions& options) {
+        return importFile("d.pt", memoryFiles({{"d.pt", bytes}}), options);
+    };
+    const auto whole = import(statDump(), modelOf(3, {1, 2}));
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    EXPECT_THAT(whole->shape.layerNumbers, ElementsAre(1u, 2u));
+    EXPECT_EQ(import(statDump(), modelOf(4, {1, 2})).status().message(),
+              "d.pt: it has 3 layers of which 2 route, the first 1; m has 4 of which 2 route, the "
+              "first 1; name the model it was recorded from");
+    EXPECT_THAT(import(statDump(), modelOf(3, {0, 2})).status().message(),
+                HasSubstr("the first 1; m has 3 of which 2 route, the first 0"));
+    PickleText pickle;
+    pickle.raw("}(").text("logical_count").tensor("IntStorage", "0", {2, 2}).raw("u");
+    const std::string dump = torchFile(pickle, {{"0", bytesOf<int32_t>({1, 2, 3, 4})}});
+    const auto mapped = import(dump, modelOf(3, {1, 2}));
+    ASSERT_TRUE(mapped.ok()) << mapped.status();
+    EXPECT_THAT(mapped->shape.layerNumbers, ElementsAre(1u, 2u));
+    EXPECT_THAT(mapped->notes, Contains(HasSubstr("are as many as the MoE layers of m")));
+}
+
+TEST(SglangStat, countsThatWouldWrapAreRefused) {
+    PickleText pickle;
+    pickle.raw("}(").text("logical_count").tensor("LongStorage", "0", {2, 1}).raw("u");
+    EXPECT_THAT(importTorch(torchFile(pickle, {{"0", bytesOf<int64_t>({1, INT64_MAX})}}))
+                    .status()
+                    .message(),
+                HasSubstr("step 0, layer 1, expert 0: 9223372036854775807 tokens, expected 0 to"));
+}
+
 TEST(SglangPass, ranksAddUpAndReplicasFoldIntoTheirExpert) {
     const Files files =
         memoryFiles({{"a_0.pt", passDump(0, {1, 2, 3})}, {"a_1.pt", passDump(1, {10, 0, 0})}});

@@ -56,6 +56,38 @@ TEST(Trtllm, whatIsNoStatisticIsRefusedByPlace) {
                 HasSubstr("iteration 7 has 1 layers, others have 2"));
 }
 
+TEST(Trtllm, countsThatWouldWrapOrAreNothingAreRefused) {
+    const auto rank = [](int64_t count) {
+        return safetensorsFile({{"5_3", {count, 0, 0, 0}}, {"5_4", {0, 0, 0, 0}}});
+    };
+    const auto refusal = [&](int64_t a, int64_t b) {
+        return std::string(
+            importFile("meta_info.json", memoryFiles({{"meta_info.json", samples::metaInfo()},
+                                                      {"rank0.safetensors", rank(a)},
+                                                      {"rank1.safetensors", rank(b)}}))
+                .status()
+                .message());
+    };
+    constexpr int64_t kMost = int64_t{1} << 53;
+    EXPECT_THAT(refusal(INT64_MAX, 0),
+                HasSubstr("rank0.safetensors: 5_3: expert 0: 9223372036854775807 tokens, expected "
+                          "0 to 9007199254740992"));
+    EXPECT_THAT(refusal(kMost, 1), HasSubstr("rank1.safetensors: 5_3: expert 0: 1 tokens"));
+    EXPECT_EQ(refusal(0, 0), "meta_info.json: nothing was routed: every count in it is 0");
+    EXPECT_EQ(refusal(kMost, 0), "");
+}
+
+TEST(Safetensors, aKeyThatIsThereTwiceIsRefused) {
+    const std::string tensor = R"({"dtype":"U8","shape":[8],"data_offsets":[0,8]})";
+    for (const std::string& header :
+         {R"({"a":)" + tensor + R"(,"a":)" + tensor + "}",
+          std::string(R"({"b":{"a":"U8","a":"I8","shape":[8],"data_offsets":[0,8]}})")}) {
+        const std::string bytes = bytesOf<uint64_t>({header.size()}) + header + "12345678";
+        EXPECT_THAT(parseSafetensors(bytes, "r").status().message(),
+                    HasSubstr("r: header: the key \"a\" is there twice"));
+    }
+}
+
 TEST(Safetensors, aCutOrLyingFileIsRefused) {
     const std::string whole = samples::ranksOf(0);
     for (size_t length = 0; length < whole.size(); ++length)

@@ -35,12 +35,23 @@ std::string idsOf(const Routing& routing, const Request& request) {
     return out + "]";
 }
 
-void writeRouting(const Routing& routing, std::ostream& out) {
-    const ModelShape& shape = routing.shape();
-    Json head = {{"layers", shape.layers}, {"experts", shape.experts}, {"top_k", shape.topK}};
+/// The model in a first line; what is not known is left out.
+Json headOf(const ModelShape& shape) {
+    Json head = {{"layers", shape.layers}, {"experts", shape.experts}};
+    if (shape.topK > 0) head["top_k"] = shape.topK;
     if (!shape.name.empty()) head["model"] = shape.name;
     if (!shape.layerNumbers.empty()) head["layer_numbers"] = shape.layerNumbers;
-    out << model::dumpJson({{"routing", head}}) << '\n';
+    if (shape.hidden > 0) head["hidden"] = shape.hidden;
+    if (shape.expertBytes > 0) head["expert_bytes"] = shape.expertBytes;
+    if (shape.routerGroups > 1) {
+        head["router_groups"] = shape.routerGroups;
+        head["groups_per_token"] = shape.groupsPerToken;
+    }
+    return head;
+}
+
+void writeRouting(const Routing& routing, std::ostream& out) {
+    out << model::dumpJson({{"routing", headOf(routing.shape())}}) << '\n';
     for (const Request& request : routing.requests()) {
         Json line = Json::object();
         if (!request.id.empty()) line["id"] = request.id;
@@ -55,6 +66,7 @@ void writeRouting(const Routing& routing, std::ostream& out) {
 }
 
 void writeWindows(const Recording& recording, std::ostream& out) {
+    out << model::dumpJson({{"counts_of", headOf(recording.shape)}}) << '\n';
     for (const CountsWindow& window : recording.windows) {
         Json line = {{"label", window.label}};
         if (!window.domain.empty()) line["domain"] = window.domain;

@@ -75,11 +75,28 @@ absl::StatusOr<Recording> readAny(std::string_view name, const Files& files,
                                     : readJson(name, *bytes, files, options);
 }
 
+/// Counts must be of a model that can be, add up without wrapping, and not be nothing.
+absl::Status checkCounts(const Recording& recording, std::string_view name) {
+    ModelShape shape = recording.shape;
+    shape.topK = std::max(shape.topK, 1u);  // counts need not say it
+    if (absl::Status ok = checkShape(shape); !ok.ok())
+        return refuse(name, std::string(ok.message()));
+    uint64_t sum = 0;
+    for (const CountsWindow& window : recording.windows)
+        for (const uint64_t tokens : window.counts.values())
+            if (tokens > kMostCount || !addTokens(static_cast<int64_t>(tokens), sum))
+                return refuse(name, concat("more than ", kMostCount, " tokens in all"));
+    if (sum == 0) return refuse(name, "nothing was routed: every count in it is 0");
+    return absl::OkStatus();
+}
+
 /// What the person or the catalogue says of the model, into a recording.
 absl::StatusOr<Recording> described(absl::StatusOr<Recording> recording, std::string_view name,
                                     const ImportOptions& options) {
     if (!recording.ok() || recording->shape.experts == 0) return recording;
     if (absl::Status ok = agree(options, name, recording->shape); !ok.ok()) return ok;
+    if (!recording->routing)
+        if (absl::Status ok = checkCounts(*recording, name); !ok.ok()) return ok;
     if (recording->routing)
         if (absl::Status ok = recording->routing->describe(recording->shape); !ok.ok()) return ok;
     return recording;

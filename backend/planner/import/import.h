@@ -20,6 +20,7 @@ struct ImportOptions {
     /// What a recording leaves out and a person or the model catalogue can add: numbers of layers,
     /// experts, top-k, of the model's MoE layers. What the recording says must agree with it.
     std::optional<ModelShape> model;
+    uint32_t decoderLayers = 0;  ///< of that model, dense ones too; 0: not known
     std::string modelName;  ///< which of several models in one file; "" : the only or first one
     std::string domain;     ///< label of what is in this file, where it has none of its own
     uint64_t mostBytes = uint64_t{4} << 30;  ///< of one file

@@ -19,8 +19,6 @@ namespace {
 
 using model::concat;
 
-constexpr uint64_t kMostCount = uint64_t{1} << 53;
-
 struct Line {
     size_t number = 0;
     Json json;
@@ -44,23 +42,38 @@ absl::StatusOr<std::deque<Line>> linesOf(std::string_view bytes, std::string_vie
     return out;
 }
 
+/// What a first line says of the model. Counts need not say top_k.
+ModelShape shapeOf(const Json& head, const std::string& path, JsonFields& fields) {
+    const auto number = [&](const char* key, uint64_t least, uint64_t most) {
+        return static_cast<uint32_t>(fields.count(head, key, path, least, most));
+    };
+    ModelShape shape;
+    if (has(head, "model")) shape.name = fields.text(head, "model", path);
+    shape.layers = number("layers", 1, kMostLayers);
+    shape.experts = number("experts", 1, kMostExperts);
+    if (has(head, "top_k")) shape.topK = number("top_k", 1, kMostExperts);
+    if (has(head, "hidden")) shape.hidden = number("hidden", 1, UINT32_MAX);
+    if (has(head, "expert_bytes"))
+        shape.expertBytes = fields.count(head, "expert_bytes", path, 1, kMostCount);
+    if (has(head, "router_groups")) {
+        shape.routerGroups = number("router_groups", 1, kMostExperts);
+        shape.groupsPerToken = number("groups_per_token", 1, kMostExperts);
+    }
+    if (!has(head, "layer_numbers")) return shape;
+    const Json& numbers = fields.array(head, "layer_numbers", path);
+    for (size_t i = 0; i < numbers.size(); ++i)
+        shape.layerNumbers.push_back(static_cast<uint32_t>(fields.countOf(
+            numbers[i], concat(path, ".layer_numbers[", i, "]"), 0, kMostLayers - 1)));
+    return shape;
+}
+
 /// Our own form, line by line.
 absl::StatusOr<Recording> readRequests(const std::deque<Line>& lines, std::string_view file,
                                        const ImportOptions& options) {
     JsonFields fields(concat(file, ":", lines[0].number));
     const Json& head = fields.object(lines[0].json, "routing", "");
-    ModelShape shape;
-    if (has(head, "model")) shape.name = fields.text(head, "model", "routing");
-    shape.layers = static_cast<uint32_t>(fields.count(head, "layers", "routing", 1, kMostLayers));
-    shape.experts =
-        static_cast<uint32_t>(fields.count(head, "experts", "routing", 1, kMostExperts));
-    shape.topK = static_cast<uint32_t>(fields.count(head, "top_k", "routing", 1, kMostExperts));
-    if (has(head, "layer_numbers")) {
-        const Json& numbers = fields.array(head, "layer_numbers", "routing");
-        for (size_t i = 0; i < numbers.size(); ++i)
-            shape.layerNumbers.push_back(static_cast<uint32_t>(fields.countOf(
-                numbers[i], concat("routing.layer_numbers[", i, "]"), 0, kMostLayers - 1)));
-    }
+    const ModelShape shape = shapeOf(head, "routing", fields);
+    fields.count(head, "top_k", "routing", 1, kMostExperts);
     if (!fields.ok()) return fields.status();
     auto builder = RoutingBuilder::create(shape);
     if (!builder.ok())
@@ -90,7 +103,8 @@ absl::StatusOr<Recording> readRequests(const std::deque<Line>& lines, std::strin
             return concat(where, ": experts[", n / perToken, "][", n % perToken / shape.topK, "][",
                           n % shape.topK, "]");
         });
-        if (ok.ok()) ok = builder->addTokens(ids);
+        if (!ok.ok()) return ok;
+        ok = builder->addTokens(ids);
         if (!ok.ok()) return refuse(where, std::string(ok.message()));
     }
     auto routing = builder->finish();
@@ -106,7 +120,15 @@ absl::StatusOr<Recording> readRequests(const std::deque<Line>& lines, std::strin
 absl::StatusOr<Recording> readCounts(const std::deque<Line>& lines, std::string_view file,
                                      const ImportOptions& options) {
     Recording out;
-    for (const Line& line : lines) {
+    const bool headed = lines[0].json.contains("counts_of");
+    if (headed) {
+        JsonFields fields(concat(file, ":", lines[0].number));
+        out.shape = shapeOf(fields.object(lines[0].json, "counts_of", ""), "counts_of", fields);
+        if (!fields.ok()) return fields.status();
+        if (lines.size() == 1) return refuse(file, "there are no counts after the first line");
+    }
+    for (size_t i = headed ? 1 : 0; i < lines.size(); ++i) {
+        const Line& line = lines[i];
         JsonFields fields(concat(file, ":", line.number));
         const Json& rows = fields.array(line.json, "counts", "");
         if (!fields.ok()) return fields.status();
@@ -123,7 +145,7 @@ absl::StatusOr<Recording> readCounts(const std::deque<Line>& lines, std::string_
             window.phase = Phase::kDecode;
         else if (!phase.empty())
             fields.refuse("phase", "prefill or decode", &line.json["phase"]);
-        if (out.windows.empty()) {
+        if (out.windows.empty() && !headed) {
             out.shape.layers = static_cast<uint32_t>(std::min<size_t>(rows.size(), kMostLayers));
             out.shape.experts =
                 rows.empty() || !rows[0].is_array()
@@ -247,7 +269,8 @@ absl::StatusOr<Recording> readJsonLines(std::string_view bytes, std::string_view
     if (!lines.ok()) return lines.status();
     const Json& first = (*lines)[0].json;
     if (first.contains("routing")) return readRequests(*lines, file, options);
-    if (first.contains("counts")) return readCounts(*lines, file, options);
+    if (first.contains("counts_of") || first.contains("counts"))
+        return readCounts(*lines, file, options);
     if (looksLikeResponse(first)) {
         std::vector<Response> responses;
         for (const Line& line : *lines)
@@ -255,9 +278,10 @@ absl::StatusOr<Recording> readJsonLines(std::string_view bytes, std::string_view
         return readResponses(responses, file, options);
     }
     if (first.contains("type")) return readTraced(*lines, file, options);
-    return refuse(file,
-                  "JSON Lines, but the first line has none of routing, counts, type, choices, "
-                  "meta_info; docs/planner-formats.md lists the forms");
+    return refuse(
+        file,
+        "JSON Lines, but the first line has none of routing, counts_of, counts, type, choices, "
+        "meta_info; docs/planner-formats.md lists the forms");
 }
 
 }  // namespace bulkhead::planner

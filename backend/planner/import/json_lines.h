@@ -9,11 +9,13 @@
 
 /// Routing or counts as JSON Lines, one value a line; empty lines are passed over. Three kinds:
 ///
-/// - requests (this project's own form; certain): a first line {"routing": {"model"?, "layers",
-///   "experts", "top_k", "layer_numbers"?}}, then a line a request {"experts": [token][layer][k],
-///   "id"?, "domain"?, "prefill"?}.
-/// - counts (own): {"counts": [layer][expert], "label"?, "domain"?, "phase"?: "prefill" |
-/// "decode"}.
+/// - requests (this project's own form; certain): a first line {"routing": MODEL}, then a line a
+///   request {"experts": [token][layer][k], "id"?, "domain"?, "prefill"?}. MODEL is {"model"?,
+///   "layers", "experts", "top_k", "layer_numbers"?, "hidden"?, "expert_bytes"?, "router_groups"?,
+///   "groups_per_token"?}.
+/// - counts (own): a first line {"counts_of": MODEL}, in which top_k may be left out, or none; then
+///   a line a window {"counts": [layer][expert], "label"?, "domain"?, "phase"?: "prefill" |
+///   "decode"}.
 /// - tokens, as some tracers write them (seen in the wild; nobody's standard): {"type": "route",
 ///   "req_id", "token_idx", "layer", "topk_ids", ...}, in any order; other types are passed over.
 ///   Layers are numbered as the tracer did: those that occur are the MoE layers, in order.

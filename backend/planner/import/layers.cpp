@@ -48,16 +48,47 @@ absl::Status addPhysical(const Tensor& counts, const LogicalOf& logical, std::st
     for (uint32_t layer = 0; layer < logical.layers; ++layer) {
         counts.integers(uint64_t{layer} * logical.physical, row);
         for (uint32_t slot = 0; slot < logical.physical; ++slot) {
-            if (row[slot] < 0)
-                return refuse(where,
-                              concat("layer ", layer, ", slot ", slot, ": ", row[slot], " tokens"));
-            to.row(layer)[logical.at(layer, slot)] += static_cast<uint64_t>(row[slot]);
+            if (!addTokens(row[slot], to.row(layer)[logical.at(layer, slot)]))
+                return refuse(
+                    where, concat("layer ", layer, ", slot ", slot, ": ", wrongTokens(row[slot])));
         }
     }
     return absl::OkStatus();
 }
 
-absl::Status keepRoutedLayers(Recording& recording, std::string_view file) {
+absl::Status numberLayers(uint32_t rows, const std::vector<uint32_t>& routed,
+                          const ImportOptions& options, std::string_view file,
+                          Recording& recording) {
+    ModelShape& shape = recording.shape;
+    shape.layers = static_cast<uint32_t>(routed.size());
+    shape.layerNumbers = routed;
+    const auto numbers = options.model ? options.model->layerNumbers : std::vector<uint32_t>();
+    const bool allRows = options.decoderLayers == 0 || options.decoderLayers == rows;
+    if (numbers.empty() || (routed == numbers && allRows)) {
+        recording.notes.push_back(concat(
+            "The engine counts all ", rows, " decoder layers; the ", routed.size(),
+            " in which tokens were routed are taken as the MoE layers, under the engine's numbers ",
+            routed.front(), "..", routed.back(), "."));
+        return absl::OkStatus();
+    }
+    const std::string name = options.model->name.empty() ? "the model" : options.model->name;
+    if (rows != numbers.size() || routed.size() != rows)
+        return refuse(
+            file,
+            concat("it has ", rows, " layers of which ", routed.size(), " route, the first ",
+                   routed.front(), "; ", name, " has ",
+                   options.decoderLayers > 0 ? concat(options.decoderLayers, " of which ") : "",
+                   numbers.size(), options.decoderLayers > 0 ? " route" : " that route",
+                   ", the first ", numbers.front(), "; name the model it was recorded from"));
+    shape.layerNumbers = numbers;
+    recording.notes.push_back(concat(
+        "The ", rows, " layers in it are as many as the MoE layers of ", name,
+        " and are taken as those, under its numbers ", numbers.front(), "..", numbers.back(), "."));
+    return absl::OkStatus();
+}
+
+absl::Status keepRoutedLayers(Recording& recording, std::string_view file,
+                              const ImportOptions& options) {
     if (recording.windows.empty()) return refuse(file, "nothing was routed in it");
     const uint32_t all = recording.windows[0].counts.layers();
     const uint32_t experts = recording.windows[0].counts.experts();
@@ -67,14 +98,8 @@ absl::Status keepRoutedLayers(Recording& recording, std::string_view file) {
                         [&](const CountsWindow& w) { return w.counts.total(layer) > 0; }))
             kept.push_back(layer);
     if (kept.empty()) return refuse(file, "nothing was routed in it");
-    recording.shape.layers = static_cast<uint32_t>(kept.size());
     recording.shape.experts = experts;
-    recording.shape.layerNumbers = kept;
-    recording.notes.push_back(
-        concat("The engine counts all ", all, " decoder layers; the ", kept.size(),
-               " in which tokens were routed are taken as the MoE layers, under the engine's "
-               "numbers ",
-               kept.front(), "..", kept.back(), "."));
+    if (absl::Status ok = numberLayers(all, kept, options, file, recording); !ok.ok()) return ok;
     if (kept.size() == all) return absl::OkStatus();
     for (CountsWindow& window : recording.windows) {
         Counts less(recording.shape.layers, experts);
@@ -99,6 +124,13 @@ absl::Status agree(const ImportOptions& options, std::string_view file, ModelSha
     if (absl::Status ok = settle("MoE layers", given.layers, shape.layers); !ok.ok()) return ok;
     if (absl::Status ok = settle("experts", given.experts, shape.experts); !ok.ok()) return ok;
     if (absl::Status ok = settle("experts a token", given.topK, shape.topK); !ok.ok()) return ok;
+    for (size_t i = 0; i < given.layerNumbers.size() && i < shape.layerNumbers.size(); ++i)
+        if (given.layerNumbers[i] != shape.layerNumbers[i])
+            return refuse(file,
+                          concat("its MoE layer ", i, " is layer ", shape.layerNumbers[i],
+                                 ", that of the model ",
+                                 given.name.empty() ? "" : concat(given.name, " "), "is layer ",
+                                 given.layerNumbers[i], "; name the model it was recorded from"));
     if (!given.name.empty()) shape.name = given.name;
     if (shape.hidden == 0) shape.hidden = given.hidden;
     if (shape.expertBytes == 0) shape.expertBytes = given.expertBytes;

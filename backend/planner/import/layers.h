@@ -33,9 +33,18 @@ struct LogicalOf {
 [[nodiscard]] absl::Status addPhysical(const Tensor& counts, const LogicalOf& logical,
                                        std::string_view where, Counts& to);
 
-/// Of windows over all decoder layers, keeps the layers where anything was routed and fills the
-/// recording's shape (layers, layerNumbers) and a note. InvalidArgument when there are none.
-[[nodiscard]] absl::Status keepRoutedLayers(Recording& recording, std::string_view file);
+/// Fills the shape's layers and layerNumbers and a note, for an engine that counts `rows` layers of
+/// which `routed` (ascending, at least one) had tokens. Without a model, rows are decoder layers.
+/// With one they must be its decoder layers, or just its MoE layers, which then get their numbers;
+/// else InvalidArgument with both's numbers.
+[[nodiscard]] absl::Status numberLayers(uint32_t rows, const std::vector<uint32_t>& routed,
+                                        const ImportOptions& options, std::string_view file,
+                                        Recording& recording);
+
+/// Of windows over all of an engine's layers, keeps those where anything was routed and numbers
+/// them. InvalidArgument when there are none.
+[[nodiscard]] absl::Status keepRoutedLayers(Recording& recording, std::string_view file,
+                                            const ImportOptions& options);
 
 /// What the options say of the model against what a recording says; InvalidArgument naming both
 /// when they differ. Fills in what the recording leaves open (name, top-k, widths, layer numbers).

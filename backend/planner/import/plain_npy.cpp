@@ -26,12 +26,10 @@ absl::StatusOr<Recording> countsOf(const Tensor& table, std::string_view file,
     std::vector<int64_t> row(out.shape.experts);
     for (uint32_t layer = 0; layer < out.shape.layers; ++layer) {
         table.integers(uint64_t{layer} * out.shape.experts, row);
-        for (uint32_t e = 0; e < out.shape.experts; ++e) {
-            if (row[e] < 0)
+        for (uint32_t e = 0; e < out.shape.experts; ++e)
+            if (!addTokens(row[e], counts.row(layer)[e]))
                 return refuse(file,
-                              concat("layer ", layer, ", expert ", e, ": ", row[e], " tokens"));
-            counts.row(layer)[e] = static_cast<uint64_t>(row[e]);
-        }
+                              concat("layer ", layer, ", expert ", e, ": ", wrongTokens(row[e])));
     }
     out.windows.push_back({"all", options.domain, Phase::kUnknown, std::move(counts)});
     out.source = concat(file, ", counts as npy");

@@ -47,12 +47,10 @@ absl::StatusOr<Recording> readStat(const Tensor& given, std::string_view file,
                             Counts(layers, experts)};
         for (uint32_t layer = 0; layer < layers; ++layer) {
             table.integers(uint64_t{layer} * experts, row);
-            for (uint32_t e = 0; e < experts; ++e) {
-                if (row[e] < 0)
+            for (uint32_t e = 0; e < experts; ++e)
+                if (!addTokens(row[e], window.counts.row(layer)[e]))
                     return refuse(file, concat("logical_count: step ", step, ", layer ", layer,
-                                               ", expert ", e, ": ", row[e], " tokens"));
-                window.counts.row(layer)[e] = static_cast<uint64_t>(row[e]);
-            }
+                                               ", expert ", e, ": ", wrongTokens(row[e])));
         }
         if (window.counts.total() == 0)
             ++unused;
@@ -63,7 +61,7 @@ absl::StatusOr<Recording> readStat(const Tensor& given, std::string_view file,
         out.notes.push_back(concat(unused, " of ", steps,
                                    " steps of the buffer are all zero: never used, left out."));
     out.notes.push_back("Ids are logical, counts are summed over ranks by the engine.");
-    if (absl::Status ok = keepRoutedLayers(out, file); !ok.ok()) return ok;
+    if (absl::Status ok = keepRoutedLayers(out, file, options); !ok.ok()) return ok;
     return out;
 }
 
@@ -121,7 +119,7 @@ absl::StatusOr<Recording> readPasses(const std::deque<Rank>& ranks, const Tensor
                  options.domain, Phase::kUnknown, std::move(counts)});
     out.notes.push_back(concat("Passes are summed over the ", ranks.size(), " ranks at hand."));
     out.notes.push_back(kMapNote);
-    if (absl::Status ok = keepRoutedLayers(out, file); !ok.ok()) return ok;
+    if (absl::Status ok = keepRoutedLayers(out, file, options); !ok.ok()) return ok;
     return out;
 }
 

@@ -220,11 +220,8 @@ absl::StatusOr<Passes> passesOf(const std::vector<SglangRank>& ranks, const Logi
     return out;
 }
 
-void addNotes(const Found& found, const LogicalOf& logical, const TokenWriter& writer, size_t twins,
-              std::vector<std::string>& notes) {
+void addNotes(const TokenWriter& writer, size_t twins, std::vector<std::string>& notes) {
     notes.push_back(kMapNote);
-    notes.push_back(concat("The engine counts all ", logical.layers, " decoder layers; the ",
-                           found.layers.size(), " that route are the MoE layers."));
     notes.push_back(
         "The dump names no requests: each piece of a prefill pass is taken as one, the decode "
         "tokens "
@@ -273,10 +270,11 @@ absl::StatusOr<Recording> readSglangTokens(const std::vector<SglangRank>& ranks,
     const auto found = look(read->passes, logical->layers, file);
     if (!found.ok()) return found.status();
     Recording out;
-    out.shape.layers = static_cast<uint32_t>(found->layers.size());
+    if (absl::Status ok = numberLayers(logical->layers, found->layers, options, file, out);
+        !ok.ok())
+        return ok;
     out.shape.experts = logical->experts;
     out.shape.topK = found->topK;
-    out.shape.layerNumbers = found->layers;
     auto builder = RoutingBuilder::create(out.shape);
     if (!builder.ok()) return refuse(file, std::string(builder.status().message()));
     TokenWriter writer(*builder, *logical, *found, options.domain);
@@ -286,7 +284,7 @@ absl::StatusOr<Recording> readSglangTokens(const std::vector<SglangRank>& ranks,
     if (!routing.ok()) return refuse(file, std::string(routing.status().message()));
     out.source = concat(file, ranks.size() > 1 ? concat(" and ", ranks.size() - 1, " more") : "",
                         ", SGLang per_token dump");
-    addNotes(*found, *logical, writer, read->twins, out.notes);
+    addNotes(writer, read->twins, out.notes);
     out.routing = *std::move(routing);
     return out;
 }

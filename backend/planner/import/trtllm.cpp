@@ -54,10 +54,9 @@ absl::Status addRank(std::string_view bytes, const std::string& name, uint32_t e
         tensor.integers(0, row);
         auto& cells = sums[place->first][place->second];
         cells.resize(experts);
-        for (uint32_t e = 0; e < experts; ++e) {
-            if (row[e] < 0) return refuse(where, concat("expert ", e, ": ", row[e], " tokens"));
-            cells[e] += static_cast<uint64_t>(row[e]);
-        }
+        for (uint32_t e = 0; e < experts; ++e)
+            if (!addTokens(row[e], cells[e]))
+                return refuse(where, concat("expert ", e, ": ", wrongTokens(row[e])));
     }
     return absl::OkStatus();
 }
