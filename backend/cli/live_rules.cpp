@@ -11,6 +11,7 @@
 #include "backend/cli/session.h"
 #include "backend/model/expert_rules.h"
 #include "backend/model/json.h"
+#include "backend/planner/data/layer_names.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -22,18 +23,31 @@ struct RuleArguments {
     bool changes() const { return clear || !pins.empty() || !forbids.empty() || !frees.empty(); }
 };
 
+/// A rule as typed, under the model's own layer numbers, to one under mixtures from 0.
+absl::StatusOr<model::ExpertRule> ruleGiven(const std::string& text, bool pins,
+                                            const planner::LiveJob& job) {
+    auto rule = model::parseRule(text, pins);
+    if (!rule.ok()) return rule;
+    const auto layer = planner::layerNamed(rule->layer, job.counts.layers, job.layerNumbers);
+    if (!layer.ok())
+        return absl::InvalidArgumentError(
+            absl::StrCat("\"", text, "\": ", layer.status().message()));
+    rule->layer = *layer;
+    return rule;
+}
+
 /// "LAYER:EXPERT", whatever rules there are of it.
-absl::Status freeExpert(const std::string& text, std::vector<model::ExpertRule>& rules) {
-    const auto named = model::parseRule(text + "=shard0", true);
-    if (!named.ok())
+absl::Status freeExpert(const std::string& text, planner::LiveJob& job) {
+    if (!model::parseRule(text + "=shard0", true).ok())
         return absl::InvalidArgumentError(
-            absl::StrCat("\"", text, "\": expected LAYER:EXPERT, both from 0"));
-    auto left = model::withoutRules(rules, named->layer, named->expert);
-    if (left.size() == rules.size())
+            absl::StrCat("\"", text, "\": expected LAYER:EXPERT, the layer under its own number"));
+    const auto named = ruleGiven(text + "=shard0", true, job);
+    if (!named.ok()) return named.status();
+    auto left = model::withoutRules(job.rules, named->layer, named->expert);
+    if (left.size() == job.rules.size())
         return absl::InvalidArgumentError(
-            absl::StrCat("expert ", named->expert, " of mixture layer ", named->layer,
-                         " is neither pinned nor forbidden anywhere"));
-    rules = std::move(left);
+            absl::StrCat(text, " is neither pinned nor forbidden anywhere"));
+    job.rules = std::move(left);
     return absl::OkStatus();
 }
 
@@ -45,7 +59,7 @@ absl::StatusOr<std::vector<model::ExpertRule>> rulesAfter(const RuleArguments& a
     if (!given.ok()) return given.status();
     if (arguments.clear) job.rules.clear();
     for (const std::string& text : arguments.frees)
-        if (absl::Status s = freeExpert(text, job.rules); !s.ok()) return s;
+        if (absl::Status s = freeExpert(text, job); !s.ok()) return s;
     for (const model::ExpertRule& rule : *given)
         job.rules = model::withRule(std::move(job.rules), rule);
     if (const auto plan = planner::recommendPlan(job, {}); !plan.ok()) return plan.status();
@@ -60,13 +74,17 @@ int order(const Cli& cli, Session& session, const std::string& job, const model:
 }
 
 void show(const Cli& cli, const std::vector<model::ExpertRule>& rules,
-          const std::vector<int32_t>& placement, uint32_t experts) {
-    if (cli.json) {
-        for (const model::ExpertRule& rule : rules)
-            std::printf("%s\n", model::toJsonText(rule).c_str());
+          const planner::LiveJob& job) {
+    if (!cli.json) {
+        std::printf("%s", rulesText(rules, job).c_str());
         return;
     }
-    std::printf("%s", rulesText(rules, placement, experts).c_str());
+    for (const model::ExpertRule& rule : rules) {
+        model::Json json = model::toJson(rule);
+        json["mixture"] = rule.layer;
+        json["layer"] = job.layerNumbers.empty() ? rule.layer : job.layerNumbers[rule.layer];
+        std::printf("%s\n", model::dumpJson(json).c_str());
+    }
 }
 
 int planRules(const Cli& cli, const RuleArguments& arguments) {
@@ -92,7 +110,7 @@ int planRules(const Cli& cli, const RuleArguments& arguments) {
         if (const int code = order(cli, *session.value(), name.value(), action); code != kOk)
             return code;
     }
-    show(cli, rules, job->expertShard, job->counts.experts);
+    show(cli, rules, *job);
     return kOk;
 }
 
@@ -118,7 +136,9 @@ int planDismiss(const Cli& cli, const std::string& wanted) {
 
 void addRuleOptions(CLI::App& verb, std::vector<std::string>& pins,
                     std::vector<std::string>& forbids) {
-    verb.add_option("--pin", pins, "LAYER:EXPERT=shardN: the expert is on that shard")
+    verb.add_option(
+            "--pin", pins,
+            "LAYER:EXPERT=shardN, LAYER the model's own number: the expert is on that shard")
         ->type_name("RULE")
         ->expected(1)
         ->take_all();
@@ -134,11 +154,12 @@ absl::StatusOr<std::vector<model::ExpertRule>> rulesGiven(const std::vector<std:
     std::vector<model::ExpertRule> rules;
     for (const auto* texts : {&pins, &forbids})
         for (const std::string& text : *texts) {
-            auto rule = model::parseRule(text, texts == &pins);
+            auto rule = ruleGiven(text, texts == &pins, job);
             if (!rule.ok()) return rule.status();
             rules.push_back(*rule);
         }
-    if (absl::Status s = model::checkRules(rules, job.expertShard, job.counts.experts, job.shards);
+    if (absl::Status s = model::checkRules(rules, job.expertShard, job.counts.experts, job.shards,
+                                           job.layerNumbers);
         !s.ok())
         return s;
     return rules;

@@ -19,7 +19,8 @@ namespace bulkhead::cli {
 void addRuleOptions(CLI::App& verb, std::vector<std::string>& pins,
                     std::vector<std::string>& forbids);
 
-/// Them as rules, checked against each other and the job; the job's own are left aside.
+/// Them as rules, checked against each other and the job; the job's own are left aside. Layers are
+/// typed under the model's own numbers, as the console shows them; rules have mixtures from 0.
 absl::StatusOr<std::vector<model::ExpertRule>> rulesGiven(const std::vector<std::string>& pins,
                                                           const std::vector<std::string>& forbids,
                                                           const planner::LiveJob& job);

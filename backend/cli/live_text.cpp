@@ -24,24 +24,28 @@ std::string proposalsText(const model::RunState& state) {
     if (state.proposals.empty()) return "";
     std::vector<std::vector<std::string>> rows{
         {"PROPOSED AT", "FOR LAYOUT", "EXPERTS", "REMOTE NOW", "PREDICTED", "", "WHY"}};
-    const model::ProposalView* waiting = model::openProposal(state);
-    for (const model::ProposalView& v : state.proposals)
+    for (size_t i = 0; i < state.proposals.size(); ++i) {
+        const model::ProposalView& v = state.proposals[i];
         rows.push_back({absl::StrCat(v.plan.step), absl::StrCat(v.plan.layout),
                         absl::StrCat(v.plan.expertsMoved), partText(v.plan.measuredRemote),
-                        partText(v.plan.predictedRemote),
-                        &v == waiting ? "waits"
-                        : v.dismissed ? "dismissed"
-                                      : "-",
-                        v.plan.why});
+                        partText(v.plan.predictedRemote), proposalFate(state, i), v.plan.why});
+    }
     const char* next = "apply it with bulkheadctl plan apply --proposed, or plan dismiss\n";
-    return "\n" + table(rows) + (waiting != nullptr ? next : "");
+    return "\n" + table(rows) + (model::openProposal(state) != nullptr ? next : "");
+}
+
+/// What a replica moves, by the same reckoning as a preview.
+std::string eachText(const model::RunState& state, const model::LayoutView& v) {
+    if (state.model.expertBytes == 0) return "-";
+    return absl::StrFormat("%.1f",
+                           static_cast<double>(v.expertsMoved * state.model.expertBytes) / 1e6);
 }
 
 }  // namespace
 
 std::string previewText(const planner::LivePreview& p) {
     std::string out = absl::StrFormat(
-        "moves %d of %d experts in each replica, %.1f MB\n"
+        "moves %d of %d experts in each replica, %.1f MB each\n"
         "remote copies: %s measured, %s by the counts up to step %d, %s predicted (%+.1f %%)\n",
         p.expertsMoved, p.experts, static_cast<double>(p.bytesMoved) / 1e6,
         partText(p.remoteMeasured), partText(p.remoteNow), p.step, partText(p.remotePredicted),
@@ -64,13 +68,15 @@ std::string previewText(const planner::LivePreview& p) {
     return out + table(rows);
 }
 
-std::string rulesText(const std::vector<model::ExpertRule>& rules,
-                      const std::vector<int32_t>& placement, uint32_t experts) {
+std::string rulesText(const std::vector<model::ExpertRule>& rules, const planner::LiveJob& job) {
+    const std::vector<int32_t>& placement = job.expertShard;
+    const uint32_t experts = job.counts.experts;
     if (rules.empty()) return "no expert is pinned or forbidden anywhere\n";
     std::vector<std::vector<std::string>> rows{{"LAYER", "EXPERT", "", "SHARD", "NOW ON", ""}};
     for (const model::ExpertRule& rule : rules) {
         const bool kept = model::brokenRule({&rule, 1}, placement, experts) == nullptr;
-        rows.push_back({absl::StrCat(rule.layer), absl::StrCat(rule.expert),
+        const uint32_t layer = job.layerNumbers.empty() ? rule.layer : job.layerNumbers[rule.layer];
+        rows.push_back({absl::StrCat(layer), absl::StrCat(rule.expert),
                         rule.pins ? "pinned to" : "forbidden on", absl::StrCat(rule.shard),
                         absl::StrCat(placement[size_t{rule.layer} * experts + rule.expert]),
                         kept ? "kept" : "not kept yet; the next plan moves it"});
@@ -78,19 +84,35 @@ std::string rulesText(const std::vector<model::ExpertRule>& rules,
     return table(rows);
 }
 
+const char* proposalFate(const model::RunState& state, size_t i) {
+    const model::ProposalView& v = state.proposals[i];
+    if (v.dismissed) return "dismissed";
+    if (&v == model::openProposal(state)) return "waiting";
+    const model::LayoutView* next = nullptr;
+    for (const model::LayoutView& move : state.layouts)
+        if (next == nullptr && move.ok && move.layout > v.plan.layout) next = &move;
+    const bool last =
+        i + 1 == state.proposals.size() || state.proposals[i + 1].plan.layout != v.plan.layout;
+    if (next == nullptr || !last || next->timeNs < v.timeNs) return "replaced";
+    const bool sameExperts =
+        next->layout != state.layout || state.expertShard == v.plan.expertShard;
+    return sameExperts && next->expertsMoved == v.plan.expertsMoved ? "applied" : "replaced";
+}
+
 std::string layoutsText(const model::RunState& state) {
     const std::string proposals = proposalsText(state);
     if (state.layouts.empty()) return "no expert has moved\n" + proposals;
-    std::vector<std::vector<std::string>> rows{
-        {"LAYOUT", "AFTER STEP", "EXPERTS", "MB MOVED", "SAMPLES", "REMOTE BEFORE", "PREDICTED",
-         "MEASURED", "OFF", "MB/STEP BEFORE", "AFTER", "STEPS", "NOW", ""}};
+    std::vector<std::vector<std::string>> rows{{"LAYOUT", "AFTER STEP", "EXPERTS",
+                                                "MB EACH REPLICA", "MB IN ALL", "SAMPLES",
+                                                "REMOTE BEFORE", "PREDICTED", "MEASURED", "OFF",
+                                                "MB/STEP BEFORE", "AFTER", "STEPS", "NOW", ""}};
     const std::string now = partText(model::latestTraffic(state).remoteShare());
     for (const model::LayoutView& v : state.layouts) {
         const double measured = v.after.remoteShare();
         const bool both = measured >= 0 && v.predictedRemote > 0;
         rows.push_back(
             {absl::StrCat(v.layout), absl::StrCat(v.step), absl::StrCat(v.expertsMoved),
-             absl::StrFormat("%.1f", static_cast<double>(v.bytesMoved) / 1e6),
+             eachText(state, v), absl::StrFormat("%.1f", static_cast<double>(v.bytesMoved) / 1e6),
              v.grouped ? "by domain" : "anywhere", partText(v.before.remoteShare()),
              partText(v.predictedRemote), partText(measured),
              both ? absl::StrFormat("%+.1f %%", (measured / v.predictedRemote - 1) * 100) : "-",

@@ -116,8 +116,10 @@ int planHistory(const Cli& cli, const std::string& wanted) {
         std::printf("%s", layoutsText(*state.value()).c_str());
         return kOk;
     }
-    for (const model::ProposalView& view : state.value()->proposals) {
+    for (size_t i = 0; i < state.value()->proposals.size(); ++i) {
+        const model::ProposalView& view = state.value()->proposals[i];
         model::Json row = model::toJson(view.plan);
+        row["fate"] = proposalFate(*state.value(), i);
         row["proposed_ns"] = view.timeNs;
         std::printf("%s\n", model::dumpJson(row).c_str());
     }

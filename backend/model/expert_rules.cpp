@@ -20,11 +20,6 @@ bool contradicts(const ExpertRule& a, const ExpertRule& b) {
     return a.pins != b.pins && a.shard == b.shard;
 }
 
-template <class... Why>
-absl::Status refused(const ExpertRule& rule, const Why&... why) {
-    return absl::InvalidArgumentError(concat(ruleText(rule), ": ", why...));
-}
-
 }  // namespace
 
 absl::StatusOr<ExpertRule> parseRule(std::string_view text, bool pins) {
@@ -45,8 +40,10 @@ std::string formatRule(const ExpertRule& rule) {
     return concat(rule.layer, ":", rule.expert, "=shard", rule.shard);
 }
 
-std::string ruleText(const ExpertRule& rule) {
-    return concat("expert ", rule.expert, " of mixture layer ", rule.layer,
+std::string ruleText(const ExpertRule& rule, std::span<const uint32_t> layerNumbers) {
+    const bool numbered = rule.layer < layerNumbers.size();
+    return concat("expert ", rule.expert, numbered ? " of layer " : " of mixture layer ",
+                  numbered ? layerNumbers[rule.layer] : rule.layer,
                   rule.pins ? " is pinned to shard " : " is forbidden on shard ", rule.shard);
 }
 
@@ -64,7 +61,10 @@ std::vector<ExpertRule> withoutRules(std::vector<ExpertRule> rules, uint32_t lay
 }
 
 absl::Status checkRules(std::span<const ExpertRule> rules, std::span<const int32_t> placement,
-                        uint32_t experts, uint32_t shards) {
+                        uint32_t experts, uint32_t shards, std::span<const uint32_t> layerNumbers) {
+    const auto refused = [&](const ExpertRule& rule, const auto&... why) {
+        return absl::InvalidArgumentError(concat(ruleText(rule, layerNumbers), ": ", why...));
+    };
     if (rules.size() > Limits::kExpertRules)
         return absl::InvalidArgumentError(
             concat(rules.size(), " pins and bans; expected at most ", Limits::kExpertRules));
@@ -80,7 +80,8 @@ absl::Status checkRules(std::span<const ExpertRule> rules, std::span<const int32
         };
         for (const ExpertRule& other : rules)
             if (contradicts(rule, other))
-                return refused(rule, "and ", ruleText(other), "; keep one of the two");
+                return refused(rule, "and ", ruleText(other, layerNumbers),
+                               "; keep one of the two");
         const size_t bans =
             count([&](const ExpertRule& r) { return !r.pins && sameExpert(r, rule); });
         if (bans >= shards)

@@ -127,18 +127,71 @@ TEST(LiveTextTest, AMoveHasWhatWasPredictedBesideWhatCame) {
     proposed.plan.step = 700;
     proposed.plan.why = "it drifted";
     s.proposals.push(proposed);
-    EXPECT_THAT(layoutsText(s), HasSubstr("waits  it drifted\napply it with"));
+    EXPECT_THAT(layoutsText(s), HasSubstr("waiting  it drifted\napply it with"));
     s.proposals.back().dismissed = true;
     EXPECT_THAT(layoutsText(s), HasSubstr("dismissed  it drifted\n"));
     EXPECT_THAT(layoutsText(s), testing::Not(HasSubstr("apply it with")));
 }
 
+TEST(LiveTextTest, BytesAreThoseOfAReplicaAndThoseOfAll) {
+    model::RunState s;
+    s.model.expertBytes = 2'100'000;
+    model::LayoutView v;
+    v.layout = 1;
+    v.expertsMoved = 4;
+    v.bytesMoved = 16'800'000;
+    s.layouts.push(v);
+    EXPECT_THAT(layoutsText(s), HasSubstr("MB EACH REPLICA  MB IN ALL"));
+    EXPECT_THAT(layoutsText(s), HasSubstr("4        8.4              16.8"));
+}
+
+TEST(LiveTextTest, AProposalSaysWhatBecameOfIt) {
+    model::RunState s;
+    const auto propose = [&](int64_t at, uint64_t layout, std::vector<int32_t> shard) {
+        model::ProposalView p;
+        p.timeNs = at;
+        p.plan.layout = layout;
+        p.plan.expertsMoved = 2;
+        p.plan.expertShard = std::move(shard);
+        s.proposals.push(p);
+    };
+    const auto move = [&](int64_t at, uint64_t layout, uint64_t experts) {
+        model::LayoutView v;
+        v.timeNs = at;
+        v.layout = s.layout = layout;
+        v.expertsMoved = experts;
+        s.layouts.push(v);
+    };
+    propose(1, 0, {0, 1});
+    propose(2, 0, {1, 0});
+    EXPECT_STREQ(proposalFate(s, 0), "replaced");
+    EXPECT_STREQ(proposalFate(s, 1), "waiting");
+    move(3, 1, 2);
+    s.expertShard = {1, 0};
+    EXPECT_STREQ(proposalFate(s, 1), "applied");
+    s.expertShard = {0, 1};
+    EXPECT_STREQ(proposalFate(s, 1), "replaced") << "the move was another one";
+    propose(4, 1, {1, 0});
+    move(5, 2, 3);
+    EXPECT_STREQ(proposalFate(s, 2), "replaced") << "by a move of three experts";
+    propose(6, 2, {1, 0});
+    s.proposals.back().dismissed = true;
+    EXPECT_STREQ(proposalFate(s, 3), "dismissed");
+}
+
 TEST(LiveTextTest, RulesSayWhetherTheyAreKept) {
     const std::vector<model::ExpertRule> rules = {{1, 2, 0, true}, {0, 1, 0, false}};
-    const std::string text = rulesText(rules, {0, 1, 1, 0, 0, 1}, 3);
+    planner::LiveJob job;
+    job.expertShard = {0, 1, 1, 0, 0, 1};
+    job.counts.experts = 3;
+    std::string text = rulesText(rules, job);
     EXPECT_THAT(text, HasSubstr("1      2       pinned to     0      1       not kept yet"));
     EXPECT_THAT(text, HasSubstr("0      1       forbidden on  0      1       kept"));
-    EXPECT_EQ(rulesText({}, {}, 3), "no expert is pinned or forbidden anywhere\n");
+    job.layerNumbers = {1, 5};
+    text = rulesText(rules, job);
+    EXPECT_THAT(text, HasSubstr("5      2       pinned to     0      1       not kept yet"));
+    EXPECT_THAT(text, HasSubstr("1      1       forbidden on  0      1       kept"));
+    EXPECT_EQ(rulesText({}, job), "no expert is pinned or forbidden anywhere\n");
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class VerbsTest : public RpcTest {
         return type(std::move(words));
     }
     /// Two shards, two domains, a mixture of four experts: "a" uses 0 and 2, "b" 1 and 3.
-    void describeExperts() {
+    void describeExperts(std::vector<uint32_t> mixtureLayers = {}) {
         model::RunStarted started;
         started.spec.shards = 2;
         started.spec.domains = {{"a", {}}, {"b", {}}};
@@ -62,6 +62,7 @@ class VerbsTest : public RpcTest {
         described.model.experts = 4;
         described.model.topK = 1;
         described.model.expertShard = {0, 0, 1, 1};
+        described.model.mixtureLayers = std::move(mixtureLayers);
         backend_.emit("demo", described);
         backend_.emit("demo", model::ExpertLoads{9, 1, 2, 4, {45, 5, 45, 5, 5, 45, 5, 45}});
     }
@@ -152,6 +153,25 @@ TEST_F(VerbsTest, APreviewKeepsToPinsAndAnApplyTakesThemAlong) {
     }
 }
 
+TEST_F(VerbsTest, RulesNameLayersAsTheModelNumbersThem) {
+    serve(unixOptions());
+    describeExperts({3});
+    const Said said = ask({"plan", "rules", "--pin", "3:1=shard1", "--json"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_EQ(backend_.actions().back().rules, (std::vector<model::ExpertRule>{{0, 1, 1, true}}));
+    EXPECT_THAT(said.out, HasSubstr("\"layer\":3"));
+    EXPECT_THAT(said.out, HasSubstr("\"mixture\":0"));
+    for (const char* option : {"--pin", "--free"}) {
+        const std::string rule = std::string("0:1") + (option[2] == 'p' ? "=shard1" : "");
+        const Said other = ask({"plan", "rules", option, rule});
+        EXPECT_EQ(other.code, cli::kInvalid) << option;
+        EXPECT_THAT(other.err, HasSubstr("layer 0 has no experts; those that do are 3")) << option;
+    }
+    const Said full =
+        ask({"plan", "rules", "--pin", "3:0=shard1", "--pin", "3:1=shard1", "--pin", "3:2=shard1"});
+    EXPECT_THAT(full.err, HasSubstr("expert 0 of layer 3 is pinned to shard 1"));
+}
+
 TEST_F(VerbsTest, RulesOfAJobAreListedChangedAndFreed) {
     serve(unixOptions());
     EXPECT_THAT(ask({"plan", "rules"}).err, HasSubstr("not been built yet"));
@@ -184,7 +204,7 @@ TEST_F(VerbsTest, APlanThatWaitsIsDismissed) {
     model::PlanProposed plan;
     plan.step = 40;
     backend_.emit("demo", plan);
-    EXPECT_THAT(ask({"plan", "history"}).out, HasSubstr("waits"));
+    EXPECT_THAT(ask({"plan", "history"}).out, HasSubstr("waiting"));
     EXPECT_EQ(ask({"plan", "dismiss"}).code, cli::kOk);
     ASSERT_EQ(backend_.actions().size(), 1u);
     EXPECT_EQ(backend_.actions()[0].step, 40u);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/planner/data/layer_names.h"
 #include "backend/planner/data/recording.h"
 #include "backend/planner/data/routing_view.h"
 
@@ -120,6 +121,17 @@ TEST(Routing, aShapeThatCannotBeIsRefused) {
     ModelShape groups = shapeOf(1, 4, 1);
     groups.routerGroups = 3;
     EXPECT_THAT(RoutingBuilder::create(groups).status().message(), HasSubstr("router_groups"));
+}
+
+TEST(LayerNames, layersAreFoundByTheModelsNumbersAndListed) {
+    const std::vector<uint32_t> numbers{1, 3, 4, 5, 8, 9};
+    EXPECT_EQ(layerList(6, numbers), "1, 3..5, 8, 9");
+    EXPECT_EQ(layerList(3, {}), "0..2");
+    EXPECT_EQ(layerNamed(8, 6, numbers).value(), 4u);
+    EXPECT_EQ(layerNamed(2, 3, {}).value(), 2u);
+    EXPECT_EQ(layerNamed(0, 6, numbers).status().message(),
+              "layer 0 has no experts; those that do are 1, 3..5, 8, 9");
+    EXPECT_FALSE(layerNamed(3, 3, {}).ok());
 }
 
 TEST(RoutingView, headsAndTailsPartTheTokens) {

@@ -42,8 +42,8 @@ std::optional<std::string> drifted(const model::RunState& state, const LiveJob& 
             "%.1f %% of copies leave their shard, %.1f %% were predicted of layout %d",
             measured * 100, predicted * 100, state.layout);
     if (const model::ExpertRule* broken = brokenIn(job))
-        return absl::StrFormat("%s, and layout %d does not keep that", model::ruleText(*broken),
-                               state.layout);
+        return absl::StrFormat("%s, and layout %d does not keep that",
+                               model::ruleText(*broken, job.layerNumbers), state.layout);
     const double load = loadOf(job, job.expertShard);
     const double cap = LiveOptions{}.loadCap;
     if (load > cap * most)

@@ -110,6 +110,8 @@ absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
     job.expertBytes = state.model.expertBytes;
     job.traffic = model::latestTraffic(state);
     job.rules = state.expertRules;
+    if (state.model.mixtureLayers.size() == state.model.moeLayers)
+        job.layerNumbers = state.model.mixtureLayers;
     for (const model::DomainSpec& domain : state.spec.domains) job.domains.push_back(domain.name);
     const size_t placed = size_t{state.model.moeLayers} * state.model.experts;
     if (placed == 0 || job.expertShard.size() != placed)
@@ -144,8 +146,8 @@ absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& op
     wanted.loadCap = options.loadCap;
     wanted.pricePerMove = options.pricePerMove;
     wanted.seed = options.seed;
-    if (absl::Status s =
-            model::checkRules(job.rules, job.expertShard, job.counts.experts, job.shards);
+    if (absl::Status s = model::checkRules(job.rules, job.expertShard, job.counts.experts,
+                                           job.shards, job.layerNumbers);
         !s.ok())
         return s;
     for (const model::ExpertRule& rule : job.rules)
@@ -214,8 +216,9 @@ absl::StatusOr<LivePlan> planFromFile(const LiveJob& job, const Plan& plan,
             share.push_back(home->share[s / gpusPerNode] / gpusPerNode);
     }
     if (const auto* broken = model::brokenRule(job.rules, placement, job.counts.experts))
-        return absl::InvalidArgumentError(absl::StrCat(
-            model::ruleText(*broken), ", which this plan does not keep; free the expert first"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(model::ruleText(*broken, job.layerNumbers),
+                         ", which this plan does not keep; free the expert first"));
     return livePlan(job, std::move(placement), partsOf(share));
 }
 

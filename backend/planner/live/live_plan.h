@@ -90,6 +90,7 @@ struct LiveJob {
     uint64_t expertBytes = 0;
     model::TrafficSum traffic;  ///< model::latestTraffic
     std::vector<std::string> domains;
+    std::vector<uint32_t> layerNumbers;    ///< the model's own, of each mixture; empty: not told
     std::vector<model::ExpertRule> rules;  ///< that every plan for it keeps
 };
 
