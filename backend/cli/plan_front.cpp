@@ -48,7 +48,7 @@ model::Json pointJson(const FrontPoint& point) {
 
 std::vector<std::string> planNotes(const Plan& plan) {
     std::vector<std::string> notes;
-    if (absl::StrContains(plan.origin.source, "drawn from its counts"))
+    if (plan.origin.tokensDrawn)
         notes.emplace_back(
             "the recording has counts only: the tokens were drawn from them, so that sends, bytes "
             "and times are those of made-up tokens");

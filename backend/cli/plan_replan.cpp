@@ -125,10 +125,12 @@ int solveFromCurrent(const Cli& cli, const PlanOptions& options, const Recording
     if (!out.ok())
         return refusePlan(cli, "Cannot replan", out.status(),
                           "Check --current, --routing, --pin and --forbid.");
-    if (out->made.changes || out->made.newHomes)
+    if (out->made.changes || out->made.newHomes) {
         out->made.plan.origin.source = recording.source;
-    else
+        out->made.plan.origin.tokensDrawn = recording.tokensDrawn;
+    } else {
         out->made.plan.origin = current->origin;
+    }
     if (!options.out.empty())
         if (auto status = writePlan(out->made.plan, options.out); !status.ok())
             return refusePlan(cli, "Cannot write the plan", status,

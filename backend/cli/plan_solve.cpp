@@ -8,6 +8,7 @@
 #include "backend/cli/plan_front.h"
 #include "backend/cli/text.h"
 #include "backend/model/json.h"
+#include "backend/planner/data/layer_names.h"
 #include "backend/planner/solve/baselines.h"
 
 namespace bulkhead::cli {
@@ -43,12 +44,19 @@ int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
     return kOk;
 }
 
-absl::StatusOr<std::vector<PlaceRule>> chosenRules(const PlanOptions& options) {
+/// --pin and --forbid; layers are typed under the model's own numbers.
+absl::StatusOr<std::vector<PlaceRule>> chosenRules(const PlanOptions& options,
+                                                   const ModelShape& shape) {
     std::vector<PlaceRule> rules;
     for (const auto* texts : {&options.pins, &options.forbids})
         for (const std::string& text : *texts) {
             auto rule = parsePlaceRule(text, texts == &options.pins);
             if (!rule.ok()) return rule.status();
+            const auto layer = layerNamed(rule->layer, shape.layers, shape.layerNumbers);
+            if (!layer.ok())
+                return absl::InvalidArgumentError(
+                    absl::StrCat("\"", text, "\": ", layer.status().message()));
+            rule->layer = *layer;
             rules.push_back(*rule);
         }
     return rules;
@@ -99,7 +107,7 @@ int solve(const Cli& cli, const PlanOptions& options) {
     auto recording = readOrDrawTokens(options);
     if (!recording.ok()) return fail(cli, recording.failure());
     const Routing* routing = &*recording.value().routing;
-    auto rules = chosenRules(options);
+    auto rules = chosenRules(options, routing->shape());
     if (!rules.ok())
         return refusePlan(cli, "Cannot read this rule", rules.status(),
                           "Check --pin and --forbid.");
@@ -143,6 +151,7 @@ int solve(const Cli& cli, const PlanOptions& options) {
                               : "Change --pin, --forbid, the redundancy or the topology.");
     Plan& plan = front->points[front->recommended].plan;
     plan.origin.source = recording.value().source;
+    plan.origin.tokensDrawn = recording.value().tokensDrawn;
     if (!options.out.empty())
         if (auto status = writePlan(plan, options.out); !status.ok())
             return refusePlan(cli, "Cannot write the plan", status,
@@ -188,7 +197,9 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
         ->check(CLI::Range(0.01, 1000.0))
         ->capture_default_str();
     verb->add_flag("--keep-groups", o->keepGroups, "router groups stay whole on a node");
-    verb->add_option("--pin", o->pins, "LAYER:EXPERT=gpuN or =nodeN: a replica is there")
+    verb->add_option(
+            "--pin", o->pins,
+            "LAYER:EXPERT=gpuN or =nodeN, LAYER the model's own number: a replica is there")
         ->type_name("RULE")
         ->expected(1)
         ->take_all();

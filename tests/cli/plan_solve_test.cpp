@@ -206,6 +206,7 @@ TEST_F(SolveVerbs, countsAloneTellLoadAndNothingElse) {
     std::stringstream plan;
     plan << std::ifstream(plan_).rdbuf();
     EXPECT_THAT(plan.str(), HasSubstr("tokens drawn from its counts"));
+    EXPECT_THAT(plan.str(), HasSubstr("\"tokens_drawn\":true"));
     EXPECT_THAT((*front)["notes"].dump(), HasSubstr("tokens were drawn"));
     const Said judged = type({"evaluate", "--plan", plan_, "--routing", counts});
     ASSERT_EQ(judged.code, cli::kOk) << judged.err;
@@ -222,6 +223,27 @@ TEST_F(SolveVerbs, countsAloneTellLoadAndNothingElse) {
     const Said served = type({"evaluate", "--plan", plan_, "--routing", counts, "--simulate"});
     EXPECT_EQ(served.code, cli::kInvalid);
     EXPECT_THAT(served.err, HasSubstr("Cannot serve this recording"));
+}
+
+TEST_F(SolveVerbs, rulesNameLayersAsTheModelNumbersThem) {
+    std::string text = (std::stringstream() << std::ifstream(routing_).rdbuf()).str();
+    text.replace(text.find("\"layers\": 1"), 11, "\"layers\": 1, \"layer_numbers\": [3]");
+    std::ofstream(routing_) << text;
+    std::vector<std::string> words{"solve",    "--routing", routing_, "--nodes",  "2",
+                                   "--effort", "0.1",       "--pin",  "3:0=gpu3", "--gpus-per-node",
+                                   "2",        "--out",     plan_};
+    const Said solved = type(words);
+    ASSERT_EQ(solved.code, cli::kOk) << solved.err;
+    const auto plan =
+        model::parseJson((std::stringstream() << std::ifstream(plan_).rdbuf()).str()).value();
+    const auto slots = plan["layers"][0]["expert_of_slot"].get<std::vector<uint32_t>>();
+    EXPECT_TRUE(slots[6] == 0 || slots[7] == 0);
+    words[8] = "0:0=gpu3";
+    const Said other = type(words);
+    EXPECT_EQ(other.code, cli::kInvalid);
+    EXPECT_THAT(other.err, HasSubstr("layer 0 has no experts; those that do are 3"));
+    words[8] = "3:0=gpu9";
+    EXPECT_THAT(type(words).err, HasSubstr("layer 3, expert 0 pinned to gpu9: there are"));
 }
 
 TEST_F(SolveVerbs, aPlanFromDrawnTokensSaysSo) {

@@ -10,7 +10,7 @@ namespace bulkhead::planner {
 namespace {
 
 /// Tokens copied out at a time.
-constexpr uint64_t kBlock = 4096;
+constexpr uint64_t kTokensAtOnce = 4096;
 
 /// Calls f(range index, ids [token][k]) over the view's tokens of one layer, in blocks.
 template <class F>
@@ -19,8 +19,8 @@ void forEachBlock(const RoutingView& view, uint32_t layer, F&& f) {
     std::vector<uint16_t> ids;
     for (size_t r = 0; r < view.ranges.size(); ++r) {
         const TokenRange& range = view.ranges[r];
-        for (uint64_t done = 0; done < range.tokens; done += kBlock) {
-            ids.resize(std::min(kBlock, range.tokens - done) * k);
+        for (uint64_t done = 0; done < range.tokens; done += kTokensAtOnce) {
+            ids.resize(std::min(kTokensAtOnce, range.tokens - done) * k);
             view.routing->readLayer(layer, range.firstToken + done, ids);
             f(r, ids);
         }

@@ -16,7 +16,7 @@ namespace {
 
 using model::concat;
 
-constexpr uint64_t kMostTokens = uint64_t{1} << 32;
+constexpr uint64_t kMostAnswered = uint64_t{1} << 32;
 
 /// One request as it was answered.
 struct Answer {
@@ -68,8 +68,9 @@ class ResponseReader {
             return refuse(answer.where,
                           "meta_info.routed_experts: expected base64, found nothing; "
                           "start the server with --enable-return-routed-experts");
-        const uint64_t prompt = fields.count(info, "prompt_tokens", "meta_info", 0, kMostTokens);
-        const uint64_t made = fields.count(info, "completion_tokens", "meta_info", 0, kMostTokens);
+        const uint64_t prompt = fields.count(info, "prompt_tokens", "meta_info", 0, kMostAnswered);
+        const uint64_t made =
+            fields.count(info, "completion_tokens", "meta_info", 0, kMostAnswered);
         if (answer.id.empty() && has(info, "id")) answer.id = fields.text(info, "id", "meta_info");
         if (!fields.ok()) return fields.status();
         const uint64_t rows = prompt + made - (prompt + made > 0 ? 1 : 0);
@@ -144,7 +145,7 @@ class ResponseReader {
         if (generated && !has(json, "prompt_routed_experts") && has(json, "usage")) {
             JsonFields fields(answer.where);
             const Json& usage = json["usage"];
-            const uint64_t tokens = fields.count(usage, "prompt_tokens", "usage", 0, kMostTokens);
+            const uint64_t tokens = fields.count(usage, "prompt_tokens", "usage", 0, kMostAnswered);
             if (!fields.ok()) return fields.status();
             return addWhole(choice["routed_experts"], 0, tokens, std::move(answer));
         }

@@ -14,7 +14,7 @@ namespace {
 
 /// A move costs memory traffic and a moment of everybody's time: less than this part of the remote
 /// copies is not worth an operator's look.
-constexpr double kLeastGain = 0.02;
+constexpr double kLeastDrift = 0.02;
 
 /// Tokens that reach a shard's experts, max/mean, mean over layers.
 double loadOf(const LiveJob& job, const std::vector<int32_t>& placement) {
@@ -82,9 +82,9 @@ std::function<std::optional<model::PlanProposed>()> proposal(const model::RunSta
         if (!made.ok()) return std::nullopt;
         const LivePreview& p = made->preview;
         const bool broken = brokenIn(job) != nullptr;
-        const bool lighter =
-            loadOf(job, made->action.expertShard) < (1 - kLeastGain) * loadOf(job, job.expertShard);
-        if (p.remotePredicted >= (1 - kLeastGain) * p.remoteNow && !lighter && !broken)
+        const bool lighter = loadOf(job, made->action.expertShard) <
+                             (1 - kLeastDrift) * loadOf(job, job.expertShard);
+        if (p.remotePredicted >= (1 - kLeastDrift) * p.remoteNow && !lighter && !broken)
             return std::nullopt;
         model::PlanProposed out;
         out.step = job.step;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLoads[] = {1.05, 1.15, 1.3, 1.6};
 constexpr double kDearMoves = 10;  // times the usual price
-constexpr double kAlike = 1e-9;
+constexpr double kSamePlan = 1e-9;
 
 LiveFrontPoint pointOf(const LiveJob& job, std::string name, LivePlan plan) {
     LiveFrontPoint point{std::move(name), std::move(plan), 0, true, true};
@@ -32,8 +32,9 @@ bool placesAlike(const LiveFrontPoint& a, const LiveFrontPoint& b) {
 }
 
 bool atLeastAsGood(const LiveFrontPoint& a, const LiveFrontPoint& b) {
-    return a.plan.preview.remotePredicted <= b.plan.preview.remotePredicted + kAlike &&
-           a.load <= b.load + kAlike && a.plan.preview.expertsMoved <= b.plan.preview.expertsMoved;
+    return a.plan.preview.remotePredicted <= b.plan.preview.remotePredicted + kSamePlan &&
+           a.load <= b.load + kSamePlan &&
+           a.plan.preview.expertsMoved <= b.plan.preview.expertsMoved;
 }
 
 void markFront(std::vector<LiveFrontPoint>& points) {
@@ -44,10 +45,10 @@ void markFront(std::vector<LiveFrontPoint>& points) {
 }
 
 void recommend(LiveFront& front, double cap) {
-    const auto less = [](double a, double b) { return a < b - kAlike; };
+    const auto less = [](double a, double b) { return a < b - kSamePlan; };
     const auto better = [&](const LiveFrontPoint& a, const LiveFrontPoint& b) {
         if (a.keepsRules != b.keepsRules) return a.keepsRules;
-        const bool within = a.load <= cap + kAlike, other = b.load <= cap + kAlike;
+        const bool within = a.load <= cap + kSamePlan, other = b.load <= cap + kSamePlan;
         if (within != other) return within;
         if (!within) return less(a.load, b.load);
         const double ra = a.plan.preview.remotePredicted, rb = b.plan.preview.remotePredicted;
@@ -57,7 +58,7 @@ void recommend(LiveFront& front, double cap) {
     for (size_t i = 1; i < front.points.size(); ++i)
         if (better(front.points[i], front.points[front.recommended])) front.recommended = i;
     const LiveFrontPoint& best = front.points[front.recommended];
-    front.reason = best.load <= cap + kAlike
+    front.reason = best.load <= cap + kSamePlan
                        ? absl::StrFormat(
                              "fewest remote copies, %.1f %%, with %.2f of the mean load on the "
                              "busiest shard, at most %.2f",

@@ -15,7 +15,7 @@
 namespace bulkhead::planner {
 namespace {
 
-constexpr int kRounds = 6;           // of grouping and placing in turn; it settles in two or three
+constexpr int kDomainRounds = 6;     // of grouping and placing in turn; it settles in two or three
 constexpr double kLeastGain = 1e-9;  // of all copies: below it lies rounding
 constexpr double kLeastPart = 0.03;  // of a domain, or of a node's room: less is left together
 
@@ -48,7 +48,7 @@ class DomainSolver {
         for (uint32_t start = 0; start < (options_.group ? options_.starts : 1); ++start) {
             DomainPlan plan = start_;
             if (options_.group && start > 0) plan.share = randomShare(random);
-            for (int round = 0; round < kRounds; ++round) {
+            for (int round = 0; round < kDomainRounds; ++round) {
                 const double before = priced(plan);
                 // A grouping that was drawn places experts first, or they would undo it.
                 if (options_.group && (start == 0 || round > 0)) plan.share = grouped(plan);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kDraws = 40;
 constexpr size_t kMostRanges = 1000;
-constexpr size_t kFewRequests =
+constexpr size_t kFewToExpect =
     8;  ///< a domain of fewer is drawn together with the other small ones
 
 /// Tokens that each range brings to each node in one layer: ranges x nodes.
@@ -53,7 +53,7 @@ std::vector<std::vector<double>> drawsOf(std::span<const uint32_t> domains, uint
     for (size_t r = 0; r < ranges; ++r) byDomain[domains[r]].push_back(r);
     std::vector<std::vector<size_t>> strata(1);
     for (auto& [_, members] : byDomain)
-        if (members.size() < kFewRequests)
+        if (members.size() < kFewToExpect)
             strata[0].insert(strata[0].end(), members.begin(), members.end());
         else
             strata.push_back(std::move(members));

@@ -14,7 +14,7 @@ namespace bulkhead::planner {
 namespace {
 
 constexpr double kSideEffort = 0.3;  ///< for points that are there to compare with
-constexpr double kTighter = 0.07, kLooser = 0.15;
+constexpr double kTighterCap = 0.07, kLooserCap = 0.15;
 constexpr double kLoadTolerance = 0.01;
 constexpr double kAlike = 0.005;  ///< figures so close, relative to the best, are equal
 
@@ -34,9 +34,10 @@ std::vector<Wanted> wantedPoints(const FrontOptions& options) {
                                 copies ? 1.0 : 0.02, cap, effort}};
     wanted.push_back({named(copies ? sends : "copies", cap), copies ? 1.0 : 0.0,
                       copies ? 0.02 : 1.0, cap, effort * kSideEffort});
-    wanted.push_back({named(sends, std::max(1.03, cap - kTighter)), 1, 0.02,
-                      std::max(1.03, cap - kTighter), effort * kSideEffort});
-    wanted.push_back({named(sends, cap + kLooser), 1, 0.02, cap + kLooser, effort * kSideEffort});
+    wanted.push_back({named(sends, std::max(1.03, cap - kTighterCap)), 1, 0.02,
+                      std::max(1.03, cap - kTighterCap), effort * kSideEffort});
+    wanted.push_back(
+        {named(sends, cap + kLooserCap), 1, 0.02, cap + kLooserCap, effort * kSideEffort});
     return wanted;
 }
 

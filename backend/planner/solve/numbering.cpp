@@ -9,7 +9,7 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr double kLeastGain = 1e-9;  ///< relative; below it lies rounding
+constexpr double kLeastSaving = 1e-9;  ///< relative; below it lies rounding
 
 /// [node of `like`] the node of `plan` that takes its number.
 std::vector<uint32_t> matched(const Plan& like, const Plan& plan) {
@@ -129,7 +129,7 @@ std::vector<uint32_t> nearPlaces(std::span<const double> traffic, std::span<cons
     const double scale = std::accumulate(traffic.begin(), traffic.end(), 0.0) *
                          *std::max_element(costs.begin(), costs.end());
     for (;;) {
-        double best = -kLeastGain * scale;
+        double best = -kLeastSaving * scale;
         uint32_t bestA = 0, bestB = 0;
         for (uint32_t a = 0; a < nodes; ++a)
             for (uint32_t b = 0; b < a; ++b) {

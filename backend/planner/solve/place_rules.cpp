@@ -199,16 +199,18 @@ absl::StatusOr<PlaceRule> parsePlaceRule(std::string_view text, bool pins) {
         "'", std::string(text), "': expected LAYER:EXPERT=gpuN or LAYER:EXPERT=nodeN, from 0"));
 }
 
-std::string placeRuleText(const PlaceRule& rule) {
-    return absl::StrCat("layer ", rule.layer, ", expert ", rule.expert,
-                        rule.pins ? " pinned to " : " forbidden on ", rule.node ? "node" : "gpu",
-                        rule.place);
+std::string placeRuleText(const PlaceRule& rule, std::span<const uint32_t> layerNumbers) {
+    const bool numbered = rule.layer < layerNumbers.size();
+    return absl::StrCat("layer ", numbered ? layerNumbers[rule.layer] : rule.layer, ", expert ",
+                        rule.expert, rule.pins ? " pinned to " : " forbidden on ",
+                        rule.node ? "node" : "gpu", rule.place);
 }
 
 absl::Status checkPlaceRules(std::span<const PlaceRule> rules, const ModelShape& shape,
                              const Topology& topology) {
-    const auto refused = [](const PlaceRule& rule, const auto&... why) {
-        return absl::InvalidArgumentError(absl::StrCat(placeRuleText(rule), ": ", why...));
+    const auto refused = [&](const PlaceRule& rule, const auto&... why) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(placeRuleText(rule, shape.layerNumbers), ": ", why...));
     };
     const uint32_t perNode = topology.gpusPerNode();
     for (const PlaceRule& rule : rules) {

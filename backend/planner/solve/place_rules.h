@@ -31,11 +31,13 @@ struct PlaceRule {
 /// "3:17=gpu5" or "3:17=node1". InvalidArgument saying what was expected.
 [[nodiscard]] absl::StatusOr<PlaceRule> parsePlaceRule(std::string_view text, bool pins);
 
-/// The same in words: "layer 3, expert 17 pinned to gpu5".
-[[nodiscard]] std::string placeRuleText(const PlaceRule& rule);
+/// The same in words: "layer 3, expert 17 pinned to gpu5"; the layer under its number in
+/// `layerNumbers` (ModelShape's) where that is given.
+[[nodiscard]] std::string placeRuleText(const PlaceRule& rule,
+                                        std::span<const uint32_t> layerNumbers = {});
 
-/// InvalidArgument naming the rule: a number out of range, an expert pinned where it is forbidden,
-/// or forbidden everywhere.
+/// InvalidArgument naming the rule, its layer by the model's number: a number out of range, an
+/// expert pinned where it is forbidden, or forbidden everywhere.
 [[nodiscard]] absl::Status checkPlaceRules(std::span<const PlaceRule> rules,
                                            const ModelShape& shape, const Topology& topology);
 

@@ -18,7 +18,7 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr uint32_t kSignatureWidth = 2048;  ///< of a request, to group by
+constexpr uint32_t kRegroupedWidth = 2048;  ///< of a request, to group by
 
 /// Slots of one node: experts that stay keep theirs, those that come take what is freed, the
 /// heaviest first where the GPU has least. Twins of an expert on a node stay twins.
@@ -136,7 +136,7 @@ class Replanning {
     /// Requests that use the same experts together, wherever those are now; each group on the node
     /// that costs it least.
     std::vector<uint16_t> groupedHomes() {
-        const Signatures signatures = signaturesOf(sample_, kSignatureWidth);
+        const Signatures signatures = signaturesOf(sample_, kRegroupedWidth);
         std::vector<uint16_t> homes =
             groupRequests(signatures.rows, signatures.width, sample_.rangeTokens, nodes_,
                           options_.homeCap, 2, random_);

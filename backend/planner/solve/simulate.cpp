@@ -16,7 +16,7 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr uint64_t kMostIds = 64'000'000;
+constexpr uint64_t kMostSimulated = 64'000'000;
 
 double percentile95(std::vector<double> values) {
     if (values.empty()) return 0;
@@ -47,7 +47,7 @@ class Server {
             serving_.emplace_back(plan, layer);
         const RoutingView heads = headOf(view, options.prefix);
         const TokenSample sample =
-            sampleOf(heads, kMostIds / (uint64_t{plan.shape.layers} * plan.shape.topK));
+            sampleOf(heads, kMostSimulated / (uint64_t{plan.shape.layers} * plan.shape.topK));
         const HomeCosts costs = homeCosts(sample, routesOf(plan));
         for (size_t i = 0; i < costs.sends.size(); ++i)
             cost_.push_back(options.sends * costs.sends[i] + options.copies * costs.copies[i]);
