@@ -25,6 +25,17 @@ TEST_F(ControllerTest, RunsToItsLastStepAndEndsWithACheckpoint) {
     EXPECT_FALSE(all<model::RankOutput>().empty());
 }
 
+TEST_F(ControllerTest, WhyAWorkerCannotRunTheJobIsTheEndsReasonWhateverItSaysAfterwards) {
+    host();
+    model::JobSpec s = spec(0, 1);
+    s.workload = "hopeless";
+    start(s);
+    const auto finished = await<model::RunFinished>();
+    ASSERT_TRUE(finished.has_value());
+    EXPECT_FALSE(finished->ok);
+    EXPECT_EQ(finished->why, "r0s0 cannot run this job: layers must be a whole number");
+}
+
 TEST_F(ControllerTest, AKilledReplicaComesBackAndItsIncidentNamesTheFault) {
     host();
     start(spec(0));

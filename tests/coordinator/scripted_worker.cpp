@@ -179,6 +179,13 @@ class ScriptedRank {
 int main(int argc, char** argv) {
     std::map<std::string, std::string> args;
     for (int i = 1; i + 1 < argc; i += 2) args[argv[i]] = argv[i + 1];
+    std::string job;
+    std::getline(std::ifstream(args["--job-file"]), job);
+    if (job.find("\"workload\":\"hopeless\"") != std::string::npos) {
+        std::cerr << "10:00:00.000 critical layers must be a whole number" << std::endl;
+        std::cerr << "10:00:00.001 warning somebody else is gone" << std::endl;
+        return 5;
+    }
     const bulkhead::SystemClock clock;
     auto reactor = bulkhead::runtime::Reactor::create(clock);
     if (!reactor.ok()) return 1;

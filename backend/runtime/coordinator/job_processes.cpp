@@ -30,11 +30,19 @@ std::string name(RankId rank) {
     return absl::StrCat("r", rank.replica, "s", rank.shard);
 }
 
-/// The words of a log line of a worker, "15:25:11.100 critical WORDS".
+/// How the line of a worker that says why it ends begins, after the time: "15:25:11.100 critical
+/// WORDS".
+constexpr std::string_view kCritical = " critical ";
+
 std::string withoutLogPrefix(const std::string& line) {
-    constexpr std::string_view kLevel = " critical ";
-    const size_t at = line.find(kLevel.data(), 0, kLevel.size());
-    return at == std::string::npos ? line : line.substr(at + kLevel.size());
+    const size_t at = line.find(kCritical);
+    return at == std::string::npos ? line : line.substr(at + kCritical.size());
+}
+
+/// A warning of another thread may come after the line that says why a worker ends.
+void keepLastWords(const std::string& line, std::string& words) {
+    const auto tells = [](const std::string& l) { return l.find(kCritical) != std::string::npos; };
+    if (tells(line) || !tells(words)) words = line;
 }
 
 }  // namespace
@@ -175,7 +183,7 @@ void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& mess
     }
     if (const auto* seen = std::get_if<GpuTroubleSeen>(&message)) gpuTroubled(*seen);
     if (const auto* out = std::get_if<OutputLine>(&message)) {
-        if (out->isStderr) lastWords_[out->process.rank] = out->line;
+        if (out->isStderr) keepLastWords(out->line, lastWords_[out->process.rank]);
         const std::string lost =
             out->dropped == 0 ? "" : absl::StrCat("[", out->dropped, " lines were too many] ");
         emit(model::RankOutput{out->process.rank, out->process.incarnation, out->isStderr,
