@@ -50,7 +50,8 @@ absl::Status CommitLog::append(const std::vector<protocol::LogEntry>& entries) {
     std::string bytes;
     for (const protocol::LogEntry& entry : entries) bytes += protocol::encodeEntry(entry);
     absl::Status written = writeAll(file_.get(), bytes, path_);
-    if (written.ok() && ::fdatasync(file_.get()) != 0) written = systemError("sync the commit log", path_);
+    if (written.ok() && ::fdatasync(file_.get()) != 0)
+        written = systemError("sync the commit log", path_);
     broken_ = !written.ok();
     return written;
 }

@@ -29,8 +29,8 @@ struct ControllerOptions {
     std::string workerPath;  ///< of bulkhead-worker
     std::string version;     ///< of this program, for RunStarted
     uint32_t sampleMs = 500;
-    uint64_t seed = 0;       ///< of exchange tokens and back-off jitter; 0: from the system
-    Probe probe;             ///< of every job
+    uint64_t seed = 0;  ///< of exchange tokens and back-off jitter; 0: from the system
+    Probe probe;        ///< of every job
     Proposer proposer;  ///< of every job; may be empty
 };
 
