@@ -26,16 +26,19 @@ std::unique_ptr<QMimeData> FileDrag::data() const {
 }
 
 bool FileDrag::eventFilter(QObject*, QEvent* event) {
+    if (event->type() != QEvent::MouseButtonPress && event->type() != QEvent::MouseMove)
+        return false;
     const auto* mouse = static_cast<QMouseEvent*>(event);
+    const QPoint at = mouse->position().toPoint();
     if (event->type() == QEvent::MouseButtonPress) {
-        pressedAt_ = mouse->position().toPoint();
-    } else if (event->type() == QEvent::MouseMove && mouse->buttons().testFlag(Qt::LeftButton) &&
-               (mouse->position().toPoint() - pressedAt_).manhattanLength() >=
-                   QApplication::startDragDistance()) {
-        start();
-        return true;
+        pressedAt_ = at;
+        return false;
     }
-    return false;
+    if (!mouse->buttons().testFlag(Qt::LeftButton) ||
+        (at - pressedAt_).manhattanLength() < QApplication::startDragDistance())
+        return false;
+    start();
+    return true;
 }
 
 void FileDrag::start() {

@@ -21,7 +21,7 @@ extern "C" {
  * Pieces, because XXH3 goes through its input in order: a GPU would have to send the whole state to
  * the host at every step. So it hashes all pieces at once and sends one byte of 2,048. 16 KiB are
  * few enough for a state of 1 GiB to be work for the largest GPU (65,536 pieces), and so many that
- * a CPU does not notice: beginning and ending a piece costs what 300 bytes of it do.
+ * a CPU hardly notices: 256 MiB took 18 to 23 ms by pieces and 17 to 22 in one run (busy machine).
  */
 #define BULKHEAD_STATE_PIECE ((size_t)16384)
 
