@@ -99,6 +99,11 @@ TEST(Preflight, RulesAreCheckedAndALayoutKeepsThem) {
     EXPECT_EQ(preflight(s, move).refusal,
               "expert 2 of mixture layer 1 is pinned to shard 1, and this layout has it on shard "
               "0; plan anew, or free it with bulkheadctl plan rules --free 1:2");
+    s.model.mixtureLayers = {1, 3};
+    EXPECT_EQ(preflight(s, move).refusal,
+              "expert 2 of layer 3 is pinned to shard 1, and this layout has it on shard 0; plan "
+              "anew, or free it with bulkheadctl plan rules --free 3:2");
+    s.model.mixtureLayers.clear();
     move.rules = {{1, 1, 1, true}};
     EXPECT_TRUE(preflight(s, move).allowed) << "it brings rules of its own";
     move.rules = {{1, 1, 0, true}};

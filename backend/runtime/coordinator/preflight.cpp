@@ -212,16 +212,20 @@ std::string unkept(const JobStatus& status, const model::Action& action) {
     const auto* brought = model::rulesOf(action);
     if (brought != nullptr)
         if (const absl::Status s =
-                model::checkRules(*brought, action.expertShard, experts, status.spec.shards);
+                model::checkRules(*brought, action.expertShard, experts, status.spec.shards,
+                                  status.model.mixtureLayers);
             !s.ok())
             return std::string(s.message());
     const auto* broken = model::brokenRule(brought != nullptr ? *brought : status.expertRules,
                                            action.expertShard, experts);
     if (broken == nullptr) return "";
-    return absl::StrCat(model::ruleText(*broken), ", and this layout has it on shard ",
-                        action.expertShard[size_t{broken->layer} * experts + broken->expert],
-                        "; plan anew, or free it with bulkheadctl plan rules --free ",
-                        broken->layer, ":", broken->expert);
+    // As the command line reads it: the model's own number of the layer, where it is known.
+    const std::vector<uint32_t>& numbers = status.model.mixtureLayers;
+    const uint32_t layer = broken->layer < numbers.size() ? numbers[broken->layer] : broken->layer;
+    return absl::StrCat(
+        model::ruleText(*broken, status.model.mixtureLayers), ", and this layout has it on shard ",
+        action.expertShard[size_t{broken->layer} * experts + broken->expert],
+        "; plan anew, or free it with bulkheadctl plan rules --free ", layer, ":", broken->expert);
 }
 
 void layout(Preflight& p, const JobStatus& status, const model::Action& action) {
@@ -258,8 +262,9 @@ void ruleExperts(Preflight& p, const JobStatus& status, const model::Action& act
     p.title = "Pin and forbid experts";
     if (std::string why = unfit(status, status.expertShard); !why.empty())
         return (void)refuse(p, std::move(why));
-    if (const absl::Status s = model::checkRules(action.rules, status.expertShard,
-                                                 status.model.experts, status.spec.shards);
+    if (const absl::Status s =
+            model::checkRules(action.rules, status.expertShard, status.model.experts,
+                              status.spec.shards, status.model.mixtureLayers);
         !s.ok())
         return (void)refuse(p, std::string(s.message()));
     p.effect = action.rules.empty()
