@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# How every target of ours is made: one place for warnings, sanitizers, linker and naming.
+# How every target of ours is made: one place for warnings, sanitizers, linker and naming. The
+# presets compile several sources at a time, since what they include takes longer than they do:
+# names in the anonymous namespaces of one target must differ.
 
 option(BULKHEAD_GRPC "Build the gRPC services, client, daemon and CLI" ON)
 option(BULKHEAD_APP "Build the Qt console" ON)
@@ -15,6 +17,9 @@ target_compile_options(bulkhead_options INTERFACE
 target_include_directories(bulkhead_options INTERFACE ${PROJECT_SOURCE_DIR})
 
 set(bulkhead_test_optimize -O1)  # built more often than run; what they test is -O2
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # what a source keeps to itself
+endif()
 if(BULKHEAD_SANITIZE)
   set(bulkhead_test_optimize -O0)
   add_compile_options(-fsanitize=${BULKHEAD_SANITIZE} -fno-omit-frame-pointer)
@@ -25,7 +30,6 @@ if(BULKHEAD_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # GCC 12 finds maybe-uninitialized values in its own library when instrumented.
     add_compile_options(-fno-var-tracking-assignments -Wno-maybe-uninitialized)
-    add_compile_options(-Wno-subobject-linkage)  # what a source keeps to itself, compiled with others
   endif()
   # Null and alignment are asked at every member access, which takes as long to compile as all the
   # rest. A null pointer ends at the address sanitizer anyway; see bulkhead_casts_bytes.
@@ -67,13 +71,6 @@ function(bulkhead_library name)
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE bulkhead_options)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_features(${name} PUBLIC cxx_std_20)
-endfunction()
-
-# bulkhead_compile_together(NAME COUNT): that many sources at a time, where what they include takes
-# longer to compile than they do. Names in their anonymous namespaces must then differ; everywhere
-# they must, since the presets asan and tsan compile all of ours so.
-function(bulkhead_compile_together name count)
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
 endfunction()
 
 # bulkhead_program(NAME sources... LINK libs...): an executable in <build>/bin.

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/campaign_rows.h"
 
-#include <QCoreApplication>
 #include <QStringList>
 #include <algorithm>
 
 #include "app/models/units.h"
+#include "app/models/words.h"
 #include "backend/campaign/judge.h"
 #include "backend/model/command_text.h"
 
 namespace bulkhead::ui {
 namespace {
-
-QString tr(const char* text) {
-    return QCoreApplication::translate("campaigns", text);
-}
 
 Cell outcomeCell(const model::CampaignView& c) {
     if (!c.ended) return {tr("In progress"), Tone::kBusy, true};

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/event_text.h"
 
-#include <QCoreApplication>
 #include <QRegularExpression>
 #include <QStringList>
 
 #include "app/models/labels.h"
 #include "app/models/units.h"
+#include "app/models/words.h"
 #include "backend/model/command_text.h"
 #include "backend/model/gpu_text.h"
 
 namespace bulkhead::ui {
 namespace {
-
-QString tr(const char* text) {
-    return QCoreApplication::translate("events", text);
-}
 
 QString listOf(const std::vector<int32_t>& replicas) {
     QStringList names;

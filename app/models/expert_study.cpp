@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/expert_study.h"
 
-#include <QCoreApplication>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -9,6 +8,7 @@
 #include "app/models/expert_grid.h"
 #include "app/models/labels.h"
 #include "app/models/units.h"
+#include "app/models/words.h"
 #include "backend/planner/characterise/measures.h"
 #include "backend/planner/data/routing_view.h"
 
@@ -16,10 +16,6 @@ namespace bulkhead::ui {
 namespace {
 
 constexpr double kFar = 0.5;
-
-QString tr(const char* text) {
-    return QCoreApplication::translate("study", text);
-}
 
 Cell plain(const QString& text) {
     return {text, Tone::kNeutral, false};

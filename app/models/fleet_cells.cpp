@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/fleet_cells.h"
 
-#include <QCoreApplication>
 #include <algorithm>
 #include <optional>
 
 #include "app/models/gpu_rows.h"
 #include "app/models/units.h"
+#include "app/models/words.h"
 
 namespace bulkhead::ui {
 namespace {
-
-QString tr(const char* text) {
-    return QCoreApplication::translate("fleet", text);
-}
 
 bool isSampled(const model::RankView& rank) {
     return rank.pid != 0 && rank.sampledNs != 0;

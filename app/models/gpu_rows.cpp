@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/gpu_rows.h"
 
-#include <QCoreApplication>
 #include <QStringList>
 #include <algorithm>
 
 #include "app/models/units.h"
+#include "app/models/words.h"
 #include "backend/model/gpu_text.h"
 
 namespace bulkhead::ui {
 namespace {
-
-QString tr(const char* text) {
-    return QCoreApplication::translate("gpus", text);
-}
 
 template <class T>
 QString figure(const std::optional<T>& value, const char* unit) {

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/labels.h"
 
-#include <QCoreApplication>
 #include <array>
+
+#include "app/models/words.h"
 
 namespace bulkhead::ui {
 namespace {
-
-QString tr(const char* text) {
-    return QCoreApplication::translate("labels", text);
-}
 
 template <size_t N, class E>
 QString pick(const std::array<const char*, N>& words, E value) {
@@ -21,116 +18,116 @@ QString pick(const std::array<const char*, N>& words, E value) {
 
 QString label(model::ReplicaState state) {
     static constexpr std::array kWords = {
-        QT_TRANSLATE_NOOP("labels", "Absent"),    QT_TRANSLATE_NOOP("labels", "Backing off"),
-        QT_TRANSLATE_NOOP("labels", "Starting"),  QT_TRANSLATE_NOOP("labels", "Fetching"),
-        QT_TRANSLATE_NOOP("labels", "Replaying"), QT_TRANSLATE_NOOP("labels", "Joining"),
-        QT_TRANSLATE_NOOP("labels", "Training"),  QT_TRANSLATE_NOOP("labels", "Drained"),
-        QT_TRANSLATE_NOOP("labels", "Held"),      QT_TRANSLATE_NOOP("labels", "Failed")};
+        QT_TRANSLATE_NOOP("models", "Absent"),    QT_TRANSLATE_NOOP("models", "Backing off"),
+        QT_TRANSLATE_NOOP("models", "Starting"),  QT_TRANSLATE_NOOP("models", "Fetching"),
+        QT_TRANSLATE_NOOP("models", "Replaying"), QT_TRANSLATE_NOOP("models", "Joining"),
+        QT_TRANSLATE_NOOP("models", "Training"),  QT_TRANSLATE_NOOP("models", "Drained"),
+        QT_TRANSLATE_NOOP("models", "Held"),      QT_TRANSLATE_NOOP("models", "Failed")};
     return pick(kWords, state);
 }
 
 QString label(model::RankPhase phase) {
     static constexpr std::array kWords = {
-        QT_TRANSLATE_NOOP("labels", "Starting"), QT_TRANSLATE_NOOP("labels", "Idle"),
-        QT_TRANSLATE_NOOP("labels", "Compute"),  QT_TRANSLATE_NOOP("labels", "Exchange"),
-        QT_TRANSLATE_NOOP("labels", "Vote"),     QT_TRANSLATE_NOOP("labels", "Apply"),
-        QT_TRANSLATE_NOOP("labels", "Fetch"),    QT_TRANSLATE_NOOP("labels", "Replay"),
-        QT_TRANSLATE_NOOP("labels", "Gone")};
+        QT_TRANSLATE_NOOP("models", "Starting"), QT_TRANSLATE_NOOP("models", "Idle"),
+        QT_TRANSLATE_NOOP("models", "Compute"),  QT_TRANSLATE_NOOP("models", "Exchange"),
+        QT_TRANSLATE_NOOP("models", "Vote"),     QT_TRANSLATE_NOOP("models", "Apply"),
+        QT_TRANSLATE_NOOP("models", "Fetch"),    QT_TRANSLATE_NOOP("models", "Replay"),
+        QT_TRANSLATE_NOOP("models", "Gone")};
     return pick(kWords, phase);
 }
 
 QString label(model::JobPhase phase) {
     static constexpr std::array kWords = {
-        QT_TRANSLATE_NOOP("labels", "Starting"), QT_TRANSLATE_NOOP("labels", "Training"),
-        QT_TRANSLATE_NOOP("labels", "Waiting"),  QT_TRANSLATE_NOOP("labels", "Paused"),
-        QT_TRANSLATE_NOOP("labels", "Stopping"), QT_TRANSLATE_NOOP("labels", "Finished"),
-        QT_TRANSLATE_NOOP("labels", "Failed")};
+        QT_TRANSLATE_NOOP("models", "Starting"), QT_TRANSLATE_NOOP("models", "Training"),
+        QT_TRANSLATE_NOOP("models", "Waiting"),  QT_TRANSLATE_NOOP("models", "Paused"),
+        QT_TRANSLATE_NOOP("models", "Stopping"), QT_TRANSLATE_NOOP("models", "Finished"),
+        QT_TRANSLATE_NOOP("models", "Failed")};
     return pick(kWords, phase);
 }
 
 QString label(model::EvidenceKind kind) {
-    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("labels", "Process exit"),
-                                          QT_TRANSLATE_NOOP("labels", "Transport reset"),
-                                          QT_TRANSLATE_NOOP("labels", "Chunk timeout"),
-                                          QT_TRANSLATE_NOOP("labels", "Missed heartbeat"),
-                                          QT_TRANSLATE_NOOP("labels", "Missed progress"),
-                                          QT_TRANSLATE_NOOP("labels", "Parity mismatch"),
-                                          QT_TRANSLATE_NOOP("labels", "Non-finite value"),
-                                          QT_TRANSLATE_NOOP("labels", "Commit failed"),
-                                          QT_TRANSLATE_NOOP("labels", "Operator"),
-                                          QT_TRANSLATE_NOOP("labels", "Node lost")};
+    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("models", "Process exit"),
+                                          QT_TRANSLATE_NOOP("models", "Transport reset"),
+                                          QT_TRANSLATE_NOOP("models", "Chunk timeout"),
+                                          QT_TRANSLATE_NOOP("models", "Missed heartbeat"),
+                                          QT_TRANSLATE_NOOP("models", "Missed progress"),
+                                          QT_TRANSLATE_NOOP("models", "Parity mismatch"),
+                                          QT_TRANSLATE_NOOP("models", "Non-finite value"),
+                                          QT_TRANSLATE_NOOP("models", "Commit failed"),
+                                          QT_TRANSLATE_NOOP("models", "Operator"),
+                                          QT_TRANSLATE_NOOP("models", "Node lost")};
     return pick(kWords, kind);
 }
 
 QString label(model::IncidentPhaseKind kind) {
     static constexpr std::array kWords = {
-        QT_TRANSLATE_NOOP("labels", "Detect"),  QT_TRANSLATE_NOOP("labels", "Decide"),
-        QT_TRANSLATE_NOOP("labels", "Re-form"), QT_TRANSLATE_NOOP("labels", "Re-exchange"),
-        QT_TRANSLATE_NOOP("labels", "Restart"), QT_TRANSLATE_NOOP("labels", "Init"),
-        QT_TRANSLATE_NOOP("labels", "Fetch"),   QT_TRANSLATE_NOOP("labels", "Replay"),
-        QT_TRANSLATE_NOOP("labels", "Join")};
+        QT_TRANSLATE_NOOP("models", "Detect"),  QT_TRANSLATE_NOOP("models", "Decide"),
+        QT_TRANSLATE_NOOP("models", "Re-form"), QT_TRANSLATE_NOOP("models", "Re-exchange"),
+        QT_TRANSLATE_NOOP("models", "Restart"), QT_TRANSLATE_NOOP("models", "Init"),
+        QT_TRANSLATE_NOOP("models", "Fetch"),   QT_TRANSLATE_NOOP("models", "Replay"),
+        QT_TRANSLATE_NOOP("models", "Join")};
     return pick(kWords, kind);
 }
 
 QString label(model::FaultKind kind) {
-    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("labels", "Kill a rank"),
-                                          QT_TRANSLATE_NOOP("labels", "Kill a replica"),
-                                          QT_TRANSLATE_NOOP("labels", "Hang"),
-                                          QT_TRANSLATE_NOOP("labels", "Slow down"),
-                                          QT_TRANSLATE_NOOP("labels", "Cut the network"),
-                                          QT_TRANSLATE_NOOP("labels", "Delay the network"),
-                                          QT_TRANSLATE_NOOP("labels", "Flip a gradient bit"),
-                                          QT_TRANSLATE_NOOP("labels", "NaN in a gradient"),
-                                          QT_TRANSLATE_NOOP("labels", "Flip a parameter bit"),
-                                          QT_TRANSLATE_NOOP("labels", "Fill the checkpoint disk"),
-                                          QT_TRANSLATE_NOOP("labels", "Kill a node")};
+    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("models", "Kill a rank"),
+                                          QT_TRANSLATE_NOOP("models", "Kill a replica"),
+                                          QT_TRANSLATE_NOOP("models", "Hang"),
+                                          QT_TRANSLATE_NOOP("models", "Slow down"),
+                                          QT_TRANSLATE_NOOP("models", "Cut the network"),
+                                          QT_TRANSLATE_NOOP("models", "Delay the network"),
+                                          QT_TRANSLATE_NOOP("models", "Flip a gradient bit"),
+                                          QT_TRANSLATE_NOOP("models", "NaN in a gradient"),
+                                          QT_TRANSLATE_NOOP("models", "Flip a parameter bit"),
+                                          QT_TRANSLATE_NOOP("models", "Fill the checkpoint disk"),
+                                          QT_TRANSLATE_NOOP("models", "Kill a node")};
     return pick(kWords, kind);
 }
 
 QString label(model::ActionKind kind) {
-    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("labels", "Drain"),
-                                          QT_TRANSLATE_NOOP("labels", "Cordon"),
-                                          QT_TRANSLATE_NOOP("labels", "Uncordon"),
-                                          QT_TRANSLATE_NOOP("labels", "Hold rejoin of"),
-                                          QT_TRANSLATE_NOOP("labels", "Release"),
-                                          QT_TRANSLATE_NOOP("labels", "Restart"),
-                                          QT_TRANSLATE_NOOP("labels", "Pause"),
-                                          QT_TRANSLATE_NOOP("labels", "Resume"),
-                                          QT_TRANSLATE_NOOP("labels", "Checkpoint now"),
-                                          QT_TRANSLATE_NOOP("labels", "Stop"),
-                                          QT_TRANSLATE_NOOP("labels", "Set policy")};
+    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("models", "Drain"),
+                                          QT_TRANSLATE_NOOP("models", "Cordon"),
+                                          QT_TRANSLATE_NOOP("models", "Uncordon"),
+                                          QT_TRANSLATE_NOOP("models", "Hold rejoin of"),
+                                          QT_TRANSLATE_NOOP("models", "Release"),
+                                          QT_TRANSLATE_NOOP("models", "Restart"),
+                                          QT_TRANSLATE_NOOP("models", "Pause"),
+                                          QT_TRANSLATE_NOOP("models", "Resume"),
+                                          QT_TRANSLATE_NOOP("models", "Checkpoint now"),
+                                          QT_TRANSLATE_NOOP("models", "Stop"),
+                                          QT_TRANSLATE_NOOP("models", "Set policy")};
     return pick(kWords, kind);
 }
 
 QString label(model::Severity severity) {
     static constexpr std::array kWords = {
-        QT_TRANSLATE_NOOP("labels", "Info"), QT_TRANSLATE_NOOP("labels", "Notice"),
-        QT_TRANSLATE_NOOP("labels", "Warning"), QT_TRANSLATE_NOOP("labels", "Error")};
+        QT_TRANSLATE_NOOP("models", "Info"), QT_TRANSLATE_NOOP("models", "Notice"),
+        QT_TRANSLATE_NOOP("models", "Warning"), QT_TRANSLATE_NOOP("models", "Error")};
     return pick(kWords, severity);
 }
 
 QString label(model::CampaignOutcome outcome) {
     static constexpr std::array kWords = {
-        QT_TRANSLATE_NOOP("labels", "Passed"), QT_TRANSLATE_NOOP("labels", "Failed"),
-        QT_TRANSLATE_NOOP("labels", "Aborted"), QT_TRANSLATE_NOOP("labels", "Cut off")};
+        QT_TRANSLATE_NOOP("models", "Passed"), QT_TRANSLATE_NOOP("models", "Failed"),
+        QT_TRANSLATE_NOOP("models", "Aborted"), QT_TRANSLATE_NOOP("models", "Cut off")};
     return pick(kWords, outcome);
 }
 
 QString label(model::CampaignCheck check) {
-    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("labels", "Faults injected"),
-                                          QT_TRANSLATE_NOOP("labels", "Invariants"),
-                                          QT_TRANSLATE_NOOP("labels", "State hashes"),
-                                          QT_TRANSLATE_NOOP("labels", "Data ledger"),
-                                          QT_TRANSLATE_NOOP("labels", "Effective time"),
-                                          QT_TRANSLATE_NOOP("labels", "Longest stall"),
-                                          QT_TRANSLATE_NOOP("labels", "Longest rejoin")};
+    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("models", "Faults injected"),
+                                          QT_TRANSLATE_NOOP("models", "Invariants"),
+                                          QT_TRANSLATE_NOOP("models", "State hashes"),
+                                          QT_TRANSLATE_NOOP("models", "Data ledger"),
+                                          QT_TRANSLATE_NOOP("models", "Effective time"),
+                                          QT_TRANSLATE_NOOP("models", "Longest stall"),
+                                          QT_TRANSLATE_NOOP("models", "Longest rejoin")};
     return pick(kWords, check);
 }
 
 QString label(model::VerdictState state) {
-    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("labels", "Holds so far"),
-                                          QT_TRANSLATE_NOOP("labels", "Passed"),
-                                          QT_TRANSLATE_NOOP("labels", "Failed")};
+    static constexpr std::array kWords = {QT_TRANSLATE_NOOP("models", "Holds so far"),
+                                          QT_TRANSLATE_NOOP("models", "Passed"),
+                                          QT_TRANSLATE_NOOP("models", "Failed")};
     return pick(kWords, state);
 }
 

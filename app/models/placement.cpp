@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/placement.h"
 
-#include <QCoreApplication>
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -9,16 +8,13 @@
 
 #include "app/models/expert_grid.h"
 #include "app/models/units.h"
+#include "app/models/words.h"
 #include "backend/model/expert_rules.h"
 
 namespace bulkhead::ui {
 namespace {
 
 constexpr double kHot = 1.15;  // busiest over mean that the planner allows by default
-
-QString tr(const char* text) {
-    return QCoreApplication::translate("placement", text);
-}
 
 QString timesMean(double load) {
     return formatNumber(load, 2) + QStringLiteral("\u202f\u00d7");

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/policy_form.h"
 
-#include <QCoreApplication>
 #include <type_traits>
 
 #include "app/models/labels.h"
 #include "app/models/units.h"
+#include "app/models/words.h"
 
 namespace bulkhead::ui {
 namespace {
-
-QString tr(const char* text) {
-    return QCoreApplication::translate("policies", text);
-}
 
 /// Text of the one field that is called `key`.
 struct Reader {

@@ -33,7 +33,6 @@
 namespace bulkhead::ui {
 namespace {
 
-constexpr int kPreflightDelayMs = 200;
 constexpr int64_t kRedrawNs = 500'000'000;
 
 /// Beside the demo's job file, wherever the program is installed.

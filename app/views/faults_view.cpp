@@ -27,8 +27,6 @@
 namespace bulkhead::ui {
 namespace {
 
-constexpr int kPreflightDelayMs = 200;
-
 void setRowVisible(QFormLayout* form, QWidget* field, bool visible) {
     form->setRowVisible(field, visible);
 }

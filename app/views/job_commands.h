@@ -8,6 +8,9 @@
 
 namespace bulkhead::ui {
 
+/// So long must an order that is being put together stay as it is before the backend is asked.
+inline constexpr int kPreflightDelayMs = 200;
+
 /// The way every action and fault takes: ask the backend what it would do, tell the operator and
 /// ask, then do it on the revision that was looked at. What goes wrong is said through failed().
 class JobCommands final : public QObject {

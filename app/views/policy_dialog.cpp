@@ -16,7 +16,6 @@
 namespace bulkhead::ui {
 namespace {
 
-constexpr int kPreflightDelayMs = 200;
 constexpr int kMost = 1'000'000;
 
 QLabel* muted(const QString& accessibleName) {

@@ -12,6 +12,11 @@ using MonoNs = int64_t;
 constexpr MonoNs kMillisecond = 1'000'000;
 constexpr MonoNs kSecond = 1'000 * kMillisecond;
 
+/// Milliseconds, for people.
+constexpr double inMs(MonoNs duration) {
+    return static_cast<double>(duration) / kMillisecond;
+}
+
 /// Time as the edges see it. Inject it; pure code takes `now` instead.
 class Clock {
   public:

@@ -13,10 +13,6 @@ namespace {
 using namespace bulkhead;
 using namespace bulkhead::bench;
 
-double milliseconds(MonoNs ns) {
-    return static_cast<double>(ns) / kMillisecond;
-}
-
 void rank(int self, const Task& task, const Setting& setting) {
     SystemClock clock;
     runtime::SharedHeap heap;
@@ -46,9 +42,9 @@ void rank(int self, const Task& task, const Setting& setting) {
         teller.join();
         if (i == 0) {
             mustBeOk(status);
-            usual = milliseconds(end - start);
+            usual = inMs(end - start);
         } else if (absl::IsAborted(status)) {
-            ms.push_back(milliseconds(std::max<MonoNs>(0, end - told)));
+            ms.push_back(inMs(std::max<MonoNs>(0, end - told)));
         }
     }
     print(ms);

@@ -8,11 +8,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace bulkhead::bench {
-namespace {
-
-constexpr size_t kMiB = 1u << 20;
-
-}  // namespace
 
 std::vector<Contender> contenders(const Folders& folders, int ranks) {
     const std::string ours = folders.programs + "/bulkhead-bench-ftar-ours";

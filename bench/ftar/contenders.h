@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,8 @@
 
 /// Who takes part in bench/ftar, and how one of them is run.
 namespace bulkhead::bench {
+
+inline constexpr size_t kMiB = 1u << 20;
 
 struct Folders : Place {
     std::string programs = "build/bin";

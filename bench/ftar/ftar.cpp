@@ -17,7 +17,6 @@ namespace bulkhead::bench {
 namespace {
 
 constexpr size_t kKiB = 1u << 10;
-constexpr size_t kMiB = 1u << 20;
 const std::vector<size_t> kSizes{64 * kKiB, kMiB, 16 * kMiB, 64 * kMiB, 256 * kMiB};
 constexpr int kBindingRanks = 4;
 

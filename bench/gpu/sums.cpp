@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kBytes = 256 * kMiB;
 constexpr size_t kCount = kBytes / sizeof(float);
-constexpr double kAim = 80;  // percent of a copy's bandwidth
+constexpr double kSumsAim = 80;  // percent of a copy's bandwidth
 constexpr uint32_t kTimeoutMs = 10'000;
 
 /// GB/s of all that is read and written.
@@ -68,7 +68,8 @@ void measureSums(support::GpuPlugin& plugin, int times, Report& report) {
         report.row({"persistent kernel, 2 sources", std::to_string(blocks), number(got, 0),
                     number(100 * got / copy, 0)});
     }
-    report.atLeast("persistent kernel with enough blocks, of a copy", 100 * best / copy, kAim, "%");
+    report.atLeast("persistent kernel with enough blocks, of a copy", 100 * best / copy, kSumsAim,
+                   "%");
 }
 
 }  // namespace bulkhead::bench

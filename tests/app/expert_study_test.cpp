@@ -4,16 +4,13 @@
 
 #include "app/models/expert_study.h"
 #include "app/models/units.h"
+#include "tests/app/support/cells.h"
 #include "tests/app/support/sample_run.h"
 
 namespace bulkhead::ui {
 namespace {
 
 using testing::HasSubstr;
-
-std::string text(const Cell& cell) {
-    return cell.text.toStdString();
-}
 
 /// Two domains that share no expert, one layer, tokens that use 0 with 1 or 2 with 3; what is
 /// generated uses what the prompt used.

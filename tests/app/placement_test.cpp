@@ -7,6 +7,7 @@
 #include "app/models/placement.h"
 #include "app/models/units.h"
 #include "app/session/plan_desk.h"
+#include "tests/app/support/cells.h"
 #include "tests/app/support/sample_run.h"
 
 namespace bulkhead::ui {
@@ -38,10 +39,6 @@ class PlacementTest : public testing::Test {
     RunFeed feed;
     PlanDesk desk{feed};
 };
-
-std::string text(const Cell& cell) {
-    return cell.text.toStdString();
-}
 
 TEST_F(PlacementTest, WithoutAProposalOnlyWhatIsStandsThere) {
     const Placement p = shown();

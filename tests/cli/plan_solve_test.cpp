@@ -11,6 +11,7 @@
 
 #include "backend/cli/cli.h"
 #include "backend/model/json.h"
+#include "tests/cli/said.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -18,23 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-struct Said {
-    int code = -1;
-    std::string out, err;
-};
-
-Said type(std::vector<std::string> words) {
-    words.insert(words.begin(), {"bulkheadctl", "plan"});
-    std::vector<const char*> argv;
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    Said said;
-    said.code = cli::run(static_cast<int>(argv.size()), argv.data());
-    std::fflush(stdout);
-    said.out = ::testing::internal::GetCapturedStdout();
-    said.err = ::testing::internal::GetCapturedStderr();
-    return said;
+Said typePlan(std::vector<std::string> words) {
+    words.insert(words.begin(), "plan");
+    return type(std::move(words));
 }
 
 /// 12 requests of 2 domains, 1 layer of 8 experts, top-2: domain d uses experts d, d + 2, d + 4, d
@@ -60,34 +47,34 @@ class SolveVerbs : public ::testing::Test {
 };
 
 TEST_F(SolveVerbs, aPlanForEachDomainStandsBesideTheSharedOne) {
-    const Said said = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
-                            "--per-domain", "--effort", "0.1", "--out", plan_});
+    const Said said = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                "2", "--per-domain", "--effort", "0.1", "--out", plan_});
     ASSERT_EQ(said.code, cli::kOk) << said.err;
     EXPECT_THAT(said.out, HasSubstr("STEP MS SHARED"));
     EXPECT_THAT(said.out, HasSubstr("from shared"));
     for (const char* name : {"plan.json", "plan.a.json", "plan.b.json"}) {
         const Said judged =
-            type({"evaluate", "--plan", dir_ + "/" + name, "--routing", routing_, "--json"});
+            typePlan({"evaluate", "--plan", dir_ + "/" + name, "--routing", routing_, "--json"});
         EXPECT_EQ(judged.code, cli::kOk) << name << judged.err;
     }
-    const Said json = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
-                            "--per-domain", "--effort", "0.1", "--json"});
+    const Said json = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                "2", "--per-domain", "--effort", "0.1", "--json"});
     const auto parsed = model::parseJson(json.out);
     ASSERT_TRUE(parsed.ok()) << json.out << json.err;
     EXPECT_EQ((*parsed)["domains"].size(), 2u);
     EXPECT_EQ((*parsed)["switches"].size(), 3u);
-    EXPECT_EQ(
-        type({"solve", "--routing", routing_, "--nodes", "2", "--per-domain", "--pin", "0:0=gpu0"})
-            .code,
-        cli::kUsage);
+    EXPECT_EQ(typePlan({"solve", "--routing", routing_, "--nodes", "2", "--per-domain", "--pin",
+                        "0:0=gpu0"})
+                  .code,
+              cli::kUsage);
 }
 
 TEST_F(SolveVerbs, solveThenEvaluateThenDiff) {
-    const Said solved = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
-                              "2", "--objective", "sends", "--seed", "1", "--out", plan_});
+    const Said solved = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                  "2", "--objective", "sends", "--seed", "1", "--out", plan_});
     ASSERT_EQ(solved.code, cli::kOk) << solved.err;
     EXPECT_THAT(solved.out, HasSubstr("recommended"));
-    const Said judged = type({"evaluate", "--plan", plan_, "--routing", routing_, "--json"});
+    const Said judged = typePlan({"evaluate", "--plan", plan_, "--routing", routing_, "--json"});
     ASSERT_EQ(judged.code, cli::kOk) << judged.err;
     const auto json = model::parseJson(judged.out);
     ASSERT_TRUE(json.ok());
@@ -96,20 +83,20 @@ TEST_F(SolveVerbs, solveThenEvaluateThenDiff) {
     for (const char* key : {"node_load_max_over_mean", "gpu_load_max_over_mean", "balancedness"})
         EXPECT_GT((*json)[key].get<double>(), 0) << key;
     EXPECT_EQ((*json)["bytes_by_level"].size(), 2u);
-    const Said same = type({"diff", "--plan", plan_, "--with", plan_});
+    const Said same = typePlan({"diff", "--plan", plan_, "--with", plan_});
     EXPECT_EQ(same.code, cli::kOk);
     EXPECT_THAT(same.out, HasSubstr("0 experts move in 0 layers"));
-    const Said kept = type({"solve", "--routing", routing_, "--current", plan_, "--json"});
+    const Said kept = typePlan({"solve", "--routing", routing_, "--current", plan_, "--json"});
     ASSERT_EQ(kept.code, cli::kOk) << kept.err;
     EXPECT_THAT(kept.out, HasSubstr("\"changes\":false"));
     const Said served =
-        type({"evaluate", "--plan", plan_, "--routing", routing_, "--simulate", "--json"});
+        typePlan({"evaluate", "--plan", plan_, "--routing", routing_, "--simulate", "--json"});
     EXPECT_THAT(served.out, HasSubstr("\"bytes_per_output_token\":0.0"));
 }
 
 TEST_F(SolveVerbs, aPlanOfAnotherModelIsRefusedAndNotRun) {
-    const Said solved = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
-                              "2", "--effort", "0.1", "--out", plan_});
+    const Said solved = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                  "2", "--effort", "0.1", "--out", plan_});
     ASSERT_EQ(solved.code, cli::kOk) << solved.err;
     std::stringstream text;
     text << std::ifstream(plan_).rdbuf();
@@ -119,7 +106,7 @@ TEST_F(SolveVerbs, aPlanOfAnotherModelIsRefusedAndNotRun) {
           {0, "shape.top_k: must be 1 to the 8 experts, found 0"}}) {
         plan["shape"]["top_k"] = topK;
         std::ofstream(plan_) << plan.dump();
-        const Said said = type({"evaluate", "--plan", plan_, "--routing", routing_});
+        const Said said = typePlan({"evaluate", "--plan", plan_, "--routing", routing_});
         EXPECT_EQ(said.code, cli::kInvalid) << topK;
         EXPECT_THAT(said.err, HasSubstr(why));
     }
@@ -127,7 +114,7 @@ TEST_F(SolveVerbs, aPlanOfAnotherModelIsRefusedAndNotRun) {
     plan["shape"]["layer_numbers"] = {1, 2};
     std::ofstream(plan_) << plan.dump();
     for (const char* engine : {"sglang", "trtllm", "ascend", "bulkhead"}) {
-        const Said said = type({"export", "--plan", plan_, "--to", engine});
+        const Said said = typePlan({"export", "--plan", plan_, "--to", engine});
         EXPECT_EQ(said.code, cli::kInvalid) << engine;
         EXPECT_THAT(said.err, HasSubstr("shape.layer_numbers: 2 for 1 layers"));
     }
@@ -160,7 +147,7 @@ TEST_F(SolveVerbs, diffListsWhatMovesAndTheRestAsACount) {
     std::ofstream(plan_) << plan.dump();
     plan["layers"] = turned;
     std::ofstream(other) << plan.dump();
-    const Said said = type({"diff", "--plan", plan_, "--with", other});
+    const Said said = typePlan({"diff", "--plan", plan_, "--with", other});
     ASSERT_EQ(said.code, cli::kOk) << said.err;
     EXPECT_THAT(said.out, HasSubstr("LAYER  EXPERT  FROM GPU  TO GPU"));
     EXPECT_THAT(said.out, HasSubstr("1      0       0         1"));
@@ -168,7 +155,8 @@ TEST_F(SolveVerbs, diffListsWhatMovesAndTheRestAsACount) {
     EXPECT_THAT(said.out, HasSubstr("48 experts move in 6 layers; 48 slots fetch 48.0 MB, 0.0 MB "
                                     "of it from another node; 600.0 us on the slowest GPU"));
     const auto json =
-        model::parseJson(type({"diff", "--plan", plan_, "--with", other, "--json"}).out).value();
+        model::parseJson(typePlan({"diff", "--plan", plan_, "--with", other, "--json"}).out)
+            .value();
     ASSERT_EQ(json["layers"].size(), 6u);
     EXPECT_EQ(json["layers"][5]["layer"], 11);
     EXPECT_EQ(json["layers"][5]["experts"][7],
@@ -190,12 +178,12 @@ TEST_F(SolveVerbs, countsAloneTellLoadAndNothingElse) {
     const std::vector<std::string> solve{"solve", "--routing",       counts,  "--nodes",
                                          "2",     "--gpus-per-node", "2",     "--effort",
                                          "0.05",  "--json",          "--out", plan_};
-    const Said nameless = type(solve);
+    const Said nameless = typePlan(solve);
     EXPECT_EQ(nameless.code, cli::kInvalid);
     EXPECT_THAT(nameless.err, HasSubstr("name its model"));
     auto named = solve;
     named.insert(named.end(), {"--model", "gpt-oss-20b"});
-    const Said solved = type(named);
+    const Said solved = typePlan(named);
     ASSERT_EQ(solved.code, cli::kOk) << solved.err;
     const auto front = model::parseJson(solved.out);
     ASSERT_TRUE(front.ok());
@@ -208,11 +196,11 @@ TEST_F(SolveVerbs, countsAloneTellLoadAndNothingElse) {
     EXPECT_THAT(plan.str(), HasSubstr("tokens drawn from its counts"));
     EXPECT_THAT(plan.str(), HasSubstr("\"tokens_drawn\":true"));
     EXPECT_THAT((*front)["notes"].dump(), HasSubstr("tokens were drawn"));
-    const Said judged = type({"evaluate", "--plan", plan_, "--routing", counts});
+    const Said judged = typePlan({"evaluate", "--plan", plan_, "--routing", counts});
     ASSERT_EQ(judged.code, cli::kOk) << judged.err;
     EXPECT_THAT(judged.out, HasSubstr("sends per token     -"));
     EXPECT_THAT(judged.out, HasSubstr("-: the recording has counts only"));
-    const Said told = type({"evaluate", "--plan", plan_, "--routing", counts, "--json"});
+    const Said told = typePlan({"evaluate", "--plan", plan_, "--routing", counts, "--json"});
     const auto json = model::parseJson(told.out);
     ASSERT_TRUE(json.ok()) << told.err;
     EXPECT_EQ((*json)["scored_on"], "counts");
@@ -220,7 +208,7 @@ TEST_F(SolveVerbs, countsAloneTellLoadAndNothingElse) {
     EXPECT_DOUBLE_EQ((*json)["balancedness"], 1);
     for (const char* key : {"copies_per_token", "sends_per_token", "bytes_by_level", "step"})
         EXPECT_TRUE((*json)[key].is_null()) << key;
-    const Said served = type({"evaluate", "--plan", plan_, "--routing", counts, "--simulate"});
+    const Said served = typePlan({"evaluate", "--plan", plan_, "--routing", counts, "--simulate"});
     EXPECT_EQ(served.code, cli::kInvalid);
     EXPECT_THAT(served.err, HasSubstr("Cannot serve this recording"));
 }
@@ -232,39 +220,39 @@ TEST_F(SolveVerbs, rulesNameLayersAsTheModelNumbersThem) {
     std::vector<std::string> words{"solve",    "--routing", routing_, "--nodes",  "2",
                                    "--effort", "0.1",       "--pin",  "3:0=gpu3", "--gpus-per-node",
                                    "2",        "--out",     plan_};
-    const Said solved = type(words);
+    const Said solved = typePlan(words);
     ASSERT_EQ(solved.code, cli::kOk) << solved.err;
     const auto plan =
         model::parseJson((std::stringstream() << std::ifstream(plan_).rdbuf()).str()).value();
     const auto slots = plan["layers"][0]["expert_of_slot"].get<std::vector<uint32_t>>();
     EXPECT_TRUE(slots[6] == 0 || slots[7] == 0);
     words[8] = "0:0=gpu3";
-    const Said other = type(words);
+    const Said other = typePlan(words);
     EXPECT_EQ(other.code, cli::kInvalid);
     EXPECT_THAT(other.err, HasSubstr("layer 0 has no experts; those that do are 3"));
     words[8] = "3:0=gpu9";
-    EXPECT_THAT(type(words).err, HasSubstr("layer 3, expert 0 pinned to gpu9: there are"));
+    EXPECT_THAT(typePlan(words).err, HasSubstr("layer 3, expert 0 pinned to gpu9: there are"));
 }
 
 TEST_F(SolveVerbs, aPlanFromDrawnTokensSaysSo) {
-    type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2", "--effort", "0.1",
-          "--out", plan_});
+    typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2", "--effort",
+              "0.1", "--out", plan_});
     std::stringstream text;
     text << std::ifstream(plan_).rdbuf();
     auto plan = model::parseJson(text.str()).value();
     EXPECT_EQ(plan["origin"]["tokens_drawn"], false);
     plan["origin"]["tokens_drawn"] = true;
     std::ofstream(plan_) << plan.dump();
-    const Said said = type({"evaluate", "--plan", plan_, "--routing", routing_});
+    const Said said = typePlan({"evaluate", "--plan", plan_, "--routing", routing_});
     EXPECT_THAT(said.out, HasSubstr("plan.json was made from tokens drawn from counts"));
-    const Said json = type({"evaluate", "--plan", plan_, "--routing", routing_, "--json"});
+    const Said json = typePlan({"evaluate", "--plan", plan_, "--routing", routing_, "--json"});
     EXPECT_THAT(json.out, HasSubstr("\"plan_tokens_drawn\":true"));
     EXPECT_THAT(json.out, HasSubstr("\"scored_on\":\"tokens\""));
 }
 
 TEST_F(SolveVerbs, optionsThatWouldBeIgnoredAreRefused) {
-    ASSERT_EQ(type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
-                    "--effort", "0.1", "--out", plan_})
+    ASSERT_EQ(typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                        "--effort", "0.1", "--out", plan_})
                   .code,
               cli::kOk);
     const std::vector<std::vector<std::string>> ignored{
@@ -280,20 +268,20 @@ TEST_F(SolveVerbs, optionsThatWouldBeIgnoredAreRefused) {
     };
     for (std::vector<std::string> words : ignored) {
         words.insert(words.begin(), {"solve", "--routing", routing_});
-        const Said said = type(words);
+        const Said said = typePlan(words);
         EXPECT_EQ(said.code, cli::kUsage) << words[5] << said.out;
         EXPECT_THAT(said.err, HasSubstr("has no effect beside"));
         EXPECT_THAT(said.err, HasSubstr("give one or the other"));
     }
-    const Said said = type(
+    const Said said = typePlan(
         {"solve", "--routing", routing_, "--nodes", "2", "--per-domain", "--objective", "balance"});
     EXPECT_EQ(said.code, cli::kInvalid);
     EXPECT_THAT(said.err, HasSubstr("made for sends or copies, not for balance"));
 }
 
 TEST_F(SolveVerbs, aNewRecordingsDomainsGetHomesInTheReplannedPlan) {
-    ASSERT_EQ(type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
-                    "--effort", "0.1", "--out", plan_})
+    ASSERT_EQ(typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
+                        "--effort", "0.1", "--out", plan_})
                   .code,
               cli::kOk);
     std::stringstream text;
@@ -304,8 +292,8 @@ TEST_F(SolveVerbs, aNewRecordingsDomainsGetHomesInTheReplannedPlan) {
     const std::string later = dir_ + "/later.jsonl", next = dir_ + "/next.json";
     std::ofstream(later) << other;
     for (const char* objective : {"balance", "copies", "sends", "bytes", "latency"}) {
-        const Said said = type({"solve", "--routing", later, "--current", plan_, "--objective",
-                                objective, "--out", next});
+        const Said said = typePlan({"solve", "--routing", later, "--current", plan_, "--objective",
+                                    objective, "--out", next});
         ASSERT_EQ(said.code, cli::kOk) << said.err;
         for (const char* column : {"BYTES/TOKEN", "EXPERTS MS BY TOKENS", "BY ACTIVATED",
                                    "MOVES MB", "SECONDS", "in use", "after"})
@@ -325,7 +313,7 @@ TEST_F(SolveVerbs, everyObjectiveIsShownAndSlotsThatDoNotDivideAreAnnounced) {
     const std::vector<std::string> words{"solve", "--routing",   routing_, "--nodes",
                                          "2",     "--effort",    "0.1",    "--gpus-per-node",
                                          "2",     "--redundant", "2"};
-    const Said said = type(words);
+    const Said said = typePlan(words);
     ASSERT_EQ(said.code, cli::kOk) << said.err;
     for (const char* column : {"SENDS/TOKEN", "COPIES/TOKEN", "BYTES/TOKEN", "BALANCEDNESS",
                                "PADDED MS", "EXPERTS MS BY TOKENS", "BY ACTIVATED"})
@@ -334,15 +322,15 @@ TEST_F(SolveVerbs, everyObjectiveIsShownAndSlotsThatDoNotDivideAreAnnounced) {
     EXPECT_THAT(said.out, HasSubstr("--redundant 0 or 4 would"));
     auto json = words;
     json.emplace_back("--json");
-    const auto parsed = model::parseJson(type(json).out);
+    const auto parsed = model::parseJson(typePlan(json).out);
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ((*parsed)["notes"].size(), 1u);
     EXPECT_TRUE((*parsed)["points"][0].contains("weighed_bytes_per_token"));
 }
 
 TEST_F(SolveVerbs, aBaselineCanBePlannedAndCompared) {
-    const Said said = type({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node", "2",
-                            "--algorithm", "round_robin", "--out", plan_});
+    const Said said = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                "2", "--algorithm", "round_robin", "--out", plan_});
     ASSERT_EQ(said.code, cli::kOk) << said.err;
     EXPECT_THAT(said.out, HasSubstr("round_robin"));
     EXPECT_THAT(said.out, HasSubstr("the plan that --algorithm names"));
@@ -356,7 +344,7 @@ TEST_F(SolveVerbs, pinnedAndForbiddenExpertsAreWhereTheyMayBe) {
     std::vector<std::string> words{
         "solve",    "--routing", routing_,    "--nodes",         "2", "--effort", "0.1", "--pin",
         "0:0=gpu3", "--pin",     "0:1=node0", "--gpus-per-node", "2", "--out",    plan_};
-    const Said solved = type(words);
+    const Said solved = typePlan(words);
     ASSERT_EQ(solved.code, cli::kOk) << solved.err;
     std::stringstream text;
     text << std::ifstream(plan_).rdbuf();
@@ -367,33 +355,33 @@ TEST_F(SolveVerbs, pinnedAndForbiddenExpertsAreWhereTheyMayBe) {
     EXPECT_TRUE(slots[6] == 0 || slots[7] == 0);
     EXPECT_NE(std::find(slots.begin(), slots.begin() + 4, 1u), slots.begin() + 4);
     words.insert(words.end(), {"--forbid", "0:0=node1"});
-    Said said = type(words);
+    Said said = typePlan(words);
     EXPECT_EQ(said.code, cli::kInvalid);
     EXPECT_THAT(said.err, HasSubstr("layer 0, expert 0 pinned to gpu3: the expert is forbidden"));
     words.back() = "0:0";
-    said = type(words);
+    said = typePlan(words);
     EXPECT_EQ(said.code, cli::kInvalid);
     EXPECT_THAT(said.err, HasSubstr("LAYER:EXPERT=gpuN"));
 }
 
 TEST_F(SolveVerbs, refusalsNameWhatIsWrong) {
-    Said said = type({"solve", "--routing", dir_ + "/none", "--nodes", "2"});
+    Said said = typePlan({"solve", "--routing", dir_ + "/none", "--nodes", "2"});
     EXPECT_NE(said.code, cli::kOk);
     EXPECT_THAT(said.err, HasSubstr("none"));
-    said = type({"solve", "--routing", routing_});
+    said = typePlan({"solve", "--routing", routing_});
     EXPECT_EQ(said.code, cli::kInvalid);
     EXPECT_THAT(said.err, HasSubstr("neither --nodes nor --topology"));
-    said = type({"solve", "--routing", routing_, "--nodes", "3"});
+    said = typePlan({"solve", "--routing", routing_, "--nodes", "3"});
     EXPECT_EQ(said.code, cli::kInvalid);
     EXPECT_THAT(said.err, HasSubstr("do not divide over 3 nodes"));
-    said = type({"solve", "--routing", routing_, "--topology", "moon"});
+    said = typePlan({"solve", "--routing", routing_, "--topology", "moon"});
     EXPECT_EQ(said.code, cli::kNotFound);
     EXPECT_THAT(said.err, HasSubstr("h100-4x8"));
     std::ofstream(plan_) << "{\"format\": \"bulkhead.plan\", \"version\": 1, \"layers\": [";
-    said = type({"evaluate", "--plan", plan_, "--routing", routing_});
+    said = typePlan({"evaluate", "--plan", plan_, "--routing", routing_});
     EXPECT_EQ(said.code, cli::kInvalid);
     EXPECT_THAT(said.err, HasSubstr("plan.json"));
-    EXPECT_EQ(type({"solve"}).code, cli::kUsage);
+    EXPECT_EQ(typePlan({"solve"}).code, cli::kUsage);
 }
 
 }  // namespace

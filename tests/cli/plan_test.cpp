@@ -11,6 +11,7 @@
 #include "backend/model/json.h"
 #include "backend/planner/export/engine_files.h"
 #include "backend/planner/plan/plan_json.h"
+#include "tests/cli/said.h"
 #include "tests/planner/samples.h"
 #include "tests/planner/shared_data.h"
 
@@ -19,26 +20,6 @@ namespace {
 
 using testing::HasSubstr;
 namespace samples = planner::samples;
-
-struct Said {
-    int code = -1;
-    std::string out, err;
-};
-
-Said type(std::vector<std::string> words) {
-    words.insert(words.begin(), "bulkheadctl");
-    std::vector<const char*> argv;
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
-    Said said;
-    said.code = run(static_cast<int>(argv.size()), argv.data());
-    std::fflush(stdout);
-    std::cout.flush();
-    said.out = testing::internal::GetCapturedStdout();
-    said.err = testing::internal::GetCapturedStderr();
-    return said;
-}
 
 class PlanVerbs : public testing::Test {
   protected:

@@ -8,35 +8,17 @@
 
 #include "backend/cli/cli.h"
 #include "backend/model/json.h"
+#include "tests/cli/said.h"
 #include "tests/rpc/rpc_fixture.h"
 #include "tests/rpc/run_file.h"
 
 namespace bulkhead::testing {
 namespace {
 
+using cli::Said;
+using cli::type;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Said {
-    int code = -1;
-    std::string out;
-    std::string err;
-};
-
-/// Runs the program in this process, as if typed with nothing on standard input.
-Said type(std::vector<std::string> words) {
-    words.insert(words.begin(), "bulkheadctl");
-    std::vector<const char*> argv;
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    Said said;
-    said.code = cli::run(static_cast<int>(argv.size()), argv.data());
-    std::fflush(stdout);
-    said.out = ::testing::internal::GetCapturedStdout();
-    said.err = ::testing::internal::GetCapturedStderr();
-    return said;
-}
 
 class VerbsTest : public RpcTest {
   protected:

@@ -17,10 +17,6 @@ namespace {
 
 constexpr size_t kSlotMargin = kMaxMembers * 128;  // its pieces begin at cache lines
 
-double milliseconds(MonoNs ns) {
-    return static_cast<double>(ns) / static_cast<double>(kMillisecond);
-}
-
 /// Memberships, their connections, aborts and figures; the algorithms do the sums.
 class MeshExchange final : public Exchange {
   public:
@@ -258,7 +254,7 @@ class MeshExchange final : public Exchange {
             recordFailures(rounds_->failures());
         }
         const Rounds::Totals& now = rounds_->totals();
-        const double took = milliseconds(options_.clock->now() - start);
+        const double took = inMs(options_.clock->now() - start);
         const std::lock_guard lock(mutex_);
         if (status.ok()) ++stats_.buckets;
         stats_.bytesSent = now.bytesSent - base_.bytesSent;
@@ -266,7 +262,7 @@ class MeshExchange final : public Exchange {
         stats_.staleFrames = now.staleFrames - base_.staleFrames;
         stats_.wallMs += took;
         for (size_t i = 0; i < waitsBefore_.size(); ++i) {
-            const double waited = milliseconds(rounds_->waits()[i] - waitsBefore_[i]);
+            const double waited = inMs(rounds_->waits()[i] - waitsBefore_[i]);
             if (waited <= stats_.waitedMs) continue;
             stats_.waitedMs = waited;
             stats_.waitedOn = group_.peers[i].replica;

@@ -8,14 +8,6 @@
 
 /// From a complete ballot to the step's end: the record, its durability, what follows from it.
 namespace bulkhead::protocol {
-namespace {
-
-double ms(MonoNs ns) {
-    return static_cast<double>(ns) / static_cast<double>(kMillisecond);
-}
-
-}  // namespace
-
 /// The record goes to the log; the next quorum travels while it becomes durable.
 void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
     Exchange& e = *open_;
@@ -121,9 +113,9 @@ StepFigures CoordinatorMachine::Impl::figuresOf(const Exchange& e, const CommitR
                                                 const std::vector<double>& gradSquares) const {
     StepFigures f;
     f.gradNorm = gradientNorm(gradSquares, std::max<double>(1, static_cast<double>(record.tokens)));
-    f.stepMs = ms(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
+    f.stepMs = inMs(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
     f.productiveMs = productive(e, record);
-    const double wall = ms(now_ - ranSince_);
+    const double wall = inMs(now_ - ranSince_);
     f.effectiveTime = wall > 0 ? std::min(1.0, (productiveSum_ + f.productiveMs) / wall) : 1;
     for (const auto& [replica, vote] : e.ballot.votes)
         if (vote.complete && !e.ballot.entering.contains(replica)) f.votes.push_back(vote);
@@ -133,7 +125,7 @@ StepFigures CoordinatorMachine::Impl::figuresOf(const Exchange& e, const CommitR
 /// What the step so far is worth. One done again counts as long as an undisturbed one; the rest of
 /// it was the incident.
 double CoordinatorMachine::Impl::productive(const Exchange& e, const CommitRecord& record) const {
-    double worth = ms(now_ - std::max(e.openedAt, lastCommitAt_));
+    double worth = inMs(now_ - std::max(e.openedAt, lastCommitAt_));
     if (e.quorum.attempt != 1 && limits_.stepMs() > 0) worth = std::min(worth, limits_.stepMs());
     return worth * static_cast<double>(record.contributors.size()) / options_.replicas;
 }
@@ -141,22 +133,22 @@ double CoordinatorMachine::Impl::productive(const Exchange& e, const CommitRecor
 fact::StepCommitted CoordinatorMachine::Impl::ledgerLine(const Exchange& e) {
     const CommitRecord& record = e.committing->record;
     StepFigures figures = e.committing->figures;
-    figures.stepMs = ms(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
+    figures.stepMs = inMs(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
     double exchangeMs = 0;
     for (const ReplicaVote& vote : figures.votes)
         exchangeMs = std::max(exchangeMs, vote.exchangeMs);
     if (e.quorum.attempt == 1)
-        limits_.observe(ms(now_ - std::max(e.openedAt, lastCommitAt_)), exchangeMs);
+        limits_.observe(inMs(now_ - std::max(e.openedAt, lastCommitAt_)), exchangeMs);
     figures.productiveMs = productive(e, record);
     productiveMs_[record.step] = figures.productiveMs;
     productiveSum_ += figures.productiveMs;
-    const double wall = ms(now_ - ranSince_);
+    const double wall = inMs(now_ - ranSince_);
     figures.effectiveTime = wall > 0 ? std::min(1.0, productiveSum_ / wall) : 1;
     fact::StepCommitted line = stepLine(record, figures);
-    line.commitMs = ms(now_ - e.lastVoteAt);
+    line.commitMs = inMs(now_ - e.lastVoteAt);
     for (const ReplicaVote& vote : line.votes) {
         const auto at = e.voteAt.find(vote.replica);
-        line.voteMs.push_back(at == e.voteAt.end() ? 0 : ms(now_ - at->second));
+        line.voteMs.push_back(at == e.voteAt.end() ? 0 : inMs(now_ - at->second));
     }
     return line;
 }

@@ -4,14 +4,6 @@
 #include <algorithm>
 
 namespace bulkhead::protocol {
-namespace {
-
-double ms(MonoNs ns) {
-    return static_cast<double>(ns) / static_cast<double>(kMillisecond);
-}
-
-}  // namespace
-
 void IncidentBook::resume(const std::vector<OpenIncident>& open, uint64_t last) {
     next_ = last + 1;
     for (const OpenIncident& o : open) {
@@ -44,7 +36,7 @@ void IncidentBook::open(MonoNs now, int32_t replica, uint32_t incarnation, uint6
     out.push_back(fact::IncidentOpened{i.id, replica, incarnation, step, cause, title});
     out.push_back(fact::IncidentPhase{i.id, IncidentPhaseKind::kDetect, i.begin, evidenceAt});
     out.push_back(fact::IncidentPhase{i.id, IncidentPhaseKind::kDecide, evidenceAt, now});
-    if (contributed) i.stallMs = ms(now - i.begin);
+    if (contributed) i.stallMs = inMs(now - i.begin);
 }
 
 void IncidentBook::reformed(MonoNs now, const std::vector<int32_t>& lost, uint64_t samples,
@@ -55,7 +47,7 @@ void IncidentBook::reformed(MonoNs now, const std::vector<int32_t>& lost, uint64
         if (it == open_.end() || !it->second.survivorsWait || it->second.reformedAt != 0) continue;
         Incident& i = it->second;
         i.reformedAt = now;
-        i.stallMs += ms(now - i.decidedAt);
+        i.stallMs += inMs(now - i.decidedAt);
         if (!counted) i.samplesRedone += samples;
         counted = true;
         out.push_back(fact::IncidentPhase{i.id, IncidentPhaseKind::kReform, i.decidedAt, now});
@@ -68,7 +60,7 @@ void IncidentBook::committed(MonoNs now, double exchangeMs, std::vector<Fact>& o
         i.survivorsWait = false;
         if (i.reformedAt == 0) {
             // The sum was complete without it: the commit itself is the new beginning.
-            i.stallMs += ms(now - i.decidedAt);
+            i.stallMs += inMs(now - i.decidedAt);
             out.push_back(fact::IncidentPhase{i.id, IncidentPhaseKind::kReform, i.decidedAt, now});
             continue;
         }
@@ -100,7 +92,7 @@ void IncidentBook::close(MonoNs now, int32_t replica, bool rejoined, const std::
     if (it == open_.end()) return;
     Incident& i = it->second;
     endPhase(now, i, out);
-    const double away = ms(now - i.begin);
+    const double away = inMs(now - i.begin);
     out.push_back(fact::IncidentClosed{i.id, i.stallMs, rejoined ? away : 0,
                                        (away + i.stallMs * static_cast<double>(i.survivors)) / 1000,
                                        i.samplesRedone, outcome});

@@ -11,7 +11,7 @@
 namespace bulkhead::protocol {
 namespace {
 
-using Stage = QuorumCandidate::Stage;
+using Stand = QuorumCandidate::Stage;
 
 std::string seconds(MonoNs ns) {
     return absl::StrFormat("%.1f s", static_cast<double>(ns) / static_cast<double>(kSecond));
@@ -21,25 +21,25 @@ enum class Part { kNone, kEnters, kContributes };
 
 Part partOf(const QuorumCandidate& c, const QuorumState& state) {
     if (!c.expected || c.leaving || c.suspected) return Part::kNone;
-    if (c.stage == Stage::kUpToDate) return Part::kContributes;
-    if (c.stage != Stage::kFollowing || !c.proven || c.step < state.committed) return Part::kNone;
+    if (c.stage == Stand::kUpToDate) return Part::kContributes;
+    if (c.stage != Stand::kFollowing || !c.proven || c.step < state.committed) return Part::kNone;
     // Its report of the last commit is also its word that it lives: whoever hangs while it catches
     // up never comes so far. What is in flight it must get as the contributors do.
     const bool inFlight = state.step > state.committed + 1;
     return inFlight && !c.exchanges ? Part::kEnters : Part::kContributes;
 }
 
-const char* stageName(Stage stage) {
+const char* stageName(Stand stage) {
     switch (stage) {
-        case Stage::kGone:
+        case Stand::kGone:
             return "not running";
-        case Stage::kStarting:
+        case Stand::kStarting:
             return "starting";
-        case Stage::kCatchingUp:
+        case Stand::kCatchingUp:
             return "catching up";
-        case Stage::kFollowing:
+        case Stand::kFollowing:
             return "following, not yet proven";
-        case Stage::kUpToDate:
+        case Stand::kUpToDate:
             return "up to date";
     }
     return "?";
@@ -79,7 +79,7 @@ void explainIssue(const QuorumState& state, const Options& options, QuorumDecisi
 void keepReserve(const QuorumState& state, const Options& options, QuorumDecision& d) {
     const auto follows = [&](int32_t replica) {
         return std::any_of(state.candidates.begin(), state.candidates.end(), [&](const auto& c) {
-            return c.replica == replica && c.stage == Stage::kFollowing;
+            return c.replica == replica && c.stage == Stand::kFollowing;
         });
     };
     const auto cut = [&](std::vector<int32_t>& from, size_t places) {
@@ -136,7 +136,7 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
         if (part == Part::kEnters) d.entering.push_back(c.replica);
         if (!c.expected || c.leaving) continue;
         waited.push_back(&c);
-        if (c.stage == Stage::kCatchingUp || c.stage == Stage::kFollowing)
+        if (c.stage == Stand::kCatchingUp || c.stage == Stand::kFollowing)
             d.joiners.push_back(c.replica);
     }
     keepReserve(state, options, d);

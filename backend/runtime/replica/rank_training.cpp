@@ -25,10 +25,6 @@ bool allFinite(std::span<const float> values) {
     return bad == 0;
 }
 
-double ms(MonoNs duration) {
-    return static_cast<double>(duration) / kMillisecond;
-}
-
 }  // namespace
 
 absl::StatusOr<Work> ReplicaRank::Impl::next() {
@@ -98,7 +94,7 @@ void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
     {
         const std::lock_guard<std::mutex> lock(figuresMutex_);
         figures_ = std::move(figures);
-        computeMs_ = ms(clock_.now() - computeBegun_);
+        computeMs_ = inMs(clock_.now() - computeBegun_);
     }
     faults_->enter(computing_, protocol::Phase::kExchange);
     post(protocol::ComputeDone{computing_, nonFinite_});
@@ -145,7 +141,7 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
                  action.formed.blank                 ? "blank"
                  : action.welcome.resumeFrom.empty() ? "from the seed"
                                                      : "from " + action.welcome.resumeFrom,
-                 ms(clock_.now() - start));
+                 inMs(clock_.now() - start));
     if (leader_) {
         protocol::ModelDescribed described = program_->describe();
         described.expertShard = expertShard_;
@@ -280,7 +276,7 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     else if (absl::Status s = snapshots_.keepBefore(label()); !s.ok())
         return s;
     if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
-    post(protocol::Applied{record.step, hash_, ms(clock_.now() - start)});
+    post(protocol::Applied{record.step, hash_, inMs(clock_.now() - start)});
     faults_->enter(record.step, protocol::Phase::kIdle);
     if (action.checkpoint) writeCheckpoint(action.dataPosition);
     return absl::OkStatus();

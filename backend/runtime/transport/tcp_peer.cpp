@@ -7,13 +7,14 @@
 namespace bulkhead::runtime {
 namespace {
 
-constexpr size_t kAlign = 64;
+constexpr size_t kStripeAlign = 64;
 
 /// What goes over connection `index` of `count`; the first one's is empty only if `whole` is.
 template <class T>
 std::span<T> partOf(std::span<T> whole, size_t index, size_t count, size_t least) {
     const size_t parts = std::clamp<size_t>(whole.size() / least, 1, count);
-    const size_t each = ((whole.size() + parts - 1) / parts + kAlign - 1) / kAlign * kAlign;
+    const size_t each =
+        ((whole.size() + parts - 1) / parts + kStripeAlign - 1) / kStripeAlign * kStripeAlign;
     const size_t begin = std::min(whole.size(), index * each);
     return whole.subspan(begin, std::min(each, whole.size() - begin));
 }
