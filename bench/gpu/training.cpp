@@ -7,7 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "backend/runtime/replica/worker/state_copy.h"
+#include "backend/runtime/replica/worker/device_copy.h"
 #include "bench/gpu/measures.h"
 #include "bulkhead/workload.h"
 #include "plugins/llama_moe/gpu/machine.h"
@@ -107,18 +107,15 @@ class Trainer {
 
     const bulkhead_model_info& info() const { return info_; }
 
-    /// One that takes snapshots of this workload.
-    std::unique_ptr<runtime::StateCopy> snapshots() {
-        return value(runtime::StateCopy::create(
-            {api_, workload_, &plugin_.device(), rank_.device(), &log_}));
+    /// One that step() takes snapshots by.
+    std::unique_ptr<runtime::DeviceCopy> snapshots() {
+        return value(runtime::DeviceCopy::create({&plugin_.device(), rank_.device(), &log_}));
     }
 
     /// With `snapshots`, one is taken meanwhile, as for a joiner.
-    void step(runtime::StateCopy* snapshots = nullptr) {
+    void step(runtime::DeviceCopy* snapshots = nullptr) {
         const std::vector<uint32_t> domains(kSamples);
-        if (snapshots != nullptr)
-            snapshots->begin(info_.state_bytes, &snapshot_,
-                             [](const absl::Status& status) { need(status); });
+        if (snapshots != nullptr) begin(*snapshots);
         for (uint32_t i = 0; i < kMicroBatches; ++i) {
             const bulkhead_batch batch{sizeof batch,   kSamples, tokens_.data(),
                                        domains.data(), i == 0,   i + 1 == kMicroBatches};
@@ -143,6 +140,18 @@ class Trainer {
     }
 
   private:
+    void begin(runtime::DeviceCopy& snapshots) {
+        snapshot_.clear();
+        snapshot_.reserve(info_.state_bytes);
+        snapshots.begin({info_.state_bytes,
+                         [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+                             return api_->export_state_on(workload_, at, bytes, piece, stream);
+                         },
+                         [this](std::span<const std::byte> part) {
+                             snapshot_.insert(snapshot_.end(), part.begin(), part.end());
+                         },
+                         [](const absl::Status& status) { need(status); }});
+    }
     void must(bulkhead_status status) {
         if (status != BULKHEAD_OK) die(absl::InternalError(plugin_.error()));
     }
@@ -178,7 +187,7 @@ void measureTraining(support::GpuPlugin& plugin, int times, Report& report) {
     const double flops = tokens * flopsOfToken(trainer.info()) / 1e12;
     report.row({"llama_moe base, 4 x 8 x 2048 tokens a step", cell(ms), number(tokens, 0),
                 number(flops, 0), number(100 * flops / products, 0)});
-    const std::unique_ptr<runtime::StateCopy> snapshots = trainer.snapshots();
+    const std::unique_ptr<runtime::DeviceCopy> snapshots = trainer.snapshots();
     const Spread with = spreadOf(timed(times, [&] { trainer.step(snapshots.get()); }));
     report.row(
         {absl::StrCat("the same with a snapshot of ", trainer.info().state_bytes / kMiB,

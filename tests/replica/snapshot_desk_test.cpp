@@ -16,7 +16,7 @@ namespace {
 class Program final : public TrainingProgram {
   public:
     explicit Program(bool beside) : beside_(beside) {}
-    ~Program() override { awaitSnapshot(); }
+    ~Program() override { awaitCopies(); }
 
     void change() { state_.front() = std::byte{++value_}; }
     std::vector<std::byte> state() const { return state_; }
@@ -48,7 +48,7 @@ class Program final : public TrainingProgram {
             copy();
         });
     }
-    void awaitSnapshot() override {
+    void awaitCopies() override {
         ++waits_;
         finish();
     }

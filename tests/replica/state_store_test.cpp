@@ -35,18 +35,43 @@ TEST(StateStore, aWindowFilledAheadHoldsWhatIsPutIntoItAndNoMoreThanItsBudget) {
     store.setDeltaBudget(2 * 10 * sizeof(float));
     store.fillWindow(10);
     EXPECT_EQ(store.window(), (std::pair<uint64_t, uint64_t>{1, 0}));
-    for (uint64_t step = 1; step <= 3; ++step)
-        store.putDelta(record(step), std::vector<float>(10, static_cast<float>(step)));
+    for (uint64_t step = 1; step <= 3; ++step) {
+        std::vector<float> room = store.room(10).value();
+        room.assign(10, static_cast<float>(step));
+        store.putDelta(record(step), std::move(room));
+    }
     EXPECT_EQ(store.deltaBytes(), 80u);
     EXPECT_EQ(store.delta(2)->reduced, std::vector<float>(10, 2.0f));
     EXPECT_EQ(store.delta(3)->reduced, std::vector<float>(10, 3.0f));
+}
+
+TEST(StateStore, theMemoryOfADroppedDeltaServesTheNextOnceNobodyReadsIt) {
+    StateStore store;
+    store.setDeltaBudget(10 * sizeof(float));
+    store.putDelta(record(1), kGradient);
+    const float* first = store.delta(1)->reduced.data();
+    {
+        const StateStore::DeltaPtr read = store.delta(1);
+        store.putDelta(record(2), kGradient);
+        EXPECT_NE(store.room(10)->data(), first) << "it is still read";
+        EXPECT_EQ(read->reduced, kGradient);
+    }
+    EXPECT_EQ(store.room(10)->data(), first);
+}
+
+TEST(StateStore, aBudgetBelowOneDeltaKeepsNone) {
+    StateStore store;
+    store.setDeltaBudget(9 * sizeof(float));
+    EXPECT_EQ(store.room(10), std::nullopt);
+    store.fillWindow(10);
+    EXPECT_EQ(store.room(10), std::nullopt);
 }
 
 TEST(StateStore, aSkippedStepTakesNoRoom) {
     StateStore store;
     CommitRecord skipped = record(1);
     skipped.skip = true;
-    store.putDelta(skipped, kGradient);
+    store.putDelta(skipped, {});
     EXPECT_EQ(store.deltaBytes(), 0u);
     EXPECT_TRUE(store.delta(1)->record.skip);
 }

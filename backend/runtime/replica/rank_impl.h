@@ -139,9 +139,10 @@ class ReplicaRank::Impl {
     absl::Status leave(const protocol::ExitRank& action, bool orphaned);
     absl::Status refreshHash();
     void bindExchange();
+    void offer(uint64_t generation, uint64_t begin);
     absl::Status touchGradient(std::span<float> part);
     void notFinite(uint64_t generation);
-    absl::Status keepDelta(const CommitRecord& record, std::span<const float> reduced);
+    void keepDelta(const CommitRecord& record, std::span<const float> reduced);
 
     RankOptions options_;
     TrainingProgram* program_;
@@ -188,9 +189,8 @@ class ReplicaRank::Impl {
     uint64_t computingGeneration_ = 0;
     MonoNs computeBegun_ = 0;
     bool nonFinite_ = false;
-    const bool onDevice_;             ///< gradient and sum are out of the CPU's reach
-    std::vector<float> hostReduced_;  ///< with onDevice_: a copy on its way to the deltas
-    absl::Status deviceError_;        ///< met where it could not be returned
+    const bool onDevice_;       ///< gradient and sum are out of the CPU's reach
+    absl::Status deviceError_;  ///< met where it could not be returned
 
     std::thread control_;
 };

@@ -54,6 +54,12 @@ void ReplicaRank::Impl::gradientReady(uint64_t generation, uint64_t begin, uint6
     // A device looks at all of it at once, and the program is busy now: computed() tells the last.
     if (onDevice_ && begin == 0) return;
     if (!onDevice_ && !nonFinite_ && !allFinite(part)) notFinite(generation);
+    offer(generation, begin);
+}
+
+/// From here on the exchange may write the sum, which may still be on its way to the deltas.
+void ReplicaRank::Impl::offer(uint64_t generation, uint64_t begin) {
+    program_->awaitSum();
     exchange_->ready(generation, begin);
 }
 
@@ -89,7 +95,7 @@ void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
         const absl::StatusOr<double> squares = program_->sumOfSquares(program_->gradient());
         deviceError_.Update(squares.status());
         if (!squares.ok() || !std::isfinite(*squares)) notFinite(generation);
-        exchange_->ready(generation, 0);
+        offer(generation, 0);
     }
     {
         const std::lock_guard<std::mutex> lock(figuresMutex_);
@@ -238,21 +244,26 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
     last_ = record;
     if (absl::Status s = damageParameter(record.step); !s.ok()) return s;
     if (absl::Status s = refreshHash(); !s.ok()) return s;
-    if (absl::Status s = keepDelta(record, reduced); !s.ok()) return s;
+    keepDelta(record, reduced);
     applied_ = step_;
     ++progress_;
     return absl::OkStatus();
 }
 
-absl::Status ReplicaRank::Impl::keepDelta(const CommitRecord& record,
-                                          std::span<const float> reduced) {
-    if (onDevice_ && !record.skip && reduced.data() == program_->reduced().data()) {
-        hostReduced_.resize(reduced.size());
-        if (absl::Status s = program_->read(reduced, hostReduced_); !s.ok()) return s;
-        reduced = hostReduced_;
+void ReplicaRank::Impl::keepDelta(const CommitRecord& record, std::span<const float> reduced) {
+    program_->awaitSum();  // none overtakes the one before
+    if (record.skip) return store_.putDelta(record, {});
+    std::optional<std::vector<float>> room = store_.room(reduced.size());
+    if (!room) return;
+    auto copy = std::make_shared<std::vector<float>>(*std::move(room));
+    if (reduced.data() != program_->reduced().data()) {
+        std::copy(reduced.begin(), reduced.end(), copy->begin());
+        return store_.putDelta(record, std::move(*copy));
     }
-    store_.putDelta(record, reduced);
-    return absl::OkStatus();
+    program_->readSum(*copy, [this, record, copy](const absl::Status& s) {
+        if (s.ok()) return store_.putDelta(record, std::move(*copy));
+        queue_.push({[s] { return s; }, std::nullopt});
+    });
 }
 
 absl::Status ReplicaRank::Impl::damageParameter(uint64_t step) {
@@ -343,11 +354,13 @@ absl::Status ReplicaRank::Impl::replay(const Delta& delta) {
 absl::Status ReplicaRank::Impl::replayExchanged(const CommitRecord& record) {
     if (record.step <= step_) return absl::OkStatus();
     if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
+    program_->awaitSum();  // the next exchange it enters has its gradient at once
     post(protocol::Replayed{step_, hash_});
     return absl::OkStatus();
 }
 
 absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
+    program_->awaitSum();
     const StateStore::DeltaPtr delta = store_.delta(step);
     const StateSnapshot* before = snapshots_.before();
     if (step != step_ || before == nullptr || before->step + 1 != step || delta == nullptr) {

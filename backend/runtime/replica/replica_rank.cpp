@@ -212,7 +212,7 @@ void ReplicaRank::Impl::startControl() {
 
 ReplicaRank::Impl::~Impl() {
     leaving_ = true;
-    program_->awaitSnapshot();
+    program_->awaitCopies();
     if (control_.joinable()) {
         // What is queued is written while the control thread still sends: a shard's report makes
         // the leader's manifest, and that another message. The desks go when nobody calls them.

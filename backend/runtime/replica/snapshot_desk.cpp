@@ -62,7 +62,7 @@ void SnapshotDesk::give(StateSnapshot label, Taker taker) {
 
 absl::StatusOr<const StateSnapshot*> SnapshotDesk::await(StateSnapshot label) {
     begin(std::move(label));
-    program_->awaitSnapshot();
+    program_->awaitCopies();
     if (const absl::Status end = *now_->ended(); !end.ok()) return end;
     return &now_->snapshot;
 }

@@ -15,7 +15,10 @@ void StateStore::setDeltaBudget(uint64_t bytes) {
 void StateStore::fillWindow(size_t floats) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const uint64_t each = std::max<uint64_t>(1, floats * sizeof(float));
-    while ((spare_.size() + 1) * each + bytes_ <= budget_) spare_.emplace_back(floats);
+    if (each > budget_) return;
+    const std::lock_guard<std::mutex> pool(pool_->mutex);
+    // One more than the window: the oldest leaves it when the newest is there.
+    while (pool_->free.size() * each + bytes_ <= budget_) pool_->free.emplace_back(floats);
 }
 
 void StateStore::putSnapshot(SnapshotPtr snapshot) {
@@ -35,19 +38,30 @@ StateStore::SnapshotPtr StateStore::snapshot(uint64_t step) const {
     return it == snapshots_.end() ? nullptr : it->second;
 }
 
-void StateStore::putDelta(const CommitRecord& record, std::span<const float> reduced) {
-    auto delta = std::make_shared<Delta>();
-    delta->record = record;
-    if (!record.skip) {
-        {
-            const std::lock_guard<std::mutex> lock(mutex_);
-            if (!spare_.empty()) {
-                delta->reduced = std::move(spare_.back());
-                spare_.pop_back();
-            }
+std::optional<std::vector<float>> StateStore::room(size_t floats) {
+    std::vector<float> memory;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (floats * sizeof(float) > budget_) return std::nullopt;
+        const std::lock_guard<std::mutex> pool(pool_->mutex);
+        if (!pool_->free.empty()) {
+            memory = std::move(pool_->free.back());
+            pool_->free.pop_back();
         }
-        delta->reduced.assign(reduced.begin(), reduced.end());
     }
+    memory.resize(floats);
+    return memory;
+}
+
+void StateStore::putDelta(const CommitRecord& record, std::vector<float> reduced) {
+    const auto recycle = [pool = pool_](Delta* old) {
+        if (!old->reduced.empty()) {
+            const std::lock_guard<std::mutex> lock(pool->mutex);
+            pool->free.push_back(std::move(old->reduced));
+        }
+        delete old;
+    };
+    std::shared_ptr<Delta> delta(new Delta{record, std::move(reduced)}, recycle);
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (!deltas_.empty()) {
@@ -66,14 +80,15 @@ void StateStore::putDelta(const CommitRecord& record, std::span<const float> red
 }
 
 void StateStore::shrink() {
-    uint64_t spare = 0;
-    for (const std::vector<float>& taken : spare_) spare += taken.size() * sizeof(float);
-    for (; !spare_.empty() && bytes_ + spare > budget_; spare_.pop_back())
-        spare -= spare_.back().size() * sizeof(float);
     while (!deltas_.empty() && bytes_ > budget_) {
         bytes_ -= deltas_.front()->reduced.size() * sizeof(float);
         deltas_.pop_front();
     }
+    const std::lock_guard<std::mutex> pool(pool_->mutex);
+    uint64_t free = 0;
+    for (const std::vector<float>& memory : pool_->free) free += memory.size() * sizeof(float);
+    for (; pool_->free.size() > 1 && bytes_ + free > budget_; pool_->free.pop_back())
+        free -= pool_->free.back().size() * sizeof(float);
 }
 
 StateStore::DeltaPtr StateStore::delta(uint64_t step) const {

@@ -8,8 +8,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
-#include <span>
 #include <vector>
 
 #include "backend/common/types.h"
@@ -48,6 +48,9 @@ class StateStore {
     /// Takes the memory of a whole window of deltas of `floats` each now: else a joiner's first
     /// steps would pay for its pages, which its peers have long since.
     void fillWindow(size_t floats);
+    /// For the next delta: that memory, or what a dropped one had; its contents are anything.
+    /// nullopt: the budget is less than one delta, so none is kept.
+    std::optional<std::vector<float>> room(size_t floats);
 
     void putSnapshot(SnapshotPtr snapshot);
     void dropSnapshot(uint64_t step);
@@ -55,8 +58,9 @@ class StateStore {
     SnapshotPtr snapshot(uint64_t step) const;
 
     /// Appends the delta of record.step. A gap, another lineage or another layout than the last
-    /// one's empties the window first: a window never crosses those.
-    void putDelta(const CommitRecord& record, std::span<const float> reduced);
+    /// one's empties the window first: a window never crosses those. `reduced` is empty for a
+    /// record that says skip.
+    void putDelta(const CommitRecord& record, std::vector<float> reduced);
     /// nullptr: not in the window.
     DeltaPtr delta(uint64_t step) const;
     /// As delta(), but waits up to `patience` for a step that is still to come.
@@ -76,13 +80,18 @@ class StateStore {
     void close();
 
   private:
+    /// Where the memory of deltas that nobody reads any more waits for the next ones.
+    struct Pool {
+        std::mutex mutex;
+        std::vector<std::vector<float>> free;
+    };
     void shrink();
 
     mutable std::mutex mutex_;
     mutable std::condition_variable arrived_;
     std::map<uint64_t, SnapshotPtr> snapshots_;
     std::deque<DeltaPtr> deltas_;
-    std::vector<std::vector<float>> spare_;  ///< memory for deltas to come
+    std::shared_ptr<Pool> pool_ = std::make_shared<Pool>();
     std::set<uint64_t> tokens_;
     uint64_t budget_ = 256ull << 20;
     uint64_t bytes_ = 0;

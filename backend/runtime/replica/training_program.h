@@ -71,8 +71,8 @@ class TrainingProgram {
         to->resize(stateBytes());
         done(exportState(0, *to));
     }
-    /// Returns when no snapshot is under way and its `done` has returned.
-    virtual void awaitSnapshot() {}
+    /// Returns when nothing that snapshot() or readSum() began is under way, `done` among it.
+    virtual void awaitCopies() {}
     virtual absl::Status importState(uint64_t offset, std::span<const std::byte> from) = 0;
     /// After the last import of a whole state. Collective.
     virtual absl::Status imported() = 0;
@@ -100,6 +100,13 @@ class TrainingProgram {
         std::copy(from.begin(), from.end(), at.begin());
         return absl::OkStatus();
     }
+    /// All of reduced() as it is now, copied while the caller computes, as snapshot() is: whatever
+    /// writes reduced() waits for awaitSum(). `to` has its length.
+    virtual void readSum(std::span<float> to, std::function<void(absl::Status)> done) {
+        done(read(reduced(), to));
+    }
+    /// Returns when no readSum() is under way and its `done` has returned.
+    virtual void awaitSum() {}
     /// Where both of them are, if peers can read them there; the same for all ranks of a job.
     virtual const SharedHeap* peerMemory() const { return nullptr; }
     /// Of reduced() or gradient(), in a fixed order.

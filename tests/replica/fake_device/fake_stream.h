@@ -48,7 +48,7 @@ struct bulkhead_stream {
             work_.pop_front();
             lock.unlock();
             // A slow bus: whoever does not wait for a stream is found out.
-            std::this_thread::sleep_for(std::chrono::milliseconds(250));
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
             held().wait(true);
             work();
             lock.lock();

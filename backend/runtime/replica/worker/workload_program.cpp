@@ -92,10 +92,10 @@ absl::Status WorkloadProgram::build(const BuildOrder& order) {
     if (s.ok() && !order.blank)
         s = log_.check(api_->initialise(workload_, spec_.seed), "initialise");
     if (s.ok()) s = bindMemory();
-    if (!s.ok() || !apart_ || api_->export_state_on == nullptr) return s;
+    if (!s.ok() || !apart_) return s;
     // Now, while nothing runs on the device: taking pinned memory may wait for what does.
-    absl::StatusOr<std::unique_ptr<StateCopy>> copier =
-        StateCopy::create({api_, workload_, deviceApi_, device_, &log_});
+    absl::StatusOr<std::unique_ptr<DeviceCopy>> copier =
+        DeviceCopy::create({deviceApi_, device_, &log_});
     if (copier.ok()) copier_ = *std::move(copier);
     return copier.status();
 }
@@ -378,20 +378,47 @@ absl::Status WorkloadProgram::exportState(uint64_t offset, std::span<std::byte> 
 }
 
 void WorkloadProgram::snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) {
-    if (copier_ == nullptr) return TrainingProgram::snapshot(to, std::move(done));
+    if (!copiesBeside()) return TrainingProgram::snapshot(to, std::move(done));
     // The update before may still run there, and its stream is not the snapshot's.
     if (absl::Status s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "snapshot");
         !s.ok())
         return done(s);
-    copier_->begin(info_.state_bytes, to, std::move(done));
+    to->clear();
+    to->reserve(info_.state_bytes);
+    copier_->begin(
+        {info_.state_bytes,
+         [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+             return api_->export_state_on(workload_, at, bytes, piece, stream);
+         },
+         [to](std::span<const std::byte> part) { to->insert(to->end(), part.begin(), part.end()); },
+         std::move(done)});
 }
 
-void WorkloadProgram::awaitSnapshot() {
+void WorkloadProgram::readSum(std::span<float> to, std::function<void(absl::Status)> done) {
+    if (plane_ == nullptr) return TrainingProgram::readSum(to, std::move(done));
+    const auto* from = reinterpret_cast<const std::byte*>(reduced_.data());
+    auto* next = reinterpret_cast<std::byte*>(to.data());
+    sumCopy_ = copier_->begin(
+        {reduced_.size_bytes(),
+         [this, from](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+             return deviceApi_->copy(device_, piece, from + at, bytes, stream);
+         },
+         [next](std::span<const std::byte> part) mutable {
+             next = std::copy(part.begin(), part.end(), next);
+         },
+         std::move(done)});
+}
+
+void WorkloadProgram::awaitSum() {
+    if (copier_ != nullptr) copier_->await(sumCopy_);
+}
+
+void WorkloadProgram::awaitCopies() {
     if (copier_ != nullptr) copier_->await();
 }
 
 absl::Status WorkloadProgram::importState(uint64_t offset, std::span<const std::byte> from) {
-    awaitSnapshot();
+    awaitCopies();
     return log_.check(api_->import_state(workload_, offset, from.size(), from.data()), "import");
 }
 
@@ -418,7 +445,7 @@ absl::StatusOr<double> WorkloadProgram::sumOfSquares(std::span<const float> redu
 absl::Status WorkloadProgram::apply(const CommitRecord& record, std::span<const float> reduced) {
     absl::StatusOr<const float*> sum = onDevice(reduced);
     if (!sum.ok()) return sum.status();
-    awaitSnapshot();
+    awaitCopies();
     bulkhead_update update{};
     update.struct_size = sizeof(update);
     update.updates = record.updates;
@@ -441,7 +468,7 @@ absl::StatusOr<std::vector<int32_t>> WorkloadProgram::expertShard() {
 }
 
 absl::Status WorkloadProgram::adoptLayout(const std::vector<int32_t>& expertShard) {
-    awaitSnapshot();
+    awaitCopies();
     if (absl::Status s = log_.check(api_->adopt_layout(workload_, expertShard.data(),
                                                        static_cast<uint32_t>(expertShard.size())),
                                     "layout");
@@ -451,7 +478,7 @@ absl::Status WorkloadProgram::adoptLayout(const std::vector<int32_t>& expertShar
 }
 
 absl::StatusOr<uint64_t> WorkloadProgram::moveLayout(const std::vector<int32_t>& expertShard) {
-    awaitSnapshot();
+    awaitCopies();
     uint64_t moved = 0;
     if (absl::Status s =
             log_.check(api_->change_layout(workload_, expertShard.data(),
@@ -464,7 +491,7 @@ absl::StatusOr<uint64_t> WorkloadProgram::moveLayout(const std::vector<int32_t>&
 }
 
 absl::Status WorkloadProgram::settleLayout(bool keep) {
-    awaitSnapshot();
+    awaitCopies();
     if (absl::Status s = log_.check(api_->settle_layout(workload_, keep), "layout"); !s.ok())
         return s;
     return keep ? absl::OkStatus() : bindMemory();

@@ -15,7 +15,7 @@
 #include "backend/runtime/replica/plugin_host.h"
 #include "backend/runtime/replica/replica_rank.h"
 #include "backend/runtime/replica/training_program.h"
-#include "backend/runtime/replica/worker/state_copy.h"
+#include "backend/runtime/replica/worker/device_copy.h"
 #include "bulkhead/device.h"
 #include "bulkhead/workload.h"
 
@@ -41,9 +41,11 @@ class WorkloadProgram final : public TrainingProgram {
     protocol::ModelDescribed describe() const override;
     uint64_t stateBytes() const override { return info_.state_bytes; }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override;
-    bool copiesBeside() const override { return copier_ != nullptr; }
+    bool copiesBeside() const override {
+        return copier_ != nullptr && api_->export_state_on != nullptr;
+    }
     void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) override;
-    void awaitSnapshot() override;
+    void awaitCopies() override;
     absl::Status importState(uint64_t offset, std::span<const std::byte> from) override;
     absl::Status imported() override;
     absl::StatusOr<uint64_t> stateHash() override;
@@ -52,6 +54,8 @@ class WorkloadProgram final : public TrainingProgram {
     DevicePlane dataPlane() const override { return {planeApi_, plane_}; }
     absl::Status read(std::span<const float> at, std::span<float> to) override;
     absl::Status write(std::span<const float> from, std::span<float> at) override;
+    void readSum(std::span<float> to, std::function<void(absl::Status)> done) override;
+    void awaitSum() override;
     /// Where it computes, and whether it exchanges there: Hello::device.
     std::string deviceName() const;
     const SharedHeap* peerMemory() const override { return peerMemory_; }
@@ -111,7 +115,8 @@ class WorkloadProgram final : public TrainingProgram {
     std::span<float> reduced_;
     const SharedHeap* peerMemory_ = nullptr;
 
-    std::unique_ptr<StateCopy> copier_;  ///< null: the state is where the CPU copies it itself
+    std::unique_ptr<DeviceCopy> copier_;  ///< null: all is where the CPU copies it itself
+    uint64_t sumCopy_ = 0;                ///< the copier's number of the last readSum()
 
     std::vector<int32_t> tokens_;
     std::vector<uint32_t> domains_;

@@ -1,61 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// Snapshots of a state that is on a device, while the workload goes on there.
-#include "backend/runtime/replica/worker/state_copy.h"
+// Copies of a state that is on a device, while the workload goes on there.
+#include "backend/runtime/replica/worker/device_copy.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace bulkhead::runtime {
 namespace {
 
 const std::string kPlugins = FAKE_PLUGINS;
 
-class StateCopyTest : public ::testing::Test {
+class DeviceCopyTest : public ::testing::Test {
   protected:
     void SetUp() override {
         const auto device = loadDevice("fake", {kPlugins});
         const auto workload = loadWorkload("bigram", {kPlugins});
         ASSERT_TRUE(device.ok() && workload.ok()) << device.status() << workload.status();
-        source_.deviceApi = *device;
-        source_.api = *workload;
-        source_.log = &log_;
-        ASSERT_TRUE(log_.check((*device)->open(log_.host(), 0, &source_.device), "open").ok());
+        device_.api = *device;
+        api_ = *workload;
+        device_.log = &log_;
+        ASSERT_TRUE(log_.check((*device)->open(log_.host(), 0, &device_.device), "open").ok());
         bulkhead_workload_config config{};
         config.struct_size = sizeof config;
         config.host = log_.host();
         config.device_api = *device;
-        config.device = source_.device;
+        config.device = device_.device;
         config.shards = 1;
         config.model_toml = config.model_dir = "";
         config.sequence_length = 4;
         config.micro_batch = config.domains = 1;
         config.beta1 = 0.9f;
-        ASSERT_TRUE(log_.check((*workload)->create(&config, &source_.workload), "create").ok());
-        ASSERT_EQ((*workload)->initialise(source_.workload, 7), BULKHEAD_OK);
+        ASSERT_TRUE(log_.check((*workload)->create(&config, &workload_), "create").ok());
+        ASSERT_EQ((*workload)->initialise(workload_, 7), BULKHEAD_OK);
         bulkhead_model_info info{};
-        ASSERT_EQ((*workload)->describe(source_.workload, &info), BULKHEAD_OK);
+        ASSERT_EQ((*workload)->describe(workload_, &info), BULKHEAD_OK);
         bytes_ = info.state_bytes;
         void* object = dlopen((kPlugins + "/bulkhead_device_fake.so").c_str(), RTLD_NOW);
         hold_ = reinterpret_cast<void (*)(int)>(dlsym(object, "bulkhead_fake_hold_streams"));
         ASSERT_NE(hold_, nullptr);
-        auto copy = StateCopy::create(source_);
+        auto copy = DeviceCopy::create(device_);
         ASSERT_TRUE(copy.ok()) << copy.status();
         copy_ = *std::move(copy);
     }
     void TearDown() override {
         hold_(0);
         copy_.reset();
-        source_.api->destroy(source_.workload);
-        source_.deviceApi->close(source_.device);
+        api_->destroy(workload_);
+        device_.api->close(device_.device);
     }
 
     std::vector<std::byte> exported() const {
         std::vector<std::byte> state(bytes_);
-        EXPECT_EQ(source_.api->export_state(source_.workload, 0, bytes_, state.data()),
-                  BULKHEAD_OK);
+        EXPECT_EQ(api_->export_state(workload_, 0, bytes_, state.data()), BULKHEAD_OK);
         return state;
     }
     void compute() const {
@@ -63,35 +64,45 @@ class StateCopyTest : public ::testing::Test {
         const uint32_t domain = 0;
         const bulkhead_batch batch{sizeof batch, 1, tokens, &domain, 1, 1};
         const auto ready = [](void*, uint64_t, uint64_t) {};
-        ASSERT_EQ(source_.api->forward_backward(source_.workload, &batch, ready, nullptr),
-                  BULKHEAD_OK);
+        ASSERT_EQ(api_->forward_backward(workload_, &batch, ready, nullptr), BULKHEAD_OK);
     }
     void update() const {
         float* gradient = nullptr;
         uint64_t count = 0;
         bulkhead_memory kind{};
-        ASSERT_EQ(source_.api->gradient(source_.workload, &gradient, &count, &kind), BULKHEAD_OK);
+        ASSERT_EQ(api_->gradient(workload_, &gradient, &count, &kind), BULKHEAD_OK);
         const bulkhead_update update{sizeof update, 1, 0.1f, 1, 1, 1};
-        ASSERT_EQ(source_.api->apply(source_.workload, gradient, &update), BULKHEAD_OK);
+        ASSERT_EQ(api_->apply(workload_, gradient, &update), BULKHEAD_OK);
     }
-    void begin(std::vector<std::byte>* to) {
+    uint64_t begin(std::vector<std::byte>* to) {
         done_ = false;
-        copy_->begin(bytes_, to, [this](const absl::Status& status) {
-            status_ = status;
-            done_ = true;
-        });
+        return copy_->begin(
+            {bytes_,
+             [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+                 return refuses_ ? BULKHEAD_OUT_OF_MEMORY
+                                 : api_->export_state_on(workload_, at, bytes, piece, stream);
+             },
+             [to](std::span<const std::byte> part) {
+                 to->insert(to->end(), part.begin(), part.end());
+             },
+             [this](const absl::Status& status) {
+                 status_ = status;
+                 done_ = true;
+             }});
     }
 
     PluginLog log_;
-    StateCopy::Source source_;
+    DeviceCopy::Device device_;
+    const bulkhead_workload_api* api_ = nullptr;
+    bulkhead_workload* workload_ = nullptr;
     uint64_t bytes_ = 0;
     void (*hold_)(int) = nullptr;
-    std::unique_ptr<StateCopy> copy_;
+    std::unique_ptr<DeviceCopy> copy_;
     absl::Status status_;
-    std::atomic<bool> done_{false};
+    std::atomic<bool> done_{false}, refuses_{false};
 };
 
-TEST_F(StateCopyTest, computingGoesOnWhileTheCopyHasNotEvenBegun) {
+TEST_F(DeviceCopyTest, computingGoesOnWhileTheCopyHasNotEvenBegun) {
     const std::vector<std::byte> before = exported();
     std::vector<std::byte> copy;
     hold_(1);
@@ -106,7 +117,7 @@ TEST_F(StateCopyTest, computingGoesOnWhileTheCopyHasNotEvenBegun) {
     EXPECT_EQ(copy, before);
 }
 
-TEST_F(StateCopyTest, eachIsTheStateOfItsStepBitForBit) {
+TEST_F(DeviceCopyTest, eachIsTheStateOfItsStepBitForBit) {
     std::vector<std::vector<std::byte>> copies(4), states;
     for (std::vector<std::byte>& copy : copies) {
         states.push_back(exported());
@@ -123,31 +134,29 @@ TEST_F(StateCopyTest, eachIsTheStateOfItsStepBitForBit) {
     }
 }
 
-TEST_F(StateCopyTest, aSecondWaitsForTheFirst) {
+TEST_F(DeviceCopyTest, theyAreMadeOneBehindTheOtherAndEachCanBeAwaited) {
     std::vector<std::byte> first, second;
-    begin(&first);
-    begin(&second);
+    copy_->await(0);
     copy_->await();
+    const uint64_t one = begin(&first);
+    const uint64_t two = begin(&second);
+    EXPECT_EQ(two, one + 1);
+    copy_->await(one);
     EXPECT_EQ(first, exported());
+    copy_->await();
     EXPECT_EQ(second, exported());
 }
 
-TEST_F(StateCopyTest, whatTheDeviceRefusesIsToldAndTheNextOneWorks) {
+TEST_F(DeviceCopyTest, whatTheDeviceRefusesIsToldAndTheNextOneWorks) {
     std::vector<std::byte> none, copy;
-    bulkhead_workload_api refusing = *source_.api;
-    refusing.export_state_on = [](bulkhead_workload*, uint64_t, uint64_t, void*, bulkhead_stream*) {
-        return BULKHEAD_OUT_OF_MEMORY;
-    };
-    StateCopy::Source source = source_;
-    source.api = &refusing;
-    auto refused = StateCopy::create(source);
-    ASSERT_TRUE(refused.ok());
-    absl::Status status;
-    (*refused)->begin(bytes_, &none, [&](const absl::Status& s) { status = s; });
-    (*refused)->await();
-    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    refuses_ = true;
+    begin(&none);
+    copy_->await();
+    EXPECT_TRUE(absl::IsResourceExhausted(status_)) << status_;
+    refuses_ = false;
     begin(&copy);
     copy_->await();
+    EXPECT_TRUE(status_.ok()) << status_;
     EXPECT_EQ(copy, exported());
 }
 
