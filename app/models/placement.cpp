@@ -102,7 +102,7 @@ Placement placementOf(const model::RunState& state, planner::LiveJob job,
         p.names << mixtureName(state.model, static_cast<int>(l));
     p.now = {job.expertShard, planner::layerFigures(job, job.expertShard, job.domainShare)};
     if (change) p.then = PlacementSide{shard, planner::layerFigures(job, shard, share)};
-    p.preview = planner::planWith(job, shard, share).preview;
+    p.preview = planner::planWith(job, shard, share, change ? change->optimism : 0).preview;
     p.grouped = !job.domainShare.empty();
     p.groupedThen = !share.empty();
     p.job = std::move(job);
@@ -121,6 +121,10 @@ QString previewWords(const Placement& p) {
         words += u' ' + tr("Samples go to the shards of their domain.");
     else if (p.grouped)
         words += u' ' + tr("Samples go to any shard again.");
+    if (v.optimism > 0)
+        words += u' ' + tr("On the counted steps themselves it would leave %1 remote; a plan fits "
+                           "those better than the steps to come.")
+                            .arg(formatShare(v.remotePredicted - v.optimism));
     if (planner::routingMoves(v))
         words +=
             u' ' + tr("Routing moves: remote copies %1 by the older of the counted steps, %2 by "

@@ -43,6 +43,7 @@ struct Placement {
 struct PlacementChange {
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;
+    double optimism = 0;  ///< as in planner::LivePreview
 };
 
 /// Precondition: `change` fits the job.

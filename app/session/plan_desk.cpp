@@ -57,7 +57,7 @@ void PlanDesk::take(PlanOrigin origin, const absl::StatusOr<planner::LivePlan>& 
     refusal_ = plan.status();
     if (plan.ok())
         proposal_ = {origin, plan->preview.layout, plan->action.expertShard,
-                     plan->action.domainShare};
+                     plan->action.domainShare, plan->preview.optimism};
     noteLayout();
     Q_EMIT changed();
 }
@@ -119,7 +119,7 @@ void PlanDesk::move(int layer, int expert, int shard) {
     const absl::StatusOr<planner::LiveJob> job = planner::liveJob(feed_.state());
     if (!job.ok() || shard < 0 || shard >= static_cast<int>(job->shards)) return;
     PlanProposal next =
-        proposal_.value_or(PlanProposal{{}, job->layout, job->expertShard, job->domainShare});
+        proposal_.value_or(PlanProposal{{}, job->layout, job->expertShard, job->domainShare, 0});
     const size_t at =
         static_cast<size_t>(layer) * job->counts.experts + static_cast<size_t>(expert);
     if (at >= next.expertShard.size() || next.expertShard[at] == shard) return;

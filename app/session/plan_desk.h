@@ -21,6 +21,7 @@ struct PlanProposal {
     uint64_t layout = 0;  ///< in use when it was thought of; void in another
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;
+    double optimism = 0;  ///< as in planner::LivePreview
     bool operator==(const PlanProposal&) const = default;
 };
 

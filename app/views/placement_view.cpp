@@ -317,7 +317,7 @@ void PlacementView::showPlacement() {
     if (!job.ok()) return;
     std::optional<PlacementChange> change;
     if (const auto& p = desk_.proposal(); p && p->expertShard.size() == job->expertShard.size())
-        change = {p->expertShard, p->domainShare};
+        change = {p->expertShard, p->domainShare, p->optimism};
     placement_ = placementOf(context_.feed.state(), *std::move(job), change);
     words_->setText(words());
     gain_.setRows(gainRows(*placement_));
@@ -386,9 +386,10 @@ void PlacementView::rollBack() {
 void PlacementView::apply() {
     showPlacement();
     if (!differs()) return;
-    const model::Action action = planner::planWith(placement_->job, desk_.proposal()->expertShard,
-                                                   desk_.proposal()->domainShare)
-                                     .action;
+    const model::Action action =
+        planner::planWith(placement_->job, desk_.proposal()->expertShard,
+                          desk_.proposal()->domainShare, desk_.proposal()->optimism)
+            .action;
     std::vector<ConfirmRequest::Figure> figures;
     for (const RowsModel::Row& row : gainRows(*placement_))
         if (row[2].text != noFigure()) figures.push_back({row[0].text, row[1].text, row[2].text});

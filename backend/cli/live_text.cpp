@@ -50,6 +50,10 @@ std::string previewText(const planner::LivePreview& p) {
         p.expertsMoved, p.experts, static_cast<double>(p.bytesMoved) / 1e6,
         partText(p.remoteMeasured), partText(p.remoteNow), p.step, partText(p.remotePredicted),
         p.remoteNow > 0 ? (p.remotePredicted / p.remoteNow - 1) * 100 : 0.0);
+    if (p.optimism > 0)
+        absl::StrAppend(&out, "of the counted steps themselves it would leave ",
+                        partText(p.remotePredicted - p.optimism),
+                        " remote; a plan fits those better than the steps to come\n");
     if (planner::routingMoves(p))
         absl::StrAppend(&out, "routing moves: the plan has ", partText(p.remoteOlder),
                         " by the older of the counted steps, ", partText(p.remoteNewer),

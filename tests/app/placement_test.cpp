@@ -24,7 +24,7 @@ class PlacementTest : public testing::Test {
     }
     Placement shown() const {
         std::optional<PlacementChange> change;
-        if (const auto& p = desk.proposal()) change = {p->expertShard, p->domainShare};
+        if (const auto& p = desk.proposal()) change = {p->expertShard, p->domainShare, p->optimism};
         return placementOf(feed.state(), *planner::liveJob(feed.state()), change);
     }
     void propose(bool group = true) {

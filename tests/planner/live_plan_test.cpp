@@ -76,6 +76,32 @@ TEST(LivePlan, SaysWhetherRoutingMoves) {
     EXPECT_FALSE(routingMoves(recommended(state)->preview));
 }
 
+TEST(LivePlan, APredictionAllowsForThePlanHavingBeenFittedToItsSteps) {
+    model::RunState s = job();
+    s.experts.step = 200;
+    s.experts.newerFrom = 150;
+    s.experts.older = {50, 0, 50, 0, 0, 50, 0, 50};
+    s.experts.newer = s.experts.older;
+    EXPECT_DOUBLE_EQ(recommended(s)->preview.optimism, 0) << "either half says the same";
+    // By turns domain a goes to experts 0 and 2, or to 0 and 1: a plan for either half leaves half
+    // of the other half's copies remote, one for all of them a quarter.
+    s.experts.newer = {50, 50, 0, 0, 0, 0, 50, 50};
+    const LivePlan plan = *recommended(s);
+    EXPECT_DOUBLE_EQ(plan.preview.optimism, 0.25);
+    EXPECT_DOUBLE_EQ(plan.preview.remotePredicted, 0.25 + 0.25);
+    EXPECT_DOUBLE_EQ(plan.action.predictedRemote, plan.preview.remotePredicted);
+    const LiveJob counts = *liveJob(s);
+    const auto& a = plan.action;
+    EXPECT_DOUBLE_EQ(planWith(counts, a.expertShard, a.domainShare, 0.25).preview.remotePredicted,
+                     0.5);
+    EXPECT_DOUBLE_EQ(planWith(counts, a.expertShard, a.domainShare).preview.remotePredicted, 0.25);
+    // What is in use was not made from these steps.
+    EXPECT_DOUBLE_EQ(planWith(counts, counts.expertShard, {}, 0.25).preview.optimism, 0);
+    // Of few steps nothing is known.
+    s.experts.step = 155;
+    EXPECT_DOUBLE_EQ(recommended(s)->preview.optimism, 0);
+}
+
 TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
     const auto plan = recommended(job());
     ASSERT_TRUE(plan.ok()) << plan.status();

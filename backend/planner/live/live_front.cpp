@@ -75,6 +75,7 @@ absl::StatusOr<LiveFront> liveFront(const LiveJob& job, const LiveOptions& optio
     LiveFront front;
     front.points.push_back(
         pointOf(job, "as it is", planWith(job, job.expertShard, job.domainShare)));
+    const double optimism = optimismOf(job, options);
     std::vector<double> caps{options.loadCap};
     for (const double load : kLoads)
         if (load != options.loadCap) caps.push_back(load);
@@ -83,7 +84,7 @@ absl::StatusOr<LiveFront> liveFront(const LiveJob& job, const LiveOptions& optio
             LiveOptions wanted = options;
             wanted.loadCap = cap;
             wanted.pricePerMove *= dear;
-            absl::StatusOr<LivePlan> plan = recommendPlan(job, wanted);
+            absl::StatusOr<LivePlan> plan = recommendPlan(job, wanted, optimism);
             if (!plan.ok()) return plan.status();
             LiveFrontPoint point =
                 pointOf(job, absl::StrFormat("%sload %.2f", dear > 1 ? "fewer moves, " : "", cap),

@@ -45,7 +45,26 @@ DomainPlan planOf(const LiveJob& job, const std::vector<int32_t>& placement,
     return plan;
 }
 
-LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vector<uint32_t> parts) {
+DomainCounts olderOf(const LiveJob& job) {
+    DomainCounts older = job.counts;
+    for (size_t i = 0; i < older.values.size(); ++i) older.values[i] -= job.newer.values[i];
+    return older;
+}
+
+DomainPlanOptions wantedOf(const LiveJob& job, const LiveOptions& options) {
+    DomainPlanOptions wanted;
+    wanted.nodes = job.shards;
+    wanted.group = options.group;
+    wanted.loadCap = options.loadCap;
+    wanted.pricePerMove = options.pricePerMove;
+    wanted.seed = options.seed;
+    for (const model::ExpertRule& rule : job.rules)
+        wanted.rules.push_back({rule.layer, rule.expert, rule.pins, true, rule.shard});
+    return wanted;
+}
+
+LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vector<uint32_t> parts,
+                  double optimism = 0) {
     LivePlan out;
     LivePreview& p = out.preview;
     p.step = job.step;
@@ -56,12 +75,12 @@ LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vecto
     p.bytesMoved = p.expertsMoved * job.expertBytes;
     p.remoteNow =
         remoteShare(job.counts, planOf(job, job.expertShard, job.domainShare), job.shards);
-    p.remotePredicted = remoteShare(job.counts, planOf(job, placement, parts), job.shards);
+    const DomainPlan plan = planOf(job, placement, parts);
+    if (placement != job.expertShard || parts != job.domainShare) p.optimism = optimism;
+    p.remotePredicted = std::min(1.0, remoteShare(job.counts, plan, job.shards) + p.optimism);
     if (!job.newer.values.empty()) {
-        DomainCounts older = job.counts;
-        for (size_t i = 0; i < older.values.size(); ++i) older.values[i] -= job.newer.values[i];
-        p.remoteOlder = remoteShare(older, planOf(job, placement, parts), job.shards);
-        p.remoteNewer = remoteShare(job.newer, planOf(job, placement, parts), job.shards);
+        p.remoteOlder = remoteShare(olderOf(job), plan, job.shards);
+        p.remoteNewer = remoteShare(job.newer, plan, job.shards);
     }
     if (const model::TrafficSum& sum = job.traffic; sum.copies > 0) {
         p.remoteMeasured = sum.remoteShare();
@@ -139,29 +158,35 @@ bool routingMoves(const LivePreview& p) {
            std::abs(p.remoteNewer - p.remoteOlder) > kSteady * p.remotePredicted;
 }
 
-absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& options) {
-    DomainPlanOptions wanted;
-    wanted.nodes = job.shards;
-    wanted.group = options.group;
-    wanted.loadCap = options.loadCap;
-    wanted.pricePerMove = options.pricePerMove;
-    wanted.seed = options.seed;
+double optimismOf(const LiveJob& job, const LiveOptions& options) {
+    if (job.newer.values.empty()) return 0;
+    const DomainCounts older = olderOf(job);
+    const DomainPlan now = planOf(job, job.expertShard, job.domainShare);
+    const auto byOlder = solveDomains(older, now, wantedOf(job, options));
+    const auto byNewer = solveDomains(job.newer, now, wantedOf(job, options));
+    if (!byOlder.ok() || !byNewer.ok()) return 0;
+    const double lost = remoteShare(job.newer, byOlder->plan, job.shards) - byOlder->after +
+                        remoteShare(older, byNewer->plan, job.shards) - byNewer->after;
+    return std::max(0.0, lost / 2 / 2);
+}
+
+absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& options,
+                                       std::optional<double> optimism) {
     if (absl::Status s = model::checkRules(job.rules, job.expertShard, job.counts.experts,
                                            job.shards, job.layerNumbers);
         !s.ok())
         return s;
-    for (const model::ExpertRule& rule : job.rules)
-        wanted.rules.push_back({rule.layer, rule.expert, rule.pins, true, rule.shard});
     const auto parts = options.group ? job.domainShare : std::vector<uint32_t>();
-    const auto made = solveDomains(job.counts, planOf(job, job.expertShard, parts), wanted);
+    const auto made =
+        solveDomains(job.counts, planOf(job, job.expertShard, parts), wantedOf(job, options));
     if (!made.ok()) return made.status();
     return livePlan(job, {made->plan.nodeOf.begin(), made->plan.nodeOf.end()},
-                    partsOf(made->plan.share));
+                    partsOf(made->plan.share), optimism ? *optimism : optimismOf(job, options));
 }
 
 LivePlan planWith(const LiveJob& job, std::vector<int32_t> expertShard,
-                  std::vector<uint32_t> domainShare) {
-    return livePlan(job, std::move(expertShard), std::move(domainShare));
+                  std::vector<uint32_t> domainShare, double optimism) {
+    return livePlan(job, std::move(expertShard), std::move(domainShare), optimism);
 }
 
 double LayerFigures::maxOverMean() const {

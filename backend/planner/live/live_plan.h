@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,10 @@ struct LivePreview {
     uint64_t bytesMoved = 0;      ///< in each replica, between its shards
     double remoteMeasured = -1;   ///< of the layout in use, its last steps
     double remoteNow = -1;        ///< what the counts say of the layout in use
-    double remotePredicted = -1;  ///< ... and of the plan
+    double remotePredicted = -1;  ///< what other steps are expected to show of the plan
+    /// So much more than the counts say of the plan: it fits the steps it was made from better than
+    /// those to come. 0 where it was not made from them. See optimismOf.
+    double optimism = 0;
     /// The plan by the older and by the newer of the counted steps; -1 while there are few of
     /// either. A prediction is off by about as much as these are apart: the router learns on.
     double remoteOlder = -1, remoteNewer = -1;
@@ -53,6 +57,7 @@ struct LivePreview {
         visit("remote_measured", self.remoteMeasured);
         visit("remote_now", self.remoteNow);
         visit("remote_predicted", self.remotePredicted);
+        visit("optimism", self.optimism);
         visit("remote_older", self.remoteOlder);
         visit("remote_newer", self.remoteNewer);
         visit("all_to_all_bytes_per_step", self.bytesPerStep);
@@ -97,15 +102,21 @@ struct LiveJob {
 /// FailedPrecondition when there is no model, no expert or no count yet.
 [[nodiscard]] absl::StatusOr<LiveJob> liveJob(const model::RunState& state);
 
-/// The planner's own. InvalidArgument when no token has been counted, and naming expert, layer and
-/// shard when the job's rules cannot be kept.
-[[nodiscard]] absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job,
-                                                     const LiveOptions& options);
+/// How much better a plan looks on the steps it is made from than it will be, as a part of all
+/// copies: half of what plans made from the older or the newer steps lose on the other of them,
+/// since a plan from twice as many is half as far off (to first order; it is the split-sample
+/// estimate of a fit's optimism). 0 while there are few of either.
+[[nodiscard]] double optimismOf(const LiveJob& job, const LiveOptions& options);
 
-/// What `expertShard` and `domainShare`, as in model::Action, would do. Precondition: they fit the
-/// job.
+/// The planner's own; `optimism`: optimismOf where it is known already. InvalidArgument when no
+/// token has been counted, and naming expert, layer and shard when the job's rules cannot be kept.
+[[nodiscard]] absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& options,
+                                                     std::optional<double> optimism = {});
+
+/// What `expertShard` and `domainShare`, as in model::Action, would do. `optimism`: of the plan
+/// they came from. Precondition: they fit the job.
 [[nodiscard]] LivePlan planWith(const LiveJob& job, std::vector<int32_t> expertShard,
-                                std::vector<uint32_t> domainShare);
+                                std::vector<uint32_t> domainShare, double optimism = 0);
 
 /// One layer of a placement, by the job's counts.
 struct LayerFigures {
