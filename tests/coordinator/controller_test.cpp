@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a controller does about losses, with ranks that are real processes.
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
 #include "tests/coordinator/scripted_job.h"
 
 namespace bulkhead::runtime {
@@ -163,6 +168,38 @@ TEST_F(ControllerTest, ALostControllerLosesNoStepAndKeepsTheRanks) {
     for (const model::RankStarted& s : started) EXPECT_EQ(s.incarnation, 1u) << "it was restarted";
     for (const model::LineageOpened& l : all<model::LineageOpened>())
         EXPECT_EQ(l.lineage, 1u) << "no rollback was needed\n" << lastEvents();
+}
+
+TEST_F(ControllerTest, WhatAnAgentTellsBeforeTheJobIsTakenUpAgainIsNotLost) {
+    host();
+    start(spec(0));
+    awaitStep(5);
+    const model::RankStarted victim = all<model::RankStarted>().front();
+    host_->loseController();
+    const auto awaitRanks = [&](uint32_t ranks) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        const auto there = [&] {
+            const std::vector<NodeStatus> nodes = host_->controller().nodes();
+            return !nodes.empty() && nodes.front().used == ranks;
+        };
+        while (!there()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), end) << "not " << ranks << " ranks";
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    };
+    const auto runs = host_->comeBack([&] {
+        awaitRanks(4);
+        ASSERT_EQ(::kill(victim.pid, SIGKILL), 0);
+        awaitRanks(3);
+    });
+    ASSERT_TRUE(runs.ok()) << runs.status();
+    await<model::IncidentClosed>();
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    const auto exits = all<model::RankExited>();
+    ASSERT_FALSE(exits.empty());
+    EXPECT_EQ(exits.front().pid, victim.pid);
+    EXPECT_EQ(exits.front().signal, SIGKILL);
 }
 
 TEST_F(ControllerTest, KilledWholeItResumesFromTheCheckpointWithExactlyOnceData) {

@@ -93,9 +93,11 @@ void JobHost::killEverything() {
     killRanks();
 }
 
-absl::StatusOr<std::vector<std::string>> JobHost::comeBack() {
+absl::StatusOr<std::vector<std::string>> JobHost::comeBack(
+    const std::function<void()>& beforeRecovery) {
     startController();
     if (!ready_.ok()) return ready_;
+    if (beforeRecovery) beforeRecovery();
     auto runs = controller_->recover([this](const std::string& run) { return tape_.state(run); });
     for (uint32_t n = 0; n < options_.nodes; ++n)
         if (!agents_.contains(n)) startAgent(n);

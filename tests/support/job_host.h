@@ -56,8 +56,9 @@ class JobHost {
     /// kill -9 of every rank and agent, and the controller gone without a word.
     void killEverything();
     /// A new controller, and agents where there are none, on the same directory; runs that had not
-    /// ended are taken up again.
-    absl::StatusOr<std::vector<std::string>> comeBack();
+    /// ended are taken up again, after `beforeRecovery`.
+    absl::StatusOr<std::vector<std::string>> comeBack(
+        const std::function<void()>& beforeRecovery = {});
     /// Only the controller goes, without a word.
     void loseController() { controller_.reset(); }
 

@@ -67,6 +67,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
         cordoned_.contains(hello.node) ? model::NodeState::kCordoned : model::NodeState::kUp;
     node.channel = std::move(channel);
     node.broken = false;
+    std::erase_if(held_, [&](const auto& h) { return h.first == hello.node; });  // told again
 
     std::set<RankProcess> missed;
     for (const auto& [process, pid] : node.processes) missed.insert(process);
@@ -115,23 +116,28 @@ void AgentPool::received(const std::string& name, const std::string& bytes) {
             forget(node, up->process);
         return listener_.rankUp(name, *up);
     }
-    if (const auto* gone = std::get_if<RankGone>(&*message)) {
-        forget(node, gone->process);
-        listener_.rankGone(name, *gone);
-        return heard(name, gone->receipt);
-    }
-    const auto* noted = std::get_if<AgentFaultNoted>(&*message);
-    const auto* trouble = std::get_if<GpuTroubleSeen>(&*message);
-    const uint64_t receipt = noted != nullptr     ? noted->receipt
-                             : trouble != nullptr ? trouble->receipt
-                                                  : 0;
-    listener_.other(name, *std::move(message));
-    heard(name, receipt);
+    if (const auto* gone = std::get_if<RankGone>(&*message)) forget(node, gone->process);
+    tell(name, *std::move(message));
 }
 
-/// Only after everybody has acted on it: a controller that ends before is told again.
-void AgentPool::heard(const std::string& name, uint64_t receipt) {
+/// The agent hears that it was heard only after everybody has acted on it: a controller that ends
+/// before is told again.
+void AgentPool::tell(const std::string& name, AgentMessage message) {
+    const auto* gone = std::get_if<RankGone>(&message);
+    const auto* noted = std::get_if<AgentFaultNoted>(&message);
+    const auto* trouble = std::get_if<GpuTroubleSeen>(&message);
+    const uint64_t receipt = gone != nullptr      ? gone->receipt
+                             : noted != nullptr   ? noted->receipt
+                             : trouble != nullptr ? trouble->receipt
+                                                  : 0;
+    const bool acted =
+        gone != nullptr ? listener_.rankGone(name, *gone) : listener_.other(name, message);
+    if (!acted) return held_.emplace_back(name, std::move(message)), void();
     if (receipt != 0) (void)send(name, AgentHeard{receipt});
+}
+
+void AgentPool::tellHeld() {
+    for (auto& [name, message] : std::exchange(held_, {})) tell(name, std::move(message));
 }
 
 void AgentPool::lost(const std::string& name, const absl::Status& why) {

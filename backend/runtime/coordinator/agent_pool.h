@@ -27,10 +27,12 @@ class AgentPool {
         /// The node came, went or was cordoned.
         std::function<void(const NodeStatus&, const std::string& why)> nodeChanged;
         std::function<void(const std::string& node, const RankUp&)> rankUp;
-        std::function<void(const std::string& node, const RankGone&)> rankGone;
+        /// false: whoever it is for is not there yet. It is told again by tellHeld().
+        std::function<bool(const std::string& node, const RankGone&)> rankGone;
         /// The agent went before it said whether the process runs.
         std::function<void(const std::string& node, const RankProcess&)> startLost;
-        std::function<void(const std::string& node, AgentMessage)> other;
+        /// The same.
+        std::function<bool(const std::string& node, const AgentMessage&)> other;
     };
 
     /// `cordonFile` holds the names of cordoned nodes, one a line.
@@ -50,6 +52,9 @@ class AgentPool {
 
     /// Durable when it returns OK: a later controller knows. NotFound names the nodes there are.
     absl::Status cordon(const std::string& node, bool cordoned);
+
+    /// Tells the listener again what nobody could act on so far.
+    void tellHeld();
 
     /// It has connected at some time.
     bool knows(const std::string& node) const { return nodes_.contains(node); }
@@ -76,7 +81,7 @@ class AgentPool {
     void received(const std::string& name, const std::string& bytes);
     void lost(const std::string& name, const absl::Status& why);
     void missing(const std::string& name, const std::set<RankProcess>& processes);
-    void heard(const std::string& name, uint64_t receipt);
+    void tell(const std::string& name, AgentMessage message);
     void forget(Node& node, const RankProcess& process);
     absl::Status refusal(const AgentHello& hello) const;
     absl::Status noSuchNode(const std::string& node) const;
@@ -87,6 +92,7 @@ class AgentPool {
     std::set<std::string> cordoned_;
     Listener listener_;
     std::map<std::string, Node> nodes_;
+    std::vector<std::pair<std::string, AgentMessage>> held_;  ///< by node; its agent keeps it, too
 };
 
 }  // namespace bulkhead::runtime

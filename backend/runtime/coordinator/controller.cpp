@@ -197,6 +197,7 @@ class Controller::Impl {
         });
         JobCoordinator& held = *(jobs_[run] = *std::move(job));
         held.begin();
+        pool_.tellHeld();
         return absl::OkStatus();
     }
 
@@ -213,6 +214,7 @@ class Controller::Impl {
             if (auto* job = jobOf(process)) job->startLost(node, process);
         };
         l.rankGone = [this](const std::string& node, const RankGone& gone) {
+            if (willBeTakenUp(gone.process.job)) return false;
             if (auto* job = jobOf(gone.process)) job->rankGone(node, gone);
             // Its slot is free for any job.
             const auto nodes = pool_.nodes();
@@ -221,18 +223,28 @@ class Controller::Impl {
             if (it != nodes.end())
                 for (auto& [run, job] : jobs_)
                     if (run != gone.process.job) job->nodeChanged(*it, "a slot is free");
+            return true;
         };
         l.other = [this](const std::string& node, const AgentMessage& message) {
             if (const auto* out = std::get_if<OutputLine>(&message)) {
                 if (auto* job = jobOf(out->process)) job->agentSaid(node, message);
             } else if (const auto* noted = std::get_if<AgentFaultNoted>(&message)) {
+                if (willBeTakenUp(noted->job)) return false;
                 if (const auto it = jobs_.find(noted->job); it != jobs_.end())
                     it->second->agentSaid(node, message);
             } else {
                 for (auto& [run, job] : jobs_) job->agentSaid(node, message);
             }
+            return true;
         };
         return l;
+    }
+
+    /// An agent may be back, with what happened meanwhile, before recover() was called.
+    bool willBeTakenUp(const std::string& run) const {
+        const std::string dir = options_.stateDir + "/" + run;
+        return !jobs_.contains(run) && checkRunId(run).ok() && fs::exists(dir + "/job.json") &&
+               isUnfinished(dir);
     }
 
     JobCoordinator* jobOf(const RankProcess& process) {

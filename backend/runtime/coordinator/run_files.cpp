@@ -86,16 +86,17 @@ absl::Status checkRunId(const std::string& run) {
         "\"", run, "\" cannot name a run; use up to 80 letters, digits, '-', '_' and '.'"));
 }
 
+bool isUnfinished(const std::string& runDir) {
+    const auto entries = readLog(runDir);
+    return !entries.ok() || std::none_of(entries->begin(), entries->end(), [](const auto& entry) {
+        return std::holds_alternative<protocol::LogFinished>(entry);
+    });
+}
+
 std::vector<std::string> unfinishedRuns(const std::string& stateDir) {
     std::vector<std::string> unfinished;
-    for (const std::string& run : runsOf(stateDir)) {
-        const auto entries = readLog(stateDir + "/" + run);
-        const bool ended =
-            entries.ok() && std::any_of(entries->begin(), entries->end(), [](const auto& entry) {
-                return std::holds_alternative<protocol::LogFinished>(entry);
-            });
-        if (!ended) unfinished.push_back(run);
-    }
+    for (const std::string& run : runsOf(stateDir))
+        if (isUnfinished(stateDir + "/" + run)) unfinished.push_back(run);
     return unfinished;
 }
 

@@ -20,8 +20,10 @@ std::string makeRunId(const std::string& name, int64_t unixNs);
 /// InvalidArgument unless it is a plain folder name.
 absl::Status checkRunId(const std::string& run);
 
-/// Runs with a job.json whose commit log does not say that they ended. One whose log cannot be read
-/// counts: taking it up will say what is wrong with it.
+/// Its commit log does not say that it ended, or cannot be read: taking it up will say what is
+/// wrong.
+bool isUnfinished(const std::string& runDir);
+/// Those with a job.json.
 std::vector<std::string> unfinishedRuns(const std::string& stateDir);
 
 /// NotFound, or DataLoss naming the file.
