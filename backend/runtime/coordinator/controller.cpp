@@ -240,7 +240,7 @@ class Controller::Impl {
         return l;
     }
 
-    /// An agent may be back, with what happened meanwhile, before recover() was called.
+    /// Agents may be back, with what happened meanwhile, and ranks, before recover() was called.
     bool willBeTakenUp(const std::string& run) const {
         const std::string dir = options_.stateDir + "/" + run;
         return !jobs_.contains(run) && checkRunId(run).ok() && fs::exists(dir + "/job.json") &&
@@ -255,6 +255,7 @@ class Controller::Impl {
     /// Takes the channel of a rank whose job runs here; else says why not.
     absl::Status rankArrived(std::unique_ptr<ControlChannel>& channel,
                              const protocol::Hello& hello) {
+        if (willBeTakenUp(hello.job)) return channel.reset(), absl::OkStatus();  // it comes again
         auto job = find(hello.job);
         if (!job.ok()) return job.status();
         (*job)->rankConnected(std::move(channel), hello);
