@@ -151,7 +151,7 @@ std::vector<RowsModel::Row> gainRows(const Placement& p) {
     const double worst = p.now.worstLoad();
     return {
         std::move(measured),
-        row(tr("Remote copies, by the counts"), v.remoteNow, v.remotePredicted, shareOrDash),
+        row(tr("Remote copies, expected"), v.remoteNow, v.remotePredicted, shareOrDash),
         row(tr("All-to-all a step, all replicas"), v.bytesPerStep, v.bytesPerStepPredicted,
             bytesOrDash),
         row(tr("Busiest shard over mean, mean of layers"), load, p.shown().load(), timesMean),

@@ -80,7 +80,7 @@ TEST_F(PlacementPage, APlanIsProposedLookedAtAskedForAndApplied) {
     ASSERT_EQ(console.confirmer.asked.size(), 1u);
     const ConfirmRequest& request = console.confirmer.asked[0];
     EXPECT_EQ(request.effect, "Every replica moves some.");
-    EXPECT_EQ(request.figures[0].name, "Remote copies, by the counts");
+    EXPECT_EQ(request.figures[0].name, "Remote copies, expected");
     EXPECT_EQ(request.figures[0].before, before);
     EXPECT_EQ(request.figures[0].after, after);
     const model::Action action = console.log->actions[0];

@@ -17,6 +17,9 @@ constexpr double kParts = 1000;
 /// Fewer steps than these say more of their samples than of the router.
 constexpr uint64_t kFewSteps = 10;
 
+/// Of all copies: less would not be seen.
+constexpr double kLeastOptimism = 0.0005;
+
 /// Of the prediction: as far as it may be off.
 constexpr double kSteady = 0.03;
 
@@ -167,7 +170,7 @@ double optimismOf(const LiveJob& job, const LiveOptions& options) {
     if (!byOlder.ok() || !byNewer.ok()) return 0;
     const double lost = remoteShare(job.newer, byOlder->plan, job.shards) - byOlder->after +
                         remoteShare(older, byNewer->plan, job.shards) - byNewer->after;
-    return std::max(0.0, lost / 2 / 2);
+    return lost / 2 / 2 < kLeastOptimism ? 0 : lost / 2 / 2;
 }
 
 absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& options,
