@@ -44,4 +44,27 @@ inline Routing madeRouting(const MadeOptions& options) {
     return builder.finish().value();
 }
 
+/// Four domains with experts of their own: a placement and homes to find.
+inline MadeOptions fourDomains(uint32_t requests) {
+    MadeOptions made;
+    made.experts = 32;
+    made.topK = 4;
+    made.domains = 4;
+    made.requests = requests;
+    return made;
+}
+
+/// 4 experts, top-2, one layer, linear on 2 nodes of 1 GPU (or 1 of 2): node 0 has experts 0 and 1.
+inline Routing byHand() {
+    ModelShape shape;
+    shape.layers = 1;
+    shape.experts = 4;
+    shape.topK = 2;
+    shape.hidden = 100;
+    auto builder = RoutingBuilder::create(shape).value();
+    builder.beginRequest("a", "a");
+    EXPECT_TRUE(builder.addTokens(std::vector<uint16_t>{0, 1, 2, 3, 0, 2, 1, 3}).ok());
+    return builder.finish().value();
+}
+
 }  // namespace bulkhead::planner

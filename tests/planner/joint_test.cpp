@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placement and homes together: better than what they are compared with, within the load asked for;
+// tokens drawn where only counts are known; refusals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "backend/planner/evaluate/evaluate.h"
+#include "backend/planner/import/import.h"
+#include "backend/planner/plan/plan_json.h"
+#include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/drawn_routing.h"
+#include "backend/planner/solve/expected_load.h"
+#include "backend/planner/solve/held_out.h"
+#include "backend/planner/solve/joint.h"
+#include "tests/planner/made_routing.h"
+#include "tests/planner/shared_data.h"
+
+namespace bulkhead::planner {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Joint, findsDomainsAndTheirExperts) {
+    MadeOptions made = fourDomains(40);
+    made.layers = 3;
+    made.own = 0.9;
+    const Routing routing = madeRouting(made);
+    JointOptions options;
+    options.effort = 0.2;
+    for (const uint32_t redundant : {0u, 4u}) {
+        options.redundant = redundant;
+        const auto plan = solveJoint(wholeOf(routing), flatTopology(4, 2), options);
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        EXPECT_TRUE(checkPlan(*plan).ok()) << checkPlan(*plan);
+        EXPECT_EQ(formatPlan(*plan),
+                  formatPlan(*solveJoint(wholeOf(routing), flatTopology(4, 2), options)));
+        const auto ours = heldOut(wholeOf(routing), *plan, {});
+        const auto linear =
+            heldOut(wholeOf(routing),
+                    baselinePlan("linear", wholeOf(routing), flatTopology(4, 2), 0).value(), {});
+        ASSERT_TRUE(ours.ok());
+        EXPECT_LT(ours->outcome.copiesPerToken, 0.5 * linear->outcome.copiesPerToken);
+        EXPECT_LT(ours->outcome.sendsPerToken, 0.6 * linear->outcome.sendsPerToken);
+        EXPECT_LE(ours->outcome.homeLoadMaxOverMean, 1.15 + 1e-9);
+    }
+}
+
+/// Requests of one layer that use one expert each, at home on node 0; expert e lives on node e.
+TEST(ExpectedLoad, growsWithWhatRequestsOfADomainDifferIn) {
+    const uint32_t requests = 40;
+    TokenSample sample{2, 1, {{}}, {}, std::vector<double>(requests, 1)};
+    std::vector<uint32_t> oneDomain(requests, 0), byExpert;
+    for (uint32_t r = 0; r < requests; ++r) {
+        sample.ids[0].push_back(static_cast<uint16_t>(r % 2));
+        sample.range.push_back(r);
+        byExpert.push_back(r % 2);
+    }
+    const NodeRoutes routes{2, 2, {{0, 1}}};
+    const std::vector<uint16_t> homes(requests, 0);
+    // 20 of 40 draws, each a coin: max/mean is 1 + E|heads - tails| / 20, about 1 + 0.8 / sqrt(20).
+    const double varied = expectedNodeLoad(sample, routes, homes, oneDomain, 1);
+    EXPECT_NEAR(varied, 1.18, 0.05);
+    EXPECT_EQ(varied, expectedNodeLoad(sample, routes, homes, oneDomain, 1));
+    // Where the domain says which expert a request uses, its share stays what it is.
+    EXPECT_DOUBLE_EQ(expectedNodeLoad(sample, routes, homes, byExpert, 1), 1.0);
+}
+
+TEST(LeastLoad, isWhatTheHeaviestAndTheLightestMakeTogether) {
+    EXPECT_DOUBLE_EQ(leastNodeLoad({1, 10, 1, 1}, 2), 11 / 6.5);
+    EXPECT_DOUBLE_EQ(leastNodeLoad({1, 1, 1, 1}, 2), 1);
+    EXPECT_DOUBLE_EQ(leastNodeLoad({0, 0, 0, 0}, 2), 1);
+    // Three heavy ones on two nodes are more than the heaviest alone says; no bound knows all.
+    EXPECT_LE(leastNodeLoad({5, 5, 5, 0}, 2), 10 / 7.5);
+}
+
+TEST(LeastLoad, noPlacementIsBelowIt) {
+    Random random(4);
+    for (int round = 0; round < 50; ++round) {
+        std::vector<double> load(6);
+        for (double& x : load) x = std::pow(random.unit(), 4);
+        const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+        std::vector<uint32_t> nodeOf{0, 0, 1, 1, 2, 2};
+        double best = INFINITY;
+        do {
+            double node[3] = {};
+            for (size_t e = 0; e < 6; ++e) node[nodeOf[e]] += load[e];
+            best = std::min(best, *std::max_element(node, node + 3) * 3 / sum);
+        } while (std::next_permutation(nodeOf.begin(), nodeOf.end()));
+        EXPECT_LE(leastNodeLoad(load, 3), best + 1e-12);
+    }
+}
+
+/// One expert of the first layer is so popular that its node cannot be kept under the cap; the
+/// second layer is to have the load that it would have had without the first.
+TEST(Joint, aLayerWhoseCapCannotBeKeptDoesNotCostTheOthers) {
+    const auto loads = [](bool popular) {
+        MadeOptions made = fourDomains(60);
+        made.own = 0.95;
+        const Routing plain = madeRouting(made);
+        auto builder = RoutingBuilder::create(plain.shape()).value();
+        for (size_t r = 0; r < plain.requests().size(); ++r) {
+            const Request& request = plain.requests()[r];
+            if (request.domain > 1 && r % 8 < 4) continue;  // two domains are the larger ones
+            builder.beginRequest("", plain.domains()[request.domain]);
+            for (uint32_t layer = 0; layer < 2; ++layer) {
+                std::vector<uint16_t> ids(request.tokens * 4);
+                plain.readLayer(layer, request.firstToken, ids);
+                for (size_t t = 0; popular && layer == 0 && t < ids.size(); t += 4)
+                    if (std::find(&ids[t], &ids[t + 4], 0) == &ids[t + 4]) ids[t] = 0;
+                EXPECT_TRUE(builder.addLayer(layer, ids).ok());
+            }
+        }
+        const Routing routing = builder.finish().value();
+        JointOptions options;
+        options.effort = 0.3;
+        options.loadCap = 1.25;
+        const Plan plan = solveJoint(wholeOf(routing), flatTopology(4, 1), options).value();
+        const HeldOut held = heldOut(wholeOf(routing), plan, {}).value();
+        const Counts counts = countsOf(held.scored);
+        const auto row = counts.row(0);
+        EXPECT_EQ(leastNodeLoad({row.begin(), row.end()}, 4) > 1.25, popular);
+        return std::pair(maxOverMean(held.layers[0].nodeLoad), held.layers[1].sends);
+    };
+    const auto [plainLoad, plainSends] = loads(false);
+    const auto [fullLoad, fullSends] = loads(true);
+    EXPECT_LE(plainLoad, 1.25);
+    EXPECT_GT(fullLoad, 1.25);
+    EXPECT_NEAR(fullSends, plainSends, 0.1 * plainSends);
+}
+
+TEST(Joint, usesTheLoadThatItMay) {
+    BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");
+    const auto recording = importRecording(*path);
+    ASSERT_TRUE(recording.ok() && recording->routing);
+    const RoutingView whole = wholeOf(*recording->routing);
+    JointOptions options;
+    options.sends = 0;
+    options.copies = 1;
+    double before = INFINITY;
+    for (const double cap : {1.08, 1.15}) {
+        options.loadCap = cap;
+        const Plan plan =
+            solveJoint(everySecond(whole, false), flatTopology(4, 8), options).value();
+        const Outcome seen =
+            heldOut(everySecond(whole, true), plan, {0.3, 1.15, 0, 1}).value().outcome;
+        EXPECT_NEAR(seen.nodeLoadMaxOverMean, cap, 0.06);
+        EXPECT_LT(seen.copiesPerToken, before);
+        before = seen.copiesPerToken;
+    }
+}
+
+/// A recording that has counts only: `counts` of one layer for each domain.
+Recording countsOnly(const std::vector<std::vector<uint64_t>>& counts, uint32_t topK) {
+    Recording recording;
+    recording.shape.layers = 1;
+    recording.shape.experts = static_cast<uint32_t>(counts[0].size());
+    recording.shape.topK = topK;
+    recording.source = "counts.json";
+    for (size_t d = 0; d < counts.size(); ++d) {
+        CountsWindow window{"", "d" + std::to_string(d), Phase::kUnknown,
+                            Counts(1, recording.shape.experts)};
+        std::copy(counts[d].begin(), counts[d].end(), window.counts.row(0).begin());
+        recording.windows.push_back(std::move(window));
+    }
+    return recording;
+}
+
+TEST(DrawnRouting, hasEveryExpertAsOftenAsTheCountsSay) {
+    // Expert 0 is in every token of the first domain, expert 5 in none.
+    const Recording recording =
+        countsOnly({{1000, 500, 250, 150, 100, 0}, {0, 0, 0, 0, 1000, 1000}}, 2);
+    const auto routing = drawnRouting(recording, 64 * 200, 3);
+    ASSERT_TRUE(routing.ok()) << routing.status();
+    EXPECT_EQ(routing->tokens(), 64u * 200);
+    const std::vector<Counts> drawn = countsByDomain(wholeOf(*routing));
+    ASSERT_EQ(drawn.size(), 2u);
+    for (size_t d = 0; d < 2; ++d) {
+        const auto wanted = recording.windows[d].counts.row(0);
+        const double scale = 6400.0 / 1000;  // tokens of the domain in each
+        for (uint32_t e = 0; e < 6; ++e)
+            EXPECT_NEAR(static_cast<double>(drawn[d].at(0, e)),
+                        scale * static_cast<double>(wanted[e]), 4 * std::sqrt(6400 * 0.25))
+                << d << " " << e;
+    }
+    EXPECT_EQ(drawn[0].at(0, 0), 6400u);
+    EXPECT_EQ(drawn[0].at(0, 5), 0u);
+}
+
+TEST(DrawnRouting, makesAPlanThatFitsTheTokensThatWereCounted) {
+    const Routing routing = madeRouting(fourDomains(40));
+    Recording counted;
+    counted.shape = routing.shape();
+    for (uint32_t d = 0; d < 4; ++d)
+        counted.windows.push_back(
+            {"", routing.domains()[d], Phase::kUnknown, countsOf(domainOf(routing, d))});
+    const Routing drawn = drawnRouting(counted, 4000, 1).value();
+    JointOptions joint;
+    joint.effort = 0.2;
+    const Plan plan = solveJoint(wholeOf(drawn), flatTopology(4, 2), joint).value();
+    const Plan linear = baselinePlan("linear", wholeOf(routing), flatTopology(4, 2), 0).value();
+    EXPECT_LT(heldOut(wholeOf(routing), plan, {})->outcome.copiesPerToken,
+              0.6 * heldOut(wholeOf(routing), linear, {})->outcome.copiesPerToken);
+}
+
+TEST(DrawnRouting, refusesWhatHasNothingToDrawFrom) {
+    EXPECT_THAT(std::string(drawnRouting(countsOnly({{0, 0, 0}}, 2), 100, 1).status().message()),
+                HasSubstr("counts.json has no token counts"));
+    EXPECT_THAT(std::string(drawnRouting(countsOnly({{5, 5, 5}}, 0), 100, 1).status().message()),
+                HasSubstr("name its model"));
+    EXPECT_FALSE(drawnRouting(countsOnly({{5, 5, 5}}, 4), 100, 1).ok());
+}
+
+TEST(Joint, routerGroupsStayWholeWhenAsked) {
+    Routing routing = madeRouting(fourDomains(8));
+    ModelShape shape = routing.shape();
+    shape.routerGroups = 8;
+    auto builder = RoutingBuilder::create(shape).value();
+    for (const Request& request : routing.requests()) {
+        builder.beginRequest("", routing.domains()[request.domain]);
+        for (uint32_t layer = 0; layer < shape.layers; ++layer) {
+            std::vector<uint16_t> ids(request.tokens * shape.topK);
+            routing.readLayer(layer, request.firstToken, ids);
+            ASSERT_TRUE(builder.addLayer(layer, ids).ok());
+        }
+    }
+    const Routing grouped = builder.finish().value();
+    JointOptions options;
+    options.keepGroups = true;
+    options.effort = 0.1;
+    options.redundant = 4;
+    const auto plan = solveJoint(wholeOf(grouped), flatTopology(4, 1), options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_TRUE(checkPlan(*plan).ok()) << checkPlan(*plan);
+    for (const LayerPlan& layer : plan->layers)
+        for (uint32_t group = 0; group < 8; ++group) {
+            std::set<uint32_t> nodes;
+            for (uint32_t s = 0; s < layer.expertOfSlot.size(); ++s)
+                if (layer.expertOfSlot[s] / 4 == group) nodes.insert(s / 9);
+            EXPECT_EQ(nodes.size(), 1u);
+        }
+    options.redundant = 0;
+    EXPECT_THAT(
+        std::string(solveJoint(wholeOf(grouped), flatTopology(16, 1), options).status().message()),
+        HasSubstr("8 router groups do not divide over 16 nodes"));
+}
+
+TEST(Joint, whatDoesNotDivideIsRefused) {
+    const Routing routing = madeRouting({});
+    EXPECT_THAT(
+        std::string(solveJoint(wholeOf(routing), flatTopology(3, 1), {}).status().message()),
+        HasSubstr("do not divide over 3 nodes"));
+    JointOptions many;
+    many.redundant = 32;
+    EXPECT_THAT(
+        std::string(solveJoint(wholeOf(routing), flatTopology(2, 1), many).status().message()),
+        HasSubstr("more slots than the 16 experts"));
+}
+
+TEST(Joint, linksChangeNothingWhereAllNodesAreEquallyFarApart) {
+    const Routing routing = madeRouting(fourDomains(24));
+    JointOptions options;
+    options.effort = 0.2;
+    const Plan plan = solveJoint(wholeOf(routing), flatTopology(4, 2), options).value();
+    options.weighLinks = true;
+    EXPECT_EQ(solveJoint(wholeOf(routing), flatTopology(4, 2), options).value(), plan);
+}
+
+}  // namespace
+}  // namespace bulkhead::planner
