@@ -148,6 +148,8 @@ class Controller::Impl {
                 absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
                                 std::string(begun.message()));
         }
+        recovered_ = true;
+        pool_.tellHeld();
         if (!failures.empty())
             return absl::FailedPreconditionError(absl::StrCat("not taken up again: ", failures));
         return runs;
@@ -177,6 +179,7 @@ class Controller::Impl {
     std::vector<std::string> addresses_;
     std::vector<std::unique_ptr<ControlListener>> listeners_;
     std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
+    bool recovered_ = false;
     std::multimap<std::string, Watcher*> watchers_;
     std::thread thread_;
 
@@ -197,7 +200,6 @@ class Controller::Impl {
         });
         JobCoordinator& held = *(jobs_[run] = *std::move(job));
         held.begin();
-        pool_.tellHeld();
         return absl::OkStatus();
     }
 
@@ -242,9 +244,9 @@ class Controller::Impl {
 
     /// Agents may be back, with what happened meanwhile, and ranks, before recover() was called.
     bool willBeTakenUp(const std::string& run) const {
+        if (recovered_ || jobs_.contains(run) || !checkRunId(run).ok()) return false;
         const std::string dir = options_.stateDir + "/" + run;
-        return !jobs_.contains(run) && checkRunId(run).ok() && fs::exists(dir + "/job.json") &&
-               isUnfinished(dir);
+        return fs::exists(dir + "/job.json") && isUnfinished(dir);
     }
 
     JobCoordinator* jobOf(const RankProcess& process) {
