@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <map>
 
-#include "backend/runtime/replica/checkpoint.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "tests/replica/mini_job.h"
 #ifdef BULKHEAD_CUDA_PLUGIN
 #include "tests/support/gpu_plugin.h"

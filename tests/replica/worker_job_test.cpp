@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "backend/runtime/replica/checkpoint.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "tests/replica/mini_job.h"
 
 namespace bulkhead::runtime {

@@ -21,7 +21,7 @@
 /// step is concerned, (step, epoch, attempt). What is stale is dropped and counted, never acted on.
 namespace bulkhead::protocol {
 
-constexpr uint32_t kProtocolVersion = 6;
+constexpr uint32_t kProtocolVersion = 7;
 
 /// Where a rank's data plane can be reached. `host` decides shm or tcp per pair.
 struct RankEndpoint {
@@ -346,7 +346,8 @@ struct CheckpointDone {
     int32_t replica = 0;
     uint32_t incarnation = 0;
     uint64_t step = 0;
-    std::string path;  ///< of the manifest
+    uint64_t layout = 0;  ///< in which every shard's file lies
+    std::string path;     ///< of the manifest
     uint64_t bytes = 0;
     double ms = 0;
     bool ok = true;
@@ -356,11 +357,28 @@ struct CheckpointDone {
         visit("replica", self.replica);
         visit("incarnation", self.incarnation);
         visit("step", self.step);
+        visit("layout", self.layout);
         visit("path", self.path);
         visit("bytes", self.bytes);
         visit("ms", self.ms);
         visit("ok", self.ok);
         visit("error", self.error);
+    }
+};
+
+/// This replica cannot begin from the checkpoint its Welcome named: a file is missing or damaged.
+/// It leaves after this; other replicas, or an older checkpoint, may do.
+struct CheckpointUnusable {
+    int32_t replica = 0;
+    uint32_t incarnation = 0;
+    std::string path;  ///< of the manifest
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("replica", self.replica);
+        visit("incarnation", self.incarnation);
+        visit("path", self.path);
+        visit("why", self.why);
     }
 };
 

@@ -2,6 +2,8 @@
 #include "backend/runtime/replica/checkpoint_desk.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -182,6 +184,48 @@ void CheckpointDesk::forbid() {
 bool CheckpointDesk::await(uint64_t step, std::chrono::milliseconds patience) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, patience, [&] { return lastOver_ >= step; });
+}
+
+CheckpointThread::CheckpointThread() : thread_([this] { run(); }) {}
+
+CheckpointThread::~CheckpointThread() {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+void CheckpointThread::post(std::function<void()> job) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        jobs_.push_back(std::move(job));
+    }
+    changed_.notify_all();
+}
+
+void CheckpointThread::drain() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return jobs_.empty() && !busy_; });
+}
+
+void CheckpointThread::run() {
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 5);
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+        if (jobs_.empty()) return;
+        std::function<void()> job = std::move(jobs_.front());
+        jobs_.pop_front();
+        busy_ = true;
+        lock.unlock();
+        job();
+        job = nullptr;
+        lock.lock();
+        busy_ = false;
+        changed_.notify_all();
+    }
 }
 
 }  // namespace bulkhead::runtime

@@ -4,20 +4,44 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backend/common/clock.h"
 #include "backend/model/job_spec.h"
 #include "backend/runtime/protocol/channels.h"
-#include "backend/runtime/replica/checkpoint.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 
 namespace bulkhead::runtime {
+
+/// A thread that writes, so that training does not wait for a disk. Jobs run in order; what they
+/// do and whom they tell is the caller's. Thread: post() from any; the destructor runs what is
+/// queued, then joins.
+class CheckpointThread {
+  public:
+    CheckpointThread();
+    ~CheckpointThread();
+    void post(std::function<void()> job);
+    /// Returns when everything posted before is done.
+    void drain();
+
+  private:
+    void run();
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> jobs_;
+    bool busy_ = false;
+    bool stopping_ = false;
+    std::thread thread_;
+};
 
 struct CheckpointSettings {
     std::string job;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backend/runtime/replica/checkpoint.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "backend/runtime/replica/rank_impl.h"
 
 namespace bulkhead::runtime {

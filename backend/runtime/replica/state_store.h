@@ -13,19 +13,9 @@
 #include <vector>
 
 #include "backend/common/types.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 
 namespace bulkhead::runtime {
-
-/// One shard's whole state after step `step`, as its workload exported it.
-struct StateSnapshot {
-    uint64_t lineage = 0;
-    uint64_t step = 0;
-    uint64_t layout = 0;
-    std::vector<int32_t> expertShard;  ///< the layout's placement
-    uint64_t hash = 0;                 ///< bulkhead_state_hash() of `bytes`
-    CommitRecord last;                 ///< the record that led here; step 0: none
-    std::vector<std::byte> bytes;
-};
 
 /// What turns the state after step record.step - 1 into the state after record.step.
 struct Delta {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/runtime/replica/checkpoint.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -306,48 +305,6 @@ void discardCheckpoint(const std::string& folder) {
     std::error_code ignored;
     fs::remove(fs::path(folder) / kManifestName, ignored);
     fs::remove_all(folder, ignored);
-}
-
-CheckpointThread::CheckpointThread() : thread_([this] { run(); }) {}
-
-CheckpointThread::~CheckpointThread() {
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        stopping_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-}
-
-void CheckpointThread::post(std::function<void()> job) {
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        jobs_.push_back(std::move(job));
-    }
-    changed_.notify_all();
-}
-
-void CheckpointThread::drain() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return jobs_.empty() && !busy_; });
-}
-
-void CheckpointThread::run() {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 5);
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
-        changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-        if (jobs_.empty()) return;
-        std::function<void()> job = std::move(jobs_.front());
-        jobs_.pop_front();
-        busy_ = true;
-        lock.unlock();
-        job();
-        job = nullptr;
-        lock.lock();
-        busy_ = false;
-        changed_.notify_all();
-    }
 }
 
 }  // namespace bulkhead::runtime

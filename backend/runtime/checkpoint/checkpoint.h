@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/types.h"
-#include "backend/runtime/replica/state_store.h"
 
 /// Checkpoints on disk. One checkpoint is a folder of one file per shard and `manifest.json`, which
 /// is written last and in one rename: a folder without it is no checkpoint.
 namespace bulkhead::runtime {
+
+/// One shard's whole state after step `step`, as its workload exported it.
+struct StateSnapshot {
+    uint64_t lineage = 0;
+    uint64_t step = 0;
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;  ///< the layout's placement
+    uint64_t hash = 0;                 ///< bulkhead_state_hash() of `bytes`
+    CommitRecord last;                 ///< the record that led here; step 0: none
+    std::vector<std::byte> bytes;
+};
 
 /// What is written. Version 1, which is read as well, hashed a state as one run (XXH3-64), since
 /// then it is bulkhead_state_hash().
@@ -85,27 +91,5 @@ void pruneCheckpoints(const std::string& directory, uint32_t keep);
 
 /// Removes what an unfinished checkpoint left in `folder`.
 void discardCheckpoint(const std::string& folder);
-
-/// A thread that writes, so that training does not wait for a disk. Jobs run in order; what they
-/// do and whom they tell is the caller's. Thread: post() from any; the destructor runs what is
-/// queued, then joins.
-class CheckpointThread {
-  public:
-    CheckpointThread();
-    ~CheckpointThread();
-    void post(std::function<void()> job);
-    /// Returns when everything posted before is done.
-    void drain();
-
-  private:
-    void run();
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<std::function<void()>> jobs_;
-    bool busy_ = false;
-    bool stopping_ = false;
-    std::thread thread_;
-};
 
 }  // namespace bulkhead::runtime

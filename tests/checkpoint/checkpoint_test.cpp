@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/runtime/replica/checkpoint.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -219,15 +219,6 @@ TEST_F(CheckpointTest, aWriterKilledAtAnyMomentLeavesOnlyWholeCheckpoints) {
         fs::remove_all(folder_);
         fs::create_directories(folder_);
     }
-}
-
-TEST(CheckpointThread, runsJobsInOrderAndDrains) {
-    CheckpointThread thread;
-    std::vector<int> order;
-    for (int i = 0; i < 100; ++i) thread.post([&order, i] { order.push_back(i); });
-    thread.drain();
-    ASSERT_EQ(order.size(), 100u);
-    EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
 }  // namespace
