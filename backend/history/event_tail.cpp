@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/history/event_tail.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-#include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 
@@ -18,8 +13,6 @@
 
 namespace bulkhead::history {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Before the bytes of each event.
 struct Frame {
@@ -46,37 +39,29 @@ void readFrames(const std::string& bytes, std::map<uint64_t, model::Event>& into
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<EventTail>> EventTail::open(const fs::path& file, int64_t runId) {
-    std::unique_ptr<EventTail> tail(new EventTail);
+absl::StatusOr<std::unique_ptr<EventTail>> EventTail::open(FileSystem& files,
+                                                           const std::string& file, int64_t runId) {
+    std::unique_ptr<EventTail> tail(new EventTail(files));
     std::map<uint64_t, model::Event> left;
     for (size_t i = 0; i < 2; ++i) {
         Part& part = tail->parts_[i];
-        part.path = model::concat(file.string(), "-tail-", runId, i == 0 ? "-a" : "-b");
-        if (absl::Status s = tail->openPart(part); !s.ok()) return s;
-        std::ifstream in(part.path, std::ios::binary);
-        readFrames(std::string(std::istreambuf_iterator<char>(in), {}), left);
+        part.path = model::concat(file, "-tail-", runId, i == 0 ? "-a" : "-b");
+        auto opened = files.open(part.path);
+        if (!opened.ok())
+            return absl::UnavailableError(model::concat(std::string(opened.status().message()),
+                                                        "; check that the folder may be written"));
+        part.file = *std::move(opened);
+        auto bytes = files.read(part.path);
+        if (!bytes.ok()) return bytes.status();
+        readFrames(*bytes, left);
     }
     for (auto& [seq, event] : left) tail->left_.push_back(std::move(event));
     return tail;
 }
 
-absl::Status EventTail::openPart(Part& part) {
-    part.fd = ::open(part.path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    const off_t end = part.fd < 0 ? -1 : ::lseek(part.fd, 0, SEEK_END);
-    if (end < 0)
-        return absl::UnavailableError(model::concat(part.path.string(), ": cannot be opened (",
-                                                    std::strerror(errno),
-                                                    "); check that the folder may be written"));
-    part.size = static_cast<uint64_t>(end);
-    return absl::OkStatus();
-}
-
 EventTail::~EventTail() {
-    for (Part& part : parts_) {
-        if (part.fd >= 0) ::close(part.fd);
-        std::error_code ignored;
-        if (remove_) fs::remove(part.path, ignored);
-    }
+    for (Part& part : parts_)
+        if (remove_) (void)files_.remove(part.path);
 }
 
 absl::Status EventTail::add(const model::Event& event) {
@@ -85,22 +70,7 @@ absl::Status EventTail::add(const model::Event& event) {
                       body.size()};
     std::string bytes(reinterpret_cast<const char*>(&frame), sizeof frame);
     bytes += body;
-    Part& part = parts_[active_];
-    size_t done = 0;
-    while (done < bytes.size()) {
-        const ssize_t n = ::pwrite(part.fd, bytes.data() + done, bytes.size() - done,
-                                   static_cast<off_t>(part.size + done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            const std::string why = std::strerror(errno);
-            (void)!::ftruncate(part.fd, static_cast<off_t>(part.size));
-            return absl::UnavailableError(
-                model::concat(part.path.string(), ": cannot be written: ", why));
-        }
-        done += static_cast<size_t>(n);
-    }
-    part.size += bytes.size();
-    return absl::OkStatus();
+    return parts_[active_].file->append(bytes);
 }
 
 void EventTail::turn() {
@@ -117,7 +87,7 @@ void EventTail::clear() {
 
 void EventTail::empty(Part& part) {
     // What stays is only read again, and passed over by its seq.
-    if (part.size > 0 && ::ftruncate(part.fd, 0) == 0) part.size = 0;
+    if (part.file->size() > 0) (void)part.file->truncate(0);
 }
 
 }  // namespace bulkhead::history

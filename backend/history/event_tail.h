@@ -3,12 +3,13 @@
 
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/file_system.h"
 #include "backend/model/event.h"
 
 namespace bulkhead::history {
@@ -20,8 +21,8 @@ class EventTail {
   public:
     /// Opens or makes the files; what a killed writer left stays until clear(). Unavailable with
     /// the system's reason.
-    static absl::StatusOr<std::unique_ptr<EventTail>> open(const std::filesystem::path& file,
-                                                           int64_t runId);
+    static absl::StatusOr<std::unique_ptr<EventTail>> open(FileSystem& files,
+                                                           const std::string& file, int64_t runId);
     ~EventTail();
 
     /// What stood there when it was opened, by seq, each once. A write that was cut short ends its
@@ -41,14 +42,13 @@ class EventTail {
 
   private:
     struct Part {
-        std::filesystem::path path;
-        int fd = -1;
-        uint64_t size = 0;
+        std::string path;
+        std::unique_ptr<AppendFile> file;
     };
-    EventTail() = default;
-    absl::Status openPart(Part& part);
+    explicit EventTail(FileSystem& files) : files_(files) {}
     static void empty(Part& part);
 
+    FileSystem& files_;
     std::array<Part, 2> parts_;
     size_t active_ = 0;
     std::vector<model::Event> left_;

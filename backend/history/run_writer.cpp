@@ -353,7 +353,7 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::create(const fs::path& fil
         auto lock = WriterLock::take(file, beginning.info.id);
         if (!lock.ok()) return lock.status();
         beginning.lock = *std::move(lock);
-        auto tail = EventTail::open(file, beginning.info.id);
+        auto tail = EventTail::open(diskFiles(), file.string(), beginning.info.id);
         if (!tail.ok()) return tail.status();
         beginning.tail = *std::move(tail);
         (void)beginning.tail->takeLeft();
@@ -384,7 +384,7 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::resume(const fs::path& fil
         beginning.info = *std::move(info);
         beginning.state = *std::move(state);
         beginning.lock = *std::move(lock);
-        auto tail = EventTail::open(file, runId);
+        auto tail = EventTail::open(diskFiles(), file.string(), runId);
         if (!tail.ok()) return tail.status();
         beginning.tail = *std::move(tail);
         beginning.connection.db = *std::move(db);

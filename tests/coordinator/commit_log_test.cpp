@@ -23,7 +23,7 @@ class CommitLogTest : public testing::Test {
     ~CommitLogTest() override { std::filesystem::remove_all(dir_); }
     std::vector<uint64_t> terms() const {
         std::vector<uint64_t> found;
-        auto log = CommitLog::open(path_);
+        auto log = CommitLog::open(diskFiles(), path_);
         EXPECT_TRUE(log.ok()) << log.status();
         if (log.ok())
             for (const LogEntry& e : log->entries()) found.push_back(std::get<LogTerm>(e).term);
@@ -35,7 +35,7 @@ class CommitLogTest : public testing::Test {
 
 TEST_F(CommitLogTest, WhatWasAppendedIsThereAfterwards) {
     {
-        auto log = CommitLog::open(path_);
+        auto log = CommitLog::open(diskFiles(), path_);
         ASSERT_TRUE(log.ok()) << log.status();
         EXPECT_TRUE(log->entries().empty());
         ASSERT_TRUE(log->append({LogTerm{1}, LogTerm{2}}).ok());
@@ -46,12 +46,12 @@ TEST_F(CommitLogTest, WhatWasAppendedIsThereAfterwards) {
 
 TEST_F(CommitLogTest, ATornTailIsCutAndAppendingGoesOnBehindTheLastWholeEntry) {
     {
-        auto log = CommitLog::open(path_);
+        auto log = CommitLog::open(diskFiles(), path_);
         ASSERT_TRUE(log->append({LogTerm{1}, LogTerm{2}}).ok());
     }
     std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 3);
     {
-        auto log = CommitLog::open(path_);
+        auto log = CommitLog::open(diskFiles(), path_);
         ASSERT_TRUE(log.ok()) << log.status();
         EXPECT_TRUE(log->hadTornTail());
         ASSERT_TRUE(log->append({LogTerm{7}}).ok());
@@ -61,7 +61,7 @@ TEST_F(CommitLogTest, ATornTailIsCutAndAppendingGoesOnBehindTheLastWholeEntry) {
 
 TEST_F(CommitLogTest, AFileCutInsideItsHeaderBeginsAnew) {
     std::ofstream(path_) << "BHC";
-    auto log = CommitLog::open(path_);
+    auto log = CommitLog::open(diskFiles(), path_);
     ASSERT_TRUE(log.ok()) << log.status();
     ASSERT_TRUE(log->append({LogTerm{1}}).ok());
     EXPECT_THAT(terms(), testing::ElementsAre(1));
@@ -69,7 +69,7 @@ TEST_F(CommitLogTest, AFileCutInsideItsHeaderBeginsAnew) {
 
 TEST_F(CommitLogTest, AForeignFileIsRefusedAndLeftAlone) {
     std::ofstream(path_) << "this is a diary, not a commit log of ours";
-    const auto log = CommitLog::open(path_);
+    const auto log = CommitLog::open(diskFiles(), path_);
     EXPECT_FALSE(log.ok());
     EXPECT_THAT(std::string(log.status().message()), testing::HasSubstr(path_));
     std::string text;

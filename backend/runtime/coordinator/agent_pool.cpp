@@ -2,12 +2,11 @@
 #include "backend/runtime/coordinator/agent_pool.h"
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "backend/common/codec.h"
-#include "backend/runtime/coordinator/durable_file.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -20,13 +19,15 @@ constexpr MonoNs kMissingAfter = 300 * kMillisecond;
 
 }  // namespace
 
-AgentPool::AgentPool(Reactor& reactor, std::string token, std::string cordonFile, Listener listener)
+AgentPool::AgentPool(Reactor& reactor, FileSystem& files, std::string token, std::string cordonFile,
+                     Listener listener)
     : reactor_(reactor),
+      files_(files),
       token_(std::move(token)),
       cordonFile_(std::move(cordonFile)),
       listener_(std::move(listener)) {
-    std::ifstream names(cordonFile_);
-    for (std::string name; std::getline(names, name);) cordoned_.insert(name);
+    const std::string names = files_.read(cordonFile_).value_or("");
+    cordoned_ = absl::StrSplit(names, '\n', absl::SkipEmpty());
 }
 
 AgentPool::~AgentPool() {
@@ -200,7 +201,7 @@ absl::Status AgentPool::cordon(const std::string& node, bool cordoned) {
         names.erase(node);
     std::string lines;
     for (const std::string& name : names) absl::StrAppend(&lines, name, "\n");
-    if (absl::Status s = writeDurably(cordonFile_, lines); !s.ok()) return s;
+    if (absl::Status s = writeDurably(files_, cordonFile_, lines); !s.ok()) return s;
     cordoned_ = std::move(names);
     NodeStatus& status = it->second.status;
     if (status.state == model::NodeState::kLost) return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "backend/common/file_system.h"
 #include "backend/model/event.h"
 #include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/coordinator/job_status.h"
@@ -36,7 +37,8 @@ class AgentPool {
     };
 
     /// `cordonFile` holds the names of cordoned nodes, one a line.
-    AgentPool(Reactor& reactor, std::string token, std::string cordonFile, Listener listener);
+    AgentPool(Reactor& reactor, FileSystem& files, std::string token, std::string cordonFile,
+              Listener listener);
     ~AgentPool();
 
     /// A connection whose first message was `hello`. Takes it, or refuses it with the reason.
@@ -87,6 +89,7 @@ class AgentPool {
     absl::Status noSuchNode(const std::string& node) const;
 
     Reactor& reactor_;
+    FileSystem& files_;
     std::string token_;
     const std::string cordonFile_;
     std::set<std::string> cordoned_;

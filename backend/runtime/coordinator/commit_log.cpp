@@ -1,45 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/coordinator/commit_log.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backend/runtime/coordinator/durable_file.h"
 
 namespace bulkhead::runtime {
-absl::StatusOr<CommitLog> CommitLog::open(const std::string& path) {
-    UniqueFd file(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
-    if (!file.valid()) return systemError("open the commit log", path);
-    CommitLog log(path, std::move(file));
 
-    std::ifstream reader(path, std::ios::binary);
-    std::stringstream bytes;
-    bytes << reader.rdbuf();
-    auto decoded = protocol::decodeLog(bytes.str());
+absl::StatusOr<CommitLog> CommitLog::open(FileSystem& files, const std::string& path) {
+    auto file = files.open(path);
+    if (!file.ok()) return file.status();
+    auto bytes = files.read(path);
+    if (!bytes.ok()) return bytes.status();
+    auto decoded = protocol::decodeLog(*bytes);
     if (!decoded.ok())
         return absl::Status(decoded.status().code(),
                             absl::StrCat(path, ": ", std::string(decoded.status().message())));
+    const bool begun = decoded->validBytes >= protocol::kLogHeader.size();
+    absl::Status ready = (*file)->truncate(begun ? decoded->validBytes : 0);
+    if (ready.ok() && !begun) ready = (*file)->append(protocol::kLogHeader);
+    if (ready.ok()) ready = (*file)->sync();
+    if (ready.ok()) ready = files.syncFolder(folderOf(path));
+    if (!ready.ok()) return ready;
+    CommitLog log(path, *std::move(file));
     log.entries_ = std::move(decoded->entries);
     log.hadTornTail_ = decoded->tornTail;
-    const int fd = log.file_.get();
-    if (::ftruncate(fd, static_cast<off_t>(decoded->validBytes)) != 0)
-        return systemError("cut the commit log", path);
-    if (::lseek(fd, 0, SEEK_END) < 0) return systemError("seek in the commit log", path);
-    if (decoded->validBytes < protocol::kLogHeader.size()) {
-        if (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) < 0)
-            return systemError("cut the commit log", path);
-        if (absl::Status s = writeAll(fd, protocol::kLogHeader, path); !s.ok()) return s;
-    }
-    if (::fsync(fd) != 0) return systemError("sync the commit log", path);
-    if (absl::Status s = syncDirectory(std::filesystem::path(path).parent_path().string()); !s.ok())
-        return s;
     return log;
 }
 
@@ -49,9 +34,8 @@ absl::Status CommitLog::append(const std::vector<protocol::LogEntry>& entries) {
             absl::StrCat(path_, " failed before; the coordinator must start again to read it"));
     std::string bytes;
     for (const protocol::LogEntry& entry : entries) bytes += protocol::encodeEntry(entry);
-    absl::Status written = writeAll(file_.get(), bytes, path_);
-    if (written.ok() && ::fdatasync(file_.get()) != 0)
-        written = systemError("sync the commit log", path_);
+    absl::Status written = file_->append(bytes);
+    if (written.ok()) written = file_->sync();
     broken_ = !written.ok();
     return written;
 }

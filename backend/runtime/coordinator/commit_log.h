@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/file_system.h"
 #include "backend/runtime/protocol/commit_log.h"
-#include "backend/runtime/transport/unique_fd.h"
 
 namespace bulkhead::runtime {
 
@@ -17,7 +18,7 @@ class CommitLog {
   public:
     /// Opens or makes `path`; a write that a crash cut short is cut off. DataLoss when the file is
     /// damaged before its end (naming the byte), Unavailable with the system's reason.
-    static absl::StatusOr<CommitLog> open(const std::string& path);
+    static absl::StatusOr<CommitLog> open(FileSystem& files, const std::string& path);
 
     /// What stood in the file when it was opened.
     const std::vector<protocol::LogEntry>& entries() const { return entries_; }
@@ -28,10 +29,11 @@ class CommitLog {
     absl::Status append(const std::vector<protocol::LogEntry>& entries);
 
   private:
-    CommitLog(std::string path, UniqueFd file) : path_(std::move(path)), file_(std::move(file)) {}
+    CommitLog(std::string path, std::unique_ptr<AppendFile> file)
+        : path_(std::move(path)), file_(std::move(file)) {}
 
     std::string path_;
-    UniqueFd file_;
+    std::unique_ptr<AppendFile> file_;
     std::vector<protocol::LogEntry> entries_;
     bool hadTornTail_ = false;
     bool broken_ = false;

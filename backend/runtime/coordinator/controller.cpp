@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/coordinator/controller.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <ctime>
-#include <filesystem>
 #include <future>
 #include <map>
 #include <optional>
@@ -24,16 +19,18 @@
 #include "spdlog/spdlog.h"
 
 namespace bulkhead::runtime {
-namespace fs = std::filesystem;
 
 class Controller::Impl {
   public:
-    Impl(ControllerOptions options, EventSink* sink, std::unique_ptr<Reactor> reactor)
+    /// `own` is null when the options name a reactor.
+    Impl(ControllerOptions options, EventSink* sink, std::unique_ptr<Reactor> own)
         : options_(std::move(options)),
           sink_(sink),
-          reactor_(std::move(reactor)),
+          own_(std::move(own)),
+          reactor_(own_ != nullptr ? own_.get() : options_.reactor),
           random_(options_.seed != 0 ? options_.seed : std::random_device{}()),
-          pool_(*reactor_, options_.token, options_.stateDir + "/cordoned", poolListener()),
+          pool_(*reactor_, files(), options_.token, options_.stateDir + "/cordoned",
+                poolListener()),
           newcomers_(
               *reactor_, options_.token,
               [this](std::unique_ptr<ControlChannel> c, const AgentHello& h) {
@@ -44,14 +41,15 @@ class Controller::Impl {
               }) {}
 
     ~Impl() {
-        reactor_->stop();
+        if (own_ == nullptr) return;
+        own_->stop();
         if (thread_.joinable()) thread_.join();
     }
 
     absl::Status bind() {
         for (const std::string& address : options_.listen) {
-            auto listener = listenControl(
-                *reactor_, address, {},
+            auto listener = options_.network->listen(
+                *reactor_, address,
                 [this](std::unique_ptr<ControlChannel> c) { newcomers_.add(std::move(c)); });
             if (!listener.ok()) return listener.status();
             addresses_.push_back((*listener)->address());
@@ -63,12 +61,13 @@ class Controller::Impl {
     }
 
     void startThread() {
-        thread_ = std::thread([this] { reactor_->run(); });
+        if (own_ != nullptr) thread_ = std::thread([this] { own_->run(); });
     }
 
     /// Runs `f` on the controller's thread and returns what it returned.
     template <class F>
     auto call(F f) -> decltype(f()) {
+        if (own_ == nullptr) return f();
         std::packaged_task<decltype(f())()> task(std::move(f));
         auto result = task.get_future();
         reactor_->post([&] { task(); });
@@ -95,30 +94,24 @@ class Controller::Impl {
             if (auto fault = model::parseFault(text); !fault.ok()) return fault.status();
         std::string run =
             options.run.empty() ? makeRunId(spec.name, reactor_->clock().unixNs()) : options.run;
-        for (int n = 2; options.run.empty() && fs::exists(options_.stateDir + "/" + run); ++n)
+        for (int n = 2; options.run.empty() && files().exists(options_.stateDir + "/" + run); ++n)
             run = absl::StrCat(makeRunId(spec.name, reactor_->clock().unixNs()), "-", n);
         if (absl::Status s = checkRunId(run); !s.ok()) return s;
         const std::string dir = options_.stateDir + "/" + run;
-        if (fs::exists(dir + "/job.json"))
+        if (files().exists(dir + "/job.json"))
             return absl::AlreadyExistsError(absl::StrCat(
                 "run ", run, " exists in ", options_.stateDir, "; choose another name"));
         JobBeginning beginning;
         if (!options.resumeFrom.empty()) {
-            auto checkpoint = findCheckpoint(options_.stateDir, options.resumeFrom);
+            auto checkpoint = findCheckpoint(files(), options_.stateDir, options.resumeFrom);
             if (!checkpoint.ok()) return checkpoint.status();
             beginning.resumedFrom = checkpoint->checkpoint.path;
             beginning.resume = std::move(checkpoint->checkpoint);
             earlier = std::move(checkpoint->spec);
         }
-        std::error_code error;
-        fs::create_directories(dir, error);
-        if (error)
-            return absl::UnavailableError(absl::StrCat("cannot make ", dir, ": ", error.message()));
         if (spec.checkpointDir.empty()) spec.checkpointDir = dir + "/checkpoints";
-        fs::create_directories(spec.checkpointDir, error);
-        if (error)
-            return absl::UnavailableError(absl::StrCat("cannot make the checkpoint folder ",
-                                                       spec.checkpointDir, ": ", error.message()));
+        for (const std::string& folder : {dir, spec.checkpointDir})
+            if (absl::Status s = files().makeFolder(folder); !s.ok()) return s;
         beginning.run = run;
         beginning.dir = dir;
         beginning.spec = std::move(spec);
@@ -129,13 +122,13 @@ class Controller::Impl {
         const std::function<model::RunState(const std::string&)>& history) {
         std::vector<std::string> runs;
         std::string failures;
-        for (const std::string& run : unfinishedRuns(options_.stateDir)) {
+        for (const std::string& run : unfinishedRuns(files(), options_.stateDir)) {
             if (jobs_.contains(run)) continue;
             const std::string dir = options_.stateDir + "/" + run;
             JobBeginning beginning;
             beginning.run = run;
             beginning.dir = dir;
-            auto spec = readSpec(dir);
+            auto spec = readSpec(files(), dir);
             absl::Status begun = spec.status();
             if (begun.ok()) {
                 beginning.spec = *std::move(spec);
@@ -170,9 +163,12 @@ class Controller::Impl {
         return false;
     }
 
+    FileSystem& files() const { return *options_.files; }
+
     ControllerOptions options_;
     EventSink* sink_;
-    std::unique_ptr<Reactor> reactor_;
+    std::unique_ptr<Reactor> own_;
+    Reactor* reactor_;
     std::mt19937_64 random_;
     AgentPool pool_;
     Newcomers newcomers_;
@@ -189,9 +185,10 @@ class Controller::Impl {
         std::string remote;
         for (const std::string& address : addresses_)
             (address.starts_with("unix:") ? local : remote) = address;
-        JobSurroundings around{*reactor_,         pool_,     sink_,           options_.workerPath,
-                               options_.token,    local,     remote,          options_.version,
-                               options_.sampleMs, random_(), &options_.probe, options_.proposer};
+        JobSurroundings around{*reactor_,           files(),           pool_,     sink_,
+                               options_.workerPath, options_.token,    local,     remote,
+                               options_.version,    options_.sampleMs, random_(), &options_.probe,
+                               options_.proposer};
         auto job = JobCoordinator::create(std::move(around), std::move(beginning));
         if (!job.ok()) return job.status();
         (*job)->setObserver([this, run](const model::Event& event) {
@@ -246,7 +243,7 @@ class Controller::Impl {
     bool willBeTakenUp(const std::string& run) const {
         if (recovered_ || jobs_.contains(run) || !checkRunId(run).ok()) return false;
         const std::string dir = options_.stateDir + "/" + run;
-        return fs::exists(dir + "/job.json") && isUnfinished(dir);
+        return files().exists(dir + "/job.json") && isUnfinished(files(), dir);
     }
 
     JobCoordinator* jobOf(const RankProcess& process) {
@@ -268,16 +265,17 @@ class Controller::Impl {
 absl::StatusOr<std::unique_ptr<Controller>> Controller::create(ControllerOptions options,
                                                                const Clock& clock,
                                                                EventSink* sink) {
-    std::error_code error;
-    fs::create_directories(options.stateDir, error);
-    if (error || ::access(options.stateDir.c_str(), R_OK | W_OK | X_OK) != 0)
-        return absl::PermissionDeniedError(
-            absl::StrCat("cannot use the state directory ", options.stateDir, ": ",
-                         error ? error.message() : std::strerror(errno),
-                         "; choose another or change its owner"));
-    auto reactor = Reactor::create(clock);
-    if (!reactor.ok()) return reactor.status();
-    auto impl = std::make_unique<Impl>(std::move(options), sink, *std::move(reactor));
+    if (absl::Status s = options.files->makeFolder(options.stateDir); !s.ok())
+        return absl::PermissionDeniedError(absl::StrCat("cannot use the state directory ",
+                                                        options.stateDir, ": ", s.message(),
+                                                        "; choose another or change its owner"));
+    std::unique_ptr<Reactor> own;
+    if (options.reactor == nullptr) {
+        auto reactor = Reactor::create(clock);
+        if (!reactor.ok()) return reactor.status();
+        own = *std::move(reactor);
+    }
+    auto impl = std::make_unique<Impl>(std::move(options), sink, std::move(own));
     if (absl::Status s = impl->bind(); !s.ok()) return s;
     impl->startThread();
     return std::unique_ptr<Controller>(new Controller(std::move(impl)));
@@ -305,7 +303,8 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
 }
 
 absl::Status Controller::canResume(const std::string& from) {
-    return impl_->call([&] { return findCheckpoint(impl_->options_.stateDir, from).status(); });
+    return impl_->call(
+        [&] { return findCheckpoint(impl_->files(), impl_->options_.stateDir, from).status(); });
 }
 
 absl::StatusOr<std::vector<std::string>> Controller::recover(

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/file_system.h"
 #include "backend/model/command.h"
 #include "backend/model/job_spec.h"
 #include "backend/model/run_state.h"
@@ -17,6 +18,7 @@
 #include "backend/runtime/coordinator/job_status.h"
 #include "backend/runtime/coordinator/probe.h"
 #include "backend/runtime/coordinator/proposer.h"
+#include "backend/runtime/transport/control_channel.h"
 
 namespace bulkhead::runtime {
 
@@ -29,6 +31,11 @@ struct ControllerOptions {
     std::string workerPath;  ///< of bulkhead-worker
     std::string version;     ///< of this program, for RunStarted
     uint32_t sampleMs = 500;
+    FileSystem* files = &diskFiles();
+    Network* network = &socketNetwork();
+    /// Whoever gives one runs it, and calls the controller's functions on its thread only; null:
+    /// the controller has a thread of its own.
+    Reactor* reactor = nullptr;
     uint64_t seed = 0;  ///< of exchange tokens and back-off jitter; 0: from the system
     Probe probe;        ///< of every job
     Proposer proposer;  ///< of every job; may be empty
@@ -52,8 +59,9 @@ class Watcher {
 };
 
 /// Runs any number of jobs: one coordinator each, agents shared. Owns one thread on which
-/// everything happens. Thread: every public function may be called from any thread except from
-/// inside a sink or watcher (it would wait for itself). All return once the thread has acted.
+/// everything happens, unless it is given a reactor. Thread: every public function may be called
+/// from any thread except from inside a sink or watcher (it would wait for itself). All return once
+/// the thread has acted.
 class Controller {
   public:
     /// Binds the addresses and starts the thread. `sink` gets every event of every run and must

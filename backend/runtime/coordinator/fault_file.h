@@ -58,7 +58,7 @@ struct SavedFaults {
 
 /// `<runDir>/faults.json`. Loading gives nothing when there is no file, DataLoss when it cannot be
 /// read. Saved is durable.
-absl::StatusOr<SavedFaults> loadFaults(const std::string& runDir);
-absl::Status saveFaults(const std::string& runDir, const SavedFaults& faults);
+absl::StatusOr<SavedFaults> loadFaults(const FileSystem& files, const std::string& runDir);
+absl::Status saveFaults(FileSystem& files, const std::string& runDir, const SavedFaults& faults);
 
 }  // namespace bulkhead::runtime

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The campaigns of JobCoordinator: what one would do, its begin and its stop, its hands.
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "backend/campaign/plan.h"
@@ -83,13 +81,10 @@ absl::Status JobCoordinator::stopCampaign(uint64_t campaign, const std::string& 
 
 /// Folded again from the file: what a coordinator that came now would find.
 campaign::LedgerFinding JobCoordinator::readLedger() const {
-    std::ifstream file(beginning_.dir + "/commit.log", std::ios::binary);
-    std::stringstream bytes;
-    bytes << file.rdbuf();
-    const auto decoded = protocol::decodeLog(bytes.str());
-    if (!file || !decoded.ok())
-        return {false, file ? std::string(decoded.status().message())
-                            : std::string("the commit log cannot be read")};
+    const auto bytes = around_.files.read(beginning_.dir + "/commit.log");
+    if (!bytes.ok()) return {false, std::string(bytes.status().message())};
+    const auto decoded = protocol::decodeLog(*bytes);
+    if (!decoded.ok()) return {false, std::string(decoded.status().message())};
     const protocol::Options options = machineOptions(beginning_.spec, around_.secret);
     const auto past = protocol::recoverState(decoded->entries, options.replicas + options.spares,
                                              options.domains);

@@ -5,13 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backend/model/command_text.h"
 #include "backend/model/event_json.h"
-#include "backend/runtime/coordinator/durable_file.h"
 #include "backend/runtime/coordinator/job_past.h"
 #include "backend/runtime/coordinator/spec_options.h"
 #include "spdlog/spdlog.h"
@@ -25,9 +23,9 @@ constexpr MonoNs kCampaignTickNs = 100 * kMillisecond;
 
 absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurroundings around,
                                                                        JobBeginning beginning) {
-    auto term = Term::mint(beginning.dir);
+    auto term = Term::mint(around.files, beginning.dir);
     if (!term.ok()) return term.status();
-    auto log = CommitLog::open(beginning.dir + "/commit.log");
+    auto log = CommitLog::open(around.files, beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
     const protocol::Options options = machineOptions(beginning.spec, around.secret);
     auto recovered =
@@ -40,14 +38,10 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     for (const auto& [path, content] :
          {std::pair(beginning.dir + "/job.json", model::toJsonText(beginning.spec) + "\n"),
           std::pair(beginning.dir + "/token", around.token + "\n")})
-        if (absl::Status s = writeDurably(path, content); !s.ok()) return s;
-    std::error_code error;
-    std::filesystem::create_directories(beginning.dir + "/run", error);
-    if (error)
-        return absl::UnavailableError(
-            absl::StrCat("cannot make ", beginning.dir, "/run: ", error.message()));
+        if (absl::Status s = writeDurably(around.files, path, content); !s.ok()) return s;
+    if (absl::Status s = around.files.makeFolder(beginning.dir + "/run"); !s.ok()) return s;
 
-    auto faults = loadFaults(beginning.dir);
+    auto faults = loadFaults(around.files, beginning.dir);
     if (!faults.ok()) return faults.status();
     addPast(*recovered, beginning.past, around.reactor.clock());
 
@@ -107,6 +101,7 @@ JobCoordinator::~JobCoordinator() {
 
 void JobCoordinator::begin() {
     startedNs_ = around_.reactor.clock().unixNs();
+    if (around_.probe != nullptr && around_.probe->begun) around_.probe->begun(machine_);
     goOnTelling();
     for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
     fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });

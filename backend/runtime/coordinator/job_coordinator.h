@@ -33,6 +33,7 @@ namespace bulkhead::runtime {
 /// What a job needs of the program it lives in.
 struct JobSurroundings {
     Reactor& reactor;
+    FileSystem& files;
     AgentPool& pool;
     EventSink* sink = nullptr;  ///< may be null
     std::string workerPath;

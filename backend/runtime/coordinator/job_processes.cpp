@@ -399,7 +399,9 @@ FaultRunner::Hands JobCoordinator::hands() {
         if (known == known_.end()) return std::nullopt;
         return known->second.incarnation;
     };
-    h.save = [this](const SavedFaults& faults) { return saveFaults(beginning_.dir, faults); };
+    h.save = [this](const SavedFaults& faults) {
+        return saveFaults(around_.files, beginning_.dir, faults);
+    };
     return h;
 }
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "backend/runtime/protocol/coordinator_io.h"
+#include "backend/runtime/protocol/coordinator_machine.h"
 
 namespace bulkhead::runtime {
 
@@ -12,6 +12,8 @@ namespace bulkhead::runtime {
 struct Probe {
     std::function<void(const protocol::Input&)> input;
     std::function<void(const protocol::Action&)> action;
+    /// The machine that is about to begin; lives as long as its job.
+    std::function<void(const protocol::CoordinatorMachine&)> begun = nullptr;
 };
 
 }  // namespace bulkhead::runtime

@@ -5,9 +5,6 @@
 #include <cctype>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <optional>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/clock.h"
@@ -20,29 +17,20 @@ namespace bulkhead::runtime {
 namespace fs = std::filesystem;
 namespace {
 
-std::optional<std::string> readFile(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return std::nullopt;
-    std::stringstream bytes;
-    bytes << file.rdbuf();
-    return bytes.str();
-}
-
-absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const std::string& runDir) {
-    const auto bytes = readFile(runDir + "/commit.log");
-    if (!bytes) return absl::NotFoundError(absl::StrCat(runDir, "/commit.log is not there"));
+absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
+                                                        const std::string& runDir) {
+    const auto bytes = files.read(runDir + "/commit.log");
+    if (!bytes.ok()) return bytes.status();
     auto decoded = protocol::decodeLog(*bytes);
     if (!decoded.ok()) return decoded.status();
     return std::move(decoded->entries);
 }
 
-std::vector<std::string> runsOf(const std::string& stateDir) {
-    std::vector<std::string> runs;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(stateDir, error))
-        if (fs::exists(entry.path() / "job.json", error))
-            runs.push_back(entry.path().filename().string());
-    std::sort(runs.begin(), runs.end());
+std::vector<std::string> runsOf(const FileSystem& files, const std::string& stateDir) {
+    std::vector<std::string> runs = files.list(stateDir);
+    std::erase_if(runs, [&](const std::string& run) {
+        return !files.exists(absl::StrCat(stateDir, "/", run, "/job.json"));
+    });
     return runs;
 }
 
@@ -86,38 +74,38 @@ absl::Status checkRunId(const std::string& run) {
         "\"", run, "\" cannot name a run; use up to 80 letters, digits, '-', '_' and '.'"));
 }
 
-bool isUnfinished(const std::string& runDir) {
-    const auto entries = readLog(runDir);
+bool isUnfinished(const FileSystem& files, const std::string& runDir) {
+    const auto entries = readLog(files, runDir);
     return !entries.ok() || std::none_of(entries->begin(), entries->end(), [](const auto& entry) {
         return std::holds_alternative<protocol::LogFinished>(entry);
     });
 }
 
-std::vector<std::string> unfinishedRuns(const std::string& stateDir) {
+std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir) {
     std::vector<std::string> unfinished;
-    for (const std::string& run : runsOf(stateDir))
-        if (isUnfinished(stateDir + "/" + run)) unfinished.push_back(run);
+    for (const std::string& run : runsOf(files, stateDir))
+        if (isUnfinished(files, stateDir + "/" + run)) unfinished.push_back(run);
     return unfinished;
 }
 
-absl::StatusOr<model::JobSpec> readSpec(const std::string& runDir) {
+absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::string& runDir) {
     const std::string path = runDir + "/job.json";
-    const auto text = readFile(path);
-    if (!text) return absl::NotFoundError(absl::StrCat(path, " is not there"));
+    const auto text = files.read(path);
+    if (!text.ok()) return text.status();
     auto spec = model::fromJsonText<model::JobSpec>(*text);
     if (!spec.ok())
         return absl::DataLossError(absl::StrCat(path, ": ", std::string(spec.status().message())));
     return spec;
 }
 
-absl::StatusOr<FoundCheckpoint> findCheckpoint(const std::string& stateDir,
+absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
                                                const std::string& from) {
     const std::string runDir = stateDir + "/" + from;
-    const bool isRun = checkRunId(from).ok() && fs::exists(runDir + "/job.json");
-    const std::vector<std::string> runs = isRun ? std::vector{from} : runsOf(stateDir);
+    const bool isRun = checkRunId(from).ok() && files.exists(runDir + "/job.json");
+    const std::vector<std::string> runs = isRun ? std::vector{from} : runsOf(files, stateDir);
     for (const std::string& run : runs) {
-        const auto spec = readSpec(stateDir + "/" + run);
-        const auto entries = readLog(stateDir + "/" + run);
+        const auto spec = readSpec(files, stateDir + "/" + run);
+        const auto entries = readLog(files, stateDir + "/" + run);
         if (!spec.ok() || !entries.ok()) {
             if (isRun) return spec.ok() ? entries.status() : spec.status();
             continue;
@@ -130,7 +118,7 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const std::string& stateDir,
             continue;
         }
         for (auto it = state->checkpoints.rbegin(); it != state->checkpoints.rend(); ++it)
-            if ((isRun || it->path == from) && fs::exists(it->path))
+            if ((isRun || it->path == from) && files.exists(it->path))
                 return FoundCheckpoint{*spec, *it};
     }
     if (isRun)

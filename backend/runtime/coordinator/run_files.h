@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/file_system.h"
 #include "backend/model/job_spec.h"
 #include "backend/runtime/protocol/commit_log.h"
 
@@ -22,12 +23,12 @@ absl::Status checkRunId(const std::string& run);
 
 /// Its commit log does not say that it ended, or cannot be read: taking it up will say what is
 /// wrong.
-bool isUnfinished(const std::string& runDir);
+bool isUnfinished(const FileSystem& files, const std::string& runDir);
 /// Those with a job.json.
-std::vector<std::string> unfinishedRuns(const std::string& stateDir);
+std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir);
 
 /// NotFound, or DataLoss naming the file.
-absl::StatusOr<model::JobSpec> readSpec(const std::string& runDir);
+absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::string& runDir);
 
 struct FoundCheckpoint {
     model::JobSpec spec;  ///< of the run that wrote it
@@ -36,7 +37,7 @@ struct FoundCheckpoint {
 
 /// The last checkpoint of the run `from`, or the one whose manifest is at the path `from`; only
 /// those that a run of this state directory has logged. NotFound says where it looked.
-absl::StatusOr<FoundCheckpoint> findCheckpoint(const std::string& stateDir,
+absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
                                                const std::string& from);
 
 /// Copies the job's training text into the run's folder and makes the job read it there, when it is

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/file_system.h"
 
 namespace bulkhead::runtime {
 
@@ -17,18 +20,15 @@ class Term {
     /// Takes the next number of `dir` (files `term` and `term.lock`). FailedPrecondition when
     /// another coordinator lives there; DataLoss when the file does not hold a number;
     /// Unavailable, with the system's reason, when it cannot be made durable.
-    static absl::StatusOr<Term> mint(const std::string& dir);
-
-    Term(Term&& other) noexcept;
-    Term& operator=(Term&& other) noexcept;
-    ~Term();
+    static absl::StatusOr<Term> mint(FileSystem& files, const std::string& dir);
 
     uint64_t number() const { return number_; }
 
   private:
-    Term(uint64_t number, int lock) : number_(number), lock_(lock) {}
-    uint64_t number_ = 0;
-    int lock_ = -1;
+    Term(uint64_t number, std::unique_ptr<FileLock> lock)
+        : number_(number), lock_(std::move(lock)) {}
+    uint64_t number_;
+    std::unique_ptr<FileLock> lock_;
 };
 
 }  // namespace bulkhead::runtime

@@ -96,6 +96,22 @@ using ConnectedChannel = std::function<void(absl::StatusOr<std::unique_ptr<Contr
                                                                ChannelOptions options,
                                                                ConnectedChannel done);
 
+/// Where connections are made. Inject it; a simulation joins its processes in memory.
+class Network {
+  public:
+    virtual ~Network() = default;
+    /// As listenControl().
+    [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<ControlListener>> listen(
+        Reactor& reactor, const std::string& address, AcceptChannel accept) = 0;
+    /// As connectControl().
+    [[nodiscard]] virtual std::unique_ptr<ControlConnector> connect(Reactor& reactor,
+                                                                    const std::string& address,
+                                                                    ConnectedChannel done) = 0;
+};
+
+/// Unix sockets and TCP, with ChannelOptions as they are by default; has no state.
+Network& socketNetwork();
+
 /// Two ends joined in memory, for tests; each calls back on the reactor it was given.
 /// Both reactors must be run by one thread (they may be the same).
 [[nodiscard]] std::pair<std::unique_ptr<ControlChannel>, std::unique_ptr<ControlChannel>>

@@ -136,7 +136,25 @@ class SocketConnector final : public ControlConnector {
     Reactor::TimerId begin_ = 0;
 };
 
+class SocketNetwork final : public Network {
+  public:
+    absl::StatusOr<std::unique_ptr<ControlListener>> listen(Reactor& reactor,
+                                                            const std::string& address,
+                                                            AcceptChannel accept) override {
+        return listenControl(reactor, address, {}, std::move(accept));
+    }
+    std::unique_ptr<ControlConnector> connect(Reactor& reactor, const std::string& address,
+                                              ConnectedChannel done) override {
+        return connectControl(reactor, address, {}, std::move(done));
+    }
+};
+
 }  // namespace
+
+Network& socketNetwork() {
+    static SocketNetwork network;
+    return network;
+}
 
 absl::StatusOr<std::unique_ptr<ControlListener>> listenControl(Reactor& reactor,
                                                                const std::string& address,

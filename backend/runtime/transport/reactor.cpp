@@ -165,8 +165,21 @@ void Reactor::runOnce(MonoNs maxWait) {
         const std::shared_ptr<Watch> keep = it->second;
         keep->task(event.events);
     }
+    runDue();
+}
+
+void Reactor::runDue() {
     runTimers();
     runPosted();
+}
+
+std::optional<MonoNs> Reactor::nextDue() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!posted_.empty()) return now();
+    }
+    if (timers_.empty()) return std::nullopt;
+    return timers_.begin()->first;
 }
 
 void Reactor::runTimers() {

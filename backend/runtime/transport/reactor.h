@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -40,6 +41,10 @@ class Reactor {
     /// Waits at most `maxWait` nanoseconds (0: does not wait), then calls what is due. For tests
     /// and for programs with a loop of their own.
     void runOnce(MonoNs maxWait);
+    /// Calls what is due by the clock and looks at no descriptor: for virtual time.
+    void runDue();
+    /// When runDue() has something to call next; nullopt: nothing is armed or posted.
+    std::optional<MonoNs> nextDue();
     /// Any thread. A run() that starts later returns at once as well.
     void stop();
 

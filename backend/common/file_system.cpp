@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/common/file_system.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status failed(const char* what, const std::string& path, int error = errno) {
+    const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
+    return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
+}
+
+/// Closes with the object.
+class Descriptor {
+  public:
+    explicit Descriptor(int fd) : fd_(fd) {}
+    Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Descriptor& operator=(Descriptor&&) = delete;
+    ~Descriptor() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    int get() const { return fd_; }
+
+  private:
+    int fd_;
+};
+
+class DiskFile final : public AppendFile {
+  public:
+    DiskFile(std::string path, Descriptor fd, uint64_t size)
+        : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
+
+    uint64_t size() const override { return size_; }
+
+    absl::Status append(std::string_view bytes) override {
+        uint64_t at = size_;
+        while (!bytes.empty()) {
+            const ssize_t n =
+                ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
+            if (n < 0 && errno == EINTR) continue;
+            if (n <= 0) {
+                const absl::Status status = failed("write", path_);
+                (void)truncate(size_);
+                return status;
+            }
+            bytes.remove_prefix(static_cast<size_t>(n));
+            at += static_cast<uint64_t>(n);
+        }
+        size_ = at;
+        return absl::OkStatus();
+    }
+
+    absl::Status truncate(uint64_t size) override {
+        if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) return failed("cut", path_);
+        size_ = size;
+        return absl::OkStatus();
+    }
+
+    absl::Status sync() override {
+        return ::fdatasync(fd_.get()) == 0 ? absl::OkStatus() : failed("sync", path_);
+    }
+
+  private:
+    const std::string path_;
+    const Descriptor fd_;
+    uint64_t size_;
+};
+
+class DiskLock final : public FileLock {
+  public:
+    explicit DiskLock(Descriptor fd) : fd_(std::move(fd)) {}
+
+  private:
+    const Descriptor fd_;
+};
+
+class DiskFileSystem final : public FileSystem {
+  public:
+    bool exists(const std::string& path) const override {
+        return ::access(path.c_str(), F_OK) == 0;
+    }
+
+    absl::StatusOr<std::string> read(const std::string& path) const override {
+        std::ifstream file(path, std::ios::binary);
+        if (!file) return failed("read", path);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    }
+
+    std::vector<std::string> list(const std::string& folder) const override {
+        std::vector<std::string> names;
+        std::error_code error;
+        for (const auto& entry : fs::directory_iterator(folder, error))
+            names.push_back(entry.path().filename().string());
+        std::sort(names.begin(), names.end());
+        return names;
+    }
+
+    absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) override {
+        Descriptor fd(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        const off_t end = fd.get() < 0 ? -1 : ::lseek(fd.get(), 0, SEEK_END);
+        if (end < 0) return failed("open", path);
+        return std::make_unique<DiskFile>(path, std::move(fd), static_cast<uint64_t>(end));
+    }
+
+    absl::Status rename(const std::string& from, const std::string& to) override {
+        return ::rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : failed("rename", from);
+    }
+
+    absl::Status remove(const std::string& path) override {
+        return ::unlink(path.c_str()) == 0 ? absl::OkStatus() : failed("remove", path);
+    }
+
+    absl::Status makeFolder(const std::string& path) override {
+        std::error_code error;
+        fs::create_directories(path, error);
+        if (error) return failed("make", path, error.value());
+        return ::access(path.c_str(), R_OK | W_OK | X_OK) == 0 ? absl::OkStatus()
+                                                               : failed("use", path);
+    }
+
+    absl::Status syncFolder(const std::string& folder) override {
+        const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (fd.get() < 0) return failed("open", folder);
+        return ::fsync(fd.get()) == 0 ? absl::OkStatus() : failed("sync", folder);
+    }
+
+    absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+        Descriptor fd(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+        if (fd.get() < 0) return failed("open", path);
+        if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+            return absl::FailedPreconditionError(absl::StrCat(path, " is held by another process"));
+        return std::make_unique<DiskLock>(std::move(fd));
+    }
+};
+
+}  // namespace
+
+FileSystem& diskFiles() {
+    static DiskFileSystem files;
+    return files;
+}
+
+absl::Status writeDurably(FileSystem& files, const std::string& path, std::string_view content) {
+    const std::string beside = path + ".new";
+    auto file = files.open(beside);
+    if (!file.ok()) return file.status();
+    absl::Status status = (*file)->truncate(0);
+    if (status.ok()) status = (*file)->append(content);
+    if (status.ok()) status = (*file)->sync();
+    if (status.ok()) status = files.rename(beside, path);
+    if (status.ok()) status = files.syncFolder(folderOf(path));
+    return status;
+}
+
+std::string folderOf(const std::string& path) {
+    return fs::path(path).parent_path().string();
+}
+
+}  // namespace bulkhead

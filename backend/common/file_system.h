@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace bulkhead {
+
+/// A file open for writing at its end. Errors are Unavailable: "cannot WHAT PATH: the system's
+/// reason". Thread: externally serialised.
+class AppendFile {
+  public:
+    virtual ~AppendFile() = default;
+    virtual uint64_t size() const = 0;
+    /// All of `bytes`. After an error size() is as before and what was written is cut off again,
+    /// if the system allows that.
+    virtual absl::Status append(std::string_view bytes) = 0;
+    virtual absl::Status truncate(uint64_t size) = 0;
+    /// What was appended survives a power cut; the file's name does only after syncFolder().
+    virtual absl::Status sync() = 0;
+};
+
+/// Held until it is destroyed or its process ends.
+class FileLock {
+  public:
+    virtual ~FileLock() = default;
+};
+
+/// Files as the edges see them. Inject it: a simulation keeps them in memory. Errors are NotFound
+/// or Unavailable, each with the path and the system's reason. Thread: any.
+class FileSystem {
+  public:
+    virtual ~FileSystem() = default;
+    virtual bool exists(const std::string& path) const = 0;
+    virtual absl::StatusOr<std::string> read(const std::string& path) const = 0;
+    /// Names of what lies in `folder`, in order; empty when it cannot be read.
+    virtual std::vector<std::string> list(const std::string& folder) const = 0;
+    /// Opens `path`, or makes it with mode 0600.
+    virtual absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) = 0;
+    virtual absl::Status rename(const std::string& from, const std::string& to) = 0;
+    virtual absl::Status remove(const std::string& path) = 0;
+    /// With the folders above it, unless it is there; an error when it may not be used.
+    virtual absl::Status makeFolder(const std::string& path) = 0;
+    /// Makes the names in `folder` durable.
+    virtual absl::Status syncFolder(const std::string& folder) = 0;
+    /// Exclusive; makes the file. FailedPrecondition when it is held already.
+    virtual absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path) = 0;
+};
+
+/// This machine's; has no state.
+FileSystem& diskFiles();
+
+/// Replaces `path` by `content` so that after a crash either the old or the new content is there:
+/// written beside it, synced, renamed, folder synced.
+absl::Status writeDurably(FileSystem& files, const std::string& path, std::string_view content);
+
+/// "a/b" of "a/b/c".
+std::string folderOf(const std::string& path);
+
+}  // namespace bulkhead
