@@ -38,7 +38,43 @@ TEST_F(ControllerTest, WhyAWorkerCannotRunTheJobIsTheEndsReasonWhateverItSaysAft
     const auto finished = await<model::RunFinished>();
     ASSERT_TRUE(finished.has_value());
     EXPECT_FALSE(finished->ok);
-    EXPECT_EQ(finished->why, "r0s0 cannot run this job: layers must be a whole number");
+    EXPECT_EQ(finished->why,
+              "no replica can train: r0s0 cannot run this job: layers must be a whole number");
+    const std::vector<protocol::LogEntry> log = commitLog();
+    ASSERT_FALSE(log.empty());
+    EXPECT_TRUE(std::holds_alternative<protocol::LogFinished>(log.back()));
+}
+
+TEST_F(ControllerTest, AReplicaThatCannotRunTheJobIsGivenUpAndTheOthersTrainOn) {
+    host();
+    model::JobSpec s = spec(0, 3);
+    s.workload = "hopeless-1";
+    start(s);
+    const auto opened = await<model::IncidentOpened>();
+    ASSERT_TRUE(opened.has_value());
+    EXPECT_EQ(opened->title, "r1 lost: r1s0 cannot run this job: layers must be a whole number");
+    const auto failed = await<model::ReplicaChanged>([](const model::ReplicaChanged& r) {
+        return r.replica == 1 && r.state == model::ReplicaState::kFailed;
+    });
+    EXPECT_EQ(failed->why, "r1s0 cannot run this job: layers must be a whole number");
+    awaitStep(10);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    EXPECT_EQ(all<model::RankStarted>().size(), 3u);
+}
+
+TEST_F(ControllerTest, TheReasonARankGivesOverItsLinkCountsHoweverLateItExits) {
+    host();
+    model::JobSpec s = spec(0, 2);
+    s.workload = "hopeless-linked";
+    start(s);
+    const auto finished = await<model::RunFinished>();
+    ASSERT_TRUE(finished.has_value());
+    EXPECT_FALSE(finished->ok);
+    EXPECT_THAT(finished->why, HasSubstr("cannot run this job: the model does not fit"));
+    for (const auto& opened : all<model::IncidentOpened>())
+        EXPECT_THAT(opened.title, HasSubstr("the model does not fit"));
+    EXPECT_EQ(all<model::RankStarted>().size(), 2u);  // found in the first round
 }
 
 TEST_F(ControllerTest, AKilledReplicaComesBackAndItsIncidentNamesTheFault) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <iterator>
+#include <vector>
+
+#include "backend/runtime/protocol/commit_log.h"
 #include "tests/fault/job_test.h"
 
 namespace bulkhead::runtime {
@@ -15,6 +19,12 @@ class ScriptedJob : public fault::JobTest {
         s.timeouts.heartbeatMs = 500;
         s.timeouts.progressFloorMs = 2000;
         return s;
+    }
+    std::vector<protocol::LogEntry> commitLog() const {
+        std::ifstream file(host_->dir() + "/state/" + run_ + "/commit.log", std::ios::binary);
+        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        auto log = protocol::decodeLog(bytes);
+        return log.ok() ? log->entries : std::vector<protocol::LogEntry>{};
     }
 };
 

@@ -33,13 +33,14 @@ uint64_t stateAfter(uint64_t step) {
 
 class ScriptedRank {
   public:
-    ScriptedRank(std::map<std::string, std::string> args, Reactor& reactor)
+    ScriptedRank(std::map<std::string, std::string> args, Reactor& reactor, bool endsHopeless)
         : args_(std::move(args)),
           reactor_(reactor),
           replica_(std::stoi(args_["--replica"])),
           incarnation_(static_cast<uint32_t>(std::stoul(args_["--incarnation"]))),
           machine_(RankConfig{{replica_, 0}, incarnation_, 1, 20000}),
-          fold_(replica_, incarnation_, 1) {
+          fold_(replica_, incarnation_, 1),
+          endsHopeless_(endsHopeless) {
         std::ifstream(args_["--token-file"]) >> token_;
         connect();
         reactor_.every(20 * kMillisecond, [this] { beat(); });
@@ -91,6 +92,12 @@ class ScriptedRank {
     void act(const Ignored&) {}
     void act(const BuildReplica& a) {
         uint64_t step = 0;
+        if (endsHopeless_) {
+            // As a rank whose model does not fit: it says why, closes its link, and takes its time
+            // over the rest.
+            send(RankHopeless{{replica_, 0}, incarnation_, "the model does not fit"});
+            return reactor_.stop();
+        }
         if (!a.welcome.resumeFrom.empty()) std::ifstream(a.welcome.resumeFrom) >> step;
         if (!a.formed.blank) hash_ = stateAfter(step);
         if (replica_ == 0) send(ModelDescribed{"scripted", 10, 10, 2, 1, 2, 1, {}, 0, {}});
@@ -171,6 +178,7 @@ class ScriptedRank {
     uint64_t progress_ = 0;
     bool nan_ = false;
     std::string dieAt_;
+    bool endsHopeless_;
 };
 
 }  // namespace
@@ -181,7 +189,11 @@ int main(int argc, char** argv) {
     for (int i = 1; i + 1 < argc; i += 2) args[argv[i]] = argv[i + 1];
     std::string job;
     std::getline(std::ifstream(args["--job-file"]), job);
-    if (job.find("\"workload\":\"hopeless\"") != std::string::npos) {
+    // "hopeless": every rank; "hopeless-1": those of replica 1; "hopeless-linked": once linked.
+    const auto isWorkload = [&](const std::string& name) {
+        return job.find("\"workload\":\"" + name + "\"") != std::string::npos;
+    };
+    if (isWorkload("hopeless") || isWorkload("hopeless-" + args["--replica"])) {
         std::cerr << "10:00:00.000 critical layers must be a whole number" << std::endl;
         std::cerr << "10:00:00.001 warning somebody else is gone" << std::endl;
         return 5;
@@ -190,6 +202,10 @@ int main(int argc, char** argv) {
     auto reactor = bulkhead::runtime::Reactor::create(clock);
     if (!reactor.ok()) return 1;
     std::cout << "scripted rank " << args["--replica"] << std::endl;
-    const bulkhead::runtime::ScriptedRank rank(args, **reactor);
-    (*reactor)->run();
+    const bool endsHopeless = isWorkload("hopeless-linked");
+    {
+        const bulkhead::runtime::ScriptedRank rank(args, **reactor, endsHopeless);
+        (*reactor)->run();
+    }
+    if (endsHopeless) ::pause();
 }

@@ -157,8 +157,8 @@ plant(commit_log.cpp "        if (absl::Status s = ledger_.replayCommit(r); !s.o
   "        if (absl::Status s = MUTATED(forget_what_was_consumed) && r.step % 8 == 0 ? absl::OkStatus() : ledger_.replayCommit(r); !s.ok())")
 plant(coordinator_evidence.cpp "Replica* accused = current(m.accused.replica, m.incarnation);"
   "Replica* accused = MUTATED(evidence_of_any_incarnation) ? find(m.accused.replica) : current(m.accused.replica, m.incarnation);")
-plant(coordinator_replicas.cpp "void CoordinatorMachine::Impl::on(const RankExited& in) {\n    Replica* r = current(in.rank.replica, in.incarnation);"
-  "void CoordinatorMachine::Impl::on(const RankExited& in) {\n    Replica* r = MUTATED(exit_of_any_incarnation) ? find(in.rank.replica) : current(in.rank.replica, in.incarnation);")
+plant(coordinator_replicas.cpp "    Replica* r = current(in.rank.replica, in.incarnation);\n    if (r == nullptr) return;\n    if (leaving_)"
+  "    Replica* r = MUTATED(exit_of_any_incarnation) ? find(in.rank.replica) : current(in.rank.replica, in.incarnation);\n    if (r == nullptr) return;\n    if (leaving_)")
 plant(rank_machine.cpp "    if (next.layout != layout_) {"
   "    if (next.layout != layout_ && !MUTATED(delta_across_a_layout)) {")
 plant(coordinator_operations.cpp "        if (r.joining()) planFetch(r, \"experts have moved\");"

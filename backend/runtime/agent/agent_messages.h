@@ -15,7 +15,7 @@
 /// in the codec's binary form. The controller decides everything; the agent obeys and reports.
 namespace bulkhead::runtime {
 
-constexpr uint32_t kAgentVersion = 3;
+constexpr uint32_t kAgentVersion = 4;
 /// First field of the first message of an agent. Ranks and agents share one listener; a rank's
 /// first frame begins with a small variant index, an agent's with this.
 constexpr uint32_t kAgentMagic = 0x41424b48;
@@ -93,6 +93,9 @@ struct RankGone {
     bool statusKnown = true;
     int64_t unixNs = 0;
     uint64_t receipt = 0;  ///< told again with every hello until AgentHeard names it
+    /// Its own reason: the text of its last critical line on stderr, or the last line there if it
+    /// exited with an error and has no such line. Empty: it gave none.
+    std::string words = {};
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
@@ -102,6 +105,7 @@ struct RankGone {
         visit("status_known", self.statusKnown);
         visit("unix_ns", self.unixNs);
         visit("receipt", self.receipt);
+        visit("words", self.words);
     }
 };
 

@@ -20,6 +20,19 @@ std::string name(const RankProcess& p) {
                         p.incarnation);
 }
 
+/// Begins the line by which a worker says why it ends, after the time: "15:25:11.100 critical
+/// WORDS".
+constexpr std::string_view kCritical = " critical ";
+
+/// A warning of another thread may come after that line.
+void keepWords(const std::string& line, LastWords& last) {
+    const size_t at = line.find(kCritical);
+    if (at != std::string::npos)
+        last = {line.substr(at + kCritical.size()), true};
+    else if (!last.critical)
+        last.text = line;
+}
+
 }  // namespace
 
 Supervisor::Supervisor(const AgentOptions& options, RankRegistry registry, Reactor& reactor,
@@ -113,11 +126,11 @@ absl::Status Supervisor::openOutput(Process& process) {
     for (const bool isStderr : {false, true}) {
         auto path = registry_.pipe(process.id, isStderr);
         if (!path.ok()) return path.status();
-        const RankProcess id = process.id;
         auto reader =
             OutputReader::open(*path, options_.outputLinesPerSecond,
-                               [this, id, isStderr](std::string line, uint64_t dropped) {
-                                   emit_(OutputLine{id, isStderr, std::move(line), dropped});
+                               [this, p = &process, isStderr](std::string line, uint64_t dropped) {
+                                   if (isStderr) keepWords(line, p->words);
+                                   emit_(OutputLine{p->id, isStderr, std::move(line), dropped});
                                });
         if (!reader.ok()) return reader.status();
         (isStderr ? process.err : process.out) = std::make_unique<OutputReader>(*std::move(reader));
@@ -146,16 +159,20 @@ void Supervisor::gone(const RankProcess& id) {
     if (it == processes_.end()) return;
     const std::unique_ptr<Process> process = std::move(it->second);
     processes_.erase(it);
-    // The exit first: the coordinator waits for it, nobody waits for the last words.
     const ExitStatus status = reap(process->handle);
+    const auto finish = [&] {
+        for (OutputReader* reader : {process->out.get(), process->err.get()})
+            if (reader != nullptr) reader->finish(clock_.now());
+    };
+    const bool gaveUp = status.signal == 0 && status.exitCode != 0;
+    // Its reason is among its last words. Nobody waits for those of one that was killed.
+    if (gaveUp) finish();
     emit_(RankGone{id, process->pid, status.exitCode, status.signal, status.known, clock_.unixNs(),
-                   0});
+                   0, process->words.critical || gaveUp ? process->words.text : ""});
+    if (!gaveUp) finish();
     reactor_.unwatch(process->handle.get());
-    for (OutputReader* reader : {process->out.get(), process->err.get()}) {
-        if (reader == nullptr) continue;
-        reactor_.unwatch(reader->fd());
-        reader->finish(clock_.now());
-    }
+    for (OutputReader* reader : {process->out.get(), process->err.get()})
+        if (reader != nullptr) reactor_.unwatch(reader->fd());
     registry_.remove(id);
     sampler_.forget(process->pid);
 }

@@ -21,6 +21,13 @@
 
 namespace bulkhead::runtime {
 
+/// What a rank said last on stderr; a critical line, which gives a reason, is not replaced by
+/// another.
+struct LastWords {
+    std::string text;
+    bool critical = false;
+};
+
 /// The processes of one node: obeys the controller's commands and says what became of them.
 /// Thread: the reactor's. Lifetime: longer than the reactor runs; its processes outlive it.
 class Supervisor {
@@ -45,6 +52,7 @@ class Supervisor {
         UniqueFd handle;
         std::unique_ptr<OutputReader> out;
         std::unique_ptr<OutputReader> err;
+        LastWords words;
     };
     struct LastingFault {
         RankProcess stopped;  ///< to be continued, when `disk` is empty

@@ -128,7 +128,7 @@ void JobCoordinator::feed(protocol::Input input) {
     while (!inputs_.empty()) {
         const protocol::Input next = std::move(inputs_.front());
         inputs_.pop_front();
-        if (finished_ && !std::holds_alternative<protocol::RankExited>(next)) continue;
+        if (finished_) continue;
         if (around_.probe != nullptr && around_.probe->input) around_.probe->input(next);
         carryOut(machine_.step(around_.reactor.now(), next));
     }
@@ -137,6 +137,7 @@ void JobCoordinator::feed(protocol::Input input) {
 
 void JobCoordinator::carryOut(protocol::Actions actions) {
     for (const protocol::Action& action : actions) {
+        if (finished_) break;  // it failed over one of them: the log ends with that
         if (around_.probe != nullptr && around_.probe->action) around_.probe->action(action);
         std::visit([this](const auto& a) { act(a); }, action);
     }

@@ -205,7 +205,6 @@ class JobCoordinator {
     std::map<uint64_t, double> unseenMs_;          ///< incident, from fault to first symptom
     std::map<uint64_t, int64_t> incidentFaultNs_;  ///< incident, when its fault took effect
     std::map<std::string, model::NodeState> nodeStates_;
-    std::map<RankId, std::string> lastWords_;  ///< on stderr; why it ends, once it says
     std::optional<protocol::ModelDescribed> described_;
     std::jthread proposing_;    ///< makes a plan
     bool proposed_ = true;      ///< ... or does not any more

@@ -23,26 +23,8 @@ constexpr MonoNs kAgentsReturnWithin = 1500 * kMillisecond;
 constexpr MonoNs kExitsToldWithin = 100 * kMillisecond;
 constexpr MonoNs kInventoryLook = 50 * kMillisecond;
 
-/// The worker's exit code for what no restart can mend (README of runtime/replica).
-constexpr int32_t kExitHopeless = 5;
-
 std::string name(RankId rank) {
     return absl::StrCat("r", rank.replica, "s", rank.shard);
-}
-
-/// How the line of a worker that says why it ends begins, after the time: "15:25:11.100 critical
-/// WORDS".
-constexpr std::string_view kCritical = " critical ";
-
-std::string withoutLogPrefix(const std::string& line) {
-    const size_t at = line.find(kCritical);
-    return at == std::string::npos ? line : line.substr(at + kCritical.size());
-}
-
-/// A warning of another thread may come after the line that says why a worker ends.
-void keepLastWords(const std::string& line, std::string& words) {
-    const auto tells = [](const std::string& l) { return l.find(kCritical) != std::string::npos; };
-    if (tells(line) || !tells(words)) words = line;
 }
 
 }  // namespace
@@ -150,14 +132,8 @@ void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
     faults_.rankExited(rank, gone.signal, gone.unixNs);
     const Clock& clock = around_.reactor.clock();
     const MonoNs at = clock.now() - std::max<int64_t>(0, clock.unixNs() - gone.unixNs);
-    if (gone.exitCode == kExitHopeless && !expected && !finished_) {
-        const auto last = lastWords_.find(rank);
-        return fail(absl::StrCat(name(rank), " cannot run this job: ",
-                                 last == lastWords_.end() ? "it did not say why; look at its output"
-                                                          : withoutLogPrefix(last->second)));
-    }
-    feed(
-        protocol::RankExited{rank, gone.process.incarnation, gone.exitCode, gone.signal, node, at});
+    feed(protocol::RankExited{rank, gone.process.incarnation, gone.exitCode, gone.signal, node, at,
+                              gone.words});
     tryStarts();
 }
 
@@ -183,7 +159,6 @@ void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& mess
     }
     if (const auto* seen = std::get_if<GpuTroubleSeen>(&message)) gpuTroubled(*seen);
     if (const auto* out = std::get_if<OutputLine>(&message)) {
-        if (out->isStderr) keepLastWords(out->line, lastWords_[out->process.rank]);
         const std::string lost =
             out->dropped == 0 ? "" : absl::StrCat("[", out->dropped, " lines were too many] ");
         emit(model::RankOutput{out->process.rank, out->process.incarnation, out->isStderr,

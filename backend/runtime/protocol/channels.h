@@ -154,7 +154,7 @@ struct Relay {
 /// Everything a rank's connection to the coordinator carries upwards. Hello comes first.
 using ToCoordinator = std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict,
                                    SnapshotReady, FetchProgress, CheckpointDone, LayoutMoved,
-                                   FaultNoted, FetchFailed, ModelDescribed>;
+                                   FaultNoted, FetchFailed, ModelDescribed, RankHopeless>;
 
 /// Everything the coordinator sends; whole replicas are addressed, every rank gets its copy, in the
 /// order of the coordinator's actions.

@@ -53,6 +53,7 @@ struct Replica {
     bool hold = false;
     bool drain = false;
     bool givenUp = false;
+    bool hopeless = false;  ///< given up for a reason that no restart can help
     bool nodeLost = false;
     bool accusedByPeer = false;
     EvidenceKind accusedOf = EvidenceKind::kTransportReset;  ///< by the first of them
@@ -148,6 +149,7 @@ class CoordinatorMachine::Impl {
     void from(RankId from, const LayoutMoved& m);
     void from(RankId, const FaultNoted&) {}
     void from(RankId, const ModelDescribed&) {}
+    void from(RankId from, const RankHopeless& m);
     void from(RankId from, const FetchFailed& m);
     void advance();
     void scan();
@@ -184,6 +186,9 @@ class CoordinatorMachine::Impl {
     void expel(Replica& r, EvidenceKind kind, const std::string& why, MonoNs symptomAt,
                bool atOnce = false);
     void letGo(Replica& r, const std::string& why);
+    void hopeless(Replica& r, const std::string& why, MonoNs symptomAt);
+    void giveUp(Replica& r, const std::string& why);
+    bool nobodyLeft() const;
     void finishDrains();
     void form(Replica& r);
     void upToDate(Replica& r);
@@ -334,6 +339,7 @@ class CoordinatorMachine::Impl {
     bool finished_ = false;
     uint32_t disproved_ = 0;  ///< joiners in a row, while the job waits after the last commit
     std::optional<std::string> rollbackWhy_;
+    std::string givenUpWhy_;  ///< of the last replica that was
     std::string explanation_;
     JobPhase phase_ = JobPhase::kStarting;
     uint64_t revision_ = 1;

@@ -40,7 +40,8 @@ struct RankExited {
     int32_t exitCode = 0;
     int32_t signal = 0;
     std::string node;
-    MonoNs at = 0;  ///< when it ended, as well as known; 0: now
+    MonoNs at = 0;           ///< when it ended, as well as known; 0: now
+    std::string words = {};  ///< its own reason; may be empty
 };
 
 /// An agent is gone (its connection ended and it did not come back in time). Not a confirmation:

@@ -104,6 +104,7 @@ void CoordinatorMachine::Impl::advance() {
     if (finished_) return;
     if (recovering_) return;
     decide();
+    if (nobodyLeft()) return finish(false, absl::StrCat("no replica can train: ", givenUpWhy_));
     if (!rollbackWhy_ && !open_ && !stopping_ && stateLost())
         rollbackWhy_ = "no replica holds the state any more";
     if (rollbackWhy_) {

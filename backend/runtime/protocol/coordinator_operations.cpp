@@ -61,7 +61,7 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
         case OperationKind::kReleaseRejoin:
             if (!r->hold && !r->drain && !r->givenUp)
                 return absl::StrCat("r", r->id, " is neither held nor drained nor given up");
-            r->hold = r->drain = r->givenUp = false;
+            r->hold = r->drain = r->givenUp = r->hopeless = false;
             r->schedule.reset();
             if (r->stage == Stage::kOut) {
                 r->stage = Stage::kBackingOff;

@@ -240,6 +240,18 @@ void CoordinatorMachine::Impl::noteReported(const Report& m) {
 }
 
 void CoordinatorMachine::Impl::on(const RankExited& in) {
+    const std::string name = absl::StrCat("r", in.rank.replica, "s", in.rank.shard);
+    const MonoNs at = in.at == 0 ? now_ : in.at;
+    if (in.signal == 0 && in.exitCode == kExitHopeless && !leaving_) {
+        Replica* r = find(in.rank.replica);
+        if (r == nullptr || in.incarnation != r->incarnation || r->hopeless) return;
+        const std::string why =
+            absl::StrCat(name, " cannot run this job: ",
+                         in.words.empty() ? "it did not say why; look at its output" : in.words);
+        fact(fact::EvidenceSeen{EvidenceKind::kProcessExit, r->id, in.rank.shard,
+                                absl::StrCat("agent ", in.node), why});
+        return hopeless(*r, why, at);
+    }
     Replica* r = current(in.rank.replica, in.incarnation);
     if (r == nullptr) return;
     if (leaving_) {  // as it was told to: no loss, and nothing comes after it
@@ -247,12 +259,35 @@ void CoordinatorMachine::Impl::on(const RankExited& in) {
         show(*r, ReplicaState::kAbsent, "it left");
         return;
     }
-    const std::string name = absl::StrCat("r", r->id, "s", in.rank.shard);
-    const std::string how = in.signal != 0 ? absl::StrCat(" ended on signal ", in.signal)
-                                           : absl::StrCat(" exited with code ", in.exitCode);
+    std::string how = in.signal != 0 ? absl::StrCat(" ended on signal ", in.signal)
+                                     : absl::StrCat(" exited with code ", in.exitCode);
+    if (!in.words.empty()) absl::StrAppend(&how, ": ", in.words);
     fact(fact::EvidenceSeen{EvidenceKind::kProcessExit, r->id, in.rank.shard,
                             absl::StrCat("agent ", in.node), name + how});
-    condemn(*r, EvidenceKind::kProcessExit, name + how, in.at == 0 ? now_ : in.at, true);
+    condemn(*r, EvidenceKind::kProcessExit, name + how, at, true);
+}
+
+void CoordinatorMachine::Impl::from(RankId, const RankHopeless& m) {
+    Replica* r = find(m.rank.replica);
+    if (r == nullptr || m.incarnation != r->incarnation || r->hopeless || leaving_) return;
+    const std::string name = absl::StrCat("r", r->id, "s", m.rank.shard);
+    const std::string why = absl::StrCat(name, " cannot run this job: ", m.why);
+    fact(fact::EvidenceSeen{EvidenceKind::kProcessExit, r->id, m.rank.shard, name, why});
+    hopeless(*r, why, now_);
+}
+
+/// Given up at once. The rank's own reason replaces whatever the replica was lost for just before.
+void CoordinatorMachine::Impl::hopeless(Replica& r, const std::string& why, MonoNs symptomAt) {
+    r.hopeless = true;
+    if (r.alive()) {
+        gate_.confirm(r.id);
+        return expel(r, EvidenceKind::kProcessExit, why, symptomAt);
+    }
+    book([&](auto& out) {
+        incidents_.open(now_, r.id, r.incarnation, committed_, EvidenceKind::kProcessExit,
+                        absl::StrCat("r", r.id, " lost: ", why), symptomAt, now_, false, 0, out);
+    });
+    scheduleRestart(r, false, why);
 }
 
 void CoordinatorMachine::Impl::on(const StartFailed& in) {
@@ -320,18 +355,28 @@ void CoordinatorMachine::Impl::scheduleRestart(Replica& r, bool atOnce, const st
         show(r, ReplicaState::kAbsent, why);
         return;
     }
+    if (r.hopeless) return giveUp(r, why);
     const auto at = r.schedule.next(now_, options_.timeouts, options_.policies.restartLimit);
-    if (!at) {
-        r.givenUp = true;
-        logOrders();
-        show(r, ReplicaState::kFailed,
-             absl::StrCat("given up after ", options_.policies.restartLimit, " restarts: ", why));
-        book([&](auto& out) { incidents_.close(now_, r.id, false, "given up", out); });
-        return;
-    }
+    if (!at)
+        return giveUp(
+            r, absl::StrCat("given up after ", options_.policies.restartLimit, " restarts: ", why));
     r.stage = Stage::kBackingOff;
     r.startAt = atOnce ? now_ : *at;
     show(r, ReplicaState::kBackingOff, why);
+}
+
+void CoordinatorMachine::Impl::giveUp(Replica& r, const std::string& why) {
+    r.stage = Stage::kOut;
+    r.givenUp = true;
+    givenUpWhy_ = why;
+    logOrders();
+    show(r, ReplicaState::kFailed, why);
+    book([&](auto& out) { incidents_.close(now_, r.id, false, "given up", out); });
+}
+
+bool CoordinatorMachine::Impl::nobodyLeft() const {
+    return !stopping_ && std::all_of(replicas_.begin(), replicas_.end(),
+                                     [](const Replica& r) { return r.givenUp; });
 }
 
 void CoordinatorMachine::Impl::finishDrains() {

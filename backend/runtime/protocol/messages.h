@@ -715,6 +715,22 @@ struct ModelDescribed {
     }
 };
 
+/// Exit code of a rank for a reason that no restart can help (README of runtime/replica).
+constexpr int32_t kExitHopeless = 5;
+
+/// Rank -> coordinator, ahead of its exit with kExitHopeless: why it cannot run this job.
+struct RankHopeless {
+    RankId rank;
+    uint32_t incarnation = 0;
+    std::string why;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("why", self.why);
+    }
+};
+
 }  // namespace bulkhead::protocol
 
 namespace bulkhead {

@@ -280,6 +280,12 @@ void ReplicaRank::Impl::requestLeave(const std::string& why) {
     reactor_->post([this, why] { on(protocol::ExitRank{true, false, why}); });
 }
 
+void ReplicaRank::Impl::reportHopeless(const std::string& why) {
+    reactor_->post([this, why] {
+        sendUp(protocol::RankHopeless{options_.rank, options_.incarnation, why});
+    });
+}
+
 void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
     protocol::RankVote vote = figuresOf(result);
     ++progress_;

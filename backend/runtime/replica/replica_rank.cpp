@@ -261,6 +261,9 @@ uint64_t ReplicaRank::appliedStep() const {
 void ReplicaRank::requestLeave(const std::string& why) {
     impl_->requestLeave(why);
 }
+void ReplicaRank::reportHopeless(const std::string& why) {
+    impl_->reportHopeless(why);
+}
 void ReplicaRank::endFault(uint64_t fault) {
     impl_->endFault(fault);
 }

@@ -90,6 +90,10 @@ class ReplicaRank {
     /// Any thread.
     void requestLeave(const std::string& why);
 
+    /// Tells the coordinator, ahead of an exit with protocol::kExitHopeless, that no restart of
+    /// this rank can help, and why. Any thread.
+    void reportHopeless(const std::string& why);
+
     /// Ends an injected fault that lasts in this rank, or waits in it for its step. A program calls
     /// it on protocol::endFaultSignal(). Unknown ids are ignored. Any thread.
     void endFault(uint64_t fault);

@@ -31,7 +31,7 @@ enum ExitCode {
     kExitUsage = 2,
     kExitExpelled = 3,
     kExitOrphaned = 4,
-    kExitBadJob = 5,
+    kExitBadJob = protocol::kExitHopeless,
     kExitSiblingLost = 6,
 };
 
@@ -146,6 +146,7 @@ int run(RankOptions options) {
         spdlog::info("left at step {}: {}", (*rank)->appliedStep(), end->why);
     else
         fail(end.status(), code);
+    if (code == kExitBadJob) (*rank)->reportHopeless(std::string(end.status().message()));
     // An error leaves siblings inside collectives with us: end those before anything is torn down.
     (*program)->interrupt();
     watchdog.request_stop();
