@@ -234,10 +234,11 @@ void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
     if (parts.size() < options_.shards) return;
     const bool ok = failCheckpoint_.erase(rank.id.replica) == 0;
     at(now_ + rank.rng.between(2, 20),
-       [this, id = RankId{rank.id.replica, 0}, inc = rank.incarnation, path, step, ok] {
+       [this, id = RankId{rank.id.replica, 0}, inc = rank.incarnation, layout = rank.now.layout,
+        path, step, ok] {
            Process* leader = live(id, inc);
            if (leader != nullptr && !leader->hung)
-               up(*leader, CheckpointDone{id.replica, inc, step, ok ? path : "", 100, 5, ok,
+               up(*leader, CheckpointDone{id.replica, inc, step, layout, ok ? path : "", 100, 5, ok,
                                           ok ? "" : "disk full"});
        });
 }
