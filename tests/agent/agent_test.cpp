@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/reactor.h"
+#include "tests/support/held_at_exit.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -63,6 +65,7 @@ class AgentTest : public testing::Test {
         agent_->stop();
         thread_.join();
         agent_.reset();
+        channel_.reset();  // with what is still on its way
         hello_.reset();
     }
     void accept(std::unique_ptr<ControlChannel> channel) {
@@ -150,6 +153,46 @@ TEST_F(AgentTest, AKillIsReportedAsTheSignal) {
     tell(SignalRank{kRank, SIGKILL, 5, 0});
     EXPECT_EQ(await<AgentFaultNoted>().fault, 5u);
     EXPECT_EQ(await<RankGone>().signal, SIGKILL);
+}
+
+TEST_F(AgentTest, ADeathIsToldBeforeTheMemoryIsGivenBack) {
+    start(kRank, {TEST_RANK, "memory"});
+    await<OutputLine>([](const OutputLine& l) { return l.line == "ready"; });
+    tell(SignalRank{kRank, SIGKILL, 0, 0});
+    EXPECT_EQ(await<RankGone>().signal, SIGKILL);
+    const auto place = [this](auto is) {
+        return std::find_if(messages_.begin(), messages_.end(), is) - messages_.begin();
+    };
+    EXPECT_LT(place([](const AgentMessage& m) { return std::holds_alternative<RankDied>(m); }),
+              place([](const AgentMessage& m) { return std::holds_alternative<RankGone>(m); }));
+}
+
+TEST_F(AgentTest, ADeathIsToldAgainByTheNextAgentUntilTheProcessIsGone) {
+    const int32_t pid = start(kRank, {TEST_RANK, "hold"}).pid;
+    await<OutputLine>([](const OutputLine& l) { return l.line == "ready"; });
+    support::HeldAtExit held(pid);
+    ::kill(pid, SIGKILL);
+    held.awaitDeath();
+    EXPECT_EQ(await<RankDied>().pid, pid);
+    stopAgent();
+    messages_.clear();
+    startAgent();
+    EXPECT_EQ(hello_->running.size(), 1u) << "it is not gone";
+    EXPECT_EQ(await<RankDied>().process, kRank);
+    EXPECT_EQ(seen<RankGone>(), nullptr);
+    held.release();
+    EXPECT_EQ(await<RankGone>().signal, SIGKILL);
+}
+
+TEST_F(AgentTest, ARankWhoseLockSaysNothingIsReportedWhenItIsGone) {
+    for (const char* what : {"none", "garbage", "thread-ends", "other-owner", "exec"}) {
+        messages_.clear();
+        const RankProcess process{"run-1", {0, 0}, 1};
+        start(process, {TEST_RANK, what});
+        await<OutputLine>([](const OutputLine& l) { return l.line == "ready"; });
+        tell(SignalRank{process, SIGKILL, 0, 0});
+        EXPECT_EQ(await<RankGone>().signal, SIGKILL) << what;
+    }
 }
 
 TEST_F(AgentTest, AHangWithDurationEndsByItself) {

@@ -6,10 +6,13 @@
 #include <thread>
 
 #include "tests/coordinator/scripted_job.h"
+#include "tests/support/held_at_exit.h"
 
 namespace bulkhead::runtime {
 namespace {
 
+using testing::Contains;
+using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -236,6 +239,43 @@ TEST_F(ControllerTest, WhatAnAgentTellsBeforeTheJobIsTakenUpAgainIsNotLost) {
     ASSERT_FALSE(exits.empty());
     EXPECT_EQ(exits.front().pid, victim.pid);
     EXPECT_EQ(exits.front().signal, SIGKILL);
+}
+
+TEST_F(ControllerTest, ARankIsLostWhenItDiesAndStartedAgainWhenItIsGone) {
+    host();
+    start(spec(0));
+    awaitStep(5);
+    const model::RankStarted victim = all<model::RankStarted>().front();
+    const auto used = [this] { return host_->controller().nodes().front().used; };
+    const uint32_t ranks = used();
+    support::HeldAtExit held(victim.pid);
+    ASSERT_EQ(::kill(victim.pid, SIGKILL), 0);
+    held.awaitDeath();
+    const auto opened = await<model::IncidentOpened>();
+    ASSERT_TRUE(opened.has_value());
+    EXPECT_EQ(opened->cause, model::EvidenceKind::kProcessExit);
+    // The next incarnation is due, and waits; the others train.
+    await<model::ReplicaChanged>([&](const model::ReplicaChanged& r) {
+        return r.replica == victim.rank.replica && r.incarnation == 2 &&
+               r.state == model::ReplicaState::kStarting;
+    });
+    awaitStep(all<model::StepCommitted>().back().record.step + 5);
+    EXPECT_EQ(used(), ranks);
+    EXPECT_THAT(all<model::RankExited>(), IsEmpty()) << "it is not gone";
+
+    held.release();
+    const auto exited = await<model::RankExited>();
+    ASSERT_TRUE(exited.has_value());
+    EXPECT_EQ(exited->pid, victim.pid);
+    EXPECT_EQ(exited->signal, SIGKILL);
+    await<model::RankStarted>(
+        [&](const model::RankStarted& s) { return s.rank == victim.rank && s.incarnation == 2; });
+    await<model::IncidentClosed>();
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    EXPECT_EQ(all<model::IncidentOpened>().size(), 1u);
+    EXPECT_THAT(all<model::EvidenceSeen>(),
+                Contains(Field(&model::EvidenceSeen::detail, HasSubstr("ended on signal 9"))));
 }
 
 TEST_F(ControllerTest, KilledWholeItResumesFromTheCheckpointWithExactlyOnceData) {

@@ -18,6 +18,7 @@
 #include "backend/runtime/protocol/rank_machine.h"
 #include "backend/runtime/protocol/replica_fold.h"
 #include "backend/runtime/transport/control_channel.h"
+#include "backend/runtime/transport/life_lock.h"
 #include "backend/runtime/transport/reactor.h"
 
 namespace bulkhead::runtime {
@@ -198,6 +199,7 @@ int main(int argc, char** argv) {
         std::cerr << "10:00:00.001 warning somebody else is gone" << std::endl;
         return 5;
     }
+    if (!bulkhead::runtime::holdLifeLock().ok()) return 1;
     const bulkhead::SystemClock clock;
     auto reactor = bulkhead::runtime::Reactor::create(clock);
     if (!reactor.ok()) return 1;

@@ -102,6 +102,7 @@ class Agent::Impl {
     void report(AgentMessage message) {
         // What a rank printed and how it was doing while nobody listened is not worth keeping; how
         // it ended is, until somebody has acted on it: sent is not heard.
+        keep(std::get_if<RankDied>(&message), message);
         keep(std::get_if<RankGone>(&message), message);
         keep(std::get_if<AgentFaultNoted>(&message), message);
         keep(std::get_if<GpuTroubleSeen>(&message), message);

@@ -15,7 +15,7 @@
 /// in the codec's binary form. The controller decides everything; the agent obeys and reports.
 namespace bulkhead::runtime {
 
-constexpr uint32_t kAgentVersion = 4;
+constexpr uint32_t kAgentVersion = 5;
 /// First field of the first message of an agent. Ranks and agents share one listener; a rank's
 /// first frame begins with a small variant index, an agent's with this.
 constexpr uint32_t kAgentMagic = 0x41424b48;
@@ -80,6 +80,27 @@ struct RankUp {
         visit("process", self.process);
         visit("pid", self.pid);
         visit("error", self.error);
+    }
+};
+
+/// A signal ended the process: it computes and answers no more, but may still hold memory, GPUs and
+/// addresses. RankGone follows when it is gone, always, and may be all that is told. One that exits
+/// by itself is not told of in advance: its last words count.
+struct RankDied {
+    RankProcess process;
+    int32_t pid = 0;
+    int32_t signal = 0;
+    int64_t unixNs = 0;
+    uint64_t receipt = 0;  ///< as RankGone's
+    std::string words;     ///< as RankGone's
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
+        visit("pid", self.pid);
+        visit("signal", self.signal);
+        visit("unix_ns", self.unixNs);
+        visit("receipt", self.receipt);
+        visit("words", self.words);
     }
 };
 
@@ -186,8 +207,8 @@ struct AgentFaultNoted {
     }
 };
 
-using AgentMessage =
-    std::variant<RankUp, RankGone, OutputLine, NodeSample, AgentFaultNoted, GpuTroubleSeen>;
+using AgentMessage = std::variant<RankUp, RankDied, RankGone, OutputLine, NodeSample,
+                                  AgentFaultNoted, GpuTroubleSeen>;
 
 // ---- controller -> agent ---------------------------------------------------------------------
 

@@ -11,10 +11,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "backend/runtime/transport/life_lock.h"
 
 // glibc 2.36 declares these without C linkage in its header.
 extern "C" {
@@ -54,6 +58,30 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
     return out;
 }
 
+// Places in statFields(): proc(5) counts from 1, and the first two are left out.
+constexpr size_t kState = 0, kFlags = 6, kStartTime = 19, kExitStatus = 49;
+
+/// Fields 3 and up of /proc/<pid>/stat; empty when there is no such process.
+std::vector<std::string> statFields(int32_t pid) {
+    std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+    std::string line;
+    if (!std::getline(file, line)) return {};
+    // The command's name may hold spaces and brackets; the fields begin behind its last bracket.
+    const size_t bracket = line.rfind(')');
+    if (bracket == std::string::npos) return {};
+    std::istringstream rest(line.substr(bracket + 1));
+    return {std::istream_iterator<std::string>(rest), {}};
+}
+
+/// Signals that wait for the main thread alone, as bits; 0 when there is no such process.
+uint64_t pendingSignals(int32_t pid) {
+    constexpr std::string_view kName = "SigPnd:";
+    std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with(kName)) return std::strtoull(line.c_str() + kName.size(), nullptr, 16);
+    return 0;
+}
+
 }  // namespace
 
 absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
@@ -63,7 +91,10 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     if (spec.out >= 0) posix_spawn_file_actions_adddup2(&actions, spec.out, 1);
     if (spec.err >= 0) posix_spawn_file_actions_adddup2(&actions, spec.err, 2);
-    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    const bool lifeLock = spec.lifeLock >= 0;
+    if (lifeLock) posix_spawn_file_actions_adddup2(&actions, spec.lifeLock, kLifeLockFd);
+    static_assert(kLifeLockFd == 3, "nothing else may be below what is closed");
+    posix_spawn_file_actions_addclosefrom_np(&actions, lifeLock ? kLifeLockFd + 1 : kLifeLockFd);
 
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
@@ -78,7 +109,9 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
         static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
 
     std::vector<std::string> argv = spec.argv;
-    std::vector<std::string> environment = mergedEnvironment(spec.environment);
+    std::vector<std::string> extra = spec.environment;
+    if (lifeLock) extra.push_back(absl::StrCat(kLifeLockVariable, "=", kLifeLockFd));
+    std::vector<std::string> environment = mergedEnvironment(extra);
     pid_t pid = 0;
     const int error = posix_spawn(&pid, argv[0].c_str(), &actions, &attributes,
                                   pointers(argv).data(), pointers(environment).data());
@@ -89,20 +122,27 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
 }
 
 std::optional<uint64_t> processStartTime(int32_t pid) {
-    std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-    std::string line;
-    if (!std::getline(file, line)) return std::nullopt;
-    // The command's name may hold spaces and brackets; the fields begin behind its last bracket.
-    const size_t bracket = line.rfind(')');
-    if (bracket == std::string::npos) return std::nullopt;
-    std::istringstream rest(line.substr(bracket + 1));
-    std::string field;
-    rest >> field;
-    if (field == "Z" || field == "X") return std::nullopt;
-    for (int i = 4; i <= 21; ++i) rest >> field;  // fields 4 to 21 of proc(5)
+    const std::vector<std::string> fields = statFields(pid);
+    if (fields.size() <= kStartTime || fields[kState] == "Z" || fields[kState] == "X")
+        return std::nullopt;
     uint64_t start = 0;
-    if (!(rest >> start)) return std::nullopt;
+    if (!absl::SimpleAtoi(fields[kStartTime], &start)) return std::nullopt;
     return start;
+}
+
+std::optional<int32_t> endingSignal(int32_t pid) {
+    // Of the main thread: it has begun to end, or cannot but begin as soon as it runs.
+    constexpr uint64_t kExiting = 0x4, kKilled = 0x400;  // PF_EXITING, PF_SIGNALED
+    const bool doomed = (pendingSignals(pid) & (uint64_t{1} << (SIGKILL - 1))) != 0;
+    const std::vector<std::string> fields = statFields(pid);
+    if (fields.empty()) return 0;
+    uint64_t flags = 0;
+    int status = 0;
+    if (fields.size() <= kExitStatus || !absl::SimpleAtoi(fields[kFlags], &flags) ||
+        !absl::SimpleAtoi(fields[kExitStatus], &status))
+        return std::nullopt;
+    if (!doomed && (flags & (kExiting | kKilled)) == 0) return std::nullopt;
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
 absl::StatusOr<UniqueFd> openProcess(int32_t pid) {

@@ -19,10 +19,11 @@ struct LaunchSpec {
     std::vector<std::string> environment;  ///< NAME=value, over this process's own
     int out = -1;                          ///< becomes stdout; not closed here
     int err = -1;
+    int lifeLock = -1;  ///< becomes kLifeLockFd, which the environment then names; not closed here
 };
 
 /// Starts the program in a session of its own, with default signals, stdin from /dev/null and no
-/// other descriptor of ours. It lives on when we die. Returns the pid.
+/// other descriptor of ours than those named. It lives on when we die. Returns the pid.
 /// NotFound / PermissionDenied / Unavailable naming the program and the system's reason.
 absl::StatusOr<int32_t> launch(const LaunchSpec& spec);
 
@@ -41,6 +42,11 @@ struct ExitStatus {
 
 /// After the descriptor polled readable: reaps our child and says how it ended. Never blocks.
 ExitStatus reap(const UniqueFd& process);
+
+/// The signal that ends a process whose end is certain, which is long before it can be reaped if it
+/// has much memory to give back. 0: it exits by itself, the kernel does not say yet, or it is gone.
+/// nullopt while it lives.
+std::optional<int32_t> endingSignal(int32_t pid);
 
 /// Sends a signal through the descriptor, so that it cannot hit a later process of the same pid.
 /// Signal 0 only asks whether it is there. `value` travels with the signal (sigqueue(3)).

@@ -71,6 +71,7 @@ void Supervisor::adopt() {
         process->handle = *std::move(handle);
         if (absl::Status s = openOutput(*process); !s.ok())
             spdlog::warn("output of {} is lost: {}", name(known.process), s.ToString());
+        watchLife(*process, LifeLock::ofProcess(known.pid));
         supervise(std::move(process));
     }
 }
@@ -109,7 +110,9 @@ absl::StatusOr<std::unique_ptr<Supervisor::Process>> Supervisor::spawn(const Sta
     auto process = std::make_unique<Process>();
     process->id = command.process;
     if (absl::Status s = openOutput(*process); !s.ok()) return s;
-    auto pid = launch({command.argv, command.environment, process->out->fd(), process->err->fd()});
+    auto life = LifeLock::create();
+    auto pid = launch({command.argv, command.environment, process->out->fd(), process->err->fd(),
+                       life.ok() ? life->fd() : -1});
     if (!pid.ok()) return pid.status();
     process->pid = *pid;
     auto handle = openProcess(*pid);  // our child: it stays a zombie until reaped, so this finds it
@@ -119,6 +122,7 @@ absl::StatusOr<std::unique_ptr<Supervisor::Process>> Supervisor::spawn(const Sta
     if (absl::Status s = registry_.add(entry); !s.ok())
         spdlog::warn("{} would not be found again after a restart of this agent: {}",
                      name(command.process), s.ToString());
+    watchLife(*process, std::move(life));
     return process;
 }
 
@@ -154,12 +158,37 @@ void Supervisor::watch(int fd, std::function<void()> task) {
         spdlog::error("cannot watch a process or its output: {}", watched.ToString());
 }
 
+void Supervisor::watchLife(Process& process, absl::StatusOr<LifeLock> lock) {
+    if (!lock.ok())
+        return spdlog::warn("the death of {} will be noticed only when it is gone: {}",
+                            name(process.id), lock.status().ToString());
+    process.death = std::make_unique<DeathWatch>(
+        *std::move(lock), process.pid, [this, id = process.id](std::optional<int32_t> signal) {
+            reactor_.post([this, id, signal] { died(id, signal); });
+        });
+}
+
+void Supervisor::died(const RankProcess& id, std::optional<int32_t> signal) {
+    const auto it = processes_.find(id);
+    if (it == processes_.end()) return;
+    if (!signal)
+        return spdlog::warn(
+            "{} let go of its life lock and lives: its death will be noticed only "
+            "when it is gone",
+            name(id));
+    Process& process = *it->second;
+    process.killedBy = *signal;
+    emit_(RankDied{id, process.pid, *signal, clock_.unixNs(), 0,
+                   process.words.critical ? process.words.text : ""});
+}
+
 void Supervisor::gone(const RankProcess& id) {
     const auto it = processes_.find(id);
     if (it == processes_.end()) return;
     const std::unique_ptr<Process> process = std::move(it->second);
     processes_.erase(it);
-    const ExitStatus status = reap(process->handle);
+    ExitStatus status = reap(process->handle);
+    if (!status.known && process->killedBy != 0) status = {true, 0, process->killedBy};
     const auto finish = [&] {
         for (OutputReader* reader : {process->out.get(), process->err.get()})
             if (reader != nullptr) reader->finish(clock_.now());

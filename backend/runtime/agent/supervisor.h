@@ -4,13 +4,16 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "backend/common/clock.h"
 #include "backend/runtime/agent/agent.h"
 #include "backend/runtime/agent/agent_messages.h"
+#include "backend/runtime/agent/death_watch.h"
 #include "backend/runtime/agent/disk_ballast.h"
 #include "backend/runtime/agent/gpu_sampler.h"
 #include "backend/runtime/agent/output_reader.h"
@@ -50,6 +53,8 @@ class Supervisor {
         RankProcess id;
         int32_t pid = 0;
         UniqueFd handle;
+        std::unique_ptr<DeathWatch> death;  ///< absent: nothing but the handle tells
+        int32_t killedBy = 0;               ///< the signal, once it was told that it died
         std::unique_ptr<OutputReader> out;
         std::unique_ptr<OutputReader> err;
         LastWords words;
@@ -66,6 +71,8 @@ class Supervisor {
     absl::Status openOutput(Process& process);
     void supervise(std::unique_ptr<Process> process);
     void watch(int fd, std::function<void()> task);
+    void watchLife(Process& process, absl::StatusOr<LifeLock> lock);
+    void died(const RankProcess& id, std::optional<int32_t> signal);
     void gone(const RankProcess& id);
     void signal(const SignalRank& command);
     void fillDisk(const FillDisk& command);

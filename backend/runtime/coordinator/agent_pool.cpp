@@ -124,15 +124,18 @@ void AgentPool::received(const std::string& name, const std::string& bytes) {
 /// The agent hears that it was heard only after everybody has acted on it: a controller that ends
 /// before is told again.
 void AgentPool::tell(const std::string& name, AgentMessage message) {
+    const auto* died = std::get_if<RankDied>(&message);
     const auto* gone = std::get_if<RankGone>(&message);
     const auto* noted = std::get_if<AgentFaultNoted>(&message);
     const auto* trouble = std::get_if<GpuTroubleSeen>(&message);
-    const uint64_t receipt = gone != nullptr      ? gone->receipt
+    const uint64_t receipt = died != nullptr      ? died->receipt
+                             : gone != nullptr    ? gone->receipt
                              : noted != nullptr   ? noted->receipt
                              : trouble != nullptr ? trouble->receipt
                                                   : 0;
-    const bool acted =
-        gone != nullptr ? listener_.rankGone(name, *gone) : listener_.other(name, message);
+    const bool acted = died != nullptr   ? listener_.rankDied(name, *died)
+                       : gone != nullptr ? listener_.rankGone(name, *gone)
+                                         : listener_.other(name, message);
     if (!acted) return held_.emplace_back(name, std::move(message)), void();
     if (receipt != 0) (void)send(name, AgentHeard{receipt});
 }
@@ -236,6 +239,17 @@ std::string AgentPool::addressOf(const std::string& node) const {
 std::optional<std::string> AgentPool::nodeOf(const RankProcess& process) const {
     for (const auto& [name, node] : nodes_)
         if (node.processes.contains(process)) return name;
+    return std::nullopt;
+}
+
+std::optional<RunningRank> AgentPool::predecessor(const std::string& node, const std::string& job,
+                                                  int32_t replica, uint32_t incarnation) const {
+    const auto it = nodes_.find(node);
+    if (it == nodes_.end()) return std::nullopt;
+    for (const auto& [process, pid] : it->second.processes)
+        if (process.job == job && process.rank.replica == replica &&
+            process.incarnation < incarnation)
+            return RunningRank{process, pid};
     return std::nullopt;
 }
 

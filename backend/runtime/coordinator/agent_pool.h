@@ -29,6 +29,8 @@ class AgentPool {
         std::function<void(const NodeStatus&, const std::string& why)> nodeChanged;
         std::function<void(const std::string& node, const RankUp&)> rankUp;
         /// false: whoever it is for is not there yet. It is told again by tellHeld().
+        std::function<bool(const std::string& node, const RankDied&)> rankDied;
+        /// The same.
         std::function<bool(const std::string& node, const RankGone&)> rankGone;
         /// The agent went before it said whether the process runs.
         std::function<void(const std::string& node, const RankProcess&)> startLost;
@@ -66,6 +68,10 @@ class AgentPool {
     std::string addressOf(const std::string& node) const;
     /// Where a process runs, as far as its agent has said; nullopt when it is gone.
     std::optional<std::string> nodeOf(const RankProcess& process) const;
+    /// One of the replica's processes of incarnations before `incarnation` that is not gone from
+    /// the node; its pid, 0 while starting.
+    std::optional<RunningRank> predecessor(const std::string& node, const std::string& job,
+                                           int32_t replica, uint32_t incarnation) const;
     /// Processes of a job and their pids, by node.
     std::vector<std::pair<std::string, RunningRank>> running(const std::string& job) const;
     std::vector<NodeStatus> nodes() const;

@@ -212,6 +212,11 @@ class Controller::Impl {
         l.startLost = [this](const std::string& node, const RankProcess& process) {
             if (auto* job = jobOf(process)) job->startLost(node, process);
         };
+        l.rankDied = [this](const std::string& node, const RankDied& died) {
+            if (willBeTakenUp(died.process.job)) return false;
+            if (auto* job = jobOf(died.process)) job->rankDied(node, died);
+            return true;
+        };
         l.rankGone = [this](const std::string& node, const RankGone& gone) {
             if (willBeTakenUp(gone.process.job)) return false;
             if (auto* job = jobOf(gone.process)) job->rankGone(node, gone);

@@ -72,6 +72,7 @@ class JobCoordinator {
     // ---- what happens to it ------------------------------------------------------------------
     void rankConnected(std::unique_ptr<ControlChannel> channel, const protocol::Hello& hello);
     void rankUp(const std::string& node, const RankUp& up);
+    void rankDied(const std::string& node, const RankDied& died);
     void rankGone(const std::string& node, const RankGone& gone);
     void startLost(const std::string& node, const RankProcess& process);
     void agentSaid(const std::string& node, const AgentMessage& message);
@@ -134,6 +135,7 @@ class JobCoordinator {
     void sampleFleet();
     void propose();
     int64_t unixNs(MonoNs at) const;
+    MonoNs monoNs(int64_t unixNs) const;
 
     // job_campaigns.cpp
     CampaignRunner::Hands campaignHands();
@@ -141,6 +143,9 @@ class JobCoordinator {
 
     // job_processes.cpp: ranks and nodes
     void tryStarts();
+    struct KnownRank;
+    const KnownRank* living(RankId rank) const;
+    void tellPredecessor(int32_t replica, uint32_t incarnation, const std::string& node);
     void tellNoSlots(int32_t replica, uint32_t incarnation);
     void takeInventory();
     bool inventoryDone() const;
@@ -193,10 +198,12 @@ class JobCoordinator {
     std::map<int32_t, Placed> placed_;           ///< replicas and where they were put last
     std::map<int32_t, uint32_t> waitingStarts_;  ///< replica, incarnation: no slots yet
     std::map<int32_t, uint32_t> toldNoSlots_;    ///< those of them it was said of
+    std::map<int32_t, uint32_t> awaitingEnd_;    ///< those that wait for a process before them
     struct KnownRank {
         uint32_t incarnation = 0;
         int32_t pid = 0;
         bool stopping = false;
+        bool dying = false;  ///< it died and is not gone
     };
     std::map<RankId, KnownRank> known_;
     std::set<std::string> requests_;  ///< ids already answered

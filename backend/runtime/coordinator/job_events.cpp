@@ -30,6 +30,12 @@ int64_t JobCoordinator::unixNs(MonoNs at) const {
     return clock.unixNs() - (clock.now() - at);
 }
 
+/// Not later than now, whatever the clock of the node says.
+MonoNs JobCoordinator::monoNs(int64_t unixNs) const {
+    const Clock& clock = around_.reactor.clock();
+    return clock.now() - std::max<int64_t>(0, clock.unixNs() - unixNs);
+}
+
 void JobCoordinator::emit(model::EventBody body, model::Severity severity) {
     if (auto* committed = std::get_if<model::StepCommitted>(&body))
         committed->predictedRemote = model::predictedRemote(state_, committed->record.layout);

@@ -23,6 +23,9 @@ constexpr MonoNs kAgentsReturnWithin = 1500 * kMillisecond;
 constexpr MonoNs kExitsToldWithin = 100 * kMillisecond;
 constexpr MonoNs kInventoryLook = 50 * kMillisecond;
 
+/// A killed process that is not gone by then is stuck, or has very much memory to give back.
+constexpr MonoNs kEndsWithin = 5 * kSecond;
+
 std::string name(RankId rank) {
     return absl::StrCat("r", rank.replica, "s", rank.shard);
 }
@@ -112,6 +115,24 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
     if (inventoryTimer_ != 0) takeInventory();
 }
 
+/// Not one that died and is not gone yet.
+const JobCoordinator::KnownRank* JobCoordinator::living(RankId rank) const {
+    const auto it = known_.find(rank);
+    return it == known_.end() || it->second.dying ? nullptr : &it->second;
+}
+
+void JobCoordinator::rankDied(const std::string& node, const RankDied& died) {
+    const RankId rank = died.process.rank;
+    const auto it = known_.find(rank);
+    if (it == known_.end() || it->second.incarnation != died.process.incarnation) return;
+    KnownRank& known = it->second;
+    if (known.dying || known.stopping || finished_) return;
+    known.dying = true;
+    faults_.rankExited(rank, died.signal, died.unixNs);
+    feed(protocol::RankExited{rank, known.incarnation, 0, died.signal, node, monoNs(died.unixNs),
+                              died.words});
+}
+
 void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
     const RankId rank = gone.process.rank;
     const auto known = known_.find(rank);
@@ -130,10 +151,8 @@ void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
                            expected},
          expected ? model::Severity::kInfo : model::Severity::kWarning);
     faults_.rankExited(rank, gone.signal, gone.unixNs);
-    const Clock& clock = around_.reactor.clock();
-    const MonoNs at = clock.now() - std::max<int64_t>(0, clock.unixNs() - gone.unixNs);
-    feed(protocol::RankExited{rank, gone.process.incarnation, gone.exitCode, gone.signal, node, at,
-                              gone.words});
+    feed(protocol::RankExited{rank, gone.process.incarnation, gone.exitCode, gone.signal, node,
+                              monoNs(gone.unixNs), gone.words});
     tryStarts();
 }
 
@@ -249,6 +268,12 @@ void JobCoordinator::tryStarts() {
             ++it;
             continue;
         }
+        // It may still hold what the new process needs: addresses, a GPU's memory.
+        if (around_.pool.predecessor(*node, beginning_.run, replica, incarnation)) {
+            tellPredecessor(replica, incarnation, *node);
+            ++it;
+            continue;
+        }
         const absl::Status started = startOn(*node, replica, incarnation);
         // Its agent has just gone: the same again finds another node, or waits for one.
         if (!started.ok() && !around_.pool.isConnected(*node)) continue;
@@ -257,6 +282,26 @@ void JobCoordinator::tryStarts() {
         if (!started.ok()) failed.push_back({replica, incarnation, std::string(started.message())});
     }
     for (protocol::StartFailed& f : failed) feed(std::move(f));
+}
+
+/// Most are gone at once. One that stays keeps its replica away, which must be said.
+void JobCoordinator::tellPredecessor(int32_t replica, uint32_t incarnation,
+                                     const std::string& node) {
+    if (std::exchange(awaitingEnd_[replica], incarnation) == incarnation) return;
+    const std::weak_ptr<bool> alive = alive_;
+    around_.reactor.after(kEndsWithin, [this, alive, replica, incarnation, node] {
+        if (alive.expired() || finished_) return;
+        const auto waiting = waitingStarts_.find(replica);
+        const auto old = around_.pool.predecessor(node, beginning_.run, replica, incarnation);
+        if (waiting == waitingStarts_.end() || waiting->second != incarnation || !old) return;
+        emit(
+            model::ReplicaChanged{
+                replica, incarnation, model::ReplicaState::kStarting, node, 0,
+                absl::StrCat("it starts when process ", old->pid, " of ", name(old->process.rank),
+                             ", incarnation ", old->process.incarnation, ", is gone from ", node,
+                             ", which takes long: look at what it hangs in, or cordon the node")},
+            model::Severity::kWarning);
+    });
 }
 
 /// Once for each start that waits: a job that stands still for want of slots must say so.
@@ -332,18 +377,18 @@ void JobCoordinator::act(const protocol::StopReplica& action) {
 FaultRunner::Hands JobCoordinator::hands() {
     FaultRunner::Hands h;
     h.commit = [this](RankId rank, const protocol::CommitFault& fault) -> absl::Status {
-        const auto known = known_.find(rank);
-        if (known == known_.end() || !links_.has(rank, known->second.incarnation))
+        const KnownRank* known = living(rank);
+        if (known == nullptr || !links_.has(rank, known->incarnation))
             return absl::UnavailableError(absl::StrCat(name(rank), " is not connected"));
-        links_.send(rank, known->second.incarnation, fault);
+        links_.send(rank, known->incarnation, fault);
         return absl::OkStatus();
     };
     h.signal = [this](RankId rank, int signal, uint64_t fault,
                       uint64_t durationMs) -> absl::Status {
-        const auto known = known_.find(rank);
-        if (known == known_.end())
+        const KnownRank* known = living(rank);
+        if (known == nullptr)
             return absl::UnavailableError(absl::StrCat(name(rank), " does not run"));
-        const RankProcess process{beginning_.run, rank, known->second.incarnation};
+        const RankProcess process{beginning_.run, rank, known->incarnation};
         return around_.pool.send(placed_[rank.replica].node,
                                  SignalRank{process, signal, fault, durationMs});
     };
@@ -359,8 +404,8 @@ FaultRunner::Hands JobCoordinator::hands() {
     h.end = [this](uint64_t fault, const std::set<RankId>& ranks) {
         EndFault command{beginning_.run, fault, {}};
         for (const RankId rank : ranks)
-            if (const auto known = known_.find(rank); known != known_.end())
-                command.ranks.push_back({beginning_.run, rank, known->second.incarnation});
+            if (const KnownRank* known = living(rank))
+                command.ranks.push_back({beginning_.run, rank, known->incarnation});
         for (const NodeStatus& node : around_.pool.nodes())
             if (around_.pool.isConnected(node.node)) (void)around_.pool.send(node.node, command);
     };
@@ -370,9 +415,9 @@ FaultRunner::Hands JobCoordinator::hands() {
     };
     h.unixNs = [this] { return around_.reactor.clock().unixNs(); };
     h.incarnationOf = [this](RankId rank) -> std::optional<uint32_t> {
-        const auto known = known_.find(rank);
-        if (known == known_.end()) return std::nullopt;
-        return known->second.incarnation;
+        const KnownRank* known = living(rank);
+        if (known == nullptr) return std::nullopt;
+        return known->incarnation;
     };
     h.save = [this](const SavedFaults& faults) {
         return saveFaults(around_.files, beginning_.dir, faults);

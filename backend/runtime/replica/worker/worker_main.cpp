@@ -20,6 +20,7 @@
 #include "backend/runtime/replica/replica_rank.h"
 #include "backend/runtime/replica/worker/worker_options.h"
 #include "backend/runtime/replica/worker/workload_program.h"
+#include "backend/runtime/transport/life_lock.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -188,6 +189,8 @@ int main(int argc, char** argv) {
                      std::string(options.status().message()).c_str());
         return kExitUsage;
     }
+    if (absl::Status s = holdLifeLock(); !s.ok())
+        spdlog::warn("the death of this rank will be noticed late: {}", std::string(s.message()));
     // Before any thread is started, so that all of them leave it to watch().
     const sigset_t signals = watchedSignals();
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
