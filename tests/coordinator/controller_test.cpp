@@ -278,6 +278,25 @@ TEST_F(ControllerTest, ARankIsLostWhenItDiesAndStartedAgainWhenItIsGone) {
                 Contains(Field(&model::EvidenceSeen::detail, HasSubstr("ended on signal 9"))));
 }
 
+TEST_F(ControllerTest, WhoWaitsForADeadProcessStartsElsewhereWhenItsAgentGoes) {
+    host(2);
+    start(spec(0));
+    awaitStep(5);
+    const model::RankStarted victim = all<model::RankStarted>().front();
+    support::HeldAtExit held(victim.pid);
+    ASSERT_EQ(::kill(victim.pid, SIGKILL), 0);
+    held.awaitDeath();
+    await<model::ReplicaChanged>([&](const model::ReplicaChanged& r) {
+        return r.incarnation == 2 && r.state == model::ReplicaState::kStarting;
+    });
+    host_->killAgent(victim.node == support::JobHost::nodeName(0) ? 0 : 1);
+    const auto started = await<model::RankStarted>(
+        [&](const model::RankStarted& s) { return s.rank == victim.rank && s.incarnation > 1; });
+    ASSERT_TRUE(started.has_value());
+    EXPECT_EQ(started->incarnation, 2u) << "it waited until the node was given up";
+    EXPECT_NE(started->node, victim.node);
+}
+
 TEST_F(ControllerTest, KilledWholeItResumesFromTheCheckpointWithExactlyOnceData) {
     host();
     start(spec(0));

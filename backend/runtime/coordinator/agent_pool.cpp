@@ -158,6 +158,7 @@ void AgentPool::lost(const std::string& name, const absl::Status& why) {
         if (pid == 0) starting.push_back(process);
     for (const RankProcess& process : starting) forget(node, process);
     for (const RankProcess& process : starting) listener_.startLost(name, process);
+    listener_.nodeChanged(node.status, "its agent is away");  // what waited for it need not wait
 }
 
 std::optional<std::string> AgentPool::choose(uint32_t slots, const std::string& preferred) const {

@@ -25,7 +25,7 @@ class AgentPool {
   public:
     /// Who is told; all on the reactor's thread.
     struct Listener {
-        /// The node came, went or was cordoned.
+        /// The node came, went or was cordoned, or its agent went and may come back.
         std::function<void(const NodeStatus&, const std::string& why)> nodeChanged;
         std::function<void(const std::string& node, const RankUp&)> rankUp;
         /// false: whoever it is for is not there yet. It is told again by tellHeld().
