@@ -183,6 +183,13 @@ TEST(Preflight, RefusalsNameTheTargetAndTheWayOut) {
     EXPECT_FALSE(preflight(s, act(ActionKind::kResume)).allowed);
 }
 
+TEST(Preflight, APauseCanBeEndedBeforeThePhaseShowsIt) {
+    JobStatus s = fourReplicas();
+    s.pauseOrdered = true;
+    EXPECT_TRUE(preflight(s, act(ActionKind::kResume)).allowed);
+    EXPECT_THAT(preflight(s, act(ActionKind::kPause)).refusal, HasSubstr("paused already"));
+}
+
 TEST(Preflight, APolicyThatCannotBeIsRefused) {
     model::Action set = act(ActionKind::kSetPolicy);
     set.policy = "min_replicas";

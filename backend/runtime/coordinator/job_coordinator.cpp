@@ -352,6 +352,7 @@ JobStatus JobCoordinator::status() const {
     s.policies = modelPolicies(machine_.policies(), beginning_.spec.policies);
     s.phase = finished_ ? state_.phase : static_cast<model::JobPhase>(machine_.phase());
     s.why = finished_ ? state_.explanation : machine_.explanation();
+    s.pauseOrdered = machine_.pauseOrdered();
     s.revision = machine_.revision();
     s.lineage = machine_.lineage();
     s.term = machine_.term();

@@ -203,7 +203,8 @@ class JobCoordinator {
         uint32_t incarnation = 0;
         int32_t pid = 0;
         bool stopping = false;
-        bool dying = false;  ///< it died and is not gone
+        bool dying = false;   ///< it died and is not gone
+        bool killed = false;  ///< its agent was told, if it was there
     };
     std::map<RankId, KnownRank> known_;
     std::set<std::string> requests_;  ///< ids already answered

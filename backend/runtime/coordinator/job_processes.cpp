@@ -100,9 +100,12 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
                                           absl::StrCat("node ", node, ": ", up.error)});
     }
     KnownRank& known = known_[rank];
-    if (known.incarnation == up.process.incarnation && known.pid == up.pid) return;
-    if (known.incarnation > up.process.incarnation) return;
-    known = {up.process.incarnation, up.pid, false};
+    const bool same = known.incarnation == up.process.incarnation && known.pid == up.pid;
+    // Killed, or replaced elsewhere, while its agent was away and could not be told.
+    if (known.incarnation > up.process.incarnation || (same && known.killed))
+        return (void)around_.pool.send(node, SignalRank{up.process, SIGKILL, 0, 0});
+    if (same) return;
+    known = {up.process.incarnation, up.pid};
     placed_[rank.replica] = {up.process.incarnation, node};
     fleet_.started(rank, up.process.incarnation);
     // One that outlived a coordinator was told of when it started.
@@ -362,8 +365,10 @@ void JobCoordinator::act(const protocol::StopReplica& action) {
         it != waitingStarts_.end() && it->second <= action.incarnation)
         waitingStarts_.erase(it);
     for (auto& [rank, known] : known_)
-        if (rank.replica == action.replica && known.incarnation <= action.incarnation)
+        if (rank.replica == action.replica && known.incarnation <= action.incarnation) {
             known.stopping = true;
+            known.killed = known.killed || action.kill;
+        }
     for (const auto& [node, running] : around_.pool.running(beginning_.run)) {
         const RankProcess& process = running.process;
         if (process.rank.replica != action.replica || process.incarnation > action.incarnation)

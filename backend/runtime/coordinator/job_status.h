@@ -34,7 +34,8 @@ struct JobStatus {
     model::JobSpec spec;
     model::Policies policies;
     model::JobPhase phase = model::JobPhase::kStarting;
-    std::string why;  ///< what it waits for, or why it ended
+    bool pauseOrdered = false;  ///< the phase may not say so yet
+    std::string why;            ///< what it waits for, or why it ended
     uint64_t revision = 0;
     uint64_t lineage = 0;
     uint64_t term = 0;

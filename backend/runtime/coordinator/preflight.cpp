@@ -344,12 +344,12 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
             p.pauses = true;
             p.effect = absl::StrCat("No step is started after step ", status.step + 1,
                                     "; every replica keeps its state and waits.");
-            if (status.phase == model::JobPhase::kPaused) refuse(p, "the job is paused already");
+            if (status.pauseOrdered) refuse(p, "the job is paused already");
             break;
         case ActionKind::kResume:
             p.title = "Resume the job";
             p.effect = "Training goes on with the next step.";
-            if (status.phase != model::JobPhase::kPaused)
+            if (!status.pauseOrdered)
                 refuse(p, "the job is not paused; there is nothing to resume");
             break;
         case ActionKind::kCheckpoint:

@@ -237,6 +237,9 @@ uint64_t CoordinatorMachine::revision() const {
 JobPhase CoordinatorMachine::phase() const {
     return impl_->phase_;
 }
+bool CoordinatorMachine::pauseOrdered() const {
+    return impl_->paused_;
+}
 const std::string& CoordinatorMachine::explanation() const {
     return impl_->explanation_;
 }

@@ -49,6 +49,7 @@ class CoordinatorMachine {
     uint64_t epoch() const;
     uint64_t revision() const;  ///< grows with membership, policy and phase
     JobPhase phase() const;
+    bool pauseOrdered() const;  ///< and not resumed; the phase follows once no step is open
     const std::string& explanation() const;  ///< of the last quorum decision or wait
     const DataLedger& ledger() const;
     const Policies& policies() const;

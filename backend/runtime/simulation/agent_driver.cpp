@@ -19,13 +19,6 @@ size_t SimulatedJob::nodeOf(int32_t replica) const {
     return it == placement_.end() ? homeOf(replica) : it->second;
 }
 
-template <class F>
-void SimulatedJob::forProcesses(size_t node, F f) {
-    for (const auto* list : {&zombies_, &ranks_})
-        for (const auto& r : *list)
-            if (r && r->node == node) f(*r);
-}
-
 /// At home when its agent is there, else wherever one is: what still runs at home is a zombie.
 void SimulatedJob::tryStarts() {
     for (auto it = waitingStarts_.begin(); it != waitingStarts_.end();) {
@@ -136,7 +129,7 @@ void SimulatedJob::fromAgent(size_t node, Input input) {
     });
 }
 
-void SimulatedJob::killAgent(size_t node, MonoNs forTime) {
+void SimulatedJob::killAgent(size_t node, MonoNs forTime, bool) {
     Agent& a = agents_[node];
     if (!a.up) return;
     tell(agentName(node), "its agent is dead");
@@ -178,7 +171,7 @@ void SimulatedJob::agentReports(size_t node) {
 }
 
 void SimulatedJob::crashNode(size_t node, MonoNs forTime) {
-    killAgent(node, forTime);
+    killAgent(node, forTime, true);
     forProcesses(node, [&](Process& r) {
         if (r.alive) die(r, 9, true);
     });

@@ -30,6 +30,19 @@ Arrivals ControlNetwork::send(size_t link, MonoNs now, double fromMs, double toM
     return out;
 }
 
+std::optional<MonoNs> ControlNetwork::stream(size_t link, MonoNs now, double fromMs, double toMs) {
+    Link& l = links_[link];
+    ++counts_.sent;
+    MonoNs at = now + l.rng.between(fromMs, toMs);
+    if (l.cutUntil > now) {
+        ++counts_.dropped;
+        return std::nullopt;
+    }
+    if (l.stormUntil > now) at += l.rng.between(0, l.storm.delayMs);
+    at = std::max(at, l.stallUntil);
+    return l.last = std::max(l.last + 1, at);
+}
+
 void ControlNetwork::heal(MonoNs now) {
     for (Link& l : links_) {
         l.cutUntil = l.stormUntil = std::min(l.cutUntil, now);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "backend/common/clock.h"
@@ -54,6 +55,8 @@ class ControlNetwork {
     size_t size() const { return links_.size(); }
     /// A message sent now. `fromMs`, `toMs`: how long an honest link takes.
     Arrivals send(size_t link, MonoNs now, double fromMs, double toMs);
+    /// A piece of a stream sent now: it arrives once, behind those before it, or is lost.
+    std::optional<MonoNs> stream(size_t link, MonoNs now, double fromMs, double toMs);
     /// Ends every disturbance; what stalls is let go.
     void heal(MonoNs now);
     const Counts& counts() const { return counts_; }

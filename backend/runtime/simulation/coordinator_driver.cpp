@@ -125,13 +125,13 @@ void SimulatedJob::killCoordinator(bool losingTail) {
 bool SimulatedJob::stale(const Input& input) const {
     const About about = aboutOf(input);
     if (about.replica < 0) return false;
-    const auto views = coordinator_->replicas();
+    const auto views = machine()->replicas();
     if (about.incarnation < views[static_cast<size_t>(about.replica)].incarnation) return true;
     const auto* received = std::get_if<Received>(&input);
     const auto* vote = received ? std::get_if<ReplicaVote>(&received->message) : nullptr;
     if (vote == nullptr) return false;
     const ExchangeId id{vote->step, vote->epoch, vote->attempt};
-    const auto open = announced_.find(coordinator_->openStep());
+    const auto open = announced_.find(machine()->openStep());
     return open == announced_.end() || open->second != id;
 }
 
@@ -213,7 +213,7 @@ void SimulatedJob::carryOut(Actions actions) {
 
 void SimulatedJob::sent(const SendReplica& a) {
     if (const auto* q = std::get_if<Quorum>(&a.message)) {
-        oracle_.announced(*q, coordinator_->policies(), finder());
+        oracle_.announced(*q, machine()->policies(), finder());
         if (!q->contributors.empty()) announced_[q->step] = {q->step, q->epoch, q->attempt};
         std::erase_if(announced_, [&](const auto& a) {
             return a.first + 1 < q->step || a.first > q->step + 1;

@@ -87,6 +87,10 @@ std::string what(const Fault& f) {
             return "operator: move experts";
         case FaultKind::kFlipCopy:
             return absl::StrCat("a bit flips in the state that ", replica, " fetches next");
+        case FaultKind::kHangCoordinator:
+            return "the controller hangs";
+        case FaultKind::kSecondCoordinator:
+            return "a second controller is started";
     }
     return "?";
 }

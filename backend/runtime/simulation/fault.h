@@ -51,6 +51,9 @@ enum class FaultKind {
     kPolicies,
     kChangeLayout,
     kFlipCopy,  ///< the next state that the replica fetches
+    // Only with the real drivers:
+    kHangCoordinator,
+    kSecondCoordinator,  ///< one more is started while the first lives
 };
 
 /// When a fault strikes: at its time, or at the first such moment after it.
@@ -95,7 +98,7 @@ std::string describe(const Fault& fault);
 namespace bulkhead {
 template <>
 struct EnumNames<simulation::FaultKind> {
-    static constexpr std::array<std::string_view, 38> kNames = {"kill_rank",
+    static constexpr std::array<std::string_view, 40> kNames = {"kill_rank",
                                                                 "kill_replica",
                                                                 "crash_node",
                                                                 "hang_rank",
@@ -132,7 +135,9 @@ struct EnumNames<simulation::FaultKind> {
                                                                 "checkpoint",
                                                                 "policies",
                                                                 "change_layout",
-                                                                "flip_copy"};
+                                                                "flip_copy",
+                                                                "hang_coordinator",
+                                                                "second_coordinator"};
 };
 template <>
 struct EnumNames<simulation::Trigger> {

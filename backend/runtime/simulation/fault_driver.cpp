@@ -97,7 +97,7 @@ void SimulatedJob::strikeNow(const Fault& f) {
         case FaultKind::kCrashNode:
             return crashNode(nodeOf(f.replica), f.duration);
         case FaultKind::kKillAgent:
-            return killAgent(nodeOf(f.replica), f.duration);
+            return killAgent(nodeOf(f.replica), f.duration, false);
         case FaultKind::kHangRank:
             hangRank(f.replica, f.shard);
             if (rank != nullptr && f.duration > 0)
@@ -135,10 +135,10 @@ void SimulatedJob::strikeNow(const Fault& f) {
             if (rank != nullptr) rank->nanNext = true;
             return;
         case FaultKind::kPoisonSample: {
-            if (!coordinator_) return;
+            if (!coordinatorUp()) return;
             const auto domain = static_cast<uint32_t>(f.parameter % options_.domains);
-            return poison(
-                domain, coordinator_->ledger().highWater()[domain] + 10 + (f.parameter >> 8) % 40);
+            return poison(domain,
+                          machine()->ledger().highWater()[domain] + 10 + (f.parameter >> 8) % 40);
         }
         case FaultKind::kOverflow:
             return plane_.overflowNext(true);
@@ -165,6 +165,9 @@ void SimulatedJob::strikeNow(const Fault& f) {
         case FaultKind::kPolicies:
         case FaultKind::kChangeLayout:
             return strikeOperator(f);
+        case FaultKind::kHangCoordinator:
+        case FaultKind::kSecondCoordinator:
+            return strikeDrivers(f);
         default:
             return strikeNetwork(f);
     }

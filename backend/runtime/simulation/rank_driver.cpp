@@ -59,16 +59,20 @@ void SimulatedJob::up(Process& rank, ToCoordinator message) {
         if (life == life_) coordinate(*input);
     };
     if (rank.connected) return send(linkOf(rank.id, Wire::kUp), 0.1, 2, deliver);
+    const Process* carrier = carrierOf(rank);
+    if (carrier == nullptr) return;
+    send(innerLink(rank.id, carrier->id), 0.05, 0.5, [this, sibling = carrier->id, deliver] {
+        send(linkOf(sibling, Wire::kUp), 0.1, 2, deliver);
+    });
+}
+
+Process* SimulatedJob::carrierOf(const Process& rank) const {
     for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s) {
         if ((rank.id.shard == 0) == (s == 0)) continue;
-        const RankId sibling{rank.id.replica, s};
-        const Process* carrier = live(sibling, rank.incarnation);
-        if (carrier == nullptr || carrier->hung || !carrier->connected) continue;
-        const size_t inner = linkOf(rank.id.shard == 0 ? sibling : rank.id, Wire::kInner);
-        send(inner, 0.05, 0.5,
-             [this, sibling, deliver] { send(linkOf(sibling, Wire::kUp), 0.1, 2, deliver); });
-        return;
+        Process* carrier = live({rank.id.replica, s}, rank.incarnation);
+        if (carrier != nullptr && !carrier->hung && carrier->connected) return carrier;
     }
+    return nullptr;
 }
 
 void SimulatedJob::down(RankId to, uint32_t incarnation, const SharedInput& message) {

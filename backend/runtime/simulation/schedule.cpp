@@ -56,19 +56,31 @@ constexpr Weight kWeights[] = {
     {FaultKind::kFlipCopy, 4, 0, 0},
 };
 
+constexpr Weight kDriverWeights[] = {
+    {FaultKind::kHangCoordinator, 8, 5, 4000},
+    {FaultKind::kSecondCoordinator, 2, 0, 0},
+};
+
 bool corrupts(FaultKind kind) {
     return kind == FaultKind::kFlipParameter || kind == FaultKind::kFlipGradient ||
            kind == FaultKind::kFlipCopy;
 }
 
-const Weight& drawKind(Rng& rng, bool corruption) {
+const Weight& drawKind(Rng& rng, const Setup& setup) {
+    std::vector<const Weight*> choices;
     uint64_t total = 0;
-    for (const Weight& w : kWeights) total += corrupts(w.kind) && !corruption ? 0 : w.weight;
+    const auto add = [&](const Weight& w) {
+        if (corrupts(w.kind) && !setup.corruption) return;
+        choices.push_back(&w);
+        total += w.weight;
+    };
+    for (const Weight& w : kWeights) add(w);
+    if (setup.drivers)
+        for (const Weight& w : kDriverWeights) add(w);
     uint64_t at = rng.below(total);
-    for (const Weight& w : kWeights) {
-        const uint64_t weight = corrupts(w.kind) && !corruption ? 0 : w.weight;
-        if (at < weight) return w;
-        at -= weight;
+    for (const Weight* w : choices) {
+        if (at < w->weight) return *w;
+        at -= w->weight;
     }
     return kWeights[0];
 }
@@ -133,7 +145,7 @@ Schedule drawSchedule(uint64_t seed, const Setup& setup, size_t count) {
     // Some seeds are crowded, some give the job time to heal in between.
     const double mean = pick(rng, {40.0, 120.0, 120.0, 400.0});
     for (size_t i = 0; i < count; ++i) {
-        const Weight& w = drawKind(rng, setup.corruption);
+        const Weight& w = drawKind(rng, setup);
         Fault f;
         f.kind = w.kind;
         now += rng.chance(0.35) ? rng.between(0, 5) : rng.between(0, 2 * mean);

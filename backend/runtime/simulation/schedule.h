@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "backend/runtime/simulation/fault.h"
 #include "backend/runtime/simulation/simulated_job.h"
@@ -14,6 +16,14 @@ struct Setup {
     Options options;
     SimulatedJob::Environment environment;
     bool corruption = false;  ///< faults may flip bits, which excuses the states they reach
+    bool drivers = false;     ///< what only the real drivers know strikes too
+    /// From the last fault until everything is as it should be. The longest way there that is in
+    /// order: a start that hangs (startMs), twice, behind a coordinator's join time and the longest
+    /// back-off.
+    MonoNs healWithin = 40 * kSecond;
+    MonoNs stopWithin = 10 * kSecond;
+    /// Makes the job; empty: the machines with pretended drivers.
+    std::function<std::unique_ptr<SimulatedJob>(const Setup&, uint64_t seed)> make = nullptr;
 };
 Setup drawSetup(uint64_t seed);
 

@@ -83,17 +83,17 @@ void SimulatedJob::runFor(MonoNs time) {
 // ---- looking at it
 
 size_t SimulatedJob::training() const {
-    if (!coordinator_) return 0;
+    if (!coordinatorUp()) return 0;
     size_t n = 0;
-    for (const ReplicaView& v : coordinator_->replicas()) n += v.state == ReplicaState::kTraining;
+    for (const ReplicaView& v : machine()->replicas()) n += v.state == ReplicaState::kTraining;
     return n;
 }
 
 bool SimulatedJob::whole() const {
-    if (!coordinator_ || training() != options_.replicas) return false;
-    for (const ReplicaView& v : coordinator_->replicas())
+    if (!coordinatorUp() || training() != options_.replicas) return false;
+    for (const ReplicaView& v : machine()->replicas())
         if (v.state != ReplicaState::kTraining && v.state != ReplicaState::kProven) return false;
-    if (coordinator_->ledger().pooledSamples() != 0) return false;
+    if (machine()->ledger().pooledSamples() != 0) return false;
     std::map<std::pair<uint64_t, int32_t>, uint64_t> states;
     for (const auto& r : ranks_) {
         if (!r || !r->alive || r->hung || !r->hasState) return false;
@@ -160,13 +160,13 @@ std::string SimulatedJob::ranksOf(int32_t replica) const {
 }
 
 std::string SimulatedJob::standing() const {
-    if (!coordinator_) return "no coordinator";
-    std::string text = absl::StrCat(
-        "term ", coordinator_->term(), " lineage ", coordinator_->lineage(), " step ",
-        coordinator_->committedStep(), " open ", coordinator_->openStep(), " ",
-        std::string(enumName(coordinator_->phase())), ": ", coordinator_->explanation(),
-        "; pooled ", coordinator_->ledger().pooledSamples());
-    for (const ReplicaView& v : coordinator_->replicas())
+    const CoordinatorMachine* c = machine();
+    if (c == nullptr) return "no coordinator";
+    std::string text =
+        absl::StrCat("term ", c->term(), " lineage ", c->lineage(), " step ", c->committedStep(),
+                     " open ", c->openStep(), " ", std::string(enumName(c->phase())), ": ",
+                     c->explanation(), "; pooled ", c->ledger().pooledSamples());
+    for (const ReplicaView& v : c->replicas())
         absl::StrAppend(&text, "\nr", v.replica, " #", v.incarnation, " ",
                         std::string(enumName(v.state)), " step ", v.step, " applied ",
                         appliedBy(v.replica), ranksOf(v.replica));

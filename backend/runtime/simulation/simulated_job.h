@@ -46,7 +46,7 @@ class SimulatedJob {
 
     SimulatedJob(Options options, uint64_t seed);
     SimulatedJob(Options options, uint64_t seed, Environment environment);
-    ~SimulatedJob();
+    virtual ~SimulatedJob();
 
     void start();
     /// Runs events until `done()`, until virtual time passes `limit`, or until something is broken.
@@ -58,7 +58,7 @@ class SimulatedJob {
     void strike(const Fault& fault);
     /// Ends whatever lasts: cuts, storms, slowness, pauses, holds, drains; a coordinator and agents
     /// come back. Ranks that hang for good stay so.
-    void healAll();
+    virtual void healAll();
 
     void killRank(int32_t replica, int32_t shard);
     void killReplica(int32_t replica);
@@ -70,15 +70,15 @@ class SimulatedJob {
     void poison(uint32_t domain, uint64_t sample);
     /// The data plane of a replica fails from now on; its control connections live.
     void cutData(int32_t replica, bool cut);
-    void killCoordinator(bool losingTail = true);
-    void startCoordinator();
-    void operate(Operation operation);
+    virtual void killCoordinator(bool losingTail = true);
+    virtual void startCoordinator();
+    virtual void operate(Operation operation);
     void failNextLayoutMove(int32_t replica) { failMove_.insert(replica); }
 
     MonoNs now() const { return now_; }
     CoordinatorMachine& coordinator() { return *coordinator_; }
-    bool coordinatorUp() const { return coordinator_ != nullptr; }
-    uint64_t committed() const { return coordinator_ ? coordinator_->committedStep() : 0; }
+    bool coordinatorUp() const { return machine() != nullptr; }
+    uint64_t committed() const { return coordinatorUp() ? machine()->committedStep() : 0; }
     bool finished() const { return finished_; }
     /// Replicas that train.
     size_t training() const;
@@ -116,7 +116,7 @@ class SimulatedJob {
 
     Rng rng;  ///< for whoever drives the job
 
-  private:
+  protected:
     struct Agent {
         bool up = true;
         bool connected = true;
@@ -136,9 +136,16 @@ class SimulatedJob {
     /// Replicas of the job and its spares.
     size_t places() const { return size_t{options_.replicas} + options_.spares; }
     size_t linkOf(RankId id, Wire wire) const { return 3 * index(id) + static_cast<size_t>(wire); }
+    /// Between a leader and another rank of its replica.
+    size_t innerLink(RankId a, RankId b) const {
+        return linkOf(a.shard == 0 ? b : a, Wire::kInner);
+    }
     size_t agentLink(size_t node, bool up) const;
     template <class F>
     void send(size_t link, double fromMs, double toMs, F deliver);
+
+    /// Null while no coordinator lives.
+    virtual const CoordinatorMachine* machine() const { return coordinator_.get(); }
 
     // -- coordinator_driver.cpp
     MonoNs coordinatorClock() const;
@@ -164,13 +171,13 @@ class SimulatedJob {
     void startProcess(RankId id, uint32_t incarnation, size_t node);
     void beat(RankId id, uint32_t incarnation);
     void stopProcesses(size_t node, int32_t replica, uint32_t incarnation, bool kill);
-    void killAgent(size_t node, MonoNs forTime);
-    void agentBack(size_t node, uint64_t life);
+    virtual void killAgent(size_t node, MonoNs forTime, bool silent);
+    virtual void agentBack(size_t node, uint64_t life);
     void agentReports(size_t node);
-    void fromAgent(size_t node, Input input);
+    virtual void fromAgent(size_t node, Input input);
     void suspectLater(RankId id, uint32_t incarnation);
     void crashNode(size_t node, MonoNs forTime);
-    void die(Process& rank, int signal, bool silent = false);
+    virtual void die(Process& rank, int signal, bool silent = false);
 
     // -- rank_driver.cpp
     Process* live(RankId id, uint32_t incarnation) const;
@@ -178,10 +185,11 @@ class SimulatedJob {
     Oracle::Living finder() const {
         return [this](RankId id, uint32_t incarnation) { return live(id, incarnation); };
     }
-    void connect(Process& rank);
+    virtual void connect(Process& rank);
     void connectLater(Process& rank, double fromMs, double toMs);
-    void disconnect(Process& rank, bool noticed);
-    void up(Process& rank, ToCoordinator message);
+    virtual void disconnect(Process& rank, bool noticed);
+    virtual void up(Process& rank, ToCoordinator message);
+    Process* carrierOf(const Process& rank) const;
     void down(RankId to, uint32_t incarnation, const SharedInput& message);
     void give(RankId id, uint32_t incarnation, const RankInput& input);
     void give(RankId id, uint32_t incarnation, const SharedInput& input);
@@ -226,6 +234,8 @@ class SimulatedJob {
     void workOff(Process& rank);
     void strikeNow(const Fault& fault);
     void strikeNetwork(const Fault& fault);
+    /// What only the real drivers know; nothing happens without them.
+    virtual void strikeDrivers(const Fault&) {}
     void strikeOperator(const Fault& fault);
     void breakConnection(RankId rank);
     void breakLossy(RankId rank);

@@ -22,6 +22,13 @@ void SimulatedJob::send(size_t link, double fromMs, double toMs, F deliver) {
     if (arrivals.count >= 1) at(arrivals.at[0], std::move(deliver));
 }
 
+template <class F>
+void SimulatedJob::forProcesses(size_t node, F f) {
+    for (const auto* list : {&zombies_, &ranks_})
+        for (const auto& r : *list)
+            if (r && r->node == node) f(*r);
+}
+
 /// One thing after the other on the rank's training thread; a hung one waits until it wakes.
 template <class F>
 void SimulatedJob::train(Process& rank, double fromMs, double toMs, F task) {

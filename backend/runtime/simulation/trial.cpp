@@ -6,25 +6,23 @@
 namespace bulkhead::simulation {
 namespace {
 
-/// From the last fault until everything is as it should be. The longest way there that is in order:
-/// a start that hangs (startMs), twice, behind a coordinator's join time and the longest back-off.
-constexpr MonoNs kHealWithin = 40 * kSecond;
 /// The job commits at least so many steps after the last fault.
 constexpr uint64_t kStepsAfter = 6;
 /// Then so many that nothing disturbs, each well within a second.
 constexpr uint64_t kQuietSteps = 8;
 constexpr MonoNs kQuietWithin = 8 * kSecond;
-constexpr MonoNs kStopWithin = 10 * kSecond;
 
 /// I4: the job comes back to what it was.
-void heal(SimulatedJob& job) {
+void heal(SimulatedJob& job, const Setup& setup) {
     job.healAll();
+    // What was late on a stream stays late, and what came behind it.
+    if (setup.drivers) job.runFor(2 * kSecond);
     const uint64_t commits = job.oracle().commits();
     const auto healed = [&] {
         return job.oracle().commits() >= commits + kStepsAfter && job.whole();
     };
-    if (job.runUntil(healed, kHealWithin) || !job.failures().empty()) return;
-    job.broken("I4", absl::StrCat("the job is not whole ", kHealWithin / kSecond,
+    if (job.runUntil(healed, setup.healWithin) || !job.failures().empty()) return;
+    job.broken("I4", absl::StrCat("the job is not whole ", setup.healWithin / kSecond,
                                   " s after the last fault, with ",
                                   job.oracle().commits() - commits, " steps committed since"));
 }
@@ -68,7 +66,7 @@ void stayWhole(SimulatedJob& job, const Setup& setup) {
 
 /// In the end it stops with a checkpoint of its last step, over a coordinator's death in some
 /// seeds.
-void stop(SimulatedJob& job, bool coordinatorDies) {
+void stop(SimulatedJob& job, const Setup& setup, bool coordinatorDies) {
     Operation o;
     o.kind = OperationKind::kStop;
     job.operate(o);
@@ -79,7 +77,7 @@ void stop(SimulatedJob& job, bool coordinatorDies) {
         job.startCoordinator();
     }
     const bool done =
-        job.runUntil([&] { return job.finished() && job.living() == 0; }, kStopWithin);
+        job.runUntil([&] { return job.finished() && job.living() == 0; }, setup.stopWithin);
     if (!job.failures().empty()) return;
     if (!done)
         job.broken("I4", absl::StrCat("told to stop, the job ",
@@ -94,7 +92,10 @@ void stop(SimulatedJob& job, bool coordinatorDies) {
 
 Verdict runTrial(uint64_t seed, const Setup& setup, const Schedule& schedule,
                  const SimulatedJob::Story& story) {
-    SimulatedJob job(setup.options, seed, setup.environment);
+    const std::unique_ptr<SimulatedJob> made =
+        setup.make ? setup.make(setup, seed)
+                   : std::make_unique<SimulatedJob>(setup.options, seed, setup.environment);
+    SimulatedJob& job = *made;
     job.story = story;
     job.keepFacts = false;
     job.start();
@@ -108,9 +109,9 @@ Verdict runTrial(uint64_t seed, const Setup& setup, const Schedule& schedule,
     if (job.failures().empty()) {
         // What strikes last also has its time.
         job.runFor(300 * kMillisecond);
-        if (job.failures().empty()) heal(job);
+        if (job.failures().empty()) heal(job, setup);
         if (job.failures().empty()) stayWhole(job, setup);
-        if (job.failures().empty()) stop(job, seed % 3 == 0);
+        if (job.failures().empty()) stop(job, setup, seed % 3 == 0);
     }
     Verdict v;
     v.seed = seed;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "backend/runtime/simulation/driven_job.h"
 #include "backend/runtime/simulation/minimise.h"
 #include "backend/runtime/simulation/program/ett.h"
 #include "backend/runtime/simulation/story.h"
@@ -68,16 +69,27 @@ nlohmann::json toJson(const Schedule& schedule) {
     return out;
 }
 
+Setup setupOf(uint64_t seed, bool drivers) {
+    return drivers ? drawDrivenSetup(seed) : drawSetup(seed);
+}
+
+Verdict trial(uint64_t seed, size_t faults, bool drivers) {
+    const Setup setup = setupOf(seed, drivers);
+    return runTrial(seed, setup, drawSchedule(seed, setup, faults));
+}
+
 struct RunArguments {
     std::string seeds = "1..100";
     size_t faults = 100;
     size_t stopAfter = 1;
     bool json = false;
     bool whole = false;  ///< do not minimise
+    bool drivers = false;
 };
 
-void explain(uint64_t seed, size_t faults, const Verdict& verdict, bool whole, bool everything) {
-    const Setup setup = drawSetup(seed);
+void explain(uint64_t seed, size_t faults, bool drivers, const Verdict& verdict, bool whole,
+             bool everything) {
+    const Setup setup = setupOf(seed, drivers);
     Minimised m{drawSchedule(seed, setup, faults), verdict, 0};
     if (!whole) m = minimise(seed, setup, m.schedule, verdict);
     std::fputs(tellStory(seed, setup, m, everything).c_str(), stdout);
@@ -96,7 +108,7 @@ int run(const RunArguments& a) {
     size_t seeds = 0;
     size_t broken = 0;
     for (uint64_t seed = range->first; seed <= range->last; ++seed) {
-        const Verdict v = runTrial(seed, a.faults);
+        const Verdict v = trial(seed, a.faults, a.drivers);
         ++seeds;
         time += v.time;
         sum.events += v.counts.events;
@@ -114,7 +126,7 @@ int run(const RunArguments& a) {
         if (!a.json) {
             std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed),
                         v.broken->c_str());
-            if (broken <= a.stopAfter) explain(seed, a.faults, v, a.whole, false);
+            if (broken <= a.stopAfter) explain(seed, a.faults, a.drivers, v, a.whole, false);
         }
         std::fflush(stdout);
         if (a.stopAfter > 0 && broken >= a.stopAfter) break;
@@ -146,19 +158,20 @@ struct ReplayArguments {
     bool everything = false;
     bool whole = false;
     bool json = false;
+    bool drivers = false;
 };
 
 int replay(const ReplayArguments& a) {
-    const Verdict v = runTrial(a.seed, a.faults);
+    const Verdict v = trial(a.seed, a.faults, a.drivers);
     if (a.json) {
         nlohmann::json out = toJson(v);
-        const Setup setup = drawSetup(a.seed);
+        const Setup setup = setupOf(a.seed, a.drivers);
         Minimised m{drawSchedule(a.seed, setup, a.faults), v, 0};
         if (v.broken && !a.whole) m = minimise(a.seed, setup, m.schedule, v);
         out["schedule"] = toJson(m.schedule);
         std::printf("%s\n", out.dump(2).c_str());
     } else if (v.broken || a.story) {
-        explain(a.seed, a.faults, v, a.whole || !v.broken, a.everything);
+        explain(a.seed, a.faults, a.drivers, v, a.whole || !v.broken, a.everything);
     } else {
         std::printf("seed %llu: all is well; %llu events, digest %016llx\n",
                     static_cast<unsigned long long>(a.seed),
@@ -183,6 +196,8 @@ int mainOf(int argc, char** argv) {
         ->capture_default_str();
     runCommand->add_flag("--whole", ra.whole, "do not minimise a broken seed");
     runCommand->add_flag("--json", ra.json, "one line per seed");
+    const char* drivers = "the controller as it is built for production";
+    runCommand->add_flag("--drivers", ra.drivers, drivers);
     ReplayArguments pa;
     CLI::App* replayCommand = app.add_subcommand("replay", "run one seed again and tell its story");
     replayCommand->add_option("seed", pa.seed)->required();
@@ -191,6 +206,7 @@ int mainOf(int argc, char** argv) {
     replayCommand->add_flag("--all", pa.everything, "every line, not only the last before the end");
     replayCommand->add_flag("--whole", pa.whole, "do not minimise");
     replayCommand->add_flag("--json", pa.json, "verdict and schedule");
+    replayCommand->add_flag("--drivers", pa.drivers, drivers);
     EttArguments ea;
     CLI::App* ettCommand =
         app.add_subcommand("ett", "effective training time of jobs of any size, from a model");

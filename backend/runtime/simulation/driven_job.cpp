@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/simulation/driven_job.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/coordinator/controller.h"
+#include "backend/runtime/coordinator/spec_options.h"
+#include "backend/runtime/simulation/describe.h"
+#include "backend/runtime/simulation/driven_controlling.h"
+#include "spdlog/spdlog.h"
+
+/// The controller's lives: what it runs on, and what is seen of it.
+namespace bulkhead::simulation {
+namespace {
+
+constexpr const char* kName = "controller";
+constexpr const char* kLogPath = "/state/sim/commit.log";
+/// A kill that waits for a file operation does not wait longer.
+constexpr MonoNs kDyingWithin = 30 * kMillisecond;
+
+model::JobSpec specOf(const Options& o, uint32_t nodes) {
+    model::JobSpec s;
+    s.name = kRun;
+    s.replicas = o.replicas;
+    s.shards = o.shards;
+    s.spares = o.spares;
+    s.steps = o.steps;
+    s.sequenceLength = o.sequenceLength;
+    s.samplesPerReplica = o.samplesPerReplica;
+    s.domains.resize(o.domains);
+    s.dataCopyBytes = 0;
+    s.optimizer.learningRate = o.optimizer.learningRate;
+    s.optimizer.minLearningRate = o.optimizer.minLearningRate;
+    s.optimizer.warmupSteps = o.optimizer.warmupSteps;
+    s.optimizer.decaySteps = o.optimizer.decaySteps;
+    s.optimizer.beta1 = o.optimizer.beta1;
+    s.optimizer.beta2 = o.optimizer.beta2;
+    s.optimizer.clipNorm = o.optimizer.clipNorm;
+    s.policies = runtime::modelPolicies(o.policies, {});
+    s.timeouts = {o.timeouts.beatMs,           o.timeouts.heartbeatMs,  o.timeouts.progressFloorMs,
+                  o.timeouts.progressMultiple, o.timeouts.chunkFloorMs, o.timeouts.chunkMultiple,
+                  o.timeouts.joinMs,           o.timeouts.orphanMs};
+    for (uint32_t node = 0; node < nodes; ++node) {
+        model::NodePlacement& p = s.placement.emplace_back();
+        p.node = nodeName(node);
+        for (uint32_t r = node; r < o.replicas + o.spares; r += nodes)
+            p.replicas.push_back(static_cast<int32_t>(r));
+    }
+    return s;
+}
+
+/// What the operator's tool sends for an operation of the machine.
+std::vector<model::Action> actionsOf(const Operation& o) {
+    using enum model::ActionKind;
+    if (o.kind == OperationKind::kSetPolicies) {
+        const auto set = [](const char* policy, std::string value) {
+            model::Action a;
+            a.kind = kSetPolicy;
+            a.policy = policy;
+            a.value = std::move(value);
+            return a;
+        };
+        return {set("lr", std::string(enumName(o.policies.lr))),
+                set("batch", std::string(enumName(o.policies.batch))),
+                set("min_replicas", absl::StrCat(o.policies.minReplicas)),
+                set("checkpoint_every_steps", absl::StrCat(o.policies.checkpointEverySteps)),
+                set("restart_limit", absl::StrCat(o.policies.restartLimit))};
+    }
+    static const std::map<OperationKind, model::ActionKind> kKinds = {
+        {OperationKind::kDrain, kDrain},
+        {OperationKind::kHoldRejoin, kHoldRejoin},
+        {OperationKind::kReleaseRejoin, kReleaseRejoin},
+        {OperationKind::kRestartReplica, kRestartReplica},
+        {OperationKind::kPause, kPause},
+        {OperationKind::kResume, kResume},
+        {OperationKind::kCheckpoint, kCheckpoint},
+        {OperationKind::kStop, kStop},
+        {OperationKind::kChangeLayout, kChangeLayout}};
+    model::Action a;
+    a.kind = kKinds.at(o.kind);
+    a.replica = o.replica;
+    a.expertShard = o.expertShard;
+    a.domainShare = o.domainShare;
+    return {a};
+}
+
+}  // namespace
+
+Setup drawDrivenSetup(uint64_t seed) {
+    spdlog::set_level(spdlog::level::off);
+    Setup s = drawSetup(seed);
+    s.options = runtime::machineOptions(specOf(s.options, s.environment.nodes), s.options.secret);
+    s.drivers = true;
+    s.healWithin = 400 * kSecond;
+    s.stopWithin = 60 * kSecond;
+    s.make = [](const Setup& setup, uint64_t of) { return std::make_unique<DrivenJob>(setup, of); };
+    return s;
+}
+
+DrivenJob::DrivenJob(const Setup& setup, uint64_t seed)
+    : SimulatedJob(setup.options, seed, setup.environment),
+      spec_(specOf(setup.options, setup.environment.nodes)),
+      corruption_(setup.corruption),
+      disk_(mix(seed, 6)),
+      streams_(events_, now_, network_),
+      nodes_(setup.environment.nodes) {
+    for (size_t node = 0; node < nodes_.size(); ++node) connectAgent(node);
+}
+
+DrivenJob::~DrivenJob() {
+    if (controller_) crash(controller_);
+}
+
+const CoordinatorMachine* DrivenJob::machine() const {
+    return controller_ && !controller_->dead ? controller_->machine : nullptr;
+}
+
+// ---- its lives
+
+std::shared_ptr<DrivenJob::Controlling> DrivenJob::makeController(uint64_t seed) {
+    const MonoNs zero = static_cast<MonoNs>(diskRng_.below(1000)) * kSecond;
+    auto made =
+        std::make_shared<Controlling>(now_, zero, coordinatorRate_, disk_, database_, mix(seed, 7));
+    Controlling* c = made.get();
+    c->files.onSync = [this, c](const std::string& path) {
+        if (!c->dead) synced(path);
+    };
+    c->files.onDeath = [this, weak = std::weak_ptr(made)] {
+        if (const auto dying = weak.lock()) crash(dying);
+    };
+    c->history.onTold = [this, c](const model::Event& event) {
+        if (!c->dead) told(event);
+    };
+    return made;
+}
+
+void DrivenJob::startCoordinator() {
+    if (controller_ && !controller_->dead && !controller_->dying) return;
+    if (controller_) {
+        crash(controller_);
+        // The machine is back, and answers to connections that it does not know.
+        for (const auto& wire : controller_->wires)
+            if (MemoryChannel* end = wire->ends[0]) end->reset();
+    }
+    readDisk();
+    tell(kName, "a controller begins");
+    const auto c = makeController(mix(seed_, ++life_));
+    controller_ = c;
+    auto past = c->history.open();
+    if (!past.ok()) return fail("events", std::string(past.status().message()));
+    // The last one may stand in the tail without anybody having been told.
+    if (!powerCut_ && (past->seq < lastTold_ || past->seq > lastTold_ + 1))
+        fail("events", absl::StrCat("a new controller finds history up to event ", past->seq,
+                                    ", the one before told ", lastTold_));
+    lastTold_ = past->seq;
+    powerCut_ = false;
+
+    runtime::ControllerOptions options;
+    options.stateDir = "/state";
+    options.listen = {"unix:/controller"};
+    options.token = kToken;
+    options.workerPath = "/bin/worker";
+    options.files = &c->files;
+    options.network = &c->network;
+    options.reactor = c->reactor.get();
+    options.seed = mix(seed_, 1000 + life_) | 1;
+    options.probe.begun = [this, c = c.get()](const CoordinatorMachine& machine) {
+        if (c->dead) return;
+        c->machine = &machine;
+        oracle_.recovered(machine);
+    };
+    options.probe.input = [this, c = c.get()](const Input& input) {
+        if (!c->dead) observe(input);
+    };
+    options.probe.action = [this, c = c.get()](const Action& action) {
+        if (!c->dead) observe(action);
+    };
+    auto controller = runtime::Controller::create(std::move(options), c->clock, &c->history);
+    if (!controller.ok()) return fail("I6", std::string(controller.status().message()));
+    c->controller = *std::move(controller);
+    absl::Status begun;
+    if (DiskUser(disk_).exists(absl::StrCat("/state/", kRun, "/job.json")))
+        begun = c->controller->recover([&](const std::string&) { return *past; }).status();
+    else
+        begun = c->controller->start(spec_, {kRun, ""}).status();
+    if (!c->dead && !begun.ok())
+        fail("I6", absl::StrCat("the job is not taken up: ", std::string(begun.message())));
+    run(c);
+}
+
+/// What the log on the disk says now that nobody writes it: all that was durable, and perhaps more.
+void DrivenJob::readDisk() {
+    if (powerCut_) disk_.cutPower();
+    pending_.clear();
+    const auto bytes = DiskUser(disk_).read(kLogPath);
+    if (!bytes.ok()) {
+        if (!log_.empty()) fail("I6", "the commit log is gone");
+        return;
+    }
+    auto decoded = decodeLog(*bytes);
+    if (!decoded.ok()) return fail("I6", std::string(decoded.status().message()));
+    auto& entries = decoded->entries;
+    if (entries.size() < log_.size() ||
+        (!log_.empty() && encodeEntry(entries[log_.size() - 1]) != encodeEntry(log_.back())))
+        return fail("I6", absl::StrCat("the commit log has ", entries.size(), " entries, ",
+                                       log_.size(), " were durable"));
+    for (size_t i = log_.size(); i < entries.size(); ++i) logged(std::move(entries[i]));
+    // An order that stands there counts, also when nobody lived to acknowledge it.
+    if (unanswered_ && unansweredLogged_) oracle_.ordered(*unanswered_);
+    unanswered_.reset();
+}
+
+void DrivenJob::logged(LogEntry entry) {
+    if (std::holds_alternative<LogOrders>(entry)) unansweredLogged_ = true;
+    if (std::holds_alternative<LogFinished>(entry)) finished_ = true;
+    written(std::move(entry));
+}
+
+void DrivenJob::killCoordinator(bool losingTail) {
+    const auto c = controller_;
+    if (!c || c->dead) return;
+    powerCut_ = powerCut_ || losingTail;
+    c->losesPower = losingTail;
+    if (!diskRng_.chance(0.5)) return crash(c);
+    c->dying = true;
+    c->files.dieAfter(diskRng_.below(6));
+    at(now_ + kDyingWithin, [this, c] { crash(c); });
+}
+
+/// From here on nothing that it does has an effect; what is left of it goes when nothing of it is
+/// on the stack.
+void DrivenJob::crash(const std::shared_ptr<Controlling>& c) {
+    if (std::exchange(c->dead, true)) return;
+    tell(kName, c->losesPower ? "loses power" : "dies");
+    c->files.die();
+    c->network.accept = nullptr;
+    for (const auto& wire : c->wires)
+        if (MemoryChannel* end = wire->ends[1]) c->losesPower ? end->vanish() : end->close();
+    at(now_, [c] { c->controller.reset(); });
+}
+
+// ---- its thread
+
+void DrivenJob::runLater(const std::shared_ptr<Controlling>& c, MonoNs when) {
+    when = std::max({when, now_, c->stoppedUntil});
+    if (c->dead || (c->runsAt != 0 && c->runsAt <= when)) return;
+    c->runsAt = when;
+    at(when, [this, c, when] {
+        if (c->runsAt == when) run(c);
+    });
+}
+
+void DrivenJob::run(const std::shared_ptr<Controlling>& c) {
+    c->runsAt = 0;
+    if (c->dead) return;
+    if (c->stoppedUntil > now_) return runLater(c, c->stoppedUntil);
+    c->reactor->runDue();
+    if (!c->asked.empty()) answer(c);
+    if (c->dead) return;
+    if (std::exchange(c->acted, false) && c->machine != nullptr) oracle_.looked(*c->machine);
+    if (const auto due = c->reactor->nextDue()) runLater(c, c->clock.globalOf(*due));
+}
+
+Executor DrivenJob::executorOf(const std::shared_ptr<Controlling>& c) {
+    return [this, weak = std::weak_ptr(c)](std::function<void()> task) {
+        const auto to = weak.lock();
+        if (!to || to->dead) return;
+        to->reactor->after(0, std::move(task));
+        runLater(to, now_);
+    };
+}
+
+// ---- what is seen of it
+
+void DrivenJob::observe(const Input& input) {
+    if (const auto* operation = std::get_if<Operation>(&input)) {
+        unanswered_ = operation_ = *operation;
+        unansweredLogged_ = false;
+    }
+    const auto* in = std::get_if<Received>(&input);
+    if (in == nullptr || stale(input)) return;
+    if (const auto* vote = std::get_if<ReplicaVote>(&in->message))
+        oracle_.voted(*vote, controller_->machine->term());
+    if (const auto* report = std::get_if<Report>(&in->message)) oracle_.reported(*report);
+    if (const auto* verdict = std::get_if<ReplayVerdict>(&in->message)) oracle_.judged(*verdict);
+}
+
+void DrivenJob::observe(const Action& action) {
+    const auto c = controller_;
+    c->acted = true;
+    digest_ = mix(digest_, action.index());
+    if (onAction) onAction(action);
+    if (!armed_.empty()) strikeArmed(action);
+    if (c->dead) return;
+    if (story)
+        if (const std::string text = describe(action); !text.empty()) tell(kName, text);
+    if (const auto* all = std::get_if<SendReplica>(&action)) {
+        sent(*all);
+    } else if (const auto* one = std::get_if<SendRank>(&action)) {
+        if (const auto* commit = std::get_if<Commit>(&one->message)) oracle_.commitSent(*commit);
+    } else if (const auto* append = std::get_if<AppendLog>(&action)) {
+        oracle_.appended(append->entry);
+        if (const auto* commit = std::get_if<LogCommit>(&append->entry))
+            oracle_.decided(commit->record, finder());
+        pending_.push_back(append->entry);
+    } else if (const auto* start = std::get_if<StartReplica>(&action)) {
+        oracle_.started(start->replica, start->incarnation);
+        ++starts_;
+    } else if (const auto* stop = std::get_if<StopReplica>(&action)) {
+        oracle_.expelled(stop->replica, stop->incarnation);
+    } else if (const auto* emit = std::get_if<Emit>(&action)) {
+        if (std::holds_alternative<fact::OperatorAnswered>(emit->fact)) unanswered_.reset();
+        recordFact(emit->fact);
+    } else if (std::holds_alternative<Finished>(action)) {
+        finished_ = true;
+    }
+}
+
+void DrivenJob::synced(const std::string& path) {
+    if (path != kLogPath || pending_.empty()) return;
+    for (LogEntry& entry : std::exchange(pending_, {})) logged(std::move(entry));
+    if (!armed_.empty()) strikeArmed(Trigger::kCommitDurable, {-1, -1});
+}
+
+void DrivenJob::told(const model::Event& event) {
+    if (event.seq != lastTold_ + 1)
+        fail("events", absl::StrCat("event ", event.seq, " follows event ", lastTold_));
+    lastTold_ = event.seq;
+    if (const auto* broken = std::get_if<model::InvariantBroken>(&event.body);
+        broken != nullptr && !(corruption_ && broken->invariant == "I3"))
+        fail("live", absl::StrCat(broken->invariant, ": ", broken->detail));
+    if (const auto* finished = std::get_if<model::RunFinished>(&event.body);
+        finished != nullptr && !finished->ok)
+        fail("I4", absl::StrCat("the run has failed: ", finished->why));
+}
+
+// ---- what is done to it
+
+void DrivenJob::operate(Operation operation) {
+    const auto c = controller_;
+    if (!c || c->dead || !c->controller) return;
+    for (model::Action& action : actionsOf(operation)) c->asked.push_back(std::move(action));
+    if (c->stoppedUntil <= now_) answer(c);
+}
+
+void DrivenJob::answer(const std::shared_ptr<Controlling>& c) {
+    while (!c->asked.empty() && !c->dead) {
+        const model::Action action = std::move(c->asked.front());
+        c->asked.pop_front();
+        const absl::Status done = c->controller->act(kRun, action, 0, "", "sim");
+        if (!done.ok()) tell("operator", std::string(done.message()));
+    }
+    runLater(c, now_);
+}
+
+void DrivenJob::healAll() {
+    if (const auto c = controller_; c && !c->dead) {
+        armed_.clear();
+        c->stoppedUntil = now_;
+        run(c);
+    }
+    SimulatedJob::healAll();
+}
+
+void DrivenJob::strikeDrivers(const Fault& fault) {
+    const auto c = controller_;
+    if (!c || c->dead) return;
+    if (fault.kind == FaultKind::kHangCoordinator)
+        c->stoppedUntil = std::max(c->stoppedUntil, now_ + fault.duration);
+    else
+        startSecond();
+}
+
+/// It gets no job: the first one lives, however long it has been silent.
+void DrivenJob::startSecond() {
+    const auto second = makeController(mix(seed_, now_));
+    runtime::ControllerOptions options;
+    options.stateDir = "/state";
+    options.listen = {"unix:/other"};
+    options.token = kToken;
+    options.files = &second->files;
+    options.network = &second->network;
+    options.reactor = second->reactor.get();
+    options.seed = 1;
+    auto controller = runtime::Controller::create(std::move(options), second->clock, nullptr);
+    if (!controller.ok()) return fail("I5", std::string(controller.status().message()));
+    const auto runs = (*controller)->recover([](const std::string&) { return model::RunState(); });
+    if (runs.ok() && !runs->empty()) fail("I5", "two controllers have taken up the same job");
+    second->controller = *std::move(controller);
+    crash(second);
+}
+
+}  // namespace bulkhead::simulation

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/simulation/memory_disk.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead::simulation {
+namespace {
+
+absl::Status dead() {
+    return absl::UnavailableError("the process is dead");
+}
+
+absl::Status missing(const std::string& path) {
+    return absl::NotFoundError(absl::StrCat("cannot read ", path, ": no such file"));
+}
+
+}  // namespace
+
+void MemoryDisk::cutPower() {
+    Names kept;
+    for (const auto* names : {&durableNames_, &names_})
+        for (const auto& [path, inode] : *names) {
+            if (kept.contains(path)) continue;
+            const auto durable = durableNames_.find(path);
+            const auto current = names_.find(path);
+            const bool same = durable != durableNames_.end() && current != names_.end() &&
+                              durable->second == current->second;
+            const bool old = !same && rng_.chance(0.5);
+            const auto chosen = old ? durable : current;
+            if (chosen != (old ? durableNames_.end() : names_.end())) kept[path] = chosen->second;
+        }
+    std::set<Inode*> settled;
+    for (const auto& [path, inode] : kept) {
+        if (!settled.insert(inode.get()).second) continue;
+        Inode& file = *inode;
+        if (!file.cut.empty() && rng_.chance(0.5)) {
+            file.content.resize(file.synced);
+            file.content += file.cut;
+        } else if (file.content.size() > file.synced) {
+            file.content.resize(file.synced + rng_.below(file.content.size() - file.synced + 1));
+        }
+        file.cut.clear();
+        file.synced = file.content.size();
+    }
+    names_ = kept;
+    durableNames_ = std::move(kept);
+}
+
+class DiskUser::File final : public AppendFile {
+  public:
+    File(DiskUser& user, std::string path, std::shared_ptr<MemoryDisk::Inode> inode)
+        : user_(user.self_), path_(std::move(path)), inode_(std::move(inode)) {}
+
+    uint64_t size() const override { return inode_->content.size(); }
+
+    absl::Status append(std::string_view bytes) override {
+        DiskUser* user = *user_;
+        if (user == nullptr || !user->alive_) return dead();
+        if (user->begin()) {
+            inode_->content += bytes;
+            return absl::OkStatus();
+        }
+        inode_->content += bytes.substr(0, user->disk_.rng_.below(bytes.size() + 1));
+        return dead();
+    }
+
+    absl::Status truncate(uint64_t size) override {
+        DiskUser* user = *user_;
+        if (user == nullptr || !user->begin()) return dead();
+        if (size < inode_->synced) {
+            inode_->cut.insert(0, inode_->content.substr(size, inode_->synced - size));
+            inode_->synced = size;
+        }
+        inode_->content.resize(size);
+        return absl::OkStatus();
+    }
+
+    absl::Status sync() override {
+        DiskUser* user = *user_;
+        if (user == nullptr || !user->begin()) return dead();
+        inode_->synced = inode_->content.size();
+        inode_->cut.clear();
+        if (user->onSync) user->onSync(path_);
+        return absl::OkStatus();
+    }
+
+  private:
+    const std::shared_ptr<DiskUser*> user_;
+    const std::string path_;
+    const std::shared_ptr<MemoryDisk::Inode> inode_;
+};
+
+class DiskUser::Lock final : public FileLock {
+  public:
+    Lock(DiskUser& user, std::string path) : user_(user.self_), path_(std::move(path)) {}
+    ~Lock() override {
+        DiskUser* user = *user_;
+        if (user != nullptr && user->locks_.erase(path_) > 0) user->disk_.locked_.erase(path_);
+    }
+
+  private:
+    const std::shared_ptr<DiskUser*> user_;
+    const std::string path_;
+};
+
+void DiskUser::die() {
+    alive_ = false;
+    for (const std::string& path : std::exchange(locks_, {})) disk_.locked_.erase(path);
+    *self_ = nullptr;
+}
+
+bool DiskUser::begin() {
+    if (!alive_) return false;
+    if (lastOperations_ == 0 || --lastOperations_ > 0) return true;
+    alive_ = false;
+    if (onDeath) onDeath();
+    return false;
+}
+
+bool DiskUser::exists(const std::string& path) const {
+    return disk_.names_.contains(path);
+}
+
+absl::StatusOr<std::string> DiskUser::read(const std::string& path) const {
+    const auto it = disk_.names_.find(path);
+    if (it == disk_.names_.end()) return missing(path);
+    return it->second->content;
+}
+
+std::vector<std::string> DiskUser::list(const std::string& folder) const {
+    std::vector<std::string> names;
+    const std::string prefix = folder + "/";
+    for (auto it = disk_.names_.lower_bound(prefix);
+         it != disk_.names_.end() && it->first.starts_with(prefix); ++it) {
+        const std::string name =
+            it->first.substr(prefix.size(), it->first.find('/', prefix.size()) - prefix.size());
+        if (names.empty() || names.back() != name) names.push_back(name);
+    }
+    return names;
+}
+
+absl::StatusOr<std::unique_ptr<AppendFile>> DiskUser::open(const std::string& path) {
+    if (!begin()) return dead();
+    auto& inode = disk_.names_[path];
+    if (inode == nullptr) inode = std::make_shared<MemoryDisk::Inode>();
+    return std::make_unique<File>(*this, path, inode);
+}
+
+absl::Status DiskUser::rename(const std::string& from, const std::string& to) {
+    if (!begin()) return dead();
+    const auto it = disk_.names_.find(from);
+    if (it == disk_.names_.end()) return missing(from);
+    disk_.names_[to] = std::move(it->second);
+    disk_.names_.erase(from);
+    return absl::OkStatus();
+}
+
+absl::Status DiskUser::remove(const std::string& path) {
+    if (!begin()) return dead();
+    return disk_.names_.erase(path) > 0 ? absl::OkStatus() : missing(path);
+}
+
+/// A name of its own would only tell whether somebody had made it: every folder is there.
+absl::Status DiskUser::makeFolder(const std::string&) {
+    return begin() ? absl::OkStatus() : dead();
+}
+
+absl::Status DiskUser::syncFolder(const std::string& folder) {
+    if (!begin()) return dead();
+    const auto isIn = [&](const std::string& path) { return folderOf(path) == folder; };
+    std::erase_if(disk_.durableNames_, [&](const auto& entry) { return isIn(entry.first); });
+    for (const auto& entry : disk_.names_)
+        if (isIn(entry.first)) disk_.durableNames_.insert(entry);
+    return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<FileLock>> DiskUser::lock(const std::string& path) {
+    if (!begin()) return dead();
+    if (!disk_.locked_.insert(path).second)
+        return absl::FailedPreconditionError(absl::StrCat(path, " is held by another process"));
+    locks_.insert(path);
+    return std::make_unique<Lock>(*this, path);
+}
+
+}  // namespace bulkhead::simulation

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "backend/common/file_system.h"
+#include "backend/runtime/simulation/rng.h"
+
+namespace bulkhead::simulation {
+
+/// A disk in memory that keeps after a power cut what a disk must keep, and of the rest what chance
+/// leaves: a prefix of what was appended, an older name, a cut that never was. Processes use it by
+/// a DiskUser each. Deterministic.
+class MemoryDisk {
+  public:
+    explicit MemoryDisk(uint64_t seed) : rng_(seed) {}
+
+    /// Power is lost: what was not synced may be gone or torn. No user may be alive.
+    void cutPower();
+
+  private:
+    friend class DiskUser;
+    struct Inode {
+        std::string content;
+        uint64_t synced = 0;  ///< bytes from the front that a power cut leaves alone
+        std::string cut;      ///< synced bytes that stood behind `content` before it was cut
+    };
+    using Names = std::map<std::string, std::shared_ptr<Inode>>;
+
+    Names names_;
+    Names durableNames_;
+    std::set<std::string> locked_;
+    Rng rng_;
+};
+
+/// One process's view of the disk: everything it does fails once it is dead.
+class DiskUser final : public FileSystem {
+  public:
+    explicit DiskUser(MemoryDisk& disk) : disk_(disk) {}
+    ~DiskUser() override { die(); }
+
+    /// Its locks fall; what it has written stays.
+    void die();
+    /// It dies in the course of the next operation but `operations`, which may be done in part.
+    void dieAfter(uint64_t operations) { lastOperations_ = operations + 1; }
+    bool alive() const { return alive_; }
+
+    /// Called when dieAfter() has struck, from inside the operation.
+    std::function<void()> onDeath;
+    /// Called after a sync that has succeeded.
+    std::function<void(const std::string& path)> onSync;
+
+    bool exists(const std::string& path) const override;
+    absl::StatusOr<std::string> read(const std::string& path) const override;
+    std::vector<std::string> list(const std::string& folder) const override;
+    absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) override;
+    absl::Status rename(const std::string& from, const std::string& to) override;
+    absl::Status remove(const std::string& path) override;
+    absl::Status makeFolder(const std::string& path) override;
+    absl::Status syncFolder(const std::string& folder) override;
+    absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path) override;
+
+  private:
+    class File;
+    class Lock;
+    /// False: the process is dead, or dies with this operation.
+    bool begin();
+
+    MemoryDisk& disk_;
+    bool alive_ = true;
+    uint64_t lastOperations_ = 0;  ///< 0: not about to die
+    std::set<std::string> locks_;
+    std::shared_ptr<DiskUser*> self_ = std::make_shared<DiskUser*>(this);  ///< for what outlives it
+};
+
+}  // namespace bulkhead::simulation

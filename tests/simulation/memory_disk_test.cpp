@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/simulation/memory_disk.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+/// What the disk of the simulation keeps and what it may lose, over many seeds: all of it is seen.
+namespace bulkhead::simulation {
+namespace {
+
+constexpr uint64_t kSeeds = 200;
+
+TEST(MemoryDisk, APowerCutLeavesAnyPrefixOfWhatWasNotSynced) {
+    std::set<std::string> seen;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+        MemoryDisk disk(seed);
+        {
+            DiskUser user(disk);
+            auto file = *user.open("/a/log");
+            ASSERT_TRUE(file->append("ab").ok());
+            ASSERT_TRUE(file->sync().ok());
+            ASSERT_TRUE(user.syncFolder("/a").ok());
+            ASSERT_TRUE(file->append("cd").ok());
+        }
+        disk.cutPower();
+        seen.insert(*DiskUser(disk).read("/a/log"));
+    }
+    EXPECT_EQ(seen, (std::set<std::string>{"ab", "abc", "abcd"}));
+}
+
+TEST(MemoryDisk, ANameIsSafeOnlyOnceItsFolderIsSynced) {
+    std::set<bool> seen;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+        MemoryDisk disk(seed);
+        DiskUser user(disk);
+        ASSERT_TRUE((*user.open("/a/new"))->sync().ok());
+        user.die();
+        disk.cutPower();
+        seen.insert(DiskUser(disk).exists("/a/new"));
+    }
+    EXPECT_EQ(seen, (std::set<bool>{false, true}));
+}
+
+TEST(MemoryDisk, AFileWrittenDurablyIsTheOldOrTheNewOne) {
+    std::set<std::string> seen;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+        MemoryDisk disk(seed);
+        {
+            DiskUser user(disk);
+            ASSERT_TRUE(writeDurably(user, "/a/term", "1").ok());
+            user.dieAfter(seed % 7);
+            if (writeDurably(user, "/a/term", "2").ok()) seen.insert("done");
+        }
+        disk.cutPower();
+        seen.insert(*DiskUser(disk).read("/a/term"));
+    }
+    EXPECT_EQ(seen, (std::set<std::string>{"1", "2", "done"}));
+}
+
+TEST(MemoryDisk, ALockGoesWithItsProcess) {
+    MemoryDisk disk(1);
+    DiskUser first(disk);
+    DiskUser second(disk);
+    const auto held = first.lock("/a/lock");
+    ASSERT_TRUE(held.ok());
+    EXPECT_TRUE(absl::IsFailedPrecondition(second.lock("/a/lock").status()));
+    first.die();
+    EXPECT_TRUE(second.lock("/a/lock").ok());
+}
+
+}  // namespace
+}  // namespace bulkhead::simulation
