@@ -70,11 +70,13 @@ class AgentTest : public testing::Test {
     }
     void accept(std::unique_ptr<ControlChannel> channel) {
         channel_ = std::move(channel);
+        hello_.reset();
         channel_->start(
             [this](std::string bytes) {
                 if (hello_) return messages_.push_back(*decode<AgentMessage>(bytes));
                 hello_ = *decode<AgentHello>(bytes);
-                tell(AgentWelcome{refusal_});
+                ++hellos_;
+                tell(welcome_);
             },
             [](const absl::Status&) {});
     }
@@ -115,7 +117,8 @@ class AgentTest : public testing::Test {
 
     SystemClock clock_;
     std::string dir_;
-    std::string refusal_;
+    AgentWelcome welcome_;
+    int hellos_ = 0;
     std::unique_ptr<Reactor> reactor_;
     std::unique_ptr<ControlListener> listener_;
     std::unique_ptr<ControlChannel> channel_;
@@ -295,11 +298,34 @@ TEST_F(AgentTest, ANodeThatDiesTakesItsRanksAlong) {
 
 TEST_F(AgentTest, ARefusedAgentGivesUpWithTheReason) {
     stopAgent();
-    refusal_ = "its token is not this controller's";
+    welcome_.error = "its token is not this controller's";
     startAgent();
     thread_.join();
     EXPECT_TRUE(absl::IsPermissionDenied(result_));
     EXPECT_THAT(std::string(result_.message()), HasSubstr("token"));
+    thread_ = std::thread([] {});
+}
+
+TEST_F(AgentTest, AnAgentWhoseNameIsTakenComesAgainUntilItIsFree) {
+    stopAgent();
+    welcome_ = {"a node named node7 is connected already", 0, 60000};
+    hellos_ = 0;
+    startAgent();
+    until([this] { return hellos_ >= 2; });
+    welcome_ = {"", 10, 0};
+    hello_.reset();
+    until([this] { return hellos_ >= 3 && hello_.has_value(); });
+    await<AgentBeat>();
+}
+
+TEST_F(AgentTest, AnAgentWhoseNameStaysTakenGivesUpWithTheReason) {
+    stopAgent();
+    welcome_ = {"a node named node7 is connected already", 0, 1};
+    hellos_ = 0;
+    startAgent();
+    until([this] { return hellos_ >= 2; });
+    thread_.join();
+    EXPECT_THAT(std::string(result_.message()), HasSubstr("connected already"));
     thread_ = std::thread([] {});
 }
 

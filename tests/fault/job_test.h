@@ -23,11 +23,12 @@ class JobTest : public testing::Test {
     /// Program of the ranks.
     virtual std::string worker() const { return "bulkhead-worker"; }
     virtual runtime::Proposer proposer() const { return {}; }
-    void host(uint32_t nodes = 1) {
+    void host(uint32_t nodes = 1, runtime::AgentHeartbeat agentHeartbeat = {}) {
         support::JobHostOptions options;
         options.nodes = nodes;
         options.worker = worker();
         options.proposer = proposer();
+        options.agentHeartbeat = agentHeartbeat;
         host_ = std::make_unique<support::JobHost>(options);
         ASSERT_TRUE(host_->ready().ok()) << host_->ready();
     }

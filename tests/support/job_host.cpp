@@ -47,6 +47,7 @@ void JobHost::startController() {
     o.workerPath = program(options_.worker);
     o.version = "test";
     o.proposer = options_.proposer;
+    o.agentHeartbeat = options_.agentHeartbeat;
     auto controller = runtime::Controller::create(std::move(o), clock_, &tape_);
     ready_ = controller.status();
     if (ready_.ok()) controller_ = *std::move(controller);

@@ -27,6 +27,7 @@ struct JobHostOptions {
     std::string dir;
     std::string worker = "bulkhead-worker";  ///< program of the ranks
     runtime::Proposer proposer = {};         ///< of the controller
+    runtime::AgentHeartbeat agentHeartbeat = {};
     bool withController = true;  ///< false: another process is it, listening on socket()
 };
 
@@ -51,6 +52,7 @@ class JobHost {
 
     void startAgent(uint32_t node);
     void killAgent(uint32_t node);
+    pid_t agentPid(uint32_t node) const { return agents_.at(node); }
     static std::string nodeName(uint32_t node) { return "node" + std::to_string(node); }
 
     /// kill -9 of every rank and agent, and the controller gone without a word.

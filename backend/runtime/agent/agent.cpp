@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,6 +76,7 @@ class Agent::Impl {
             spdlog::warn("agent {}: the controller is away: {}", options_.node, why.ToString());
         welcome_ = false;
         channel_.reset();
+        reactor_->cancel(std::exchange(beating_, 0));
         reactor_->after(delay_, [this] { connect(); });
         delay_ = std::min(2 * delay_, kLastRetry);
     }
@@ -88,15 +90,32 @@ class Agent::Impl {
         }
         const auto* welcome = std::get_if<AgentWelcome>(&*command);
         if (welcome == nullptr) return supervisor_->obey(*command);
-        if (!welcome->error.empty()) {
-            refused_ =
-                absl::PermissionDeniedError(absl::StrCat("the controller at ", options_.controller,
-                                                         " refused this agent: ", welcome->error));
-            return reactor_->stop();
-        }
+        if (!welcome->error.empty()) return refused(*welcome);
         welcome_ = true;
         delay_ = kFirstRetry;
+        nameTakenSince_.reset();
+        if (welcome->beatMs > 0)
+            beating_ = reactor_->every(welcome->beatMs * kMillisecond, [this] {
+                (void)channel_->send(encode(AgentMessage(AgentBeat{})));
+            });
         for (const auto& [receipt, message] : unheard_) (void)channel_->send(encode(message));
+    }
+
+    /// The controller may not know yet that an earlier connection of this node is dead.
+    void refused(const AgentWelcome& welcome) {
+        const absl::Status why = absl::PermissionDeniedError(absl::StrCat(
+            "the controller at ", options_.controller, " refused this agent: ", welcome.error));
+        if (welcome.tryAgainMs > 0) {
+            if (!nameTakenSince_) {
+                nameTakenSince_ = reactor_->now();
+                spdlog::warn("agent {}: {}; trying again for {} ms", options_.node,
+                             std::string(why.message()), welcome.tryAgainMs);
+            }
+            if (reactor_->now() - *nameTakenSince_ < welcome.tryAgainMs * kMillisecond)
+                return retry(why);
+        }
+        refused_ = why;
+        reactor_->stop();
     }
 
     void report(AgentMessage message) {
@@ -122,6 +141,8 @@ class Agent::Impl {
     uint64_t receipts_ = 0;
     bool welcome_ = false;
     MonoNs delay_ = kFirstRetry;
+    Reactor::TimerId beating_ = 0;
+    std::optional<MonoNs> nameTakenSince_;
     absl::Status refused_;
     std::unique_ptr<ControlConnector> connector_;
     std::unique_ptr<ControlChannel> channel_;

@@ -20,6 +20,13 @@ constexpr uint32_t kAgentVersion = 5;
 /// first frame begins with a small variant index, an agent's with this.
 constexpr uint32_t kAgentMagic = 0x41424b48;
 
+/// How a controller knows that an agent lives: it hears something of it once an interval at least.
+struct AgentHeartbeat {
+    uint32_t intervalMs = 1000;
+    uint32_t limit = 3;  ///< intervals of silence after which the node does not respond
+    uint32_t silenceMs() const { return intervalMs * limit; }
+};
+
 /// One process: a rank of a job, in one incarnation.
 struct RankProcess {
     std::string job;
@@ -207,17 +214,29 @@ struct AgentFaultNoted {
     }
 };
 
+/// The agent lives. Depends on nothing that may take long on a node, as samples do.
+struct AgentBeat {
+    template <class Self, class Visitor>
+    static void fields(Self&, Visitor&) {}
+};
+
 using AgentMessage = std::variant<RankUp, RankDied, RankGone, OutputLine, NodeSample,
-                                  AgentFaultNoted, GpuTroubleSeen>;
+                                  AgentFaultNoted, GpuTroubleSeen, AgentBeat>;
 
 // ---- controller -> agent ---------------------------------------------------------------------
 
 /// The agent is accepted. `error`: it is refused (version, token, name taken) and should give up.
 struct AgentWelcome {
     std::string error;
+    uint32_t beatMs = 0;  ///< it sends an AgentBeat so often; 0: never
+    /// With an error: another connection has its name and may be dead. It comes again until this
+    /// much time has passed, then gives up.
+    uint32_t tryAgainMs = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("error", self.error);
+        visit("beat_ms", self.beatMs);
+        visit("try_again_ms", self.tryAgainMs);
     }
 };
 

@@ -268,11 +268,16 @@ void Supervisor::killNode() {
     ::kill(::getpid(), SIGKILL);
 }
 
+/// The driver may take seconds to answer; nothing else waits for it.
 void Supervisor::sample() {
+    askingGpus_ =
+        std::jthread([this] { reactor_.post([this, gpus = gpus_.sample()] { sampled(gpus); }); });
+}
+
+void Supervisor::sampled(const std::vector<GpuFigures>& gpus) {
     const MonoNs now = clock_.now();
     NodeSample sample;
     const ProcSampler::Memory memory = sampler_.memory();
-    const std::vector<GpuFigures> gpus = gpus_.sample();
     sample.node = {options_.node, memory.totalBytes, memory.availableBytes, {}, gpus_.whyNone()};
     for (const GpuFigures& gpu : gpus) sample.node.gpus.push_back(gpu.sample);
     for (const auto& [id, process] : processes_) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -82,6 +83,7 @@ class Supervisor {
     void note(const FaultKey& key, bool ended, const std::string& error);
     void killNode();
     void sample();
+    void sampled(const std::vector<GpuFigures>& gpus);
     void tellTroubles(const std::vector<GpuFigures>& gpus);
 
     const AgentOptions& options_;
@@ -95,6 +97,7 @@ class Supervisor {
     std::map<RankProcess, std::unique_ptr<Process>> processes_;
     std::multimap<FaultKey, LastingFault> faults_;
     Reactor::TimerId sampling_ = 0;
+    std::jthread askingGpus_;  ///< uses gpus_
 };
 
 }  // namespace bulkhead::runtime

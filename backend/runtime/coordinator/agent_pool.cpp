@@ -16,21 +16,26 @@ constexpr MonoNs kLossAfter = kSecond;
 /// Exits that happened while the connection was down come right behind the hello. What is neither
 /// running nor reported by then has left no trace.
 constexpr MonoNs kMissingAfter = 300 * kMillisecond;
+/// What failed on a node may fail there again.
+constexpr MonoNs kDoubtedFor = 300 * kSecond;
 
 }  // namespace
 
-AgentPool::AgentPool(Reactor& reactor, FileSystem& files, std::string token, std::string cordonFile,
-                     Listener listener)
+AgentPool::AgentPool(Reactor& reactor, FileSystem& files, AgentHeartbeat heartbeat,
+                     std::string token, std::string cordonFile, Listener listener)
     : reactor_(reactor),
       files_(files),
+      heartbeat_(heartbeat),
       token_(std::move(token)),
       cordonFile_(std::move(cordonFile)),
       listener_(std::move(listener)) {
     const std::string names = files_.read(cordonFile_).value_or("");
     cordoned_ = absl::StrSplit(names, '\n', absl::SkipEmpty());
+    listening_ = reactor_.every(heartbeat_.intervalMs * kMillisecond, [this] { loseSilent(); });
 }
 
 AgentPool::~AgentPool() {
+    reactor_.cancel(listening_);
     for (auto& [name, node] : nodes_) {
         reactor_.cancel(node.lossTimer);
         reactor_.cancel(node.missingTimer);
@@ -45,7 +50,8 @@ absl::Status AgentPool::refusal(const AgentHello& hello) const {
     if (hello.token != token_)
         return absl::PermissionDeniedError("its token is not this controller's");
     const auto it = nodes_.find(hello.node);
-    if (it != nodes_.end() && it->second.channel != nullptr)
+    // The connection before may be dead without a word; then its silence tells.
+    if (it != nodes_.end() && it->second.channel != nullptr && !isSilent(it->second))
         return absl::AlreadyExistsError(
             absl::StrCat("a node named ", hello.node, " is connected already; rename one of them"));
     return absl::OkStatus();
@@ -53,11 +59,14 @@ absl::Status AgentPool::refusal(const AgentHello& hello) const {
 
 void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello& hello) {
     if (absl::Status no = refusal(hello); !no.ok()) {
-        (void)channel->send(encode(AgentCommand(AgentWelcome{std::string(no.message())})));
+        const uint32_t tryAgainMs = absl::IsAlreadyExists(no) ? 2 * heartbeat_.silenceMs() : 0;
+        (void)channel->send(
+            encode(AgentCommand(AgentWelcome{std::string(no.message()), 0, tryAgainMs})));
         channel->close();
         return;
     }
     Node& node = nodes_[hello.node];
+    if (node.channel != nullptr) lost(hello.node, "another connection took its place");
     reactor_.cancel(node.lossTimer);
     reactor_.cancel(node.missingTimer);
     const bool isNew = node.status.node.empty() || node.status.state == model::NodeState::kLost;
@@ -68,6 +77,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
         cordoned_.contains(hello.node) ? model::NodeState::kCordoned : model::NodeState::kUp;
     node.channel = std::move(channel);
     node.broken = false;
+    node.lastHeard = reactor_.now();
     std::erase_if(held_, [&](const auto& h) { return h.first == hello.node; });  // told again
 
     std::set<RankProcess> missed;
@@ -79,9 +89,12 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     node.status.used = static_cast<uint32_t>(node.processes.size());
     const std::string name = hello.node;
     node.channel->start([this, name](std::string bytes) { received(name, bytes); },
-                        [this, name](const absl::Status& why) { lost(name, why); });
-    if (absl::Status s = node.channel->send(encode(AgentCommand(AgentWelcome{}))); !s.ok())
-        return lost(name, s);
+                        [this, name](const absl::Status& why) {
+                            lost(name, absl::StrCat("its agent is gone: ", why.message()));
+                        });
+    const AgentWelcome welcome{"", heartbeat_.intervalMs, 0};
+    if (absl::Status s = node.channel->send(encode(AgentCommand(welcome))); !s.ok())
+        return lost(name, absl::StrCat("its agent is gone: ", s.message()));
     if (!missed.empty())
         node.missingTimer =
             reactor_.after(kMissingAfter, [this, name, missed] { missing(name, missed); });
@@ -108,8 +121,12 @@ void AgentPool::forget(Node& node, const RankProcess& process) {
 
 void AgentPool::received(const std::string& name, const std::string& bytes) {
     auto message = decode<AgentMessage>(bytes);
-    if (!message.ok()) return lost(name, message.status());
+    if (!message.ok())
+        return lost(name,
+                    absl::StrCat("its agent is not understood: ", message.status().message()));
     Node& node = nodes_[name];
+    node.lastHeard = reactor_.now();
+    if (std::holds_alternative<AgentBeat>(*message)) return;
     if (const auto* up = std::get_if<RankUp>(&*message)) {
         if (up->error.empty())
             node.processes[up->process] = up->pid;
@@ -144,14 +161,33 @@ void AgentPool::tellHeld() {
     for (auto& [name, message] : std::exchange(held_, {})) tell(name, std::move(message));
 }
 
-void AgentPool::lost(const std::string& name, const absl::Status& why) {
+bool AgentPool::isSilent(const Node& node) const {
+    return reactor_.now() - node.lastHeard > heartbeat_.silenceMs() * kMillisecond;
+}
+
+/// As if its connection had been cut: when it wakes it connects again and says what runs.
+void AgentPool::loseSilent() {
+    std::vector<std::string> silent;
+    for (const auto& [name, node] : nodes_)
+        if (node.channel != nullptr && isSilent(node)) silent.push_back(name);
+    for (const std::string& name : silent)
+        lost(name, absl::StrCat("it does not respond: nothing was heard of its agent for ",
+                                heartbeat_.silenceMs(), " ms"));
+}
+
+void AgentPool::doubt(const std::string& node) {
+    if (const auto it = nodes_.find(node); it != nodes_.end()) it->second.failedAt = reactor_.now();
+}
+
+void AgentPool::lost(const std::string& name, const std::string& why) {
     Node& node = nodes_[name];
     node.channel.reset();
-    const std::string reason(why.message());
-    node.lossTimer = reactor_.after(kLossAfter, [this, name, reason] {
+    reactor_.cancel(node.lossTimer);
+    node.lossTimer = reactor_.after(kLossAfter, [this, name, why] {
         Node& lostNode = nodes_[name];
         lostNode.status.state = model::NodeState::kLost;
-        listener_.nodeChanged(lostNode.status, absl::StrCat("its agent is gone: ", reason));
+        lostNode.failedAt = reactor_.now();
+        listener_.nodeChanged(lostNode.status, why);
     });
     std::vector<RankProcess> starting;
     for (const auto& [process, pid] : node.processes)
@@ -167,11 +203,20 @@ std::optional<std::string> AgentPool::choose(uint32_t slots, const std::string& 
         const uint32_t free = node.status.slots - std::min(node.status.slots, node.status.used);
         return free >= slots ? free : 0;
     };
-    if (const auto it = nodes_.find(preferred); it != nodes_.end() && room(it->second) > 0)
+    const MonoNs now = reactor_.now();
+    const auto missesBeats = [&](const Node& node) {
+        return now - node.lastHeard > 3 * heartbeat_.intervalMs * kMillisecond / 2;
+    };
+    const auto isDoubtful = [&](const Node& node) {
+        return missesBeats(node) || (node.failedAt != 0 && now - node.failedAt < kDoubtedFor);
+    };
+    if (const auto it = nodes_.find(preferred);
+        it != nodes_.end() && room(it->second) > 0 && !missesBeats(it->second))
         return preferred;
     const Node* best = nullptr;
+    const auto rank = [&](const Node& node) { return std::pair(!isDoubtful(node), room(node)); };
     for (const auto& [name, node] : nodes_)
-        if (room(node) > 0 && (best == nullptr || room(node) > room(*best))) best = &node;
+        if (room(node) > 0 && (best == nullptr || rank(node) > rank(*best))) best = &node;
     if (best == nullptr) return std::nullopt;
     return best->status.node;
 }

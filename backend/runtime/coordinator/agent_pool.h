@@ -39,14 +39,15 @@ class AgentPool {
     };
 
     /// `cordonFile` holds the names of cordoned nodes, one a line.
-    AgentPool(Reactor& reactor, FileSystem& files, std::string token, std::string cordonFile,
-              Listener listener);
+    AgentPool(Reactor& reactor, FileSystem& files, AgentHeartbeat heartbeat, std::string token,
+              std::string cordonFile, Listener listener);
     ~AgentPool();
 
     /// A connection whose first message was `hello`. Takes it, or refuses it with the reason.
     void accept(std::unique_ptr<ControlChannel> channel, const AgentHello& hello);
 
-    /// A node with `slots` free: one of `preferred` when it is up, else the one with most room.
+    /// A node with `slots` free: `preferred` when it is up, else the one with most room. Nodes that
+    /// miss heartbeats now, or failed lately (doubt()), come last.
     std::optional<std::string> choose(uint32_t slots, const std::string& preferred) const;
 
     /// Reserves the slot and tells the agent; RankUp or RankGone follows. Unavailable when the
@@ -56,6 +57,10 @@ class AgentPool {
 
     /// Durable when it returns OK: a later controller knows. NotFound names the nodes there are.
     absl::Status cordon(const std::string& node, bool cordoned);
+
+    /// A start on the node failed, for no reason that lies in the job: it is the last choice for
+    /// some time, as a node that was lost is.
+    void doubt(const std::string& node);
 
     /// Tells the listener again what nobody could act on so far.
     void tellHeld();
@@ -80,6 +85,8 @@ class AgentPool {
     struct Node {
         NodeStatus status;
         std::unique_ptr<ControlChannel> channel;
+        MonoNs lastHeard = 0;
+        MonoNs failedAt = 0;  ///< was lost or doubted last; 0: never
         bool broken = false;  ///< a message could not be sent; that it closed is about to be told
         std::map<RankProcess, int32_t> processes;  ///< pid, 0 while starting
         Reactor::TimerId lossTimer = 0;
@@ -87,7 +94,9 @@ class AgentPool {
     };
 
     void received(const std::string& name, const std::string& bytes);
-    void lost(const std::string& name, const absl::Status& why);
+    void lost(const std::string& name, const std::string& why);
+    bool isSilent(const Node& node) const;
+    void loseSilent();
     void missing(const std::string& name, const std::set<RankProcess>& processes);
     void tell(const std::string& name, AgentMessage message);
     void forget(Node& node, const RankProcess& process);
@@ -96,11 +105,13 @@ class AgentPool {
 
     Reactor& reactor_;
     FileSystem& files_;
+    const AgentHeartbeat heartbeat_;
     std::string token_;
     const std::string cordonFile_;
     std::set<std::string> cordoned_;
     Listener listener_;
     std::map<std::string, Node> nodes_;
+    Reactor::TimerId listening_ = 0;
     std::vector<std::pair<std::string, AgentMessage>> held_;  ///< by node; its agent keeps it, too
 };
 

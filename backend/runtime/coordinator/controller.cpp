@@ -29,8 +29,8 @@ class Controller::Impl {
           own_(std::move(own)),
           reactor_(own_ != nullptr ? own_.get() : options_.reactor),
           random_(options_.seed != 0 ? options_.seed : std::random_device{}()),
-          pool_(*reactor_, files(), options_.token, options_.stateDir + "/cordoned",
-                poolListener()),
+          pool_(*reactor_, files(), options_.agentHeartbeat, options_.token,
+                options_.stateDir + "/cordoned", poolListener()),
           newcomers_(
               *reactor_, options_.token,
               [this](std::unique_ptr<ControlChannel> c, const AgentHello& h) {

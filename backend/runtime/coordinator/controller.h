@@ -14,6 +14,7 @@
 #include "backend/model/command.h"
 #include "backend/model/job_spec.h"
 #include "backend/model/run_state.h"
+#include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/coordinator/event_sink.h"
 #include "backend/runtime/coordinator/job_status.h"
 #include "backend/runtime/coordinator/probe.h"
@@ -31,6 +32,7 @@ struct ControllerOptions {
     std::string workerPath;  ///< of bulkhead-worker
     std::string version;     ///< of this program, for RunStarted
     uint32_t sampleMs = 500;
+    AgentHeartbeat agentHeartbeat;
     FileSystem* files = &diskFiles();
     Network* network = &socketNetwork();
     /// Whoever gives one runs it, and calls the controller's functions on its thread only; null:

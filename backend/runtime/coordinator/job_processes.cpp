@@ -159,17 +159,14 @@ void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
     tryStarts();
 }
 
+/// It may run there all the same, or begin when the node wakes: the next start is a new
+/// incarnation, which fences this one.
 void JobCoordinator::startLost(const std::string& node, const RankProcess& process) {
     const int32_t replica = process.rank.replica;
     const auto placed = placed_.find(replica);
     if (placed == placed_.end() || placed->second.incarnation != process.incarnation) return;
-    for (const auto& [rank, known] : known_)
-        if (rank.replica == replica && known.incarnation == process.incarnation)
-            return feed(protocol::StartFailed{replica, process.incarnation,
-                                              absl::StrCat("node ", node, " went meanwhile")});
-    // Nothing of it runs: the same incarnation may begin elsewhere.
-    waitingStarts_[replica] = process.incarnation;
-    tryStarts();
+    feed(protocol::StartFailed{replica, process.incarnation,
+                               absl::StrCat("node ", node, " went meanwhile")});
 }
 
 void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& message) {
@@ -364,6 +361,11 @@ void JobCoordinator::act(const protocol::StopReplica& action) {
     if (const auto it = waitingStarts_.find(action.replica);
         it != waitingStarts_.end() && it->second <= action.incarnation)
         waitingStarts_.erase(it);
+    const model::ReplicaView* replica = model::findReplica(state_, action.replica);
+    const auto placed = placed_.find(action.replica);
+    if (action.kill && replica != nullptr && replica->state == model::ReplicaState::kStarting &&
+        placed != placed_.end() && placed->second.incarnation == action.incarnation)
+        around_.pool.doubt(placed->second.node);
     for (auto& [rank, known] : known_)
         if (rank.replica == action.replica && known.incarnation <= action.incarnation) {
             known.stopping = true;
