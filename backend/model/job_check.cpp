@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "backend/common/limits.h"
 #include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
 #include "backend/model/names.h"
@@ -42,17 +43,14 @@ bool between(double value, double least, double most) {
 
 void checkCounts(const JobSpec& s, Check& check) {
     constexpr uint32_t kLongest = 1 << 20;
-    constexpr uint32_t kMostConnections = 16;  // kMaxConnections of the transport
     check.that(isFileName(s.name), "name",
                "expected up to 64 letters, digits, dots, dashes or underscores, found \"",
                shortened(s.name, 60), "\"");
-    check.that(s.replicas >= 1 && s.replicas <= static_cast<uint32_t>(Limits::kReplicas),
-               "replicas", "expected 1 to ", Limits::kReplicas, ", found ", s.replicas);
-    check.that(s.shards >= 1 && s.shards <= static_cast<uint32_t>(Limits::kShards), "shards",
-               "expected 1 to ", Limits::kShards, ", found ", s.shards);
-    const uint64_t room = Limits::kReplicas - std::min<uint64_t>(Limits::kReplicas, s.replicas);
-    check.that(s.spares <= room, "spares", "expected at most ", room, " beside ", s.replicas,
-               " replicas, found ", s.spares);
+    check.that(s.replicas >= 1, "replicas", "expected 1 to ", kMaxGroupMembers, ", found 0");
+    check.that(uint64_t{s.replicas} + s.spares <= kMaxGroupMembers, "replicas + spares", "at most ",
+               kMaxGroupMembers, ", the exchange's limit; found ", s.replicas, " + ", s.spares);
+    check.that(s.shards >= 1 && s.shards <= kMaxGroupMembers, "shards", "expected 1 to ",
+               kMaxGroupMembers, ", the limit of a replica's group; found ", s.shards);
     check.that(s.sequenceLength >= 1 && s.sequenceLength <= kLongest, "sequence_length",
                "expected 1 to ", kLongest, ", found ", s.sequenceLength);
     check.that(s.microBatch >= 1 && s.microBatch <= kLongest, "micro_batch", "expected 1 or more");
@@ -67,8 +65,8 @@ void checkCounts(const JobSpec& s, Check& check) {
                "expected \"auto\", \"cpu\", or the name of a device plugin");
     check.that(s.bucketBytes >= 4096 && s.bucketBytes <= (1ull << 30), "bucket_bytes",
                "expected 4096 to 1073741824, found ", s.bucketBytes);
-    check.that(s.connections >= 1 && s.connections <= kMostConnections, "connections",
-               "expected 1 to ", kMostConnections, ", found ", s.connections);
+    check.that(s.connections >= 1 && s.connections <= kMaxPairConnections, "connections",
+               "expected 1 to ", kMaxPairConnections, ", found ", s.connections);
     check.that(s.allReduce != AllReduce::kRing || s.transport != TransportChoice::kShm,
                "all_reduce", "a ring runs over TCP, but transport is \"shm\"");
 }

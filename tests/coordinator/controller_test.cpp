@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "tests/coordinator/scripted_job.h"
@@ -78,6 +79,15 @@ TEST_F(ControllerTest, TheReasonARankGivesOverItsLinkCountsHoweverLateItExits) {
     for (const auto& opened : all<model::IncidentOpened>())
         EXPECT_THAT(opened.title, HasSubstr("the model does not fit"));
     EXPECT_LE(all<model::RankStarted>().size(), 2u);  // found in the first round
+}
+
+TEST_F(ControllerTest, MoreMembersThanAnExchangeTakesAreRefusedBeforeAnythingStarts) {
+    host();
+    const auto refused = host_->controller().start(spec(0, 65), {"too-many", ""});
+    EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
+    EXPECT_THAT(std::string(refused.status().message()),
+                HasSubstr("replicas + spares: at most 64"));
+    EXPECT_FALSE(std::filesystem::exists(host_->dir() + "/state/too-many"));
 }
 
 TEST_F(ControllerTest, AKilledReplicaComesBackAndItsIncidentNamesTheFault) {

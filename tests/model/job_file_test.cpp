@@ -149,6 +149,12 @@ TEST_F(JobFile, namesTheLineOfWhatDoesNotFitTogether) {
               "found 3");
     EXPECT_THAT(errorOf(std::string("replicas = 0\n") + kDomain),
                 StartsWith("a.toml:1: replicas: expected 1 to"));
+    EXPECT_THAT(errorOf(std::string("replicas = 65\n") + kDomain),
+                HasSubstr("replicas + spares: at most 64, the exchange's limit; found 65 + 0"));
+    EXPECT_THAT(errorOf(std::string("replicas = 60\nspares = 5\n") + kDomain),
+                HasSubstr("replicas + spares: at most 64, the exchange's limit; found 60 + 5"));
+    EXPECT_THAT(errorOf(std::string("shards = 65\n") + kDomain),
+                HasSubstr("shards: expected 1 to 64, the limit of a replica's group; found 65"));
     EXPECT_THAT(errorOf(std::string(kDomain) + "[policies]\nmin_replicas = 9\n"),
                 StartsWith("a.toml:5: policies.min_replicas: expected 1 up to replicas = 4"));
     EXPECT_THAT(errorOf(std::string("faults = [\"kil:replica=2\"]\n") + kDomain),

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
+#include "backend/common/limits.h"
 #include "backend/model/event_json.h"
 #include "backend/runtime/replica/rank_impl.h"
 
@@ -152,6 +153,13 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
                           member.contribution.replica);
             return;
         }
+    if (quorum.contributors.size() > kMaxGroupMembers)
+        return queue_.push({[members = quorum.contributors.size()] {
+                                return absl::FailedPreconditionError(absl::StrCat(
+                                    "a step of ", members, " replicas: an exchange takes ",
+                                    kMaxGroupMembers, " at most"));
+                            },
+                            std::nullopt});
     if (!action.enter) catchUp_->stop();  // a contributor has nothing to catch up with
     const ExchangeGroup group = groupOf(quorum);
     const protocol::ExchangeId id{quorum.step, quorum.epoch, quorum.attempt};

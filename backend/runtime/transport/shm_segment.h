@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/limits.h"
 #include "backend/runtime/transport/unique_fd.h"
 
 /// Shared memory that one process writes and others read in place. A segment belongs to one
@@ -20,7 +21,7 @@
 /// the file never shrinks.
 namespace bulkhead::runtime {
 
-constexpr size_t kMaxMembers = 64;
+constexpr size_t kMaxMembers = kMaxGroupMembers;
 
 /// What both ends must agree on before a segment or connection is used.
 struct MeshIdentity {

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "backend/common/limits.h"
 #include "backend/runtime/transport/tcp_connection.h"
 
 namespace bulkhead::runtime {
 
 /// At most so many connections to one peer.
-constexpr uint32_t kMaxConnections = 16;
+constexpr uint32_t kMaxConnections = kMaxPairConnections;
 
 /// All connections to one peer. A message is cut into one part for each, but into none below
 /// `leastPart` bytes: a short one goes over the first alone. Both ends have equally many, each has
