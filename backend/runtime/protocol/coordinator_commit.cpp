@@ -18,7 +18,10 @@ void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
     CommitRecord record = makeRecord(in, options_);
     StepFigures figures = figuresOf(e, record, vote->gradSquares);
     const uint64_t sequence = log(LogCommit{record, forLog(figures)}, true);
-    e.committing = Exchange::Committing{sequence, std::move(record), std::move(figures)};
+    double exchangeMs = 0;
+    for (const ReplicaVote& v : figures.votes) exchangeMs = std::max(exchangeMs, v.exchangeMs);
+    if (e.quorum.attempt == 1) limits_.observe(inMs(stepTook(e)), exchangeMs);
+    e.committing = Exchange::Committing{sequence, now_, std::move(record), std::move(figures)};
     ensurePending();
 }
 
@@ -90,7 +93,7 @@ void CoordinatorMachine::Impl::finishCommit() {
         });
         show(r, ReplicaState::kTraining, "");
     }
-    lastCommitAt_ = now_;
+    lastCommitAt_ = open_->committing->decidedAt;
     open_.reset();
     afterCommit(record);
 }
@@ -108,7 +111,12 @@ void CoordinatorMachine::Impl::sendCommit(const CommitRecord& record) {
     }
 }
 
-/// As far as they are known when the vote is complete.
+/// A step lasts from the decision on the one before, or from when it was opened if it did not
+/// follow at once, to its own: what is told of it is known before its record is written.
+MonoNs CoordinatorMachine::Impl::stepTook(const Exchange& e) const {
+    return now_ - std::max(e.openedAt, lastCommitAt_);
+}
+
 StepFigures CoordinatorMachine::Impl::figuresOf(const Exchange& e, const CommitRecord& record,
                                                 const std::vector<double>& gradSquares) const {
     StepFigures f;
@@ -122,29 +130,21 @@ StepFigures CoordinatorMachine::Impl::figuresOf(const Exchange& e, const CommitR
     return f;
 }
 
-/// What the step so far is worth. One done again counts as long as an undisturbed one; the rest of
-/// it was the incident.
+/// What the step is worth (docs/protocol.md, "Effective training time"). One that was done again,
+/// or in which the job stood still, counts as long as an undisturbed one.
 double CoordinatorMachine::Impl::productive(const Exchange& e, const CommitRecord& record) const {
-    double worth = inMs(now_ - std::max(e.openedAt, lastCommitAt_));
-    if (e.quorum.attempt != 1 && limits_.stepMs() > 0) worth = std::min(worth, limits_.stepMs());
+    double worth = inMs(stepTook(e));
+    if (limits_.stepMs() > 0 && (e.quorum.attempt != 1 || limits_.disturbed(worth)))
+        worth = std::min(worth, limits_.stepMs());
     return worth * static_cast<double>(record.contributors.size()) / options_.replicas;
 }
 
 fact::StepCommitted CoordinatorMachine::Impl::ledgerLine(const Exchange& e) {
-    const CommitRecord& record = e.committing->record;
-    StepFigures figures = e.committing->figures;
-    figures.stepMs = inMs(now_ - (lastCommitAt_ != 0 ? lastCommitAt_ : e.openedAt));
-    double exchangeMs = 0;
-    for (const ReplicaVote& vote : figures.votes)
-        exchangeMs = std::max(exchangeMs, vote.exchangeMs);
-    if (e.quorum.attempt == 1)
-        limits_.observe(inMs(now_ - std::max(e.openedAt, lastCommitAt_)), exchangeMs);
-    figures.productiveMs = productive(e, record);
-    productiveMs_[record.step] = figures.productiveMs;
+    const Exchange::Committing& committing = *e.committing;
+    const StepFigures& figures = committing.figures;
+    productiveMs_[committing.record.step] = figures.productiveMs;
     productiveSum_ += figures.productiveMs;
-    const double wall = inMs(now_ - ranSince_);
-    figures.effectiveTime = wall > 0 ? std::min(1.0, productiveSum_ / wall) : 1;
-    fact::StepCommitted line = stepLine(record, figures);
+    fact::StepCommitted line = stepLine(committing.record, figures);
     line.commitMs = inMs(now_ - e.lastVoteAt);
     for (const ReplicaVote& vote : line.votes) {
         const auto at = e.voteAt.find(vote.replica);
@@ -157,6 +157,7 @@ void CoordinatorMachine::Impl::afterCommit(const CommitRecord& record) {
     if (pending_) {
         Quorum next = *std::exchange(pending_, std::nullopt);
         activate(std::move(next));
+        open_->openedAt = lastCommitAt_;
         setPhase(JobPhase::kTraining, open_->quorum.explanation);
     }
     // Holds the step before, had no part in this one: it heals like a joiner.

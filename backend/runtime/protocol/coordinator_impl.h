@@ -97,6 +97,7 @@ struct Exchange {
     MonoNs tieSince = 0;
     struct Committing {
         uint64_t sequence = 0;
+        MonoNs decidedAt = 0;
         CommitRecord record;
         StepFigures figures;
     };
@@ -241,6 +242,7 @@ class CoordinatorMachine::Impl {
     void planCheckpoint(int32_t writer, uint64_t step);
     StepFigures figuresOf(const Exchange& e, const CommitRecord& record,
                           const std::vector<double>& gradSquares) const;
+    MonoNs stepTook(const Exchange& e) const;
     double productive(const Exchange& e, const CommitRecord& record) const;
     fact::StepCommitted ledgerLine(const Exchange& e);
     void afterCommit(const CommitRecord& record);
@@ -346,9 +348,9 @@ class CoordinatorMachine::Impl {
 
     MonoNs ranFor_ = 0;  ///< the job, before this machine
     MonoNs ranSince_ = 0;
-    MonoNs beganAt_ = 0;  ///< this machine
-    MonoNs begunAt_ = 0;  ///< this lineage or term: join timeout
-    MonoNs lastCommitAt_ = 0;
+    MonoNs beganAt_ = 0;       ///< this machine
+    MonoNs begunAt_ = 0;       ///< this lineage or term: join timeout
+    MonoNs lastCommitAt_ = 0;  ///< when the last commit was decided
     MonoNs nextScan_ = 0;
     MonoNs decideAgain_ = 0;
     MonoNs toldWake_ = 0;

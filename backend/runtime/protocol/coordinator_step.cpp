@@ -308,7 +308,7 @@ void CoordinatorMachine::Impl::decide() {
             if (worst) {
                 condemn(*find(*worst), EvidenceKind::kCommitFailed,
                         "two exchanges failed with nobody lost, and most failed pairs share it",
-                        open_->abortedAt, false);
+                        open_->aborted ? open_->abortedAt : open_->lastVoteAt, false);
                 if (open_ && open_->ballot.lost.empty()) return;  // too many suspects: wait
                 continue;
             }

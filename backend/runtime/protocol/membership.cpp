@@ -25,7 +25,7 @@ void RankPulse::beat(MonoNs now, const Beat& b) {
 }
 
 void AdaptiveLimits::observe(double stepMs, double exchangeMs) {
-    if (stepMs > 0) average(stepMs_, stepMs);
+    if (stepMs > 0) average(stepMs_, disturbed(stepMs) ? kVary * stepMs_ : stepMs);
     if (exchangeMs > 0) average(exchangeMs_, exchangeMs);
 }
 

@@ -30,7 +30,8 @@ struct RankPulse {
 class AdaptiveLimits {
   public:
     explicit AdaptiveLimits(Timeouts timeouts) : timeouts_(timeouts) {}
-    /// A step that went undisturbed, in milliseconds; exchange likewise.
+    /// A step that was done once, in milliseconds; exchange likewise. One in which something stood
+    /// still moves the mean as little as the longest undisturbed one would.
     void observe(double stepMs, double exchangeMs);
     MonoNs heartbeat() const { return timeouts_.heartbeatMs * kMillisecond; }
     MonoNs progress() const;
@@ -38,8 +39,12 @@ class AdaptiveLimits {
     /// A peer accuses it: silent for so long is enough.
     MonoNs accusedSilence() const;
     double stepMs() const { return stepMs_; }
+    /// Longer than steps vary by themselves: something stood still.
+    bool disturbed(double stepMs) const { return stepMs_ > 0 && stepMs > kVary * stepMs_; }
 
   private:
+    static constexpr double kVary = 2;
+
     Timeouts timeouts_;
     double stepMs_ = 0;
     double exchangeMs_ = 0;
