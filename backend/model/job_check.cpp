@@ -41,16 +41,20 @@ bool between(double value, double least, double most) {
     return std::isfinite(value) && value >= least && value <= most;
 }
 
-void checkCounts(const JobSpec& s, Check& check) {
-    constexpr uint32_t kLongest = 1 << 20;
-    check.that(isFileName(s.name), "name",
-               "expected up to 64 letters, digits, dots, dashes or underscores, found \"",
-               shortened(s.name, 60), "\"");
+void checkMembers(const JobSpec& s, Check& check) {
     check.that(s.replicas >= 1, "replicas", "expected 1 to ", kMaxGroupMembers, ", found 0");
     check.that(uint64_t{s.replicas} + s.spares <= kMaxGroupMembers, "replicas + spares", "at most ",
                kMaxGroupMembers, ", the exchange's limit; found ", s.replicas, " + ", s.spares);
     check.that(s.shards >= 1 && s.shards <= kMaxGroupMembers, "shards", "expected 1 to ",
                kMaxGroupMembers, ", the limit of a replica's group; found ", s.shards);
+}
+
+void checkCounts(const JobSpec& s, Check& check) {
+    constexpr uint32_t kLongest = 1 << 20;
+    check.that(isFileName(s.name), "name",
+               "expected up to 64 letters, digits, dots, dashes or underscores, found \"",
+               shortened(s.name, 60), "\"");
+    checkMembers(s, check);
     check.that(s.sequenceLength >= 1 && s.sequenceLength <= kLongest, "sequence_length",
                "expected 1 to ", kLongest, ", found ", s.sequenceLength);
     check.that(s.microBatch >= 1 && s.microBatch <= kLongest, "micro_batch", "expected 1 or more");
@@ -163,6 +167,12 @@ void checkFaults(const JobSpec& s, Check& check) {
 }
 
 }  // namespace
+
+absl::Status checkSize(const JobSpec& spec) {
+    Check check;
+    checkMembers(spec, check);
+    return std::move(check).status();
+}
 
 absl::Status checkJob(const JobSpec& spec) {
     Check check;

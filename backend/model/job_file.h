@@ -35,6 +35,9 @@ namespace bulkhead::model {
 /// InvalidArgument naming the key. `readJobFile` has called it; call it after changing a spec.
 [[nodiscard]] absl::Status checkJob(const JobSpec& spec);
 
+/// Of that, replicas, spares and shards: a job may be taken up that an earlier version let in.
+[[nodiscard]] absl::Status checkSize(const JobSpec& spec);
+
 /// Touches the disk: every path of every domain is a readable text file or a folder with at least
 /// one below it, and a domain has text for one sample or more. NotFound, PermissionDenied or
 /// InvalidArgument, naming domain, path and what to do. Reads only the head of each file.

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
+#include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
 #include "backend/runtime/coordinator/agent_pool.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
@@ -88,7 +89,9 @@ class Controller::Impl {
     /// All of a start that comes before the training text is copied: a run with a folder.
     absl::StatusOr<JobBeginning> prepare(model::JobSpec spec, const StartOptions& options,
                                          std::optional<model::JobSpec>& earlier) {
-        if (absl::Status s = model::checkJob(spec); !s.ok()) return s;
+        if (absl::Status s = model::checkSize(spec); !s.ok()) return s;
+        for (const std::string& text : spec.faults)
+            if (auto fault = model::parseFault(text); !fault.ok()) return fault.status();
         std::string run =
             options.run.empty() ? makeRunId(spec.name, reactor_->clock().unixNs()) : options.run;
         for (int n = 2; options.run.empty() && files().exists(options_.stateDir + "/" + run); ++n)
@@ -126,7 +129,7 @@ class Controller::Impl {
             beginning.run = run;
             beginning.dir = dir;
             auto spec = readSpec(files(), dir);
-            absl::Status begun = spec.ok() ? model::checkJob(*spec) : spec.status();
+            absl::Status begun = spec.ok() ? model::checkSize(*spec) : spec.status();
             if (begun.ok()) {
                 beginning.spec = *std::move(spec);
                 beginning.past = history(run);

@@ -188,6 +188,15 @@ void DrivenJob::connectAgent(size_t node) {
     (void)agent.channel->send(encode(hello));
 }
 
+void DrivenJob::beatLater(size_t node, const MemoryChannel* over, MonoNs every) {
+    at(now_ + every, [this, node, over, every] {
+        NodeAgent& agent = nodes_[node];
+        if (!agent.welcome || agent.channel.get() != over) return;
+        (void)agent.channel->send(encode(runtime::AgentMessage(runtime::AgentBeat{})));
+        beatLater(node, over, every);
+    });
+}
+
 void DrivenJob::obey(size_t node, const std::string& bytes) {
     NodeAgent& agent = nodes_[node];
     auto command = decode<runtime::AgentCommand>(bytes);
@@ -198,6 +207,7 @@ void DrivenJob::obey(size_t node, const std::string& bytes) {
         // One that is refused ends, and whoever keeps it running starts it again.
         agent.welcome = welcome->error.empty();
         if (!agent.welcome) return;
+        beatLater(node, agent.channel.get(), welcome->beatMs * kMillisecond);
         for (const auto& [receipt, message] : agent.unheard)
             (void)agent.channel->send(encode(message));
     } else if (const auto* start = std::get_if<runtime::StartRank>(&*command)) {
