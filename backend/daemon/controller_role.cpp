@@ -95,7 +95,7 @@ int runController(const Options& options, Report report) {
         spec = model::readJobFile(options.job);
         if (!spec.ok()) return report.failed(spec.status());
     }
-    Signals signals({SIGTERM, SIGINT});
+    Signals signals({SIGTERM, SIGINT, SIGHUP});
     const SystemClock clock;
     HistorySink sink(options.db, clock);
     auto controller = makeController(options, clock, sink);
@@ -124,8 +124,13 @@ int runController(const Options& options, Report report) {
     for (const std::string& address : (*server)->addresses()) spdlog::info("serving {}", address);
     while (signals.next(-1) == 0) {
     }
-    spdlog::info("stopping: jobs write a checkpoint and end");
-    const bool clean = stopJobs(**controller, signals);
+    bool clean = true;
+    if (options.onTerm == "leave") {
+        spdlog::info("leaving: jobs run on and wait for the next controller, for their orphan_ms");
+    } else {
+        spdlog::info("stopping: jobs write a checkpoint and end");
+        clean = stopJobs(**controller, signals);
+    }
     sink.flush();
     server->reset();
     controller->reset();

@@ -51,6 +51,10 @@ Parsed parse(int argc, char** argv) {
     app.add_option("--control-token", o.controlToken,
                    "token agents and ranks show [STATE-DIR/control.token]");
     app.add_option("--slots", o.slots, "processes a node runs at most")->capture_default_str();
+    app.add_option("--on-term", o.onTerm,
+                   "on SIGTERM, SIGINT, SIGHUP: leave the jobs running for the next controller, or "
+                   "stop them with a checkpoint [leave for role controller, else stop]")
+        ->check(CLI::IsMember({"leave", "stop"}));
     app.add_flag("--private", o.isPrivate, "for one user: a client may end it");
     app.add_flag("--supervised", o.supervised)->group("");
     app.add_option("--ready-fd", o.readyFd, "tell on this descriptor when it serves");
@@ -67,6 +71,7 @@ Parsed parse(int argc, char** argv) {
     if (o.stateDir.empty()) o.stateDir = defaultStateDir();
     for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.job, &o.tokenFile})
         absolute(*path);
+    if (o.onTerm.empty()) o.onTerm = o.role == "controller" && !o.isPrivate ? "leave" : "stop";
     if (o.socket.empty()) o.socket = o.stateDir + "/bulkhead.sock";
     if (o.db.empty()) o.db = o.stateDir + "/runs.db";
     if (o.controlToken.empty()) o.controlToken = o.stateDir + "/control.token";

@@ -38,7 +38,7 @@ struct Child {
 class Supervisor {
   public:
     explicit Supervisor(const Options& options)
-        : options_(options), signals_({SIGTERM, SIGINT, SIGCHLD}) {}
+        : options_(options), signals_({SIGTERM, SIGINT, SIGHUP, SIGCHLD}) {}
 
     int run();
 
@@ -67,7 +67,8 @@ void Supervisor::plan() {
     controller.what = "controller";
     controller.args = common;
     auto& args = controller.args;
-    args.insert(args.end(), {"--role=controller", "--socket", o.socket, "--db", o.db});
+    args.insert(args.end(),
+                {"--role=controller", "--socket", o.socket, "--db", o.db, "--on-term", o.onTerm});
     for (const std::string& address : o.listen) args.insert(args.end(), {"--listen", address});
     for (const std::string& address : o.controlListen)
         args.insert(args.end(), {"--control-listen", address});
@@ -155,7 +156,7 @@ bool Supervisor::awaitEnd(Child& child, std::chrono::seconds limit) {
         }
         const auto left = std::chrono::duration_cast<milliseconds>(until - Steady::now()).count();
         if (left <= 0) break;
-        // Asked twice: pass it on, the controller then ends at once.
+        // Asked twice: pass it on; a controller that waits for its jobs then ends at once.
         const int signal = signals_.next(static_cast<int>(std::min<int64_t>(left, 200)));
         if (signal == SIGTERM || signal == SIGINT) ::kill(child.pid, SIGTERM);
     }
@@ -192,7 +193,7 @@ int Supervisor::run() {
     for (size_t i = 1; i < children_.size(); ++i) start(children_[i]);
     for (;;) {
         const int signal = signals_.next(nextDueMs());
-        if (signal == SIGTERM || signal == SIGINT) return stop();
+        if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) return stop();
         if (signal == SIGCHLD && reap() == kBadStart) {
             stop();
             return kBadStart;

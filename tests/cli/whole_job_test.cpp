@@ -192,6 +192,50 @@ TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
     watch.reset();
 }
 
+TEST_F(WholeJobTest, AControllerThatIsToldToEndLeavesItsJobsToTheNext) {
+    const auto role = [&](const std::string& name) {
+        return spawn({kBin + "/bulkheadd", "--role=" + name, "--state-dir", dir_ + "/state"},
+                     dir_ + "/" + name + ".out");
+    };
+    pid_t controller = role("controller");
+    const std::string socket = dir_ + "/state/bulkhead.sock";
+    ASSERT_TRUE(waitUntil([&] { return std::filesystem::exists(socket); }));
+    const pid_t agent = role("agent");
+    auto client = client::Client::open({"unix:" + socket, "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    const auto job =
+        await<model::JobInfo>([&](auto reply) { client.value()->startJob(smallJob(), {}, reply); });
+    ASSERT_TRUE(job.ok()) << job.failure().cause;
+    WatchLog log;
+    auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
+    const auto stepped = [](const WatchLog& l, uint64_t step) {
+        return l.state && l.state->lastCommit && l.state->lastCommit->record.step >= step;
+    };
+    uint64_t before = 5;
+    for (const int signal : {SIGTERM, SIGHUP}) {
+        ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, before); }));
+        const auto snapshots = log.snapshots;
+        ::kill(controller, signal);
+        int status = -1;
+        ASSERT_EQ(::waitpid(controller, &status, 0), controller);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+        controller = role("controller");
+        ASSERT_TRUE(log.waitFor([&](auto& l) { return l.snapshots > snapshots; }));
+        before = log.state->lastCommit->record.step + 5;
+    }
+    ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, before); }));
+    EXPECT_EQ(log.state->lineage, 1u);  // nothing was rolled back
+    for (const auto& replica : log.state->replicas) EXPECT_EQ(replica.incarnation, 1u);
+    watch.reset();
+    const Ran stopped = shell(kBin + "/bulkheadctl -t unix:" + socket + " stop --yes");
+    EXPECT_EQ(stopped.code, 0) << stopped.out;
+    for (const pid_t pid : {agent, controller}) {
+        ::kill(pid, SIGTERM);
+        ::waitpid(pid, nullptr, 0);
+    }
+    killAllThatName(dir_);
+}
+
 TEST_F(WholeJobTest, PinsAndACaptureOutliveTheController) {
     const auto owner = daemon();
     auto client = client::Client::open({owner->target(), "", "tester", kForever});

@@ -96,7 +96,8 @@ class Controller {
     /// Checkpoint (when `checkpoint`), then end the job. Returns at once; RunFinished tells.
     absl::Status stop(const std::string& run, bool checkpoint, const std::string& by);
 
-    /// Every job writes a checkpoint and ends, because this process is about to. Returns at once.
+    /// Every job writes a checkpoint and ends, because this process is about to and its jobs are
+    /// not to run on without it. Returns at once.
     /// No order: a job that has not ended by then goes on with the controller that recovers it.
     void shutDown();
 
