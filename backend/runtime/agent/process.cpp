@@ -73,15 +73,6 @@ std::vector<std::string> statFields(int32_t pid) {
     return {std::istream_iterator<std::string>(rest), {}};
 }
 
-/// Signals that wait for the main thread alone, as bits; 0 when there is no such process.
-uint64_t pendingSignals(int32_t pid) {
-    constexpr std::string_view kName = "SigPnd:";
-    std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
-    for (std::string line; std::getline(file, line);)
-        if (line.starts_with(kName)) return std::strtoull(line.c_str() + kName.size(), nullptr, 16);
-    return 0;
-}
-
 }  // namespace
 
 absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
@@ -131,9 +122,9 @@ std::optional<uint64_t> processStartTime(int32_t pid) {
 }
 
 std::optional<int32_t> endingSignal(int32_t pid) {
-    // Of the main thread: it has begun to end, or cannot but begin as soon as it runs.
+    // Of the main thread; the status is that of the whole process since Linux 5.17, from the moment
+    // at which the signal is certain to end it. A stopped process shows there why it stopped.
     constexpr uint64_t kExiting = 0x4, kKilled = 0x400;  // PF_EXITING, PF_SIGNALED
-    const bool doomed = (pendingSignals(pid) & (uint64_t{1} << (SIGKILL - 1))) != 0;
     const std::vector<std::string> fields = statFields(pid);
     if (fields.empty()) return 0;
     uint64_t flags = 0;
@@ -141,7 +132,9 @@ std::optional<int32_t> endingSignal(int32_t pid) {
     if (fields.size() <= kExitStatus || !absl::SimpleAtoi(fields[kFlags], &flags) ||
         !absl::SimpleAtoi(fields[kExitStatus], &status))
         return std::nullopt;
-    if (!doomed && (flags & (kExiting | kKilled)) == 0) return std::nullopt;
+    const bool exiting = (flags & (kExiting | kKilled)) != 0;
+    const bool stopped = fields[kState] == "T" || fields[kState] == "t";
+    if (!exiting && (stopped || status == 0)) return std::nullopt;
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
