@@ -22,10 +22,18 @@ CommitFault fault(const std::string& kind, uint64_t step = 0, const std::string&
     return f;
 }
 
+class SetClock final : public Clock {
+  public:
+    MonoNs now() const override { return at; }
+    int64_t unixNs() const override { return at; }
+    MonoNs at = 0;
+};
+
 class FaultDeskTest : public ::testing::Test {
   protected:
-    FaultDesk make(RankId self = {1, 0}) {
-        return FaultDesk(self, 5, clock_, &network_,
+    FaultDesk make(RankId self = {1, 0}) { return make(self, clock_); }
+    FaultDesk make(RankId self, const Clock& clock) {
+        return FaultDesk(self, 5, clock, &network_,
                          {[this](const protocol::FaultNoted& n) {
                               const std::lock_guard<std::mutex> lock(mutex_);
                               noted_.push_back(n);
@@ -112,6 +120,20 @@ TEST_F(FaultDeskTest, aKillWaitsForItsPhase) {
     desk.enter(2, Phase::kVote);
     EXPECT_EQ(noted_.size(), 1u);
     EXPECT_EQ(awaitSignal(), SIGKILL);
+}
+
+TEST_F(FaultDeskTest, aKillIsNotedForTheMomentOfThePhaseAtWhichItComes) {
+    SetClock clock;
+    FaultDesk desk = make({1, 0}, clock);
+    desk.enter(1, Phase::kCompute);
+    clock.at = 20 * kMillisecond;
+    desk.enter(1, Phase::kVote);  // the phase took 20 ms, so the next will
+    desk.inject(fault("kill_rank", 2, "compute"));
+    desk.enter(2, Phase::kCompute);
+    EXPECT_EQ(awaitSignal(), SIGKILL);
+    ASSERT_EQ(noted_.size(), 1u);
+    EXPECT_GT(noted_[0].unixNs, clock.at);
+    EXPECT_LE(noted_[0].unixNs, clock.at + 20 * kMillisecond);
 }
 
 TEST_F(FaultDeskTest, aCutIsReportedBeforeItHoldsAndEnds) {

@@ -162,7 +162,7 @@ void FaultDesk::signalLater(const CommitFault& fault, uint64_t step, MonoNs with
         const std::lock_guard<std::mutex> lock(mutex_);
         wait = std::max(wait, static_cast<MonoNs>(random_() % static_cast<uint64_t>(within)));
     }
-    note(fault, false, step);
+    note(fault, false, step, wait);  // now: the dead tell nothing
     // A thread of its own: phases last milliseconds and the control thread has other work.
     std::thread([signal, wait, hook = hooks_.signalSelf] {
         std::this_thread::sleep_for(std::chrono::nanoseconds(wait));
@@ -170,8 +170,8 @@ void FaultDesk::signalLater(const CommitFault& fault, uint64_t step, MonoNs with
     }).detach();
 }
 
-void FaultDesk::note(const CommitFault& fault, bool ended, uint64_t step) {
-    const protocol::FaultNoted noted{fault.fault, self_, ended, clock_.unixNs(), step};
+void FaultDesk::note(const CommitFault& fault, bool ended, uint64_t step, MonoNs in) {
+    const protocol::FaultNoted noted{fault.fault, self_, ended, clock_.unixNs() + in, step};
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         told_[fault.fault].push_back(noted);

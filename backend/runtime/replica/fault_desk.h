@@ -65,7 +65,7 @@ class FaultDesk {
     void last(const protocol::CommitFault& fault, uint64_t step);
     void settle();
     void signalLater(const protocol::CommitFault& fault, uint64_t step, MonoNs within);
-    void note(const protocol::CommitFault& fault, bool ended, uint64_t step);
+    void note(const protocol::CommitFault& fault, bool ended, uint64_t step, MonoNs in = 0);
     std::optional<protocol::CommitFault> take(uint64_t step, std::string_view kind);
 
     const RankId self_;
