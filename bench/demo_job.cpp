@@ -10,7 +10,7 @@ namespace bulkhead::bench {
 
 absl::StatusOr<std::unique_ptr<DemoJob>> DemoJob::start(
     const std::string& root, const std::string& folder,
-    const std::function<void(model::JobSpec&)>& change) {
+    const std::function<void(model::JobSpec&)>& change, uint32_t nodes) {
     namespace fs = std::filesystem;
     auto spec = model::readJobFile(root + "/resources/jobs/demo.toml");
     if (!spec.ok()) return spec.status();
@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<DemoJob>> DemoJob::start(
     fs::remove_all(folder, error);
     if (fs::create_directories(folder, error); error)
         return absl::UnavailableError(folder + ": " + error.message());
-    std::unique_ptr<DemoJob> job(new DemoJob(folder));
+    std::unique_ptr<DemoJob> job(new DemoJob(folder, nodes));
     if (!job->host_.ready().ok()) return job->host_.ready();
     auto run = job->host_.controller().start(*spec, {});
     if (!run.ok()) return run.status();

@@ -14,14 +14,14 @@
 
 namespace bulkhead::bench {
 
-/// The demo's job on one node, everything below one folder, which stays to be looked at. It ends
+/// The demo's job, everything below one folder, which stays to be looked at. It ends
 /// with the object. Thread: one.
 class DemoJob {
   public:
     /// `root` is the project's folder; `folder` is emptied first; `change` changes the job file.
     static absl::StatusOr<std::unique_ptr<DemoJob>> start(
         const std::string& root, const std::string& folder,
-        const std::function<void(model::JobSpec&)>& change = {});
+        const std::function<void(model::JobSpec&)>& change = {}, uint32_t nodes = 1);
 
     /// As EventTape::awaitState.
     absl::Status wait(const std::string& what, double seconds,
@@ -36,7 +36,7 @@ class DemoJob {
     model::RunState state() { return host_.tape().state(run_); }
 
   private:
-    explicit DemoJob(const std::string& folder) : host_({.dir = folder}) {}
+    DemoJob(const std::string& folder, uint32_t nodes) : host_({.nodes = nodes, .dir = folder}) {}
 
     support::JobHost host_;
     std::string run_;

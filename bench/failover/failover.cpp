@@ -8,6 +8,7 @@
 #include <map>
 
 #include "bench/failover/faults.h"
+#include "bench/failover/memory.h"
 #include "bench/failover/peer.h"
 #include "bench/report.h"
 
@@ -272,9 +273,11 @@ int main(int argc, char** argv) {
     addPlace(app, settings);
     app.add_option("--seed", settings.seed);
     app.add_option("--kills", settings.kills);
+    app.add_option("--memory-gb", settings.memoryGb, "of the rank that memory kills, ascending");
     app.add_option("--loss-steps", settings.lossSteps);
     app.add_option("--policy-seconds", settings.policySeconds);
-    app.add_option("--part", settings.parts, "kills, evidence, policies, loss; default all");
+    app.add_option("--part", settings.parts,
+                   "kills, memory, evidence, policies, loss; default all");
     app.add_option("--peer", settings.peer, "torchft: the kills beside it, in place of the parts")
         ->check(CLI::IsMember({"torchft"}));
     app.add_option("--python", settings.python, "interpreter with torchft");
@@ -285,6 +288,7 @@ int main(int argc, char** argv) {
     Report report("failover", {"#", "fault", "found by", "detect ms", "stall ms", "rejoin ms",
                                "wait on joiner ms", "outcome"});
     if (settings.wants("kills")) kills(settings, report);
+    if (settings.wants("memory")) killsBySize(settings, report);
     if (settings.wants("evidence")) evidence(settings, report);
     if (settings.wants("policies")) policies(settings, report);
     if (settings.wants("loss")) loss(settings, report);

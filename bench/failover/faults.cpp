@@ -19,8 +19,9 @@ void waitForSteps(DemoJob& job, uint64_t more) {
 }
 
 std::unique_ptr<DemoJob> startDemo(const Settings& settings, const std::string& name,
-                                   const std::function<void(model::JobSpec&)>& change) {
-    auto job = value(DemoJob::start(settings.root, settings.folder(name), change));
+                                   const std::function<void(model::JobSpec&)>& change,
+                                   uint32_t nodes) {
+    auto job = value(DemoJob::start(settings.root, settings.folder(name), change, nodes));
     need(job->wait("the first step of all replicas", 60, allContribute));
     return job;
 }

@@ -21,6 +21,7 @@ struct Settings : Place {
     uint32_t kills = 20;
     uint64_t lossSteps = 600;
     double policySeconds = 60;
+    std::vector<double> memoryGb = {0.1, 1, 4};  ///< of a killed rank, ascending
     std::vector<std::string> parts;
     std::string peer;       ///< "torchft", or empty
     std::string python;     ///< interpreter that has it
@@ -37,7 +38,8 @@ bool allContribute(const model::RunState& s);
 void waitForSteps(DemoJob& job, uint64_t more);
 /// As DemoJob::start; once all replicas have contributed.
 std::unique_ptr<DemoJob> startDemo(const Settings& settings, const std::string& name,
-                                   const std::function<void(model::JobSpec&)>& change = {});
+                                   const std::function<void(model::JobSpec&)>& change = {},
+                                   uint32_t nodes = 1);
 
 /// Any rank of the demo's 4 x 2, in any phase of a step.
 model::FaultSpec seededKill(std::mt19937_64& rng);
