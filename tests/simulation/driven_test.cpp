@@ -22,8 +22,8 @@ std::string storyOf(uint64_t seed, size_t faults) {
     return tellStory(seed, setup, {schedule, runTrial(seed, setup, schedule), 0}, false);
 }
 
-/// A job of three replicas of two shards, each on a node of its own, that has committed five steps.
-std::unique_ptr<DrivenJob> runningJob() {
+/// A job of three replicas of two shards that has committed five steps.
+std::unique_ptr<DrivenJob> runningJob(uint32_t nodes) {
     Setup setup = drawDrivenSetup(1);
     setup.options.replicas = 3;
     setup.options.shards = 2;
@@ -31,11 +31,25 @@ std::unique_ptr<DrivenJob> runningJob() {
     setup.options.policies = {};
     setup.options.policies.restartLimit = 0;
     setup.environment = {};
-    setup.environment.nodes = 3;
+    setup.environment.nodes = nodes;
     auto job = std::make_unique<DrivenJob>(setup, 1);
     job->start();
     EXPECT_TRUE(job->runUntil([&] { return job->committed() >= 5; }, kSoon)) << job->standing();
     return job;
+}
+
+constexpr size_t kProcesses = 6;
+
+bool wholeAgain(DrivenJob& job) {
+    return job.runUntil([&] { return job.living() == kProcesses && job.whole(); }, kSoon);
+}
+
+Fault faultOf(FaultKind kind, MonoNs duration) {
+    Fault f;
+    f.kind = kind;
+    f.replica = 1;
+    f.duration = duration;
+    return f;
 }
 
 bool commits(DrivenJob& job, uint64_t steps) {
@@ -67,7 +81,7 @@ TEST(DrivenTest, EqualSeedsGiveEqualRuns) {
 }
 
 TEST(DrivenTest, APauseCanBeTakenBackBeforeItBegins) {
-    const auto job = runningJob();
+    const auto job = runningJob(3);
     Operation o;
     o.kind = OperationKind::kPause;
     job->operate(o);
@@ -77,21 +91,33 @@ TEST(DrivenTest, APauseCanBeTakenBackBeforeItBegins) {
 }
 
 TEST(DrivenTest, AProcessThatOutlivedItsReplacementIsStopped) {
-    const auto job = runningJob();
+    const auto job = runningJob(3);
     job->hangRank(1, 0);
-    Fault agentDies;
-    agentDies.kind = FaultKind::kKillAgent;
-    agentDies.replica = 1;
-    agentDies.duration = 5 * kSecond;
-    job->strike(agentDies);
-    EXPECT_TRUE(job->runUntil([&] { return job->living() > 6; }, kSoon)) << job->standing();
-    EXPECT_TRUE(job->runUntil([&] { return job->living() == 6 && job->whole(); }, kSoon))
-        << job->living() << " processes\n"
-        << job->standing();
+    job->strike(faultOf(FaultKind::kKillAgent, 5 * kSecond));
+    EXPECT_TRUE(job->runUntil([&] { return job->living() > kProcesses; }, kSoon));
+    EXPECT_TRUE(wholeAgain(*job)) << job->living() << " processes\n" << job->standing();
+}
+
+TEST(DrivenTest, AProcessThatCouldNotBeKilledIsKilledWhenItsAgentIsBack) {
+    const auto job = runningJob(1);
+    job->hangRank(1, 0);
+    job->strike(faultOf(FaultKind::kKillAgent, 900 * kMillisecond));
+    EXPECT_TRUE(commits(*job, 100)) << job->standing();
+    EXPECT_TRUE(wholeAgain(*job)) << job->living() << " processes\n" << job->standing();
+}
+
+TEST(DrivenTest, AStartNobodyAnsweredIsNotMadeElsewhereUnderTheSameIncarnation) {
+    const auto job = runningJob(3);
+    Fault cut = faultOf(FaultKind::kCutAgent, 500 * kMillisecond);
+    cut.trigger = Trigger::kStart;
+    job->strike(cut);
+    job->killReplica(1);
+    EXPECT_TRUE(wholeAgain(*job)) << job->living() << " processes\n" << job->standing();
+    EXPECT_TRUE(job->failures().empty()) << job->failures().front();
 }
 
 TEST(DrivenTest, WhatAControllerCommittedSurvivesItsPower) {
-    const auto job = runningJob();
+    const auto job = runningJob(3);
     for (int i = 0; i < 20; ++i) {
         job->runFor(job->rng.between(1, 60));
         job->killCoordinator(true);

@@ -365,6 +365,7 @@ void DrivenJob::healAll() {
 }
 
 void DrivenJob::strikeDrivers(const Fault& fault) {
+    if (fault.kind == FaultKind::kCutAgent) return cutAgent(fault);
     const auto c = controller_;
     if (!c || c->dead) return;
     if (fault.kind == FaultKind::kHangCoordinator)

@@ -70,6 +70,7 @@ class DrivenJob final : public SimulatedJob {
     void fromAgent(size_t node, Input input) override;
     void killAgent(size_t node, MonoNs forTime, bool silent) override;
     void agentBack(size_t node, uint64_t life) override;
+    void cutAgent(const Fault& fault);
     void connectAgent(size_t node);
     void connectAgentLater(size_t node);
     void beatLater(size_t node, const MemoryChannel* over, MonoNs every);

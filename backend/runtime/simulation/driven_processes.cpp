@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -156,6 +157,21 @@ void DrivenJob::agentBack(size_t node, uint64_t life) {
     connectAgent(node);
 }
 
+void DrivenJob::cutAgent(const Fault& fault) {
+    const size_t node = nodeOf(fault.replica);
+    const MonoNs until = now_ + fault.duration;
+    const auto longer = [until](MonoNs& t) { t = std::max(t, until); };
+    const auto reset = [this, node] {
+        if (nodes_[node].channel) nodes_[node].channel->reset();
+    };
+    longer(network_.link(agentLink(node, true)).cutUntil);
+    if (fault.parameter % 2) {
+        longer(network_.link(agentLink(node, false)).cutUntil);
+        reset();
+    }
+    at(until, reset);
+}
+
 void DrivenJob::connectAgentLater(size_t node) {
     if (std::exchange(nodes_[node].retrying, true)) return;
     at(now_ + agentRng_.between(100, 250), [this, node, life = agents_[node].life] {
@@ -225,8 +241,12 @@ void DrivenJob::startRank(size_t node, const runtime::RankProcess& process) {
         return;
     }
     placement_[replica] = node;
-    if (live(process.rank, process.incarnation) != nullptr)
+    if (const Process* twin = live(process.rank, process.incarnation)) {
+        if (twin->node != node)
+            fail("I5", absl::StrCat(nameOf(process.rank), " #", process.incarnation, " runs on ",
+                                    nodeName(twin->node), " and starts on ", nodeName(node)));
         return fromAgent(node, RankRunning{process.rank, process.incarnation, kPid, ""});
+    }
     startProcess(process.rank, process.incarnation, node);
 }
 

@@ -91,6 +91,9 @@ std::string what(const Fault& f) {
             return "the controller hangs";
         case FaultKind::kSecondCoordinator:
             return "a second controller is started";
+        case FaultKind::kCutAgent:
+            return absl::StrCat("the agent of ", replica, "'s node loses its connection",
+                                f.parameter % 2 ? "" : ", first what it says");
     }
     return "?";
 }

@@ -54,6 +54,7 @@ enum class FaultKind {
     // Only with the real drivers:
     kHangCoordinator,
     kSecondCoordinator,  ///< one more is started while the first lives
+    kCutAgent,           ///< an agent's connection: at once, or what it says is lost first
 };
 
 /// When a fault strikes: at its time, or at the first such moment after it.
@@ -98,7 +99,7 @@ std::string describe(const Fault& fault);
 namespace bulkhead {
 template <>
 struct EnumNames<simulation::FaultKind> {
-    static constexpr std::array<std::string_view, 40> kNames = {"kill_rank",
+    static constexpr std::array<std::string_view, 41> kNames = {"kill_rank",
                                                                 "kill_replica",
                                                                 "crash_node",
                                                                 "hang_rank",
@@ -137,7 +138,8 @@ struct EnumNames<simulation::FaultKind> {
                                                                 "change_layout",
                                                                 "flip_copy",
                                                                 "hang_coordinator",
-                                                                "second_coordinator"};
+                                                                "second_coordinator",
+                                                                "cut_agent"};
 };
 template <>
 struct EnumNames<simulation::Trigger> {

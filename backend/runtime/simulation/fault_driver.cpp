@@ -167,6 +167,7 @@ void SimulatedJob::strikeNow(const Fault& f) {
             return strikeOperator(f);
         case FaultKind::kHangCoordinator:
         case FaultKind::kSecondCoordinator:
+        case FaultKind::kCutAgent:
             return strikeDrivers(f);
         default:
             return strikeNetwork(f);

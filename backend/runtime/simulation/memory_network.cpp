@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/simulation/memory_network.h"
 
+#include <algorithm>
+
 namespace bulkhead::simulation {
 namespace {
 
 constexpr size_t kMostInFlight = size_t{128} << 20;
 /// What tuneStream() asks of the kernel, about.
 constexpr MonoNs kKeepalive = 60 * kSecond;
+constexpr MonoNs kRetransmission = 200 * kMillisecond;
 
 }  // namespace
 
@@ -85,15 +88,23 @@ void MemoryChannel::drain() {
 void MemoryChannel::close() {
     if (!open_) return;
     carry("", true);
+    // The kernel says it again until the network lets it through.
+    if (wire_->hole[side_])
+        endLater(std::max(network_.links_.link(wire_->links[side_]).cutUntil, network_.now_) +
+                 kRetransmission);
     detach();
 }
 
 void MemoryChannel::vanish() {
     if (!open_) return;
-    network_.events_.at(network_.now_ + kKeepalive, [wire = wire_, side = side_] {
+    endLater(network_.now_ + kKeepalive);
+    detach();
+}
+
+void MemoryChannel::endLater(MonoNs at) {
+    network_.events_.at(at, [wire = wire_, side = side_] {
         if (MemoryChannel* other = wire->ends[1 - side]) other->arrived("", true);
     });
-    detach();
 }
 
 void MemoryChannel::detach() {

@@ -70,6 +70,7 @@ class MemoryChannel final : public runtime::ControlChannel {
     };
     void carry(std::string bytes, bool end);
     void detach();
+    void endLater(MonoNs at);
     void arrived(std::string bytes, bool end);
     void drain();
 

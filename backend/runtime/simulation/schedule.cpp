@@ -59,6 +59,7 @@ constexpr Weight kWeights[] = {
 constexpr Weight kDriverWeights[] = {
     {FaultKind::kHangCoordinator, 8, 5, 4000},
     {FaultKind::kSecondCoordinator, 2, 0, 0},
+    {FaultKind::kCutAgent, 6, 5, 1500},
 };
 
 bool corrupts(FaultKind kind) {
