@@ -73,7 +73,7 @@ class DrivenJob final : public SimulatedJob {
     void cutAgent(const Fault& fault);
     void connectAgent(size_t node);
     void connectAgentLater(size_t node);
-    void beatLater(size_t node, const MemoryChannel* over, MonoNs every);
+    void beatLater(size_t node, const std::shared_ptr<MemoryChannel::Wire>& over, MonoNs every);
     void obey(size_t node, const std::string& bytes);
     void startRank(size_t node, const runtime::RankProcess& process);
     void signalRank(size_t node, const runtime::SignalRank& command);

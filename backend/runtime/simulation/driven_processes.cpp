@@ -204,10 +204,11 @@ void DrivenJob::connectAgent(size_t node) {
     (void)agent.channel->send(encode(hello));
 }
 
-void DrivenJob::beatLater(size_t node, const MemoryChannel* over, MonoNs every) {
+void DrivenJob::beatLater(size_t node, const std::shared_ptr<MemoryChannel::Wire>& over,
+                          MonoNs every) {
     at(now_ + every, [this, node, over, every] {
         NodeAgent& agent = nodes_[node];
-        if (!agent.welcome || agent.channel.get() != over) return;
+        if (!agent.welcome || !agent.channel || agent.channel->wire() != over) return;
         (void)agent.channel->send(encode(runtime::AgentMessage(runtime::AgentBeat{})));
         beatLater(node, over, every);
     });
@@ -223,7 +224,7 @@ void DrivenJob::obey(size_t node, const std::string& bytes) {
         // One that is refused ends, and whoever keeps it running starts it again.
         agent.welcome = welcome->error.empty();
         if (!agent.welcome) return;
-        beatLater(node, agent.channel.get(), welcome->beatMs * kMillisecond);
+        beatLater(node, agent.channel->wire(), welcome->beatMs * kMillisecond);
         for (const auto& [receipt, message] : agent.unheard)
             (void)agent.channel->send(encode(message));
     } else if (const auto* start = std::get_if<runtime::StartRank>(&*command)) {
