@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "backend/cli/cli.h"
 #include "backend/cli/confirm.h"
@@ -97,24 +98,40 @@ void followToEnd(Session& session, Follower& follower, const std::string& job) {
     }
 }
 
+client::Failure cannotGoOn(const model::JobInfo& left, const UpOptions& options) {
+    const std::string job = options.job.file.empty() ? "" : " " + options.job.file;
+    return {client::FailureCode::kInvalid, "The run " + left.id + " cannot be gone on with",
+            left.why + ".",
+            "Go on from its last checkpoint: bulkheadctl up" + job + " --db " + options.db +
+                " --resume " + left.id + "; or name another --db for a new run.",
+            false};
+}
+
 /// The job that an earlier `up` on the same history left unfinished, and that the daemon has taken
-/// up again; nullopt when there is none.
+/// up again, or could not (its phase is failed then); nullopt when there is none.
 client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session) {
     const auto jobs = session.await<std::vector<model::JobInfo>>(
         [](client::Client& c, auto reply) { c.listJobs(std::move(reply)); });
     if (!jobs.ok()) return jobs.failure();
+    const auto failed = [](const model::JobInfo& job) {
+        return job.phase == model::JobPhase::kFailed;
+    };
     std::optional<model::JobInfo> newest;
     for (const model::JobInfo& job : jobs.value())
-        if (job.phase != model::JobPhase::kFinished && job.phase != model::JobPhase::kFailed &&
-            (!newest || job.run > newest->run))
+        if (job.phase != model::JobPhase::kFinished &&
+            (!newest ||
+             std::pair(!failed(job), job.run) > std::pair(!failed(*newest), newest->run)))
             newest = job;
     return newest;
 }
 
-client::Result<model::JobInfo> startOrGoOn(Session& session, const client::JobText& job) {
+client::Result<model::JobInfo> startOrGoOn(Session& session, const UpOptions& options,
+                                           const client::JobText& job) {
     const auto left = leftUnfinished(session);
     if (!left.ok()) return left.failure();
-    if (left.value()) {
+    const bool failed = left.value() && left.value()->phase == model::JobPhase::kFailed;
+    if (failed && options.job.resume.empty()) return cannotGoOn(*left.value(), options);
+    if (left.value() && !failed) {
         std::fprintf(stderr,
                      "bulkheadctl: going on with %s, which was cut off at step %llu; what the "
                      "command line says of a job is for a new one: name another --db for that\n",
@@ -140,7 +157,7 @@ int up(const Cli& cli, const UpOptions& options) {
     auto opened = Session::onDaemon(std::move(daemon).value());
     if (!opened.ok()) return fail(cli, opened.failure());
     Session& session = *opened.value();
-    const auto started = startOrGoOn(session, job.value());
+    const auto started = startOrGoOn(session, options, job.value());
     if (!started.ok()) return fail(cli, started.failure());
     const std::string id = started.value().id;
     model::RunState state;

@@ -278,6 +278,39 @@ TEST_F(WholeJobTest, PinsAndACaptureOutliveTheController) {
     watch.reset();
 }
 
+TEST_F(WholeJobTest, ADamagedCommitLogIsSaidAndTheCommandItNamesGoesOn) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    const std::string up =
+        kBin + "/bulkheadctl up " + dir_ + "/small.toml --db " + dir_ + "/run.db";
+    const pid_t first = spawn({kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--db",
+                               dir_ + "/run.db", "--set", "policies.checkpoint_every_steps=3"},
+                              dir_ + "/first.out");
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() >= 6; }));
+    killAllThatName(dir_);
+    ::waitpid(first, nullptr, 0);
+    const uint64_t from = lastCheckpoint();
+    std::string runDir;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/run.db.state/jobs"))
+        if (entry.is_directory()) runDir = entry.path();
+    std::string log = read(runDir + "/commit.log");
+    log[log.size() / 2] = static_cast<char>(log[log.size() / 2] ^ 1);
+    std::ofstream(runDir + "/commit.log", std::ios::binary | std::ios::trunc) << log;
+
+    const Ran refused = shellBoth(up);
+    EXPECT_EQ(refused.code, 6) << refused.out;
+    EXPECT_THAT(refused.out, HasSubstr("is damaged at byte"));
+    const std::string command = "bulkheadctl up " + dir_ + "/small.toml --db " + dir_ +
+                                "/run.db --resume " +
+                                std::filesystem::path(runDir).filename().string();
+    EXPECT_THAT(refused.out, HasSubstr(command));
+
+    const Ran resumed = shellBoth(kBin + "/" + command + " --steps " + std::to_string(from + 2));
+    EXPECT_EQ(resumed.code, 0) << resumed.out;
+    EXPECT_THAT(resumed.out, HasSubstr(std::to_string(from + 2) + " steps"));
+    EXPECT_EQ(shellBoth(up + " --steps 1").code, 0) << "what was resumed from is refused again";
+}
+
 TEST_F(WholeJobTest, KilledWholeTheSameCommandGoesOnFromTheLastCheckpoint) {
     std::ofstream(dir_ + "/small.toml") << smallJob().text;
     std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');

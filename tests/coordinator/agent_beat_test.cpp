@@ -2,6 +2,7 @@
 // Hosts that freeze and connections that die without a word.
 #include <signal.h>
 
+#include <chrono>
 #include <thread>
 
 #include "backend/common/codec.h"
@@ -69,6 +70,33 @@ TEST_F(AgentBeatTest, AFrozenHostIsLostItsReplicaStartsElsewhereAndWhenItThawsIt
     await<model::RankExited>([&](const model::RankExited& e) { return e.pid == victim.pid; });
     awaitStep(host_->controller().status(run_)->step + 5);
     EXPECT_EQ(all<model::StepCommitted>().back().record.contributors.size(), 3u);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+}
+
+TEST_F(AgentBeatTest, ASurvivorWhoseHostIsSlowIsWaitedForWhenTheControllerReturns) {
+    host(3, {1000, 15});
+    model::JobSpec s = spec(0, 3);
+    s.placement.clear();
+    s.timeouts.joinMs = 15000;
+    s.timeouts.heartbeatMs = 15000;
+    while (host_->controller().nodes().size() < 3) std::this_thread::yield();
+    start(s);
+    awaitStep(5);
+    model::RankStarted slow;
+    for (const auto& started : all<model::RankStarted>())
+        if (started.node == "node0") slow = started;
+    ASSERT_NE(slow.pid, 0);
+    host_->loseController();
+    FrozenHost frozen({host_->agentPid(0), slow.pid});
+    ASSERT_TRUE(host_->comeBack().ok());
+    for (const char* node : {"node1", "node2"})
+        await<model::NodeChanged>([&](const model::NodeChanged& n) { return n.node == node; });
+    // What is slow here is the host: nothing tells when it has been away for too long.
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    frozen.thaw();
+    awaitStep(all<model::StepCommitted>().back().record.step + 5);
+    EXPECT_EQ(all<model::RankStarted>().size(), 3u) << lastEvents();
     ASSERT_TRUE(act(model::ActionKind::kStop).ok());
     expectFinishedWell();
 }

@@ -153,6 +153,19 @@ TEST(CommitLogTest, DamageInTheMiddleIsRefusedAndTheByteNamed) {
     EXPECT_FALSE(decodeLog("not a log at all").ok());
 }
 
+TEST(CommitLogTest, OfADamagedLogEveryWholeEntryCanBeLookedAt) {
+    const auto entries = someEntries();
+    const size_t at = written({entries[0], entries[1]}).size();
+    std::string bytes = written(entries);
+    bytes[at + 20] = static_cast<char>(bytes[at + 20] ^ 1);
+    const auto whole = wholeEntries(bytes);
+    ASSERT_EQ(whole.size(), entries.size() - 1);
+    EXPECT_EQ(encodeEntry(whole[1]), encodeEntry(entries[1]));
+    EXPECT_EQ(encodeEntry(whole[2]), encodeEntry(entries[3]));
+    bytes[0] = '?';
+    EXPECT_EQ(wholeEntries(bytes).size(), entries.size() - 1);
+}
+
 TEST(CommitLogTest, RecoveryKnowsTheLastStepAndTheDataPosition) {
     const auto state = recoverState(someEntries(), 2, 1);
     ASSERT_TRUE(state.ok()) << state.status();

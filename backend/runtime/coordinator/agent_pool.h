@@ -65,6 +65,8 @@ class AgentPool {
     /// Tells the listener again what nobody could act on so far.
     void tellHeld();
 
+    /// A node of which nothing was heard for longer does not respond.
+    MonoNs silence() const { return heartbeat_.silenceMs() * kMillisecond; }
     /// It has connected at some time.
     bool knows(const std::string& node) const { return nodes_.contains(node); }
     bool isConnected(const std::string& node) const;

@@ -78,6 +78,9 @@ class Controller::Impl {
     absl::StatusOr<JobCoordinator*> find(const std::string& run) {
         const auto it = jobs_.find(run);
         if (it != jobs_.end()) return it->second.get();
+        if (const auto refused = refused_.find(run); refused != refused_.end())
+            return absl::FailedPreconditionError(
+                absl::StrCat("run ", run, " could not be taken up again: ", refused->second.why));
         std::string known;
         for (const auto& [name, job] : jobs_)
             absl::StrAppend(&known, known.empty() ? "" : ", ", name);
@@ -129,23 +132,51 @@ class Controller::Impl {
             beginning.run = run;
             beginning.dir = dir;
             auto spec = readSpec(files(), dir);
+            JobStatus refused;
+            refused.run = run;
+            refused.spec = spec.value_or(model::JobSpec{});
             absl::Status begun = spec.ok() ? model::checkSize(*spec) : spec.status();
             if (begun.ok()) {
                 beginning.spec = *std::move(spec);
                 beginning.past = history(run);
                 begun = launch(std::move(beginning));
             }
-            if (begun.ok())
+            if (begun.ok()) {
                 runs.push_back(run);
-            else
-                absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
-                                std::string(begun.message()));
+                continue;
+            }
+            refused.phase = model::JobPhase::kFailed;
+            refused.why = std::string(begun.message());
+            const auto checkpoint = findCheckpoint(files(), options_.stateDir, run);
+            absl::StrAppend(
+                &refused.why,
+                checkpoint.ok()
+                    ? absl::StrCat("; its last whole checkpoint is of step ",
+                                   checkpoint->checkpoint.step, ": resume ", run, " in a new run")
+                    : "; no whole checkpoint of it is left");
+            absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ", refused.why);
+            refused_[run] = std::move(refused);
         }
         recovered_ = true;
         pool_.tellHeld();
         if (!failures.empty())
             return absl::FailedPreconditionError(absl::StrCat("not taken up again: ", failures));
         return runs;
+    }
+
+    /// A run that could not be taken up goes on as `run`: nobody is to be told of it again.
+    absl::Status supersede(const std::string& from, const std::string& run) {
+        for (auto it = refused_.begin(); it != refused_.end(); ++it) {
+            const std::string& checkpoints = it->second.spec.checkpointDir;
+            const bool resumed =
+                it->first == from || (!checkpoints.empty() && from.starts_with(checkpoints + "/"));
+            if (!resumed) continue;
+            absl::Status s = setAside(files(), options_.stateDir + "/" + it->first,
+                                      absl::StrCat("run ", run, " goes on from its checkpoint"));
+            refused_.erase(it);
+            return s;
+        }
+        return absl::OkStatus();
     }
 
     absl::Status watch(const std::string& run, Watcher* watcher) {
@@ -175,6 +206,7 @@ class Controller::Impl {
     std::vector<std::string> addresses_;
     std::vector<std::unique_ptr<ControlListener>> listeners_;
     std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
+    std::map<std::string, JobStatus> refused_;  ///< runs that recover() could not take up
     bool recovered_ = false;
     std::multimap<std::string, Watcher*> watchers_;
     std::thread thread_;
@@ -302,8 +334,12 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
         !s.ok())
         return s;
     const std::string run = beginning->run;
-    if (absl::Status s = impl_->call([&] { return impl_->launch(*std::move(beginning)); }); !s.ok())
+    const absl::Status launched = impl_->call([&] {
+        absl::Status s = impl_->launch(*std::move(beginning));
+        if (s.ok() && !options.resumeFrom.empty()) s = impl_->supersede(options.resumeFrom, run);
         return s;
+    });
+    if (!launched.ok()) return launched;
     return run;
 }
 
@@ -403,6 +439,7 @@ std::vector<JobStatus> Controller::list() {
     return impl_->call([&] {
         std::vector<JobStatus> all;
         for (const auto& [run, job] : impl_->jobs_) all.push_back(job->status());
+        for (const auto& [run, refused] : impl_->refused_) all.push_back(refused);
         return all;
     });
 }

@@ -89,7 +89,8 @@ class Controller {
     /// checkpoint in a new lineage. `history` gives the fold of the run's events so far (an empty
     /// RunState when none are kept): events are numbered on from its `seq`, incidents and faults
     /// from its last. It is called on the controller's thread. A run that cannot be taken up is
-    /// left alone and named in the error, after all others were tried. Returns the ids.
+    /// left alone, listed as failed until another resumes from it, and named in the error, after
+    /// all others were tried. Returns the ids.
     absl::StatusOr<std::vector<std::string>> recover(
         const std::function<model::RunState(const std::string& run)>& history);
 

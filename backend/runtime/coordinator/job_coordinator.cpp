@@ -109,7 +109,8 @@ void JobCoordinator::begin() {
         if (!finished_) campaigns_.tick();
     });
     const MonoNs join = beginning_.spec.timeouts.joinMs * kMillisecond;
-    placementUntil_ = around_.reactor.now() + join;
+    beganAt_ = around_.reactor.now();
+    placementUntil_ = beganAt_ + join;
     placementTimer_ = around_.reactor.after(join, [this] { tryStarts(); });
     busy_ = true;
     carryOut(machine_.begin(around_.reactor.now()));

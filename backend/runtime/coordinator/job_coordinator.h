@@ -187,6 +187,7 @@ class JobCoordinator {
     Reactor::TimerId campaignTimer_ = 0;
     MonoNs lastNodeAt_ = 0;  ///< when a node last came or went
     MonoNs placementUntil_ = 0;
+    MonoNs beganAt_ = 0;
     uint32_t fleetTicks_ = 0;
     uint64_t seq_ = 0;
     int64_t startedNs_ = 0;

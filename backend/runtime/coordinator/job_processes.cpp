@@ -17,9 +17,7 @@ namespace {
 /// signal and at once; only what has no such explanation is evidence of its own.
 constexpr MonoNs kExitGrace = 50 * kMillisecond;
 
-/// Agents look for a controller once a second; after that whoever is alive has been heard of.
-constexpr MonoNs kAgentsReturnWithin = 1500 * kMillisecond;
-/// The same when every agent of before is back: exits come right behind its hello.
+/// Exits come right behind the hello of an agent that is back.
 constexpr MonoNs kExitsToldWithin = 100 * kMillisecond;
 constexpr MonoNs kInventoryLook = 50 * kMillisecond;
 
@@ -223,17 +221,34 @@ void JobCoordinator::act(const protocol::StartReplica& action) {
     tryStarts();
 }
 
+/// All that could be there has been heard of: each rank that history has running, by its own link
+/// or by its node's agent, whose hello names all that runs there. A node that is away for longer
+/// than agents may be silent is not waited for when a whole replica holds the state; the machine
+/// waits for no more than joinMs in any case.
 bool JobCoordinator::inventoryDone() const {
-    if (known_.size() ==
-        (size_t{beginning_.spec.replicas} + beginning_.spec.spares) * beginning_.spec.shards)
+    const auto found = [this](const RankId& rank) {
+        const model::RankView* past = model::findRank(state_, rank);
+        return known_.contains(rank) || (past != nullptr && links_.has(rank, past->incarnation));
+    };
+    const auto shards = static_cast<int32_t>(beginning_.spec.shards);
+    const auto isWhole = [&](int32_t replica) {
+        for (int32_t s = 0; s < shards; ++s)
+            if (!found({replica, s})) return false;
         return true;
+    };
+    size_t whole = 0;
+    const uint32_t replicas = beginning_.spec.replicas + beginning_.spec.spares;
+    for (uint32_t r = 0; r < replicas; ++r) whole += isWhole(static_cast<int32_t>(r));
+    const MonoNs now = around_.reactor.now();
+    if (whole == replicas) return true;
+    if (whole > 0 && now - beganAt_ > around_.pool.silence()) return true;
     for (const model::NodePlacement& p : beginning_.spec.placement)
         if (!around_.pool.knows(p.node)) return false;
-    const bool all = std::all_of(state_.nodes.begin(), state_.nodes.end(), [this](const auto& n) {
-        return n.state == model::NodeState::kLost || around_.pool.knows(n.node);
-    });
-    return !nodeStates_.empty() &&
-           around_.reactor.now() - lastNodeAt_ > (all ? kExitsToldWithin : kAgentsReturnWithin);
+    const bool heard =
+        std::all_of(state_.ranks.begin(), state_.ranks.end(), [&](const model::RankView& r) {
+            return r.pid == 0 || found(r.rank) || around_.pool.isConnected(r.node);
+        });
+    return heard && !nodeStates_.empty() && now - lastNodeAt_ > kExitsToldWithin;
 }
 
 void JobCoordinator::takeInventory() {

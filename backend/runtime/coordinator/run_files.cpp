@@ -26,6 +26,23 @@ absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
     return std::move(decoded->entries);
 }
 
+std::vector<protocol::LogEntry> readWholeEntries(const FileSystem& files,
+                                                 const std::string& runDir) {
+    return protocol::wholeEntries(files.read(runDir + "/commit.log").value_or(""));
+}
+
+/// Those that no rollback has superseded, oldest first.
+std::vector<protocol::LogCheckpoint> checkpointsOf(const std::vector<protocol::LogEntry>& entries) {
+    std::vector<protocol::LogCheckpoint> checkpoints;
+    for (const protocol::LogEntry& entry : entries) {
+        if (const auto* checkpoint = std::get_if<protocol::LogCheckpoint>(&entry))
+            checkpoints.push_back(*checkpoint);
+        if (const auto* lineage = std::get_if<protocol::LogLineage>(&entry))
+            std::erase_if(checkpoints, [&](const auto& c) { return c.step > lineage->fromStep; });
+    }
+    return checkpoints;
+}
+
 std::vector<std::string> runsOf(const FileSystem& files, const std::string& stateDir) {
     std::vector<std::string> runs = files.list(stateDir);
     std::erase_if(runs, [&](const std::string& run) {
@@ -75,10 +92,18 @@ absl::Status checkRunId(const std::string& run) {
 }
 
 bool isUnfinished(const FileSystem& files, const std::string& runDir) {
-    const auto entries = readLog(files, runDir);
-    return !entries.ok() || std::none_of(entries->begin(), entries->end(), [](const auto& entry) {
+    const auto entries = readWholeEntries(files, runDir);
+    return std::none_of(entries.begin(), entries.end(), [](const auto& entry) {
         return std::holds_alternative<protocol::LogFinished>(entry);
     });
+}
+
+absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why) {
+    const std::string path = runDir + "/commit.log";
+    if (absl::Status s = files.rename(path, path + ".damaged"); !s.ok()) return s;
+    return writeDurably(files, path,
+                        std::string(protocol::kLogHeader) +
+                            protocol::encodeEntry(protocol::LogFinished{false, why}));
 }
 
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir) {
@@ -106,6 +131,12 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
     for (const std::string& run : runs) {
         const auto spec = readSpec(files, stateDir + "/" + run);
         const auto entries = readLog(files, stateDir + "/" + run);
+        if (spec.ok() && !entries.ok()) {
+            const auto checkpoints = checkpointsOf(readWholeEntries(files, stateDir + "/" + run));
+            for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it)
+                if ((isRun || it->path == from) && files.exists(it->path))
+                    return FoundCheckpoint{*spec, *it};
+        }
         if (!spec.ok() || !entries.ok()) {
             if (isRun) return spec.ok() ? entries.status() : spec.status();
             continue;

@@ -24,6 +24,9 @@ absl::Status checkRunId(const std::string& run);
 /// Its commit log does not say that it ended, or cannot be read: taking it up will say what is
 /// wrong.
 bool isUnfinished(const FileSystem& files, const std::string& runDir);
+/// A run whose commit log cannot be read goes on as another: its log is kept as commit.log.damaged,
+/// and it counts as ended.
+absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why);
 /// Those with a job.json.
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir);
 
@@ -36,7 +39,8 @@ struct FoundCheckpoint {
 };
 
 /// The last checkpoint of the run `from`, or the one whose manifest is at the path `from`; only
-/// those that a run of this state directory has logged. NotFound says where it looked.
+/// those that a run of this state directory has logged; of a damaged log what is whole counts.
+/// NotFound says where it looked.
 absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
                                                const std::string& from);
 

@@ -91,9 +91,22 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes) {
         if (frameAt(bytes, next))
             return absl::DataLossError(absl::StrCat(
                 "the commit log is damaged at byte ", at, ", and good entries follow at byte ",
-                next, "; restore the file or resume from a checkpoint"));
+                next, "; restore the file, or resume from its last checkpoint in a new run"));
     }
     return log;
+}
+
+std::vector<LogEntry> wholeEntries(std::string_view bytes) {
+    std::string magic;
+    putRaw(magic, kEntryMagic);
+    std::vector<LogEntry> entries;
+    size_t at = 0;
+    while ((at = bytes.find(magic, at)) != std::string_view::npos) {
+        auto frame = frameAt(bytes, at);
+        at = frame ? frame->end : at + 1;
+        if (frame) entries.push_back(std::move(frame->entry));
+    }
+    return entries;
 }
 
 namespace {

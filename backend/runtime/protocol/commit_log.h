@@ -215,6 +215,9 @@ struct DecodedLog {
 /// header is not ours. An empty input is an empty log.
 absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes);
 
+/// Every entry that is whole, those behind damage too: to look for checkpoints, not to go on from.
+std::vector<LogEntry> wholeEntries(std::string_view bytes);
+
 /// What a new coordinator goes on from.
 struct RecoveredState {
     uint64_t term = 0;     ///< highest seen; the new one is higher
