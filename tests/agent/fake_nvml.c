@@ -3,6 +3,7 @@
    lacks functions and fails at others; EMPTY starts and has no GPU; BROKEN does not start. LIVE is
    like WHOLE, but the processes that the caller started compute on GPU B, which has an Xid and
    memory errors as soon as there are any. */
+#include <dirent.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,16 +106,21 @@ struct process {
 static int pending;
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned* count,
                                                    struct process* list) {
+    // Whatever thread of the agent has started them.
     unsigned many = 0;
     unsigned pid;
-    FILE* children = device == &gpus[1] ? fopen("/proc/thread-self/children", "r") : NULL;
-    if (children != NULL) {
-        while (many < *count && fscanf(children, "%u", &pid) == 1) {
+    DIR* threads = device == &gpus[1] ? opendir("/proc/self/task") : NULL;
+    for (struct dirent* thread; threads != NULL && (thread = readdir(threads)) != NULL;) {
+        char path[300];
+        snprintf(path, sizeof path, "/proc/self/task/%s/children", thread->d_name);
+        FILE* children = fopen(path, "r");
+        while (children != NULL && many < *count && fscanf(children, "%u", &pid) == 1) {
             list[many].pid = pid;
             list[many++].bytes = 3ull << 30;
         }
-        fclose(children);
+        if (children != NULL) fclose(children);
     }
+    if (threads != NULL) closedir(threads);
     if (many > 0 && seen++ == 0) pending = 1;
     *count = many;
     return OK;
