@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "tests/fault/training_job.h"
+#include "tests/support/held_at_exit.h"
 
 namespace bulkhead::fault {
 namespace {
@@ -59,6 +60,30 @@ TEST_F(AgentLoss, ARankThatEndsWhileNoAgentLooksIsReportedByTheNext) {
         await<model::RankExited>([pid](const model::RankExited& e) { return e.pid == pid; });
     ASSERT_TRUE(exited.has_value());
     expectRejoined(2);
+    stopAndAudit();
+    EXPECT_EQ(all<model::IncidentOpened>().size(), 1u);
+}
+
+TEST_F(AgentLoss, TheDeathOfARankThatIsNoChildOfItsAgentIsToldWithTheSignal) {
+    host();
+    start(spec(0, 3, 1));
+    awaitStep(3);
+    const int32_t pid = pidOf({1, 0});
+    support::HeldAtExit held(pid);
+    host_->killAgent(0);
+    host_->startAgent(0);
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    held.awaitDeath();
+    const auto opened = await<model::IncidentOpened>();
+    ASSERT_TRUE(opened.has_value());
+    EXPECT_EQ(opened->cause, model::EvidenceKind::kProcessExit);
+    EXPECT_THAT(all<model::RankExited>(), IsEmpty()) << "it is not gone";
+    held.release();
+    const auto exited = await<model::RankExited>();
+    ASSERT_TRUE(exited.has_value());
+    EXPECT_EQ(exited->pid, pid);
+    EXPECT_EQ(exited->signal, SIGKILL);
+    expectRejoined(1);
     stopAndAudit();
     EXPECT_EQ(all<model::IncidentOpened>().size(), 1u);
 }
