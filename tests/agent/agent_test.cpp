@@ -175,7 +175,7 @@ TEST_F(AgentTest, ADeathIsToldAgainByTheNextAgentUntilTheProcessIsGone) {
     await<OutputLine>([](const OutputLine& l) { return l.line == "ready"; });
     support::HeldAtExit held(pid);
     ::kill(pid, SIGKILL);
-    held.awaitDeath();
+    ASSERT_TRUE(held.awaitDeath());
     EXPECT_EQ(await<RankDied>().pid, pid);
     stopAgent();
     messages_.clear();

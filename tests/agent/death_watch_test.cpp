@@ -87,7 +87,7 @@ TEST_F(DeathWatchTest, AKillIsSeenBeforeTheProcessIsGone) {
     watch();
     support::HeldAtExit held(pid_);
     ::kill(pid_, SIGKILL);
-    held.awaitDeath();
+    ASSERT_TRUE(held.awaitDeath());
     EXPECT_EQ(released(), SIGKILL);
     EXPECT_FALSE(isGone());
 }
@@ -96,7 +96,7 @@ TEST_F(DeathWatchTest, SomebodyWhoDiedBeforeTheWatchBeganIsSeen) {
     start("hold");
     support::HeldAtExit held(pid_);
     ::kill(pid_, SIGKILL);
-    held.awaitDeath();
+    ASSERT_TRUE(held.awaitDeath());
     watch();
     EXPECT_EQ(released(), SIGKILL);
     EXPECT_FALSE(isGone());

@@ -260,7 +260,7 @@ TEST_F(ControllerTest, ARankIsLostWhenItDiesAndStartedAgainWhenItIsGone) {
     const uint32_t ranks = used();
     support::HeldAtExit held(victim.pid);
     ASSERT_EQ(::kill(victim.pid, SIGKILL), 0);
-    held.awaitDeath();
+    ASSERT_TRUE(held.awaitDeath());
     const auto opened = await<model::IncidentOpened>();
     ASSERT_TRUE(opened.has_value());
     EXPECT_EQ(opened->cause, model::EvidenceKind::kProcessExit);
@@ -295,7 +295,7 @@ TEST_F(ControllerTest, WhoWaitsForADeadProcessStartsElsewhereWhenItsAgentGoes) {
     const model::RankStarted victim = all<model::RankStarted>().front();
     support::HeldAtExit held(victim.pid);
     ASSERT_EQ(::kill(victim.pid, SIGKILL), 0);
-    held.awaitDeath();
+    ASSERT_TRUE(held.awaitDeath());
     await<model::ReplicaChanged>([&](const model::ReplicaChanged& r) {
         return r.incarnation == 2 && r.state == model::ReplicaState::kStarting;
     });

@@ -73,7 +73,7 @@ TEST_F(AgentLoss, TheDeathOfARankThatIsNoChildOfItsAgentIsToldWithTheSignal) {
     host_->killAgent(0);
     host_->startAgent(0);
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
-    held.awaitDeath();
+    ASSERT_TRUE(held.awaitDeath());
     const auto opened = await<model::IncidentOpened>();
     ASSERT_TRUE(opened.has_value());
     EXPECT_EQ(opened->cause, model::EvidenceKind::kProcessExit);
