@@ -40,8 +40,8 @@ std::unique_ptr<DrivenJob> runningJob(uint32_t nodes) {
 
 constexpr size_t kProcesses = 6;
 
-bool wholeAgain(DrivenJob& job) {
-    return job.runUntil([&] { return job.living() == kProcesses && job.whole(); }, kSoon);
+bool wholeAgain(DrivenJob& job, MonoNs within = kSoon) {
+    return job.runUntil([&] { return job.living() == kProcesses && job.whole(); }, within);
 }
 
 Fault faultOf(FaultKind kind, MonoNs duration) {
@@ -102,8 +102,10 @@ TEST(DrivenTest, AProcessThatCouldNotBeKilledIsKilledWhenItsAgentIsBack) {
     const auto job = runningJob(1);
     job->hangRank(1, 0);
     job->strike(faultOf(FaultKind::kKillAgent, 900 * kMillisecond));
-    EXPECT_TRUE(commits(*job, 100)) << job->standing();
-    EXPECT_TRUE(wholeAgain(*job)) << job->living() << " processes\n" << job->standing();
+    job->runFor(kSecond);
+    // Long before the start of its successor is given up, which would kill it too.
+    EXPECT_TRUE(wholeAgain(*job, 10 * kSecond)) << job->living() << " processes\n"
+                                                << job->standing();
 }
 
 TEST(DrivenTest, AStartNobodyAnsweredIsNotMadeElsewhereUnderTheSameIncarnation) {
