@@ -60,10 +60,14 @@ class Encoder {
 /// Reads hostile bytes: never past the end, never allocates more than the input could hold.
 class Decoder {
   public:
-    explicit Decoder(std::string_view in) : in_(in) {}
+    /// `mayEndEarly`: for what is stored. The input may end before a field, which then keeps its
+    /// default: it was appended to the struct after those bytes were written.
+    explicit Decoder(std::string_view in, bool mayEndEarly = false)
+        : in_(in), mayEndEarly_(mayEndEarly) {}
 
     template <class T>
     void operator()(std::string_view, T& value) {
+        if (mayEndEarly_ && at_ == in_.size()) return;
         get(value);
     }
 
@@ -137,6 +141,7 @@ class Decoder {
     }
 
     std::string_view in_;
+    bool mayEndEarly_;
     size_t at_ = 0;
     bool failed_ = false;
     const char* why_ = "";

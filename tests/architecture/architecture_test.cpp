@@ -38,7 +38,7 @@ const std::map<std::string, std::set<std::string>> kMayLook = {
     {"backend/runtime/agent",
      {"backend/runtime/protocol", "backend/runtime/transport", "backend/model"}},
     {"backend/runtime/simulation",
-     {"backend/runtime/protocol", "backend/runtime/transport", "backend/runtime/agent",
+     {"backend/runtime/protocol", "backend/runtime/checkpoint", "backend/runtime/transport", "backend/runtime/agent",
       "backend/runtime/coordinator", "backend/model", "backend/history"}},
     {"backend/planner", {"backend/model"}},
     {"backend/history", {"backend/model"}},

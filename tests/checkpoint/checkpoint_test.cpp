@@ -44,7 +44,7 @@ class CheckpointTest : public ::testing::Test {
 
     /// Two shards and their manifest; returns its path.
     std::string write(uint64_t step) {
-        const std::string folder = folder_ + "/" + checkpointFolder(2, step, 1);
+        const std::string folder = folder_ + "/" + checkpointFolder(2, step, 3, 1);
         CheckpointManifest m;
         m.job = "demo";
         m.step = step;
@@ -98,7 +98,7 @@ TEST_F(CheckpointTest, oneWhoseHashesAreOfTheStateAsOneRunIsStillRead) {
     const uint64_t now = snapshot->hash;
     snapshot->hash = XXH3_64bits(snapshot->bytes.data(), snapshot->bytes.size());
     ASSERT_NE(snapshot->hash, now);
-    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 1);
+    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 3, 1);
     CheckpointManifest m;
     m.version = 1;
     m.step = 50;
@@ -120,25 +120,50 @@ TEST_F(CheckpointTest, oneWhoseHashesAreOfTheStateAsOneRunIsStillRead) {
 
 TEST_F(CheckpointTest, aFolderWithoutManifestIsNoCheckpoint) {
     write(50);
-    const std::string half = folder_ + "/" + checkpointFolder(2, 60, 1);
+    const std::string half = folder_ + "/" + checkpointFolder(2, 60, 3, 1);
     ASSERT_TRUE(writeShardFile(half, 0, *makeSnapshot(60)).ok());
     ASSERT_EQ(listCheckpoints(folder_).size(), 1u);
     EXPECT_THAT(listCheckpoints(folder_)[0], HasSubstr("step000000050"));
 }
 
-TEST_F(CheckpointTest, keepsTheNewestOnly) {
-    for (uint64_t step : {9, 10, 100, 20}) write(step);
-    pruneCheckpoints(folder_, 2);
-    const auto left = listCheckpoints(folder_);
-    ASSERT_EQ(left.size(), 2u);
-    EXPECT_THAT(left[0], HasSubstr("step000000020"));
-    EXPECT_THAT(left[1], HasSubstr("step000000100"));
-    EXPECT_EQ(filesIn(folder_), 6u);
+TEST_F(CheckpointTest, onlyWhatLiesInTheJobsOwnFolderIsRemoved) {
+    const std::string own = write(50);
+    const std::string kept = write(60);
+    const std::string other = folder_ + "-other";
+    discardOwnCheckpoint(other, own);
+    EXPECT_TRUE(fs::exists(own)) << "of another job";
+    discardOwnCheckpoint(folder_, folder_ + "/manifest.json");
+    EXPECT_TRUE(fs::exists(kept)) << "the checkpoint folder itself is no checkpoint";
+    discardOwnCheckpoint(folder_, own);
+    EXPECT_FALSE(fs::exists(fs::path(own).parent_path()));
+    EXPECT_TRUE(fs::exists(kept));
+}
+
+TEST_F(CheckpointTest, theSameStepInAnotherLayoutOverwritesNothing) {
+    EXPECT_NE(checkpointFolder(2, 50, 3, 1), checkpointFolder(2, 50, 4, 1));
+    EXPECT_LT(checkpointFolder(2, 9, 4, 1), checkpointFolder(2, 10, 3, 1));
+}
+
+TEST_F(CheckpointTest, storedOnesAreThoseWithAManifestAndAllTheirFiles) {
+    const std::string whole = write(50);
+    const std::string lacking = write(60);
+    fs::remove(fs::path(lacking).parent_path() / "shard-1.state");
+    const std::string garbled = write(70);
+    std::ofstream(garbled, std::ios::trunc) << "{";
+    const std::string half = folder_ + "/" + checkpointFolder(2, 80, 3, 1);
+    ASSERT_TRUE(writeShardFile(half, 0, *makeSnapshot(80)).ok());
+    const auto stored = storedCheckpoints(diskFiles(), folder_);
+    ASSERT_EQ(stored.size(), 1u);
+    EXPECT_EQ(stored[0].path, whole);
+    EXPECT_EQ(stored[0].last.step, 50u);
+    EXPECT_EQ(stored[0].layout, 3u);
+    EXPECT_EQ(stored[0].hashes.size(), 2u);
+    EXPECT_TRUE(storedCheckpoints(diskFiles(), folder_ + "/nosuch").empty());
 }
 
 TEST_F(CheckpointTest, whatWasNeverFinishedIsRemovedByALaterOneOfTheSameReplica) {
     const auto part = [&](uint64_t step, int32_t replica) {
-        const std::string folder = folder_ + "/" + checkpointFolder(2, step, replica);
+        const std::string folder = folder_ + "/" + checkpointFolder(2, step, 3, replica);
         EXPECT_TRUE(writeShardFile(folder, 0, *makeSnapshot(step)).ok());
         return folder;
     };
@@ -174,7 +199,7 @@ TEST_F(CheckpointTest, damageIsFoundAndNamed) {
 }
 
 TEST_F(CheckpointTest, aFullDiskLeavesNothingBehindAndSaysSo) {
-    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 1);
+    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 3, 1);
     const pid_t child = ::fork();
     if (child == 0) {
         ::signal(SIGXFSZ, SIG_IGN);

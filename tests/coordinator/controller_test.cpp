@@ -339,6 +339,26 @@ TEST_F(ControllerTest, ANewRunGoesOnFromTheCheckpointOfAnEarlierOne) {
     EXPECT_TRUE(absl::IsNotFound(host_->controller().start(spec(5), {"", "nothing"}).status()));
 }
 
+TEST_F(ControllerTest, JobsThatNameTheSameCheckpointFolderKeepOutOfEachOthersWay) {
+    host();
+    model::JobSpec s = spec(20, 2);
+    s.checkpointDir = host_->dir() + "/shared";
+    start(s);
+    const std::string first = run_;
+    start(s);
+    const auto folder = [&](const std::string& run) {
+        return host_->controller().status(run)->spec.checkpointDir;
+    };
+    EXPECT_NE(folder(first), folder(run_));
+    for (const std::string& run : {first, run_})
+        EXPECT_THAT(folder(run), testing::StartsWith(s.checkpointDir + "/"));
+    // Another controller's run of the same name.
+    std::filesystem::create_directories(s.checkpointDir + "/taken/l0001-step000000010-layout0-r0");
+    const auto taken = host_->controller().start(s, {"taken", ""});
+    EXPECT_TRUE(absl::IsAlreadyExists(taken.status()));
+    EXPECT_THAT(std::string(taken.status().message()), HasSubstr("checkpoint_dir"));
+}
+
 TEST_F(ControllerTest, SeveralJobsShareTheNodes) {
     host();
     start(spec(40, 2));

@@ -2,8 +2,11 @@
 // kill -9 of the controller, a real process, at chosen moments and at random ones, under jobs of
 // real workers: history has every step and every event once, and nobody who trains notices more
 // than a pause.
+#include <signal.h>
+
 #include <random>
 #include <set>
+#include <thread>
 
 #include "backend/history/run_store.h"
 #include "tests/fault/job_test.h"
@@ -311,7 +314,15 @@ TEST_F(CoordinatorLoss, WhatTheOperatorWasToldIsDoneStaysDone) {
     comeBack();
     EXPECT_THAT(controller_->ask("policies"), HasSubstr("\"lr\":\"linear\""));
     awaitStep(step() + 3);
-    EXPECT_THAT(controller_->ask("cordoned"), HasSubstr(cordon.node));
+    // Ranks may be back before their agent is.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    std::string cordoned;
+    while (cordoned.find(cordon.node) == std::string::npos &&
+           std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        cordoned = controller_->ask("cordoned");
+    }
+    EXPECT_THAT(cordoned, HasSubstr(cordon.node));
     EXPECT_EQ(host_->tape().state(run_).policies.lr, model::LrPolicy::kLinear);
     finish();
     expectNoTrace();
@@ -334,6 +345,40 @@ TEST_F(CoordinatorLoss, AnOrderThatIsDurableAndWasNeverAnsweredIsToldByTheNext) 
     finish();
     expectNoTrace();
     EXPECT_EQ(all<model::PoliciesChanged>().size(), 1u);
+}
+
+/// Each orphan writes its state and removes nobody's; the next coordinator finds what they wrote.
+TEST_F(CoordinatorLoss, WhatRanksWroteWithoutACoordinatorIsWhereTheJobGoesOn) {
+    model::JobSpec s = spec();
+    s.timeouts.orphanMs = 3000;
+    s.policies.checkpointEverySteps = 5;
+    s.policies.checkpointsKept = 1;
+    startJob(s);
+    awaitStep(12);
+    controller_->killNow();
+    const uint64_t known = step();
+    const auto ranks = host_->tape().state(run_).ranks;
+    const auto gone = [&] {
+        for (size_t i = 0; i < ranks.size(); ++i)
+            if (::kill(ranks[i].pid, 0) == 0) return false;
+        return true;
+    };
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!gone() && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ASSERT_TRUE(gone()) << "an orphan stays";
+    comeBack();
+    awaitStep(known + 5);
+    finish();
+    auto reader = history::RunReader::open(host_->dir() + "/runs.db");
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    history::EventFilter everything;
+    everything.limit = UINT32_MAX;
+    events_ = *(*reader)->events((*reader)->findRun(run_)->id, everything);
+    EXPECT_THAT(support::auditRun(events_), IsEmpty());
+    const auto lineages = all<model::LineageOpened>();
+    ASSERT_EQ(lineages.size(), 2u);
+    EXPECT_GE(lineages[1].fromStep, known) << "a committed step was lost";
 }
 
 }  // namespace

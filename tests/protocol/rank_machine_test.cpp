@@ -100,8 +100,8 @@ TEST_F(RankMachineTest, ARedoKeepsTheGradientsWhenTheRangesStay) {
     tell(redo);
     ASSERT_TRUE(did<BeginStep>());
     EXPECT_FALSE(did<BeginStep>()->compute);
-    tell(Recompute{5, 1, {{0, 4, 8}}});
     redo.attempt = 3;
+    redo.contributors.back().computation = 1;
     tell(redo);
     EXPECT_TRUE(did<BeginStep>()->compute);
 }
@@ -424,7 +424,7 @@ TEST_F(RankMachineTest, ASnapshotIsTakenAgainInTheLayoutItIsWantedIn) {
     tell(KeepSnapshot{5, 0, true, 1, 0});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);
     give(SnapshotTaken{0});
-    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     tell(KeepSnapshot{5, 0, true, 1, 1});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);  // experts are on their way
     EXPECT_NE(did<DropSnapshot>(), nullptr);
@@ -437,7 +437,7 @@ TEST_F(RankMachineTest, ASnapshotIsTakenAgainInTheLayoutItIsWantedIn) {
 
 /// The move failed elsewhere: what a joiner is given must lie as before.
 TEST_F(RankMachineTest, ASnapshotOfTheOldLayoutWaitsUntilTheRankHasGoneBack) {
-    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, "", 11});
     tell(KeepSnapshot{5, 0, true, 1, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
@@ -451,7 +451,7 @@ TEST_F(RankMachineTest, AQuorumTakenBackForAMoveDoesNotComeToLifeAfterIt) {
     tell(quorum(1, 1));
     sumComplete(1, 1);
     tell(quorum(2, 1, 1, 1));
-    tell(ChangeLayout{5, 1, 1, {1, 0}});
+    tell(ChangeLayout{5, 1, 1, 1, {1, 0}});
     tell(commit(1, 1));
     give(Applied{1, 12, 1});
     ASSERT_NE(did<MoveLayout>(), nullptr);
@@ -462,7 +462,7 @@ TEST_F(RankMachineTest, AQuorumTakenBackForAMoveDoesNotComeToLifeAfterIt) {
 
 /// The job waits for the very replicas that want the snapshot: no quorum will come before.
 TEST_F(RankMachineTest, ARankGoesBackForASnapshotWhenItsMoveIsKnownToHaveFailed) {
-    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, "", 11});
     tell(KeepSnapshot{5, 0, true, 1, 0, 1});
     ASSERT_NE(did<SettleLayout>(), nullptr);
@@ -473,7 +473,7 @@ TEST_F(RankMachineTest, ARankGoesBackForASnapshotWhenItsMoveIsKnownToHaveFailed)
 /// Another replica could not move, and the coordinator did not wait for this one.
 /// Nobody may want a snapshot, and its siblings may not have moved.
 TEST_F(RankMachineTest, AnOrderToDropASnapshotSaysWhichMovesAreSettledToo) {
-    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, "", 11});
     tell(KeepSnapshot{5, 0, false, 0, 0, 1});
     ASSERT_NE(did<SettleLayout>(), nullptr);
@@ -481,7 +481,7 @@ TEST_F(RankMachineTest, AnOrderToDropASnapshotSaysWhichMovesAreSettledToo) {
 }
 
 TEST_F(RankMachineTest, NoStepBeginsWhileExpertsAreOnTheirWay) {
-    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     tell(quorum(1, 1));
     EXPECT_EQ(did<BeginStep>(), nullptr);
     give(LayoutMoveDone{1, true, 10, "", 11});
@@ -494,13 +494,85 @@ TEST_F(RankMachineTest, NoStepBeginsWhileExpertsAreOnTheirWay) {
 TEST_F(RankMachineTest, AGradientOfTheLayoutBeforeIsNotExchangedInTheNextOne) {
     tell(quorum(1, 1));
     give(ComputeDone{1, false});
-    tell(ChangeLayout{5, 0, 1, {1, 0}});
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, ""});
     Quorum again = quorum(1, 2);
     again.layout = 1;
     tell(again);
     ASSERT_NE(did<BeginStep>(), nullptr);
     EXPECT_TRUE(did<BeginStep>()->compute);
+}
+
+/// It overtook nobody on its own connection: a sibling brought it late.
+TEST_F(RankMachineTest, AQuorumFromBeforeAMoveIsRefusedAfterIt) {
+    tell(ChangeLayout{5, 0, 1, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 11});
+    const uint64_t fenced = machine_.fenced();
+    tell(quorum(1, 1));
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+    EXPECT_EQ(did<SettleLayout>(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+    Quorum after = quorum(1, 2);
+    after.layout = 1;
+    tell(after);
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_TRUE(did<SettleLayout>()->adopt);
+    EXPECT_NE(did<BeginStep>(), nullptr);
+}
+
+TEST_F(RankMachineTest, ACheckpointThatIsWantedWhileItsStepIsAppliedIsWrittenBehindIt) {
+    tell(quorum(1, 1));
+    sumComplete(1, 1);
+    tell(commit(1, 1));
+    ASSERT_NE(did<ApplyCommit>(), nullptr);
+    Commit again = commit(1, 1);
+    again.checkpoint = true;
+    tell(again);
+    EXPECT_EQ(did<WriteCheckpoint>(), nullptr);
+    give(Applied{1, 12, 1});
+    ASSERT_NE(did<WriteCheckpoint>(), nullptr);
+    EXPECT_EQ(did<WriteCheckpoint>()->step, 1u);
+}
+
+TEST_F(RankMachineTest, ACheckpointWaitsForAMoveAndForWhereItLeads) {
+    tell(quorum(1, 1));
+    sumComplete(1, 1);
+    tell(commit(1, 1));
+    give(Applied{1, 12, 1});
+    tell(ChangeLayout{5, 1, 1, 1, {1, 0}});
+    Commit wanted = commit(1, 1);
+    wanted.checkpoint = true;
+    tell(wanted);
+    EXPECT_EQ(did<WriteCheckpoint>(), nullptr);
+    // Another replica could not move: said while this one is still at it.
+    tell(KeepSnapshot{5, 0, false, 0, 0, 1});
+    give(LayoutMoveDone{1, true, 10, "", 13});
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+    EXPECT_NE(did<WriteCheckpoint>(), nullptr);
+}
+
+/// Its move was of a coordinator that is gone, and the next one has moved on without this rank.
+TEST_F(RankMachineTest, ARankInALayoutThatNobodyKnowsGoesBackAndSaysSo) {
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 13});
+    tell(Welcome{6, 1, "", "", 2, {}});
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+    EXPECT_EQ(did<SettleLayout>()->countsInstead, 0u);
+    ASSERT_NE(did<SendLeader>(), nullptr);
+    const auto* report = std::get_if<RankReport>(&did<SendLeader>()->message);
+    ASSERT_NE(report, nullptr);
+    EXPECT_EQ(report->layout, 0u) << "it does not hold layout 2";
+}
+
+TEST_F(RankMachineTest, OnlyALeaderRemovesCheckpointsAndNotForAnOlderCoordinator) {
+    tell(DiscardCheckpoints{4, {"a"}});
+    EXPECT_EQ(did<RemoveCheckpoints>(), nullptr);
+    tell(DiscardCheckpoints{5, {"a"}});
+    EXPECT_NE(did<RemoveCheckpoints>(), nullptr);
+    RankMachine other(RankConfig{{1, 1}, 3, 2, 1000});
+    EXPECT_TRUE(other.step(now_, FromCoordinator{DiscardCheckpoints{5, {"a"}}}).empty());
 }
 
 }  // namespace

@@ -2,9 +2,86 @@
 #include "backend/runtime/replica/checkpoint_desk.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
 
 namespace bulkhead::runtime {
 namespace {
+
+namespace fs = std::filesystem;
+
+/// The leader of replica 1, two shards; the other shard's file is made here.
+class CheckpointDeskTest : public ::testing::Test {
+  protected:
+    CheckpointDeskTest()
+        : folder_(fs::path(::testing::TempDir()) / ("desk_" + std::to_string(::getpid()))) {
+        settings_.spec.checkpointDir = folder_.string();
+        settings_.spec.shards = 2;
+        settings_.spec.policies.checkpointsKept = 1;
+        settings_.rank = {1, 0};
+        settings_.incarnation = 3;
+        fs::create_directories(folder_);
+    }
+    ~CheckpointDeskTest() override { fs::remove_all(folder_); }
+
+    std::unique_ptr<CheckpointDesk> desk() {
+        CheckpointDesk::Hooks hooks;
+        hooks.shardWritten = [this](const protocol::RankCheckpoint& part) { own_ = part; };
+        hooks.done = [this](const protocol::CheckpointDone& d) { done_.push_back(d); };
+        return std::make_unique<CheckpointDesk>(settings_, clock_, std::move(hooks));
+    }
+    static std::shared_ptr<StateSnapshot> snapshot(uint64_t step, uint64_t layout) {
+        auto s = std::make_shared<StateSnapshot>();
+        s->lineage = 1;
+        s->step = s->last.step = step;
+        s->layout = layout;
+        s->bytes.resize(100);
+        return s;
+    }
+    /// Both shards report, the other one from `otherLayout`.
+    void write(CheckpointDesk& desk, uint64_t step, uint64_t layout, uint64_t otherLayout) {
+        desk.write(snapshot(step, layout), "");
+        desk.drain();
+        desk.shardReported(own_);
+        protocol::RankCheckpoint other = own_;
+        other.rank.shard = 1;
+        other.layout = otherLayout;
+        desk.shardReported(other);
+        desk.drain();
+    }
+
+    const fs::path folder_;
+    CheckpointSettings settings_;
+    SystemClock clock_;
+    protocol::RankCheckpoint own_;
+    std::vector<protocol::CheckpointDone> done_;
+};
+
+TEST_F(CheckpointDeskTest, NothingIsRemovedUntilTheCoordinatorSaysSo) {
+    const auto d = desk();
+    for (const uint64_t step : {10, 20, 30}) write(*d, step, 0, 0);
+    ASSERT_EQ(done_.size(), 3u);
+    EXPECT_EQ(listCheckpoints(folder_.string()).size(), 3u) << "checkpoints_kept is not a rank's";
+    d->discard({done_[0].path, "/somewhere/else/manifest.json", done_[0].path});
+    d->drain();
+    EXPECT_FALSE(fs::exists(fs::path(done_[0].path).parent_path()));
+    EXPECT_TRUE(fs::exists(done_[1].path));
+    EXPECT_TRUE(fs::exists(done_[2].path));
+}
+
+TEST_F(CheckpointDeskTest, ShardsThatLieInTwoLayoutsAreNoCheckpoint) {
+    const auto d = desk();
+    write(*d, 10, 0, 1);
+    EXPECT_TRUE(done_.empty());
+    EXPECT_TRUE(listCheckpoints(folder_.string()).empty());
+    write(*d, 10, 1, 1);
+    ASSERT_EQ(done_.size(), 1u);
+    EXPECT_TRUE(done_[0].ok) << done_[0].error;
+    EXPECT_EQ(done_[0].layout, 1u);
+    EXPECT_EQ(readManifest(done_[0].path)->layout, 1u);
+}
 
 TEST(CheckpointThread, runsJobsInOrderAndDrains) {
     CheckpointThread thread;

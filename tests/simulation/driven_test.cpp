@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <random>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
 
 #include "backend/runtime/simulation/driven_job.h"
+#include "backend/runtime/simulation/found_case.h"
 #include "backend/runtime/simulation/story.h"
 
 namespace bulkhead::simulation {
@@ -60,7 +63,7 @@ bool commits(DrivenJob& job, uint64_t steps) {
 /// Other seeds each time; whoever finds one broken replays it by its number.
 TEST(DrivenTest, SeedsNobodyHasSeenKeepEveryInvariantAndHeal) {
     constexpr size_t kFaults = 50;
-    const uint64_t first = std::random_device{}();
+    const uint64_t first = freshSeed();
     std::cout << "seeds " << first << ".." << first + 99
               << "; again: bulkhead-sim replay --drivers SEED --faults " << kFaults << "\n";
     for (uint64_t seed = first; seed < first + 100; ++seed)
@@ -68,6 +71,31 @@ TEST(DrivenTest, SeedsNobodyHasSeenKeepEveryInvariantAndHeal) {
             ADD_FAILURE() << storyOf(seed, kFaults);
             return;
         }
+}
+
+TEST(FoundTest, WhatOnceBrokeSomethingStaysWhole) {
+    size_t cases = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(BULKHEAD_FOUND_CASES)) {
+        if (entry.path().extension() != ".json") continue;
+        std::ifstream in(entry.path());
+        const auto found = parseCase(std::string(std::istreambuf_iterator<char>(in), {}));
+        ASSERT_TRUE(found.ok()) << entry.path() << ": " << found.status();
+        const Verdict v = runTrial(*found);
+        EXPECT_FALSE(v.broken) << entry.path() << ": " << *v.broken;
+        ++cases;
+    }
+    EXPECT_GT(cases, 0u);
+}
+
+TEST(FoundTest, ACaseIsReadBackAsItWasWritten) {
+    const FoundCase found{7, false, "I2: something", drawSchedule(7, drawSetup(7), 30)};
+    const auto again = parseCase(toText(found));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(toText(*again), toText(found));
+    EXPECT_EQ(runTrial(*again).digest, runTrial(found).digest);
+    EXPECT_FALSE(parseCase("{").ok());
+    EXPECT_FALSE(
+        parseCase(R"({"seed":1,"drivers":false,"broken":"","faults":[{"kind":"x"}]})").ok());
 }
 
 TEST(DrivenTest, EqualSeedsGiveEqualRuns) {

@@ -50,8 +50,6 @@ plant(rank_machine.cpp "if (current_ && idOf(*current_) == id && vote_ == Vote::
 
 plant(rank_machine.cpp "    if (next.step != applied_ + 1) {\n        replay_.clear();"
   "    if (next.step != applied_ + 1 && !MUTATED(replay_over_a_gap)) {\n        replay_.clear();")
-plant(rank_machine.cpp "    if (!current_ || in.id != idOf(*current_)) {"
-  "    if (!current_ || (in.id != idOf(*current_) && !MUTATED(vote_for_any_exchange))) {")
 plant(rank_machine.cpp "    if (orphanSince_ && now"
   "    if (orphanSince_ && !MUTATED(stay_for_ever_as_an_orphan) && now")
 plant(rank_machine.cpp "    if (!orphanSince_) orphanSince_ = now;"
@@ -74,8 +72,6 @@ plant(replica_fold.cpp "        out.complete = out.complete && v.complete;"
   "        out.complete = MUTATED(fold_one_yes_is_enough) ? out.complete || v.complete : out.complete && v.complete;")
 plant(replica_fold.cpp "        out.hashes[s] = v.hash;"
   "        out.hashes[MUTATED(fold_hashes_out_of_order) ? parts.size() - 1 - s : s] = v.hash;")
-plant(coordinator_replicas.cpp "    if (m.epoch > epoch_) {"
-  "    if (m.epoch > epoch_ && !MUTATED(give_out_an_epoch_again)) {")
 plant(coordinator_step.cpp "    if (!pending_) return;\n    ledger_.giveBackStep(pending_->step);"
   "    if (!pending_) return;\n    if (!MUTATED(keep_the_leases_of_a_void_step)) ledger_.giveBackStep(pending_->step);")
 plant(coordinator_step.cpp "++e.nonFiniteRanges[range] >= 2 || data"
@@ -89,18 +85,19 @@ plant(coordinator_replicas.cpp "        if (!open_->committing) abortExchange(wh
   [==[        if (MUTATED(return_a_committed_lease)) ledger_.giveBack(open_->quorum.step, r.id);
         if (!open_->committing) abortExchange(why);]==])
 # The same step again.
-plant(rank_machine.cpp "    const bool retained = retainedStep_ == q.step && ranges_ == me->contribution.ranges;"
+plant(rank_machine.cpp "    const bool retained = retainedStep_ == q.step && retainedLayout_ == q.layout &&
+                          computation_ == me->computation && ranges_ == me->contribution.ranges;"
   [==[    if (MUTATED(redo_only_the_failed_shard) && current_ && current_->step == q.step && vote_ == Vote::kYes) {
         current_ = q;
         RankVote again = *lastVote_;
         castVote(again, true, false);
         return;
     }
-    const bool retained = retainedStep_ == q.step && (ranges_ == me->contribution.ranges || MUTATED(keep_the_gradient_of_other_ranges));]==])
+    const bool retained = retainedStep_ == q.step && retainedLayout_ == q.layout && computation_ == me->computation && (ranges_ == me->contribution.ranges || MUTATED(keep_the_gradient_of_other_ranges));]==])
 plant(coordinator_step.cpp "makeQuorum(e.quorum.step, e.quorum.attempt + 1,"
   "makeQuorum(e.quorum.step, e.quorum.attempt + (MUTATED(no_new_attempt) ? 0 : 1),")
-plant(coordinator_step.cpp "    if (members != membership_) {\n        ++epoch_;"
-  "    if (members != membership_) {\n        if (!MUTATED(no_new_epoch) || epoch_ == 0) ++epoch_;")
+plant(coordinator_step.cpp "    if (members != membership_) {\n        nextEpoch();"
+  "    if (members != membership_) {\n        if (!MUTATED(no_new_epoch) || epoch_ == 0) nextEpoch();")
 plant(coordinator_step.cpp "log(LogQuarantine{range, why}, false);"
   "if (!MUTATED(forget_quarantine)) log(LogQuarantine{range, why}, false);")
 
@@ -133,8 +130,6 @@ plant(coordinator_replicas.cpp "    tell(r, Expelled{term_, r.incarnation, why})
   "    tell(r, Expelled{term_, r.incarnation, why});\n    if (!MUTATED(expel_and_not_stop)) act(StopReplica{r.id, r.incarnation, true, why});\n    book")
 plant(coordinator_replicas.cpp "    return recovering_ && !r.alive() && incarnation >= r.incarnation && incarnation > r.gone;"
   "    return recovering_ && !r.alive() && incarnation >= r.incarnation && (incarnation > r.gone || MUTATED(take_back_the_expelled));")
-plant(coordinator_replicas.cpp "    if (m.hasState && m.ready && m.step == committed_"
-  "    if (m.hasState && (m.ready || MUTATED(take_a_joiner_for_a_trainer)) && m.step == committed_")
 plant(coordinator_replicas.cpp "if (!m.hasState || m.step < r->snapshotStep || m.layout != layout_) return;"
   "if (!m.hasState || (!MUTATED(believe_an_older_report) && (m.step < r->snapshotStep || m.layout != layout_))) return;")
 plant(coordinator_catch_up.cpp "    if (!r.following) return;\n    const bool before"
@@ -145,8 +140,8 @@ plant(coordinator_evidence.cpp "void CoordinatorMachine::Impl::judgeSilent() {"
   "void CoordinatorMachine::Impl::judgeSilent() {\n    if (MUTATED(overlook_the_silent)) return;")
 plant(coordinator_operations.cpp "    if (refusal.empty()) logOrders();"
   "    if (refusal.empty() && !MUTATED(acknowledge_what_is_not_logged)) logOrders();")
-plant(coordinator_operations.cpp "    if (stopCheckpoint_ && !covered"
-  "    if (stopCheckpoint_ && !MUTATED(stop_without_a_checkpoint) && !covered")
+plant(coordinator_operations.cpp "    if (stopCheckpoint_ && !checkpointed()"
+  "    if (stopCheckpoint_ && !MUTATED(stop_without_a_checkpoint) && !checkpointed()")
 # What a new coordinator knows.
 plant(coordinator_recovery.cpp "    paused_ = orders.paused;" "    paused_ = orders.paused && !MUTATED(forget_a_pause);")
 plant(coordinator_recovery.cpp "    stopping_ = orders.stopping;" "    stopping_ = orders.stopping && !MUTATED(forget_to_stop);")
@@ -187,8 +182,8 @@ plant(step_commit.cpp "        if (m.entering) continue;\n"
   "        if (m.entering && !MUTATED(record_names_who_enters)) {\n            if (MUTATED(count_the_zeros_of_who_enters)) r.samples += options.samplesPerReplica;\n            continue;\n        }\n")
 plant(step_commit.cpp "    const uint64_t update = std::max<uint64_t>(1, r.updates);"
   "    const uint64_t update = std::max<uint64_t>(1, MUTATED(schedule_by_step) ? r.step : r.updates);")
-plant(coordinator_commit.cpp "    if (m.ok) {\n        LogCheckpoint entry"
-  "    if (m.ok || MUTATED(manifest_of_a_failed_write)) {\n        LogCheckpoint entry")
+plant(coordinator_commit.cpp "    if (done.ok) {\n        entry.path = m.path;"
+  "    if (done.ok || MUTATED(manifest_of_a_failed_write)) {\n        entry.path = m.path;")
 plant(coordinator_commit.cpp "    LogCheckpoint entry{lineage_, step, updates_,"
   "    LogCheckpoint entry{lineage_, step - (MUTATED(checkpoint_of_the_step_before) ? 1 : 0), updates_,")
 
@@ -212,15 +207,20 @@ plant(rank_machine.cpp "    appliedEpoch_ = last_->epoch;\n    hash_ = in.hash;\
   "    appliedEpoch_ = last_->epoch;\n    if (!MUTATED(tell_an_older_hash)) hash_ = in.hash;\n    if (replay_.empty()) {")
 plant(parity.cpp "    const bool majority = 2 * largest->second > byReplica.size();"
   "    const bool majority = 2 * largest->second + (MUTATED(call_a_tie_a_majority) ? 1 : 0) > byReplica.size();")
-plant(coordinator_step.cpp "        if (matches && *matches)"
-  "        if (matches && *matches != MUTATED(expel_who_matches_its_replay))")
 plant(coordinator_replicas.cpp "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && (hadState || contributed))"
   "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && (hadState || contributed) && !MUTATED(go_on_though_all_restart))")
-plant(coordinator_replicas.cpp "        resumeFrom_ = c.path;"
-  "        resumeFrom_ = MUTATED(resume_from_the_first_checkpoint) ? checkpoints_.front().path : c.path;")
 plant(coordinator_step.cpp "    if (!open_->quorum.checkParity) return true;"
   "    if (!open_->quorum.checkParity || MUTATED(ignore_parity)) return true;")
 plant(coordinator_replicas.cpp "        if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok())\n            ledger_ = *std::move(ledger);"
   "        if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok() && !MUTATED(forget_the_data_position))\n            ledger_ = *std::move(ledger);")
 
+# Checkpoints: which are there, which may go, who leaves without one.
+plant(coordinator_commit.cpp "    log(LogCheckpointsDropped{std::move(paths), false}, false);"
+  "    if (!MUTATED(remove_what_the_log_names)) log(LogCheckpointsDropped{std::move(paths), false}, false);")
+plant(checkpoint_book.cpp "    known_.insert(at, std::move(checkpoint));"
+  "    known_.insert(MUTATED(keep_checkpoints_by_arrival) ? known_.end() : at, std::move(checkpoint));")
+plant(coordinator_replicas.cpp "        if (dropped || checkpoints_.contains(c.path)) continue;"
+  "        if (dropped || checkpoints_.contains(c.path) || MUTATED(overlook_what_orphans_wrote)) continue;")
+plant(coordinator_replicas.cpp "        if (!stopping_ && mustWriteBeforeLeaving(r)) continue;"
+  "        if (!stopping_ && !MUTATED(drain_the_last_that_holds_it) && mustWriteBeforeLeaving(r)) continue;")
 file(WRITE ${OUT} "#include \"tests/simulation/mutation.h\"\n${text}")

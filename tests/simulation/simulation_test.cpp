@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <iostream>
+
+#include "backend/runtime/simulation/found_case.h"
 #include "backend/runtime/simulation/minimise.h"
 #include "backend/runtime/simulation/story.h"
 
@@ -14,11 +17,14 @@ std::string storyOf(uint64_t seed, size_t faults) {
     return tellStory(seed, setup, m, false);
 }
 
-/// What CI runs of the campaign: `bulkhead-sim run` does the rest of it.
+/// Other seeds with every commit; `./dev soak` runs more of them.
 TEST(SimulationTest, ASliceOfSeedsKeepsEveryInvariantAndHeals) {
     uint64_t faults = 0;
     uint64_t commits = 0;
-    for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const uint64_t first = freshSeed();
+    std::cout << "seeds " << first << ".." << first + 199
+              << "; again: bulkhead-sim replay SEED --faults 50\n";
+    for (uint64_t seed = first; seed < first + 200; ++seed) {
         const Verdict v = runTrial(seed, 50);
         faults += v.counts.faults;
         commits += v.counts.commits;
@@ -26,22 +32,29 @@ TEST(SimulationTest, ASliceOfSeedsKeepsEveryInvariantAndHeals) {
         ADD_FAILURE() << storyOf(seed, 50);
         return;
     }
-    EXPECT_EQ(faults, 200u * 50u);
+    EXPECT_GE(faults, 200u * 50u);
     EXPECT_GT(commits, faults / 10);
 }
 
 /// Each found something: a busy coordinator, states and gradients of a layout that no longer
 /// counts, joiners that nobody could prove or serve while the job waited for them, a move of
 /// experts whose step went void, the new incarnation of a replica blamed for its predecessor, a
-/// contributor sent to fetch again because its source was lost, a state served in another layout.
+/// contributor sent to fetch again because its source was lost, a state served in another layout,
+/// numbers of layouts and epochs used twice, the word of one corrupt replica, a quorum from before
+/// a move of experts, checkpoints that were removed or overlooked. Some broke the judge.
 TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
     const std::pair<uint64_t, size_t> found[] = {
-        {4, 20},     {7, 20},    {10, 20},   {23, 20},   {30, 20},   {31, 20},   {49, 20},
-        {84, 20},    {100, 20},  {109, 20},  {122, 20},  {144, 20},  {1028, 60}, {1032, 60},
-        {19, 40},    {26, 40},   {30, 40},   {50, 40},   {100, 40},  {101, 40},  {146, 40},
-        {169, 40},   {233, 40},  {342, 40},  {365, 40},  {1308, 40}, {1749, 40}, {2633, 40},
-        {1181, 40},  {2465, 40}, {3403, 40}, {3990, 40}, {5250, 40}, {7111, 40}, {2665, 100},
-        {1804, 100}, {8237, 100}};
+        {4, 20},       {7, 20},          {10, 20},         {23, 20},      {30, 20},
+        {31, 20},      {49, 20},         {84, 20},         {100, 20},     {109, 20},
+        {122, 20},     {144, 20},        {1028, 60},       {1032, 60},    {19, 40},
+        {26, 40},      {30, 40},         {50, 40},         {100, 40},     {101, 40},
+        {146, 40},     {169, 40},        {233, 40},        {342, 40},     {365, 40},
+        {1308, 40},    {1749, 40},       {2633, 40},       {1181, 40},    {2465, 40},
+        {3403, 40},    {3990, 40},       {5250, 40},       {7111, 40},    {2665, 100},
+        {1804, 100},   {8237, 100},      {93, 100},        {160, 100},    {290, 100},
+        {960, 100},    {3690, 100},      {4642, 100},      {2794, 40},    {100694, 100},
+        {100271, 100}, {201693, 100},    {202127, 100},    {205130, 100}, {206676, 100},
+        {207535, 100}, {896372468, 100}, {1659483136, 100}};
     for (const auto& [seed, faults] : found) {
         const Verdict v = runTrial(seed, faults);
         EXPECT_FALSE(v.broken) << storyOf(seed, faults);

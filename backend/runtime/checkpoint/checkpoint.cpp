@@ -179,8 +179,8 @@ CheckpointManifest fromJson(const json& j) {
 
 }  // namespace
 
-std::string checkpointFolder(uint64_t lineage, uint64_t step, int32_t replica) {
-    return absl::StrFormat("l%04d-step%09d-r%d", lineage, step, replica);
+std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica) {
+    return absl::StrFormat("l%04d-step%09d-layout%d-r%d", lineage, step, layout, replica);
 }
 
 absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder, int32_t shard,
@@ -205,9 +205,13 @@ absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder, int32_t
     return result;
 }
 
+std::string manifestText(const CheckpointManifest& manifest) {
+    return toJson(manifest).dump(2) + "\n";
+}
+
 absl::StatusOr<std::string> writeManifest(const std::string& folder,
                                           const CheckpointManifest& manifest) {
-    const std::string text = toJson(manifest).dump(2) + "\n";
+    const std::string text = manifestText(manifest);
     const fs::path path = fs::path(folder) / kManifestName;
     PendingFile file(path);
     file.write(text.data(), text.size());
@@ -220,8 +224,12 @@ absl::StatusOr<CheckpointManifest> readManifest(const std::string& path) {
     if (!in)
         return absl::NotFoundError(
             absl::StrCat(path, ": no such checkpoint manifest (", std::strerror(errno), ")"));
+    return parseManifest(path, std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
+absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path, const std::string& text) {
     try {
-        return fromJson(json::parse(in));
+        return fromJson(json::parse(text));
     } catch (const std::exception& e) {
         return absl::DataLossError(absl::StrCat(path, " is no checkpoint manifest: ", e.what(),
                                                 "; resume from an older checkpoint"));
@@ -279,10 +287,24 @@ std::vector<std::string> listCheckpoints(const std::string& directory) {
     return found;
 }
 
-void pruneCheckpoints(const std::string& directory, uint32_t keep) {
-    const std::vector<std::string> all = listCheckpoints(directory);
-    for (size_t i = 0; i + keep < all.size(); ++i)
-        discardCheckpoint(fs::path(all[i]).parent_path().string());
+std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& files,
+                                                          const std::string& directory) {
+    std::vector<protocol::StoredCheckpoint> found;
+    for (const std::string& name : files.list(directory)) {
+        const std::string folder = absl::StrCat(directory, "/", name);
+        const std::string path = absl::StrCat(folder, "/", kManifestName);
+        const absl::StatusOr<std::string> text = files.read(path);
+        if (!text.ok()) continue;
+        absl::StatusOr<CheckpointManifest> m = parseManifest(path, *text);
+        if (!m.ok()) continue;
+        protocol::StoredCheckpoint stored{path, m->last, m->layout, m->expertShard, {}};
+        for (const CheckpointFile& file : m->files) {
+            if (!files.exists(absl::StrCat(folder, "/", file.name))) break;
+            stored.hashes.push_back(file.hash);
+        }
+        if (stored.hashes.size() == m->shards) found.push_back(std::move(stored));
+    }
+    return found;
 }
 
 void discardUnfinished(const std::string& folder) {
@@ -301,9 +323,17 @@ void discardUnfinished(const std::string& folder) {
     for (const fs::path& path : leftovers) fs::remove_all(path, error);
 }
 
+void discardOwnCheckpoint(const std::string& directory, const std::string& manifestPath) {
+    const fs::path folder = fs::path(manifestPath).parent_path();
+    if (!folder.empty() && folder.parent_path() == fs::path(directory))
+        discardCheckpoint(folder.string());
+}
+
 void discardCheckpoint(const std::string& folder) {
     std::error_code ignored;
-    fs::remove(fs::path(folder) / kManifestName, ignored);
+    // A power cut must not bring it back without its files.
+    if (fs::remove(fs::path(folder) / kManifestName, ignored))
+        (void)PendingFile::syncFolder(folder);
     fs::remove_all(folder, ignored);
 }
 

@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/file_system.h"
 #include "backend/common/types.h"
+#include "backend/runtime/protocol/checkpoint_book.h"
 
 /// Checkpoints on disk. One checkpoint is a folder of one file per shard and `manifest.json`, which
 /// is written last and in one rename: a folder without it is no checkpoint.
@@ -58,14 +60,18 @@ struct CheckpointManifest {
     std::vector<CheckpointFile> files;  ///< by shard
 };
 
-/// Name of the folder below the job's checkpoint directory; sorts by step within a lineage.
-std::string checkpointFolder(uint64_t lineage, uint64_t step, int32_t replica);
+/// Name of the folder below the job's checkpoint directory; sorts by step within a lineage. The
+/// same state in another layout is another checkpoint: one never overwrites files of the other.
+std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica);
 
 /// Writes one shard durably: temporary file, fsync, rename. On error nothing stays behind, and the
 /// status names the file and the reason (ResourceExhausted when the disk is full).
 [[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder,
                                                             int32_t shard,
                                                             const StateSnapshot& snapshot);
+
+/// JSON.
+std::string manifestText(const CheckpointManifest& manifest);
 
 /// Makes the checkpoint exist. All files of `manifest` must be durable. Returns the manifest's
 /// path.
@@ -74,6 +80,10 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, int32_t replica);
 
 /// NotFound, or DataLoss naming the field that is missing or wrong.
 [[nodiscard]] absl::StatusOr<CheckpointManifest> readManifest(const std::string& path);
+
+/// Of its text; `path` is for the message. DataLoss as readManifest().
+[[nodiscard]] absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path,
+                                                               const std::string& text);
 
 /// The state of `shard`, its length and hash checked against the manifest and the file's own
 /// header; with the hash that workloads compute now, whatever the manifest's is.
@@ -86,10 +96,16 @@ std::vector<std::string> listCheckpoints(const std::string& directory);
 /// Removes what older, unfinished checkpoints of the same replica left beside `folder`.
 void discardUnfinished(const std::string& folder);
 
-/// Removes all but the newest `keep` checkpoints, manifest first.
-void pruneCheckpoints(const std::string& directory, uint32_t keep);
-
-/// Removes what an unfinished checkpoint left in `folder`.
+/// Removes a checkpoint, or what an unfinished one left in `folder`; manifest first.
 void discardCheckpoint(const std::string& folder);
+
+/// Removes the checkpoint of this manifest, if it lies directly below `directory`: a rank removes
+/// what its own job wrote, whatever it is told.
+void discardOwnCheckpoint(const std::string& directory, const std::string& manifestPath);
+
+/// The checkpoints below `directory` whose manifest can be read and whose files are all there;
+/// their contents are checked when they are loaded.
+std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& files,
+                                                          const std::string& directory);
 
 }  // namespace bulkhead::runtime

@@ -112,7 +112,16 @@ class Controller::Impl {
             beginning.resume = std::move(checkpoint->checkpoint);
             earlier = std::move(checkpoint->spec);
         }
-        if (spec.checkpointDir.empty()) spec.checkpointDir = dir + "/checkpoints";
+        // A folder of its own also where the job names one: runs that share it would take each
+        // other's checkpoints for theirs.
+        spec.checkpointDir = spec.checkpointDir.empty()
+                                 ? dir + "/checkpoints"
+                                 : absl::StrCat(spec.checkpointDir, "/", run);
+        if (!files().list(spec.checkpointDir).empty())
+            return absl::AlreadyExistsError(
+                absl::StrCat(spec.checkpointDir,
+                             " is in use already, by a run of the same name; choose another name "
+                             "for this run, or another checkpoint_dir"));
         for (const std::string& folder : {dir, spec.checkpointDir})
             if (absl::Status s = files().makeFolder(folder); !s.ok()) return s;
         beginning.run = run;

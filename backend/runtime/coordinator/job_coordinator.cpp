@@ -11,6 +11,7 @@
 #include "backend/model/command_text.h"
 #include "backend/model/event_json.h"
 #include "backend/runtime/coordinator/job_past.h"
+#include "backend/runtime/coordinator/run_files.h"
 #include "backend/runtime/coordinator/spec_options.h"
 #include "spdlog/spdlog.h"
 
@@ -189,6 +190,17 @@ void JobCoordinator::flushLog() {
     if (!written.ok())
         fail(absl::StrCat(std::string(written.message()),
                           "; make room and resume the run from its last checkpoint"));
+}
+
+void JobCoordinator::act(const protocol::FindCheckpoints&) {
+    flushLog();
+    auto found = checkpointsOnDisk(around_.files, beginning_.dir, beginning_.spec);
+    if (!found.ok())
+        spdlog::warn("checkpoints that the log does not name cannot be looked for: {}",
+                     std::string(found.status().message()));
+    if (!finished_)
+        inputs_.emplace_back(protocol::CheckpointsFound{
+            found.ok() ? *std::move(found) : std::vector<protocol::LogCheckpoint>{}});
 }
 
 void JobCoordinator::act(const protocol::WakeAt& action) {

@@ -116,6 +116,7 @@ class JobCoordinator {
     void act(const protocol::StartReplica& action);
     void act(const protocol::StopReplica& action);
     void act(const protocol::WakeAt& action);
+    void act(const protocol::FindCheckpoints& action);
     void act(const protocol::Emit& action);
     void act(const protocol::Finished& action);
     void flushLog();

@@ -11,19 +11,15 @@
 #include "backend/model/domain_text.h"
 #include "backend/model/event_json.h"
 #include "backend/model/job_file.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "spdlog/spdlog.h"
 
 namespace bulkhead::runtime {
 namespace fs = std::filesystem;
 namespace {
 
-absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
-                                                        const std::string& runDir) {
-    const auto bytes = files.read(runDir + "/commit.log");
-    if (!bytes.ok()) return bytes.status();
-    auto decoded = protocol::decodeLog(*bytes);
-    if (!decoded.ok()) return decoded.status();
-    return std::move(decoded->entries);
+uint32_t domainsOf(const model::JobSpec& spec) {
+    return std::max<uint32_t>(1, static_cast<uint32_t>(spec.domains.size()));
 }
 
 std::vector<protocol::LogEntry> readWholeEntries(const FileSystem& files,
@@ -68,6 +64,27 @@ bool isCopied(const model::JobSpec& spec) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
+                                                        const std::string& runDir) {
+    const auto bytes = files.read(runDir + "/commit.log");
+    if (!bytes.ok()) return bytes.status();
+    auto decoded = protocol::decodeLog(*bytes);
+    if (!decoded.ok())
+        return absl::Status(
+            decoded.status().code(),
+            absl::StrCat(runDir, "/commit.log: ", std::string(decoded.status().message())));
+    return std::move(decoded->entries);
+}
+
+absl::StatusOr<std::vector<protocol::LogCheckpoint>> checkpointsOnDisk(const FileSystem& files,
+                                                                       const std::string& runDir,
+                                                                       const model::JobSpec& spec) {
+    const auto entries = readLog(files, runDir);
+    if (!entries.ok()) return entries.status();
+    return protocol::judgeStored(*entries, spec.replicas + spec.spares, domainsOf(spec),
+                                 storedCheckpoints(files, spec.checkpointDir));
+}
 
 std::string makeRunId(const std::string& name, int64_t unixNs) {
     std::string id;
@@ -141,16 +158,20 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
             if (isRun) return spec.ok() ? entries.status() : spec.status();
             continue;
         }
-        auto state = protocol::recoverState(
-            *entries, spec->replicas + spec->spares,
-            std::max<uint32_t>(1, static_cast<uint32_t>(spec->domains.size())));
-        if (!state.ok()) {
-            if (isRun) return state.status();
+        auto state =
+            protocol::recoverState(*entries, spec->replicas + spec->spares, domainsOf(*spec));
+        const auto onDisk = checkpointsOnDisk(files, stateDir + "/" + run, *spec);
+        if (!state.ok() || !onDisk.ok()) {
+            if (isRun) return state.ok() ? onDisk.status() : state.status();
             continue;
         }
-        for (auto it = state->checkpoints.rbegin(); it != state->checkpoints.rend(); ++it)
-            if ((isRun || it->path == from) && files.exists(it->path))
-                return FoundCheckpoint{*spec, *it};
+        protocol::CheckpointBook book(state->checkpoints);
+        const std::vector<std::string>& damaged = state->unusable;
+        for (const protocol::LogCheckpoint& c : *onDisk)
+            if (std::find(damaged.begin(), damaged.end(), c.path) == damaged.end()) book.add(c);
+        for (; const protocol::LogCheckpoint* newest = book.newest(); book.remove(newest->path))
+            if ((isRun || newest->path == from) && files.exists(newest->path))
+                return FoundCheckpoint{*spec, *newest};
     }
     if (isRun)
         return absl::NotFoundError(

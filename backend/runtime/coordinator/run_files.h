@@ -33,14 +33,25 @@ std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::stri
 /// NotFound, or DataLoss naming the file.
 absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::string& runDir);
 
+/// The entries of a run's commit log as it is on disk. Errors of the file, or as
+/// protocol::decodeLog().
+absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
+                                                        const std::string& runDir);
+
+/// The checkpoints on disk that hold a step of the run's line of descent, whether or not its log
+/// names them (protocol::judgeStored).
+absl::StatusOr<std::vector<protocol::LogCheckpoint>> checkpointsOnDisk(const FileSystem& files,
+                                                                       const std::string& runDir,
+                                                                       const model::JobSpec& spec);
+
 struct FoundCheckpoint {
     model::JobSpec spec;  ///< of the run that wrote it
     protocol::LogCheckpoint checkpoint;
 };
 
-/// The last checkpoint of the run `from`, or the one whose manifest is at the path `from`; only
-/// those that a run of this state directory has logged; of a damaged log what is whole counts.
-/// NotFound says where it looked.
+/// The last checkpoint of the run `from`, or the one whose manifest is at the path `from`: of those
+/// that a run of this state directory has logged, or that its ranks wrote when they had no
+/// coordinator; of a damaged log what is whole counts. NotFound says where it looked.
 absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
                                                const std::string& from);
 

@@ -15,6 +15,7 @@ protocol::Policies machinePolicies(const model::Policies& p) {
     out.checkpointEverySteps = p.checkpointEverySteps;
     out.restartLimit = p.restartLimit;
     out.fetchBytesPerSecond = p.fetchBytesPerSecond;
+    out.checkpointsKept = p.checkpointsKept;
     return out;
 }
 
@@ -27,6 +28,7 @@ model::Policies modelPolicies(const protocol::Policies& known, model::Policies p
     p.checkpointEverySteps = known.checkpointEverySteps;
     p.restartLimit = known.restartLimit;
     p.fetchBytesPerSecond = known.fetchBytesPerSecond;
+    p.checkpointsKept = known.checkpointsKept;
     return p;
 }
 

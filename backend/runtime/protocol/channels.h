@@ -28,7 +28,6 @@ struct RankReport {
     uint64_t layout = 0;
     uint64_t moved = 0;
     std::optional<CommitRecord> last;
-    uint64_t epoch = 0;
     uint64_t retainedStep = 0;
     std::vector<SampleRange> retained;
     template <class Self, class Visitor>
@@ -44,7 +43,6 @@ struct RankReport {
         visit("layout", self.layout);
         visit("moved", self.moved);
         visit("last", self.last);
-        visit("epoch", self.epoch);
         visit("retained_step", self.retainedStep);
         visit("retained", self.retained);
     }
@@ -99,6 +97,7 @@ struct RankCheckpoint {
     RankId rank;
     uint32_t incarnation = 0;
     uint64_t step = 0;
+    uint64_t layout = 0;
     std::string file;
     uint64_t bytes = 0;
     uint64_t checksum = 0;
@@ -110,6 +109,7 @@ struct RankCheckpoint {
         visit("rank", self.rank);
         visit("incarnation", self.incarnation);
         visit("step", self.step);
+        visit("layout", self.layout);
         visit("file", self.file);
         visit("bytes", self.bytes);
         visit("checksum", self.checksum);
@@ -152,14 +152,16 @@ struct Relay {
 };
 
 /// Everything a rank's connection to the coordinator carries upwards. Hello comes first.
-using ToCoordinator = std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict,
-                                   SnapshotReady, FetchProgress, CheckpointDone, LayoutMoved,
-                                   FaultNoted, FetchFailed, ModelDescribed, RankHopeless>;
+using ToCoordinator =
+    std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict, SnapshotReady,
+                 FetchProgress, CheckpointDone, LayoutMoved, FaultNoted, FetchFailed,
+                 ModelDescribed, RankHopeless, CheckpointUnusable>;
 
 /// Everything the coordinator sends; whole replicas are addressed, every rank gets its copy, in the
 /// order of the coordinator's actions.
-using ToReplica = std::variant<Welcome, ReplicaFormed, Quorum, Commit, Abort, KeepSnapshot, Fetch,
-                               ReplayLast, Recompute, ChangeLayout, Expelled, Leave, CommitFault>;
+using ToReplica =
+    std::variant<Welcome, ReplicaFormed, Quorum, Commit, Abort, KeepSnapshot, Fetch, ReplayLast,
+                 ChangeLayout, Expelled, Leave, CommitFault, DiscardCheckpoints>;
 
 /// Inside a replica.
 using ToLeader = std::variant<RankVote, RankReport, RankSnapshotReady, RankFetchProgress,

@@ -43,9 +43,11 @@ std::optional<Frame> frameAt(std::string_view bytes, size_t at) {
     const std::string_view body = bytes.substr(at + kFrame, length);
     if (XXH3_64bits(body.data(), body.size()) != getRaw<uint64_t>(bytes, at + 8))
         return std::nullopt;
-    auto entry = decode<LogEntry>(body);
-    if (!entry.ok()) return std::nullopt;
-    return Frame{*std::move(entry), at + kFrame + length};
+    Decoder decoder(body, /*mayEndEarly=*/true);
+    LogEntry entry;
+    decoder.get(entry);
+    if (!decoder.finish().ok()) return std::nullopt;
+    return Frame{std::move(entry), at + kFrame + length};
 }
 
 }  // namespace
@@ -147,6 +149,16 @@ class Recovery {
         state_.last.reset();
         std::erase_if(state_.checkpoints,
                       [&](const LogCheckpoint& c) { return c.step > e.fromStep; });
+        const bool ours =
+            std::any_of(state_.checkpoints.begin(), state_.checkpoints.end(),
+                        [&](const LogCheckpoint& c) { return c.path == e.resumeFrom; });
+        if (!e.resumeFrom.empty() && !ours) {
+            LogCheckpoint other{0,        e.fromStep,    e.updates,     e.resumeFrom,
+                                e.layout, e.expertShard, e.domainShare, e.ledger};
+            other.borrowed = true;
+            state_.checkpoints.push_back(std::move(other));
+        }
+        useLayout(e.layout);
         for (auto it = state_.productiveMs.upper_bound(e.fromStep); it != state_.productiveMs.end();
              it = state_.productiveMs.erase(it))
             state_.productiveSum -= it->second;
@@ -186,13 +198,39 @@ class Recovery {
 
     absl::Status apply(const LogCheckpoint& e) {
         state_.checkpoints.push_back(e);
+        uint64_t oldest = e.step;
+        for (const LogCheckpoint& c : state_.checkpoints) oldest = std::min(oldest, c.step);
         state_.productiveMs.erase(state_.productiveMs.begin(),
-                                  state_.productiveMs.upper_bound(e.step));
+                                  state_.productiveMs.upper_bound(oldest));
         if (state_.orders) state_.orders->checkpoint = false;
         return absl::OkStatus();
     }
 
+    absl::Status apply(const LogCheckpointsDropped& e) {
+        std::vector<std::string>& list = e.unusable ? state_.unusable : state_.discarded;
+        for (const std::string& path : e.paths) {
+            std::erase_if(state_.checkpoints,
+                          [&](const LogCheckpoint& c) { return c.path == path; });
+            list.push_back(path);
+        }
+        if (state_.discarded.size() > kDiscardedKept)
+            state_.discarded.erase(state_.discarded.begin(),
+                                   state_.discarded.end() - ptrdiff_t{kDiscardedKept});
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogEpochs& e) {
+        state_.epoch = std::max(state_.epoch, e.upTo);
+        return absl::OkStatus();
+    }
+
+    absl::Status apply(const LogLayoutTried& e) {
+        useLayout(e.layout);
+        return absl::OkStatus();
+    }
+
     absl::Status apply(const LogLayout& e) {
+        useLayout(e.layout);
         state_.layout = e.layout;
         state_.expertShard = e.expertShard;
         state_.domainShare = e.domainShare;
@@ -209,12 +247,16 @@ class Recovery {
         return absl::OkStatus();
     }
 
-    RecoveredState take() && {
+    /// With its ledger settled.
+    const RecoveredState& settled() {
         state_.ledger = ledger_.settledState();
-        return std::move(state_);
+        return state_;
     }
+    const RecoveredState& state() const { return state_; }
 
   private:
+    void useLayout(uint64_t layout) { state_.layoutTried = std::max(state_.layoutTried, layout); }
+
     void raiseIncarnation(int32_t replica, uint32_t incarnation) {
         if (replica < 0) return;
         const auto i = static_cast<size_t>(replica);
@@ -230,7 +272,7 @@ class Recovery {
 }  // namespace
 
 absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries, uint32_t replicas,
-                                            uint32_t domains) {
+                                            uint32_t domains, const LogObserver& observer) {
     Recovery recovery(replicas, domains);
     for (size_t i = 0; i < entries.size(); ++i) {
         const absl::Status s =
@@ -239,8 +281,11 @@ absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries
             return absl::DataLossError(absl::StrCat("commit log, entry ", i + 1, " of ",
                                                     entries.size(), ": ", s.message(),
                                                     "; resume from a checkpoint instead"));
+        if (observer)
+            observer(entries[i], std::holds_alternative<LogCommit>(entries[i]) ? recovery.settled()
+                                                                               : recovery.state());
     }
-    return std::move(recovery).take();
+    return recovery.settled();
 }
 
 }  // namespace bulkhead::protocol

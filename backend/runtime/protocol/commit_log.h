@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -126,6 +127,8 @@ struct LogCheckpoint {
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;  ///< as in Quorum
     LedgerState ledger;                 ///< settled, after `step`
+    /// Another run wrote it, and this one began from it. Not stored: such a one has no entry.
+    bool borrowed = false;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("lineage", self.lineage);
@@ -136,6 +139,41 @@ struct LogCheckpoint {
         visit("expert_shard", self.expertShard);
         visit("domain_share", self.domainShare);
         visit("ledger", self.ledger);
+    }
+};
+
+/// The job goes back to these checkpoints no more. `unusable`: they are damaged, and their files
+/// stay for people to look at; else ranks may remove the files once this entry is durable.
+struct LogCheckpointsDropped {
+    static constexpr std::string_view kType = "checkpoints_dropped";
+    std::vector<std::string> paths;
+    bool unusable = false;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("paths", self.paths);
+        visit("unusable", self.unusable);
+    }
+};
+
+/// A move of experts to `layout` is tried: the number is used up, whatever becomes of it.
+struct LogLayoutTried {
+    static constexpr std::string_view kType = "layout_tried";
+    uint64_t layout = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("layout", self.layout);
+    }
+};
+
+/// Epochs up to this one may be given out by this life of the coordinator; the next one begins
+/// above them, because what was exchanged or voted in one that no record names must not be taken
+/// for its own.
+struct LogEpochs {
+    static constexpr std::string_view kType = "epochs";
+    uint64_t upTo = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("up_to", self.upTo);
     }
 };
 
@@ -194,12 +232,14 @@ struct LogOrders {
         visit("held", self.held);
         visit("drained", self.drained);
         visit("given_up", self.givenUp);
+        visit("checkpoints_kept", self.policies.checkpointsKept);  // appended later
     }
 };
 
-/// Append only.
+/// Append only: entries to the variant, fields to the end of an entry. Older logs are read.
 using LogEntry = std::variant<LogTerm, LogLineage, LogCommit, LogQuarantine, LogIncarnation,
-                              LogCheckpoint, LogLayout, LogFinished, LogOrders>;
+                              LogCheckpoint, LogLayout, LogFinished, LogOrders,
+                              LogCheckpointsDropped, LogLayoutTried, LogEpochs>;
 
 /// The frame of one entry: magic, length, checksum (64 bit), bytes.
 std::string encodeEntry(const LogEntry& entry);
@@ -227,12 +267,15 @@ struct RecoveredState {
     std::optional<CommitRecord> last;  ///< of this lineage
     uint64_t step = 0;                 ///< last committed, or lineageFromStep
     uint64_t updates = 0;
-    uint64_t epoch = 0;  ///< highest in any record
+    uint64_t epoch = 0;  ///< highest that may have been given out
     uint64_t layout = 0;
+    uint64_t layoutTried = 0;  ///< highest number ever given to a move
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;        ///< as in Quorum
     LedgerState ledger;                       ///< settled: every open lease is back in the pool
-    std::vector<LogCheckpoint> checkpoints;   ///< of every lineage still valid, oldest first
+    std::vector<LogCheckpoint> checkpoints;   ///< of every lineage still valid, in the log's order
+    std::vector<std::string> discarded;       ///< the last ones whose files ranks may remove
+    std::vector<std::string> unusable;        ///< damaged ones
     std::vector<uint32_t> incarnations;       ///< by replica: highest used
     std::optional<LogOrders> orders;          ///< none: as the job says
     std::map<uint64_t, double> productiveMs;  ///< by step since the last checkpoint
@@ -245,9 +288,17 @@ struct RecoveredState {
     MonoNs ranFor = 0;  ///< since the run began
 };
 
+/// How many discarded checkpoints are named again to ranks: one may have died before it removed
+/// them.
+constexpr size_t kDiscardedKept = 16;
+
+/// Called with each entry of a log and the state after it; its ledger is settled where the entry is
+/// a commit.
+using LogObserver = std::function<void(const LogEntry& entry, const RecoveredState& state)>;
+
 /// Folds a log. DataLoss when entries contradict each other (a step committed twice, a sample
 /// consumed twice, a step left out), naming the entry's number.
 absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries, uint32_t replicas,
-                                            uint32_t domains);
+                                            uint32_t domains, const LogObserver& observer = {});
 
 }  // namespace bulkhead::protocol

@@ -26,7 +26,7 @@ uint64_t fetchToken(uint64_t secret, uint64_t lineage, uint64_t step) {
 KeepSnapshot CoordinatorMachine::Impl::snapshotOrder(const Replica& r, bool keep) const {
     return {term_,   r.snapshotStep,
             keep,    keep ? fetchToken(options_.secret, lineage_, r.snapshotStep) : 0,
-            layout_, move_ ? layoutTried_ - 1 : std::max(layoutTried_, layout_)};
+            layout_, move_ ? layoutTried_ - 1 : layoutTried_};
 }
 
 /// Has the last commit's state and gives it to others. While the job waits that may be a
@@ -245,6 +245,7 @@ bool CoordinatorMachine::Impl::vouches(const Replica& r) const {
 
 /// While the job waits no vote tells what joiners have to hold; those who vouch for it are asked.
 void CoordinatorMachine::Impl::askForHashes() {
+    judgeReported();
     if ((open_ && !open_->holding) || agreed_.find(committed_) != nullptr) return;
     const bool wanted = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& r) {
         return r.stage == Stage::kReplaying && r.following && !r.proven;
@@ -252,8 +253,7 @@ void CoordinatorMachine::Impl::askForHashes() {
     for (const Replica& r : replicas_) {
         if (!wanted || !vouches(r)) continue;
         // Where a move failed some of its ranks may have moved: together they tell nothing.
-        if (!move_)
-            tell(r, KeepSnapshot{term_, 0, false, 0, layout_, std::max(layoutTried_, layout_)});
+        if (!move_) tell(r, KeepSnapshot{term_, 0, false, 0, layout_, layoutTried_});
         tell(r, welcome());
     }
 }

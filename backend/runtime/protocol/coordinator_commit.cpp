@@ -8,6 +8,13 @@
 
 /// From a complete ballot to the step's end: the record, its durability, what follows from it.
 namespace bulkhead::protocol {
+namespace {
+
+/// A checkpoint that failed is tried again after so long: a full disk fails at once, every time.
+constexpr MonoNs kCheckpointRetry = 500 * kMillisecond;
+
+}  // namespace
+
 /// The record goes to the log; the next quorum travels while it becomes durable.
 void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
     Exchange& e = *open_;
@@ -31,7 +38,8 @@ bool CoordinatorMachine::Impl::checkpointDue(uint64_t step) const {
            (stopping_ && stopCheckpoint_) || (options_.steps != 0 && step >= options_.steps);
 }
 
-/// Takes turns, so that the same replica does not pay every time.
+/// Contributors take turns, so that the same replica does not pay every time. Between steps whoever
+/// else holds the state may write it: a replica that is to be drained, at last a proven spare.
 int32_t CoordinatorMachine::Impl::checkpointWriter(const CommitRecord& record) const {
     std::vector<int32_t> able;
     for (const Contribution& c : record.contributors) {
@@ -40,14 +48,34 @@ int32_t CoordinatorMachine::Impl::checkpointWriter(const CommitRecord& record) c
             able.push_back(c.replica);
     }
     const uint32_t every = std::max(1u, options_.policies.checkpointEverySteps);
-    return able.empty() ? -1 : able[(record.step / every) % able.size()];
+    if (!able.empty()) return able[(record.step / every) % able.size()];
+    if (open_) return -1;
+    for (const Replica& r : replicas_)
+        if (r.stage == Stage::kUpToDate && r.step == committed_) return r.id;
+    for (const Replica& r : replicas_)
+        if (holdsLast(r)) return r.id;
+    return -1;
+}
+
+/// Its state is that of the last commit.
+bool CoordinatorMachine::Impl::holdsLast(const Replica& r) const {
+    return r.step == committed_ &&
+           (r.stage == Stage::kUpToDate || (r.stage == Stage::kReplaying && r.proven));
+}
+
+/// The last commit's state is written by `writer`, which has applied it: the same record again,
+/// with the wish for a checkpoint.
+void CoordinatorMachine::Impl::askForCheckpoint(int32_t writer) {
+    planCheckpoint(writer, committed_);
+    tell(*find(writer),
+         Commit{*last_, term_, true, encode(checkpointPlans_[committed_].entry.ledger)});
 }
 
 void CoordinatorMachine::Impl::planCheckpoint(int32_t writer, uint64_t step) {
     LogCheckpoint entry{lineage_, step, updates_, "", layout_, {}, {}, ledger_.settledState()};
     entry.expertShard = expertShard_;
     entry.domainShare = domainShare_;
-    checkpointPlans_[step] = CheckpointPlan{std::move(entry), writer};
+    checkpointPlans_[step] = CheckpointPlan{std::move(entry), writer, find(writer)->incarnation};
     checkpointWanted_ = false;
 }
 
@@ -178,18 +206,52 @@ void CoordinatorMachine::Impl::afterCommit(const CommitRecord& record) {
 
 void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
     const auto it = checkpointPlans_.find(m.step);
-    if (it == checkpointPlans_.end() || it->second.writer != m.replica) return;
-    fact(fact::CheckpointWritten{m});
-    if (m.ok) {
-        LogCheckpoint entry = std::move(it->second.entry);
+    if (it == checkpointPlans_.end() || it->second.writer != m.replica ||
+        it->second.incarnation != m.incarnation)
+        return;
+    CheckpointDone done = m;
+    LogCheckpoint entry = std::move(it->second.entry);
+    checkpointPlans_.erase(it);
+    // A shard that had moved its experts for a move that does not count.
+    if (done.ok && done.layout != entry.layout) {
+        done.ok = false;
+        done.error = absl::StrCat("its files lie in layout ", done.layout,
+                                  ", the job is in layout ", entry.layout);
+    }
+    fact(fact::CheckpointWritten{done});
+    if (done.ok) {
         entry.path = m.path;
         log(entry, false);
-        checkpoints_.push_back(std::move(entry));
-        if (checkpoints_.size() > 64) checkpoints_.erase(checkpoints_.begin());
-        productiveMs_.erase(productiveMs_.begin(), productiveMs_.upper_bound(m.step));
+        checkpoints_.add(std::move(entry));
+        discardSurplus(*find(m.replica));
+        // A rollback may go behind the newest, when that is damaged.
+        productiveMs_.erase(productiveMs_.begin(),
+                            productiveMs_.upper_bound(checkpoints_.oldest()));
+    } else {
+        checkpointRetryAt_ = now_ + kCheckpointRetry;
+        if (stopping_) ++stopRetries_;
     }
-    checkpointPlans_.erase(it);
-    if (!m.ok && stopping_) ++stopRetries_;
+}
+
+/// The log says first which checkpoints are not gone back to any more; then a rank may remove them.
+/// Those before are named again: whoever was told may have died.
+void CoordinatorMachine::Impl::discardSurplus(const Replica& remover) {
+    const bool beginsAnew = committed_ == lineageFrom_;
+    std::vector<std::string> paths =
+        checkpoints_.surplus(options_.policies.checkpointsKept, beginsAnew ? resumeFrom_ : "");
+    if (paths.empty()) return;
+    for (const std::string& path : paths) checkpoints_.remove(path);
+    discarded_.insert(discarded_.end(), paths.begin(), paths.end());
+    if (discarded_.size() > kDiscardedKept)
+        discarded_.erase(discarded_.begin(), discarded_.end() - ptrdiff_t{kDiscardedKept});
+    log(LogCheckpointsDropped{std::move(paths), false}, false);
+    tell(remover, DiscardCheckpoints{term_, discarded_});
+}
+
+/// The last step is in a checkpoint, or nothing was committed since one was begun from.
+bool CoordinatorMachine::Impl::checkpointed() const {
+    const LogCheckpoint* newest = checkpoints_.newest();
+    return committed_ == lineageFrom_ || (newest != nullptr && newest->step == committed_);
 }
 
 }  // namespace bulkhead::protocol

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/runtime/protocol/checkpoint_book.h"
 #include "backend/runtime/protocol/commit_log.h"
 #include "backend/runtime/protocol/coordinator_machine.h"
 #include "backend/runtime/protocol/incident_book.h"
@@ -93,6 +94,7 @@ struct Exchange {
     std::map<int32_t, std::set<int32_t>> resetAccusers;  ///< accused -> by whom
     std::map<int32_t, uint32_t> nonFiniteBy;             ///< replica -> times in this step
     std::map<SampleRange, uint32_t> nonFiniteRanges;
+    std::map<int32_t, uint32_t> computations;  ///< Member::computation, where it is not 0
     std::optional<std::map<int32_t, std::optional<bool>>> tie;  ///< verdicts awaited
     MonoNs tieSince = 0;
     struct Committing {
@@ -119,6 +121,7 @@ struct LayoutMove {
 struct CheckpointPlan {
     LogCheckpoint entry;
     int32_t writer = -1;
+    uint32_t incarnation = 0;  ///< the writer's
 };
 
 class CoordinatorMachine::Impl {
@@ -138,6 +141,7 @@ class CoordinatorMachine::Impl {
     void on(const Operation& in);
     void on(const Tick&);
     void on(const InventoryDone&);
+    void on(const CheckpointsFound& in);
     void from(RankId from, const Hello& m);
     void from(RankId from, const Beat& m);
     void from(RankId from, const Evidence& m);
@@ -147,11 +151,13 @@ class CoordinatorMachine::Impl {
     void from(RankId from, const SnapshotReady& m);
     void from(RankId from, const FetchProgress& m);
     void from(RankId from, const CheckpointDone& m);
+    void from(RankId from, const CheckpointUnusable& m);
     void from(RankId from, const LayoutMoved& m);
     void from(RankId, const FaultNoted&) {}
     void from(RankId, const ModelDescribed&) {}
     void from(RankId from, const RankHopeless& m);
     void from(RankId from, const FetchFailed& m);
+    void noteAbsence(MonoNs now);
     void advance();
     void scan();
     void wake();
@@ -176,8 +182,11 @@ class CoordinatorMachine::Impl {
 
     // -- coordinator_replicas.cpp: processes come and go
     void openLineage(uint64_t fromStep, const std::string& why);
+    void seekRollback(const std::string& why);
     void rollback(const std::string& why);
     bool stateLost() const;
+    bool nobodyCanLoad() const;
+    bool mustWriteBeforeLeaving(const Replica& r);
     void start(Replica& r);
     bool adoptable(const Replica& r, uint32_t incarnation) const;
     void adoptRunning(Replica& r, uint32_t incarnation);
@@ -194,7 +203,8 @@ class CoordinatorMachine::Impl {
     void form(Replica& r);
     void upToDate(Replica& r);
     void noteReported(const Report& m);
-    bool blankNow() const;
+    void judgeReported();
+    bool beginsBlank(const Replica& r) const;
     Welcome welcome() const;
 
     // -- coordinator_evidence.cpp
@@ -214,6 +224,7 @@ class CoordinatorMachine::Impl {
     void ensurePending();
     Quorum makeQuorum(uint64_t step, uint32_t attempt, uint64_t afterEpoch,
                       const QuorumDecision& decision);
+    uint64_t nextEpoch();
     void announce(const Quorum& q);
     void activate(Quorum q);
     void voidPending();
@@ -239,6 +250,10 @@ class CoordinatorMachine::Impl {
     void finishCommit();
     void sendCommit(const CommitRecord& record);
     int32_t checkpointWriter(const CommitRecord& record) const;
+    bool holdsLast(const Replica& r) const;
+    void askForCheckpoint(int32_t writer);
+    void discardSurplus(const Replica& remover);
+    bool checkpointed() const;
     void planCheckpoint(int32_t writer, uint64_t step);
     StepFigures figuresOf(const Exchange& e, const CommitRecord& record,
                           const std::vector<double>& gradSquares) const;
@@ -298,6 +313,8 @@ class CoordinatorMachine::Impl {
     AdaptiveLimits limits_;
     SuspicionGate gate_;
     AgreedHashes agreed_;
+    std::map<int32_t, Hashes> reported_;          ///< by replica, of the state reportedOf_
+    std::pair<uint64_t, uint64_t> reportedOf_{};  ///< step, layout
     IncidentBook incidents_;
 
     uint64_t lineage_ = 0;
@@ -309,13 +326,17 @@ class CoordinatorMachine::Impl {
     std::optional<CommitRecord> last_;      ///< of this lineage
     std::map<uint64_t, uint64_t> epochOf_;  ///< of recent steps of this lineage
     uint64_t epoch_ = 0;
+    uint64_t epochsUpTo_ = 0;                               ///< the log says that they are used
     std::vector<std::pair<int32_t, uint32_t>> membership_;  ///< of epoch_
     uint64_t layout_ = 0;
     uint64_t layoutTried_ = 0;            ///< highest number given to a move, whatever came of it
     std::optional<uint64_t> movedAfter_;  ///< the step whose successor settles the last move
     std::vector<int32_t> expertShard_;
     std::vector<uint32_t> domainShare_;
-    std::vector<LogCheckpoint> checkpoints_;
+    CheckpointBook checkpoints_;
+    std::vector<std::string> discarded_;  ///< the last ones that ranks were told to remove
+    std::set<std::string> unusable_;
+    std::map<int32_t, std::string> cannotLoad_;  ///< replica, why: resumeFrom_
     uint64_t sequence_ = 0;
     uint64_t corpusHash_ = 0;
     std::optional<std::string> device_;  ///< of the first Hello
@@ -335,6 +356,7 @@ class CoordinatorMachine::Impl {
     bool stopOk_ = true;
     bool leaving_ = false;  ///< Leave was sent, the end is near
     uint32_t stopRetries_ = 0;
+    MonoNs checkpointRetryAt_ = 0;  ///< after a failure
     MonoNs stopSince_ = 0;
     std::string stopWhy_;
     bool checkpointWanted_ = false;
@@ -342,6 +364,7 @@ class CoordinatorMachine::Impl {
     uint32_t disproved_ = 0;  ///< joiners in a row, while the job waits after the last commit
     std::optional<std::string> rollbackWhy_;
     std::string givenUpWhy_;  ///< of the last replica that was
+    bool searching_ = false;  ///< the driver looks for checkpoints to roll back to
     std::string explanation_;
     JobPhase phase_ = JobPhase::kStarting;
     uint64_t revision_ = 1;

@@ -63,6 +63,12 @@ struct RecordDurable {
     uint64_t sequence = 0;
 };
 
+/// Answer to FindCheckpoints: those on disk that hold a step of the log's line of descent
+/// (checkpoint_book.h), whether or not the log names them. Those of one step: the best first.
+struct CheckpointsFound {
+    std::vector<LogCheckpoint> checkpoints;
+};
+
 /// Only after a recovery: every agent has told what still runs (RankRunning); the rest is gone.
 struct InventoryDone {};
 
@@ -97,7 +103,7 @@ struct Operation {
 struct Tick {};
 
 using Input = std::variant<Received, RankRunning, RankExited, NodeLost, StartFailed, RecordDurable,
-                           Operation, Tick, InventoryDone>;
+                           Operation, Tick, InventoryDone, CheckpointsFound>;
 
 // ---- actions, to be carried out in their order
 // ---------------------------------------------------
@@ -141,6 +147,10 @@ struct StopReplica {
     std::string why;
 };
 
+/// Look for checkpoints on disk. Answer: CheckpointsFound. Ranks without a coordinator write some
+/// of which the log knows nothing.
+struct FindCheckpoints {};
+
 /// Tick at this time unless told another in the meantime.
 struct WakeAt {
     MonoNs at = 0;
@@ -158,7 +168,7 @@ struct Finished {
 };
 
 using Action = std::variant<SendReplica, SendRank, AppendLog, StartReplica, StopReplica, WakeAt,
-                            Emit, Finished>;
+                            Emit, Finished, FindCheckpoints>;
 using Actions = std::vector<Action>;
 
 }  // namespace bulkhead::protocol

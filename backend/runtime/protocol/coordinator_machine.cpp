@@ -10,6 +10,9 @@
 namespace bulkhead::protocol {
 namespace {
 
+/// So many beat intervals late, a wake-up means that the machine was not run.
+constexpr MonoNs kAwayBeats = 2;
+
 RecoveredState fromCheckpoint(const LogCheckpoint& c) {
     RecoveredState s;
     s.step = s.lineageFromStep = c.step;
@@ -20,6 +23,7 @@ RecoveredState fromCheckpoint(const LogCheckpoint& c) {
     s.domainShare = c.domainShare;
     s.ledger = c.ledger;
     s.checkpoints = {c};
+    s.checkpoints.front().borrowed = true;
     return s;
 }
 
@@ -48,9 +52,12 @@ CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState re
       last_(recovered.last),
       epoch_(recovered.epoch),
       layout_(recovered.layout),
+      layoutTried_(std::max(recovered.layoutTried, recovered.layout)),
       expertShard_(recovered.expertShard),
       domainShare_(recovered.domainShare),
       checkpoints_(recovered.checkpoints),
+      discarded_(recovered.discarded),
+      unusable_(recovered.unusable.begin(), recovered.unusable.end()),
       corpusHash_(options_.corpusHash),
       recovering_(recovered.lineage != 0),
       finished_(recovered.finished) {
@@ -88,6 +95,7 @@ Actions CoordinatorMachine::Impl::begin(MonoNs now) {
 
 Actions CoordinatorMachine::Impl::step(MonoNs now, const Input& input) {
     if (finished_) return {};
+    noteAbsence(now);
     now_ = std::max(now_, now);
     std::visit([this](const auto& in) { on(in); }, input);
     // A beat changes nothing by itself; what it might have ended is looked at with the next scan.
@@ -99,6 +107,35 @@ Actions CoordinatorMachine::Impl::step(MonoNs now, const Input& input) {
     return std::exchange(out_, {});
 }
 
+/// A machine that was not run although it had asked to be (its program was stopped, its host was
+/// overloaded) has not read what was said meanwhile: nobody is judged by that time.
+void CoordinatorMachine::Impl::noteAbsence(MonoNs now) {
+    const MonoNs away = now - std::max(now_, nextScan_);
+    if (away <= kAwayBeats * options_.timeouts.beatMs * kMillisecond) return;
+    const auto later = [away](MonoNs& at) {
+        if (at != 0) at += away;
+    };
+    for (Replica& r : replicas_) {
+        later(r.stageSince);
+        later(r.advancedAt);
+        later(r.firstReady);
+        for (RankPulse& p : r.pulses) {
+            later(p.lastBeat);
+            later(p.lastProgress);
+        }
+    }
+    gate_.delay(away);
+    if (open_) {
+        later(open_->attemptAt);
+        later(open_->abortedAt);
+        later(open_->tieSince);
+    }
+    if (move_) later(move_->sentAt);
+    later(stopSince_);
+    later(beganAt_);
+    later(begunAt_);
+}
+
 /// Everything that follows by itself from the state reached.
 void CoordinatorMachine::Impl::advance() {
     if (finished_) return;
@@ -107,10 +144,10 @@ void CoordinatorMachine::Impl::advance() {
     if (nobodyLeft()) return finish(false, absl::StrCat("no replica can train: ", givenUpWhy_));
     if (!rollbackWhy_ && !open_ && !stopping_ && stateLost())
         rollbackWhy_ = "no replica holds the state any more";
-    if (rollbackWhy_) {
-        const std::string why = *std::exchange(rollbackWhy_, std::nullopt);
-        rollback(why);
-    }
+    if (!rollbackWhy_ && nobodyCanLoad())
+        rollbackWhy_ = absl::StrCat(resumeFrom_, " is damaged: ", cannotLoad_.begin()->second);
+    if (rollbackWhy_ && !searching_) seekRollback(*rollbackWhy_);
+    if (searching_) return;
     // Whoever was lost just now may be due at once.
     for (Replica& r : replicas_)
         if (r.stage == Stage::kBackingOff && r.startAt <= now_ && !stopping_) start(r);
@@ -134,10 +171,11 @@ void CoordinatorMachine::Impl::scan() {
 
 void CoordinatorMachine::Impl::wake() {
     MonoNs at = nextScan_;
-    // Nobody is started before the inventory is taken, nor any more when the job ends: waiting for
+    // Nobody is started before the inventory is taken, while checkpoints are looked for, nor when
+    // the job ends: waiting for
     // a time that is past would wake it without end.
     for (const Replica& r : replicas_)
-        if (r.stage == Stage::kBackingOff && !recovering_ && !stopping_)
+        if (r.stage == Stage::kBackingOff && !recovering_ && !stopping_ && !searching_)
             at = std::min(at, r.startAt);
     if (decideAgain_ > now_) at = std::min(at, decideAgain_);
     if (toldWake_ > now_ && toldWake_ <= at) return;

@@ -8,6 +8,11 @@
 
 /// What an operator asks for, the end of the job, and moving experts.
 namespace bulkhead::protocol {
+namespace {
+
+constexpr uint32_t kStopRetries = 2;
+
+}  // namespace
 
 std::string CoordinatorMachine::Impl::explain(const std::string& why) const {
     std::string text = why;
@@ -96,6 +101,7 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             stopThisTermOnly_ = in.thisTermOnly;
             stopWhy_ = why;
             setPhase(JobPhase::kStopping, why);
+            if (move_ && !move_->sent) settleLayoutMove(false, "the job is stopping");
             return "";
         case OperationKind::kSetPolicies:
             if (in.policies.minReplicas > options_.replicas)
@@ -117,8 +123,8 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             if (committed_ == lineageFrom_)
                 return "no step is committed yet; move experts after the first one";
             move_ = LayoutMove{};
-            layoutTried_ = std::max(layoutTried_, layout_) + 1;
-            move_->layout = layoutTried_;
+            move_->layout = ++layoutTried_;
+            log(LogLayoutTried{layoutTried_}, false);
             move_->expertShard = in.expertShard;
             move_->domainShare = in.domainShare;
             move_->predictedRemote = in.predictedRemote;
@@ -142,7 +148,7 @@ void CoordinatorMachine::Impl::tryStop() {
         std::max<MonoNs>(2 * limits_.progress(), options_.timeouts.stopMs * kMillisecond);
     if (open_ && !open_->committing && now_ - stopSince_ > 2 * patience)
         voidOpen("the job is stopping and its last step does not end");
-    if (open_) return;
+    if (open_ || searching_) return;
     if (leaving_) {
         const bool gone = std::none_of(replicas_.begin(), replicas_.end(),
                                        [](const Replica& r) { return r.alive(); });
@@ -153,27 +159,23 @@ void CoordinatorMachine::Impl::tryStop() {
         }
         return;
     }
-    const bool covered =
-        committed_ == 0 || (!checkpoints_.empty() && checkpoints_.back().step == committed_ &&
-                            checkpoints_.back().lineage == lineage_);
-    if (stopCheckpoint_ && !covered && committed_ != lineageFrom_) {
+    if (stopCheckpoint_ && !checkpointed()) {
+        // Files written while experts move would lie partly in one layout, partly in the other.
+        if (move_ && now_ - stopSince_ <= 4 * patience) return;
         if (checkpointPlans_.contains(committed_) && now_ - stopSince_ <= 4 * patience) return;
         const bool unheard = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& r) {
             return r.stage == Stage::kAdopted;
         });
         if (unheard && now_ - stopSince_ <= patience) return;
         const int32_t writer = last_ ? checkpointWriter(*last_) : -1;
-        if (writer >= 0 && stopRetries_ < 2 && now_ - stopSince_ <= 4 * patience) {
-            // The step is applied: the same record again, with the wish for a checkpoint.
-            planCheckpoint(writer, committed_);
-            tell(*find(writer),
-                 Commit{*last_, term_, true, encode(checkpointPlans_[committed_].entry.ledger)});
+        if (writer >= 0 && stopRetries_ <= kStopRetries && now_ - stopSince_ <= 4 * patience) {
+            if (now_ >= checkpointRetryAt_) askForCheckpoint(writer);
             return;
         }
         stopOk_ = false;
         absl::StrAppend(&stopWhy_, "; the checkpoint of step ", committed_,
                         " could not be written, the last one is of step ",
-                        checkpoints_.empty() ? 0 : checkpoints_.back().step);
+                        checkpoints_.empty() ? 0 : checkpoints_.newest()->step);
     }
     leaving_ = true;
     stopSince_ = now_;
@@ -201,6 +203,7 @@ void CoordinatorMachine::Impl::startLayoutMove() {
     move_->sentAt = now_;
     move_->step = committed_;
     movedAfter_ = committed_;
+    membership_.clear();  // quorums from before the move and after it differ by their epoch
     for (const Replica& r : replicas_) {
         if (r.stage == Stage::kUpToDate) askToMove(r);
     }
@@ -209,7 +212,7 @@ void CoordinatorMachine::Impl::startLayoutMove() {
 
 void CoordinatorMachine::Impl::askToMove(const Replica& r) {
     move_->waiting.insert(r.id);
-    tell(r, ChangeLayout{term_, committed_, move_->layout, move_->expertShard});
+    tell(r, ChangeLayout{term_, committed_, epoch_, move_->layout, move_->expertShard});
 }
 
 void CoordinatorMachine::Impl::from(RankId, const LayoutMoved& m) {
@@ -246,7 +249,13 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why)
     }
     fact(fact::LayoutChanged{move.step, layout_, ok, move.bytesMoved, expertShard_, why,
                              domainShare_, move.predictedRemote});
-    if (!ok) return;
+    if (!ok) {
+        // Ranks that have moved go back now, not with the next quorum: none may come before a
+        // checkpoint is written.
+        for (const Replica& r : replicas_)
+            if (r.formed) tell(r, KeepSnapshot{term_, 0, false, 0, layout_, layoutTried_});
+        return;
+    }
     // Windows never cross a layout change, and none of them serves another what it holds.
     for (Replica& r : replicas_) r.proven = r.proven && !r.joining();
     for (Replica& r : replicas_)

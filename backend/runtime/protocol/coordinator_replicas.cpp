@@ -39,8 +39,10 @@ void CoordinatorMachine::Impl::show(Replica& r, ReplicaState state, const std::s
     fact(fact::ReplicaChanged{r.id, r.incarnation, state, r.step, why});
 }
 
-bool CoordinatorMachine::Impl::blankNow() const {
-    return committed_ != lineageFrom_;
+/// It is not to begin from the lineage's checkpoint, because steps were committed since or because
+/// it cannot read it: it gets the state from whoever holds it.
+bool CoordinatorMachine::Impl::beginsBlank(const Replica& r) const {
+    return committed_ != lineageFrom_ || cannotLoad_.contains(r.id);
 }
 
 Welcome CoordinatorMachine::Impl::welcome() const {
@@ -65,6 +67,7 @@ void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
     r.hellos = 0;
     r.formed = r.nodeLost = r.accusedByPeer = r.resent = r.following = r.proven = false;
     r.step = r.snapshotStep = r.bytesDone = 0;
+    reported_.erase(r.id);
     r.running.clear();
     r.claims.clear();
     r.kept.clear();
@@ -156,7 +159,7 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
 
 void CoordinatorMachine::Impl::form(Replica& r) {
     r.formed = true;
-    tell(r, ReplicaFormed{term_, r.incarnation, r.endpoints, blankNow()});
+    tell(r, ReplicaFormed{term_, r.incarnation, r.endpoints, beginsBlank(r)});
     if (r.stage == Stage::kStarting) enter(r, Stage::kInit);
 }
 
@@ -174,11 +177,6 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     if (m.lineage != lineage_) {
         expel(*r, EvidenceKind::kOperator, "its state belongs to an abandoned lineage", now_);
         return;
-    }
-    // Epochs a former coordinator gave out and never logged must not come again.
-    if (m.epoch > epoch_) {
-        epoch_ = m.epoch;
-        membership_.clear();
     }
     if (m.hasState && m.step > committed_ && !(open_ && open_->committing)) {
         broken(Violation{"I6", absl::StrCat("r", r->id, " applied step ", m.step, ", but only ",
@@ -215,6 +213,10 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     // A replica is as good as all its ranks; each reports again when it has said hello.
     if (r->hellos < options_.shards) return;
     r->step = m.step;
+    if (m.hasState)
+        cannotLoad_.erase(r->id);
+    else if (committed_ == lineageFrom_)  // as the coordinator before told it to be
+        cannotLoad_.try_emplace(r->id, "a replica could not begin from it");
     const bool placed = m.layout == layout_ || m.moved == layout_;
     if (m.hasState && m.ready && m.step == committed_ && !m.following && placed) {
         if (m.retainedStep == committed_ + 1) r->retained = m.retained;
@@ -230,12 +232,41 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     }
 }
 
-/// What whoever vouches says it holds is what joiners have to hold, while no vote has said so.
+/// What those who vouch for the last commit's state say they hold.
 void CoordinatorMachine::Impl::noteReported(const Report& m) {
-    if (m.step != committed_ || m.layout != layout_ || m.hashes.empty() ||
-        agreed_.find(m.step) != nullptr)
+    if (m.step != committed_ || m.layout != layout_ || m.hashes.empty()) return;
+    if (reportedOf_ != std::pair(committed_, layout_)) reported_.clear();
+    reportedOf_ = {committed_, layout_};
+    reported_[m.replica] = m.hashes;
+    judgeReported();
+}
+
+/// While the job waits no vote tells what joiners have to hold; the reports of all who vouch do,
+/// compared as votes are. One alone may be the one that is wrong.
+void CoordinatorMachine::Impl::judgeReported() {
+    if ((open_ && !open_->holding) || agreed_.find(committed_) != nullptr || rollbackWhy_) return;
+    if (reportedOf_ != std::pair(committed_, layout_)) return;
+    std::map<int32_t, Hashes> told;
+    for (const Replica& r : replicas_) {
+        if (r.stage == Stage::kAdopted && !r.nodeLost) return;  // its report may still come
+        if (!vouches(r)) continue;
+        const auto it = reported_.find(r.id);
+        if (it == reported_.end()) return;
+        told.insert(*it);
+    }
+    if (told.empty()) return;
+    const ParityResult parity = compareHashes(told);
+    if (parity.outcome == ParityResult::Outcome::kTie) {
+        rollbackWhy_ = "states differ while the job waits, and nobody can tell which is right";
         return;
-    agreed_.note(m.step, m.hashes);
+    }
+    agreed_.note(committed_, parity.agreed);
+    for (const int32_t odd : parity.odd) {
+        const std::string why =
+            absl::StrCat("its state after step ", committed_, " differs from the majority's");
+        fact(fact::EvidenceSeen{EvidenceKind::kParityMismatch, odd, -1, "coordinator", why});
+        condemn(*find(odd), EvidenceKind::kParityMismatch, why, now_, true);
+    }
     proveAll();
 }
 
@@ -382,12 +413,28 @@ bool CoordinatorMachine::Impl::nobodyLeft() const {
 void CoordinatorMachine::Impl::finishDrains() {
     for (Replica& r : replicas_) {
         if (!r.drain || !r.alive() || contributes(r.id)) continue;
+        if (!stopping_ && mustWriteBeforeLeaving(r)) continue;
         tell(r, Leave{term_, "drained"});
         act(StopReplica{r.id, r.incarnation, false, "drained"});
         letGo(r, "drained");
         show(r, ReplicaState::kDrained, "drained by the operator");
         book([&](auto& out) { incidents_.close(now_, r.id, false, "drained", out); });
     }
+}
+
+/// Nobody else holds what was committed last: its state is written first, however long that takes.
+bool CoordinatorMachine::Impl::mustWriteBeforeLeaving(const Replica& r) {
+    if (r.stage == Stage::kAdopted && committed_ != lineageFrom_)
+        return true;  // what does it hold?
+    if (!holdsLast(r) || checkpointed() || !last_) return false;
+    const bool last = std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
+        return o.id != r.id && !o.drain && holdsLast(o);
+    });
+    if (!last) return false;
+    if (move_ || open_ || checkpointPlans_.contains(committed_) || now_ < checkpointRetryAt_)
+        return true;
+    askForCheckpoint(r.id);
+    return true;
 }
 
 // ---- lineages
@@ -401,6 +448,8 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
     commitEpoch_ = 0;
     membership_.clear();
     agreed_.clear();
+    reported_.clear();
+    cannotLoad_.clear();
     movedAfter_.reset();
     first_ = true;
     disproved_ = 0;
@@ -411,6 +460,50 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
     broken(checker_.lineage(lineage_, entry.ledger, fromStep));
     log(std::move(entry), false);
     fact(fact::LineageOpened{lineage_, fromStep, term_, why});
+}
+
+/// Nothing goes on until it is known which checkpoints there are: ranks that had no coordinator
+/// leave some that the log does not name.
+void CoordinatorMachine::Impl::seekRollback(const std::string& why) {
+    voidOpen(why);
+    searching_ = true;
+    act(FindCheckpoints{});
+}
+
+void CoordinatorMachine::Impl::on(const CheckpointsFound& in) {
+    if (!searching_) return;
+    searching_ = false;
+    for (const LogCheckpoint& c : in.checkpoints) {
+        const bool dropped =
+            unusable_.contains(c.path) ||
+            std::find(discarded_.begin(), discarded_.end(), c.path) != discarded_.end();
+        if (dropped || checkpoints_.contains(c.path)) continue;
+        log(c, false);
+        layoutTried_ = std::max(layoutTried_, c.layout);
+        checkpoints_.add(c);
+    }
+    if (!rollbackWhy_) return;
+    const std::string why = *std::exchange(rollbackWhy_, std::nullopt);
+    rollback(why);
+}
+
+/// The files of the checkpoint that this lineage begins from cannot be read.
+void CoordinatorMachine::Impl::from(RankId, const CheckpointUnusable& m) {
+    Replica* r = current(m.replica, m.incarnation);
+    if (r == nullptr || m.path != resumeFrom_ || committed_ != lineageFrom_) return;
+    cannotLoad_[r->id] = m.why;
+    fact(fact::EvidenceSeen{EvidenceKind::kProcessExit, r->id, -1, absl::StrCat("r", r->id),
+                            absl::StrCat("it cannot begin from its checkpoint: ", m.why)});
+}
+
+/// None of those who may come has begun from the checkpoint, or will.
+bool CoordinatorMachine::Impl::nobodyCanLoad() const {
+    if (cannotLoad_.empty() || committed_ != lineageFrom_) return false;
+    const bool late = now_ - begunAt_ > options_.timeouts.joinMs * kMillisecond;
+    return std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) {
+        if (r.hold || r.drain || r.givenUp || cannotLoad_.contains(r.id)) return false;
+        return !late || r.stage >= Stage::kInit;
+    });
 }
 
 /// Steps were committed in this lineage, and nobody can hold their state any more.
@@ -442,6 +535,19 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
     }
     gate_.forget();
     checkpointPlans_.clear();
+    if (!std::exchange(cannotLoad_, {}).empty()) {
+        unusable_.insert(resumeFrom_);
+        checkpoints_.remove(resumeFrom_);
+        log(LogCheckpointsDropped{{resumeFrom_}, true}, false);
+        // Nobody wants a job that begins at step 0 because its disk is bad.
+        if (checkpoints_.empty()) {
+            stopping_ = true;
+            stopCheckpoint_ = stopOk_ = false;
+            stopSince_ = now_;
+            stopWhy_ = absl::StrCat(why, "; there is no other checkpoint");
+            return;
+        }
+    }
     const uint64_t undone = committed_;
     const uint64_t layout = layout_;
     const std::vector<SampleRange> quarantined = ledger_.state().quarantined;
@@ -451,7 +557,7 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
         ledger_ = DataLedger(options_.domains, options_.domainWeights);
         committed_ = 0;
     } else {
-        const LogCheckpoint& c = checkpoints_.back();
+        const LogCheckpoint& c = *checkpoints_.newest();
         resumeFrom_ = c.path;
         updates_ = c.updates;
         layout_ = c.layout;

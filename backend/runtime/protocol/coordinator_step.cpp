@@ -9,6 +9,9 @@
 namespace bulkhead::protocol {
 namespace {
 
+/// So many epochs at a time are reserved in the log, so that a redo does not wait for the disk.
+constexpr uint64_t kEpochsReserved = 63;
+
 /// SplitMix64: spreads the secret, the term and the epoch over a token.
 uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15;
@@ -104,6 +107,9 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     for (const int32_t id : all) {
         const Replica& r = *find(id);
         Member m{{r.id, r.incarnation, {}}, r.endpoints, false};
+        if (open_ && open_->quorum.step == step)
+            if (const auto it = open_->computations.find(id); it != open_->computations.end())
+                m.computation = it->second;
         if (std::binary_search(decision.entering.begin(), decision.entering.end(), id)) {
             m.entering = true;
         } else if (const auto* held = ledger_.leased(step, r.id)) {
@@ -117,7 +123,7 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
         q.contributors.push_back(std::move(m));
     }
     if (members != membership_) {
-        ++epoch_;
+        nextEpoch();
         membership_ = members;
     }
     q.term = term_;
@@ -136,6 +142,14 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     q.checkParity = every != 0 && step % every == 0;
     q.explanation = decision.explanation;
     return q;
+}
+
+uint64_t CoordinatorMachine::Impl::nextEpoch() {
+    if (++epoch_ > epochsUpTo_) {
+        epochsUpTo_ = epoch_ + kEpochsReserved;
+        log(LogEpochs{epochsUpTo_}, false);
+    }
+    return epoch_;
 }
 
 void CoordinatorMachine::Impl::announce(const Quorum& q) {
@@ -223,7 +237,7 @@ void CoordinatorMachine::Impl::cancelPending() {
     if (!pending_) return;
     Quorum empty = *pending_;
     voidPending();
-    empty.epoch = ++epoch_;
+    empty.epoch = nextEpoch();
     empty.contributors.clear();
     empty.joiners.clear();
     empty.explanation = "the next step waits";
@@ -479,6 +493,7 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     next.noes = lost.empty() ? e.noes : 0;
     next.nonFiniteBy = std::move(e.nonFiniteBy);
     next.nonFiniteRanges = std::move(e.nonFiniteRanges);
+    next.computations = std::move(e.computations);
     next.ballot = ballotOf(q);
     if (lost.empty()) next.ballot.failedPairs = std::move(e.ballot.failedPairs);
     next.quorum = std::move(q);
@@ -523,11 +538,9 @@ bool CoordinatorMachine::Impl::moveNonFinite(const std::vector<int32_t>& nonFini
                     if (other < 0 || (other < id && c > id)) other = c;
                 }
             if (other >= 0 && ledger_.swapLeases(e.quorum.step, id, other).ok())
-                tell(*find(other),
-                     Recompute{term_, e.quorum.step, *ledger_.leased(e.quorum.step, other)});
+                ++e.computations[other];
         }
-        const std::vector<SampleRange>* now = ledger_.leased(e.quorum.step, id);
-        tell(r, Recompute{term_, e.quorum.step, now ? *now : std::vector<SampleRange>{}});
+        ++e.computations[id];
     }
     return true;
 }

@@ -71,6 +71,10 @@ class SuspicionGate {
     void clear(int32_t replica);
     const std::map<int32_t, MonoNs>& suspects() const { return suspects_; }  ///< since when
     void forget() { suspects_.clear(); }
+    /// So much time does not count against anybody.
+    void delay(MonoNs time) {
+        for (auto& [replica, since] : suspects_) since += time;
+    }
 
   private:
     MonoNs window_;

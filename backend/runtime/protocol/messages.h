@@ -141,7 +141,6 @@ struct Report {
     uint64_t layout = 0;
     uint64_t moved = 0;  ///< to this layout it has moved too; a quorum will say whether it counts
     std::optional<CommitRecord> last;  ///< last record applied, for a coordinator that restarts
-    uint64_t epoch = 0;                ///< highest epoch seen; a new coordinator goes on above it
     uint64_t retainedStep = 0;  ///< gradients of this step are held or being computed; 0: none
     std::vector<SampleRange> retained;  ///< over these
     template <class Self, class Visitor>
@@ -157,7 +156,6 @@ struct Report {
         visit("layout", self.layout);
         visit("moved", self.moved);
         visit("last", self.last);
-        visit("epoch", self.epoch);
         visit("retained_step", self.retainedStep);
         visit("retained", self.retained);
     }
@@ -444,11 +442,15 @@ struct Member {
     /// A joiner that brings zeros and computes nothing: so the sum comes to it when it comes to
     /// the others, and not a delta's way later. The record of the step does not name it.
     bool entering = false;
+    /// Its gradient of this step is to be computed so many times anew, whatever it retains: the one
+    /// it has was not finite.
+    uint32_t computation = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("contribution", self.contribution);
         visit("ranks", self.ranks);
         visit("entering", self.entering);
+        visit("computation", self.computation);
     }
 };
 
@@ -587,31 +589,32 @@ struct ReplayLast {
     }
 };
 
-/// A micro-batch of a non-finite contributor, computed elsewhere: compute `ranges` instead.
-struct Recompute {
-    uint64_t term = 0;
-    uint64_t step = 0;
-    std::vector<SampleRange> ranges;
-    template <class Self, class Visitor>
-    static void fields(Self& self, Visitor& visit) {
-        visit("term", self.term);
-        visit("step", self.step);
-        visit("ranges", self.ranges);
-    }
-};
-
 /// After commit `step`: move experts to this placement, keep the old copies until the next commit.
 struct ChangeLayout {
     uint64_t term = 0;
     uint64_t step = 0;
+    uint64_t epoch = 0;  ///< quorums up to this one were taken back for the move
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
         visit("step", self.step);
+        visit("epoch", self.epoch);
         visit("layout", self.layout);
         visit("expert_shard", self.expertShard);
+    }
+};
+
+/// The log no longer names these checkpoints: remove their files. Paths are of manifests; a leader
+/// removes what lies in its job's checkpoint folder and leaves the rest alone.
+struct DiscardCheckpoints {
+    uint64_t term = 0;
+    std::vector<std::string> paths;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("term", self.term);
+        visit("paths", self.paths);
     }
 };
 

@@ -26,6 +26,7 @@ struct Policies {
     uint32_t checkpointEverySteps = 50;  ///< 0: only when asked for
     uint32_t restartLimit = 10;          ///< restarts within restartWindowMs; 0: never give up
     uint64_t fetchBytesPerSecond = 0;    ///< 0: no cap
+    uint32_t checkpointsKept = 3;        ///< of so many steps; 0 counts as 1
     bool operator==(const Policies&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {

@@ -83,6 +83,7 @@ void RankMachine::receive(const Welcome& m) {
     // A coordinator, perhaps another one, that has to learn where this rank stands.
     if (phase_ == Phase::kStarting) return;
     // Of a move by a coordinator that is gone, this one knows what there is to know.
+    noteSettled(m.term, m.layout, m.layout);
     if (layoutMoved_ && (layoutMoved_->layout == m.layout || moveTerm_ < m.term))
         settleLayout(m.layout);
     report();
@@ -121,7 +122,6 @@ void RankMachine::report() {
     r.layout = layout_;
     r.moved = placement();
     r.last = last_;
-    r.epoch = epochSeen_;
     r.retainedStep = retainedStep_;
     if (retainedStep_ != 0) r.retained = ranges_;
     act(SendLeader{r});
@@ -132,8 +132,8 @@ void RankMachine::report() {
 
 void RankMachine::receive(const Quorum& q) {
     if (!accept(q.term)) return;
-    epochSeen_ = std::max(epochSeen_, q.epoch);
-    if (q.lineage != lineage_ || q.step <= applied_) {
+    const bool beforeMove = q.term == moveTerm_ && q.step == moveStep_ + 1 && q.epoch <= moveEpoch_;
+    if (q.lineage != lineage_ || q.step <= applied_ || beforeMove) {
         ++fenced_;
         return;
     }
@@ -230,22 +230,28 @@ void RankMachine::moveLayout(const ChangeLayout& change) {
     retainedStep_ = 0;
     computed_ = false;
     moving_ = true;
-    moveTerm_ = term_;
     act(MoveLayout{change.layout, change.expertShard});
 }
 
-/// The layout that counts from here on. Copies of the state in another one are of no use any more.
+void RankMachine::noteSettled(uint64_t term, uint64_t upTo, uint64_t layout) {
+    if (term > settled_.term) settled_ = {term, upTo, layout};
+    settled_.upTo = std::max(settled_.upTo, upTo);
+    settled_.layout = layout;
+}
+
+/// Of the layout moved to and the one before, `counts` says which one is kept. Where it is neither,
+/// the state goes back and says so in its report. Copies in another layout are of no use any more.
 void RankMachine::settleLayout(uint64_t counts) {
-    layout_ = counts;
     if (!layoutMoved_) return;
     const LayoutMoveDone moved = *std::exchange(layoutMoved_, std::nullopt);
     const bool adopt = counts == moved.layout;
-    act(SettleLayout{moved.layout, adopt, counts});
+    if (adopt) layout_ = moved.layout;
+    act(SettleLayout{moved.layout, adopt, layout_});
     if (adopt) hash_ = moved.hash;
     for (auto it = snapshots_.begin(); it != snapshots_.end();) {
         const auto& [step, kept] = *it;
-        if (kept.layout != counts && kept.taken) act(DropSnapshot{step});
-        it = kept.layout != counts ? snapshots_.erase(it) : std::next(it);
+        if (kept.layout != layout_ && kept.taken) act(DropSnapshot{step});
+        it = kept.layout != layout_ ? snapshots_.erase(it) : std::next(it);
     }
     takeWanted();
 }
@@ -267,10 +273,13 @@ void RankMachine::adopt(const Quorum& q) {
         fetch_.reset();
         replay_.clear();
     }
-    const bool retained = retainedStep_ == q.step && ranges_ == me->contribution.ranges;
+    const bool retained = retainedStep_ == q.step && retainedLayout_ == q.layout &&
+                          computation_ == me->computation && ranges_ == me->contribution.ranges;
     if (!retained) {
         ranges_ = me->contribution.ranges;
         retainedStep_ = q.step;
+        retainedLayout_ = q.layout;
+        computation_ = me->computation;
         computed_ = nonFinite_ = false;
     }
     current_ = q;
@@ -350,14 +359,6 @@ void RankMachine::receive(const Abort& m) {
     if (!computed_) castVote({}, false, false);
 }
 
-void RankMachine::receive(const Recompute& m) {
-    if (!accept(m.term)) return;
-    if (retainedStep_ == m.step) {
-        retainedStep_ = 0;
-        computed_ = false;
-    }
-}
-
 void RankMachine::receive(const Commit& m) {
     if (!accept(std::max(m.term, m.record.term))) return;
     const CommitRecord& r = m.record;
@@ -378,7 +379,8 @@ void RankMachine::receive(const Commit& m) {
     }
     if (r.step <= applied_ || (applying_ && applying_->record.step == r.step)) {
         // Sent again by a new coordinator, or once more with the wish for a checkpoint.
-        if (m.checkpoint && r.step == applied_) act(WriteCheckpoint{r.step, m.dataPosition});
+        if (m.checkpoint) checkpointWanted_ = m;
+        writeWanted();
         return;
     }
     const ExchangeId id{r.step, r.epoch, r.attempt};
@@ -400,6 +402,7 @@ void RankMachine::receive(const Commit& m) {
 
 void RankMachine::on(MonoNs, const Applied& in) {
     if (!applying_ || in.step != applying_->record.step) return;
+    if (applying_->checkpoint) checkpointWanted_.reset();  // written with it
     last_ = applying_->record;
     applying_.reset();
     applied_ = in.step;
@@ -420,6 +423,7 @@ void RankMachine::on(MonoNs, const Applied& in) {
 /// The state stands at applied_: what waited for that is due.
 void RankMachine::afterState() {
     takeWanted();
+    writeWanted();
     if (layoutChange_ && layoutChange_->step <= applied_) {
         const ChangeLayout change = *std::exchange(layoutChange_, std::nullopt);
         if (change.step == applied_) moveLayout(change);
@@ -432,6 +436,7 @@ void RankMachine::afterState() {
 void RankMachine::receive(const KeepSnapshot& m) {
     if (!accept(m.term)) return;
     // No quorum may come that says so: the job waits for those who catch up.
+    noteSettled(m.term, m.settled, m.layout);
     if (layoutMoved_ && moveTerm_ == m.term && layoutMoved_->layout <= m.settled)
         settleLayout(m.layout);
     if (!m.keep) {
@@ -469,6 +474,13 @@ void RankMachine::takeWanted() {
     snapshotsWanted_.erase(wanted);
     snapshots_[applied_] = {placement(), false};
     act(TakeSnapshot{applied_});
+}
+
+/// A checkpoint that is wanted of the state as it is, as soon as that is whole.
+void RankMachine::writeWanted() {
+    if (!checkpointWanted_ || !hasState_ || applying_ || replaying_ || moving_) return;
+    const Commit wanted = *std::exchange(checkpointWanted_, std::nullopt);
+    if (wanted.record.step == applied_) act(WriteCheckpoint{applied_, wanted.dataPosition});
 }
 
 void RankMachine::on(MonoNs, const SnapshotTaken& in) {
@@ -607,6 +619,9 @@ void RankMachine::on(MonoNs, const ReplayJudged& in) {
 
 void RankMachine::receive(const ChangeLayout& m) {
     if (!accept(m.term)) return;
+    moveTerm_ = m.term;
+    moveStep_ = m.step;
+    moveEpoch_ = m.epoch;
     // What the coordinator took back for the move.
     if (pending_ && pending_->step == m.step + 1) pending_.reset();
     if (m.step == applied_ && hasState_ && !applying_ && !joiner_)
@@ -618,8 +633,12 @@ void RankMachine::receive(const ChangeLayout& m) {
 void RankMachine::on(MonoNs, const LayoutMoveDone& in) {
     moving_ = false;
     if (in.ok) layoutMoved_ = in;
+    const bool settled =
+        settled_.term > moveTerm_ || (settled_.term == moveTerm_ && in.layout <= settled_.upTo);
+    if (in.ok && settled) settleLayout(settled_.layout);
     if (fetchAfterMove_) return receive(*std::exchange(fetchAfterMove_, std::nullopt));
     takeWanted();
+    writeWanted();
     act(SendLeader{RankLayoutMoved{config_.rank, config_.incarnation, applied_, in.layout, in.ok,
                                    in.bytesMoved, in.error}});
     tryAdopt();
@@ -640,6 +659,11 @@ void RankMachine::receive(const CommitFault& m) {
     act(InjectFault{m});
 }
 
+void RankMachine::receive(const DiscardCheckpoints& m) {
+    if (!accept(m.term)) return;
+    if (config_.rank.shard == 0) act(RemoveCheckpoints{m.paths});
+}
+
 void RankMachine::on(MonoNs, const Connected&) {
     orphanSince_.reset();
 }
@@ -650,7 +674,7 @@ void RankMachine::on(MonoNs now, const Disconnected&) {
 
 void RankMachine::on(MonoNs now, const RankTick&) {
     if (orphanSince_ && now - *orphanSince_ >= config_.orphanMs * kMillisecond)
-        leave(false, hasState_ && !joiner_,
+        leave(false, hasState_ && (!joiner_ || following_),
               absl::StrCat("no coordinator for ", config_.orphanMs, " ms"));
 }
 

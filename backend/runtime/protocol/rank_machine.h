@@ -136,10 +136,14 @@ struct ApplyCommit {
     bool checkpoint = false;
     std::string dataPosition;
 };
-/// A checkpoint of the state as it stands, which is after `step`.
+/// A checkpoint of the state as it is, which is that after `step`.
 struct WriteCheckpoint {
     uint64_t step = 0;
     std::string dataPosition;
+};
+/// Leaders: remove these checkpoints, of which the log no longer knows.
+struct RemoveCheckpoints {
+    std::vector<std::string> paths;  ///< of manifests
 };
 /// The state stands at `step`: copy it before anything changes it.
 struct TakeSnapshot {
@@ -192,8 +196,8 @@ struct ExitRank {
 
 using RankAction =
     std::variant<BuildReplica, BeginStep, AbortExchange, DropStep, ApplyCommit, WriteCheckpoint,
-                 TakeSnapshot, DropSnapshot, BeginFetch, ReplayCommit, JudgeReplay, MoveLayout,
-                 SettleLayout, InjectFault, SendUp, SendLeader, ExitRank>;
+                 RemoveCheckpoints, TakeSnapshot, DropSnapshot, BeginFetch, ReplayCommit,
+                 JudgeReplay, MoveLayout, SettleLayout, InjectFault, SendUp, SendLeader, ExitRank>;
 using RankActions = std::vector<RankAction>;
 
 /// Thread: none of its own; externally serialised. Deterministic.
@@ -241,11 +245,11 @@ class RankMachine {
     void receive(const KeepSnapshot& m);
     void receive(const Fetch& m);
     void receive(const ReplayLast& m);
-    void receive(const Recompute& m);
     void receive(const ChangeLayout& m);
     void receive(const Expelled& m);
     void receive(const Leave& m);
     void receive(const CommitFault& m);
+    void receive(const DiscardCheckpoints& m);
 
     bool accept(uint64_t term);
     void tryAdopt();
@@ -255,6 +259,8 @@ class RankMachine {
     uint64_t placement() const;
     void moveLayout(const ChangeLayout& change);
     void settleLayout(uint64_t counts);
+    void noteSettled(uint64_t term, uint64_t upTo, uint64_t layout);
+    void writeWanted();
     void dropCurrent(const char* why);
     void castVote(RankVote vote, bool complete, bool nonFinite);
     void afterState();
@@ -281,7 +287,6 @@ class RankMachine {
     uint64_t appliedEpoch_ = 0;
     uint64_t hash_ = 0;
     uint64_t layout_ = 0;
-    uint64_t epochSeen_ = 0;
     uint64_t fenced_ = 0;
     double applyMs_ = 0;
     std::optional<CommitRecord> last_;
@@ -293,11 +298,14 @@ class RankMachine {
     std::optional<Quorum> current_;    ///< in work: step applied_+1
     std::vector<SampleRange> ranges_;  ///< of the gradients in work or retained
     uint64_t retainedStep_ = 0;        ///< whose gradients `ranges_` are; 0: none
+    uint64_t retainedLayout_ = 0;      ///< in which those lie
+    uint32_t computation_ = 0;         ///< Member::computation they answer to
     bool computed_ = false;
     bool nonFinite_ = false;  ///< what was computed
     Vote vote_ = Vote::kNone;
     std::optional<RankVote> lastVote_;
     std::optional<Commit> applying_;
+    std::optional<Commit> checkpointWanted_;  ///< of a step that is applied, or being applied
 
     struct Snapshot {
         uint64_t layout = 0;
@@ -307,7 +315,15 @@ class RankMachine {
     std::map<uint64_t, Snapshot> snapshots_;        ///< kept, by step
     std::optional<ChangeLayout> layoutChange_;
     bool moving_ = false;
-    uint64_t moveTerm_ = 0;  ///< of the coordinator that wanted the last move
+    uint64_t moveTerm_ = 0;   ///< of the coordinator that wanted the last move
+    uint64_t moveStep_ = 0;   ///< after which it was wanted
+    uint64_t moveEpoch_ = 0;  ///< quorums up to this one were taken back for it
+    struct Settled {
+        uint64_t term = 0;
+        uint64_t upTo = 0;
+        uint64_t layout = 0;
+    };
+    Settled settled_;  ///< moves up to `upTo` count if they led to `layout`, or never will
     std::optional<Fetch> fetchAfterMove_;
     std::optional<LayoutMoveDone> layoutMoved_;  ///< until a quorum says whether it counts
 

@@ -128,7 +128,6 @@ std::optional<ToCoordinator> ReplicaFold::addReport(const RankReport& report) {
     out.retained = report.retained;
     for (const auto& part : reports_.parts) {
         if (report.hasState) out.hashes.push_back(part->hash);
-        out.epoch = std::max(out.epoch, part->epoch);
         if (part->retainedStep == out.retainedStep && part->retained == out.retained) continue;
         out.retainedStep = 0;  // a shard that dropped its gradient makes all of them compute
     }
@@ -184,6 +183,7 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
                         out.ok = false;
                         if (out.error.empty()) out.error = m->error;
                     }
+                    layouts_.parts.clear();
                     return Answer(out);
                 }
             }

@@ -30,7 +30,8 @@ void CheckpointDesk::update(const model::JobSpec& spec, const std::string& jobJs
 
 std::string CheckpointDesk::folderOf(const StateSnapshot& snapshot) const {
     return (std::filesystem::path(settings_.spec.checkpointDir) /
-            checkpointFolder(snapshot.lineage, snapshot.step, settings_.rank.replica))
+            checkpointFolder(snapshot.lineage, snapshot.step, snapshot.layout,
+                             settings_.rank.replica))
         .string();
 }
 
@@ -44,12 +45,13 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
         part.rank = settings_.rank;
         part.incarnation = settings_.incarnation;
         if (settings_.rank.shard == 0) {
-            Pending& entry = pending(snapshot->step);
+            Pending& entry = pending({snapshot->step, snapshot->layout});
             entry.snapshot = snapshot;
             entry.dataPosition = std::move(dataPosition);
         }
     }
     part.step = snapshot->step;
+    part.layout = snapshot->layout;
     writer_.post([this, snapshot, folder, part]() mutable {
         const MonoNs start = clock_.now();
         absl::StatusOr<CheckpointFile> file = writeShardFile(folder, part.rank.shard, *snapshot);
@@ -68,13 +70,13 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
     });
 }
 
-CheckpointDesk::Pending& CheckpointDesk::pending(uint64_t step) {
-    Pending& entry = pending_[step];
+CheckpointDesk::Pending& CheckpointDesk::pending(Key key) {
+    Pending& entry = pending_[key];
     if (entry.parts.empty()) {
         entry.parts.resize(settings_.spec.shards);
         entry.begun = clock_.now();
     }
-    while (pending_.size() > kMostPending && pending_.begin()->first != step)
+    while (pending_.size() > kMostPending && pending_.begin()->first != key)
         pending_.erase(pending_.begin());
     return entry;
 }
@@ -82,17 +84,24 @@ CheckpointDesk::Pending& CheckpointDesk::pending(uint64_t step) {
 void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        Pending& entry = pending(part.step);
+        Pending& entry = pending({part.step, part.layout});
         if (part.rank.shard < 0 || static_cast<size_t>(part.rank.shard) >= entry.parts.size())
             return;
         entry.parts[static_cast<size_t>(part.rank.shard)] = part;
     }
-    tryFinish(part.step);
+    tryFinish({part.step, part.layout});
 }
 
-void CheckpointDesk::tryFinish(uint64_t step) {
+void CheckpointDesk::discard(const std::vector<std::string>& manifests) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    writer_.post([directory = settings_.spec.checkpointDir, manifests] {
+        for (const std::string& path : manifests) discardOwnCheckpoint(directory, path);
+    });
+}
+
+void CheckpointDesk::tryFinish(Key key) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const auto it = pending_.find(step);
+    const auto it = pending_.find(key);
     if (it == pending_.end() || it->second.snapshot == nullptr) return;
     const auto& parts = it->second.parts;
     if (!std::all_of(parts.begin(), parts.end(), [](const auto& p) { return p.has_value(); }))
@@ -100,7 +109,7 @@ void CheckpointDesk::tryFinish(uint64_t step) {
     Pending whole = std::move(it->second);
     pending_.erase(it);
     lock.unlock();
-    writer_.post([this, step, whole = std::move(whole)] { finish(step, whole); });
+    writer_.post([this, step = key.first, whole = std::move(whole)] { finish(step, whole); });
 }
 
 CheckpointManifest CheckpointDesk::manifestOf(const Pending& pending) const {
@@ -127,14 +136,10 @@ CheckpointManifest CheckpointDesk::manifestOf(const Pending& pending) const {
 void CheckpointDesk::finish(uint64_t step, Pending pending) {
     protocol::CheckpointDone done;
     std::string folder;
-    std::string directory;
-    uint32_t keep = 0;
     CheckpointManifest manifest;
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         folder = folderOf(*pending.snapshot);
-        directory = settings_.spec.checkpointDir;
-        keep = std::max(1u, settings_.spec.policies.checkpointsKept);
         done.replica = settings_.rank.replica;
         done.incarnation = settings_.incarnation;
         done.ok = !forbidden_;
@@ -142,6 +147,7 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
         manifest = manifestOf(pending);
     }
     done.step = step;
+    done.layout = pending.snapshot->layout;
     for (const auto& part : pending.parts) {
         if (!part->ok && done.ok) done.error = part->error;
         done.ok = done.ok && part->ok;
@@ -153,7 +159,6 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
         if (path.ok()) {
             done.path = *path;
             discardUnfinished(folder);
-            pruneCheckpoints(directory, keep);
         } else {
             done.error = std::string(path.status().message());
         }

@@ -16,8 +16,8 @@
 
 #include "backend/common/clock.h"
 #include "backend/model/job_spec.h"
-#include "backend/runtime/protocol/channels.h"
 #include "backend/runtime/checkpoint/checkpoint.h"
+#include "backend/runtime/protocol/channels.h"
 
 namespace bulkhead::runtime {
 
@@ -53,7 +53,8 @@ struct CheckpointSettings {
 };
 
 /// A rank's part in checkpoints: its own file, and on the leader the manifest once every shard is
-/// durable. A shard that failed ends that checkpoint: nothing of it stays.
+/// durable. A shard that failed ends that checkpoint: nothing of it stays. Which checkpoints may go
+/// is the coordinator's decision alone.
 /// Thread: all from any; hooks on the writer thread.
 class CheckpointDesk {
   public:
@@ -73,6 +74,9 @@ class CheckpointDesk {
     /// Leader: a shard, its own included, reports.
     void shardReported(const protocol::RankCheckpoint& part);
 
+    /// Leader: the coordinator's log no longer names these manifests.
+    void discard(const std::vector<std::string>& manifests);
+
     /// This rank was put out: no manifest any more.
     void forbid();
 
@@ -89,8 +93,10 @@ class CheckpointDesk {
         std::vector<std::optional<protocol::RankCheckpoint>> parts;
         MonoNs begun = 0;
     };
-    Pending& pending(uint64_t step);
-    void tryFinish(uint64_t step);
+    /// Step, layout: experts may move between two checkpoints of one step.
+    using Key = std::pair<uint64_t, uint64_t>;
+    Pending& pending(Key key);
+    void tryFinish(Key key);
     void finish(uint64_t step, Pending pending);
     void over(uint64_t step);
     std::string folderOf(const StateSnapshot& snapshot) const;
@@ -101,7 +107,7 @@ class CheckpointDesk {
     Hooks hooks_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::map<uint64_t, Pending> pending_;
+    std::map<Key, Pending> pending_;
     uint64_t lastOver_ = 0;
     bool forbidden_ = false;
     CheckpointThread writer_;

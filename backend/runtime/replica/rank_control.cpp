@@ -181,9 +181,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
         work.domainShare = quorum.domainShare;
         work.routedTokens = quorum.routedTokens;
         work.generation = exchange_->restart();
-        const auto members = std::count_if(quorum.contributors.begin(), quorum.contributors.end(),
-                                           [](const auto& member) { return !member.entering; });
-        if (mayTie(quorum.step, static_cast<size_t>(members)))
+        if (mayTie(quorum.step))
             queue_.push({[this, step = quorum.step] { return copyAhead(step); }, std::nullopt});
         queue_.push({nullptr, work});
     } else if (action.enter) {
@@ -225,6 +223,10 @@ void ReplicaRank::Impl::on(const protocol::WriteCheckpoint& action) {
                      return absl::OkStatus();
                  },
                  std::nullopt});
+}
+
+void ReplicaRank::Impl::on(const protocol::RemoveCheckpoints& action) {
+    checkpoints_->discard(action.paths);
 }
 
 void ReplicaRank::Impl::on(const protocol::TakeSnapshot& action) {

@@ -97,6 +97,7 @@ class ReplicaRank::Impl {
     void on(const protocol::DropStep& action);
     void on(const protocol::ApplyCommit& action);
     void on(const protocol::WriteCheckpoint& action);
+    void on(const protocol::RemoveCheckpoints& action);
     void on(const protocol::TakeSnapshot& action);
     void on(const protocol::DropSnapshot& action);
     void on(const protocol::BeginFetch& action);
@@ -121,6 +122,7 @@ class ReplicaRank::Impl {
     absl::Status build(const protocol::BuildReplica& action);
     absl::Status makeExchange();
     absl::Status loadCheckpoint(const std::string& manifest);
+    absl::Status unusable(const std::string& manifest, const absl::Status& why);
     absl::Status applyCommit(const protocol::ApplyCommit& action);
     absl::Status update(const CommitRecord& record, std::span<const float> reduced);
     absl::Status damageParameter(uint64_t step);
@@ -131,7 +133,7 @@ class ReplicaRank::Impl {
     absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
     absl::Status replay(const Delta& delta);
     absl::Status replayExchanged(const CommitRecord& record);
-    bool mayTie(uint64_t step, size_t members) const;  ///< any thread
+    bool mayTie(uint64_t step) const;  ///< any thread
     absl::Status copyAhead(uint64_t step);
     absl::Status judgeReplay(uint64_t step);
     absl::Status moveLayout(const protocol::MoveLayout& action);

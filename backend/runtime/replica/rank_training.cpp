@@ -189,7 +189,7 @@ absl::Status ReplicaRank::Impl::refreshHash() {
 
 absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
     absl::StatusOr<CheckpointManifest> manifest = readManifest(path);
-    if (!manifest.ok()) return manifest.status();
+    if (!manifest.ok()) return unusable(path, manifest.status());
     if (manifest->shards != options_.spec.shards)
         return absl::InvalidArgumentError(
             absl::StrCat(path, " was written by ", manifest->shards, " shards, this job has ",
@@ -201,8 +201,19 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
             path, options_.corpusNewest);
     absl::StatusOr<std::shared_ptr<StateSnapshot>> state =
         readShardFile(path, *manifest, options_.rank.shard);
-    if (!state.ok()) return state.status();
+    if (!state.ok()) return unusable(path, state.status());
     return importState(**state);
+}
+
+/// The coordinator hears of it: an older checkpoint may do. No reason for this rank not to run
+/// again.
+absl::Status ReplicaRank::Impl::unusable(const std::string& path, const absl::Status& why) {
+    const std::string reason(why.message());
+    reactor_->post([this, path, reason] {
+        sendUp(protocol::CheckpointUnusable{options_.rank.replica, options_.incarnation, path,
+                                            reason});
+    });
+    return absl::UnavailableError(reason);
 }
 
 StateSnapshot ReplicaRank::Impl::label() const {
@@ -282,7 +293,7 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     const CommitRecord& record = action.record;
     faults_->enter(record.step, protocol::Phase::kApply);
     const MonoNs start = clock_.now();
-    if (!mayTie(record.step, record.contributors.size()))
+    if (!mayTie(record.step))
         snapshots_.clear();
     else if (absl::Status s = snapshots_.keepBefore(label()); !s.ok())
         return s;
@@ -293,11 +304,12 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     return absl::OkStatus();
 }
 
-/// Only a tie needs the state before a step, and only an even number of members can tie. The hashes
-/// after a step are compared at the next.
-bool ReplicaRank::Impl::mayTie(uint64_t step, size_t members) const {
+/// Only a tie needs the state before a step. The hashes after a step are compared at the next,
+/// among members that are not known yet: one of three may be lost after it voted.
+bool ReplicaRank::Impl::mayTie(uint64_t step) const {
     const uint32_t every = options_.spec.policies.parityEverySteps;
-    return every > 0 && (step + 1) % every == 0 && members % 2 == 0;
+    return every > 0 && (step + 1) % every == 0 &&
+           options_.spec.replicas + options_.spec.spares > 1;
 }
 
 /// The state before `step` is copied while the step computes, not when it is committed.

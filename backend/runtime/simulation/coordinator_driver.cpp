@@ -30,6 +30,8 @@ struct AboutWhom {
     About operator()(const FetchProgress& m) const { return {m.replica, m.incarnation}; }
     About operator()(const FetchFailed& m) const { return {m.replica, m.incarnation}; }
     About operator()(const LayoutMoved& m) const { return {m.replica, m.incarnation}; }
+    About operator()(const CheckpointDone& m) const { return {m.replica, m.incarnation}; }
+    About operator()(const CheckpointUnusable& m) const { return {m.replica, m.incarnation}; }
     template <class T>
     About operator()(const T&) const {
         return {};
@@ -89,6 +91,33 @@ void SimulatedJob::startCoordinator() {
     if (!fresh) inventory(now_ + kAgentsReturnWithin, life_);
 }
 
+/// The record that led to it; null: it is as a lineage began.
+const CommitRecord* SimulatedJob::recordOf(const StateCopy& state) const {
+    for (auto it = log_.rbegin(); it != log_.rend(); ++it)
+        if (const auto* commit = std::get_if<LogCommit>(&*it);
+            commit != nullptr && commit->record.lineage == state.lineage &&
+            commit->record.step == state.step)
+            return &commit->record;
+    return nullptr;
+}
+
+/// As the real one does it: from the manifests and the log, both as they are on disk.
+void SimulatedJob::findCheckpoints() {
+    std::vector<StoredCheckpoint> stored;
+    for (const auto& [path, s] : checkpoints_) {
+        if (!s.whole) continue;
+        const StateCopy& state = s.parts.at(0);
+        const CommitRecord* record = recordOf(state);
+        if (record == nullptr) continue;
+        StoredCheckpoint c{path, *record, state.layout, placements_[state.layout], {}};
+        for (const auto& [shard, part] : s.parts) c.hashes.push_back(part.hash());
+        stored.push_back(std::move(c));
+    }
+    auto judged = judgeStored(log_, static_cast<uint32_t>(places()), options_.domains, stored);
+    if (!judged.ok()) return fail("I6", std::string(judged.status().message()));
+    coordinate(CheckpointsFound{*std::move(judged)});
+}
+
 /// The inventory is done when every agent has told, or after a while without those who do not come.
 void SimulatedJob::inventory(MonoNs until, uint64_t life) {
     at(now_ + 10 * kMillisecond, [this, until, life] {
@@ -137,6 +166,11 @@ bool SimulatedJob::stale(const Input& input) const {
 
 void SimulatedJob::coordinate(const Input& input) {
     if (!coordinator_ || finished_) return;
+    // Its program is stopped: what comes waits, and time passes without it.
+    if (now_ < stalledUntil_)
+        return afterStall([this, input, life = life_] {
+            if (life == life_) coordinate(input);
+        });
     const bool old = stale(input);
     if (old) {
         // First whatever is due anyway, so that nothing may follow from the stale input itself.
@@ -160,7 +194,19 @@ void SimulatedJob::coordinate(const Input& input) {
     if (did && coordinator_) oracle_.looked(*coordinator_);
 }
 
+/// In the order of their coming.
+void SimulatedJob::afterStall(EventQueue::Event what) {
+    stalled_.push_back(std::move(what));
+    if (stalled_.size() == 1) at(stalledUntil_, [this] { endStall(); });
+}
+
+void SimulatedJob::endStall() {
+    if (now_ < stalledUntil_) return at(stalledUntil_, [this] { endStall(); });
+    for (auto& what : std::exchange(stalled_, {})) what();
+}
+
 void SimulatedJob::operate(Operation operation) {
+    if (now_ < stalledUntil_) return afterStall([this, operation] { operate(operation); });
     operation_ = operation;
     coordinate(operation);
 }
@@ -205,6 +251,10 @@ void SimulatedJob::carryOut(Actions actions) {
             wakeAt(w->at);
         } else if (auto* f = std::get_if<Emit>(&action)) {
             recordFact(std::move(f->fact));
+        } else if (std::holds_alternative<FindCheckpoints>(action)) {
+            at(now_ + diskRng_.between(0, 5), [this, life = life_] {
+                if (life == life_) findCheckpoints();
+            });
         } else if (std::holds_alternative<Finished>(action)) {
             finished_ = true;
         }
@@ -220,8 +270,12 @@ void SimulatedJob::sent(const SendReplica& a) {
         });
     } else if (const auto* c = std::get_if<Commit>(&a.message)) {
         oracle_.commitSent(*c);
+    } else if (const auto* l = std::get_if<ChangeLayout>(&a.message)) {
+        placements_[l->layout] = l->expertShard;
     } else if (const auto* r = std::get_if<ReplayLast>(&a.message)) {
         oracle_.asked(*r);
+    } else if (const auto* v = std::get_if<Leave>(&a.message)) {
+        if (v->why == "drained") checkDrained(a.replica);
     } else if (std::holds_alternative<Expelled>(a.message)) {
         oracle_.expelled(a.replica, a.incarnation);
     }
@@ -230,11 +284,20 @@ void SimulatedJob::sent(const SendReplica& a) {
 void SimulatedJob::recordFact(Fact fact) {
     if (const auto* broken = std::get_if<fact::InvariantBroken>(&fact))
         fail("live", broken->invariant + ": " + broken->detail);
+    if (const auto* c = std::get_if<fact::ReplicaChanged>(&fact)) {
+        if (c->state == ReplicaState::kFetching)
+            refetching_.insert(c->replica);
+        else if (c->state == ReplicaState::kProven || c->state == ReplicaState::kTraining)
+            refetching_.erase(c->replica);
+    }
     redone_ += std::holds_alternative<fact::StepRedone>(fact);
     if (const auto* a = std::get_if<fact::OperatorAnswered>(&fact); a != nullptr && a->ok)
         oracle_.ordered(operation_);
     if (const auto* e = std::get_if<fact::EvidenceSeen>(&fact))
-        if (e->kind == EvidenceKind::kParityMismatch) oracle_.blamed(e->replica, finder());
+        if (e->kind == EvidenceKind::kParityMismatch)
+            oracle_.blamed(e->replica,
+                           machine()->replicas()[static_cast<size_t>(e->replica)].incarnation,
+                           finder());
     if (keepFacts) facts_.push_back(std::move(fact));
 }
 
@@ -243,6 +306,7 @@ void SimulatedJob::recordFact(Fact fact) {
 void SimulatedJob::carryOut(AppendLog action) {
     const uint64_t sequence = action.sequence;
     const bool overlapped = action.overlapped;
+    if (const auto* l = std::get_if<LogLineage>(&action.entry)) checkRollback(*l);
     oracle_.appended(action.entry);
     if (const auto* c = std::get_if<LogCommit>(&action.entry)) oracle_.decided(c->record, finder());
     unsynced_.push_back(std::move(action));
@@ -259,6 +323,46 @@ void SimulatedJob::carryOut(AppendLog action) {
     });
 }
 
+/// A rollback goes to the newest checkpoint there is on disk, and not while the state it gives up
+/// is whole in some replica that nobody has put out.
+void SimulatedJob::checkRollback(const LogLineage& to) {
+    for (const auto& [path, s] : checkpoints_) {
+        if (!s.whole || s.damaged || s.parts.at(0).step <= to.fromStep) continue;
+        if (oracle_.isDescent(s.parts.at(0).lineage, s.parts.at(0).step))
+            fail("I6", absl::StrCat("the job goes back to step ", to.fromStep,
+                                    " although a checkpoint of step ", s.parts.at(0).step,
+                                    " is on disk: ", path));
+    }
+    if (!to.why.starts_with("no replica holds the state")) return;
+    for (int32_t r = 0; r < static_cast<int32_t>(places()); ++r)
+        if (holdsLast(r))
+            fail("I6", absl::StrCat("the job goes back to step ", to.fromStep, " although r", r,
+                                    " holds step ", oracle_.durableStep()));
+}
+
+/// Every shard of it, as it is to be, and nobody has put it out.
+bool SimulatedJob::holdsLast(int32_t replica) const {
+    if (refetching_.contains(replica)) return false;
+    for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s) {
+        const Process* p = live({replica, s});
+        const bool holds =
+            p != nullptr && !p->hung && p->hasState && !p->now.tainted && p->connected &&
+            !p->machine.exited() && p->now.step == oracle_.durableStep() &&
+            p->now.lineage == oracle_.lineage() && !oracle_.wasExpelled(replica, p->incarnation);
+        if (!holds) return false;
+    }
+    return true;
+}
+
+/// Whoever leaves because an operator drains it leaves the last step to somebody, or on disk.
+void SimulatedJob::checkDrained(int32_t replica) {
+    if (!holdsLast(replica) || oracle_.checkpointed() == oracle_.durableStep()) return;
+    for (const ReplicaView& r : machine()->replicas())
+        if (r.replica != replica && r.step == oracle_.durableStep() && r.incarnation > 0) return;
+    fail("I6", absl::StrCat("r", replica, " is drained and takes step ", oracle_.durableStep(),
+                            " with it, the last checkpoint is of step ", oracle_.checkpointed()));
+}
+
 void SimulatedJob::sync(uint64_t upTo) {
     size_t n = 0;
     while (n < unsynced_.size() && unsynced_[n].sequence <= upTo)
@@ -269,7 +373,7 @@ void SimulatedJob::sync(uint64_t upTo) {
 void SimulatedJob::written(LogEntry entry) {
     oracle_.durable(entry);
     if (const auto* c = std::get_if<LogCheckpoint>(&entry))
-        oracle_.stored(*c, checkpoints_[c->path]);
+        oracle_.stored(*c, checkpoints_[c->path].parts);
     // Which of the samples of a lease is bad nobody can tell; but one has to be.
     if (const auto* q = std::get_if<LogQuarantine>(&entry);
         q != nullptr && notFinite_ < 2 && badSamples_ == 0)

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "backend/runtime/coordinator/controller.h"
 #include "backend/runtime/coordinator/spec_options.h"
 #include "backend/runtime/simulation/describe.h"
@@ -301,6 +302,7 @@ void DrivenJob::observe(const Action& action) {
     } else if (const auto* one = std::get_if<SendRank>(&action)) {
         if (const auto* commit = std::get_if<Commit>(&one->message)) oracle_.commitSent(*commit);
     } else if (const auto* append = std::get_if<AppendLog>(&action)) {
+        if (const auto* lineage = std::get_if<LogLineage>(&append->entry)) checkRollback(*lineage);
         oracle_.appended(append->entry);
         if (const auto* commit = std::get_if<LogCommit>(&append->entry))
             oracle_.decided(commit->record, finder());
@@ -362,6 +364,35 @@ void DrivenJob::healAll() {
         run(c);
     }
     SimulatedJob::healAll();
+}
+
+std::string DrivenJob::checkpointRoot() const {
+    return absl::StrCat("/state/", kRun, "/checkpoints");
+}
+
+/// The files are the controller's to find; what is in them the scripted ranks keep.
+void DrivenJob::checkpointChanged(const std::string& path, const Stored& stored, bool there) {
+    DiskUser files(disk_);
+    const CommitRecord* last = recordOf(stored.parts.at(0));
+    if (last == nullptr) return;
+    runtime::CheckpointManifest manifest;
+    manifest.step = last->step;
+    manifest.lineage = last->lineage;
+    manifest.layout = stored.parts.at(0).layout;
+    manifest.expertShard = placements_[manifest.layout];
+    manifest.shards = options_.shards;
+    manifest.last = *last;
+    for (const auto& [shard, part] : stored.parts)
+        manifest.files.push_back({shard, absl::StrCat("shard-", shard), 8, part.hash()});
+    const auto change = [&](const std::string& name, const std::string& content) {
+        const std::string file = absl::StrCat(folderOf(path), "/", name);
+        const absl::Status done = there ? writeDurably(files, file, content) : files.remove(file);
+        if (!done.ok()) fail("I6", std::string(done.message()));
+    };
+    change("manifest.json", runtime::manifestText(manifest));
+    for (const runtime::CheckpointFile& f : manifest.files) change(f.name, "its state");
+    if (const absl::Status s = files.syncFolder(folderOf(path)); !s.ok())
+        fail("I6", std::string(s.message()));
 }
 
 void DrivenJob::strikeDrivers(const Fault& fault) {

@@ -57,6 +57,8 @@ class DrivenJob final : public SimulatedJob {
     void told(const model::Event& event);
     void synced(const std::string& path);
     void strikeDrivers(const Fault& fault) override;
+    std::string checkpointRoot() const override;
+    void checkpointChanged(const std::string& path, const Stored& stored, bool there) override;
     void startSecond();
     void answer(const std::shared_ptr<Controlling>& controller);
 

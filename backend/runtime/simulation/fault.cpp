@@ -94,6 +94,8 @@ std::string what(const Fault& f) {
         case FaultKind::kCutAgent:
             return absl::StrCat("the agent of ", replica, "'s node loses its connection",
                                 f.parameter % 2 ? "" : ", first what it says");
+        case FaultKind::kDamageCheckpoint:
+            return "a bit of the newest checkpoint flips";
     }
     return "?";
 }

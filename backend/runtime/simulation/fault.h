@@ -50,9 +50,10 @@ enum class FaultKind {
     kCheckpoint,
     kPolicies,
     kChangeLayout,
-    kFlipCopy,  ///< the next state that the replica fetches
+    kFlipCopy,          ///< the next state that the replica fetches
+    kHangCoordinator,   ///< its program is stopped for a while
+    kDamageCheckpoint,  ///< the newest on disk, when there is an older one
     // Only with the real drivers:
-    kHangCoordinator,
     kSecondCoordinator,  ///< one more is started while the first lives
     kCutAgent,           ///< an agent's connection: at once, or what it says is lost first
 };
@@ -99,7 +100,7 @@ std::string describe(const Fault& fault);
 namespace bulkhead {
 template <>
 struct EnumNames<simulation::FaultKind> {
-    static constexpr std::array<std::string_view, 41> kNames = {"kill_rank",
+    static constexpr std::array<std::string_view, 42> kNames = {"kill_rank",
                                                                 "kill_replica",
                                                                 "crash_node",
                                                                 "hang_rank",
@@ -138,6 +139,7 @@ struct EnumNames<simulation::FaultKind> {
                                                                 "change_layout",
                                                                 "flip_copy",
                                                                 "hang_coordinator",
+                                                                "damage_checkpoint",
                                                                 "second_coordinator",
                                                                 "cut_agent"};
 };

@@ -117,6 +117,8 @@ void SimulatedJob::strikeNow(const Fault& f) {
             killCoordinator(f.kind == FaultKind::kKillCoordinatorLosingTail);
             at(now_ + f.duration, [this] { startCoordinator(); });
             return;
+        case FaultKind::kDamageCheckpoint:
+            return damageCheckpoint();
         case FaultKind::kSlowDisk:
             slowDiskUntil_ = now_ + f.duration;
             return;
@@ -174,14 +176,25 @@ void SimulatedJob::strikeNow(const Fault& f) {
     }
 }
 
+/// Without the real drivers there is never a second coordinator.
+void SimulatedJob::strikeDrivers(const Fault& f) {
+    if (f.kind != FaultKind::kHangCoordinator) return;
+    stalledUntil_ = std::max(stalledUntil_, now_ + f.duration);
+    struckUntil_ = std::max(struckUntil_, stalledUntil_);
+}
+
 void SimulatedJob::strikeNetwork(const Fault& f) {
     const MonoNs until = now_ + f.duration;
+    struckUntil_ = std::max(struckUntil_, until);
     const RankId id{f.replica, f.shard};
     const auto longer = [until](MonoNs& t) { t = std::max(t, until); };
     // A connection that loses something does not live on as if nothing had been: it is made anew.
     const auto breakAtEnd = [&](RankId rank) {
-        lossy_.insert(rank);
-        at(until, [this, rank] { breakLossy(rank); });
+        longer(lossy_[rank]);
+        at(until, [this, rank] {
+            if (const auto it = lossy_.find(rank); it != lossy_.end() && it->second <= now_)
+                breakLossy(rank);
+        });
     };
     const auto storm = [&](size_t link) {
         Link& l = network_.link(link);
@@ -237,6 +250,18 @@ void SimulatedJob::strikeNetwork(const Fault& f) {
         default:
             return;
     }
+}
+
+/// A bit of the newest one on disk flips; an older one stays.
+void SimulatedJob::damageCheckpoint() {
+    Stored* newest = nullptr;
+    size_t sound = 0;
+    for (auto& [path, s] : checkpoints_) {
+        if (!s.whole || s.damaged) continue;
+        ++sound;
+        if (newest == nullptr || s.parts.at(0).step >= newest->parts.at(0).step) newest = &s;
+    }
+    if (sound >= 2) newest->damaged = true;
 }
 
 void SimulatedJob::breakConnection(RankId rank) {
@@ -302,7 +327,7 @@ void SimulatedJob::strikeOperator(const Fault& f) {
 void SimulatedJob::healAll() {
     tell("FAULT", "no more; everything that lasts is ended");
     network_.heal(now_);
-    while (!lossy_.empty()) breakLossy(*lossy_.begin());
+    while (!lossy_.empty()) breakLossy(lossy_.begin()->first);
     plane_.healCuts();
     plane_.overflowNext(false);
     cut_.clear();

@@ -142,11 +142,13 @@ void Oracle::durable(const LogEntry& entry) {
                     s = {};
             }
         lineage_ = l->lineage;
+        beganAt_[l->lineage] = l->fromStep;
         step_ = l->fromStep;
         layout_ = l->layout;
         expertShard_ = l->expertShard;
         domainShare_ = l->domainShare;
         followers_.clear();
+        checkpointed_ = l->fromStep;
         if (const Truth* truth = truthAt(lineage_, step_)) updates_ = truth->updates;
         checkUse(l->ledger, l->fromStep, absl::StrCat("lineage ", l->lineage));
     } else if (const auto* c = std::get_if<LogCommit>(&entry)) {
@@ -158,9 +160,11 @@ void Oracle::durable(const LogEntry& entry) {
             domain[s] = {Use::kQuarantined, step_ + 1};
     } else if (const auto* k = std::get_if<LogCheckpoint>(&entry)) {
         checkpoints_[k->path] = *k;
+        checkpointed_ = std::max(checkpointed_, k->step);
         if (k->lineage != lineage_) return;
-        checkpointed_ = k->step;
         checkUse(k->ledger, k->step, absl::StrCat("the checkpoint of step ", k->step));
+    } else if (const auto* d = std::get_if<LogCheckpointsDropped>(&entry)) {
+        for (const std::string& path : d->paths) checkpoints_.erase(path);
     } else if (const auto* y = std::get_if<LogLayout>(&entry)) {
         layout_ = y->layout;
         expertShard_ = y->expertShard;
@@ -191,7 +195,8 @@ void Oracle::commitSent(const Commit& commit) {
 void Oracle::stored(const LogCheckpoint& e, const std::map<int32_t, StateCopy>& parts) {
     const std::string which = absl::StrCat("the checkpoint of step ", e.step);
     const Truth* truth = truthAt(e.lineage, e.step);
-    if (truth == nullptr || e.lineage != lineage_ || e.step > step_)
+    if (truth == nullptr && e.step + kStepsKept / 2 < step_) return;  // of which no more is known
+    if (truth == nullptr || e.lineage > lineage_ || e.step > step_)
         return fail_("I6", absl::StrCat(which, " in lineage ", e.lineage,
                                         " is of no step that is committed"));
     if (e.updates != truth->updates)
@@ -209,8 +214,23 @@ void Oracle::stored(const LogCheckpoint& e, const std::map<int32_t, StateCopy>& 
         fail_("I1", absl::StrCat(which, " has ", parts.size(), " of ", options_.shards, " shards"));
 }
 
+/// The log said first that nobody goes back to it.
+void Oracle::removed(const std::string& path) {
+    if (const auto it = checkpoints_.find(path); it != checkpoints_.end())
+        fail_("I6", absl::StrCat("the checkpoint of step ", it->second.step,
+                                 " is removed, and the log still names it"));
+}
+
+bool Oracle::isDescent(uint64_t lineage, uint64_t step) const {
+    if (!records_.contains({lineage, step})) return false;
+    return std::none_of(beganAt_.begin(), beganAt_.end(), [&](const auto& began) {
+        return began.first > lineage && began.second < step;
+    });
+}
+
 void Oracle::expelled(int32_t replica, uint32_t incarnation) {
     expelled_[{replica, incarnation}] = term_;
+    if (drained_.contains(replica)) drainedOut_.insert({replica, incarnation});
 }
 
 void Oracle::started(int32_t replica, uint32_t incarnation) {

@@ -40,6 +40,8 @@ class Oracle {
     void durable(const LogEntry& entry);
     /// What lies behind the manifest of a checkpoint that stands in the log, by shard.
     void stored(const LogCheckpoint& entry, const std::map<int32_t, StateCopy>& parts);
+    /// Its files are removed.
+    void removed(const std::string& path);
     void commitSent(const Commit& commit);
     /// What reaches the coordinator and is not stale. `term` is the coordinator's.
     void voted(const ReplicaVote& vote, uint64_t term);
@@ -50,7 +52,7 @@ class Oracle {
     void asked(const ReplayLast& order) { tieAt_ = order.step; }
     void judged(const ReplayVerdict& verdict);
     /// A replica is blamed for a state that differs.
-    void blamed(int32_t replica, const Living& process);
+    void blamed(int32_t replica, uint32_t incarnation, const Living& process);
     void flipped() { flipped_ = true; }  ///< a bit of somebody's state
     void expelled(int32_t replica, uint32_t incarnation);
     void started(int32_t replica, uint32_t incarnation);
@@ -68,6 +70,11 @@ class Oracle {
     void settled(const Process& rank);  ///< the moved experts count
 
     uint64_t durableStep() const { return step_; }
+    /// The step is committed in that lineage, and no rollback has gone behind it since.
+    bool isDescent(uint64_t lineage, uint64_t step) const;
+    bool wasExpelled(int32_t replica, uint32_t incarnation) const {
+        return expelled_.contains({replica, incarnation});
+    }
     uint64_t lineage() const { return lineage_; }
     const CommitRecord* last() const;
     uint64_t commits() const { return commits_; }
@@ -139,6 +146,7 @@ class Oracle {
     std::map<StepKey, Truth> truths_;
     std::map<StepKey, CommitRecord> records_;
     std::map<std::string, LogCheckpoint> checkpoints_;
+    std::map<uint64_t, uint64_t> beganAt_;      ///< by lineage: the step it goes on from
     std::vector<std::vector<Sample>> samples_;  ///< by domain
     std::map<FrameKey, Announcement> announced_;
     std::vector<FrameKey> announcedOrder_;
@@ -151,6 +159,7 @@ class Oracle {
     std::map<std::pair<int32_t, uint32_t>, uint64_t> contributed_;  ///< last step
     std::set<std::pair<int32_t, uint32_t>> reported_;
     std::map<std::pair<int32_t, uint32_t>, uint64_t> expelled_;  ///< in which term
+    std::set<std::pair<int32_t, uint32_t>> drainedOut_;  ///< left because an operator asked for it
     std::map<int32_t, uint32_t> incarnations_;
     std::map<int32_t, uint64_t> startedBy_;  ///< by replica: in which term last
     std::map<std::pair<ExchangeId, int32_t>, ReplicaVote> votes_;

@@ -78,18 +78,22 @@ void Oracle::checkUse(const LedgerState& l, uint64_t step, const std::string& wh
         size_t used = 0;
         for (const Sample& s : samples_[d]) used += s.use != Use::kFree && s.step <= step;
         size_t told = 0;
+        // What an attempt at a later step showed to be bad stays out, also behind that step.
         const auto compare = [&](const std::vector<SampleRange>& ranges, Use use,
                                  const char* word) {
             for (const SampleRange& r : ranges) {
                 if (r.domain != d) continue;
                 told += r.end - r.begin;
-                for (uint64_t s = r.begin; s < r.end; ++s)
+                for (uint64_t s = r.begin; s < r.end; ++s) {
+                    const bool later = s < samples_[d].size() && samples_[d][s].step > step;
+                    told -= later && use == Use::kQuarantined;
                     if (s >= samples_[d].size() || samples_[d][s].use != use ||
-                        samples_[d][s].step > step) {
+                        (later && use != Use::kQuarantined)) {
                         fail_("I2", absl::StrCat(whose, " has sample ", s, " of domain ", d, " ",
                                                  word, ", the records do not"));
                         return;
                     }
+                }
             }
         };
         compare(l.committed, Use::kCommitted, "committed");
@@ -166,7 +170,7 @@ void Oracle::judged(const ReplayVerdict& m) {
 }
 
 /// Somebody is expelled for its state. Nobody's differs unless somebody flipped a bit.
-void Oracle::blamed(int32_t replica, const Living& process) {
+void Oracle::blamed(int32_t replica, uint32_t incarnation, const Living& process) {
     if (!newest_) return;
     if (!flipped_)
         return fail_("I3", absl::StrCat("r", replica,
@@ -178,20 +182,28 @@ void Oracle::blamed(int32_t replica, const Living& process) {
     bool isRight = false;
     bool matches = false;
     const bool tie = tieAt_ + 1 == q.step;
+    const auto clean = [&](int32_t r, uint32_t inc) {
+        for (uint32_t s = 0; s < options_.shards; ++s) {
+            const Process* p = process({r, static_cast<int32_t>(s)}, inc);
+            if (p == nullptr || p->now.tainted) return false;
+        }
+        return true;
+    };
+    bool member = false;
     for (const Member& m : q.contributors) {
         if (m.entering) continue;
-        const auto matched = matched_.find({m.contribution.replica, m.contribution.incarnation});
-        matches = matches || (m.contribution.replica == replica && matched != matched_.end() &&
-                              matched->second == tieAt_);
-        bool clean = true;
-        for (uint32_t s = 0; s < options_.shards; ++s) {
-            const Process* p = process({m.contribution.replica, static_cast<int32_t>(s)},
-                                       m.contribution.incarnation);
-            clean = clean && p != nullptr && !p->now.tainted;
-        }
-        ++(clean ? right : wrong);
-        isRight = isRight || (clean && m.contribution.replica == replica);
+        const Contribution& c = m.contribution;
+        const bool blamed = c.replica == replica && c.incarnation == incarnation;
+        const auto matched = matched_.find({c.replica, c.incarnation});
+        matches = matches || (blamed && matched != matched_.end() && matched->second == tieAt_);
+        ++(clean(c.replica, c.incarnation) ? right : wrong);
+        isRight = isRight || (blamed && clean(c.replica, c.incarnation));
+        member = member || blamed;
     }
+    if (!member && wrong == 0 && clean(replica, incarnation))
+        fail_("I3", absl::StrCat("r", replica, " #", incarnation,
+                                 " is blamed for its state, which is right as that of all ", right,
+                                 " who train"));
     if (tie && matches && right == wrong)
         fail_("I3", absl::StrCat("r", replica, " is blamed for its state after step ", tieAt_,
                                  ", which is that of its own replay"));

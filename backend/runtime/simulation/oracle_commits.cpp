@@ -146,7 +146,7 @@ void Oracle::checkBaseline(const CommitRecord& r) {
             });
         const auto gone = expelled_.find({c.replica, c.incarnation});
         if (!goesOn && gone != expelled_.end() && gone->second == r.term &&
-            !drained_.contains(c.replica))
+            !drainedOut_.contains({c.replica, c.incarnation}))
             fail_("orders", absl::StrCat(stepName(r), " goes on without r", c.replica,
                                          ", though everybody is to restart"));
     }

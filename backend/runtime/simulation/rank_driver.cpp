@@ -172,6 +172,14 @@ void SimulatedJob::checkOrphan(const Process& rank, const ExitRank* exit) {
              absl::StrCat(nameOf(rank.id), " stays, alone for ", alone / kMillisecond, " ms"));
 }
 
+void SimulatedJob::exitSoon(const Process& rank) {
+    // Behind what its training thread has left to do, and behind what it wrote.
+    at(std::max(now_, rank.busyUntil) + Rng(mix(seed_, rank.incarnation)).between(25, 60),
+       [this, id = rank.id, inc = rank.incarnation] {
+           if (Process* r = live(id, inc)) die(*r, 0);
+       });
+}
+
 void SimulatedJob::carryOut(Process& rank, RankActions actions) {
     const RankId id = rank.id;
     const uint32_t inc = rank.incarnation;
@@ -193,6 +201,8 @@ void SimulatedJob::carryOut(Process& rank, RankActions actions) {
             apply(rank, *c);
         } else if (auto* w = std::get_if<WriteCheckpoint>(&action)) {
             train(rank, 0.1, 1, [this, step = w->step](Process& r) { writeCheckpoint(r, step); });
+        } else if (const auto* v = std::get_if<RemoveCheckpoints>(&action)) {
+            removeCheckpoints(v->paths);
         } else if (auto* t = std::get_if<TakeSnapshot>(&action)) {
             train(rank, 0.5, 3, [this, step = t->step](Process& r) { takeSnapshot(r, step); });
         } else if (auto* d = std::get_if<DropSnapshot>(&action)) {
@@ -214,9 +224,9 @@ void SimulatedJob::carryOut(Process& rank, RankActions actions) {
         } else if (const auto* x = std::get_if<ExitRank>(&action)) {
             checkOrphan(rank, x);
             plane_.leave(id, inc);
-            at(now_ + rank.rng.between(0.5, 8), [this, id, inc] {
-                if (Process* r = live(id, inc)) die(*r, 0);
-            });
+            if (x->checkpoint)
+                train(rank, 0.1, 1, [this](Process& r) { writeCheckpoint(r, r.now.step); });
+            exitSoon(rank);
         }
     }
 }

@@ -86,6 +86,21 @@ const Weight& drawKind(Rng& rng, const Setup& setup) {
     return kWeights[0];
 }
 
+/// Kinds that came later are drawn by themselves: what a seed drew before stays as it was.
+void addLater(uint64_t seed, MonoNs until, Schedule& out) {
+    Rng rng(mix(seed, 79));
+    if (out.empty() || rng.chance(0.4)) return;
+    for (uint64_t n = 1 + rng.below(4); n > 0; --n) {
+        Fault f;
+        f.kind = rng.chance(0.6) ? FaultKind::kHangCoordinator : FaultKind::kDamageCheckpoint;
+        f.at = static_cast<MonoNs>(rng.below(static_cast<uint64_t>(until) + 1));
+        f.duration = f.kind == FaultKind::kHangCoordinator ? rng.between(20, 4000) : 0;
+        out.push_back(f);
+    }
+    std::stable_sort(out.begin(), out.end(),
+                     [](const Fault& a, const Fault& b) { return a.at < b.at; });
+}
+
 template <class T>
 T pick(Rng& rng, std::initializer_list<T> of) {
     return of.begin()[rng.below(of.size())];
@@ -166,6 +181,7 @@ Schedule drawSchedule(uint64_t seed, const Setup& setup, size_t count) {
         }
         out.push_back(f);
     }
+    addLater(seed, now, out);
     return out;
 }
 

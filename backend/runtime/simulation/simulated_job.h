@@ -101,6 +101,10 @@ class SimulatedJob {
     uint64_t digest() const { return digest_; }
     /// State hashes by shard of a living replica; empty when it has none.
     std::vector<uint64_t> stateOf(int32_t replica) const;
+    /// It lives, and all its shards hold the last durable step.
+    bool holdsLast(int32_t replica) const;
+    /// Nothing that was struck has an effect after this time.
+    MonoNs struckUntil() const { return struckUntil_; }
     uint64_t appliedBy(int32_t replica) const;
     /// Phase, exchange and oddities of every rank of a replica, for failure messages.
     std::string ranksOf(int32_t replica) const;
@@ -117,6 +121,12 @@ class SimulatedJob {
     Rng rng;  ///< for whoever drives the job
 
   protected:
+    /// A checkpoint on disk; without its manifest it is none.
+    struct Stored {
+        std::map<int32_t, StateCopy> parts;  ///< by shard
+        bool whole = false;
+        bool damaged = false;  ///< a bit of it flipped since
+    };
     struct Agent {
         bool up = true;
         bool connected = true;
@@ -150,11 +160,16 @@ class SimulatedJob {
     // -- coordinator_driver.cpp
     MonoNs coordinatorClock() const;
     void coordinate(const Input& input);
+    void afterStall(EventQueue::Event what);
+    void endStall();
     bool stale(const Input& input) const;
     void carryOut(Actions actions);
     void carryOut(AppendLog action);
+    void checkRollback(const LogLineage& to);
+    void checkDrained(int32_t replica);
     void sync(uint64_t upTo);
     void inventory(MonoNs until, uint64_t life);
+    void findCheckpoints();
     void sent(const SendReplica& action);
     void written(LogEntry entry);
     void wakeAt(MonoNs local);
@@ -195,6 +210,7 @@ class SimulatedJob {
     void give(RankId id, uint32_t incarnation, const SharedInput& input);
     void step(Process& rank, const RankInput& input);
     void checkOrphan(const Process& rank, const ExitRank* exit);
+    void exitSoon(const Process& rank);
     bool mustIgnore(Process& rank, const RankInput& input);
     void carryOut(Process& rank, RankActions actions);
     template <class F>
@@ -211,6 +227,13 @@ class SimulatedJob {
     void update(Process& rank, const CommitRecord& record, const Sum& sum, bool replayed);
     void takeSnapshot(Process& rank, uint64_t step);
     void writeCheckpoint(Process& rank, uint64_t step);
+    void removeCheckpoints(const std::vector<std::string>& paths);
+    /// Folder of the job's checkpoints, whoever may look there.
+    virtual std::string checkpointRoot() const { return "/checkpoints"; }
+    /// Its manifest has come, or it goes.
+    virtual void checkpointChanged(const std::string& /*path*/, const Stored& /*stored*/,
+                                   bool /*there*/) {}
+    const CommitRecord* recordOf(const StateCopy& state) const;
     void fetch(Process& rank, BeginFetch a);
     void pullLater(Process& rank, double fromMs, double toMs);
     Process* source(const Process& rank, const Member& member) const;
@@ -235,10 +258,11 @@ class SimulatedJob {
     void strikeNow(const Fault& fault);
     void strikeNetwork(const Fault& fault);
     /// What only the real drivers know; nothing happens without them.
-    virtual void strikeDrivers(const Fault&) {}
+    virtual void strikeDrivers(const Fault& fault);
     void strikeOperator(const Fault& fault);
     void breakConnection(RankId rank);
     void breakLossy(RankId rank);
+    void damageCheckpoint();
     void flip(Process& rank);
 
     Options options_;
@@ -265,6 +289,9 @@ class SimulatedJob {
     double coordinatorRate_ = 1;
     MonoNs wakeAt_ = 0;
     MonoNs slowDiskUntil_ = 0;
+    MonoNs stalledUntil_ = 0;  ///< the coordinator
+    std::vector<EventQueue::Event> stalled_;
+    MonoNs struckUntil_ = 0;
     MonoNs syncedAt_ = 0;
     std::vector<LogEntry> log_;  ///< durable
     std::vector<AppendLog> unsynced_;
@@ -279,7 +306,8 @@ class SimulatedJob {
     std::vector<std::unique_ptr<Process>> zombies_;
     std::map<int32_t, size_t> placement_;  ///< where else than at home a replica was started last
     std::vector<Agent> agents_;
-    std::map<std::string, std::map<int32_t, StateCopy>> checkpoints_;
+    std::map<std::string, Stored> checkpoints_;
+    std::map<uint64_t, std::vector<int32_t>> placements_;  ///< by layout
 
     std::vector<Fault> armed_;
     std::set<std::pair<uint32_t, uint64_t>> poisoned_;
@@ -291,7 +319,10 @@ class SimulatedJob {
     std::set<int32_t> failFetch_;
     std::set<int32_t> failCheckpoint_;
     std::set<int32_t> flipCopy_;
-    std::set<RankId> lossy_;  ///< connections that lose something; they break when that ends
+    /// Replicas told to fetch: what a joiner holds a new coordinator cannot know.
+    std::set<int32_t> refetching_;
+    /// Connections that lose something, until when; they break when that ends.
+    std::map<RankId, MonoNs> lossy_;
     std::vector<std::string> failures_;
     std::vector<Fact> facts_;
 };

@@ -19,10 +19,15 @@ void SimulatedJob::build(Process& rank, const BuildReplica& a) {
             r.now.state = initialState(r.id.shard);
             if (!welcome.resumeFrom.empty()) {
                 const auto it = checkpoints_.find(welcome.resumeFrom);
-                if (it == checkpoints_.end() || !it->second.contains(r.id.shard))
+                if (it == checkpoints_.end() || !it->second.whole)
                     return fail("I6", absl::StrCat(nameOf(r.id), " is to begin from ",
                                                    welcome.resumeFrom, ", which does not exist"));
-                r.now = it->second.at(r.id.shard);
+                if (it->second.damaged) {
+                    up(r, CheckpointUnusable{r.id.replica, r.incarnation, welcome.resumeFrom,
+                                             "a shard does not have its hash"});
+                    return exitSoon(r);
+                }
+                r.now = it->second.parts.at(r.id.shard);
                 r.now.lineage = welcome.lineage;
             }
             r.hasState = true;
@@ -225,22 +230,38 @@ void SimulatedJob::takeSnapshot(Process& rank, uint64_t step) {
     give(rank.id, rank.incarnation, SnapshotTaken{step});
 }
 
+/// The leader writes the manifest when every shard's file is there.
 void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
     if (step != rank.now.step) return;  // overtaken
-    const std::string path = absl::StrCat("ckpt-", rank.now.lineage, "-", step, "-r",
-                                          rank.id.replica, "-", rank.incarnation);
-    auto& parts = checkpoints_[path];
-    parts.try_emplace(rank.id.shard, rank.now);  // an order that came twice writes it once
-    if (parts.size() < options_.shards) return;
+    const std::string path = absl::StrCat(checkpointRoot(), "/l", rank.now.lineage, "-step", step,
+                                          "-layout", rank.now.layout, "-r", rank.id.replica, "-",
+                                          rank.incarnation, "/manifest.json");
+    Stored& stored = checkpoints_[path];
+    stored.parts[rank.id.shard] = rank.now;
+    if (stored.parts.size() < options_.shards) return;
     const bool ok = failCheckpoint_.erase(rank.id.replica) == 0;
     at(now_ + rank.rng.between(2, 20),
        [this, id = RankId{rank.id.replica, 0}, inc = rank.incarnation, layout = rank.now.layout,
         path, step, ok] {
            Process* leader = live(id, inc);
-           if (leader != nullptr && !leader->hung)
-               up(*leader, CheckpointDone{id.replica, inc, step, layout, ok ? path : "", 100, 5, ok,
-                                          ok ? "" : "disk full"});
+           if (leader == nullptr || leader->hung) return;
+           Stored& written = checkpoints_[path];
+           if (ok && !written.whole) checkpointChanged(path, written, true);
+           written.whole = written.whole || ok;
+           up(*leader, CheckpointDone{id.replica, inc, step, layout, ok ? path : "", 100, 5, ok,
+                                      ok ? "" : "disk full"});
        });
+}
+
+/// Whatever lies on disk is gone; nobody may need it any more.
+void SimulatedJob::removeCheckpoints(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+        const auto it = checkpoints_.find(path);
+        if (it == checkpoints_.end()) continue;  // the order came twice
+        oracle_.removed(path);
+        checkpointChanged(path, it->second, false);
+        checkpoints_.erase(it);
+    }
 }
 
 void SimulatedJob::fetch(Process& rank, BeginFetch a) {

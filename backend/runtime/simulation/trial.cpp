@@ -19,7 +19,8 @@ void heal(SimulatedJob& job, const Setup& setup) {
     if (setup.drivers) job.runFor(2 * kSecond);
     const uint64_t commits = job.oracle().commits();
     const auto healed = [&] {
-        return job.oracle().commits() >= commits + kStepsAfter && job.whole();
+        return job.oracle().commits() >= commits + kStepsAfter && job.whole() &&
+               job.now() > job.struckUntil();  // what waited on the way has come
     };
     if (job.runUntil(healed, setup.healWithin) || !job.failures().empty()) return;
     job.broken("I4", absl::StrCat("the job is not whole ", setup.healWithin / kSecond,

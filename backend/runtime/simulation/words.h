@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/runtime/protocol/checkpoint_book.h"
 #include "backend/runtime/protocol/coordinator_machine.h"
 #include "backend/runtime/protocol/rank_machine.h"
 

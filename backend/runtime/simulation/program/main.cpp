@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // bulkhead-sim: the protocol in virtual time, from the command line.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "backend/runtime/simulation/driven_job.h"
+#include "backend/runtime/simulation/found_case.h"
 #include "backend/runtime/simulation/minimise.h"
 #include "backend/runtime/simulation/program/ett.h"
 #include "backend/runtime/simulation/story.h"
@@ -67,10 +70,6 @@ nlohmann::json toJson(const Schedule& schedule) {
                        {"kind", std::string(enumName(f.kind))},
                        {"what", describe(f)}});
     return out;
-}
-
-Setup setupOf(uint64_t seed, bool drivers) {
-    return drivers ? drawDrivenSetup(seed) : drawSetup(seed);
 }
 
 Verdict trial(uint64_t seed, size_t faults, bool drivers) {
@@ -181,6 +180,53 @@ int replay(const ReplayArguments& a) {
     return v.broken ? kBroken : 0;
 }
 
+struct SoakArguments {
+    double hours = 1;
+    size_t faults = 100;
+    std::string found = "tests/simulation/found";
+};
+
+/// Seeds of the clock and of this process, so that no two runs share any.
+int soak(const SoakArguments& a) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto spent = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    const uint64_t first =
+        mix(static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()),
+            static_cast<uint64_t>(::getpid())) >>
+        24;
+    uint64_t seed = first;
+    uint64_t faults = 0;
+    uint64_t events = 0;
+    size_t broken = 0;
+    std::printf("seeds from %llu, %zu faults each; every other one on the real drivers\n",
+                static_cast<unsigned long long>(first), a.faults);
+    for (; spent() < a.hours * 3600; ++seed) {
+        const bool drivers = seed % 2 == 1;
+        const Setup setup = setupOf(seed, drivers);
+        const Schedule schedule = drawSchedule(seed, setup, a.faults);
+        const Verdict v = runTrial(seed, setup, schedule);
+        faults += v.counts.faults;
+        events += v.counts.events;
+        if (!v.broken) continue;
+        ++broken;
+        const Minimised m = minimise(seed, setup, schedule, v);
+        const std::string path = absl::StrCat(a.found, "/", seed, ".json");
+        std::ofstream file(path);
+        file << toText({seed, drivers, m.verdict.broken.value_or(*v.broken), m.schedule});
+        std::printf("seed %llu: %s\n    %zu faults are enough: %s%s\n",
+                    static_cast<unsigned long long>(seed), v.broken->c_str(), m.schedule.size(),
+                    path.c_str(), file ? "" : " cannot be written");
+        std::fflush(stdout);
+    }
+    std::printf("seeds %llu..%llu: %llu faults, %zu broken, %.0f events/s\n",
+                static_cast<unsigned long long>(first), static_cast<unsigned long long>(seed - 1),
+                static_cast<unsigned long long>(faults), broken,
+                static_cast<double>(events) / std::max(1e-9, spent()));
+    return broken > 0 ? kBroken : 0;
+}
+
 }  // namespace
 
 int mainOf(int argc, char** argv) {
@@ -207,6 +253,12 @@ int mainOf(int argc, char** argv) {
     replayCommand->add_flag("--whole", pa.whole, "do not minimise");
     replayCommand->add_flag("--json", pa.json, "verdict and schedule");
     replayCommand->add_flag("--drivers", pa.drivers, drivers);
+    SoakArguments sa;
+    CLI::App* soakCommand =
+        app.add_subcommand("soak", "run seeds drawn from the clock; keep what breaks, minimised");
+    soakCommand->add_option("--hours", sa.hours)->capture_default_str();
+    soakCommand->add_option("--faults", sa.faults, "per seed")->capture_default_str();
+    soakCommand->add_option("--found", sa.found, "folder of the cases")->capture_default_str();
     EttArguments ea;
     CLI::App* ettCommand =
         app.add_subcommand("ett", "effective training time of jobs of any size, from a model");
@@ -222,6 +274,7 @@ int mainOf(int argc, char** argv) {
         return app.exit(e) == 0 ? 0 : kUsage;
     }
     if (ettCommand->parsed()) return showEtt(ea);
+    if (soakCommand->parsed()) return soak(sa);
     return runCommand->parsed() ? run(ra) : replay(pa);
 }
 

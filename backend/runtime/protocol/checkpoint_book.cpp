@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/protocol/checkpoint_book.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace bulkhead::protocol {
+
+CheckpointBook::CheckpointBook(std::vector<LogCheckpoint> known) {
+    for (LogCheckpoint& c : known) add(std::move(c));
+}
+
+void CheckpointBook::add(LogCheckpoint checkpoint) {
+    if (contains(checkpoint.path)) return;
+    const auto at = std::lower_bound(
+        known_.begin(), known_.end(), checkpoint.step,
+        [](const LogCheckpoint& known, uint64_t step) { return known.step < step; });
+    known_.insert(at, std::move(checkpoint));
+}
+
+void CheckpointBook::remove(const std::string& path) {
+    std::erase_if(known_, [&](const LogCheckpoint& c) { return c.path == path; });
+}
+
+bool CheckpointBook::contains(const std::string& path) const {
+    return std::any_of(known_.begin(), known_.end(),
+                       [&](const LogCheckpoint& c) { return c.path == path; });
+}
+
+std::vector<std::string> CheckpointBook::surplus(uint32_t steps, const std::string& inUse) const {
+    std::set<uint64_t> kept;
+    std::vector<std::string> paths;
+    for (auto it = known_.rbegin(); it != known_.rend(); ++it) {
+        const bool keep = kept.contains(it->step) || kept.size() < std::max(1u, steps);
+        if (keep) kept.insert(it->step);
+        if (!keep && it->path != inUse && !it->borrowed) paths.push_back(it->path);
+    }
+    return paths;
+}
+
+absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
+                                                       uint32_t replicas, uint32_t domains,
+                                                       std::vector<StoredCheckpoint> stored) {
+    const auto sharedBy = [&](const StoredCheckpoint& s) {
+        return std::count_if(stored.begin(), stored.end(), [&](const StoredCheckpoint& o) {
+            return o.last == s.last && o.layout == s.layout && o.hashes == s.hashes;
+        });
+    };
+    std::vector<std::pair<ptrdiff_t, size_t>> order;
+    for (size_t i = 0; i < stored.size(); ++i) order.emplace_back(-sharedBy(stored[i]), i);
+    std::sort(order.begin(), order.end());
+    std::vector<LogCheckpoint> judged;
+    const auto look = [&](const LogEntry& entry, const RecoveredState& state) {
+        if (const auto* lineage = std::get_if<LogLineage>(&entry))
+            std::erase_if(judged,
+                          [&](const LogCheckpoint& c) { return c.step > lineage->fromStep; });
+        const auto* commit = std::get_if<LogCommit>(&entry);
+        if (commit == nullptr) return;
+        for (const auto& [votes, i] : order) {
+            const StoredCheckpoint& s = stored[i];
+            if (s.last != commit->record) continue;
+            judged.push_back(LogCheckpoint{state.lineage, state.step, state.updates, s.path,
+                                           s.layout, s.expertShard, state.domainShare,
+                                           state.ledger});
+        }
+    };
+    if (auto state = recoverState(log, replicas, domains, look); !state.ok()) return state.status();
+    return judged;
+}
+
+}  // namespace bulkhead::protocol

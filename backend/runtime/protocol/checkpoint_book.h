@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/runtime/protocol/commit_log.h"
+
+/// Which checkpoints a job can go back to, and which may be removed. Only the coordinator decides
+/// that, and its log says so before a file is touched: ranks write checkpoints, nothing else.
+namespace bulkhead::protocol {
+
+/// The checkpoints of the present line of descent that are whole as far as is known, in ascending
+/// order of their steps. Pure; externally serialised.
+class CheckpointBook {
+  public:
+    CheckpointBook() = default;
+    explicit CheckpointBook(std::vector<LogCheckpoint> known);
+
+    /// Of several of one step the first one added is preferred. A path that is there already
+    /// changes nothing.
+    void add(LogCheckpoint checkpoint);
+    void remove(const std::string& path);
+
+    bool empty() const { return known_.empty(); }
+    bool contains(const std::string& path) const;
+    /// The one to go back to; nullptr: there is none.
+    const LogCheckpoint* newest() const { return known_.empty() ? nullptr : &known_.back(); }
+
+    /// Step of the oldest; 0: there is none.
+    uint64_t oldest() const { return known_.empty() ? 0 : known_.front().step; }
+
+    /// Paths of those that are older than the newest `steps` steps (0 counts as 1). Never `inUse`,
+    /// nor what another run wrote.
+    std::vector<std::string> surplus(uint32_t steps, const std::string& inUse) const;
+
+  private:
+    std::vector<LogCheckpoint> known_;
+};
+
+/// What a manifest on disk says of a checkpoint all of whose files are there.
+struct StoredCheckpoint {
+    std::string path;
+    CommitRecord last;  ///< the record that led to the state
+    uint64_t layout = 0;
+    std::vector<int32_t> expertShard;
+    std::vector<uint64_t> hashes;  ///< of the state, by shard
+};
+
+/// Those of `stored` whose record is the one that the log has of that step in its present line of
+/// descent, ascending by step; of one step first those whose hashes most of them share. DataLoss
+/// as recoverState().
+absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
+                                                       uint32_t replicas, uint32_t domains,
+                                                       std::vector<StoredCheckpoint> stored);
+
+}  // namespace bulkhead::protocol

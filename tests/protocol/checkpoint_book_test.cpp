@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/protocol/checkpoint_book.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/common/codec.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+LogCheckpoint checkpoint(uint64_t step, const std::string& path) {
+    LogCheckpoint c;
+    c.lineage = 1;
+    c.step = step;
+    c.path = path;
+    return c;
+}
+
+TEST(CheckpointBookTest, TheNewestIsTheOneOfTheHighestStepWhateverCameLast) {
+    CheckpointBook book;
+    for (const uint64_t step : {50, 60, 90, 40})
+        book.add(checkpoint(step, "at" + std::to_string(step)));
+    EXPECT_EQ(book.newest()->step, 90u);
+    EXPECT_THAT(book.surplus(2, ""), ElementsAre("at50", "at40"));
+    book.remove("at90");
+    EXPECT_EQ(book.newest()->step, 60u);
+}
+
+TEST(CheckpointBookTest, OfOneStepTheFirstIsPreferredAndAllCountAsOne) {
+    CheckpointBook book;
+    for (const char* path : {"a", "b", "c"}) book.add(checkpoint(45, path));
+    book.add(checkpoint(40, "older"));
+    book.add(checkpoint(45, "a"));
+    EXPECT_EQ(book.newest()->path, "a");
+    EXPECT_THAT(book.surplus(2, ""), IsEmpty());
+    EXPECT_THAT(book.surplus(1, ""), ElementsAre("older"));
+    EXPECT_THAT(book.surplus(0, ""), ElementsAre("older")) << "one is always kept";
+}
+
+TEST(CheckpointBookTest, WhatIsInUseOrOfAnotherRunIsNeverSurplus) {
+    CheckpointBook book;
+    LogCheckpoint other = checkpoint(10, "of another run");
+    other.borrowed = true;
+    book.add(other);
+    book.add(checkpoint(20, "begun from"));
+    book.add(checkpoint(30, "new"));
+    EXPECT_THAT(book.surplus(1, "begun from"), IsEmpty());
+    EXPECT_THAT(book.surplus(1, ""), ElementsAre("begun from"));
+}
+
+// ---- what lies on disk
+
+CommitRecord record(uint64_t lineage, uint64_t step) {
+    CommitRecord r;
+    r.lineage = lineage;
+    r.step = step;
+    r.epoch = lineage;
+    r.updates = step;
+    r.contributors = {{0, 1, {{0, 4 * (step - 1), 4 * step}}}};
+    return r;
+}
+
+LogLineage lineage(uint64_t number, uint64_t from, const std::string& path) {
+    LogLineage l;
+    l.lineage = number;
+    l.fromStep = l.updates = from;
+    l.resumeFrom = path;
+    l.ledger.highWater = {4 * from};
+    if (from > 0) l.ledger.committed = {{0, 0, 4 * from}};
+    return l;
+}
+
+/// Steps 1 to 5, back to 3, steps 4 and 5 once more.
+std::vector<LogEntry> twoLineages() {
+    std::vector<LogEntry> log = {LogTerm{1}, lineage(1, 0, "")};
+    for (uint64_t step = 1; step <= 5; ++step) log.push_back(LogCommit{record(1, step), {}});
+    log.push_back(lineage(2, 3, "at3"));
+    for (uint64_t step = 4; step <= 5; ++step) log.push_back(LogCommit{record(2, step), {}});
+    return log;
+}
+
+StoredCheckpoint stored(const std::string& path, const CommitRecord& last, uint64_t hash) {
+    return {path, last, 0, {}, {hash}};
+}
+
+std::vector<std::string> pathsOf(const std::vector<LogCheckpoint>& found) {
+    std::vector<std::string> paths;
+    for (const LogCheckpoint& c : found) paths.push_back(c.path);
+    return paths;
+}
+
+TEST(StoredCheckpointTest, OnlyStepsOfThePresentLineOfDescentCount) {
+    CommitRecord never = record(2, 5);
+    never.attempt = 7;
+    const auto found =
+        judgeStored(twoLineages(), 2, 1,
+                    {stored("undone", record(1, 5), 1), stored("kept", record(1, 2), 2),
+                     stored("last", record(2, 5), 3), stored("never", never, 4)});
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_THAT(pathsOf(*found), ElementsAre("kept", "last"));
+    EXPECT_EQ(found->back().step, 5u);
+    EXPECT_EQ(found->back().updates, 5u);
+    EXPECT_EQ(found->back().lineage, 2u);
+    EXPECT_THAT(found->back().ledger.committed, ElementsAre(SampleRange{0, 0, 20}));
+    EXPECT_THAT(found->front().ledger.committed, ElementsAre(SampleRange{0, 0, 8}));
+}
+
+TEST(StoredCheckpointTest, OfOneStepTheOneThatMostAgreeWithComesFirst) {
+    const CommitRecord last = record(2, 5);
+    const auto found = judgeStored(
+        twoLineages(), 2, 1, {stored("odd", last, 1), stored("a", last, 2), stored("b", last, 2)});
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_THAT(pathsOf(*found), ElementsAre("a", "b", "odd"));
+}
+
+// ---- the log of it
+
+TEST(CheckpointLogTest, WhatWasDroppedIsNotGoneBackTo) {
+    std::vector<LogEntry> log = {LogTerm{1},
+                                 lineage(1, 0, ""),
+                                 LogCommit{record(1, 1), {}},
+                                 checkpoint(1, "a"),
+                                 LogCommit{record(1, 2), {}},
+                                 checkpoint(2, "b"),
+                                 LogCheckpointsDropped{{"a"}, false}};
+    auto state = recoverState(log, 2, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    ASSERT_EQ(state->checkpoints.size(), 1u);
+    EXPECT_EQ(state->checkpoints[0].path, "b");
+    EXPECT_THAT(state->discarded, ElementsAre("a"));
+    log.push_back(LogCheckpointsDropped{{"b"}, true});
+    state = recoverState(log, 2, 1);
+    EXPECT_THAT(state->checkpoints, IsEmpty());
+    EXPECT_THAT(state->unusable, ElementsAre("b"));
+    EXPECT_THAT(state->discarded, ElementsAre("a")) << "damaged files stay for people to look at";
+}
+
+TEST(CheckpointLogTest, ARunThatBeganFromAnotherRunsCheckpointCanGoBackToItAfterARestart) {
+    const auto state = recoverState({LogTerm{1}, lineage(1, 8, "/other/manifest.json")}, 2, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    ASSERT_EQ(state->checkpoints.size(), 1u);
+    EXPECT_EQ(state->checkpoints[0].step, 8u);
+    EXPECT_TRUE(state->checkpoints[0].borrowed);
+}
+
+TEST(CheckpointLogTest, NumbersThatWereGivenOutAreUsedUp) {
+    const auto state = recoverState(
+        {LogTerm{1}, lineage(1, 0, ""), LogEpochs{64}, LogLayoutTried{3}, LogLayoutTried{4}}, 2, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(state->epoch, 64u);
+    EXPECT_EQ(state->layoutTried, 4u);
+    EXPECT_EQ(state->layout, 0u);
+}
+
+/// A log written before the field was there.
+TEST(CheckpointLogTest, AnEntryThatEndsBeforeAFieldAppendedLaterKeepsItsDefault) {
+    LogOrders orders;
+    orders.paused = true;
+    orders.policies.checkpointsKept = 9;
+    const std::string whole = encode(LogEntry{orders});
+    Decoder older(std::string_view(whole).substr(0, whole.size() - 4), true);
+    LogEntry read;
+    older.get(read);
+    ASSERT_TRUE(older.finish().ok()) << older.finish();
+    EXPECT_TRUE(std::get<LogOrders>(read).paused);
+    EXPECT_EQ(std::get<LogOrders>(read).policies.checkpointsKept, Policies{}.checkpointsKept);
+    Decoder torn(std::string_view(whole).substr(0, whole.size() - 2), true);
+    torn.get(read);
+    EXPECT_FALSE(torn.finish().ok());
+}
+
+}  // namespace
+}  // namespace bulkhead::protocol
