@@ -80,11 +80,12 @@ class WholeJobTest : public RpcTest {
     uint64_t lastCheckpoint() const {
         uint64_t last = 0;
         std::error_code error;
+        // checkpoints/RUN/l0001-step000000003-layout0-r0/manifest.json
         for (const auto& entry :
-             std::filesystem::directory_iterator(dir_ + "/checkpoints", error)) {
-            const std::string name = entry.path().filename().string();  // l0001-step000000003-r0
-            if (std::filesystem::exists(entry.path() / "manifest.json"))
-                last = std::max<uint64_t>(last, std::stoull(name.substr(name.find("step") + 4)));
+             std::filesystem::recursive_directory_iterator(dir_ + "/checkpoints", error)) {
+            if (entry.path().filename() != "manifest.json") continue;
+            const std::string name = entry.path().parent_path().filename().string();
+            last = std::max<uint64_t>(last, std::stoull(name.substr(name.find("step") + 4)));
         }
         return last;
     }

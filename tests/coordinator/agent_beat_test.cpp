@@ -91,7 +91,7 @@ TEST_F(AgentBeatTest, ASurvivorWhoseHostIsSlowIsWaitedForWhenTheControllerReturn
     FrozenHost frozen({host_->agentPid(0), slow.pid});
     ASSERT_TRUE(host_->comeBack().ok());
     while (host_->controller().nodes().size() < 2) std::this_thread::yield();
-    // What is slow here is the host: nothing tells when it has been away for too long.
+    // The host itself is slow here: nothing tells when it has been away for too long.
     std::this_thread::sleep_for(std::chrono::seconds(2));
     frozen.thaw();
     awaitStep(all<model::StepCommitted>().back().record.step + 5);

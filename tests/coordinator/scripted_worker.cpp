@@ -94,8 +94,8 @@ class ScriptedRank {
     void act(const BuildReplica& a) {
         uint64_t step = 0;
         if (endsHopeless_) {
-            // As a rank whose model does not fit: it says why, closes its link, and takes its time
-            // over the rest.
+            // Acts like a rank whose model does not fit: it says why, closes its link, and takes
+            // its time over the rest.
             send(RankHopeless{{replica_, 0}, incarnation_, "the model does not fit"});
             return reactor_.stop();
         }

@@ -16,7 +16,7 @@ constexpr MonoNs kLossAfter = kSecond;
 /// Exits that happened while the connection was down come right behind the hello. What is neither
 /// running nor reported by then has left no trace.
 constexpr MonoNs kMissingAfter = 300 * kMillisecond;
-/// What failed on a node may fail there again.
+/// A node on which something failed is the last choice for so long.
 constexpr MonoNs kDoubtedFor = 300 * kSecond;
 
 }  // namespace
@@ -31,6 +31,7 @@ AgentPool::AgentPool(Reactor& reactor, FileSystem& files, AgentHeartbeat heartbe
       listener_(std::move(listener)) {
     const std::string names = files_.read(cordonFile_).value_or("");
     cordoned_ = absl::StrSplit(names, '\n', absl::SkipEmpty());
+    lookedAt_ = reactor_.now();
     listening_ = reactor_.every(heartbeat_.intervalMs * kMillisecond, [this] { loseSilent(); });
 }
 
@@ -165,8 +166,14 @@ bool AgentPool::isSilent(const Node& node) const {
     return reactor_.now() - node.lastHeard > heartbeat_.silenceMs() * kMillisecond;
 }
 
-/// As if its connection had been cut: when it wakes it connects again and says what runs.
+/// Treats a silent agent like one whose connection was cut: when it wakes it connects again and
+/// says what runs.
 void AgentPool::loseSilent() {
+    // A pool that was not run has not read what was said meanwhile: nobody was silent.
+    const MonoNs now = reactor_.now();
+    const MonoNs away = now - std::exchange(lookedAt_, now) - heartbeat_.intervalMs * kMillisecond;
+    if (away > heartbeat_.intervalMs * kMillisecond)
+        for (auto& [name, node] : nodes_) node.lastHeard += away;
     std::vector<std::string> silent;
     for (const auto& [name, node] : nodes_)
         if (node.channel != nullptr && isSilent(node)) silent.push_back(name);

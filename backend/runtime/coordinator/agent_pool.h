@@ -113,6 +113,7 @@ class AgentPool {
     std::set<std::string> cordoned_;
     Listener listener_;
     std::map<std::string, Node> nodes_;
+    MonoNs lookedAt_ = 0;  ///< for silent agents
     Reactor::TimerId listening_ = 0;
     std::vector<std::pair<std::string, AgentMessage>> held_;  ///< by node; its agent keeps it, too
 };

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/agent_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/common/file_system.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+class SetClock final : public Clock {
+  public:
+    MonoNs now() const override { return at; }
+    int64_t unixNs() const override { return at; }
+    MonoNs at = kSecond;
+};
+
+/// One agent on a connection in memory, beats of 100 ms, three of them the limit.
+class AgentPoolTest : public ::testing::Test {
+  protected:
+    AgentPoolTest()
+        : reactor_(*Reactor::create(clock_)),
+          pool_(*reactor_, diskFiles(), {100, 3}, "token", "/nonexistent/cordoned", listener()) {
+        auto [here, there] = memoryChannels(*reactor_, *reactor_);
+        agent_ = std::move(there);
+        AgentHello hello;
+        hello.token = "token";
+        hello.node = "node0";
+        hello.slots = 4;
+        pool_.accept(std::move(here), hello);
+    }
+    AgentPool::Listener listener() {
+        AgentPool::Listener l;
+        l.nodeChanged = [this](const NodeStatus&, const std::string& why) { why_ = why; };
+        l.other = [](const std::string&, const AgentMessage&) { return true; };
+        return l;
+    }
+    /// In steps, as a program that is run.
+    void pass(MonoNs time) {
+        for (const MonoNs end = clock_.at + time; clock_.at < end;) {
+            clock_.at += 20 * kMillisecond;
+            reactor_->runDue();
+        }
+    }
+
+    SetClock clock_;
+    std::unique_ptr<Reactor> reactor_;
+    std::string why_;
+    AgentPool pool_;
+    std::unique_ptr<ControlChannel> agent_;
+};
+
+TEST_F(AgentPoolTest, AnAgentThatIsSilentLosesItsConnection) {
+    pass(500 * kMillisecond);
+    EXPECT_FALSE(pool_.isConnected("node0"));
+    pass(3 * kSecond);
+    EXPECT_THAT(why_, ::testing::HasSubstr("does not respond"));
+}
+
+TEST_F(AgentPoolTest, AControllerThatWasStoppedBlamesNoAgentForIt) {
+    pass(60 * kMillisecond);
+    clock_.at += 5 * kSecond;
+    reactor_->runDue();
+    pass(100 * kMillisecond);
+    EXPECT_TRUE(pool_.isConnected("node0"));
+    pass(500 * kMillisecond);
+    EXPECT_FALSE(pool_.isConnected("node0")) << "its silence counts from then on";
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
