@@ -22,7 +22,7 @@ class AppendFile {
     /// if the system allows that.
     virtual absl::Status append(std::string_view bytes) = 0;
     virtual absl::Status truncate(uint64_t size) = 0;
-    /// What was appended survives a power cut; the file's name does only after syncFolder().
+    /// Makes the appended bytes survive a power cut; the file's name does only after syncFolder().
     virtual absl::Status sync() = 0;
 };
 

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-/// What the data plane can do at most. A job's check refuses what goes beyond, before any process
-/// starts; the data plane keeps to it.
+/// Limits of the data plane. A job's check refuses a job beyond them before any process starts; the
+/// data plane keeps to them.
 namespace bulkhead {
 
-/// Of one exchange, so replicas and spares of a job; and of a replica's group, so its shards.
+/// Members of one exchange (replicas and spares of a job), and of a replica's group (its shards).
 constexpr uint32_t kMaxGroupMembers = 64;
 
 /// TCP connections of one pair of ranks.

@@ -35,7 +35,8 @@ namespace bulkhead::model {
 /// InvalidArgument naming the key. `readJobFile` has called it; call it after changing a spec.
 [[nodiscard]] absl::Status checkJob(const JobSpec& spec);
 
-/// Of that, replicas, spares and shards: a job may be taken up that an earlier version let in.
+/// The part of that check that concerns replicas, spares and shards: an earlier version may have
+/// let in a run that is recovered now.
 [[nodiscard]] absl::Status checkSize(const JobSpec& spec);
 
 /// Touches the disk: every path of every domain is a readable text file or a folder with at least

@@ -12,7 +12,7 @@ constexpr int32_t kVictim = 2;
 constexpr double kMostDetectMs = 5;
 constexpr double kMostStallMs = 15;  ///< and one exchange
 constexpr uint64_t kStepMs = 70;
-/// What two medians of the same kills may differ by.
+/// Two medians of the same kills may differ by so much.
 constexpr double kMostGrowthMs = 5;
 
 struct Cost {

@@ -44,7 +44,7 @@ class DeathWatchTest : public testing::Test {
         ::poll(&end, 1, -1);
         reap(process_);
     }
-    /// As an agent that has not started it.
+    /// Watches like an agent that has not started the process.
     void watch() {
         auto lock = LifeLock::ofProcess(pid_);
         ASSERT_TRUE(lock.ok()) << lock.status();
@@ -55,7 +55,7 @@ class DeathWatchTest : public testing::Test {
             std::move(lock), pid_,
             [this](std::optional<int32_t> signal) { released_.set_value(signal); });
     }
-    /// What the watch said; nullopt: the lock is free although the process lives.
+    /// The watch's answer; nullopt: the lock is free although the process lives.
     std::optional<int32_t> released() {
         if (said_.wait_for(std::chrono::seconds(20)) == std::future_status::ready)
             return said_.get();

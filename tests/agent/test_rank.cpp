@@ -26,7 +26,7 @@ std::atomic<uint32_t>& page() {
     return *static_cast<std::atomic<uint32_t>*>(at);
 }
 
-/// As holdLifeLock(), by a thread that may end.
+/// Does what holdLifeLock() does on a thread that may end.
 void takeOnThisThread() {
     static robust_list_head head;
     static robust_list node;

@@ -169,7 +169,7 @@ TEST_F(CheckpointJobTest, AStopWritesItsCheckpointAlsoWhenOnlyASpareIsLeft) {
     EXPECT_THAT(job.failures(), IsEmpty());
 }
 
-/// What came meanwhile waits to be read: nobody was silent.
+/// Messages that came meanwhile wait to be read: nobody was silent.
 TEST_F(CheckpointJobTest, ACoordinatorThatWasStoppedBlamesNobodyForIt) {
     Options o = options(1);
     SimulatedJob job(o, 10);

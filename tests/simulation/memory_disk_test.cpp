@@ -5,7 +5,7 @@
 
 #include <set>
 
-/// What the disk of the simulation keeps and what it may lose, over many seeds: all of it is seen.
+/// The simulated disk keeps what it must and may lose the rest; many seeds show each case.
 namespace bulkhead::simulation {
 namespace {
 

@@ -122,8 +122,9 @@ std::optional<uint64_t> processStartTime(int32_t pid) {
 }
 
 std::optional<int32_t> endingSignal(int32_t pid) {
-    // Of the main thread; the status is that of the whole process since Linux 5.17, from the moment
-    // at which the signal is certain to end it. A stopped process shows there why it stopped.
+    // The flags are the main thread's; the status is the whole process's since Linux 5.17, from the
+    // moment at which the signal is certain to end it. A stopped process shows there why it
+    // stopped.
     constexpr uint64_t kExiting = 0x4, kKilled = 0x400;  // PF_EXITING, PF_SIGNALED
     const std::vector<std::string> fields = statFields(pid);
     if (fields.empty()) return 0;

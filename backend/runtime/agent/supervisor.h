@@ -25,7 +25,7 @@
 
 namespace bulkhead::runtime {
 
-/// What a rank said last on stderr; a critical line, which gives a reason, is not replaced by
+/// The last line of a rank on stderr; a critical line, which gives a reason, is not replaced by
 /// another.
 struct LastWords {
     std::string text;

@@ -81,7 +81,7 @@ std::string manifestText(const CheckpointManifest& manifest);
 /// NotFound, or DataLoss naming the field that is missing or wrong.
 [[nodiscard]] absl::StatusOr<CheckpointManifest> readManifest(const std::string& path);
 
-/// Of its text; `path` is for the message. DataLoss as readManifest().
+/// Reads a manifest from its text; `path` is for the message. DataLoss as readManifest().
 [[nodiscard]] absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path,
                                                                const std::string& text);
 

@@ -19,7 +19,7 @@ class CheckpointBook {
     CheckpointBook() = default;
     explicit CheckpointBook(std::vector<LogCheckpoint> known);
 
-    /// Of several of one step the first one added is preferred. A path that is there already
+    /// The first one added is preferred among several of one step. A path that is there already
     /// changes nothing.
     void add(LogCheckpoint checkpoint);
     void remove(const std::string& path);
@@ -40,7 +40,7 @@ class CheckpointBook {
     std::vector<LogCheckpoint> known_;
 };
 
-/// What a manifest on disk says of a checkpoint all of whose files are there.
+/// A checkpoint on disk as its manifest describes it; all of its files are there.
 struct StoredCheckpoint {
     std::string path;
     CommitRecord last;  ///< the record that led to the state

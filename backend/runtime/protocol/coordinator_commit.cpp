@@ -158,8 +158,8 @@ StepFigures CoordinatorMachine::Impl::figuresOf(const Exchange& e, const CommitR
     return f;
 }
 
-/// What the step is worth (docs/protocol.md, "Effective training time"). One that was done again,
-/// or in which the job stood still, counts as long as an undisturbed one.
+/// The step's productive time (docs/protocol.md, "Effective training time"). A step that was done
+/// again, or in which the job stood still, counts as long as an undisturbed one.
 double CoordinatorMachine::Impl::productive(const Exchange& e, const CommitRecord& record) const {
     double worth = inMs(stepTook(e));
     if (limits_.stepMs() > 0 && (e.quorum.attempt != 1 || limits_.disturbed(worth)))

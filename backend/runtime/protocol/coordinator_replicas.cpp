@@ -232,7 +232,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     }
 }
 
-/// What those who vouch for the last commit's state say they hold.
+/// Collects the hashes that those who vouch for the last commit's state report.
 void CoordinatorMachine::Impl::noteReported(const Report& m) {
     if (m.step != committed_ || m.layout != layout_ || m.hashes.empty()) return;
     if (reportedOf_ != std::pair(committed_, layout_)) reported_.clear();

@@ -239,8 +239,8 @@ void RankMachine::noteSettled(uint64_t term, uint64_t upTo, uint64_t layout) {
     settled_.layout = layout;
 }
 
-/// Of the layout moved to and the one before, `counts` says which one is kept. Where it is neither,
-/// the state goes back and says so in its report. Copies in another layout are of no use any more.
+/// Keeps the layout moved to, or the one before, whichever `counts` names. If it names neither, the
+/// state goes back and the report says so. Copies in another layout are of no use any more.
 void RankMachine::settleLayout(uint64_t counts) {
     if (!layoutMoved_) return;
     const LayoutMoveDone moved = *std::exchange(layoutMoved_, std::nullopt);

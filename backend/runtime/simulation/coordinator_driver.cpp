@@ -101,7 +101,7 @@ const CommitRecord* SimulatedJob::recordOf(const StateCopy& state) const {
     return nullptr;
 }
 
-/// As the real one does it: from the manifests and the log, both as they are on disk.
+/// Judges like the real driver, by the manifests and the log as they are on disk.
 void SimulatedJob::findCheckpoints() {
     std::vector<StoredCheckpoint> stored;
     for (const auto& [path, s] : checkpoints_) {

@@ -44,7 +44,7 @@ class DriftingClock final : public Clock {
     const double rate_;
 };
 
-/// Where a controller listens; it never connects to anybody.
+/// The network of a controller, which only listens.
 class ListeningNetwork final : public runtime::Network {
   public:
     runtime::AcceptChannel accept;  ///< empty: connections are refused

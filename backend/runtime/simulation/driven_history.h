@@ -15,7 +15,7 @@
 
 namespace bulkhead::simulation {
 
-/// What of a run stands in the database: survives whoever writes it.
+/// The database's part of a run; it survives whoever writes it.
 struct RunDatabase {
     std::vector<model::Event> events;
     model::RunState folded;

@@ -52,7 +52,7 @@ model::JobSpec specOf(const Options& o, uint32_t nodes) {
     return s;
 }
 
-/// What the operator's tool sends for an operation of the machine.
+/// The actions that an operator's tool sends for an operation of the machine.
 std::vector<model::Action> actionsOf(const Operation& o) {
     using enum model::ActionKind;
     if (o.kind == OperationKind::kSetPolicies) {
@@ -191,7 +191,7 @@ void DrivenJob::startCoordinator() {
     run(c);
 }
 
-/// What the log on the disk says now that nobody writes it: all that was durable, and perhaps more.
+/// Reads the log that nobody writes now: it holds all that was durable, and perhaps more.
 void DrivenJob::readDisk() {
     if (powerCut_) disk_.cutPower();
     pending_.clear();

@@ -7,7 +7,7 @@ namespace bulkhead::simulation {
 namespace {
 
 constexpr size_t kMostInFlight = size_t{128} << 20;
-/// What tuneStream() asks of the kernel, about.
+/// About the values that tuneStream() asks of the kernel.
 constexpr MonoNs kKeepalive = 60 * kSecond;
 constexpr MonoNs kRetransmission = 200 * kMillisecond;
 

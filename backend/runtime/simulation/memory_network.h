@@ -54,7 +54,7 @@ class MemoryChannel final : public runtime::ControlChannel {
     void close() override;
     bool isOpen() const override { return open_; }
     size_t queuedBytes() const override { return wire_->flying[side_]; }
-    /// As of a Unix socket: ranks and agents count as being on this machine.
+    /// Looks like a Unix socket: ranks and agents count as being on this machine.
     std::string peer() const override { return "unix:memory"; }
 
     const std::shared_ptr<Wire>& wire() const { return wire_; }

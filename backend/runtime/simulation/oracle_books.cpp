@@ -78,7 +78,8 @@ void Oracle::checkUse(const LedgerState& l, uint64_t step, const std::string& wh
         size_t used = 0;
         for (const Sample& s : samples_[d]) used += s.use != Use::kFree && s.step <= step;
         size_t told = 0;
-        // What an attempt at a later step showed to be bad stays out, also behind that step.
+        // A sample that an attempt at a later step showed to be bad stays out, also before that
+        // step.
         const auto compare = [&](const std::vector<SampleRange>& ranges, Use use,
                                  const char* word) {
             for (const SampleRange& r : ranges) {

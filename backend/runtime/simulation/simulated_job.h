@@ -257,7 +257,7 @@ class SimulatedJob {
     void workOff(Process& rank);
     void strikeNow(const Fault& fault);
     void strikeNetwork(const Fault& fault);
-    /// What only the real drivers know; nothing happens without them.
+    /// Strikes the controller's program; a second controller exists only with the real drivers.
     virtual void strikeDrivers(const Fault& fault);
     void strikeOperator(const Fault& fault);
     void breakConnection(RankId rank);

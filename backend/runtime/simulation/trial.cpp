@@ -15,7 +15,7 @@ constexpr MonoNs kQuietWithin = 8 * kSecond;
 /// I4: the job comes back to what it was.
 void heal(SimulatedJob& job, const Setup& setup) {
     job.healAll();
-    // What was late on a stream stays late, and what came behind it.
+    // Bytes that were late on a stream stay late, and so do those behind them.
     if (setup.drivers) job.runFor(2 * kSecond);
     const uint64_t commits = job.oracle().commits();
     const auto healed = [&] {

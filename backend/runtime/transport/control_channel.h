@@ -96,14 +96,14 @@ using ConnectedChannel = std::function<void(absl::StatusOr<std::unique_ptr<Contr
                                                                ChannelOptions options,
                                                                ConnectedChannel done);
 
-/// Where connections are made. Inject it; a simulation joins its processes in memory.
+/// Makes connections. Inject it; a simulation joins its processes in memory.
 class Network {
   public:
     virtual ~Network() = default;
-    /// As listenControl().
+    /// Contract of listenControl().
     [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<ControlListener>> listen(
         Reactor& reactor, const std::string& address, AcceptChannel accept) = 0;
-    /// As connectControl().
+    /// Contract of connectControl().
     [[nodiscard]] virtual std::unique_ptr<ControlConnector> connect(Reactor& reactor,
                                                                     const std::string& address,
                                                                     ConnectedChannel done) = 0;
