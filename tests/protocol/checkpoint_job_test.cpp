@@ -103,17 +103,17 @@ TEST_F(CheckpointJobTest, EverythingThatDiesAsACheckpointLandsCostsNoOlderOne) {
 TEST_F(CheckpointJobTest, ADamagedCheckpointCostsTheWayToTheOneBeforeIt) {
     SimulatedJob job(options(3), 6);
     job.start();
-    reach(job, 25);
+    reach(job, 35);
     Fault f;
     f.kind = FaultKind::kDamageCheckpoint;
     job.strike(f);
     killAll(job, 3);
     ASSERT_TRUE(job.runUntil([&] { return lineages(job).size() >= 3; }, 30 * kSecond))
         << job.standing();
-    EXPECT_EQ(lineages(job)[1].fromStep, 20u);
-    EXPECT_EQ(lineages(job)[2].fromStep, 10u);
+    EXPECT_EQ(lineages(job)[1].fromStep, 30u);
+    EXPECT_EQ(lineages(job)[2].fromStep, 20u);
     EXPECT_THAT(lineages(job)[2].why, ::testing::HasSubstr("damaged"));
-    reach(job, 25);
+    reach(job, 35);
 }
 
 TEST_F(CheckpointJobTest, TheLastThatHoldsTheStateIsDrainedWithACheckpoint) {

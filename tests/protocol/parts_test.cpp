@@ -376,6 +376,26 @@ TEST(FoldTest, YesNeedsEveryShardAndNoIsSaidAtOnce) {
     EXPECT_FALSE(fold.add(rankVote(0, true, 1))->has_value());  // of an older attempt
 }
 
+/// The shards of a joiner that began anew with another snapshot reach its step one by one.
+TEST(ReplicaFoldTest, AReportIsOfOneFetch) {
+    ReplicaFold fold(3, 1, 2);
+    const auto report = [&](int32_t shard, uint64_t snapshotStep, uint64_t hash) {
+        RankReport r;
+        r.rank = {3, shard};
+        r.incarnation = 1;
+        r.hasState = r.ready = r.following = true;
+        r.step = 154;
+        r.snapshotStep = snapshotStep;
+        r.hash = hash;
+        return *fold.add(r);
+    };
+    EXPECT_FALSE(report(1, 152, 66)) << "of a copy that was dropped since";
+    EXPECT_FALSE(report(0, 154, 10));
+    const auto whole = report(1, 154, 11);
+    ASSERT_TRUE(whole);
+    EXPECT_THAT(std::get<Report>(*whole).hashes, ::testing::ElementsAre(10, 11));
+}
+
 TEST(FoldTest, AnotherIncarnationIsRefused) {
     ReplicaFold fold(3, 1, 2);
     EXPECT_FALSE(fold.add(rankVote(0, true)).ok());

@@ -575,5 +575,12 @@ TEST_F(RankMachineTest, OnlyALeaderRemovesCheckpointsAndNotForAnOlderCoordinator
     EXPECT_TRUE(other.step(now_, FromCoordinator{DiscardCheckpoints{5, {"a"}}}).empty());
 }
 
+TEST_F(RankMachineTest, AnOrderToMoveThatComesTwiceMovesOnce) {
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    ASSERT_NE(did<MoveLayout>(), nullptr);
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    EXPECT_EQ(did<MoveLayout>(), nullptr);
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol

@@ -113,7 +113,10 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
              model::Severity::kInfo);
     feed(protocol::RankRunning{rank, up.process.incarnation, up.pid, node});
     faults_.rankBack(rank, up.process.incarnation);
-    if (inventoryTimer_ != 0) takeInventory();
+    // Behind the rest of what its agent tells: a hello names one rank after the other.
+    if (inventoryTimer_ == 0) return;
+    around_.reactor.cancel(inventoryTimer_);
+    inventoryTimer_ = around_.reactor.after(0, [this] { takeInventory(); });
 }
 
 /// Not one that died and is not gone yet.

@@ -23,6 +23,7 @@ struct RankReport {
     bool hasState = false;
     uint64_t step = 0;
     uint64_t hash = 0;
+    uint64_t snapshotStep = 0;  ///< of the fetch that the state comes from; 0: of none
     bool ready = false;
     bool following = false;
     uint64_t layout = 0;
@@ -38,6 +39,7 @@ struct RankReport {
         visit("has_state", self.hasState);
         visit("step", self.step);
         visit("hash", self.hash);
+        visit("snapshot_step", self.snapshotStep);
         visit("ready", self.ready);
         visit("following", self.following);
         visit("layout", self.layout);

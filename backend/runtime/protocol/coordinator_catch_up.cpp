@@ -89,6 +89,8 @@ void CoordinatorMachine::Impl::maybeFetch(Replica& r) {
 
 void CoordinatorMachine::Impl::sendFetch(Replica& r) {
     r.sources.assign(r.ready.begin(), r.ready.end());
+    r.followsWith.reset();
+    r.sentFetch = true;
     tell(r, fetchOf(r));
 }
 

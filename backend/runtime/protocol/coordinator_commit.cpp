@@ -94,6 +94,7 @@ void CoordinatorMachine::Impl::finishCommit() {
     epochOf_[record.step] = record.epoch;
     if (epochOf_.size() > 1024) epochOf_.erase(epochOf_.begin());
     last_ = record;
+    for (Replica& r : replicas_) r.followsWith.reset();
     first_ = false;
     disproved_ = 0;
     std::vector<int32_t> back;

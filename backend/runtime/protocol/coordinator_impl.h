@@ -64,6 +64,10 @@ struct Replica {
     uint64_t step = 0;
     bool following = false;
     bool proven = false;
+    /// Hashes of the last commit's state, which it told this coordinator that it follows with:
+    /// until it is sent a Fetch it holds that state.
+    std::optional<Hashes> followsWith;
+    bool sentFetch = false;
     std::map<uint64_t, Hashes> claims;  ///< a joiner's hashes that nobody could confirm yet
 
     uint64_t snapshotStep = 0;
@@ -185,6 +189,8 @@ class CoordinatorMachine::Impl {
     void seekRollback(const std::string& why);
     void rollback(const std::string& why);
     bool stateLost() const;
+    bool someoneHolds() const;
+    void takeFollowers();
     bool nobodyCanLoad() const;
     bool mustWriteBeforeLeaving(const Replica& r);
     void start(Replica& r);
@@ -363,8 +369,9 @@ class CoordinatorMachine::Impl {
     bool finished_ = false;
     uint32_t disproved_ = 0;  ///< joiners in a row, while the job waits after the last commit
     std::optional<std::string> rollbackWhy_;
-    std::string givenUpWhy_;  ///< of the last replica that was
-    bool searching_ = false;  ///< the driver looks for checkpoints to roll back to
+    std::string givenUpWhy_;      ///< of the last replica that was
+    bool beginsDamaged_ = false;  ///< rollbackWhy_: resumeFrom_ cannot be read
+    bool searching_ = false;      ///< the driver looks for checkpoints to roll back to
     std::string explanation_;
     JobPhase phase_ = JobPhase::kStarting;
     uint64_t revision_ = 1;

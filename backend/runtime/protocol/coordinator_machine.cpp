@@ -142,10 +142,13 @@ void CoordinatorMachine::Impl::advance() {
     if (recovering_) return;
     decide();
     if (nobodyLeft()) return finish(false, absl::StrCat("no replica can train: ", givenUpWhy_));
+    if (!open_) takeFollowers();
     if (!rollbackWhy_ && !open_ && !stopping_ && stateLost())
         rollbackWhy_ = "no replica holds the state any more";
-    if (!rollbackWhy_ && nobodyCanLoad())
+    if (!rollbackWhy_ && nobodyCanLoad()) {
+        beginsDamaged_ = true;
         rollbackWhy_ = absl::StrCat(resumeFrom_, " is damaged: ", cannotLoad_.begin()->second);
+    }
     if (rollbackWhy_ && !searching_) seekRollback(*rollbackWhy_);
     if (searching_) return;
     // Whoever was lost just now may be due at once.

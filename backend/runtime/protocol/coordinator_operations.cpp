@@ -246,6 +246,7 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why)
             false);
         // The same state lies otherwise now, and its shards hash to something else.
         agreed_.clear();
+        for (Replica& r : replicas_) r.followsWith.reset();
     }
     fact(fact::LayoutChanged{move.step, layout_, ok, move.bytesMoved, expertShard_, why,
                              domainShare_, move.predictedRemote});

@@ -68,6 +68,8 @@ void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
     r.formed = r.nodeLost = r.accusedByPeer = r.resent = r.following = r.proven = false;
     r.step = r.snapshotStep = r.bytesDone = 0;
     reported_.erase(r.id);
+    r.followsWith.reset();
+    r.sentFetch = false;
     r.running.clear();
     r.claims.clear();
     r.kept.clear();
@@ -184,6 +186,9 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         expel(*r, EvidenceKind::kParityMismatch, "it is ahead of the commit log", now_);
         return;
     }
+    if (m.hasState && m.ready && m.following && m.step == committed_ && m.layout == layout_ &&
+        !r->sentFetch)
+        r->followsWith = m.hashes;
     if (r->stage == Stage::kUpToDate) {
         // Idle contributors tell their hashes: no vote would while the job waits.
         if (m.ready) noteReported(m);
@@ -407,7 +412,7 @@ void CoordinatorMachine::Impl::giveUp(Replica& r, const std::string& why) {
 
 bool CoordinatorMachine::Impl::nobodyLeft() const {
     return !stopping_ && std::all_of(replicas_.begin(), replicas_.end(),
-                                     [](const Replica& r) { return r.givenUp; });
+                                     [](const Replica& r) { return r.hopeless; });
 }
 
 void CoordinatorMachine::Impl::finishDrains() {
@@ -424,8 +429,11 @@ void CoordinatorMachine::Impl::finishDrains() {
 
 /// Nobody else holds what was committed last: its state is written first, however long that takes.
 bool CoordinatorMachine::Impl::mustWriteBeforeLeaving(const Replica& r) {
-    if (r.stage == Stage::kAdopted && committed_ != lineageFrom_)
-        return true;  // what does it hold?
+    const bool trains = std::any_of(replicas_.begin(), replicas_.end(),
+                                    [](const Replica& o) { return o.stage == Stage::kUpToDate; });
+    // It has not told what it holds, or may turn out to hold what nobody else does.
+    const bool unknown = r.stage == Stage::kAdopted || (r.followsWith && !trains);
+    if (unknown && committed_ != lineageFrom_ && !holdsLast(r)) return true;
     if (!holdsLast(r) || checkpointed() || !last_) return false;
     const bool last = std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
         return o.id != r.id && !o.drain && holdsLast(o);
@@ -506,13 +514,48 @@ bool CoordinatorMachine::Impl::nobodyCanLoad() const {
     });
 }
 
-/// Steps were committed in this lineage, and nobody can hold their state any more.
+/// Nobody can hold the last commit's state any more. At the begin of a lineage: nobody will load it
+/// either, and some wait for it.
 bool CoordinatorMachine::Impl::stateLost() const {
-    if (committed_ == lineageFrom_) return false;
-    return std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) {
+    if (someoneHolds()) return false;
+    if (committed_ != lineageFrom_) return true;
+    bool waits = false;
+    for (const Replica& r : replicas_) {
+        const bool comes =
+            r.stage == Stage::kBackingOff || r.stage == Stage::kStarting || r.stage == Stage::kInit;
+        if (comes && !cannotLoad_.contains(r.id)) return false;  // it begins from the checkpoint
+        waits = waits || r.joining();
+    }
+    return waits;
+}
+
+/// The last commit's state, or may turn out to.
+bool CoordinatorMachine::Impl::someoneHolds() const {
+    return std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) {
         return r.stage == Stage::kUpToDate || r.stage == Stage::kAdopted ||
                (r.stage == Stage::kReplaying && r.proven && r.step == committed_);
     });
+}
+
+/// Joiners and spares that followed a coordinator before fetch anew from those who train. If none
+/// of these is left, the state that most of them agree on is the job's.
+void CoordinatorMachine::Impl::takeFollowers() {
+    std::map<int32_t, Hashes> told;
+    for (const Replica& r : replicas_)
+        if (r.stage == Stage::kSnapshot && r.followsWith) told[r.id] = *r.followsWith;
+    if (told.empty() || someoneHolds()) return;
+    const ParityResult parity = compareHashes(told);
+    if (parity.outcome == ParityResult::Outcome::kTie) return;
+    agreed_.note(committed_, parity.agreed);
+    for (const auto& [id, hashes] : told) {
+        if (hashes != parity.agreed) continue;
+        Replica& r = *find(id);
+        releaseSnapshot(r);
+        enter(r, Stage::kReplaying);
+        r.following = r.proven = true;
+        r.step = committed_;
+        show(r, ReplicaState::kProven, "nobody who trained is left");
+    }
 }
 
 /// Everybody back to the last checkpoint, in a new lineage.
@@ -535,7 +578,7 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
     }
     gate_.forget();
     checkpointPlans_.clear();
-    if (!std::exchange(cannotLoad_, {}).empty()) {
+    if (std::exchange(beginsDamaged_, false)) {
         unusable_.insert(resumeFrom_);
         checkpoints_.remove(resumeFrom_);
         log(LogCheckpointsDropped{{resumeFrom_}, true}, false);

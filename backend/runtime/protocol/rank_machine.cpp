@@ -117,6 +117,7 @@ void RankMachine::report() {
     r.hasState = hasState_;
     r.step = applied_;
     r.hash = hash_;
+    if (fetch_) r.snapshotStep = fetch_->snapshotStep;
     r.ready = hasState_ && (!joiner_ || following_);
     r.following = joiner_ && following_;
     r.layout = layout_;
@@ -619,6 +620,11 @@ void RankMachine::on(MonoNs, const ReplayJudged& in) {
 
 void RankMachine::receive(const ChangeLayout& m) {
     if (!accept(m.term)) return;
+    if (m.layout <= layoutAsked_) {  // its number is used up
+        ++fenced_;
+        return;
+    }
+    layoutAsked_ = m.layout;
     moveTerm_ = m.term;
     moveStep_ = m.step;
     moveEpoch_ = m.epoch;

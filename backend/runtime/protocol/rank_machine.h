@@ -314,6 +314,7 @@ class RankMachine {
     std::map<uint64_t, uint64_t> snapshotsWanted_;  ///< step, in which layout
     std::map<uint64_t, Snapshot> snapshots_;        ///< kept, by step
     std::optional<ChangeLayout> layoutChange_;
+    uint64_t layoutAsked_ = 0;  ///< highest that it was told to move to
     bool moving_ = false;
     uint64_t moveTerm_ = 0;   ///< of the coordinator that wanted the last move
     uint64_t moveStep_ = 0;   ///< after which it was wanted

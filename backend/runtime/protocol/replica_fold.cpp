@@ -19,9 +19,10 @@ auto key(const RankVote& v) {
     return std::tuple(v.step, v.epoch, v.attempt);
 }
 auto key(const RankReport& r) {
-    // "following" of the same step is news; so is a state where there was none, or where experts
-    // lay otherwise.
-    return std::tuple(r.lineage, r.step, r.hasState, r.ready, r.following, r.layout, r.moved);
+    // "following" of the same step is news; so is a state where there was none, where experts lay
+    // otherwise, or that comes from another fetch.
+    return std::tuple(r.lineage, r.step, r.hasState, r.ready, r.following, r.layout, r.moved,
+                      r.snapshotStep);
 }
 auto key(const RankSnapshotReady& s) {
     return std::tuple(s.step);

@@ -270,6 +270,8 @@ void SimulatedJob::sent(const SendReplica& a) {
         });
     } else if (const auto* c = std::get_if<Commit>(&a.message)) {
         oracle_.commitSent(*c);
+    } else if (std::holds_alternative<Fetch>(a.message)) {
+        refetching_.insert(a.replica);
     } else if (const auto* l = std::get_if<ChangeLayout>(&a.message)) {
         placements_[l->layout] = l->expertShard;
     } else if (const auto* r = std::get_if<ReplayLast>(&a.message)) {
@@ -285,9 +287,7 @@ void SimulatedJob::recordFact(Fact fact) {
     if (const auto* broken = std::get_if<fact::InvariantBroken>(&fact))
         fail("live", broken->invariant + ": " + broken->detail);
     if (const auto* c = std::get_if<fact::ReplicaChanged>(&fact)) {
-        if (c->state == ReplicaState::kFetching)
-            refetching_.insert(c->replica);
-        else if (c->state == ReplicaState::kProven || c->state == ReplicaState::kTraining)
+        if (c->state == ReplicaState::kProven || c->state == ReplicaState::kTraining)
             refetching_.erase(c->replica);
     }
     redone_ += std::holds_alternative<fact::StepRedone>(fact);

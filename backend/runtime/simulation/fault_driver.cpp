@@ -252,16 +252,16 @@ void SimulatedJob::strikeNetwork(const Fault& f) {
     }
 }
 
-/// A bit of the newest one on disk flips; an older one stays.
+/// A bit of the newest one on disk flips; two older ones stay, of which the job may drop one.
 void SimulatedJob::damageCheckpoint() {
     Stored* newest = nullptr;
-    size_t sound = 0;
+    std::set<uint64_t> sound;
     for (auto& [path, s] : checkpoints_) {
         if (!s.whole || s.damaged) continue;
-        ++sound;
+        sound.insert(s.parts.at(0).step);
         if (newest == nullptr || s.parts.at(0).step >= newest->parts.at(0).step) newest = &s;
     }
-    if (sound >= 2) newest->damaged = true;
+    if (sound.size() >= 3) newest->damaged = true;
 }
 
 void SimulatedJob::breakConnection(RankId rank) {

@@ -89,7 +89,8 @@ void Oracle::decided(const CommitRecord& record, const Living& process) {
     const ExchangeId id{record.step, record.epoch, record.attempt};
     for (const Member& m : a->quorum.contributors) {
         const Contribution& c = m.contribution;
-        if (expelled_.contains({c.replica, c.incarnation})) continue;
+        // Who enters brings nothing; one that has to fetch again is not waited for.
+        if (m.entering || expelled_.contains({c.replica, c.incarnation})) continue;
         for (uint32_t s = 0; s < options_.shards; ++s) {
             const RankId rank{c.replica, static_cast<int32_t>(s)};
             const Process* p = process(rank, c.incarnation);

@@ -76,6 +76,8 @@ class Oracle {
         return expelled_.contains({replica, incarnation});
     }
     uint64_t lineage() const { return lineage_; }
+    /// Steps are committed in the present lineage.
+    bool movedOn() const { return records_.contains({lineage_, step_}); }
     const CommitRecord* last() const;
     uint64_t commits() const { return commits_; }
     uint64_t checkpointed() const { return checkpointed_; }  ///< step of the last one

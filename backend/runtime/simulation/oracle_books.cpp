@@ -208,7 +208,9 @@ void Oracle::blamed(int32_t replica, uint32_t incarnation, const Living& process
     if (tie && matches && right == wrong)
         fail_("I3", absl::StrCat("r", replica, " is blamed for its state after step ", tieAt_,
                                  ", which is that of its own replay"));
-    if (isRight && (right > wrong || (right == wrong && !tie)))
+    // Of one who trains and one who has yet to begin, the word of the former counts.
+    const bool follows = followers_.contains({replica, incarnation});
+    if (isRight && (right > wrong || (right == wrong && !tie && !follows)))
         fail_("I3",
               absl::StrCat("r", replica, " is blamed for its state, which is right as that of ",
                            right - 1, " others; that of ", wrong, " is not"));

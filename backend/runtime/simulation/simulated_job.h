@@ -319,7 +319,7 @@ class SimulatedJob {
     std::set<int32_t> failFetch_;
     std::set<int32_t> failCheckpoint_;
     std::set<int32_t> flipCopy_;
-    /// Replicas told to fetch: what a joiner holds a new coordinator cannot know.
+    /// Replicas told to fetch: they drop the state they hold.
     std::set<int32_t> refetching_;
     /// Connections that lose something, until when; they break when that ends.
     std::map<RankId, MonoNs> lossy_;

@@ -19,6 +19,9 @@ void SimulatedJob::build(Process& rank, const BuildReplica& a) {
             r.now.state = initialState(r.id.shard);
             if (!welcome.resumeFrom.empty()) {
                 const auto it = checkpoints_.find(welcome.resumeFrom);
+                // Steps were committed since, and the next checkpoints took its place.
+                const bool late = oracle_.lineage() != welcome.lineage || oracle_.movedOn();
+                if (it == checkpoints_.end() && late) return exitSoon(r);
                 if (it == checkpoints_.end() || !it->second.whole)
                     return fail("I6", absl::StrCat(nameOf(r.id), " is to begin from ",
                                                    welcome.resumeFrom, ", which does not exist"));
