@@ -38,13 +38,13 @@ TEST(RankRegistry, RemembersRanksAcrossItsOwnLives) {
     TempDir dir;
     const RankProcess process{"run-1", {2, 1}, 3};
     {
-        auto registry = RankRegistry::open(dir.path() + "/node");
+        auto registry = RankRegistry::open(diskFiles(), dir.path() + "/node");
         ASSERT_TRUE(registry.ok()) << registry.status();
         ASSERT_TRUE(registry->add({process, 4711, 99}).ok());
         ASSERT_TRUE(registry->add({{"run-1", {0, 0}, 1}, 12, 7}).ok());
         registry->remove({"run-1", {0, 0}, 1});
     }
-    auto registry = RankRegistry::open(dir.path() + "/node");
+    auto registry = RankRegistry::open(diskFiles(), dir.path() + "/node");
     ASSERT_TRUE(registry.ok());
     const auto ranks = registry->load();
     ASSERT_EQ(ranks.size(), 1u);
@@ -55,16 +55,16 @@ TEST(RankRegistry, RemembersRanksAcrossItsOwnLives) {
 
 TEST(RankRegistry, ASecondAgentIsKeptOutAndToldWhy) {
     TempDir dir;
-    auto first = RankRegistry::open(dir.path());
+    auto first = RankRegistry::open(diskFiles(), dir.path());
     ASSERT_TRUE(first.ok());
-    const auto second = RankRegistry::open(dir.path());
+    const auto second = RankRegistry::open(diskFiles(), dir.path());
     EXPECT_TRUE(absl::IsFailedPrecondition(second.status()));
     EXPECT_THAT(std::string(second.status().message()), HasSubstr(dir.path()));
 }
 
 TEST(RankRegistry, ATornFileIsDroppedNotFatal) {
     TempDir dir;
-    auto registry = RankRegistry::open(dir.path());
+    auto registry = RankRegistry::open(diskFiles(), dir.path());
     std::ofstream(dir.path() + "/x.rank") << "torn";
     EXPECT_TRUE(registry->load().empty());
     EXPECT_FALSE(std::filesystem::exists(dir.path() + "/x.rank"));

@@ -146,6 +146,28 @@ TEST(DrivenTest, AStartNobodyAnsweredIsNotMadeElsewhereUnderTheSameIncarnation) 
     EXPECT_TRUE(job->failures().empty()) << job->failures().front();
 }
 
+TEST(DrivenTest, ADrainedReplicaThatHangsIsKilledWhenItDoesNotLeave) {
+    const auto job = runningJob(3);
+    job->killReplica(1);
+    EXPECT_TRUE(job->runUntil([&] { return job->living() == kProcesses; }, kSoon));
+    job->hangRank(1, 1);
+    job->runFor(20 * kMillisecond);  // its agent has told that it runs
+    Operation o;
+    o.kind = OperationKind::kDrain;
+    o.replica = 1;
+    job->operate(o);
+    EXPECT_TRUE(job->runUntil([&] { return job->living() == kProcesses - 2; }, 20 * kSecond))
+        << job->living() << " processes\n"
+        << job->standing();
+}
+
+TEST(DrivenTest, ANodeThatWasFrozenTakesItsRanksUpAgain) {
+    const auto job = runningJob(3);
+    job->strike(faultOf(FaultKind::kFreezeNode, 4 * kSecond));
+    job->runFor(kSecond);
+    EXPECT_TRUE(wholeAgain(*job)) << job->living() << " processes\n" << job->standing();
+}
+
 TEST(DrivenTest, WhatAControllerCommittedSurvivesItsPower) {
     const auto job = runningJob(3);
     for (int i = 0; i < 20; ++i) {

@@ -81,7 +81,7 @@ void JobHost::killAgent(uint32_t node) {
 void JobHost::killRanks() {
     // By what the agents noted of them, so that nothing else is ever hit.
     for (uint32_t n = 0; n < options_.nodes; ++n) {
-        auto registry = runtime::RankRegistry::open(dir_ + "/" + nodeName(n));
+        auto registry = runtime::RankRegistry::open(diskFiles(), dir_ + "/" + nodeName(n));
         if (!registry.ok()) continue;
         for (const runtime::RegisteredRank& rank : registry->load())
             if (runtime::processStartTime(rank.pid) == rank.startTime) ::kill(rank.pid, SIGKILL);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/agent/agent.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
 #include "backend/runtime/agent/agent_messages.h"
+#include "backend/runtime/agent/linux_host.h"
 #include "backend/runtime/agent/supervisor.h"
 #include "backend/runtime/transport/address.h"
 #include "backend/runtime/transport/control_channel.h"
@@ -29,14 +31,18 @@ constexpr size_t kMaxUnheard = 1024;
 
 class Agent::Impl {
   public:
-    Impl(AgentOptions options, RankRegistry registry, std::unique_ptr<Reactor> reactor,
-         const Clock& clock)
+    /// `own` is null when the options name a reactor.
+    Impl(AgentOptions options, RankRegistry registry, std::unique_ptr<Reactor> own)
         : options_(std::move(options)),
-          reactor_(std::move(reactor)),
-          supervisor_(std::make_unique<Supervisor>(
-              options_, std::move(registry), *reactor_, clock,
-              [this](AgentMessage message) { report(std::move(message)); })) {
-        supervisor_->adopt();
+          own_(std::move(own)),
+          reactor_(own_ != nullptr ? own_.get() : options_.reactor),
+          thisMachine_(options_.host != nullptr
+                           ? nullptr
+                           : std::make_unique<LinuxHost>(*reactor_, options_.outputLinesPerSecond)),
+          supervisor_(options_, std::move(registry), *reactor_,
+                      options_.host != nullptr ? *options_.host : *thisMachine_,
+                      [this](AgentMessage message) { report(std::move(message)); }) {
+        supervisor_.adopt();
     }
 
     absl::Status run() {
@@ -47,15 +53,17 @@ class Agent::Impl {
 
     void stop() { reactor_->stop(); }
 
-  private:
     void connect() {
-        connector_ =
-            connectControl(*reactor_, options_.controller, {},
-                           [this](absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
-                               connected(std::move(channel));
-                           });
+        connector_ = options_.network->connect(
+            *reactor_, options_.controller,
+            [this](absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
+                connected(std::move(channel));
+            });
     }
 
+    const absl::Status& refused() const { return refused_; }
+
+  private:
     void connected(absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
         if (!channel.ok()) return retry(channel.status());
         channel_ = *std::move(channel);
@@ -66,8 +74,8 @@ class Agent::Impl {
         hello.node = options_.node;
         hello.address = options_.address;
         hello.slots = options_.slots;
-        hello.pid = ::getpid();
-        hello.running = supervisor_->running();
+        hello.pid = options_.pid != 0 ? options_.pid : ::getpid();
+        hello.running = supervisor_.running();
         if (absl::Status s = channel_->send(encode(hello)); !s.ok()) retry(s);
     }
 
@@ -89,7 +97,7 @@ class Agent::Impl {
             return;
         }
         const auto* welcome = std::get_if<AgentWelcome>(&*command);
-        if (welcome == nullptr) return supervisor_->obey(*command);
+        if (welcome == nullptr) return supervisor_.obey(*command);
         if (!welcome->error.empty()) return refused(*welcome);
         welcome_ = true;
         delay_ = kFirstRetry;
@@ -136,7 +144,9 @@ class Agent::Impl {
     }
 
     AgentOptions options_;
-    std::unique_ptr<Reactor> reactor_;
+    std::unique_ptr<Reactor> own_;
+    Reactor* reactor_;
+    std::unique_ptr<LinuxHost> thisMachine_;
     std::map<uint64_t, AgentMessage> unheard_;  ///< by receipt
     uint64_t receipts_ = 0;
     bool welcome_ = false;
@@ -146,17 +156,22 @@ class Agent::Impl {
     absl::Status refused_;
     std::unique_ptr<ControlConnector> connector_;
     std::unique_ptr<ControlChannel> channel_;
-    std::unique_ptr<Supervisor> supervisor_;
+    Supervisor supervisor_;
 };
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::create(AgentOptions options, const Clock& clock) {
     if (auto address = parseAddress(options.controller); !address.ok()) return address.status();
-    auto registry = RankRegistry::open(options.runDir);
+    auto registry = RankRegistry::open(*options.files, options.runDir);
     if (!registry.ok()) return registry.status();
-    auto reactor = Reactor::create(clock);
-    if (!reactor.ok()) return reactor.status();
-    return std::unique_ptr<Agent>(new Agent(std::make_unique<Impl>(
-        std::move(options), *std::move(registry), *std::move(reactor), clock)));
+    if (options.host == nullptr) ::chmod(options.runDir.c_str(), 0700);
+    std::unique_ptr<Reactor> own;
+    if (options.reactor == nullptr) {
+        auto made = Reactor::create(clock);
+        if (!made.ok()) return made.status();
+        own = *std::move(made);
+    }
+    return std::unique_ptr<Agent>(new Agent(
+        std::make_unique<Impl>(std::move(options), *std::move(registry), std::move(own))));
 }
 
 Agent::Agent(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -166,6 +181,12 @@ absl::Status Agent::run() {
 }
 void Agent::stop() {
     impl_->stop();
+}
+void Agent::begin() {
+    impl_->connect();
+}
+const absl::Status& Agent::refused() const {
+    return impl_->refused();
 }
 
 }  // namespace bulkhead::runtime

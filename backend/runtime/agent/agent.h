@@ -9,6 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/file_system.h"
+#include "backend/runtime/agent/host.h"
+#include "backend/runtime/transport/control_channel.h"
 
 namespace bulkhead::runtime {
 
@@ -28,6 +31,13 @@ struct AgentOptions {
     /// Called instead of SIGKILL to itself when the node is to die, after its ranks were killed.
     /// For agents that live inside a test or another program.
     std::function<void()> onKillNode;
+    FileSystem* files = &diskFiles();
+    Network* network = &socketNetwork();
+    Host* host = nullptr;  ///< null: this machine
+    /// Whoever gives one runs it, and calls begin() instead of run(), on its thread; null: the
+    /// agent has one of its own.
+    Reactor* reactor = nullptr;
+    int32_t pid = 0;  ///< of the agent, for people; 0: this process's
 };
 
 /// Supervises the rank processes of one node: starts, reaps, signals and samples them, forwards
@@ -47,6 +57,11 @@ class Agent {
 
     /// Makes run() return soon; ranks go on.
     void stop();
+
+    /// What run() does before it serves, for an agent that was given a reactor.
+    void begin();
+    /// The controller refused it: it does not try again, and run() returns this.
+    const absl::Status& refused() const;
 
   private:
     class Impl;

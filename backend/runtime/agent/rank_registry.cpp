@@ -1,89 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/agent/rank_registry.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
 
 namespace bulkhead::runtime {
-namespace fs = std::filesystem;
 
-absl::StatusOr<RankRegistry> RankRegistry::open(const std::string& dir) {
-    std::error_code error;
-    fs::create_directories(dir, error);
-    if (error)
-        return absl::PermissionDeniedError(
-            absl::StrCat("cannot make the agent's directory ", dir, ": ", error.message()));
-    ::chmod(dir.c_str(), 0700);
-    const std::string lockPath = dir + "/agent.lock";
-    UniqueFd lock(::open(lockPath.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
-    if (!lock.valid())
-        return absl::PermissionDeniedError(
-            absl::StrCat("cannot open ", lockPath, ": ", std::strerror(errno)));
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+absl::StatusOr<RankRegistry> RankRegistry::open(FileSystem& files, const std::string& dir) {
+    if (absl::Status s = files.makeFolder(dir); !s.ok()) return s;
+    auto lock = files.lock(dir + "/agent.lock");
+    if (absl::IsFailedPrecondition(lock.status()))
         return absl::FailedPreconditionError(absl::StrCat(
             "another agent uses ", dir, "; stop it or give this one a directory of its own"));
-    return RankRegistry(dir, std::move(lock));
+    if (!lock.ok()) return lock.status();
+    return RankRegistry(files, dir, *std::move(lock));
 }
 
-std::string RankRegistry::path(const RankProcess& process, const char* suffix) const {
+std::string RankRegistry::path(const RankProcess& process) const {
     return absl::StrCat(dir_, "/", process.job, "-r", process.rank.replica, "s", process.rank.shard,
-                        "-i", process.incarnation, suffix);
+                        "-i", process.incarnation);
 }
 
 std::vector<RegisteredRank> RankRegistry::load() const {
     std::vector<RegisteredRank> ranks;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(dir_, error)) {
-        if (entry.path().extension() != ".rank") continue;
-        std::ifstream file(entry.path(), std::ios::binary);
-        std::stringstream bytes;
-        bytes << file.rdbuf();
-        if (auto rank = decode<RegisteredRank>(bytes.str()); rank.ok())
+    for (const std::string& name : files_->list(dir_)) {
+        if (!absl::EndsWith(name, ".rank")) continue;
+        const std::string file = absl::StrCat(dir_, "/", name);
+        const auto bytes = files_->read(file);
+        if (!bytes.ok()) continue;
+        if (auto rank = decode<RegisteredRank>(*bytes); rank.ok())
             ranks.push_back(*std::move(rank));
         else
-            fs::remove(entry.path(), error);
+            (void)files_->remove(file);
     }
     return ranks;
 }
 
 absl::Status RankRegistry::add(const RegisteredRank& rank) {
-    const std::string target = path(rank.process, ".rank");
+    const std::string target = path(rank.process) + ".rank";
     const std::string temporary = target + ".new";
-    {
-        std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-        file << encode(rank);
-        if (!file.flush())
-            return absl::UnavailableError(
-                absl::StrCat("cannot write ", temporary, ": ", std::strerror(errno)));
-    }
-    std::error_code error;
-    fs::rename(temporary, target, error);
-    if (error)
-        return absl::UnavailableError(absl::StrCat("cannot write ", target, ": ", error.message()));
-    return absl::OkStatus();
+    auto file = files_->open(temporary);
+    if (!file.ok()) return file.status();
+    absl::Status status = (*file)->truncate(0);
+    if (status.ok()) status = (*file)->append(encode(rank));
+    if (status.ok()) status = files_->rename(temporary, target);
+    return status;
 }
 
 void RankRegistry::remove(const RankProcess& process) {
-    for (const char* suffix : {".rank", ".out", ".err"}) ::unlink(path(process, suffix).c_str());
-}
-
-absl::StatusOr<std::string> RankRegistry::pipe(const RankProcess& process, bool isStderr) const {
-    const std::string name = path(process, isStderr ? ".err" : ".out");
-    if (::mkfifo(name.c_str(), 0600) != 0 && errno != EEXIST)
-        return absl::UnavailableError(
-            absl::StrCat("cannot make the pipe ", name, ": ", std::strerror(errno)));
-    return name;
+    for (const char* suffix : {".rank", ".out", ".err"})
+        (void)files_->remove(path(process) + suffix);
 }
 
 }  // namespace bulkhead::runtime

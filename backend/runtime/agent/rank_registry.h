@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/file_system.h"
 #include "backend/runtime/agent/agent_messages.h"
-#include "backend/runtime/agent/process.h"
 
 namespace bulkhead::runtime {
 
@@ -25,12 +26,14 @@ struct RegisteredRank {
     }
 };
 
-/// The agent's memory across its own death: a folder with one small file per rank process and its
-/// two output pipes. Owns the folder (a lock file keeps a second agent out). Thread: one.
+/// The agent's memory across its own death: a folder with one small file per rank process, and
+/// beside it whatever else is kept of the process. Owns the folder (a lock file keeps a second
+/// agent out). Nothing is synced: no process outlives a power cut. Thread: one.
 class RankRegistry {
   public:
-    /// Creates `dir` (mode 0700) and locks it. FailedPrecondition when another agent holds it.
-    static absl::StatusOr<RankRegistry> open(const std::string& dir);
+    /// Makes `dir` and locks it. FailedPrecondition when another agent holds it. `files` outlives
+    /// the registry.
+    static absl::StatusOr<RankRegistry> open(FileSystem& files, const std::string& dir);
 
     /// All ranks noted, alive or not; unreadable files are skipped and removed.
     std::vector<RegisteredRank> load() const;
@@ -39,15 +42,16 @@ class RankRegistry {
     /// Forgets the rank and removes its pipes.
     void remove(const RankProcess& process);
 
-    /// Path of the rank's output pipe; the pipe is made when absent.
-    absl::StatusOr<std::string> pipe(const RankProcess& process, bool isStderr) const;
+    /// What is kept of the rank has this path and a suffix.
+    std::string path(const RankProcess& process) const;
 
   private:
-    RankRegistry(std::string dir, UniqueFd lock) : dir_(std::move(dir)), lock_(std::move(lock)) {}
-    std::string path(const RankProcess& process, const char* suffix) const;
+    RankRegistry(FileSystem& files, std::string dir, std::unique_ptr<FileLock> lock)
+        : files_(&files), dir_(std::move(dir)), lock_(std::move(lock)) {}
 
+    FileSystem* files_;
     std::string dir_;
-    UniqueFd lock_;
+    std::unique_ptr<FileLock> lock_;
 };
 
 }  // namespace bulkhead::runtime

@@ -7,19 +7,13 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "backend/common/clock.h"
 #include "backend/runtime/agent/agent.h"
 #include "backend/runtime/agent/agent_messages.h"
-#include "backend/runtime/agent/death_watch.h"
 #include "backend/runtime/agent/disk_ballast.h"
-#include "backend/runtime/agent/gpu_sampler.h"
-#include "backend/runtime/agent/output_reader.h"
-#include "backend/runtime/agent/proc_sampler.h"
-#include "backend/runtime/agent/process.h"
+#include "backend/runtime/agent/host.h"
 #include "backend/runtime/agent/rank_registry.h"
 #include "backend/runtime/transport/reactor.h"
 
@@ -38,8 +32,8 @@ class Supervisor {
   public:
     using Emit = std::function<void(AgentMessage)>;
 
-    Supervisor(const AgentOptions& options, RankRegistry registry, Reactor& reactor,
-               const Clock& clock, Emit emit);
+    Supervisor(const AgentOptions& options, RankRegistry registry, Reactor& reactor, Host& host,
+               Emit emit);
     ~Supervisor();
 
     /// Takes up the processes that outlived an earlier agent; those that did not are reported gone.
@@ -51,13 +45,8 @@ class Supervisor {
 
   private:
     struct Process {
-        RankProcess id;
-        int32_t pid = 0;
-        UniqueFd handle;
-        std::unique_ptr<DeathWatch> death;  ///< absent: nothing but the handle tells
-        int32_t killedBy = 0;               ///< the signal, once it was told that it died
-        std::unique_ptr<OutputReader> out;
-        std::unique_ptr<OutputReader> err;
+        std::unique_ptr<HostProcess> handle;
+        int32_t killedBy = 0;  ///< the signal, once it was told that it died
         LastWords words;
     };
     struct LastingFault {
@@ -68,12 +57,10 @@ class Supervisor {
     using FaultKey = std::pair<std::string, uint64_t>;  ///< job, fault
 
     void start(const StartRank& command);
-    absl::StatusOr<std::unique_ptr<Process>> spawn(const StartRank& command);
-    absl::Status openOutput(Process& process);
-    void supervise(std::unique_ptr<Process> process);
-    void watch(int fd, std::function<void()> task);
-    void watchLife(Process& process, absl::StatusOr<LifeLock> lock);
-    void died(const RankProcess& id, std::optional<int32_t> signal);
+    absl::StatusOr<std::unique_ptr<HostProcess>> spawn(const StartRank& command);
+    ProcessWatcher watcher(const RankProcess& id);
+    void printed(const RankProcess& id, bool isStderr, std::string line, uint64_t dropped);
+    void died(const RankProcess& id, int32_t signal);
     void gone(const RankProcess& id);
     void signal(const SignalRank& command);
     void fillDisk(const FillDisk& command);
@@ -83,21 +70,18 @@ class Supervisor {
     void note(const FaultKey& key, bool ended, const std::string& error);
     void killNode();
     void sample();
-    void sampled(const std::vector<GpuFigures>& gpus);
+    void sampled(const HostFigures& figures);
     void tellTroubles(const std::vector<GpuFigures>& gpus);
 
     const AgentOptions& options_;
     RankRegistry registry_;
     Reactor& reactor_;
-    const Clock& clock_;
+    Host& host_;
     Emit emit_;
-    ProcSampler sampler_;
-    GpuSampler gpus_;
     std::map<uint32_t, std::set<RankProcess>> gpuUsers_;  ///< by GPU, at the last sample
-    std::map<RankProcess, std::unique_ptr<Process>> processes_;
+    std::map<RankProcess, Process> processes_;
     std::multimap<FaultKey, LastingFault> faults_;
     Reactor::TimerId sampling_ = 0;
-    std::jthread askingGpus_;  ///< uses gpus_
 };
 
 }  // namespace bulkhead::runtime

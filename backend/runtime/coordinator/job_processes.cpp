@@ -397,6 +397,14 @@ void JobCoordinator::act(const protocol::StopReplica& action) {
         if (!action.kill && links_.has(process.rank, process.incarnation)) continue;
         (void)around_.pool.send(node, SignalRank{process, action.kill ? SIGKILL : SIGTERM, 0, 0});
     }
+    // A process that hangs does not leave by itself.
+    const std::weak_ptr<bool> alive = alive_;
+    protocol::StopReplica last = action;
+    last.kill = true;
+    if (!action.kill)
+        around_.reactor.after(protocol::Timeouts{}.stopMs * kMillisecond, [this, alive, last] {
+            if (!alive.expired()) act(last);
+        });
 }
 
 FaultRunner::Hands JobCoordinator::hands() {

@@ -44,22 +44,33 @@ void SimulatedJob::tryStarts() {
 }
 
 void SimulatedJob::startProcess(RankId id, uint32_t incarnation, size_t node) {
-    auto& slot = ranks_[index(id)];
+    const auto& slot = ranks_[index(id)];
     // Told to stop it before it was there, or asked twice.
     if (slot && slot->incarnation >= incarnation) return;
     if (stopped_[id.replica] >= incarnation) return;
-    if (slot) {
-        if (slot->alive && slot->node == node) die(*slot, 9);
-        zombies_.push_back(std::move(slot));
-    }
-    slot = std::make_unique<Process>(id, incarnation, node, options_,
-                                     mix(mix(seed_, 100 + index(id)), incarnation));
-    if (environment_.clockDrift > 0)
-        slot->clockRate = 1 + environment_.clockDrift * (2 * Rng(mix(seed_, 50 + node)).unit() - 1);
-    tell(nameOf(id), absl::StrCat("starts, #", incarnation, " on ", agentName(node)));
+    if (slot && slot->alive && slot->node == node) die(*slot, 9);
+    Process& rank = makeProcess(id, incarnation, node);
     fromAgent(node, RankRunning{id, incarnation, 1, agentName(node)});
-    connect(*slot);
+    connect(rank);
     beat(id, incarnation);
+}
+
+/// An older incarnation may start after a newer one.
+Process& SimulatedJob::makeProcess(RankId id, uint32_t incarnation, size_t node) {
+    auto made = std::make_unique<Process>(id, incarnation, node, options_,
+                                          mix(mix(seed_, 100 + index(id)), incarnation));
+    Process& rank = *made;
+    auto& slot = ranks_[index(id)];
+    if (!slot || slot->incarnation < incarnation) std::swap(slot, made);
+    if (made) zombies_.push_back(std::move(made));
+    rank.clockRate = nodeRate(node);
+    tell(nameOf(id), absl::StrCat("starts, #", incarnation, " on ", agentName(node)));
+    return rank;
+}
+
+double SimulatedJob::nodeRate(size_t node) const {
+    if (environment_.clockDrift == 0) return 1;
+    return 1 + environment_.clockDrift * (2 * Rng(mix(seed_, 50 + node)).unit() - 1);
 }
 
 /// Beats for as long as it lives.
@@ -89,11 +100,15 @@ void SimulatedJob::stopProcesses(size_t node, int32_t replica, uint32_t incarnat
     });
 }
 
-void SimulatedJob::die(Process& rank, int signal, bool silent) {
-    if (!rank.alive) return;
+void SimulatedJob::end(Process& rank, int signal, bool silent) {
     tell(nameOf(rank.id), signal == 0 ? "has exited" : "is dead");
     rank.alive = rank.connected = rank.reported = false;
     plane_.died(rank.id, rank.incarnation, silent);
+}
+
+void SimulatedJob::die(Process& rank, int signal, bool silent) {
+    if (!rank.alive) return;
+    end(rank, signal, silent);
     const size_t node = rank.node;
     at(now_ + agentRng_.between(0.5, 6),
        [this, node, id = rank.id, inc = rank.incarnation, signal] {

@@ -52,6 +52,8 @@ class ControlNetwork {
     }
 
     Link& link(size_t i) { return links_[i]; }
+    /// Everything sent over it in order has arrived.
+    bool quiet(size_t link, MonoNs now) const { return links_[link].last <= now; }
     size_t size() const { return links_.size(); }
     /// A message sent now. `fromMs`, `toMs`: how long an honest link takes.
     Arrivals send(size_t link, MonoNs now, double fromMs, double toMs);

@@ -345,8 +345,11 @@ bool SimulatedJob::holdsLast(int32_t replica) const {
     if (refetching_.contains(replica)) return false;
     for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s) {
         const Process* p = live({replica, s});
+        // What it says of itself may still be on its way.
+        const bool said = network_.quiet(linkOf({replica, s}, Wire::kUp), now_) &&
+                          network_.quiet(linkOf({replica, s}, Wire::kInner), now_);
         const bool holds =
-            p != nullptr && !p->hung && p->hasState && !p->now.tainted && p->connected &&
+            p != nullptr && said && !p->hung && p->hasState && !p->now.tainted && p->connected &&
             !p->machine.exited() && p->now.step == oracle_.durableStep() &&
             p->now.lineage == oracle_.lineage() && !oracle_.wasExpelled(replica, p->incarnation);
         if (!holds) return false;

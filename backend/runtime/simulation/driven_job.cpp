@@ -9,14 +9,13 @@
 #include "backend/runtime/coordinator/controller.h"
 #include "backend/runtime/coordinator/spec_options.h"
 #include "backend/runtime/simulation/describe.h"
-#include "backend/runtime/simulation/driven_controlling.h"
+#include "backend/runtime/simulation/driven_program.h"
 #include "spdlog/spdlog.h"
 
-/// The controller's lives: what it runs on, and what is seen of it.
+/// The lives of controller and agents: what they run on, and what is seen of the controller.
 namespace bulkhead::simulation {
 namespace {
 
-constexpr const char* kName = "controller";
 constexpr const char* kLogPath = "/state/sim/commit.log";
 /// A kill that waits for a file operation does not wait longer.
 constexpr MonoNs kDyingWithin = 30 * kMillisecond;
@@ -105,13 +104,20 @@ DrivenJob::DrivenJob(const Setup& setup, uint64_t seed)
       spec_(specOf(setup.options, setup.environment.nodes)),
       corruption_(setup.corruption),
       disk_(mix(seed, 6)),
-      streams_(events_, now_, network_),
-      nodes_(setup.environment.nodes) {
-    for (size_t node = 0; node < nodes_.size(); ++node) connectAgent(node);
+      streams_(events_, now_, network_) {
+    for (size_t node = 0; node < setup.environment.nodes; ++node)
+        nodes_.push_back(std::make_unique<Node>(mix(mix(seed, 8), node)));
+    for (size_t node = 0; node < nodes_.size(); ++node) startAgent(node);
 }
 
 DrivenJob::~DrivenJob() {
-    if (controller_) crash(controller_);
+    const auto end = [this](const std::shared_ptr<Program>& program) {
+        if (!program) return;
+        crash(program);
+        program->clear();
+    };
+    end(controller_);
+    for (const auto& node : nodes_) end(node->agent);
 }
 
 const CoordinatorMachine* DrivenJob::machine() const {
@@ -122,15 +128,12 @@ const CoordinatorMachine* DrivenJob::machine() const {
 
 std::shared_ptr<DrivenJob::Controlling> DrivenJob::makeController(uint64_t seed) {
     const MonoNs zero = static_cast<MonoNs>(diskRng_.below(1000)) * kSecond;
-    auto made =
-        std::make_shared<Controlling>(now_, zero, coordinatorRate_, disk_, database_, mix(seed, 7));
+    auto made = std::make_shared<Controlling>(*this, zero, mix(seed, 7));
     Controlling* c = made.get();
     c->files.onSync = [this, c](const std::string& path) {
         if (!c->dead) synced(path);
     };
-    c->files.onDeath = [this, weak = std::weak_ptr(made)] {
-        if (const auto dying = weak.lock()) crash(dying);
-    };
+    mayDieWorking(made);
     c->history.onTold = [this, c](const model::Event& event) {
         if (!c->dead) told(event);
     };
@@ -142,11 +145,11 @@ void DrivenJob::startCoordinator() {
     if (controller_) {
         crash(controller_);
         // The machine is back, and answers to connections that it does not know.
-        for (const auto& wire : controller_->wires)
-            if (MemoryChannel* end = wire->ends[0]) end->reset();
+        for (const auto& connection : controller_->connections)
+            if (MemoryChannel* end = connection.wire->ends[0]) end->reset();
     }
     readDisk();
-    tell(kName, "a controller begins");
+    tell("controller", "a controller begins");
     const auto c = makeController(mix(seed_, ++life_));
     controller_ = c;
     auto past = c->history.open();
@@ -224,53 +227,67 @@ void DrivenJob::killCoordinator(bool losingTail) {
     if (!c || c->dead) return;
     powerCut_ = powerCut_ || losingTail;
     c->losesPower = losingTail;
-    if (!diskRng_.chance(0.5)) return crash(c);
-    c->dying = true;
-    c->files.dieAfter(diskRng_.below(6));
-    at(now_ + kDyingWithin, [this, c] { crash(c); });
+    kill(c, diskRng_);
+}
+
+// ---- any program
+
+void DrivenJob::mayDieWorking(const std::shared_ptr<Program>& p) {
+    p->files.onDeath = [this, weak = std::weak_ptr(p)] {
+        if (const auto dying = weak.lock()) crash(dying);
+    };
+}
+
+/// At once, or in the course of one of its next file operations.
+void DrivenJob::kill(const std::shared_ptr<Program>& p, Rng& rng) {
+    if (!rng.chance(0.5)) return crash(p);
+    p->dying = true;
+    p->files.dieAfter(rng.below(6));
+    at(now_ + kDyingWithin, [this, p] { crash(p); });
 }
 
 /// From here on nothing that it does has an effect; what is left of it goes when nothing of it is
 /// on the stack.
-void DrivenJob::crash(const std::shared_ptr<Controlling>& c) {
-    if (std::exchange(c->dead, true)) return;
-    tell(kName, c->losesPower ? "loses power" : "dies");
-    c->files.die();
-    c->network.accept = nullptr;
-    for (const auto& wire : c->wires)
-        if (MemoryChannel* end = wire->ends[1]) c->losesPower ? end->vanish() : end->close();
-    at(now_, [c] { c->controller.reset(); });
+void DrivenJob::crash(const std::shared_ptr<Program>& p) {
+    if (std::exchange(p->dead, true)) return;
+    tell(p->name, p->losesPower ? "loses power" : "dies");
+    p->files.die();
+    for (const auto& connection : p->connections)
+        if (MemoryChannel* end = connection.end()) p->losesPower ? end->vanish() : end->close();
+    at(now_, [p] { p->clear(); });
 }
 
-// ---- its thread
-
-void DrivenJob::runLater(const std::shared_ptr<Controlling>& c, MonoNs when) {
-    when = std::max({when, now_, c->stoppedUntil});
-    if (c->dead || (c->runsAt != 0 && c->runsAt <= when)) return;
-    c->runsAt = when;
-    at(when, [this, c, when] {
-        if (c->runsAt == when) run(c);
+void DrivenJob::runLater(const std::shared_ptr<Program>& p, MonoNs when) {
+    when = std::max({when, now_, p->stoppedUntil});
+    if (p->dead || (p->runsAt != 0 && p->runsAt <= when)) return;
+    p->runsAt = when;
+    at(when, [this, p, when] {
+        if (p->runsAt == when) run(p);
     });
 }
 
-void DrivenJob::run(const std::shared_ptr<Controlling>& c) {
-    c->runsAt = 0;
-    if (c->dead) return;
-    if (c->stoppedUntil > now_) return runLater(c, c->stoppedUntil);
-    c->reactor->runDue();
-    if (!c->asked.empty()) answer(c);
-    if (c->dead) return;
-    if (std::exchange(c->acted, false) && c->machine != nullptr) oracle_.looked(*c->machine);
-    if (const auto due = c->reactor->nextDue()) runLater(c, c->clock.globalOf(*due));
+void DrivenJob::run(const std::shared_ptr<Program>& p) {
+    p->runsAt = 0;
+    if (p->dead) return;
+    if (p->stoppedUntil > now_) return runLater(p, p->stoppedUntil);
+    p->reactor->runDue();
+    p->looked();
+    if (p->dead) return;
+    if (const auto due = p->reactor->nextDue()) runLater(p, p->clock.globalOf(*due));
 }
 
-Executor DrivenJob::executorOf(const std::shared_ptr<Controlling>& c) {
-    return [this, weak = std::weak_ptr(c)](std::function<void()> task) {
+Executor DrivenJob::executorOf(const std::shared_ptr<Program>& p) {
+    return [this, weak = std::weak_ptr(p)](std::function<void()> task) {
         const auto to = weak.lock();
         if (!to || to->dead) return;
         to->reactor->after(0, std::move(task));
         runLater(to, now_);
     };
+}
+
+void DrivenJob::Controlling::looked() {
+    if (!asked.empty()) job.answer(*this);
+    if (!dead && std::exchange(acted, false) && machine != nullptr) job.oracle_.looked(*machine);
 }
 
 // ---- what is seen of it
@@ -296,7 +313,7 @@ void DrivenJob::observe(const Action& action) {
     if (!armed_.empty()) strikeArmed(action);
     if (c->dead) return;
     if (story)
-        if (const std::string text = describe(action); !text.empty()) tell(kName, text);
+        if (const std::string text = describe(action); !text.empty()) tell("controller", text);
     if (const auto* all = std::get_if<SendReplica>(&action)) {
         sent(*all);
     } else if (const auto* one = std::get_if<SendRank>(&action)) {
@@ -344,25 +361,28 @@ void DrivenJob::operate(Operation operation) {
     const auto c = controller_;
     if (!c || c->dead || !c->controller) return;
     for (model::Action& action : actionsOf(operation)) c->asked.push_back(std::move(action));
-    if (c->stoppedUntil <= now_) answer(c);
-}
-
-void DrivenJob::answer(const std::shared_ptr<Controlling>& c) {
-    while (!c->asked.empty() && !c->dead) {
-        const model::Action action = std::move(c->asked.front());
-        c->asked.pop_front();
-        const absl::Status done = c->controller->act(kRun, action, 0, "", "sim");
-        if (!done.ok()) tell("operator", std::string(done.message()));
-    }
+    if (c->stoppedUntil <= now_) answer(*c);
     runLater(c, now_);
 }
 
-void DrivenJob::healAll() {
-    if (const auto c = controller_; c && !c->dead) {
-        armed_.clear();
-        c->stoppedUntil = now_;
-        run(c);
+void DrivenJob::answer(Controlling& c) {
+    while (!c.asked.empty() && !c.dead) {
+        const model::Action action = std::move(c.asked.front());
+        c.asked.pop_front();
+        const absl::Status done = c.controller->act(kRun, action, 0, "", "sim");
+        if (!done.ok()) tell("operator", std::string(done.message()));
     }
+}
+
+void DrivenJob::healAll() {
+    armed_.clear();
+    const auto goOn = [this](const std::shared_ptr<Program>& program) {
+        if (!program || program->dead) return;
+        program->stoppedUntil = now_;
+        run(program);
+    };
+    goOn(controller_);
+    for (const auto& node : nodes_) goOn(node->agent);
     SimulatedJob::healAll();
 }
 
@@ -397,6 +417,7 @@ void DrivenJob::checkpointChanged(const std::string& path, const Stored& stored,
 
 void DrivenJob::strikeDrivers(const Fault& fault) {
     if (fault.kind == FaultKind::kCutAgent) return cutAgent(fault);
+    if (fault.kind == FaultKind::kFreezeNode) return freezeNode(fault);
     const auto c = controller_;
     if (!c || c->dead) return;
     if (fault.kind == FaultKind::kHangCoordinator)

@@ -17,10 +17,11 @@
 
 namespace bulkhead::simulation {
 
-/// A simulated job whose controller is the real one: Controller, AgentPool, JobCoordinator, commit
-/// log, term and history's tail as they are compiled for production, on a reactor in virtual time,
-/// a disk in memory and connections that carry real bytes. It is killed, stopped and left without
-/// power in the course of any of its file operations. Agents and ranks are the scripted ones.
+/// A simulated job whose controller and agents are the real ones: Controller, AgentPool,
+/// JobCoordinator, commit log, term, history's tail, Agent and Supervisor as they are compiled for
+/// production, on reactors in virtual time, disks in memory and connections that carry real bytes.
+/// They are killed, stopped and left without power in the course of any of their file operations.
+/// Ranks are the scripted ones.
 class DrivenJob final : public SimulatedJob {
   public:
     DrivenJob(const Setup& setup, uint64_t seed);
@@ -32,26 +33,34 @@ class DrivenJob final : public SimulatedJob {
     void healAll() override;
 
   private:
+    struct Program;
     struct Controlling;
+    struct Agenting;
+    class NodeHost;
     using RankKey = std::pair<RankId, uint32_t>;
-    struct NodeAgent {
-        std::unique_ptr<MemoryChannel> channel;
-        bool welcome = false;
-        bool retrying = false;
-        std::map<uint64_t, runtime::AgentMessage> unheard;  ///< by receipt
-        uint64_t receipts = 0;
+    /// What a node's kernel knows of a process until it is gone.
+    struct KernelProcess {
+        RankKey rank;
+        uint64_t startTime = 0;
+        const Program* parent = nullptr;  ///< null: its agent has ended
+        bool dead = false;
+        int32_t exitCode = 0;
+        int32_t signal = 0;
+    };
+    struct Node {
+        explicit Node(uint64_t seed) : disk(seed) {}
+        MemoryDisk disk;
+        std::shared_ptr<Agenting> agent;             ///< null or dead: none
+        std::map<int32_t, KernelProcess> processes;  ///< by pid
+        int32_t lastPid = 0;
     };
 
     const CoordinatorMachine* machine() const override;
 
     // -- driven_job.cpp: the controller
     std::shared_ptr<Controlling> makeController(uint64_t seed);
-    void crash(const std::shared_ptr<Controlling>& controller);
     void readDisk();
     void logged(LogEntry entry);
-    void run(const std::shared_ptr<Controlling>& controller);
-    void runLater(const std::shared_ptr<Controlling>& controller, MonoNs at);
-    Executor executorOf(const std::shared_ptr<Controlling>& controller);
     void observe(const Input& input);
     void observe(const Action& action);
     void told(const model::Event& event);
@@ -60,7 +69,15 @@ class DrivenJob final : public SimulatedJob {
     std::string checkpointRoot() const override;
     void checkpointChanged(const std::string& path, const Stored& stored, bool there) override;
     void startSecond();
-    void answer(const std::shared_ptr<Controlling>& controller);
+    void answer(Controlling& controller);
+
+    // -- driven_job.cpp: any program
+    void mayDieWorking(const std::shared_ptr<Program>& program);
+    void kill(const std::shared_ptr<Program>& program, Rng& rng);
+    void crash(const std::shared_ptr<Program>& program);
+    void run(const std::shared_ptr<Program>& program);
+    void runLater(const std::shared_ptr<Program>& program, MonoNs at);
+    Executor executorOf(const std::shared_ptr<Program>& program);
 
     // -- driven_processes.cpp: who talks to it
     std::unique_ptr<MemoryChannel> dial(Executor executor, size_t there, size_t back);
@@ -69,16 +86,18 @@ class DrivenJob final : public SimulatedJob {
     void up(Process& rank, ToCoordinator message) override;
     void die(Process& rank, int signal, bool silent) override;
     void lost(const RankKey& key);
-    void fromAgent(size_t node, Input input) override;
     void killAgent(size_t node, MonoNs forTime, bool silent) override;
     void agentBack(size_t node, uint64_t life) override;
+    void crashNode(size_t node, MonoNs forTime) override;
     void cutAgent(const Fault& fault);
-    void connectAgent(size_t node);
-    void connectAgentLater(size_t node);
-    void beatLater(size_t node, const std::shared_ptr<MemoryChannel::Wire>& over, MonoNs every);
-    void obey(size_t node, const std::string& bytes);
-    void startRank(size_t node, const runtime::RankProcess& process);
-    void signalRank(size_t node, const runtime::SignalRank& command);
+    void freezeNode(const Fault& fault);
+    void startAgent(size_t node);
+    void connectAgent(const std::weak_ptr<Agenting>& agent,
+                      std::weak_ptr<runtime::ConnectedChannel> done, size_t attempt);
+    NodeHost* hostOf(size_t node) const;
+    absl::StatusOr<int32_t> startRank(size_t node, const runtime::RankProcess& process);
+    absl::Status signalRank(size_t node, int32_t pid, uint64_t startTime, int signal);
+    const KernelProcess* kernelProcess(size_t node, int32_t pid, uint64_t startTime) const;
 
     const model::JobSpec spec_;
     const bool corruption_;  ///< parity may rightly be broken
@@ -91,7 +110,7 @@ class DrivenJob final : public SimulatedJob {
     std::optional<Operation> unanswered_;      ///< by the coordinator that was told it
     bool unansweredLogged_ = false;            ///< the log has it
     std::vector<LogEntry> pending_;            ///< given to the log, not known to be on the disk
-    std::vector<NodeAgent> nodes_;
+    std::vector<std::unique_ptr<Node>> nodes_;
     std::map<RankKey, std::unique_ptr<MemoryChannel>> channels_;
 };
 

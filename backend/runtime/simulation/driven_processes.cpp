@@ -4,17 +4,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
-#include "backend/runtime/simulation/driven_controlling.h"
+#include "backend/runtime/simulation/driven_program.h"
 #include "backend/runtime/simulation/simulated_job_impl.h"
 
-/// The scripted ranks and agents as the real controller meets them: over connections, in bytes.
+/// Agents, the nodes they run on, and the scripted ranks as agents and controller meet them.
 namespace bulkhead::simulation {
 namespace {
 
-constexpr int32_t kPid = 1;
-constexpr int kSigKill = 9;
+constexpr int32_t kAgentPid = 1;
+constexpr int32_t kFirstPid = 100;
+/// Pids are given out again soon, so that an agent which trusts one is found out.
+constexpr int32_t kPids = 64;
+constexpr int kSigKill = 9, kSigTerm = 15, kSigCont = 18, kSigStop = 19;
+/// From the first attempt to connect: when the kernel sends its SYN again, and when it gives up.
+constexpr MonoNs kSynAgain[] = {0, kSecond, 3 * kSecond};
+constexpr MonoNs kConnectTimeout = 5 * kSecond;
 
-/// Ranks and agents are scripted: they act at once.
+/// Ranks are scripted: they act at once.
 void atOnce(const std::function<void()>& task) {
     task();
 }
@@ -24,11 +30,10 @@ void atOnce(const std::function<void()>& task) {
 /// Null: the connection is refused.
 std::unique_ptr<MemoryChannel> DrivenJob::dial(Executor executor, size_t there, size_t back) {
     const auto c = controller_;
-    const bool cut = network_.link(there).cutUntil > now_ || network_.link(back).cutUntil > now_;
-    if (cut || !c || c->dead || !c->network.accept) return nullptr;
+    if (!c || c->dead || !c->network.accept) return nullptr;
     auto [mine, theirs] = streams_.join(std::move(executor), executorOf(c), there, back);
-    std::erase_if(c->wires, [](const auto& w) { return w->ends[1] == nullptr; });
-    c->wires.push_back(theirs->wire());
+    std::erase_if(c->connections, [](const auto& x) { return x.end() == nullptr; });
+    c->connections.push_back({theirs->wire(), 1});
     executorOf(c)(
         [c = c.get(), end = std::make_shared<std::unique_ptr<MemoryChannel>>(std::move(theirs))] {
             if (!c->dead && c->network.accept) c->network.accept(std::move(*end));
@@ -40,9 +45,9 @@ std::unique_ptr<MemoryChannel> DrivenJob::dial(Executor executor, size_t there, 
 
 void DrivenJob::connect(Process& rank) {
     if (rank.connected || rank.machine.exited()) return;
-    auto channel = rank.hung
-                       ? nullptr
-                       : dial(atOnce, linkOf(rank.id, Wire::kUp), linkOf(rank.id, Wire::kDown));
+    const size_t there = linkOf(rank.id, Wire::kUp), back = linkOf(rank.id, Wire::kDown);
+    const bool cut = network_.link(there).cutUntil > now_ || network_.link(back).cutUntil > now_;
+    auto channel = rank.hung || cut ? nullptr : dial(atOnce, there, back);
     if (channel == nullptr) return connectLater(rank, 20, 250);
     rank.connected = true;
     const RankKey key{rank.id, rank.incarnation};
@@ -60,7 +65,7 @@ void DrivenJob::connect(Process& rank) {
     hello.token = kToken;
     hello.endpoint.rank = rank.id;
     hello.endpoint.incarnation = rank.incarnation;
-    hello.pid = kPid;
+    hello.pid = kFirstPid;
     hello.corpusHash = 1;
     up(rank, hello);
     ModelDescribed model;
@@ -103,161 +108,300 @@ void DrivenJob::up(Process& rank, ToCoordinator message) {
 
 void DrivenJob::die(Process& rank, int signal, bool silent) {
     if (!rank.alive) return;
-    SimulatedJob::die(rank, signal, silent);
+    end(rank, signal, silent);
     const auto it = channels_.find({rank.id, rank.incarnation});
-    if (it == channels_.end()) return;
-    if (silent) it->second->vanish();
-    channels_.erase(it);
+    if (it != channels_.end()) {
+        if (silent) it->second->vanish();
+        channels_.erase(it);
+    }
+    const size_t node = rank.node;
+    for (auto& [pid, process] : nodes_[node]->processes) {
+        if (process.rank != RankKey{rank.id, rank.incarnation}) continue;
+        process.dead = true;
+        process.signal = signal;
+        process.exitCode = signal == 0 ? rank.exitCode : 0;
+        NodeHost* host = hostOf(node);
+        if (host != nullptr && process.exitCode != 0)
+            host->printed(pid, true, "00:00:00.000 critical it was put out");
+        const auto later = [&](double fromMs, double toMs, auto f) {
+            at(now_ + agentRng_.between(fromMs, toMs),
+               [this, node, p = pid, start = process.startTime, f] {
+                   if (kernelProcess(node, p, start) != nullptr) f(node, p);
+               });
+        };
+        // A few have no life lock; a few have much memory to give back.
+        if (signal != 0 && agentRng_.chance(0.9))
+            later(0.05, 0.5, [this, signal](size_t n, int32_t p) {
+                if (NodeHost* h = hostOf(n)) h->died(p, signal);
+            });
+        later(0.5, agentRng_.chance(0.1) ? 900 : 6, [this](size_t n, int32_t p) {
+            const auto ended = nodes_[n]->processes.extract(p);
+            if (NodeHost* h = hostOf(n)) h->gone(p, ended.mapped());
+        });
+        return;
+    }
+}
+
+// ---- processes of a node
+
+const DrivenJob::KernelProcess* DrivenJob::kernelProcess(size_t node, int32_t pid,
+                                                         uint64_t startTime) const {
+    const auto it = nodes_[node]->processes.find(pid);
+    return it == nodes_[node]->processes.end() || it->second.startTime != startTime ? nullptr
+                                                                                    : &it->second;
+}
+
+absl::StatusOr<int32_t> DrivenJob::startRank(size_t node, const runtime::RankProcess& process) {
+    const int32_t replica = process.rank.replica;
+    if (failStart_.erase(replica) > 0) return absl::UnavailableError("no memory");
+    placement_[replica] = node;
+    if (const Process* twin = live(process.rank, process.incarnation))
+        fail("I5", absl::StrCat(nameOf(process.rank), " #", process.incarnation, " runs on ",
+                                nodeName(twin->node), " and starts on ", nodeName(node)));
+    Node& n = *nodes_[node];
+    do n.lastPid = (n.lastPid + 1) % kPids;
+    while (n.processes.contains(kFirstPid + n.lastPid));
+    const int32_t pid = kFirstPid + n.lastPid;
+    const RankKey key{process.rank, process.incarnation};
+    n.processes[pid] = {key, static_cast<uint64_t>(now_ / (10 * kMillisecond)), n.agent.get()};
+    makeProcess(key.first, key.second, node);
+    at(now_ + agentRng_.between(5, 60), [this, key, pid] {
+        Process* rank = live(key.first, key.second);
+        if (rank == nullptr) return;
+        if (NodeHost* host = hostOf(rank->node)) host->printed(pid, false, "begins");
+        connect(*rank);
+        beat(key.first, key.second);
+    });
+    return pid;
+}
+
+absl::Status DrivenJob::signalRank(size_t node, int32_t pid, uint64_t startTime, int signal) {
+    const KernelProcess* process = kernelProcess(node, pid, startTime);
+    if (process == nullptr) return absl::NotFoundError("the process is gone");
+    at(now_ + agentRng_.between(0.01, 1), [this, key = process->rank, signal] {
+        Process* rank = live(key.first, key.second);
+        if (rank == nullptr) return;
+        if (signal == kSigKill) return die(*rank, signal, false);
+        if (signal == kSigStop) rank->hung = true;
+        if (signal == kSigCont) wake(*rank);
+        if (signal != kSigTerm) return;
+        const auto leave = [this](Process& r) {
+            carryOut(r, {ExitRank{true, false, "terminated by a signal"}});
+        };
+        if (rank->hung)
+            rank->postponed.emplace_back(leave);
+        else
+            leave(*rank);
+    });
+    return absl::OkStatus();
+}
+
+class DrivenJob::NodeHost::Handle final : public runtime::HostProcess {
+  public:
+    Handle(NodeHost& host, int32_t pid, uint64_t startTime, runtime::ProcessWatcher watcher)
+        : host_(host), pid_(pid), startTime_(startTime), watcher_(std::move(watcher)) {
+        host_.handles_[pid] = this;
+    }
+    ~Handle() override {
+        const auto it = host_.handles_.find(pid_);
+        if (it != host_.handles_.end() && it->second == this) host_.handles_.erase(it);
+    }
+    int32_t pid() const override { return pid_; }
+    uint64_t startTime() const override { return startTime_; }
+    absl::Status signal(int signal, int32_t) override {
+        return host_.job_.signalRank(host_.node_, pid_, startTime_, signal);
+    }
+    runtime::ExitStatus reap() override { return ended_; }
+    void drainOutput() override {}
+    runtime::ProcessFigures sample() override { return {50, uint64_t{1} << 30}; }
+
+    void ended(const runtime::ExitStatus& how) { ended_ = how; }
+    /// On the agent's thread, unless the object is gone by then.
+    template <class F>
+    void notify(F notice) {
+        if (host_.agent_.dead) return;
+        host_.agent_.reactor->after(
+            0, [notice, watcher = watcher_, life = std::weak_ptr<char>(life_)] {
+                if (!life.expired()) notice(watcher);
+            });
+        host_.job_.runLater(host_.job_.nodes_[host_.node_]->agent, host_.job_.now_);
+    }
+
+  private:
+    NodeHost& host_;
+    const int32_t pid_;
+    const uint64_t startTime_;
+    const runtime::ProcessWatcher watcher_;
+    runtime::ExitStatus ended_;
+    const std::shared_ptr<char> life_ = std::make_shared<char>();
+};
+
+absl::StatusOr<std::unique_ptr<runtime::HostProcess>> DrivenJob::NodeHost::start(
+    const runtime::StartRank& command, const std::string&, runtime::ProcessWatcher watcher) {
+    const auto pid = job_.startRank(node_, command.process);
+    if (!pid.ok()) return pid.status();
+    return std::make_unique<Handle>(*this, *pid, job_.nodes_[node_]->processes.at(*pid).startTime,
+                                    std::move(watcher));
+}
+
+absl::StatusOr<std::unique_ptr<runtime::HostProcess>> DrivenJob::NodeHost::find(
+    const runtime::RegisteredRank& rank, const std::string&, runtime::ProcessWatcher watcher) {
+    const KernelProcess* process = job_.kernelProcess(node_, rank.pid, rank.startTime);
+    if (process == nullptr) return absl::NotFoundError("the process is gone");
+    auto handle = std::make_unique<Handle>(*this, rank.pid, rank.startTime, std::move(watcher));
+    if (process->dead && process->signal != 0) died(rank.pid, process->signal);
+    return handle;
+}
+
+void DrivenJob::NodeHost::sample(std::function<void(runtime::HostFigures)> done) {
+    agent_.reactor->after(5 * kMillisecond, [done = std::move(done)] {
+        done({{uint64_t{64} << 30, uint64_t{32} << 30}, {}, "none is simulated"});
+    });
+}
+
+DrivenJob::NodeHost::Handle* DrivenJob::NodeHost::handleOf(int32_t pid) const {
+    const auto it = handles_.find(pid);
+    return it == handles_.end() ? nullptr : it->second;
+}
+
+void DrivenJob::NodeHost::died(int32_t pid, int32_t signal) {
+    if (Handle* handle = handleOf(pid))
+        handle->notify([signal](const runtime::ProcessWatcher& w) { w.died(signal); });
+}
+
+void DrivenJob::NodeHost::gone(int32_t pid, const KernelProcess& process) {
+    Handle* handle = handleOf(pid);
+    if (handle == nullptr) return;
+    if (process.parent == &agent_) handle->ended({true, process.exitCode, process.signal});
+    handle->notify([](const runtime::ProcessWatcher& w) { w.gone(); });
+}
+
+void DrivenJob::NodeHost::printed(int32_t pid, bool isStderr, const std::string& line) {
+    if (Handle* handle = handleOf(pid))
+        handle->notify(
+            [isStderr, line](const runtime::ProcessWatcher& w) { w.printed(isStderr, line, 0); });
 }
 
 // ---- agents
 
-void DrivenJob::fromAgent(size_t node, Input input) {
-    NodeAgent& agent = nodes_[node];
-    runtime::AgentMessage message;
-    if (const auto* running = std::get_if<RankRunning>(&input)) {
-        message = runtime::RankUp{{kRun, running->rank, running->incarnation}, kPid, ""};
-    } else if (const auto* exited = std::get_if<RankExited>(&input)) {
-        const uint64_t receipt = ++agent.receipts;
-        message = runtime::RankGone{{kRun, exited->rank, exited->incarnation},
-                                    kPid,
-                                    exited->exitCode,
-                                    exited->signal,
-                                    exited->signal >= 0,
-                                    kEpochNs + now_,
-                                    receipt};
-        agent.unheard[receipt] = message;
-    } else {
-        return;
-    }
-    if (agent.welcome) (void)agent.channel->send(encode(message));
+DrivenJob::NodeHost* DrivenJob::hostOf(size_t node) const {
+    const auto& agent = nodes_[node]->agent;
+    return agent && !agent->dead ? &agent->host : nullptr;
+}
+
+void DrivenJob::startAgent(size_t node) {
+    Node& n = *nodes_[node];
+    if (n.agent && !n.agent->dead && !n.agent->dying) return;
+    if (n.agent) crash(n.agent);
+    tell(nodeName(node), "its agent begins");
+    const MonoNs zero = static_cast<MonoNs>(agentRng_.below(1000)) * kSecond;
+    const auto a = std::make_shared<Agenting>(*this, node, zero, n.disk);
+    for (auto& [pid, process] : n.processes) process.parent = nullptr;
+    n.agent = a;
+    mayDieWorking(a);
+    a->network.dial = [this, weak = std::weak_ptr(a)](auto done) { connectAgent(weak, done, 0); };
+    runtime::AgentOptions options;
+    options.node = nodeName(node);
+    options.slots = static_cast<uint32_t>(places() * options_.shards);
+    options.controller = "unix:/controller";
+    options.token = kToken;
+    options.runDir = "/agent";
+    options.files = &a->files;
+    options.network = &a->network;
+    options.host = &a->host;
+    options.reactor = a->reactor.get();
+    options.pid = kAgentPid;
+    auto agent = runtime::Agent::create(std::move(options), a->clock);
+    if (!agent.ok()) return fail("I5", std::string(agent.status().message()));
+    a->agent = *std::move(agent);
+    a->agent->begin();
+    run(a);
+}
+
+/// As the kernel does: a SYN that is lost is sent again, a dead controller's machine refuses.
+void DrivenJob::connectAgent(const std::weak_ptr<Agenting>& weak,
+                             std::weak_ptr<runtime::ConnectedChannel> done, size_t attempt) {
+    const bool last = attempt == std::size(kSynAgain);
+    const MonoNs before = attempt == 0 ? 0 : kSynAgain[attempt - 1];
+    const MonoNs wait = (last ? kConnectTimeout : kSynAgain[attempt]) - before;
+    at(now_ + wait + agentRng_.between(0.2, 2), [this, weak, done, attempt, last] {
+        const auto a = weak.lock();
+        if (!a || a->dead || done.expired()) return;
+        const size_t there = agentLink(a->node, true), back = agentLink(a->node, false);
+        if (!last && (network_.link(there).cutUntil > now_ || network_.link(back).cutUntil > now_))
+            return connectAgent(weak, done, attempt + 1);
+        std::unique_ptr<MemoryChannel> channel;
+        if (!last) channel = dial(executorOf(a), there, back);
+        std::erase_if(a->connections, [](const auto& x) { return x.end() == nullptr; });
+        if (channel) a->connections.push_back({channel->wire(), 0});
+        auto made = std::make_shared<std::unique_ptr<MemoryChannel>>(std::move(channel));
+        executorOf(a)([done, made, last] {
+            const auto to = done.lock();
+            if (!to) return;
+            if (*made) return (*to)(std::move(*made));
+            (*to)(last ? absl::DeadlineExceededError("no answer")
+                       : absl::UnavailableError("refused"));
+        });
+    });
+}
+
+/// Whoever keeps agents running starts one again that was refused.
+void DrivenJob::Agenting::looked() {
+    if (!dead && !agent->refused().ok()) job.killAgent(node, kSecond, false);
 }
 
 void DrivenJob::killAgent(size_t node, MonoNs forTime, bool silent) {
     if (!agents_[node].up) return;
     SimulatedJob::killAgent(node, forTime, silent);
-    NodeAgent& agent = nodes_[node];
-    if (silent && agent.channel) agent.channel->vanish();
-    const uint64_t receipts = agent.receipts;
-    agent = {};
-    agent.receipts = receipts;
+    const auto agent = nodes_[node]->agent;
+    if (!agent || agent->dead) return;
+    agent->losesPower = silent;
+    silent ? crash(agent) : kill(agent, agentRng_);
 }
 
-/// It finds its processes again; how those ended that are gone nobody can say.
 void DrivenJob::agentBack(size_t node, uint64_t life) {
-    Agent& a = agents_[node];
-    if (!a.up || a.life != life || a.connected) return;
-    a.connected = true;
-    ++a.life;
-    forProcesses(node, [&](Process& r) {
-        if (r.alive || r.reported) return;
-        r.reported = true;
-        fromAgent(node, RankExited{r.id, r.incarnation, 0, -1, nodeName(node), 0});
-    });
-    connectAgent(node);
+    if (agents_[node].up && agents_[node].life == life) startAgent(node);
+}
+
+void DrivenJob::crashNode(size_t node, MonoNs forTime) {
+    SimulatedJob::crashNode(node, forTime);
+    if (nodes_[node]->agent) crash(nodes_[node]->agent);
+    nodes_[node]->processes.clear();
+    nodes_[node]->disk.cutPower();
 }
 
 void DrivenJob::cutAgent(const Fault& fault) {
     const size_t node = nodeOf(fault.replica);
     const MonoNs until = now_ + fault.duration;
-    const auto longer = [until](MonoNs& t) { t = std::max(t, until); };
-    const auto reset = [this, node] {
-        if (nodes_[node].channel) nodes_[node].channel->reset();
+    const auto reset = [this, node](bool everybody) {
+        const auto agent = nodes_[node]->agent;
+        if (!agent || agent->dead) return;
+        for (const auto& connection : agent->connections)
+            if (MemoryChannel* end = connection.end()) everybody ? end->reset() : end->drop();
     };
+    const auto longer = [until](MonoNs& t) { t = std::max(t, until); };
+    const uint64_t how = fault.parameter % 3;
+    if (how == 2) return reset(false);
     longer(network_.link(agentLink(node, true)).cutUntil);
-    if (fault.parameter % 2) {
+    if (how == 1) {
         longer(network_.link(agentLink(node, false)).cutUntil);
-        reset();
+        reset(true);
     }
-    at(until, reset);
+    at(until, [reset] { reset(true); });
 }
 
-void DrivenJob::connectAgentLater(size_t node) {
-    if (std::exchange(nodes_[node].retrying, true)) return;
-    at(now_ + agentRng_.between(100, 250), [this, node, life = agents_[node].life] {
-        if (agents_[node].life != life) return;
-        nodes_[node].retrying = false;
-        connectAgent(node);
-    });
-}
-
-void DrivenJob::connectAgent(size_t node) {
-    NodeAgent& agent = nodes_[node];
-    if (!agents_[node].up || agent.channel) return;
-    agent.channel = dial(atOnce, agentLink(node, true), agentLink(node, false));
-    if (!agent.channel) return connectAgentLater(node);
-    agent.channel->start([this, node](const std::string& bytes) { obey(node, bytes); },
-                         [this, node](const absl::Status&) {
-                             const auto keep = std::move(nodes_[node].channel);
-                             nodes_[node].welcome = false;
-                             connectAgentLater(node);
-                         });
-    runtime::AgentHello hello;
-    hello.token = kToken;
-    hello.node = nodeName(node);
-    hello.address = "127.0.0.1";
-    hello.slots = static_cast<uint32_t>(places() * options_.shards);
-    hello.pid = kPid;
-    forProcesses(node, [&](const Process& r) {
-        if (r.alive || !r.reported) hello.running.push_back({{kRun, r.id, r.incarnation}, kPid});
-    });
-    (void)agent.channel->send(encode(hello));
-}
-
-void DrivenJob::beatLater(size_t node, const std::shared_ptr<MemoryChannel::Wire>& over,
-                          MonoNs every) {
-    at(now_ + every, [this, node, over, every] {
-        NodeAgent& agent = nodes_[node];
-        if (!agent.welcome || !agent.channel || agent.channel->wire() != over) return;
-        (void)agent.channel->send(encode(runtime::AgentMessage(runtime::AgentBeat{})));
-        beatLater(node, over, every);
-    });
-}
-
-void DrivenJob::obey(size_t node, const std::string& bytes) {
-    NodeAgent& agent = nodes_[node];
-    auto command = decode<runtime::AgentCommand>(bytes);
-    if (!command.ok()) return fail("I5", std::string(command.status().message()));
-    if (const auto* heard = std::get_if<runtime::AgentHeard>(&*command)) {
-        agent.unheard.erase(heard->receipt);
-    } else if (const auto* welcome = std::get_if<runtime::AgentWelcome>(&*command)) {
-        // One that is refused ends, and whoever keeps it running starts it again.
-        agent.welcome = welcome->error.empty();
-        if (!agent.welcome) return;
-        beatLater(node, agent.channel->wire(), welcome->beatMs * kMillisecond);
-        for (const auto& [receipt, message] : agent.unheard)
-            (void)agent.channel->send(encode(message));
-    } else if (const auto* start = std::get_if<runtime::StartRank>(&*command)) {
-        startRank(node, start->process);
-    } else if (const auto* signal = std::get_if<runtime::SignalRank>(&*command)) {
-        signalRank(node, *signal);
-    }
-}
-
-void DrivenJob::startRank(size_t node, const runtime::RankProcess& process) {
-    const int32_t replica = process.rank.replica;
-    if (failStart_.erase(replica) > 0) {
-        (void)nodes_[node].channel->send(
-            encode(runtime::AgentMessage(runtime::RankUp{process, 0, "no memory"})));
-        return;
-    }
-    placement_[replica] = node;
-    if (const Process* twin = live(process.rank, process.incarnation)) {
-        if (twin->node != node)
-            fail("I5", absl::StrCat(nameOf(process.rank), " #", process.incarnation, " runs on ",
-                                    nodeName(twin->node), " and starts on ", nodeName(node)));
-        return fromAgent(node, RankRunning{process.rank, process.incarnation, kPid, ""});
-    }
-    startProcess(process.rank, process.incarnation, node);
-}
-
-void DrivenJob::signalRank(size_t node, const runtime::SignalRank& command) {
-    const RankKey key{command.process.rank, command.process.incarnation};
-    const Process* rank = live(key.first, key.second);
-    if (rank == nullptr || rank->node != node) return;
-    const int signal = command.signal;
-    at(now_ + agentRng_.between(0.5, signal == kSigKill ? 6 : 60), [this, key, signal] {
-        if (Process* r = live(key.first, key.second)) die(*r, signal, false);
+/// SIGSTOP for the agent and its ranks.
+void DrivenJob::freezeNode(const Fault& fault) {
+    const size_t node = nodeOf(fault.replica);
+    const MonoNs until = now_ + fault.duration;
+    if (const auto agent = nodes_[node]->agent)
+        agent->stoppedUntil = std::max(agent->stoppedUntil, until);
+    forProcesses(node, [&](Process& rank) {
+        if (!rank.alive || rank.hung) return;
+        rank.hung = true;
+        at(until, [this, id = rank.id, inc = rank.incarnation] {
+            if (Process* r = live(id, inc)) wake(*r);
+        });
     });
 }
 

@@ -93,7 +93,11 @@ std::string what(const Fault& f) {
             return "a second controller is started";
         case FaultKind::kCutAgent:
             return absl::StrCat("the agent of ", replica, "'s node loses its connection",
-                                f.parameter % 2 ? "" : ", first what it says");
+                                f.parameter % 3 == 0   ? ", first what it says"
+                                : f.parameter % 3 == 1 ? ""
+                                                       : ", which the controller does not see");
+        case FaultKind::kFreezeNode:
+            return absl::StrCat("the node of ", replica, " is frozen");
         case FaultKind::kDamageCheckpoint:
             return "a bit of the newest checkpoint flips";
     }

@@ -55,7 +55,8 @@ enum class FaultKind {
     kDamageCheckpoint,  ///< the newest on disk, when there is an older one
     // Only with the real drivers:
     kSecondCoordinator,  ///< one more is started while the first lives
-    kCutAgent,           ///< an agent's connection: at once, or what it says is lost first
+    kCutAgent,    ///< an agent's connection: at once, what it says first, or one end knows nothing
+    kFreezeNode,  ///< agent and ranks of a node are stopped for a while
 };
 
 /// When a fault strikes: at its time, or at the first such moment after it.
@@ -100,7 +101,7 @@ std::string describe(const Fault& fault);
 namespace bulkhead {
 template <>
 struct EnumNames<simulation::FaultKind> {
-    static constexpr std::array<std::string_view, 42> kNames = {"kill_rank",
+    static constexpr std::array<std::string_view, 43> kNames = {"kill_rank",
                                                                 "kill_replica",
                                                                 "crash_node",
                                                                 "hang_rank",
@@ -141,7 +142,8 @@ struct EnumNames<simulation::FaultKind> {
                                                                 "hang_coordinator",
                                                                 "damage_checkpoint",
                                                                 "second_coordinator",
-                                                                "cut_agent"};
+                                                                "cut_agent",
+                                                                "freeze_node"};
 };
 template <>
 struct EnumNames<simulation::Trigger> {

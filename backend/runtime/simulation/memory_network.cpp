@@ -101,6 +101,15 @@ void MemoryChannel::vanish() {
     detach();
 }
 
+void MemoryChannel::drop() {
+    if (!open_) return;
+    endLater(network_.now_ + kKeepalive);
+    wire_->hole[0] = wire_->hole[1] = true;
+    network_.events_.at(network_.now_, [wire = wire_, side = side_] {
+        if (MemoryChannel* end = wire->ends[side]) end->arrived("", true);
+    });
+}
+
 void MemoryChannel::endLater(MonoNs at) {
     network_.events_.at(at, [wire = wire_, side = side_] {
         if (MemoryChannel* other = wire->ends[1 - side]) other->arrived("", true);

@@ -62,6 +62,8 @@ class MemoryChannel final : public runtime::ControlChannel {
     void reset();
     /// The machine is without power: the other end hears of it only when keepalive gives up.
     void vanish();
+    /// The network resets this end alone: half of the connection stays open, as after vanish().
+    void drop();
 
   private:
     struct Item {

@@ -55,6 +55,7 @@ struct Process {
     Rng rng;
 
     bool alive = true;
+    int exitCode = 0;      ///< when it exits by itself
     bool reported = true;  ///< its agent told of its end, or it lives
     bool hung = false;
     double slow = 1;

@@ -223,6 +223,7 @@ void SimulatedJob::carryOut(Process& rank, RankActions actions) {
             toLeader(rank, std::move(l->message));
         } else if (const auto* x = std::get_if<ExitRank>(&action)) {
             checkOrphan(rank, x);
+            rank.exitCode = x->ok ? 0 : 3;
             plane_.leave(id, inc);
             if (x->checkpoint)
                 train(rank, 0.1, 1, [this](Process& r) { writeCheckpoint(r, r.now.step); });

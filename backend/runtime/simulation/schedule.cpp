@@ -60,6 +60,7 @@ constexpr Weight kDriverWeights[] = {
     {FaultKind::kHangCoordinator, 8, 5, 4000},
     {FaultKind::kSecondCoordinator, 2, 0, 0},
     {FaultKind::kCutAgent, 6, 5, 1500},
+    {FaultKind::kFreezeNode, 4, 20, 5000},
 };
 
 bool corrupts(FaultKind kind) {

@@ -184,14 +184,19 @@ class SimulatedJob {
     void forProcesses(size_t node, F f);
     void tryStarts();
     void startProcess(RankId id, uint32_t incarnation, size_t node);
+    Process& makeProcess(RankId id, uint32_t incarnation, size_t node);
+    /// How fast the node's clock runs.
+    double nodeRate(size_t node) const;
     void beat(RankId id, uint32_t incarnation);
     void stopProcesses(size_t node, int32_t replica, uint32_t incarnation, bool kill);
     virtual void killAgent(size_t node, MonoNs forTime, bool silent);
     virtual void agentBack(size_t node, uint64_t life);
     void agentReports(size_t node);
-    virtual void fromAgent(size_t node, Input input);
+    void fromAgent(size_t node, Input input);
     void suspectLater(RankId id, uint32_t incarnation);
-    void crashNode(size_t node, MonoNs forTime);
+    virtual void crashNode(size_t node, MonoNs forTime);
+    /// The part of a process's death that no agent has to tell.
+    void end(Process& rank, int signal, bool silent);
     virtual void die(Process& rank, int signal, bool silent = false);
 
     // -- rank_driver.cpp

@@ -12,7 +12,11 @@ constexpr uint64_t kStepsAfter = 6;
 constexpr uint64_t kQuietSteps = 8;
 constexpr MonoNs kQuietWithin = 8 * kSecond;
 
-/// I4: the job comes back to what it was.
+size_t processesOf(const Setup& setup) {
+    return size_t{setup.options.shards} * (setup.options.replicas + setup.options.spares);
+}
+
+/// I4: the job comes back to what it was, and nothing else runs.
 void heal(SimulatedJob& job, const Setup& setup) {
     job.healAll();
     // Bytes that were late on a stream stay late, and so do those behind them.
@@ -20,11 +24,13 @@ void heal(SimulatedJob& job, const Setup& setup) {
     const uint64_t commits = job.oracle().commits();
     const auto healed = [&] {
         return job.oracle().commits() >= commits + kStepsAfter && job.whole() &&
+               job.living() == processesOf(setup) &&
                job.now() > job.struckUntil();  // what waited on the way has come
     };
     if (job.runUntil(healed, setup.healWithin) || !job.failures().empty()) return;
     job.broken("I4", absl::StrCat("the job is not whole ", setup.healWithin / kSecond,
-                                  " s after the last fault, with ",
+                                  " s after the last fault: ", job.living(), " of ",
+                                  processesOf(setup), " processes run, with ",
                                   job.oracle().commits() - commits, " steps committed since"));
 }
 
@@ -46,8 +52,6 @@ void stayWhole(SimulatedJob& job, const Setup& setup) {
     const bool done = job.runUntil(watch, kQuietWithin);
     if (!job.failures().empty()) return;
     const SimulatedJob::Counts after = job.counts();
-    const size_t ranks =
-        size_t{setup.options.shards} * (setup.options.replicas + setup.options.spares);
     if (!done)
         job.broken("I4", absl::StrCat("a whole job commits ", after.commits - before.commits,
                                       " steps in ", kQuietWithin / kSecond, " s"));
@@ -59,8 +63,9 @@ void stayWhole(SimulatedJob& job, const Setup& setup) {
                                       " steps again, with no fault"));
     else if (!all)
         job.broken("I4", "a whole job commits a step without all its replicas");
-    else if (job.living() != ranks)
-        job.broken("I5", absl::StrCat(job.living(), " processes run instead of ", ranks));
+    else if (job.living() != processesOf(setup))
+        job.broken("I5",
+                   absl::StrCat(job.living(), " processes run instead of ", processesOf(setup)));
     else if (job.snapshots() > setup.options.shards)  // a storm may turn a keep and a drop round
         job.broken("I4", absl::StrCat(job.snapshots(), " snapshots are left over"));
 }

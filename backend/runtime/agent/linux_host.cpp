@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/agent/linux_host.h"
+
+#include <sys/epoll.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backend/runtime/agent/death_watch.h"
+#include "backend/runtime/agent/output_reader.h"
+#include "spdlog/spdlog.h"
+
+namespace bulkhead::runtime {
+
+std::string nameOf(const RankProcess& p) {
+    return absl::StrCat(p.job, " r", p.rank.replica, "s", p.rank.shard, " incarnation ",
+                        p.incarnation);
+}
+
+class LinuxHost::Process final : public HostProcess {
+  public:
+    Process(LinuxHost& host, RankProcess id, ProcessWatcher watcher)
+        : host_(host), id_(std::move(id)), watcher_(std::move(watcher)) {}
+
+    ~Process() override {
+        if (handle_.valid()) host_.reactor_.unwatch(handle_.get());
+        for (const auto& reader : output_)
+            if (reader != nullptr) host_.reactor_.unwatch(reader->fd());
+        host_.sampler_.forget(pid_);
+    }
+
+    absl::Status openOutput(const std::string& path) {
+        for (const bool isStderr : {false, true}) {
+            const std::string pipe = path + (isStderr ? ".err" : ".out");
+            if (::mkfifo(pipe.c_str(), 0600) != 0 && errno != EEXIST)
+                return absl::UnavailableError(
+                    absl::StrCat("cannot make the pipe ", pipe, ": ", std::strerror(errno)));
+            auto reader =
+                OutputReader::open(pipe, host_.outputLinesPerSecond_,
+                                   [this, isStderr](std::string line, uint64_t dropped) {
+                                       watcher_.printed(isStderr, std::move(line), dropped);
+                                   });
+            if (!reader.ok()) return reader.status();
+            output_[isStderr] = std::make_unique<OutputReader>(*std::move(reader));
+        }
+        return absl::OkStatus();
+    }
+
+    absl::Status launch(const StartRank& command) {
+        auto life = LifeLock::create();
+        auto pid = runtime::launch({command.argv, command.environment, output_[0]->fd(),
+                                    output_[1]->fd(), life.ok() ? life->fd() : -1});
+        if (!pid.ok()) return pid.status();
+        pid_ = *pid;
+        auto handle = openProcess(pid_);  // a child stays a zombie until it is reaped
+        if (!handle.ok()) return handle.status();
+        handle_ = *std::move(handle);
+        startTime_ = processStartTime(pid_).value_or(0);
+        watch(std::move(life));
+        return absl::OkStatus();
+    }
+
+    absl::Status take(const RegisteredRank& rank) {
+        auto handle = openProcess(rank.pid);
+        if (!handle.ok()) return handle.status();
+        // Asked after the handle is open: a pid that was given to another process shows.
+        if (processStartTime(rank.pid) != rank.startTime)
+            return absl::NotFoundError(absl::StrCat("process ", rank.pid, " is another one"));
+        handle_ = *std::move(handle);
+        pid_ = rank.pid;
+        startTime_ = rank.startTime;
+        watch(LifeLock::ofProcess(pid_));
+        return absl::OkStatus();
+    }
+
+    int32_t pid() const override { return pid_; }
+    uint64_t startTime() const override { return startTime_; }
+    absl::Status signal(int signal, int32_t value) override {
+        return signalProcess(handle_, signal, value);
+    }
+    ExitStatus reap() override { return runtime::reap(handle_); }
+    void drainOutput() override {
+        for (const auto& reader : output_)
+            if (reader != nullptr) reader->finish(host_.reactor_.now());
+    }
+    ProcessFigures sample() override { return host_.sampler_.sample(pid_, host_.reactor_.now()); }
+
+  private:
+    void watch(absl::StatusOr<LifeLock> life) {
+        for (const auto& reader : output_)
+            if (reader != nullptr)
+                watch(reader->fd(), [this, r = reader.get()] { r->drain(host_.reactor_.now()); });
+        // The notice may destroy this object.
+        watch(handle_.get(), [gone = watcher_.gone] { gone(); });
+        if (!life.ok())
+            return spdlog::warn("the death of {} will be noticed only when it is gone: {}",
+                                nameOf(id_), life.status().ToString());
+        death_ = std::make_unique<DeathWatch>(
+            *std::move(life), pid_,
+            [this, alive = std::weak_ptr<char>(life_)](std::optional<int32_t> signal) {
+                host_.reactor_.post([this, alive, signal] {
+                    if (!alive.expired()) died(signal);
+                });
+            });
+    }
+
+    void watch(int fd, std::function<void()> task) {
+        const absl::Status watched =
+            host_.reactor_.watch(fd, EPOLLIN, [task = std::move(task)](uint32_t) { task(); });
+        // Only when the kernel is out of memory for one more descriptor.
+        if (!watched.ok())
+            spdlog::error("cannot watch a process or its output: {}", watched.ToString());
+    }
+
+    void died(std::optional<int32_t> signal) {
+        if (signal) return watcher_.died(*signal);
+        spdlog::warn(
+            "{} let go of its life lock and lives: its death will be noticed only when it is gone",
+            nameOf(id_));
+    }
+
+    LinuxHost& host_;
+    const RankProcess id_;
+    const ProcessWatcher watcher_;
+    int32_t pid_ = 0;
+    uint64_t startTime_ = 0;
+    UniqueFd handle_;
+    std::array<std::unique_ptr<OutputReader>, 2> output_;  ///< stdout, stderr; null: lost
+    std::unique_ptr<DeathWatch> death_;                    ///< null: only the handle tells
+    const std::shared_ptr<char> life_ = std::make_shared<char>();
+};
+
+absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::start(const StartRank& command,
+                                                              const std::string& output,
+                                                              ProcessWatcher watcher) {
+    auto process = std::make_unique<Process>(*this, command.process, std::move(watcher));
+    if (absl::Status s = process->openOutput(output); !s.ok()) return s;
+    if (absl::Status s = process->launch(command); !s.ok()) return s;
+    return process;
+}
+
+absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::find(const RegisteredRank& rank,
+                                                             const std::string& output,
+                                                             ProcessWatcher watcher) {
+    auto process = std::make_unique<Process>(*this, rank.process, std::move(watcher));
+    if (absl::Status s = process->openOutput(output); !s.ok())
+        spdlog::warn("output of {} is lost: {}", nameOf(rank.process), s.ToString());
+    if (absl::Status s = process->take(rank); !s.ok()) return s;
+    return process;
+}
+
+/// The driver may take seconds to answer; nothing else waits for it.
+void LinuxHost::sample(std::function<void(HostFigures)> done) {
+    askingGpus_ = std::jthread([this, done = std::move(done)] {
+        reactor_.post([this, done, gpus = gpus_.sample()]() mutable {
+            done({sampler_.memory(), std::move(gpus), gpus_.whyNone()});
+        });
+    });
+}
+
+}  // namespace bulkhead::runtime

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "backend/runtime/agent/host.h"
+#include "backend/runtime/transport/reactor.h"
+
+namespace bulkhead::runtime {
+
+/// This machine: processes by posix_spawn and pidfds, their deaths by life locks, their output by
+/// named pipes, figures from /proc and the GPU's driver. Its processes are destroyed before it, the
+/// reactor after it.
+class LinuxHost final : public Host {
+  public:
+    LinuxHost(Reactor& reactor, uint32_t outputLinesPerSecond)
+        : reactor_(reactor), outputLinesPerSecond_(outputLinesPerSecond) {}
+
+    absl::StatusOr<std::unique_ptr<HostProcess>> start(const StartRank& command,
+                                                       const std::string& output,
+                                                       ProcessWatcher watcher) override;
+    absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
+                                                      const std::string& output,
+                                                      ProcessWatcher watcher) override;
+    void sample(std::function<void(HostFigures)> done) override;
+
+  private:
+    class Process;
+
+    Reactor& reactor_;
+    const uint32_t outputLinesPerSecond_;
+    ProcSampler sampler_;
+    GpuSampler gpus_;
+    std::jthread askingGpus_;  ///< uses gpus_
+};
+
+}  // namespace bulkhead::runtime
