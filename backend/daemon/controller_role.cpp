@@ -65,7 +65,8 @@ absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Option
 }
 
 void recoverJobs(runtime::Controller& controller, HistorySink& sink) {
-    const auto taken = controller.recover([&](const std::string& run) { return sink.resume(run); });
+    const auto taken = controller.recover([&](const std::string& run) { return sink.resume(run); },
+                                          sink.withoutEnd());
     if (!taken.ok())
         spdlog::error("{}", std::string(taken.status().message()));
     else

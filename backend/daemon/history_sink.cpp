@@ -62,6 +62,22 @@ model::RunState HistorySink::resume(const std::string& run) {
     return state;
 }
 
+std::vector<std::string> HistorySink::withoutEnd() const {
+    std::vector<std::string> names;
+    const auto reader = history::RunReader::open(file_);
+    if (!reader.ok()) return names;  // none was recorded yet
+    history::RunFilter all;
+    all.limit = UINT32_MAX;
+    const auto runs = (*reader)->runs(all);
+    if (!runs.ok()) {
+        spdlog::error("history's runs cannot be listed: {}", std::string(runs.status().message()));
+        return names;
+    }
+    for (const history::StoredRun& run : *runs)
+        if (run.phase == "interrupted") names.push_back(run.name);
+    return names;
+}
+
 void HistorySink::onEvent(const std::string& run, const model::Event& event) {
     const std::lock_guard lock(mutex_);
     const auto it = writers_.find(run);

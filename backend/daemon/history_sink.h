@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
@@ -29,6 +30,8 @@ class HistorySink final : public runtime::EventSink {
     /// Goes on with a run of an earlier life of the daemon; the fold of its events so far. A run
     /// the file does not know is opened anew, and an empty state returned.
     model::RunState resume(const std::string& run);
+    /// The runs of the file that nobody writes and that have no RunFinished.
+    std::vector<std::string> withoutEnd() const;
     void onEvent(const std::string& run, const model::Event& event) override;
     /// Waits until everything is in the file.
     void flush();

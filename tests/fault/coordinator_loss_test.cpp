@@ -278,6 +278,20 @@ TEST_F(CoordinatorLoss, TenKillsAtRandomMomentsLeaveNoTrace) {
     expectNobodyRestarted();
 }
 
+TEST_F(CoordinatorLoss, AnEndThatWasLoggedAndNotToldIsToldByTheNext) {
+    startJob(spec(10));
+    dieAt("finished", 1);
+    ASSERT_TRUE(controller_->awaitKilled());
+    controller_->start();
+    awaitEnd();
+    expectNoTrace();
+    expectNobodyRestarted();
+    EXPECT_EQ(step(), 10u);
+    ASSERT_THAT(controller_->start(), StartsWith("ok"));
+    controller_->end();
+    expectNoTrace();  // and it is told once
+}
+
 TEST_F(CoordinatorLoss, AFaultThatWaitsForItsStepStillHappens) {
     startJob(spec());
     awaitStep(3);

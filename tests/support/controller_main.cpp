@@ -78,6 +78,7 @@ class Crash {
                 pass("commits-sent");
                 justCommitted_ = true;
             }
+            if (std::holds_alternative<fact::RunFinished>(emit->fact)) pass("finished");
             if (std::holds_alternative<fact::StepRedone>(emit->fact)) pass("redo");
             if (std::holds_alternative<fact::IncidentOpened>(emit->fact)) pass("incident");
             if (std::holds_alternative<fact::IncidentClosed>(emit->fact)) pass("incident-closed");
@@ -190,8 +191,9 @@ int main(int argc, char** argv) {
         say(answer(controller.status()));
         return 1;
     }
-    const auto taken =
-        (*controller)->recover([&](const std::string& run) { return history.resume(run); });
+    const auto taken = (*controller)
+                           ->recover([&](const std::string& run) { return history.resume(run); },
+                                     history.withoutEnd());
     say(taken.ok() ? "ok " + absl::StrJoin(*taken, " ") : answer(taken.status()));
     Commands commands(**controller, history, crash);
     for (std::string line; std::getline(std::cin, line);) {

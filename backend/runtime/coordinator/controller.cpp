@@ -14,7 +14,9 @@
 #include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
 #include "backend/runtime/coordinator/agent_pool.h"
+#include "backend/runtime/coordinator/fact_events.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
+#include "backend/runtime/coordinator/job_past.h"
 #include "backend/runtime/coordinator/newcomers.h"
 #include "backend/runtime/coordinator/run_files.h"
 #include "spdlog/spdlog.h"
@@ -131,9 +133,11 @@ class Controller::Impl {
     }
 
     absl::StatusOr<std::vector<std::string>> recover(
-        const std::function<model::RunState(const std::string&)>& history) {
+        const std::function<model::RunState(const std::string&)>& history,
+        const std::vector<std::string>& withoutEnd) {
         std::vector<std::string> runs;
         std::string failures;
+        for (const std::string& run : withoutEnd) tellEnd(run, history);
         for (const std::string& run : unfinishedRuns(files(), options_.stateDir)) {
             if (jobs_.contains(run)) continue;
             const std::string dir = options_.stateDir + "/" + run;
@@ -242,6 +246,31 @@ class Controller::Impl {
     }
 
   private:
+    /// The log says that the run ended; the controller before died before history knew.
+    void tellEnd(const std::string& run,
+                 const std::function<model::RunState(const std::string&)>& history) {
+        const std::string dir = options_.stateDir + "/" + run;
+        if (sink_ == nullptr || !checkRunId(run).ok() || isUnfinished(files(), dir)) return;
+        const auto entries = readLog(files(), dir);
+        if (!entries.ok()) return;
+        model::RunState past = history(run);
+        const FactContext context{[this](MonoNs) { return reactor_->clock().unixNs(); },
+                                  [](int32_t) { return std::string(); }, past.policies};
+        for (size_t i = firstUntold(*entries, past); i < entries->size(); ++i) {
+            const auto fact = untoldFact(*entries, i, past);
+            if (!fact) continue;
+            auto told = translate(*fact, context);
+            if (!told) continue;
+            model::Event event;
+            event.seq = past.seq + 1;
+            event.timeNs = reactor_->clock().unixNs();
+            event.severity = told->severity;
+            event.body = std::move(told->body);
+            model::apply(past, event);
+            sink_->onEvent(run, event);
+        }
+    }
+
     AgentPool::Listener poolListener() {
         AgentPool::Listener l;
         l.nodeChanged = [this](const NodeStatus& node, const std::string& why) {
@@ -358,8 +387,9 @@ absl::Status Controller::canResume(const std::string& from) {
 }
 
 absl::StatusOr<std::vector<std::string>> Controller::recover(
-    const std::function<model::RunState(const std::string& run)>& history) {
-    return impl_->call([&] { return impl_->recover(history); });
+    const std::function<model::RunState(const std::string& run)>& history,
+    const std::vector<std::string>& withoutEnd) {
+    return impl_->call([&] { return impl_->recover(history, withoutEnd); });
 }
 
 absl::Status Controller::stop(const std::string& run, bool checkpoint, const std::string& by) {

@@ -90,9 +90,11 @@ class Controller {
     /// RunState when none are kept): events are numbered on from its `seq`, incidents and faults
     /// from its last. It is called on the controller's thread. A run that cannot be taken up is
     /// left alone, listed as failed until another resumes from it, and named in the error, after
-    /// all others were tried. Returns the ids.
+    /// all others were tried. Returns the ids. `withoutEnd` names the runs whose history has no
+    /// RunFinished: those among them that did end are told to the sink.
     absl::StatusOr<std::vector<std::string>> recover(
-        const std::function<model::RunState(const std::string& run)>& history);
+        const std::function<model::RunState(const std::string& run)>& history,
+        const std::vector<std::string>& withoutEnd);
 
     /// Checkpoint (when `checkpoint`), then end the job. Returns at once; RunFinished tells.
     absl::Status stop(const std::string& run, bool checkpoint, const std::string& by);

@@ -104,6 +104,13 @@ std::optional<protocol::Fact> untoldFact(const std::vector<protocol::LogEntry>& 
             if (past.quarantined[k].range == bad->range) return std::nullopt;
         return fact::RangeQuarantined{bad->range, bad->why};
     }
+    if (const auto* end = std::get_if<protocol::LogFinished>(&entries[i])) {
+        uint64_t step = 0;
+        for (size_t k = 0; k < i; ++k)
+            if (const auto* c = std::get_if<protocol::LogCommit>(&entries[k]))
+                step = c->record.step;
+        return fact::RunFinished{end->ok, end->why, step};
+    }
     return std::nullopt;
 }
 

@@ -186,7 +186,7 @@ void DrivenJob::startCoordinator() {
     c->controller = *std::move(controller);
     absl::Status begun;
     if (DiskUser(disk_).exists(absl::StrCat("/state/", kRun, "/job.json")))
-        begun = c->controller->recover([&](const std::string&) { return *past; }).status();
+        begun = c->controller->recover([&](const std::string&) { return *past; }, {}).status();
     else
         begun = c->controller->start(spec_, {kRun, ""}).status();
     if (!c->dead && !begun.ok())
@@ -439,7 +439,8 @@ void DrivenJob::startSecond() {
     options.seed = 1;
     auto controller = runtime::Controller::create(std::move(options), second->clock, nullptr);
     if (!controller.ok()) return fail("I5", std::string(controller.status().message()));
-    const auto runs = (*controller)->recover([](const std::string&) { return model::RunState(); });
+    const auto runs =
+        (*controller)->recover([](const std::string&) { return model::RunState(); }, {});
     if (runs.ok() && !runs->empty()) fail("I5", "two controllers have taken up the same job");
     second->controller = *std::move(controller);
     crash(second);
