@@ -73,6 +73,7 @@ void SimulatedJob::wakeAt(MonoNs local) {
 void SimulatedJob::startCoordinator() {
     if (coordinator_) return;
     ++life_;
+    lifeSince_ = now_;
     auto state = recoverState(log_, static_cast<uint32_t>(places()), options_.domains);
     if (!state.ok()) return fail("I6", std::string(state.status().message()));
     // Minted in a file of its own, which is synced before anything else happens.
@@ -177,6 +178,7 @@ void SimulatedJob::coordinate(const Input& input) {
         carryOut(coordinator_->step(coordinatorClock(), Tick{}));
         if (!coordinator_ || finished_) return;
     } else if (const auto* in = std::get_if<Received>(&input)) {
+        if (std::holds_alternative<Hello>(in->message)) helloIn_[in->from] = life_;
         if (const auto* vote = std::get_if<ReplicaVote>(&in->message)) oracle_.voted(*vote, term_);
         if (const auto* report = std::get_if<Report>(&in->message)) oracle_.reported(*report);
         if (const auto* v = std::get_if<ReplayVerdict>(&in->message)) oracle_.judged(*v);
@@ -335,9 +337,19 @@ void SimulatedJob::checkRollback(const LogLineage& to) {
     }
     if (!to.why.starts_with("no replica holds the state")) return;
     for (int32_t r = 0; r < static_cast<int32_t>(places()); ++r)
-        if (holdsLast(r))
+        if (holdsLast(r) && !isOutOfReach(r))
             fail("I6", absl::StrCat("the job goes back to step ", to.fromStep, " although r", r,
                                     " holds step ", oracle_.durableStep()));
+}
+
+bool SimulatedJob::isOutOfReach(int32_t replica) const {
+    const double waited = static_cast<double>(now_ - lifeSince_) * coordinatorRate_;
+    if (waited < options_.timeouts.joinMs * kMillisecond) return false;
+    for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s) {
+        const auto it = helloIn_.find({replica, s});
+        if (it == helloIn_.end() || it->second != life_) return true;
+    }
+    return false;
 }
 
 /// Every shard of it, as it is to be, and nobody has put it out.

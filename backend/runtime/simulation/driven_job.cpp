@@ -150,6 +150,7 @@ void DrivenJob::startCoordinator() {
     }
     readDisk();
     tell("controller", "a controller begins");
+    lifeSince_ = now_;
     const auto c = makeController(mix(seed_, ++life_));
     controller_ = c;
     auto past = c->history.open();
@@ -299,6 +300,7 @@ void DrivenJob::observe(const Input& input) {
     }
     const auto* in = std::get_if<Received>(&input);
     if (in == nullptr || stale(input)) return;
+    if (std::holds_alternative<Hello>(in->message)) helloIn_[in->from] = life_;
     if (const auto* vote = std::get_if<ReplicaVote>(&in->message))
         oracle_.voted(*vote, controller_->machine->term());
     if (const auto* report = std::get_if<Report>(&in->message)) oracle_.reported(*report);

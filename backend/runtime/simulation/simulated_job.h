@@ -103,6 +103,8 @@ class SimulatedJob {
     std::vector<uint64_t> stateOf(int32_t replica) const;
     /// It lives, and all its shards hold the last durable step.
     bool holdsLast(int32_t replica) const;
+    /// One of its ranks has not got through to the coordinator for as long as that waits for all.
+    bool isOutOfReach(int32_t replica) const;
     /// Nothing that was struck has an effect after this time.
     MonoNs struckUntil() const { return struckUntil_; }
     uint64_t appliedBy(int32_t replica) const;
@@ -290,6 +292,8 @@ class SimulatedJob {
     std::unique_ptr<CoordinatorMachine> coordinator_;
     uint64_t term_ = 0;
     uint64_t life_ = 0;  ///< of the coordinator: what was said to an older one is lost
+    MonoNs lifeSince_ = 0;
+    std::map<RankId, uint64_t> helloIn_;  ///< the life that had a rank's last one
     MonoNs clockZero_ = 0;
     double coordinatorRate_ = 1;
     MonoNs wakeAt_ = 0;
