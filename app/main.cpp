@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-3.0-only
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <QApplication>
 #include <QCommandLineParser>
 #include <QIcon>
+#include <QSocketNotifier>
 #include <QTextStream>
 #include <algorithm>
 #include <cstdio>
@@ -90,6 +95,21 @@ bool choosePlatform(std::span<char*> arguments) {
     return display || pictures || words;
 }
 
+int signalPipe[2];
+
+/// SIGTERM, SIGINT and SIGHUP end the console without a question, and with it what it started: a
+/// job of its own writes a checkpoint.
+void endOnSignals(QApplication& app, ui::Session& session) {
+    if (::pipe2(signalPipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
+    for (const int number : {SIGTERM, SIGINT, SIGHUP})
+        ::signal(number, [](int) { (void)!::write(signalPipe[1], "", 1); });
+    auto* told = new QSocketNotifier(signalPipe[0], QSocketNotifier::Read, &app);
+    QObject::connect(told, &QSocketNotifier::activated, &app, [told, &session] {
+        told->setEnabled(false);                        // once
+        session.endOwn([] { QApplication::exit(0); });  // quit() asks each window
+    });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -119,6 +139,7 @@ int main(int argc, char** argv) {
     ui::DialogConfirmer confirmer;
     ui::MainWindow window({feed, cursor, session, actions, confirmer, settings});
     window.show();
+    endOnSignals(app, session);
     openWanted(parser, window, session, actions);
     if (!parser.isSet("screenshots")) return QApplication::exec();
 

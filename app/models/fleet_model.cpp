@@ -44,6 +44,8 @@ std::vector<FleetRow> FleetModel::takeReplicas() const {
         if (owner != rows.end()) {
             owner->ranks.push_back(rank);
             owner->ranks.back().output.clear();
+            owner->ranks.back().beatAgeMs += feed_.unseenMs();
+            owner->ranks.back().progressAgeMs += feed_.unseenMs();
         }
     }
     return rows;

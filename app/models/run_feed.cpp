@@ -84,6 +84,13 @@ void RunFeed::clear() {
     Q_EMIT updated();
 }
 
+void RunFeed::setUnseen(double ms) {
+    if (ms == unseenMs_) return;
+    unseenMs_ = ms;
+    ++revisions_.fleet;
+    Q_EMIT updated();
+}
+
 void RunFeed::bumpAll() {
     ++revisions_.status;
     ++revisions_.fleet;

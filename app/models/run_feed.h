@@ -37,6 +37,10 @@ class RunFeed final : public QObject {
     /// Folds in what followed the last snapshot, in order.
     void apply(const std::vector<model::Event>& events);
     void clear();
+    /// Nothing has come for so long [ms] that ages counted from what came last have to go on; 0:
+    /// it is as it should be.
+    void setUnseen(double ms);
+    double unseenMs() const { return unseenMs_; }
 
   Q_SIGNALS:
     /// After reset() or clear(), before updated().
@@ -51,6 +55,7 @@ class RunFeed final : public QObject {
     model::RunState state_;
     Revisions revisions_;
     bool hasRun_ = false;
+    double unseenMs_ = 0;
 };
 
 }  // namespace bulkhead::ui

@@ -37,6 +37,11 @@ QString formatNumber(double value, int decimals) {
     return QString::number(value, 'f', decimals);
 }
 
+QString formatAge(double seconds) {
+    const double whole = std::floor(seconds);
+    return whole < 60 ? QStringLiteral("%1\u202fs").arg(whole) : formatMs(1000 * whole);
+}
+
 QString formatTick(double value, int decimals) {
     const double size = std::abs(value);
     if (size >= 1e6) return withUnit(QString::number(value / 1e6, 'g', 4), "M");

@@ -19,6 +19,8 @@ QString formatCount(uint64_t value);
 QString formatNumber(double value, int decimals);
 /// Milliseconds as "0.4 ms", "82 ms", "1.24 s", "2 min 05 s", "3 h 12 min".
 QString formatMs(double ms);
+/// Whole seconds: "16 s", "2 min 05 s", "3 h 12 min".
+QString formatAge(double seconds);
 /// A figure on an axis: "20 k", "1.5 M", below that with so many decimals.
 QString formatTick(double value, int decimals);
 /// "512 B", "1.5 MiB".

@@ -17,7 +17,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFrame{100};  // ten deliveries a second
 constexpr int kSilenceTickMs = 250;
-constexpr double kStaleSeconds = 2.0;
+constexpr double kSilentSeconds = 2.0;
 constexpr uint32_t kHistory = 5000;
 
 QString dataFile(const QString& name) {
@@ -66,6 +66,9 @@ void Session::forgetClient() {
     watched_ = {};
     run_.clear();
     replay_.clear();
+    connected_ = false;
+    jobsLost_.reset();
+    runLost_.reset();
     deliverTimer_.stop();
 }
 
@@ -102,7 +105,6 @@ void Session::startEmbedded(const client::JobSource& job, uint32_t nodes, const 
         options.stateDir = dataFile(QStringLiteral("demo")).toStdString();
         options.scratch = true;
     }
-    options.diesWithUs = false;  // so that the job can go on without the console
     pendingJob_ = std::move(text).value();
     host(std::move(options));
 }
@@ -124,7 +126,6 @@ void Session::openRunFile(const QString& path) {
     client::PrivateDaemonOptions options;
     options.runFile = QFileInfo(path).absoluteFilePath().toStdString();
     options.readOnly = true;
-    options.diesWithUs = false;
     host(std::move(options));
 }
 
@@ -196,7 +197,6 @@ void Session::open(client::Options options, const QString& words) {
         return;
     }
     client_ = std::move(opened).value();
-    lastWord_ = steady_clock::now();
     const auto box = std::make_shared<Mailbox>([this] {
         QMetaObject::invokeMethod(
             this, [this] { deliverSoon(); }, Qt::QueuedConnection);
@@ -226,18 +226,20 @@ void Session::deliver() {
 }
 
 void Session::takeJobs(Delivery delivery) {
-    if (delivery.lost) lose(*delivery.lost);
+    if (delivery.lost) {
+        jobsLost_ = delivery.lost;
+        lose();
+    }
     if (delivery.connected) {
-        lastWord_ = steady_clock::now();
+        connected_ = true;
         returning_ = false;
-        status_.link = Link::kLive;
-        status_.failure.reset();
+        jobsLost_.reset();
+        judgeLink();
         status_.readOnly = delivery.connected->readOnly;
         Q_EMIT runsChanged();
         if (status_.readOnly && watched_.replay.empty()) showNewestRun();
     }
     if (delivery.jobs) {
-        lastWord_ = steady_clock::now();
         status_.jobs = std::move(*delivery.jobs);
         const auto& jobs = status_.jobs;
         const auto going = std::find_if(jobs.begin(), jobs.end(), goesOn);
@@ -257,14 +259,26 @@ void Session::takeJobs(Delivery delivery) {
     if (delivery.lost || delivery.connected || delivery.jobs) Q_EMIT statusChanged();
 }
 
-void Session::lose(const Delivery::Lost& lost) {
+void Session::lose() {
     // Nobody is there to come back to: begin anew, outside of what is being delivered.
     if (std::exchange(returning_, false))
         return void(QMetaObject::invokeMethod(
             this, [this] { startEmbedded(); }, Qt::QueuedConnection));
-    status_.failure = lost.failure;
-    status_.nextAttempt = lost.nextAttempt;
-    if (!lost.failure.retryable)
+    judgeLink();
+}
+
+/// Live only while both watches get through: the list of jobs says nothing of the run on screen.
+void Session::judgeLink() {
+    const auto& lost = jobsLost_ ? jobsLost_ : runLost_;
+    if (!lost) {
+        if (!connected_) return;
+        status_.link = Link::kLive;
+        status_.failure.reset();
+        return;
+    }
+    status_.failure = lost->failure;
+    status_.nextAttempt = lost->nextAttempt;
+    if (!lost->failure.retryable)
         status_.link = Link::kFailed;
     else if (status_.link != Link::kStarting)
         status_.link = Link::kReconnecting;
@@ -278,6 +292,9 @@ void Session::watchJob(const model::JobInfo& job) {
 
 void Session::watchRun(client::WatchTarget target) {
     runWatch_.reset();
+    runLost_.reset();
+    judgeLink();
+    lastWord_ = steady_clock::now();
     watched_ = target;
     status_.replay = !target.replay.empty();
     if (!status_.replay) status_.position.reset();
@@ -300,18 +317,24 @@ void Session::watchRun(client::WatchTarget target) {
 void Session::takeRun(Delivery delivery) {
     if (delivery.overflowed) return watchRun(watched_);
     const bool anything = delivery.snapshot || !delivery.events.empty() || delivery.position;
+    if (delivery.lost) {
+        runLost_ = delivery.lost;
+        lose();
+    }
+    const bool back = anything && !delivery.lost && (runLost_ || status_.unknown);
     if (anything) lastWord_ = steady_clock::now();
-    if (delivery.lost) lose(*delivery.lost);
+    if (back) {
+        runLost_.reset();
+        judgeLink();
+        checkSilence();
+    }
     if (delivery.snapshot) {
         feed_.reset(*delivery.snapshot);
         fetchHistory(delivery.snapshot->seq);
     }
     feed_.apply(delivery.events);
     if (delivery.position) status_.position = delivery.position;
-    if (delivery.position || delivery.lost || (anything && status_.stale)) {
-        if (anything) status_.stale = false;
-        Q_EMIT statusChanged();
-    }
+    if (delivery.position || delivery.lost || back) Q_EMIT statusChanged();
 }
 
 void Session::fetchHistory(uint64_t untilSeq) {
@@ -321,10 +344,11 @@ void Session::fetchHistory(uint64_t untilSeq) {
     query.toSeq = untilSeq;
     query.newestFirst = true;
     query.limit = kHistory;
-    client_->readEvents(query, here<model::EventPage>([this, run = run_](auto result) {
+    // What was asked for before a later snapshot is of another moment than what is on screen.
+    client_->readEvents(query, here<model::EventPage>([this, asked = ++historyAsked_](auto result) {
                             // History that cannot be read leaves the log shorter; the stream itself
                             // goes on.
-                            if (!result.ok() || run != run_) return;
+                            if (!result.ok() || asked != historyAsked_) return;
                             std::vector<model::Event> events = std::move(result).value().events;
                             std::reverse(events.begin(), events.end());
                             Q_EMIT history(events);
@@ -338,16 +362,16 @@ void Session::showNewestRun() {
 }
 
 void Session::checkSilence() {
-    if (status_.link == Link::kReconnecting) return void(Q_EMIT statusChanged());
-    if (status_.link != Link::kLive || !feed_.hasRun()) return;
+    const bool wasUnknown = status_.unknown;
     const model::JobPhase phase = feed_.state().phase;
-    const bool quiet =
+    const bool past =
         status_.replay || phase == model::JobPhase::kFinished || phase == model::JobPhase::kFailed;
     status_.silentSeconds = std::chrono::duration<double>(steady_clock::now() - lastWord_).count();
-    const bool stale = !quiet && status_.silentSeconds > kStaleSeconds;
-    if (!stale && !status_.stale) return;
-    status_.stale = stale;
-    Q_EMIT statusChanged();
+    status_.unknown = feed_.hasRun() && !past &&
+                      (status_.link != Link::kLive || status_.silentSeconds > kSilentSeconds);
+    feed_.setUnseen(status_.unknown ? status_.silentSeconds * 1000 : 0);
+    if (status_.unknown || wasUnknown || status_.link == Link::kReconnecting)
+        Q_EMIT statusChanged();
 }
 
 void Session::retryNow() {
@@ -360,11 +384,14 @@ QString Session::releaseEmbedded() {
     return daemon_ ? daemon_->target() : toQt(target_);
 }
 
+void Session::endOwn(std::function<void()> done) {
+    if (!daemon_) return done();
+    forgetClient();
+    daemon_->stop(std::move(done));
+}
+
 void Session::stopEmbedded(std::function<void()> done) {
-    if (daemon_) {
-        forgetClient();
-        return daemon_->stop(std::move(done));
-    }
+    if (daemon_) return endOwn(std::move(done));
     if (!client_ || !status_.embedded) return done();
     // One that was come back to is nobody's child any more; it ends when asked.
     client_->shutdown({}, here<client::Done>([this, done = std::move(done)](auto result) {

@@ -53,6 +53,8 @@ class Session final : public QObject {
 
     /// The embedded job goes on without the console. Returns where it can be attached to.
     QString releaseEmbedded();
+    /// Ends the daemon that this console started and did not release, if there is one; `done` then.
+    void endOwn(std::function<void()> done);
     /// Ends the embedded daemon, its job after a checkpoint; `done` when it is gone.
     void stopEmbedded(std::function<void()> done);
 
@@ -104,7 +106,8 @@ class Session final : public QObject {
     void keepInsteadOfPending(const model::JobInfo& job);
     void show(client::JobText text);
     void showNewestRun();
-    void lose(const Delivery::Lost& lost);
+    void lose();
+    void judgeLink();
     void checkSilence();
     void host(client::PrivateDaemonOptions options);
     /// The caller's answer, moved to the GUI thread, dropped when the client is another by then.
@@ -134,7 +137,12 @@ class Session final : public QObject {
     QTimer deliverTimer_;
     QTimer silenceTimer_;
     client::SteadyTime lastDelivery_;
-    client::SteadyTime lastWord_;
+    client::SteadyTime lastWord_;  ///< on the run that is watched
+    bool connected_ = false;       ///< the daemon has answered
+    /// How each of the watches stands; empty while it gets through.
+    std::optional<Delivery::Lost> jobsLost_;
+    std::optional<Delivery::Lost> runLost_;
+    uint64_t historyAsked_ = 0;
 };
 
 template <class T>

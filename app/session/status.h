@@ -34,9 +34,11 @@ struct SessionStatus {
     bool replay = false;               ///< what is on screen is a replay
     std::optional<client::Failure> failure;
     std::chrono::steady_clock::time_point nextAttempt;
-    /// Since the last word from the daemon; meaningful while live.
+    /// Since the last word on the run that is on screen.
     double silentSeconds = 0;
-    bool stale = false;
+    /// What is on screen is how things were then, and nobody knows how they are: a job that had
+    /// not ended, and either no connection or no word for longer than a job is ever silent.
+    bool unknown = false;
     bool readOnly = false;
     std::optional<model::JobInfo> job;
     std::optional<model::ReplayPosition> position;

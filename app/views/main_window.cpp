@@ -85,7 +85,6 @@ void MainWindow::wireViews() {
 
 void MainWindow::makeTop() {
     strip_ = new StatusStrip(parts_.feed, parts_.session);
-    connect(strip_, &StatusStrip::retryWanted, &parts_.session, &Session::retryNow);
     connect(strip_, &StatusStrip::planWanted, this,
             [this] { docks_.raise(docks_.find<PlacementView>()); });
     auto* top = new QWidget;
@@ -94,6 +93,9 @@ void MainWindow::makeTop() {
     column->setSpacing(0);
     column->addWidget(new QMenuBar(top));
     column->addWidget(strip_);
+    auto* banner = new LinkBanner(parts_.session);
+    connect(banner, &LinkBanner::retryWanted, &parts_.session, &Session::retryNow);
+    column->addWidget(banner);
     column->addWidget(new ReplayBar(parts_.session, parts_.actions));
     setMenuWidget(top);
 }

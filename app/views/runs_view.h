@@ -29,6 +29,7 @@ class RunsView final : public View {
 
   protected:
     void refresh() override {}
+    bool isOfNow() const override { return false; }
     bool hasContent() const override { return context_.session.status().link == Link::kLive; }
     void showEvent(QShowEvent* event) override;
 

@@ -90,7 +90,6 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
       session_(session),
       link_(new QLabel),
       detail_(new QLabel),
-      retry_(new QPushButton(tr("Retry now"))),
       plan_(new QPushButton(tr("A plan waits"))),
       explanation_(new QLabel),
       message_(new QLabel),
@@ -119,14 +118,11 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     side->addWidget(link_);
     side->addWidget(detail_);
     row->addLayout(side);
-    retry_->setAccessibleName(tr("Retry the connection now"));
-    retry_->hide();
     plan_->setObjectName(QStringLiteral("News"));
     plan_->setFixedHeight(explanation_->sizeHint().height() + 4);
     plan_->setAccessibleName(tr("Look at the plan that waits"));
     plan_->setToolTip(tr("Routing has drifted and the backend proposed a plan; see Placement"));
     plan_->hide();
-    row->addWidget(retry_);
     auto* below = new QHBoxLayout;
     below->setContentsMargins(Space::kTwo, 0, Space::kTwo, Space::kOne);
     below->setSpacing(Space::kThree);
@@ -144,7 +140,6 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     column->setSpacing(0);
     column->addLayout(row);
     column->addLayout(below);
-    connect(retry_, &QPushButton::clicked, this, &StatusStrip::retryWanted);
     connect(plan_, &QPushButton::clicked, this, &StatusStrip::planWanted);
     connect(&feed_, &RunFeed::updated, this, &StatusStrip::refresh);
     connect(&session_, &Session::statusChanged, this, &StatusStrip::refreshLink);
@@ -183,33 +178,52 @@ void StatusStrip::refresh() {
     const Revisions& now = feed_.revisions();
     if (now.status == drawn_.status && now.fleet == drawn_.fleet) return;
     drawn_ = now;
+    plan_->setVisible(model::openProposal(feed_.state()) != nullptr);
+    refreshFigures();
+}
+
+/// Nothing is coloured, and no phase is said to be the present one, while nobody knows.
+void StatusStrip::refreshFigures() {
     const model::RunState& s = feed_.state();
     const Tokens& t = theme().tokens();
+    const bool unknown = session_.status().unknown;
     refreshExplanation();
-    plan_->setVisible(model::openProposal(s) != nullptr);
+    setColorless(marks_, unknown);
+    marks_->updateGeometry();
+    marks_->update();
     if (!feed_.hasRun()) {
         for (QLabel* figure : figures_) figure->setText(noFigure());
-        marks_->updateGeometry();
-        return marks_->update();
+        return;
     }
     const auto here = static_cast<uint32_t>(std::count_if(
         s.replicas.begin(), s.replicas.end(),
         [](const model::ReplicaView& r) { return r.state == model::ReplicaState::kTraining; }));
     const auto all = std::max<uint32_t>(s.spec.replicas, static_cast<uint32_t>(s.replicas.size()));
-    figures_[kPhase]->setText(colored(label(s.phase), t.of(tone(s.phase))));
-    figures_[kStep]->setText(s.lastCommit ? formatCount(s.lastCommit->record.step) : noFigure());
-    figures_[kContributors]->setText(
-        colored(QStringLiteral("%1/%2").arg(here).arg(all), here < all ? t.warning : t.text));
-    figures_[kEffective]->setText(s.lastCommit ? formatShare(s.effectiveTime) : noFigure());
-    figures_[kLoss]->setText(s.lastCommit ? formatNumber(s.lastCommit->loss, 3) : noFigure());
-    figures_[kTokens]->setText(s.lastCommit ? formatRate(s.lastCommit->tokensPerSecond)
-                                            : noFigure());
-    marks_->updateGeometry();
-    marks_->update();
+    const auto say = [&](Tile tile, const QString& text, const QColor& color) {
+        figures_[tile]->setText(colored(text, unknown ? t.muted : color));
+    };
+    const auto sayOfCommit = [&](Tile tile, const QString& text) {
+        say(tile, s.lastCommit ? text : noFigure(), t.text);
+    };
+    if (unknown)
+        figures_[kPhase]->setText(colored(tr("Unknown"), t.warning));
+    else
+        say(kPhase, label(s.phase), t.of(tone(s.phase)));
+    say(kContributors, QStringLiteral("%1/%2").arg(here).arg(all), here < all ? t.warning : t.text);
+    const model::StepCommitted last = s.lastCommit.value_or(model::StepCommitted{});
+    sayOfCommit(kStep, formatCount(last.record.step));
+    sayOfCommit(kEffective, formatShare(s.effectiveTime));
+    sayOfCommit(kLoss, formatNumber(last.loss, 3));
+    sayOfCommit(kTokens, formatRate(last.tokensPerSecond));
 }
 
 void StatusStrip::refreshExplanation() {
-    const Explanation now = feed_.hasRun() ? explain(feed_.state()) : Explanation{};
+    Explanation now = feed_.hasRun() ? explain(feed_.state()) : Explanation{};
+    if (session_.status().unknown)
+        now = {tr("%1 ago: %2. %3")
+                   .arg(formatAge(session_.status().silentSeconds), label(feed_.state().phase),
+                        now.words),
+               Tone::kMuted};
     explanation_->setText(now.words);
     explanation_->setToolTip(now.words);
     QPalette palette = explanation_->palette();
@@ -240,16 +254,14 @@ void StatusStrip::refreshLink() {
             tone = Tone::kBusy;
             break;
         case Link::kLive:
-            words = s.stale     ? tr("Stale: silent for %1").arg(formatMs(s.silentSeconds * 1000))
+            words = s.unknown   ? tr("Silent")
                     : s.replay  ? tr("Replay")
                     : s.offline ? tr("Run file")
                                 : tr("Live");
-            tone = s.stale ? Tone::kWarning : s.replay ? Tone::kNotice : Tone::kGood;
+            tone = s.unknown ? Tone::kWarning : s.replay ? Tone::kNotice : Tone::kGood;
             break;
         case Link::kReconnecting:
-            words =
-                tr("Lost; next try in %1")
-                    .arg(formatMs(1000 * s.secondsToNextAttempt(std::chrono::steady_clock::now())));
+            words = tr("Lost");
             tone = Tone::kWarning;
             break;
         case Link::kFailed:
@@ -257,17 +269,63 @@ void StatusStrip::refreshLink() {
             tone = Tone::kBad;
             break;
     }
-    if (s.failure && s.link != Link::kLive) detail = inWords(*s.failure);
+    if (s.failure && s.link == Link::kFailed) detail = inWords(*s.failure);
     link_->setText(colored(QStringLiteral("\u25cf "), t.of(tone)) + words.toHtmlEscaped());
     detail_->setText(detail_->fontMetrics().elidedText(detail, Qt::ElideRight, 460));
     detail_->setToolTip(detail);
-    retry_->setVisible(s.link == Link::kReconnecting);
+    refreshFigures();
 }
 
 void StatusStrip::say(const QString& words, Tone tone) {
     message_->setText(colored(message_->fontMetrics().elidedText(words, Qt::ElideRight, 640),
                               theme().tokens().of(tone)));
     message_->setToolTip(words);
+}
+
+LinkBanner::LinkBanner(const Session& session, QWidget* parent)
+    : QFrame(parent),
+      session_(session),
+      headline_(new QLabel),
+      words_(new QLabel),
+      retry_(new QPushButton(tr("Retry now"))) {
+    setObjectName(QStringLiteral("LinkBanner"));
+    setAttribute(Qt::WA_StyledBackground);
+    setAccessibleName(tr("The state of the job is unknown"));
+    headline_->setFont(Theme::font(1, QFont::Medium));
+    headline_->setAccessibleName(tr("Since when nothing is known"));
+    words_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
+    words_->setAccessibleName(tr("Why, and what to do"));
+    retry_->setAccessibleName(tr("Retry the connection now"));
+    auto* row = new QHBoxLayout(this);
+    row->setContentsMargins(Space::kTwo, Space::kOne, Space::kTwo, Space::kOne);
+    row->setSpacing(Space::kTwo);
+    row->addWidget(headline_);
+    row->addWidget(words_, 1);
+    row->addWidget(retry_);
+    connect(retry_, &QPushButton::clicked, this, &LinkBanner::retryWanted);
+    connect(&session_, &Session::statusChanged, this, &LinkBanner::refresh);
+    refresh();
+}
+
+void LinkBanner::refresh() {
+    const SessionStatus& s = session_.status();
+    const bool again = s.link == Link::kReconnecting;
+    setVisible(s.unknown || again);
+    retry_->setVisible(again);
+    if (!s.unknown && !again) return;
+    headline_->setText(s.unknown
+                           ? tr("State unknown, last seen %1 ago").arg(formatAge(s.silentSeconds))
+                           : tr("Connection lost"));
+    QString words = s.link == Link::kLive ? tr("The connection stands, but nothing comes over it.")
+                    : s.failure           ? inWords(*s.failure)
+                                          : QString();
+    if (again)
+        words +=
+            u' ' + tr("Next try in %1.")
+                       .arg(formatAge(s.secondsToNextAttempt(std::chrono::steady_clock::now())));
+    if (s.unknown) words += u' ' + tr("Everything below is as it was then.");
+    words_->setText(words);
+    words_->setToolTip(words);
 }
 
 }  // namespace bulkhead::ui

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #pragma once
 
+#include <QFrame>
 #include <QWidget>
 #include <array>
 
@@ -28,6 +29,24 @@ class ReplicaMarks final : public QWidget {
     const RunFeed& feed_;
 };
 
+/// Over the whole width while nobody knows how the job is: since when, why, and what is done.
+class LinkBanner final : public QFrame {
+    Q_OBJECT
+  public:
+    explicit LinkBanner(const Session& session, QWidget* parent = nullptr);
+
+  Q_SIGNALS:
+    void retryWanted();
+
+  private:
+    void refresh();
+
+    const Session& session_;
+    QLabel* headline_;
+    QLabel* words_;
+    QPushButton* retry_;
+};
+
 /// What is wrong right now comes first: the phase of the job, the figures that matter, how fresh
 /// all this is, and below, always, why anything waits.
 class StatusStrip final : public QWidget {
@@ -40,7 +59,6 @@ class StatusStrip final : public QWidget {
     QString explanation() const;
 
   Q_SIGNALS:
-    void retryWanted();
     /// The operator wants to look at the plan that waits.
     void planWanted();
 
@@ -48,6 +66,7 @@ class StatusStrip final : public QWidget {
     enum Tile { kPhase, kStep, kContributors, kEffective, kLoss, kTokens, kTiles };
     void refresh();
     void refreshLink();
+    void refreshFigures();
     void refreshExplanation();
     QWidget* makeTile(Tile tile, const QString& caption, QWidget* extra = nullptr);
 
@@ -56,7 +75,6 @@ class StatusStrip final : public QWidget {
     std::array<QLabel*, kTiles> figures_{};
     QLabel* link_;
     QLabel* detail_;
-    QPushButton* retry_;
     QPushButton* plan_;
     QLabel* explanation_;
     QLabel* message_;

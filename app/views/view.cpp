@@ -59,10 +59,14 @@ View::View(ViewContext& context, const QString& id, const QString& title, QWidge
     stack_->setContentsMargins(0, 0, 0, 0);
     stack_->addWidget(empty_);
     sayWhyEmpty();
-    connect(&context_.session, &Session::statusChanged, this, [this] {
-        if (isVisible() && stack_->currentIndex() == 0) sayWhyEmpty();
-    });
+    connect(&context_.session, &Session::statusChanged, this, &View::noteStatus);
     connect(&context_.feed, &RunFeed::updated, this, &View::touch);
+}
+
+void View::noteStatus() {
+    if (isVisible() && stack_->currentIndex() == 0) sayWhyEmpty();
+    for (int i = 1; i < stack_->count(); ++i)
+        setColorless(stack_->widget(i), isOfNow() && context_.session.status().unknown);
 }
 
 void View::setTitleShown(bool shown) {

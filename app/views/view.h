@@ -49,6 +49,8 @@ class View : public QWidget {
     virtual void refresh() = 0;
     /// Whether the body has something to show; asked before refresh().
     virtual bool hasContent() const { return context_.feed.hasRun(); }
+    /// Whether the body shows how the job is now: then it loses its colours when nobody knows.
+    virtual bool isOfNow() const { return true; }
     void setBody(QWidget* body);
     /// What the body says while there is a run but nothing of this kind in it yet.
     void setEmptyText(const QString& headline, const QString& advice);
@@ -64,6 +66,7 @@ class View : public QWidget {
 
   private:
     void sayWhyEmpty();
+    void noteStatus();
 
     QString id_;
     QString title_;

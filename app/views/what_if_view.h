@@ -28,6 +28,7 @@ class WhatIfView final : public View {
   protected:
     void refresh() override;
     bool hasContent() const override { return true; }
+    bool isOfNow() const override { return false; }
 
   private:
     enum Row { kEffective, kStall, kReturn, kRedone, kRows };

@@ -4,6 +4,7 @@
 #include <QApplication>
 #include <QFile>
 #include <QFontDatabase>
+#include <QGraphicsColorizeEffect>
 #include <QStyleFactory>
 
 /// Resources of a static library are not there by themselves; Qt wants this outside of namespaces.
@@ -246,6 +247,16 @@ QFont Theme::mono(int delta) {
 Theme& theme() {
     Q_ASSERT(current != nullptr);
     return *current;
+}
+
+void setColorless(QWidget* widget, bool colorless) {
+    if (colorless == (widget->graphicsEffect() != nullptr)) return;
+    QGraphicsColorizeEffect* effect = nullptr;
+    if (colorless) {
+        effect = new QGraphicsColorizeEffect;
+        effect->setColor(Qt::black);  // adds nothing to the greys
+    }
+    widget->setGraphicsEffect(effect);
 }
 
 QColor blend(const QColor& below, const QColor& top, double share) {

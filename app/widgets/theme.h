@@ -10,6 +10,7 @@
 #include "app/models/labels.h"
 
 class QApplication;
+class QWidget;
 
 namespace bulkhead::ui {
 
@@ -68,6 +69,9 @@ class Theme final : public QObject {
 
 /// The application's theme. Precondition: one lives.
 Theme& theme();
+
+/// Shows a widget and what is in it in shades of grey, or again as it is.
+void setColorless(QWidget* widget, bool colorless);
 
 /// `top` over `below` with `share` 0..1 of it.
 QColor blend(const QColor& below, const QColor& top, double share);

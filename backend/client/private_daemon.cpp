@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +25,8 @@ using Steady = std::chrono::steady_clock;
 
 /// How the daemon reports on --ready-fd: "ready\n", or "error\nCAUSE\nREMEDY\n".
 constexpr int kReadyFd = 3;
+/// The daemon's end of a connection (--life-fd) whose other end only this process holds.
+constexpr int kLifeFd = 4;
 constexpr std::string_view kSocketName = "/bulkhead.sock";
 constexpr size_t kLongestDir = 107 - kSocketName.size();
 
@@ -84,6 +86,7 @@ class Process final : public PrivateDaemon {
             std::error_code ignored;
             fs::remove_all(dir_, ignored);
         }
+        if (life_ >= 0) ::close(life_);
     }
 
     std::optional<Failure> start();
@@ -91,7 +94,10 @@ class Process final : public PrivateDaemon {
     int pid() const override { return pid_; }
     std::string stateDir() const override { return dir_; }
     void stop(milliseconds limit) override;
-    void release() override { released_ = true; }
+    void release() override {
+        released_ = true;
+        (void)::send(life_, "g", 1, MSG_NOSIGNAL);  // it goes on
+    }
     bool ended() override {
         // An error means that somebody else has reaped it.
         int status = -1;
@@ -113,6 +119,7 @@ class Process final : public PrivateDaemon {
     bool released_ = false;
     bool endedWell_ = false;
     pid_t pid_ = -1;
+    int life_ = -1;
 };
 
 std::optional<Failure> Process::makeDir() {
@@ -149,6 +156,8 @@ std::vector<std::string> Process::arguments() const {
         dir_,
         "--ready-fd",
         std::to_string(kReadyFd),
+        "--life-fd",
+        std::to_string(kLifeFd),
     };
     if (options_.readOnly) {
         args.insert(args.end(), {"--run", options_.runFile});
@@ -166,27 +175,26 @@ std::optional<Failure> Process::start() {
     for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
     argv.push_back(nullptr);
     int ready[2];
-    if (::pipe2(ready, O_CLOEXEC) != 0)
+    int life[2];
+    if (::pipe2(ready, O_CLOEXEC) != 0 ||
+        ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, life) != 0)
         return cannotStart(std::string("No pipe: ") + std::strerror(errno) + ".", "Try again.");
+    life_ = life[1];
     const std::string log = dir_ + "/daemon.log";
-    const pid_t parent = ::getpid();
     pid_ = ::fork();
     if (pid_ == 0) {
         // Only calls that are safe after fork in a program with threads.
-        if (options_.diesWithUs) {
-            ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-            if (::getppid() != parent) ::_exit(127);
-        }
         ::setpgid(0, 0);
         const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
         const int in = ::open("/dev/null", O_RDONLY);
         ::dup2(in, 0);
         ::dup2(out, 1);
         ::dup2(out, 2);
-        if (ready[1] == kReadyFd)
-            ::fcntl(kReadyFd, F_SETFD, 0);
-        else
-            ::dup2(ready[1], kReadyFd);
+        // Away from the numbers they are to have, which dup2() might close on the way.
+        const int tell = ::fcntl(ready[1], F_DUPFD_CLOEXEC, kLifeFd + 1);
+        const int watch = ::fcntl(life[0], F_DUPFD_CLOEXEC, kLifeFd + 1);
+        ::dup2(tell, kReadyFd);
+        ::dup2(watch, kLifeFd);
         ::execvp(argv[0], argv.data());
         const char text[] =
             "error\nbulkheadd cannot be executed.\nBuild or install it, beside this "
@@ -195,6 +203,7 @@ std::optional<Failure> Process::start() {
         ::_exit(127);
     }
     ::close(ready[1]);
+    ::close(life[0]);
     std::optional<Failure> failure =
         pid_ < 0 ? cannotStart(std::string("fork: ") + std::strerror(errno) + ".", "Try again.")
                  : awaitReady(ready[0]);

@@ -19,15 +19,15 @@ struct PrivateDaemonOptions {
     /// The state folder is wanted only for what a crash cuts off: it is removed with the daemon
     /// when that has ended well, and a temporary one stands in while another daemon uses it.
     bool scratch = false;
-    std::string runFile;     ///< history to write; with `readOnly` the run file to serve
-    bool readOnly = false;   ///< offline: serve `runFile`, no jobs
-    uint32_t agents = 1;     ///< nodes on this machine
-    bool diesWithUs = true;  ///< the kernel ends it when the thread that made it ends
+    std::string runFile;    ///< history to write; with `readOnly` the run file to serve
+    bool readOnly = false;  ///< offline: serve `runFile`, no jobs
+    uint32_t agents = 1;    ///< nodes on this machine
     std::chrono::milliseconds startLimit{15000};
 };
 
 /// A bulkheadd of one's own on a Unix socket nobody else knows: the console's embedded demo, a run
-/// file opened offline, `bulkheadctl up`. Thread: one owner; create() blocks until the daemon
+/// file opened offline, `bulkheadctl up`. However this process ends, its jobs write a checkpoint
+/// and it ends too, unless it was released. Thread: one owner; create() blocks until the daemon
 /// serves or has failed, so the console calls it from a worker thread.
 class PrivateDaemon {
   public:
@@ -42,7 +42,7 @@ class PrivateDaemon {
     virtual std::string stateDir() const = 0;
     /// Running jobs write a checkpoint and end; blocks at most `limit`, then SIGKILL.
     virtual void stop(std::chrono::milliseconds limit = std::chrono::milliseconds(60000)) = 0;
-    /// It goes on without us; needs diesWithUs false.
+    /// It goes on without us.
     virtual void release() = 0;
     /// True when it has ended by itself.
     virtual bool ended() = 0;

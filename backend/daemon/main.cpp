@@ -2,7 +2,31 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+
 #include "backend/daemon/roles.h"
+
+namespace {
+
+/// Whoever made us may end without a word: then so do we.
+void endWithCreator(int fd) {
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    std::thread([fd] {
+        char byte = 0;
+        ssize_t got = 0;
+        do got = ::read(fd, &byte, 1);
+        while (got < 0 && errno == EINTR);
+        if (got <= 0) ::kill(::getpid(), SIGTERM);
+        ::close(fd);
+    }).detach();
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     using namespace bulkhead::daemon;
@@ -12,6 +36,7 @@ int main(int argc, char** argv) {
     spdlog::set_default_logger(spdlog::stderr_logger_mt("bulkheadd"));
     spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
     const Report report(options.readyFd);
+    if (options.lifeFd >= 0) endWithCreator(options.lifeFd);
     if (!options.run.empty()) return serveRun(options, report);
     if (options.role == "controller") return runController(options, report);
     if (options.role == "agent") return runAgent(options, report);

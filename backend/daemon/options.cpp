@@ -58,6 +58,7 @@ Parsed parse(int argc, char** argv) {
     app.add_flag("--private", o.isPrivate, "for one user: a client may end it");
     app.add_flag("--supervised", o.supervised)->group("");
     app.add_option("--ready-fd", o.readyFd, "tell on this descriptor when it serves");
+    app.add_option("--life-fd", o.lifeFd, "end, as on SIGTERM, when this descriptor is closed elsewhere");
     app.footer("Exit codes: 0 ended as asked, 1 failed while running, 2 could not start.");
     try {
         app.parse(argc, argv);

@@ -30,6 +30,7 @@ struct Options {
     bool isPrivate = false;
     bool supervised = false;  ///< started by the supervisor, which holds the state's lock
     int readyFd = -1;
+    int lifeFd = -1;  ///< closed with the process that made us; a byte on it: we go on without
 
     std::string controlSocket() const { return stateDir + "/control.sock"; }
 };

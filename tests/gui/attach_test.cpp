@@ -101,7 +101,7 @@ TEST_F(Attach, ALostConnectionCountsDownAndComesBackByItself) {
     attach("unix:" + QString::fromStdString(socket()), "");
     ASSERT_TRUE(waitFor([&] { return console.feed.hasRun(); }));
     server_.reset();
-    ASSERT_TRUE(waitFor([&] { return console.says("next try in"); }));
+    ASSERT_TRUE(waitFor([&] { return console.says("Next try in"); }));
     // What is on screen stays there, and nothing can be done to it.
     EXPECT_TRUE(console.feed.hasRun());
     EXPECT_FALSE(console.actions.find("job.pause")->isEnabled());
@@ -134,8 +134,8 @@ TEST(AttachCountdown, TheSecondsGoDownOnScreen) {
         {client::FailureCode::kUnreachable, "Lost", "nobody listens", "start it", true},
         std::chrono::steady_clock::now() + std::chrono::seconds(30));
     const auto shown = [&] {
-        for (const QLabel* label : console.window->strip().findChildren<QLabel*>())
-            if (label->isVisible() && label->text().contains("next try in")) return label->text();
+        for (const QLabel* label : console.window->findChildren<QLabel*>())
+            if (label->isVisible() && label->text().contains("Next try in")) return label->text();
         return QString();
     };
     ASSERT_TRUE(QTest::qWaitFor([&] { return !shown().isEmpty(); }));

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include <gmock/gmock.h>
+#include <signal.h>
 
+#include <QDir>
+#include <QDirIterator>
 #include <QDropEvent>
+#include <QFile>
 #include <QFileInfo>
 #include <QLineEdit>
 #include <QMimeData>
+#include <QProcess>
 #include <QTableView>
 #include <QTest>
 
@@ -170,6 +175,66 @@ TEST_F(Journey, WhatWentOnAndIsGoneDoesNotKeepTheDemoFromStarting) {
     console.window->close();
     ASSERT_TRUE(waitFor([&] { return !console.window->isVisible(); }));
 }
+
+/// The console as a program of its own, which ends by a signal.
+class Ending : public Journey, public testing::WithParamInterface<int> {
+  protected:
+    /// Its daemon; 0 before there is one.
+    static qint64 childOf(qint64 pid) {
+        for (const QString& task : QDir(QStringLiteral("/proc/%1/task").arg(pid))
+                                       .entryList(QDir::Dirs | QDir::NoDotAndDotDot)) {
+            QFile children(QStringLiteral("/proc/%1/task/%2/children").arg(pid).arg(task));
+            if (!children.open(QIODevice::ReadOnly)) continue;
+            const auto pids = children.readAll().split(' ');
+            if (const qint64 child = pids.front().toLongLong(); child != 0) return child;
+        }
+        return 0;
+    }
+    /// Nobody may be there to bury it.
+    static bool isGone(qint64 pid) {
+        QFile stat(QStringLiteral("/proc/%1/stat").arg(pid));
+        return !stat.open(QIODevice::ReadOnly) || stat.readAll().contains(") Z ");
+    }
+    QStringList sockets() const {
+        QStringList found;
+        QDirIterator all(home.path(), {"bulkhead.sock"}, QDir::System | QDir::Files,
+                         QDirIterator::Subdirectories);
+        while (all.hasNext()) found << all.next();
+        return found;
+    }
+    void expectNothingIsLeft(const QStringList& arguments) {
+        QProcess program;
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("TMPDIR", home.path());
+        environment.insert("XDG_CONFIG_HOME", home.path());
+        environment.insert("QT_QPA_PLATFORM", "offscreen");
+        program.setProcessEnvironment(environment);
+        program.start(BULKHEAD_BIN "/bulkhead", arguments);
+        ASSERT_TRUE(program.waitForStarted());
+        ASSERT_TRUE(waitFor([&] { return !sockets().isEmpty(); }));
+        const qint64 daemon = childOf(program.processId());
+        ASSERT_NE(daemon, 0);
+        EXPECT_FALSE(isGone(daemon));
+        ASSERT_EQ(::kill(static_cast<pid_t>(program.processId()), GetParam()), 0);
+        EXPECT_TRUE(waitFor([&] { return isGone(daemon); }));
+        EXPECT_TRUE(waitFor([&] { return program.state() == QProcess::NotRunning; }));
+        EXPECT_EQ(program.exitStatus() == QProcess::NormalExit, GetParam() == SIGTERM);
+        EXPECT_THAT(sockets(), testing::IsEmpty());
+    }
+};
+
+TEST_P(Ending, TheReaderOfARunFileEndsWithTheConsole) {
+    const QString file = home.filePath("runs.db");
+    ASSERT_TRUE(test::writeSampleRun(file.toStdString(), 20).ok());
+    expectNothingIsLeft({"--open", file});
+}
+
+TEST_P(Ending, AJobOfItsOwnEndsWithTheConsole) {
+    expectNothingIsLeft({});
+}
+
+INSTANTIATE_TEST_SUITE_P(By, Ending, testing::Values(SIGTERM, SIGKILL),
+                         [](const auto& info) { return info.param == SIGTERM ? "Term" : "Kill"; });
 
 }  // namespace
 }  // namespace bulkhead::ui

@@ -207,7 +207,7 @@ int main(int argc, char** argv) {
     console.goLive(parser.value("steps").toInt());
     if (state == u"lost") {
         lose(console);
-        if (!QTest::qWaitFor([&] { return console.says("next try"); })) return 1;
+        if (!QTest::qWaitFor([&] { return console.says("Next try"); })) return 1;
         return grab(console, folder, state);
     }
     if (state == u"gpus") return grabGpus(console, folder);

@@ -71,7 +71,9 @@ void FakeClient::readEvents(model::EventQuery query, client::Reply<model::EventP
     for (const model::Event& e : log_->history)
         if (query.toSeq == 0 || e.seq <= query.toSeq) page.events.push_back(e);
     if (query.newestFirst) std::reverse(page.events.begin(), page.events.end());
-    reply(std::move(page));
+    if (!log_->holdHistory) return reply(std::move(page));
+    log_->held.push_back(
+        [reply = std::move(reply), page = std::move(page)] { reply(model::EventPage(page)); });
 }
 
 void FakeClient::openReplay(std::string run, client::Reply<std::string> reply) {
