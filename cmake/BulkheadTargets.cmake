@@ -8,6 +8,7 @@ option(BULKHEAD_APP "Build the Qt console" ON)
 option(BULKHEAD_NATIVE "Compile kernels for this machine's processor" ON)
 option(BULKHEAD_CUDA "Build the CUDA device where CUDA Toolkit and NCCL are found" ON)
 option(BULKHEAD_FUZZ "Build the readers under libFuzzer (needs clang)" OFF)
+set(BULKHEAD_MUTANTS "" CACHE PATH "Folder with the sources that bench/mutants/places.py planted bugs into")
 set(BULKHEAD_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 
 add_library(bulkhead_options INTERFACE)
@@ -51,6 +52,23 @@ function(bulkhead_runs_hot)
       target_compile_options(${name} PRIVATE -O1)
     endforeach()
   endif()
+endfunction()
+
+# bulkhead_mutated(NAME...): targets that are compiled from the copies in BULKHEAD_MUTANTS, where that
+# is set. Each copy has the code of a place twice, so that what warns says little; a variable whose
+# assignment is dropped must not have the dropped value by chance.
+function(bulkhead_mutated)
+  if(NOT BULKHEAD_MUTANTS)
+    return()
+  endif()
+  foreach(name ${ARGN})
+    get_target_property(folder ${name} SOURCE_DIR)
+    get_target_property(sources ${name} SOURCES)
+    list(TRANSFORM sources PREPEND ${folder}/)
+    list(TRANSFORM sources REPLACE "^${PROJECT_SOURCE_DIR}" "${BULKHEAD_MUTANTS}")
+    set_target_properties(${name} PROPERTIES SOURCES "${sources}")
+    target_compile_options(${name} PRIVATE -w -O1 -g0 -ftrivial-auto-var-init=pattern)
+  endforeach()
 endfunction()
 
 find_program(BULKHEAD_CCACHE ccache)

@@ -22,13 +22,16 @@ class AgentPoolTest : public ::testing::Test {
     AgentPoolTest()
         : reactor_(*Reactor::create(clock_)),
           pool_(*reactor_, diskFiles(), {100, 3}, "token", "/nonexistent/cordoned", listener()) {
+        agent_ = join("node0");
+    }
+    std::unique_ptr<ControlChannel> join(const std::string& node) {
         auto [here, there] = memoryChannels(*reactor_, *reactor_);
-        agent_ = std::move(there);
         AgentHello hello;
         hello.token = "token";
-        hello.node = "node0";
+        hello.node = node;
         hello.slots = 4;
         pool_.accept(std::move(here), hello);
+        return std::move(there);
     }
     AgentPool::Listener listener() {
         AgentPool::Listener l;
@@ -66,6 +69,25 @@ TEST_F(AgentPoolTest, AControllerThatWasStoppedBlamesNoAgentForIt) {
     EXPECT_TRUE(pool_.isConnected("node0"));
     pass(500 * kMillisecond);
     EXPECT_FALSE(pool_.isConnected("node0")) << "its silence counts from then on";
+}
+
+TEST_F(AgentPoolTest, ACommandToANodeThatIsNotThereOrIsAwayIsRefused) {
+    EXPECT_TRUE(absl::IsNotFound(pool_.send("nobody", SignalRank{})));
+    EXPECT_TRUE(pool_.send("node0", SignalRank{}).ok());
+    pass(500 * kMillisecond);
+    EXPECT_TRUE(absl::IsUnavailable(pool_.send("node0", SignalRank{})));
+}
+
+TEST_F(AgentPoolTest, ANodeThatMissesBeatsOrFailedLatelyIsTheLastChoice) {
+    pass(200 * kMillisecond);
+    const auto other = join("node1");
+    EXPECT_EQ(pool_.choose(1, ""), "node1") << "node0 has not been heard for two beats";
+    EXPECT_EQ(pool_.choose(1, "node0"), "node1");
+    EXPECT_EQ(pool_.choose(5, ""), std::nullopt) << "neither has so many slots";
+    pool_.doubt("node1");
+    const auto third = join("node2");
+    EXPECT_EQ(pool_.choose(1, ""), "node2");
+    EXPECT_EQ(pool_.choose(1, "node1"), "node1") << "who was there before is asked for by name";
 }
 
 }  // namespace

@@ -170,6 +170,18 @@ TEST_F(CampaignRunnerTest, aLossThatTooFewWouldSurviveWaitsAndComesWhenTheyCanBe
     EXPECT_EQ(state_.faults.back().spec.replica, 2);
 }
 
+TEST_F(CampaignRunnerTest, whoHasBeenDealtItsLossIsNotHitAgainBeforeItIsBack) {
+    auto slow = fault(FaultKind::kSlow, 1);
+    ASSERT_TRUE(
+        runner_->start(plan({{1000, fault(FaultKind::kKillReplica, 1)}, {1000, slow}})).ok());
+    pass(2);
+    EXPECT_EQ(state_.faults.size(), 1u);
+    is(1, ReplicaState::kStarting, 2);
+    is(1, ReplicaState::kTraining, 2);
+    pass(0.2);
+    EXPECT_EQ(state_.faults.size(), 2u);
+}
+
 TEST_F(CampaignRunnerTest, whatWaitedTooLongIsSkippedAndSaysWhy) {
     is(3, ReplicaState::kFetching);
     ASSERT_TRUE(runner_->start(plan({{1000, fault(FaultKind::kKillReplica, 1)}})).ok());

@@ -288,6 +288,14 @@ TEST_F(NextFaultRunnerTest, WhatHistoryKnowsIsNotToldAgain) {
     EXPECT_EQ(third.explain(1, now_)->fault, 1u) << "its incident is still to come";
 }
 
+TEST_F(NextFaultRunnerTest, AFaultOfNoReplicaExplainsNothingOnceItIsOver) {
+    auto spec = fault(FaultKind::kFillDisk, -1);
+    spec.node = "node0";
+    next_.restore(saved_, past(spec, true, true));
+    now_ = 901 * kSecond;
+    EXPECT_FALSE(next_.explain(-1, now_).has_value());
+}
+
 TEST_F(NextFaultRunnerTest, AWaitingFaultThatWasTakenBackStaysTakenBack) {
     const uint64_t id = runner_.inject(fault(FaultKind::kKillReplica, 1, 50), "", 3).value();
     ASSERT_TRUE(runner_.end(id).ok());

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "backend/runtime/coordinator/fact_events.h"
+#include "backend/runtime/coordinator/job_past.h"
+#include "backend/runtime/coordinator/spec_options.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -133,7 +135,8 @@ TEST(FactEvents, ACommitCarriesShardsAndContributors) {
     vote.hashes = {7, 8};
     vote.gradSquares = {0.5, 0.25};
     vote.exchangeMs = 12;
-    fact.votes = {vote};
+    vote.traffic = {{1, 2}, {3, 4}, 5};
+    fact.votes = {vote, vote};
     fact.voteMs = {4};
     const FactContext context{
         [](MonoNs t) { return t; }, [](int32_t) { return std::string(); }, {}};
@@ -143,8 +146,14 @@ TEST(FactEvents, ACommitCarriesShardsAndContributors) {
     ASSERT_EQ(body.shards.size(), 2u);
     EXPECT_EQ(body.shards[1].hash, 8u);
     EXPECT_DOUBLE_EQ(body.shards[1].gradSquares, 0.25);
-    ASSERT_EQ(body.replicas.size(), 1u);
+    ASSERT_EQ(body.replicas.size(), 2u);
+    EXPECT_EQ(body.replicas[0].replica, 3);
+    EXPECT_DOUBLE_EQ(body.replicas[0].exchangeMs, 12);
     EXPECT_DOUBLE_EQ(body.replicas[0].voteMs, 4);
+    EXPECT_DOUBLE_EQ(body.replicas[1].voteMs, 0) << "nobody knows it";
+    EXPECT_THAT(body.traffic.copies, ElementsAre(2, 4));
+    EXPECT_THAT(body.traffic.remote, ElementsAre(6, 8));
+    EXPECT_EQ(body.traffic.bytes, 10u);
 }
 
 TEST(FactEvents, APhaseOfNoLengthStaysOneWhateverTheClocksDo) {
@@ -156,6 +165,134 @@ TEST(FactEvents, APhaseOfNoLengthStaysOneWhateverTheClocksDo) {
     ASSERT_TRUE(event.has_value());
     const auto& phase = std::get<model::IncidentPhase>(event->body);
     EXPECT_EQ(phase.beginNs, phase.endNs);
+}
+
+TEST(JobPast, ARunThatIsTakenUpHasLastedSinceItBeganAndKeepsItsOpenIncidents) {
+    class Later final : public Clock {
+      public:
+        MonoNs now() const override { return 5 * kSecond; }
+        int64_t unixNs() const override { return 1000 * kSecond; }
+    };
+    model::RunState past;
+    past.startedNs = 900 * kSecond;
+    model::IncidentView closed;
+    closed.incident = 3;
+    closed.closedNs = 950 * kSecond;
+    model::IncidentView open;
+    open.incident = 2;
+    open.replica = 1;
+    past.incidents.push(closed);
+    past.incidents.push(open);
+    protocol::RecoveredState recovered;
+    addPast(recovered, past, Later());
+    EXPECT_EQ(recovered.ranFor, 100 * kSecond);
+    EXPECT_EQ(recovered.lastIncident, 3u);
+    ASSERT_EQ(recovered.incidents.size(), 1u);
+}
+
+TEST(SpecOptions, EveryPolicyGoesToTheMachineAndComesBack) {
+    model::Policies p;
+    p.lr = model::LrPolicy::kLinear;
+    p.batch = model::BatchPolicy::kConstant;
+    p.recovery = model::RecoveryPolicy::kRestartAll;
+    p.minReplicas = 2;
+    p.parityEverySteps = 3;
+    p.checkpointEverySteps = 4;
+    p.checkpointsKept = 5;
+    p.restartLimit = 6;
+    p.fetchBytesPerSecond = 7;
+    p.deltaBudgetBytes = 8;
+    model::Policies rest;
+    rest.deltaBudgetBytes = p.deltaBudgetBytes;  // the machine does not know it
+    EXPECT_EQ(modelPolicies(machinePolicies(p), rest), p);
+}
+
+TEST(SpecOptions, TheMachineIsToldWhatTheJobSays) {
+    model::JobSpec s;
+    s.replicas = 5;
+    s.shards = 3;
+    s.spares = 2;
+    s.steps = 77;
+    s.sequenceLength = 64;
+    s.samplesPerReplica = 9;
+    s.domains.resize(4);
+    s.optimizer = {0.1, 0.2, 3, 4, 0.5, 0.6, 0.7, 0.8, 0.9};
+    s.policies.minReplicas = 3;
+    s.timeouts = {1, 2, 3, 4, 5, 6, 7, 8};
+    const protocol::Options o = machineOptions(s, 99);
+    EXPECT_EQ(std::tuple(o.replicas, o.shards, o.spares, o.steps, o.secret),
+              std::tuple(5u, 3u, 2u, 77u, 99u));
+    EXPECT_EQ(std::tuple(o.sequenceLength, o.samplesPerReplica, o.domains),
+              std::tuple(64u, 9u, 4u));
+    const protocol::Optimizer optimizer{0.1, 0.2, 3, 4, 0.5, 0.6, 0.9};
+    EXPECT_EQ(o.optimizer, optimizer);
+    EXPECT_EQ(o.policies.minReplicas, 3u);
+    protocol::Timeouts t;
+    t.beatMs = 1;
+    t.heartbeatMs = 2;
+    t.progressFloorMs = 3;
+    t.progressMultiple = 4;
+    t.chunkFloorMs = 5;
+    t.chunkMultiple = 6;
+    t.joinMs = 7;
+    t.orphanMs = 8;
+    EXPECT_EQ(o.timeouts, t);
+    s.domains.clear();
+    EXPECT_EQ(machineOptions(s, 1).domains, 1u);
+}
+
+TEST(JobPast, WhatHistoryLacksOfTheLogIsToldAndNothingTwice) {
+    protocol::LogCommit first;
+    first.record.lineage = 1;
+    first.record.step = 1;
+    protocol::LogCommit second = first;
+    second.record.step = 2;
+    protocol::LogLineage lineage;
+    lineage.lineage = 1;
+    lineage.fromStep = 0;
+    lineage.why = "new";
+    const std::vector<protocol::LogEntry> entries = {
+        protocol::LogTerm{4},
+        lineage,
+        first,
+        second,
+        protocol::LogLayout{7, 3, {1}, {2}, 0.5},
+        protocol::LogQuarantine{{0, 4, 8}, "not finite"}};
+    model::RunState past;
+    EXPECT_EQ(firstUntold(entries, past), 0u);
+    past.lastCommit.emplace();
+    past.lastCommit->record = first.record;
+    EXPECT_EQ(firstUntold(entries, past), 3u);
+    past.lastCommit->record.step = 9;
+    EXPECT_EQ(firstUntold(entries, past), entries.size()) << "not in this log";
+    past.lastCommit->record = first.record;
+    past.lastCommit->record.lineage = 2;
+    EXPECT_EQ(firstUntold(entries, past), entries.size());
+
+    EXPECT_FALSE(untoldFact(entries, 0, past).has_value());
+    const auto opened = std::get<protocol::fact::LineageOpened>(*untoldFact(entries, 1, past));
+    EXPECT_EQ(std::tuple(opened.lineage, opened.term), std::tuple(1u, 4u));
+    EXPECT_EQ(std::get<protocol::fact::StepCommitted>(*untoldFact(entries, 3, past)).record.step,
+              2u);
+    const auto moved = std::get<protocol::fact::LayoutChanged>(*untoldFact(entries, 4, past));
+    EXPECT_EQ(std::tuple(moved.step, moved.layout, moved.ok), std::tuple(2u, 7u, true));
+    EXPECT_TRUE(untoldFact(entries, 5, past).has_value());
+
+    past.lineage = 1;
+    EXPECT_FALSE(untoldFact(entries, 1, past).has_value());
+    model::LayoutView told;
+    told.step = 2;
+    told.layout = 7;
+    told.ok = false;
+    past.layouts.push(told);
+    EXPECT_TRUE(untoldFact(entries, 4, past).has_value()) << "that one failed";
+    told.ok = true;
+    past.layouts.push(told);
+    EXPECT_FALSE(untoldFact(entries, 4, past).has_value());
+    model::QuarantineView quarantined;
+    quarantined.range = {0, 4, 8};
+    past.quarantined.push(quarantined);
+    EXPECT_FALSE(untoldFact(entries, 5, past).has_value());
 }
 
 }  // namespace

@@ -80,5 +80,17 @@ TEST_F(HopelessTest, TheJobFailsWhenNoReplicaIsLeftAndNothingFollows) {
     EXPECT_EQ(all_.size(), actions);
 }
 
+TEST(FinishedTest, AJobThatHadEndedSaysSoAndDoesNothing) {
+    RecoveredState past;
+    past.term = 1;
+    past.lineage = 1;
+    past.finished = true;
+    Options options;
+    CoordinatorMachine machine(options, 2, past);
+    const Actions actions = machine.begin(0);
+    ASSERT_EQ(actions.size(), 1u);
+    EXPECT_TRUE(std::get<Finished>(actions[0]).ok);
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol

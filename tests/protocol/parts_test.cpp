@@ -225,6 +225,9 @@ TEST(BallotTest, DifferentSumsAreNoSum) {
     const BallotResult r = readBallot(ballotOf({vote(0, true), vote(1, true, 5), vote(2, true)}));
     EXPECT_EQ(r.verdict, BallotVerdict::kRedo);
     EXPECT_THAT(r.disagreeing, ElementsAre(1));
+    EXPECT_THAT(readBallot(ballotOf({vote(0, true, 5), vote(1, true), vote(2, true)})).disagreeing,
+                ElementsAre(0))
+        << "the larger group is right, not the first";
 }
 
 TEST(BallotTest, WhoeverEntersMustCompleteButHasNoSayInTheSum) {
@@ -376,6 +379,134 @@ TEST(FoldTest, YesNeedsEveryShardAndNoIsSaidAtOnce) {
     EXPECT_FALSE(fold.add(rankVote(0, true, 1))->has_value());  // of an older attempt
 }
 
+TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
+    RankVote a = rankVote(0, true);
+    a.epoch = 4;
+    a.gradSquares = 0.5;
+    a.lossSum = 1.5;
+    a.failedPeers = {2, 1};
+    a.domainLossSum = {1, 2};
+    a.domainTokens = {3};
+    a.expertCounts = {4, 5};
+    a.traffic = {{6, 7}, {1, 2}, 8};
+    a.routed = {{0, 11, {1}}};
+    a.computeMs = 5;
+    a.exchangeMs = 1;
+    a.exposedMs = 4;
+    a.applyMs = 2;
+    a.waitedOnMs = 3;
+    a.waitedOn = 1;
+    a.bytes = 100;
+    RankVote b = rankVote(1, true);
+    b.epoch = 4;
+    b.gradSquares = 0.25;
+    b.lossSum = 2;
+    b.failedPeers = {1};
+    b.domainLossSum = {10, 20};
+    b.domainTokens = {30, 40};
+    b.expertCounts = {50, 60};
+    b.traffic = {{70, 80}, {10, 20}, 90};
+    b.routed = {{0, 12, {2}}};
+    b.computeMs = 4;
+    b.exchangeMs = 6;
+    b.exposedMs = 1;
+    b.applyMs = 7;
+    b.waitedOnMs = 2;
+    b.waitedOn = 0;
+    b.bytes = 11;
+    ReplicaFold fold(3, 2, 2);
+    (void)*fold.add(a);
+    const auto v = std::get<ReplicaVote>(**fold.add(b));
+    EXPECT_EQ(std::tuple(v.replica, v.incarnation, v.step, v.epoch, v.attempt),
+              std::tuple(3, 2u, 7u, 4u, 1u));
+    EXPECT_TRUE(v.complete);
+    EXPECT_FALSE(v.nonFiniteLocal);
+    EXPECT_EQ(v.shardsIn, 2u);
+    EXPECT_THAT(v.gradSquares, ElementsAre(0.5, 0.25));
+    EXPECT_THAT(v.failedPeers, ElementsAre(1, 2));
+    EXPECT_EQ(v.lossSum, 3.5);
+    EXPECT_THAT(v.domainLossSum, ElementsAre(11, 22));
+    EXPECT_THAT(v.domainTokens, ElementsAre(33, 40));
+    EXPECT_THAT(v.expertCounts, ElementsAre(54, 65));
+    EXPECT_THAT(v.traffic.copies, ElementsAre(76, 87));
+    EXPECT_THAT(v.traffic.remote, ElementsAre(11, 22));
+    EXPECT_EQ(v.traffic.bytes, 98u);
+    EXPECT_THAT(v.routed, ElementsAre(a.routed[0], b.routed[0]));
+    EXPECT_EQ(std::tuple(v.computeMs, v.exchangeMs, v.exposedMs, v.applyMs),
+              std::tuple(5, 6, 4, 7));
+    EXPECT_EQ(v.waitedOnMs, 3);
+    EXPECT_EQ(v.waitedOn, 1);
+    EXPECT_EQ(v.bytes, 111u);
+    b.nonFiniteLocal = true;
+    EXPECT_TRUE(std::get<ReplicaVote>(**fold.add(b)).nonFiniteLocal);
+}
+
+TEST(FoldTest, AGradientOfWhichAShardKeepsNothingIsComputedAgainByAll) {
+    ReplicaFold fold(3, 2, 2);
+    RankReport r;
+    r.rank = {3, 0};
+    r.incarnation = 2;
+    r.lineage = 5;
+    r.hasState = r.ready = r.following = true;
+    r.step = 7;
+    r.hash = 1;
+    r.layout = 2;
+    r.moved = 3;
+    r.last = CommitRecord{};
+    r.last->step = 7;
+    r.retainedStep = 8;
+    r.retained = {{0, 0, 4}};
+    EXPECT_FALSE((*fold.add(r)).has_value());
+    r.rank.shard = 1;
+    r.hash = 2;
+    auto out = std::get<Report>(**fold.add(r));
+    EXPECT_EQ(
+        std::tuple(out.replica, out.incarnation, out.lineage, out.step, out.layout, out.moved),
+        std::tuple(3, 2u, 5u, 7u, 2u, 3u));
+    EXPECT_TRUE(out.hasState && out.ready && out.following);
+    EXPECT_EQ(out.last->step, 7u);
+    EXPECT_EQ(out.retainedStep, 8u);
+    EXPECT_THAT(out.retained, ElementsAre(SampleRange{0, 0, 4}));
+    EXPECT_THAT(out.hashes, ElementsAre(1, 2));
+    r.retained = {{0, 0, 2}};
+    out = std::get<Report>(**fold.add(r));
+    EXPECT_EQ(out.retainedStep, 0u) << "of other samples";
+    EXPECT_THAT(out.retained, IsEmpty());
+}
+
+TEST(FoldTest, AFetchIsAsFarAsItsSlowestShardAndCountsAllBytesOfItsSnapshot) {
+    ReplicaFold fold(3, 2, 2);
+    (void)*fold.add(RankFetchProgress{{3, 0}, 2, 10, 5, 100, 12});
+    auto p = std::get<FetchProgress>(**fold.add(RankFetchProgress{{3, 1}, 2, 10, 7, 200, 11}));
+    EXPECT_EQ(std::tuple(p.replica, p.incarnation, p.snapshotStep), std::tuple(3, 2u, 10u));
+    EXPECT_EQ(std::tuple(p.bytesDone, p.bytesTotal, p.step), std::tuple(12u, 300u, 11u));
+    p = std::get<FetchProgress>(**fold.add(RankFetchProgress{{3, 1}, 2, 20, 1, 200, 20}));
+    EXPECT_EQ(std::tuple(p.bytesDone, p.bytesTotal, p.step), std::tuple(1u, 200u, 20u))
+        << "what is known of the other shard is of another snapshot";
+}
+
+TEST(FoldTest, VerdictsMovesAndSnapshotsAreToldWhenEveryShardHasItsOwn) {
+    ReplicaFold fold(3, 2, 2);
+    EXPECT_FALSE((*fold.add(RankVerdict{{3, 1}, 2, 9, false})).has_value());
+    const auto verdict = std::get<ReplayVerdict>(**fold.add(RankVerdict{{3, 0}, 2, 9, true}));
+    EXPECT_EQ(verdict.step, 9u);
+    EXPECT_THAT(verdict.mismatchedShards, ElementsAre(1));
+    EXPECT_FALSE((*fold.add(RankVerdict{{3, 0}, 2, 9, true})).has_value()) << "they begin anew";
+
+    EXPECT_FALSE((*fold.add(RankLayoutMoved{{3, 0}, 2, 9, 4, false, 10, "no room"})).has_value());
+    auto moved =
+        std::get<LayoutMoved>(**fold.add(RankLayoutMoved{{3, 1}, 2, 9, 4, false, 20, "late"}));
+    EXPECT_EQ(std::tuple(moved.step, moved.layout, moved.ok, moved.bytesMoved),
+              std::tuple(9u, 4u, false, 30u));
+    EXPECT_EQ(moved.error, "no room") << "the first";
+    EXPECT_FALSE((*fold.add(RankLayoutMoved{{3, 0}, 2, 9, 4, true, 10, ""})).has_value());
+    moved = std::get<LayoutMoved>(**fold.add(RankLayoutMoved{{3, 1}, 2, 9, 4, true, 10, ""}));
+    EXPECT_TRUE(moved.ok);
+
+    EXPECT_FALSE((*fold.add(RankSnapshotReady{{3, 0}, 2, 9})).has_value());
+    EXPECT_EQ(std::get<SnapshotReady>(**fold.add(RankSnapshotReady{{3, 1}, 2, 9})).step, 9u);
+}
+
 /// The shards of a joiner that began anew with another snapshot reach its step one by one.
 TEST(ReplicaFoldTest, AReportIsOfOneFetch) {
     ReplicaFold fold(3, 1, 2);
@@ -399,6 +530,12 @@ TEST(ReplicaFoldTest, AReportIsOfOneFetch) {
 TEST(FoldTest, AnotherIncarnationIsRefused) {
     ReplicaFold fold(3, 1, 2);
     EXPECT_FALSE(fold.add(rankVote(0, true)).ok());
+    for (const RankId other : {RankId{2, 0}, RankId{3, 2}, RankId{3, -1}}) {
+        RankVote v = rankVote(0, true);
+        v.incarnation = 1;
+        v.rank = other;
+        EXPECT_FALSE(fold.add(v).ok()) << other.replica << "/" << other.shard;
+    }
 }
 
 // ---- invariants
@@ -423,7 +560,9 @@ TEST(InvariantsTest, EachBrokenOneIsNamed) {
     EXPECT_EQ(c.committed(recordOf(3, 7, 9))->invariant, "I2");
     EXPECT_FALSE(c.applied(0, 1, recordOf(1, 0, 4), {1, 2}));
     EXPECT_EQ(c.applied(0, 1, recordOf(1, 0, 4), {})->invariant, "I5");
-    EXPECT_EQ(c.applied(1, 1, recordOf(1, 0, 4), {1, 3})->invariant, "I3");
+    const auto differs = c.applied(1, 1, recordOf(1, 0, 4), {1, 3});
+    EXPECT_EQ(differs->invariant, "I3");
+    EXPECT_THAT(differs->detail, HasSubstr("r1 and r0 differ"));
     EXPECT_EQ(c.applied(2, 1, recordOf(2, 4, 9), {})->invariant, "I1");
     EXPECT_EQ(c.applied(3, 1, recordOf(9, 4, 9), {})->invariant, "I5");
 }

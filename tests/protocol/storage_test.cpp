@@ -96,6 +96,48 @@ TEST(LedgerTest, AStateThatIsNoPartitionIsRefused) {
     EXPECT_FALSE(DataLedger::restore(s, {}).ok());  // 5 is twice
     s.pooled = {{0, 6, 10}};
     EXPECT_TRUE(DataLedger::restore(s, {}).ok());
+    s.pooled.push_back({0, 3, 3});
+    EXPECT_FALSE(DataLedger::restore(s, {}).ok()) << "an empty range";
+    s.pooled.back() = {1, 0, 1};
+    EXPECT_FALSE(DataLedger::restore(s, {}).ok()) << "a domain that is not there";
+    s.pooled.pop_back();
+    s.leases = {{1, 0, {{1, 0, 1}}}};
+    EXPECT_FALSE(DataLedger::restore(s, {}).ok()) << "a lease of a domain that is not there";
+}
+
+TEST(LedgerTest, LeasesAreSwappedWhenBothHoldOne) {
+    DataLedger l(1);
+    const auto first = *l.lease(1, 0, 4);
+    const auto second = *l.lease(1, 1, 2);
+    EXPECT_FALSE(l.swapLeases(1, 0, 2).ok());
+    EXPECT_FALSE(l.swapLeases(1, 2, 0).ok());
+    ASSERT_TRUE(l.swapLeases(1, 0, 1).ok());
+    EXPECT_EQ(*l.leased(1, 0), second);
+    EXPECT_EQ(*l.leased(1, 1), first);
+    EXPECT_EQ(l.leased(2, 0), nullptr);
+}
+
+TEST(LedgerTest, OnlyWhatIsHandedOutCanBeQuarantined) {
+    DataLedger l(1);
+    const auto held = *l.lease(1, 0, 4);
+    EXPECT_FALSE(l.quarantine({1, 0, 1}).ok()) << "a domain that is not there";
+    EXPECT_FALSE(l.quarantine({0, 2, 2}).ok()) << "nothing";
+    EXPECT_FALSE(l.quarantine({0, 2, 6}).ok()) << "not all of it is";
+    ASSERT_TRUE(l.quarantine({0, 1, 2}).ok());
+    EXPECT_THAT(*l.leased(1, 0), ElementsAre(SampleRange{0, 0, 1}, SampleRange{0, 2, 4}));
+    EXPECT_EQ(l.quarantinedSamples(), 1u);
+    EXPECT_EQ(l.leasedSamples(), 3u);
+    EXPECT_TRUE(l.check().ok()) << l.check();
+}
+
+TEST(LedgerTest, WhatIsWithheldOfADomainThatIsNotThereChangesNothing) {
+    DataLedger l(1);
+    l.withhold({1, 0, 4});
+    EXPECT_TRUE(l.check().ok());
+    EXPECT_EQ(l.quarantinedSamples(), 0u);
+    l.withhold({0, 0, 4});
+    EXPECT_EQ(l.quarantinedSamples(), 4u);
+    EXPECT_TRUE(l.check().ok()) << l.check();
 }
 
 // ---- the log
@@ -186,6 +228,112 @@ TEST(CommitLogTest, EntriesThatContradictEachOtherAreRefused) {
     auto again = someEntries();
     std::get<LogCommit>(again[4]).record.contributors[0].ranges = {{0, 0, 4}};
     EXPECT_FALSE(recoverState(again, 2, 1).ok());
+}
+
+TEST(CommitLogTest, RecoveryKnowsWhatEveryKindOfEntrySays) {
+    auto entries = someEntries();
+    for (size_t i = 2; i < 5; ++i)
+        std::get<LogCommit>(entries[i]).figures.productiveMs = static_cast<double>(i);
+    entries.push_back(LogIncarnation{1, 4});
+    entries.push_back(LogIncarnation{1, 3});
+    entries.push_back(LogIncarnation{7, 3});
+    entries.push_back(LogEpochs{9});
+    entries.push_back(LogEpochs{8});
+    entries.push_back(LogLayoutTried{6});
+    entries.push_back(LogLayout{5, 4, {1, 0}, {2, 3}, -1});
+    entries.push_back(LogQuarantine{{0, 20, 22}, "not finite"});
+    LogOrders orders;
+    orders.paused = orders.checkpoint = true;
+    entries.push_back(orders);
+    auto state = recoverState(entries, 2, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_THAT(state->incarnations, ElementsAre(1, 4));
+    EXPECT_EQ(state->epoch, 9u);
+    EXPECT_EQ(state->layoutTried, 6u);
+    EXPECT_EQ(state->layout, 5u);
+    EXPECT_THAT(state->expertShard, ElementsAre(1, 0));
+    EXPECT_THAT(state->domainShare, ElementsAre(2, 3));
+    EXPECT_EQ(state->updates, 3u);
+    EXPECT_EQ(state->productiveSum, 9);
+    EXPECT_EQ(state->productiveMs.at(2), 3);
+    EXPECT_THAT(state->ledger.quarantined, ElementsAre(SampleRange{0, 20, 22}));
+    EXPECT_THAT(state->ledger.pooled, ElementsAre(SampleRange{0, 12, 20}));
+    EXPECT_TRUE(state->orders->paused && state->orders->checkpoint);
+    EXPECT_FALSE(state->finished);
+
+    LogCheckpoint kept{1, 2, 2, "two", 0, {}, {}, state->ledger};
+    entries.push_back(kept);
+    kept.step = 3;
+    kept.path = "three";
+    entries.push_back(kept);
+    entries.push_back(LogCheckpointsDropped{{"old"}, false});
+    entries.push_back(LogCheckpointsDropped{{"bad"}, true});
+    state = recoverState(entries, 2, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_FALSE(state->orders->checkpoint) << "the checkpoint is the answer";
+    EXPECT_EQ(state->checkpoints.size(), 2u);
+    EXPECT_FALSE(state->productiveMs.contains(2)) << "no rollback goes behind the oldest";
+    EXPECT_TRUE(state->productiveMs.contains(3));
+    EXPECT_THAT(state->discarded, ElementsAre("old"));
+    EXPECT_THAT(state->unusable, ElementsAre("bad"));
+
+    LogLineage back;
+    back.lineage = 2;
+    back.fromStep = 2;
+    back.updates = 2;
+    back.resumeFrom = "two";
+    back.layout = 8;
+    back.expertShard = {0, 1};
+    back.domainShare = {4};
+    back.ledger = state->ledger;
+    entries.push_back(back);
+    state = recoverState(entries, 2, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(std::tuple(state->lineage, state->lineageFromStep, state->step, state->updates),
+              std::tuple(2u, 2u, 2u, 2u));
+    EXPECT_EQ(state->resumeFrom, "two");
+    EXPECT_FALSE(state->last.has_value());
+    ASSERT_EQ(state->checkpoints.size(), 1u);
+    EXPECT_EQ(state->checkpoints[0].path, "two");
+    EXPECT_FALSE(state->checkpoints[0].borrowed);
+    EXPECT_EQ(state->productiveSum, 5) << "steps that a rollback supersedes count no more";
+    EXPECT_EQ(state->layoutTried, 8u);
+    EXPECT_EQ(state->layout, 8u);
+    EXPECT_THAT(state->domainShare, ElementsAre(4));
+
+    entries.push_back(LogCheckpointsDropped{{"two"}, false});
+    back.lineage = 3;
+    back.resumeFrom = "elsewhere";
+    entries.push_back(back);
+    entries.push_back(LogFinished{});
+    state = recoverState(entries, 2, 1);
+    ASSERT_TRUE(state.ok()) << state.status();
+    ASSERT_EQ(state->checkpoints.size(), 1u);
+    EXPECT_TRUE(state->checkpoints[0].borrowed) << "another run's";
+    EXPECT_EQ(state->checkpoints[0].path, "elsewhere");
+    EXPECT_EQ(state->checkpoints[0].step, 2u);
+    EXPECT_TRUE(state->finished);
+}
+
+TEST(CommitLogTest, OfDiscardedCheckpointsTheLastAreNamedAgain) {
+    auto entries = someEntries();
+    for (size_t i = 0; i <= kDiscardedKept; ++i)
+        entries.push_back(LogCheckpointsDropped{{std::to_string(i)}, false});
+    const auto state = recoverState(entries, 2, 1);
+    ASSERT_EQ(state->discarded.size(), kDiscardedKept);
+    EXPECT_EQ(state->discarded.front(), "1");
+}
+
+TEST(CommitLogTest, TermsAndLineagesRiseAndTheDomainsAreTheJobs) {
+    auto entries = someEntries();
+    entries.push_back(LogTerm{1});
+    EXPECT_FALSE(recoverState(entries, 2, 1).ok());
+    entries.back() = LogTerm{2};
+    EXPECT_EQ(recoverState(entries, 2, 1)->term, 2u);
+    LogLineage same = std::get<LogLineage>(entries[1]);
+    entries.push_back(same);
+    EXPECT_FALSE(recoverState(entries, 2, 1).ok());
+    EXPECT_FALSE(recoverState(someEntries(), 2, 2).ok()) << "two domains";
 }
 
 }  // namespace

@@ -83,6 +83,32 @@ TEST_F(CheckpointDeskTest, ShardsThatLieInTwoLayoutsAreNoCheckpoint) {
     EXPECT_EQ(readManifest(done_[0].path)->layout, 1u);
 }
 
+TEST_F(CheckpointDeskTest, AShardThatCouldNotBeWrittenMakesItNoCheckpoint) {
+    const auto d = desk();
+    d->write(snapshot(10, 0), "");
+    d->drain();
+    d->shardReported(own_);
+    protocol::RankCheckpoint other = own_;
+    other.rank.shard = 1;
+    other.ok = false;
+    other.error = "no room";
+    d->shardReported(other);
+    d->drain();
+    ASSERT_EQ(done_.size(), 1u);
+    EXPECT_FALSE(done_[0].ok);
+    EXPECT_EQ(done_[0].error, "no room");
+    EXPECT_TRUE(listCheckpoints(folder_.string()).empty());
+}
+
+TEST_F(CheckpointDeskTest, AShardThatReportsAgainAfterTheEndChangesNothing) {
+    const auto d = desk();
+    write(*d, 10, 0, 0);
+    d->shardReported(own_);
+    d->drain();
+    EXPECT_EQ(done_.size(), 1u);
+    EXPECT_EQ(listCheckpoints(folder_.string()).size(), 1u);
+}
+
 TEST(CheckpointThread, runsJobsInOrderAndDrains) {
     CheckpointThread thread;
     std::vector<int> order;

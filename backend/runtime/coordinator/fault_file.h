@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/file_system.h"
 #include "backend/common/types.h"
 #include "backend/model/command.h"
 

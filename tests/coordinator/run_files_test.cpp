@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/run_files.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "backend/common/file_system.h"
+#include "backend/model/json.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// A state directory with runs as a controller leaves them.
+class RunFilesTest : public testing::Test {
+  protected:
+    RunFilesTest()
+        : folder_(fs::path(testing::TempDir()) / ("runs_" + std::to_string(::getpid()))) {
+        fs::create_directories(folder_);
+    }
+    ~RunFilesTest() override { fs::remove_all(folder_); }
+
+    std::string state() const { return folder_.string(); }
+    std::string runDir(const std::string& run) const { return (folder_ / run).string(); }
+    void write(const fs::path& path, const std::string& text) {
+        fs::create_directories(path.parent_path());
+        std::ofstream(path, std::ios::binary) << text;
+    }
+    std::string manifest(const std::string& name) {
+        const fs::path path = folder_ / "manifests" / name;
+        write(path, "any");
+        return path.string();
+    }
+    static std::vector<protocol::LogEntry> begun() {
+        protocol::LogLineage lineage;
+        lineage.lineage = 1;
+        lineage.ledger.highWater = {0};
+        return {protocol::LogTerm{1}, lineage};
+    }
+    static protocol::LogCheckpoint checkpoint(uint64_t step, const std::string& path) {
+        protocol::LogCheckpoint c;
+        c.lineage = 1;
+        c.step = step;
+        c.path = path;
+        c.ledger.highWater = {0};
+        return c;
+    }
+    void run(const std::string& name, const std::vector<protocol::LogEntry>& entries) {
+        model::JobSpec spec;
+        spec.name = name;
+        spec.checkpointDir = (folder_ / "checkpoints" / name).string();
+        write(folder_ / name / "job.json", model::toJsonText(spec));
+        std::string log(protocol::kLogHeader);
+        for (const auto& e : entries) log += protocol::encodeEntry(e);
+        write(folder_ / name / "commit.log", log);
+    }
+    /// A byte of the second entry.
+    void damage(const std::string& name) {
+        const std::string path = runDir(name) + "/commit.log";
+        std::string log = *diskFiles().read(path);
+        const size_t at = std::string(protocol::kLogHeader).size() +
+                          protocol::encodeEntry(protocol::LogTerm{1}).size() + 20;
+        log[at] = static_cast<char>(log[at] ^ 1);
+        write(path, log);
+    }
+
+    const fs::path folder_;
+};
+
+TEST_F(RunFilesTest, ARunIsNamedByItsJobAndTheTime) {
+    EXPECT_EQ(makeRunId("My job!", 0).substr(makeRunId("My job!", 0).size() - 16),
+              "-19700101-000000");
+    EXPECT_TRUE(checkRunId(makeRunId("My job!", 0)).ok());
+    EXPECT_TRUE(checkRunId(makeRunId("", 0)).ok());
+    EXPECT_TRUE(checkRunId(std::string(80, 'a')).ok());
+    for (const std::string& bad : {std::string(), std::string(81, 'a'), std::string(".hidden"),
+                                   std::string("a/b"), std::string("a b")})
+        EXPECT_TRUE(absl::IsInvalidArgument(checkRunId(bad))) << bad;
+}
+
+TEST_F(RunFilesTest, ARunIsUnfinishedUntilItsLogSaysThatItEnded) {
+    run("a", begun());
+    auto ended = begun();
+    ended.push_back(protocol::LogFinished{});
+    run("b", ended);
+    EXPECT_THAT(unfinishedRuns(diskFiles(), state()), ElementsAre("a"));
+    ASSERT_TRUE(setAside(diskFiles(), runDir("a"), "damaged").ok());
+    EXPECT_TRUE(unfinishedRuns(diskFiles(), state()).empty());
+    EXPECT_TRUE(fs::exists(runDir("a") + "/commit.log.damaged"));
+    EXPECT_EQ(readLog(diskFiles(), runDir("a"))->size(), 1u);
+    EXPECT_FALSE(setAside(diskFiles(), runDir("nobody"), "").ok());
+}
+
+TEST_F(RunFilesTest, AJobFileThatCannotBeReadIsNamed) {
+    run("a", begun());
+    EXPECT_EQ(readSpec(diskFiles(), runDir("a"))->name, "a");
+    write(folder_ / "a" / "job.json", "{");
+    const auto bad = readSpec(diskFiles(), runDir("a"));
+    EXPECT_TRUE(absl::IsDataLoss(bad.status()));
+    EXPECT_THAT(std::string(bad.status().message()), HasSubstr("job.json"));
+    EXPECT_FALSE(readSpec(diskFiles(), runDir("nobody")).ok());
+}
+
+TEST_F(RunFilesTest, ACheckpointIsFoundByItsRunOrByItsPath) {
+    const std::string five = manifest("five"), ten = manifest("ten");
+    auto entries = begun();
+    entries.push_back(checkpoint(10, ten));
+    entries.push_back(checkpoint(5, five));
+    entries.push_back(checkpoint(15, "/gone"));
+    run("a", entries);
+    run("b", begun());
+    auto found = findCheckpoint(diskFiles(), state(), "a");
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->checkpoint.path, ten) << "the newest that is there";
+    EXPECT_EQ(found->spec.name, "a");
+    found = findCheckpoint(diskFiles(), state(), five);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->checkpoint.step, 5u);
+    const auto none = findCheckpoint(diskFiles(), state(), "b");
+    EXPECT_TRUE(absl::IsNotFound(none.status()));
+    EXPECT_THAT(std::string(none.status().message()), HasSubstr("has no checkpoint"));
+    EXPECT_TRUE(absl::IsNotFound(findCheckpoint(diskFiles(), state(), "/gone").status()));
+    EXPECT_TRUE(absl::IsNotFound(findCheckpoint(diskFiles(), state(), "c").status()));
+}
+
+TEST_F(RunFilesTest, OfADamagedLogTheWholeCheckpointsCount) {
+    const std::string five = manifest("five"), ten = manifest("ten");
+    auto entries = begun();
+    entries.push_back(checkpoint(5, five));
+    entries.push_back(checkpoint(10, ten));
+    entries.push_back(checkpoint(15, "/gone"));
+    run("a", entries);
+    damage("a");
+    ASSERT_FALSE(readLog(diskFiles(), runDir("a")).ok());
+    EXPECT_EQ(findCheckpoint(diskFiles(), state(), "a")->checkpoint.path, ten);
+    EXPECT_EQ(findCheckpoint(diskFiles(), state(), five)->checkpoint.step, 5u);
+    EXPECT_TRUE(absl::IsNotFound(findCheckpoint(diskFiles(), state(), "/gone").status()));
+
+    run("b", begun());
+    auto tail = begun();
+    tail.push_back(protocol::LogEpochs{1});
+    run("c", tail);
+    damage("c");
+    EXPECT_TRUE(absl::IsDataLoss(findCheckpoint(diskFiles(), state(), "c").status()))
+        << "nothing of it is whole but the damage is told";
+    EXPECT_EQ(findCheckpoint(diskFiles(), state(), ten)->spec.name, "a") << "others are read on";
+}
+
+TEST_F(RunFilesTest, TextIsCopiedUpToItsBound) {
+    write(folder_ / "text" / "t.txt", std::string(100, 'x'));
+    model::JobSpec spec;
+    model::DomainSpec domain;
+    domain.name = "d";
+    domain.paths = {(folder_ / "text").string()};
+    spec.domains = {domain};
+    spec.dataCopyBytes = 99;
+    ASSERT_TRUE(takeText(spec, runDir("a"), nullptr).ok());
+    EXPECT_EQ(spec.domains[0].paths, domain.paths) << "too large";
+    spec.dataCopyBytes = 100;
+    ASSERT_TRUE(takeText(spec, runDir("a"), nullptr).ok());
+    EXPECT_THAT(spec.domains[0].paths.at(0), HasSubstr(runDir("a")));
+    model::JobSpec next;
+    next.domains = {domain};
+    next.dataCopyBytes = 0;
+    ASSERT_TRUE(takeText(next, runDir("b"), nullptr).ok());
+    EXPECT_EQ(next.domains[0].paths, domain.paths);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
