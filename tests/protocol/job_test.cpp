@@ -509,6 +509,66 @@ TEST_F(SimulatedJobTest, SilenceOfHalfTheJobPausesItAndNobodyIsExpelledOnHearsay
     wholeAgain(job);
 }
 
+/// Whoever follows the facts alone knows the state, the phase and the losses of the job.
+TEST_F(SimulatedJobTest, WhatIsToldIsWhatIs) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        SimulatedJob job(fourByTwo(), 4000 + seed);
+        startAndReach(job, 3);
+        const auto toldIsTrue = [&] {
+            std::map<int32_t, fact::ReplicaChanged> told;
+            for (const auto& f : all<fact::ReplicaChanged>(job)) told[f.replica] = f;
+            for (const ReplicaView& v : job.coordinator().replicas()) {
+                EXPECT_EQ(told[v.replica].state, v.state) << "r" << v.replica;
+                EXPECT_EQ(told[v.replica].incarnation, v.incarnation) << "r" << v.replica;
+            }
+            EXPECT_EQ(all<fact::JobPhaseChanged>(job).back().phase, job.coordinator().phase());
+            EXPECT_EQ(all<fact::StepCommitted>(job).back().record.step, job.committed());
+        };
+        for (int i = 0; i < 5; ++i) {
+            const auto replica = static_cast<int32_t>(job.rng() % 4);
+            const uint64_t revision = job.coordinator().revision();
+            job.killReplica(replica);
+            ASSERT_TRUE(job.runUntil(
+                [&] { return job.coordinator().revision() != revision; }, 10 * kSecond))
+                << "an operator's view of before the loss is out of date";
+            toldIsTrue();
+            job.runFor(static_cast<MonoNs>(job.rng() % 400) * kMillisecond);
+            toldIsTrue();
+        }
+        wholeAgain(job);
+        toldIsTrue();
+        // Every incident has its number and comes to an end.
+        std::set<uint64_t> open;
+        for (const Fact& f : job.facts()) {
+            if (const auto* o = std::get_if<fact::IncidentOpened>(&f)) {
+                EXPECT_TRUE(open.insert(o->incident).second);
+            }
+            if (const auto* c = std::get_if<fact::IncidentClosed>(&f)) {
+                EXPECT_EQ(open.erase(c->incident), 1u);
+            }
+        }
+        EXPECT_THAT(open, ::testing::IsEmpty()) << "seed " << seed;
+        // Steps are told in order, each with its quorum, and none of its attempts twice.
+        uint64_t step = 0;
+        std::set<std::tuple<uint64_t, uint64_t, uint32_t>> quorums;
+        for (const Fact& f : job.facts()) {
+            if (const auto* q = std::get_if<fact::QuorumDecided>(&f)) {
+                EXPECT_TRUE(quorums.insert({q->step, q->epoch, q->attempt}).second);
+            }
+            if (const auto* c = std::get_if<fact::StepCommitted>(&f)) {
+                const CommitRecord& r = c->record;
+                EXPECT_EQ(r.step, ++step);
+                EXPECT_TRUE(quorums.contains({r.step, r.epoch, r.attempt})) << "step " << step;
+                EXPECT_FALSE(c->votes.empty());
+            }
+        }
+        if (HasFailure()) {
+            ADD_FAILURE() << "seed " << 4000 + seed << explain(job);
+            return;
+        }
+    }
+}
+
 TEST_F(SimulatedJobTest, AnIncidentTellsBothSidesAndCloses) {
     SimulatedJob job(fourByTwo(), 20);
     startAndReach(job, 5);
