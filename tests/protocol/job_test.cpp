@@ -528,8 +528,8 @@ TEST_F(SimulatedJobTest, WhatIsToldIsWhatIs) {
             const auto replica = static_cast<int32_t>(job.rng() % 4);
             const uint64_t revision = job.coordinator().revision();
             job.killReplica(replica);
-            ASSERT_TRUE(job.runUntil(
-                [&] { return job.coordinator().revision() != revision; }, 10 * kSecond))
+            ASSERT_TRUE(job.runUntil([&] { return job.coordinator().revision() != revision; },
+                                     10 * kSecond))
                 << "an operator's view of before the loss is out of date";
             toldIsTrue();
             job.runFor(static_cast<MonoNs>(job.rng() % 400) * kMillisecond);
