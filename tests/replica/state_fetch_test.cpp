@@ -267,6 +267,26 @@ TEST(StateFetch, pullsADeltaThatIsStillToCome) {
     EXPECT_TRUE(absl::IsNotFound(fetch.delta(kStep, {{0, source.server->address()}}, 0).status()));
 }
 
+TEST(StateFetch, aDeltaIsPulledFromThoseWhoAreNamedNow) {
+    Source before(makeSnapshot(10)), now(makeSnapshot(10));
+    CommitRecord record;
+    record.lineage = 1;
+    record.step = kStep + 1;
+    before.store.putDelta(record, std::vector<float>{1});
+    record.step = kStep + 2;
+    now.store.putDelta(record, std::vector<float>{2});
+    StateFetch fetch(options(), kClock);
+    ASSERT_TRUE(fetch.delta(kStep + 1, {{0, before.server->address()}}, 0).ok());
+    const auto delta = fetch.delta(kStep + 2, {{1, now.server->address()}}, 0);
+    ASSERT_TRUE(delta.ok()) << delta.status();
+    EXPECT_EQ(delta->reduced, std::vector<float>{2});
+    // One of two has it.
+    const std::vector<FetchSource> both = {{0, before.server->address()},
+                                           {1, now.server->address()}};
+    EXPECT_TRUE(fetch.delta(kStep + 1, both, 0).ok());
+    EXPECT_TRUE(fetch.delta(kStep + 2, both, 0).ok());
+}
+
 TEST(StateFetch, cancelEndsAWait) {
     Source source(makeSnapshot(10));
     StateFetch fetch(options(), kClock);
