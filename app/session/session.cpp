@@ -119,14 +119,43 @@ void Session::returnTo(const QString& target) {
     open(std::move(options), tr("demo"));
 }
 
-void Session::openRunFile(const QString& path) {
-    close();
-    status_.offline = true;
-    status_.target = QFileInfo(path).fileName();
+void Session::openRunFile(const QString& path, Leave leave) {
+    const QString name = QFileInfo(path).fileName();
+    if (!isOpen()) {
+        close();
+        status_.link = Link::kStarting;
+        status_.target = name;
+    }
+    reader_ = std::make_unique<DaemonHost>();
+    connect(reader_.get(), &DaemonHost::failed, this, [this](const client::Failure& failure) {
+        if (isOpen()) return void(Q_EMIT complained(failure));
+        status_.link = Link::kFailed;
+        status_.failure = failure;
+        Q_EMIT statusChanged();
+    });
+    connect(reader_.get(), &DaemonHost::ready, this, [this, name, leave](const QString& target) {
+        leave(
+            [this, name, target] {
+                close();
+                daemon_ = std::move(reader_);
+                status_.offline = true;
+                client::Options way;
+                way.target = target.toStdString();
+                open(std::move(way), name);
+            },
+            [this] { reader_.reset(); });
+    });
     client::PrivateDaemonOptions options;
     options.runFile = QFileInfo(path).absoluteFilePath().toStdString();
     options.readOnly = true;
-    host(std::move(options));
+    reader_->start(std::move(options));
+    Q_EMIT statusChanged();
+}
+
+bool Session::canRead(const client::JobSource& job) {
+    const auto text = client::readJob(job);
+    if (!text.ok()) Q_EMIT complained(text.failure());
+    return text.ok();
 }
 
 void Session::host(client::PrivateDaemonOptions options) {

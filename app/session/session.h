@@ -45,8 +45,13 @@ class Session final : public QObject {
     void selectJob(const QString& id);
     /// "unix:/path" or "host:port".
     void attach(const QString& target, const QString& tokenFile = {});
-    /// A run file, through a private daemon that only reads it.
-    void openRunFile(const QString& path);
+    /// Lets go of what is open and calls the first, or calls the second when it is to stay.
+    using Leave = std::function<void(std::function<void()>, std::function<void()>)>;
+    /// A run file, through a private daemon that only reads it. What is open stays until that
+    /// serves and `leave` let go of it; a file that cannot be read is complained of then.
+    void openRunFile(const QString& path, Leave leave);
+    /// Whether this job can be read; complains if not.
+    bool canRead(const client::JobSource& job);
     /// Lets go of everything; an embedded job ends with a checkpoint unless released.
     void close();
     void retryNow();
@@ -58,7 +63,7 @@ class Session final : public QObject {
     /// Ends the embedded daemon, its job after a checkpoint; `done` when it is gone.
     void stopEmbedded(std::function<void()> done);
 
-    /// Shows a run of the history as a replay, paused at its beginning.
+    /// Shows a run of the history as a replay, paused at its end.
     void replayRun(const QString& run);
     /// Back to the live job.
     void leaveReplay();
@@ -94,6 +99,7 @@ class Session final : public QObject {
 
   private:
     void open(client::Options options, const QString& words);
+    bool isOpen() const { return client_ != nullptr || daemon_ != nullptr; }
     void forgetClient();
     void deliverSoon();
     void deliver();
@@ -119,6 +125,7 @@ class Session final : public QObject {
     OpenClient openClient_;
     SessionStatus status_;
     std::unique_ptr<DaemonHost> daemon_;
+    std::unique_ptr<DaemonHost> reader_;  ///< of a run file that is not on screen yet
     /// Started as soon as the private daemon answers.
     std::optional<client::JobText> pendingJob_;
     /// While it is not known whether the job to come back to is still there.

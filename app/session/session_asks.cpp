@@ -20,6 +20,10 @@ void Session::replayRun(const QString& run) {
                             if (!result.ok()) return void(Q_EMIT complained(result.failure()));
                             replay_ = std::move(result).value();
                             run_ = id;
+                            model::ReplayControl toEnd;
+                            toEnd.seekTimeNs = INT64_MAX;
+                            toEnd.paused = true;
+                            controlReplay(toEnd);
                             watchRun({{}, replay_});
                         }));
 }

@@ -227,7 +227,8 @@ void MainWindow::noteStatus() {
         recents_.setStatus(lastOpened_, toQt(status.failure->cause));
 }
 
-void MainWindow::leaveJob(const std::function<void()>& then) {
+void MainWindow::leaveJob(const std::function<void()>& then,
+                          const std::function<void()>& otherwise) {
     const SessionStatus& status = parts_.session.status();
     if (!status.leavesJob()) return then();
     ConfirmRequest request;
@@ -236,8 +237,8 @@ void MainWindow::leaveJob(const std::function<void()>& then) {
         tr("The job %1 belongs to this console. What becomes of it?").arg(status.target);
     request.choices = {tr("Stop with a checkpoint"), tr("Let it go on")};
     request.destructive = false;
-    parts_.confirmer.ask(this, request, [this, then](int choice) {
-        if (choice == Confirmer::kCancelled) return;
+    parts_.confirmer.ask(this, request, [this, then, otherwise](int choice) {
+        if (choice == Confirmer::kCancelled) return otherwise();
         if (choice == 1) {
             parts_.settings.setValue(kGoesOn, parts_.session.releaseEmbedded());
             return then();
@@ -260,17 +261,25 @@ void MainWindow::startDemo() {
 }
 
 void MainWindow::open(const Recent& target) {
-    leaveJob([this, target] { openNow(target); });
-}
-
-void MainWindow::openNow(const Recent& target) {
-    recents_.remember(target);
-    lastOpened_ = target.target;
-    lastLink_ = Link::kNone;
+    const auto remember = [this, target] {
+        recents_.remember(target);
+        lastOpened_ = target.target;
+        lastLink_ = Link::kNone;
+    };
     if (target.kind == Recent::Kind::kFile)
-        parts_.session.openRunFile(target.target);
+        parts_.session.openRunFile(target.target, [this, remember](auto go, auto stay) {
+            leaveJob(
+                [remember, go] {
+                    remember();
+                    go();
+                },
+                stay);
+        });
     else
-        parts_.session.attach(target.target, target.tokenFile);
+        leaveJob([this, remember, target] {
+            remember();
+            parts_.session.attach(target.target, target.tokenFile);
+        });
 }
 
 void MainWindow::askJob(const QString& file, const QString& resume) {
@@ -281,6 +290,7 @@ void MainWindow::askJob(const QString& file, const QString& resume) {
     connect(dialog, &QDialog::accepted, this, [this, dialog] {
         const client::JobSource job = dialog->source();
         if (!dialog->onOwnDaemon()) return parts_.session.startJob(job);
+        if (!parts_.session.canRead(job)) return;
         leaveJob([this, job, nodes = dialog->nodes(), runFile = dialog->runFile()] {
             parts_.session.startEmbedded(job, nodes, runFile);
         });

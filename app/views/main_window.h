@@ -58,12 +58,12 @@ class MainWindow final : public QMainWindow {
     void enableActions();
     void noteStatus();
     /// Asks what becomes of an embedded job that trains, then goes on; not when cancelled.
-    void leaveJob(const std::function<void()>& then);
+    void leaveJob(
+        const std::function<void()>& then, const std::function<void()>& otherwise = [] {});
     void startDemo();
     void askJob(const QString& file, const QString& resume);
     void askRunFile();
     void askAttach();
-    void openNow(const Recent& target);
 
     Parts parts_;
     Recents recents_;

@@ -24,9 +24,30 @@ QString colored(const QString& text, const QColor& color) {
         .arg(color.name(), text.toHtmlEscaped());
 }
 
+/// A run that is over: what it was, how it ended, what it cost.
+QString summary(const model::RunState& s) {
+    QString words = QCoreApplication::translate("status", "%1: %2 after %3")
+                        .arg(toQt(s.spec.name), label(s.phase).toLower(),
+                             formatMs(static_cast<double>(s.phaseSinceNs - s.startedNs) / 1e6));
+    if (!s.finished->why.empty()) words += QStringLiteral(" (%1)").arg(toQt(s.finished->why));
+    words += QCoreApplication::translate("status", ", %1 replicas of %2 shards; ")
+                 .arg(s.spec.replicas)
+                 .arg(s.spec.shards);
+    if (s.counters.incidents == 0)
+        return words + QCoreApplication::translate("status", "no incident");
+    words += QCoreApplication::translate("status", "incidents: %1")
+                 .arg(formatCount(s.counters.incidents));
+    double lost = 0;
+    for (size_t i = 0; i < s.incidents.size(); ++i) lost += s.incidents[i].replicaSeconds;
+    if (s.counters.incidents > s.incidents.size()) return words;  // the first are not in the state
+    return words + QCoreApplication::translate("status", ", which cost %1 replica-s")
+                       .arg(formatNumber(lost, 1));
+}
+
 }  // namespace
 
 Explanation explain(const model::RunState& state) {
+    if (state.finished) return {summary(state), state.finished->ok ? Tone::kMuted : Tone::kBad};
     const bool stands =
         state.phase != model::JobPhase::kTraining && state.phase != model::JobPhase::kFinished;
     if (stands && !state.explanation.empty())
@@ -52,10 +73,6 @@ Explanation explain(const model::RunState& state) {
         if (!news.isEmpty()) words += QStringLiteral(".  ") + news;
         return {words, Tone::kWarning};
     }
-    if (state.finished)
-        return {QCoreApplication::translate("status", "The run has ended: %1")
-                    .arg(toQt(state.finished->why)),
-                state.finished->ok ? Tone::kMuted : Tone::kBad};
     if (!news.isEmpty()) return {news, Tone::kBad};
     if (state.replicas.empty())
         return {QCoreApplication::translate("status", "No replica has reported yet."),

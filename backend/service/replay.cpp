@@ -156,7 +156,8 @@ absl::Status Replay::seek(const model::ReplayControl& order) {
                                 : std::clamp(*order.seekTimeNs, info_.startedNs, info_.endedNs);
         auto at = reader_->seqAtTime(info_.id, timeNs);
         if (!at.ok()) return at.status();
-        seq = *at;
+        // Clocks are set back: the last event need not be the latest.
+        seq = timeNs == info_.endedNs ? info_.lastSeq : *at;
     }
     auto state = reader_->stateAtSeq(info_.id, seq);
     if (!state.ok()) return state.status();

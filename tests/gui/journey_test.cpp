@@ -15,6 +15,7 @@
 
 #include "app/views/job_dialog.h"
 #include "app/views/runs_view.h"
+#include "app/views/status_strip.h"
 #include "tests/app/support/console.h"
 #include "tests/app/support/sample_run_file.h"
 
@@ -68,11 +69,13 @@ TEST_F(Journey, ADroppedRunFileIsReplayedAndTwoRunsOfItCompared) {
     ASSERT_TRUE(waitFor([&] { return console.session->status().position.has_value(); }));
     EXPECT_TRUE(console.says("not live"));
     EXPECT_FALSE(console.session->status().canAct());
+    ASSERT_TRUE(waitFor([&] { return console.feed.state().finished.has_value(); }));
+    EXPECT_EQ(console.feed.state().lastCommit->record.step, 40u) << "it opens at its end";
+    EXPECT_TRUE(console.window->strip().explanation().contains("finished after"));
+    console.press("Ctrl+Home");
+    ASSERT_TRUE(waitFor([&] { return !console.feed.state().lastCommit; }));
     console.press("Ctrl+End");
-    ASSERT_TRUE(waitFor([&] {
-        return console.feed.state().lastCommit &&
-               console.feed.state().lastCommit->record.step == 40;
-    }));
+    ASSERT_TRUE(waitFor([&] { return console.feed.state().lastCommit.has_value(); }));
     console.press("Ctrl+6");
     auto* table = console.view<RunsView>().findChild<QTableView*>();
     ASSERT_TRUE(waitFor([&] { return table->model()->rowCount() == 2; }));
@@ -95,6 +98,32 @@ TEST_F(Journey, ADroppedFileThatIsNoHistoryIsRefusedInWords) {
     ASSERT_TRUE(waitFor([&] { return console.session->status().link == Link::kFailed; }));
     EXPECT_TRUE(console.says("notes.db"));
     EXPECT_FALSE(console.session->status().failure->remedy.empty());
+}
+
+TEST_F(Journey, AFileThatCannotBeReadLeavesTheJobOnScreenAlone) {
+    test::Console console(0, client::Client::open);
+    console.session->startEmbedded(smallJob());
+    ASSERT_TRUE(waitFor([&] { return trains(console); }));
+    const QString file = console.folder.filePath("notes.db");
+    QFile notes(file);
+    ASSERT_TRUE(notes.open(QIODevice::WriteOnly) && notes.write("nothing of the kind") > 0);
+    notes.close();
+    drop(console, file);
+    ASSERT_TRUE(waitFor([&] { return console.says("notes.db"); }));
+    EXPECT_TRUE(console.confirmer.asked.empty()) << "nobody is asked to give up the job for it";
+    client::JobSource noJob;
+    noJob.file = "/nowhere/job.toml";
+    EXPECT_FALSE(console.session->canRead(noJob));
+    EXPECT_TRUE(console.session->status().canAct());
+    // A sound one asks, and is not opened when the job is to stay.
+    const QString runs = console.folder.filePath("runs.db");
+    ASSERT_TRUE(test::writeSampleRun(runs.toStdString(), 20).ok());
+    drop(console, runs);
+    ASSERT_TRUE(waitFor([&] { return console.confirmer.asked.size() == 1; }));
+    EXPECT_TRUE(console.session->status().canAct());
+    console.confirmer.answer = 0;  // stop with a checkpoint
+    drop(console, runs);
+    EXPECT_TRUE(waitFor([&] { return console.session->status().replay; }));
 }
 
 TEST_F(Journey, ADroppedJobFileIsOfferedForStarting) {
