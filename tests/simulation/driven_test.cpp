@@ -52,6 +52,7 @@ Fault faultOf(FaultKind kind, MonoNs duration) {
     f.kind = kind;
     f.replica = 1;
     f.duration = duration;
+    f.parameter = 3;
     return f;
 }
 
@@ -159,6 +160,45 @@ TEST(DrivenTest, ADrainedReplicaThatHangsIsKilledWhenItDoesNotLeave) {
     EXPECT_TRUE(job->runUntil([&] { return job->living() == kProcesses - 2; }, 20 * kSecond))
         << job->living() << " processes\n"
         << job->standing();
+}
+
+TEST(DrivenTest, AFullDiskUnderTheCommitLogLosesNoStepAndTheJobGoesOnByItself) {
+    const auto job = runningJob(3);
+    const uint64_t before = job->committed();
+    const size_t entries = job->log().size();
+    job->strike(faultOf(FaultKind::kFullDisk, 5 * kSecond));
+    job->runFor(2 * kSecond);
+    EXPECT_FALSE(job->coordinatorUp());
+    EXPECT_EQ(job->living(), kProcesses) << "they hold the state";
+    EXPECT_TRUE(job->runUntil([&] { return job->committed() >= before + 5; }, kSoon))
+        << job->standing();
+    EXPECT_TRUE(job->failures().empty()) << job->failures().front();
+    for (size_t i = entries; i < job->log().size(); ++i)
+        EXPECT_FALSE(std::holds_alternative<LogLineage>(job->log()[i])) << "it went back";
+}
+
+TEST(DrivenTest, ASlowDiskSlowsTheCommits) {
+    const auto job = runningJob(3);
+    const auto committedIn = [&](MonoNs time) {
+        const uint64_t before = job->committed();
+        job->runFor(time);
+        return job->committed() - before;
+    };
+    const uint64_t usual = committedIn(2 * kSecond);
+    job->strike(faultOf(FaultKind::kSlowDisk, 2 * kSecond));
+    EXPECT_LT(2 * committedIn(2 * kSecond), usual);
+    EXPECT_TRUE(job->failures().empty()) << job->failures().front();
+}
+
+TEST(DrivenTest, AJobThatBeginsWhileANodeIsLostBeginsOnce) {
+    const auto job = runningJob(3);
+    Fault cut = faultOf(FaultKind::kCutAgent, 6 * kSecond);
+    cut.parameter = 1;
+    job->strike(cut);
+    job->strike(faultOf(FaultKind::kFullDisk, 4 * kSecond));
+    EXPECT_TRUE(job->runUntil([&] { return !job->coordinatorUp(); }, kSoon));
+    EXPECT_TRUE(wholeAgain(*job)) << job->living() << " processes\n" << job->standing();
+    EXPECT_TRUE(job->failures().empty()) << job->failures().front();
 }
 
 TEST(DrivenTest, ANodeThatWasFrozenTakesItsRanksUpAgain) {

@@ -22,8 +22,20 @@
 #include "spdlog/spdlog.h"
 
 namespace bulkhead::runtime {
+namespace {
+
+/// A job whose files cannot be written is tried again after so long.
+constexpr MonoNs kDiskRetry = kSecond;
+
+}  // namespace
 
 class Controller::Impl {
+    struct Refused {
+        JobStatus status;
+        /// Of a run that is tried again until its files can be written.
+        std::optional<model::RunState> past;
+    };
+
   public:
     /// `own` is null when the options name a reactor.
     Impl(ControllerOptions options, EventSink* sink, std::unique_ptr<Reactor> own)
@@ -81,8 +93,11 @@ class Controller::Impl {
         const auto it = jobs_.find(run);
         if (it != jobs_.end()) return it->second.get();
         if (const auto refused = refused_.find(run); refused != refused_.end())
-            return absl::FailedPreconditionError(
-                absl::StrCat("run ", run, " could not be taken up again: ", refused->second.why));
+            return refused->second.past
+                       ? absl::UnavailableError(refused->second.status.why)
+                       : absl::FailedPreconditionError(absl::StrCat(
+                             "run ", run,
+                             " could not be taken up again: ", refused->second.status.why));
         std::string known;
         for (const auto& [name, job] : jobs_)
             absl::StrAppend(&known, known.empty() ? "" : ", ", name);
@@ -149,13 +164,20 @@ class Controller::Impl {
             refused.run = run;
             refused.spec = spec.value_or(model::JobSpec{});
             absl::Status begun = spec.ok() ? model::checkSize(*spec) : spec.status();
+            model::RunState past;
             if (begun.ok()) {
                 beginning.spec = *std::move(spec);
-                beginning.past = history(run);
+                beginning.past = past = history(run);
                 begun = launch(std::move(beginning));
             }
             if (begun.ok()) {
                 runs.push_back(run);
+                continue;
+            }
+            if (absl::IsUnavailable(begun)) {
+                awaitDisk(std::move(refused), std::move(past), std::string(begun.message()));
+                absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
+                                refused_[run].status.why);
                 continue;
             }
             refused.phase = model::JobPhase::kFailed;
@@ -168,7 +190,7 @@ class Controller::Impl {
                                    checkpoint->checkpoint.step, ": resume ", run, " in a new run")
                     : "; no whole checkpoint of it is left");
             absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ", refused.why);
-            refused_[run] = std::move(refused);
+            refused_[run] = {std::move(refused), std::nullopt};
         }
         recovered_ = true;
         pool_.tellHeld();
@@ -180,7 +202,7 @@ class Controller::Impl {
     /// A run that could not be taken up goes on as `run`: nobody is to be told of it again.
     absl::Status supersede(const std::string& from, const std::string& run) {
         for (auto it = refused_.begin(); it != refused_.end(); ++it) {
-            const std::string& checkpoints = it->second.spec.checkpointDir;
+            const std::string& checkpoints = it->second.status.spec.checkpointDir;
             const bool resumed =
                 it->first == from || (!checkpoints.empty() && from.starts_with(checkpoints + "/"));
             if (!resumed) continue;
@@ -219,7 +241,7 @@ class Controller::Impl {
     std::vector<std::string> addresses_;
     std::vector<std::unique_ptr<ControlListener>> listeners_;
     std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
-    std::map<std::string, JobStatus> refused_;  ///< runs that recover() could not take up
+    std::map<std::string, Refused> refused_;  ///< runs that could not be taken up
     bool recovered_ = false;
     std::multimap<std::string, Watcher*> watchers_;
     std::thread thread_;
@@ -230,10 +252,20 @@ class Controller::Impl {
         std::string remote;
         for (const std::string& address : addresses_)
             (address.starts_with("unix:") ? local : remote) = address;
-        JobSurroundings around{*reactor_,           files(),           pool_,     sink_,
-                               options_.workerPath, options_.token,    local,     remote,
-                               options_.version,    options_.sampleMs, random_(), &options_.probe,
-                               options_.proposer};
+        JobSurroundings around{*reactor_,
+                               files(),
+                               pool_,
+                               sink_,
+                               options_.workerPath,
+                               options_.token,
+                               local,
+                               remote,
+                               options_.version,
+                               options_.sampleMs,
+                               random_(),
+                               &options_.probe,
+                               options_.proposer,
+                               [this, run] { reactor_->post([this, run] { halted(run); }); }};
         auto job = JobCoordinator::create(std::move(around), std::move(beginning));
         if (!job.ok()) return job.status();
         (*job)->setObserver([this, run](const model::Event& event) {
@@ -269,6 +301,39 @@ class Controller::Impl {
             model::apply(past, event);
             sink_->onEvent(run, event);
         }
+    }
+
+    /// Its coordinator could not write the log.
+    void halted(const std::string& run) {
+        const auto it = jobs_.find(run);
+        if (it == jobs_.end() || it->second->halted().empty()) return;
+        const std::unique_ptr<JobCoordinator> ended = std::move(it->second);
+        jobs_.erase(it);
+        awaitDisk(ended->status(), ended->state(), ended->halted());
+    }
+
+    void awaitDisk(JobStatus status, model::RunState past, std::string why) {
+        const std::string run = status.run;
+        status.phase = model::JobPhase::kWaiting;
+        status.why = std::move(why);
+        refused_[run] = {std::move(status), std::move(past)};
+        reactor_->after(kDiskRetry, [this, run] { tryDisk(run); });
+    }
+
+    void tryDisk(const std::string& run) {
+        const auto it = refused_.find(run);
+        if (it == refused_.end() || !it->second.past) return;  // another run goes on from it
+        Refused waiting = std::move(it->second);
+        refused_.erase(it);
+        JobBeginning beginning;
+        beginning.run = run;
+        beginning.dir = options_.stateDir + "/" + run;
+        beginning.spec = waiting.status.spec;
+        beginning.past = *waiting.past;
+        if (absl::Status s = launch(std::move(beginning)); !s.ok())
+            return awaitDisk(std::move(waiting.status), *std::move(waiting.past),
+                             std::string(s.message()));
+        pool_.tellHeld();
     }
 
     AgentPool::Listener poolListener() {
@@ -314,8 +379,13 @@ class Controller::Impl {
         return l;
     }
 
-    /// Agents may be back, with what happened meanwhile, and ranks, before recover() was called.
+    /// Agents may be back, with what happened meanwhile, and ranks, before recover() was called, or
+    /// while the job's files cannot be written.
     bool willBeTakenUp(const std::string& run) const {
+        if (const auto it = refused_.find(run); it != refused_.end() && it->second.past)
+            return true;
+        if (const auto it = jobs_.find(run); it != jobs_.end() && !it->second->halted().empty())
+            return true;
         if (recovered_ || jobs_.contains(run) || !checkRunId(run).ok()) return false;
         const std::string dir = options_.stateDir + "/" + run;
         return files().exists(dir + "/job.json") && isUnfinished(files(), dir);
@@ -478,7 +548,7 @@ std::vector<JobStatus> Controller::list() {
     return impl_->call([&] {
         std::vector<JobStatus> all;
         for (const auto& [run, job] : impl_->jobs_) all.push_back(job->status());
-        for (const auto& [run, refused] : impl_->refused_) all.push_back(refused);
+        for (const auto& [run, refused] : impl_->refused_) all.push_back(refused.status);
         return all;
     });
 }

@@ -103,6 +103,7 @@ JobCoordinator::~JobCoordinator() {
 void JobCoordinator::begin() {
     startedNs_ = around_.reactor.clock().unixNs();
     if (around_.probe != nullptr && around_.probe->begun) around_.probe->begun(machine_);
+    busy_ = true;  // a node that is lost is told of when the machine has begun
     goOnTelling();
     for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
     fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });
@@ -113,7 +114,6 @@ void JobCoordinator::begin() {
     beganAt_ = around_.reactor.now();
     placementUntil_ = beganAt_ + join;
     placementTimer_ = around_.reactor.after(join, [this] { tryStarts(); });
-    busy_ = true;
     carryOut(machine_.begin(around_.reactor.now()));
     busy_ = false;
     // Ranks that outlived an earlier coordinator.
@@ -187,9 +187,7 @@ void JobCoordinator::act(const protocol::AppendLog& action) {
 void JobCoordinator::flushLog() {
     if (unsynced_.empty()) return;
     const absl::Status written = log_.append(std::exchange(unsynced_, {}));
-    if (!written.ok())
-        fail(absl::StrCat(std::string(written.message()),
-                          "; make room and resume the run from its last checkpoint"));
+    if (!written.ok()) halt(written);
 }
 
 void JobCoordinator::act(const protocol::FindCheckpoints&) {
@@ -225,27 +223,25 @@ void JobCoordinator::act(const protocol::Finished& action) {
     spdlog::info("run {} ended: {}", beginning_.run, action.why);
 }
 
-void JobCoordinator::fail(const std::string& why) {
+/// As if its program had ended: what it was about to do is the next coordinator's, who reads the
+/// log anew, and ranks keep their state until then.
+void JobCoordinator::halt(const absl::Status& why) {
     if (finished_) return;
     finished_ = true;
-    around_.reactor.cancel(fleetTimer_);
-    around_.reactor.cancel(wake_);
-    // It is over: no later coordinator takes it up again by itself.
-    unsynced_.push_back(protocol::LogFinished{false, why});
-    flushLog();
-    campaigns_.jobEnds(why);
-    emit(model::JobPhaseChanged{model::JobPhase::kFailed, why}, model::Severity::kError);
-    emit(model::RunFinished{false, why, machine_.committedStep()}, model::Severity::kError);
-    for (auto& [rank, known] : known_) {
-        known.stopping = true;
-        const RankProcess process{beginning_.run, rank, known.incarnation};
-        if (const auto node = around_.pool.nodeOf(process))
-            (void)around_.pool.send(*node, SignalRank{process, SIGKILL, 0, 0});
-    }
+    halted_ = absl::StrCat(std::string(why.message()),
+                           "; make room: the job waits, and goes on by itself");
+    for (const Reactor::TimerId timer :
+         {fleetTimer_, wake_, placementTimer_, inventoryTimer_, campaignTimer_})
+        around_.reactor.cancel(timer);
+    spdlog::error("run {}: {}", beginning_.run, halted_);
+    emit(model::JobPhaseChanged{model::JobPhase::kWaiting, halted_}, model::Severity::kError);
+    if (around_.probe != nullptr && around_.probe->halted) around_.probe->halted();
+    if (around_.halted) around_.halted();
 }
 
 absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedRevision,
                                  const std::string& requestId, const std::string& by) {
+    if (!halted_.empty()) return absl::UnavailableError(halted_);
     if (!requestId.empty() && requests_.contains(requestId)) return absl::OkStatus();
     const JobStatus now = status();
     if (expectedRevision != 0 && expectedRevision != now.revision)
@@ -306,6 +302,7 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
         }
         answer_.reset();
         feed(operation);
+        if (!halted_.empty()) return absl::UnavailableError(halted_);
         if (answer_ && !answer_->ok) result = absl::FailedPreconditionError(answer_->outcome);
     }
     if (!requestId.empty() && result.ok()) requests_.insert(requestId);

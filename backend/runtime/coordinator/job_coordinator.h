@@ -45,6 +45,9 @@ struct JobSurroundings {
     uint64_t secret = 1;
     const Probe* probe = nullptr;  ///< may be null
     Proposer proposer;             ///< may be empty
+    /// The job's files could not be written. Whoever is told destroys the coordinator, later, and
+    /// tries another one. May be empty.
+    std::function<void()> halted;
 };
 
 struct JobBeginning {
@@ -68,6 +71,9 @@ class JobCoordinator {
     ~JobCoordinator();
 
     void begin();
+
+    /// Why it does nothing any more although the job goes on; empty: it does.
+    const std::string& halted() const { return halted_; }
 
     // ---- what happens to it ------------------------------------------------------------------
     void rankConnected(std::unique_ptr<ControlChannel> channel, const protocol::Hello& hello);
@@ -120,7 +126,7 @@ class JobCoordinator {
     void act(const protocol::Emit& action);
     void act(const protocol::Finished& action);
     void flushLog();
-    void fail(const std::string& why);
+    void halt(const absl::Status& why);
 
     // job_events.cpp: what is told
     void emit(model::EventBody body, model::Severity severity);
@@ -179,6 +185,7 @@ class JobCoordinator {
     bool busy_ = false;
     bool recovered_ = false;  ///< an earlier coordinator ran this job
     bool finished_ = false;
+    std::string halted_;
     std::vector<protocol::LogEntry> unsynced_;
     uint64_t durable_ = 0;
     Reactor::TimerId wake_ = 0;

@@ -14,6 +14,8 @@ struct Probe {
     std::function<void(const protocol::Action&)> action;
     /// The machine that is about to begin; lives as long as its job.
     std::function<void(const protocol::CoordinatorMachine&)> begun = nullptr;
+    /// It steps no more, although its job goes on: the log could not be written.
+    std::function<void()> halted = nullptr;
 };
 
 }  // namespace bulkhead::runtime

@@ -22,7 +22,7 @@ void DrivenHistory::write(const model::Event& event) {
 
 void DrivenHistory::onEvent(const std::string&, const model::Event& event) {
     buffer_.push_back(event);
-    (void)tail_->add(event);
+    database_.tailFull = !tail_->add(event).ok() || database_.tailFull;
     if (onTold) onTold(event);
     if (!std::exchange(waiting_, true))
         reactor_.after(rng_.between(20, 100), [this] { beginBatch(); });

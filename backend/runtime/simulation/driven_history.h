@@ -19,6 +19,7 @@ namespace bulkhead::simulation {
 struct RunDatabase {
     std::vector<model::Event> events;
     model::RunState folded;
+    bool tailFull = false;  ///< an event found no room in the tail
 };
 
 /// The history of one run as its writer keeps it: the real tail file, and batches that reach the

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/checkpoint/checkpoint.h"
 #include "backend/runtime/coordinator/controller.h"
@@ -133,6 +134,9 @@ std::shared_ptr<DrivenJob::Controlling> DrivenJob::makeController(uint64_t seed)
     c->files.onSync = [this, c](const std::string& path) {
         if (!c->dead) synced(path);
     };
+    c->files.onWait = [this] {
+        if (slowDiskUntil_ > now_) now_ += diskRng_.between(20, 300);
+    };
     mayDieWorking(made);
     c->history.onTold = [this, c](const model::Event& event) {
         if (!c->dead) told(event);
@@ -154,9 +158,15 @@ void DrivenJob::startCoordinator() {
     const auto c = makeController(mix(seed_, ++life_));
     controller_ = c;
     auto past = c->history.open();
+    if (!past.ok() && foundNoRoom(past.status())) {  // whoever keeps it running starts it again
+        crash(c);
+        return at(now_ + kSecond, [this] { startCoordinator(); });
+    }
     if (!past.ok()) return fail("events", std::string(past.status().message()));
-    // The last one may stand in the tail without anybody having been told.
-    if (!powerCut_ && (past->seq < lastTold_ || past->seq > lastTold_ + 1))
+    // The last one may stand in the tail without anybody having been told. What found no room in
+    // the tail is the batch's to lose.
+    if (!powerCut_ && !std::exchange(database_.tailFull, false) &&
+        (past->seq < lastTold_ || past->seq > lastTold_ + 1))
         fail("events", absl::StrCat("a new controller finds history up to event ", past->seq,
                                     ", the one before told ", lastTold_));
     lastTold_ = past->seq;
@@ -176,6 +186,11 @@ void DrivenJob::startCoordinator() {
         c->machine = &machine;
         oracle_.recovered(machine);
     };
+    options.probe.halted = [this, c = c.get()] {
+        if (c->dead) return;
+        c->machine = nullptr;
+        halted();
+    };
     options.probe.input = [this, c = c.get()](const Input& input) {
         if (!c->dead) observe(input);
     };
@@ -185,13 +200,15 @@ void DrivenJob::startCoordinator() {
     auto controller = runtime::Controller::create(std::move(options), c->clock, &c->history);
     if (!controller.ok()) return fail("I6", std::string(controller.status().message()));
     c->controller = *std::move(controller);
-    absl::Status begun;
-    if (DiskUser(disk_).exists(absl::StrCat("/state/", kRun, "/job.json")))
-        begun = c->controller->recover([&](const std::string&) { return *past; }, {}).status();
-    else
-        begun = c->controller->start(spec_, {kRun, ""}).status();
-    if (!c->dead && !begun.ok())
-        fail("I6", absl::StrCat("the job is not taken up: ", std::string(begun.message())));
+    runAs(*c, [&] {
+        absl::Status begun;
+        if (DiskUser(disk_).exists(absl::StrCat("/state/", kRun, "/job.json")))
+            begun = c->controller->recover([&](const std::string&) { return *past; }, {}).status();
+        else
+            begun = c->controller->start(spec_, {kRun, ""}).status();
+        if (!c->dead && !begun.ok() && !foundNoRoom(begun))
+            fail("I6", absl::StrCat("the job is not taken up: ", std::string(begun.message())));
+    });
     run(c);
 }
 
@@ -267,12 +284,24 @@ void DrivenJob::runLater(const std::shared_ptr<Program>& p, MonoNs when) {
     });
 }
 
+/// Time may pass in it: what follows from the rest of it is that much later, and the program does
+/// nothing else meanwhile.
+template <class F>
+void DrivenJob::runAs(Program& p, F task) {
+    const MonoNs began = now_;
+    task();
+    p.stoppedUntil = std::max(p.stoppedUntil, now_);
+    now_ = began;
+}
+
 void DrivenJob::run(const std::shared_ptr<Program>& p) {
     p->runsAt = 0;
     if (p->dead) return;
     if (p->stoppedUntil > now_) return runLater(p, p->stoppedUntil);
-    p->reactor->runDue();
-    p->looked();
+    runAs(*p, [&] {
+        p->reactor->runDue();
+        p->looked();
+    });
     if (p->dead) return;
     if (const auto due = p->reactor->nextDue()) runLater(p, p->clock.globalOf(*due));
 }
@@ -339,6 +368,31 @@ void DrivenJob::observe(const Action& action) {
     }
 }
 
+bool DrivenJob::foundNoRoom(const absl::Status& status) const {
+    return fullUntil_ != 0 && absl::StrContains(status.message(), "No space left");
+}
+
+/// It gives up what it could not write; another coordinator reads what is there.
+void DrivenJob::halted() {
+    tell("controller", "cannot write its log");
+    if (fullUntil_ == 0)
+        fail("I6", "the log cannot be written, and nothing is wrong with the disk");
+    pending_.clear();
+    unanswered_.reset();
+}
+
+void DrivenJob::fillDisk(const Fault& fault) {
+    const bool ofNode = fault.parameter % 4 == 0;
+    MemoryDisk& disk = ofNode ? nodes_[nodeOf(fault.replica)]->disk : disk_;
+    const MonoNs until = now_ + fault.duration;
+    if (!ofNode) fullUntil_ = std::max(fullUntil_, until);
+    disk.leaveRoom((fault.parameter >> 8) % 2000);
+    at(until, [this, &disk, ofNode] {
+        if (!ofNode && fullUntil_ > now_) return;
+        disk.leaveRoom(std::nullopt);
+    });
+}
+
 void DrivenJob::synced(const std::string& path) {
     if (path != kLogPath || pending_.empty()) return;
     for (LogEntry& entry : std::exchange(pending_, {})) logged(std::move(entry));
@@ -363,7 +417,7 @@ void DrivenJob::operate(Operation operation) {
     const auto c = controller_;
     if (!c || c->dead || !c->controller) return;
     for (model::Action& action : actionsOf(operation)) c->asked.push_back(std::move(action));
-    if (c->stoppedUntil <= now_) answer(*c);
+    if (c->stoppedUntil <= now_) runAs(*c, [&] { answer(*c); });
     runLater(c, now_);
 }
 
@@ -373,11 +427,16 @@ void DrivenJob::answer(Controlling& c) {
         c.asked.pop_front();
         const absl::Status done = c.controller->act(kRun, action, 0, "", "sim");
         if (!done.ok()) tell("operator", std::string(done.message()));
+        if (!absl::IsUnavailable(done)) continue;
+        c.asked.push_front(action);  // until there is room for it
+        return;
     }
 }
 
 void DrivenJob::healAll() {
     armed_.clear();
+    disk_.leaveRoom(std::nullopt);
+    for (const auto& node : nodes_) node->disk.leaveRoom(std::nullopt);
     const auto goOn = [this](const std::shared_ptr<Program>& program) {
         if (!program || program->dead) return;
         program->stoppedUntil = now_;
@@ -393,10 +452,10 @@ std::string DrivenJob::checkpointRoot() const {
 }
 
 /// The files are the controller's to find; what is in them the scripted ranks keep.
-void DrivenJob::checkpointChanged(const std::string& path, const Stored& stored, bool there) {
+bool DrivenJob::checkpointChanged(const std::string& path, const Stored& stored, bool there) {
     DiskUser files(disk_);
     const CommitRecord* last = recordOf(stored.parts.at(0));
-    if (last == nullptr) return;
+    if (last == nullptr) return true;
     runtime::CheckpointManifest manifest;
     manifest.step = last->step;
     manifest.lineage = last->lineage;
@@ -406,20 +465,26 @@ void DrivenJob::checkpointChanged(const std::string& path, const Stored& stored,
     manifest.last = *last;
     for (const auto& [shard, part] : stored.parts)
         manifest.files.push_back({shard, absl::StrCat("shard-", shard), 8, part.hash()});
-    const auto change = [&](const std::string& name, const std::string& content) {
-        const std::string file = absl::StrCat(folderOf(path), "/", name);
-        const absl::Status done = there ? writeDurably(files, file, content) : files.remove(file);
-        if (!done.ok()) fail("I6", std::string(done.message()));
-    };
-    change("manifest.json", runtime::manifestText(manifest));
-    for (const runtime::CheckpointFile& f : manifest.files) change(f.name, "its state");
-    if (const absl::Status s = files.syncFolder(folderOf(path)); !s.ok())
-        fail("I6", std::string(s.message()));
+    const std::string manifestFile = folderOf(path) + "/manifest.json";
+    // Without its manifest it is none: that is written last, and goes first.
+    absl::Status status;
+    if (!there) status = files.remove(manifestFile);
+    for (const runtime::CheckpointFile& f : manifest.files) {
+        const std::string file = absl::StrCat(folderOf(path), "/", f.name);
+        if (status.ok())
+            status = there ? writeDurably(files, file, "its state") : files.remove(file);
+    }
+    if (there && status.ok())
+        status = writeDurably(files, manifestFile, runtime::manifestText(manifest));
+    if (status.ok()) status = files.syncFolder(folderOf(path));
+    if (!status.ok() && !foundNoRoom(status)) fail("I6", std::string(status.message()));
+    return status.ok();
 }
 
 void DrivenJob::strikeDrivers(const Fault& fault) {
     if (fault.kind == FaultKind::kCutAgent) return cutAgent(fault);
     if (fault.kind == FaultKind::kFreezeNode) return freezeNode(fault);
+    if (fault.kind == FaultKind::kFullDisk) return fillDisk(fault);
     const auto c = controller_;
     if (!c || c->dead) return;
     if (fault.kind == FaultKind::kHangCoordinator)
@@ -428,8 +493,10 @@ void DrivenJob::strikeDrivers(const Fault& fault) {
         startSecond();
 }
 
-/// It gets no job: the first one lives, however long it has been silent.
+/// It gets no job: the first one lives, however long it has been silent. One that waits for room on
+/// its disk holds no job.
 void DrivenJob::startSecond() {
+    if (machine() == nullptr) return;
     const auto second = makeController(mix(seed_, now_));
     runtime::ControllerOptions options;
     options.stateDir = "/state";

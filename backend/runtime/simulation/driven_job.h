@@ -61,13 +61,15 @@ class DrivenJob final : public SimulatedJob {
     std::shared_ptr<Controlling> makeController(uint64_t seed);
     void readDisk();
     void logged(LogEntry entry);
+    void halted();
+    bool foundNoRoom(const absl::Status& status) const;
     void observe(const Input& input);
     void observe(const Action& action);
     void told(const model::Event& event);
     void synced(const std::string& path);
     void strikeDrivers(const Fault& fault) override;
     std::string checkpointRoot() const override;
-    void checkpointChanged(const std::string& path, const Stored& stored, bool there) override;
+    bool checkpointChanged(const std::string& path, const Stored& stored, bool there) override;
     void startSecond();
     void answer(Controlling& controller);
 
@@ -76,6 +78,8 @@ class DrivenJob final : public SimulatedJob {
     void kill(const std::shared_ptr<Program>& program, Rng& rng);
     void crash(const std::shared_ptr<Program>& program);
     void run(const std::shared_ptr<Program>& program);
+    template <class F>
+    void runAs(Program& program, F task);
     void runLater(const std::shared_ptr<Program>& program, MonoNs at);
     Executor executorOf(const std::shared_ptr<Program>& program);
 
@@ -91,6 +95,7 @@ class DrivenJob final : public SimulatedJob {
     void crashNode(size_t node, MonoNs forTime) override;
     void cutAgent(const Fault& fault);
     void freezeNode(const Fault& fault);
+    void fillDisk(const Fault& fault);
     void startAgent(size_t node);
     void connectAgent(const std::weak_ptr<Agenting>& agent,
                       std::weak_ptr<runtime::ConnectedChannel> done, size_t attempt);
@@ -106,6 +111,7 @@ class DrivenJob final : public SimulatedJob {
     RunDatabase database_;
     std::shared_ptr<Controlling> controller_;  ///< null or dead: none
     bool powerCut_ = false;                    ///< since the last controller began
+    MonoNs fullUntil_ = 0;                     ///< the controller's disk
     uint64_t lastTold_ = 0;                    ///< event
     std::optional<Operation> unanswered_;      ///< by the coordinator that was told it
     bool unansweredLogged_ = false;            ///< the log has it

@@ -46,7 +46,7 @@ std::string what(const Fault& f) {
         case FaultKind::kKillCoordinatorLosingTail:
             return "the coordinator's machine loses power, and what was not synced";
         case FaultKind::kSlowDisk:
-            return "the commit log's disk is slow";
+            return "the controller's disk is slow";
         case FaultKind::kKillAgent:
             return absl::StrCat("the agent of ", replica, "'s node is killed");
         case FaultKind::kFailStart:
@@ -96,6 +96,9 @@ std::string what(const Fault& f) {
                                 f.parameter % 3 == 0   ? ", first what it says"
                                 : f.parameter % 3 == 1 ? ""
                                                        : ", which the controller does not see");
+        case FaultKind::kFullDisk:
+            return f.parameter % 4 == 0 ? absl::StrCat("the disk of ", replica, "'s node is full")
+                                        : "the controller's disk is full";
         case FaultKind::kFreezeNode:
             return absl::StrCat("the node of ", replica, " is frozen");
         case FaultKind::kDamageCheckpoint:

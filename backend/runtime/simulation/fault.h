@@ -56,6 +56,7 @@ enum class FaultKind {
     // Only with the real drivers:
     kSecondCoordinator,  ///< one more is started while the first lives
     kCutAgent,    ///< an agent's connection: at once, what it says first, or one end knows nothing
+    kFullDisk,    ///< the controller's, or that of a node
     kFreezeNode,  ///< agent and ranks of a node are stopped for a while
 };
 
@@ -101,7 +102,7 @@ std::string describe(const Fault& fault);
 namespace bulkhead {
 template <>
 struct EnumNames<simulation::FaultKind> {
-    static constexpr std::array<std::string_view, 43> kNames = {"kill_rank",
+    static constexpr std::array<std::string_view, 44> kNames = {"kill_rank",
                                                                 "kill_replica",
                                                                 "crash_node",
                                                                 "hang_rank",
@@ -143,6 +144,7 @@ struct EnumNames<simulation::FaultKind> {
                                                                 "damage_checkpoint",
                                                                 "second_coordinator",
                                                                 "cut_agent",
+                                                                "full_disk",
                                                                 "freeze_node"};
 };
 template <>

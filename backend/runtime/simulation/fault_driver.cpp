@@ -170,6 +170,7 @@ void SimulatedJob::strikeNow(const Fault& f) {
         case FaultKind::kHangCoordinator:
         case FaultKind::kSecondCoordinator:
         case FaultKind::kCutAgent:
+        case FaultKind::kFullDisk:
         case FaultKind::kFreezeNode:
             return strikeDrivers(f);
         default:

@@ -16,7 +16,25 @@ absl::Status missing(const std::string& path) {
     return absl::NotFoundError(absl::StrCat("cannot read ", path, ": no such file"));
 }
 
+/// A name needs room too.
+constexpr uint64_t kNameBytes = 64;
+
+absl::Status full(const char* what, const std::string& path) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot ", what, " ", path, ": No space left on device"));
+}
+
 }  // namespace
+
+void MemoryDisk::leaveRoom(std::optional<uint64_t> bytes) {
+    capacity_ = bytes ? std::optional(size() + *bytes) : std::nullopt;
+}
+
+uint64_t MemoryDisk::size() const {
+    uint64_t bytes = 0;
+    for (const auto& [path, inode] : names_) bytes += kNameBytes + inode->content.size();
+    return bytes;
+}
 
 void MemoryDisk::cutPower() {
     Names kept;
@@ -58,7 +76,9 @@ class DiskUser::File final : public AppendFile {
     absl::Status append(std::string_view bytes) override {
         DiskUser* user = *user_;
         if (user == nullptr || !user->alive_) return dead();
+        const bool fits = user->disk_.fits(bytes.size());
         if (user->begin()) {
+            if (!fits) return full("write", path_);  // what was written is cut off again
             inode_->content += bytes;
             return absl::OkStatus();
         }
@@ -80,6 +100,7 @@ class DiskUser::File final : public AppendFile {
     absl::Status sync() override {
         DiskUser* user = *user_;
         if (user == nullptr || !user->begin()) return dead();
+        if (user->onWait) user->onWait();
         inode_->synced = inode_->content.size();
         inode_->cut.clear();
         if (user->onSync) user->onSync(path_);
@@ -143,6 +164,7 @@ std::vector<std::string> DiskUser::list(const std::string& folder) const {
 
 absl::StatusOr<std::unique_ptr<AppendFile>> DiskUser::open(const std::string& path) {
     if (!begin()) return dead();
+    if (!exists(path) && !disk_.fits(kNameBytes)) return full("open", path);
     auto& inode = disk_.names_[path];
     if (inode == nullptr) inode = std::make_shared<MemoryDisk::Inode>();
     return std::make_unique<File>(*this, path, inode);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -23,6 +24,10 @@ class MemoryDisk {
     /// Power is lost: what was not synced may be gone or torn. No user may be alive.
     void cutPower();
 
+    /// From now on there is room for so many bytes more; nullopt: for any number. A write that does
+    /// not fit fails; what was removed or cut off makes room.
+    void leaveRoom(std::optional<uint64_t> bytes);
+
   private:
     friend class DiskUser;
     struct Inode {
@@ -32,6 +37,10 @@ class MemoryDisk {
     };
     using Names = std::map<std::string, std::shared_ptr<Inode>>;
 
+    uint64_t size() const;
+    bool fits(uint64_t bytes) const { return !capacity_ || size() + bytes <= *capacity_; }
+
+    std::optional<uint64_t> capacity_;
     Names names_;
     Names durableNames_;
     std::set<std::string> locked_;
@@ -52,6 +61,8 @@ class DiskUser final : public FileSystem {
 
     /// Called when dieAfter() has struck, from inside the operation.
     std::function<void()> onDeath;
+    /// Called before a sync: time may pass in it.
+    std::function<void()> onWait;
     /// Called after a sync that has succeeded.
     std::function<void(const std::string& path)> onSync;
 

@@ -57,9 +57,8 @@ constexpr Weight kWeights[] = {
 };
 
 constexpr Weight kDriverWeights[] = {
-    {FaultKind::kHangCoordinator, 8, 5, 4000},
-    {FaultKind::kSecondCoordinator, 2, 0, 0},
-    {FaultKind::kCutAgent, 6, 5, 1500},
+    {FaultKind::kHangCoordinator, 8, 5, 4000}, {FaultKind::kSecondCoordinator, 2, 0, 0},
+    {FaultKind::kCutAgent, 6, 5, 1500},        {FaultKind::kFullDisk, 6, 20, 6000},
     {FaultKind::kFreezeNode, 4, 20, 5000},
 };
 

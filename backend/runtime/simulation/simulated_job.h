@@ -237,9 +237,11 @@ class SimulatedJob {
     void removeCheckpoints(const std::vector<std::string>& paths);
     /// Folder of the job's checkpoints, whoever may look there.
     virtual std::string checkpointRoot() const { return "/checkpoints"; }
-    /// Its manifest has come, or it goes.
-    virtual void checkpointChanged(const std::string& /*path*/, const Stored& /*stored*/,
-                                   bool /*there*/) {}
+    /// Its files are to be written, or to go. False: there is no room for them.
+    virtual bool checkpointChanged(const std::string& /*path*/, const Stored& /*stored*/,
+                                   bool /*there*/) {
+        return true;
+    }
     const CommitRecord* recordOf(const StateCopy& state) const;
     void fetch(Process& rank, BeginFetch a);
     void pullLater(Process& rank, double fromMs, double toMs);

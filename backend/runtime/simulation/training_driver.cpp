@@ -249,10 +249,10 @@ void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
            Process* leader = live(id, inc);
            if (leader == nullptr || leader->hung) return;
            Stored& written = checkpoints_[path];
-           if (ok && !written.whole) checkpointChanged(path, written, true);
-           written.whole = written.whole || ok;
-           up(*leader, CheckpointDone{id.replica, inc, step, layout, ok ? path : "", 100, 5, ok,
-                                      ok ? "" : "disk full"});
+           const bool done = ok && (written.whole || checkpointChanged(path, written, true));
+           written.whole = written.whole || done;
+           up(*leader, CheckpointDone{id.replica, inc, step, layout, done ? path : "", 100, 5, done,
+                                      done ? "" : "disk full"});
        });
 }
 
