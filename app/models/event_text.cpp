@@ -9,6 +9,7 @@
 #include "app/models/words.h"
 #include "backend/model/command_text.h"
 #include "backend/model/gpu_text.h"
+#include "backend/model/ledger_audit.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -167,6 +168,9 @@ struct Describe {
         return {tr("Suspect steps"),
                 {},
                 withWhy(tr("after %1 up to %2").arg(e.first).arg(e.last), e.why)};
+    }
+    EventText operator()(const model::ParityDisputed& e) const {
+        return {tr("Parity"), {}, toQt(model::disputeText(e.dispute))};
     }
     EventText operator()(const model::RangeQuarantined& e) const {
         return {tr("Quarantine"),

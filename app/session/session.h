@@ -13,7 +13,6 @@
 #include "app/session/status.h"
 #include "backend/client/client.h"
 #include "backend/client/job_source.h"
-#include "backend/client/ledger_check.h"
 
 namespace bulkhead::ui {
 
@@ -85,8 +84,7 @@ class Session final : public QObject {
     /// Writes a run's ledger or events to a file; what is there already is replaced.
     void exportRun(const client::ExportRequest& request, const QString& path,
                    Answer<client::Done> answer);
-    /// Adds a run's data ledger up again from its events.
-    void checkLedger(const QString& run, Answer<client::LedgerReport> answer);
+    void checkLedger(const QString& run, Answer<model::LedgerReport> answer);
 
   Q_SIGNALS:
     void statusChanged();

@@ -141,9 +141,9 @@ void Session::exportRun(const client::ExportRequest& request, const QString& pat
         }));
 }
 
-void Session::checkLedger(const QString& run, Answer<client::LedgerReport> answer) {
+void Session::checkLedger(const QString& run, Answer<model::LedgerReport> answer) {
     if (!client_) return answer(noClient());
-    client::checkLedger(*client_, run.toStdString(), here<client::LedgerReport>(std::move(answer)));
+    client_->checkLedger(run.toStdString(), here<model::LedgerReport>(std::move(answer)));
 }
 
 }  // namespace bulkhead::ui

@@ -17,6 +17,7 @@
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
 #include "app/widgets/time_series_view.h"
+#include "backend/model/ledger_audit.h"
 #include "backend/model/run_figures.h"
 
 namespace bulkhead::ui {
@@ -188,11 +189,17 @@ void RunsView::compareSelected() {
 void RunsView::checkSelected() {
     context_.session.checkLedger(selectedRun(), [this, run = selectedRun()](auto result) {
         if (!result.ok()) return context_.commands.complain(result.failure());
-        const client::LedgerReport& report = result.value();
-        if (report.ok()) return context_.commands.tell(tr("%1: %2").arg(run, toQt(report.text())));
+        const model::LedgerReport& report = result.value();
+        const std::string text = model::ledgerText(report);
+        if (report.ok) return context_.commands.tell(tr("%1: %2").arg(run, toQt(text)));
+        const model::LedgerFinding& first = report.findings.front();
+        const std::string more =
+            report.findings.size() > 1
+                ? tr(" (and %1 more)").arg(report.findings.size() - 1).toStdString()
+                : "";
         context_.commands.complain({client::FailureCode::kServer,
-                                    tr("The ledger of %1").arg(run).toStdString(), report.text(),
-                                    tr("Export its events and report it.").toStdString(), false});
+                                    tr("The ledger of %1").arg(run).toStdString(),
+                                    first.what + more + ". " + text, first.remedy, false});
     });
 }
 

@@ -29,7 +29,8 @@ enum ExitCode {
 struct Cli {
     std::string target;  ///< unix:/path or host:port; default: this user's own daemon
     std::string tokenFile;
-    std::string file;  ///< a run file, read through a private daemon instead of `target`
+    std::string jobsDir;  ///< with `file`: where its runs have their folders; empty: as bulkheadd
+    std::string file;     ///< a run file, read through a private daemon instead of `target`
     bool json = false;
     std::function<int()> chosen;
 };

@@ -10,7 +10,6 @@
 #include "backend/cli/cli.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
-#include "backend/client/ledger_check.h"
 #include "backend/model/event_json.h"
 
 namespace bulkhead::cli {
@@ -151,9 +150,14 @@ int checkLedger(const Cli& cli, const std::string& run) {
     if (!session.ok()) return fail(cli, session.failure());
     const auto report = session.value()->checkLedger(run);
     if (!report.ok()) return fail(cli, report.failure());
-    std::printf("%s\n", cli.json ? model::dumpJson(report.value().json()).c_str()
-                                 : report.value().text().c_str());
-    return report.value().ok() ? kOk : kRunFailed;
+    const model::LedgerReport& ledger = report.value();
+    if (cli.json) {
+        std::printf("%s\n", model::toJsonText(ledger).c_str());
+    } else {
+        for (const std::string& line : ledger.parity) std::printf("parity: %s\n", line.c_str());
+        std::printf("%s%s\n", findingsText(ledger).c_str(), model::ledgerText(ledger).c_str());
+    }
+    return ledger.ok ? kOk : kRunFailed;
 }
 
 /// Every reading verb can read a file instead of asking a daemon.
@@ -195,7 +199,11 @@ void addExports(CLI::App& app, Cli& cli) {
     verb->add_option("--from", request->fromStep, "first step");
     verb->add_option("--to", request->toStep, "last step");
     auto check = std::make_shared<bool>(false);
-    verb->add_flag("--check", *check, "add the data up instead: everything once, nothing twice");
+    verb->add_flag("--check", *check,
+                   "check it instead: every step, its chain, every sample once, parity");
+    verb->add_option("--jobs", cli.jobsDir,
+                     "with --file and --check: the folder of the run's folder with its commit log "
+                     "[FILE.state/jobs, or jobs beside FILE]");
     verb->callback([&cli, request, check] {
         cli.chosen = [&cli, request, check] {
             return *check ? checkLedger(cli, request->run) : ledger(cli, *request);

@@ -18,6 +18,7 @@ client::Result<std::unique_ptr<Session>> Session::open(const Cli& cli) {
         client::PrivateDaemonOptions options;
         options.runFile = std::filesystem::absolute(cli.file).string();
         options.readOnly = true;
+        if (!cli.jobsDir.empty()) options.jobsDir = std::filesystem::absolute(cli.jobsDir).string();
         auto daemon = client::PrivateDaemon::create(options);
         if (!daemon.ok()) {
             client::Failure failure = daemon.failure();
@@ -88,9 +89,9 @@ client::Result<client::StatePtr> Session::stateOfJob(const std::string& job) {
     return future.get();
 }
 
-client::Result<client::LedgerReport> Session::checkLedger(const std::string& run) {
-    return await<client::LedgerReport>(
-        [&](client::Client& c, auto reply) { client::checkLedger(c, run, std::move(reply)); });
+client::Result<model::LedgerReport> Session::checkLedger(const std::string& run) {
+    return await<model::LedgerReport>(
+        [&](client::Client& c, auto reply) { c.checkLedger(run, std::move(reply)); });
 }
 
 }  // namespace bulkhead::cli

@@ -8,7 +8,6 @@
 
 #include "backend/cli/cli.h"
 #include "backend/client/client.h"
-#include "backend/client/ledger_check.h"
 #include "backend/client/private_daemon.h"
 #include "backend/model/run_state.h"
 
@@ -41,8 +40,7 @@ class Session {
     client::Result<std::string> job(const std::string& wanted, bool alsoOver = false);
     /// The state of a job now: the first snapshot of a watch.
     client::Result<client::StatePtr> stateOfJob(const std::string& job);
-    /// A run's data ledger added up again from its events.
-    client::Result<client::LedgerReport> checkLedger(const std::string& run);
+    client::Result<model::LedgerReport> checkLedger(const std::string& run);
 
   private:
     std::unique_ptr<client::PrivateDaemon> daemon_;

@@ -145,12 +145,21 @@ std::string eventLine(const model::Event& event) {
         return text + printed(" step=%" PRIu64 " loss=%.4f contributors=%zu tokens_per_second=%.0f",
                               commit->record.step, commit->loss, commit->record.contributors.size(),
                               commit->tokensPerSecond);
+    if (const auto* disputed = std::get_if<model::ParityDisputed>(&event.body))
+        return text + " " + model::disputeText(disputed->dispute);
     if (const auto* trouble = std::get_if<model::GpuTroubled>(&event.body))
         return text + " " + model::gpuName(*trouble) + ": " + model::troubleText(*trouble) + "; " +
                model::ranksText(*trouble);
     model::Json fields = model::toJson(event.body);
     fields.erase("type");
     return text + shortFields(fields);
+}
+
+std::string findingsText(const model::LedgerReport& report) {
+    std::string out;
+    for (const model::LedgerFinding& finding : report.findings)
+        out += finding.what + "; " + finding.remedy + "\n";
+    return out;
 }
 
 bool isNotable(const model::Event& event) {

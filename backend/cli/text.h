@@ -6,6 +6,7 @@
 
 #include "backend/client/failure.h"
 #include "backend/model/event.h"
+#include "backend/model/ledger_audit.h"
 #include "backend/model/run_state.h"
 
 /// What terminals are shown. Pure; thread: any.
@@ -31,6 +32,9 @@ std::string summaryJson(const model::RunState& state);
 /// Several lines: phase, replicas, incidents, faults.
 std::string stateText(const model::RunState& state);
 std::string incidentsText(const model::RunState& state);
+
+/// A line for each finding of a ledger's check: what is off and what to do.
+std::string findingsText(const model::LedgerReport& report);
 
 /// Why a run ended badly, in its own words.
 client::Failure runFailed(const model::RunFinished& finished);

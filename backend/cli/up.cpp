@@ -14,7 +14,6 @@
 #include "backend/cli/job_options.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
-#include "backend/client/ledger_check.h"
 #include "backend/model/json.h"
 
 namespace bulkhead::cli {
@@ -55,7 +54,7 @@ client::Failure historyCut(const std::string& file) {
             false};
 }
 
-void printSummary(const Cli& cli, const model::RunState& state, const client::LedgerReport& ledger,
+void printSummary(const Cli& cli, const model::RunState& state, const model::LedgerReport& ledger,
                   bool complete) {
     const uint64_t steps = state.lastCommit ? state.lastCommit->record.step : 0;
     if (cli.json) {
@@ -65,13 +64,13 @@ void printSummary(const Cli& cli, const model::RunState& state, const client::Le
         json["loss"] = state.lastCommit ? state.lastCommit->loss : 0;
         json["effective_time"] = state.effectiveTime;
         json["faults"] = state.faults.total();
-        json["ok"] = state.finished && state.finished->ok && ledger.ok() && complete;
+        json["ok"] = state.finished && state.finished->ok && ledger.ok && complete;
         json["history_complete"] = complete;
         json["why"] = state.finished ? state.finished->why : "";
         json["incidents"] = model::Json::array();
         for (const model::IncidentView& i : state.incidents)
             json["incidents"].push_back(model::toJson(i));
-        json["ledger"] = ledger.json();
+        json["ledger"] = model::toJson(ledger);
         std::printf("%s\n", model::dumpJson(json).c_str());
         return;
     }
@@ -80,7 +79,7 @@ void printSummary(const Cli& cli, const model::RunState& state, const client::Le
                 static_cast<unsigned long long>(state.faults.total()),
                 static_cast<unsigned long long>(state.incidents.total()));
     std::printf("%s", incidentsText(state).c_str());
-    std::printf("ledger: %s\n", ledger.text().c_str());
+    std::printf("ledger: %s\n%s", model::ledgerText(ledger).c_str(), findingsText(ledger).c_str());
 }
 
 /// Follows the job to its end; interrupted once it stops with a checkpoint, twice at once.
@@ -178,7 +177,7 @@ int up(const Cli& cli, const UpOptions& options) {
     if (!state.finished) return kInterrupted;
     if (!state.finished->ok) return fail(cli, runFailed(*state.finished));
     if (!complete.value()) return fail(cli, historyCut(wanted.runFile));
-    return ledger.value().ok() ? kOk : kRunFailed;
+    return ledger.value().ok ? kOk : kRunFailed;
 }
 
 }  // namespace

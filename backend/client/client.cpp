@@ -220,6 +220,17 @@ class GrpcClient final : public Client {
             std::move(reply));
     }
 
+    void checkLedger(std::string run, Reply<model::LedgerReport> reply) override {
+        constexpr std::chrono::minutes kLongest{10};
+        v1::CheckLedgerRequest request;
+        const std::string title = "Cannot check the ledger of " + run;
+        request.set_run(std::move(run));
+        c_->call<model::LedgerReport, v1::CheckLedgerRequest, v1::LedgerReport>(
+            title, std::max<std::chrono::milliseconds>(kLongest, c_->options.deadline),
+            std::move(request), starting(&v1::Runs::Stub::async_interface::CheckLedger, c_->runs),
+            as<model::LedgerReport>(title), std::move(reply));
+    }
+
     void exportRun(ExportRequest request, std::function<void(std::string)> chunk,
                    Reply<Done> reply) override {
         startExport(*c_, std::move(request), std::move(chunk), std::move(reply));

@@ -13,6 +13,7 @@
 #include "backend/model/command.h"
 #include "backend/model/event.h"
 #include "backend/model/job_spec.h"
+#include "backend/model/ledger_audit.h"
 #include "backend/model/listing.h"
 
 namespace bulkhead::model {
@@ -164,6 +165,9 @@ class Client {
     virtual void readEvents(model::EventQuery query, Reply<model::EventPage> reply) = 0;
     /// The state of a run after the event `seq`; 0: after its last.
     virtual void getState(std::string run, uint64_t seq, Reply<StatePtr> reply) = 0;
+    /// Whether a run's ledger adds up and its chain holds; reads all of the run, which takes about
+    /// a second for every 5,000 steps, and up to ten minutes.
+    virtual void checkLedger(std::string run, Reply<model::LedgerReport> reply) = 0;
     /// Calls `chunk` with pieces of the text, one at a time, then `reply`.
     virtual void exportRun(ExportRequest request, std::function<void(std::string)> chunk,
                            Reply<Done> reply) = 0;

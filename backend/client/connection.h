@@ -52,7 +52,13 @@ class Connection {
 
     /// A unary call: `start` begins it, `convert` turns the response into the result.
     template <class T, class Request, class Response, class Start, class Convert>
-    void call(std::string title, Request request, Start start, Convert convert, Reply<T> reply);
+    void call(std::string title, Request request, Start start, Convert convert, Reply<T> reply) {
+        call<T, Request, Response>(std::move(title), options.deadline, std::move(request),
+                                   std::move(start), std::move(convert), std::move(reply));
+    }
+    template <class T, class Request, class Response, class Start, class Convert>
+    void call(std::string title, std::chrono::milliseconds deadline, Request request, Start start,
+              Convert convert, Reply<T> reply);
 
     /// Cancels every call under way and waits until nobody holds the connection any more.
     void drain();
@@ -84,8 +90,8 @@ class Connection {
 };
 
 template <class T, class Request, class Response, class Start, class Convert>
-void Connection::call(std::string title, Request request, Start start, Convert convert,
-                      Reply<T> reply) {
+void Connection::call(std::string title, std::chrono::milliseconds deadline, Request request,
+                      Start start, Convert convert, Reply<T> reply) {
     struct Pending {
         explicit Pending(Connection& connection) : hold(connection) {}
         Hold hold;  // first: released last
@@ -95,7 +101,7 @@ void Connection::call(std::string title, Request request, Start start, Convert c
     };
     auto pending = std::make_shared<Pending>(*this);
     pending->request = std::move(request);
-    prepare(pending->context, options.deadline);
+    prepare(pending->context, deadline);
     began(&pending->context);
     start(&pending->context, &pending->request, &pending->response,
           [this, pending, title = std::move(title), convert = std::move(convert),

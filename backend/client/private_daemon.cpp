@@ -161,6 +161,7 @@ std::vector<std::string> Process::arguments() const {
     };
     if (options_.readOnly) {
         args.insert(args.end(), {"--run", options_.runFile});
+        if (!options_.jobsDir.empty()) args.insert(args.end(), {"--jobs", options_.jobsDir});
     } else {
         if (!options_.runFile.empty()) args.insert(args.end(), {"--db", options_.runFile});
         args.insert(args.end(), {"--agents", std::to_string(options_.agents)});

@@ -21,6 +21,7 @@ struct PrivateDaemonOptions {
     bool scratch = false;
     std::string runFile;    ///< history to write; with `readOnly` the run file to serve
     bool readOnly = false;  ///< offline: serve `runFile`, no jobs
+    std::string jobsDir;    ///< with `readOnly`: as bulkheadd's --jobs
     uint32_t agents = 1;    ///< nodes on this machine
     std::chrono::milliseconds startLimit{15000};
 };

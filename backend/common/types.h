@@ -80,6 +80,42 @@ struct RoutedSample {
     }
 };
 
+/// Replicas that told the same hashes of their state after one step.
+struct ParityGroup {
+    std::vector<uint64_t> hashes;        ///< by shard
+    std::vector<int32_t> replicas;       ///< ascending
+    std::vector<uint32_t> incarnations;  ///< of `replicas`
+    bool operator==(const ParityGroup&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("hashes", self.hashes);
+        visit("replicas", self.replicas);
+        visit("incarnations", self.incarnations);
+    }
+};
+
+/// States after one step that should be equal and are not.
+struct ParityDispute {
+    uint64_t lineage = 0;
+    uint64_t step = 0;     ///< whose state
+    uint64_t epoch = 0;    ///< of the exchange that told it, of step + 1
+    uint32_t attempt = 0;  ///< of that exchange; 0: told by reports while the job waited
+    uint64_t layout = 0;   ///< in which the states lie
+    std::vector<ParityGroup> groups;
+    std::vector<int32_t> expelled;  ///< the minority; empty on a tie, which replays decide
+    bool operator==(const ParityDispute&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("lineage", self.lineage);
+        visit("step", self.step);
+        visit("epoch", self.epoch);
+        visit("attempt", self.attempt);
+        visit("layout", self.layout);
+        visit("groups", self.groups);
+        visit("expelled", self.expelled);
+    }
+};
+
 /// Everything that decides what step `step` does to the model, fixed once by the coordinator and
 /// durable before the first Commit leaves. Floats that enter arithmetic are carried as their bits,
 /// so that every replica applies the same update (I1, I3). A reduced gradient g is applied as

@@ -13,6 +13,7 @@
 #include "backend/daemon/signals.h"
 #include "backend/model/job_file.h"
 #include "backend/planner/live/drift.h"
+#include "backend/runtime/coordinator/run_files.h"
 #include "backend/service/gate.h"
 #include "backend/service/server.h"
 
@@ -109,6 +110,9 @@ int runController(const Options& options, Report report) {
     serving.tokenFile = options.tokenFile;
     serving.backend = &backend;
     serving.history = options.db;
+    serving.commitLogs = [dir = options.stateDir + "/jobs"](const std::string& run) {
+        return runtime::logLinks(diskFiles(), dir + "/" + run);
+    };
     serving.build = BULKHEAD_VERSION;
     if (options.isPrivate)
         serving.shutdown = [supervised = options.supervised] {

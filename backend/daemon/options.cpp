@@ -39,6 +39,9 @@ Parsed parse(int argc, char** argv) {
     app.add_option("--token-file", o.tokenFile, "token TCP callers must show; made if not there");
     app.add_option("--db", o.db, "history file [STATE-DIR/runs.db]");
     app.add_option("--run", o.run, "serve this run file, read-only, without jobs");
+    app.add_option("--jobs", o.jobs,
+                   "with --run: where its runs have their folders, to hold its ledgers against "
+                   "their commit logs [FILE.state/jobs, or jobs beside FILE]");
     app.add_option("--job", o.job, "start the job of this file");
     app.add_option("--worker", o.worker, "path of bulkhead-worker");
     app.add_option("--agents", o.agents, "role all: nodes to stand up on this machine")
@@ -70,7 +73,7 @@ Parsed parse(int argc, char** argv) {
         return out;
     }
     if (o.stateDir.empty()) o.stateDir = defaultStateDir();
-    for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.job, &o.tokenFile})
+    for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.jobs, &o.job, &o.tokenFile})
         absolute(*path);
     if (o.onTerm.empty()) o.onTerm = o.role == "controller" && !o.isPrivate ? "leave" : "stop";
     if (o.socket.empty()) o.socket = o.stateDir + "/bulkhead.sock";

@@ -17,6 +17,7 @@ struct Options {
     std::string tokenFile;
     std::string db;              ///< default <state-dir>/runs.db
     std::string run;             ///< serve this file read-only, no jobs
+    std::string jobs;            ///< with `run`: folders of its runs, for their commit logs
     std::string job;             ///< start this job file
     std::string worker;          ///< path of bulkhead-worker; default beside this program
     uint32_t agents = 1;         ///< role all: nodes on this machine

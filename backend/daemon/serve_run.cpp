@@ -3,12 +3,27 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
 #include "backend/history/run_store.h"
+#include "backend/runtime/coordinator/run_files.h"
 #include "backend/service/server.h"
 
 namespace bulkhead::daemon {
+
+namespace {
+
+/// `up` keeps its state in FILE.state, a daemon its history in its state folder.
+std::string jobsOf(const Options& options) {
+    if (!options.jobs.empty()) return options.jobs;
+    const std::string beside = options.run + ".state/jobs";
+    if (std::filesystem::exists(beside)) return beside;
+    return (std::filesystem::path(options.run).parent_path() / "jobs").string();
+}
+
+}  // namespace
 
 int serveRun(const Options& options, Report report) {
     // Before anything is bound: a file that is no history is the likeliest thing to be wrong.
@@ -25,6 +40,9 @@ int serveRun(const Options& options, Report report) {
     serving.listen = options.listen;
     serving.tokenFile = options.tokenFile;
     serving.history = options.run;
+    serving.commitLogs = [dir = jobsOf(options)](const std::string& run) {
+        return runtime::logLinks(diskFiles(), dir + "/" + run);
+    };
     serving.build = BULKHEAD_VERSION;
     if (options.isPrivate)
         serving.shutdown = [] {

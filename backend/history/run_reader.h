@@ -33,6 +33,7 @@ class SqliteRunReader final : public RunReader {
                               const LedgerFilter& filter) override;
     absl::Status exportEvents(int64_t runId, std::ostream& out, const EventFilter& filter) override;
     absl::Status verify(int64_t runId) override;
+    absl::StatusOr<model::LedgerReport> audit(int64_t runId, const LogSource& log) override;
 
   private:
     StoredRun rowToRun(SQLite::Statement& row);
@@ -41,7 +42,8 @@ class SqliteRunReader final : public RunReader {
                       const std::function<absl::Status(model::Event)>& take);
     bool exists(int64_t runId);
     absl::Status noRun(int64_t runId) const;
-    absl::Status verifyRun(int64_t runId);
+    std::vector<model::LedgerFinding> examine(int64_t runId,
+                                              const std::function<void(const model::Event&)>& take);
 
     std::filesystem::path file_;
     std::unique_ptr<SQLite::Database> db_;

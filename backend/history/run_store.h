@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/model/ledger_audit.h"
 #include "backend/model/run_state.h"
 
 /// The history of runs: one SQLite file holds many runs (a project), each the sequence of its
@@ -181,6 +182,7 @@ struct LedgerRow {
     bool suspect = false;
     bool superseded = false;
     std::string hashes;  ///< by shard, hexadecimal, before the step: "8d1c...,77aa..."
+    std::string link;    ///< of the ledger's chain; empty in older runs
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("lineage", self.lineage);
@@ -217,6 +219,7 @@ struct LedgerRow {
         visit("suspect", self.suspect);
         visit("superseded", self.superseded);
         visit("hashes", self.hashes);
+        visit("link", self.link);
     }
 };
 
@@ -270,6 +273,13 @@ class RunReader {
     /// Reads everything: SQLite's own check, gaps that no row explains, derived tables against the
     /// events. DataLoss naming the first thing that is wrong.
     virtual absl::Status verify(int64_t runId) = 0;
+
+    /// The steps of the run's commit log in its order; NotFound: there is none.
+    using LogSource = std::function<absl::StatusOr<std::vector<model::LogLink>>()>;
+    /// All that verify() looks for and the ledger with its chain (model/ledger_audit.h), held
+    /// against `log`, which is asked once, after the file was read. Whatever is off is a finding of
+    /// the report; errors are only those that keep the file from being read at all.
+    virtual absl::StatusOr<model::LedgerReport> audit(int64_t runId, const LogSource& log) = 0;
 };
 
 /// Renames a run or sets its note; `name` must be free. Its own short transaction.

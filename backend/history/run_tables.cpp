@@ -71,7 +71,15 @@ LedgerRow ledgerRow(const model::Event& event, const model::StepCommitted& e) {
     words.clear();
     for (const model::ShardLedger& line : e.shards) words.push_back(hex(line.hash));
     row.hashes = model::joined(words, ",");
+    row.link = e.link;
     return row;
+}
+
+/// What a committed step compared, in the form of a dispute.
+ParityDispute comparedBy(const model::StepCommitted& e) {
+    const CommitRecord& record = e.record;
+    return {
+        record.lineage, record.step - 1, record.epoch, record.attempt, record.layout, e.parity, {}};
 }
 
 /// Statements are reset before use, so that one that failed in a rolled back batch is fresh.
@@ -137,6 +145,10 @@ RunTables::RunTables(SQLite::Database& db, int64_t run)
       event_(db, insertInto("events", "seq, time_ns, type, step, replica, severity, body",
                             "?, ?, ?, ?, ?, ?, ?")),
       step_(db, insertInto("steps", columnsOf<LedgerRow>().names, columnsOf<LedgerRow>().marks)),
+      parity_(db, insertInto("parity",
+                             "seq, part, step, lineage, epoch, attempt, layout, agree, replicas, "
+                             "incarnations, hashes",
+                             "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?")),
       supersede_(db, "UPDATE steps SET superseded = 1 WHERE run = ? AND step > ? AND seq < ?"),
       suspect_(db,
                "UPDATE steps SET suspect = 1 WHERE run = ? AND step > ? AND step <= ? AND seq < ? "
@@ -176,6 +188,9 @@ void RunTables::writeDerived(const Batch& batch, const model::RunState& state) {
     for (const model::Event& event : batch.events) {
         if (const auto* step = std::get_if<model::StepCommitted>(&event.body)) {
             writeStep(event, *step);
+            writeParity(event, comparedBy(*step));
+        } else if (const auto* disputed = std::get_if<model::ParityDisputed>(&event.body)) {
+            writeParity(event, disputed->dispute);
         } else if (const auto* lineage = std::get_if<model::LineageOpened>(&event.body)) {
             if (!batch.rollbacks.contains(event.seq)) continue;
             bound(supersede_, run_).put(lineage->fromStep).put(event.seq);
@@ -217,6 +232,27 @@ void RunTables::writeStep(const model::Event& event, const model::StepCommitted&
     RowBinder binder = bound(step_, run_);
     LedgerRow::fields(row, binder);
     step_.exec();
+}
+
+void RunTables::writeParity(const model::Event& event, const ParityDispute& told) {
+    for (size_t part = 0; part < told.groups.size(); ++part) {
+        const ParityGroup& group = told.groups[part];
+        std::vector<std::string> words;
+        for (const uint64_t hash : group.hashes) words.push_back(hex(hash));
+        bound(parity_, run_)
+            .put(event.seq)
+            .put(part)
+            .put(told.step)
+            .put(told.lineage)
+            .put(told.epoch)
+            .put(told.attempt)
+            .put(told.layout)
+            .put(told.groups.size() == 1)
+            .put(model::toJsonText(group.replicas))
+            .put(model::toJsonText(group.incarnations))
+            .put(model::joined(words, ","));
+        parity_.exec();
+    }
 }
 
 void RunTables::writeCheckpoint(const model::Event& event, const model::CheckpointWritten& c) {

@@ -54,6 +54,7 @@ class RunTables {
   private:
     void writeEvent(const model::Event& event, const EventRow& row);
     void writeStep(const model::Event& event, const model::StepCommitted& step);
+    void writeParity(const model::Event& event, const ParityDispute& told);
     void writeCheckpoint(const model::Event& event, const model::CheckpointWritten& checkpoint);
     void writeIncident(const model::IncidentView& incident);
     void writeFault(const model::FaultView& fault);
@@ -63,6 +64,7 @@ class RunTables {
     int64_t run_;
     SQLite::Statement event_;
     SQLite::Statement step_;
+    SQLite::Statement parity_;
     SQLite::Statement supersede_;
     SQLite::Statement suspect_;
     SQLite::Statement incident_;

@@ -13,6 +13,7 @@ namespace bulkhead::history {
 namespace {
 
 using model::concat;
+using model::LedgerFinding;
 
 /// The tables that the events of a run must give, made again in memory.
 class Rebuilt {
@@ -55,27 +56,55 @@ class Rebuilt {
     uint64_t events_ = 0;
 };
 
-/// Row by row; empty when equal, else what differs.
-std::string difference(SQLite::Database& stored, SQLite::Database& rebuilt, int64_t run,
-                       const char* table, const char* key) {
-    const std::string sql = concat("SELECT * FROM ", table, " WHERE run = ? ORDER BY ", key);
+/// Rows beyond these of one table say nothing more.
+constexpr size_t kMostRows = 20;
+
+constexpr const char* kEventsCount =
+    "the events count, and tables are made from them: restore the run file from a copy, or export "
+    "its events";
+
+/// Row by row, in the order of `key`, a column that is unique within the run.
+void findDifferences(SQLite::Database& stored, SQLite::Database& rebuilt, int64_t run,
+                     const char* table, const char* key, std::vector<LedgerFinding>& out) {
+    const std::string sql =
+        concat("SELECT ", key, ", * FROM ", table, " WHERE run = ? ORDER BY ", key);
     SQLite::Statement a(stored, sql);
     SQLite::Statement b(rebuilt, sql);
     a.bind(1, run);
     b.bind(1, run);
-    for (uint64_t row = 1;; ++row) {
-        const bool moreA = a.executeStep();
-        const bool moreB = b.executeStep();
-        if (!moreA && !moreB) return {};
-        if (moreA != moreB)
-            return concat("table ", table, " has ", moreA ? "more" : "fewer",
-                          " rows than the events say (row ", row, ")");
-        for (int c = 0; c < a.getColumnCount(); ++c)
-            if (a.getColumn(c).getString() != b.getColumn(c).getString())
-                return concat("table ", table, ", row ", row, ", column ", a.getColumnName(c),
-                              ": \"", model::shortened(a.getColumn(c).getString(), 80),
-                              "\", the events say \"",
-                              model::shortened(b.getColumn(c).getString(), 80), "\"");
+    const auto find = [&](SQLite::Statement& row, const std::string& what) {
+        uint64_t step = 0;
+        for (int c = 1; c < row.getColumnCount(); ++c)
+            if (std::string_view(row.getColumnName(c)) == "step")
+                step = static_cast<uint64_t>(row.getColumn(c).getInt64());
+        out.push_back({step,
+                       concat("table ", table, ", ", step > 0 ? concat("step ", step, ", ") : "",
+                              "row ", row.getColumn(0).getString(), ": ", what),
+                       kEventsCount});
+    };
+    bool moreA = a.executeStep();
+    bool moreB = b.executeStep();
+    for (size_t found = 0; (moreA || moreB) && found < kMostRows;) {
+        const int64_t keyA = moreA ? a.getColumn(0).getInt64() : INT64_MAX;
+        const int64_t keyB = moreB ? b.getColumn(0).getInt64() : INT64_MAX;
+        if (keyA < keyB) {
+            find(a, "it stands there, and no event tells of it");
+        } else if (keyB < keyA) {
+            find(b, "it is missing, and an event tells of it");
+        } else {
+            for (int c = 1; c < a.getColumnCount(); ++c) {
+                const std::string inTable = a.getColumn(c).getString();
+                const std::string told = b.getColumn(c).getString();
+                if (inTable == told) continue;
+                find(a,
+                     concat("column ", a.getColumnName(c), " is \"", model::shortened(inTable, 80),
+                            "\", the events say \"", model::shortened(told, 80), "\""));
+                break;
+            }
+        }
+        found += keyA != keyB ? 1 : 0;
+        if (keyA <= keyB) moreA = a.executeStep();
+        if (keyB <= keyA) moreB = b.executeStep();
     }
 }
 
@@ -108,55 +137,108 @@ absl::Status SqliteRunReader::verify(int64_t runId) {
     return guarded(file_.string(), [&]() -> absl::Status {
         SQLite::Transaction oneMoment(*db_);
         if (!exists(runId)) return noRun(runId);
-        return verifyRun(runId);
+        const std::vector<LedgerFinding> found = examine(runId, [](const model::Event&) {});
+        if (found.empty()) return absl::OkStatus();
+        return absl::DataLossError(
+            concat(file_.string(), ": run ", runId, ": ", found.front().what));
     });
 }
 
-absl::Status SqliteRunReader::verifyRun(int64_t runId) {
-    const auto wrong = [&](const auto&... words) {
-        return absl::DataLossError(concat(file_.string(), ": run ", runId, ": ", words...));
-    };
+absl::StatusOr<model::LedgerReport> SqliteRunReader::audit(int64_t runId, const LogSource& log) {
+    return guardedValue<model::LedgerReport>(
+        file_.string(), [&]() -> absl::StatusOr<model::LedgerReport> {
+            model::LedgerAudit ledger;
+            bool growing = false;
+            {
+                SQLite::Transaction oneMoment(*db_);
+                const absl::StatusOr<StoredRun> info = run(runId);
+                if (!info.ok()) return info.status();
+                growing = info->phase != "interrupted" &&
+                          info->phase != enumName(model::JobPhase::kFinished) &&
+                          info->phase != enumName(model::JobPhase::kFailed);
+                for (LedgerFinding& found :
+                     examine(runId, [&](const model::Event& event) { ledger.add(event); }))
+                    ledger.find(std::move(found));
+            }
+            const auto steps = log();
+            if (steps.ok()) return ledger.report(*steps, growing);
+            if (!absl::IsNotFound(steps.status()))
+                ledger.find({ledger.lastStep(), std::string(steps.status().message()),
+                             "restore the commit log from a copy; without it a cut off end of the "
+                             "run file is not noticed"});
+            return ledger.report(std::nullopt);
+        });
+}
+
+/// Everything that is wrong with what is stored, and `take` for every event that can be read.
+std::vector<LedgerFinding> SqliteRunReader::examine(
+    int64_t runId, const std::function<void(const model::Event&)>& take) {
+    std::vector<LedgerFinding> out;
+    constexpr const char* kRestore = "restore the run file from a copy";
     const std::string intact = db_->execAndGet("PRAGMA integrity_check").getString();
-    if (intact != "ok") return wrong("SQLite says: ", intact);
+    if (intact != "ok") out.push_back({0, concat("SQLite says: ", intact), kRestore});
 
     Rebuilt rebuilt(runId);
     const std::map<uint64_t, std::string> keyframes = keyframesOf(*db_, runId);
-    std::string problem;
-    const absl::Status read =
-        forEachEvent(*db_, runId, 0, UINT64_MAX, [&](const model::Event& event) {
-            const uint64_t before = rebuilt.state().seq;
-            if (!rebuilt.take(event))
-                problem = concat("event ", event.seq, " follows ", before,
-                                 ", and no row tells what was lost");
-            const auto keyframe = keyframes.find(event.seq);
-            if (problem.empty() && keyframe != keyframes.end())
-                problem = keyframeProblem(keyframe->second, rebuilt.state());
-            return problem.empty();
-        });
-    if (!read.ok()) return wrong(std::string(read.message()));
-    if (!problem.empty()) return wrong(problem);
+    uint64_t step = 0;
+    const auto wrong = [&](const auto&... words) {
+        out.push_back({step, concat(words..., step > 0 ? concat(" (behind step ", step, ")") : ""),
+                       kRestore});
+    };
+    SQLite::Statement rows(*db_,
+                           "SELECT seq, time_ns, severity, body, type, step FROM events "
+                           "WHERE run = ? ORDER BY seq");
+    rows.bind(1, runId);
+    while (rows.executeStep()) {
+        const absl::StatusOr<model::Event> event = eventOf(rows, 0);
+        if (!event.ok()) {
+            wrong(std::string(event.status().message()));
+            continue;
+        }
+        const uint64_t before = rebuilt.state().seq;
+        if (!rebuilt.take(*event)) {
+            const uint64_t first = before + 1;
+            if (event->seq == first + 1)
+                wrong("event ", first, " is missing, and no row tells what was lost");
+            else
+                wrong("events ", first, " to ", event->seq - 1,
+                      " are missing, and no row tells what was lost");
+        }
+        const SQLite::Column stepColumn = rows.getColumn(5);
+        const int64_t columnStep = stepColumn.isNull() ? -1 : stepColumn.getInt64();
+        if (rows.getColumn(4).getString() != model::typeName(event->body) ||
+            columnStep != stepOf(event->body).value_or(-1))
+            wrong("event ", event->seq, " is another than its columns type and step say");
+        const auto keyframe = keyframes.find(event->seq);
+        if (out.empty() && keyframe != keyframes.end())
+            if (const std::string problem = keyframeProblem(keyframe->second, rebuilt.state());
+                !problem.empty())
+                wrong(problem);
+        if (const auto* commit = std::get_if<model::StepCommitted>(&event->body))
+            step = commit->record.step;
+        take(*event);
+    }
     rebuilt.finish();
 
-    constexpr std::array<std::pair<const char*, const char*>, 5> kTables = {{
+    constexpr std::array<std::pair<const char*, const char*>, 6> kTables = {{
         {"steps", "seq"},
+        {"parity", "seq * 1024 + part"},
         {"incidents", "incident"},
         {"faults", "fault"},
         {"checkpoints", "seq"},
         {"gaps", "first_seq"},
     }};
-    for (const auto& [table, key] : kTables) {
-        problem = difference(*db_, rebuilt.db(), runId, table, key);
-        if (!problem.empty()) return wrong(problem);
-    }
+    for (const auto& [table, key] : kTables)
+        findDifferences(*db_, rebuilt.db(), runId, table, key, out);
     SQLite::Statement row(*db_, "SELECT events, last_seq FROM runs WHERE id = ?");
     row.bind(1, runId);
     row.executeStep();
     const auto events = static_cast<uint64_t>(row.getColumn(0).getInt64());
     const auto lastSeq = static_cast<uint64_t>(row.getColumn(1).getInt64());
     if (events != rebuilt.events() || lastSeq != rebuilt.state().seq)
-        return wrong("its row tells of ", events, " events up to ", lastSeq, ", there are ",
-                     rebuilt.events(), " up to ", rebuilt.state().seq);
-    return absl::OkStatus();
+        wrong("its row tells of ", events, " events up to ", lastSeq, ", there are ",
+              rebuilt.events(), " up to ", rebuilt.state().seq);
+    return out;
 }
 
 }  // namespace bulkhead::history

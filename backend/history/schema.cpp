@@ -150,6 +150,30 @@ ALTER TABLE steps ADD COLUMN copies INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE steps ADD COLUMN remote_copies INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE steps ADD COLUMN predicted_remote REAL DEFAULT -1;
 ALTER TABLE steps ADD COLUMN all_to_all_bytes INTEGER NOT NULL DEFAULT 0;
+)sql",
+    // A row for each group of replicas that told the same hashes: where they agree, and that is
+    // nearly everywhere, one row, however many replicas. The view has a row for each replica.
+    R"sql(
+ALTER TABLE steps ADD COLUMN link TEXT NOT NULL DEFAULT '';
+CREATE TABLE parity (
+    run INTEGER NOT NULL REFERENCES runs(id),
+    seq INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    step INTEGER NOT NULL,  -- whose state
+    lineage INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    layout INTEGER NOT NULL,
+    agree INTEGER NOT NULL,  -- 0: other replicas told other hashes
+    replicas TEXT NOT NULL,  -- JSON array
+    incarnations TEXT NOT NULL,  -- JSON array, of `replicas`
+    hashes TEXT NOT NULL,  -- by shard, as in steps
+    PRIMARY KEY (run, seq, part)) WITHOUT ROWID;
+CREATE VIEW parity_votes AS
+    SELECT run, seq, step, lineage, epoch, attempt, layout, agree,
+           r.value AS replica, json_extract(incarnations, '$[' || r.key || ']') AS incarnation,
+           hashes
+    FROM parity, json_each(parity.replicas) AS r;
 )sql"};
 
 int pragma(SQLite::Database& db, const char* name) {

@@ -12,7 +12,7 @@
 /// The tables of a run file, their version (PRAGMA user_version) and the way from older ones.
 namespace bulkhead::history {
 
-constexpr int kSchemaVersion = 3;
+constexpr int kSchemaVersion = 4;
 /// PRAGMA application_id, "BULK": tells a run file from any other SQLite file.
 constexpr int kApplicationId = 0x42554C4B;
 

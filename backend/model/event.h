@@ -175,12 +175,14 @@ struct LineageOpened {
     uint64_t fromStep = 0;
     uint64_t term = 0;
     std::string why;
+    std::string link = {};  ///< of the ledger's chain (ledger_chain.h); empty in older runs
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("lineage", self.lineage);
         visit("from_step", self.fromStep);
         visit("term", self.term);
         visit("why", self.why);
+        visit("link", self.link);
     }
 };
 
@@ -469,6 +471,10 @@ struct StepCommitted {
     std::vector<ReplicaLedger> replicas;
     ExpertTraffic traffic;        ///< inside the replicas, all contributors; empty: no experts
     double predictedRemote = -1;  ///< what the layout's plan said of it, as in Action
+    /// What every contributor that voted told of its state before this step, where the step
+    /// compared it: one group, because otherwise it does not commit.
+    std::vector<ParityGroup> parity;
+    std::string link;  ///< as in LineageOpened
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("record", self.record);
@@ -484,6 +490,8 @@ struct StepCommitted {
         visit("replicas", self.replicas);
         visit("traffic", self.traffic);
         visit("predicted_remote", self.predictedRemote);
+        visit("parity", self.parity);
+        visit("link", self.link);
     }
 };
 
@@ -713,10 +721,24 @@ struct RangeQuarantined {
     static constexpr std::string_view kType = "range_quarantined";
     SampleRange range;
     std::string why;
+    std::string link = {};  ///< as in LineageOpened
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("range", self.range);
         visit("why", self.why);
+        visit("link", self.link);
+    }
+};
+
+/// Contributors told different hashes of the same state.
+struct ParityDisputed {
+    static constexpr std::string_view kType = "parity_disputed";
+    ParityDispute dispute;
+    std::string link;  ///< as in LineageOpened
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("dispute", self.dispute);
+        visit("link", self.link);
     }
 };
 
@@ -818,7 +840,7 @@ using EventBody =
                  IncidentPhase, IncidentClosed, CatchUpProgress, FaultInjected, FaultEnded,
                  OperatorActed, PoliciesChanged, CheckpointWritten, StepsSuspect, RangeQuarantined,
                  InvariantBroken, LayoutChanged, RunFinished, CampaignStarted, CampaignSkipped,
-                 CampaignEnded, RoutingSampled, PlanProposed, GpuTroubled>;
+                 CampaignEnded, RoutingSampled, PlanProposed, GpuTroubled, ParityDisputed>;
 
 struct Event {
     uint64_t seq = 0;    ///< 1, 2, 3 ... within a run, without gaps

@@ -41,6 +41,7 @@ bool fold(RunState& s, int64_t at, const StepCommitted& e);
 bool fold(RunState& s, int64_t at, const StepRedone& e);
 bool fold(RunState& s, int64_t at, const StepsSuspect& e);
 bool fold(RunState& s, int64_t at, const RangeQuarantined& e);
+bool fold(RunState& s, int64_t at, const ParityDisputed& e);
 
 // fold_experts.cpp
 bool fold(RunState& s, int64_t at, const ExpertLoads& e);

@@ -44,9 +44,16 @@ void noteContributors(RunState& s, const StepCommitted& e) {
         if (ReplicaView* view = replicaOf(s, line.replica)) view->ledger = line;
 }
 
+/// Events of runs older than the chain have none.
+void noteLink(RunState& s, const std::string& link) {
+    constexpr size_t kLength = 64;
+    if (link.size() == kLength) s.link = link;
+}
+
 }  // namespace
 
 bool fold(RunState& s, int64_t at, const LineageOpened& e) {
+    noteLink(s, e.link);
     const bool isRollback = s.lineage != 0 && e.lineage != s.lineage && !s.steps.empty();
     StepSpan span{s.lineage, e.fromStep, 0, at, text(e.why)};
     if (isRollback) {
@@ -86,6 +93,7 @@ bool fold(RunState& s, int64_t at, const StepCommitted& e) {
         e.domainLoss.size() > kMostDomains || e.traffic.copies.size() > kMostDomains ||
         e.traffic.remote.size() > kMostDomains)
         return false;
+    noteLink(s, e.link);
     s.steps.push(pointOf(s, at, e));
     s.pendingStallMs = 0;
     s.lineage = e.record.lineage;
@@ -124,6 +132,12 @@ bool fold(RunState& s, int64_t at, const StepsSuspect& e) {
 
 bool fold(RunState& s, int64_t at, const RangeQuarantined& e) {
     s.quarantined.push({at, e.range, text(e.why)});
+    noteLink(s, e.link);
+    return true;
+}
+
+bool fold(RunState& s, int64_t, const ParityDisputed& e) {
+    noteLink(s, e.link);
     return true;
 }
 

@@ -43,6 +43,7 @@ struct RunState {
     std::string explanation;  ///< why the phase; the quorum's words while anything waits
 
     uint64_t lineage = 0;
+    std::string link;  ///< last of the ledger's chain; empty: the run has none yet
     uint64_t term = 0;
     uint64_t epoch = 0;
     uint64_t layout = 0;
@@ -108,6 +109,7 @@ struct RunState {
         visit("phase_since_ns", self.phaseSinceNs);
         visit("explanation", self.explanation);
         visit("lineage", self.lineage);
+        visit("link", self.link);
         visit("term", self.term);
         visit("epoch", self.epoch);
         visit("layout", self.layout);

@@ -26,7 +26,7 @@ struct Context {
     RequestLog& requests;
     Open& open;
     Workers& workers;  ///< calls that answer soon
-    Workers& exports;  ///< those that go on as long as their reader reads
+    Workers& exports;  ///< those that go on as long as their reader reads, or read all of a run
     model::ServerInfo info;
     std::function<absl::Status()> shutdown;
 };

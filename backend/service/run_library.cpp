@@ -108,6 +108,16 @@ absl::StatusOr<model::RunState> RunLibrary::state(const std::string& run, uint64
     return opened->reader->stateAtSeq(opened->run.id, seq == 0 ? opened->run.lastSeq : seq);
 }
 
+absl::StatusOr<model::LedgerReport> RunLibrary::audit(const std::string& run) const {
+    auto opened = openRun(file_, run);
+    if (!opened.ok()) return opened.status();
+    return opened->reader->audit(opened->run.id,
+                                 [&]() -> absl::StatusOr<std::vector<model::LogLink>> {
+                                     if (!logs_) return absl::NotFoundError("no commit logs");
+                                     return logs_(opened->run.name);
+                                 });
+}
+
 absl::Status RunLibrary::write(const std::string& run, What what, history::ExportFormat format,
                                uint64_t fromStep, uint64_t toStep, std::ostream& out) const {
     auto opened = openRun(file_, run);

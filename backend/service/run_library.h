@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,10 @@
 
 namespace bulkhead::service {
 
+/// Of a run by its id, as history::RunReader::LogSource.
+using CommitLogs =
+    std::function<absl::StatusOr<std::vector<model::LogLink>>(const std::string& run)>;
+
 /// The runs of one history file in the API's words, and the replays that are open. Every call opens
 /// the file anew: readers belong to one thread, and opening is cheap beside reading.
 /// Errors are the history's. Thread: any; calls may take as long as SQLite does.
@@ -24,8 +29,8 @@ class RunLibrary {
     static constexpr uint32_t kMostEvents = 10000;
     static constexpr size_t kMostReplays = 32;
 
-    RunLibrary(std::filesystem::path file, const Clock& clock)
-        : file_(std::move(file)), clock_(clock) {}
+    RunLibrary(std::filesystem::path file, const Clock& clock, CommitLogs logs = {})
+        : file_(std::move(file)), clock_(clock), logs_(std::move(logs)) {}
 
     const std::filesystem::path& file() const { return file_; }
 
@@ -33,6 +38,9 @@ class RunLibrary {
     absl::StatusOr<model::EventPage> events(const model::EventQuery& query) const;
     /// `seq` 0: after the last event.
     absl::StatusOr<model::RunState> state(const std::string& run, uint64_t seq) const;
+
+    /// Reads all of the run.
+    absl::StatusOr<model::LedgerReport> audit(const std::string& run) const;
 
     enum class What { kLedger, kEvents };
     absl::Status write(const std::string& run, What what, history::ExportFormat format,
@@ -50,6 +58,7 @@ class RunLibrary {
 
     const std::filesystem::path file_;
     const Clock& clock_;
+    const CommitLogs logs_;
     std::mutex mutex_;
     uint64_t opened_ = 0;
     std::map<std::string, std::shared_ptr<Replay>> replays_;

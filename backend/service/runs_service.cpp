@@ -63,6 +63,17 @@ class RunsService final : public v1::Runs::CallbackService {
         });
     }
 
+    grpc::ServerUnaryReactor* CheckLedger(grpc::CallbackServerContext* context,
+                                          const v1::CheckLedgerRequest* request,
+                                          v1::LedgerReport* response) override {
+        return withRuns(context, shared_.exports, request->run(), [=](RunLibrary& runs) {
+            const auto report = runs.audit(request->run());
+            if (!report.ok()) return report.status();
+            proto::toMessage(*report, *response);
+            return absl::OkStatus();
+        });
+    }
+
     grpc::ServerWriteReactor<v1::ExportChunk>* Export(grpc::CallbackServerContext* context,
                                                       const v1::ExportRequest* request) override {
         if (absl::Status status = shared_.gate.admit(*context); !status.ok())
@@ -118,7 +129,12 @@ class RunsService final : public v1::Runs::CallbackService {
     template <class Work>
     grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context, std::string object,
                                        Work work) {
-        return answer(shared_, context,
+        return withRuns(context, shared_.workers, std::move(object), std::move(work));
+    }
+    template <class Work>
+    grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context, Workers& workers,
+                                       std::string object, Work work) {
+        return answer(shared_, context, workers,
                       [this, object = std::move(object), work = std::move(work)]() -> absl::Status {
                           if (shared_.runs == nullptr) return noHistory();
                           return withDetail(work(*shared_.runs), "run", object);

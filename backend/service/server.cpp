@@ -53,7 +53,7 @@ class Server::Impl {
           workers_(kWorkers),
           exports_(kExports) {
         if (options_.backend != nullptr) feeds_.emplace(*options_.backend, options_.feed);
-        if (!options_.history.empty()) runs_.emplace(options_.history, clock);
+        if (!options_.history.empty()) runs_.emplace(options_.history, clock, options_.commitLogs);
         if (!options_.shutdown)
             options_.shutdown = [] {
                 return absl::FailedPreconditionError(

@@ -12,6 +12,7 @@
 #include "backend/common/clock.h"
 #include "backend/service/backend.h"
 #include "backend/service/feed.h"
+#include "backend/service/run_library.h"
 
 namespace bulkhead::service {
 
@@ -21,6 +22,8 @@ struct ServerOptions {
     std::string tokenFile;            ///< needed with `listen`; made (mode 0600) when not there
     Backend* backend = nullptr;       ///< null: read-only
     std::filesystem::path history;    ///< file of runs; empty: none
+    /// The steps of a run's commit log, by the run's id; NotFound: there is none. Unset: for none.
+    CommitLogs commitLogs;
     std::string build;
     FeedLimits feed;
     /// What the Shutdown call does; unset: it is refused.

@@ -12,18 +12,25 @@
 
 namespace bulkhead::service {
 
-/// Every unary call: through the gate, then on a worker, then its status in gRPC's words. Request
-/// and response outlive the reactor's Finish.
+/// Every unary call: through the gate, then on one of `workers`, then its status in gRPC's words.
+/// Request and response outlive the reactor's Finish.
 template <class Work>
 grpc::ServerUnaryReactor* answer(const Context& shared, grpc::CallbackServerContext* context,
-                                 Work work) {
+                                 Workers& workers, Work work) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     if (const absl::Status status = shared.gate.admit(*context); !status.ok()) {
         reactor->Finish(toGrpc(status));
         return reactor;
     }
-    shared.workers.post([reactor, work = std::move(work)] { reactor->Finish(toGrpc(work())); });
+    workers.post([reactor, work = std::move(work)] { reactor->Finish(toGrpc(work())); });
     return reactor;
+}
+
+/// A call that answers soon.
+template <class Work>
+grpc::ServerUnaryReactor* answer(const Context& shared, grpc::CallbackServerContext* context,
+                                 Work work) {
+    return answer(shared, context, shared.workers, std::move(work));
 }
 
 /// A call that changes something: once for each request id.

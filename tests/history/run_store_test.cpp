@@ -318,10 +318,11 @@ TEST_F(RunStore, noticesTablesThatDisagreeWithTheEvents) {
     };
     ASSERT_TRUE(reader()->verify(id).ok());
     sql("UPDATE steps SET loss = 1.0 WHERE step = 2");
-    EXPECT_THAT(std::string(reader()->verify(id).message()),
-                HasSubstr("table steps, row 2, column loss: \"1.0\", the events say \"4.5\""));
+    EXPECT_THAT(
+        std::string(reader()->verify(id).message()),
+        HasSubstr("table steps, step 2, row 2: column loss is \"1.0\", the events say \"4.5\""));
     sql("UPDATE steps SET loss = 4.5 WHERE step = 2; DELETE FROM events WHERE seq = 2");
-    EXPECT_THAT(std::string(reader()->verify(id).message()), HasSubstr("event 3 follows 1"));
+    EXPECT_THAT(std::string(reader()->verify(id).message()), HasSubstr("event 2 is missing"));
 }
 
 }  // namespace

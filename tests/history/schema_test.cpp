@@ -46,6 +46,54 @@ TEST_F(Schema, migratesAnOlderFileAndKeepsItsRuns) {
     EXPECT_TRUE((*writing)->flush().ok());
 }
 
+TEST_F(Schema, aRunOlderThanTheChainIsMigratedCountedAndSaidToBeNoMore) {
+    {
+        SQLite::Database db(file_.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE);
+        createSchema(db, 3);
+        db.exec(
+            "INSERT INTO runs (uuid, name, created_ns, events, last_seq, last_step) "
+            "VALUES ('u', 'old', 5, 3, 3, 3)");
+        for (int step = 1; step <= 3; ++step) {
+            const std::string n = std::to_string(step);
+            const std::string from = std::to_string(4 * step - 4);
+            const std::string to = std::to_string(4 * step);
+            db.exec(
+                "INSERT INTO events (run, seq, time_ns, type, step, severity, body) VALUES (1, " +
+                n + ", 9, 'step_committed', " + n +
+                ", 0, "
+                "'{\"type\":\"step_committed\",\"record\":{\"lineage\":1,\"samples\":4,\"step\":" +
+                n +
+                ",\"contributors\":[{\"replica\":0,\"incarnation\":1,\"ranges\":[{\"domain\":0,"
+                "\"begin\":" +
+                from + ",\"end\":" + to + "}]}]},\"loss\":2.5}')");
+            db.exec(
+                "INSERT INTO steps (run, lineage, step, seq, time_ns, epoch, attempt, "
+                "contributors, members, samples, tokens, loss, grad_norm, learning_rate, "
+                "lr_factor, step_ms, commit_ms, compute_ms, exchange_ms, exposed_ms, vote_ms, "
+                "waited_on_ms, waited_on, bytes, tokens_per_second, effective_time, skip, "
+                "suspect, superseded, hashes) VALUES (1, 1, " +
+                n + ", " + n +
+                ", 9, 0, 1, 1, '0', 4, 0, 2.5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0, 0, 1, 0, 0, "
+                "0, '')");
+        }
+    }
+    const auto noLog = []() -> absl::StatusOr<std::vector<model::LogLink>> {
+        return absl::NotFoundError("no log");
+    };
+    auto report = reader()->audit(1, noLog);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(report->ok) << report->findings[0].what;
+    EXPECT_EQ(report->steps, 3u);
+    EXPECT_EQ(report->samples, 12u);
+    EXPECT_EQ(report->unlinked, 3u);
+    EXPECT_THAT(model::ledgerText(*report),
+                HasSubstr("recorded before steps were chained: only the counts can be checked"));
+    execute("DELETE FROM events WHERE seq = 2");
+    report = reader()->audit(1, noLog);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_FALSE(report->ok);
+}
+
 TEST_F(Schema, refusesANewerFileWithCauseAndRemedy) {
     writer().reset();
     execute("PRAGMA user_version = 99");

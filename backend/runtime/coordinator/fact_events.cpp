@@ -50,6 +50,8 @@ model::StepCommitted stepCommitted(const fact::StepCommitted& f) {
     e.tokensPerSecond = f.tokensPerSecond;
     e.effectiveTime = f.effectiveTime;
     e.domainLoss = f.domainLoss;
+    e.parity = f.parity;
+    e.link = f.link;
     if (!f.votes.empty()) {
         const protocol::ReplicaVote& vote = f.votes.front();
         for (size_t s = 0; s < vote.hashes.size(); ++s)
@@ -76,7 +78,8 @@ struct Translator {
         return {{model::JobPhaseChanged{phase, f.why}, severityOf(phase)}};
     }
     Result operator()(const fact::LineageOpened& f) const {
-        return {{model::LineageOpened{f.lineage, f.fromStep, f.term, f.why}, Severity::kNotice}};
+        return {{model::LineageOpened{f.lineage, f.fromStep, f.term, f.why, f.link},
+                 Severity::kNotice}};
     }
     Result operator()(const fact::ReplicaChanged& f) const {
         const auto state = static_cast<model::ReplicaState>(f.state);
@@ -137,7 +140,7 @@ struct Translator {
         return {{model::StepsSuspect{f.first, f.last, f.why}, Severity::kWarning}};
     }
     Result operator()(const fact::RangeQuarantined& f) const {
-        return {{model::RangeQuarantined{f.range, f.why}, Severity::kWarning}};
+        return {{model::RangeQuarantined{f.range, f.why, f.link}, Severity::kWarning}};
     }
     Result operator()(const fact::InvariantBroken& f) const {
         return {{model::InvariantBroken{f.invariant, f.detail}, Severity::kError}};
@@ -146,6 +149,9 @@ struct Translator {
         return {{model::LayoutChanged{f.step, f.layout, f.ok, f.bytesMoved, f.expertShard, f.why,
                                       f.domainShare, f.predictedRemote},
                  f.ok ? Severity::kNotice : Severity::kWarning}};
+    }
+    Result operator()(const fact::ParityDisputed& f) const {
+        return {{model::ParityDisputed{f.dispute, f.link}, Severity::kWarning}};
     }
     Result operator()(const fact::RunFinished& f) const {
         return {

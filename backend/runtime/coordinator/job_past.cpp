@@ -68,6 +68,17 @@ void addPast(protocol::RecoveredState& recovered, const model::RunState& past, c
 }
 
 size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past) {
+    for (size_t i = past.link.empty() ? 0 : entries.size(); i > 0; --i) {
+        const bool told = std::visit(
+            [&](const auto& e) {
+                if constexpr (requires { e.link; })
+                    return e.link == past.link;
+                else
+                    return false;
+            },
+            entries[i - 1]);
+        if (told) return i;
+    }
     if (!past.lastCommit) return 0;
     const CommitRecord& known = past.lastCommit->record;
     for (size_t i = entries.size(); i > 0; --i) {
@@ -81,14 +92,18 @@ size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::
 
 std::optional<protocol::Fact> untoldFact(const std::vector<protocol::LogEntry>& entries, size_t i,
                                          const model::RunState& past) {
-    if (const auto* commit = std::get_if<protocol::LogCommit>(&entries[i]))
-        return protocol::stepLine(commit->record, commit->figures);
+    if (const auto* commit = std::get_if<protocol::LogCommit>(&entries[i])) {
+        fact::StepCommitted line = protocol::stepLine(commit->record, commit->figures);
+        line.link = commit->link;
+        return line;
+    }
     if (const auto* lineage = std::get_if<protocol::LogLineage>(&entries[i])) {
         if (lineage->lineage <= past.lineage) return std::nullopt;
         uint64_t term = 0;
         for (size_t k = 0; k < i; ++k)
             if (const auto* t = std::get_if<protocol::LogTerm>(&entries[k])) term = t->term;
-        return fact::LineageOpened{lineage->lineage, lineage->fromStep, term, lineage->why};
+        return fact::LineageOpened{lineage->lineage, lineage->fromStep, term, lineage->why,
+                                   lineage->link};
     }
     if (const auto* moved = std::get_if<protocol::LogLayout>(&entries[i])) {
         for (size_t k = past.layouts.size(); k-- > 0;)
@@ -102,7 +117,7 @@ std::optional<protocol::Fact> untoldFact(const std::vector<protocol::LogEntry>& 
     if (const auto* bad = std::get_if<protocol::LogQuarantine>(&entries[i])) {
         for (size_t k = 0; k < past.quarantined.size(); ++k)
             if (past.quarantined[k].range == bad->range) return std::nullopt;
-        return fact::RangeQuarantined{bad->range, bad->why};
+        return fact::RangeQuarantined{bad->range, bad->why, bad->link};
     }
     if (const auto* end = std::get_if<protocol::LogFinished>(&entries[i])) {
         uint64_t step = 0;
@@ -111,6 +126,8 @@ std::optional<protocol::Fact> untoldFact(const std::vector<protocol::LogEntry>& 
                 step = c->record.step;
         return fact::RunFinished{end->ok, end->why, step};
     }
+    if (const auto* disputed = std::get_if<protocol::LogDispute>(&entries[i]))
+        return fact::ParityDisputed{disputed->dispute, disputed->link};
     return std::nullopt;
 }
 

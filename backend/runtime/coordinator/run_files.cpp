@@ -77,6 +77,37 @@ absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
     return std::move(decoded->entries);
 }
 
+absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
+                                                     const std::string& runDir) {
+    if (!files.exists(runDir + "/commit.log"))
+        return absl::NotFoundError(runDir + "/commit.log is not there");
+    const auto entries = readLog(files, runDir);
+    if (!entries.ok()) return entries.status();
+    std::vector<model::LogLink> links;
+    std::string before;
+    uint64_t step = 0;
+    const auto follow = [&](const auto& entry) {
+        if constexpr (requires { entry.link; }) {
+            const bool follows = entry.link.empty()
+                                     ? before.empty()
+                                     : chainLink(before, protocol::chained(entry)) == entry.link;
+            before = entry.link;
+            return follows;
+        }
+        return true;
+    };
+    for (const protocol::LogEntry& entry : *entries) {
+        if (const auto* commit = std::get_if<protocol::LogCommit>(&entry)) {
+            step = commit->record.step;
+            links.push_back({commit->record.lineage, step, commit->link});
+        }
+        if (!std::visit(follow, entry))
+            return absl::DataLossError(
+                absl::StrCat(runDir, "/commit.log: its chain is broken at or behind step ", step));
+    }
+    return links;
+}
+
 absl::StatusOr<std::vector<protocol::LogCheckpoint>> checkpointsOnDisk(const FileSystem& files,
                                                                        const std::string& runDir,
                                                                        const model::JobSpec& spec) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "backend/common/file_system.h"
 #include "backend/model/job_spec.h"
+#include "backend/model/ledger_audit.h"
 #include "backend/runtime/protocol/commit_log.h"
 
 /// The state directory: one folder per run with job.json, term, commit.log, checkpoints/, and text/
@@ -37,6 +38,11 @@ absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::stri
 /// protocol::decodeLog().
 absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
                                                         const std::string& runDir);
+
+/// The steps of a run's commit log in its order, with the links of the ledger's chain. Errors as
+/// readLog; NotFound: there is no log. DataLoss when the log's own chain does not hold.
+absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
+                                                     const std::string& runDir);
 
 /// The checkpoints on disk that hold a step of the run's line of descent, whether or not its log
 /// names them (protocol::judgeStored).

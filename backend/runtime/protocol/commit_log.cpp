@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
+#include "backend/runtime/protocol/step_commit.h"
 
 namespace bulkhead::protocol {
 namespace {
@@ -51,6 +52,20 @@ std::optional<Frame> frameAt(std::string_view bytes, size_t at) {
 }
 
 }  // namespace
+
+Chained chained(const LogLineage& entry) {
+    return LineageLink{entry.lineage, entry.fromStep};
+}
+Chained chained(const LogCommit& entry) {
+    const StepFigures& figures = entry.figures;
+    return StepLink{entry.record, meanLoss(figures.votes), figures.gradNorm, figures.parity};
+}
+Chained chained(const LogQuarantine& entry) {
+    return QuarantineLink{entry.range};
+}
+Chained chained(const LogDispute& entry) {
+    return entry.dispute;
+}
 
 std::string encodeEntry(const LogEntry& entry) {
     const std::string body = encode(entry);
@@ -117,6 +132,12 @@ class Recovery {
   public:
     Recovery(uint32_t replicas, uint32_t domains) : domains_(domains), ledger_(domains) {
         state_.incarnations.resize(replicas);
+    }
+
+    template <class Entry>
+    absl::Status take(const Entry& e) {
+        if constexpr (requires { e.link; }) state_.link = e.link;
+        return apply(e);
     }
 
     absl::Status apply(const LogTerm& e) {
@@ -224,6 +245,8 @@ class Recovery {
         return absl::OkStatus();
     }
 
+    absl::Status apply(const LogDispute&) { return absl::OkStatus(); }
+
     absl::Status apply(const LogLayoutTried& e) {
         useLayout(e.layout);
         return absl::OkStatus();
@@ -276,7 +299,7 @@ absl::StatusOr<RecoveredState> recoverState(const std::vector<LogEntry>& entries
     Recovery recovery(replicas, domains);
     for (size_t i = 0; i < entries.size(); ++i) {
         const absl::Status s =
-            std::visit([&](const auto& e) { return recovery.apply(e); }, entries[i]);
+            std::visit([&](const auto& e) { return recovery.take(e); }, entries[i]);
         if (!s.ok())
             return absl::DataLossError(absl::StrCat("commit log, entry ", i + 1, " of ",
                                                     entries.size(), ": ", s.message(),

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/fields.h"
+#include "backend/common/ledger_chain.h"
 #include "backend/common/types.h"
 #include "backend/runtime/protocol/data_ledger.h"
 #include "backend/runtime/protocol/incident_book.h"
@@ -49,6 +50,7 @@ struct LogLineage {
     std::vector<uint32_t> domainShare;  ///< as in Quorum
     LedgerState ledger;
     std::string why;
+    std::string link = {};  ///< of the ledger's chain; empty in logs older than it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("lineage", self.lineage);
@@ -60,6 +62,7 @@ struct LogLineage {
         visit("domain_share", self.domainShare);
         visit("ledger", self.ledger);
         visit("why", self.why);
+        visit("link", self.link);
     }
 };
 
@@ -72,6 +75,7 @@ struct StepFigures {
     double productiveMs = 0;
     double effectiveTime = 1;
     std::vector<ReplicaVote> votes;
+    std::vector<ParityGroup> parity = {};  ///< of all votes, where the step compared them
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("grad_norm", self.gradNorm);
@@ -79,6 +83,7 @@ struct StepFigures {
         visit("productive_ms", self.productiveMs);
         visit("effective_time", self.effectiveTime);
         visit("votes", self.votes);
+        visit("parity", self.parity);
     }
 };
 
@@ -86,10 +91,12 @@ struct LogCommit {
     static constexpr std::string_view kType = "commit";
     CommitRecord record;
     StepFigures figures;
+    std::string link = {};  ///< as in LogLineage
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("record", self.record);
         visit("figures", self.figures);
+        visit("link", self.link);
     }
 };
 
@@ -97,10 +104,12 @@ struct LogQuarantine {
     static constexpr std::string_view kType = "quarantine";
     SampleRange range;
     std::string why;
+    std::string link = {};  ///< as in LogLineage
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("range", self.range);
         visit("why", self.why);
+        visit("link", self.link);
     }
 };
 
@@ -236,10 +245,28 @@ struct LogOrders {
     }
 };
 
+/// States that should be equal differ. The job goes on as the rest of the log says.
+struct LogDispute {
+    static constexpr std::string_view kType = "dispute";
+    ParityDispute dispute;
+    std::string link = {};  ///< as in LogLineage
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("dispute", self.dispute);
+        visit("link", self.link);
+    }
+};
+
 /// Append only: entries to the variant, fields to the end of an entry. Older logs are read.
 using LogEntry = std::variant<LogTerm, LogLineage, LogCommit, LogQuarantine, LogIncarnation,
                               LogCheckpoint, LogLayout, LogFinished, LogOrders,
-                              LogCheckpointsDropped, LogLayoutTried, LogEpochs>;
+                              LogCheckpointsDropped, LogLayoutTried, LogEpochs, LogDispute>;
+
+/// What the link of such an entry covers.
+Chained chained(const LogLineage& entry);
+Chained chained(const LogCommit& entry);
+Chained chained(const LogQuarantine& entry);
+Chained chained(const LogDispute& entry);
 
 /// The frame of one entry: magic, length, checksum (64 bit), bytes.
 std::string encodeEntry(const LogEntry& entry);
@@ -261,6 +288,7 @@ std::vector<LogEntry> wholeEntries(std::string_view bytes);
 /// What a new coordinator goes on from.
 struct RecoveredState {
     uint64_t term = 0;     ///< highest seen; the new one is higher
+    std::string link;      ///< last of the ledger's chain; empty: there is none yet
     uint64_t lineage = 0;  ///< 0: the log is empty, the job never began
     uint64_t lineageFromStep = 0;
     std::string resumeFrom;            ///< where the lineage's state comes from

@@ -28,7 +28,8 @@ void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
     double exchangeMs = 0;
     for (const ReplicaVote& v : figures.votes) exchangeMs = std::max(exchangeMs, v.exchangeMs);
     if (e.quorum.attempt == 1) limits_.observe(inMs(stepTook(e)), exchangeMs);
-    e.committing = Exchange::Committing{sequence, now_, std::move(record), std::move(figures)};
+    e.committing =
+        Exchange::Committing{sequence, now_, std::move(record), std::move(figures), link_};
     ensurePending();
 }
 
@@ -156,6 +157,7 @@ StepFigures CoordinatorMachine::Impl::figuresOf(const Exchange& e, const CommitR
     f.effectiveTime = wall > 0 ? std::min(1.0, (productiveSum_ + f.productiveMs) / wall) : 1;
     for (const auto& [replica, vote] : e.ballot.votes)
         if (vote.complete && !e.ballot.entering.contains(replica)) f.votes.push_back(vote);
+    if (e.quorum.checkParity) f.parity = parityOf(votedHashes());
     return f;
 }
 
@@ -174,6 +176,7 @@ fact::StepCommitted CoordinatorMachine::Impl::ledgerLine(const Exchange& e) {
     productiveMs_[committing.record.step] = figures.productiveMs;
     productiveSum_ += figures.productiveMs;
     fact::StepCommitted line = stepLine(committing.record, figures);
+    line.link = committing.link;
     line.commitMs = inMs(now_ - e.lastVoteAt);
     for (const ReplicaVote& vote : line.votes) {
         const auto at = e.voteAt.find(vote.replica);

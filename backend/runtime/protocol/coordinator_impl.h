@@ -106,6 +106,7 @@ struct Exchange {
         MonoNs decidedAt = 0;
         CommitRecord record;
         StepFigures figures;
+        std::string link;
     };
     std::optional<Committing> committing;
 };
@@ -181,6 +182,9 @@ class CoordinatorMachine::Impl {
     }
     void tell(const Replica& r, ToReplica message);
     uint64_t log(LogEntry entry, bool overlapped);
+    std::vector<ParityGroup> parityOf(const std::map<int32_t, Hashes>& hashes) const;
+    void dispute(uint64_t step, uint32_t attempt, const std::map<int32_t, Hashes>& hashes,
+                 const ParityResult& parity);
     void broken(const std::optional<Violation>& v);
     void setPhase(JobPhase phase, const std::string& why);
 
@@ -344,6 +348,7 @@ class CoordinatorMachine::Impl {
     std::set<std::string> unusable_;
     std::map<int32_t, std::string> cannotLoad_;  ///< replica, why: resumeFrom_
     uint64_t sequence_ = 0;
+    std::string link_;  ///< last of the ledger's chain
     uint64_t corpusHash_ = 0;
     std::optional<std::string> device_;  ///< of the first Hello
 

@@ -58,6 +58,7 @@ CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState re
       checkpoints_(recovered.checkpoints),
       discarded_(recovered.discarded),
       unusable_(recovered.unusable.begin(), recovered.unusable.end()),
+      link_(recovered.link),
       corpusHash_(options_.corpusHash),
       recovering_(recovered.lineage != 0),
       finished_(recovered.finished) {
@@ -200,9 +201,31 @@ void CoordinatorMachine::Impl::tell(const Replica& r, ToReplica message) {
     act(SendReplica{r.id, r.incarnation, std::move(message)});
 }
 
+/// Every entry goes by here, in the order in which the log will have them: the ledger's chain is
+/// made in this place alone.
 uint64_t CoordinatorMachine::Impl::log(LogEntry entry, bool overlapped) {
+    std::visit(
+        [this](auto& e) {
+            if constexpr (requires { e.link; }) e.link = link_ = chainLink(link_, chained(e));
+        },
+        entry);
     act(AppendLog{++sequence_, std::move(entry), overlapped});
     return sequence_;
+}
+
+std::vector<ParityGroup> CoordinatorMachine::Impl::parityOf(
+    const std::map<int32_t, Hashes>& hashes) const {
+    std::map<int32_t, uint32_t> incarnations;
+    for (const Replica& r : replicas_) incarnations[r.id] = r.incarnation;
+    return groupHashes(hashes, incarnations);
+}
+
+void CoordinatorMachine::Impl::dispute(uint64_t step, uint32_t attempt,
+                                       const std::map<int32_t, Hashes>& hashes,
+                                       const ParityResult& parity) {
+    ParityDispute dispute{lineage_, step, epoch_, attempt, layout_, parityOf(hashes), parity.odd};
+    log(LogDispute{dispute}, false);
+    fact(fact::ParityDisputed{std::move(dispute), link_});
 }
 
 void CoordinatorMachine::Impl::broken(const std::optional<Violation>& v) {

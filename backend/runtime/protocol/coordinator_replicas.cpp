@@ -261,6 +261,7 @@ void CoordinatorMachine::Impl::judgeReported() {
     }
     if (told.empty()) return;
     const ParityResult parity = compareHashes(told);
+    if (parity.outcome != ParityResult::Outcome::kAgree) dispute(committed_, 0, told, parity);
     if (parity.outcome == ParityResult::Outcome::kTie) {
         rollbackWhy_ = "states differ while the job waits, and nobody can tell which is right";
         return;
@@ -467,7 +468,7 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
                      why};
     broken(checker_.lineage(lineage_, entry.ledger, fromStep));
     log(std::move(entry), false);
-    fact(fact::LineageOpened{lineage_, fromStep, term_, why});
+    fact(fact::LineageOpened{lineage_, fromStep, term_, why, link_});
 }
 
 /// Nothing goes on until it is known which checkpoints there are: ranks that had no coordinator

@@ -344,6 +344,7 @@ bool CoordinatorMachine::Impl::parityHolds() {
         proveAll();
         return true;
     }
+    dispute(of, open_->quorum.attempt, hashes, parity);
     const std::string shards = absl::StrJoin(parity.shards, ", ");
     fact(fact::StepsSuspect{agreed_.lastAgreed(), of,
                             absl::StrCat("states differ in shard ", shards)});
@@ -523,7 +524,7 @@ bool CoordinatorMachine::Impl::moveNonFinite(const std::vector<int32_t>& nonFini
                 const std::string why = absl::StrCat("two computations of step ", e.quorum.step,
                                                      " gave a gradient that is not finite");
                 log(LogQuarantine{range, why}, false);
-                fact(fact::RangeQuarantined{range, why});
+                fact(fact::RangeQuarantined{range, why, link_});
             }
             ledger_.giveBack(e.quorum.step, id);  // nothing is left of it: a new lease follows
         } else if (++e.nonFiniteBy[id] >= 2) {

@@ -56,6 +56,7 @@ struct LineageOpened {
     uint64_t fromStep = 0;
     uint64_t term = 0;
     std::string why;
+    std::string link;  ///< of the ledger's chain, here and below
 };
 
 struct ReplicaChanged {
@@ -90,7 +91,9 @@ struct StepCommitted {
     double effectiveTime = 1;
     std::vector<double> domainLoss;  ///< -1 where a domain had no token
     std::vector<ReplicaVote> votes;
-    std::vector<double> voteMs;  ///< by vote: from its arrival to the commit
+    std::vector<double> voteMs;       ///< by vote: from its arrival to the commit
+    std::vector<ParityGroup> parity;  ///< one group; empty: this step did not compare
+    std::string link;
 };
 
 struct StepRedone {
@@ -170,6 +173,7 @@ struct StepsSuspect {
 struct RangeQuarantined {
     SampleRange range;
     std::string why;
+    std::string link;
 };
 
 struct InvariantBroken {
@@ -188,6 +192,11 @@ struct LayoutChanged {
     double predictedRemote = -1;  ///< as the operation said; -1: it did not
 };
 
+struct ParityDisputed {
+    ParityDispute dispute;
+    std::string link;
+};
+
 struct RunFinished {
     bool ok = true;
     std::string why;
@@ -196,13 +205,12 @@ struct RunFinished {
 
 }  // namespace fact
 
-using Fact =
-    std::variant<fact::JobPhaseChanged, fact::LineageOpened, fact::ReplicaChanged,
-                 fact::QuorumDecided, fact::StepCommitted, fact::StepRedone, fact::EvidenceSeen,
-                 fact::IncidentOpened, fact::IncidentPhase, fact::IncidentClosed,
-                 fact::CatchUpProgress, fact::PoliciesChanged, fact::OperatorAnswered,
-                 fact::CheckpointWritten, fact::StepsSuspect, fact::RangeQuarantined,
-                 fact::InvariantBroken, fact::LayoutChanged, fact::RunFinished>;
+using Fact = std::variant<
+    fact::JobPhaseChanged, fact::LineageOpened, fact::ReplicaChanged, fact::QuorumDecided,
+    fact::StepCommitted, fact::StepRedone, fact::EvidenceSeen, fact::IncidentOpened,
+    fact::IncidentPhase, fact::IncidentClosed, fact::CatchUpProgress, fact::PoliciesChanged,
+    fact::OperatorAnswered, fact::CheckpointWritten, fact::StepsSuspect, fact::RangeQuarantined,
+    fact::InvariantBroken, fact::LayoutChanged, fact::RunFinished, fact::ParityDisputed>;
 
 }  // namespace bulkhead::protocol
 

@@ -45,6 +45,19 @@ ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica) {
     return result;
 }
 
+std::vector<ParityGroup> groupHashes(const std::map<int32_t, Hashes>& byReplica,
+                                     const std::map<int32_t, uint32_t>& incarnations) {
+    std::vector<ParityGroup> groups;
+    for (const auto& [replica, hashes] : byReplica) {
+        auto group = std::find_if(groups.begin(), groups.end(),
+                                  [&](const ParityGroup& g) { return g.hashes == hashes; });
+        if (group == groups.end()) group = groups.insert(group, ParityGroup{hashes, {}, {}});
+        group->replicas.push_back(replica);
+        group->incarnations.push_back(incarnations.at(replica));
+    }
+    return groups;
+}
+
 void AgreedHashes::note(uint64_t step, Hashes hashes) {
     steps_[step] = std::move(hashes);
     while (steps_.size() > window_) steps_.erase(steps_.begin());

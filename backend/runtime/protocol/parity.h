@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "backend/common/types.h"
+
 namespace bulkhead::protocol {
 
 /// State hashes by shard, of one replica after one step.
@@ -25,6 +27,11 @@ struct ParityResult {
 
 /// Compares hashes of the same step. Pure; O(replicas x shards). A majority is more than half.
 ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica);
+
+/// Who told which hashes: `incarnations` has every replica of `byReplica`. In the order of each
+/// group's lowest replica.
+std::vector<ParityGroup> groupHashes(const std::map<int32_t, Hashes>& byReplica,
+                                     const std::map<int32_t, uint32_t>& incarnations);
 
 /// What the contributors agreed on, for proving joiners. Memory: the last `window` steps.
 class AgreedHashes {

@@ -158,6 +158,16 @@ CommitRecord makeRecord(const RecordInputs& in, const Options& options) {
     return r;
 }
 
+double meanLoss(const std::vector<ReplicaVote>& votes) {
+    double lossSum = 0;
+    uint64_t tokens = 0;
+    for (const ReplicaVote& vote : votes) {
+        lossSum += vote.lossSum;
+        tokens += vote.tokens;
+    }
+    return tokens > 0 ? lossSum / static_cast<double>(tokens) : 0;
+}
+
 fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figures) {
     fact::StepCommitted line;
     line.record = record;
@@ -168,13 +178,11 @@ fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figu
     line.votes = figures.votes;
     if (line.stepMs > 0)
         line.tokensPerSecond = static_cast<double>(record.tokens) * 1000 / line.stepMs;
-    double lossSum = 0;
-    uint64_t tokens = 0;
+    line.parity = figures.parity;
+    line.loss = meanLoss(figures.votes);
     std::vector<double> domainSum;
     std::vector<uint64_t> domainTokens;
     for (const ReplicaVote& vote : figures.votes) {
-        lossSum += vote.lossSum;
-        tokens += vote.tokens;
         domainSum.resize(std::max(domainSum.size(), vote.domainLossSum.size()));
         domainTokens.resize(std::max(domainTokens.size(), vote.domainTokens.size()));
         for (size_t d = 0; d < vote.domainLossSum.size(); ++d)
@@ -182,7 +190,6 @@ fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figu
         for (size_t d = 0; d < vote.domainTokens.size(); ++d)
             domainTokens[d] += vote.domainTokens[d];
     }
-    line.loss = tokens > 0 ? lossSum / static_cast<double>(tokens) : 0;
     for (size_t d = 0; d < domainSum.size(); ++d)
         line.domainLoss.push_back(d < domainTokens.size() && domainTokens[d] > 0
                                       ? domainSum[d] / static_cast<double>(domainTokens[d])

@@ -69,6 +69,9 @@ struct RecordInputs {
 /// the mean gradient over all shards.
 CommitRecord makeRecord(const RecordInputs& in, const Options& options);
 
+/// Nats per token over all votes; 0 when none carried tokens.
+double meanLoss(const std::vector<ReplicaVote>& votes);
+
 /// What is told of a committed step. Without commitMs and voteMs, which only who saw it end knows.
 fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figures);
 

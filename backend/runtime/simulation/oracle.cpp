@@ -127,6 +127,15 @@ void Oracle::appended(const LogEntry& entry) {
 }
 
 void Oracle::durable(const LogEntry& entry) {
+    std::visit(
+        [this](const auto& e) {
+            if constexpr (requires { e.link; }) {
+                if (e.link != chainLink(link_, chained(e)))
+                    fail_("I6", absl::StrCat("the ledger's chain breaks behind step ", step_));
+                link_ = e.link;
+            }
+        },
+        entry);
     if (const auto* t = std::get_if<LogTerm>(&entry)) {
         if (t->term <= term_) fail_("I5", absl::StrCat("term ", t->term, " follows term ", term_));
         term_ = t->term;

@@ -141,6 +141,7 @@ class Oracle {
     Fail fail_;
     uint64_t lineage_ = 0;
     uint64_t step_ = 0;
+    std::string link_;  ///< last of the ledger's chain
     uint64_t commits_ = 0;
     uint64_t updates_ = 0;
     uint64_t layout_ = 0;

@@ -101,6 +101,11 @@ class FakeClient final : public client::Client {
     void getState(std::string, uint64_t, client::Reply<client::StatePtr> reply) override {
         reply(log_->state);
     }
+    void checkLedger(std::string, client::Reply<model::LedgerReport> reply) override {
+        model::LedgerAudit audit;
+        for (const model::Event& e : log_->history) audit.add(e);
+        reply(audit.report({}));
+    }
     void exportRun(client::ExportRequest request, std::function<void(std::string)> chunk,
                    client::Reply<client::Done> reply) override {
         log_->exported.push_back(request);

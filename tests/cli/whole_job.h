@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "backend/client/private_daemon.h"
+#include "tests/rpc/rpc_fixture.h"
+
+namespace bulkhead::testing {
+
+inline const std::string kBin = BULKHEAD_BIN;
+
+inline std::string lastLine(std::string text) {
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text.substr(text.rfind('\n') + 1);
+}
+
+/// The process of that parent whose command line contains `word`; 0 when there is none.
+inline pid_t childOf(pid_t parent, const std::string& word) {
+    std::ifstream children("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) +
+                           "/children");
+    for (pid_t pid = 0; children >> pid;) {
+        std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+        const std::string line((std::istreambuf_iterator<char>(file)), {});
+        if (line.find(word) != std::string::npos) return pid;
+    }
+    return 0;
+}
+
+/// A small job on the real programs, in a folder of its own.
+class WholeJobTest : public RpcTest {
+  protected:
+    client::JobText smallJob() {
+        std::ofstream(dir_ + "/text.txt") << std::string(20000, 'a') << std::string(20000, 'b');
+        client::JobText job;
+        job.fileName = "small.toml";
+        job.baseDir = dir_;
+        job.text = "name = \"small\"\nreplicas = 2\nshards = 1\ncheckpoint_dir = \"" + dir_ +
+                   "/checkpoints\"\n[model]\nsize = \"tiny\"\n[policies]\nmin_replicas = 1\n"
+                   "[[domains]]\nname = \"t\"\npaths = [\"text.txt\"]\n";
+        return job;
+    }
+    pid_t spawn(const std::vector<std::string>& args, const std::string& outFile) {
+        std::vector<char*> argv;
+        for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+        argv.push_back(nullptr);
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            const int out = ::open(outFile.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+            ::dup2(out, STDOUT_FILENO);
+            ::execv(argv[0], argv.data());
+            ::_exit(127);
+        }
+        return pid;
+    }
+    static std::string read(const std::string& file) {
+        std::ifstream in(file);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+    template <class Condition>
+    static bool waitUntil(Condition condition) {
+        const auto limit = std::chrono::steady_clock::now() + 3 * kForever;
+        while (!condition() && std::chrono::steady_clock::now() < limit)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return condition();
+    }
+    /// Step of the newest whole checkpoint below the folder; 0: there is none.
+    uint64_t lastCheckpoint() const {
+        uint64_t last = 0;
+        std::error_code error;
+        // checkpoints/RUN/l0001-step000000003-layout0-r0/manifest.json
+        for (const auto& entry :
+             std::filesystem::recursive_directory_iterator(dir_ + "/checkpoints", error)) {
+            if (entry.path().filename() != "manifest.json") continue;
+            const std::string name = entry.path().parent_path().filename().string();
+            last = std::max<uint64_t>(last, std::stoull(name.substr(name.find("step") + 4)));
+        }
+        return last;
+    }
+    /// kill -9 of every process whose command line contains `word`, until there is none.
+    static void killAllThatName(const std::string& word) {
+        for (bool found = true; found;) {
+            found = false;
+            for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+                const std::string pid = entry.path().filename().string();
+                if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+                if (read(entry.path() / "cmdline").find(word) == std::string::npos) continue;
+                found = true;
+                ::kill(std::stoi(pid), SIGKILL);
+            }
+        }
+    }
+    std::unique_ptr<client::PrivateDaemon> daemon() {
+        client::PrivateDaemonOptions options;
+        options.program = kBin + "/bulkheadd";
+        options.stateDir = dir_ + "/state";
+        options.runFile = dir_ + "/runs.db";
+        auto daemon = client::PrivateDaemon::create(options);
+        EXPECT_TRUE(daemon.ok()) << daemon.failure().cause;
+        return std::move(daemon).value();
+    }
+};
+
+}  // namespace bulkhead::testing
