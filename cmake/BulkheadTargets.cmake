@@ -56,7 +56,8 @@ endfunction()
 
 # bulkhead_mutated(NAME...): targets that are compiled from the copies in BULKHEAD_MUTANTS, where that
 # is set. Each copy has the code of a place twice, so that what warns says little; a variable whose
-# assignment is dropped must not have the dropped value by chance.
+# assignment is dropped must not have the dropped value by chance, and an index out of bounds must not
+# pass: the tests run under sanitizers too.
 function(bulkhead_mutated)
   if(NOT BULKHEAD_MUTANTS)
     return()
@@ -67,7 +68,8 @@ function(bulkhead_mutated)
     list(TRANSFORM sources PREPEND ${folder}/)
     list(TRANSFORM sources REPLACE "^${PROJECT_SOURCE_DIR}" "${BULKHEAD_MUTANTS}")
     set_target_properties(${name} PROPERTIES SOURCES "${sources}")
-    target_compile_options(${name} PRIVATE -w -O1 -g0 -ftrivial-auto-var-init=pattern)
+    target_compile_options(${name} PRIVATE -w -O1 -g0 -ftrivial-auto-var-init=pattern
+                                           -D_GLIBCXX_ASSERTIONS)
   endforeach()
 endfunction()
 

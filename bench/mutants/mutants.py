@@ -335,6 +335,8 @@ def main():
     parser.add_argument("--all", action="store_true", help="try every place; takes a day")
     parser.add_argument("--keep", action="store_true",
                         help="keep what the last run with this seed killed; try the rest again")
+    parser.add_argument("--show", action="store_true",
+                        help="try nothing: say again what the last run with this seed found, as equivalent.toml is now")
     parser.add_argument("--job-seconds", type=float, default=12, metavar="S",
                         help="most time of real jobs for one bug, as they take without it (default 12)")
     parser.add_argument("--jobs", type=int, default=2, help="bugs tried at a time (default 2)")
@@ -343,9 +345,9 @@ def main():
     began = time.monotonic()
 
     mutated = BUILD / "mutated"
-    found = json.loads((mutated / "places.json").read_text()) if a.no_build else places.generate(mutated, a.jobs)
+    found = json.loads((mutated / "places.json").read_text()) if a.no_build or a.show else places.generate(mutated, a.jobs)
     reasons = check_equivalents(found)
-    if not a.no_build:
+    if not a.no_build and not a.show:
         if not (BUILD / "build.ninja").exists():
             subprocess.run(["cmake", "--preset", "mutants"], cwd=ROOT, check=True)
         programs = [*UNIT, *SIMULATOR, *JOB, *HELPERS, "bulkhead-sim", "bulkhead_workload_llama_moe"]
@@ -358,16 +360,19 @@ def main():
         sample = [p for p in sample if key(p) not in theirs]
     sample.sort(key=lambda p: p["number"])
 
-    os.environ["BULKHEAD_FRESH_SEED"] = str(a.seed)
-    every = checks(a.seed)
-    record(every, a.jobs)
-    print(f"{len(found)} places, {len(sample)} tried; without a bug all {len(every)} checks pass "
-          f"({time.monotonic() - began:.0f} s)", flush=True)
-
     kept = BUILD / f"results-{a.seed}.json"
     results = {}
-    if a.keep and kept.exists():
-        results = {tuple(k): r for k, r in json.loads(kept.read_text()) if r["by"] != "nothing"}
+    if (a.keep or a.show) and kept.exists():
+        results = {tuple(k): r for k, r in json.loads(kept.read_text()) if a.show or r["by"] != "nothing"}
+    if a.show:
+        sample = [p for p in sample if key(p) in results]
+        every = []
+    else:
+        os.environ["BULKHEAD_FRESH_SEED"] = str(a.seed)
+        every = checks(a.seed)
+        record(every, a.jobs)
+        print(f"{len(found)} places, {len(sample)} to try; without a bug all {len(every)} checks pass "
+              f"({time.monotonic() - began:.0f} s)", flush=True)
     tried = [p for p in sample if key(p) not in results]
     random.Random(a.seed).shuffle(tried)  # so that two whole jobs seldom wait for each other
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
@@ -381,7 +386,7 @@ def main():
 
     title = (f"{len(found)} places, {len(sample)} tried, seed {a.seed}"
              + "".join(f", without those of seed {s}" for s in a.without)
-             + f"; {(time.monotonic() - began) / 60:.0f} minutes")
+             + ("" if a.show else f"; {(time.monotonic() - began) / 60:.0f} minutes"))
     lines, rows, score = report(sample, results, reasons, title)
     print("\n" + "\n".join(lines))
     out = ROOT / "build/bench"

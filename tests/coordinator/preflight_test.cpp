@@ -139,6 +139,20 @@ TEST(Preflight, DrainSaysWhatStaysAndWhatBatchAndLrBecome) {
     EXPECT_EQ(p.revision, 17u);
 }
 
+TEST(Preflight, ARestartSaysThatTheReplicaIsAwayMeanwhile) {
+    JobStatus s = fourReplicas();
+    auto p = preflight(s, act(ActionKind::kRestartReplica, 2));
+    EXPECT_EQ(p.contributorsAfter, 3u);
+    EXPECT_THAT(p.effect, HasSubstr("as incarnation 2"));
+    s.replicas[2].state = ReplicaState::kFetching;
+    p = preflight(s, act(ActionKind::kRestartReplica, 2));
+    EXPECT_EQ(p.contributorsBefore, 3u);
+    EXPECT_EQ(p.contributorsAfter, 3u) << "it does not train now";
+    p = preflight(s, act(ActionKind::kStop));
+    EXPECT_EQ(p.contributorsAfter, 0u);
+    EXPECT_THAT(p.effect, HasSubstr("all 8 ranks leave"));
+}
+
 TEST(Preflight, ConstantBatchKeepsSamplesAndLr) {
     JobStatus s = fourReplicas();
     s.policies.batch = model::BatchPolicy::kConstant;

@@ -80,6 +80,18 @@ TEST_F(HopelessTest, TheJobFailsWhenNoReplicaIsLeftAndNothingFollows) {
     EXPECT_EQ(all_.size(), actions);
 }
 
+TEST_F(HopelessTest, WhatAReplicaSaysThatTheJobDoesNotHaveChangesNothing) {
+    const size_t before = all_.size();
+    step(Received{{7, 0}, RankHopeless{{7, 0}, 1, "a stranger"}});
+    step(exited({7, 0}, 1));
+    Report report;
+    report.replica = 7;
+    report.incarnation = 1;
+    step(Received{{7, 0}, report});
+    for (size_t i = before; i < all_.size(); ++i)
+        EXPECT_TRUE(std::holds_alternative<WakeAt>(all_[i])) << all_[i].index();
+}
+
 TEST(FinishedTest, AJobThatHadEndedSaysSoAndDoesNothing) {
     RecoveredState past;
     past.term = 1;

@@ -117,6 +117,15 @@ TEST(LedgerTest, LeasesAreSwappedWhenBothHoldOne) {
     EXPECT_EQ(l.leased(2, 0), nullptr);
 }
 
+TEST(LedgerTest, ARecordThatNamesNoSamplesOrNoDomainIsNotReplayed) {
+    for (const SampleRange bad : {SampleRange{0, 4, 4}, SampleRange{0, 5, 4}, SampleRange{1, 0, 4}}) {
+        DataLedger l(1);
+        CommitRecord r;
+        r.contributors = {{0, 1, {bad}}};
+        EXPECT_FALSE(l.replayCommit(r).ok()) << bad.domain << " " << bad.begin << " " << bad.end;
+    }
+}
+
 TEST(LedgerTest, OnlyWhatIsHandedOutCanBeQuarantined) {
     DataLedger l(1);
     const auto held = *l.lease(1, 0, 4);

@@ -109,6 +109,20 @@ TEST_F(CheckpointDeskTest, AShardThatReportsAgainAfterTheEndChangesNothing) {
     EXPECT_EQ(listCheckpoints(folder_.string()).size(), 1u);
 }
 
+TEST_F(CheckpointDeskTest, AShardThatTheReplicaDoesNotHaveCountsForNothing) {
+    const auto d = desk();
+    d->write(snapshot(10, 0), "");
+    d->drain();
+    for (const int32_t shard : {-1, 2}) {
+        protocol::RankCheckpoint other = own_;
+        other.rank.shard = shard;
+        d->shardReported(other);
+    }
+    d->shardReported(own_);
+    d->drain();
+    EXPECT_TRUE(done_.empty()) << "shard 1 has not written its part";
+}
+
 TEST(CheckpointThread, runsJobsInOrderAndDrains) {
     CheckpointThread thread;
     std::vector<int> order;
