@@ -356,7 +356,7 @@ def main():
 
     sample = found if a.all else draw(found, a.sample, a.seed)
     for other in a.without:
-        theirs = {key(p) for p in draw(found, a.sample, other)}
+        theirs = {key(p) for p in draw(found, max(a.sample, parser.get_default("sample")), other)}
         sample = [p for p in sample if key(p) not in theirs]
     sample.sort(key=lambda p: p["number"])
 
