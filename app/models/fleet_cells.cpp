@@ -72,7 +72,7 @@ QString replicaCell(const FleetRow& row, FleetColumn column) {
             return formatMs(worst(row.ranks, [](const R& k) { return k.progressAgeMs; }));
         case FleetColumn::kTokens:
             return formatOptional(sum(row.ranks, [](const R& k) { return k.tokensPerSecond; }),
-                                  formatRate);
+                                  formatTokenRate);
         case FleetColumn::kCpu:
             return formatOptional(sum(row.ranks, [](const R& k) { return k.cpuPercent; }), percent);
         case FleetColumn::kMemory:
@@ -109,7 +109,7 @@ QString rankCell(const FleetRow& row, const model::RankView& rank, FleetColumn c
         case FleetColumn::kProgress:
             return formatMs(rank.progressAgeMs);
         case FleetColumn::kTokens:
-            return formatOptional(rank.tokensPerSecond, formatRate);
+            return formatOptional(rank.tokensPerSecond, formatTokenRate);
         case FleetColumn::kCpu:
             return formatOptional(rank.cpuPercent, percent);
         case FleetColumn::kMemory:
@@ -142,7 +142,7 @@ QString nodeCell(const FleetNode& row, FleetColumn column) {
             return nodeState(row.node.state);
         case FleetColumn::kTokens:
             return formatOptional(sum(row.ranks, [](const R& k) { return k.tokensPerSecond; }),
-                                  formatRate);
+                                  formatTokenRate);
         case FleetColumn::kCpu:
             return formatOptional(sum(row.ranks, [](const R& k) { return k.cpuPercent; }), percent);
         case FleetColumn::kMemory:

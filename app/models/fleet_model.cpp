@@ -203,10 +203,10 @@ QVariant FleetModel::headerData(int section, Qt::Orientation orientation, int ro
         return section >= kStep && section <= kGpu ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
                                                    : QVariant(Qt::AlignLeft | Qt::AlignVCenter);
     static const std::array<const char*, kColumns> kTitles = {
-        QT_TR_NOOP("Name"),   QT_TR_NOOP("State"),    QT_TR_NOOP("Step"),
-        QT_TR_NOOP("Inc."),   QT_TR_NOOP("Beat age"), QT_TR_NOOP("Progress age"),
-        QT_TR_NOOP("Tokens"), QT_TR_NOOP("CPU"),      QT_TR_NOOP("Memory"),
-        QT_TR_NOOP("GPU"),    QT_TR_NOOP("Node"),     QT_TR_NOOP("Pid")};
+        QT_TR_NOOP("Name"),       QT_TR_NOOP("State"),         QT_TR_NOOP("Step"),
+        QT_TR_NOOP("Starts"),     QT_TR_NOOP("Heartbeat age"), QT_TR_NOOP("Progress age"),
+        QT_TR_NOOP("Throughput"), QT_TR_NOOP("CPU"),           QT_TR_NOOP("Memory"),
+        QT_TR_NOOP("GPU"),        QT_TR_NOOP("Node"),          QT_TR_NOOP("Pid")};
     static const std::array<const char*, kColumns> kTips = {
         "",
         "",

@@ -82,7 +82,7 @@ QString IncidentModel::text(const model::IncidentView& i, int column) const {
         case kLost:
             return i.closedNs == 0
                        ? noFigure()
-                       : formatNumber(i.replicaSeconds, 1) + QStringLiteral("\u202fr\u00b7s");
+                       : formatNumber(i.replicaSeconds, 1) + QStringLiteral("\u202freplica-s");
         case kOutcome:
             return i.closedNs == 0 ? tr("open") : toQt(i.outcome);
         default:
@@ -130,7 +130,7 @@ QVariant IncidentModel::headerData(int section, Qt::Orientation orientation, int
     static const std::array<const char*, kColumns> kTitles = {
         QT_TR_NOOP("No."),        QT_TR_NOOP("At"),       QT_TR_NOOP("Replica"),
         QT_TR_NOOP("Evidence"),   QT_TR_NOOP("Detected"), QT_TR_NOOP("Survivors' stall"),
-        QT_TR_NOOP("Back after"), QT_TR_NOOP("Lost"),     QT_TR_NOOP("Outcome")};
+        QT_TR_NOOP("Back after"), QT_TR_NOOP("Cost"),     QT_TR_NOOP("Outcome")};
     if (role == Qt::DisplayRole) return tr(kTitles[static_cast<size_t>(section)]);
     if (role == Qt::ToolTipRole && section == kLost)
         return tr("Replica-seconds: by the replica, and by the survivors while they stood still");

@@ -20,6 +20,13 @@ QString threeDigits(double value) {
     return QString::number(value, 'f', size < 10 ? 2 : size < 100 ? 1 : 0);
 }
 
+QString rateOf(double perSecond, const char* ones, const char* thousands, const char* millions) {
+    if (!std::isfinite(perSecond) || perSecond < 0) return noFigure();
+    if (perSecond < 1000) return withUnit(QString::number(perSecond, 'f', 0), ones);
+    if (perSecond < 1e6) return withUnit(threeDigits(perSecond / 1e3), thousands);
+    return withUnit(threeDigits(perSecond / 1e6), millions);
+}
+
 }  // namespace
 
 QString noFigure() {
@@ -77,10 +84,11 @@ QString formatBytes(uint64_t bytes) {
 }
 
 QString formatRate(double perSecond) {
-    if (!std::isfinite(perSecond) || perSecond < 0) return noFigure();
-    if (perSecond < 1000) return withUnit(QString::number(perSecond, 'f', 0), "/s");
-    if (perSecond < 1e6) return withUnit(threeDigits(perSecond / 1e3), "k/s");
-    return withUnit(threeDigits(perSecond / 1e6), "M/s");
+    return rateOf(perSecond, "/s", "k/s", "M/s");
+}
+
+QString formatTokenRate(double perSecond) {
+    return rateOf(perSecond, "tok/s", "k tok/s", "M tok/s");
 }
 
 QString formatShare(double share) {

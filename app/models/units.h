@@ -27,6 +27,8 @@ QString formatTick(double value, int decimals);
 QString formatBytes(uint64_t bytes);
 /// "842 /s", "12.4 k/s", "1.08 M/s".
 QString formatRate(double perSecond);
+/// "842 tok/s", "12.4 k tok/s", "1.08 M tok/s".
+QString formatTokenRate(double perSecond);
 /// 0..1 as "98.2 %".
 QString formatShare(double share);
 /// Local wall-clock time of Unix nanoseconds: "14:03:21.250", or with the day in front.

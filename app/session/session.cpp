@@ -180,8 +180,8 @@ void Session::keepInsteadOfPending(const model::JobInfo& job) {
     if (!pendingJob_) return;
     pendingJob_.reset();
     Q_EMIT complained(
-        {client::FailureCode::kRefused, tr("Going on with %1").arg(toQt(job.id)).toStdString(),
-         tr("It was cut off at step %1, and no new job was started").arg(job.step).toStdString(),
+        {client::FailureCode::kRefused, tr("%1 goes on").arg(toQt(job.id)).toStdString(),
+         tr("Recovered at step %1; no new job was started").arg(job.step).toStdString(),
          tr("Name another run file for a new job.").toStdString(), false});
 }
 

@@ -255,22 +255,33 @@ void CampaignPage::choiceChanged() {
     ++asked_;
     allowed_ = false;
     effect_->clear();
-    const auto text = chosen();
-    if (!text.ok()) {
-        about_->setText(inWords(text.failure()));
-        return enableActions();
-    }
-    const auto parsed = campaign::parseCampaign(text.value().text, text.value().fileName);
-    if (parsed.ok()) {
-        about_->setText(toQt(parsed->file.about.empty() ? parsed->file.name : parsed->file.about));
-        preflightTimer_.start(kPreflightDelayMs);
-    } else {
-        about_->setText(toQt({parsed.status().message().data(), parsed.status().message().size()}));
-    }
+    preflightTimer_.start(describeChoice() ? kPreflightDelayMs : kReadAgainMs);
     enableActions();
 }
 
+/// False when it cannot be read; then the words say why.
+bool CampaignPage::describeChoice() {
+    const auto text = chosen();
+    if (!text.ok()) {
+        about_->setText(inWords(text.failure()));
+        return false;
+    }
+    const auto parsed = campaign::parseCampaign(text.value().text, text.value().fileName);
+    if (parsed.ok())
+        about_->setText(toQt(parsed->file.about.empty() ? parsed->file.name : parsed->file.about));
+    else
+        about_->setText(toQt({parsed.status().message().data(), parsed.status().message().size()}));
+    return parsed.ok();
+}
+
 void CampaignPage::askPreflight() {
+    // Its file may be repaired, or broken, at any time.
+    if (!describeChoice()) {
+        allowed_ = false;
+        effect_->clear();
+        preflightTimer_.start(kReadAgainMs);
+        return enableActions();
+    }
     const auto text = chosen();
     if (!text.ok() || !context_.session.status().canAct()) return;
     context_.session.preflight(text.value(), [this, asked = ++asked_](auto result) {

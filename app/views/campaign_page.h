@@ -39,6 +39,7 @@ class CampaignPage final : public QWidget {
     void addActions();
     void enableActions();
     void choiceChanged();
+    bool describeChoice();
     void askPreflight();
     void askFile();
     void askExport();

@@ -90,7 +90,7 @@ void EventsView::addControls() {
             text_->setFocus();
         });
     controls()->insertWidget(1, count_);
-    addButton(routine, tr("Every line"));
+    addButton(routine, tr("Show routine events"));
     controls()->addWidget(severity_);
     controls()->addWidget(replica_);
     controls()->addWidget(text_);

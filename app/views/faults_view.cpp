@@ -294,9 +294,10 @@ void FaultsView::refreshFaults() {
         showSelected();
     }
     // What a fault would do depends on who is there to survive it.
-    const uint32_t there = model::contributors(context_.feed.state());
-    if (sentence_->text().isEmpty() || there != contributors_) composeChanged();
-    contributors_ = there;
+    std::vector<model::ReplicaState> there;
+    for (const model::ReplicaView& r : context_.feed.state().replicas) there.push_back(r.state);
+    if (sentence_->text().isEmpty() || there != states_) composeChanged();
+    states_ = std::move(there);
     drawn_ = now;
 }
 

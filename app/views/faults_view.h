@@ -69,7 +69,7 @@ class FaultsView final : public View {
     CampaignPage* campaigns_;
     QTabWidget* tabs_;
     QTimer preflightTimer_;
-    uint32_t contributors_ = 0;  ///< when the effect was last asked for
+    std::vector<model::ReplicaState> states_;  ///< when the pre-flight was asked
     uint64_t asked_ = 0;
     Revisions drawn_;
 };

@@ -80,7 +80,8 @@ QString replicaDetail(const model::RunState& state, const model::ReplicaView& r,
                      .arg(formatMs(r.ledger->computeMs), formatMs(r.ledger->exchangeMs),
                           formatMs(r.ledger->exposedMs), formatMs(r.ledger->voteMs),
                           formatMs(r.ledger->applyMs));
-    if (r.losses > 0) lines << tr2("Lost %1 times in this run").arg(r.losses);
+    if (r.losses > 0)
+        lines << (r.losses == 1 ? tr2("Lost once") : tr2("Lost %1 times").arg(r.losses));
     lines << gpuLines(state, r.replica, shard);
     return lines.join(QStringLiteral("<br>"));
 }

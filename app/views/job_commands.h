@@ -10,6 +10,8 @@ namespace bulkhead::ui {
 
 /// So long must an order that is being put together stay as it is before the backend is asked.
 inline constexpr int kPreflightDelayMs = 200;
+/// A file that could not be read may be repaired.
+inline constexpr int kReadAgainMs = 1000;
 
 /// The way every action and fault takes: ask the backend what it would do, tell the operator and
 /// ask, then do it on the revision that was looked at. What goes wrong is said through failed().

@@ -232,10 +232,9 @@ void MainWindow::leaveJob(const std::function<void()>& then,
     const SessionStatus& status = parts_.session.status();
     if (!status.leavesJob()) return then();
     ConfirmRequest request;
-    request.title = tr("A job still trains");
-    request.effect =
-        tr("The job %1 belongs to this console. What becomes of it?").arg(status.target);
-    request.choices = {tr("Stop with a checkpoint"), tr("Let it go on")};
+    request.title = tr("Job %1 is still running").arg(status.target);
+    request.effect = tr("This console started it. Stop or keep it?");
+    request.choices = {tr("Stop with a checkpoint"), tr("Keep running")};
     request.destructive = false;
     parts_.confirmer.ask(this, request, [this, then, otherwise](int choice) {
         if (choice == Confirmer::kCancelled) return otherwise();

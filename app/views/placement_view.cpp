@@ -250,7 +250,7 @@ QWidget* PlacementView::makeDetails() {
     details_->addTab(expertTable_, tr("Experts of the layer"));
     details_->addTab(homes, tr("Samples"));
     details_->addTab(front_, tr("Plans to choose from"));
-    details_->addTab(layouts, tr("Plans so far"));
+    details_->addTab(layouts, tr("Plan history"));
     rules_ = new RulesPanel(free_);
     connect(rules_, &RulesPanel::picked, this, [this](int layer, int expert) {
         layerTable_->selectRow(layer);
@@ -297,8 +297,7 @@ QString PlacementView::words() const {
         return origin[static_cast<size_t>(desk_.proposal()->origin)] + u' ' +
                previewWords(*placement_);
     }
-    if (desk_.voidSince() > 0)
-        return tr("The experts have moved: layout %1 is in use.").arg(desk_.voidSince());
+    if (desk_.voidSince() > 0) return tr("Placement applied (layout %1).").arg(desk_.voidSince());
     const QString begin = tr("Let the planner propose, or drag an expert to another shard.");
     return (model::openProposal(context_.feed.state()) == nullptr ? tr("Nothing is proposed.")
                                                                   : tr("This is what is in use.")) +

@@ -156,7 +156,7 @@ void ReplayBar::refresh() {
     const auto& p = status.position;
     if (!p) return;
     words_->setText(tr("Replay of %1, not live").arg(toQt(p->run)));
-    play_->setText(p->atEnd ? tr("Again") : p->paused ? tr("Play") : tr("Pause"));
+    play_->setText(p->atEnd ? tr("Replay from start") : p->paused ? tr("Play") : tr("Pause"));
     clock_->setText(tr("%1 / %2   step %3 of %4")
                         .arg(formatElapsed(p->timeNs - p->beginNs),
                              formatElapsed(p->endNs - p->beginNs), formatCount(p->step),

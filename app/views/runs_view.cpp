@@ -87,7 +87,7 @@ RunsView::RunsView(ViewContext& context, QWidget* parent)
     };
     chart(0, tr("Loss"), [](double v) { return formatNumber(v, 3); });
     chart(1, tr("Effective time, %"), [](double v) { return formatShare(v / 100); });
-    chart(2, tr("Tokens per second"), formatRate);
+    chart(2, tr("Throughput"), formatTokenRate);
     charts_[2]->setFromZero(true);
     charts->setSizes({320, 300, 300, 300});
     auto* body = new QSplitter(Qt::Vertical);
@@ -126,7 +126,7 @@ void RunsView::addControls() {
     add("runs.compare", tr("Compare"), tr("Compare two runs"),
         tr("Lay the curves of two selected runs over each other"), "Ctrl+M",
         [this] { compareSelected(); });
-    add("runs.check", tr("Check"), tr("Check the data ledger"),
+    add("runs.check", tr("Verify ledger"), tr("Check the data ledger"),
         tr("Add the selected run's data up again: everything once, nothing twice"), "Ctrl+Shift+K",
         [this] { checkSelected(); });
     add("runs.export", tr("Export"), tr("Export selected run\u2026"),

@@ -107,7 +107,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
       session_(session),
       link_(new QLabel),
       detail_(new QLabel),
-      plan_(new QPushButton(tr("A plan waits"))),
+      plan_(new QPushButton(tr("Plan ready for review"))),
       explanation_(new QLabel),
       message_(new QLabel),
       marks_(new ReplicaMarks(feed)) {
@@ -122,7 +122,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     row->addWidget(makeTile(kContributors, tr("Contributors"), marks_));
     row->addWidget(makeTile(kEffective, tr("Effective training time")));
     row->addWidget(makeTile(kLoss, tr("Loss")));
-    row->addWidget(makeTile(kTokens, tr("Tokens")));
+    row->addWidget(makeTile(kTokens, tr("Throughput")));
     row->addStretch();
     auto* side = new QVBoxLayout;
     side->setSpacing(2);
@@ -231,7 +231,7 @@ void StatusStrip::refreshFigures() {
     sayOfCommit(kStep, formatCount(last.record.step));
     sayOfCommit(kEffective, formatShare(s.effectiveTime));
     sayOfCommit(kLoss, formatNumber(last.loss, 3));
-    sayOfCommit(kTokens, formatRate(last.tokensPerSecond));
+    sayOfCommit(kTokens, formatTokenRate(last.tokensPerSecond));
 }
 
 void StatusStrip::refreshExplanation() {

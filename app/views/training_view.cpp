@@ -42,7 +42,7 @@ TrainingView::TrainingView(ViewContext& context, QWidget* parent)
     };
     add(tr("Loss, nats per token"), QStringLiteral("nats"), number(3));
     add(tr("Gradient norm"), QStringLiteral("1"), number(2))->setFromZero(true);
-    add(tr("Tokens per second"), QStringLiteral("1/s"), formatRate)->setFromZero(true);
+    add(tr("Throughput"), QStringLiteral("tok/s"), formatTokenRate)->setFromZero(true);
     add(tr("Contributors"), QStringLiteral("replicas"), number(0))->setFromZero(true);
     add(tr("Learning rate"), QStringLiteral("1"), number(5))->setFromZero(true);
     add(tr("Effective time, %"), QStringLiteral("percent"),

@@ -170,6 +170,11 @@ TEST(Preflight, TooFewReplicasIsSaidNotForbidden) {
     EXPECT_THAT(p.effect, HasSubstr("min_replicas 4"));
 }
 
+TEST(Preflight, WhoOrdersAPauseOrTheEndIsNotToldThatTooFewRemain) {
+    EXPECT_FALSE(preflight(fourReplicas(), act(ActionKind::kPause, -1)).pauses);
+    EXPECT_FALSE(preflight(fourReplicas(), act(ActionKind::kStop, -1)).pauses);
+}
+
 TEST(Preflight, LosingANodeCountsItsReplicas) {
     model::FaultSpec kill = fault(FaultKind::kKillNode, -1);
     kill.node = "node1";

@@ -91,6 +91,11 @@ TEST(Campaigns, NobodyIsAskedAboutWhatIsRefusedOrCannotBeRead) {
     file.close();
     page.chooseFile(path);
     EXPECT_TRUE(console.says("bad.toml:1: duration: expected a duration"));
+    ASSERT_TRUE(file.open(QIODevice::WriteOnly | QIODevice::Truncate));
+    file.write("duration = \"1min\"\n\n[[fault]]\nkind = \"kill\"\nevery = \"10s\"\n");
+    file.close();
+    EXPECT_TRUE(QTest::qWaitFor([&] { return !console.says("expected a duration"); }))
+        << "it was repaired";
     page.chooseFile(console.folder.filePath("none.toml"));
     EXPECT_TRUE(console.says("cannot be read"));
     EXPECT_FALSE(console.actions.find("campaign.run")->isEnabled());

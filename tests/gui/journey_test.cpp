@@ -143,7 +143,7 @@ TEST_F(Journey, ClosingAsksAndTheJobGoesOnAndIsComeBackTo) {
     first.window->close();  // cancelled: nothing happens
     ASSERT_EQ(first.confirmer.asked.size(), 1u);
     EXPECT_EQ(first.confirmer.asked[0].choices,
-              QStringList({"Stop with a checkpoint", "Let it go on"}));
+              QStringList({"Stop with a checkpoint", "Keep running"}));
     EXPECT_TRUE(first.window->isVisible());
     EXPECT_TRUE(first.session->status().canAct());
 

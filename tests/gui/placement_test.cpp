@@ -91,7 +91,7 @@ TEST_F(PlacementPage, APlanIsProposedLookedAtAskedForAndApplied) {
     EXPECT_EQ(console.log->revisions.back(), 11u);
 
     console.send({console.run.moveExperts(action)});
-    EXPECT_TRUE(said("layout 1 is in use"));
+    EXPECT_TRUE(said("Placement applied (layout 1)"));
     EXPECT_FALSE(enabled("placement.apply"));
     console.press("Ctrl+Shift+Z");
     ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->actions.size() == 2; }));

@@ -341,7 +341,6 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
             break;
         case ActionKind::kPause:
             p.title = "Pause the job";
-            p.pauses = true;
             p.effect = absl::StrCat("No step is started after step ", status.step + 1,
                                     "; every replica keeps its state and waits.");
             if (status.pauseOrdered) refuse(p, "the job is paused already");
@@ -358,7 +357,6 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
             break;
         case ActionKind::kStop:
             p.title = "Stop the job";
-            p.pauses = true;
             p.contributorsAfter = 0;
             p.samplesAfter = 0;
             p.effect = absl::StrCat("A checkpoint of the next commit is written, then all ",

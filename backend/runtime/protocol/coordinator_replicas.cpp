@@ -231,7 +231,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         r->resent = true;
         tell(*r, Commit{*last_, term_, false, ""});
     } else if (!(r->resent && m.ready && m.step + 1 == committed_)) {
-        planFetch(*r, !m.hasState ? "it is blank"
+        planFetch(*r, !m.hasState ? "it has no state yet"
                       : placed    ? "it is behind"
                                   : "experts moved without it");
     }
