@@ -13,6 +13,53 @@ namespace {
 using protocol::LogEntry;
 using protocol::LogTerm;
 
+/// The machine's own files, but a sync can be made to fail.
+class FailingSync final : public FileSystem {
+  public:
+    bool fails = false;
+
+    bool exists(const std::string& path) const override { return disk_.exists(path); }
+    absl::StatusOr<std::string> read(const std::string& path) const override {
+        return disk_.read(path);
+    }
+    std::vector<std::string> list(const std::string& folder) const override {
+        return disk_.list(folder);
+    }
+    absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) override {
+        auto file = disk_.open(path);
+        if (!file.ok()) return file.status();
+        return std::make_unique<File>(*std::move(file), fails);
+    }
+    absl::Status rename(const std::string& from, const std::string& to) override {
+        return disk_.rename(from, to);
+    }
+    absl::Status remove(const std::string& path) override { return disk_.remove(path); }
+    absl::Status makeFolder(const std::string& path) override { return disk_.makeFolder(path); }
+    absl::Status syncFolder(const std::string& folder) override { return disk_.syncFolder(folder); }
+    absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+        return disk_.lock(path);
+    }
+
+  private:
+    class File final : public AppendFile {
+      public:
+        File(std::unique_ptr<AppendFile> file, const bool& fails)
+            : file_(std::move(file)), fails_(fails) {}
+        uint64_t size() const override { return file_->size(); }
+        absl::Status append(std::string_view bytes) override { return file_->append(bytes); }
+        absl::Status truncate(uint64_t size) override { return file_->truncate(size); }
+        absl::Status sync() override {
+            return fails_ ? absl::UnavailableError("the disk failed") : file_->sync();
+        }
+
+      private:
+        std::unique_ptr<AppendFile> file_;
+        const bool& fails_;
+    };
+
+    FileSystem& disk_ = diskFiles();
+};
+
 class CommitLogTest : public testing::Test {
   protected:
     CommitLogTest() {
@@ -57,6 +104,20 @@ TEST_F(CommitLogTest, ATornTailIsCutAndAppendingGoesOnBehindTheLastWholeEntry) {
         ASSERT_TRUE(log->append({LogTerm{7}}).ok());
     }
     EXPECT_THAT(terms(), testing::ElementsAre(1, 7));
+}
+
+TEST_F(CommitLogTest, WhatASyncFailedOnIsNotThereForTheNextWhoCouldNotKnow) {
+    FailingSync files;
+    {
+        auto log = CommitLog::open(files, path_);
+        ASSERT_TRUE(log.ok()) << log.status();
+        ASSERT_TRUE(log->append({LogTerm{1}}).ok());
+        files.fails = true;
+        EXPECT_FALSE(log->append({LogTerm{2}}).ok());
+        files.fails = false;
+        EXPECT_FALSE(log->append({LogTerm{3}}).ok()) << "it has to be read anew first";
+    }
+    EXPECT_THAT(terms(), testing::ElementsAre(1));
 }
 
 TEST_F(CommitLogTest, AFileCutInsideItsHeaderBeginsAnew) {

@@ -34,9 +34,17 @@ absl::Status CommitLog::append(const std::vector<protocol::LogEntry>& entries) {
             absl::StrCat(path_, " failed before; the coordinator must start again to read it"));
     std::string bytes;
     for (const protocol::LogEntry& entry : entries) bytes += protocol::encodeEntry(entry);
+    const uint64_t durable = file_->size();
     absl::Status written = file_->append(bytes);
-    if (written.ok()) written = file_->sync();
+    if (!written.ok()) {
+        broken_ = true;
+        return written;
+    }
+    written = file_->sync();
     broken_ = !written.ok();
+    // A system that failed to write pages may call them clean: whoever syncs them next is told that
+    // they are durable, and they are not. Nobody has heard of these entries.
+    if (broken_) (void)file_->truncate(durable);
     return written;
 }
 
