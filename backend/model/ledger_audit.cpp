@@ -62,7 +62,7 @@ std::string disputeText(const ParityDispute& dispute) {
 }
 
 std::string ledgerText(const LedgerReport& r) {
-    std::string out = concat(r.steps, " steps, ", r.samples, " samples committed exactly once, ",
+    std::string out = concat(r.ok ? "adds up: " : "DOES NOT ADD UP: ", r.steps, " steps, ", r.samples, " samples committed exactly once, ",
                              r.twice, " twice");
     if (r.quarantined > 0) out += concat(", ", r.quarantined, " quarantined");
     if (r.open > 0) out += concat(", ", r.open, " handed back and still open");
@@ -78,7 +78,7 @@ std::string ledgerText(const LedgerReport& r) {
         out += concat("; ", r.links, " links up to step ", r.lastStep,
                       r.logStep ? concat(", held against the commit log up to step ", *r.logStep)
                                 : std::string(", no commit log to hold the end against"));
-    return out + (r.ok ? ": adds up" : ": DOES NOT ADD UP");
+    return out;
 }
 
 void LedgerAudit::find(LedgerFinding finding) {

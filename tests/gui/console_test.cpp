@@ -219,7 +219,9 @@ TEST(Console, AReplaySaysThatItIsOne) {
     EXPECT_TRUE(bar->isHidden());
     EXPECT_FALSE(console.actions.find("replay.play")->isEnabled());
     console.session->replayRun("demo-1");
-    ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().replay; }));
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().position.has_value(); }));
+    ASSERT_EQ(console.log->orders.size(), 1u);
+    EXPECT_EQ(console.log->orders[0].seekTimeNs, INT64_MAX) << "it opens at its end";
     EXPECT_FALSE(bar->isHidden());
     EXPECT_FALSE(console.session->status().canAct());
     EXPECT_EQ(console.log->watched->replay, "replay-1");
@@ -228,9 +230,9 @@ TEST(Console, AReplaySaysThatItIsOne) {
     position.paused = true;
     position.step = 4;
     console.log->run.onPosition(position);
-    ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().position.has_value(); }));
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.session->status().position->step == 4; }));
     console.press("Ctrl+Right");
-    ASSERT_TRUE(QTest::qWaitFor([&] { return !console.log->orders.empty(); }));
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->orders.size() == 2; }));
     EXPECT_EQ(console.log->orders.back().seekStep, 5u);
 }
 

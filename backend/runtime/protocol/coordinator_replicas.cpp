@@ -392,7 +392,8 @@ void CoordinatorMachine::Impl::scheduleRestart(Replica& r, bool atOnce, const st
         show(r, ReplicaState::kAbsent, why);
         return;
     }
-    if (r.hopeless) return giveUp(r, why);
+    // A coordinator may adopt what still runs of one that was given up before.
+    if (r.hopeless || r.givenUp) return giveUp(r, why);
     const auto at = r.schedule.next(now_, options_.timeouts, options_.policies.restartLimit);
     if (!at)
         return giveUp(
