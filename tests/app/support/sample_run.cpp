@@ -212,7 +212,9 @@ void SampleRun::commit(std::vector<model::Event>& out) {
     c.record.attempt = stallMs_ > 0 ? 2 : 1;
     for (int32_t r = 0; r < kReplicas; ++r) {
         if (states_[static_cast<size_t>(r)] != model::ReplicaState::kTraining) continue;
-        quorum.contributors.push_back({r, incarnations_[static_cast<size_t>(r)], {}});
+        quorum.contributors.push_back(
+            {r, incarnations_[static_cast<size_t>(r)], {{0, sample_, sample_ + 4}}});
+        sample_ += 4;
         model::ReplicaLedger line;
         line.replica = r;
         line.computeMs = 290 + 8 * noise();

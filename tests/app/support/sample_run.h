@@ -51,6 +51,7 @@ class SampleRun {
     uint64_t seq_ = 0;
     int64_t now_ = kStartNs;
     uint64_t step_ = 0;
+    uint64_t sample_ = 0;  ///< the next one of domain 0
     uint64_t epoch_ = 1;
     uint64_t layout_ = 0;
     uint64_t random_ = 88172645463325252ull;
