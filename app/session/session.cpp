@@ -373,7 +373,7 @@ void Session::fetchHistory(uint64_t untilSeq) {
     query.toSeq = untilSeq;
     query.newestFirst = true;
     query.limit = kHistory;
-    // What was asked for before a later snapshot is of another moment than what is on screen.
+    // An answer asked for before a later snapshot is of another moment than the screen.
     client_->readEvents(query, here<model::EventPage>([this, asked = ++historyAsked_](auto result) {
                             // History that cannot be read leaves the log shorter; the stream itself
                             // goes on.

@@ -49,7 +49,7 @@ class Session final : public QObject {
     /// A run file, through a private daemon that only reads it. What is open stays until that
     /// serves and `leave` let go of it; a file that cannot be read is complained of then.
     void openRunFile(const QString& path, Leave leave);
-    /// Whether this job can be read; complains if not.
+    /// False when this job cannot be read; complains then.
     bool canRead(const client::JobSource& job);
     /// Lets go of everything; an embedded job ends with a checkpoint unless released.
     void close();

@@ -36,7 +36,7 @@ struct SessionStatus {
     std::chrono::steady_clock::time_point nextAttempt;
     /// Since the last word on the run that is on screen.
     double silentSeconds = 0;
-    /// What is on screen is how things were then, and nobody knows how they are: a job that had
+    /// The screen shows how things were then, and nobody knows how they are: a job that had
     /// not ended, and either no connection or no word for longer than a job is ever silent.
     bool unknown = false;
     bool readOnly = false;

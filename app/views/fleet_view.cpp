@@ -115,8 +115,8 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
     tree_->setModel(&model_);
     styleTree(tree_, tr("Replicas, ranks and nodes"));
     tree_->setContextMenuPolicy(Qt::ActionsContextMenu);
-    const std::array<int, FleetModel::kColumns> widths = {112, 112, 56, 44, 76, 96,
-                                                          72,  64,  84, 64, 76, 48};
+    const std::array<int, FleetModel::kColumns> widths = {112, 112, 56, 56, 108, 104,
+                                                          100, 64,  84, 64, 76,  48};
     for (int i = 0; i < FleetModel::kColumns; ++i)
         tree_->setColumnWidth(i, widths[static_cast<size_t>(i)]);
     detail_->setTextFormat(Qt::RichText);

@@ -24,7 +24,7 @@ TimelineView::TimelineView(ViewContext& context, QWidget* parent)
     lanes_->setState(&context_.feed.state());
     table_->setModel(&model_);
     styleTable(table_, tr("Incidents"));
-    const int widths[] = {44, 64, 60, 176, 76, 108, 84, 76};
+    const int widths[] = {44, 64, 60, 176, 76, 108, 84, 96};
     for (int i = 0; i < 8; ++i) table_->setColumnWidth(i, widths[i]);
     auto* below = new QSplitter(Qt::Vertical);
     below->addWidget(bars_);

@@ -49,7 +49,7 @@ class View : public QWidget {
     virtual void refresh() = 0;
     /// Whether the body has something to show; asked before refresh().
     virtual bool hasContent() const { return context_.feed.hasRun(); }
-    /// Whether the body shows how the job is now: then it loses its colours when nobody knows.
+    /// True when the body shows how the job is now: it loses its colours when nobody knows.
     virtual bool isOfNow() const { return true; }
     void setBody(QWidget* body);
     /// What the body says while there is a run but nothing of this kind in it yet.

@@ -165,7 +165,7 @@ class Client {
     virtual void readEvents(model::EventQuery query, Reply<model::EventPage> reply) = 0;
     /// The state of a run after the event `seq`; 0: after its last.
     virtual void getState(std::string run, uint64_t seq, Reply<StatePtr> reply) = 0;
-    /// Whether a run's ledger adds up and its chain holds; reads all of the run, which takes about
+    /// Tells if a run's ledger adds up and its chain holds; reads all of the run, which takes about
     /// a second for every 5,000 steps, and up to ten minutes.
     virtual void checkLedger(std::string run, Reply<model::LedgerReport> reply) = 0;
     /// Calls `chunk` with pieces of the text, one at a time, then `reply`.

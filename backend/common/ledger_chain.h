@@ -15,7 +15,7 @@
 /// holds one of them can compute it again.
 namespace bulkhead {
 
-/// What a link covers when a lineage opens.
+/// A link covers this when a lineage opens.
 struct LineageLink {
     uint64_t lineage = 0;
     uint64_t fromStep = 0;
@@ -26,7 +26,7 @@ struct LineageLink {
     }
 };
 
-/// What a link covers when a step commits. A number that is not finite counts as the one quiet NaN,
+/// A link covers this when a step commits. A number that is not finite counts as the one quiet NaN,
 /// whatever its sign and payload.
 struct StepLink {
     CommitRecord record;
@@ -42,7 +42,7 @@ struct StepLink {
     }
 };
 
-/// What a link covers when a range of samples is quarantined.
+/// A link covers this when a range of samples is quarantined.
 struct QuarantineLink {
     SampleRange range;
     template <class Self, class Visitor>

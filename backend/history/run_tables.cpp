@@ -75,7 +75,7 @@ LedgerRow ledgerRow(const model::Event& event, const model::StepCommitted& e) {
     return row;
 }
 
-/// What a committed step compared, in the form of a dispute.
+/// The comparison of a committed step, in the form of a dispute.
 ParityDispute comparedBy(const model::StepCommitted& e) {
     const CommitRecord& record = e.record;
     return {

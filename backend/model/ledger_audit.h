@@ -11,7 +11,7 @@
 #include "backend/common/ledger_chain.h"
 #include "backend/model/event.h"
 
-/// Whether a run's ledger is whole, from its events alone: pure, O(events).
+/// Judges if a run's ledger is whole, from its events alone: pure, O(events).
 namespace bulkhead::model {
 
 /// A step as the commit log has it.

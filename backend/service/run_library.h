@@ -17,7 +17,7 @@
 
 namespace bulkhead::service {
 
-/// Of a run by its id, as history::RunReader::LogSource.
+/// By a run's id, as history::RunReader::LogSource.
 using CommitLogs =
     std::function<absl::StatusOr<std::vector<model::LogLink>>(const std::string& run)>;
 

@@ -46,7 +46,7 @@ struct Settings {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-/// What ends the storm early; the directory is kept.
+/// A break ends the storm early; the directory is kept.
 struct Broke {
     std::string why;
 };
@@ -321,7 +321,7 @@ void Storm::awaitEnd(uint32_t member, pid_t pid) {
     }
 }
 
-/// What an operator might want in the midst of it; refusals are answers too.
+/// An operator's order in the midst of it; refusals are answers too.
 void Storm::operate() {
     const uint32_t what = below(5);
     std::string order;

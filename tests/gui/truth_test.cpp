@@ -11,7 +11,7 @@
 #include "app/views/status_strip.h"
 #include "tests/app/support/console.h"
 
-/// What stands on screen while nobody knows how the job is.
+/// The screen while nobody knows how the job is.
 namespace bulkhead::ui {
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failure may cost, in virtual time: a job that heals, but late or by way of others, is
+// The cost of a failure, in virtual time: a job that heals, but late or by way of others, is
 // wrong. The bounds are what it cost at worst when this was written, with a fifth of the time to
 // spare.
 #include <gmock/gmock.h>

@@ -92,6 +92,33 @@ TEST_F(HopelessTest, WhatAReplicaSaysThatTheJobDoesNotHaveChangesNothing) {
         EXPECT_TRUE(std::holds_alternative<WakeAt>(all_[i])) << all_[i].index();
 }
 
+/// Its ranks were told to end and had not yet, when the coordinator was lost.
+TEST(GivenUpTest, WhatIsAdoptedOfItIsNotStartedAgainWhenItEnds) {
+    RecoveredState past;
+    past.term = past.lineage = 1;
+    past.incarnations = {1, 1};
+    past.orders.emplace().givenUp = {1};
+    Options options;
+    options.replicas = 2;
+    options.shards = 1;
+    CoordinatorMachine machine(options, 2, past);
+    const auto startsOfIt = [](const Actions& actions) {
+        return std::count_if(actions.begin(), actions.end(), [](const Action& a) {
+            const auto* start = std::get_if<StartReplica>(&a);
+            return start != nullptr && start->replica == 1;
+        });
+    };
+    (void)machine.begin(0);
+    std::ptrdiff_t starts = 0;
+    MonoNs now = 0;
+    for (const Input& input : std::vector<Input>{
+             RankRunning{{0, 0}, 1, 10, "node0"}, RankRunning{{1, 0}, 1, 11, "node0"},
+             InventoryDone{}, RankExited{{1, 0}, 1, 3, 0, "node0", 0, "it was put out"}, Tick{}})
+        starts += startsOfIt(machine.step(now += kMillisecond, input));
+    starts += startsOfIt(machine.step(now + 60 * kSecond, Tick{}));
+    EXPECT_EQ(starts, 0);
+}
+
 TEST(FinishedTest, AJobThatHadEndedSaysSoAndDoesNothing) {
     RecoveredState past;
     past.term = 1;

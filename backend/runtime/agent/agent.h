@@ -58,7 +58,7 @@ class Agent {
     /// Makes run() return soon; ranks go on.
     void stop();
 
-    /// What run() does before it serves, for an agent that was given a reactor.
+    /// The part of run() before it serves, for an agent that was given a reactor.
     void begin();
     /// The controller refused it: it does not try again, and run() returns this.
     const absl::Status& refused() const;

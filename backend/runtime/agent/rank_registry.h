@@ -42,7 +42,7 @@ class RankRegistry {
     /// Forgets the rank and removes its pipes.
     void remove(const RankProcess& process);
 
-    /// What is kept of the rank has this path and a suffix.
+    /// Files kept of the rank have this path and a suffix.
     std::string path(const RankProcess& process) const;
 
   private:

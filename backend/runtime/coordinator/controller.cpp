@@ -32,7 +32,7 @@ constexpr MonoNs kDiskRetry = kSecond;
 class Controller::Impl {
     struct Refused {
         JobStatus status;
-        /// Of a run that is tried again until its files can be written.
+        /// Set for a run that is tried again until its files can be written.
         std::optional<model::RunState> past;
     };
 

@@ -262,7 +262,7 @@ using LogEntry = std::variant<LogTerm, LogLineage, LogCommit, LogQuarantine, Log
                               LogCheckpoint, LogLayout, LogFinished, LogOrders,
                               LogCheckpointsDropped, LogLayoutTried, LogEpochs, LogDispute>;
 
-/// What the link of such an entry covers.
+/// The link of such an entry covers this.
 Chained chained(const LogLineage& entry);
 Chained chained(const LogCommit& entry);
 Chained chained(const LogQuarantine& entry);

@@ -357,7 +357,7 @@ bool SimulatedJob::holdsLast(int32_t replica) const {
     if (refetching_.contains(replica)) return false;
     for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s) {
         const Process* p = live({replica, s});
-        // What it says of itself may still be on its way.
+        // Its own word may still be on its way.
         const bool said = network_.quiet(linkOf({replica, s}, Wire::kUp), now_) &&
                           network_.quiet(linkOf({replica, s}, Wire::kInner), now_);
         const bool holds =

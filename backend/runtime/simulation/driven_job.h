@@ -38,7 +38,7 @@ class DrivenJob final : public SimulatedJob {
     struct Agenting;
     class NodeHost;
     using RankKey = std::pair<RankId, uint32_t>;
-    /// What a node's kernel knows of a process until it is gone.
+    /// A process as its node's kernel knows it until it is gone.
     struct KernelProcess {
         RankKey rank;
         uint64_t startTime = 0;
