@@ -353,7 +353,7 @@ class CoordinatorMachine::Impl {
     std::optional<std::string> device_;  ///< of the first Hello
 
     std::optional<Exchange> open_;
-    std::optional<Quorum> pending_;
+    std::optional<Quorum> pending_;  ///< of the next step; only while open_ is committing
     std::optional<LayoutMove> move_;
     std::map<uint64_t, CheckpointPlan> checkpointPlans_;
 

@@ -369,9 +369,6 @@ void CoordinatorMachine::Impl::letGo(Replica& r, const std::string& why) {
         if (lost && !stopping_) checkpointWanted_ = true;
         it = lost ? checkpointPlans_.erase(it) : std::next(it);
     }
-    if (pending_ && std::any_of(pending_->contributors.begin(), pending_->contributors.end(),
-                                [&](const Member& m) { return m.contribution.replica == r.id; }))
-        voidPending();
     if (contributes(r.id)) {
         open_->ballot.lost.insert(r.id);
         if (!open_->committing) abortExchange(why);

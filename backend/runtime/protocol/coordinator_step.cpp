@@ -91,7 +91,7 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
 }
 
 bool CoordinatorMachine::Impl::mayOverlap() const {
-    return open_ && !stopping_ && !paused_ && !move_ && !rollbackWhy_ &&
+    return !stopping_ && !paused_ && !move_ &&
            !(options_.steps != 0 && open_->quorum.step >= options_.steps);
 }
 
@@ -174,7 +174,7 @@ void CoordinatorMachine::Impl::activate(Quorum q) {
 }
 
 void CoordinatorMachine::Impl::tryOpen() {
-    if (stopping_ || move_ || finished_ || recovering_ || rollbackWhy_) return;
+    if (stopping_ || move_) return;
     if (options_.steps != 0 && committed_ >= options_.steps) {
         stopping_ = true;
         stopSince_ = now_;
@@ -198,8 +198,8 @@ void CoordinatorMachine::Impl::tryOpen() {
     setPhase(JobPhase::kTraining, d.explanation);
 }
 
-/// The next step's quorum, decided while this one ends, so that it costs nobody anything. What no
-/// longer fits is replaced before the commit that would make it count.
+/// The next step's quorum, decided while this one's record is written, so that it costs nobody
+/// anything. What no longer fits is replaced before the commit that would make it count.
 void CoordinatorMachine::Impl::ensurePending() {
     if (!mayOverlap()) {
         cancelPending();
@@ -208,7 +208,7 @@ void CoordinatorMachine::Impl::ensurePending() {
     const QuorumDecision d = compute(open_->quorum.step + 1);
     if (pending_) {
         const bool fits =
-            d.issue && pending_->afterEpoch == open_->quorum.epoch &&
+            d.issue &&
             std::all_of(
                 pending_->contributors.begin(), pending_->contributors.end(), [&](const Member& m) {
                     const auto& able = m.entering ? d.entering : d.contributors;
@@ -288,9 +288,9 @@ void CoordinatorMachine::Impl::from(RankId, const ReplicaVote& m) {
             open_->ballot.failedPairs.insert(std::minmax(peer, m.replica));
 }
 
-/// Looks at the open exchange until nothing more follows.
+/// Looks at the open exchange until nothing more follows; a rollback makes it void.
 void CoordinatorMachine::Impl::decide() {
-    while (open_ && !open_->committing) {
+    while (open_ && !open_->committing && !rollbackWhy_) {
         if (open_->holding) {
             redo(readBallot(open_->ballot));
             return;
@@ -403,7 +403,6 @@ void CoordinatorMachine::Impl::resolveTie() {
     open_->tie.reset();
     if (good == 0 || (bad.empty() && open_->ballot.lost.empty())) {
         rollbackWhy_ = "states differ and no replay tells which is right";
-        voidOpen(*rollbackWhy_);
         return;
     }
     open_->tainted = true;
@@ -417,10 +416,6 @@ void CoordinatorMachine::Impl::resolveTie() {
 /// The same step again, from the retained gradients, among those who are left.
 void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     Exchange& e = *open_;
-    if (rollbackWhy_) {
-        voidOpen(*rollbackWhy_);
-        return;
-    }
     QuorumDecision d;
     std::vector<int32_t> survivors;
     for (int32_t r : e.ballot.contributors) {
@@ -457,7 +452,6 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
         e.ballot.failedPairs.clear();  // they may name the lost
         e.ballot.lost.clear();
         e.holding = true;
-        voidPending();
         setPhase(JobPhase::kWaiting,
                  explain(absl::StrCat("step ", e.quorum.step, ": ", members.size(), " of at least ",
                                       needed, " contributors are left")));
@@ -468,13 +462,6 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     const std::vector<int32_t> lost(e.ballot.lost.begin(), e.ballot.lost.end());
     uint64_t returned = 0;
     for (int32_t r : lost) returned += ledger_.giveBack(e.quorum.step, r);
-    const uint64_t epochBefore = epoch_;
-    voidPending();
-    if (lost.empty() && members.size() + d.entering.size() == e.ballot.contributors.size() &&
-        e.quorum.epoch == epochBefore) {
-        membership_.clear();
-        for (int32_t r : e.ballot.contributors) membership_.emplace_back(r, find(r)->incarnation);
-    }
     const std::string why =
         !lost.empty() ? absl::StrCat("r", absl::StrJoin(lost, ", r"), " lost")
         : !result.nonFinite.empty()

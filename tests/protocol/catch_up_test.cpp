@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the coordinator machine brings a replica that lost its state back: whose snapshot, when it is
+// let go, what proves the joiner, and what becomes of it when its sources go.
+#include "tests/protocol/machine_script.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CatchUpTest : public MachineScript {
+  protected:
+    /// r2 was lost after two steps and is back without a state; the third is committed, the fourth
+    /// is open, and the snapshots of it are ordered.
+    void joinerAsks() {
+        train(2);
+        loseAndReturn(2);
+        say(2, blank(2));
+        snapshot = 4;
+    }
+    void sourceReady(int32_t replica) {
+        say(replica, SnapshotReady{replica, view(replica).incarnation, snapshot});
+    }
+    /// The joiner pulls from r0 and r1.
+    void fetching() {
+        joinerAsks();
+        commit();
+        sourceReady(0);
+        sourceReady(1);
+        ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    }
+    /// It has the state, and replays.
+    void replaying() {
+        fetching();
+        say(2, FetchProgress{2, 2, snapshot, 0, 0, snapshot});
+        ASSERT_THAT(shown(2), ElementsAre(ReplicaState::kReplaying));
+    }
+    void failed(bool outOfWindow, std::vector<int32_t> sources) {
+        say(2, FetchFailed{2, 2, snapshot, outOfWindow, std::move(sources), "no answer"});
+    }
+    static std::vector<int32_t> sources(const Fetch& f) {
+        std::vector<int32_t> ids;
+        for (const Member& m : f.sources) ids.push_back(m.contribution.replica);
+        return ids;
+    }
+    static std::vector<std::pair<uint64_t, bool>> orders(const std::vector<KeepSnapshot>& sent) {
+        std::vector<std::pair<uint64_t, bool>> out;
+        for (const KeepSnapshot& k : sent) out.emplace_back(k.step, k.keep);
+        return out;
+    }
+    static std::pair<uint64_t, bool> keep(uint64_t step) { return {step, true}; }
+    static std::pair<uint64_t, bool> drop(uint64_t step) { return {step, false}; }
+
+    uint64_t snapshot = 0;
+};
+
+TEST_F(CatchUpTest, WhoTrainsKeepsTheStateAfterTheStepInFlightAndTheJoinerPullsJustThat) {
+    joinerAsks();
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kFetching));
+    EXPECT_EQ(factsNow<fact::ReplicaChanged>()[0].why, "it has no state yet");
+    ASSERT_EQ(machine->openStep(), 4u);
+    for (const int32_t source : {0, 1})
+        EXPECT_THAT(orders(sentNow<KeepSnapshot>(source)), ElementsAre(keep(4))) << source;
+    EXPECT_THAT(sentNow<KeepSnapshot>(2), IsEmpty());
+    const uint64_t token = sentNow<KeepSnapshot>(0)[0].token;
+    EXPECT_NE(token, 0u);
+    // A source may be early: nobody pulls a step that is not committed.
+    sourceReady(0);
+    sourceReady(1);
+    EXPECT_THAT(sentNow<Fetch>(2), IsEmpty());
+    const uint64_t epoch = quorum().epoch;
+    commit();
+    ASSERT_THAT(sentTo<Fetch>(2), IsEmpty());
+    sourceReady(1);
+    const auto sent = sentNow<Fetch>(2);
+    ASSERT_THAT(sent, SizeIs(1));
+    EXPECT_THAT(sources(sent[0]), ElementsAre(0, 1));
+    EXPECT_EQ(sent[0].snapshotStep, 4u);
+    EXPECT_EQ(sent[0].snapshotEpoch, epoch);
+    EXPECT_EQ(sent[0].token, token);
+    EXPECT_EQ(sent[0].lineage, 1u);
+    EXPECT_EQ(sent[0].sources[1].ranks.at(1).state, address({1, 1}));
+}
+
+TEST_F(CatchUpTest, WhoIsToBeDrainedIsNoSource) {
+    train(2);
+    exits({2, 0});
+    operate(OperationKind::kDrain, 1);
+    up(2);
+    say(2, blank(2));
+    EXPECT_THAT(sentTo<KeepSnapshot>(1), IsEmpty());
+    EXPECT_THAT(sentTo<KeepSnapshot>(0), SizeIs(1));
+}
+
+TEST_F(CatchUpTest, AFetchBeginsWithoutALateSourceWhichThenSpeedsItUp) {
+    joinerAsks();
+    commit();
+    sourceReady(1);
+    EXPECT_THAT(sentNow<Fetch>(2), IsEmpty());
+    pass(150 * kMillisecond);
+    EXPECT_THAT(sentNow<Fetch>(2), IsEmpty());
+    pass(250 * kMillisecond);
+    ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    EXPECT_THAT(sources(sentNow<Fetch>(2)[0]), ElementsAre(1));
+    sourceReady(0);
+    ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    EXPECT_THAT(sources(sentNow<Fetch>(2)[0]), ElementsAre(0, 1));
+    sourceReady(0);  // said again
+    EXPECT_THAT(sentNow<Fetch>(2), IsEmpty());
+}
+
+TEST_F(CatchUpTest, ASnapshotOfAnotherStepOrFromSomebodyWhoWasNotAskedStartsNothing) {
+    joinerAsks();
+    commit();
+    say(1, SnapshotReady{1, 1, 3});
+    say(1, SnapshotReady{1, 9, 4});
+    say(2, SnapshotReady{2, 2, 4});
+    say(0, SnapshotReady{0, 1, 4});
+    EXPECT_THAT(sentTo<Fetch>(2), IsEmpty()) << "r1 is still to come";
+    say(1, SnapshotReady{1, 1, 4});
+    EXPECT_THAT(sentTo<Fetch>(2), SizeIs(1));
+}
+
+TEST_F(CatchUpTest, ProgressIsToldWithItsSourcesAndOneOfAnOlderFetchIsNot) {
+    fetching();
+    say(2, FetchProgress{2, 2, 4, 300, 1000, 0});
+    const auto told = factsNow<fact::CatchUpProgress>();
+    ASSERT_THAT(told, SizeIs(1));
+    EXPECT_EQ(told[0].bytesDone, 300u);
+    EXPECT_EQ(told[0].bytesTotal, 1000u);
+    EXPECT_EQ(told[0].snapshotStep, 4u);
+    EXPECT_THAT(told[0].sources, ElementsAre(0, 1));
+    EXPECT_THAT(shown(2), IsEmpty());
+    say(2, FetchProgress{2, 2, 3, 400, 1000, 0});
+    EXPECT_THAT(factsNow<fact::CatchUpProgress>(), IsEmpty());
+    say(0, FetchProgress{0, 1, 4, 400, 1000, 0});
+    EXPECT_THAT(factsNow<fact::CatchUpProgress>(), IsEmpty()) << "r0 trains";
+    // The bytes are in; what it replays is told with as many.
+    say(2, FetchProgress{2, 2, 4, 0, 0, 4});
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kReplaying));
+    EXPECT_EQ(factsNow<fact::CatchUpProgress>().at(0).bytesDone, 300u);
+    EXPECT_EQ(view(2).step, 4u);
+    EXPECT_THAT(factsNow<fact::IncidentPhase>(), SizeIs(1)) << "the fetch's part of the incident";
+}
+
+TEST_F(CatchUpTest, ASourceThatDoesNotAnswerIsLeftOutAndMayForgetItsSnapshot) {
+    fetching();
+    failed(false, {0});
+    ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    EXPECT_THAT(sources(sentNow<Fetch>(2)[0]), ElementsAre(1));
+    EXPECT_THAT(orders(sentNow<KeepSnapshot>(0)), ElementsAre(drop(4)));
+    EXPECT_THAT(sentNow<KeepSnapshot>(1), IsEmpty());
+    sourceReady(0);
+    EXPECT_THAT(sentNow<Fetch>(2), IsEmpty()) << "it was told to drop it";
+}
+
+TEST_F(CatchUpTest, WithNobodyLeftOrDeltasGoneAYoungerSnapshotIsOrdered) {
+    for (const bool outOfWindow : {false, true}) {
+        now = kSecond;
+        everything.clear();
+        fetching();
+        ASSERT_EQ(machine->openStep(), 5u);
+        failed(outOfWindow, outOfWindow ? std::vector<int32_t>{} : std::vector<int32_t>{0, 1});
+        EXPECT_THAT(sentNow<Fetch>(2), IsEmpty());
+        for (const int32_t source : {0, 1})
+            EXPECT_THAT(orders(sentNow<KeepSnapshot>(source)), ElementsAre(drop(4), keep(5)));
+        EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kFetching));
+        EXPECT_THAT(factsNow<fact::ReplicaChanged>()[0].why, HasSubstr("no answer"));
+        // What was said of the old one counts no more.
+        say(0, SnapshotReady{0, 1, 4});
+        failed(true, {});
+        EXPECT_THAT(sentNow<KeepSnapshot>(0), IsEmpty());
+        commit();
+        say(0, SnapshotReady{0, 1, 5});
+        EXPECT_THAT(sentNow<Fetch>(2), IsEmpty()) << "r1 has not said that it has it";
+        say(1, SnapshotReady{1, 1, 5});
+        ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+        EXPECT_EQ(sentNow<Fetch>(2)[0].snapshotStep, 5u);
+    }
+}
+
+TEST_F(CatchUpTest, ALostSourceIsReplacedByTheOthersWhateverTheJoinerIsAt) {
+    fetching();
+    exits({0, 0});
+    ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    EXPECT_THAT(sources(sentNow<Fetch>(2)[0]), ElementsAre(1));
+}
+
+TEST_F(CatchUpTest, ASourceThatIsLostBeforeItWasReadyIsNotWaitedFor) {
+    joinerAsks();
+    sourceReady(1);
+    exits({0, 0});
+    commit();
+    pass(120 * kMillisecond);
+    ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    EXPECT_THAT(sources(sentNow<Fetch>(2)[0]), ElementsAre(1));
+}
+
+TEST_F(CatchUpTest, ALostReplicaThatWasNoSourceDisturbsNoFetch) {
+    joinerAsks();
+    commit();
+    sourceReady(1);
+    pass(300 * kMillisecond);
+    ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    exits({0, 0});  // it was asked, and never ready
+    EXPECT_THAT(sentNow<Fetch>(2), IsEmpty());
+    EXPECT_THAT(shown(2), IsEmpty());
+}
+
+TEST_F(CatchUpTest, AJoinerThatReplaysTakesDeltasFromAnybodyWhenItsSourcesAreGone) {
+    joinerAsks();
+    commit();
+    sourceReady(1);
+    pass(300 * kMillisecond);
+    say(2, FetchProgress{2, 2, snapshot, 0, 0, snapshot});
+    exits({1, 0});
+    ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    EXPECT_THAT(sources(sentNow<Fetch>(2)[0]), ElementsAre(0));
+    EXPECT_THAT(orders(sentNow<KeepSnapshot>(0)), ElementsAre(keep(4))) << "it carries the token";
+    EXPECT_THAT(shown(2), IsEmpty()) << "its state is there, nothing is fetched anew";
+}
+
+TEST_F(CatchUpTest, HashesOfACommittedStepProveAJoinerAndItsSourcesForgetTheSnapshot) {
+    replaying();
+    commit();  // votes on 5 tell the hashes of 4
+    everything.clear();
+    say(2, following(2, 5));
+    EXPECT_EQ(state(2), ReplicaState::kReplaying) << "nobody has told what 5 hashes to";
+    say(2, following(2, 4));
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kProven));
+    for (const int32_t source : {0, 1})
+        EXPECT_THAT(orders(sentNow<KeepSnapshot>(source)), ElementsAre(drop(4)));
+    EXPECT_THAT(factsNow<fact::IncidentPhase>(), SizeIs(1)) << "it replayed, now it joins";
+    say(2, following(2, 5));
+    EXPECT_THAT(shown(2), IsEmpty());
+    EXPECT_THAT(sentNow<KeepSnapshot>(0), IsEmpty());
+}
+
+TEST_F(CatchUpTest, AJoinerIsProvenByTheVotesThatComeAfterItsReport) {
+    replaying();
+    say(2, following(2, 4));
+    EXPECT_EQ(state(2), ReplicaState::kReplaying);
+    vote(0);
+    EXPECT_EQ(state(2), ReplicaState::kReplaying);
+    vote(1);
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kProven));
+}
+
+TEST_F(CatchUpTest, AJoinerWhoseStateIsNotTheContributorsGoesAndTheReasonIsTold) {
+    replaying();
+    commit();
+    Report wrong = following(2, 4);
+    wrong.hashes[1] ^= 1;
+    say(2, wrong);
+    EXPECT_THAT(evidence(), ElementsAre("r2 parity_mismatch"));
+    ASSERT_THAT(sentNow<Expelled>(2), SizeIs(1));
+    EXPECT_THAT(factsNow<fact::IncidentOpened>(), SizeIs(1));
+    EXPECT_THAT(orders(sentNow<KeepSnapshot>(0)), ElementsAre(drop(4)));
+    EXPECT_EQ(machine->lineage(), 1u) << "the others are compared by their votes";
+}
+
+TEST_F(CatchUpTest, AProvenJoinerEntersTheNextExchangeAndContributesToTheOneAfter) {
+    replaying();
+    commit();
+    say(2, following(2, 5));
+    vote(0);
+    vote(1);
+    ASSERT_EQ(state(2), ReplicaState::kProven);
+    const Quorum& next = quorums.at(7);
+    ASSERT_THAT(members(next), ElementsAre(0, 1, 2));
+    EXPECT_TRUE(next.contributors[2].entering);
+    EXPECT_THAT(next.contributors[2].contribution.ranges, IsEmpty());
+    durable();
+    say(2, following(2, 6));
+    commit();
+    ASSERT_EQ(machine->openStep(), 8u);
+    EXPECT_FALSE(quorum().contributors.at(2).entering);
+    EXPECT_THAT(facts<fact::StepCommitted>().back().record.contributors, SizeIs(2));
+    EXPECT_EQ(state(2), ReplicaState::kProven);
+    EXPECT_THAT(facts<fact::IncidentClosed>(), IsEmpty());
+    commit();
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kTraining));
+    EXPECT_THAT(factsNow<fact::IncidentClosed>(), SizeIs(1));
+    EXPECT_EQ(factsNow<fact::IncidentClosed>()[0].outcome, "rejoined at step 8");
+}
+
+/// The state it is to be replaced with may be younger, or lie otherwise, than the one it tells of.
+TEST_F(CatchUpTest, WhatAJoinerSaysOfTheStateItIsToReplaceProvesNothing) {
+    fetching();
+    commit();
+    say(2, following(2, 3));
+    EXPECT_EQ(state(2), ReplicaState::kFetching);
+    Report elsewhere = following(2, 4);
+    elsewhere.layout = 7;
+    say(2, elsewhere);
+    EXPECT_EQ(state(2), ReplicaState::kFetching);
+    Report none = following(2, 4);
+    none.hasState = false;
+    say(2, none);
+    EXPECT_EQ(state(2), ReplicaState::kFetching);
+    Report loaded = following(2, 4);
+    loaded.following = false;
+    say(2, loaded);
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kReplaying)) << "the fetch is done";
+    EXPECT_NE(state(2), ReplicaState::kProven);
+    say(2, following(2, 4));
+    EXPECT_EQ(state(2), ReplicaState::kProven);
+}
+
+TEST_F(CatchUpTest, ARankThatLostItsConnectionHearsAgainWhatItMissed) {
+    fetching();
+    everything.clear();
+    hello({2, 1}, 2);
+    ASSERT_THAT(sentNow<Fetch>(2), SizeIs(1));
+    EXPECT_THAT(sources(sentNow<Fetch>(2)[0]), ElementsAre(0, 1));
+    ASSERT_THAT(sentNow<Commit>(2), SizeIs(1));
+    EXPECT_EQ(sentNow<Commit>(2)[0].record.step, 4u);
+    EXPECT_THAT(sentNow<Quorum>(2), SizeIs(1));
+    EXPECT_THAT(sentNow<Abort>(2), IsEmpty());
+    failed(false, {0});
+    hello({0, 1}, 1);
+    EXPECT_THAT(orders(sentNow<KeepSnapshot>(0)), ElementsAre(drop(4)));
+    EXPECT_THAT(sentNow<Fetch>(0), IsEmpty());
+    // Ordered anew, it is no longer to be dropped.
+    vote(0);
+    hello({1, 1}, 1);
+    EXPECT_THAT(sentNow<KeepSnapshot>(1), IsEmpty());
+}
+
+TEST_F(CatchUpTest, ASnapshotStaysAsLongAsAnotherJoinerNeedsIt) {
+    options.replicas = 4;
+    train(2);
+    exits({2, 0});
+    exits({3, 0});
+    voteAll();
+    durable();
+    up(2);
+    up(3);
+    say(2, blank(2));
+    say(3, blank(3));
+    snapshot = 4;
+    commit();
+    sourceReady(0);
+    sourceReady(1);
+    ASSERT_THAT(sentTo<Fetch>(3), SizeIs(1));
+    everything.clear();
+    exits({2, 1});
+    EXPECT_THAT(sentTo<KeepSnapshot>(0), IsEmpty());
+    exits({3, 1});
+    EXPECT_THAT(orders(sentTo<KeepSnapshot>(0)), ElementsAre(drop(4)));
+}
+
+TEST_F(CatchUpTest, ASnapshotThatDoesNotComeIsOrderedAgain) {
+    joinerAsks();
+    commit();
+    ASSERT_EQ(machine->openStep(), 5u);
+    pass(5 * kSecond, {}, {}, Phase::kExchange);
+    EXPECT_THAT(sentNow<KeepSnapshot>(0), IsEmpty()) << "twice the bound on progress is not over";
+    pass(1500 * kMillisecond, {}, {}, Phase::kExchange);
+    EXPECT_THAT(orders(sentNow<KeepSnapshot>(0)), ElementsAre(drop(4), keep(5)));
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kFetching));
+}
+
+TEST_F(CatchUpTest, AFetchThatStandsStillEndsTheJoinerAndOneThatGetsOnDoesNot) {
+    for (const bool moves : {false, true}) {
+        now = kSecond;
+        options.timeouts.fetchMs = 4000;
+        fetching();
+        everything.clear();
+        for (int i = 1; i <= 6; ++i) {
+            pass(kSecond, {}, {}, Phase::kExchange);
+            const uint64_t done = moves ? static_cast<uint64_t>(i) * 100 : 100;
+            if (view(2).incarnation == 2) say(2, FetchProgress{2, 2, 4, done, 1000, 0});
+        }
+        EXPECT_EQ(sentTo<Expelled>(2).size(), moves ? 0u : 1u);
+        if (!moves) {
+            EXPECT_THAT(facts<fact::IncidentOpened>().back().title,
+                        HasSubstr("its catch-up stands still"));
+        }
+    }
+}
+
+TEST_F(CatchUpTest, ExpertsThatMoveMakeJoinersBeginAnew) {
+    replaying();
+    operate(OperationKind::kChangeLayout);
+    commit();
+    ASSERT_THAT(sentTo<ChangeLayout>(0), SizeIs(1));
+    EXPECT_THAT(sentTo<ChangeLayout>(2), IsEmpty());
+    say(0, LayoutMoved{0, 1, 5, 1, true, 10, ""});
+    EXPECT_THAT(factsNow<fact::LayoutChanged>(), IsEmpty());
+    say(1, LayoutMoved{1, 1, 5, 1, true, 20, ""});
+    ASSERT_THAT(factsNow<fact::LayoutChanged>(), SizeIs(1));
+    EXPECT_TRUE(factsNow<fact::LayoutChanged>()[0].ok);
+    EXPECT_EQ(factsNow<fact::LayoutChanged>()[0].bytesMoved, 30u);
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kFetching));
+    EXPECT_THAT(orders(sentNow<KeepSnapshot>(0)), ElementsAre(drop(4), keep(5)));
+}
+
+}  // namespace
+}  // namespace bulkhead::protocol
