@@ -282,7 +282,7 @@ def check_equivalents(found):
 def draw(found, count, seed):
     """Of each room as large a part as of the others. An edit elsewhere does not change what is drawn."""
     out = []
-    for room in places.ROOMS:
+    for room in sorted({p["room"] for p in found}, key=places.ROOMS.index):
         mine = [p for p in found if p["room"] == room]
         mine.sort(key=lambda p: hashlib.sha256(repr((seed, key(p))).encode()).digest())
         out += mine[:-(-count * len(mine) // len(found))]
@@ -314,7 +314,8 @@ def report(sample, results, reasons, title):
             some = [p for p in sample if p["room"] == room and p["kind"] == kind]
             if some:
                 rows.append([room, kind, *counts(some)[0]])
-        rows.append([room, "all", *counts([p for p in sample if p["room"] == room])[0]])
+        if some := [p for p in sample if p["room"] == room]:
+            rows.append([room, "all", *counts(some)[0]])
     total, score = counts(sample)
     rows.append(["all", "all", *total])
     lines = [title, "", *table(rows), ""]
@@ -332,6 +333,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="of the sample and of the simulator's runs")
     parser.add_argument("--without", type=int, action="append", default=[], metavar="SEED",
                         help="leave out what the sample of that seed has: a held out sample")
+    parser.add_argument("--room", choices=places.ROOMS, action="append",
+                        help="draw from that room alone; may be given more than once (default all)")
     parser.add_argument("--all", action="store_true", help="try every place; takes a day")
     parser.add_argument("--keep", action="store_true",
                         help="keep what the last run with this seed killed; try the rest again")
@@ -354,6 +357,7 @@ def main():
         if subprocess.run(["ninja", "-C", BUILD, f"-j{a.jobs}", *programs]).returncode != 0:
             die("the sources with bugs in them do not compile")
 
+    found = [p for p in found if not a.room or p["room"] in a.room]
     sample = found if a.all else draw(found, a.sample, a.seed)
     for other in a.without:
         theirs = {key(p) for p in draw(found, max(a.sample, parser.get_default("sample")), other)}
