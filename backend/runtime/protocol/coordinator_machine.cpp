@@ -144,12 +144,13 @@ void CoordinatorMachine::Impl::advance() {
     decide();
     if (nobodyLeft()) return finish(false, absl::StrCat("no replica can train: ", givenUpWhy_));
     if (!open_) takeFollowers();
-    if (!rollbackWhy_ && !open_ && !stopping_ && stateLost())
-        rollbackWhy_ = "no replica holds the state any more";
-    if (!rollbackWhy_ && nobodyCanLoad()) {
+    // First whether it is the checkpoint that is at fault: going back to it again would not help.
+    if (!rollbackWhy_ && !stopping_ && nobodyCanLoad()) {
         beginsDamaged_ = true;
         rollbackWhy_ = absl::StrCat(resumeFrom_, " is damaged: ", cannotLoad_.begin()->second);
     }
+    if (!rollbackWhy_ && !open_ && !stopping_ && stateLost())
+        rollbackWhy_ = "no replica holds the state any more";
     if (rollbackWhy_ && !searching_) seekRollback(*rollbackWhy_);
     if (searching_) return;
     // Whoever was lost just now may be due at once.
