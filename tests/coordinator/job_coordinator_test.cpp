@@ -1,0 +1,683 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver of one job, between a machine that decides and agents and ranks that are connections
+// in memory: what it has started and ended, what it does when it is told a thing twice, late or of
+// another incarnation, and what an operator reads of it. The clock is set by hand.
+#include "backend/runtime/coordinator/job_coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "backend/common/codec.h"
+#include "backend/common/file_system.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class HandClock final : public Clock {
+  public:
+    MonoNs now() const override { return at; }
+    int64_t unixNs() const override { return 1000 * kSecond + at; }
+    MonoNs at = kSecond;
+};
+
+/// Two replicas of one rank each, on two nodes of two slots.
+class JobCoordinatorTest : public testing::Test {
+  protected:
+    struct AgentEnd {
+        std::unique_ptr<ControlChannel> channel;
+        std::vector<AgentCommand> heard;
+    };
+    struct RankEnd {
+        std::unique_ptr<ControlChannel> channel;
+        std::vector<protocol::ToReplica> heard;
+    };
+
+    JobCoordinatorTest()
+        : reactor_(*Reactor::create(clock_)),
+          dir_(testing::TempDir() + "job_" + std::to_string(::getpid())),
+          pool_(*reactor_, diskFiles(), {1000, 3}, "token", dir_ + "/cordoned", listener()) {
+        std::filesystem::create_directories(dir_);
+        spec_.name = "test";
+        spec_.replicas = 2;
+        spec_.shards = 1;
+        spec_.domains = {{"verse", {dir_ + "/none.txt"}}};
+        spec_.policies.checkpointEverySteps = 0;
+        spec_.timeouts.joinMs = 2000;
+    }
+    ~JobCoordinatorTest() override {
+        job_.reset();
+        std::filesystem::remove_all(dir_);
+    }
+
+    AgentPool::Listener listener() {
+        AgentPool::Listener l;
+        l.nodeChanged = [this](const NodeStatus& n, const std::string& why) {
+            if (job_) job_->nodeChanged(n, why);
+        };
+        l.rankUp = [this](const std::string& n, const RankUp& up) {
+            if (job_) job_->rankUp(n, up);
+        };
+        l.rankDied = [this](const std::string& n, const RankDied& died) {
+            if (job_) job_->rankDied(n, died);
+            return true;
+        };
+        l.rankGone = [this](const std::string& n, const RankGone& gone) {
+            if (job_) job_->rankGone(n, gone);
+            return true;
+        };
+        l.startLost = [this](const std::string& n, const RankProcess& p) {
+            if (job_) job_->startLost(n, p);
+        };
+        l.other = [this](const std::string& n, const AgentMessage& m) {
+            if (job_) job_->agentSaid(n, m);
+            return true;
+        };
+        return l;
+    }
+    void join(const std::string& node, uint32_t slots = 2, std::vector<RunningRank> running = {}) {
+        auto [here, there] = memoryChannels(*reactor_, *reactor_);
+        AgentEnd& end = agents_[node];
+        end.channel = std::move(there);
+        end.channel->start(
+            [&end](std::string bytes) { end.heard.push_back(*decode<AgentCommand>(bytes)); },
+            [](const absl::Status&) {});
+        AgentHello hello;
+        hello.token = "token";
+        hello.node = node;
+        hello.address = "10.0.0." + std::to_string(agents_.size());
+        hello.slots = slots;
+        hello.running = std::move(running);
+        pool_.accept(std::move(here), hello);
+        run();
+    }
+    void begin() {
+        JobBeginning beginning{"run-1", dir_, spec_, past_, "", std::nullopt};
+        JobSurroundings around{.reactor = *reactor_,
+                               .files = diskFiles(),
+                               .pool = pool_,
+                               .workerPath = "/worker",
+                               .token = "token",
+                               .localAddress = "unix:/here",
+                               .remoteAddress = "10.0.0.9:1",
+                               .version = "test",
+                               .proposer = proposer_,
+                               .halted = {}};
+        auto job = JobCoordinator::create(std::move(around), std::move(beginning));
+        ASSERT_TRUE(job.ok()) << job.status();
+        job_ = *std::move(job);
+        job_->setObserver([this](const model::Event& e) { events_.push_back(e); });
+        job_->begin();
+        run();
+    }
+    /// Its program ended; the next one knows what history does.
+    void another() {
+        past_ = job_->state();
+        job_.reset();
+        ranks_.clear();
+        events_.clear();
+        begin();
+    }
+    /// All that is due, and what follows.
+    void run() {
+        for (int i = 0; i < 20; ++i) reactor_->runDue();
+    }
+    /// Agents and ranks that are connected beat all the while.
+    void pass(MonoNs time) {
+        for (const MonoNs end = clock_.at + time; clock_.at < end;) {
+            clock_.at += 50 * kMillisecond;
+            for (auto& [name, agent] : agents_)
+                if (agent.channel) (void)agent.channel->send(encode(AgentMessage(AgentBeat{})));
+            for (auto& [rank, end_] : ranks_)
+                if (end_.channel) {
+                    const protocol::Beat beat{rank.first, rank.second, protocol::Phase::kIdle, 0,
+                                              ++progress_};
+                    (void)end_.channel->send(encode(protocol::ToCoordinator(beat)));
+                }
+            run();
+        }
+    }
+    void agentSays(const std::string& node, const AgentMessage& message) {
+        (void)agents_.at(node).channel->send(encode(message));
+        run();
+    }
+    static RankProcess process(int32_t replica, uint32_t incarnation = 1) {
+        return {"run-1", {replica, 0}, incarnation};
+    }
+    static std::string nodeOf(int32_t replica) { return "node" + std::to_string(replica); }
+    int32_t pid(int32_t replica, uint32_t incarnation = 1) const {
+        return 100 * static_cast<int32_t>(incarnation) + replica;
+    }
+    void up(int32_t replica, uint32_t incarnation = 1) {
+        agentSays(placed(replica, incarnation),
+                  RankUp{process(replica, incarnation), pid(replica, incarnation), ""});
+    }
+    /// The node whose agent was told to start it.
+    std::string placed(int32_t replica, uint32_t incarnation = 1) const {
+        for (const auto& [name, agent] : agents_)
+            for (const StartRank& s : heard<StartRank>(name))
+                if (s.process == process(replica, incarnation)) return name;
+        ADD_FAILURE() << "r" << replica << " #" << incarnation << " was never started";
+        return "node0";
+    }
+    size_t starts(int32_t replica, uint32_t incarnation) const {
+        size_t n = 0;
+        for (const auto& [name, agent] : agents_)
+            for (const StartRank& s : heard<StartRank>(name))
+                n += s.process == process(replica, incarnation);
+        return n;
+    }
+    RankEnd& connect(int32_t replica, uint32_t incarnation = 1) {
+        auto [here, there] = memoryChannels(*reactor_, *reactor_);
+        RankEnd& end = ranks_[{RankId{replica, 0}, incarnation}];
+        end.heard.clear();
+        end.channel = std::move(there);
+        end.channel->start(
+            [&end](std::string bytes) { end.heard.push_back(*decode<protocol::ToReplica>(bytes)); },
+            [](const absl::Status&) {});
+        protocol::Hello hello;
+        hello.endpoint.rank = {replica, 0};
+        hello.endpoint.incarnation = incarnation;
+        job_->rankConnected(std::move(here), hello);
+        run();
+        return end;
+    }
+    void rankSays(int32_t replica, const protocol::ToCoordinator& message,
+                  uint32_t incarnation = 1) {
+        (void)ranks_.at({RankId{replica, 0}, incarnation}).channel->send(encode(message));
+        run();
+    }
+    void report(int32_t replica, uint64_t step) {
+        protocol::Report r;
+        r.replica = replica;
+        r.incarnation = 1;
+        r.lineage = job_->status().lineage;
+        r.hasState = r.ready = true;
+        r.step = step;
+        r.hashes = {step};
+        rankSays(replica, r);
+    }
+    template <class M>
+    std::vector<M> told(int32_t replica, uint32_t incarnation = 1) const {
+        std::vector<M> found;
+        const auto it = ranks_.find({RankId{replica, 0}, incarnation});
+        if (it == ranks_.end()) return found;
+        for (const auto& m : it->second.heard)
+            if (const auto* x = std::get_if<M>(&m)) found.push_back(*x);
+        return found;
+    }
+    void commit() {
+        const uint64_t step = job_->status().step + 1;
+        for (const int32_t r : {0, 1}) {
+            protocol::Quorum q;
+            for (const auto& each : told<protocol::Quorum>(r))
+                if (each.step == step) q = each;
+            if (q.step == 0) continue;
+            protocol::ReplicaVote v;
+            v.replica = r;
+            v.incarnation = 1;
+            v.step = q.step;
+            v.epoch = q.epoch;
+            v.attempt = q.attempt;
+            v.complete = true;
+            v.gradSquares = {1};
+            v.hashes = {step - 1};
+            v.shardsIn = 1;
+            rankSays(r, v);
+        }
+        EXPECT_EQ(job_->status().step, step);
+    }
+    /// Both replicas train, and so many steps are committed.
+    void train(uint64_t steps) {
+        join("node0");
+        join("node1");
+        begin();
+        for (const int32_t r : {0, 1}) up(r);
+        for (const int32_t r : {0, 1}) connect(r);
+        for (const int32_t r : {0, 1}) report(r, 0);
+        for (uint64_t s = 0; s < steps; ++s) commit();
+    }
+    RankGone gone(int32_t replica, int32_t code, int32_t sig = 0, uint32_t incarnation = 1) const {
+        return {process(replica, incarnation),
+                pid(replica, incarnation),
+                code,
+                sig,
+                true,
+                clock_.unixNs(),
+                0,
+                ""};
+    }
+    template <class T>
+    std::vector<T> heard(const std::string& node) const {
+        std::vector<T> found;
+        for (const AgentCommand& c : agents_.at(node).heard)
+            if (const auto* x = std::get_if<T>(&c)) found.push_back(*x);
+        return found;
+    }
+    std::vector<int> signalsTo(int32_t replica, uint32_t incarnation = 1) const {
+        std::vector<int> found;
+        for (const auto& [name, agent] : agents_)
+            for (const SignalRank& s : heard<SignalRank>(name))
+                if (s.process == process(replica, incarnation)) found.push_back(s.signal);
+        return found;
+    }
+    template <class T>
+    std::vector<T> all() const {
+        std::vector<T> found;
+        for (const model::Event& e : events_)
+            if (const auto* t = std::get_if<T>(&e.body)) found.push_back(*t);
+        return found;
+    }
+
+    HandClock clock_;
+    std::unique_ptr<Reactor> reactor_;
+    std::string dir_;
+    AgentPool pool_;
+    model::JobSpec spec_;
+    model::RunState past_;
+    Proposer proposer_;
+    std::map<std::string, AgentEnd> agents_;
+    std::map<std::pair<RankId, uint32_t>, RankEnd> ranks_;
+    std::vector<model::Event> events_;
+    uint64_t progress_ = 0;
+    std::unique_ptr<JobCoordinator> job_;
+};
+
+// ---- starts
+
+TEST_F(JobCoordinatorTest, EachReplicaIsStartedOnceWhereThereIsRoomAndCanFindItsJob) {
+    join("node0");
+    join("node1");
+    begin();
+    ASSERT_EQ(starts(0, 1) + starts(1, 1), 2u);
+    const StartRank start = heard<StartRank>(placed(1)).at(0);
+    EXPECT_THAT(start.argv,
+                testing::IsSupersetOf({std::string("--job"), std::string("run-1"),
+                                       std::string("--incarnation"), std::string("1"),
+                                       std::string("--coordinator"), std::string("10.0.0.9:1")}));
+    up(0);
+    up(1);
+    EXPECT_THAT(all<model::RankStarted>(), SizeIs(2));
+    up(0);  // told again
+    EXPECT_THAT(all<model::RankStarted>(), SizeIs(2));
+    const auto status = job_->status();
+    EXPECT_EQ(status.replicas[1].node, placed(1));
+}
+
+TEST_F(JobCoordinatorTest, AJobWaitsForTheNodeItNamesAndThenTakesAnother) {
+    spec_.placement = {{"node1", {0, 1}}};
+    join("node0");
+    begin();
+    EXPECT_EQ(starts(0, 1), 0u);
+    pass(1900 * kMillisecond);
+    EXPECT_EQ(starts(0, 1), 0u) << "the nodes of a job come one after the other";
+    pass(200 * kMillisecond);
+    EXPECT_EQ(starts(0, 1), 1u);
+    EXPECT_EQ(placed(0), "node0");
+}
+
+TEST_F(JobCoordinatorTest, ANodeThatAJobNamesIsPreferredAsSoonAsItIsThere) {
+    spec_.placement = {{"node1", {0, 1}}};
+    join("node0");
+    begin();
+    join("node1");
+    EXPECT_EQ(placed(0), "node1");
+    EXPECT_EQ(placed(1), "node1");
+    EXPECT_THAT(heard<StartRank>("node0"), IsEmpty());
+}
+
+TEST_F(JobCoordinatorTest, AJobThatStandsStillForWantOfSlotsSaysSoOnce) {
+    join("node0", 1);
+    begin();
+    EXPECT_EQ(starts(0, 1) + starts(1, 1), 1u);
+    const auto said = [this] {
+        size_t n = 0;
+        for (const auto& r : all<model::ReplicaChanged>())
+            n += r.why.find("no node has 1 free slots (node0 1 of 1 used)") != std::string::npos;
+        return n;
+    };
+    pass(1900 * kMillisecond);
+    EXPECT_EQ(said(), 0u) << "an agent may be about to come";
+    pass(4 * kSecond);
+    EXPECT_EQ(said(), 1u);
+    join("node1", 1);
+    EXPECT_EQ(starts(0, 1) + starts(1, 1), 2u);
+}
+
+TEST_F(JobCoordinatorTest, AStartThatANodeRefusesIsTriedAgainAsANewIncarnation) {
+    join("node0");
+    join("node1");
+    begin();
+    agentSays(placed(0), RankUp{process(0), 0, "no such program"});
+    EXPECT_THAT(all<model::IncidentOpened>().at(0).title,
+                HasSubstr("it could not be started: node " + placed(0) + ": no such program"));
+    EXPECT_EQ(starts(0, 2), 1u);
+    EXPECT_THAT(all<model::RankStarted>(), IsEmpty());
+}
+
+TEST_F(JobCoordinatorTest, AStartThatAnAgentTookAlongIsBegunElsewhere) {
+    join("node0");
+    join("node1");
+    begin();
+    const std::string node = placed(0);
+    const std::string other = node == "node0" ? "node1" : "node0";
+    agents_.at(node).channel->close();
+    run();
+    EXPECT_EQ(starts(0, 2), 1u);
+    EXPECT_EQ(placed(0, 2), other);
+    EXPECT_EQ(starts(1, 2), placed(1) == node ? 1u : 0u);
+}
+
+TEST_F(JobCoordinatorTest, ANewIncarnationWaitsUntilThePreviousIsGoneFromItsNode) {
+    join("node0", 3);
+    begin();
+    up(0);
+    up(1);
+    agentSays("node0", RankDied{process(0), pid(0), SIGKILL, clock_.unixNs(), 5, ""});
+    EXPECT_THAT(heard<AgentHeard>("node0"), SizeIs(1));
+    ASSERT_THAT(all<model::IncidentOpened>(), SizeIs(1));
+    EXPECT_EQ(starts(0, 2), 0u) << "it holds addresses and memory";
+    EXPECT_THAT(all<model::RankExited>(), IsEmpty());
+    pass(30 * kSecond);
+    size_t waits = 0;
+    for (const auto& r : all<model::ReplicaChanged>())
+        if (r.why.find("it starts when process 100 of r0s0") != std::string::npos) ++waits;
+    EXPECT_EQ(waits, 1u) << "what keeps a replica away is said";
+    agentSays("node0", gone(0, 0, SIGKILL));
+    EXPECT_EQ(starts(0, 2), 1u);
+    ASSERT_THAT(all<model::RankExited>(), SizeIs(1));
+    EXPECT_EQ(all<model::RankExited>()[0].signal, SIGKILL);
+    EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1)) << "its end is no second loss";
+}
+
+// ---- ends
+
+TEST_F(JobCoordinatorTest, WhatEndsUnaskedIsALossAndWhatWasStoppedIsNot) {
+    train(2);
+    agentSays(placed(1), gone(1, 3));
+    ASSERT_THAT(all<model::RankExited>(), SizeIs(1));
+    EXPECT_FALSE(all<model::RankExited>()[0].expected);
+    EXPECT_EQ(all<model::RankExited>()[0].exitCode, 3);
+    EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1));
+    agentSays(placed(1), gone(1, 3));  // its agent did not hear that it was heard
+    EXPECT_THAT(all<model::RankExited>(), SizeIs(1));
+    EXPECT_EQ(starts(1, 2), 1u);
+    ASSERT_TRUE(job_->stop(false, "ana").ok());
+    commit();
+    pass(500 * kMillisecond);
+    agentSays(placed(0), gone(0, 0));
+    EXPECT_TRUE(all<model::RankExited>().back().expected);
+}
+
+TEST_F(JobCoordinatorTest, TheDeathOfAnotherIncarnationIsNoLoss) {
+    train(1);
+    agentSays("node0", RankDied{process(0, 7), 5, SIGKILL, clock_.unixNs(), 0, ""});
+    agentSays("node0", RankDied{process(9), 5, SIGKILL, clock_.unixNs(), 0, ""});
+    agentSays("node0", gone(0, 1, 0, 7));
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    agentSays(placed(0), RankDied{process(0), pid(0), SIGKILL, clock_.unixNs(), 0, ""});
+    agentSays(placed(0), RankDied{process(0), pid(0), SIGKILL, clock_.unixNs(), 0, ""});
+    EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1));
+}
+
+TEST_F(JobCoordinatorTest, AProcessThatWasReplacedWhileItsAgentWasAwayIsKilledWhenItIsHeardOf) {
+    train(1);
+    const std::string node = placed(0);
+    agentSays(node, gone(0, 1));
+    ASSERT_EQ(starts(0, 2), 1u);
+    up(0, 2);
+    agentSays("node1", RankUp{process(0), 555, ""});
+    EXPECT_THAT(signalsTo(0, 1), ElementsAre(SIGKILL));
+    EXPECT_THAT(signalsTo(0, 2), IsEmpty());
+    EXPECT_EQ(all<model::RankStarted>().back().incarnation, 2u);
+}
+
+TEST_F(JobCoordinatorTest, AnExpelledReplicaIsKilledAndOneThatIsDrainedIsLetGo) {
+    train(2);
+    model::Action drain;
+    drain.kind = model::ActionKind::kDrain;
+    drain.replica = 1;
+    ASSERT_TRUE(job_->act(drain, 0, "q1", "ana").ok());
+    EXPECT_THAT(signalsTo(1), IsEmpty());
+    commit();
+    EXPECT_THAT(told<protocol::Leave>(1), SizeIs(1));
+    EXPECT_THAT(signalsTo(1), IsEmpty()) << "it was told to leave";
+    pass(9 * kSecond);
+    EXPECT_THAT(signalsTo(1), IsEmpty());
+    pass(1500 * kMillisecond);
+    EXPECT_THAT(signalsTo(1), ElementsAre(SIGKILL)) << "it hangs";
+    EXPECT_THAT(signalsTo(0), IsEmpty());
+}
+
+TEST_F(JobCoordinatorTest, AReplicaThatAnOperatorRestartsIsKilledAndStartedWhenItIsGone) {
+    train(2);
+    model::Action restart;
+    restart.kind = model::ActionKind::kRestartReplica;
+    restart.replica = 1;
+    ASSERT_TRUE(job_->act(restart, 0, "", "ana").ok());
+    run();
+    EXPECT_THAT(signalsTo(1), ElementsAre(SIGKILL));
+    EXPECT_THAT(signalsTo(0), IsEmpty());
+    EXPECT_THAT(told<protocol::Expelled>(1), SizeIs(1));
+    agentSays(placed(1), RankUp{process(1), pid(1), ""});
+    EXPECT_THAT(signalsTo(1), ElementsAre(SIGKILL, SIGKILL)) << "its agent did not hear that";
+    agentSays(placed(1), gone(1, 0, SIGKILL));
+    EXPECT_EQ(starts(1, 2), 1u);
+    EXPECT_TRUE(all<model::RankExited>().at(0).expected);
+}
+
+TEST_F(JobCoordinatorTest, ALostConnectionWithItsProcessAliveIsEvidenceAfterAMoment) {
+    train(2);
+    ranks_.at({RankId{1, 0}, 1}).channel->close();
+    run();
+    EXPECT_THAT(all<model::EvidenceSeen>(), IsEmpty()) << "its exit may be about to be told";
+    pass(3 * kSecond);
+    ASSERT_FALSE(all<model::EvidenceSeen>().empty());
+    EXPECT_THAT(all<model::EvidenceSeen>()[0].detail, HasSubstr("the control connection of r1s0"));
+}
+
+TEST_F(JobCoordinatorTest, AConnectionThatComesBackIsNoEvidence) {
+    train(2);
+    ranks_.at({RankId{1, 0}, 1}).channel->close();
+    run();
+    connect(1);
+    pass(3 * kSecond);
+    EXPECT_THAT(all<model::EvidenceSeen>(), IsEmpty());
+}
+
+TEST_F(JobCoordinatorTest, ANodeThatIsLostIsToldOnceWithItsReplicas) {
+    train(2);
+    const std::string node = placed(1);
+    agents_.at(node).channel->close();
+    agents_.at(node).channel = nullptr;
+    pass(1500 * kMillisecond);
+    size_t lost = 0;
+    for (const auto& n : all<model::NodeChanged>())
+        lost += n.node == node && n.state == model::NodeState::kLost;
+    EXPECT_EQ(lost, 1u);
+    ASSERT_FALSE(all<model::EvidenceSeen>().empty());
+    EXPECT_EQ(all<model::EvidenceSeen>()[0].kind, model::EvidenceKind::kNodeLost);
+}
+
+// ---- what agents see
+
+TEST_F(JobCoordinatorTest, AnErrorOfAGpuIsToldOnceWithTheRanksOfThisJobOnIt) {
+    train(1);
+    GpuTroubleSeen seen;
+    seen.trouble.node = "node0";
+    seen.trouble.gpu = 1;
+    seen.trouble.xid = 79;
+    seen.trouble.seenNs = clock_.unixNs();
+    seen.ranks = {process(0), {"another", {1, 0}, 1}};
+    agentSays("node0", seen);
+    ASSERT_THAT(all<model::GpuTroubled>(), SizeIs(1));
+    EXPECT_THAT(all<model::GpuTroubled>()[0].ranks, ElementsAre(RankId{0, 0}));
+    agentSays("node0", seen);
+    EXPECT_THAT(all<model::GpuTroubled>(), SizeIs(1)) << "told again";
+    for (const auto& differ : std::vector<std::function<void(model::GpuTroubled&)>>{
+             [](auto& t) { t.node = "node1"; }, [](auto& t) { t.gpu = 2; },
+             [](auto& t) { ++t.seenNs; }, [](auto& t) { t.xid = 48; },
+             [](auto& t) { t.eccUncorrected = 3; }}) {
+        const size_t before = all<model::GpuTroubled>().size();
+        GpuTroubleSeen other = seen;
+        differ(other.trouble);
+        agentSays("node0", other);
+        EXPECT_EQ(all<model::GpuTroubled>().size(), before + 1) << "another trouble";
+    }
+    agentSays(placed(0), gone(0, 0, SIGKILL));
+    EXPECT_THAT(all<model::IncidentOpened>().at(0).title, HasSubstr("had"));
+}
+
+TEST_F(JobCoordinatorTest, WhatARankPrintsIsTold) {
+    train(1);
+    agentSays("node0", OutputLine{process(0), true, "a line", 3});
+    ASSERT_THAT(all<model::RankOutput>(), SizeIs(1));
+    EXPECT_EQ(all<model::RankOutput>()[0].line, "[3 lines were too many] a line");
+    EXPECT_TRUE(all<model::RankOutput>()[0].isStderr);
+}
+
+// ---- operators
+
+TEST_F(JobCoordinatorTest, ARequestIsCarriedOutOnceHoweverOftenItIsMade) {
+    train(2);
+    model::Action pause;
+    pause.kind = model::ActionKind::kPause;
+    const uint64_t revision = job_->status().revision;
+    EXPECT_TRUE(absl::IsAborted(job_->act(pause, revision + 1, "q1", "ana")));
+    EXPECT_FALSE(job_->status().pauseOrdered);
+    ASSERT_TRUE(job_->act(pause, revision, "q1", "ana").ok());
+    EXPECT_TRUE(job_->status().pauseOrdered);
+    EXPECT_TRUE(job_->act(pause, revision, "q1", "ana").ok()) << "the answer may have been lost";
+    EXPECT_THAT(all<model::OperatorActed>(), SizeIs(1));
+    EXPECT_FALSE(job_->act(pause, 0, "", "ana").ok()) << "paused already";
+    EXPECT_FALSE(job_->act(pause, 0, "", "ana").ok()) << "an empty id is no id";
+    commit();
+    another();
+    EXPECT_TRUE(job_->act(pause, 0, "q1", "ana").ok()) << "the next coordinator knows it too";
+    EXPECT_FALSE(job_->act(pause, 0, "", "ana").ok());
+}
+
+TEST_F(JobCoordinatorTest, AJobThatIsStoppedSaysWhoStoppedItAndRefusesWhatComesLater) {
+    train(2);
+    ASSERT_TRUE(job_->stop(true, "ana").ok());
+    ASSERT_THAT(all<model::OperatorActed>(), SizeIs(1));
+    EXPECT_EQ(all<model::OperatorActed>()[0].action.kind, model::ActionKind::kStop);
+    EXPECT_EQ(all<model::OperatorActed>()[0].by, "ana");
+    EXPECT_EQ(job_->status().phase, model::JobPhase::kStopping);
+    commit();
+    bool asked = false;
+    for (const int32_t r : {0, 1})
+        for (const auto& c : told<protocol::Commit>(r)) {
+            if (!c.checkpoint) continue;
+            asked = true;
+            rankSays(r, protocol::CheckpointDone{r, 1, c.record.step, 0, "/c/3", 1, 1, true, ""});
+        }
+    EXPECT_TRUE(asked);
+    for (const int32_t r : {0, 1}) {
+        EXPECT_THAT(told<protocol::Leave>(r), SizeIs(1));
+        agentSays(placed(r), gone(r, 0));
+    }
+    EXPECT_TRUE(job_->finished());
+    const auto status = job_->status();
+    EXPECT_EQ(status.phase, model::JobPhase::kFinished);
+    EXPECT_THAT(all<model::RunFinished>(), SizeIs(1));
+    const size_t events = events_.size();
+    pass(3 * kSecond);
+    EXPECT_EQ(events_.size(), events) << "nothing follows";
+    EXPECT_TRUE(job_->stop(true, "ana").ok()) << "it has ended";
+}
+
+// ---- another coordinator
+
+TEST_F(JobCoordinatorTest, TheNextCoordinatorGoesOnWithWhatRunsAndTellsOfItOnlyOnce) {
+    train(3);
+    another();
+    for (const int32_t r : {0, 1}) connect(r);
+    pass(500 * kMillisecond);
+    for (const int32_t r : {0, 1}) report(r, 3);
+    pass(500 * kMillisecond);
+    EXPECT_THAT(all<model::RankStarted>(), IsEmpty());
+    EXPECT_THAT(all<model::RunStarted>(), IsEmpty());
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    EXPECT_EQ(starts(0, 2) + starts(1, 2), 0u);
+    EXPECT_EQ(job_->status().term, 2u);
+    commit();
+    EXPECT_EQ(all<model::StepCommitted>().at(0).record.step, 4u);
+}
+
+TEST_F(JobCoordinatorTest, AnInventoryIsTakenWhenAgentsHaveToldAndNotBefore) {
+    train(3);
+    const std::string node = placed(1);
+    const std::string other = placed(0);
+    agents_.at(node).channel->close();
+    agents_.at(node).channel = nullptr;
+    run();
+    if (node != other) {
+        another();
+        connect(0);
+        pass(300 * kMillisecond);
+        EXPECT_EQ(starts(1, 2), 0u) << "it may run there still";
+        join(node, 2, {{process(1), pid(1)}});
+        connect(1);
+        pass(500 * kMillisecond);
+        for (const int32_t r : {0, 1}) report(r, 3);
+        pass(200 * kMillisecond);
+        EXPECT_EQ(starts(1, 2), 0u);
+        EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+        commit();
+    }
+}
+
+// ---- plans
+
+TEST_F(JobCoordinatorTest, APlanIsProposedOnceAndAgainAfterItsCooldown) {
+    spec_.plan.cooldownSteps = 3;
+    std::atomic<int> asked = 0;
+    uint64_t layout = 0;
+    proposer_ = [&](const model::RunState&) -> ProposalTask {
+        ++asked;
+        return [layout] {
+            model::PlanProposed plan;
+            plan.layout = layout;
+            return std::optional(plan);
+        };
+    };
+    train(1);
+    // It is made on a thread of its own, and asked for with every other sample of the fleet.
+    const auto await = [&](const std::function<bool()>& done) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (!done() && std::chrono::steady_clock::now() < end) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            pass(50 * kMillisecond);
+        }
+        return done();
+    };
+    ASSERT_TRUE(await([&] { return all<model::PlanProposed>().size() == 1; }));
+    pass(3 * kSecond);
+    EXPECT_EQ(asked, 1) << "the same step";
+    commit();
+    commit();
+    pass(3 * kSecond);
+    EXPECT_EQ(asked, 1);
+    layout = 9;  // by now experts lie otherwise than the plan was made for
+    commit();
+    ASSERT_TRUE(await([&] { return asked == 2; }));
+    for (int i = 0; i < 3; ++i) commit();
+    ASSERT_TRUE(await([&] { return asked == 3; })) << "the one before has come to its end";
+    EXPECT_THAT(all<model::PlanProposed>(), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
