@@ -310,6 +310,9 @@ TEST_F(JobCoordinatorTest, EachReplicaIsStartedOnceWhereThereIsRoomAndCanFindIts
     up(0);
     up(1);
     EXPECT_THAT(all<model::RankStarted>(), SizeIs(2));
+    connect(0);
+    ASSERT_THAT(told<protocol::Welcome>(0), SizeIs(1));
+    EXPECT_THAT(told<protocol::Welcome>(0)[0].jobJson, HasSubstr("\"test\""));
     up(0);  // told again
     EXPECT_THAT(all<model::RankStarted>(), SizeIs(2));
     const auto status = job_->status();
@@ -638,6 +641,40 @@ TEST_F(JobCoordinatorTest, AnInventoryIsTakenWhenAgentsHaveToldAndNotBefore) {
         EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
         commit();
     }
+}
+
+/// Its program ended before it was told to history: the log has it.
+TEST_F(JobCoordinatorTest, AStepThatHistoryDoesNotKnowIsToldByTheNextCoordinator) {
+    train(2);
+    const model::RunState before = job_->state();
+    commit();
+    past_ = before;
+    job_.reset();
+    ranks_.clear();
+    events_.clear();
+    begin();
+    const auto told = all<model::StepCommitted>();
+    ASSERT_THAT(told, SizeIs(1));
+    EXPECT_EQ(told[0].record.step, 3u);
+    EXPECT_EQ(told[0].replicas.size(), 2u);
+}
+
+// ---- faults
+
+TEST_F(JobCoordinatorTest, AFaultIsPutOnceForOneRequestAndTookEffectWhenItsProcessIsGone) {
+    train(2);
+    model::FaultSpec kill;
+    kill.kind = model::FaultKind::kKillReplica;
+    kill.replica = 1;
+    ASSERT_TRUE(job_->inject(kill, 0, "f1", "ana").ok());
+    (void)job_->inject(kill, 0, "f1", "ana");
+    run();
+    EXPECT_THAT(signalsTo(1), ElementsAre(SIGKILL));
+    EXPECT_THAT(all<model::FaultInjected>(), IsEmpty());
+    agentSays(placed(1), gone(1, 0, SIGKILL));
+    ASSERT_THAT(all<model::FaultInjected>(), SizeIs(1));
+    EXPECT_EQ(all<model::FaultInjected>()[0].by, "ana");
+    EXPECT_EQ(all<model::IncidentOpened>().at(0).fault, all<model::FaultInjected>()[0].fault);
 }
 
 // ---- plans
