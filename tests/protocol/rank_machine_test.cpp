@@ -582,5 +582,361 @@ TEST_F(RankMachineTest, AnOrderToMoveThatComesTwiceMovesOnce) {
     EXPECT_EQ(did<MoveLayout>(), nullptr);
 }
 
+// ---- what it says it does is what it does: peers wait for a slow rank, not for a dead one
+
+TEST_F(RankMachineTest, ItsPhaseIsThatOfItsWork) {
+    EXPECT_EQ(RankMachine(RankConfig{}).phase(), Phase::kStarting);
+    EXPECT_EQ(machine_.phase(), Phase::kIdle);
+    tell(quorum(1, 2));
+    EXPECT_EQ(machine_.phase(), Phase::kCompute);
+    give(ComputeDone{1, false});
+    EXPECT_EQ(machine_.phase(), Phase::kExchange);
+    give(ExchangeDone{{1, 2, 1}, true, {}});
+    EXPECT_EQ(machine_.phase(), Phase::kVote);
+    tell(commit(1, 2));
+    EXPECT_EQ(machine_.phase(), Phase::kApply);
+    give(Applied{1, 12, 1});
+    EXPECT_EQ(machine_.phase(), Phase::kIdle);
+    tell(quorum(2, 2, 1, 2));
+    EXPECT_EQ(machine_.phase(), Phase::kCompute) << "the gradient of the step before is gone";
+    EXPECT_TRUE(did<BeginStep>()->compute);
+    tell(Abort{5, 2, 2, 1, "r0 lost"});
+    EXPECT_EQ(machine_.phase(), Phase::kCompute) << "it computes on";
+    give(ComputeDone{2, false});
+    EXPECT_EQ(machine_.phase(), Phase::kVote) << "it has voted already";
+    tell(quorum(2, 3, 2, 2));
+    EXPECT_EQ(machine_.phase(), Phase::kExchange) << "the gradient is there";
+    tell([] {
+        Quorum without = quorum(2, 4, 3, 2);
+        without.contributors.pop_back();
+        return without;
+    }());
+    EXPECT_EQ(machine_.phase(), Phase::kIdle);
+}
+
+TEST_F(RankMachineTest, WhatItsDriverAnswersTooLateOrTwiceChangesNothing) {
+    give(ComputeDone{1, false});
+    EXPECT_THAT(last_, ::testing::IsEmpty());
+    tell(quorum(1, 2));
+    give(ComputeDone{2, false});
+    EXPECT_EQ(machine_.phase(), Phase::kCompute);
+    const uint64_t fenced = machine_.fenced();
+    for (const ExchangeId id : {ExchangeId{1, 2, 2}, ExchangeId{1, 1, 1}, ExchangeId{2, 2, 1}}) {
+        give(ExchangeDone{id, true, {}});
+        EXPECT_EQ(voted(), nullptr);
+    }
+    EXPECT_EQ(machine_.fenced(), fenced + 3);
+    sumComplete(1, 2);
+    ASSERT_NE(voted(), nullptr);
+    give(ExchangeDone{{1, 2, 1}, false, {}});
+    EXPECT_EQ(voted(), nullptr) << "a yes is never taken back";
+    give(ComputeDone{1, true});
+    EXPECT_EQ(voted(), nullptr);
+    give(Applied{1, 12, 1});
+    EXPECT_EQ(machine_.appliedStep(), 0u) << "nobody told it to";
+    tell(commit(1, 2));
+    give(Applied{2, 12, 1});
+    EXPECT_EQ(machine_.appliedStep(), 0u);
+    give(Replayed{1, 12});
+    give(FetchDone{1, 12});
+    give(FetchAdvanced{1, 2});
+    EXPECT_THAT(last_, ::testing::IsEmpty());
+    EXPECT_EQ(machine_.appliedStep(), 0u);
+    give(Applied{1, 12, 1});
+    EXPECT_EQ(machine_.appliedStep(), 1u);
+}
+
+TEST_F(RankMachineTest, AGradientThatIsNotFiniteEndsItsExchangeUnlessThatHasEnded) {
+    tell(quorum(1, 2));
+    give(ComputeDone{1, true});
+    ASSERT_NE(did<AbortExchange>(), nullptr);
+    EXPECT_EQ(did<AbortExchange>()->id, (ExchangeId{1, 2, 1}));
+    tell(quorum(1, 3, 2));
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    Quorum anew = quorum(1, 4, 3);
+    anew.contributors.back().computation = 1;
+    tell(anew);
+    tell(Abort{5, 1, 4, 3, "r0 lost"});
+    ASSERT_NE(did<AbortExchange>(), nullptr);
+    give(ComputeDone{1, true});
+    EXPECT_EQ(did<AbortExchange>(), nullptr);
+    ASSERT_NE(voted(), nullptr);
+    EXPECT_TRUE(voted()->nonFiniteLocal);
+}
+
+TEST_F(RankMachineTest, AnotherCoordinatorLearnsWhatItHoldsAndWhatItHasVoted) {
+    const auto reported = [this]() -> const RankReport* {
+        for (const RankAction& a : last_)
+            if (const auto* s = std::get_if<SendLeader>(&a))
+                if (const auto* r = std::get_if<RankReport>(&s->message)) return r;
+        return nullptr;
+    };
+    const auto votedAgain = [this] {
+        size_t n = 0;
+        for (const RankAction& a : last_)
+            if (const auto* s = std::get_if<SendLeader>(&a))
+                n += std::holds_alternative<RankVote>(s->message);
+        return n;
+    };
+    tell(quorum(1, 2));
+    tell(Welcome{5, 1, "", "", 0, {}});
+    ASSERT_NE(reported(), nullptr);
+    EXPECT_EQ(reported()->retainedStep, 1u);
+    EXPECT_EQ(reported()->retained, (std::vector<SampleRange>{{0, 4, 8}}));
+    EXPECT_TRUE(reported()->ready);
+    EXPECT_FALSE(reported()->following);
+    EXPECT_EQ(votedAgain(), 0u) << "there is none";
+    sumComplete(1, 2);
+    tell(Welcome{6, 1, "", "", 0, {}});
+    EXPECT_EQ(votedAgain(), 1u);
+    Commit c = commit(1, 2);
+    c.term = 6;
+    tell(c);
+    give(Applied{1, 12, 1});
+    ASSERT_NE(reported(), nullptr);
+    EXPECT_EQ(reported()->step, 1u);
+    EXPECT_EQ(reported()->hash, 12u);
+    EXPECT_EQ(reported()->retainedStep, 0u);
+    ASSERT_TRUE(reported()->last.has_value());
+    EXPECT_EQ(reported()->last->step, 1u);
+    tell(Welcome{6, 1, "", "", 0, {}});
+    EXPECT_EQ(votedAgain(), 0u) << "that step is over";
+    RankMachine young(RankConfig{{1, 0}, 3, 1, 1000});
+    (void)young.step(now_, FromCoordinator{Welcome{5, 1, "", "", 0, {}}});
+    (void)young.step(now_, FromCoordinator{ReplicaFormed{5, 3, {}, false}});
+    EXPECT_THAT(young.step(now_, FromCoordinator{Welcome{5, 1, "", "", 0, {}}}),
+                ::testing::IsEmpty())
+        << "its model does not stand yet";
+}
+
+TEST_F(RankMachineTest, WhoMissedTheSumOfACommittedStepSaysThatItCannotGoOn) {
+    tell(quorum(1, 2));
+    tell(commit(1, 2));
+    EXPECT_NE(did<DropStep>(), nullptr);
+    EXPECT_NE(did<AbortExchange>(), nullptr);
+    EXPECT_EQ(did<ApplyCommit>(), nullptr);
+    const auto* report = std::get_if<RankReport>(&did<SendLeader>()->message);
+    ASSERT_NE(report, nullptr);
+    EXPECT_FALSE(report->ready);
+    EXPECT_TRUE(report->hasState);
+    EXPECT_EQ(report->step, 0u);
+    EXPECT_EQ(machine_.phase(), Phase::kIdle);
+    give(FetchBroke{true, {}, "no source"});
+    EXPECT_THAT(last_, ::testing::IsEmpty()) << "it fetches nothing yet";
+}
+
+TEST_F(RankMachineTest, ItsLastStepIsReplayedForItsVerdictAndNoOtherIs) {
+    tell(ReplayLast{5, 1});
+    EXPECT_EQ(did<JudgeReplay>(), nullptr);
+    tell(ReplayLast{4, 0});
+    EXPECT_EQ(did<JudgeReplay>(), nullptr);
+    tell(ReplayLast{5, 0});
+    ASSERT_NE(did<JudgeReplay>(), nullptr);
+    give(ReplayJudged{0, false});
+    const auto* verdict = std::get_if<RankVerdict>(&did<SendLeader>()->message);
+    ASSERT_NE(verdict, nullptr);
+    EXPECT_FALSE(verdict->matches);
+    EXPECT_EQ(verdict->incarnation, 3u);
+}
+
+/// A blank rank, as it catches up with a job whose last commit is of step 6.
+class JoiningTest : public ::testing::Test {
+  protected:
+    JoiningTest() {
+        tell(Welcome{0, 1, "", "", 0, {}});
+        tell(ReplicaFormed{0, 1, {}, true});
+        give(InitDone{false, 0, 0, 0});
+    }
+    void give(RankInput in) { last_ = machine_.step(kSecond, in); }
+    void tell(ToReplica m) { give(FromCoordinator{std::move(m)}); }
+    void fetch(uint64_t step, uint64_t layout = 0) {
+        Fetch f;
+        f.lineage = 1;
+        f.snapshotStep = step;
+        f.snapshotEpoch = 4;
+        f.layout = layout;
+        tell(f);
+    }
+    void committed(uint64_t step, bool checkpoint = false) {
+        Commit c;
+        c.record.lineage = 1;
+        c.record.step = step;
+        c.record.epoch = 4;
+        c.record.attempt = 1;
+        c.checkpoint = checkpoint;
+        tell(c);
+    }
+    template <class A>
+    const A* did() const {
+        for (const RankAction& a : last_)
+            if (const A* x = std::get_if<A>(&a)) return x;
+        return nullptr;
+    }
+    template <class M>
+    const M* said() const {
+        for (const RankAction& a : last_)
+            if (const auto* s = std::get_if<SendLeader>(&a))
+                if (const M* m = std::get_if<M>(&s->message)) return m;
+        return nullptr;
+    }
+    const FetchFailed* failed() const {
+        const auto* up = did<SendUp>();
+        return up ? std::get_if<FetchFailed>(&up->message) : nullptr;
+    }
+    RankMachine machine_{RankConfig{{2, 0}, 1, 1, 1000}};
+    RankActions last_;
+};
+
+TEST_F(JoiningTest, ItFetchesReplaysFollowsAndTellsHowFarItIs) {
+    fetch(6);
+    ASSERT_NE(did<BeginFetch>(), nullptr);
+    EXPECT_FALSE(did<BeginFetch>()->sourcesOnly);
+    EXPECT_EQ(machine_.phase(), Phase::kFetch);
+    give(FetchAdvanced{10, 100});
+    ASSERT_NE(said<RankFetchProgress>(), nullptr);
+    EXPECT_EQ(said<RankFetchProgress>()->snapshotStep, 6u);
+    EXPECT_EQ(said<RankFetchProgress>()->bytesDone, 10u);
+    EXPECT_EQ(said<RankFetchProgress>()->bytesTotal, 100u);
+    EXPECT_EQ(said<RankFetchProgress>()->step, 0u);
+    committed(5);
+    committed(6);
+    committed(7);
+    committed(8);
+    EXPECT_EQ(did<ReplayCommit>(), nullptr);
+    give(FetchDone{5, 50});
+    EXPECT_EQ(machine_.appliedStep(), 0u);
+    give(FetchDone{6, 60});
+    EXPECT_EQ(machine_.appliedStep(), 6u);
+    EXPECT_EQ(machine_.phase(), Phase::kReplay);
+    ASSERT_NE(did<ReplayCommit>(), nullptr);
+    EXPECT_EQ(did<ReplayCommit>()->record.step, 7u);
+    EXPECT_EQ(said<RankReport>(), nullptr) << "it does not follow yet";
+    give(Replayed{8, 80});
+    EXPECT_EQ(machine_.appliedStep(), 6u);
+    give(Replayed{7, 70});
+    ASSERT_NE(said<RankFetchProgress>(), nullptr);
+    EXPECT_EQ(said<RankFetchProgress>()->step, 7u);
+    EXPECT_EQ(said<RankReport>(), nullptr);
+    ASSERT_NE(did<ReplayCommit>(), nullptr);
+    EXPECT_EQ(machine_.phase(), Phase::kReplay);
+    give(Replayed{8, 80});
+    ASSERT_NE(said<RankReport>(), nullptr);
+    EXPECT_TRUE(said<RankReport>()->following);
+    EXPECT_TRUE(said<RankReport>()->ready);
+    EXPECT_EQ(said<RankReport>()->step, 8u);
+    EXPECT_EQ(said<RankReport>()->hash, 80u);
+    EXPECT_EQ(said<RankReport>()->snapshotStep, 6u);
+    EXPECT_EQ(machine_.phase(), Phase::kIdle) << "there is nothing to get on with";
+    committed(8);
+    EXPECT_EQ(did<ReplayCommit>(), nullptr);
+    committed(9);
+    EXPECT_EQ(machine_.phase(), Phase::kReplay);
+    give(FetchDone{6, 60});
+    EXPECT_EQ(machine_.appliedStep(), 8u) << "that was long ago";
+}
+
+TEST_F(JoiningTest, AFetchThatBreaksIsToldToTheCoordinatorWithWhoFailed) {
+    give(FetchBroke{false, {1}, "reset"});
+    EXPECT_EQ(failed(), nullptr);
+    fetch(6);
+    give(FetchBroke{true, {0, 1}, "reset"});
+    ASSERT_NE(failed(), nullptr);
+    EXPECT_EQ(failed()->replica, 2);
+    EXPECT_EQ(failed()->incarnation, 1u);
+    EXPECT_EQ(failed()->snapshotStep, 6u);
+    EXPECT_TRUE(failed()->outOfWindow);
+    EXPECT_EQ(failed()->failedSources, (std::vector<int32_t>{0, 1}));
+    EXPECT_EQ(failed()->why, "reset");
+}
+
+TEST_F(JoiningTest, TheSameSnapshotFromOtherSourcesKeepsWhatArrivedAndAYoungerOneDoesNot) {
+    fetch(6);
+    fetch(6);
+    ASSERT_NE(did<BeginFetch>(), nullptr);
+    EXPECT_TRUE(did<BeginFetch>()->sourcesOnly);
+    fetch(6, 1);
+    EXPECT_FALSE(did<BeginFetch>()->sourcesOnly) << "it lies otherwise";
+    fetch(9, 1);
+    EXPECT_FALSE(did<BeginFetch>()->sourcesOnly);
+    fetch(6, 1);
+    EXPECT_EQ(did<BeginFetch>(), nullptr) << "an order that was overtaken";
+    give(FetchDone{9, 90});
+    EXPECT_EQ(machine_.phase(), Phase::kIdle);
+    fetch(9, 1);
+    EXPECT_TRUE(did<BeginFetch>()->sourcesOnly);
+    EXPECT_EQ(machine_.phase(), Phase::kIdle) << "the state is there";
+    fetch(12, 1);
+    EXPECT_FALSE(machine_.hasState());
+    EXPECT_EQ(machine_.phase(), Phase::kFetch);
+}
+
+TEST_F(JoiningTest, ARecordThatDidNotComeMakesItAskForAYoungerSnapshot) {
+    fetch(6);
+    committed(8);
+    give(FetchDone{6, 60});
+    EXPECT_EQ(did<ReplayCommit>(), nullptr);
+    ASSERT_NE(failed(), nullptr);
+    EXPECT_TRUE(failed()->outOfWindow);
+    EXPECT_THAT(failed()->why, ::testing::HasSubstr("step 7 did not come"));
+}
+
+/// A drained or stopped job's last state may be a joiner's.
+TEST_F(JoiningTest, ACheckpointThatIsWantedWhileItReplaysIsWrittenWhenItIsThere) {
+    committed(6, true);
+    EXPECT_EQ(did<WriteCheckpoint>(), nullptr) << "it has no state";
+    fetch(6);
+    give(FetchDone{6, 60});
+    committed(7);
+    committed(6, true);
+    EXPECT_EQ(did<WriteCheckpoint>(), nullptr) << "the state is neither 6's nor 7's";
+    give(Replayed{7, 70});
+    EXPECT_EQ(did<WriteCheckpoint>(), nullptr) << "6 is past";
+    committed(7, true);
+    ASSERT_NE(did<WriteCheckpoint>(), nullptr);
+    EXPECT_EQ(did<WriteCheckpoint>()->step, 7u);
+    give(Replayed{8, 80});
+    EXPECT_EQ(did<WriteCheckpoint>(), nullptr);
+}
+
+TEST_F(JoiningTest, OfAFollowerAStateIsServedAsItStands) {
+    fetch(6);
+    tell(KeepSnapshot{0, 6, true, 1, 0});
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr);
+    give(FetchDone{6, 60});
+    ASSERT_NE(did<TakeSnapshot>(), nullptr) << "it was wanted of the state that is there now";
+    EXPECT_EQ(did<TakeSnapshot>()->step, 6u);
+}
+
+TEST_F(RankMachineTest, AMoveThatIsSettledBeforeItEndsIsKeptOrUndoneAtOnce) {
+    for (const bool counts : {true, false}) {
+        RankMachine m(RankConfig{{1, 0}, 3, 1, 1000});
+        const auto tellIt = [&](ToReplica x) { last_ = m.step(now_, FromCoordinator{x}); };
+        tellIt(Welcome{5, 1, "", "", 0, {}});
+        tellIt(ReplicaFormed{5, 3, {}, false});
+        last_ = m.step(now_, InitDone{true, 0, 11, 0});
+        tellIt(ChangeLayout{5, 0, 0, 1, {1, 0}});
+        tellIt(KeepSnapshot{5, 0, false, 0, counts ? 1u : 0u, 1});
+        EXPECT_EQ(did<SettleLayout>(), nullptr) << "experts are on their way";
+        last_ = m.step(now_, LayoutMoveDone{1, true, 10, "", 13});
+        ASSERT_NE(did<SettleLayout>(), nullptr);
+        EXPECT_EQ(did<SettleLayout>()->adopt, counts);
+    }
+}
+
+/// What an earlier coordinator settled says nothing of a later one's moves.
+TEST_F(RankMachineTest, AMoveThatNothingWasSaidOfWaitsForItsQuorum) {
+    tell(KeepSnapshot{5, 0, false, 0, 0, 3});
+    tell(Welcome{6, 1, "", "", 0, {}});
+    tell(ChangeLayout{6, 0, 0, 4, {1, 0}});
+    give(LayoutMoveDone{4, true, 10, "", 13});
+    EXPECT_EQ(did<SettleLayout>(), nullptr);
+    Quorum q = quorum(1, 1);
+    q.term = 6;
+    q.layout = 4;
+    tell(q);
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_TRUE(did<SettleLayout>()->adopt);
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol
