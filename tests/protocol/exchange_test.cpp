@@ -310,6 +310,23 @@ TEST_F(ExchangeTest, AStepIsHeldUntilSomebodyWhoHoldsTheStateHelpsOut) {
     EXPECT_EQ(state(2), ReplicaState::kTraining);
 }
 
+TEST_F(ExchangeTest, AJobThatIsStoppedWhileItsStepIsHeldEndsWithTheLastOneThatCounts) {
+    options.policies.minReplicas = 3;
+    train(2);
+    exits({2, 0});
+    say(0, no(0, {2}));
+    say(1, no(1, {2}));
+    ASSERT_EQ(machine->openStep(), 3u);
+    operate(OperationKind::kStop);
+    EXPECT_EQ(machine->openStep(), 0u);
+    ASSERT_THAT(factsNow<fact::StepRedone>(), SizeIs(1));
+    EXPECT_THAT(factsNow<fact::StepRedone>()[0].why, HasSubstr("the job is stopping"));
+    size_t asked = 0;
+    for (const int32_t r : {0, 1})
+        for (const Commit& c : sentNow<Commit>(r)) asked += c.checkpoint && c.record.step == 2;
+    EXPECT_EQ(asked, 1u);
+}
+
 // ---- gradients that are not finite
 
 TEST_F(ExchangeTest, ARangeThatIsNotFiniteIsExchangedForAnothersAndBothComputeAnew) {
@@ -330,6 +347,8 @@ TEST_F(ExchangeTest, ARangeThatIsNotFiniteIsExchangedForAnothersAndBothComputeAn
     say(0, no(0));
     say(2, no(2));
     EXPECT_THAT(sentNow<Expelled>(1), SizeIs(1));
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 2)) << "the others need not wait for anything";
+    EXPECT_EQ(quorum().attempt, 3u);
     EXPECT_THAT(facts<fact::RangeQuarantined>(), IsEmpty());
     EXPECT_EQ(machine->ledger().quarantinedSamples(), 0u);
 }
@@ -544,6 +563,20 @@ TEST_F(ExchangeTest, ALostNodeTakesItsReplicaWhenThePeersLostItToo) {
     EXPECT_THAT(evidence(), ElementsAre("r1 node_lost"));
     EXPECT_THAT(sentNow<Expelled>(1), SizeIs(1));
     EXPECT_THAT(factsNow<fact::IncidentOpened>().at(0).title, HasSubstr("node node1 is gone"));
+}
+
+TEST_F(ExchangeTest, TheNodeOfAReplicaThatIsOutIsNobodysLoss) {
+    options.policies.restartLimit = 1;
+    train(2);
+    exits({2, 0});
+    exits({2, 0});
+    ASSERT_EQ(state(2), ReplicaState::kFailed);
+    step(NodeLost{"node2", {2}});
+    EXPECT_THAT(evidence(), IsEmpty());
+    // A rank of it that is found there after all is ended.
+    step(RankRunning{{2, 0}, view(2).incarnation, 7, "node2"});
+    ASSERT_THAT(actionsIn<StopReplica>(last), SizeIs(1));
+    EXPECT_TRUE(actionsIn<StopReplica>(last)[0].kill);
 }
 
 TEST_F(ExchangeTest, TwoLostNodesOfThreePauseTheJobUntilAPeerSaysTheSame) {

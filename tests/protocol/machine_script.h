@@ -29,9 +29,20 @@ class MachineScript : public ::testing::Test {
     void begin(RecoveredState past = {}) {
         const uint64_t term = past.term + 1;
         machine = std::make_unique<CoordinatorMachine>(options, term, std::move(past));
-        take(machine->begin(now));
+        feed(machine->begin(now));
     }
-    void step(const Input& input) { take(machine->step(now += kMillisecond, input)); }
+    void step(const Input& input) { feed(machine->step(now += kMillisecond, input)); }
+    /// Actions of the machine, which are looked at from now on.
+    void feed(Actions actions) {
+        for (const Action& a : actions) {
+            if (const auto* append = std::get_if<AppendLog>(&a)) appended = append->sequence;
+            if (const auto* w = std::get_if<WakeAt>(&a)) wakeAt = w->at;
+            if (const auto* s = std::get_if<SendReplica>(&a))
+                if (const auto* q = std::get_if<Quorum>(&s->message)) quorums[q->step] = *q;
+        }
+        everything.insert(everything.end(), actions.begin(), actions.end());
+        last = std::move(actions);
+    }
     void say(int32_t replica, ToCoordinator message) {
         step(Received{{replica, 0}, std::move(message)});
     }
@@ -163,12 +174,12 @@ class MachineScript : public ::testing::Test {
                                      phase,
                                      0,
                                      stuck.contains(r) ? 0 : progress};
-                        take(machine->step(now, Received{{r, s}, b}));
+                        feed(machine->step(now, Received{{r, s}, b}));
                         all.insert(all.end(), last.begin(), last.end());
                     }
             }
             if (now < wakeAt) continue;
-            take(machine->step(now, Tick{}));
+            feed(machine->step(now, Tick{}));
             all.insert(all.end(), last.begin(), last.end());
         }
         last = std::move(all);
@@ -264,18 +275,6 @@ class MachineScript : public ::testing::Test {
     MonoNs now = kSecond;
     MonoNs wakeAt = 0;
     uint64_t progress = 1;
-
-  private:
-    void take(Actions actions) {
-        for (const Action& a : actions) {
-            if (const auto* append = std::get_if<AppendLog>(&a)) appended = append->sequence;
-            if (const auto* w = std::get_if<WakeAt>(&a)) wakeAt = w->at;
-            if (const auto* s = std::get_if<SendReplica>(&a))
-                if (const auto* q = std::get_if<Quorum>(&s->message)) quorums[q->step] = *q;
-        }
-        everything.insert(everything.end(), actions.begin(), actions.end());
-        last = std::move(actions);
-    }
 };
 
 }  // namespace bulkhead::protocol

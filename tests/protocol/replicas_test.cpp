@@ -246,6 +246,67 @@ TEST_F(ReplicasTest, WhoLacksTheLastCommitHearsItOnceMoreAndFetchesIfThatDoesNot
     EXPECT_EQ(factsNow<fact::ReplicaChanged>()[0].why, "it is behind");
 }
 
+/// Its move may not count yet, or no longer: what it stands in and what it could go back to are
+/// told.
+TEST_F(ReplicasTest, AStateThatLiesOrCanLieAsTheJobsDoesIsUpToDate) {
+    RecoveredState before = past(3);
+    before.layout = 2;
+    begin(std::move(before));
+    for (const int32_t r : {0, 1, 2}) runs(r), greets(r);
+    step(InventoryDone{});
+    const auto lies = [this](int32_t replica, uint64_t layout, uint64_t moved) {
+        Report r = reportOf(replica, 3);
+        r.layout = layout;
+        r.moved = moved;
+        say(replica, r);
+    };
+    lies(0, 2, 3);
+    EXPECT_THAT(shown(0), ElementsAre(ReplicaState::kProven));
+    lies(1, 1, 2);
+    EXPECT_THAT(shown(1), ElementsAre(ReplicaState::kProven));
+    lies(2, 1, 1);
+    EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kFetching));
+    EXPECT_EQ(factsNow<fact::ReplicaChanged>().at(0).why, "experts moved without it");
+}
+
+TEST_F(ReplicasTest, AJobThatBeginsFromAnothersCheckpointLiesAsThatDoesAndNeverRemovesIt) {
+    options.policies.checkpointsKept = 1;
+    train(1);
+    LogCheckpoint resume = checkpoint(1, "/other/1");
+    resume.layout = 4;
+    resume.expertShard = {1, 0};
+    resume.domainShare = {0, 1};
+    everything.clear();
+    quorums.clear();
+    machine = std::make_unique<CoordinatorMachine>(options, 1, resume);
+    feed(machine->begin(now));
+    EXPECT_EQ(logged<LogLineage>().at(0).layout, 4u);
+    EXPECT_EQ(logged<LogLineage>()[0].expertShard, resume.expertShard);
+    EXPECT_EQ(machine->committedStep(), 1u);
+    for (const int32_t r : {0, 1, 2}) up(r);
+    EXPECT_EQ(sentTo<Welcome>(0).at(0).resumeFrom, "/other/1");
+    EXPECT_EQ(sentTo<Welcome>(0)[0].layout, 4u);
+    for (const int32_t r : {0, 1, 2}) {
+        Report report = reportOf(r, 1);
+        report.layout = report.moved = 4;
+        say(r, report);
+    }
+    for (int i = 0; i < 2; ++i) {
+        operate(OperationKind::kCheckpoint);
+        const uint64_t step = commit();
+        for (const int32_t r : {0, 1, 2})
+            for (const Commit& c : sentNow<Commit>(r))
+                if (c.checkpoint)
+                    say(r, CheckpointDone{r, 1, step, 4, "/own/" + std::to_string(step), 1, 1, true,
+                                          ""});
+    }
+    ASSERT_THAT(logged<LogCheckpoint>(), SizeIs(2));
+    std::vector<std::string> dropped;
+    for (const auto& d : logged<LogCheckpointsDropped>())
+        dropped.insert(dropped.end(), d.paths.begin(), d.paths.end());
+    EXPECT_THAT(dropped, ElementsAre("/own/2"));
+}
+
 TEST_F(ReplicasTest, GradientsThatSurvivorsHoldOfTheOpenStepAreLeasedToThemAgain) {
     RecoveredState before = past(3);
     const auto leases = machine->ledger().state().leases;
@@ -435,6 +496,24 @@ TEST_F(ReplicasTest, WhatIsHeldOrDrainedStaysOutAndItsIncidentEnds) {
         operate(OperationKind::kReleaseRejoin, 2);
         EXPECT_EQ(startsNow(2), 1u);
         EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kStarting));
+    }
+}
+
+/// Its loss is over: nobody waits for it to come back.
+TEST_F(ReplicasTest, WhatBacksOffAndIsHeldOrDrainedEndsItsIncident) {
+    for (const bool drain : {false, true}) {
+        now = kSecond;
+        train(2);
+        exits({2, 0});
+        exits({2, 0});
+        ASSERT_EQ(state(2), ReplicaState::kBackingOff);
+        operate(drain ? OperationKind::kDrain : OperationKind::kHoldRejoin, 2);
+        EXPECT_THAT(outcomes(), ElementsAre(drain ? "drained" : "held back"));
+        EXPECT_THAT(shown(2), ElementsAre(drain ? ReplicaState::kDrained : ReplicaState::kHeld));
+        voteAll();
+        durable();
+        pass(2 * kSecond, {}, {}, Phase::kExchange);
+        EXPECT_THAT(actionsIn<StartReplica>(last), IsEmpty());
     }
 }
 

@@ -120,8 +120,8 @@ plant(coordinator_step.cpp "    state.paused = paused_;" "    state.paused = pau
 plant(coordinator_step.cpp "        c.expected = !(r.drain || r.givenUp || (r.hold && !r.alive()));"
   "        c.expected = !((r.drain && !MUTATED(keep_the_drained)) || r.givenUp || (r.hold && !r.alive()));")
 plant(coordinator_step.cpp "        c.leaving = r.drain;" "        c.leaving = r.drain && !MUTATED(keep_the_drained);")
-plant(coordinator_replicas.cpp "    if (r.drain || r.hold) {\n        const bool drained"
-  "    if (r.drain || (r.hold && !MUTATED(start_the_held))) {\n        const bool drained")
+plant(coordinator_replicas.cpp "    if (r.drain || r.hold) return stayOut(r, why);"
+  "    if (r.drain || (r.hold && !MUTATED(start_the_held))) return stayOut(r, why);")
 plant(coordinator_replicas.cpp "    act(StartReplica{r.id, r.incarnation});"
   "    act(StartReplica{r.id, r.incarnation});\n    if (MUTATED(start_twice)) act(StartReplica{r.id, r.incarnation});")
 plant(coordinator_replicas.cpp "    log(LogIncarnation{r.id, r.incarnation}, false);"

@@ -207,6 +207,7 @@ class CoordinatorMachine::Impl {
                bool atOnce = false);
     void letGo(Replica& r, const std::string& why);
     void hopeless(Replica& r, const std::string& why, MonoNs symptomAt);
+    void stayOut(Replica& r, const std::string& why);
     void giveUp(Replica& r, const std::string& why);
     bool nobodyLeft() const;
     void finishDrains();
@@ -236,6 +237,7 @@ class CoordinatorMachine::Impl {
                       const QuorumDecision& decision);
     uint64_t nextEpoch();
     void announce(const Quorum& q);
+    void tellQuorum(const Quorum& q);
     void activate(Quorum q);
     void voidPending();
     void cancelPending();

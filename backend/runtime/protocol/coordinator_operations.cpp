@@ -50,18 +50,11 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
             r->drain = true;
             // A step that only waits for the log can still get another successor.
             if (open_ && open_->committing) ensurePending();
-            if (!r->alive()) {
-                r->stage = Stage::kOut;
-                show(*r, ReplicaState::kDrained, why);
-                book([&](auto& out) { incidents_.close(now_, r->id, false, "drained", out); });
-            }
+            if (!r->alive()) stayOut(*r, why);
             return "";
         case OperationKind::kHoldRejoin:
             r->hold = true;
-            if (r->stage == Stage::kBackingOff || r->stage == Stage::kOut) {
-                r->stage = Stage::kOut;
-                show(*r, ReplicaState::kHeld, why);
-            }
+            if (!r->alive()) stayOut(*r, why);
             return "";
         case OperationKind::kReleaseRejoin:
             if (!r->hold && !r->drain && !r->givenUp)

@@ -377,14 +377,7 @@ void CoordinatorMachine::Impl::letGo(Replica& r, const std::string& why) {
 }
 
 void CoordinatorMachine::Impl::scheduleRestart(Replica& r, bool atOnce, const std::string& why) {
-    if (r.drain || r.hold) {
-        const bool drained = r.drain;
-        show(r, drained ? ReplicaState::kDrained : ReplicaState::kHeld, why);
-        book([&](auto& out) {
-            incidents_.close(now_, r.id, false, drained ? "drained" : "held back", out);
-        });
-        return;
-    }
+    if (r.drain || r.hold) return stayOut(r, why);
     if (stopping_) {
         show(r, ReplicaState::kAbsent, why);
         return;
@@ -398,6 +391,15 @@ void CoordinatorMachine::Impl::scheduleRestart(Replica& r, bool atOnce, const st
     r.stage = Stage::kBackingOff;
     r.startAt = atOnce ? now_ : *at;
     show(r, ReplicaState::kBackingOff, why);
+}
+
+/// As an operator ordered: drained or held. What it was lost for is over.
+void CoordinatorMachine::Impl::stayOut(Replica& r, const std::string& why) {
+    r.stage = Stage::kOut;
+    show(r, r.drain ? ReplicaState::kDrained : ReplicaState::kHeld, why);
+    book([&](auto& out) {
+        incidents_.close(now_, r.id, false, r.drain ? "drained" : "held back", out);
+    });
 }
 
 void CoordinatorMachine::Impl::giveUp(Replica& r, const std::string& why) {
@@ -421,8 +423,7 @@ void CoordinatorMachine::Impl::finishDrains() {
         tell(r, Leave{term_, "drained"});
         act(StopReplica{r.id, r.incarnation, false, "drained"});
         letGo(r, "drained");
-        show(r, ReplicaState::kDrained, "drained by the operator");
-        book([&](auto& out) { incidents_.close(now_, r.id, false, "drained", out); });
+        stayOut(r, "drained by the operator");
     }
 }
 
@@ -566,14 +567,13 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
         tell(r, Expelled{term_, r.incarnation, why});
         act(StopReplica{r.id, r.incarnation, true, why});
         letGo(r, why);
+        if (r.hold || r.drain) {
+            stayOut(r, why);
+            continue;
+        }
         r.stage = Stage::kBackingOff;
         r.startAt = now_;
-        if (r.hold || r.drain) {
-            r.stage = Stage::kOut;
-            show(r, r.drain ? ReplicaState::kDrained : ReplicaState::kHeld, why);
-        } else {
-            show(r, ReplicaState::kBackingOff, why);
-        }
+        show(r, ReplicaState::kBackingOff, why);
     }
     gate_.forget();
     checkpointPlans_.clear();

@@ -158,7 +158,11 @@ void CoordinatorMachine::Impl::announce(const Quorum& q) {
     for (const Member& m : q.contributors)
         if (!m.entering) decided.contributors.push_back(m.contribution);
     fact(std::move(decided));
-    // Those who are not in it hear it too: an earlier one of the same step may have named them.
+    tellQuorum(q);
+}
+
+/// Those who are not in it hear it too: an earlier one of the same step may have named them.
+void CoordinatorMachine::Impl::tellQuorum(const Quorum& q) {
     for (const Replica& r : replicas_)
         if (r.formed && r.stage >= Stage::kFetching) tell(r, q);
 }
@@ -241,8 +245,7 @@ void CoordinatorMachine::Impl::cancelPending() {
     empty.contributors.clear();
     empty.joiners.clear();
     empty.explanation = "the next step waits";
-    for (const Replica& r : replicas_)
-        if (r.formed && r.stage >= Stage::kFetching) tell(r, empty);
+    tellQuorum(empty);
 }
 
 void CoordinatorMachine::Impl::voidOpen(const std::string& why) {

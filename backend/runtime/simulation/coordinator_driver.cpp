@@ -286,6 +286,7 @@ void SimulatedJob::sent(const SendReplica& a) {
 }
 
 void SimulatedJob::recordFact(Fact fact) {
+    oracle_.told(fact);
     if (const auto* broken = std::get_if<fact::InvariantBroken>(&fact))
         fail("live", broken->invariant + ": " + broken->detail);
     if (const auto* c = std::get_if<fact::ReplicaChanged>(&fact)) {

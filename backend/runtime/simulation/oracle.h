@@ -46,6 +46,9 @@ class Oracle {
     /// What reaches the coordinator and is not stale. `term` is the coordinator's.
     void voted(const ReplicaVote& vote, uint64_t term);
     void reported(const Report& report);
+    /// What people are told: each loss has one incident, which ends when the replica is back or
+    /// stays out, and says what was seen; each attempt at a step is told of.
+    void told(const Fact& fact);
     /// The coordinator said that it does what an operator asked for.
     void ordered(const Operation& operation);
     /// On a tie of states: who is to replay the last step, and who came to its own state by it.
@@ -166,7 +169,16 @@ class Oracle {
     std::map<int32_t, uint32_t> incarnations_;
     std::map<int32_t, uint64_t> startedBy_;  ///< by replica: in which term last
     std::map<std::pair<ExchangeId, int32_t>, ReplicaVote> votes_;
-    std::optional<LogOrders> orders_;  ///< as they stand in the log
+    struct Incident {
+        uint64_t id = 0;
+        bool inherited = false;  ///< of a coordinator before, which this one may not know of
+    };
+    std::map<int32_t, Incident> incidents_;  ///< open, by replica
+    uint64_t newestIncident_ = 0;
+    uint64_t inheritedUpTo_ = 0;  ///< a coordinator may end these again: history had not heard
+    std::map<int32_t, std::set<EvidenceKind>> evidence_;  ///< told of it since it was started
+    ExchangeId redone_;                                   ///< told of last
+    std::optional<LogOrders> orders_;                     ///< as they stand in the log
     // As the operator was told that they are.
     bool flipped_ = false;
     uint64_t tieAt_ = 0;                                        ///< after this step

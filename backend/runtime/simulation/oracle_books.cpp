@@ -15,6 +15,8 @@ constexpr uint64_t kWholeLookEvery = 64;
 }  // namespace
 
 void Oracle::recovered(const CoordinatorMachine& c) {
+    for (auto& [replica, incident] : incidents_) incident.inherited = true;
+    inheritedUpTo_ = newestIncident_;
     if (c.term() <= term_)
         fail_("I5", absl::StrCat("a coordinator of term ", c.term(), " follows term ", term_));
     if (policies_ && c.policies() != *policies_)
@@ -35,6 +37,15 @@ void Oracle::looked(const CoordinatorMachine& c) {
     if (c.lineage() == lineage_ && c.committedStep() > step_)
         fail_("I6", absl::StrCat("step ", c.committedStep(),
                                  " counts as committed, the log ends at ", step_));
+    for (const ReplicaView& v : c.replicas()) {
+        const auto open = incidents_.find(v.replica);
+        const bool settled = v.state == ReplicaState::kTraining ||
+                             v.state == ReplicaState::kDrained || v.state == ReplicaState::kHeld ||
+                             v.state == ReplicaState::kFailed;
+        if (settled && open != incidents_.end() && !open->second.inherited)
+            fail_("told", absl::StrCat("r", v.replica, " is ", std::string(enumName(v.state)),
+                                       ", and incident ", open->second.id, " of its loss is open"));
+    }
     const LedgerState ledger = c.ledger().state();
     checkTiling(ledger);
     for (const LeaseState& l : ledger.leases)
@@ -129,6 +140,34 @@ void Oracle::reported(const Report& m) {
     const auto [known, fresh] = followers_.try_emplace(who, Follower{m.step, wrong});
     if (fresh || m.step < known->second.step) return;
     known->second = {m.step, wrong && known->second.wrong};
+}
+
+void Oracle::told(const Fact& fact) {
+    if (const auto* seen = std::get_if<fact::EvidenceSeen>(&fact)) {
+        evidence_[seen->replica].insert(seen->kind);
+    } else if (const auto* changed = std::get_if<fact::ReplicaChanged>(&fact)) {
+        if (changed->state == ReplicaState::kStarting) evidence_.erase(changed->replica);
+    } else if (const auto* redone = std::get_if<fact::StepRedone>(&fact)) {
+        redone_ = {redone->step, redone->epoch, redone->attempt};
+    } else if (const auto* opened = std::get_if<fact::IncidentOpened>(&fact)) {
+        const auto open = incidents_.find(opened->replica);
+        if (open != incidents_.end() && !open->second.inherited)
+            fail_("told", absl::StrCat("incident ", opened->incident, " of r", opened->replica,
+                                       " opens while ", open->second.id, " is open"));
+        incidents_[opened->replica] = {opened->incident, false};
+        newestIncident_ = std::max(newestIncident_, opened->incident);
+        const bool wrong = opened->cause == EvidenceKind::kParityMismatch ||
+                           opened->cause == EvidenceKind::kNonFinite;
+        if (wrong && !evidence_[opened->replica].contains(opened->cause))
+            fail_("told", absl::StrCat("r", opened->replica, " is lost for ",
+                                       std::string(enumName(opened->cause)),
+                                       ", of which nothing was told"));
+    } else if (const auto* closed = std::get_if<fact::IncidentClosed>(&fact)) {
+        const size_t ended = std::erase_if(
+            incidents_, [&](const auto& i) { return i.second.id == closed->incident; });
+        if (ended == 0 && closed->incident > inheritedUpTo_)
+            fail_("told", absl::StrCat("incident ", closed->incident, " ends and was not open"));
+    }
 }
 
 /// An order is in the log before it is acknowledged.

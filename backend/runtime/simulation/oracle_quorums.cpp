@@ -46,6 +46,8 @@ void Oracle::announced(const Quorum& q, const Policies& policies, const Living& 
         fail_("I6", absl::StrCat(which(q), " is of a committed step"));
     if (q.lineage == lineage_ && q.step > step_ + 2)
         fail_("I6", absl::StrCat(which(q), ", but only ", step_, " is committed"));
+    if (q.attempt > 1 && redone_ != key.id)
+        fail_("told", absl::StrCat(which(q), " was not told of"));
     checkOrders(q, policies);
     // Whoever trained before may have vouched for a state that was wrong by then.
     const bool tainted =
