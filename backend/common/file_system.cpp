@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 
 absl::Status failed(const char* what, const std::string& path, int error = errno) {
     const std::string text = absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error));
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
+        return absl::ResourceExhaustedError(text);
     return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
 }
 
@@ -101,6 +103,21 @@ class DiskFileSystem final : public FileSystem {
         return std::string(std::istreambuf_iterator<char>(file), {});
     }
 
+    absl::Status read(const std::string& path, uint64_t offset,
+                      std::span<std::byte> to) const override {
+        const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (fd.get() < 0) return failed("open", path);
+        while (!to.empty()) {
+            const ssize_t n = ::pread(fd.get(), to.data(), to.size(), static_cast<off_t>(offset));
+            if (n < 0 && errno == EINTR) continue;
+            if (n < 0) return failed("read", path);
+            if (n == 0) return absl::OutOfRangeError(absl::StrCat(path, " ends too early"));
+            to = to.subspan(static_cast<size_t>(n));
+            offset += static_cast<uint64_t>(n);
+        }
+        return absl::OkStatus();
+    }
+
     std::vector<std::string> list(const std::string& folder) const override {
         std::vector<std::string> names;
         std::error_code error;
@@ -131,6 +148,12 @@ class DiskFileSystem final : public FileSystem {
         if (error) return failed("make", path, error.value());
         return ::access(path.c_str(), R_OK | W_OK | X_OK) == 0 ? absl::OkStatus()
                                                                : failed("use", path);
+    }
+
+    absl::Status removeFolder(const std::string& path) override {
+        std::error_code error;
+        fs::remove_all(path, error);
+        return error ? failed("remove", path, error.value()) : absl::OkStatus();
     }
 
     absl::Status syncFolder(const std::string& folder) override {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,8 +14,8 @@
 
 namespace bulkhead {
 
-/// A file open for writing at its end. Errors are Unavailable: "cannot WHAT PATH: the system's
-/// reason". Thread: externally serialised.
+/// A file open for writing at its end. Errors are ResourceExhausted (no room) or Unavailable:
+/// "cannot WHAT PATH: the system's reason". Thread: externally serialised.
 class AppendFile {
   public:
     virtual ~AppendFile() = default;
@@ -33,12 +35,16 @@ class FileLock {
 };
 
 /// Files as the edges see them. Inject it: a simulation keeps them in memory. Errors are NotFound
-/// or Unavailable, each with the path and the system's reason. Thread: any.
+/// ResourceExhausted (no room) or Unavailable, each with the path and the system's reason. Thread:
+/// any.
 class FileSystem {
   public:
     virtual ~FileSystem() = default;
     virtual bool exists(const std::string& path) const = 0;
     virtual absl::StatusOr<std::string> read(const std::string& path) const = 0;
+    /// Fills `to` from `offset` on. OutOfRange when the file ends before.
+    virtual absl::Status read(const std::string& path, uint64_t offset,
+                              std::span<std::byte> to) const = 0;
     /// Names of what lies in `folder`, in order; empty when it cannot be read.
     virtual std::vector<std::string> list(const std::string& folder) const = 0;
     /// Opens `path`, or makes it with mode 0600.
@@ -47,6 +53,8 @@ class FileSystem {
     virtual absl::Status remove(const std::string& path) = 0;
     /// With the folders above it, unless it is there; an error when it may not be used.
     virtual absl::Status makeFolder(const std::string& path) = 0;
+    /// With all that lies in it; one that is not there is no error.
+    virtual absl::Status removeFolder(const std::string& path) = 0;
     /// Makes the names in `folder` durable.
     virtual absl::Status syncFolder(const std::string& folder) = 0;
     /// Exclusive; makes the file. FailedPrecondition when it is held already.

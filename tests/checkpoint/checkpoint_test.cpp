@@ -60,11 +60,11 @@ class CheckpointTest : public ::testing::Test {
         m.jobJson = "{}";
         m.last = makeSnapshot(step)->last;
         for (int32_t shard : {0, 1}) {
-            auto file = writeShardFile(folder, shard, *makeSnapshot(step));
+            auto file = writeShardFile(diskFiles(), folder, shard, *makeSnapshot(step));
             EXPECT_TRUE(file.ok()) << file.status();
             m.files.push_back(*file);
         }
-        auto path = writeManifest(folder, m);
+        auto path = writeManifest(diskFiles(), folder, m);
         EXPECT_TRUE(path.ok()) << path.status();
         return *path;
     }
@@ -79,17 +79,17 @@ size_t filesIn(const std::string& folder) {
 
 TEST_F(CheckpointTest, comesBackAsItWas) {
     const std::string path = write(50);
-    auto manifest = readManifest(path);
+    auto manifest = readManifest(diskFiles(), path);
     ASSERT_TRUE(manifest.ok()) << manifest.status();
     EXPECT_EQ(manifest->step, 50u);
     EXPECT_EQ(manifest->corpusHash, 0xfedcba9876543210ull);
     EXPECT_EQ(manifest->dataPosition, "{\"high\": [128]}");
     EXPECT_EQ(manifest->last, makeSnapshot(50)->last);
-    auto state = readShardFile(path, *manifest, 1);
+    auto state = readShardFile(diskFiles(), path, *manifest, 1);
     ASSERT_TRUE(state.ok()) << state.status();
     EXPECT_EQ((*state)->bytes, makeSnapshot(50)->bytes);
     EXPECT_EQ((*state)->expertShard, (std::vector<int32_t>{1, 0}));
-    EXPECT_THAT(std::string(readShardFile(path, *manifest, 2).status().message()),
+    EXPECT_THAT(std::string(readShardFile(diskFiles(), path, *manifest, 2).status().message()),
                 HasSubstr("2 shards"));
 }
 
@@ -102,39 +102,41 @@ TEST_F(CheckpointTest, oneWhoseHashesAreOfTheStateAsOneRunIsStillRead) {
     CheckpointManifest m;
     m.version = 1;
     m.step = 50;
+    m.lineage = snapshot->lineage;
+    m.layout = snapshot->layout;
     m.shards = 1;
-    m.files.push_back(*writeShardFile(folder, 0, *snapshot));
-    const std::string path = *writeManifest(folder, m);
-    const auto manifest = readManifest(path);
+    m.files.push_back(*writeShardFile(diskFiles(), folder, 0, *snapshot));
+    const std::string path = *writeManifest(diskFiles(), folder, m);
+    const auto manifest = readManifest(diskFiles(), path);
     ASSERT_TRUE(manifest.ok()) << manifest.status();
-    const auto state = readShardFile(path, *manifest, 0);
+    const auto state = readShardFile(diskFiles(), path, *manifest, 0);
     ASSERT_TRUE(state.ok()) << state.status();
     EXPECT_EQ((*state)->bytes, snapshot->bytes);
     EXPECT_EQ((*state)->hash, now) << "what the workload will say of it";
     m.version = kManifestVersion;
-    EXPECT_TRUE(absl::IsDataLoss(readShardFile(path, m, 0).status()));
+    EXPECT_TRUE(absl::IsDataLoss(readShardFile(diskFiles(), path, m, 0).status()));
     m.version = kManifestVersion + 1;
-    const auto newer = readManifest(*writeManifest(folder, m));
+    const auto newer = readManifest(diskFiles(), *writeManifest(diskFiles(), folder, m));
     EXPECT_THAT(std::string(newer.status().message()), HasSubstr("its version is 3, this program"));
 }
 
 TEST_F(CheckpointTest, aFolderWithoutManifestIsNoCheckpoint) {
     write(50);
     const std::string half = folder_ + "/" + checkpointFolder(2, 60, 3, 1);
-    ASSERT_TRUE(writeShardFile(half, 0, *makeSnapshot(60)).ok());
-    ASSERT_EQ(listCheckpoints(folder_).size(), 1u);
-    EXPECT_THAT(listCheckpoints(folder_)[0], HasSubstr("step000000050"));
+    ASSERT_TRUE(writeShardFile(diskFiles(), half, 0, *makeSnapshot(60)).ok());
+    ASSERT_EQ(listCheckpoints(diskFiles(), folder_).size(), 1u);
+    EXPECT_THAT(listCheckpoints(diskFiles(), folder_)[0], HasSubstr("step000000050"));
 }
 
 TEST_F(CheckpointTest, onlyWhatLiesInTheJobsOwnFolderIsRemoved) {
     const std::string own = write(50);
     const std::string kept = write(60);
     const std::string other = folder_ + "-other";
-    discardOwnCheckpoint(other, own);
+    discardOwnCheckpoint(diskFiles(), other, own);
     EXPECT_TRUE(fs::exists(own)) << "of another job";
-    discardOwnCheckpoint(folder_, folder_ + "/manifest.json");
+    discardOwnCheckpoint(diskFiles(), folder_, folder_ + "/manifest.json");
     EXPECT_TRUE(fs::exists(kept)) << "the checkpoint folder itself is no checkpoint";
-    discardOwnCheckpoint(folder_, own);
+    discardOwnCheckpoint(diskFiles(), folder_, own);
     EXPECT_FALSE(fs::exists(fs::path(own).parent_path()));
     EXPECT_TRUE(fs::exists(kept));
 }
@@ -151,7 +153,7 @@ TEST_F(CheckpointTest, storedOnesAreThoseWithAManifestAndAllTheirFiles) {
     const std::string garbled = write(70);
     std::ofstream(garbled, std::ios::trunc) << "{";
     const std::string half = folder_ + "/" + checkpointFolder(2, 80, 3, 1);
-    ASSERT_TRUE(writeShardFile(half, 0, *makeSnapshot(80)).ok());
+    ASSERT_TRUE(writeShardFile(diskFiles(), half, 0, *makeSnapshot(80)).ok());
     const auto stored = storedCheckpoints(diskFiles(), folder_);
     ASSERT_EQ(stored.size(), 1u);
     EXPECT_EQ(stored[0].path, whole);
@@ -164,38 +166,53 @@ TEST_F(CheckpointTest, storedOnesAreThoseWithAManifestAndAllTheirFiles) {
 TEST_F(CheckpointTest, whatWasNeverFinishedIsRemovedByALaterOneOfTheSameReplica) {
     const auto part = [&](uint64_t step, int32_t replica) {
         const std::string folder = folder_ + "/" + checkpointFolder(2, step, 3, replica);
-        EXPECT_TRUE(writeShardFile(folder, 0, *makeSnapshot(step)).ok());
+        EXPECT_TRUE(writeShardFile(diskFiles(), folder, 0, *makeSnapshot(step)).ok());
         return folder;
     };
     const std::string old = part(40, 1);
     const std::string another = part(40, 2);
     const std::string younger = part(60, 1);
     const std::string whole = write(30);
-    discardUnfinished(fs::path(write(50)).parent_path().string());
+    discardUnfinished(diskFiles(), fs::path(write(50)).parent_path().string());
     EXPECT_FALSE(fs::exists(old));
     EXPECT_TRUE(fs::exists(another));
     EXPECT_TRUE(fs::exists(younger));
     EXPECT_TRUE(fs::exists(whole));
 }
 
+TEST_F(CheckpointTest, aFlippedBitIsFoundWhereverItIs) {
+    const std::string path = write(50);
+    const auto manifest = readManifest(diskFiles(), path);
+    const std::string shard = fs::path(path).parent_path() / "shard-1.state";
+    const std::string whole = *diskFiles().read(shard);
+    // The header, the begin of the state behind it, and the end.
+    for (size_t at = 0; at < whole.size(); at += at < 100 ? 1 : whole.size() / 8) {
+        std::string damaged = whole;
+        damaged[at] = static_cast<char>(damaged[at] ^ 4);
+        std::ofstream(shard, std::ios::binary) << damaged;
+        EXPECT_TRUE(absl::IsDataLoss(readShardFile(diskFiles(), path, *manifest, 1).status()))
+            << "byte " << at;
+    }
+}
+
 TEST_F(CheckpointTest, damageIsFoundAndNamed) {
     const std::string path = write(50);
-    auto manifest = readManifest(path);
+    auto manifest = readManifest(diskFiles(), path);
     const std::string shard = fs::path(path).parent_path() / "shard-1.state";
     {
         std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
         file.seekp(-1, std::ios::end);
         file.put('!');
     }
-    auto state = readShardFile(path, *manifest, 1);
+    auto state = readShardFile(diskFiles(), path, *manifest, 1);
     EXPECT_TRUE(absl::IsDataLoss(state.status()));
     EXPECT_THAT(std::string(state.status().message()), HasSubstr("shard-1.state"));
     fs::resize_file(shard, 100);
-    EXPECT_TRUE(absl::IsDataLoss(readShardFile(path, *manifest, 1).status()));
+    EXPECT_TRUE(absl::IsDataLoss(readShardFile(diskFiles(), path, *manifest, 1).status()));
     std::ofstream(path, std::ios::trunc) << "{\"version\": 1}";
-    EXPECT_THAT(std::string(readManifest(path).status().message()),
+    EXPECT_THAT(std::string(readManifest(diskFiles(), path).status().message()),
                 HasSubstr("no checkpoint manifest"));
-    EXPECT_TRUE(absl::IsNotFound(readManifest(folder_ + "/nosuch").status()));
+    EXPECT_TRUE(absl::IsNotFound(readManifest(diskFiles(), folder_ + "/nosuch").status()));
 }
 
 TEST_F(CheckpointTest, aFullDiskLeavesNothingBehindAndSaysSo) {
@@ -205,7 +222,7 @@ TEST_F(CheckpointTest, aFullDiskLeavesNothingBehindAndSaysSo) {
         ::signal(SIGXFSZ, SIG_IGN);
         const rlimit limit{1 << 20, 1 << 20};
         ::setrlimit(RLIMIT_FSIZE, &limit);
-        const auto file = writeShardFile(folder, 0, *makeSnapshot(50, 8 << 20));
+        const auto file = writeShardFile(diskFiles(), folder, 0, *makeSnapshot(50, 8 << 20));
         const bool said = absl::IsResourceExhausted(file.status()) &&
                           std::string(file.status().message()).find("shard-0") != std::string::npos;
         ::_exit(said && filesIn(folder) == 0 ? 0 : 1);
@@ -233,13 +250,13 @@ TEST_F(CheckpointTest, aWriterKilledAtAnyMomentLeavesOnlyWholeCheckpoints) {
         ::waitpid(child, nullptr, 0);
         ::close(begun[0]);
         ::close(begun[1]);
-        const auto all = listCheckpoints(folder_);
+        const auto all = listCheckpoints(diskFiles(), folder_);
         EXPECT_FALSE(all.empty());
         for (const std::string& path : all) {
-            auto manifest = readManifest(path);
+            auto manifest = readManifest(diskFiles(), path);
             ASSERT_TRUE(manifest.ok()) << manifest.status();
             for (int32_t shard : {0, 1})
-                EXPECT_TRUE(readShardFile(path, *manifest, shard).ok()) << path;
+                EXPECT_TRUE(readShardFile(diskFiles(), path, *manifest, shard).ok()) << path;
         }
         fs::remove_all(folder_);
         fs::create_directories(folder_);

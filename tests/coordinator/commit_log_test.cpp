@@ -34,7 +34,12 @@ class FailingSync final : public FileSystem {
         return disk_.rename(from, to);
     }
     absl::Status remove(const std::string& path) override { return disk_.remove(path); }
+    absl::Status read(const std::string& path, uint64_t offset,
+                      std::span<std::byte> to) const override {
+        return disk_.read(path, offset, to);
+    }
     absl::Status makeFolder(const std::string& path) override { return disk_.makeFolder(path); }
+    absl::Status removeFolder(const std::string& path) override { return disk_.removeFolder(path); }
     absl::Status syncFolder(const std::string& folder) override { return disk_.syncFolder(folder); }
     absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path) override {
         return disk_.lock(path);

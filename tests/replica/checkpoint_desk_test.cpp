@@ -30,7 +30,7 @@ class CheckpointDeskTest : public ::testing::Test {
         CheckpointDesk::Hooks hooks;
         hooks.shardWritten = [this](const protocol::RankCheckpoint& part) { own_ = part; };
         hooks.done = [this](const protocol::CheckpointDone& d) { done_.push_back(d); };
-        return std::make_unique<CheckpointDesk>(settings_, clock_, std::move(hooks));
+        return std::make_unique<CheckpointDesk>(settings_, diskFiles(), clock_, std::move(hooks));
     }
     static std::shared_ptr<StateSnapshot> snapshot(uint64_t step, uint64_t layout) {
         auto s = std::make_shared<StateSnapshot>();
@@ -63,7 +63,8 @@ TEST_F(CheckpointDeskTest, NothingIsRemovedUntilTheCoordinatorSaysSo) {
     const auto d = desk();
     for (const uint64_t step : {10, 20, 30}) write(*d, step, 0, 0);
     ASSERT_EQ(done_.size(), 3u);
-    EXPECT_EQ(listCheckpoints(folder_.string()).size(), 3u) << "checkpoints_kept is not a rank's";
+    EXPECT_EQ(listCheckpoints(diskFiles(), folder_.string()).size(), 3u)
+        << "checkpoints_kept is not a rank's";
     d->discard({done_[0].path, "/somewhere/else/manifest.json", done_[0].path});
     d->drain();
     EXPECT_FALSE(fs::exists(fs::path(done_[0].path).parent_path()));
@@ -75,12 +76,12 @@ TEST_F(CheckpointDeskTest, ShardsThatLieInTwoLayoutsAreNoCheckpoint) {
     const auto d = desk();
     write(*d, 10, 0, 1);
     EXPECT_TRUE(done_.empty());
-    EXPECT_TRUE(listCheckpoints(folder_.string()).empty());
+    EXPECT_TRUE(listCheckpoints(diskFiles(), folder_.string()).empty());
     write(*d, 10, 1, 1);
     ASSERT_EQ(done_.size(), 1u);
     EXPECT_TRUE(done_[0].ok) << done_[0].error;
     EXPECT_EQ(done_[0].layout, 1u);
-    EXPECT_EQ(readManifest(done_[0].path)->layout, 1u);
+    EXPECT_EQ(readManifest(diskFiles(), done_[0].path)->layout, 1u);
 }
 
 TEST_F(CheckpointDeskTest, AShardThatCouldNotBeWrittenMakesItNoCheckpoint) {
@@ -97,7 +98,7 @@ TEST_F(CheckpointDeskTest, AShardThatCouldNotBeWrittenMakesItNoCheckpoint) {
     ASSERT_EQ(done_.size(), 1u);
     EXPECT_FALSE(done_[0].ok);
     EXPECT_EQ(done_[0].error, "no room");
-    EXPECT_TRUE(listCheckpoints(folder_.string()).empty());
+    EXPECT_TRUE(listCheckpoints(diskFiles(), folder_.string()).empty());
 }
 
 TEST_F(CheckpointDeskTest, AShardThatReportsAgainAfterTheEndChangesNothing) {
@@ -106,7 +107,7 @@ TEST_F(CheckpointDeskTest, AShardThatReportsAgainAfterTheEndChangesNothing) {
     d->shardReported(own_);
     d->drain();
     EXPECT_EQ(done_.size(), 1u);
-    EXPECT_EQ(listCheckpoints(folder_.string()).size(), 1u);
+    EXPECT_EQ(listCheckpoints(diskFiles(), folder_.string()).size(), 1u);
 }
 
 TEST_F(CheckpointDeskTest, AShardThatTheReplicaDoesNotHaveCountsForNothing) {

@@ -173,7 +173,7 @@ TEST_F(DeviceJob, aCheckpointCopiedBesideTrainingIsTheStateOfItsStep) {
         for (const StepCommitted& step : job.facts<StepCommitted>())
             hashAfter[step.record.step - 1] = step.votes.front().hashes.front();
     }
-    const auto written = readManifest(path);
+    const auto written = readManifest(diskFiles(), path);
     ASSERT_TRUE(written.ok()) << written.status();
     EXPECT_EQ(written->files.front().hash, hashAfter.at(written->step));
     protocol::LogCheckpoint from;

@@ -43,7 +43,7 @@ struct Source {
     explicit Source(std::shared_ptr<StateSnapshot> snapshot = nullptr) {
         store.allowToken(kToken);
         if (snapshot) store.putSnapshot(snapshot);
-        server = *StateServer::start("127.0.0.1", 0, &store);
+        server = *StateServer::start("127.0.0.1", 0, &store, stateSockets());
     }
     StateStore store;
     std::unique_ptr<StateServer> server;

@@ -96,13 +96,14 @@ TEST_F(WorkerJob, writesACheckpointOfOneCommittedStepAndEnds) {
     for (const auto& [rank, code] : job.exits())
         EXPECT_TRUE(code == 0 || code == -SIGKILL) << code << job.output();
     EXPECT_EQ(job.exits().front().second, 0);
-    const auto all = listCheckpoints(spec_.checkpointDir);
+    const auto all = listCheckpoints(diskFiles(), spec_.checkpointDir);
     ASSERT_FALSE(all.empty()) << job.output();
-    auto manifest = readManifest(all.back());
+    auto manifest = readManifest(diskFiles(), all.back());
     ASSERT_TRUE(manifest.ok()) << manifest.status();
     EXPECT_EQ(manifest->step, 12u);
     EXPECT_FALSE(manifest->dataPosition.empty());
-    for (int32_t shard : {0, 1}) EXPECT_TRUE(readShardFile(all.back(), *manifest, shard).ok());
+    for (int32_t shard : {0, 1})
+        EXPECT_TRUE(readShardFile(diskFiles(), all.back(), *manifest, shard).ok());
 }
 
 TEST_F(WorkerJob, aNotFiniteGradientIsSaidAndComputedElsewhere) {
@@ -214,7 +215,7 @@ TEST_F(WorkerJob, aWholeJobResumesFromItsCheckpoint) {
         EXPECT_TRUE(job.checkpoints().front().ok);
         manifest = job.checkpoints().front().path;
     }
-    const auto written = readManifest(manifest);
+    const auto written = readManifest(diskFiles(), manifest);
     ASSERT_TRUE(written.ok()) << written.status();
     protocol::LogCheckpoint from;
     from.step = written->step;
@@ -236,7 +237,7 @@ TEST_F(WorkerJob, orphansWriteACheckpointAndLeave) {
     job.loseCoordinator();
     ASSERT_TRUE(job.runUntil([&] { return job.exits().size() == 4; })) << job.output();
     for (const auto& [rank, code] : job.exits()) EXPECT_EQ(code, 4) << job.output();
-    EXPECT_FALSE(listCheckpoints(spec_.checkpointDir).empty()) << job.output();
+    EXPECT_FALSE(listCheckpoints(diskFiles(), spec_.checkpointDir).empty()) << job.output();
 }
 
 }  // namespace

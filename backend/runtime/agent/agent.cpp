@@ -55,7 +55,7 @@ class Agent::Impl {
 
     void connect() {
         connector_ = options_.network->connect(
-            *reactor_, options_.controller,
+            *reactor_, options_.controller, {},
             [this](absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
                 connected(std::move(channel));
             });

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/checkpoint/checkpoint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -26,7 +23,6 @@ using nlohmann::json;
 
 constexpr uint64_t kShardMagic = 0x3153544b48424bull;  // "KBHKTS1"
 constexpr const char* kManifestName = "manifest.json";
-constexpr size_t kWriteChunk = 4 << 20;
 
 struct ShardHeader {
     uint64_t magic = kShardMagic;
@@ -48,68 +44,33 @@ struct ShardHeader {
     }
 };
 
-absl::Status systemError(const std::string& what, const fs::path& path, int error) {
-    const std::string text = absl::StrCat(what, " ", path.string(), ": ", std::strerror(error));
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-        return absl::ResourceExhaustedError(
-            absl::StrCat(text, "; make room or move checkpoint_dir, training goes on without it"));
-    return absl::UnavailableError(text);
+/// A full disk: the reader is told what becomes of the training.
+absl::Status explained(const absl::Status& status) {
+    if (!absl::IsResourceExhausted(status)) return status;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        status.message(), "; make room or move checkpoint_dir, training goes on without it"));
 }
 
-/// A file that exists under its own name only once `publish` succeeded.
-class PendingFile {
-  public:
-    explicit PendingFile(fs::path path) : path_(std::move(path)), temporary_(path_) {
-        temporary_ += ".tmp";
-        fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        if (fd_ < 0) status_ = systemError("cannot create", temporary_, errno);
+/// `path` exists from here on, for good, or nothing of it does.
+absl::Status publish(FileSystem& files, const std::string& path,
+                     std::initializer_list<std::string_view> parts) {
+    const std::string temporary = path + ".tmp";
+    const absl::Status status = [&] {
+        auto file = files.open(temporary);
+        if (!file.ok()) return file.status();
+        absl::Status s = (*file)->truncate(0);
+        for (const std::string_view part : parts)
+            if (s.ok()) s = (*file)->append(part);
+        if (s.ok()) s = (*file)->sync();
+        if (s.ok()) s = files.rename(temporary, path);
+        return s;
+    }();
+    if (!status.ok()) {
+        (void)files.remove(temporary);
+        return explained(status);
     }
-    ~PendingFile() {
-        if (fd_ >= 0) ::close(fd_);
-        if (!published_) ::unlink(temporary_.c_str());
-    }
-    PendingFile(const PendingFile&) = delete;
-    PendingFile& operator=(const PendingFile&) = delete;
-
-    void write(const void* data, size_t bytes) {
-        const char* at = static_cast<const char*>(data);
-        while (status_.ok() && bytes > 0) {
-            const ssize_t n = ::write(fd_, at, std::min(bytes, kWriteChunk));
-            if (n < 0 && errno == EINTR) continue;
-            if (n <= 0) {
-                status_ = systemError("cannot write", path_, n < 0 ? errno : ENOSPC);
-                return;
-            }
-            at += n;
-            bytes -= static_cast<size_t>(n);
-        }
-    }
-
-    absl::Status publish() {
-        if (status_.ok() && ::fsync(fd_) != 0) status_ = systemError("cannot sync", path_, errno);
-        if (status_.ok() && ::rename(temporary_.c_str(), path_.c_str()) != 0)
-            status_ = systemError("cannot rename to", path_, errno);
-        if (!status_.ok()) return status_;
-        published_ = true;
-        return syncFolder(path_.parent_path());
-    }
-
-    static absl::Status syncFolder(const fs::path& folder) {
-        const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0) return systemError("cannot open", folder, errno);
-        const int result = ::fsync(fd);
-        const int error = errno;
-        ::close(fd);
-        return result == 0 ? absl::OkStatus() : systemError("cannot sync", folder, error);
-    }
-
-  private:
-    fs::path path_;
-    fs::path temporary_;
-    int fd_ = -1;
-    bool published_ = false;
-    absl::Status status_;
-};
+    return files.syncFolder(folderOf(path));
+}
 
 std::string hex(uint64_t value) {
     return absl::StrFormat("%016x", value);
@@ -183,11 +144,9 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, i
     return absl::StrFormat("l%04d-step%09d-layout%d-r%d", lineage, step, layout, replica);
 }
 
-absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder, int32_t shard,
-                                              const StateSnapshot& snapshot) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) return systemError("cannot create", folder, error.value());
+absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files, const std::string& folder,
+                                              int32_t shard, const StateSnapshot& snapshot) {
+    if (absl::Status s = files.makeFolder(folder); !s.ok()) return explained(s);
     ShardHeader header;
     header.shard = shard;
     header.lineage = snapshot.lineage;
@@ -198,10 +157,10 @@ absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder, int32_t
     const std::string head = encode(header);
     CheckpointFile result{shard, absl::StrCat("shard-", shard, ".state"),
                           head.size() + snapshot.bytes.size(), snapshot.hash};
-    PendingFile file(fs::path(folder) / result.name);
-    file.write(head.data(), head.size());
-    file.write(snapshot.bytes.data(), snapshot.bytes.size());
-    if (absl::Status s = file.publish(); !s.ok()) return s;
+    const std::string_view state(reinterpret_cast<const char*>(snapshot.bytes.data()),
+                                 snapshot.bytes.size());
+    const std::string path = absl::StrCat(folder, "/", result.name);
+    if (absl::Status s = publish(files, path, {head, state}); !s.ok()) return s;
     return result;
 }
 
@@ -209,22 +168,21 @@ std::string manifestText(const CheckpointManifest& manifest) {
     return toJson(manifest).dump(2) + "\n";
 }
 
-absl::StatusOr<std::string> writeManifest(const std::string& folder,
+absl::StatusOr<std::string> writeManifest(FileSystem& files, const std::string& folder,
                                           const CheckpointManifest& manifest) {
-    const std::string text = manifestText(manifest);
-    const fs::path path = fs::path(folder) / kManifestName;
-    PendingFile file(path);
-    file.write(text.data(), text.size());
-    if (absl::Status s = file.publish(); !s.ok()) return s;
-    return path.string();
+    const std::string path = absl::StrCat(folder, "/", kManifestName);
+    // The folder's own name is not durable because the files in it are.
+    if (absl::Status s = files.syncFolder(folderOf(folder)); !s.ok()) return s;
+    if (absl::Status s = publish(files, path, {manifestText(manifest)}); !s.ok()) return s;
+    return path;
 }
 
-absl::StatusOr<CheckpointManifest> readManifest(const std::string& path) {
-    std::ifstream in(path);
-    if (!in)
+absl::StatusOr<CheckpointManifest> readManifest(const FileSystem& files, const std::string& path) {
+    const absl::StatusOr<std::string> text = files.read(path);
+    if (!text.ok())
         return absl::NotFoundError(
-            absl::StrCat(path, ": no such checkpoint manifest (", std::strerror(errno), ")"));
-    return parseManifest(path, std::string(std::istreambuf_iterator<char>(in), {}));
+            absl::StrCat("no such checkpoint manifest: ", text.status().message()));
+    return parseManifest(path, *text);
 }
 
 absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path, const std::string& text) {
@@ -236,7 +194,8 @@ absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path, const 
     }
 }
 
-absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const std::string& manifestPath,
+absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const FileSystem& files,
+                                                             const std::string& manifestPath,
                                                              const CheckpointManifest& manifest,
                                                              int32_t shard) {
     const auto listed = std::find_if(manifest.files.begin(), manifest.files.end(),
@@ -245,19 +204,21 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const std::string& 
         return absl::InvalidArgumentError(
             absl::StrCat(manifestPath, " has ", manifest.shards, " shards and none of number ",
                          shard, "; resume with the shard count it was written with"));
-    const fs::path path = fs::path(manifestPath).parent_path() / listed->name;
+    const std::string path = absl::StrCat(folderOf(manifestPath), "/", listed->name);
     const auto damaged = [&](const std::string& why) {
         return absl::DataLossError(
-            absl::StrCat(path.string(), " ", why, "; resume from an older checkpoint"));
+            absl::StrCat(path, " ", why, "; resume from an older checkpoint"));
     };
-    std::ifstream in(path, std::ios::binary);
-    if (!in) return damaged("is missing or unreadable");
+    const auto bytesOf = [](auto& content) { return std::as_writable_bytes(std::span(content)); };
     std::string head(encode(ShardHeader{}).size(), '\0');
-    in.read(head.data(), static_cast<std::streamsize>(head.size()));
+    const absl::Status begun = files.read(path, 0, bytesOf(head));
+    if (!begun.ok() && !absl::IsOutOfRange(begun)) return damaged("is missing or unreadable");
     absl::StatusOr<ShardHeader> header = decode<ShardHeader>(head);
-    if (!in || !header.ok() || header->magic != kShardMagic) return damaged("is no shard file");
-    if (header->step != manifest.step || header->shard != shard || header->hash != listed->hash ||
-        header->bytes + head.size() != listed->bytes)
+    if (!begun.ok() || !header.ok() || header->magic != kShardMagic)
+        return damaged("is no shard file");
+    if (header->lineage != manifest.lineage || header->step != manifest.step ||
+        header->layout != manifest.layout || header->shard != shard ||
+        header->hash != listed->hash || header->bytes + head.size() != listed->bytes)
         return damaged("is not the file its manifest names");
     auto state = std::make_shared<StateSnapshot>();
     state->lineage = header->lineage;
@@ -266,9 +227,7 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const std::string& 
     state->expertShard = manifest.expertShard;
     state->last = manifest.last;
     state->bytes.resize(header->bytes);
-    in.read(reinterpret_cast<char*>(state->bytes.data()),
-            static_cast<std::streamsize>(state->bytes.size()));
-    if (!in) return damaged("ends too early");
+    if (!files.read(path, head.size(), state->bytes).ok()) return damaged("ends too early");
     state->hash = bulkhead_state_hash(state->bytes.data(), state->bytes.size());
     const uint64_t written =
         manifest.version == 1 ? XXH3_64bits(state->bytes.data(), state->bytes.size()) : state->hash;
@@ -276,14 +235,12 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const std::string& 
     return state;
 }
 
-std::vector<std::string> listCheckpoints(const std::string& directory) {
+std::vector<std::string> listCheckpoints(const FileSystem& files, const std::string& directory) {
     std::vector<std::string> found;
-    std::error_code error;
-    for (auto it = fs::directory_iterator(directory, error);
-         !error && it != fs::directory_iterator(); it.increment(error))
-        if (const fs::path manifest = it->path() / kManifestName; fs::exists(manifest, error))
-            found.push_back(manifest.string());
-    std::sort(found.begin(), found.end());
+    for (const std::string& name : files.list(directory))
+        if (std::string path = absl::StrCat(directory, "/", name, "/", kManifestName);
+            files.exists(path))
+            found.push_back(std::move(path));
     return found;
 }
 
@@ -307,34 +264,29 @@ std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& file
     return found;
 }
 
-void discardUnfinished(const std::string& folder) {
-    const fs::path current(folder);
-    const std::string name = current.filename().string();
-    const std::string replica = name.substr(name.rfind("-r") + 1);
-    std::vector<fs::path> leftovers;
-    std::error_code error;
-    for (auto it = fs::directory_iterator(current.parent_path(), error);
-         !error && it != fs::directory_iterator(); it.increment(error)) {
-        const std::string other = it->path().filename().string();
-        if (other < name && other.ends_with("-" + replica) &&
-            !fs::exists(it->path() / kManifestName, error))
-            leftovers.push_back(it->path());
+void discardUnfinished(FileSystem& files, const std::string& folder) {
+    const std::string directory = folderOf(folder);
+    const std::string current = fs::path(folder).filename().string();
+    const std::string replica = current.substr(current.rfind("-r") + 1);
+    for (const std::string& name : files.list(directory)) {
+        const std::string other = absl::StrCat(directory, "/", name);
+        if (name < current && name.ends_with("-" + replica) &&
+            !files.exists(absl::StrCat(other, "/", kManifestName)))
+            (void)files.removeFolder(other);
     }
-    for (const fs::path& path : leftovers) fs::remove_all(path, error);
 }
 
-void discardOwnCheckpoint(const std::string& directory, const std::string& manifestPath) {
-    const fs::path folder = fs::path(manifestPath).parent_path();
-    if (!folder.empty() && folder.parent_path() == fs::path(directory))
-        discardCheckpoint(folder.string());
+void discardOwnCheckpoint(FileSystem& files, const std::string& directory,
+                          const std::string& manifestPath) {
+    const std::string folder = folderOf(manifestPath);
+    if (!folder.empty() && fs::path(folder).parent_path() == fs::path(directory))
+        discardCheckpoint(files, folder);
 }
 
-void discardCheckpoint(const std::string& folder) {
-    std::error_code ignored;
+void discardCheckpoint(FileSystem& files, const std::string& folder) {
     // A power cut must not bring it back without its files.
-    if (fs::remove(fs::path(folder) / kManifestName, ignored))
-        (void)PendingFile::syncFolder(folder);
-    fs::remove_all(folder, ignored);
+    if (files.remove(absl::StrCat(folder, "/", kManifestName)).ok()) (void)files.syncFolder(folder);
+    (void)files.removeFolder(folder);
 }
 
 }  // namespace bulkhead::runtime

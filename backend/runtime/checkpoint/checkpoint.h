@@ -66,7 +66,8 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, i
 
 /// Writes one shard durably: temporary file, fsync, rename. On error nothing stays behind, and the
 /// status names the file and the reason (ResourceExhausted when the disk is full).
-[[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(const std::string& folder,
+[[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files,
+                                                            const std::string& folder,
                                                             int32_t shard,
                                                             const StateSnapshot& snapshot);
 
@@ -75,11 +76,13 @@ std::string manifestText(const CheckpointManifest& manifest);
 
 /// Makes the checkpoint exist. All files of `manifest` must be durable. Returns the manifest's
 /// path.
-[[nodiscard]] absl::StatusOr<std::string> writeManifest(const std::string& folder,
+[[nodiscard]] absl::StatusOr<std::string> writeManifest(FileSystem& files,
+                                                        const std::string& folder,
                                                         const CheckpointManifest& manifest);
 
 /// NotFound, or DataLoss naming the field that is missing or wrong.
-[[nodiscard]] absl::StatusOr<CheckpointManifest> readManifest(const std::string& path);
+[[nodiscard]] absl::StatusOr<CheckpointManifest> readManifest(const FileSystem& files,
+                                                              const std::string& path);
 
 /// Reads a manifest from its text; `path` is for the message. DataLoss as readManifest().
 [[nodiscard]] absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path,
@@ -88,20 +91,22 @@ std::string manifestText(const CheckpointManifest& manifest);
 /// The state of `shard`, its length and hash checked against the manifest and the file's own
 /// header; with the hash that workloads compute now, whatever the manifest's is.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(
-    const std::string& manifestPath, const CheckpointManifest& manifest, int32_t shard);
+    const FileSystem& files, const std::string& manifestPath, const CheckpointManifest& manifest,
+    int32_t shard);
 
 /// Paths of the manifests below `directory`, oldest first by (lineage, step); empty when none.
-std::vector<std::string> listCheckpoints(const std::string& directory);
+std::vector<std::string> listCheckpoints(const FileSystem& files, const std::string& directory);
 
 /// Removes what older, unfinished checkpoints of the same replica left beside `folder`.
-void discardUnfinished(const std::string& folder);
+void discardUnfinished(FileSystem& files, const std::string& folder);
 
 /// Removes a checkpoint, or what an unfinished one left in `folder`; manifest first.
-void discardCheckpoint(const std::string& folder);
+void discardCheckpoint(FileSystem& files, const std::string& folder);
 
 /// Removes the checkpoint of this manifest, if it lies directly below `directory`: a rank removes
 /// what its own job wrote, whatever it is told.
-void discardOwnCheckpoint(const std::string& directory, const std::string& manifestPath);
+void discardOwnCheckpoint(FileSystem& files, const std::string& directory,
+                          const std::string& manifestPath);
 
 /// The checkpoints below `directory` whose manifest can be read and whose files are all there;
 /// their contents are checked when they are loaded.

@@ -64,7 +64,7 @@ class Controller::Impl {
     absl::Status bind() {
         for (const std::string& address : options_.listen) {
             auto listener = options_.network->listen(
-                *reactor_, address,
+                *reactor_, address, {},
                 [this](std::unique_ptr<ControlChannel> c) { newcomers_.add(std::move(c)); });
             if (!listener.ok()) return listener.status();
             addresses_.push_back((*listener)->address());
@@ -174,7 +174,7 @@ class Controller::Impl {
                 runs.push_back(run);
                 continue;
             }
-            if (absl::IsUnavailable(begun)) {
+            if (absl::IsUnavailable(begun) || absl::IsResourceExhausted(begun)) {
                 awaitDisk(std::move(refused), std::move(past), std::string(begun.message()));
                 absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
                                 refused_[run].status.why);

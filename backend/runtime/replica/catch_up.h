@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/replica/state_fetch.h"
 
@@ -31,7 +30,8 @@ class CatchUp {
         std::function<bool()> cut;  ///< an injected network cut holds
     };
 
-    CatchUp(RankId self, uint32_t shards, const Clock& clock, Hooks hooks);
+    /// `network` and `clock` outlive it.
+    CatchUp(RankId self, uint32_t shards, StateNetwork& network, const Clock& clock, Hooks hooks);
     ~CatchUp();
 
     void fetch(const protocol::Fetch& fetch);
@@ -50,10 +50,11 @@ class CatchUp {
 
     const RankId self_;
     const uint32_t shards_;
+    StateNetwork& network_;
     const Clock& clock_;
     Hooks hooks_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    Mutex mutex_;
+    ConditionVariable changed_;
     std::shared_ptr<StateFetch> fetch_;  ///< null: nothing to catch up with
     std::vector<FetchSource> sources_;
     uint64_t step_ = 0;  ///< of the snapshot
@@ -63,7 +64,7 @@ class CatchUp {
     bool retry_ = true;      ///< false: the front delta failed, other sources must come first
     std::deque<CommitRecord> deltas_;
     bool stopping_ = false;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace bulkhead::runtime

@@ -2,8 +2,6 @@
 #include "backend/runtime/replica/checkpoint_desk.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,14 +14,16 @@ namespace {
 
 // Checkpoints whose shards never all reported; older ones are given up.
 constexpr size_t kMostPending = 4;
+constexpr int kNice = 5;
 
 }  // namespace
 
-CheckpointDesk::CheckpointDesk(CheckpointSettings settings, const Clock& clock, Hooks hooks)
-    : settings_(std::move(settings)), clock_(clock), hooks_(std::move(hooks)) {}
+CheckpointDesk::CheckpointDesk(CheckpointSettings settings, FileSystem& files, const Clock& clock,
+                               Hooks hooks)
+    : settings_(std::move(settings)), files_(files), clock_(clock), hooks_(std::move(hooks)) {}
 
 void CheckpointDesk::update(const model::JobSpec& spec, const std::string& jobJson) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     settings_.spec = spec;
     settings_.jobJson = jobJson;
 }
@@ -40,7 +40,7 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
     std::string folder;
     protocol::RankCheckpoint part;
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         folder = folderOf(*snapshot);
         part.rank = settings_.rank;
         part.incarnation = settings_.incarnation;
@@ -54,7 +54,8 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
     part.layout = snapshot->layout;
     writer_.post([this, snapshot, folder, part]() mutable {
         const MonoNs start = clock_.now();
-        absl::StatusOr<CheckpointFile> file = writeShardFile(folder, part.rank.shard, *snapshot);
+        absl::StatusOr<CheckpointFile> file =
+            writeShardFile(files_, folder, part.rank.shard, *snapshot);
         part.ms = static_cast<double>(clock_.now() - start) / kMillisecond;
         part.ok = file.ok();
         if (file.ok()) {
@@ -83,7 +84,7 @@ CheckpointDesk::Pending& CheckpointDesk::pending(Key key) {
 
 void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         Pending& entry = pending({part.step, part.layout});
         if (part.rank.shard < 0 || static_cast<size_t>(part.rank.shard) >= entry.parts.size())
             return;
@@ -93,14 +94,14 @@ void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
 }
 
 void CheckpointDesk::discard(const std::vector<std::string>& manifests) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    writer_.post([directory = settings_.spec.checkpointDir, manifests] {
-        for (const std::string& path : manifests) discardOwnCheckpoint(directory, path);
+    const std::lock_guard<Mutex> lock(mutex_);
+    writer_.post([this, directory = settings_.spec.checkpointDir, manifests] {
+        for (const std::string& path : manifests) discardOwnCheckpoint(files_, directory, path);
     });
 }
 
 void CheckpointDesk::tryFinish(Key key) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<Mutex> lock(mutex_);
     const auto it = pending_.find(key);
     if (it == pending_.end() || it->second.snapshot == nullptr) return;
     const auto& parts = it->second.parts;
@@ -138,7 +139,7 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
     std::string folder;
     CheckpointManifest manifest;
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         folder = folderOf(*pending.snapshot);
         done.replica = settings_.rank.replica;
         done.incarnation = settings_.incarnation;
@@ -154,16 +155,16 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
         done.bytes += part->bytes;
     }
     if (done.ok) {
-        absl::StatusOr<std::string> path = writeManifest(folder, manifest);
+        absl::StatusOr<std::string> path = writeManifest(files_, folder, manifest);
         done.ok = path.ok();
         if (path.ok()) {
             done.path = *path;
-            discardUnfinished(folder);
+            discardUnfinished(files_, folder);
         } else {
             done.error = std::string(path.status().message());
         }
     }
-    if (!done.ok) discardCheckpoint(folder);
+    if (!done.ok) discardCheckpoint(files_, folder);
     done.ms = static_cast<double>(clock_.now() - pending.begun) / kMillisecond;
     if (done.ok)
         spdlog::info("checkpoint of step {}: {} bytes in {:.0f} ms", step, done.bytes, done.ms);
@@ -175,19 +176,19 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
 
 void CheckpointDesk::over(uint64_t step) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         lastOver_ = std::max(lastOver_, step);
     }
     changed_.notify_all();
 }
 
 void CheckpointDesk::forbid() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     forbidden_ = true;
 }
 
 bool CheckpointDesk::await(uint64_t step, std::chrono::milliseconds patience) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<Mutex> lock(mutex_);
     return changed_.wait_for(lock, patience, [&] { return lastOver_ >= step; });
 }
 
@@ -195,7 +196,7 @@ CheckpointThread::CheckpointThread() : thread_([this] { run(); }) {}
 
 CheckpointThread::~CheckpointThread() {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -204,20 +205,20 @@ CheckpointThread::~CheckpointThread() {
 
 void CheckpointThread::post(std::function<void()> job) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         jobs_.push_back(std::move(job));
     }
     changed_.notify_all();
 }
 
 void CheckpointThread::drain() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<Mutex> lock(mutex_);
     changed_.wait(lock, [this] { return jobs_.empty() && !busy_; });
 }
 
 void CheckpointThread::run() {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 5);
-    std::unique_lock<std::mutex> lock(mutex_);
+    lowerThreadPriority(kNice);
+    std::unique_lock<Mutex> lock(mutex_);
     for (;;) {
         changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
         if (jobs_.empty()) return;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -11,10 +10,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/model/job_spec.h"
 #include "backend/runtime/checkpoint/checkpoint.h"
 #include "backend/runtime/protocol/channels.h"
@@ -35,12 +34,12 @@ class CheckpointThread {
   private:
     void run();
 
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    Mutex mutex_;
+    ConditionVariable changed_;
     std::deque<std::function<void()>> jobs_;
     bool busy_ = false;
     bool stopping_ = false;
-    std::thread thread_;
+    Thread thread_;
 };
 
 struct CheckpointSettings {
@@ -63,7 +62,8 @@ class CheckpointDesk {
         std::function<void(const protocol::CheckpointDone&)> done;          ///< leader only
     };
 
-    CheckpointDesk(CheckpointSettings settings, const Clock& clock, Hooks hooks);
+    /// `files` and `clock` outlive it.
+    CheckpointDesk(CheckpointSettings settings, FileSystem& files, const Clock& clock, Hooks hooks);
 
     /// Policies as they are now.
     void update(const model::JobSpec& spec, const std::string& jobJson);
@@ -103,10 +103,11 @@ class CheckpointDesk {
     CheckpointManifest manifestOf(const Pending& pending) const;
 
     CheckpointSettings settings_;  // guarded by mutex_
+    FileSystem& files_;
     const Clock& clock_;
     Hooks hooks_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    Mutex mutex_;
+    ConditionVariable changed_;
     std::map<Key, Pending> pending_;
     uint64_t lastOver_ = 0;
     bool forbidden_ = false;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/transport/network_faults.h"
 
@@ -73,7 +74,7 @@ class FaultDesk {
     NetworkFaults* network_;
     Hooks hooks_;
 
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::mt19937_64 random_;
     std::vector<protocol::CommitFault> armed_;
     std::map<uint64_t, std::vector<protocol::FaultNoted>> told_;  ///< by fault

@@ -20,9 +20,10 @@ std::string text(const absl::Status& status) {
 
 }  // namespace
 
-CoordinatorLink::CoordinatorLink(Reactor& reactor, std::string address, ChannelOptions options,
-                                 protocol::Hello hello, Hooks hooks)
+CoordinatorLink::CoordinatorLink(Reactor& reactor, Network& network, std::string address,
+                                 ChannelOptions options, protocol::Hello hello, Hooks hooks)
     : reactor_(reactor),
+      network_(network),
       address_(std::move(address)),
       options_(std::move(options)),
       hello_(std::move(hello)),
@@ -37,7 +38,7 @@ CoordinatorLink::~CoordinatorLink() {
 }
 
 void CoordinatorLink::connect() {
-    connector_ = connectControl(
+    connector_ = network_.connect(
         reactor_, address_, options_, [this](absl::StatusOr<std::unique_ptr<ControlChannel>> c) {
             if (!c.ok()) return retry();
             channel_ = *std::move(c);
@@ -79,31 +80,35 @@ bool CoordinatorLink::sendRaw(std::string_view message) {
     return channel_ != nullptr && channel_->send(message).ok();
 }
 
-LeaderLink::LeaderLink(Reactor& reactor, std::string token, Received received)
-    : reactor_(reactor), token_(std::move(token)), received_(std::move(received)) {}
+LeaderLink::LeaderLink(Reactor& reactor, Network& network, std::string token, Received received)
+    : reactor_(reactor),
+      network_(network),
+      token_(std::move(token)),
+      received_(std::move(received)) {}
 
 LeaderLink::~LeaderLink() {
     reactor_.cancel(timer_);
 }
 
-absl::StatusOr<std::unique_ptr<LeaderLink>> LeaderLink::lead(Reactor& reactor,
+absl::StatusOr<std::unique_ptr<LeaderLink>> LeaderLink::lead(Reactor& reactor, Network& network,
                                                              const std::string& address,
                                                              std::string token, Received received) {
     std::unique_ptr<LeaderLink> link(
-        new LeaderLink(reactor, std::move(token), std::move(received)));
+        new LeaderLink(reactor, network, std::move(token), std::move(received)));
     LeaderLink* raw = link.get();
     absl::StatusOr<std::unique_ptr<ControlListener>> listener =
-        listenControl(reactor, address, {},
-                      [raw](std::unique_ptr<ControlChannel> c) { raw->accept(std::move(c)); });
+        network.listen(reactor, address, {},
+                       [raw](std::unique_ptr<ControlChannel> c) { raw->accept(std::move(c)); });
     if (!listener.ok()) return listener.status();
     link->listener_ = *std::move(listener);
     return link;
 }
 
-std::unique_ptr<LeaderLink> LeaderLink::follow(Reactor& reactor, const std::string& leader,
-                                               std::string token, Received received) {
+std::unique_ptr<LeaderLink> LeaderLink::follow(Reactor& reactor, Network& network,
+                                               const std::string& leader, std::string token,
+                                               Received received) {
     std::unique_ptr<LeaderLink> link(
-        new LeaderLink(reactor, std::move(token), std::move(received)));
+        new LeaderLink(reactor, network, std::move(token), std::move(received)));
     link->leader_ = leader;
     link->connect();
     return link;
@@ -140,7 +145,7 @@ void LeaderLink::receive(uint64_t id, const std::string& bytes) {
 }
 
 void LeaderLink::connect() {
-    connector_ = connectControl(
+    connector_ = network_.connect(
         reactor_, leader_, {}, [this](absl::StatusOr<std::unique_ptr<ControlChannel>> c) {
             if (!c.ok()) {
                 timer_ = reactor_.after(kFirstRetry, [this] { connect(); });

@@ -24,7 +24,8 @@ class CoordinatorLink {
         std::function<void()> disconnected;
         std::function<void(protocol::ToReplica)> received;
     };
-    CoordinatorLink(Reactor& reactor, std::string address, ChannelOptions options,
+    /// `reactor` and `network` outlive it.
+    CoordinatorLink(Reactor& reactor, Network& network, std::string address, ChannelOptions options,
                     protocol::Hello hello, Hooks hooks);
     ~CoordinatorLink();
 
@@ -41,6 +42,7 @@ class CoordinatorLink {
     void receive(const std::string& bytes);
 
     Reactor& reactor_;
+    Network& network_;
     std::string address_;
     ChannelOptions options_;
     protocol::Hello hello_;
@@ -58,11 +60,13 @@ class LeaderLink {
     using Received = std::function<void(protocol::ToLeader)>;
 
     /// `address` is "ip:port" with port 0. The leader's is in address() then.
-    static absl::StatusOr<std::unique_ptr<LeaderLink>> lead(Reactor& reactor,
+    /// `reactor` and `network` outlive it, likewise below.
+    static absl::StatusOr<std::unique_ptr<LeaderLink>> lead(Reactor& reactor, Network& network,
                                                             const std::string& address,
                                                             std::string token, Received received);
-    static std::unique_ptr<LeaderLink> follow(Reactor& reactor, const std::string& leader,
-                                              std::string token, Received received);
+    static std::unique_ptr<LeaderLink> follow(Reactor& reactor, Network& network,
+                                              const std::string& leader, std::string token,
+                                              Received received);
     ~LeaderLink();
 
     std::string address() const;
@@ -72,13 +76,14 @@ class LeaderLink {
     bool sendToSibling(const protocol::ToLeader& message);
 
   private:
-    LeaderLink(Reactor& reactor, std::string token, Received received);
+    LeaderLink(Reactor& reactor, Network& network, std::string token, Received received);
     void accept(std::unique_ptr<ControlChannel> channel);
     void receive(uint64_t id, const std::string& bytes);
     void connect();
     void flush();
 
     Reactor& reactor_;
+    Network& network_;
     std::string token_;
     Received received_;
     std::unique_ptr<ControlListener> listener_;

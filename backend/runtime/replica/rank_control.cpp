@@ -54,9 +54,12 @@ void ReplicaRank::Impl::post(protocol::RankInput input) {
 }
 
 void ReplicaRank::Impl::feed(const protocol::RankInput& input) {
+    if (options_.probe.input) options_.probe.input(input);
     const protocol::RankActions actions = machine_.step(clock_.now(), input);
-    for (const protocol::RankAction& action : actions)
+    for (const protocol::RankAction& action : actions) {
+        if (options_.probe.action) options_.probe.action(action);
         std::visit([this](const auto& a) { on(a); }, action);
+    }
 }
 
 void ReplicaRank::Impl::received(const protocol::ToReplica& message) {
@@ -118,7 +121,8 @@ void ReplicaRank::Impl::beat() {
 
 void ReplicaRank::Impl::on(const protocol::BuildReplica& action) {
     if (!leader_ && !action.formed.ranks.empty())
-        leaderLink_ = LeaderLink::follow(*reactor_, action.formed.ranks[0].control, options_.token,
+        leaderLink_ = LeaderLink::follow(*reactor_, options_.host->network(),
+                                         action.formed.ranks[0].control, options_.token,
                                          [this](const protocol::ToLeader& m) { fromSibling(m); });
     queue_.push({[this, action] { return build(action); }, std::nullopt});
 }
@@ -166,7 +170,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
     keys_[id] = group.key;
     while (keys_.size() > kKeysKept) keys_.erase(keys_.begin());
     {
-        const std::lock_guard<std::mutex> lock(figuresMutex_);
+        const std::lock_guard<Mutex> lock(figuresMutex_);
         entering_.reset();
         if (action.enter) entering_ = id;
         incarnations_.clear();
@@ -309,7 +313,7 @@ void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
         return post(protocol::ExchangeDone{result.id, false, std::move(vote)});
     }
     {
-        const std::lock_guard<std::mutex> lock(figuresMutex_);
+        const std::lock_guard<Mutex> lock(figuresMutex_);
         if (entering_ == result.id) return post(protocol::ExchangeDone{result.id, true, vote});
     }
     // The sum of squares is the program's arithmetic and so the training thread's. Where the
@@ -338,7 +342,7 @@ protocol::RankVote ReplicaRank::Impl::figuresOf(const ExchangeResult& result) {
 }
 
 void ReplicaRank::Impl::addFigures(protocol::RankVote& vote) {
-    const std::lock_guard<std::mutex> lock(figuresMutex_);
+    const std::lock_guard<Mutex> lock(figuresMutex_);
     vote.computeMs = computeMs_;
     vote.lossSum = figures_.lossSum;
     vote.tokens = figures_.tokens;
@@ -361,7 +365,7 @@ void ReplicaRank::Impl::accuse(const ExchangeResult& result) {
         evidence.epoch = result.id.epoch;
         evidence.attempt = result.id.attempt;
         {
-            const std::lock_guard<std::mutex> lock(figuresMutex_);
+            const std::lock_guard<Mutex> lock(figuresMutex_);
             const auto it = incarnations_.find(peer.replica);
             if (it == incarnations_.end()) continue;
             evidence.incarnation = it->second;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -10,9 +9,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "backend/common/threads.h"
 #include "backend/runtime/protocol/rank_machine.h"
 #include "backend/runtime/protocol/replica_fold.h"
 #include "backend/runtime/replica/catch_up.h"
@@ -20,13 +19,11 @@
 #include "backend/runtime/replica/fault_desk.h"
 #include "backend/runtime/replica/links.h"
 #include "backend/runtime/replica/replica_rank.h"
-#include "backend/runtime/replica/shm_lease.h"
 #include "backend/runtime/replica/snapshot_desk.h"
 #include "backend/runtime/replica/state_server.h"
 #include "backend/runtime/replica/state_store.h"
 #include "backend/runtime/replica/step_exchange.h"
 #include "backend/runtime/transport/reactor.h"
-#include "backend/runtime/transport/unique_fd.h"
 
 namespace bulkhead::runtime {
 
@@ -48,8 +45,8 @@ class TrainingQueue {
     void end(Work work);
 
   private:
-    std::mutex mutex_;
-    std::condition_variable arrived_;
+    Mutex mutex_;
+    ConditionVariable arrived_;
     std::deque<TrainingTask> tasks_;
     bool finished_ = false;
 };
@@ -78,7 +75,8 @@ class ReplicaRank::Impl {
     // Set-up.
     protocol::Hello hello() const;
     void startControl();
-    absl::Status takeSharedMemory();
+    void awaitControl();
+    std::string shmPrefix() const;
     void startDesks();
     CatchUp::Hooks catchUpHooks();
     FaultDesk::Hooks faultHooks();
@@ -141,6 +139,7 @@ class ReplicaRank::Impl {
     absl::Status layoutChanged();
     absl::Status leave(const protocol::ExitRank& action, bool orphaned);
     absl::Status refreshHash();
+    void stands(bool updated) const;
     void bindExchange();
     void offer(uint64_t generation, uint64_t begin);
     absl::Status touchGradient(std::span<float> part);
@@ -157,8 +156,7 @@ class ReplicaRank::Impl {
     protocol::RankMachine machine_;
     protocol::ReplicaFold fold_;
     protocol::RankEndpoint endpoint_;
-    UniqueFd dataListener_;
-    std::unique_ptr<ShmLease> shmLease_;  ///< of endpoint_.shm
+    std::unique_ptr<DataPort> dataPort_;
     std::unique_ptr<LeaderLink> leaderLink_;
     std::unique_ptr<CoordinatorLink> coordinator_;
     std::map<protocol::ExchangeId, ExchangeKey> keys_;  ///< of exchanges begun, the last few
@@ -174,7 +172,7 @@ class ReplicaRank::Impl {
     std::atomic<uint64_t> progress_{0};
     std::atomic<uint64_t> applied_{0};
     std::atomic<bool> leaving_{false};
-    std::mutex figuresMutex_;
+    Mutex figuresMutex_;
     StepFigures figures_;
     double computeMs_ = 0;
     std::map<int32_t, uint32_t> incarnations_;      ///< of the peers of the exchange begun last
@@ -195,7 +193,7 @@ class ReplicaRank::Impl {
     const bool onDevice_;       ///< gradient and sum are out of the CPU's reach
     absl::Status deviceError_;  ///< met where it could not be returned
 
-    std::thread control_;
+    Thread control_;
 };
 
 }  // namespace bulkhead::runtime

@@ -6,7 +6,6 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,9 +79,7 @@ void ReplicaRank::Impl::notFinite(uint64_t generation) {
 void ReplicaRank::Impl::microBatchDone(MonoNs took) {
     ++progress_;
     const double factor = faults_->slowFactor();
-    if (factor > 1)
-        std::this_thread::sleep_for(std::chrono::nanoseconds(
-            static_cast<int64_t>(static_cast<double>(took) * (factor - 1))));
+    if (factor > 1) sleepFor(static_cast<MonoNs>(static_cast<double>(took) * (factor - 1)));
 }
 
 void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
@@ -98,7 +95,7 @@ void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
         offer(generation, 0);
     }
     {
-        const std::lock_guard<std::mutex> lock(figuresMutex_);
+        const std::lock_guard<Mutex> lock(figuresMutex_);
         figures_ = std::move(figures);
         computeMs_ = inMs(clock_.now() - computeBegun_);
     }
@@ -117,7 +114,7 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     order.groupToken = XXH3_64bits(secret.data(), secret.size());
     order.blank = action.formed.blank || !action.welcome.resumeFrom.empty();
     order.expertShard = action.welcome.expertShard;
-    order.listenFd = dataListener_.get();
+    order.listenFd = dataPort_->listenFd();
     if (absl::Status s = program_->build(order); !s.ok()) return s;
     ++progress_;
     if (action.formed.blank) {
@@ -143,6 +140,7 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     }
     done.layout = layout_;
     applied_ = step_;
+    if (done.hasState) stands(false);
     spdlog::info("model stands at step {} ({}), {:.0f} ms", step_,
                  action.formed.blank                 ? "blank"
                  : action.welcome.resumeFrom.empty() ? "from the seed"
@@ -163,12 +161,13 @@ absl::Status ReplicaRank::Impl::makeExchange() {
     options.shard = options_.rank.shard;
     options.replica = options_.rank.replica;
     options.incarnation = options_.incarnation;
-    options.listenFd = dataListener_.get();
+    options.listenFd = dataPort_->listenFd();
     options.heap = program_->peerMemory();
     options.device = program_->dataPlane();
     options.faults = &network_;
     options.clock = &clock_;
-    absl::StatusOr<std::unique_ptr<Exchange>> exchange = runtime::makeExchange(options);
+    absl::StatusOr<std::unique_ptr<Exchange>> exchange =
+        options_.host->exchange(std::move(options));
     if (!exchange.ok()) return exchange.status();
     exchange_ =
         std::make_unique<StepExchange>(*std::move(exchange), options_.spec.bucketBytes, clock_,
@@ -187,8 +186,12 @@ absl::Status ReplicaRank::Impl::refreshHash() {
     return absl::OkStatus();
 }
 
+void ReplicaRank::Impl::stands(bool updated) const {
+    if (options_.probe.stands) options_.probe.stands(label(), updated);
+}
+
 absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
-    absl::StatusOr<CheckpointManifest> manifest = readManifest(path);
+    absl::StatusOr<CheckpointManifest> manifest = readManifest(options_.host->files(), path);
     if (!manifest.ok()) return unusable(path, manifest.status());
     if (manifest->shards != options_.spec.shards)
         return absl::InvalidArgumentError(
@@ -200,7 +203,7 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
             "changed last: {}",
             path, options_.corpusNewest);
     absl::StatusOr<std::shared_ptr<StateSnapshot>> state =
-        readShardFile(path, *manifest, options_.rank.shard);
+        readShardFile(options_.host->files(), path, *manifest, options_.rank.shard);
     if (!state.ok()) return unusable(path, state.status());
     return importState(**state);
 }
@@ -255,6 +258,7 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
     last_ = record;
     if (absl::Status s = damageParameter(record.step); !s.ok()) return s;
     if (absl::Status s = refreshHash(); !s.ok()) return s;
+    stands(true);
     keepDelta(record, reduced);
     applied_ = step_;
     ++progress_;
@@ -340,6 +344,7 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
     lineage_ = snapshot->lineage;
     if (absl::Status s = importState(*snapshot); !s.ok()) return s;
     applied_ = step_;
+    stands(false);
     // What it brings to the exchange it enters by.
     const std::span<float> gradient = program_->gradient();
     if (absl::Status s = program_->write(std::vector<float>(gradient.size()), gradient); !s.ok())
@@ -424,7 +429,9 @@ absl::Status ReplicaRank::Impl::layoutChanged() {
     snapshots_.clear();
     store_.clearDeltas();
     bindExchange();
-    return refreshHash();
+    if (absl::Status s = refreshHash(); !s.ok()) return s;
+    stands(false);
+    return absl::OkStatus();
 }
 
 absl::Status ReplicaRank::Impl::settleLayout(const protocol::SettleLayout& action) {

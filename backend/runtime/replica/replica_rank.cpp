@@ -2,11 +2,8 @@
 #include "backend/runtime/replica/replica_rank.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-#include <csignal>
-#include <future>
 #include <random>
 #include <utility>
 
@@ -14,19 +11,12 @@
 #include "absl/strings/str_format.h"
 #include "backend/model/event_json.h"
 #include "backend/runtime/replica/rank_impl.h"
-#include "backend/runtime/transport/address.h"
 
 namespace bulkhead::runtime {
 
-namespace {
-
-constexpr const char* kShmFamily = "bh-";
-
-}  // namespace
-
 void TrainingQueue::push(TrainingTask task) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         if (finished_) return;
         tasks_.push_back(std::move(task));
     }
@@ -34,7 +24,7 @@ void TrainingQueue::push(TrainingTask task) {
 }
 
 TrainingTask TrainingQueue::pop() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<Mutex> lock(mutex_);
     arrived_.wait(lock, [this] { return !tasks_.empty(); });
     TrainingTask task = std::move(tasks_.front());
     tasks_.pop_front();
@@ -42,13 +32,13 @@ TrainingTask TrainingQueue::pop() {
 }
 
 void TrainingQueue::dropWork(uint64_t step) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     std::erase_if(tasks_, [&](const TrainingTask& t) { return t.work && t.work->step == step; });
 }
 
 void TrainingQueue::finishWith(TrainingTask last) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         if (finished_) return;
         finished_ = true;
         tasks_.clear();
@@ -59,7 +49,7 @@ void TrainingQueue::finishWith(TrainingTask last) {
 
 void TrainingQueue::end(Work work) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         tasks_.push_back({nullptr, std::move(work)});
     }
     arrived_.notify_one();
@@ -84,52 +74,48 @@ absl::Status ReplicaRank::Impl::start() {
     absl::StatusOr<std::unique_ptr<Reactor>> reactor = Reactor::create(clock_);
     if (!reactor.ok()) return reactor.status();
     reactor_ = *std::move(reactor);
-    absl::StatusOr<UniqueFd> listener = listenOn(options_.address + ":0");
-    if (!listener.ok()) return listener.status();
-    dataListener_ = *std::move(listener);
-    absl::StatusOr<std::unique_ptr<StateServer>> server =
-        StateServer::start(options_.address, options_.rank.shard, &store_);
+    endpoint_.shm = shmPrefix();
+    absl::StatusOr<std::unique_ptr<DataPort>> port =
+        options_.host->openData(options_.address, endpoint_.shm);
+    if (!port.ok()) return port.status();
+    dataPort_ = *std::move(port);
+    absl::StatusOr<std::unique_ptr<StateServer>> server = StateServer::start(
+        options_.address, options_.rank.shard, &store_, options_.host->stateNetwork());
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     store_.setDeltaBudget(deltaBudget(options_.spec));
     if (leader_) {
-        absl::StatusOr<std::unique_ptr<LeaderLink>> link =
-            LeaderLink::lead(*reactor_, options_.address + ":0", options_.token,
-                             [this](const protocol::ToLeader& m) { fromSibling(m); });
+        absl::StatusOr<std::unique_ptr<LeaderLink>> link = LeaderLink::lead(
+            *reactor_, options_.host->network(), options_.address + ":0", options_.token,
+            [this](const protocol::ToLeader& m) { fromSibling(m); });
         if (!link.ok()) return link.status();
         leaderLink_ = *std::move(link);
     }
-    if (absl::Status s = takeSharedMemory(); !s.ok()) return s;
     startDesks();
+    if (options_.probe.begun) options_.probe.begun(machine_);
     startControl();
     return absl::OkStatus();
 }
 
-absl::Status ReplicaRank::Impl::takeSharedMemory() {
+std::string ReplicaRank::Impl::shmPrefix() const {
     // The token tells runs of equal name apart: they must not meet in one segment.
     const std::string run = absl::StrCat(options_.job, "/", options_.token);
-    endpoint_.shm = absl::StrFormat(
-        "%s%08x-r%ds%di%d", kShmFamily, static_cast<uint32_t>(XXH3_64bits(run.data(), run.size())),
-        options_.rank.replica, options_.rank.shard, options_.incarnation);
-    if (const int removed = ShmLease::sweep(kShmFamily); removed > 0)
-        spdlog::info("removed {} pieces of shared memory that killed ranks left behind", removed);
-    absl::StatusOr<std::unique_ptr<ShmLease>> lease = ShmLease::take(endpoint_.shm);
-    if (!lease.ok()) return lease.status();
-    shmLease_ = *std::move(lease);
-    return absl::OkStatus();
+    return absl::StrFormat("%s%08x-r%ds%di%d", kShmFamily,
+                           static_cast<uint32_t>(XXH3_64bits(run.data(), run.size())),
+                           options_.rank.replica, options_.rank.shard, options_.incarnation);
 }
 
 void ReplicaRank::Impl::startDesks() {
     uint64_t seed = options_.seed;
     if (seed == 0) seed = std::random_device{}();
     faults_ = std::make_unique<FaultDesk>(options_.rank, seed, clock_, &network_, faultHooks());
-    catchUp_ =
-        std::make_unique<CatchUp>(options_.rank, options_.spec.shards, clock_, catchUpHooks());
+    catchUp_ = std::make_unique<CatchUp>(options_.rank, options_.spec.shards,
+                                         options_.host->stateNetwork(), clock_, catchUpHooks());
     CheckpointSettings settings{
         options_.job,  options_.spec,        model::toJsonText(options_.spec),
         options_.rank, options_.incarnation, options_.corpusHash};
     checkpoints_ = std::make_unique<CheckpointDesk>(
-        std::move(settings), clock_,
+        std::move(settings), options_.host->files(), clock_,
         CheckpointDesk::Hooks{[this](const protocol::RankCheckpoint& part) {
                                   reactor_->post([this, part] { toLeader(part); });
                               },
@@ -147,7 +133,7 @@ FaultDesk::Hooks ReplicaRank::Impl::faultHooks() {
         reactor_->post([this, delay, task = std::move(task)] { reactor_->after(delay, task); });
     };
     hooks.cutState = [this](bool cut) { server_->setCut(cut); };
-    hooks.signalSelf = [](int signal) { ::kill(::getpid(), signal); };
+    hooks.signalSelf = [host = options_.host](int signal) { host->signalSelf(signal); };
     return hooks;
 }
 
@@ -179,7 +165,7 @@ protocol::Hello ReplicaRank::Impl::hello() const {
     hello.job = options_.job;
     hello.token = options_.token;
     hello.endpoint = endpoint_;
-    hello.pid = static_cast<int32_t>(::getpid());
+    hello.pid = options_.host->pid();
     hello.corpusHash = options_.corpusHash;
     hello.corpusNewest = options_.corpusNewest;
     hello.device = options_.device;
@@ -190,7 +176,7 @@ void ReplicaRank::Impl::startControl() {
     endpoint_.rank = options_.rank;
     endpoint_.incarnation = options_.incarnation;
     endpoint_.host = options_.node;
-    endpoint_.data = localAddress(dataListener_.get());
+    endpoint_.data = dataPort_->address();
     if (leader_) endpoint_.control = leaderLink_->address();
     endpoint_.state = server_->address();
     ChannelOptions channel;
@@ -198,7 +184,7 @@ void ReplicaRank::Impl::startControl() {
     if (options_.coordinator.starts_with("unix:")) channel.localIp.clear();
     channel.faults = &network_;
     coordinator_ = std::make_unique<CoordinatorLink>(
-        *reactor_, options_.coordinator, channel, hello(),
+        *reactor_, options_.host->network(), options_.coordinator, channel, hello(),
         CoordinatorLink::Hooks{[this] { feed(protocol::Connected{}); },
                                [this] { feed(protocol::Disconnected{}); },
                                [this](const protocol::ToReplica& m) { received(m); }});
@@ -207,7 +193,21 @@ void ReplicaRank::Impl::startControl() {
     reactor_->every(period, [this] { beat(); });
     // The machine measures the orphan limit from the first time it hears of no connection.
     feed(protocol::Disconnected{});
-    control_ = std::thread([this] { reactor_->run(); });
+    control_ = Thread([this] { reactor_->run(); });
+}
+
+/// Returns when the control thread has done all that was posted to it.
+void ReplicaRank::Impl::awaitControl() {
+    Mutex mutex;
+    ConditionVariable changed;
+    bool done = false;
+    reactor_->post([&] {
+        const std::lock_guard<Mutex> lock(mutex);
+        done = true;
+        changed.notify_one();
+    });
+    std::unique_lock<Mutex> lock(mutex);
+    changed.wait(lock, [&] { return done; });
 }
 
 ReplicaRank::Impl::~Impl() {
@@ -217,9 +217,7 @@ ReplicaRank::Impl::~Impl() {
         // What is queued is written while the control thread still sends: a shard's report makes
         // the leader's manifest, and that another message. The desks go when nobody calls them.
         checkpoints_->drain();
-        std::promise<void> reported;
-        reactor_->post([&reported] { reported.set_value(); });
-        reported.get_future().wait();
+        awaitControl();
         checkpoints_->drain();
         reactor_->post([this] { reactor_->stop(); });
         control_.join();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,9 +12,25 @@
 #include "backend/common/clock.h"
 #include "backend/common/types.h"
 #include "backend/model/job_spec.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
+#include "backend/runtime/protocol/rank_machine.h"
+#include "backend/runtime/replica/rank_host.h"
 #include "backend/runtime/replica/training_program.h"
 
 namespace bulkhead::runtime {
+
+/// Sees what a rank does, for tests and simulations. On the rank's control thread, but `stands`.
+struct RankProbe {
+    /// The machine that decides; lives as long as the rank.
+    std::function<void(const protocol::RankMachine&)> begun = nullptr;
+    /// Just before the machine is told it.
+    std::function<void(const protocol::RankInput&)> input = nullptr;
+    /// Just before it is carried out.
+    std::function<void(const protocol::RankAction&)> action = nullptr;
+    /// The rank's state is this one now, by an update with `state.last` or otherwise; without its
+    /// bytes. Training thread.
+    std::function<void(const StateSnapshot& state, bool updated)> stands = nullptr;
+};
 
 struct RankOptions {
     std::string job;
@@ -29,6 +46,8 @@ struct RankOptions {
     std::string corpusNewest;  ///< Corpus::newest, for when the hash is not the others'
     std::string device;        ///< as in Hello
     uint64_t seed = 0;         ///< of random moments of injected faults; 0: from the system
+    RankHost* host = &linuxRankHost();  ///< outlives the rank
+    RankProbe probe;
 };
 
 enum class RankEnd { kLeft, kExpelled, kOrphaned };

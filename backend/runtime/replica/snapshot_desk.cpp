@@ -5,19 +5,21 @@
 #include <optional>
 #include <utility>
 
+#include "backend/common/threads.h"
+
 namespace bulkhead::runtime {
 
 /// One under way or whole. Its maker is done with it once `end` is set.
 struct SnapshotDesk::Copy {
     StateSnapshot snapshot;
     bool shared = false;  ///< somebody else got it, or will
-    std::mutex mutex;
+    Mutex mutex;
     std::optional<absl::Status> end;
     std::vector<Taker> takers;  ///< until the end
 
     static Snapshot share(const std::shared_ptr<Copy>& copy) { return {copy, &copy->snapshot}; }
     std::optional<absl::Status> ended() {
-        const std::lock_guard<std::mutex> lock(mutex);
+        const std::lock_guard<Mutex> lock(mutex);
         return end;
     }
 };
@@ -38,7 +40,7 @@ void SnapshotDesk::give(StateSnapshot label, Taker taker) {
     }
     if (taker != nullptr) {
         now_->shared = true;
-        std::unique_lock<std::mutex> lock(now_->mutex);
+        std::unique_lock<Mutex> lock(now_->mutex);
         if (!now_->end) {
             now_->takers.push_back(std::move(taker));
         } else if (now_->end->ok()) {
@@ -50,7 +52,7 @@ void SnapshotDesk::give(StateSnapshot label, Taker taker) {
     const auto made = [copy = now_, failed = failed_](const absl::Status& status) {
         std::vector<Taker> takers;
         {
-            const std::lock_guard<std::mutex> lock(copy->mutex);
+            const std::lock_guard<Mutex> lock(copy->mutex);
             copy->end = status;
             takers = std::move(copy->takers);
         }

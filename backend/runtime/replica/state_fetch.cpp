@@ -2,7 +2,6 @@
 #include "backend/runtime/replica/state_fetch.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,20 +20,39 @@ absl::Status named(const FetchSource& source, const absl::Status& s) {
 
 }  // namespace
 
+/// While it lives, cancel() reaches this stream.
+class StateFetch::InUse {
+  public:
+    InUse(StateFetch* fetch, StateStream* stream) : fetch_(fetch), stream_(stream) {
+        const std::lock_guard<Mutex> lock(fetch_->mutex_);
+        fetch_->waiting_.push_back(stream_);
+    }
+    ~InUse() {
+        const std::lock_guard<Mutex> lock(fetch_->mutex_);
+        std::erase(fetch_->waiting_, stream_);
+    }
+    InUse(const InUse&) = delete;
+    InUse& operator=(const InUse&) = delete;
+
+  private:
+    StateFetch* const fetch_;
+    StateStream* const stream_;
+};
+
 StateFetch::StateFetch(FetchOptions options, const Clock& clock)
     : options_(std::move(options)), clock_(clock), token_(options_.token) {}
 
 StateFetch::~StateFetch() = default;
 
 void StateFetch::cancel() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     cancelled_ = true;
-    for (StateSocket* socket : waiting_) socket->shutdown();
+    for (StateStream* stream : waiting_) stream->shutdown();
     changed_.notify_all();
 }
 
 std::vector<std::pair<int32_t, uint64_t>> StateFetch::bytesBySource() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     return bySource_;
 }
 
@@ -50,31 +68,24 @@ StateRequest StateFetch::request(StateAsk ask, uint64_t step) const {
 
 absl::StatusOr<StateAnswer> StateFetch::ask(Link* link, const StateRequest& request) {
     if (options_.cut && options_.cut()) {
-        link->socket = StateSocket();
+        link->stream.reset();
         return absl::UnavailableError("the network is cut");
     }
-    if (!link->socket.open()) {
-        absl::StatusOr<StateSocket> socket =
-            StateSocket::connect(link->source.address, options_.timeoutMs);
-        if (!socket.ok()) return socket.status();
-        link->socket = std::move(*socket);
+    if (link->stream == nullptr) {
+        absl::StatusOr<std::unique_ptr<StateStream>> stream =
+            options_.network->connect(link->source.address, options_.timeoutMs);
+        if (!stream.ok()) return stream.status();
+        link->stream = *std::move(stream);
     }
-    link->socket.setTimeout(options_.timeoutMs + request.patienceMs);
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        if (cancelled_) return absl::AbortedError("the fetch was cancelled");
-        waiting_.push_back(&link->socket);
-    }
+    link->stream->setTimeout(options_.timeoutMs + request.patienceMs);
     const absl::StatusOr<StateAnswer> answer = [&]() -> absl::StatusOr<StateAnswer> {
-        if (absl::Status s = link->socket.sendHeader(request); !s.ok()) return s;
-        return link->socket.receiveHeader<StateAnswer>();
+        const InUse use(this, link->stream.get());
+        if (cancelled_) return absl::AbortedError("the fetch was cancelled");
+        if (absl::Status s = link->stream->sendHeader(request); !s.ok()) return s;
+        return link->stream->receiveHeader<StateAnswer>();
     }();
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        std::erase(waiting_, &link->socket);
-    }
     if (!answer.ok()) {
-        link->socket = StateSocket();
+        link->stream.reset();
         return cancelled_ ? absl::AbortedError("the fetch was cancelled") : answer.status();
     }
     if (!answer->error.empty())
@@ -135,14 +146,14 @@ absl::Status StateFetch::describe(std::vector<Link>* links) {
 absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
     const std::vector<FetchSource>& sources) {
     std::vector<Link> links;
-    for (const FetchSource& source : sources) links.push_back({source, {}, 0});
+    for (const FetchSource& source : sources) links.push_back({source, nullptr, 0});
     if (absl::Status s = describe(&links); !s.ok()) return s;
     std::vector<absl::Status> ends(links.size());
     {
-        std::vector<std::thread> threads;
+        std::vector<Thread> threads;
         for (size_t i = 0; i < links.size(); ++i)
             threads.emplace_back([&, i] { ends[i] = pull(&links[i]); });
-        for (std::thread& t : threads) t.join();
+        for (Thread& t : threads) t.join();
     }
     for (const Link& link : links) bySource_.emplace_back(link.source.replica, link.bytes);
     if (cancelled_) return absl::AbortedError("the fetch was cancelled");
@@ -163,7 +174,7 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
 }
 
 StateFetch::Piece* StateFetch::takePiece() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<Mutex> lock(mutex_);
     for (;;) {
         if (cancelled_) return nullptr;
         bool pending = false;
@@ -185,7 +196,7 @@ absl::Status StateFetch::pull(Link* link) {
         pace(piece->bytes);
         const absl::Status s = pullPiece(link, piece);
         {
-            const std::lock_guard<std::mutex> lock(mutex_);
+            const std::lock_guard<Mutex> lock(mutex_);
             piece->taken = false;
             piece->done = s.ok();
             if (s.ok()) {
@@ -208,12 +219,12 @@ absl::Status StateFetch::pullPiece(Link* link, Piece* piece) {
     absl::StatusOr<StateAnswer> answer = ask(link, r);
     if (!answer.ok()) return answer.status();
     if (answer->offset != piece->offset || answer->bytes != piece->bytes) {
-        link->socket = StateSocket();
+        link->stream.reset();
         return absl::DataLossError("another piece than asked for");
     }
     std::byte* to = state_->bytes.data() + piece->offset;
-    if (absl::Status s = link->socket.receiveAll(to, piece->bytes); !s.ok()) {
-        link->socket = StateSocket();
+    if (absl::Status s = link->stream->receiveAll(to, piece->bytes); !s.ok()) {
+        link->stream.reset();
         return s;
     }
     if (XXH3_64bits(to, piece->bytes) != answer->checksum)
@@ -224,7 +235,7 @@ absl::Status StateFetch::pullPiece(Link* link, Piece* piece) {
 
 void StateFetch::pace(uint64_t bytes) {
     if (options_.bytesPerSecond == 0) return;
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<Mutex> lock(mutex_);
     const MonoNs now = clock_.now();
     const MonoNs start = std::max(now, nextSendNs_);
     nextSendNs_ = start + static_cast<MonoNs>(static_cast<double>(bytes) * kSecond /
@@ -242,7 +253,7 @@ absl::StatusOr<Delta> StateFetch::delta(uint64_t step, const std::vector<FetchSo
                                  });
     if (!same) {
         deltaLinks_.clear();
-        for (const FetchSource& source : sources) deltaLinks_.push_back({source, {}, 0});
+        for (const FetchSource& source : sources) deltaLinks_.push_back({source, nullptr, 0});
     }
     std::vector<std::string> reasons;
     bool allGone = !deltaLinks_.empty();
@@ -260,11 +271,11 @@ absl::StatusOr<Delta> StateFetch::delta(uint64_t step, const std::vector<FetchSo
         if (s.ok()) {
             Delta delta{*answer->record, {}};
             delta.reduced.resize(answer->bytes / sizeof(float));
-            s = link->socket.receiveAll(delta.reduced.data(), answer->bytes);
+            s = link->stream->receiveAll(delta.reduced.data(), answer->bytes);
             if (s.ok() && XXH3_64bits(delta.reduced.data(), answer->bytes) != answer->checksum)
                 s = absl::DataLossError("the delta does not match its checksum");
             if (s.ok()) return delta;
-            link->socket = StateSocket();
+            link->stream.reset();
         }
         allGone = allGone && absl::IsNotFound(s);
         reasons.push_back(std::string(named(link->source, s).message()));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/replica/state_store.h"
 #include "backend/runtime/replica/state_wire.h"
 
@@ -37,6 +37,7 @@ struct FetchOptions {
     std::function<void(uint64_t done, uint64_t total)> progress;
     /// While true nothing is asked: an injected network cut. May be empty.
     std::function<bool()> cut;
+    StateNetwork* network = &stateSockets();  ///< outlives the fetch
 };
 
 /// Pulls one shard's snapshot from all sources at once, then deltas one by one. A piece that fails
@@ -80,10 +81,11 @@ class StateFetch {
     };
     struct Link {
         FetchSource source;
-        StateSocket socket;
+        std::unique_ptr<StateStream> stream;  ///< null: not connected
         uint64_t bytes = 0;
     };
 
+    class InUse;
     absl::StatusOr<StateAnswer> ask(Link* link, const StateRequest& request);
     absl::Status describe(std::vector<Link>* links);
     void adopt(const StateAnswer& answer);
@@ -99,13 +101,13 @@ class StateFetch {
     std::atomic<uint64_t> token_;
     std::atomic<uint64_t> bytesDone_{0};
 
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
+    mutable Mutex mutex_;
+    ConditionVariable changed_;
     std::shared_ptr<StateSnapshot> state_;
     std::vector<Piece> pieces_;
     std::vector<std::pair<int32_t, uint64_t>> bySource_;
     MonoNs nextSendNs_ = 0;
-    std::vector<StateSocket*> waiting_;  ///< sockets in use, for cancel
+    std::vector<StateStream*> waiting_;  ///< in use, for cancel
     std::vector<Link> deltaLinks_;       ///< kept open between deltas
 };
 

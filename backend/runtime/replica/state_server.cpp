@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/state_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,73 +23,55 @@ StateAnswer refusal(const StateRequest& request, std::string why, bool gone) {
     return answer;
 }
 
-absl::Status send(StateSocket* socket, const StateAnswer& answer, const void* payload) {
-    if (absl::Status s = socket->sendHeader(answer); !s.ok()) return s;
-    return answer.bytes == 0 ? absl::OkStatus() : socket->sendAll(payload, answer.bytes);
+absl::Status send(StateStream* stream, const StateAnswer& answer, const void* payload) {
+    if (absl::Status s = stream->sendHeader(answer); !s.ok()) return s;
+    return answer.bytes == 0 ? absl::OkStatus() : stream->sendAll(payload, answer.bytes);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StateServer>> StateServer::start(const std::string& host,
-                                                                int32_t shard, StateStore* store) {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    if (inet_pton(AF_INET, host.c_str(), &at.sin_addr) != 1)
-        return absl::InvalidArgumentError(absl::StrCat("\"", host, "\" is no IPv4 address"));
-    StateSocket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    socklen_t size = sizeof(at);
-    if (!listener.open() ||
-        ::bind(listener.fd(), reinterpret_cast<sockaddr*>(&at), sizeof(at)) != 0 ||
-        ::listen(listener.fd(), 64) != 0 ||
-        ::getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&at), &size) != 0)
-        return absl::UnavailableError(
-            absl::StrCat("cannot serve state on ", host, ": ", std::strerror(errno)));
-    std::string address = absl::StrCat(host, ":", ntohs(at.sin_port));
-    return std::unique_ptr<StateServer>(
-        new StateServer(std::move(listener), std::move(address), shard, store));
+                                                                int32_t shard, StateStore* store,
+                                                                StateNetwork& network) {
+    absl::StatusOr<std::unique_ptr<StateListener>> listener = network.listen(host);
+    if (!listener.ok()) return listener.status();
+    return std::unique_ptr<StateServer>(new StateServer(*std::move(listener), shard, store));
 }
 
-StateServer::StateServer(StateSocket listener, std::string address, int32_t shard,
-                         StateStore* store)
+StateServer::StateServer(std::unique_ptr<StateListener> listener, int32_t shard, StateStore* store)
     : listener_(std::move(listener)),
-      address_(std::move(address)),
+      address_(listener_->address()),
       shard_(shard),
       store_(store),
       acceptor_([this] { accept(); }) {}
 
 StateServer::~StateServer() {
     stopping_ = true;
-    listener_.shutdown();
+    listener_->shutdown();
     store_->close();
     acceptor_.join();
-    for (Connection& c : connections_) c.socket.shutdown();
+    for (Connection& c : connections_) c.stream->shutdown();
     for (Connection& c : connections_) c.thread.join();
 }
 
 void StateServer::setCut(bool cut) {
     cut_ = cut;
     if (!cut) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (Connection& c : connections_) c.socket.shutdown();
+    const std::lock_guard<Mutex> lock(mutex_);
+    for (Connection& c : connections_) c.stream->shutdown();
 }
 
 void StateServer::accept() {
     while (!stopping_) {
-        const int fd = ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno == EINTR || errno == ECONNABORTED) continue;
-            return;  // shut down
-        }
-        StateSocket socket(fd);
+        absl::StatusOr<std::unique_ptr<StateStream>> stream = listener_->accept();
+        if (!stream.ok()) return;  // shut down
         if (cut_ || stopping_) continue;
-        const int one = 1;
-        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        socket.setTimeout(kIdleMs);
-        const std::lock_guard<std::mutex> lock(mutex_);
+        (*stream)->setTimeout(kIdleMs);
+        const std::lock_guard<Mutex> lock(mutex_);
         reap();
         Connection& connection = connections_.emplace_back();
-        connection.socket = std::move(socket);
-        connection.thread = std::thread([this, &connection] { serve(&connection); });
+        connection.stream = *std::move(stream);
+        connection.thread = Thread([this, &connection] { serve(&connection); });
     }
 }
 
@@ -110,40 +84,40 @@ void StateServer::reap() {
 }
 
 void StateServer::serve(Connection* connection) {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+    lowerThreadPriority(kNice);
     while (!stopping_ && !cut_) {
-        absl::StatusOr<StateRequest> request = connection->socket.receiveHeader<StateRequest>();
+        absl::StatusOr<StateRequest> request = connection->stream->receiveHeader<StateRequest>();
         if (!request.ok()) break;
-        if (absl::Status s = answer(&connection->socket, *request); !s.ok()) break;
+        if (absl::Status s = answer(connection->stream.get(), *request); !s.ok()) break;
     }
-    connection->socket.shutdown();
+    connection->stream->shutdown();
     connection->done = true;
 }
 
-absl::Status StateServer::answer(StateSocket* socket, const StateRequest& request) {
+absl::Status StateServer::answer(StateStream* stream, const StateRequest& request) {
     if (request.version != kStateWireVersion)
-        return send(socket,
+        return send(stream,
                     refusal(request,
                             absl::StrCat("state wire version ", request.version, " is not ",
                                          kStateWireVersion),
                             false),
                     nullptr);
     if (!store_->tokenAllowed(request.token))
-        return send(socket, refusal(request, "the token is not one of this epoch's joiners", false),
+        return send(stream, refusal(request, "the token is not one of this epoch's joiners", false),
                     nullptr);
     if (request.shard != shard_)
-        return send(socket,
+        return send(stream,
                     refusal(request,
                             absl::StrCat("this is shard ", shard_, ", not ", request.shard), false),
                     nullptr);
-    return request.ask == StateAsk::kDelta ? answerDelta(socket, request)
-                                           : answerSnapshot(socket, request);
+    return request.ask == StateAsk::kDelta ? answerDelta(stream, request)
+                                           : answerSnapshot(stream, request);
 }
 
-absl::Status StateServer::answerSnapshot(StateSocket* socket, const StateRequest& request) {
+absl::Status StateServer::answerSnapshot(StateStream* stream, const StateRequest& request) {
     const StateStore::SnapshotPtr snapshot = store_->snapshot(request.step);
     if (snapshot == nullptr || snapshot->lineage != request.lineage)
-        return send(socket,
+        return send(stream,
                     refusal(request,
                             absl::StrCat("no snapshot of step ", request.step, " of lineage ",
                                          request.lineage),
@@ -161,7 +135,7 @@ absl::Status StateServer::answerSnapshot(StateSocket* socket, const StateRequest
     } else {
         if (request.offset > answer.totalBytes ||
             request.bytes > answer.totalBytes - request.offset)
-            return send(socket,
+            return send(stream,
                         refusal(request,
                                 absl::StrCat("bytes [", request.offset, ", +", request.bytes,
                                              ") of ", answer.totalBytes),
@@ -173,15 +147,15 @@ absl::Status StateServer::answerSnapshot(StateSocket* socket, const StateRequest
         answer.checksum = XXH3_64bits(payload, answer.bytes);
     }
     bytesServed_ += answer.bytes;
-    return send(socket, answer, payload);
+    return send(stream, answer, payload);
 }
 
-absl::Status StateServer::answerDelta(StateSocket* socket, const StateRequest& request) {
+absl::Status StateServer::answerDelta(StateStream* stream, const StateRequest& request) {
     const auto patience = std::chrono::milliseconds(std::min(request.patienceMs, kMaxPatienceMs));
     const StateStore::DeltaPtr delta = store_->awaitDelta(request.step, patience);
     if (delta == nullptr || delta->record.lineage != request.lineage) {
         const auto [first, last] = store_->window();
-        return send(socket,
+        return send(stream,
                     refusal(request,
                             absl::StrCat("no delta of step ", request.step, "; kept are ", first,
                                          " to ", last),
@@ -195,7 +169,7 @@ absl::Status StateServer::answerDelta(StateSocket* socket, const StateRequest& r
     answer.bytes = delta->reduced.size() * sizeof(float);
     answer.checksum = XXH3_64bits(delta->reduced.data(), answer.bytes);
     bytesServed_ += answer.bytes;
-    return send(socket, answer, delta->reduced.data());
+    return send(stream, answer, delta->reduced.data());
 }
 
 }  // namespace bulkhead::runtime

@@ -7,10 +7,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/replica/state_store.h"
 #include "backend/runtime/replica/state_wire.h"
 
@@ -21,10 +21,11 @@ namespace bulkhead::runtime {
 /// in one line and goes on. Thread: construct and destroy on one thread; the rest from any.
 class StateServer {
   public:
-    /// Binds `host` on a free port. Unavailable naming the address when that fails. `store` must
-    /// outlive the server.
+    /// Binds `host` on a free port. Unavailable naming the address when that fails. `store` and
+    /// `network` must outlive the server.
     static absl::StatusOr<std::unique_ptr<StateServer>> start(const std::string& host,
-                                                              int32_t shard, StateStore* store);
+                                                              int32_t shard, StateStore* store,
+                                                              StateNetwork& network);
     /// Ends all connections and joins their threads.
     ~StateServer();
 
@@ -38,29 +39,29 @@ class StateServer {
 
   private:
     struct Connection {
-        StateSocket socket;
-        std::thread thread;
+        std::unique_ptr<StateStream> stream;
+        Thread thread;
         std::atomic<bool> done{false};
     };
 
-    StateServer(StateSocket listener, std::string address, int32_t shard, StateStore* store);
+    StateServer(std::unique_ptr<StateListener> listener, int32_t shard, StateStore* store);
     void accept();
     void serve(Connection* connection);
-    absl::Status answer(StateSocket* socket, const StateRequest& request);
-    absl::Status answerSnapshot(StateSocket* socket, const StateRequest& request);
-    absl::Status answerDelta(StateSocket* socket, const StateRequest& request);
+    absl::Status answer(StateStream* stream, const StateRequest& request);
+    absl::Status answerSnapshot(StateStream* stream, const StateRequest& request);
+    absl::Status answerDelta(StateStream* stream, const StateRequest& request);
     void reap();
 
-    StateSocket listener_;
-    std::string address_;
+    const std::unique_ptr<StateListener> listener_;
+    const std::string address_;
     int32_t shard_;
     StateStore* store_;
     std::atomic<bool> stopping_{false};
     std::atomic<bool> cut_{false};
     std::atomic<uint64_t> bytesServed_{0};
-    std::mutex mutex_;
+    Mutex mutex_;
     std::list<Connection> connections_;
-    std::thread acceptor_;
+    Thread acceptor_;
 };
 
 }  // namespace bulkhead::runtime

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -12,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "backend/common/threads.h"
 #include "backend/common/types.h"
 #include "backend/runtime/checkpoint/checkpoint.h"
 
@@ -72,13 +72,13 @@ class StateStore {
   private:
     /// Where the memory of deltas that nobody reads any more waits for the next ones.
     struct Pool {
-        std::mutex mutex;
+        Mutex mutex;
         std::vector<std::vector<float>> free;
     };
     void shrink();
 
-    mutable std::mutex mutex_;
-    mutable std::condition_variable arrived_;
+    mutable Mutex mutex_;
+    mutable ConditionVariable arrived_;
     std::map<uint64_t, SnapshotPtr> snapshots_;
     std::deque<DeltaPtr> deltas_;
     std::shared_ptr<Pool> pool_ = std::make_shared<Pool>();

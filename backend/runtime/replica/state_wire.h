@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -91,28 +92,19 @@ struct StateAnswer {
     }
 };
 
-/// A blocking socket with a time limit on every wait. Movable, closes itself.
+/// Bytes both ways, with a time limit on every wait. Destroying it closes the connection.
 /// Thread: one at a time, except shutdown().
-class StateSocket {
+class StateStream {
   public:
-    StateSocket() = default;
-    explicit StateSocket(int fd) : fd_(fd) {}
-    ~StateSocket();
-    StateSocket(StateSocket&& other) noexcept;
-    StateSocket& operator=(StateSocket&& other) noexcept;
-
-    /// `address` is "ip:port". Unavailable naming it when nobody answers within `timeoutMs`.
-    static absl::StatusOr<StateSocket> connect(const std::string& address, uint32_t timeoutMs);
+    virtual ~StateStream() = default;
 
     /// No byte moved for so long ends a wait with DeadlineExceeded.
-    void setTimeout(uint32_t timeoutMs);
-    absl::Status sendAll(const void* data, size_t bytes);
+    virtual void setTimeout(uint32_t timeoutMs) = 0;
+    virtual absl::Status sendAll(const void* data, size_t bytes) = 0;
     /// Unavailable "closed" when the peer is gone.
-    absl::Status receiveAll(void* data, size_t bytes);
-    /// From any thread: ends every wait of the owner.
-    void shutdown();
-    bool open() const { return fd_ >= 0; }
-    int fd() const { return fd_; }
+    virtual absl::Status receiveAll(void* data, size_t bytes) = 0;
+    /// From any thread: ends every wait of the owner, now and later.
+    virtual void shutdown() = 0;
 
     template <class T>
     absl::Status sendHeader(const T& value) {
@@ -131,9 +123,51 @@ class StateSocket {
         if (absl::Status s = receiveAll(header.data(), size); !s.ok()) return s;
         return decode<T>(header);
     }
+};
+
+class StateListener {
+  public:
+    virtual ~StateListener() = default;
+    /// As joiners reach it.
+    virtual std::string address() const = 0;
+    /// Waits for the next one. Unavailable after shutdown().
+    virtual absl::StatusOr<std::unique_ptr<StateStream>> accept() = 0;
+    /// From any thread.
+    virtual void shutdown() = 0;
+};
+
+/// Connects ranks for the transfer of state. Inject it; a simulation joins its processes in memory.
+/// Thread: any.
+class StateNetwork {
+  public:
+    virtual ~StateNetwork() = default;
+    /// Unavailable naming the address when nobody answers within `timeoutMs`.
+    virtual absl::StatusOr<std::unique_ptr<StateStream>> connect(const std::string& address,
+                                                                 uint32_t timeoutMs) = 0;
+    /// On a free port of `host`. InvalidArgument, or Unavailable naming it.
+    virtual absl::StatusOr<std::unique_ptr<StateListener>> listen(const std::string& host) = 0;
+};
+
+/// TCP; addresses are "ip:port".
+StateNetwork& stateSockets();
+
+/// A blocking socket. Movable, closes itself.
+class StateSocket final : public StateStream {
+  public:
+    explicit StateSocket(int fd) : fd_(fd) {}
+    ~StateSocket() override;
+    StateSocket(StateSocket&& other) noexcept;
+    StateSocket& operator=(StateSocket&& other) = delete;
+
+    void setTimeout(uint32_t timeoutMs) override;
+    absl::Status sendAll(const void* data, size_t bytes) override;
+    absl::Status receiveAll(void* data, size_t bytes) override;
+    void shutdown() override;
+    bool open() const { return fd_ >= 0; }
+    int fd() const { return fd_; }
 
   private:
-    int fd_ = -1;
+    int fd_;
 };
 
 }  // namespace bulkhead::runtime

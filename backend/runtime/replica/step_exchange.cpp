@@ -27,7 +27,7 @@ StepExchange::~StepExchange() {
     last.attempt = ~0u;
     abort(last, "the rank leaves");
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -35,14 +35,14 @@ StepExchange::~StepExchange() {
 }
 
 void StepExchange::bind(std::span<const float> gradient, std::span<float> reduced) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     gradient_ = gradient;
     reduced_ = reduced;
     readyFrom_ = gradient.size();
 }
 
 uint64_t StepExchange::restart() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     readyFrom_ = gradient_.size() + 1;
     firstAt_ = wholeAt_ = 0;
     poison_.reset();
@@ -50,13 +50,13 @@ uint64_t StepExchange::restart() {
 }
 
 uint64_t StepExchange::generation() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     return generation_;
 }
 
 void StepExchange::ready(uint64_t generation, uint64_t begin) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         if (generation != generation_) return;
         readyFrom_ = begin;
         if (firstAt_ == 0 && begin + bucketFloats_ <= gradient_.size()) firstAt_ = clock_.now();
@@ -68,7 +68,7 @@ void StepExchange::ready(uint64_t generation, uint64_t begin) {
 
 void StepExchange::poison(uint64_t generation, const std::string& why) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         if (generation != generation_) return;
         poison_ = why;
     }
@@ -77,7 +77,7 @@ void StepExchange::poison(uint64_t generation, const std::string& why) {
 
 void StepExchange::begin(const protocol::ExchangeId& id, ExchangeGroup group) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         queue_.push_back({id, std::move(group), generation_});
     }
     changed_.notify_all();
@@ -85,7 +85,7 @@ void StepExchange::begin(const protocol::ExchangeId& id, ExchangeGroup group) {
 
 void StepExchange::abort(const ExchangeKey& key, const std::string& why) {
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         if (abortedUpTo_ < key) {
             abortedUpTo_ = key;
             abortReason_ = why;
@@ -97,7 +97,7 @@ void StepExchange::abort(const ExchangeKey& key, const std::string& why) {
 
 void StepExchange::run() {
     for (;;) {
-        std::unique_lock<std::mutex> lock(mutex_);
+        std::unique_lock<Mutex> lock(mutex_);
         changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
         if (queue_.empty()) return;
         const Job job = std::move(queue_.front());
@@ -124,7 +124,7 @@ ExchangeResult StepExchange::perform(const Job& job) {
 /// A bucket that was ready before the connections stood waited for them: for the last to connect.
 void StepExchange::addConnecting(MonoNs begun, MonoNs connected, ExchangeStats* stats) const {
     if (stats->connectedLast < 0) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     if (firstAt_ == 0 || firstAt_ >= connected) return;
     double waited = ms(std::max(begun, firstAt_), connected);
     if (stats->waitedOn == stats->connectedLast) waited += stats->waitedMs;
@@ -137,7 +137,7 @@ absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {
     std::span<const float> gradient;
     std::span<float> reduced;
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::lock_guard<Mutex> lock(mutex_);
         gradient = gradient_;
         reduced = reduced_;
     }
@@ -155,14 +155,14 @@ absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {
         end = begin;
     }
     const MonoNs now = clock_.now();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     result->exchangeMs = ms(started, now);
     result->exposedMs = ms(std::max(started, wholeAt_), now);
     return absl::OkStatus();
 }
 
 absl::Status StepExchange::awaitBucket(const Job& job, uint64_t begin) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<Mutex> lock(mutex_);
     changed_.wait(lock, [&] {
         return stopping_ || poison_ || readyFrom_ <= begin || job.generation != generation_ ||
                job.group.key <= abortedUpTo_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,11 +9,11 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/ftar/exchange.h"
 #include "backend/runtime/protocol/rank_machine.h"
 
@@ -79,8 +78,8 @@ class StepExchange {
     Done done_;
     std::atomic<uint64_t> buckets_{0};
 
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
+    mutable Mutex mutex_;
+    ConditionVariable changed_;
     uint64_t generation_ = 0;
     std::span<const float> gradient_;
     std::span<float> reduced_;
@@ -92,7 +91,7 @@ class StepExchange {
     ExchangeKey abortedUpTo_;
     std::string abortReason_;
     bool stopping_ = false;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace bulkhead::runtime

@@ -18,8 +18,6 @@ namespace bulkhead::simulation {
 namespace {
 
 constexpr const char* kLogPath = "/state/sim/commit.log";
-/// A kill that waits for a file operation does not wait longer.
-constexpr MonoNs kDyingWithin = 30 * kMillisecond;
 
 model::JobSpec specOf(const Options& o, uint32_t nodes) {
     model::JobSpec s;

@@ -16,9 +16,6 @@ constexpr int32_t kFirstPid = 100;
 /// Pids are given out again soon, so that an agent which trusts one is found out.
 constexpr int32_t kPids = 64;
 constexpr int kSigKill = 9, kSigTerm = 15, kSigCont = 18, kSigStop = 19;
-/// From the first attempt to connect: when the kernel sends its SYN again, and when it gives up.
-constexpr MonoNs kSynAgain[] = {0, kSecond, 3 * kSecond};
-constexpr MonoNs kConnectTimeout = 5 * kSecond;
 
 /// Ranks are scripted: they act at once.
 void atOnce(const std::function<void()>& task) {

@@ -24,6 +24,12 @@ inline constexpr const char* kToken = "token";
 /// 2026-01-01, so that dates in stories look like dates.
 inline constexpr int64_t kEpochNs = 1'767'225'600 * kSecond;
 
+/// A kill that waits for a file operation does not wait longer.
+inline constexpr MonoNs kDyingWithin = 30 * kMillisecond;
+/// From the first attempt to connect: when the kernel sends its SYN again, and when it gives up.
+inline constexpr MonoNs kSynAgain[] = {0, kSecond, 3 * kSecond};
+inline constexpr MonoNs kConnectTimeout = 5 * kSecond;
+
 inline std::string nodeName(size_t node) {
     return absl::StrCat("node", node);
 }
@@ -54,11 +60,13 @@ class ListeningNetwork final : public runtime::Network {
     runtime::AcceptChannel accept;  ///< empty: connections are refused
 
     absl::StatusOr<std::unique_ptr<runtime::ControlListener>> listen(
-        runtime::Reactor&, const std::string& address, runtime::AcceptChannel to) override {
+        runtime::Reactor&, const std::string& address, runtime::ChannelOptions,
+        runtime::AcceptChannel to) override {
         accept = std::move(to);
         return std::make_unique<Listener>(address);
     }
     std::unique_ptr<runtime::ControlConnector> connect(runtime::Reactor&, const std::string&,
+                                                       runtime::ChannelOptions,
                                                        runtime::ConnectedChannel) override {
         return nullptr;
     }
@@ -81,10 +89,12 @@ class ConnectingNetwork final : public runtime::Network {
     std::function<void(std::weak_ptr<runtime::ConnectedChannel> done)> dial;
 
     absl::StatusOr<std::unique_ptr<runtime::ControlListener>> listen(
-        runtime::Reactor&, const std::string&, runtime::AcceptChannel) override {
+        runtime::Reactor&, const std::string&, runtime::ChannelOptions,
+        runtime::AcceptChannel) override {
         return absl::UnimplementedError("an agent does not listen");
     }
     std::unique_ptr<runtime::ControlConnector> connect(runtime::Reactor&, const std::string&,
+                                                       runtime::ChannelOptions,
                                                        runtime::ConnectedChannel done) override {
         auto attempt = std::make_unique<Attempt>();
         attempt->done = std::make_shared<runtime::ConnectedChannel>(std::move(done));

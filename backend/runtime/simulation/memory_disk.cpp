@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/simulation/memory_disk.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,7 @@ absl::Status missing(const std::string& path) {
 constexpr uint64_t kNameBytes = 64;
 
 absl::Status full(const char* what, const std::string& path) {
-    return absl::UnavailableError(
+    return absl::ResourceExhaustedError(
         absl::StrCat("cannot ", what, " ", path, ": No space left on device"));
 }
 
@@ -36,8 +37,23 @@ uint64_t MemoryDisk::size() const {
     return bytes;
 }
 
-void MemoryDisk::cutPower() {
+void MemoryDisk::flipBit(const std::string& path) {
+    const auto it = names_.find(path);
+    if (it == names_.end() || it->second->content.empty()) return;
+    char& byte = it->second->content[rng_.below(it->second->content.size())];
+    byte = static_cast<char>(byte ^ (1 << rng_.below(8)));
+}
+
+void MemoryDisk::cutPower(const std::string& spared) {
     Names kept;
+    Names elsewhere, elsewhereDurable;
+    if (!spared.empty())
+        for (const auto& [from, to] :
+             {std::pair(&names_, &elsewhere), std::pair(&durableNames_, &elsewhereDurable)}) {
+            for (const auto& entry : *from)
+                if (entry.first.starts_with(spared + "/")) to->insert(entry);
+            for (const auto& entry : *to) from->erase(entry.first);
+        }
     for (const auto* names : {&durableNames_, &names_})
         for (const auto& [path, inode] : *names) {
             if (kept.contains(path)) continue;
@@ -64,6 +80,8 @@ void MemoryDisk::cutPower() {
     }
     names_ = kept;
     durableNames_ = std::move(kept);
+    names_.merge(elsewhere);
+    durableNames_.merge(elsewhereDurable);
 }
 
 class DiskUser::File final : public AppendFile {
@@ -150,6 +168,17 @@ absl::StatusOr<std::string> DiskUser::read(const std::string& path) const {
     return it->second->content;
 }
 
+absl::Status DiskUser::read(const std::string& path, uint64_t offset,
+                            std::span<std::byte> to) const {
+    const auto it = disk_.names_.find(path);
+    if (it == disk_.names_.end()) return missing(path);
+    const std::string& content = it->second->content;
+    if (content.size() < offset + to.size())
+        return absl::OutOfRangeError(absl::StrCat(path, " ends too early"));
+    std::memcpy(to.data(), content.data() + offset, to.size());
+    return absl::OkStatus();
+}
+
 std::vector<std::string> DiskUser::list(const std::string& folder) const {
     std::vector<std::string> names;
     const std::string prefix = folder + "/";
@@ -165,6 +194,7 @@ std::vector<std::string> DiskUser::list(const std::string& folder) const {
 absl::StatusOr<std::unique_ptr<AppendFile>> DiskUser::open(const std::string& path) {
     if (!begin()) return dead();
     if (!exists(path) && !disk_.fits(kNameBytes)) return full("open", path);
+    if (onOpen && !onOpen()) return full("open", path);
     auto& inode = disk_.names_[path];
     if (inode == nullptr) inode = std::make_shared<MemoryDisk::Inode>();
     return std::make_unique<File>(*this, path, inode);
@@ -187,6 +217,17 @@ absl::Status DiskUser::remove(const std::string& path) {
 /// A name of its own would only tell whether somebody had made it: every folder is there.
 absl::Status DiskUser::makeFolder(const std::string&) {
     return begin() ? absl::OkStatus() : dead();
+}
+
+/// File by file: it may die between two.
+absl::Status DiskUser::removeFolder(const std::string& path) {
+    const std::string prefix = path + "/";
+    for (;;) {
+        const auto it = disk_.names_.lower_bound(prefix);
+        if (it == disk_.names_.end() || !it->first.starts_with(prefix)) return absl::OkStatus();
+        const std::string file = it->first;
+        if (absl::Status s = remove(file); !s.ok()) return s;
+    }
 }
 
 absl::Status DiskUser::syncFolder(const std::string& folder) {

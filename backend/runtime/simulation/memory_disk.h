@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 
 #include "backend/common/file_system.h"
@@ -21,8 +22,11 @@ class MemoryDisk {
   public:
     explicit MemoryDisk(uint64_t seed) : rng_(seed) {}
 
-    /// Power is lost: what was not synced may be gone or torn. No user may be alive.
-    void cutPower();
+    /// Power is lost: what was not synced may be gone or torn. No user may be alive, but of the
+    /// folder `spared`, which another machine serves; empty: there is none.
+    void cutPower(const std::string& spared = "");
+    /// A bit of a file flips, if there is one.
+    void flipBit(const std::string& path);
 
     /// From now on there is room for so many bytes more; nullopt: for any number. A write that does
     /// not fit fails; what was removed or cut off makes room.
@@ -63,16 +67,21 @@ class DiskUser final : public FileSystem {
     std::function<void()> onDeath;
     /// Called before a sync: time may pass in it.
     std::function<void()> onWait;
+    /// Called before a file is opened to be written; false: there is no room for it.
+    std::function<bool()> onOpen;
     /// Called after a sync that has succeeded.
     std::function<void(const std::string& path)> onSync;
 
     bool exists(const std::string& path) const override;
     absl::StatusOr<std::string> read(const std::string& path) const override;
+    absl::Status read(const std::string& path, uint64_t offset,
+                      std::span<std::byte> to) const override;
     std::vector<std::string> list(const std::string& folder) const override;
     absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) override;
     absl::Status rename(const std::string& from, const std::string& to) override;
     absl::Status remove(const std::string& path) override;
     absl::Status makeFolder(const std::string& path) override;
+    absl::Status removeFolder(const std::string& path) override;
     absl::Status syncFolder(const std::string& folder) override;
     absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path) override;
 

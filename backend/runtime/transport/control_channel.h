@@ -102,14 +102,16 @@ class Network {
     virtual ~Network() = default;
     /// Contract of listenControl().
     [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<ControlListener>> listen(
-        Reactor& reactor, const std::string& address, AcceptChannel accept) = 0;
+        Reactor& reactor, const std::string& address, ChannelOptions options,
+        AcceptChannel accept) = 0;
     /// Contract of connectControl().
     [[nodiscard]] virtual std::unique_ptr<ControlConnector> connect(Reactor& reactor,
                                                                     const std::string& address,
+                                                                    ChannelOptions options,
                                                                     ConnectedChannel done) = 0;
 };
 
-/// Unix sockets and TCP, with ChannelOptions as they are by default; has no state.
+/// Unix sockets and TCP; has no state.
 Network& socketNetwork();
 
 /// Two ends joined in memory, for tests; each calls back on the reactor it was given.

@@ -140,12 +140,14 @@ class SocketNetwork final : public Network {
   public:
     absl::StatusOr<std::unique_ptr<ControlListener>> listen(Reactor& reactor,
                                                             const std::string& address,
+                                                            ChannelOptions options,
                                                             AcceptChannel accept) override {
-        return listenControl(reactor, address, {}, std::move(accept));
+        return listenControl(reactor, address, std::move(options), std::move(accept));
     }
     std::unique_ptr<ControlConnector> connect(Reactor& reactor, const std::string& address,
+                                              ChannelOptions options,
                                               ConnectedChannel done) override {
-        return connectControl(reactor, address, {}, std::move(done));
+        return connectControl(reactor, address, std::move(options), std::move(done));
     }
 };
 

@@ -25,6 +25,7 @@ absl::Status systemError(const char* what) {
 
 absl::StatusOr<std::unique_ptr<Reactor>> Reactor::create(const Clock& clock) {
     std::unique_ptr<Reactor> reactor(new Reactor(clock));
+    if (threadHost != nullptr) return reactor;
     reactor->epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
     if (!reactor->epoll_.valid()) return systemError("epoll_create1");
     reactor->wakeFd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -64,6 +65,7 @@ void Reactor::stop() {
 }
 
 void Reactor::wake() {
+    if (host_ != nullptr) return host_->wake(this, true);
     const uint64_t one = 1;
     // A full counter (EAGAIN) already means "wake up".
     [[maybe_unused]] const ssize_t n = ::write(wakeFd_.get(), &one, sizeof one);
@@ -138,17 +140,29 @@ void Reactor::unwatch(int fd) {
     watches_.erase(it);
 }
 
-int Reactor::waitMs(MonoNs maxWait) const {
-    MonoNs wait = maxWait;
-    if (!timers_.empty()) wait = std::min(wait, timers_.begin()->first - now());
-    if (wait <= 0) return 0;
-    return static_cast<int>(std::min<MonoNs>((wait + kMillisecond - 1) / kMillisecond, 60'000));
+MonoNs Reactor::waitNs(MonoNs maxWait) const {
+    if (!timers_.empty()) maxWait = std::min(maxWait, timers_.begin()->first - now());
+    return std::clamp<MonoNs>(maxWait, 0, 60 * kSecond);
 }
 
 void Reactor::runOnce(MonoNs maxWait) {
+    host_ != nullptr ? waitHosted(maxWait) : waitForEvents(maxWait);
+    runDue();
+}
+
+void Reactor::waitHosted(MonoNs maxWait) {
+    const MonoNs wait = waitNs(maxWait);
+    {
+        const std::lock_guard lock(mutex_);
+        if (!posted_.empty() || stopped_) return;
+    }
+    if (wait > 0) host_->park(this, wait);
+}
+
+void Reactor::waitForEvents(MonoNs maxWait) {
     std::array<epoll_event, 64> events;
-    const int n =
-        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), waitMs(maxWait));
+    const auto waitMs = static_cast<int>((waitNs(maxWait) + kMillisecond - 1) / kMillisecond);
+    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), waitMs);
     for (int i = 0; i < n; ++i) {
         const epoll_event& event = events[static_cast<size_t>(i)];
         if (event.data.u64 == kWakeTag) {
@@ -165,7 +179,6 @@ void Reactor::runOnce(MonoNs maxWait) {
         const std::shared_ptr<Watch> keep = it->second;
         keep->task(event.events);
     }
-    runDue();
 }
 
 void Reactor::runDue() {

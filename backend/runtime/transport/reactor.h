@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/transport/unique_fd.h"
 
 namespace bulkhead::runtime {
@@ -23,6 +24,7 @@ namespace bulkhead::runtime {
 /// Threads: `post` and `stop` may be called from any thread; everything else belongs to the thread
 /// that runs the loop (or to the one that sets things up before it runs). Callbacks must not block.
 /// Callbacks may watch, unwatch, arm and cancel anything, including themselves.
+/// Made on a thread of a ThreadHost, it waits by that host and takes no descriptors.
 class Reactor {
   public:
     using Task = std::function<void()>;
@@ -80,14 +82,17 @@ class Reactor {
         FdTask task;
     };
 
-    explicit Reactor(const Clock& clock) : clock_(clock) {}
+    explicit Reactor(const Clock& clock) : clock_(clock), host_(threadHost) {}
     TimerId arm(MonoNs at, MonoNs period, Task task);
-    int waitMs(MonoNs maxWait) const;
+    MonoNs waitNs(MonoNs maxWait) const;
+    void waitHosted(MonoNs maxWait);
+    void waitForEvents(MonoNs maxWait);
     void runTimers();
     void runPosted();
     void wake();
 
     const Clock& clock_;
+    ThreadHost* const host_;
     UniqueFd epoll_;
     UniqueFd wakeFd_;
     std::atomic<bool> stopped_{false};

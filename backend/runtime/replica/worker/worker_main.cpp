@@ -17,6 +17,7 @@
 #include "backend/common/clock.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/replica/corpus.h"
+#include "backend/runtime/replica/exit_code.h"
 #include "backend/runtime/replica/replica_rank.h"
 #include "backend/runtime/replica/worker/worker_options.h"
 #include "backend/runtime/replica/worker/workload_program.h"
@@ -25,51 +26,12 @@
 namespace bulkhead::runtime {
 namespace {
 
-// README.md tells operators and agents what these mean.
-enum ExitCode {
-    kExitLeft = 0,
-    kExitInternal = 1,
-    kExitUsage = 2,
-    kExitExpelled = 3,
-    kExitOrphaned = 4,
-    kExitBadJob = protocol::kExitHopeless,
-    kExitSiblingLost = 6,
-};
-
 // Training that does not come back from a collective must not keep an expelled process alive.
 constexpr auto kLeaveLimit = std::chrono::seconds(15);
 
 int fail(const absl::Status& why, int code) {
     spdlog::critical("{}", std::string(why.message()));
     return code;
-}
-
-int codeOf(const absl::Status& why) {
-    switch (why.code()) {
-        case absl::StatusCode::kInvalidArgument:
-        case absl::StatusCode::kNotFound:
-        case absl::StatusCode::kFailedPrecondition:
-        case absl::StatusCode::kDataLoss:
-            return kExitBadJob;
-        case absl::StatusCode::kAborted:
-        case absl::StatusCode::kUnavailable:
-        case absl::StatusCode::kDeadlineExceeded:
-            return kExitSiblingLost;
-        default:
-            return kExitInternal;
-    }
-}
-
-int codeOf(RankEnd end) {
-    switch (end) {
-        case RankEnd::kLeft:
-            return kExitLeft;
-        case RankEnd::kExpelled:
-            return kExitExpelled;
-        case RankEnd::kOrphaned:
-            return kExitOrphaned;
-    }
-    return kExitInternal;
 }
 
 std::string modelDir() {
@@ -142,7 +104,7 @@ int run(RankOptions options) {
 
     std::jthread watchdog(watch, rank->get());
     const absl::StatusOr<Work> end = train(program->get(), rank->get());
-    const int code = end.ok() ? codeOf(end->end) : codeOf(end.status());
+    const int code = exitCodeOf(end);
     if (end.ok())
         spdlog::info("left at step {}: {}", (*rank)->appliedStep(), end->why);
     else
