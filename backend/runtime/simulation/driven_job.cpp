@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,7 +11,7 @@
 #include "backend/runtime/coordinator/controller.h"
 #include "backend/runtime/coordinator/spec_options.h"
 #include "backend/runtime/simulation/describe.h"
-#include "backend/runtime/simulation/driven_program.h"
+#include "backend/runtime/simulation/driven_rank.h"
 #include "spdlog/spdlog.h"
 
 /// The lives of controller and agents: what they run on, and what is seen of the controller.
@@ -19,7 +20,8 @@ namespace {
 
 constexpr const char* kLogPath = "/state/sim/commit.log";
 
-model::JobSpec specOf(const Options& o, uint32_t nodes) {
+model::JobSpec specOf(const Options& o, const SimulatedJob::Environment& environment) {
+    const uint32_t nodes = environment.nodes;
     model::JobSpec s;
     s.name = kRun;
     s.replicas = o.replicas;
@@ -38,6 +40,7 @@ model::JobSpec specOf(const Options& o, uint32_t nodes) {
     s.optimizer.beta2 = o.optimizer.beta2;
     s.optimizer.clipNorm = o.optimizer.clipNorm;
     s.policies = runtime::modelPolicies(o.policies, {});
+    s.policies.deltaBudgetBytes = environment.deltaWindow * kGradientBytes * o.shards;
     s.timeouts = {o.timeouts.beatMs,           o.timeouts.heartbeatMs,  o.timeouts.progressFloorMs,
                   o.timeouts.progressMultiple, o.timeouts.chunkFloorMs, o.timeouts.chunkMultiple,
                   o.timeouts.joinMs,           o.timeouts.orphanMs};
@@ -87,11 +90,12 @@ std::vector<model::Action> actionsOf(const Operation& o) {
 
 }  // namespace
 
-Setup drawDrivenSetup(uint64_t seed) {
+Setup drawDrivenSetup(uint64_t seed, bool ranks) {
     spdlog::set_level(spdlog::level::off);
     Setup s = drawSetup(seed);
-    s.options = runtime::machineOptions(specOf(s.options, s.environment.nodes), s.options.secret);
+    s.options = runtime::machineOptions(specOf(s.options, s.environment), s.options.secret);
     s.drivers = true;
+    s.ranks = ranks;
     s.healWithin = 400 * kSecond;
     s.stopWithin = 60 * kSecond;
     s.make = [](const Setup& setup, uint64_t of) { return std::make_unique<DrivenJob>(setup, of); };
@@ -100,7 +104,8 @@ Setup drawDrivenSetup(uint64_t seed) {
 
 DrivenJob::DrivenJob(const Setup& setup, uint64_t seed)
     : SimulatedJob(setup.options, seed, setup.environment),
-      spec_(specOf(setup.options, setup.environment.nodes)),
+      ranks_(setup.ranks),
+      spec_(specOf(setup.options, setup.environment)),
       corruption_(setup.corruption),
       disk_(mix(seed, 6)),
       streams_(events_, now_, network_) {
@@ -115,6 +120,10 @@ DrivenJob::~DrivenJob() {
         crash(program);
         program->clear();
     };
+    for (const auto& [key, rank] : rankings_) {
+        rank->crash(true);
+        rank->threads().unwind();
+    }
     end(controller_);
     for (const auto& node : nodes_) end(node->agent);
 }
@@ -212,7 +221,7 @@ void DrivenJob::startCoordinator() {
 
 /// Reads the log that nobody writes now: it holds all that was durable, and perhaps more.
 void DrivenJob::readDisk() {
-    if (powerCut_) disk_.cutPower();
+    if (powerCut_) disk_.cutPower(ranks_ ? checkpointRoot() : "");
     pending_.clear();
     const auto bytes = DiskUser(disk_).read(kLogPath);
     if (!bytes.ok()) {
@@ -235,6 +244,8 @@ void DrivenJob::readDisk() {
 void DrivenJob::logged(LogEntry entry) {
     if (std::holds_alternative<LogOrders>(entry)) unansweredLogged_ = true;
     if (std::holds_alternative<LogFinished>(entry)) finished_ = true;
+    if (const auto* checkpoint = std::get_if<LogCheckpoint>(&entry); checkpoint && ranks_)
+        findCheckpoint(*checkpoint);
     written(std::move(entry));
 }
 
@@ -477,6 +488,47 @@ bool DrivenJob::checkpointChanged(const std::string& path, const Stored& stored,
     if (status.ok()) status = files.syncFolder(folderOf(path));
     if (!status.ok() && !foundNoRoom(status)) fail("I6", std::string(status.message()));
     return status.ok();
+}
+
+/// What the ranks have written, as the log names it.
+void DrivenJob::findCheckpoint(const LogCheckpoint& entry) {
+    DiskUser files(disk_);
+    Stored& stored = checkpoints_[entry.path];
+    if (stored.damaged) return;
+    const auto manifest = runtime::readManifest(files, entry.path);
+    if (!manifest.ok()) return fail("I6", std::string(manifest.status().message()));
+    for (int32_t shard = 0; shard < static_cast<int32_t>(options_.shards); ++shard) {
+        const auto state = runtime::readShardFile(files, entry.path, *manifest, shard);
+        // A bit flipped in memory, behind the hash and before the copy: found when it is loaded.
+        if (!state.ok() && !tainted_.empty()) {
+            stored.parts[shard] = {entry.lineage, entry.step, entry.layout, 0, true};
+            stored.damaged = true;
+            continue;
+        }
+        if (!state.ok()) return fail("I6", std::string(state.status().message()));
+        // A state that a lineage began with is that of the record before it.
+        const CommitRecord& last = manifest->last;
+        const bool ofRecord = last.step == (*state)->step && last.step > 0;
+        StateCopy copy{ofRecord ? last.lineage : (*state)->lineage, (*state)->step,
+                       (*state)->layout};
+        if ((*state)->bytes.size() >= sizeof(copy.state))
+            std::memcpy(&copy.state, (*state)->bytes.data(), sizeof(copy.state));
+        copy.tainted = tainted_.contains(copy.state);
+        stored.parts[shard] = copy;
+    }
+    stored.whole = true;
+    // Nothing else goes that the log names.
+    for (const auto& [path, other] : checkpoints_)
+        if (!files.exists(path)) fail("I6", absl::StrCat(path, " is gone, nobody has dropped it"));
+}
+
+void DrivenJob::forgetCheckpoint(const std::string& path) {
+    oracle_.removed(path);
+    checkpoints_.erase(path);
+}
+
+void DrivenJob::damaged(const std::string& path) {
+    if (ranks_) disk_.flipBit(absl::StrCat(folderOf(path), "/shard-0.state"));
 }
 
 void DrivenJob::strikeDrivers(const Fault& fault) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,11 +18,14 @@
 
 namespace bulkhead::simulation {
 
+class Fibers;
+class StateEars;
+
 /// A simulated job whose controller and agents are the real ones: Controller, AgentPool,
 /// JobCoordinator, commit log, term, history's tail, Agent and Supervisor as they are compiled for
 /// production, on reactors in virtual time, disks in memory and connections that carry real bytes.
 /// They are killed, stopped and left without power in the course of any of their file operations.
-/// Ranks are the scripted ones.
+/// So are the ranks, with all their threads, if Setup::ranks says so; else they are scripted.
 class DrivenJob final : public SimulatedJob {
   public:
     DrivenJob(const Setup& setup, uint64_t seed);
@@ -37,6 +41,7 @@ class DrivenJob final : public SimulatedJob {
     struct Controlling;
     struct Agenting;
     class NodeHost;
+    class Ranking;
     using RankKey = std::pair<RankId, uint32_t>;
     /// A process as its node's kernel knows it until it is gone.
     struct KernelProcess {
@@ -101,9 +106,25 @@ class DrivenJob final : public SimulatedJob {
                       std::weak_ptr<runtime::ConnectedChannel> done, size_t attempt);
     NodeHost* hostOf(size_t node) const;
     absl::StatusOr<int32_t> startRank(size_t node, const runtime::RankProcess& process);
+    void begin(const RankKey& key);
+    void look(const RankKey& key);
+    std::shared_ptr<Ranking> rankingOf(const Process& rank) const;
+    std::shared_ptr<Ranking> rankingOf(const Fibers& threads) const;
+    bool dataCut(int32_t a, int32_t b) const { return cut_.contains(a) || cut_.contains(b); }
+    void exchanged(Process& rank, const ExchangeId& id, const Sum& sum, bool overflow) override;
+    void landed(Process& rank, size_t bucket, uint64_t value) override;
+    void accuse(Process& rank, const ExchangeId& id, EvidenceKind kind,
+                const std::vector<int32_t>& peers) override;
+    void hang(Process& rank) override;
+    void flip(Process& rank) override;
+    void wake(Process& rank) override;
+    void damaged(const std::string& path) override;
+    void findCheckpoint(const LogCheckpoint& entry);
+    void forgetCheckpoint(const std::string& path);
     absl::Status signalRank(size_t node, int32_t pid, uint64_t startTime, int signal);
     const KernelProcess* kernelProcess(size_t node, int32_t pid, uint64_t startTime) const;
 
+    const bool ranks_;  ///< are the real ones
     const model::JobSpec spec_;
     const bool corruption_;  ///< parity may rightly be broken
     MemoryDisk disk_;
@@ -117,10 +138,20 @@ class DrivenJob final : public SimulatedJob {
     bool unansweredLogged_ = false;            ///< the log has it
     std::vector<LogEntry> pending_;            ///< given to the log, not known to be on the disk
     std::vector<std::unique_ptr<Node>> nodes_;
-    std::map<RankKey, std::unique_ptr<MemoryChannel>> channels_;
+    std::map<RankKey, std::unique_ptr<MemoryChannel>> channels_;  ///< of scripted ranks
+    /// Where the leader of a replica listens for its siblings.
+    struct Leader {
+        std::weak_ptr<Ranking> rank;
+        runtime::Reactor* reactor = nullptr;
+        runtime::AcceptChannel accept;
+    };
+    std::map<std::string, Leader> leaders_;
+    std::map<std::string, StateEars*> stateEars_;
+    std::set<uint64_t> tainted_;  ///< states that come from a flipped bit
+    std::map<RankKey, std::shared_ptr<Ranking>> rankings_;
 };
 
 /// The setup of a seed for a DrivenJob. Detection bounds that no job file sets are the real ones.
-Setup drawDrivenSetup(uint64_t seed);
+Setup drawDrivenSetup(uint64_t seed, bool ranks = false);
 
 }  // namespace bulkhead::simulation

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
-#include "backend/runtime/simulation/driven_program.h"
+#include "backend/runtime/simulation/driven_rank.h"
 #include "backend/runtime/simulation/simulated_job_impl.h"
 
 /// Agents, the nodes they run on, and the scripted ranks as agents and controller meet them.
@@ -85,6 +85,7 @@ void DrivenJob::lost(const RankKey& key) {
 }
 
 void DrivenJob::disconnect(Process& rank, bool) {
+    if (const auto real = rankingOf(rank)) return real->breakUp();
     const auto it = channels_.find({rank.id, rank.incarnation});
     if (it != channels_.end()) it->second->reset();
 }
@@ -106,6 +107,10 @@ void DrivenJob::up(Process& rank, ToCoordinator message) {
 void DrivenJob::die(Process& rank, int signal, bool silent) {
     if (!rank.alive) return;
     end(rank, signal, silent);
+    if (const auto real = rankingOf(rank)) {
+        real->crash(silent);
+        at(now_, [this, key = RankKey{rank.id, rank.incarnation}] { rankings_.erase(key); });
+    }
     const auto it = channels_.find({rank.id, rank.incarnation});
     if (it != channels_.end()) {
         if (silent) it->second->vanish();
@@ -166,10 +171,73 @@ absl::StatusOr<int32_t> DrivenJob::startRank(size_t node, const runtime::RankPro
         Process* rank = live(key.first, key.second);
         if (rank == nullptr) return;
         if (NodeHost* host = hostOf(rank->node)) host->printed(pid, false, "begins");
+        if (ranks_) return begin(key);
         connect(*rank);
         beat(key.first, key.second);
     });
     return pid;
+}
+
+// ---- real ranks
+
+std::shared_ptr<DrivenJob::Ranking> DrivenJob::rankingOf(const Process& rank) const {
+    const auto it = rankings_.find({rank.id, rank.incarnation});
+    return it == rankings_.end() ? nullptr : it->second;
+}
+
+std::shared_ptr<DrivenJob::Ranking> DrivenJob::rankingOf(const Fibers& threads) const {
+    for (const auto& [key, rank] : rankings_)
+        if (&rank->threads() == &threads) return rank;
+    return nullptr;
+}
+
+void DrivenJob::begin(const RankKey& key) {
+    Process& rank = *live(key.first, key.second);
+    const auto real = std::make_shared<Ranking>(*this, rank);
+    rankings_[key] = real;
+    if (rank.hung) real->threads().stop();
+    real->begin();
+    look(key);
+}
+
+void DrivenJob::look(const RankKey& key) {
+    const auto it = rankings_.find(key);
+    if (it == rankings_.end() || it->second->isDead()) return;
+    it->second->look();
+    at(now_ + options_.timeouts.beatMs * kMillisecond, [this, key] { look(key); });
+}
+
+void DrivenJob::exchanged(Process& rank, const ExchangeId& id, const Sum& sum, bool overflow) {
+    if (!ranks_) return SimulatedJob::exchanged(rank, id, sum, overflow);
+    if (const auto real = rankingOf(rank)) real->summed(id, sum, overflow);
+}
+
+void DrivenJob::landed(Process& rank, size_t bucket, uint64_t value) {
+    if (!ranks_) return SimulatedJob::landed(rank, bucket, value);
+    if (const auto real = rankingOf(rank)) real->landed(bucket, value);
+}
+
+void DrivenJob::accuse(Process& rank, const ExchangeId& id, EvidenceKind kind,
+                       const std::vector<int32_t>& peers) {
+    if (!ranks_) return SimulatedJob::accuse(rank, id, kind, peers);
+    if (const auto real = rankingOf(rank)) real->exchangeFailed(id, kind, peers);
+}
+
+void DrivenJob::hang(Process& rank) {
+    SimulatedJob::hang(rank);
+    if (const auto real = rankingOf(rank)) real->threads().stop();
+}
+
+void DrivenJob::flip(Process& rank) {
+    SimulatedJob::flip(rank);
+    tainted_.insert(rank.now.state);
+}
+
+void DrivenJob::wake(Process& rank) {
+    const auto real = rankingOf(rank);
+    if (!real) return SimulatedJob::wake(rank);
+    rank.hung = false;
+    real->threads().goOn();
 }
 
 absl::Status DrivenJob::signalRank(size_t node, int32_t pid, uint64_t startTime, int signal) {
@@ -178,10 +246,12 @@ absl::Status DrivenJob::signalRank(size_t node, int32_t pid, uint64_t startTime,
     at(now_ + agentRng_.between(0.01, 1), [this, key = process->rank, signal] {
         Process* rank = live(key.first, key.second);
         if (rank == nullptr) return;
+        const auto real = rankingOf(*rank);
         if (signal == kSigKill) return die(*rank, signal, false);
-        if (signal == kSigStop) rank->hung = true;
+        if (signal == kSigStop) hang(*rank);
         if (signal == kSigCont) wake(*rank);
         if (signal != kSigTerm) return;
+        if (real) return real->requestLeave("terminated by a signal");
         const auto leave = [this](Process& r) {
             carryOut(r, {ExitRank{true, false, "terminated by a signal"}});
         };
@@ -395,7 +465,7 @@ void DrivenJob::freezeNode(const Fault& fault) {
         agent->stoppedUntil = std::max(agent->stoppedUntil, until);
     forProcesses(node, [&](Process& rank) {
         if (!rank.alive || rank.hung) return;
-        rank.hung = true;
+        hang(rank);
         at(until, [this, id = rank.id, inc = rank.incarnation] {
             if (Process* r = live(id, inc)) wake(*r);
         });

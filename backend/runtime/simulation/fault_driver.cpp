@@ -256,14 +256,18 @@ void SimulatedJob::strikeNetwork(const Fault& f) {
 
 /// A bit of the newest one on disk flips; two older ones stay, of which the job may drop one.
 void SimulatedJob::damageCheckpoint() {
-    Stored* newest = nullptr;
+    std::pair<const std::string, Stored>* newest = nullptr;
     std::set<uint64_t> sound;
-    for (auto& [path, s] : checkpoints_) {
+    for (auto& entry : checkpoints_) {
+        const Stored& s = entry.second;
         if (!s.whole || s.damaged) continue;
         sound.insert(s.parts.at(0).step);
-        if (newest == nullptr || s.parts.at(0).step >= newest->parts.at(0).step) newest = &s;
+        if (newest == nullptr || s.parts.at(0).step >= newest->second.parts.at(0).step)
+            newest = &entry;
     }
-    if (sound.size() >= 3) newest->damaged = true;
+    if (sound.size() < 3) return;
+    newest->second.damaged = true;
+    damaged(newest->first);
 }
 
 void SimulatedJob::breakConnection(RankId rank) {
@@ -370,7 +374,7 @@ void SimulatedJob::killReplica(int32_t replica) {
 }
 
 void SimulatedJob::hangRank(int32_t replica, int32_t shard) {
-    if (Process* r = live({replica, shard})) r->hung = true;
+    if (Process* r = live({replica, shard})) hang(*r);
 }
 
 void SimulatedJob::wakeRank(int32_t replica, int32_t shard) {

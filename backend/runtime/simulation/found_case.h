@@ -10,17 +10,20 @@
 
 namespace bulkhead::simulation {
 
+/// How much of a job is as it is compiled for production: the machines alone, controller and agents
+/// as well (a DrivenJob), or all and the ranks.
+enum class Real { kProtocol, kDrivers, kRanks };
+
 /// A schedule that broke something once: kept as a JSON file in tests/simulation/found, so that it
 /// is run with every test. Its job is the one that its seed draws.
 struct FoundCase {
     uint64_t seed = 0;
-    bool drivers = false;  ///< of a DrivenJob
-    std::string broken;    ///< what it broke, for people
+    Real real = Real::kProtocol;
+    std::string broken;  ///< what it broke, for people
     Schedule schedule;
 };
 
-/// The setup of a seed, with the pretended drivers or with the real controller.
-Setup setupOf(uint64_t seed, bool drivers);
+Setup setupOf(uint64_t seed, Real real);
 
 Verdict runTrial(const FoundCase& found);
 

@@ -94,7 +94,7 @@ void Oracle::decided(const CommitRecord& record, const Living& process) {
         for (uint32_t s = 0; s < options_.shards; ++s) {
             const RankId rank{c.replica, static_cast<int32_t>(s)};
             const Process* p = process(rank, c.incarnation);
-            if (p == nullptr || p->machine.exchange() != id) continue;
+            if (p == nullptr || p->rules().exchange() != id) continue;
             const auto done = completed_.find({rank, c.incarnation});
             if (done == completed_.end() || !done->second.contains({record.term, id}))
                 fail_("I1", absl::StrCat(stepName(record), " is committed, but ", name(*p),

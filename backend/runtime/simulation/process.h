@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -51,8 +52,16 @@ struct Process {
     size_t node = 0;
     uint32_t incarnation = 0;
     RankMachine machine;
+    const RankMachine* real = nullptr;  ///< the machine of a real rank that lives
     std::unique_ptr<ReplicaFold> fold;
     Rng rng;
+
+    /// The machine that decides.
+    const RankMachine& rules() const { return real != nullptr ? *real : machine; }
+    /// The real rank ends: its machine stays to be looked at as it is now.
+    void showLast() {
+        if (real != nullptr) machine = *std::exchange(real, nullptr);
+    }
 
     bool alive = true;
     int exitCode = 0;      ///< when it exits by itself

@@ -145,15 +145,15 @@ bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
     if (const auto* e = std::get_if<Expelled>(&in->message))
         return e->incarnation != rank.incarnation;
     if (const auto* a = std::get_if<Abort>(&in->message))
-        return rank.machine.exchange() != ExchangeId{a->step, a->epoch, a->attempt};
+        return rank.rules().exchange() != ExchangeId{a->step, a->epoch, a->attempt};
     if (const auto* q = std::get_if<Quorum>(&in->message))
-        return q->lineage != rank.machine.lineage() || q->step <= rank.machine.appliedStep();
+        return q->lineage != rank.rules().lineage() || q->step <= rank.rules().appliedStep();
     if (const auto* f = std::get_if<Fetch>(&in->message))
-        return f->lineage != rank.machine.lineage();
+        return f->lineage != rank.rules().lineage();
     if (const auto* f = std::get_if<ReplicaFormed>(&in->message))
         return f->incarnation != rank.incarnation;
     if (const auto* c = std::get_if<Commit>(&in->message))
-        return c->record.lineage != rank.machine.lineage();
+        return c->record.lineage != rank.rules().lineage();
     return false;
 }
 

@@ -24,7 +24,7 @@ SimulatedJob::SimulatedJob(Options options, uint64_t seed, Environment environme
                      if (Process* r = live(id, inc)) exchanged(*r, e, sum, over);
                  },
                  [this](RankId id, uint32_t inc, size_t bucket, uint64_t value) {
-                     if (Process* r = live(id, inc)) r->reduced[bucket] = value;
+                     if (Process* r = live(id, inc)) landed(*r, bucket, value);
                  },
                  [this](RankId id, uint32_t inc, const ExchangeId& e, EvidenceKind kind,
                         const std::vector<int32_t>& peers) {
@@ -125,8 +125,8 @@ size_t SimulatedJob::snapshots() const {
 SimulatedJob::Counts SimulatedJob::counts() const {
     Counts c{eventCount_, faultCount_, oracle_.commits(), redone_, starts_, 0, network_.counts()};
     for (const auto& r : ranks_)
-        if (r) c.fenced += r->machine.fenced();
-    for (const auto& r : zombies_) c.fenced += r->machine.fenced();
+        if (r) c.fenced += r->rules().fenced();
+    for (const auto& r : zombies_) c.fenced += r->rules().fenced();
     return c;
 }
 
@@ -142,7 +142,7 @@ std::vector<uint64_t> SimulatedJob::stateOf(int32_t replica) const {
 
 uint64_t SimulatedJob::appliedBy(int32_t replica) const {
     const auto& r = ranks_[index({replica, 0})];
-    return r ? r->machine.appliedStep() : 0;
+    return r ? r->rules().appliedStep() : 0;
 }
 
 std::string SimulatedJob::ranksOf(int32_t replica) const {
@@ -151,8 +151,8 @@ std::string SimulatedJob::ranksOf(int32_t replica) const {
         if (!r || r->id.replica != replica) continue;
         absl::StrAppend(&text, " s", r->id.shard, r->alive ? "" : " dead", r->hung ? " hung" : "",
                         r->connected ? "" : " unconnected", " ",
-                        std::string(enumName(r->machine.phase())));
-        if (const auto e = r->machine.exchange())
+                        std::string(enumName(r->rules().phase())));
+        if (const auto e = r->rules().exchange())
             absl::StrAppend(&text, " ", e->step, "/", e->epoch, "/", e->attempt);
         absl::StrAppend(&text, r->computing ? " computing" : "", r->computed ? " computed" : "");
     }

@@ -254,15 +254,21 @@ class SimulatedJob {
     void layOut(Process& rank, uint64_t layout);
     void settle(Process& rank, const SettleLayout& a);
     void exchange(Process& rank);
-    void exchanged(Process& rank, const ExchangeId& id, const Sum& sum, bool overflow);
-    void accuse(Process& rank, const ExchangeId& id, EvidenceKind kind,
-                const std::vector<int32_t>& peers);
+    virtual void exchanged(Process& rank, const ExchangeId& id, const Sum& sum, bool overflow);
+    /// One bucket arrived of an exchange that does not complete.
+    virtual void landed(Process& rank, size_t bucket, uint64_t value) {
+        rank.reduced[bucket] = value;
+    }
+    virtual void accuse(Process& rank, const ExchangeId& id, EvidenceKind kind,
+                        const std::vector<int32_t>& peers);
 
     // -- fault_driver.cpp
     void strikeArmed(Trigger moment, RankId about);
     void strikeArmed(const Action& action);
     void strikeArmed(RankId id, const RankAction& action);
-    void wake(Process& rank);
+    virtual void hang(Process& rank) { rank.hung = true; }
+    virtual void wake(Process& rank);
+    virtual void damaged(const std::string& /*path*/) {}  ///< a checkpoint's files
     void workOff(Process& rank);
     void strikeNow(const Fault& fault);
     void strikeNetwork(const Fault& fault);
@@ -272,7 +278,7 @@ class SimulatedJob {
     void breakConnection(RankId rank);
     void breakLossy(RankId rank);
     void damageCheckpoint();
-    void flip(Process& rank);
+    virtual void flip(Process& rank);
 
     Options options_;
     Environment environment_;

@@ -55,9 +55,18 @@ inline uint64_t applied(uint64_t state, const Sum& sum, const CommitRecord& r) {
     return mix(s, (uint64_t{r.biasCorrection1Bits} << 32) | r.biasCorrection2Bits);
 }
 
-/// What of the model's state a shard holds while experts lie as in `layout`.
-inline uint64_t moved(uint64_t state, uint64_t layout) {
-    return mix(state, ~layout);
-}
+/// One shard's gradient as a rank holds it.
+inline constexpr size_t kFloatsEach = 3;  ///< per bucket
+inline constexpr size_t kFloats = kBuckets * kFloatsEach;
+inline constexpr size_t kGradientBytes = kFloats * sizeof(float);
+
+/// A shard's state as its bytes, which say where experts lie.
+struct StateBytes {
+    uint64_t state = 0;
+    uint64_t layout = 0;
+};
+
+/// What a rank tells of the state that it holds while experts lie as in `layout`.
+uint64_t moved(uint64_t state, uint64_t layout);
 
 }  // namespace bulkhead::simulation
