@@ -22,6 +22,27 @@ TEST_F(TrainingTest, FourReplicasOfTwoShardsLearn) {
     EXPECT_FALSE(all<model::ExpertLoads>().empty());
 }
 
+/// Tokens and names of runs are their owners' choice.
+TEST_F(TrainingTest, TwoJobsOfOneNameAndTokenShareAHostAndDisturbNobody) {
+    host();
+    start(spec(0, 2, 2));
+    awaitStep(3);
+    support::JobHost other({});
+    ASSERT_TRUE(other.ready().ok()) << other.ready();
+    const auto run = other.controller().start(spec(12, 2, 2), {});
+    ASSERT_TRUE(run.ok()) << run.status();
+    ASSERT_EQ(*run, run_);
+    ASSERT_TRUE(other.tape()
+                    .awaitState(
+                        *run, "its end",
+                        [](const model::RunState& s) { return s.finished.has_value(); },
+                        60 * kSecond)
+                    .ok());
+    EXPECT_EQ(other.tape().state(*run).counters.incidents, 0u);
+    stopAndAudit();
+    EXPECT_EQ(all<model::IncidentOpened>().size(), 0u);
+}
+
 class KillInPhase : public TrainingTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(KillInPhase, SurvivorsLoseNoStepAndTheLostReplicaReturns) {

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <random>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "backend/runtime/replica/shm_lease.h"
 #include "backend/runtime/transport/address.h"
 #include "backend/runtime/transport/unique_fd.h"
@@ -14,15 +16,20 @@
 namespace bulkhead::runtime {
 namespace {
 
+/// The begin of every prefix that ranks claim: whose owners are dead is removed by others.
+constexpr const char* kShmFamily = "bh-";
+
 class SocketPort final : public DataPort {
   public:
-    SocketPort(UniqueFd listener, std::unique_ptr<ShmLease> lease)
-        : listener_(std::move(listener)), lease_(std::move(lease)) {}
+    SocketPort(UniqueFd listener, std::string shm, std::unique_ptr<ShmLease> lease)
+        : listener_(std::move(listener)), shm_(std::move(shm)), lease_(std::move(lease)) {}
     std::string address() const override { return localAddress(listener_.get()); }
     int listenFd() const override { return listener_.get(); }
+    std::string shm() const override { return shm_; }
 
   private:
     const UniqueFd listener_;
+    const std::string shm_;
     const std::unique_ptr<ShmLease> lease_;
 };
 
@@ -33,15 +40,19 @@ class LinuxRankHost final : public RankHost {
     StateNetwork& stateNetwork() override { return stateSockets(); }
 
     absl::StatusOr<std::unique_ptr<DataPort>> openData(const std::string& ip,
-                                                       const std::string& shm) override {
+                                                       const std::string& rank) override {
         absl::StatusOr<UniqueFd> listener = listenOn(ip + ":0");
         if (!listener.ok()) return listener.status();
         if (const int removed = ShmLease::sweep(kShmFamily); removed > 0)
             spdlog::info("removed {} pieces of shared memory that killed ranks left behind",
                          removed);
+        // Drawn, for jobs of any name and token may share a machine.
+        std::random_device random;
+        std::string shm = absl::StrFormat("%s%08x%08x-%s", kShmFamily, random(), random(), rank);
         absl::StatusOr<std::unique_ptr<ShmLease>> lease = ShmLease::take(shm);
         if (!lease.ok()) return lease.status();
-        return std::make_unique<SocketPort>(*std::move(listener), *std::move(lease));
+        return std::make_unique<SocketPort>(*std::move(listener), std::move(shm),
+                                            *std::move(lease));
     }
 
     absl::StatusOr<std::unique_ptr<Exchange>> exchange(ExchangeOptions options) override {

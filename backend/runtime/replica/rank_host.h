@@ -20,6 +20,8 @@ class DataPort {
     virtual std::string address() const = 0;
     /// Listening there; stays the port's. -1: a simulation has none.
     virtual int listenFd() const = 0;
+    /// The prefix of the names of its shared memory, which no other has.
+    virtual std::string shm() const = 0;
 };
 
 /// The machine that a rank runs on. Inject it; a simulation has its own. Threads: any of the rank.
@@ -29,19 +31,16 @@ class RankHost {
     virtual FileSystem& files() = 0;
     virtual Network& network() = 0;
     virtual StateNetwork& stateNetwork() = 0;
-    /// Binds `ip` on a free port, and claims `shm`, a prefix of shared memory's names. Unavailable
-    /// or AlreadyExists naming what cannot be had.
+    /// Binds `ip` on a free port, and claims a prefix of shared memory's names, of which `rank` is
+    /// a part for people to read. Unavailable naming what cannot be had.
     virtual absl::StatusOr<std::unique_ptr<DataPort>> openData(const std::string& ip,
-                                                               const std::string& shm) = 0;
+                                                               const std::string& rank) = 0;
     /// Contract of makeExchange().
     virtual absl::StatusOr<std::unique_ptr<Exchange>> exchange(ExchangeOptions options) = 0;
     virtual int32_t pid() const = 0;
     /// SIGKILL or SIGSTOP to the rank's own process.
     virtual void signalSelf(int signal) = 0;
 };
-
-/// The begin of every prefix that ranks claim: whose owners are dead is removed by others.
-constexpr const char* kShmFamily = "bh-";
 
 /// This machine; has no state.
 RankHost& linuxRankHost();

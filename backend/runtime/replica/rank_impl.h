@@ -76,7 +76,6 @@ class ReplicaRank::Impl {
     protocol::Hello hello() const;
     void startControl();
     void awaitControl();
-    std::string shmPrefix() const;
     void startDesks();
     CatchUp::Hooks catchUpHooks();
     FaultDesk::Hooks faultHooks();

@@ -2,7 +2,6 @@
 #include "backend/runtime/replica/replica_rank.h"
 
 #include <spdlog/spdlog.h>
-#include <xxhash.h>
 
 #include <random>
 #include <utility>
@@ -74,11 +73,12 @@ absl::Status ReplicaRank::Impl::start() {
     absl::StatusOr<std::unique_ptr<Reactor>> reactor = Reactor::create(clock_);
     if (!reactor.ok()) return reactor.status();
     reactor_ = *std::move(reactor);
-    endpoint_.shm = shmPrefix();
-    absl::StatusOr<std::unique_ptr<DataPort>> port =
-        options_.host->openData(options_.address, endpoint_.shm);
+    absl::StatusOr<std::unique_ptr<DataPort>> port = options_.host->openData(
+        options_.address, absl::StrFormat("r%ds%di%d", options_.rank.replica, options_.rank.shard,
+                                          options_.incarnation));
     if (!port.ok()) return port.status();
     dataPort_ = *std::move(port);
+    endpoint_.shm = dataPort_->shm();
     absl::StatusOr<std::unique_ptr<StateServer>> server = StateServer::start(
         options_.address, options_.rank.shard, &store_, options_.host->stateNetwork());
     if (!server.ok()) return server.status();
@@ -95,14 +95,6 @@ absl::Status ReplicaRank::Impl::start() {
     if (options_.probe.begun) options_.probe.begun(machine_);
     startControl();
     return absl::OkStatus();
-}
-
-std::string ReplicaRank::Impl::shmPrefix() const {
-    // The token tells runs of equal name apart: they must not meet in one segment.
-    const std::string run = absl::StrCat(options_.job, "/", options_.token);
-    return absl::StrFormat("%s%08x-r%ds%di%d", kShmFamily,
-                           static_cast<uint32_t>(XXH3_64bits(run.data(), run.size())),
-                           options_.rank.replica, options_.rank.shard, options_.incarnation);
 }
 
 void ReplicaRank::Impl::startDesks() {

@@ -618,6 +618,7 @@ class DrivenJob::Ranking::Host final : public runtime::RankHost {
         explicit Port(std::string address) : address_(std::move(address)) {}
         std::string address() const override { return address_; }
         int listenFd() const override { return -1; }
+        std::string shm() const override { return "simulated"; }
 
       private:
         const std::string address_;
