@@ -11,8 +11,8 @@ namespace {
 /// Pausing and the like can be taken back at once; they are asked for, but not in red.
 bool isDestructive(model::ActionKind kind) {
     using enum model::ActionKind;
-    return kind == kDrain || kind == kRestartReplica || kind == kStop || kind == kHoldRejoin ||
-           kind == kCordon || kind == kSetPolicy;
+    return kind == kDrain || kind == kRestartReplica || kind == kStop || kind == kStopNow ||
+           kind == kHoldRejoin || kind == kCordon || kind == kSetPolicy;
 }
 
 }  // namespace

@@ -152,8 +152,9 @@ void MainWindow::addJobActions() {
         {"job.resume", kResume, tr("Resume\u2026"), tr("Go on after a pause"), "Ctrl+Shift+P"},
         {"job.checkpoint", kCheckpoint, tr("Checkpoint\u2026"), tr("Write one of the next commit"),
          "Ctrl+S"},
-        {"job.stop", kStop, tr("Stop with a checkpoint\u2026"), tr("Ends the job"),
-         "Ctrl+Shift+Q"}};
+        {"job.stop", kStop, tr("Stop with a checkpoint\u2026"), tr("Ends the job"), "Ctrl+Shift+Q"},
+        {"job.stop_now", kStopNow, tr("Stop without a checkpoint\u2026"),
+         tr("Loses every step since the last one; also ends a stop that waits for it"), ""}};
     for (const auto& entry : entries)
         parts_.actions.add(entry.id, tr("Job"), entry.title, entry.hint, QKeySequence(entry.keys),
                            [this, kind = entry.kind] {

@@ -31,6 +31,7 @@ bool asksFirst(model::ActionKind kind) {
         case model::ActionKind::kHoldRejoin:
         case model::ActionKind::kRestartReplica:
         case model::ActionKind::kStop:
+        case model::ActionKind::kStopNow:
         case model::ActionKind::kSetPolicy:
         case model::ActionKind::kChangeLayout:
             return true;
@@ -165,8 +166,13 @@ void addActions(CLI::App& app, Cli& cli) {
          {Named{"pause", "Hold the job after its current step", Kind::kPause},
           Named{"resume", "Let a paused job go on", Kind::kResume},
           Named{"checkpoint", "Write a checkpoint of the next step", Kind::kCheckpoint},
-          Named{"stop", "End the job with a checkpoint", Kind::kStop}})
-        addVerb(app, cli, one.name, one.help, one.kind, &verb);
+          Named{"stop", "End the job with a checkpoint", Kind::kStop}}) {
+        auto options = addVerb(app, cli, one.name, one.help, one.kind, &verb);
+        if (one.kind == Kind::kStop)
+            verb->add_flag_callback(
+                "--without-checkpoint", [options] { options->action.kind = Kind::kStopNow; },
+                "lose every step since the last checkpoint; also ends a stop that waits for one");
+    }
     addLayout(app, cli);
     CLI::App* policy = app.add_subcommand("policy", "Policies of a running job");
     policy->require_subcommand(1);

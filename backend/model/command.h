@@ -60,12 +60,13 @@ enum class ActionKind {
     kPause,           ///< no quorum is issued after the current step
     kResume,
     kCheckpoint,      ///< now, of the next commit
-    kStop,            ///< with a checkpoint, then end the job
+    kStop,            ///< with a checkpoint, however long that takes to write, then end the job
     kSetPolicy,       ///< `policy` = `value`, names as in the job file's [policies]
     kChangeLayout,    ///< at the next step boundary every replica moves its experts
     kCaptureRouting,  ///< the next steps tell how `tokens` of their tokens were routed
     kRuleExperts,     ///< from now on plans keep to `rules`; nothing moves by itself
     kDismissPlan,     ///< the plan that was proposed after `step` is not wanted
+    kStopNow,         ///< without a checkpoint, also when a kStop waits for one
 };
 
 /// An operator's word on one expert of a running job, which every later layout keeps.

@@ -49,7 +49,7 @@ struct ActionVerb {
     unsigned needs;
 };
 
-constexpr std::array<ActionVerb, 15> kActionVerbs = {{
+constexpr std::array<ActionVerb, 16> kActionVerbs = {{
     {"drain", ActionKind::kDrain, kReplica},
     {"cordon", ActionKind::kCordon, kNode},
     {"uncordon", ActionKind::kUncordon, kNode},
@@ -65,6 +65,7 @@ constexpr std::array<ActionVerb, 15> kActionVerbs = {{
     {"capture-routing", ActionKind::kCaptureRouting, kNothing},
     {"rule-experts", ActionKind::kRuleExperts, kNothing},
     {"dismiss-plan", ActionKind::kDismissPlan, kNothing},
+    {"stop-now", ActionKind::kStopNow, kNothing},
 }};
 
 constexpr std::array<std::string_view, 4> kPhases = {"compute", "exchange", "vote", "apply"};

@@ -116,6 +116,8 @@ std::string describe(const Action& a) {
             return "Write a checkpoint of the next commit";
         case ActionKind::kStop:
             return "Stop with a checkpoint";
+        case ActionKind::kStopNow:
+            return "Stop without a checkpoint";
         case ActionKind::kSetPolicy:
             return concat("Set policy ", a.policy, " to ", a.value);
         case ActionKind::kChangeLayout:

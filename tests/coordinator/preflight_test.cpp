@@ -151,6 +151,8 @@ TEST(Preflight, ARestartSaysThatTheReplicaIsAwayMeanwhile) {
     p = preflight(s, act(ActionKind::kStop));
     EXPECT_EQ(p.contributorsAfter, 0u);
     EXPECT_THAT(p.effect, HasSubstr("all 8 ranks leave"));
+    p = preflight(s, act(ActionKind::kStopNow));
+    EXPECT_THAT(p.effect, HasSubstr("since the last checkpoint is lost"));
 }
 
 TEST(Preflight, ConstantBatchKeepsSamplesAndLr) {

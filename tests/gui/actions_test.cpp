@@ -274,8 +274,9 @@ TEST(Actions, EveryActionOfAJobIsInTheRegistry) {
         done.push_back(console.log->actions.back().kind);
     };
     console.view<FleetView>().select(1);
-    for (const char* id : {"replica.drain", "replica.hold", "replica.release", "replica.restart",
-                           "node.cordon", "job.pause", "job.resume", "job.checkpoint", "job.stop"})
+    for (const char* id :
+         {"replica.drain", "replica.hold", "replica.release", "replica.restart", "node.cordon",
+          "job.pause", "job.resume", "job.checkpoint", "job.stop", "job.stop_now"})
         trigger(id);
     console.send({nodeIs(console, model::NodeState::kCordoned)});
     trigger("node.uncordon");

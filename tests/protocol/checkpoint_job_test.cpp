@@ -169,6 +169,84 @@ TEST_F(CheckpointJobTest, AStopWritesItsCheckpointAlsoWhenOnlyASpareIsLeft) {
     EXPECT_THAT(job.failures(), IsEmpty());
 }
 
+/// The disk is full for longer than anybody would call a pause, then somebody makes room.
+TEST_F(CheckpointJobTest, AStopWaitsForRoomOnTheDiskAndSaysSo) {
+    SimulatedJob job(options(2), 11);
+    job.start();
+    reach(job, 13);
+    bool full = true;
+    size_t tries = 0;
+    job.onAction = [&](const Action& a) {
+        const auto* send = std::get_if<SendReplica>(&a);
+        const auto* commit = send ? std::get_if<Commit>(&send->message) : nullptr;
+        if (commit == nullptr || !commit->checkpoint || !full) return;
+        ++tries;
+        Fault f;
+        f.kind = FaultKind::kFailCheckpoint;
+        f.replica = send->replica;
+        job.strike(f);
+    };
+    job.operate(operation(OperationKind::kStop));
+    job.runFor(120 * kSecond);
+    ASSERT_FALSE(job.finished());
+    EXPECT_EQ(job.coordinator().phase(), JobPhase::kStopping);
+    EXPECT_THAT(job.coordinator().explanation(), ::testing::HasSubstr("disk full"));
+    EXPECT_LT(tries, 20u) << "it need not be tried that often";
+    EXPECT_EQ(job.living(), 2u * 2u) << "they hold the last step";
+    full = false;
+    ASSERT_TRUE(job.runUntil([&] { return job.finished(); }, 30 * kSecond)) << job.standing();
+    EXPECT_EQ(job.oracle().checkpointed(), job.oracle().durableStep());
+    EXPECT_THAT(job.failures(), IsEmpty());
+}
+
+TEST_F(CheckpointJobTest, AStopThatWaitsForTheDiskEndsWhenAskedToEndWithoutACheckpoint) {
+    SimulatedJob job(options(2), 12);
+    job.start();
+    reach(job, 13);
+    job.onAction = [&](const Action& a) {
+        const auto* send = std::get_if<SendReplica>(&a);
+        if (send == nullptr || !std::holds_alternative<Commit>(send->message)) return;
+        Fault f;
+        f.kind = FaultKind::kFailCheckpoint;
+        f.replica = send->replica;
+        job.strike(f);
+    };
+    job.operate(operation(OperationKind::kStop));
+    job.runFor(20 * kSecond);
+    ASSERT_FALSE(job.finished());
+    Operation now = operation(OperationKind::kStop);
+    now.checkpoint = false;
+    job.operate(now);
+    ASSERT_TRUE(job.runUntil([&] { return job.finished(); }, 15 * kSecond)) << job.standing();
+}
+
+TEST_F(CheckpointJobTest, AStopAsksAgainWhenTheAnswerToItWasLost) {
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+        SimulatedJob job(options(1), seed);
+        job.start();
+        reach(job, 13);
+        bool asked = false;
+        job.onAction = [&](const Action& a) {
+            const auto* send = std::get_if<SendReplica>(&a);
+            const auto* commit = send ? std::get_if<Commit>(&send->message) : nullptr;
+            asked = asked || (commit != nullptr && commit->checkpoint);
+        };
+        job.operate(operation(OperationKind::kStop));
+        ASSERT_TRUE(job.runUntil([&] { return asked; }, 10 * kSecond)) << job.standing();
+        for (const int32_t shard : {0, 1}) {
+            Fault cut;
+            cut.kind = FaultKind::kCutControl;
+            cut.replica = 0;
+            cut.shard = shard;
+            cut.duration = 40 * kMillisecond;
+            job.strike(cut);
+        }
+        ASSERT_TRUE(job.runUntil([&] { return job.finished(); }, 60 * kSecond)) << job.standing();
+        EXPECT_EQ(job.oracle().checkpointed(), job.oracle().durableStep()) << seed;
+        EXPECT_THAT(job.failures(), IsEmpty()) << seed;
+    }
+}
+
 /// Messages that came meanwhile wait to be read: nobody was silent.
 TEST_F(CheckpointJobTest, ACoordinatorThatWasStoppedBlamesNobodyForIt) {
     Options o = options(1);

@@ -441,6 +441,23 @@ TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
     EXPECT_TRUE(std::get<ReplicaVote>(**fold.add(b)).nonFiniteLocal);
 }
 
+TEST(FoldTest, AShardThatIsBehindAndCatchesUpFindsTheOthersWhereTheyWere) {
+    ReplicaFold fold(3, 2, 2);
+    RankReport r;
+    r.rank = {3, 0};
+    r.incarnation = 2;
+    r.hasState = r.ready = true;
+    r.step = 12;
+    EXPECT_FALSE((*fold.add(r)).has_value());
+    r.rank.shard = 1;
+    r.step = 11;
+    EXPECT_FALSE((*fold.add(r)).has_value());
+    r.step = 12;
+    const auto out = *fold.add(r);
+    ASSERT_TRUE(out.has_value()) << "shard 0 has nothing new to say";
+    EXPECT_EQ(std::get<Report>(*out).step, 12u);
+}
+
 TEST(FoldTest, AGradientOfWhichAShardKeepsNothingIsComputedAgainByAll) {
     ReplicaFold fold(3, 2, 2);
     RankReport r;

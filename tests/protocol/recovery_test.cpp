@@ -110,6 +110,44 @@ TEST_F(RecoveryTest, AJobThatWasToldToStopStops) {
     }
 }
 
+/// A commit that reached one rank of each replica: nobody reports as a whole replica until the next
+/// coordinator has told the others of it.
+TEST_F(RecoveryTest, ACommitThatReachedHalfOfEveryReplicaIsNotLost) {
+    for (const bool stops : {false, true}) {
+        Options o = options();
+        o.replicas = 2;
+        SimulatedJob job(o, 200);
+        uint64_t step = 0;
+        job.onAction = [&](const Action& action) {
+            const auto* append = std::get_if<AppendLog>(&action);
+            const auto* commit = append ? std::get_if<LogCommit>(&append->entry) : nullptr;
+            if (commit == nullptr || commit->record.step < 12 || step != 0) return;
+            step = commit->record.step;
+            for (const int32_t replica : {0, 1}) {
+                Fault lose;
+                lose.kind = FaultKind::kLoseDown;
+                lose.replica = replica;
+                lose.shard = 1;
+                lose.duration = kSecond;
+                job.strike(lose);
+            }
+        };
+        job.start();
+        ASSERT_TRUE(job.runUntil(
+            [&] { return step != 0 && job.appliedBy(0) == step && job.appliedBy(1) == step; },
+            10 * kSecond));
+        another(job);
+        if (stops) job.operate(operation(OperationKind::kStop));
+        ASSERT_TRUE(
+            job.runUntil([&] { return job.finished() || (!stops && job.committed() >= step + 5); },
+                         10 * kSecond))
+            << job.standing();
+        EXPECT_EQ(job.coordinator().lineage(), 1u);
+        for (const auto& end : all<fact::RunFinished>(job)) EXPECT_TRUE(end.ok) << end.why;
+        EXPECT_THAT(job.failures(), IsEmpty());
+    }
+}
+
 /// Everything is killed while its daemon is ending: nobody wanted the job itself to end.
 TEST_F(RecoveryTest, AJobCutOffInTheEndOfItsDaemonGoesOnWithTheNext) {
     SimulatedJob job(options(), 3);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/checkpoint_desk.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+
+#include "bulkhead/state_hash.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -38,6 +41,7 @@ class CheckpointDeskTest : public ::testing::Test {
         s->step = s->last.step = step;
         s->layout = layout;
         s->bytes.resize(100);
+        s->hash = bulkhead_state_hash(s->bytes.data(), s->bytes.size());
         return s;
     }
     /// Both shards report, the other one from `otherLayout`.
@@ -98,6 +102,50 @@ TEST_F(CheckpointDeskTest, AShardThatCouldNotBeWrittenMakesItNoCheckpoint) {
     ASSERT_EQ(done_.size(), 1u);
     EXPECT_FALSE(done_[0].ok);
     EXPECT_EQ(done_[0].error, "no room");
+    EXPECT_TRUE(listCheckpoints(diskFiles(), folder_.string()).empty());
+}
+
+/// The coordinator asks again when the answer was lost with a connection, and writes its log by it:
+/// what it may have logged already must not be touched.
+TEST_F(CheckpointDeskTest, OneThatIsWholeIsToldAgainAndNotWrittenAgain) {
+    const auto d = desk();
+    write(*d, 10, 0, 0);
+    ASSERT_TRUE(done_.at(0).ok);
+    const auto written = fs::last_write_time(done_[0].path);
+    write(*d, 10, 0, 0);
+    ASSERT_EQ(done_.size(), 2u);
+    EXPECT_TRUE(done_[1].ok) << done_[1].error;
+    EXPECT_EQ(done_[1].path, done_[0].path);
+    EXPECT_EQ(fs::last_write_time(done_[0].path), written);
+    d->discard({done_[0].path});
+    write(*d, 10, 0, 0);
+    ASSERT_EQ(done_.size(), 3u);
+    EXPECT_TRUE(fs::exists(done_[2].path)) << "it was removed meanwhile";
+}
+
+TEST_F(CheckpointDeskTest, AStateThatChangedSinceItWasHashedIsNoCheckpoint) {
+    const auto d = desk();
+    const auto damaged = snapshot(10, 0);
+    damaged->bytes[7] ^= std::byte{1};
+    d->write(damaged, "");
+    d->drain();
+    EXPECT_FALSE(own_.ok);
+    EXPECT_THAT(own_.error, ::testing::HasSubstr("memory of its rank is damaged"));
+}
+
+TEST_F(CheckpointDeskTest, AManifestNamesNoFileThatIsNotThere) {
+    const auto d = desk();
+    d->write(snapshot(10, 0), "");
+    d->drain();
+    protocol::RankCheckpoint other = own_;
+    other.rank.shard = 1;
+    other.file = "shard-1.state";
+    d->shardReported(other);
+    d->shardReported(own_);
+    d->drain();
+    ASSERT_EQ(done_.size(), 1u);
+    EXPECT_FALSE(done_[0].ok);
+    EXPECT_THAT(done_[0].error, ::testing::HasSubstr("shard-1.state"));
     EXPECT_TRUE(listCheckpoints(diskFiles(), folder_.string()).empty());
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using mutation::Mutation;
 
-constexpr uint64_t kMostSeeds = 1500;
+constexpr uint64_t kMostSeeds = 3000;
 constexpr uint64_t kControlSeeds = 200;
 constexpr size_t kFaults = 40;
 

@@ -65,8 +65,10 @@ plant(step_commit.cpp "        if (!it->second.complete) result.hopeless = true;
   [==[        if (!it->second.complete && !(MUTATED(commit_when_the_dead_gave_no) && !ballot.lost.empty())) result.hopeless = true;]==])
 plant(coordinator_step.cpp "if (m.step != q.step || m.epoch != q.epoch || m.attempt != q.attempt) return;"
   "if (m.step != q.step || ((m.epoch != q.epoch || m.attempt != q.attempt) && !MUTATED(accept_a_stale_vote))) return;")
-plant(replica_fold.cpp "        if (!other || key(*other) == key(part)) continue;"
-  "        if (!other || key(*other) == key(part) || (ordered && MUTATED(fold_votes_of_two_attempts))) continue;")
+plant(replica_fold.cpp "        if (!ordered || !other || key(*other) == key(part)) continue;"
+  "        if (!ordered || !other || key(*other) == key(part) || MUTATED(fold_votes_of_two_attempts)) continue;")
+plant(replica_fold.cpp "[&](const auto& p) { return p && key(*p) == key(part); });"
+  "[&](const auto& p) { return p && (key(*p) == key(part) || (ordered && MUTATED(fold_votes_of_two_attempts))); });")
 
 plant(replica_fold.cpp "        out.complete = out.complete && v.complete;"
   "        out.complete = MUTATED(fold_one_yes_is_enough) ? out.complete || v.complete : out.complete && v.complete;")

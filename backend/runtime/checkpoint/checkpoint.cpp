@@ -146,6 +146,10 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, i
 
 absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files, const std::string& folder,
                                               int32_t shard, const StateSnapshot& snapshot) {
+    if (bulkhead_state_hash(snapshot.bytes.data(), snapshot.bytes.size()) != snapshot.hash)
+        return absl::DataLossError(
+            absl::StrCat("shard ", shard, " of step ", snapshot.step,
+                         " is not the state that was hashed: memory of its rank is damaged"));
     if (absl::Status s = files.makeFolder(folder); !s.ok()) return explained(s);
     ShardHeader header;
     header.shard = shard;
@@ -170,6 +174,13 @@ std::string manifestText(const CheckpointManifest& manifest) {
 
 absl::StatusOr<std::string> writeManifest(FileSystem& files, const std::string& folder,
                                           const CheckpointManifest& manifest) {
+    for (const CheckpointFile& file : manifest.files) {
+        std::byte last{};
+        if (absl::Status s = files.read(absl::StrCat(folder, "/", file.name), file.bytes - 1,
+                                        std::span(&last, 1));
+            !s.ok())
+            return s;
+    }
     const std::string path = absl::StrCat(folder, "/", kManifestName);
     // The folder's own name is not durable because the files in it are.
     if (absl::Status s = files.syncFolder(folderOf(folder)); !s.ok()) return s;

@@ -65,7 +65,8 @@ struct CheckpointManifest {
 std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica);
 
 /// Writes one shard durably: temporary file, fsync, rename. On error nothing stays behind, and the
-/// status names the file and the reason (ResourceExhausted when the disk is full).
+/// status names the file and the reason (ResourceExhausted when the disk is full). DataLoss when the
+/// bytes do not have the snapshot's hash.
 [[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files,
                                                             const std::string& folder,
                                                             int32_t shard,
@@ -75,7 +76,7 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, i
 std::string manifestText(const CheckpointManifest& manifest);
 
 /// Makes the checkpoint exist. All files of `manifest` must be durable. Returns the manifest's
-/// path.
+/// path; an error naming a file that is not there or is shorter than the manifest says.
 [[nodiscard]] absl::StatusOr<std::string> writeManifest(FileSystem& files,
                                                         const std::string& folder,
                                                         const CheckpointManifest& manifest);

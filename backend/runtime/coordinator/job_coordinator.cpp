@@ -287,6 +287,10 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
             case model::ActionKind::kStop:
                 operation.kind = protocol::OperationKind::kStop;
                 break;
+            case model::ActionKind::kStopNow:
+                operation.kind = protocol::OperationKind::kStop;
+                operation.checkpoint = false;
+                break;
             case model::ActionKind::kChangeLayout:
                 operation.kind = protocol::OperationKind::kChangeLayout;
                 operation.expertShard = action.expertShard;
@@ -315,17 +319,9 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
 
 absl::Status JobCoordinator::stop(bool checkpoint, const std::string& by) {
     if (finished_) return absl::OkStatus();
-    if (checkpoint) {
-        model::Action action;
-        action.kind = model::ActionKind::kStop;
-        return act(action, 0, "", by);
-    }
-    protocol::Operation operation;
-    operation.kind = protocol::OperationKind::kStop;
-    operation.checkpoint = false;
-    operation.why = absl::StrCat("operator ", by);
-    feed(operation);
-    return absl::OkStatus();
+    model::Action action;
+    action.kind = checkpoint ? model::ActionKind::kStop : model::ActionKind::kStopNow;
+    return act(action, 0, "", by);
 }
 
 void JobCoordinator::shutDown() {

@@ -362,6 +362,15 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
             p.effect = absl::StrCat("A checkpoint of the next commit is written, then all ",
                                     status.spec.replicas * status.spec.shards, " ranks leave.");
             break;
+        case ActionKind::kStopNow:
+            p.title = "Stop the job without a checkpoint";
+            p.contributorsAfter = 0;
+            p.samplesAfter = 0;
+            p.effect = absl::StrCat("All ", status.spec.replicas * status.spec.shards,
+                                    " ranks leave. Every step since the last checkpoint is lost, "
+                                    "up to step ",
+                                    status.step, ".");
+            break;
     }
     return p;
 }

@@ -11,7 +11,10 @@ namespace bulkhead::protocol {
 namespace {
 
 /// A checkpoint that failed is tried again after so long: a full disk fails at once, every time.
+/// Doubled with each failure that follows, up to the second.
 constexpr MonoNs kCheckpointRetry = 500 * kMillisecond;
+constexpr MonoNs kCheckpointRetryMost = 16 * kSecond;
+constexpr MonoNs kCheckpointAskAgain = 20 * kSecond;
 
 }  // namespace
 
@@ -39,8 +42,9 @@ bool CoordinatorMachine::Impl::checkpointDue(uint64_t step) const {
            (stopping_ && stopCheckpoint_) || (options_.steps != 0 && step >= options_.steps);
 }
 
-/// Contributors take turns, so that the same replica does not pay every time. Between steps whoever
-/// else holds the state may write it: a replica that is to be drained, at last a proven spare.
+/// Contributors take turns, so that the same replica does not pay every time, nor fail. Between
+/// steps whoever else holds the state may write it: a replica that is to be drained, at last a
+/// proven spare.
 int32_t CoordinatorMachine::Impl::checkpointWriter(const CommitRecord& record) const {
     std::vector<int32_t> able;
     for (const Contribution& c : record.contributors) {
@@ -49,7 +53,7 @@ int32_t CoordinatorMachine::Impl::checkpointWriter(const CommitRecord& record) c
             able.push_back(c.replica);
     }
     const uint32_t every = std::max(1u, options_.policies.checkpointEverySteps);
-    if (!able.empty()) return able[(record.step / every) % able.size()];
+    if (!able.empty()) return able[(record.step / every + checkpointFailures_) % able.size()];
     if (open_) return -1;
     for (const Replica& r : replicas_)
         if (r.stage == Stage::kUpToDate && r.step == committed_) return r.id;
@@ -64,9 +68,17 @@ bool CoordinatorMachine::Impl::holdsLast(const Replica& r) const {
            (r.stage == Stage::kUpToDate || (r.stage == Stage::kReplaying && r.proven));
 }
 
-/// The last commit's state is written by `writer`, which has applied it: the same record again,
-/// with the wish for a checkpoint.
-void CoordinatorMachine::Impl::askForCheckpoint(int32_t writer) {
+/// The last commit's state is to be written, however long that takes: by `writer`, which has
+/// applied it, unless somebody writes it already. It is told the same record again, with the wish
+/// for a checkpoint; told once more when no answer comes, which a broken connection may have taken.
+void CoordinatorMachine::Impl::pursueCheckpoint(int32_t writer) {
+    const auto plan = checkpointPlans_.find(committed_);
+    if (plan != checkpointPlans_.end()) {
+        if (now_ - plan->second.askedAt < kCheckpointAskAgain) return;
+        writer = plan->second.writer;
+    } else if (now_ < checkpointRetryAt_) {
+        return;
+    }
     planCheckpoint(writer, committed_);
     tell(*find(writer),
          Commit{*last_, term_, true, encode(checkpointPlans_[committed_].entry.ledger)});
@@ -76,7 +88,8 @@ void CoordinatorMachine::Impl::planCheckpoint(int32_t writer, uint64_t step) {
     LogCheckpoint entry{lineage_, step, updates_, "", layout_, {}, {}, ledger_.settledState()};
     entry.expertShard = expertShard_;
     entry.domainShare = domainShare_;
-    checkpointPlans_[step] = CheckpointPlan{std::move(entry), writer, find(writer)->incarnation};
+    checkpointPlans_[step] =
+        CheckpointPlan{std::move(entry), writer, find(writer)->incarnation, now_};
     checkpointWanted_ = false;
 }
 
@@ -231,9 +244,16 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
         // A rollback may go behind the newest, when that is damaged.
         productiveMs_.erase(productiveMs_.begin(),
                             productiveMs_.upper_bound(checkpoints_.oldest()));
+        checkpointFailures_ = 0;
     } else {
-        checkpointRetryAt_ = now_ + kCheckpointRetry;
-        if (stopping_) ++stopRetries_;
+        checkpointRetryAt_ = now_ + std::min(kCheckpointRetry << std::min(checkpointFailures_, 8u),
+                                             kCheckpointRetryMost);
+        ++checkpointFailures_;
+        if (stopping_ && !leaving_)
+            setPhase(JobPhase::kStopping,
+                     absl::StrCat(stopWhy_, "; waits for the checkpoint of step ", m.step,
+                                  ", which is tried again: ", done.error,
+                                  "; make room, or stop the job without a checkpoint"));
     }
 }
 

@@ -58,7 +58,7 @@ struct Replica {
     bool nodeLost = false;
     bool accusedByPeer = false;
     EvidenceKind accusedOf = EvidenceKind::kTransportReset;  ///< by the first of them
-    bool resent = false;                ///< the last commit was sent to it again after a recovery
+    uint64_t toldAgain = 0;             ///< step whose commit it was told again after a recovery
     std::vector<SampleRange> retained;  ///< it held gradients of the open step when it reported
 
     uint64_t step = 0;
@@ -127,6 +127,7 @@ struct CheckpointPlan {
     LogCheckpoint entry;
     int32_t writer = -1;
     uint32_t incarnation = 0;  ///< the writer's
+    MonoNs askedAt = 0;
 };
 
 class CoordinatorMachine::Impl {
@@ -263,7 +264,7 @@ class CoordinatorMachine::Impl {
     void sendCommit(const CommitRecord& record);
     int32_t checkpointWriter(const CommitRecord& record) const;
     bool holdsLast(const Replica& r) const;
-    void askForCheckpoint(int32_t writer);
+    void pursueCheckpoint(int32_t writer);
     void discardSurplus(const Replica& remover);
     bool checkpointed() const;
     void planCheckpoint(int32_t writer, uint64_t step);
@@ -367,9 +368,9 @@ class CoordinatorMachine::Impl {
     bool stopCheckpoint_ = true;
     bool stopThisTermOnly_ = false;
     bool stopOk_ = true;
-    bool leaving_ = false;  ///< Leave was sent, the end is near
-    uint32_t stopRetries_ = 0;
-    MonoNs checkpointRetryAt_ = 0;  ///< after a failure
+    bool leaving_ = false;        ///< Leave was sent, the end is near
+    uint32_t checkpointFailures_ = 0;  ///< in a row
+    MonoNs checkpointRetryAt_ = 0;
     MonoNs stopSince_ = 0;
     std::string stopWhy_;
     bool checkpointWanted_ = false;

@@ -8,11 +8,6 @@
 
 /// What an operator asks for, the end of the job, and moving experts.
 namespace bulkhead::protocol {
-namespace {
-
-constexpr uint32_t kStopRetries = 2;
-
-}  // namespace
 
 std::string CoordinatorMachine::Impl::explain(const std::string& why) const {
     std::string text = why;
@@ -154,20 +149,18 @@ void CoordinatorMachine::Impl::tryStop() {
     }
     if (stopCheckpoint_ && !checkpointed()) {
         // Files written while experts move would lie partly in one layout, partly in the other.
-        if (move_ && now_ - stopSince_ <= 4 * patience) return;
-        if (checkpointPlans_.contains(committed_) && now_ - stopSince_ <= 4 * patience) return;
+        if (move_) return;
         const bool unheard = std::any_of(replicas_.begin(), replicas_.end(), [](const Replica& r) {
             return r.stage == Stage::kAdopted;
         });
-        if (unheard && now_ - stopSince_ <= patience) return;
+        // A full disk is no reason to lose what somebody holds. Who wants the end more than the
+        // state says so, by a stop without a checkpoint.
         const int32_t writer = last_ ? checkpointWriter(*last_) : -1;
-        if (writer >= 0 && stopRetries_ <= kStopRetries && now_ - stopSince_ <= 4 * patience) {
-            if (now_ >= checkpointRetryAt_) askForCheckpoint(writer);
-            return;
-        }
+        if (writer >= 0) pursueCheckpoint(writer);
+        if (writer >= 0 || unheard) return;
         stopOk_ = false;
-        absl::StrAppend(&stopWhy_, "; the checkpoint of step ", committed_,
-                        " could not be written, the last one is of step ",
+        absl::StrAppend(&stopWhy_, "; nobody is left who holds the state of step ", committed_,
+                        ", the last checkpoint is of step ",
                         checkpoints_.empty() ? 0 : checkpoints_.newest()->step);
     }
     leaving_ = true;

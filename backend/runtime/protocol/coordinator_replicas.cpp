@@ -65,8 +65,8 @@ void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
     r.pulses.assign(options_.shards, RankPulse{});
     r.endpoints.assign(options_.shards, RankEndpoint{});
     r.hellos = 0;
-    r.formed = r.nodeLost = r.accusedByPeer = r.resent = r.following = r.proven = false;
-    r.step = r.snapshotStep = r.bytesDone = 0;
+    r.formed = r.nodeLost = r.accusedByPeer = r.following = r.proven = false;
+    r.toldAgain = r.step = r.snapshotStep = r.bytesDone = 0;
     reported_.erase(r.id);
     r.followsWith.reset();
     r.sentFetch = false;
@@ -163,6 +163,11 @@ void CoordinatorMachine::Impl::form(Replica& r) {
     r.formed = true;
     tell(r, ReplicaFormed{term_, r.incarnation, r.endpoints, beginsBlank(r)});
     if (r.stage == Stage::kStarting) enter(r, Stage::kInit);
+    if (r.stage != Stage::kAdopted || !last_) return;
+    // The coordinator before may have ended when only some of its ranks had heard of the commit;
+    // those at different steps never report as one replica.
+    r.toldAgain = last_->step;
+    tell(r, Commit{*last_, term_, false, ""});
 }
 
 void CoordinatorMachine::Impl::upToDate(Replica& r) {
@@ -227,10 +232,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         if (m.retainedStep == committed_ + 1) r->retained = m.retained;
         upToDate(*r);
         noteReported(m);
-    } else if (m.hasState && m.ready && m.step + 1 == committed_ && last_ && !r->resent) {
-        r->resent = true;
-        tell(*r, Commit{*last_, term_, false, ""});
-    } else if (!(r->resent && m.ready && m.step + 1 == committed_)) {
+    } else if (!m.hasState || !m.ready || m.step + 1 != committed_ || r->toldAgain != committed_) {
         planFetch(*r, !m.hasState ? "it has no state yet"
                       : placed    ? "it is behind"
                                   : "experts moved without it");
@@ -439,9 +441,7 @@ bool CoordinatorMachine::Impl::mustWriteBeforeLeaving(const Replica& r) {
         return o.id != r.id && !o.drain && holdsLast(o);
     });
     if (!last) return false;
-    if (move_ || open_ || checkpointPlans_.contains(committed_) || now_ < checkpointRetryAt_)
-        return true;
-    askForCheckpoint(r.id);
+    if (!move_ && !open_) pursueCheckpoint(r.id);
     return true;
 }
 

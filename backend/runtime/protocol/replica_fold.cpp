@@ -34,21 +34,20 @@ auto key(const RankLayoutMoved& m) {
     return std::tuple(m.layout, m.step);
 }
 
-/// Takes the part in; true when every shard's is there. Parts of an older key are dropped, those of
-/// another or a newer one begin anew.
+/// Takes the part in; true when every shard's last word is the same. Votes come in order: parts of
+/// an older key are dropped, a newer one begins anew.
 template <class Shards, class Part>
 bool collect(Shards& shards, uint32_t count, const Part& part, bool ordered) {
-    if (shards.parts.empty()) shards.parts.resize(count);
-    for (const auto& other : shards.parts) {
-        if (!other || key(*other) == key(part)) continue;
-        if (ordered && key(part) < key(*other)) return false;
-        shards.parts.assign(count, std::nullopt);
+    if (shards.empty()) shards.resize(count);
+    for (const auto& other : shards) {
+        if (!ordered || !other || key(*other) == key(part)) continue;
+        if (key(part) < key(*other)) return false;
+        shards.assign(count, std::nullopt);
         break;
     }
-    shards.parts[static_cast<size_t>(part.rank.shard)] = part;
-    shards.count = static_cast<uint32_t>(
-        std::count_if(shards.parts.begin(), shards.parts.end(), [](const auto& p) { return !!p; }));
-    return shards.count == count;
+    shards[static_cast<size_t>(part.rank.shard)] = part;
+    return std::all_of(shards.begin(), shards.end(),
+                       [&](const auto& p) { return p && key(*p) == key(part); });
 }
 
 ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
@@ -105,10 +104,10 @@ ReplicaFold::ReplicaFold(int32_t replica, uint32_t incarnation, uint32_t shards)
 
 std::optional<ToCoordinator> ReplicaFold::addVote(const RankVote& vote) {
     const bool whole = collect(votes_, shards_, vote, true);
-    const auto& mine = votes_.parts[static_cast<size_t>(vote.rank.shard)];
+    const auto& mine = votes_[static_cast<size_t>(vote.rank.shard)];
     if (!mine || key(*mine) != key(vote)) return std::nullopt;
     // A shard that is stuck must not keep its siblings' "no" from the coordinator.
-    if (whole || vote.nonFiniteLocal || !vote.complete) return foldVotes(votes_.parts);
+    if (whole || vote.nonFiniteLocal || !vote.complete) return foldVotes(votes_);
     return std::nullopt;
 }
 
@@ -127,7 +126,7 @@ std::optional<ToCoordinator> ReplicaFold::addReport(const RankReport& report) {
     out.last = report.last;
     out.retainedStep = report.retainedStep;
     out.retained = report.retained;
-    for (const auto& part : reports_.parts) {
+    for (const auto& part : reports_) {
         if (report.hasState) out.hashes.push_back(part->hash);
         if (part->retainedStep == out.retainedStep && part->retained == out.retained) continue;
         out.retainedStep = 0;  // a shard that dropped its gradient makes all of them compute
@@ -158,10 +157,10 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
                     if (!collect(snapshots_, shards_, p, false)) return Answer();
                     return Answer(SnapshotReady{replica_, incarnation_, p.step});
                 } else if constexpr (std::same_as<Part, RankFetchProgress>) {
-                    if (fetch_.parts.empty()) fetch_.parts.resize(shards_);
-                    fetch_.parts[static_cast<size_t>(p.rank.shard)] = p;
+                    if (fetch_.empty()) fetch_.resize(shards_);
+                    fetch_[static_cast<size_t>(p.rank.shard)] = p;
                     FetchProgress out{replica_, incarnation_, p.snapshotStep, 0, 0, p.step};
-                    for (const auto& f : fetch_.parts) {
+                    for (const auto& f : fetch_) {
                         if (!f || f->snapshotStep != p.snapshotStep) continue;
                         out.bytesDone += f->bytesDone;
                         out.bytesTotal += f->bytesTotal;
@@ -171,20 +170,20 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
                 } else if constexpr (std::same_as<Part, RankVerdict>) {
                     if (!collect(verdicts_, shards_, p, false)) return Answer();
                     ReplayVerdict out{replica_, incarnation_, p.step, {}};
-                    for (const auto& v : verdicts_.parts)
+                    for (const auto& v : verdicts_)
                         if (!v->matches) out.mismatchedShards.push_back(v->rank.shard);
-                    verdicts_.parts.clear();
+                    verdicts_.clear();
                     return Answer(out);
                 } else {
                     if (!collect(layouts_, shards_, p, false)) return Answer();
                     LayoutMoved out{replica_, incarnation_, p.step, p.layout, true, 0, ""};
-                    for (const auto& m : layouts_.parts) {
+                    for (const auto& m : layouts_) {
                         out.bytesMoved += m->bytesMoved;
                         if (m->ok) continue;
                         out.ok = false;
                         if (out.error.empty()) out.error = m->error;
                     }
-                    layouts_.parts.clear();
+                    layouts_.clear();
                     return Answer(out);
                 }
             }

@@ -25,10 +25,7 @@ class ReplicaFold {
 
   private:
     template <class Part>
-    struct Shards {
-        std::vector<std::optional<Part>> parts;
-        uint32_t count = 0;
-    };
+    using Shards = std::vector<std::optional<Part>>;
     std::optional<ToCoordinator> addVote(const RankVote& vote);
     std::optional<ToCoordinator> addReport(const RankReport& report);
 

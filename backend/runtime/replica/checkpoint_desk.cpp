@@ -44,8 +44,15 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
         folder = folderOf(*snapshot);
         part.rank = settings_.rank;
         part.incarnation = settings_.incarnation;
+        const Key key{snapshot->step, snapshot->layout};
+        if (isWhole(key)) {
+            writer_.post([this, done = *whole_] { hooks_.done(done); });
+            return;
+        }
+        if (writing_.contains(key) || finishing_ == key) return;
+        writing_.insert(key);
         if (settings_.rank.shard == 0) {
-            Pending& entry = pending({snapshot->step, snapshot->layout});
+            Pending& entry = pending(key);
             entry.snapshot = snapshot;
             entry.dataPosition = std::move(dataPosition);
         }
@@ -66,9 +73,17 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
             part.error = std::string(file.status().message());
             spdlog::error("checkpoint of step {}: {}", part.step, part.error);
         }
+        {
+            const std::lock_guard<Mutex> lock(mutex_);
+            writing_.erase({part.step, part.layout});
+        }
         hooks_.shardWritten(part);
         if (part.rank.shard != 0) over(part.step);
     });
+}
+
+bool CheckpointDesk::isWhole(Key key) const {
+    return whole_ && key == Key{whole_->step, whole_->layout};
 }
 
 CheckpointDesk::Pending& CheckpointDesk::pending(Key key) {
@@ -85,7 +100,9 @@ CheckpointDesk::Pending& CheckpointDesk::pending(Key key) {
 void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
     {
         const std::lock_guard<Mutex> lock(mutex_);
-        Pending& entry = pending({part.step, part.layout});
+        const Key key{part.step, part.layout};
+        if (isWhole(key) || finishing_ == key) return;
+        Pending& entry = pending(key);
         if (part.rank.shard < 0 || static_cast<size_t>(part.rank.shard) >= entry.parts.size())
             return;
         entry.parts[static_cast<size_t>(part.rank.shard)] = part;
@@ -95,6 +112,7 @@ void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
 
 void CheckpointDesk::discard(const std::vector<std::string>& manifests) {
     const std::lock_guard<Mutex> lock(mutex_);
+    if (whole_ && std::ranges::count(manifests, whole_->path) > 0) whole_.reset();
     writer_.post([this, directory = settings_.spec.checkpointDir, manifests] {
         for (const std::string& path : manifests) discardOwnCheckpoint(files_, directory, path);
     });
@@ -109,6 +127,7 @@ void CheckpointDesk::tryFinish(Key key) {
         return;
     Pending whole = std::move(it->second);
     pending_.erase(it);
+    finishing_ = key;
     lock.unlock();
     writer_.post([this, step = key.first, whole = std::move(whole)] { finish(step, whole); });
 }
@@ -170,6 +189,11 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
         spdlog::info("checkpoint of step {}: {} bytes in {:.0f} ms", step, done.bytes, done.ms);
     else
         spdlog::error("no checkpoint of step {}: {}", step, done.error);
+    {
+        const std::lock_guard<Mutex> lock(mutex_);
+        finishing_.reset();
+        if (done.ok) whole_ = done;
+    }
     hooks_.done(done);
     over(step);
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,8 @@ class CheckpointDesk {
     /// Policies as they are now.
     void update(const model::JobSpec& spec, const std::string& jobJson);
 
-    /// Writes this rank's shard.
+    /// Writes this rank's shard. Asked again while it is being written, it goes on with that; a
+    /// leader that is asked again for a checkpoint that is whole says so again.
     void write(std::shared_ptr<const StateSnapshot> snapshot, std::string dataPosition);
 
     /// Leader: a shard, its own included, reports.
@@ -95,6 +97,7 @@ class CheckpointDesk {
     };
     /// Step, layout: experts may move between two checkpoints of one step.
     using Key = std::pair<uint64_t, uint64_t>;
+    bool isWhole(Key key) const;
     Pending& pending(Key key);
     void tryFinish(Key key);
     void finish(uint64_t step, Pending pending);
@@ -108,7 +111,10 @@ class CheckpointDesk {
     Hooks hooks_;
     Mutex mutex_;
     ConditionVariable changed_;
-    std::map<Key, Pending> pending_;
+    std::set<Key> writing_;                          ///< own shards
+    std::map<Key, Pending> pending_;                 ///< leader
+    std::optional<Key> finishing_;                   ///< leader: all its shards have reported
+    std::optional<protocol::CheckpointDone> whole_;  ///< leader: the last one that was written
     uint64_t lastOver_ = 0;
     bool forbidden_ = false;
     CheckpointThread writer_;

@@ -251,6 +251,7 @@ void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
            Stored& written = checkpoints_[path];
            const bool done = ok && (written.whole || checkpointChanged(path, written, true));
            written.whole = written.whole || done;
+           if (!written.whole) written.parts.clear();
            up(*leader, CheckpointDone{id.replica, inc, step, layout, done ? path : "", 100, 5, done,
                                       done ? "" : "disk full"});
        });
