@@ -32,6 +32,7 @@ class CheckpointDeskTest : public ::testing::Test {
     std::unique_ptr<CheckpointDesk> desk() {
         CheckpointDesk::Hooks hooks;
         hooks.shardWritten = [this](const protocol::RankCheckpoint& part) { own_ = part; };
+        hooks.damaged = [this](const absl::Status& why) { damaged_ = why; };
         hooks.done = [this](const protocol::CheckpointDone& d) { done_.push_back(d); };
         return std::make_unique<CheckpointDesk>(settings_, diskFiles(), clock_, std::move(hooks));
     }
@@ -60,6 +61,7 @@ class CheckpointDeskTest : public ::testing::Test {
     CheckpointSettings settings_;
     SystemClock clock_;
     protocol::RankCheckpoint own_;
+    absl::Status damaged_;
     std::vector<protocol::CheckpointDone> done_;
 };
 
@@ -130,7 +132,8 @@ TEST_F(CheckpointDeskTest, AStateThatChangedSinceItWasHashedIsNoCheckpoint) {
     d->write(damaged, "");
     d->drain();
     EXPECT_FALSE(own_.ok);
-    EXPECT_THAT(own_.error, ::testing::HasSubstr("memory of its rank is damaged"));
+    EXPECT_TRUE(absl::IsInternal(damaged_));
+    EXPECT_THAT(own_.error, ::testing::HasSubstr("memory of this rank is damaged"));
 }
 
 TEST_F(CheckpointDeskTest, AManifestNamesNoFileThatIsNotThere) {

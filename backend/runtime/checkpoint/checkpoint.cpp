@@ -144,12 +144,17 @@ std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, i
     return absl::StrFormat("l%04d-step%09d-layout%d-r%d", lineage, step, layout, replica);
 }
 
+absl::Status checkIntact(const StateSnapshot& snapshot) {
+    if (bulkhead_state_hash(snapshot.bytes.data(), snapshot.bytes.size()) == snapshot.hash)
+        return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("the state of step ", snapshot.step,
+                                            " changed since it was hashed: memory of this rank is "
+                                            "damaged"));
+}
+
 absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files, const std::string& folder,
                                               int32_t shard, const StateSnapshot& snapshot) {
-    if (bulkhead_state_hash(snapshot.bytes.data(), snapshot.bytes.size()) != snapshot.hash)
-        return absl::DataLossError(
-            absl::StrCat("shard ", shard, " of step ", snapshot.step,
-                         " is not the state that was hashed: memory of its rank is damaged"));
+    if (absl::Status s = checkIntact(snapshot); !s.ok()) return s;
     if (absl::Status s = files.makeFolder(folder); !s.ok()) return explained(s);
     ShardHeader header;
     header.shard = shard;

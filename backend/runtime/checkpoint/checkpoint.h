@@ -28,6 +28,9 @@ struct StateSnapshot {
     std::vector<std::byte> bytes;
 };
 
+/// Internal when `bytes` do not have `hash`: memory was damaged between the two.
+[[nodiscard]] absl::Status checkIntact(const StateSnapshot& snapshot);
+
 /// What is written. Version 1, which is read as well, hashed a state as one run (XXH3-64), since
 /// then it is bulkhead_state_hash().
 constexpr int kManifestVersion = 2;
@@ -65,8 +68,8 @@ struct CheckpointManifest {
 std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica);
 
 /// Writes one shard durably: temporary file, fsync, rename. On error nothing stays behind, and the
-/// status names the file and the reason (ResourceExhausted when the disk is full). DataLoss when the
-/// bytes do not have the snapshot's hash.
+/// status names the file and the reason (ResourceExhausted when the disk is full). Nor is
+/// a state written that checkIntact() refuses.
 [[nodiscard]] absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files,
                                                             const std::string& folder,
                                                             int32_t shard,

@@ -72,6 +72,7 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
         } else {
             part.error = std::string(file.status().message());
             spdlog::error("checkpoint of step {}: {}", part.step, part.error);
+            if (absl::IsInternal(file.status())) hooks_.damaged(file.status());
         }
         {
             const std::lock_guard<Mutex> lock(mutex_);

@@ -61,6 +61,7 @@ class CheckpointDesk {
     struct Hooks {
         std::function<void(const protocol::RankCheckpoint&)> shardWritten;  ///< to the leader
         std::function<void(const protocol::CheckpointDone&)> done;          ///< leader only
+        std::function<void(const absl::Status&)> damaged;  ///< the own state, by checkIntact()
     };
 
     /// `files` and `clock` outlive it.

@@ -124,6 +124,7 @@ class ReplicaRank::Impl {
     absl::Status update(const CommitRecord& record, std::span<const float> reduced);
     absl::Status damageParameter(uint64_t step);
     void writeCheckpoint(const std::string& dataPosition);
+    void cannotGoOn(const absl::Status& why);  ///< any thread: the rank cannot go on
     absl::Status takeSnapshot(uint64_t step);
     StateSnapshot label() const;
     absl::Status importState(const StateSnapshot& snapshot);
@@ -182,6 +183,7 @@ class ReplicaRank::Impl {
     uint64_t layout_ = 0;
     uint64_t hash_ = 0;
     uint64_t step_ = 0;
+    uint64_t snapshotOf_ = 0;  ///< the step of the last one for joiners
     CommitRecord last_;
     std::vector<int32_t> expertShard_;
     SnapshotDesk snapshots_;

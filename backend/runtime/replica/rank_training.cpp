@@ -328,12 +328,21 @@ void ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
     });
 }
 
+void ReplicaRank::Impl::cannotGoOn(const absl::Status& why) {
+    queue_.push({[why] { return why; }, std::nullopt});
+}
+
 /// Nobody may want it any more when it is there; then it is dropped again.
 absl::Status ReplicaRank::Impl::takeSnapshot(uint64_t step) {
     if (step != step_)
         return absl::InternalError(
             absl::StrCat("a snapshot of step ", step, " was asked of a state of step ", step_));
-    snapshots_.give(label(), [this, step](SnapshotDesk::Snapshot snapshot) {
+    // Somebody may have found that the one before is not what its hash says. While the job waits
+    // no vote would show that.
+    const bool again = std::exchange(snapshotOf_, step) == step;
+    snapshots_.give(label(), [this, step, again](SnapshotDesk::Snapshot snapshot) {
+        if (absl::Status s = again ? checkIntact(*snapshot) : absl::OkStatus(); !s.ok())
+            return cannotGoOn(s);
         store_.putSnapshot(std::move(snapshot));
         post(protocol::SnapshotTaken{step});
     });

@@ -63,10 +63,7 @@ ReplicaRank::Impl::Impl(RankOptions options, TrainingProgram* program, const Clo
       machine_({options_.rank, options_.incarnation, options_.spec.shards,
                 options_.spec.timeouts.orphanMs}),
       fold_(options_.rank.replica, options_.incarnation, options_.spec.shards),
-      snapshots_(program,
-                 [this](const absl::Status& why) {
-                     queue_.push({[why] { return why; }, std::nullopt});
-                 }),
+      snapshots_(program, [this](const absl::Status& why) { cannotGoOn(why); }),
       onDevice_(program->dataPlane()) {}
 
 absl::Status ReplicaRank::Impl::start() {
@@ -113,7 +110,8 @@ void ReplicaRank::Impl::startDesks() {
                               },
                               [this](const protocol::CheckpointDone& done) {
                                   reactor_->post([this, done] { sendUp(done); });
-                              }});
+                              },
+                              [this](const absl::Status& why) { cannotGoOn(why); }});
 }
 
 FaultDesk::Hooks ReplicaRank::Impl::faultHooks() {
