@@ -76,7 +76,8 @@ class CoordinatorLoss : public testing::Test {
         ASSERT_THAT(answer, HasSubstr(run_)) << "it was not taken up again";
     }
     void dieAt(const std::string& point, int times) {
-        ASSERT_EQ(controller_->ask("crash " + point + " " + std::to_string(times)), "ok");
+        const std::string answer = controller_->ask("crash " + point + " " + std::to_string(times));
+        ASSERT_TRUE(answer == "ok" || answer.empty()) << answer;  // empty: it came there at once
     }
     void finish() {
         model::Action stop;
