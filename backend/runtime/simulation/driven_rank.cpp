@@ -130,6 +130,7 @@ class MemoryStream final : public runtime::StateStream {
     }
     absl::Status receiveAll(void* data, size_t bytes) override {
         StateWire::End& end = mine();
+        if (end.threads == nullptr) return absl::AbortedError("killed");
         Fibers& threads = *end.threads;
         while (end.inbox.size() < bytes) {
             if (end.shut || end.over) return absl::UnavailableError("closed by the peer");
