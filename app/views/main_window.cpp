@@ -153,8 +153,9 @@ void MainWindow::addJobActions() {
         {"job.checkpoint", kCheckpoint, tr("Checkpoint\u2026"), tr("Write one of the next commit"),
          "Ctrl+S"},
         {"job.stop", kStop, tr("Stop with a checkpoint\u2026"), tr("Ends the job"), "Ctrl+Shift+Q"},
-        {"job.stop_now", kStopNow, tr("Stop without a checkpoint\u2026"),
-         tr("Loses every step since the last one; also ends a stop that waits for it"), ""}};
+        {"job.stopNow", kStopNow, tr("Stop without a checkpoint\u2026"),
+         tr("Loses every step since the last one; also ends a stop that waits for it"),
+         "Ctrl+Alt+Q"}};
     for (const auto& entry : entries)
         parts_.actions.add(entry.id, tr("Job"), entry.title, entry.hint, QKeySequence(entry.keys),
                            [this, kind = entry.kind] {

@@ -276,7 +276,7 @@ TEST(Actions, EveryActionOfAJobIsInTheRegistry) {
     console.view<FleetView>().select(1);
     for (const char* id :
          {"replica.drain", "replica.hold", "replica.release", "replica.restart", "node.cordon",
-          "job.pause", "job.resume", "job.checkpoint", "job.stop", "job.stop_now"})
+          "job.pause", "job.resume", "job.checkpoint", "job.stop", "job.stopNow"})
         trigger(id);
     console.send({nodeIs(console, model::NodeState::kCordoned)});
     trigger("node.uncordon");
