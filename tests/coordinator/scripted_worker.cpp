@@ -137,7 +137,7 @@ class ScriptedRank {
     void act(const TakeSnapshot& a) { later(SnapshotTaken{a.step}); }
     void act(const BeginFetch& a) {
         hash_ = stateAfter(a.fetch.snapshotStep);
-        later(FetchDone{a.fetch.snapshotStep, hash_}, kExchangeTakes);
+        later(FetchDone{a.fetch.snapshotStep, hash_, a.fetch.layout}, kExchangeTakes);
     }
     void act(const ReplayCommit& a) {
         hash_ = stateAfter(a.record.step);

@@ -356,7 +356,7 @@ TEST_F(EnteringTest, ACommitOfAnotherLayoutIsNotReplayed) {
     f.snapshotStep = 6;
     f.layout = 1;
     give(FromCoordinator{f});
-    give(FetchDone{6, 61});
+    give(FetchDone{6, 61, 1});
     ASSERT_TRUE(did<ReplayCommit>());
     EXPECT_EQ(did<ReplayCommit>()->record.step, 7u);
 }
@@ -805,6 +805,8 @@ TEST_F(JoiningTest, ItFetchesReplaysFollowsAndTellsHowFarItIs) {
     EXPECT_EQ(did<ReplayCommit>(), nullptr);
     give(FetchDone{5, 50});
     EXPECT_EQ(machine_.appliedStep(), 0u);
+    give(FetchDone{6, 61, 1});
+    EXPECT_EQ(machine_.appliedStep(), 0u) << "of a layout that it is not wanted in";
     give(FetchDone{6, 60});
     EXPECT_EQ(machine_.appliedStep(), 6u);
     EXPECT_EQ(machine_.phase(), Phase::kReplay);
@@ -860,7 +862,7 @@ TEST_F(JoiningTest, TheSameSnapshotFromOtherSourcesKeepsWhatArrivedAndAYoungerOn
     EXPECT_FALSE(did<BeginFetch>()->sourcesOnly);
     fetch(6, 1);
     EXPECT_EQ(did<BeginFetch>(), nullptr) << "an order that was overtaken";
-    give(FetchDone{9, 90});
+    give(FetchDone{9, 90, 1});
     EXPECT_EQ(machine_.phase(), Phase::kIdle);
     fetch(9, 1);
     EXPECT_TRUE(did<BeginFetch>()->sourcesOnly);

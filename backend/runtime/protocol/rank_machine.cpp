@@ -537,7 +537,10 @@ void RankMachine::on(MonoNs, const FetchAdvanced& in) {
 }
 
 void RankMachine::on(MonoNs, const FetchDone& in) {
-    if (!fetch_ || fetched_ || in.snapshotStep != fetch_->snapshotStep) return;
+    // Experts may have moved since, and the same step is fetched again as it lies now.
+    if (!fetch_ || fetched_ || in.snapshotStep != fetch_->snapshotStep ||
+        in.layout != fetch_->layout)
+        return;
     fetched_ = hasState_ = true;
     applied_ = in.snapshotStep;
     appliedEpoch_ = fetch_->snapshotEpoch;

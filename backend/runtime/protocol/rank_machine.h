@@ -74,6 +74,7 @@ struct FetchAdvanced {
 struct FetchDone {
     uint64_t snapshotStep = 0;
     uint64_t hash = 0;
+    uint64_t layout = 0;
 };
 struct FetchBroke {
     bool outOfWindow = false;

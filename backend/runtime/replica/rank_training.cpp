@@ -234,7 +234,7 @@ absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
     if (absl::Status s = program_->imported(); !s.ok()) return s;
     if (absl::Status s = refreshHash(); !s.ok()) return s;
     if (hash_ != snapshot.hash)
-        return absl::DataLossError(absl::StrCat("the state of step ", snapshot.step,
+        return absl::InternalError(absl::StrCat("the state of step ", snapshot.step,
                                                 " has another hash after its import"));
     step_ = snapshot.step;
     layout_ = snapshot.layout;
@@ -361,7 +361,7 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
     // Pages are taken here, not when it trains with the others.
     if (options_.spec.policies.parityEverySteps > 0) snapshots_.begin(label());
     spdlog::info("adopted the state of step {}", step_);
-    post(protocol::FetchDone{step_, hash_});
+    post(protocol::FetchDone{step_, hash_, layout_});
     return absl::OkStatus();
 }
 

@@ -317,7 +317,7 @@ void SimulatedJob::pull(Process& rank) {
         const RankId id = rank.id;
         const uint32_t inc = rank.incarnation;
         give(id, inc, FetchAdvanced{100, 100});
-        return give(id, inc, FetchDone{f.snapshotStep, rank.now.hash()});
+        return give(id, inc, FetchDone{f.snapshotStep, rank.now.hash(), rank.now.layout});
     }
     give(rank.id, rank.incarnation, FetchBroke{false, failed, "no source answered"});
 }
