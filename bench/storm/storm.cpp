@@ -421,6 +421,8 @@ void Storm::stopAndResume() {
     await("the first step of a resumed job", settings_.bound,
           [&](const Job& job) { return job.step > last; });
     ++ordered_["stop and resume"];
+    // The disk is as full as the storm makes it, not as full of what nobody goes back to.
+    if (runs_.size() > 2) fs::remove_all(fs::path(fleet_.checkpoints()) / runs_[runs_.size() - 3]);
     settle(false);
 }
 
