@@ -14,6 +14,7 @@
 #include "backend/common/codec.h"
 #include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/agent/process.h"
+#include "backend/runtime/agent/rank_registry.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/reactor.h"
@@ -67,6 +68,12 @@ class AgentTest : public testing::Test {
         agent_.reset();
         channel_.reset();  // with what is still on its way
         hello_.reset();
+    }
+    /// What an agent that is gone has left on disk.
+    void note(const RegisteredRank& rank) {
+        auto registry = RankRegistry::open(diskFiles(), dir_ + "/node7");
+        ASSERT_TRUE(registry.ok()) << registry.status();
+        ASSERT_TRUE(registry->add(rank).ok());
     }
     void accept(std::unique_ptr<ControlChannel> channel) {
         channel_ = std::move(channel);
@@ -248,6 +255,27 @@ TEST_F(AgentTest, RanksOutliveTheAgentAndAreTakenUpAgain) {
     EXPECT_EQ(hello_->running[0].pid, pid);
     tell(SignalRank{kRank, SIGKILL, 0, 0});
     EXPECT_EQ(await<RankGone>().pid, pid);
+}
+
+/// The agent was killed before it could write down the process.
+TEST_F(AgentTest, ARankThatWasStartedAndNotNotedIsFoundByItsOutput) {
+    const int32_t pid = start(kRank, {"/bin/sleep", "100"}).pid;
+    stopAgent();
+    note({kRank, 0, 0});
+    startAgent();
+    ASSERT_EQ(hello_->running.size(), 1u);
+    EXPECT_EQ(hello_->running[0].pid, pid);
+    tell(SignalRank{kRank, SIGKILL, 0, 0});
+    EXPECT_EQ(await<RankGone>().pid, pid);
+}
+
+TEST_F(AgentTest, ARankThatWasNotedAndNotStartedIsMissedByNobody) {
+    stopAgent();
+    note({kRank, 0, 0});
+    startAgent();
+    EXPECT_TRUE(hello_->running.empty());
+    EXPECT_NE(start(kRank, {"/bin/sleep", "100"}).pid, 0);
+    EXPECT_EQ(seen<RankGone>(), nullptr);
 }
 
 TEST_F(AgentTest, ARankThatEndedWhileTheAgentWasAwayIsReportedGone) {

@@ -66,7 +66,8 @@ class Host {
     virtual absl::StatusOr<std::unique_ptr<HostProcess>> start(const StartRank& command,
                                                                const std::string& output,
                                                                ProcessWatcher watcher) = 0;
-    /// One that an earlier agent started. NotFound when it is gone.
+    /// One that an earlier agent started, or was about to start and did not note (`pid` is 0): then
+    /// the one that prints to `output`. NotFound when it is gone.
     virtual absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
                                                               const std::string& output,
                                                               ProcessWatcher watcher) = 0;

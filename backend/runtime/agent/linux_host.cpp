@@ -7,8 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/agent/death_watch.h"
 #include "backend/runtime/agent/output_reader.h"
@@ -19,6 +21,19 @@ namespace bulkhead::runtime {
 std::string nameOf(const RankProcess& p) {
     return absl::StrCat(p.job, " r", p.rank.replica, "s", p.rank.shard, " incarnation ",
                         p.incarnation);
+}
+
+/// The process whose standard output is `pipe`; 0: there is none.
+int32_t processPrintingTo(const std::string& pipe) {
+    std::error_code error;
+    for (auto it = std::filesystem::directory_iterator("/proc", error);
+         !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+        int32_t pid = 0;
+        if (!absl::SimpleAtoi(it->path().filename().string(), &pid)) continue;
+        std::error_code gone;
+        if (std::filesystem::read_symlink(it->path() / "fd/1", gone) == pipe) return pid;
+    }
+    return 0;
 }
 
 class LinuxHost::Process final : public HostProcess {
@@ -149,7 +164,14 @@ absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::find(const RegisteredRan
     auto process = std::make_unique<Process>(*this, rank.process, std::move(watcher));
     if (absl::Status s = process->openOutput(output); !s.ok())
         spdlog::warn("output of {} is lost: {}", nameOf(rank.process), s.ToString());
-    if (absl::Status s = process->take(rank); !s.ok()) return s;
+    RegisteredRank found = rank;
+    if (rank.pid == 0) {
+        std::error_code error;
+        found.pid = processPrintingTo(std::filesystem::weakly_canonical(output + ".out", error));
+        found.startTime = processStartTime(found.pid).value_or(0);
+        if (found.pid == 0) return absl::NotFoundError("it was not started");
+    }
+    if (absl::Status s = process->take(found); !s.ok()) return s;
     return process;
 }
 

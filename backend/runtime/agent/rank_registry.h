@@ -16,7 +16,7 @@ namespace bulkhead::runtime {
 /// What is on disk of one running rank.
 struct RegisteredRank {
     RankProcess process;
-    int32_t pid = 0;
+    int32_t pid = 0;         ///< 0: it is about to be started
     uint64_t startTime = 0;  ///< ticks after boot, see processStartTime()
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {

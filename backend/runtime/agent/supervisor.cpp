@@ -51,6 +51,7 @@ void Supervisor::adopt() {
             processes_[known.process].handle = *std::move(found);
         } else {
             registry_.remove(known.process);
+            if (known.pid == 0) continue;  // the agent before had not come to start it
             emit_(RankGone{known.process, known.pid, 0, 0, false, reactor_.clock().unixNs(), 0});
         }
     }
@@ -87,13 +88,18 @@ absl::StatusOr<std::unique_ptr<HostProcess>> Supervisor::spawn(const StartRank& 
     if (processes_.size() >= options_.slots)
         return absl::ResourceExhaustedError(
             absl::StrCat("node ", options_.node, " has ", options_.slots, " slots, all taken"));
+    // Noted before it is started: killed in between, this agent would leave a process behind that
+    // nobody knows of.
+    note({command.process, 0, 0});
     auto process = host_.start(command, registry_.path(command.process), watcher(command.process));
-    if (!process.ok()) return process;
-    const RegisteredRank entry{command.process, (*process)->pid(), (*process)->startTime()};
-    if (absl::Status s = registry_.add(entry); !s.ok())
-        spdlog::warn("{} would not be found again after a restart of this agent: {}",
-                     nameOf(command.process), s.ToString());
+    if (process.ok()) note({command.process, (*process)->pid(), (*process)->startTime()});
     return process;
+}
+
+void Supervisor::note(const RegisteredRank& rank) {
+    if (absl::Status s = registry_.add(rank); !s.ok())
+        spdlog::warn("{} would not be found again after a restart of this agent: {}",
+                     nameOf(rank.process), s.ToString());
 }
 
 ProcessWatcher Supervisor::watcher(const RankProcess& id) {

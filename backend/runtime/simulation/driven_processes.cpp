@@ -313,10 +313,15 @@ absl::StatusOr<std::unique_ptr<runtime::HostProcess>> DrivenJob::NodeHost::start
 
 absl::StatusOr<std::unique_ptr<runtime::HostProcess>> DrivenJob::NodeHost::find(
     const runtime::RegisteredRank& rank, const std::string&, runtime::ProcessWatcher watcher) {
-    const KernelProcess* process = job_.kernelProcess(node_, rank.pid, rank.startTime);
+    int32_t pid = rank.pid;
+    uint64_t startTime = rank.startTime;
+    for (const auto& [known, process] : job_.nodes_[node_]->processes)
+        if (rank.pid == 0 && process.rank == RankKey{rank.process.rank, rank.process.incarnation})
+            pid = known, startTime = process.startTime;
+    const KernelProcess* process = job_.kernelProcess(node_, pid, startTime);
     if (process == nullptr) return absl::NotFoundError("the process is gone");
-    auto handle = std::make_unique<Handle>(*this, rank.pid, rank.startTime, std::move(watcher));
-    if (process->dead && process->signal != 0) died(rank.pid, process->signal);
+    auto handle = std::make_unique<Handle>(*this, pid, startTime, std::move(watcher));
+    if (process->dead && process->signal != 0) died(pid, process->signal);
     return handle;
 }
 
