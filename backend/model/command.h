@@ -166,9 +166,10 @@ struct EnumNames<model::FaultKind> {
 };
 template <>
 struct EnumNames<model::ActionKind> {
-    static constexpr std::array<std::string_view, 15> kNames = {
+    static constexpr std::array<std::string_view, 16> kNames = {
         "drain",           "cordon",        "uncordon",        "hold_rejoin",  "release_rejoin",
         "restart_replica", "pause",         "resume",          "checkpoint",   "stop",
-        "set_policy",      "change_layout", "capture_routing", "rule_experts", "dismiss_plan"};
+        "set_policy",      "change_layout", "capture_routing", "rule_experts", "dismiss_plan",
+        "stop_now"};
 };
 }  // namespace bulkhead
