@@ -44,7 +44,7 @@ class CheckpointTest : public ::testing::Test {
 
     /// Two shards and their manifest; returns its path.
     std::string write(uint64_t step) {
-        const std::string folder = folder_ + "/" + checkpointFolder(2, step, 3, 1);
+        const std::string folder = folder_ + "/" + checkpointFolder(2, step, 3, 1, 1);
         CheckpointManifest m;
         m.job = "demo";
         m.step = step;
@@ -98,7 +98,7 @@ TEST_F(CheckpointTest, oneWhoseHashesAreOfTheStateAsOneRunIsStillRead) {
     const uint64_t now = snapshot->hash;
     const uint64_t then = XXH3_64bits(snapshot->bytes.data(), snapshot->bytes.size());
     ASSERT_NE(then, now);
-    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 3, 1);
+    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 3, 1, 1);
     CheckpointManifest m;
     m.version = 1;
     m.step = 50;
@@ -131,7 +131,7 @@ TEST_F(CheckpointTest, oneWhoseHashesAreOfTheStateAsOneRunIsStillRead) {
 
 TEST_F(CheckpointTest, aFolderWithoutManifestIsNoCheckpoint) {
     write(50);
-    const std::string half = folder_ + "/" + checkpointFolder(2, 60, 3, 1);
+    const std::string half = folder_ + "/" + checkpointFolder(2, 60, 3, 1, 1);
     ASSERT_TRUE(writeShardFile(diskFiles(), half, 0, *makeSnapshot(60)).ok());
     ASSERT_EQ(listCheckpoints(diskFiles(), folder_).size(), 1u);
     EXPECT_THAT(listCheckpoints(diskFiles(), folder_)[0], HasSubstr("step000000050"));
@@ -151,8 +151,9 @@ TEST_F(CheckpointTest, onlyWhatLiesInTheJobsOwnFolderIsRemoved) {
 }
 
 TEST_F(CheckpointTest, theSameStepInAnotherLayoutOverwritesNothing) {
-    EXPECT_NE(checkpointFolder(2, 50, 3, 1), checkpointFolder(2, 50, 4, 1));
-    EXPECT_LT(checkpointFolder(2, 9, 4, 1), checkpointFolder(2, 10, 3, 1));
+    EXPECT_NE(checkpointFolder(2, 50, 3, 1, 1), checkpointFolder(2, 50, 4, 1, 1));
+    EXPECT_NE(checkpointFolder(2, 50, 3, 1, 1), checkpointFolder(2, 50, 3, 1, 2));
+    EXPECT_LT(checkpointFolder(2, 9, 4, 1, 1), checkpointFolder(2, 10, 3, 1, 1));
 }
 
 TEST_F(CheckpointTest, storedOnesAreThoseWithAManifestAndAllTheirFiles) {
@@ -161,7 +162,7 @@ TEST_F(CheckpointTest, storedOnesAreThoseWithAManifestAndAllTheirFiles) {
     fs::remove(fs::path(lacking).parent_path() / "shard-1.state");
     const std::string garbled = write(70);
     std::ofstream(garbled, std::ios::trunc) << "{";
-    const std::string half = folder_ + "/" + checkpointFolder(2, 80, 3, 1);
+    const std::string half = folder_ + "/" + checkpointFolder(2, 80, 3, 1, 1);
     ASSERT_TRUE(writeShardFile(diskFiles(), half, 0, *makeSnapshot(80)).ok());
     const auto stored = storedCheckpoints(diskFiles(), folder_);
     ASSERT_EQ(stored.size(), 1u);
@@ -174,7 +175,7 @@ TEST_F(CheckpointTest, storedOnesAreThoseWithAManifestAndAllTheirFiles) {
 
 TEST_F(CheckpointTest, whatWasNeverFinishedIsRemovedByALaterOneOfTheSameReplica) {
     const auto part = [&](uint64_t step, int32_t replica) {
-        const std::string folder = folder_ + "/" + checkpointFolder(2, step, 3, replica);
+        const std::string folder = folder_ + "/" + checkpointFolder(2, step, 3, replica, 1);
         EXPECT_TRUE(writeShardFile(diskFiles(), folder, 0, *makeSnapshot(step)).ok());
         return folder;
     };
@@ -225,7 +226,7 @@ TEST_F(CheckpointTest, damageIsFoundAndNamed) {
 }
 
 TEST_F(CheckpointTest, aFullDiskLeavesNothingBehindAndSaysSo) {
-    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 3, 1);
+    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 3, 1, 1);
     const pid_t child = ::fork();
     if (child == 0) {
         ::signal(SIGXFSZ, SIG_IGN);

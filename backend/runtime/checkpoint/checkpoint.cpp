@@ -140,8 +140,10 @@ CheckpointManifest fromJson(const json& j) {
 
 }  // namespace
 
-std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica) {
-    return absl::StrFormat("l%04d-step%09d-layout%d-r%d", lineage, step, layout, replica);
+std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica,
+                             uint32_t incarnation) {
+    return absl::StrFormat("l%04d-step%09d-layout%d-r%d-i%d", lineage, step, layout, replica,
+                           incarnation);
 }
 
 absl::Status checkIntact(const StateSnapshot& snapshot) {
@@ -283,10 +285,11 @@ std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& file
 void discardUnfinished(FileSystem& files, const std::string& folder) {
     const std::string directory = folderOf(folder);
     const std::string current = fs::path(folder).filename().string();
-    const std::string replica = current.substr(current.rfind("-r") + 1);
+    const size_t at = current.rfind("-r");
+    const std::string replica = current.substr(at, current.rfind("-i") + 2 - at);  // of any life
     for (const std::string& name : files.list(directory)) {
         const std::string other = absl::StrCat(directory, "/", name);
-        if (name < current && name.ends_with("-" + replica) &&
+        if (name < current && name.find(replica) != std::string::npos &&
             !files.exists(absl::StrCat(other, "/", kManifestName)))
             (void)files.removeFolder(other);
     }

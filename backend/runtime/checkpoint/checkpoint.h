@@ -64,8 +64,10 @@ struct CheckpointManifest {
 };
 
 /// Name of the folder below the job's checkpoint directory; sorts by step within a lineage. The
-/// same state in another layout is another checkpoint: one never overwrites files of the other.
-std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica);
+/// same state in another layout, or by another incarnation, is another checkpoint: one never
+/// overwrites or removes files of the other.
+std::string checkpointFolder(uint64_t lineage, uint64_t step, uint64_t layout, int32_t replica,
+                             uint32_t incarnation);
 
 /// Writes one shard durably: temporary file, fsync, rename. On error nothing stays behind, and the
 /// status names the file and the reason (ResourceExhausted when the disk is full). Nor is

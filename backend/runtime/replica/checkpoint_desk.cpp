@@ -31,7 +31,7 @@ void CheckpointDesk::update(const model::JobSpec& spec, const std::string& jobJs
 std::string CheckpointDesk::folderOf(const StateSnapshot& snapshot) const {
     return (std::filesystem::path(settings_.spec.checkpointDir) /
             checkpointFolder(snapshot.lineage, snapshot.step, snapshot.layout,
-                             settings_.rank.replica))
+                             settings_.rank.replica, settings_.incarnation))
         .string();
 }
 
