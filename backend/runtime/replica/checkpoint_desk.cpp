@@ -49,7 +49,7 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
             writer_.post([this, done = *whole_] { hooks_.done(done); });
             return;
         }
-        if (writing_.contains(key) || finishing_ == key) return;
+        if (writing_.contains(key) || finishing_.contains(key)) return;
         writing_.insert(key);
         if (settings_.rank.shard == 0) {
             Pending& entry = pending(key);
@@ -102,7 +102,7 @@ void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
     {
         const std::lock_guard<Mutex> lock(mutex_);
         const Key key{part.step, part.layout};
-        if (isWhole(key) || finishing_ == key) return;
+        if (isWhole(key) || finishing_.contains(key)) return;
         Pending& entry = pending(key);
         if (part.rank.shard < 0 || static_cast<size_t>(part.rank.shard) >= entry.parts.size())
             return;
@@ -128,7 +128,7 @@ void CheckpointDesk::tryFinish(Key key) {
         return;
     Pending whole = std::move(it->second);
     pending_.erase(it);
-    finishing_ = key;
+    finishing_.insert(key);
     lock.unlock();
     writer_.post([this, step = key.first, whole = std::move(whole)] { finish(step, whole); });
 }
@@ -192,7 +192,7 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
         spdlog::error("no checkpoint of step {}: {}", step, done.error);
     {
         const std::lock_guard<Mutex> lock(mutex_);
-        finishing_.reset();
+        finishing_.erase({step, done.layout});
         if (done.ok) whole_ = done;
     }
     hooks_.done(done);

@@ -114,7 +114,7 @@ class CheckpointDesk {
     ConditionVariable changed_;
     std::set<Key> writing_;                          ///< own shards
     std::map<Key, Pending> pending_;                 ///< leader
-    std::optional<Key> finishing_;                   ///< leader: all its shards have reported
+    std::set<Key> finishing_;                        ///< leader: all their shards have reported
     std::optional<protocol::CheckpointDone> whole_;  ///< leader: the last one that was written
     uint64_t lastOver_ = 0;
     bool forbidden_ = false;
