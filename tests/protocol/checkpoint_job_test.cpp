@@ -33,6 +33,19 @@ class CheckpointJobTest : public ::testing::Test {
         o.replica = replica;
         return o;
     }
+    /// From now on no checkpoint can be written, as long as `full`.
+    static void fillDisk(SimulatedJob& job, const bool& full, size_t& tries) {
+        job.onAction = [&](const Action& a) {
+            const auto* send = std::get_if<SendReplica>(&a);
+            const auto* commit = send ? std::get_if<Commit>(&send->message) : nullptr;
+            if (commit == nullptr || !commit->checkpoint || !full) return;
+            ++tries;
+            Fault f;
+            f.kind = FaultKind::kFailCheckpoint;
+            f.replica = send->replica;
+            job.strike(f);
+        };
+    }
     static void killAll(SimulatedJob& job, int32_t replicas) {
         for (int32_t r = 0; r < replicas; ++r) job.killReplica(r);
     }
@@ -176,16 +189,7 @@ TEST_F(CheckpointJobTest, AStopWaitsForRoomOnTheDiskAndSaysSo) {
     reach(job, 13);
     bool full = true;
     size_t tries = 0;
-    job.onAction = [&](const Action& a) {
-        const auto* send = std::get_if<SendReplica>(&a);
-        const auto* commit = send ? std::get_if<Commit>(&send->message) : nullptr;
-        if (commit == nullptr || !commit->checkpoint || !full) return;
-        ++tries;
-        Fault f;
-        f.kind = FaultKind::kFailCheckpoint;
-        f.replica = send->replica;
-        job.strike(f);
-    };
+    fillDisk(job, full, tries);
     job.operate(operation(OperationKind::kStop));
     job.runFor(120 * kSecond);
     ASSERT_FALSE(job.finished());
@@ -203,14 +207,9 @@ TEST_F(CheckpointJobTest, AStopThatWaitsForTheDiskEndsWhenAskedToEndWithoutAChec
     SimulatedJob job(options(2), 12);
     job.start();
     reach(job, 13);
-    job.onAction = [&](const Action& a) {
-        const auto* send = std::get_if<SendReplica>(&a);
-        if (send == nullptr || !std::holds_alternative<Commit>(send->message)) return;
-        Fault f;
-        f.kind = FaultKind::kFailCheckpoint;
-        f.replica = send->replica;
-        job.strike(f);
-    };
+    const bool full = true;
+    size_t tries = 0;
+    fillDisk(job, full, tries);
     job.operate(operation(OperationKind::kStop));
     job.runFor(20 * kSecond);
     ASSERT_FALSE(job.finished());
