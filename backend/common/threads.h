@@ -47,7 +47,7 @@ class ThreadHost {
 /// The host that runs the calling thread; null: the kernel.
 inline constinit thread_local ThreadHost* threadHost = nullptr;
 
-/// As std::mutex. One object is used with or without a host, not both.
+/// Contract of std::mutex. One object is used with or without a host, not both.
 class Mutex {
   public:
     void lock() {
@@ -73,7 +73,7 @@ class Mutex {
     uint32_t waiting_ = 0;
 };
 
-/// As std::condition_variable.
+/// Contract of std::condition_variable.
 class ConditionVariable {
   public:
     void notify_one() {
@@ -123,7 +123,7 @@ class ConditionVariable {
     std::condition_variable native_;
 };
 
-/// As std::thread. Whoever destroys or assigns to one that is neither joined nor detached ends the
+/// Contract of std::thread. Whoever destroys or assigns to one that is neither joined nor detached ends the
 /// process, unless its host is ending.
 class Thread {
   public:

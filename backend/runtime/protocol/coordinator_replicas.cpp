@@ -395,7 +395,7 @@ void CoordinatorMachine::Impl::scheduleRestart(Replica& r, bool atOnce, const st
     show(r, ReplicaState::kBackingOff, why);
 }
 
-/// As an operator ordered: drained or held. What it was lost for is over.
+/// It stays out by an order: drained or held. The incident of its loss is over.
 void CoordinatorMachine::Impl::stayOut(Replica& r, const std::string& why) {
     r.stage = Stage::kOut;
     show(r, r.drain ? ReplicaState::kDrained : ReplicaState::kHeld, why);

@@ -13,7 +13,7 @@
 
 namespace bulkhead::runtime {
 
-/// Where peers reach a rank's exchanges, for as long as this lives.
+/// The port at which peers reach a rank's exchanges, for as long as this lives.
 class DataPort {
   public:
     virtual ~DataPort() = default;

@@ -128,7 +128,7 @@ class StateStream {
 class StateListener {
   public:
     virtual ~StateListener() = default;
-    /// As joiners reach it.
+    /// The address at which joiners reach it.
     virtual std::string address() const = 0;
     /// Waits for the next one. Unavailable after shutdown().
     virtual absl::StatusOr<std::unique_ptr<StateStream>> accept() = 0;

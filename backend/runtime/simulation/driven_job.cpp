@@ -490,7 +490,7 @@ bool DrivenJob::checkpointChanged(const std::string& path, const Stored& stored,
     return status.ok();
 }
 
-/// What the ranks have written, as the log names it.
+/// The oracle gets the files that the ranks have written under the name in the log.
 void DrivenJob::findCheckpoint(const LogCheckpoint& entry) {
     DiskUser files(disk_);
     Stored& stored = checkpoints_[entry.path];

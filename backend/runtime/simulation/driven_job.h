@@ -139,7 +139,7 @@ class DrivenJob final : public SimulatedJob {
     std::vector<LogEntry> pending_;            ///< given to the log, not known to be on the disk
     std::vector<std::unique_ptr<Node>> nodes_;
     std::map<RankKey, std::unique_ptr<MemoryChannel>> channels_;  ///< of scripted ranks
-    /// Where the leader of a replica listens for its siblings.
+    /// The address at which the leader of a replica listens for its siblings.
     struct Leader {
         std::weak_ptr<Ranking> rank;
         runtime::Reactor* reactor = nullptr;
