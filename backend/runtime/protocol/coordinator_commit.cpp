@@ -253,7 +253,7 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
             setPhase(JobPhase::kStopping,
                      absl::StrCat(stopWhy_, "; waits for the checkpoint of step ", m.step,
                                   ", which is tried again: ", done.error,
-                                  "; make room, or stop the job without a checkpoint"));
+                                  "; or stop the job without a checkpoint"));
     }
 }
 
