@@ -89,7 +89,7 @@ TEST(FoundTest, WhatOnceBrokeSomethingStaysWhole) {
 }
 
 TEST(FoundTest, ACaseIsReadBackAsItWasWritten) {
-    const FoundCase found{7, Real::kRanks, "I2: something", drawSchedule(7, drawSetup(7), 30)};
+    const FoundCase found{7, true, "I2: something", drawSchedule(7, drawSetup(7), 30)};
     const auto again = parseCase(toText(found));
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(toText(*again), toText(found));
@@ -97,25 +97,6 @@ TEST(FoundTest, ACaseIsReadBackAsItWasWritten) {
     EXPECT_FALSE(parseCase("{").ok());
     EXPECT_FALSE(
         parseCase(R"({"seed":1,"drivers":false,"broken":"","faults":[{"kind":"x"}]})").ok());
-}
-
-Verdict runRanks(uint64_t seed, size_t faults) {
-    const Setup setup = drawDrivenSetup(seed, true);
-    return runTrial(seed, setup, drawSchedule(seed, setup, faults));
-}
-
-TEST(RealRanksTest, TheyKeepEveryInvariantAndHeal) {
-    for (uint64_t seed = 1; seed <= 20; ++seed) {
-        const Verdict v = runRanks(seed, 60);
-        EXPECT_FALSE(v.broken) << "seed " << seed << ": " << *v.broken;
-        EXPECT_GT(v.counts.commits, 0u);
-    }
-}
-
-TEST(RealRanksTest, EqualSeedsGiveEqualRuns) {
-    const Verdict once = runRanks(3, 60), again = runRanks(3, 60);
-    EXPECT_EQ(once.digest, again.digest);
-    EXPECT_EQ(once.counts.events, again.counts.events);
 }
 
 TEST(DrivenTest, EqualSeedsGiveEqualRuns) {

@@ -363,7 +363,7 @@ bool SimulatedJob::holdsLast(int32_t replica) const {
                           network_.quiet(linkOf({replica, s}, Wire::kInner), now_);
         const bool holds =
             p != nullptr && said && !p->hung && p->hasState && !p->now.tainted && p->connected &&
-            !p->machine.exited() && p->now.step == oracle_.durableStep() &&
+            !p->rules().exited() && p->now.step == oracle_.durableStep() &&
             p->now.lineage == oracle_.lineage() && !oracle_.wasExpelled(replica, p->incarnation);
         if (!holds) return false;
     }

@@ -90,12 +90,11 @@ std::vector<model::Action> actionsOf(const Operation& o) {
 
 }  // namespace
 
-Setup drawDrivenSetup(uint64_t seed, bool ranks) {
+Setup drawDrivenSetup(uint64_t seed) {
     spdlog::set_level(spdlog::level::off);
     Setup s = drawSetup(seed);
     s.options = runtime::machineOptions(specOf(s.options, s.environment), s.options.secret);
     s.drivers = true;
-    s.ranks = ranks;
     s.healWithin = 400 * kSecond;
     s.stopWithin = 60 * kSecond;
     s.make = [](const Setup& setup, uint64_t of) { return std::make_unique<DrivenJob>(setup, of); };
@@ -104,7 +103,6 @@ Setup drawDrivenSetup(uint64_t seed, bool ranks) {
 
 DrivenJob::DrivenJob(const Setup& setup, uint64_t seed)
     : SimulatedJob(setup.options, seed, setup.environment),
-      ranks_(setup.ranks),
       spec_(specOf(setup.options, setup.environment)),
       corruption_(setup.corruption),
       disk_(mix(seed, 6)),
@@ -221,7 +219,7 @@ void DrivenJob::startCoordinator() {
 
 /// Reads the log that nobody writes now: it holds all that was durable, and perhaps more.
 void DrivenJob::readDisk() {
-    if (powerCut_) disk_.cutPower(ranks_ ? checkpointRoot() : "");
+    if (powerCut_) disk_.cutPower(checkpointRoot());
     pending_.clear();
     const auto bytes = DiskUser(disk_).read(kLogPath);
     if (!bytes.ok()) {
@@ -244,8 +242,7 @@ void DrivenJob::readDisk() {
 void DrivenJob::logged(LogEntry entry) {
     if (std::holds_alternative<LogOrders>(entry)) unansweredLogged_ = true;
     if (std::holds_alternative<LogFinished>(entry)) finished_ = true;
-    if (const auto* checkpoint = std::get_if<LogCheckpoint>(&entry); checkpoint && ranks_)
-        findCheckpoint(*checkpoint);
+    if (const auto* checkpoint = std::get_if<LogCheckpoint>(&entry)) findCheckpoint(*checkpoint);
     written(std::move(entry));
 }
 
@@ -460,36 +457,6 @@ std::string DrivenJob::checkpointRoot() const {
     return absl::StrCat("/state/", kRun, "/checkpoints");
 }
 
-/// The files are the controller's to find; what is in them the scripted ranks keep.
-bool DrivenJob::checkpointChanged(const std::string& path, const Stored& stored, bool there) {
-    DiskUser files(disk_);
-    const CommitRecord* last = recordOf(stored.parts.at(0));
-    if (last == nullptr) return true;
-    runtime::CheckpointManifest manifest;
-    manifest.step = last->step;
-    manifest.lineage = last->lineage;
-    manifest.layout = stored.parts.at(0).layout;
-    manifest.expertShard = placements_[manifest.layout];
-    manifest.shards = options_.shards;
-    manifest.last = *last;
-    for (const auto& [shard, part] : stored.parts)
-        manifest.files.push_back({shard, absl::StrCat("shard-", shard), 8, part.hash()});
-    const std::string manifestFile = folderOf(path) + "/manifest.json";
-    // Without its manifest it is none: that is written last, and goes first.
-    absl::Status status;
-    if (!there) status = files.remove(manifestFile);
-    for (const runtime::CheckpointFile& f : manifest.files) {
-        const std::string file = absl::StrCat(folderOf(path), "/", f.name);
-        if (status.ok())
-            status = there ? writeDurably(files, file, "its state") : files.remove(file);
-    }
-    if (there && status.ok())
-        status = writeDurably(files, manifestFile, runtime::manifestText(manifest));
-    if (status.ok()) status = files.syncFolder(folderOf(path));
-    if (!status.ok() && !foundNoRoom(status)) fail("I6", std::string(status.message()));
-    return status.ok();
-}
-
 /// The oracle gets the files that the ranks have written under the name in the log.
 void DrivenJob::findCheckpoint(const LogCheckpoint& entry) {
     DiskUser files(disk_);
@@ -528,7 +495,7 @@ void DrivenJob::forgetCheckpoint(const std::string& path) {
 }
 
 void DrivenJob::damaged(const std::string& path) {
-    if (ranks_) disk_.flipBit(absl::StrCat(folderOf(path), "/shard-0.state"));
+    disk_.flipBit(absl::StrCat(folderOf(path), "/shard-0.state"));
 }
 
 void DrivenJob::strikeDrivers(const Fault& fault) {

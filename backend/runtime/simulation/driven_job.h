@@ -24,8 +24,8 @@ class StateEars;
 /// A simulated job whose controller and agents are the real ones: Controller, AgentPool,
 /// JobCoordinator, commit log, term, history's tail, Agent and Supervisor as they are compiled for
 /// production, on reactors in virtual time, disks in memory and connections that carry real bytes.
-/// They are killed, stopped and left without power in the course of any of their file operations.
-/// So are the ranks, with all their threads, if Setup::ranks says so; else they are scripted.
+/// So are the ranks: ReplicaRank with all its threads. They are killed, stopped and left without
+/// power in the course of any of their file operations.
 class DrivenJob final : public SimulatedJob {
   public:
     DrivenJob(const Setup& setup, uint64_t seed);
@@ -73,8 +73,7 @@ class DrivenJob final : public SimulatedJob {
     void told(const model::Event& event);
     void synced(const std::string& path);
     void strikeDrivers(const Fault& fault) override;
-    std::string checkpointRoot() const override;
-    bool checkpointChanged(const std::string& path, const Stored& stored, bool there) override;
+    std::string checkpointRoot() const;
     void startSecond();
     void answer(Controlling& controller);
 
@@ -90,11 +89,8 @@ class DrivenJob final : public SimulatedJob {
 
     // -- driven_processes.cpp: who talks to it
     std::unique_ptr<MemoryChannel> dial(Executor executor, size_t there, size_t back);
-    void connect(Process& rank) override;
     void disconnect(Process& rank, bool noticed) override;
-    void up(Process& rank, ToCoordinator message) override;
     void die(Process& rank, int signal, bool silent) override;
-    void lost(const RankKey& key);
     void killAgent(size_t node, MonoNs forTime, bool silent) override;
     void agentBack(size_t node, uint64_t life) override;
     void crashNode(size_t node, MonoNs forTime) override;
@@ -124,7 +120,6 @@ class DrivenJob final : public SimulatedJob {
     absl::Status signalRank(size_t node, int32_t pid, uint64_t startTime, int signal);
     const KernelProcess* kernelProcess(size_t node, int32_t pid, uint64_t startTime) const;
 
-    const bool ranks_;  ///< are the real ones
     const model::JobSpec spec_;
     const bool corruption_;  ///< parity may rightly be broken
     MemoryDisk disk_;
@@ -138,7 +133,6 @@ class DrivenJob final : public SimulatedJob {
     bool unansweredLogged_ = false;            ///< the log has it
     std::vector<LogEntry> pending_;            ///< given to the log, not known to be on the disk
     std::vector<std::unique_ptr<Node>> nodes_;
-    std::map<RankKey, std::unique_ptr<MemoryChannel>> channels_;  ///< of scripted ranks
     /// The address at which the leader of a replica listens for its siblings.
     struct Leader {
         std::weak_ptr<Ranking> rank;
@@ -152,6 +146,6 @@ class DrivenJob final : public SimulatedJob {
 };
 
 /// The setup of a seed for a DrivenJob. Detection bounds that no job file sets are the real ones.
-Setup drawDrivenSetup(uint64_t seed, bool ranks = false);
+Setup drawDrivenSetup(uint64_t seed);
 
 }  // namespace bulkhead::simulation

@@ -7,7 +7,7 @@
 #include "backend/runtime/simulation/driven_rank.h"
 #include "backend/runtime/simulation/simulated_job_impl.h"
 
-/// Agents, the nodes they run on, and the scripted ranks as agents and controller meet them.
+/// Agents, the nodes they run on, and the ranks as processes of those.
 namespace bulkhead::simulation {
 namespace {
 
@@ -16,11 +16,6 @@ constexpr int32_t kFirstPid = 100;
 /// Pids are given out again soon, so that an agent which trusts one is found out.
 constexpr int32_t kPids = 64;
 constexpr int kSigKill = 9, kSigTerm = 15, kSigCont = 18, kSigStop = 19;
-
-/// Ranks are scripted: they act at once.
-void atOnce(const std::function<void()>& task) {
-    task();
-}
 
 }  // namespace
 
@@ -40,68 +35,8 @@ std::unique_ptr<MemoryChannel> DrivenJob::dial(Executor executor, size_t there, 
 
 // ---- ranks
 
-void DrivenJob::connect(Process& rank) {
-    if (rank.connected || rank.machine.exited()) return;
-    const size_t there = linkOf(rank.id, Wire::kUp), back = linkOf(rank.id, Wire::kDown);
-    const bool cut = network_.link(there).cutUntil > now_ || network_.link(back).cutUntil > now_;
-    auto channel = rank.hung || cut ? nullptr : dial(atOnce, there, back);
-    if (channel == nullptr) return connectLater(rank, 20, 250);
-    rank.connected = true;
-    const RankKey key{rank.id, rank.incarnation};
-    channel->start(
-        [this, key](const std::string& bytes) {
-            auto message = decode<ToReplica>(bytes);
-            if (!message.ok()) return fail("I5", std::string(message.status().message()));
-            give(key.first, key.second,
-                 std::make_shared<const RankInput>(FromCoordinator{*std::move(message)}));
-        },
-        [this, key](const absl::Status&) { lost(key); });
-    channels_[key] = std::move(channel);
-    Hello hello;
-    hello.job = kRun;
-    hello.token = kToken;
-    hello.endpoint.rank = rank.id;
-    hello.endpoint.incarnation = rank.incarnation;
-    hello.pid = kFirstPid;
-    hello.corpusHash = 1;
-    up(rank, hello);
-    ModelDescribed model;
-    model.moeLayers = 1;
-    model.experts = options_.shards;
-    model.topK = 1;
-    for (uint32_t s = 0; s < options_.shards; ++s)
-        model.expertShard.push_back(static_cast<int32_t>(s));
-    up(rank, model);
-    step(rank, Connected{});
-}
-
-void DrivenJob::lost(const RankKey& key) {
-    const auto keep = std::move(channels_[key]);
-    channels_.erase(key);
-    Process* rank = live(key.first, key.second);
-    if (rank == nullptr || !std::exchange(rank->connected, false)) return;
-    connectLater(*rank, 10, 100);
-    give(key.first, key.second, std::make_shared<const RankInput>(Disconnected{}));
-}
-
 void DrivenJob::disconnect(Process& rank, bool) {
-    if (const auto real = rankingOf(rank)) return real->breakUp();
-    const auto it = channels_.find({rank.id, rank.incarnation});
-    if (it != channels_.end()) it->second->reset();
-}
-
-void DrivenJob::up(Process& rank, ToCoordinator message) {
-    if (rank.connected) {
-        (void)channels_.at({rank.id, rank.incarnation})->send(encode(message));
-        return;
-    }
-    const Process* carrier = carrierOf(rank);
-    if (carrier == nullptr) return;
-    send(innerLink(rank.id, carrier->id), 0.05, 0.5,
-         [this, key = RankKey{carrier->id, carrier->incarnation}, bytes = encode(message)] {
-             const auto it = channels_.find(key);
-             if (it != channels_.end()) (void)it->second->send(bytes);
-         });
+    if (const auto real = rankingOf(rank)) real->breakUp();
 }
 
 void DrivenJob::die(Process& rank, int signal, bool silent) {
@@ -110,11 +45,6 @@ void DrivenJob::die(Process& rank, int signal, bool silent) {
     if (const auto real = rankingOf(rank)) {
         real->crash(silent);
         at(now_, [this, key = RankKey{rank.id, rank.incarnation}] { rankings_.erase(key); });
-    }
-    const auto it = channels_.find({rank.id, rank.incarnation});
-    if (it != channels_.end()) {
-        if (silent) it->second->vanish();
-        channels_.erase(it);
     }
     const size_t node = rank.node;
     for (auto& [pid, process] : nodes_[node]->processes) {
@@ -171,14 +101,12 @@ absl::StatusOr<int32_t> DrivenJob::startRank(size_t node, const runtime::RankPro
         Process* rank = live(key.first, key.second);
         if (rank == nullptr) return;
         if (NodeHost* host = hostOf(rank->node)) host->printed(pid, false, "begins");
-        if (ranks_) return begin(key);
-        connect(*rank);
-        beat(key.first, key.second);
+        begin(key);
     });
     return pid;
 }
 
-// ---- real ranks
+// ---- what runs in them
 
 std::shared_ptr<DrivenJob::Ranking> DrivenJob::rankingOf(const Process& rank) const {
     const auto it = rankings_.find({rank.id, rank.incarnation});
@@ -208,18 +136,15 @@ void DrivenJob::look(const RankKey& key) {
 }
 
 void DrivenJob::exchanged(Process& rank, const ExchangeId& id, const Sum& sum, bool overflow) {
-    if (!ranks_) return SimulatedJob::exchanged(rank, id, sum, overflow);
     if (const auto real = rankingOf(rank)) real->summed(id, sum, overflow);
 }
 
 void DrivenJob::landed(Process& rank, size_t bucket, uint64_t value) {
-    if (!ranks_) return SimulatedJob::landed(rank, bucket, value);
     if (const auto real = rankingOf(rank)) real->landed(bucket, value);
 }
 
 void DrivenJob::accuse(Process& rank, const ExchangeId& id, EvidenceKind kind,
                        const std::vector<int32_t>& peers) {
-    if (!ranks_) return SimulatedJob::accuse(rank, id, kind, peers);
     if (const auto real = rankingOf(rank)) real->exchangeFailed(id, kind, peers);
 }
 
@@ -234,10 +159,8 @@ void DrivenJob::flip(Process& rank) {
 }
 
 void DrivenJob::wake(Process& rank) {
-    const auto real = rankingOf(rank);
-    if (!real) return SimulatedJob::wake(rank);
     rank.hung = false;
-    real->threads().goOn();
+    if (const auto real = rankingOf(rank)) real->threads().goOn();
 }
 
 absl::Status DrivenJob::signalRank(size_t node, int32_t pid, uint64_t startTime, int signal) {
@@ -246,19 +169,13 @@ absl::Status DrivenJob::signalRank(size_t node, int32_t pid, uint64_t startTime,
     at(now_ + agentRng_.between(0.01, 1), [this, key = process->rank, signal] {
         Process* rank = live(key.first, key.second);
         if (rank == nullptr) return;
-        const auto real = rankingOf(*rank);
         if (signal == kSigKill) return die(*rank, signal, false);
         if (signal == kSigStop) hang(*rank);
         if (signal == kSigCont) wake(*rank);
         if (signal != kSigTerm) return;
-        if (real) return real->requestLeave("terminated by a signal");
-        const auto leave = [this](Process& r) {
-            carryOut(r, {ExitRank{true, false, "terminated by a signal"}});
-        };
-        if (rank->hung)
-            rank->postponed.emplace_back(leave);
-        else
-            leave(*rank);
+        if (const auto real = rankingOf(*rank)) return real->requestLeave("terminated by a signal");
+        // Its program has not come to say what the signal is to do.
+        if (!rank->hung) die(*rank, signal, false);
     });
     return absl::OkStatus();
 }

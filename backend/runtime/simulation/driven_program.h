@@ -16,7 +16,7 @@
 #include "backend/runtime/simulation/driven_job.h"
 #include "backend/runtime/transport/reactor.h"
 
-/// One life of a program that runs the real drivers: what DrivenJob's files share of it.
+/// One life of a program that runs the real programs: what DrivenJob's files share of it.
 namespace bulkhead::simulation {
 
 inline constexpr const char* kRun = "sim";
@@ -156,7 +156,7 @@ struct DrivenJob::Controlling final : Program {
     bool acted = false;
 };
 
-/// The machine of a simulated node as its agent sees it: its processes are the scripted ranks.
+/// The machine of a simulated node as its agent sees it: its processes are the ranks.
 class DrivenJob::NodeHost final : public runtime::Host {
   public:
     NodeHost(DrivenJob& job, size_t node, Program& agent) : job_(job), node_(node), agent_(agent) {}

@@ -53,7 +53,7 @@ enum class FaultKind {
     kFlipCopy,          ///< the next state that the replica fetches
     kHangCoordinator,   ///< its program is stopped for a while
     kDamageCheckpoint,  ///< the newest on disk, when there is an older one
-    // Only with the real drivers:
+    // Only with the real programs:
     kSecondCoordinator,  ///< one more is started while the first lives
     kCutAgent,    ///< an agent's connection: at once, what it says first, or one end knows nothing
     kFullDisk,    ///< the controller's, or that of a node

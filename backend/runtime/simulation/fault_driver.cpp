@@ -178,7 +178,7 @@ void SimulatedJob::strikeNow(const Fault& f) {
     }
 }
 
-/// Without the real drivers there is never a second coordinator.
+/// Without the real programs there is never a second coordinator.
 void SimulatedJob::strikeDrivers(const Fault& f) {
     if (f.kind != FaultKind::kHangCoordinator) return;
     stalledUntil_ = std::max(stalledUntil_, now_ + f.duration);

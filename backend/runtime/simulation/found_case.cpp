@@ -24,21 +24,18 @@ E enumOf(const std::string& name) {
 
 }  // namespace
 
-Setup setupOf(uint64_t seed, Real real) {
-    return real == Real::kProtocol ? drawSetup(seed) : drawDrivenSetup(seed, real == Real::kRanks);
+Setup setupOf(uint64_t seed, bool drivers) {
+    return drivers ? drawDrivenSetup(seed) : drawSetup(seed);
 }
 
 Verdict runTrial(const FoundCase& found) {
-    return runTrial(found.seed, setupOf(found.seed, found.real), found.schedule);
+    return runTrial(found.seed, setupOf(found.seed, found.drivers), found.schedule);
 }
 
 absl::StatusOr<FoundCase> parseCase(const std::string& text) {
     try {
         const json j = json::parse(text);
-        const Real real = j.value("ranks", false) ? Real::kRanks
-                          : j.at("drivers")       ? Real::kDrivers
-                                                  : Real::kProtocol;
-        FoundCase found{j.at("seed"), real, j.at("broken"), {}};
+        FoundCase found{j.at("seed"), j.at("drivers"), j.at("broken"), {}};
         for (const json& f : j.at("faults"))
             found.schedule.push_back({enumOf<FaultKind>(f.at("kind")), f.at("at"),
                                       enumOf<Trigger>(f.at("trigger")), f.at("duration"),
@@ -63,8 +60,7 @@ std::string toText(const FoundCase& found) {
                           {"other", f.other},
                           {"parameter", f.parameter}});
     const json j = {{"seed", found.seed},
-                    {"drivers", found.real != Real::kProtocol},
-                    {"ranks", found.real == Real::kRanks},
+                    {"drivers", found.drivers},
                     {"broken", found.broken},
                     {"faults", faults}};
     return j.dump(1) + "\n";

@@ -10,20 +10,17 @@
 
 namespace bulkhead::simulation {
 
-/// How much of a job is as it is compiled for production: the machines alone, controller and agents
-/// as well (a DrivenJob), or all and the ranks.
-enum class Real { kProtocol, kDrivers, kRanks };
-
 /// A schedule that broke something once: kept as a JSON file in tests/simulation/found, so that it
 /// is run with every test. Its job is the one that its seed draws.
 struct FoundCase {
     uint64_t seed = 0;
-    Real real = Real::kProtocol;
-    std::string broken;  ///< what it broke, for people
+    bool drivers = false;  ///< as setupOf() takes it
+    std::string broken;    ///< what it broke, for people
     Schedule schedule;
 };
 
-Setup setupOf(uint64_t seed, Real real);
+/// With `drivers` controller, agents and ranks are the real programs: a DrivenJob.
+Setup setupOf(uint64_t seed, bool drivers);
 
 Verdict runTrial(const FoundCase& found);
 

@@ -13,8 +13,7 @@
 
 namespace bulkhead::simulation {
 
-/// Calls a function on the thread of one process, when that runs next; never from inside itself
-/// unless the process is scripted.
+/// Calls a function on the thread of one process, when that runs next; never from inside itself.
 using Executor = std::function<void(std::function<void()>)>;
 
 class MemoryChannel;

@@ -16,8 +16,7 @@ struct Setup {
     Options options;
     SimulatedJob::Environment environment;
     bool corruption = false;  ///< faults may flip bits, which excuses the states they reach
-    bool drivers = false;     ///< what only the real drivers know strikes too
-    bool ranks = false;       ///< with drivers: the ranks are the real ones as well
+    bool drivers = false;     ///< what only the real programs know strikes too
     /// From the last fault until everything is as it should be. The longest way there that is in
     /// order: a start that hangs (startMs), twice, behind a coordinator's join time and the longest
     /// back-off.

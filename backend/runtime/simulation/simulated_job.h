@@ -207,10 +207,10 @@ class SimulatedJob {
     Oracle::Living finder() const {
         return [this](RankId id, uint32_t incarnation) { return live(id, incarnation); };
     }
-    virtual void connect(Process& rank);
+    void connect(Process& rank);
     void connectLater(Process& rank, double fromMs, double toMs);
     virtual void disconnect(Process& rank, bool noticed);
-    virtual void up(Process& rank, ToCoordinator message);
+    void up(Process& rank, ToCoordinator message);
     Process* carrierOf(const Process& rank) const;
     void down(RankId to, uint32_t incarnation, const SharedInput& message);
     void give(RankId id, uint32_t incarnation, const RankInput& input);
@@ -235,13 +235,6 @@ class SimulatedJob {
     void takeSnapshot(Process& rank, uint64_t step);
     void writeCheckpoint(Process& rank, uint64_t step);
     void removeCheckpoints(const std::vector<std::string>& paths);
-    /// Folder of the job's checkpoints, whoever may look there.
-    virtual std::string checkpointRoot() const { return "/checkpoints"; }
-    /// Its files are to be written, or to go. False: there is no room for them.
-    virtual bool checkpointChanged(const std::string& /*path*/, const Stored& /*stored*/,
-                                   bool /*there*/) {
-        return true;
-    }
     const CommitRecord* recordOf(const StateCopy& state) const;
     void fetch(Process& rank, BeginFetch a);
     void pullLater(Process& rank, double fromMs, double toMs);
@@ -272,7 +265,7 @@ class SimulatedJob {
     void workOff(Process& rank);
     void strikeNow(const Fault& fault);
     void strikeNetwork(const Fault& fault);
-    /// Strikes the controller's program; a second controller exists only with the real drivers.
+    /// Strikes the controller's program; a second controller exists only with the real programs.
     virtual void strikeDrivers(const Fault& fault);
     void strikeOperator(const Fault& fault);
     void breakConnection(RankId rank);

@@ -236,9 +236,9 @@ void SimulatedJob::takeSnapshot(Process& rank, uint64_t step) {
 /// The leader writes the manifest when every shard's file is there.
 void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
     if (step != rank.now.step) return;  // overtaken
-    const std::string path = absl::StrCat(checkpointRoot(), "/l", rank.now.lineage, "-step", step,
-                                          "-layout", rank.now.layout, "-r", rank.id.replica, "-",
-                                          rank.incarnation, "/manifest.json");
+    const std::string path =
+        absl::StrCat("/checkpoints/l", rank.now.lineage, "-step", step, "-layout", rank.now.layout,
+                     "-r", rank.id.replica, "-", rank.incarnation, "/manifest.json");
     Stored& stored = checkpoints_[path];
     stored.parts[rank.id.shard] = rank.now;
     if (stored.parts.size() < options_.shards) return;
@@ -249,11 +249,10 @@ void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
            Process* leader = live(id, inc);
            if (leader == nullptr || leader->hung) return;
            Stored& written = checkpoints_[path];
-           const bool done = ok && (written.whole || checkpointChanged(path, written, true));
-           written.whole = written.whole || done;
+           written.whole = written.whole || ok;
            if (!written.whole) written.parts.clear();
-           up(*leader, CheckpointDone{id.replica, inc, step, layout, done ? path : "", 100, 5, done,
-                                      done ? "" : "disk full"});
+           up(*leader, CheckpointDone{id.replica, inc, step, layout, ok ? path : "", 100, 5, ok,
+                                      ok ? "" : "disk full"});
        });
 }
 
@@ -263,7 +262,6 @@ void SimulatedJob::removeCheckpoints(const std::vector<std::string>& paths) {
         const auto it = checkpoints_.find(path);
         if (it == checkpoints_.end()) continue;  // the order came twice
         oracle_.removed(path);
-        checkpointChanged(path, it->second, false);
         checkpoints_.erase(it);
     }
 }

@@ -72,8 +72,8 @@ nlohmann::json toJson(const Schedule& schedule) {
     return out;
 }
 
-Verdict trial(uint64_t seed, size_t faults, Real real) {
-    const Setup setup = setupOf(seed, real);
+Verdict trial(uint64_t seed, size_t faults, bool drivers) {
+    const Setup setup = setupOf(seed, drivers);
     return runTrial(seed, setup, drawSchedule(seed, setup, faults));
 }
 
@@ -84,13 +84,11 @@ struct RunArguments {
     bool json = false;
     bool whole = false;  ///< do not minimise
     bool drivers = false;
-    bool ranks = false;
-    Real real() const { return ranks ? Real::kRanks : drivers ? Real::kDrivers : Real::kProtocol; }
 };
 
-void explain(uint64_t seed, size_t faults, Real real, const Verdict& verdict, bool whole,
+void explain(uint64_t seed, size_t faults, bool drivers, const Verdict& verdict, bool whole,
              bool everything) {
-    const Setup setup = setupOf(seed, real);
+    const Setup setup = setupOf(seed, drivers);
     Minimised m{drawSchedule(seed, setup, faults), verdict, 0};
     if (!whole) m = minimise(seed, setup, m.schedule, verdict);
     std::fputs(tellStory(seed, setup, m, everything).c_str(), stdout);
@@ -109,7 +107,7 @@ int run(const RunArguments& a) {
     size_t seeds = 0;
     size_t broken = 0;
     for (uint64_t seed = range->first; seed <= range->last; ++seed) {
-        const Verdict v = trial(seed, a.faults, a.real());
+        const Verdict v = trial(seed, a.faults, a.drivers);
         ++seeds;
         time += v.time;
         sum.events += v.counts.events;
@@ -127,7 +125,7 @@ int run(const RunArguments& a) {
         if (!a.json) {
             std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed),
                         v.broken->c_str());
-            if (broken <= a.stopAfter) explain(seed, a.faults, a.real(), v, a.whole, false);
+            if (broken <= a.stopAfter) explain(seed, a.faults, a.drivers, v, a.whole, false);
         }
         std::fflush(stdout);
         if (a.stopAfter > 0 && broken >= a.stopAfter) break;
@@ -160,21 +158,19 @@ struct ReplayArguments {
     bool whole = false;
     bool json = false;
     bool drivers = false;
-    bool ranks = false;
-    Real real() const { return ranks ? Real::kRanks : drivers ? Real::kDrivers : Real::kProtocol; }
 };
 
 int replay(const ReplayArguments& a) {
-    const Verdict v = trial(a.seed, a.faults, a.real());
+    const Verdict v = trial(a.seed, a.faults, a.drivers);
     if (a.json) {
         nlohmann::json out = toJson(v);
-        const Setup setup = setupOf(a.seed, a.real());
+        const Setup setup = setupOf(a.seed, a.drivers);
         Minimised m{drawSchedule(a.seed, setup, a.faults), v, 0};
         if (v.broken && !a.whole) m = minimise(a.seed, setup, m.schedule, v);
         out["schedule"] = toJson(m.schedule);
         std::printf("%s\n", out.dump(2).c_str());
     } else if (v.broken || a.story) {
-        explain(a.seed, a.faults, a.real(), v, a.whole || !v.broken, a.everything);
+        explain(a.seed, a.faults, a.drivers, v, a.whole || !v.broken, a.everything);
     } else {
         std::printf("seed %llu: all is well; %llu events, digest %016llx\n",
                     static_cast<unsigned long long>(a.seed),
@@ -204,11 +200,11 @@ int soak(const SoakArguments& a) {
     uint64_t faults = 0;
     uint64_t events = 0;
     size_t broken = 0;
-    std::printf("seeds from %llu, %zu faults each; every other one on the real drivers\n",
+    std::printf("seeds from %llu, %zu faults each; every other one on the real programs\n",
                 static_cast<unsigned long long>(first), a.faults);
     for (; spent() < a.hours * 3600; ++seed) {
-        const Real real = seed % 2 == 1 ? Real::kDrivers : Real::kProtocol;
-        const Setup setup = setupOf(seed, real);
+        const bool drivers = seed % 2 == 1;
+        const Setup setup = setupOf(seed, drivers);
         const Schedule schedule = drawSchedule(seed, setup, a.faults);
         const Verdict v = runTrial(seed, setup, schedule);
         faults += v.counts.faults;
@@ -218,7 +214,7 @@ int soak(const SoakArguments& a) {
         const Minimised m = minimise(seed, setup, schedule, v);
         const std::string path = absl::StrCat(a.found, "/", seed, ".json");
         std::ofstream file(path);
-        file << toText({seed, real, m.verdict.broken.value_or(*v.broken), m.schedule});
+        file << toText({seed, drivers, m.verdict.broken.value_or(*v.broken), m.schedule});
         std::printf("seed %llu: %s\n    %zu faults are enough: %s%s\n",
                     static_cast<unsigned long long>(seed), v.broken->c_str(), m.schedule.size(),
                     path.c_str(), file ? "" : " cannot be written");
@@ -246,10 +242,8 @@ int mainOf(int argc, char** argv) {
         ->capture_default_str();
     runCommand->add_flag("--whole", ra.whole, "do not minimise a broken seed");
     runCommand->add_flag("--json", ra.json, "one line per seed");
-    const char* drivers = "the controller as it is built for production";
+    const char* drivers = "controller, agents and ranks as they are built for production";
     runCommand->add_flag("--drivers", ra.drivers, drivers);
-    const char* ranks = "the ranks as well, with all their threads";
-    runCommand->add_flag("--ranks", ra.ranks, ranks);
     ReplayArguments pa;
     CLI::App* replayCommand = app.add_subcommand("replay", "run one seed again and tell its story");
     replayCommand->add_option("seed", pa.seed)->required();
@@ -259,7 +253,6 @@ int mainOf(int argc, char** argv) {
     replayCommand->add_flag("--whole", pa.whole, "do not minimise");
     replayCommand->add_flag("--json", pa.json, "verdict and schedule");
     replayCommand->add_flag("--drivers", pa.drivers, drivers);
-    replayCommand->add_flag("--ranks", pa.ranks, ranks);
     SoakArguments sa;
     CLI::App* soakCommand =
         app.add_subcommand("soak", "run seeds drawn from the clock; keep what breaks, minimised");
