@@ -269,6 +269,17 @@ TEST_F(AgentTest, ARankThatWasStartedAndNotNotedIsFoundByItsOutput) {
     EXPECT_EQ(await<RankGone>().pid, pid);
 }
 
+/// A later life of the agent would not find it.
+TEST_F(AgentTest, ARankThatCannotBeNotedIsNotStarted) {
+    const std::string note = dir_ + "/node7/run-1-r0s1-i1.rank.new";
+    std::filesystem::create_directories(note + "/in the way");
+    const RankUp up = start(kRank, {"/bin/sleep", "100"});
+    EXPECT_EQ(up.pid, 0);
+    EXPECT_THAT(up.error, HasSubstr(note));
+    std::filesystem::remove_all(note);
+    EXPECT_NE(start({"run-1", {0, 1}, 2}, {"/bin/sleep", "100"}).pid, 0);
+}
+
 TEST_F(AgentTest, ARankThatWasNotedAndNotStartedIsMissedByNobody) {
     stopAgent();
     note({kRank, 0, 0});

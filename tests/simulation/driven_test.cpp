@@ -190,6 +190,25 @@ TEST(DrivenTest, ASlowDiskSlowsTheCommits) {
     EXPECT_TRUE(job->failures().empty()) << job->failures().front();
 }
 
+/// Its moment came in a sync that lasts longer than the faults do.
+TEST(DrivenTest, NothingStrikesOnceAllIsHealed) {
+    const auto job = runningJob(3);
+    std::vector<std::string> faults;
+    job->story = [&](MonoNs, const std::string& who, const std::string& what) {
+        if (who == "FAULT") faults.push_back(what);
+    };
+    job->strike(faultOf(FaultKind::kSlowDisk, 5 * kSecond));
+    Fault cut = faultOf(FaultKind::kCutAgent, kSecond);
+    cut.trigger = Trigger::kCommitDurable;
+    job->strike(cut);
+    const size_t before = job->log().size();
+    ASSERT_TRUE(job->runUntil([&] { return job->log().size() > before; }, kSoon));
+    faults.clear();
+    job->healAll();
+    job->runFor(kSecond);
+    EXPECT_EQ(faults, std::vector<std::string>{"no more; everything that lasts is ended"});
+}
+
 TEST(DrivenTest, AJobThatBeginsWhileANodeIsLostBeginsOnce) {
     const auto job = runningJob(3);
     Fault cut = faultOf(FaultKind::kCutAgent, 6 * kSecond);

@@ -45,6 +45,7 @@ absl::Status RankRegistry::add(const RegisteredRank& rank) {
     absl::Status status = (*file)->truncate(0);
     if (status.ok()) status = (*file)->append(encode(rank));
     if (status.ok()) status = files_->rename(temporary, target);
+    if (!status.ok()) (void)files_->remove(temporary);
     return status;
 }
 

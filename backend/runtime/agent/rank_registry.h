@@ -38,6 +38,7 @@ class RankRegistry {
     /// All ranks noted, alive or not; unreadable files are skipped and removed.
     std::vector<RegisteredRank> load() const;
 
+    /// In place of the note that there is of the rank; that stays when there is no room.
     absl::Status add(const RegisteredRank& rank);
     /// Forgets the rank and removes its pipes.
     void remove(const RankProcess& process);

@@ -88,18 +88,20 @@ absl::StatusOr<std::unique_ptr<HostProcess>> Supervisor::spawn(const StartRank& 
     if (processes_.size() >= options_.slots)
         return absl::ResourceExhaustedError(
             absl::StrCat("node ", options_.node, " has ", options_.slots, " slots, all taken"));
-    // Noted before it is started: killed in between, this agent would leave a process behind that
-    // nobody knows of.
-    note({command.process, 0, 0});
+    // Noted before it is started: if this agent ended in between, or had no room for a note, it
+    // would leave a process behind that nobody knows of.
+    if (absl::Status s = registry_.add({command.process, 0, 0}); !s.ok())
+        return absl::Status(s.code(),
+                            absl::StrCat("node ", options_.node, " cannot note that it runs ",
+                                         nameOf(command.process), ", and does not: ", s.message()));
     auto process = host_.start(command, registry_.path(command.process), watcher(command.process));
-    if (process.ok()) note({command.process, (*process)->pid(), (*process)->startTime()});
+    if (!process.ok()) return process;
+    // With the first note alone it is found by what it prints to.
+    if (absl::Status s =
+            registry_.add({command.process, (*process)->pid(), (*process)->startTime()});
+        !s.ok())
+        spdlog::warn("the pid of {} is not noted: {}", nameOf(command.process), s.ToString());
     return process;
-}
-
-void Supervisor::note(const RegisteredRank& rank) {
-    if (absl::Status s = registry_.add(rank); !s.ok())
-        spdlog::warn("{} would not be found again after a restart of this agent: {}",
-                     nameOf(rank.process), s.ToString());
 }
 
 ProcessWatcher Supervisor::watcher(const RankProcess& id) {

@@ -58,7 +58,6 @@ class Supervisor {
 
     void start(const StartRank& command);
     absl::StatusOr<std::unique_ptr<HostProcess>> spawn(const StartRank& command);
-    void note(const RegisteredRank& rank);
     ProcessWatcher watcher(const RankProcess& id);
     void printed(const RankProcess& id, bool isStderr, std::string line, uint64_t dropped);
     void died(const RankProcess& id, int32_t signal);

@@ -440,7 +440,7 @@ void DrivenJob::answer(Controlling& c) {
 }
 
 void DrivenJob::healAll() {
-    armed_.clear();
+    disarm();
     disk_.leaveRoom(std::nullopt);
     for (const auto& node : nodes_) node->disk.leaveRoom(std::nullopt);
     const auto goOn = [this](const std::shared_ptr<Program>& program) {

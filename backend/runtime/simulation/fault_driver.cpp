@@ -50,6 +50,11 @@ void SimulatedJob::strike(const Fault& fault) {
         armed_.push_back(fault);
 }
 
+void SimulatedJob::disarm() {
+    armed_.clear();
+    ++disarmed_;
+}
+
 /// A fault that names nobody hits whoever the moment is about.
 void SimulatedJob::strikeArmed(Trigger moment, RankId about) {
     if (moment == Trigger::kNone) return;
@@ -71,7 +76,9 @@ void SimulatedJob::strikeArmed(Trigger moment, RankId about) {
         if (atOnce)
             strikeNow(f);
         else
-            at(now_, [this, f] { strikeNow(f); });
+            at(now_, [this, f, disarmed = disarmed_] {
+                if (disarmed == disarmed_) strikeNow(f);
+            });
     }
 }
 
@@ -337,7 +344,7 @@ void SimulatedJob::healAll() {
     plane_.healCuts();
     plane_.overflowNext(false);
     cut_.clear();
-    armed_.clear();
+    disarm();
     for (auto* set : {&failMove_, &failStart_, &failFetch_, &failCheckpoint_, &flipCopy_})
         set->clear();
     slowDiskUntil_ = 0;

@@ -256,6 +256,8 @@ class SimulatedJob {
                         const std::vector<int32_t>& peers);
 
     // -- fault_driver.cpp
+    /// What waits for its moment, or has just met it, does not strike any more.
+    void disarm();
     void strikeArmed(Trigger moment, RankId about);
     void strikeArmed(const Action& action);
     void strikeArmed(RankId id, const RankAction& action);
@@ -320,6 +322,7 @@ class SimulatedJob {
     std::map<uint64_t, std::vector<int32_t>> placements_;  ///< by layout
 
     std::vector<Fault> armed_;
+    uint64_t disarmed_ = 0;  ///< times
     std::set<std::pair<uint32_t, uint64_t>> poisoned_;
     uint64_t badSamples_ = 0;  ///< ever
     uint64_t notFinite_ = 0;   ///< gradients whose data was not at fault
