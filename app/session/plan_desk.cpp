@@ -4,24 +4,18 @@
 #include <QFile>
 #include <QFileInfo>
 
+#include "backend/common/file_system.h"
 #include "backend/planner/plan/plan_json.h"
 
 namespace bulkhead::ui {
 namespace {
 
-constexpr qint64 kMostBytes = 256 << 20;
-
 absl::StatusOr<planner::LivePlan> planOf(const planner::LiveJob& job, const QString& path,
                                          bool group) {
-    QFile file(path);
     const std::string name = QFileInfo(path).fileName().toStdString();
-    if (!file.open(QIODevice::ReadOnly))
-        return absl::NotFoundError(name + " cannot be read: " + file.errorString().toStdString());
-    if (file.size() > kMostBytes)
-        return absl::InvalidArgumentError(name + " is larger than any plan, 256 MiB");
-    const QByteArray text = file.readAll();
-    const absl::StatusOr<planner::Plan> plan =
-        planner::parsePlan({text.data(), static_cast<size_t>(text.size())}, name);
+    const auto text = readAtMost(QFile::encodeName(path).toStdString(), planner::kMostPlanBytes);
+    if (!text.ok()) return text.status();
+    const absl::StatusOr<planner::Plan> plan = planner::parsePlan(*text, name);
     if (!plan.ok()) return plan.status();
     planner::LiveOptions options;
     options.group = group;

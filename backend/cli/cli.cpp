@@ -4,8 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+
+#include "absl/strings/str_cat.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -53,6 +56,29 @@ int endOfParsing(CLI::App& app, const CLI::ParseError& error, int argc, const ch
 }
 
 }  // namespace
+
+CLI::Validator within(double least, double most) {
+    const std::string range = absl::StrCat(least, " to ", most);
+    return CLI::Validator(
+        [=](const std::string& text) -> std::string {
+            double value = 0;
+            const bool read = CLI::detail::lexical_cast(text, value);
+            if (read && value >= least && value <= most) return {};
+            return absl::StrCat("'", text, "', expected a number from ", range);
+        },
+        range);
+}
+
+CLI::Validator positive() {
+    return CLI::Validator(
+        [](const std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && value > 0 && std::isfinite(value))
+                return {};
+            return absl::StrCat("'", text, "', expected a number above 0");
+        },
+        "POSITIVE");
+}
 
 ExitCode exitCodeOf(client::FailureCode code) {
     switch (code) {

@@ -8,7 +8,8 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace bulkhead::cli {
 
@@ -38,6 +39,11 @@ struct Cli {
 ExitCode exitCodeOf(client::FailureCode code);
 
 using client::localFailure;
+
+/// A number from `least` to `most`; CLI11's own lets "nan" pass, as no comparison with it is true.
+CLI::Validator within(double least, double most);
+/// A number above 0 that is not infinite.
+CLI::Validator positive();
 
 /// "bulkheadctl: TITLE: CAUSE / REMEDY" on stderr, with --json one JSON object; returns the exit
 /// code.

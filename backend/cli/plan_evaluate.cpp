@@ -209,17 +209,17 @@ void addPlanEvaluate(CLI::App& plan, Cli& cli) {
     verb->add_option("--against", o->against, "another plan, for comparison");
     addRoutingOptions(*verb, o->recording);
     verb->add_option("--home-cap", o->homeCap, "tokens at home on a node, max/mean")
-        ->check(CLI::Range(1.0, 100.0))
+        ->check(within(1.0, 100.0))
         ->capture_default_str();
     verb->add_option("--prefix", o->prefix, "homes are chosen from this part, the rest is scored")
-        ->check(CLI::Range(0.01, 0.99))
+        ->check(within(0.01, 0.99))
         ->capture_default_str();
     verb->add_flag("--static-dispatch", o->staticDispatch,
                    "replicas by the plan's own weights, not token by token");
     verb->add_flag("--simulate", o->simulate,
                    "also serve the requests: queues, steps, time a token");
     verb->add_option("--rate", o->rate, "requests a second when serving")
-        ->check(CLI::PositiveNumber)
+        ->check(positive())
         ->capture_default_str();
     verb->add_option("--seed", o->seed, "of the arrivals")->capture_default_str();
     verb->callback([&cli, o] { cli.chosen = [&cli, o] { return evaluatePlans(cli, *o); }; });

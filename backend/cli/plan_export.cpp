@@ -20,7 +20,9 @@ struct ExportArguments {
 
 int exportPlan(const Cli& cli, const ExportArguments& arguments) {
     const auto plan = readPlan(arguments.plan);
-    if (!plan.ok()) return fail(cli, planFailure("Cannot read the plan", plan.status()));
+    if (!plan.ok())
+        return refusePlan(cli, "Cannot read the plan", plan.status(),
+                          "Make one with: bulkheadctl plan solve");
     const auto file = planner::engineFile(*plan, *enumFromName<planner::Engine>(arguments.engine),
                                           arguments.decoderLayers);
     if (!file.ok())

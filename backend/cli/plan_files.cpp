@@ -2,8 +2,8 @@
 #include "backend/cli/plan_files.h"
 
 #include <fstream>
-#include <sstream>
 
+#include "backend/common/file_system.h"
 #include "backend/planner/plan/plan_json.h"
 #include "backend/planner/solve/drawn_routing.h"
 #include "backend/planner/topology/topology_toml.h"
@@ -16,14 +16,6 @@ namespace {
 
 constexpr uint64_t kDrawnTokens = 16'000;
 
-absl::StatusOr<std::string> readText(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) return absl::NotFoundError(path + " cannot be opened");
-    std::stringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
-
 }  // namespace
 
 int refusePlan(const Cli& cli, const std::string& title, const absl::Status& status,
@@ -34,7 +26,7 @@ int refusePlan(const Cli& cli, const std::string& title, const absl::Status& sta
 }
 
 absl::StatusOr<Plan> readPlan(const std::string& path) {
-    auto text = readText(path);
+    auto text = readAtMost(path, kMostPlanBytes);
     if (!text.ok()) return text.status();
     return parsePlan(*text, path);
 }
@@ -68,7 +60,7 @@ absl::StatusOr<Topology> chosenTopology(const PlanOptions& options) {
     if (options.topology.find('.') == std::string::npos &&
         options.topology.find('/') == std::string::npos)
         return presetTopology(options.topology);
-    auto text = readText(options.topology);
+    auto text = readAtMost(options.topology, kMostTopologyBytes);
     if (!text.ok()) return text.status();
     return parseTopology(*text, options.topology);
 }

@@ -52,6 +52,13 @@ std::vector<std::string> planNotes(const Plan& plan) {
         notes.emplace_back(
             "the recording has counts only: the tokens were drawn from them, so that sends, bytes "
             "and times are those of made-up tokens");
+    const uint32_t nodes = plan.topology.nodes(), groups = plan.shape.routerGroups;
+    if (plan.origin.algorithm == "eplb_hierarchical" && (groups == 1 || groups % nodes != 0))
+        notes.push_back(absl::StrCat(
+            groups == 1
+                ? "the model has no router groups"
+                : absl::StrCat(groups, " router groups do not divide over ", nodes, " nodes"),
+            ": eplb_hierarchical is then the same as eplb_global"));
     const uint32_t gpus = plan.topology.gpus(), slots = plan.slots();
     if (slots % gpus == 0) return notes;
     const uint32_t above = (slots / gpus + 1) * gpus - plan.shape.experts;

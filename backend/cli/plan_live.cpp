@@ -144,7 +144,7 @@ void addLiveVerb(CLI::App& plan, Cli& cli, const char* name, const char* help, L
                        "move experts only; samples of any domain go to any shard");
         verb->add_option("--load-cap", a->options.loadCap,
                          "tokens that reach a shard's experts, max/mean")
-            ->check(CLI::Range(1.0, 100.0))
+            ->check(within(1.0, 100.0))
             ->capture_default_str();
         verb->add_option("--seed", a->options.seed, "the same seed gives the same plan")
             ->capture_default_str();

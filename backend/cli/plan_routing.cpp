@@ -3,11 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "backend/cli/cli.h"
+#include "backend/common/file_system.h"
 #include "backend/planner/catalogue/catalogue.h"
 #include "backend/planner/data/merge.h"
 #include "backend/planner/import/import.h"
@@ -17,6 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// A hundred times the built-in one.
+constexpr uint64_t kMostCatalogueBytes = 4 << 20;
+
 /// "NAME" of the built-in catalogue, "FILE.toml#NAME", or a FILE.toml with one model.
 absl::StatusOr<planner::ModelSpec> modelOf(const std::string& given) {
     const size_t hash = given.rfind('#');
@@ -24,11 +26,9 @@ absl::StatusOr<planner::ModelSpec> modelOf(const std::string& given) {
     std::string file = "the built-in catalogue", text(planner::builtInCatalogue());
     if (inFile) {
         file = given.substr(0, hash);
-        std::ifstream in(file);
-        if (!in) return absl::NotFoundError(file + ": cannot be read; check the path");
-        std::stringstream content;
-        content << in.rdbuf();
-        text = content.str();
+        auto content = readAtMost(file, kMostCatalogueBytes);
+        if (!content.ok()) return content.status();
+        text = *std::move(content);
     }
     const auto models = planner::parseCatalogue(text, file);
     if (!models.ok()) return models.status();

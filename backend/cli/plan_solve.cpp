@@ -166,7 +166,8 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
     CLI::App* verb =
         plan.add_subcommand("solve", "Where experts should live, from recorded routing");
     addRoutingOptions(*verb, o->recording);
-    verb->add_option("--nodes", o->nodes, "hosts")->check(CLI::Range(1, 4096));
+    verb->add_option("--nodes", o->nodes, "hosts; a joint plan is made for at most 255")
+        ->check(CLI::Range(1, 4096));
     verb->add_option("--gpus-per-node", o->gpusPerNode, "GPUs of a host")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
@@ -185,16 +186,16 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
         ->capture_default_str();
     verb->add_option("--load-cap", o->loadCap,
                      "node load max/mean wished for on new requests [1.15; 1.08 with --redundant]")
-        ->check(CLI::Range(1.0, 100.0));
+        ->check(within(1.0, 100.0));
     verb->add_option("--home-cap", o->homeCap, "tokens at home on a node, max/mean")
-        ->check(CLI::Range(1.0, 100.0))
+        ->check(within(1.0, 100.0))
         ->capture_default_str();
     verb->add_option("--prefix", o->prefix, "part of a request that its home is chosen from")
-        ->check(CLI::Range(0.01, 0.99))
+        ->check(within(0.01, 0.99))
         ->capture_default_str();
     verb->add_option("--seed", o->seed, "the same seed gives the same plan")->capture_default_str();
     verb->add_option("--effort", o->effort, "how long to search, 1 is usual")
-        ->check(CLI::Range(0.01, 1000.0))
+        ->check(within(0.01, 1000.0))
         ->capture_default_str();
     verb->add_flag("--keep-groups", o->keepGroups, "router groups stay whole on a node");
     verb->add_option(

@@ -54,7 +54,7 @@ void addReplay(CLI::App& app, Cli& cli) {
     verb->add_option("-f,--file", cli.file, "read this run file instead of asking a daemon");
     verb->add_option("run", options->run, "id, or latest")->capture_default_str();
     verb->add_option("--speed", options->speed, "run seconds per second")
-        ->check(CLI::Range(0.01, 10000.0))
+        ->check(within(0.01, 10000.0))
         ->capture_default_str();
     verb->add_option("--from-step", options->fromStep, "begin after this step");
     verb->add_flag("--events", options->everyEvent, "every event instead of a summary a second");

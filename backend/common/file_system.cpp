@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -188,6 +189,42 @@ absl::Status writeDurably(FileSystem& files, const std::string& path, std::strin
     if (status.ok()) status = files.rename(beside, path);
     if (status.ok()) status = files.syncFolder(folderOf(path));
     return status;
+}
+
+absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most) {
+    const auto why = [&](int error) { return absl::StrCat(path, ": ", std::strerror(error)); };
+    const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+    if (fd.get() < 0 && (errno == EACCES || errno == EPERM))
+        return absl::PermissionDeniedError(why(errno));
+    if (fd.get() < 0) return absl::NotFoundError(why(errno));
+    struct stat about {};
+    if (::fstat(fd.get(), &about) != 0) return absl::UnavailableError(why(errno));
+    const bool file = S_ISREG(about.st_mode);
+    if (!file && !S_ISFIFO(about.st_mode))
+        return absl::InvalidArgumentError(absl::StrCat(
+            path, S_ISDIR(about.st_mode) ? ": is a folder" : ": is a device or a socket",
+            ", expected a file"));
+    const auto tooLarge = [&] {
+        return absl::ResourceExhaustedError(
+            absl::StrCat(path, ": more than ", most, " bytes, the most that is read"));
+    };
+    const auto size = file ? static_cast<uint64_t>(about.st_size) : 0;
+    if (size > most) return tooLarge();
+    constexpr uint64_t kPiece = 1 << 20;
+    std::string bytes;
+    for (uint64_t held = 0;;) {
+        // One byte more than a file says it has shows that it does not end there.
+        const uint64_t room = held < size ? size - held + 1 : kPiece;
+        bytes.resize(std::min(held + room, most + 1));
+        const ssize_t n = ::read(fd.get(), bytes.data() + held, bytes.size() - held);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return absl::UnavailableError(why(errno));
+        held += static_cast<uint64_t>(n);
+        if (held > most) return tooLarge();
+        if (n > 0) continue;
+        bytes.resize(held);
+        return bytes;
+    }
 }
 
 std::string folderOf(const std::string& path) {

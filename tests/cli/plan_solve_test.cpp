@@ -69,6 +69,67 @@ TEST_F(SolveVerbs, aPlanForEachDomainStandsBesideTheSharedOne) {
               cli::kUsage);
 }
 
+TEST_F(SolveVerbs, whatIsNoFileIsRefusedWhereverAFileIsNamed) {
+    const std::string catalogue = dir_ + "/endless.toml";
+    fs::create_symlink("/dev/zero", catalogue);
+    const std::vector<std::vector<std::string>> named{
+        {"evaluate", "--routing", routing_, "--plan"},
+        {"solve", "--routing", routing_, "--current"},
+        {"solve", "--routing", routing_, "--topology"},
+        {"export", "--to", "sglang", "--plan"}};
+    for (std::vector<std::string> words : named)
+        for (const std::string& path : {std::string("/dev/zero"), dir_ + "/"}) {
+            words.push_back(path);
+            const Said said = typePlan(words);
+            EXPECT_EQ(said.code, kInvalid) << words[0] << " " << path << ": " << said.err;
+            EXPECT_THAT(said.err, HasSubstr(path == "/dev/zero" ? "is a device" : "is a folder"));
+            words.pop_back();
+        }
+    const Said model = typePlan({"characterise", "--routing", routing_, "--model", catalogue});
+    EXPECT_EQ(model.code, kInvalid);
+    EXPECT_THAT(model.err, HasSubstr("is a device"));
+    const Said large = [&] {
+        std::ofstream(dir_ + "/large.json") << "{";
+        fs::resize_file(dir_ + "/large.json", uint64_t{4} << 30);
+        return typePlan({"evaluate", "--routing", routing_, "--plan", dir_ + "/large.json"});
+    }();
+    EXPECT_EQ(large.code, kInvalid);
+    EXPECT_THAT(large.err, HasSubstr("more than 268435456 bytes"));
+}
+
+TEST_F(SolveVerbs, optionsThatAreNoNumbersAreRefusedAtOnce) {
+    for (const char* option : {"--load-cap", "--home-cap", "--prefix", "--effort"})
+        for (const char* value : {"nan", "-nan", "inf", "1e999"}) {
+            const Said said = typePlan({"solve", "--routing", "/nowhere", "--nodes", "2",
+                                        std::string(option) + "=" + value});
+            EXPECT_EQ(said.code, kUsage) << option << " " << value << said.err;
+            EXPECT_THAT(said.err, HasSubstr("expected a number")) << option;
+        }
+    const Said rate = typePlan(
+        {"evaluate", "--routing", "/nowhere", "--plan", "/nowhere", "--simulate", "--rate=nan"});
+    EXPECT_EQ(rate.code, kUsage);
+}
+
+TEST_F(SolveVerbs, tooManyRedundantExpertsAreRefusedWithHowManyThereMayBe) {
+    const Said said = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                "2", "--redundant", "4294967295"});
+    EXPECT_EQ(said.code, kInvalid);
+    EXPECT_THAT(said.err, HasSubstr("4294967295 redundant experts; at most 24"));
+}
+
+TEST_F(SolveVerbs, aPlanNamesItsRecordingAndAMethodThatFallsBackSaysSo) {
+    const Said said = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
+                                "2", "--algorithm", "eplb_hierarchical", "--out", plan_});
+    ASSERT_EQ(said.code, kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("no router groups: eplb_hierarchical is then the same"));
+    std::ifstream in(plan_);
+    std::stringstream text;
+    text << in.rdbuf();
+    const auto json = model::parseJson(text.str());
+    ASSERT_TRUE(json.ok());
+    EXPECT_THAT((*json)["origin"]["source"].get<std::string>(), HasSubstr(routing_));
+}
+
 TEST_F(SolveVerbs, solveThenEvaluateThenDiff) {
     const Said solved = typePlan({"solve", "--routing", routing_, "--nodes", "2", "--gpus-per-node",
                                   "2", "--objective", "sends", "--seed", "1", "--out", plan_});

@@ -258,7 +258,7 @@ TEST(Joint, whatDoesNotDivideIsRefused) {
     many.redundant = 32;
     EXPECT_THAT(
         std::string(solveJoint(wholeOf(routing), flatTopology(2, 1), many).status().message()),
-        HasSubstr("more slots than the 16 experts"));
+        HasSubstr("32 redundant experts; at most 16"));
 }
 
 TEST(Joint, linksChangeNothingWhereAllNodesAreEquallyFarApart) {

@@ -76,7 +76,7 @@ TEST(Npy, whatIsForeignOrLiesIsRefusedByPlace) {
     EXPECT_THAT(refusal("|u1", "(4294967296, 4294967296)"), HasSubstr("does not fit"));
     EXPECT_THAT(refusal("|u1", "(18446744073709551615, 2)"), HasSubstr("does not fit"));
     EXPECT_THAT(refusal("|u1", "(1,1,1,1,1,1,1,1,4)"), HasSubstr("at most 8 lengths"));
-    EXPECT_THAT(refusal("|u1", "(-4,)"), HasSubstr("lengths"));
+    EXPECT_THAT(refusal("|u1", "(-4,)"), HasSubstr("a whole number of 0 or more"));
     EXPECT_THAT(refusal("|u1", "(4,), 'shape': (4,)"), HasSubstr("one shape"));
     EXPECT_THAT(refusal("|u1", "(4,), 'more': 1"), HasSubstr("only descr"));
 }

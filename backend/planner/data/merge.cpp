@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/planner/data/merge.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -10,6 +11,8 @@ namespace bulkhead::planner {
 namespace {
 
 using model::concat;
+
+constexpr size_t kNamed = 4;  ///< sources that a joined recording names
 
 absl::Status checkAlike(const Recording& first, const Recording& other) {
     const auto refuse = [&](const auto&... words) {
@@ -51,7 +54,10 @@ absl::StatusOr<Recording> merged(std::vector<Recording> recordings) {
         if (absl::Status ok = checkAlike(recordings[0], other); !ok.ok()) return ok;
     Recording out;
     out.shape = recordings[0].shape;
-    out.source = concat(recordings.size(), " recordings");
+    for (size_t i = 0; i < std::min(recordings.size(), kNamed); ++i)
+        out.source += concat(i > 0 ? "; " : "", recordings[i].source);
+    if (recordings.size() > kNamed)
+        out.source += concat("; and ", recordings.size() - kNamed, " more");
     const bool byToken = recordings[0].routing.has_value();
     auto builder = RoutingBuilder::create(out.shape);
     if (byToken && !builder.ok()) return builder.status();

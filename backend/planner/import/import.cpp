@@ -130,10 +130,14 @@ absl::StatusOr<Recording> importFile(std::string_view name, const Files& files,
 absl::StatusOr<Recording> importRecording(const std::filesystem::path& path,
                                           const ImportOptions& options) {
     std::error_code error;
-    if (std::filesystem::is_directory(path, error)) return importFolder(path, options);
-    return importFile(path.filename().string(),
-                      filesOf(path.has_parent_path() ? path.parent_path() : ".", options.mostBytes),
-                      options);
+    const bool folder = std::filesystem::is_directory(path, error);
+    const std::filesystem::path parent = folder ? path : path.parent_path();
+    auto recording =
+        folder ? importFolder(path, options)
+               : importFile(path.filename().string(),
+                            filesOf(parent.empty() ? "." : parent, options.mostBytes), options);
+    if (recording.ok()) recording->source = (parent / recording->source).string();
+    return recording;
 }
 
 }  // namespace bulkhead::planner

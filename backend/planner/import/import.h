@@ -11,9 +11,9 @@
 #include "backend/planner/data/recording.h"
 #include "backend/planner/import/input.h"
 
-/// Any recording of routing there is a reader for. Errors are InvalidArgument (NotFound for a file
-/// that is not there, ResourceExhausted for one over `mostBytes`) and read "FILE: PLACE: cause".
-/// Thread: any; files are read, nothing is kept open or executed.
+/// Any recording of routing there is a reader for. Errors are InvalidArgument, or
+/// readAtMost's (`mostBytes`), and read "FILE: PLACE: cause". `source` begins with the path as
+/// given. Thread: any; files are read, nothing is kept open or executed.
 namespace bulkhead::planner {
 
 struct ImportOptions {

@@ -2,8 +2,8 @@
 #include "backend/planner/import/input.h"
 
 #include <algorithm>
-#include <fstream>
 
+#include "backend/common/file_system.h"
 #include "backend/model/names.h"
 
 namespace bulkhead::planner {
@@ -13,20 +13,13 @@ using model::concat;
 namespace fs = std::filesystem;
 
 absl::StatusOr<std::string> readFile(const fs::path& path, uint64_t most) {
-    std::error_code error;
-    const uintmax_t size = fs::file_size(path, error);
-    if (error)
-        return absl::NotFoundError(
-            concat(path.string(), ": cannot be read (", error.message(), "); check the path"));
-    if (size > most)
-        return absl::ResourceExhaustedError(concat(path.string(), ": ", size, " bytes, at most ",
-                                                   most, " are read; record a shorter stretch"));
-    std::ifstream in(path, std::ios::binary);
-    std::string bytes(static_cast<size_t>(size), '\0');
-    if (!in.read(bytes.data(), static_cast<std::streamsize>(size)))
-        return absl::NotFoundError(
-            concat(path.string(), ": cannot be read; check its permissions"));
-    return bytes;
+    auto bytes = readAtMost(path.string(), most);
+    if (bytes.ok()) return bytes;
+    const char* remedy = absl::IsResourceExhausted(bytes.status())  ? "record a shorter stretch"
+                         : absl::IsPermissionDenied(bytes.status()) ? "check its permissions"
+                                                                    : "check the path";
+    return absl::Status(bytes.status().code(),
+                        concat(std::string(bytes.status().message()), "; ", remedy));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace bulkhead::planner {
 /// Files as a reader sees them: by name, relative to where the recording lies. Tests and fuzzing
 /// give files in memory; importRecording() gives a folder.
 struct Files {
-    /// The bytes of a file; NotFound when it is not there, ResourceExhausted when it is too large.
+    /// The bytes of a file; errors as readAtMost's.
     std::function<absl::StatusOr<std::string>(std::string_view name)> read;
     /// Names there are, sorted.
     std::vector<std::string> names;

@@ -108,7 +108,8 @@ class Header {
             uint64_t length = 0;
             const auto [end, error] =
                 std::from_chars(text_.data() + at_, text_.data() + text_.size(), length);
-            if (error != std::errc() || shape_.size() == kMostDimensions)
+            if (error != std::errc()) return wrong("a length, a whole number of 0 or more,");
+            if (shape_.size() == kMostDimensions)
                 return wrong(concat("at most ", kMostDimensions, " lengths"));
             at_ = static_cast<size_t>(end - text_.data());
             shape_.push_back(length);

@@ -113,15 +113,22 @@ absl::Status checkOrigin(const PlanOrigin& origin) {
 
 absl::StatusOr<std::vector<uint32_t>> shareSlots(const Topology& topology, uint32_t experts,
                                                  uint32_t redundant) {
-    const uint32_t nodes = topology.nodes(), slots = experts + redundant;
+    const uint32_t nodes = topology.nodes();
+    const uint64_t slots = uint64_t{experts} + redundant;
+    const uint64_t most = std::min(uint64_t{topology.gpus()} * experts, kMostSlots);
+    if (slots > most)
+        return absl::InvalidArgumentError(absl::StrCat(
+            redundant, " redundant experts; at most ", most > experts ? most - experts : 0,
+            most < kMostSlots ? ", which is every expert on every GPU" : ""));
     if (slots % nodes != 0) {
-        const uint32_t more = redundant + nodes - slots % nodes;
-        const uint32_t less = redundant >= slots % nodes ? redundant - slots % nodes : more + nodes;
+        const uint64_t more = redundant + nodes - slots % nodes;
+        const uint64_t less = redundant >= slots % nodes ? redundant - slots % nodes : more + nodes;
         return absl::InvalidArgumentError(absl::StrCat(
             experts, " experts and ", redundant, " redundant ones do not divide over ", nodes,
             " nodes; choose ", std::min(less, more), " or ", std::max(less, more), " redundant"));
     }
-    const uint32_t perNode = slots / nodes, gpus = topology.gpusPerNode();
+    const auto perNode = static_cast<uint32_t>(slots / nodes);
+    const uint32_t gpus = topology.gpusPerNode();
     std::vector<uint32_t> first{0};
     for (uint32_t g = 0; g < topology.gpus(); ++g)
         first.push_back(first.back() + perNode / gpus + (g % gpus < perNode % gpus ? 1 : 0));

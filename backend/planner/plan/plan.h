@@ -110,9 +110,12 @@ struct Plan {
     }
 };
 
+inline constexpr uint64_t kMostSlots = 1'000'000;  ///< of a layer, over all GPUs
+
 /// `slots` shared out: equally over nodes, and over a node's GPUs as evenly as can be (the first
 /// ones hold one more). InvalidArgument when nodes do not divide slots, naming the next counts of
-/// redundant experts that would.
+/// redundant experts that would, and when there are more than one for each expert and GPU or than
+/// kMostSlots.
 [[nodiscard]] absl::StatusOr<std::vector<uint32_t>> shareSlots(const Topology& topology,
                                                                uint32_t experts,
                                                                uint32_t redundant);

@@ -22,7 +22,9 @@ absl::StatusOr<Plan> parsePlan(std::string_view text, const std::string& file) {
     const auto refuse = [&](std::string_view what) {
         return absl::InvalidArgumentError(absl::StrCat(file, ": ", std::string(what)));
     };
-    if (text.size() > 1'000'000'000) return refuse("more than 1 GB is no plan");
+    if (text.size() > kMostPlanBytes)
+        return refuse(absl::StrCat("more than ", kMostPlanBytes, " bytes is no plan"));
+    if (text.find_first_not_of(" \t\r\n") == text.npos) return refuse("it is empty");
     absl::StatusOr<model::Json> json = model::parseJson(text);
     if (!json.ok()) return refuse(std::string(json.status().message()));
     if (!json->is_object() || json->value("format", model::Json()) != kFormat)

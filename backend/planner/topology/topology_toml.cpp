@@ -160,7 +160,7 @@ void formatSquare(const Topology& topology, const char* key, bool speed, std::st
 }  // namespace
 
 absl::StatusOr<Topology> parseTopology(std::string_view text, const std::string& file) {
-    if (text.size() > 1'000'000)
+    if (text.size() > kMostTopologyBytes)
         return absl::InvalidArgumentError(absl::StrCat(file, ": more than 1 MB is no topology"));
     toml::table root;
     try {

@@ -31,6 +31,7 @@ namespace bulkhead::planner {
 ///
 /// InvalidArgument "FILE:LINE: ..." naming the field and what was expected; a key that is not known
 /// is refused too. At most 1 MB of text. Thread: any.
+inline constexpr uint64_t kMostTopologyBytes = 1'000'000;
 [[nodiscard]] absl::StatusOr<Topology> parseTopology(std::string_view toml,
                                                      const std::string& file);
 
