@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "backend/cli/plan_files.h"
 #include "backend/cli/text.h"
 #include "backend/model/json.h"
@@ -26,6 +28,7 @@ struct Judged {
     StepTime step;
     ServingOutcome serving;
     bool planDrawn = false;  ///< the plan was made from tokens drawn from counts
+    Forecast forecast;       ///< the plan's own
 };
 
 absl::StatusOr<Judged> judge(const Plan& plan, const Recording& recording,
@@ -33,6 +36,7 @@ absl::StatusOr<Judged> judge(const Plan& plan, const Recording& recording,
     if (auto status = checkFit(plan, recording.shape); !status.ok()) return status;
     Judged judged;
     judged.planDrawn = plan.origin.tokensDrawn;
+    judged.forecast = plan.forecast;
     if (!recording.routing) {
         auto load = loadFromCounts(recording, plan);
         if (!load.ok()) return load.status();
@@ -77,6 +81,7 @@ model::Json jsonOf(const Judged& judged, bool counted, bool simulated) {
     }
     json["scored_on"] = counted ? "counts" : "tokens";
     json["plan_tokens_drawn"] = judged.planDrawn;
+    if (judged.forecast.blocks > 0) json["forecast"] = model::toJson(judged.forecast);
     if (simulated) json["serving"] = model::toJson(judged.serving);
     return json;
 }
@@ -162,6 +167,28 @@ std::string scoredText(const Judgements& plans, bool simulated) {
     return rows.text();
 }
 
+/// What the plan promised of requests like those it was made from, beside what was found.
+std::string promiseText(const std::string& name, const Judged& judged) {
+    const Forecast& it = judged.forecast;
+    if (it.blocks == 0) return "";
+    std::string outside;
+    const auto look = [&](const char* what, const Range& range, double found) {
+        if (found < range.low || found > range.high)
+            absl::StrAppend(&outside, outside.empty() ? "" : ", ", what, " ",
+                            absl::StrFormat("%.3f", found));
+    };
+    const auto& e = it.expected;
+    if (judged.held.outcome.tokens > 0) {
+        look("sends", e.sends, judged.held.outcome.sendsPerToken);
+        look("copies", e.copies, judged.held.outcome.copiesPerToken);
+    }
+    look("node load", e.nodeLoad, judged.load.nodeLoadMaxOverMean);
+    look("GPU load", e.gpuLoad, judged.load.gpuLoadMaxOverMean);
+    return absl::StrCat(
+        name, " promised of requests not seen, 5 to 95 % in parentheses: ", forecastText(it), "; ",
+        outside.empty() ? "all found inside" : "found outside: " + outside, "\n");
+}
+
 int evaluatePlans(const Cli& cli, const PlanOptions& options) {
     const auto recording = readRouting(options.recording);
     if (!recording.ok()) return fail(cli, recording.failure());
@@ -191,6 +218,7 @@ int evaluatePlans(const Cli& cli, const PlanOptions& options) {
         return kOk;
     }
     std::printf("%s", (counted ? countedText(plans) : scoredText(plans, options.simulate)).c_str());
+    for (const auto& [name, judged] : plans) std::printf("%s", promiseText(name, judged).c_str());
     for (const auto& [name, judged] : plans)
         if (judged.planDrawn)
             std::printf(

@@ -38,8 +38,32 @@ std::string pointsTable(const std::vector<FrontPoint>& points,
     return table(rows);
 }
 
+std::string forecastTable(const Plan& plan) {
+    const Forecast& it = plan.forecast;
+    if (it.blocks == 0) return "";
+    std::vector<std::vector<std::string>> rows{
+        {"ON REQUESTS NOT SEEN", "EXPECTED", "5 %", "95 %", "ON THOSE PLANNED FROM"}};
+    const auto add = [&](const char* name, auto figure) {
+        const Range& range = it.expected.*figure.first;
+        rows.push_back({name, absl::StrFormat("%.3f", range.mean),
+                        absl::StrFormat("%.3f", range.low), absl::StrFormat("%.3f", range.high),
+                        absl::StrFormat("%.3f", it.inSample.*figure.second)});
+    };
+    using Expected = FourFigures<Range>;
+    using Seen = FourFigures<double>;
+    add("sends per token", std::pair(&Expected::sends, &Seen::sends));
+    add("copies per token", std::pair(&Expected::copies, &Seen::copies));
+    add("node load max/mean", std::pair(&Expected::nodeLoad, &Seen::nodeLoad));
+    add("GPU load max/mean", std::pair(&Expected::gpuLoad, &Seen::gpuLoad));
+    return absl::StrCat(table(rows), "cross-validated: ", it.folds, " plans, each made without ",
+                        it.folds == 2 ? "half" : absl::StrCat("one in ", it.folds), " of ",
+                        it.blocks, it.byTime ? " stretches of time" : " blocks of whole requests",
+                        "\n");
+}
+
 model::Json pointJson(const FrontPoint& point) {
     model::Json json = model::toJson(point.outcome);
+    if (point.plan.forecast.blocks > 0) json["forecast"] = model::toJson(point.plan.forecast);
     json["name"] = point.name;
     json["weighed_bytes_per_token"] = point.weighedBytes;
     json["step"] = model::toJson(point.time);
@@ -47,7 +71,7 @@ model::Json pointJson(const FrontPoint& point) {
 }
 
 std::vector<std::string> planNotes(const Plan& plan) {
-    std::vector<std::string> notes;
+    std::vector<std::string> notes = forecastNotes(plan.forecast, plan.origin.tokens);
     if (plan.origin.tokensDrawn)
         notes.emplace_back(
             "the recording has counts only: the tokens were drawn from them, so that sends, bytes "

@@ -7,6 +7,7 @@
 #include "backend/cli/plan_files.h"
 #include "backend/cli/plan_front.h"
 #include "backend/model/json.h"
+#include "backend/planner/solve/cross_validation.h"
 #include "backend/planner/solve/replan.h"
 
 namespace bulkhead::cli {
@@ -49,6 +50,22 @@ struct Compared {
     Replan made;
     std::vector<FrontPoint> points;  ///< in use, after
 };
+
+/// What planning from the one in use on is worth on requests not seen.
+absl::StatusOr<Forecast> forecastFor(const Plan& current, const Plan& made, const RoutingView& view,
+                                     const FrontOptions& wanted, const ReplanOptions& how) {
+    CrossValidationOptions options;
+    options.homes = {wanted.joint.prefix, wanted.homeCap, how.sends, how.copies, true};
+    options.seed = how.seed;
+    const auto again = [&](const RoutingView& others) -> absl::StatusOr<Plan> {
+        auto plan = replan(current, others, how);
+        if (!plan.ok()) return plan.status();
+        return std::move(plan->plan);
+    };
+    const auto validated = crossValidate(view, again, options);
+    if (!validated.ok()) return validated.status();
+    return forecastOf(view, made, *validated, options);
+}
 
 absl::StatusOr<Compared> compared(const Plan& current, const RoutingView& view,
                                   const FrontOptions& wanted, ReplanOptions how) {
@@ -97,6 +114,7 @@ void show(const Cli& cli, const PlanOptions& options, const Compared& out) {
                                {"layers_changed", made.layersChanged},
                                {"migration", model::toJson(made.migration)},
                                {"points", std::move(points)},
+                               {"forecast", model::toJson(made.plan.forecast)},
                                {"reason", made.reason},
                                {"notes", notes},
                                {"out", options.out}};
@@ -109,6 +127,7 @@ void show(const Cli& cli, const PlanOptions& options, const Compared& out) {
                 static_cast<unsigned long long>(made.migration.slots), made.migration.bytes / 1e6,
                 made.migration.seconds,
                 made.migration.bytesAssumed ? " (expert size assumed)" : "");
+    std::printf("%s", forecastTable(made.plan).c_str());
     for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
     if (!options.out.empty()) std::printf("written to %s\n", options.out.c_str());
 }
@@ -131,6 +150,12 @@ int solveFromCurrent(const Cli& cli, const PlanOptions& options, const Recording
     } else {
         out->made.plan.origin = current->origin;
     }
+    const auto forecast = forecastFor(*current, out->made.plan, wholeOf(*recording.routing), wanted,
+                                      optionsFor(options, wanted, *current));
+    if (!forecast.ok())
+        return refusePlan(cli, "Cannot replan", forecast.status(),
+                          "Record more requests for --routing.");
+    out->made.plan.forecast = *forecast;
     if (!options.out.empty())
         if (auto status = writePlan(out->made.plan, options.out); !status.ok())
             return refusePlan(cli, "Cannot write the plan", status,

@@ -25,11 +25,13 @@ int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
             points.push_back(pointJson(p));
             points.back()["on_front"] = p.onFront;
         }
-        const model::Json json{{"points", std::move(points)},
-                               {"recommended", front.points[front.recommended].name},
-                               {"reason", front.reason},
-                               {"notes", notes},
-                               {"out", options.out}};
+        const model::Json json{
+            {"points", std::move(points)},
+            {"recommended", front.points[front.recommended].name},
+            {"forecast", model::toJson(front.points[front.recommended].plan.forecast)},
+            {"reason", front.reason},
+            {"notes", notes},
+            {"out", options.out}};
         std::printf("%s\n", model::dumpJson(json).c_str());
         return kOk;
     }
@@ -38,7 +40,9 @@ int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
         marks.emplace_back(i == front.recommended    ? "recommended"
                            : front.points[i].onFront ? "on the front"
                                                      : "");
-    std::printf("%s%s\n", pointsTable(front.points, marks).c_str(), front.reason.c_str());
+    std::printf("on the requests the plans were made from:\n%s\n%s\n%s\n",
+                pointsTable(front.points, marks).c_str(),
+                forecastTable(front.points[front.recommended].plan).c_str(), front.reason.c_str());
     for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
     if (!options.out.empty()) std::printf("written to %s\n", options.out.c_str());
     return kOk;
@@ -81,7 +85,7 @@ const std::vector<Clash>& clashes() {
          {"--nodes", "--gpus-per-node"},
          "the topology says how many hosts and GPUs there are"},
         {"--algorithm",
-         {"--keep-groups", "--per-domain", "--load-cap", "--effort"},
+         {"--keep-groups", "--per-domain", "--load-cap", "--effort", "--confidence"},
          "only the joint search knows it"},
         {"--per-domain", {"--pin", "--forbid"}, "a domain's own plan knows no rules"},
     };
@@ -117,6 +121,7 @@ int solve(const Cli& cli, const PlanOptions& options) {
     wanted.homeCap = options.homeCap;
     wanted.rules = *rules;
     wanted.joint.prefix = options.prefix;
+    wanted.joint.confidence = options.confidence;
     if (!options.current.empty()) return solveFromCurrent(cli, options, recording.value(), wanted);
     auto topology = chosenTopology(options);
     if (!topology.ok())
@@ -187,6 +192,11 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
     verb->add_option("--load-cap", o->loadCap,
                      "node load max/mean wished for on new requests [1.15; 1.08 with --redundant]")
         ->check(within(1.0, 100.0));
+    verb->add_option("--confidence", o->confidence,
+                     "part of what comes for which the load cap is kept, as far as the recording "
+                     "can tell")
+        ->check(within(0.5, 0.99))
+        ->capture_default_str();
     verb->add_option("--home-cap", o->homeCap, "tokens at home on a node, max/mean")
         ->check(within(1.0, 100.0))
         ->capture_default_str();

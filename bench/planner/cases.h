@@ -13,12 +13,17 @@ struct Settings : Place {
     std::string data, python, eplb;
     double effort = 1;
     uint64_t seed = 1;
+    uint32_t splits = 50;
+    uint64_t splitSeed = 2026;  ///< of the halves; others were used to choose constants
+    bool each = false;          ///< a line for each split
+    std::string model;          ///< the only one to look at: esft or gptoss
 };
 
 /// One of ../shared/data/moe's recordings. Ends the program with a message when it cannot be read.
 planner::Routing readRecording(const std::string& path);
 
 void heldOutCases(const Settings& settings, Report& report);
+void splitCases(const Settings& settings, Report& report);
 void balanceCases(const Settings& settings, Report& report);
 void scaleCases(const Settings& settings, Report& report);
 

@@ -385,7 +385,12 @@ TEST_F(SolveVerbs, everyObjectiveIsShownAndSlotsThatDoNotDivideAreAnnounced) {
     json.emplace_back("--json");
     const auto parsed = model::parseJson(typePlan(json).out);
     ASSERT_TRUE(parsed.ok());
-    EXPECT_EQ((*parsed)["notes"].size(), 1u);
+    ASSERT_EQ((*parsed)["notes"].size(), 2u);
+    EXPECT_THAT((*parsed)["notes"][0].get<std::string>(), HasSubstr("small for this model"));
+    const model::Json& expected = (*parsed)["forecast"]["expected"]["sends_per_token"];
+    EXPECT_LE(expected["p5"], expected["mean"]);
+    EXPECT_LE(expected["mean"], expected["p95"]);
+    EXPECT_THAT(said.out, HasSubstr("ON REQUESTS NOT SEEN"));
     EXPECT_TRUE((*parsed)["points"][0].contains("weighed_bytes_per_token"));
 }
 

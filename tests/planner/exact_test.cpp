@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Against an exact solver (GLPK) on cases small enough for one: never better than the optimum (that
-// would be a wrong count), and within 2% of it.
+// would be a wrong count), and within 2% of it, homes of requests within 0.5%.
 #include <glpk.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -177,7 +177,7 @@ TEST(Exact, homesAreWithinTwoPercentOfTheOptimum) {
         }
         for (double t : tokens) EXPECT_LE(t, p.cap * total / p.nodes * (1 + 1e-9));
         EXPECT_LE(found, optimum + 1e-6);
-        EXPECT_GE(found, optimum * 0.98) << "seed " << seed;
+        EXPECT_GE(found, optimum * 0.995) << "seed " << seed;
     }
 }
 

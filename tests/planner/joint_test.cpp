@@ -51,23 +51,44 @@ TEST(Joint, findsDomainsAndTheirExperts) {
 }
 
 /// Requests of one layer that use one expert each, at home on node 0; expert e lives on node e.
-TEST(ExpectedLoad, growsWithWhatRequestsOfADomainDifferIn) {
-    const uint32_t requests = 40;
+TokenSample oneEach(uint32_t requests, uint16_t (*expert)(uint32_t)) {
     TokenSample sample{2, 1, {{}}, {}, std::vector<double>(requests, 1)};
-    std::vector<uint32_t> oneDomain(requests, 0), byExpert;
     for (uint32_t r = 0; r < requests; ++r) {
-        sample.ids[0].push_back(static_cast<uint16_t>(r % 2));
+        sample.ids[0].push_back(expert(r));
         sample.range.push_back(r);
-        byExpert.push_back(r % 2);
     }
+    return sample;
+}
+
+TEST(ExpectedLoad, growsWithWhatNeighbouringRequestsDifferIn) {
+    const uint32_t requests = 200;
     const NodeRoutes routes{2, 2, {{0, 1}}};
     const std::vector<uint16_t> homes(requests, 0);
-    // 20 of 40 draws, each a coin: max/mean is 1 + E|heads - tails| / 20, about 1 + 0.8 / sqrt(20).
-    const double varied = expectedNodeLoad(sample, routes, homes, oneDomain, 1);
-    EXPECT_NEAR(varied, 1.18, 0.05);
-    EXPECT_EQ(varied, expectedNodeLoad(sample, routes, homes, oneDomain, 1));
-    // Where the domain says which expert a request uses, its share stays what it is.
-    EXPECT_DOUBLE_EQ(expectedNodeLoad(sample, routes, homes, byExpert, 1), 1.0);
+    std::vector<uint32_t> places(requests);
+    std::iota(places.begin(), places.end(), 0);
+    const std::vector<uint32_t> layers{0};
+    const auto mixed =
+        oneEach(requests, [](uint32_t r) { return static_cast<uint16_t>(r * 7 % 11 % 2); });
+    const Spread varied = expectedNodeLoad(mixed, routes, homes, places, layers, 1);
+    // The mean load is 100, a request is a coin: of 2 x 200 coins the deviation is 10, and of the
+    // larger of the two sums 0.8 x 10 more.
+    EXPECT_NEAR(varied.mean, 1.09, 0.04);
+    EXPECT_EQ(varied.mean, expectedNodeLoad(mixed, routes, homes, places, layers, 1).mean);
+    // Where requests of a kind stand together, the shares of the kinds stay what they are.
+    const auto sorted =
+        oneEach(requests, [](uint32_t r) { return static_cast<uint16_t>(r / 100); });
+    EXPECT_NEAR(expectedNodeLoad(sorted, routes, homes, places, layers, 1).mean, 1.0, 0.02);
+}
+
+TEST(ExpectedLoad, ofOneLongRequestIsThatOfItsStretches) {
+    TokenSample sample{2, 1, {{}}, {}, {400}};
+    for (uint32_t t = 0; t < 400; ++t) {
+        sample.ids[0].push_back(static_cast<uint16_t>(t / 25 % 2));
+        sample.range.push_back(0);
+    }
+    EXPECT_GT(
+        expectedNodeLoad(sample, {2, 2, {{0, 1}}}, {0}, {0}, std::vector<uint32_t>{0}, 1).mean,
+        1.1);
 }
 
 TEST(LeastLoad, isWhatTheHeaviestAndTheLightestMakeTogether) {
@@ -119,6 +140,7 @@ TEST(Joint, aLayerWhoseCapCannotBeKeptDoesNotCostTheOthers) {
         JointOptions options;
         options.effort = 0.3;
         options.loadCap = 1.25;
+        options.confidence = 0.01;  // of two layers the mean varies less than one alone
         const Plan plan = solveJoint(wholeOf(routing), flatTopology(4, 1), options).value();
         const HeldOut held = heldOut(wholeOf(routing), plan, {}).value();
         const Counts counts = countsOf(held.scored);
@@ -130,7 +152,7 @@ TEST(Joint, aLayerWhoseCapCannotBeKeptDoesNotCostTheOthers) {
     const auto [fullLoad, fullSends] = loads(true);
     EXPECT_LE(plainLoad, 1.25);
     EXPECT_GT(fullLoad, 1.25);
-    EXPECT_NEAR(fullSends, plainSends, 0.1 * plainSends);
+    EXPECT_NEAR(fullSends, plainSends, 0.2 * plainSends);
 }
 
 TEST(Joint, usesTheLoadThatItMay) {
@@ -148,7 +170,8 @@ TEST(Joint, usesTheLoadThatItMay) {
             solveJoint(everySecond(whole, false), flatTopology(4, 8), options).value();
         const Outcome seen =
             heldOut(everySecond(whole, true), plan, {0.3, 1.15, 0, 1}).value().outcome;
-        EXPECT_NEAR(seen.nodeLoadMaxOverMean, cap, 0.06);
+        EXPECT_LE(seen.nodeLoadMaxOverMean, cap);
+        EXPECT_GT(seen.nodeLoadMaxOverMean, cap - 0.1) << "but for what new requests may add";
         EXPECT_LT(seen.copiesPerToken, before);
         before = seen.copiesPerToken;
     }

@@ -96,6 +96,33 @@ TEST_P(Search, theValueCarriedAlongIsTheOneCountedAtTheEnd) {
     EXPECT_NEAR(carried, search.value(), 1e-9);
 }
 
+/// Two kinds of load that come in turn: units 0 to 5 are busy in the first scenario, the others in
+/// the second, all alike in the mean. Tokens use two units of a kind together.
+TEST(Search, whatIsBusyAtTheSameTimeIsKeptApartWhereScenariosSayIt) {
+    LayerProblem p{2, 12, 2, {}, {}, std::vector<double>(12, 100)};
+    for (uint16_t u = 0; u < 12; ++u)
+        for (uint16_t v = static_cast<uint16_t>(u / 6 * 6); v < u; ++v)
+            for (int home = 0; home < 2; ++home) {
+                p.ids.insert(p.ids.end(), {u, v});
+                p.home.push_back(static_cast<uint16_t>(home));
+            }
+    const auto fullest = [&](const LayerSearch& search) {
+        int kind = 0;
+        for (uint16_t u : search.placement().unitsOfNode[0]) kind += u < 6;
+        return std::max(kind, 6 - kind);
+    };
+    Random random(3);
+    LayerSearch blind(p, {1, 0, 1.2, 5, 0}, inOrder(p, 0));
+    blind.anneal(20000, 0.1, 0.001, random);
+    EXPECT_EQ(fullest(blind), 6) << "each kind on a node of its own saves most sends";
+    for (int s = 0; s < 2; ++s)
+        for (int u = 0; u < 12; ++u) p.scenarios.push_back(u / 6 == s ? 2.0f / 6 : 0.0f);
+    LayerSearch knowing(p, {1, 0, 1.2, 5, 0}, inOrder(p, 0));
+    knowing.anneal(20000, 0.1, 0.001, random);
+    EXPECT_EQ(fullest(knowing), 3);
+    EXPECT_NEAR(knowing.lastCarriedValue(), knowing.value(), 1e-9);
+}
+
 /// Sends that cost what their link does: carried along, they are what a count from scratch gives.
 TEST_P(Search, sendsOfDifferentCostAreCountedAtTheirCost) {
     LayerProblem p = madeProblem(4, 24, 4, 300, 7);

@@ -17,7 +17,8 @@ constexpr double kAssumedBytes = 4096;
 /// Counts one layer. Which nodes and GPUs a token has been to is kept as the number of the token.
 class LayerCounting {
   public:
-    LayerCounting(const Plan& plan, uint32_t layer, const std::optional<RouterPolicy>& policy)
+    LayerCounting(const Plan& plan, uint32_t layer, const std::optional<RouterPolicy>& policy,
+                  uint32_t blocks)
         : topology_(plan.topology),
           serving_(plan, layer),
           gpusPerNode_(topology_.gpusPerNode()),
@@ -25,20 +26,25 @@ class LayerCounting {
           nodeSeen_(nodes_, 0),
           gpuSeen_(topology_.gpus(), 0),
           level_(size_t{nodes_} * nodes_),
-          gpus_(plan.shape.topK) {
+          gpus_(plan.shape.topK),
+          out_(blocks) {
         if (policy && plan.redundant() > 0) router_.emplace(plan, layer, *policy);
-        out_.nodeLoad.assign(nodes_, 0);
-        out_.gpuLoad.assign(topology_.gpus(), 0);
-        out_.nodeCopies.assign(size_t{nodes_} * nodes_, 0);
-        out_.nodeSends.assign(size_t{nodes_} * nodes_, 0);
-        out_.levelCopies.assign(topology_.levels.size(), 0);
-        out_.levelSends.assign(topology_.levels.size(), 0);
+        for (LayerOutcome& out : out_) {
+            out.nodeLoad.assign(nodes_, 0);
+            out.gpuLoad.assign(topology_.gpus(), 0);
+            out.nodeCopies.assign(size_t{nodes_} * nodes_, 0);
+            out.nodeSends.assign(size_t{nodes_} * nodes_, 0);
+            out.levelCopies.assign(topology_.levels.size(), 0);
+            out.levelSends.assign(topology_.levels.size(), 0);
+        }
         for (uint32_t a = 0; a < nodes_; ++a)
             for (uint32_t b = 0; b < nodes_; ++b)
                 level_[a * nodes_ + b] = topology_.levelBetween(a, b);
     }
 
-    void token(const uint16_t* ids, uint32_t topK, uint64_t token, uint32_t homeGpu) {
+    void token(const uint16_t* ids, uint32_t topK, uint64_t token, uint32_t homeGpu,
+               uint32_t block) {
+        LayerOutcome& out = out_[block];
         ++stamp_;
         const uint32_t home = homeGpu / gpusPerNode_, rank = homeGpu % gpusPerNode_;
         gpuSeen_[homeGpu] = nodeSeen_[home] = stamp_;
@@ -49,35 +55,39 @@ class LayerCounting {
         for (uint32_t k = 0; k < topK; ++k) {
             const uint32_t gpu = gpus_[k];
             const uint32_t node = gpu / gpusPerNode_, pair = home * nodes_ + node;
-            out_.gpuLoad[gpu] += 1;
-            out_.nodeCopies[pair] += 1;
-            if (gpu != homeGpu) out_.levelCopies[level_[pair]] += 1;
+            out.gpuLoad[gpu] += 1;
+            out.nodeCopies[pair] += 1;
+            if (gpu != homeGpu) out.levelCopies[level_[pair]] += 1;
             if (nodeSeen_[node] != stamp_) {
                 nodeSeen_[node] = stamp_;
-                out_.nodeSends[pair] += 1;
-                out_.levelSends[level_[pair]] += 1;
+                out.nodeSends[pair] += 1;
+                out.levelSends[level_[pair]] += 1;
                 gpuSeen_[node * gpusPerNode_ + rank] = stamp_;  // arrives there anyway
             }
             if (gpuSeen_[gpu] != stamp_) {
                 gpuSeen_[gpu] = stamp_;
-                out_.levelSends[0] += 1;
+                out.levelSends[0] += 1;
             }
         }
     }
 
-    LayerOutcome finish(uint64_t tokens) {
-        const double share = 1.0 / static_cast<double>(std::max<uint64_t>(tokens, 1));
-        for (uint32_t g = 0; g < out_.gpuLoad.size(); ++g)
-            out_.nodeLoad[g / gpusPerNode_] += out_.gpuLoad[g];
-        for (uint32_t a = 0; a < nodes_; ++a)
-            for (uint32_t b = 0; b < nodes_; ++b) {
-                if (a == b) continue;
-                out_.copies += out_.nodeCopies[a * nodes_ + b] * share;
-                out_.sends += out_.nodeSends[a * nodes_ + b] * share;
-            }
-        for (auto* values :
-             {&out_.nodeCopies, &out_.nodeSends, &out_.levelCopies, &out_.levelSends})
-            for (double& value : *values) value *= share;
+    /// Per token of each block.
+    std::vector<LayerOutcome> finish(const std::vector<uint64_t>& tokens) {
+        for (size_t b = 0; b < out_.size(); ++b) {
+            LayerOutcome& out = out_[b];
+            const double share = 1.0 / static_cast<double>(std::max<uint64_t>(tokens[b], 1));
+            for (uint32_t g = 0; g < out.gpuLoad.size(); ++g)
+                out.nodeLoad[g / gpusPerNode_] += out.gpuLoad[g];
+            for (uint32_t home = 0; home < nodes_; ++home)
+                for (uint32_t to = 0; to < nodes_; ++to) {
+                    if (home == to) continue;
+                    out.copies += out.nodeCopies[home * nodes_ + to] * share;
+                    out.sends += out.nodeSends[home * nodes_ + to] * share;
+                }
+            for (auto* values :
+                 {&out.nodeCopies, &out.nodeSends, &out.levelCopies, &out.levelSends})
+                for (double& value : *values) value *= share;
+        }
         return std::move(out_);
     }
 
@@ -90,7 +100,7 @@ class LayerCounting {
     std::vector<uint32_t> gpus_;  ///< of the token
     std::optional<TokenRouter> router_;
     uint64_t stamp_ = 0;
-    LayerOutcome out_;
+    std::vector<LayerOutcome> out_;  ///< [block]
 };
 
 /// GPU of each range: within its home node, the one with fewest tokens so far.
@@ -132,9 +142,9 @@ CopyBytes copyBytes(const ModelShape& shape) {
     return {kAssumedBytes, true};
 }
 
-absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(
+absl::StatusOr<std::vector<std::vector<LayerOutcome>>> evaluateBlocks(
     const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes,
-    const std::optional<RouterPolicy>& policy) {
+    const std::optional<RouterPolicy>& policy, std::span<const uint32_t> block, uint32_t blocks) {
     if (auto status = checkFit(plan, view.routing->shape()); !status.ok()) return status;
     if (homes.size() != view.ranges.size())
         return absl::InvalidArgumentError(
@@ -144,11 +154,13 @@ absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(
             return absl::InvalidArgumentError(absl::StrCat(
                 "request ", r, " is at home on node ", homes[r], " of ", plan.topology.nodes()));
     const std::vector<uint32_t> gpus = homeGpus(view, plan.topology, homes);
+    std::vector<uint64_t> tokens(blocks, 0);
+    for (size_t r = 0; r < homes.size(); ++r) tokens[block[r]] += view.ranges[r].tokens;
     const uint32_t topK = view.routing->shape().topK;
     std::vector<uint16_t> ids(kTogether * topK);
-    std::vector<LayerOutcome> layers;
+    std::vector<std::vector<LayerOutcome>> made(blocks);
     for (uint32_t layer = 0; layer < plan.shape.layers; ++layer) {
-        LayerCounting counting(plan, layer, policy);
+        LayerCounting counting(plan, layer, policy, blocks);
         std::vector<uint32_t> running(view.ranges.size());
         std::iota(running.begin(), running.end(), 0);
         for (uint64_t done = 0; !running.empty(); done += kTogether) {
@@ -158,12 +170,22 @@ absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(
                 const uint64_t now = std::min(kTogether, view.ranges[r].tokens - done);
                 view.routing->readLayer(layer, first, {ids.data(), now * topK});
                 for (uint64_t t = 0; t < now; ++t)
-                    counting.token(&ids[t * topK], topK, first + t, gpus[r]);
+                    counting.token(&ids[t * topK], topK, first + t, gpus[r], block[r]);
             }
         }
-        layers.push_back(counting.finish(view.tokens()));
+        std::vector<LayerOutcome> outcomes = counting.finish(tokens);
+        for (uint32_t b = 0; b < blocks; ++b) made[b].push_back(std::move(outcomes[b]));
     }
-    return layers;
+    return made;
+}
+
+absl::StatusOr<std::vector<LayerOutcome>> evaluateLayers(
+    const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes,
+    const std::optional<RouterPolicy>& policy) {
+    auto made =
+        evaluateBlocks(view, plan, homes, policy, std::vector<uint32_t>(view.ranges.size(), 0), 1);
+    if (!made.ok()) return made.status();
+    return std::move(made->front());
 }
 
 Outcome summarise(const std::vector<LayerOutcome>& layers, const RoutingView& view,

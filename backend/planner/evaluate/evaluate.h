@@ -98,8 +98,14 @@ struct Outcome : LoadFigures {
     const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes,
     const std::optional<RouterPolicy>& policy = std::nullopt);
 
-/// The same summed up. `bytesPerCopy` 0: the model's hidden width x 2 bytes, or 4,096 if not known
-/// (then `bytesAssumed`).
+/// The same kept apart: [block][layer], per token of the block. `block`: of each range, below
+/// `blocks`. All of them are served together, by one router and on one set of GPUs.
+[[nodiscard]] absl::StatusOr<std::vector<std::vector<LayerOutcome>>> evaluateBlocks(
+    const RoutingView& view, const Plan& plan, std::span<const uint16_t> homes,
+    const std::optional<RouterPolicy>& policy, std::span<const uint32_t> block, uint32_t blocks);
+
+/// evaluateLayers() summed up. `bytesPerCopy` 0: the model's hidden width x 2 bytes, or 4,096 if
+/// not known (then `bytesAssumed`).
 [[nodiscard]] Outcome summarise(const std::vector<LayerOutcome>& layers, const RoutingView& view,
                                 const Plan& plan, std::span<const uint16_t> homes,
                                 double bytesPerCopy = 0);

@@ -31,6 +31,9 @@ absl::StatusOr<uint32_t> slotsPerGpu(const Plan& plan, std::string_view engine) 
 }
 
 void noteLeftBehind(const Plan& plan, EngineFile& out) {
+    if (plan.forecast.blocks > 0)
+        out.notes.push_back(concat("Expected of requests not seen, 5 to 95 % in parentheses: ",
+                                   forecastText(plan.forecast), "."));
     const bool weights =
         std::any_of(plan.layers.begin(), plan.layers.end(),
                     [](const LayerPlan& layer) { return !layer.dispatch.empty(); });

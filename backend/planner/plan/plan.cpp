@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace bulkhead::planner {
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr double kSumTolerance = 1e-4;
 constexpr double kMostFigure = 1e12;
+constexpr double kFewPerExpert = 100;  ///< tokens: one in ten of what chance adds to their number
 
 absl::Status checkDispatch(const Dispatch& dispatch, const std::vector<uint32_t>& holding,
                            uint32_t nodes, const std::string& where) {
@@ -110,6 +112,31 @@ absl::Status checkOrigin(const PlanOrigin& origin) {
 }
 
 }  // namespace
+
+std::string forecastText(const Forecast& forecast) {
+    if (forecast.blocks == 0) return "";
+    const auto text = [](const char* name, const Range& range) {
+        return absl::StrFormat("%s %.3f (%.3f to %.3f)", name, range.mean, range.low, range.high);
+    };
+    const auto& e = forecast.expected;
+    return absl::StrCat(text("sends", e.sends), ", ", text("copies", e.copies), " a token, ",
+                        text("node load", e.nodeLoad), ", ", text("GPU load", e.gpuLoad));
+}
+
+std::vector<std::string> forecastNotes(const Forecast& forecast, uint64_t tokens) {
+    std::vector<std::string> notes;
+    if (forecast.blocks == 0) return notes;
+    if (forecast.tokensPerExpert < kFewPerExpert)
+        notes.push_back(absl::StrFormat(
+            "the recording is small for this model: %.0f tokens for each expert of a layer, at "
+            "least %.0f are wanted; ranges half as wide take %d tokens more",
+            forecast.tokensPerExpert, kFewPerExpert, 3 * tokens));
+    if (forecast.byTime)
+        notes.push_back(
+            "too few requests are marked to leave some out: the ranges are those of stretches of "
+            "time, and requests of other kinds may lie outside");
+    return notes;
+}
 
 absl::StatusOr<std::vector<uint32_t>> shareSlots(const Topology& topology, uint32_t experts,
                                                  uint32_t redundant) {

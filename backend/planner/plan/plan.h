@@ -53,6 +53,63 @@ struct DomainHome {
     }
 };
 
+/// A figure that is not known yet: its mean, and where nine times of ten it is expected to lie.
+struct Range {
+    double mean = 0;
+    double low = 0;   ///< 5th percentile
+    double high = 0;  ///< 95th
+    bool operator==(const Range&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("mean", self.mean);
+        visit("p5", self.low);
+        visit("p95", self.high);
+    }
+};
+
+/// The figures that a plan is looked at for, each as in Outcome; of a value, or of a Range.
+template <class Value>
+struct FourFigures {
+    Value sends{}, copies{};
+    Value nodeLoad{}, gpuLoad{};  ///< max/mean, mean over layers
+    bool operator==(const FourFigures&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("sends_per_token", self.sends);
+        visit("copies_per_token", self.copies);
+        visit("node_load_max_over_mean", self.nodeLoad);
+        visit("gpu_load_max_over_mean", self.gpuLoad);
+    }
+};
+
+/// What a plan promises of as many requests as it was made from, of the same kinds but not seen
+/// (solve/cross_validation.h).
+struct Forecast {
+    uint32_t blocks = 0;  ///< of requests, or of time, that were left out in turn; 0: no forecast
+    uint32_t folds = 0;   ///< plans that were made for it
+    bool byTime = false;  ///< blocks are stretches of time: too few requests are marked
+    FourFigures<Range> expected;
+    FourFigures<double> inSample;  ///< on the requests that the plan was made from
+    double tokensPerExpert = 0;    ///< that it was made from, of a layer
+    bool operator==(const Forecast&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("blocks", self.blocks);
+        visit("folds", self.folds);
+        visit("by_time", self.byTime);
+        visit("expected", self.expected);
+        visit("in_sample", self.inSample);
+        visit("tokens_per_expert", self.tokensPerExpert);
+    }
+};
+
+/// "sends 1.753 (5 to 95 %: 1.712 to 1.794), ..." of requests not seen; empty without a forecast.
+[[nodiscard]] std::string forecastText(const Forecast& forecast);
+
+/// What to know beside it, a sentence each: that the recording is small for the model, how much
+/// more of it halves the range, and that the range is one of stretches of time.
+[[nodiscard]] std::vector<std::string> forecastNotes(const Forecast& forecast, uint64_t tokens);
+
 /// How a plan came about: enough to make it again.
 struct PlanOrigin {
     std::string algorithm;  ///< "joint", "linear", "eplb_global", ...
@@ -95,6 +152,7 @@ struct Plan {
     std::vector<LayerPlan> layers;
     std::vector<DomainHome> homes;  ///< empty when planned without domains
     PlanOrigin origin;
+    Forecast forecast;
 
     uint32_t slots() const { return firstSlot.empty() ? 0 : firstSlot.back(); }
     uint32_t redundant() const { return slots() - shape.experts; }
@@ -107,6 +165,7 @@ struct Plan {
         visit("layers", self.layers);
         visit("homes", self.homes);
         visit("origin", self.origin);
+        visit("forecast", self.forecast);
     }
 };
 

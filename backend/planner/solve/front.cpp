@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/cross_validation.h"
 #include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/link_costs.h"
 
@@ -56,40 +57,93 @@ bool dominates(const FrontPoint& a, const FrontPoint& b) {
     return better;
 }
 
-absl::StatusOr<std::vector<FrontPoint>> allPoints(const RoutingView& view, const Topology& topology,
-                                                  const FrontOptions& options) {
-    std::vector<FrontPoint> points;
-    const auto add = [&](std::string name, absl::StatusOr<Plan> plan, double sends, double copies) {
-        if (!plan.ok()) return plan.status();
+/// How a point's plan is made from some requests, and what homes then save.
+struct Recipe {
+    std::string name;
+    PlanMaker make;
+    double sends = 1, copies = 0.02;
+};
+
+HeldOutOptions homesOf(const FrontOptions& options, const Recipe& recipe) {
+    return {options.joint.prefix, options.homeCap, recipe.sends, recipe.copies, true};
+}
+
+CrossValidationOptions validationOf(const FrontOptions& options, const Recipe& recipe) {
+    CrossValidationOptions made;
+    made.homes = homesOf(options, recipe);
+    made.seed = options.joint.seed;
+    return made;
+}
+
+/// `make` and what every point of the front has.
+PlanMaker finished(PlanMaker make, const FrontOptions& options) {
+    return [make = std::move(make), &options](const RoutingView& view) -> absl::StatusOr<Plan> {
+        auto plan = make(view);
+        if (!plan.ok()) return plan;
         plan->origin.objective = std::string(enumName(options.objective));
         plan->origin.prefix = options.joint.prefix;
         plan->origin.homeCap = options.homeCap;
         if (auto status = honourPlaceRules(*plan, options.rules, countsOf(view)); !status.ok())
             return status;
-        auto point = measured(std::move(name), *std::move(plan), view, options, sends, copies);
-        if (point.ok()) points.push_back(*std::move(point));
-        return point.status();
+        return plan;
     };
+}
+
+Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOptions& options,
+                   double effort, double margin) {
+    JointOptions how = options.joint;
+    how.sends = wanted.sends;
+    how.copies = wanted.copies;
+    how.loadCap = wanted.cap;
+    how.effort = wanted.effort * effort;
+    how.homeCap = options.homeCap;
+    how.weighLinks = weighsLinks(enumName(options.objective));
+    how.loadMargin = margin;
+    return {wanted.name,
+            finished([how, &topology](
+                         const RoutingView& view) { return solveJoint(view, topology, how); },
+                     options),
+            wanted.sends, wanted.copies};
+}
+
+/// Of every point, linear last; `effort`: part of the usual one of a joint search.
+std::vector<Recipe> recipes(const Topology& topology, const FrontOptions& options, double effort,
+                            double margin) {
+    std::vector<Recipe> made;
     const bool joint = options.algorithm == "joint";
-    for (const Wanted& wanted : joint ? wantedPoints(options) : std::vector<Wanted>()) {
-        JointOptions how = options.joint;
-        how.sends = wanted.sends;
-        how.copies = wanted.copies;
-        how.loadCap = wanted.cap;
-        how.effort = wanted.effort;
-        how.homeCap = options.homeCap;
-        how.weighLinks = weighsLinks(enumName(options.objective));
-        auto status =
-            add(wanted.name, solveJoint(view, topology, how), wanted.sends, wanted.copies);
-        if (!status.ok()) return status;
-    }
+    for (const Wanted& wanted : joint ? wantedPoints(options) : std::vector<Wanted>())
+        made.push_back(jointRecipe(wanted, topology, options, effort, margin));
     std::vector<std::string> baselines{joint ? "balance" : options.algorithm};
     if (options.algorithm != "linear") baselines.push_back("linear");
-    for (const std::string& name : baselines) {
-        auto plan = baselinePlan(name, view, topology, options.joint.redundant);
-        if (auto status = add(name, std::move(plan), 1, 0.02); !status.ok()) return status;
-    }
-    return points;
+    for (const std::string& name : baselines)
+        made.push_back({name,
+                        finished(
+                            [name, &topology, &options](const RoutingView& view) {
+                                return baselinePlan(name, view, topology, options.joint.redundant);
+                            },
+                            options),
+                        1, 0.02});
+    return made;
+}
+
+absl::Status addForecast(FrontPoint& point, const RoutingView& view,
+                         const CrossValidation& validated, const FrontOptions& options,
+                         const Recipe& recipe) {
+    auto forecast = forecastOf(view, point.plan, validated, validationOf(options, recipe));
+    if (forecast.ok()) point.plan.forecast = *std::move(forecast);
+    return forecast.status();
+}
+
+/// What the objective's figure of a joint plan becomes on requests not seen, in parts of itself.
+double fadingOf(const Forecast& forecast, Objective objective) {
+    const auto part = [](double expected, double inSample) {
+        return inSample > 0 ? std::max(expected / inSample, 1.0) : 1.0;
+    };
+    const auto& expected = forecast.expected;
+    const auto& inSample = forecast.inSample;
+    if (objective == Objective::kCopies) return part(expected.copies.mean, inSample.copies);
+    if (objective == Objective::kBalance) return part(expected.gpuLoad.mean, inSample.gpuLoad);
+    return part(expected.sends.mean, inSample.sends);
 }
 
 bool capped(const FrontOptions& options) {
@@ -99,8 +153,10 @@ bool capped(const FrontOptions& options) {
 /// Which of the points to recommend, and why.
 class Choice {
   public:
-    Choice(const std::vector<FrontPoint>& points, const FrontOptions& options, double cap)
-        : points_(points), options_(options), cap_(cap) {
+    /// `fading`: what the figures of joint plans become on requests not seen, in parts.
+    Choice(const std::vector<FrontPoint>& points, const FrontOptions& options, double cap,
+           double fading)
+        : points_(points), options_(options), cap_(cap), fading_(fading) {
         limit_ = capped(options) ? std::max(cap + kLoadTolerance, load(0)) : INFINITY;
         double best = INFINITY;
         for (size_t i = 0; i < points.size(); ++i)
@@ -122,7 +178,8 @@ class Choice {
         const size_t linear = points_.size() - 1;
         const double now = figure(chosen_), was = figure(linear);
         return absl::StrFormat(
-            "%s: %s; %s; node load %.2f of the mean, step %.3g ms padded against %.3g ms",
+            "%s: %s; on requests not seen %s; node load %.2f of the mean, step %.3g ms padded "
+            "against %.3g ms",
             points_[chosen_].name, whatItIs(),
             now <= was ? absl::StrFormat("%.1f%% below linear", was > 0 ? (1 - now / was) * 100 : 0)
                        : absl::StrFormat("%.1f%% above linear, whose fullest node has %.2f",
@@ -132,7 +189,10 @@ class Choice {
     }
 
   private:
-    double figure(size_t i) const { return figureOf(points_[i], options_.objective); }
+    double figure(size_t i) const {
+        const bool joint = points_[i].plan.origin.algorithm == "joint";
+        return figureOf(points_[i], options_.objective) * (joint ? fading_ : 1);
+    }
     double load(size_t i) const { return points_[i].outcome.nodeLoadMaxOverMean; }
     bool counts(size_t i) const { return load(i) <= limit_; }
 
@@ -156,7 +216,7 @@ class Choice {
 
     const std::vector<FrontPoint>& points_;
     const FrontOptions& options_;
-    double cap_;
+    double cap_, fading_;
     double limit_ = 0;  ///< plans with fuller nodes do not count
     size_t chosen_ = points_.size();
     bool isLowest_ = true;
@@ -187,7 +247,7 @@ absl::StatusOr<FrontPoint> measured(std::string name, Plan plan, const RoutingVi
         plan.origin.bytesPerCopy = bytes.bytes;
         plan.origin.bytesAssumed = bytes.assumed;
     }
-    auto held = heldOut(view, plan, {options.joint.prefix, options.homeCap, sends, copies});
+    auto held = heldOut(view, plan, homesOf(options, {"", nullptr, sends, copies}));
     if (!held.ok()) return held.status();
     StepModel step = options.step;
     step.bytesPerCopy = plan.origin.bytesPerCopy;
@@ -208,21 +268,43 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
             "router groups cannot be kept whole while single experts are pinned or forbidden");
     if (auto status = checkPlaceRules(options.rules, view.routing->shape(), topology); !status.ok())
         return status;
-    auto points = allPoints(view, topology, options);
-    if (!points.ok()) return points.status();
+    const bool joint = options.algorithm == "joint";
+    std::vector<Recipe> folds = recipes(topology, options, kFoldEffort, options.joint.loadMargin);
+    const auto validated = crossValidate(view, folds[0].make, validationOf(options, folds[0]));
+    if (!validated.ok()) return validated.status();
+    const std::vector<Recipe> whole =
+        recipes(topology, options, 1, certainGap(validated->nodeGap, validated->nodeGapError));
     Front front;
-    front.points = *std::move(points);
+    for (const Recipe& recipe : whole) {
+        auto plan = recipe.make(view);
+        if (!plan.ok()) return plan.status();
+        auto point =
+            measured(recipe.name, *std::move(plan), view, options, recipe.sends, recipe.copies);
+        if (!point.ok()) return point.status();
+        front.points.push_back(*std::move(point));
+    }
+    if (auto status = addForecast(front.points[0], view, *validated, options, whole[0]);
+        !status.ok())
+        return status;
     for (FrontPoint& point : front.points)
         point.onFront =
             std::none_of(front.points.begin(), front.points.end(),
                          [&](const FrontPoint& other) { return dominates(other, point); });
-    const bool joint = options.algorithm == "joint";
     const double least =
         options.joint.redundant > 0 || !joint
             ? options.joint.loadCap
             : leastNodeLoad(countsOf(view), topology.nodes(), options.joint.loadCap);
-    const Choice choice(front.points, options, least);
+    const Choice choice(front.points, options, least,
+                        fadingOf(front.points[0].plan.forecast, options.objective));
     front.recommended = choice.chosen();
+    if (const size_t chosen = front.recommended; chosen != 0) {
+        const auto its =
+            crossValidate(view, folds[chosen].make, validationOf(options, folds[chosen]));
+        if (!its.ok()) return its.status();
+        if (auto status = addForecast(front.points[chosen], view, *its, options, whole[chosen]);
+            !status.ok())
+            return status;
+    }
     front.reason = choice.reason();
     if (capped(options) && least > options.joint.loadCap + kLoadTolerance)
         front.reason +=

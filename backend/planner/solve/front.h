@@ -27,7 +27,8 @@ struct FrontOptions {
 };
 
 /// One plan with all its figures, on the requests it was made from but with homes chosen from their
-/// heads.
+/// heads. What it is to be expected to do on others is its plan's forecast, which the recommended
+/// one has, and the one made for just what was asked.
 struct FrontPoint {
     std::string name;  ///< "sends, load 1.15"
     Plan plan;
@@ -47,8 +48,10 @@ struct Front {
 /// load caps, even load alone, and linear. Recommends the one that is best in `objective` among
 /// those within the load cap and 0.01 more, or no fuller than the first, which was made for just
 /// this (objective balance and latency: among all); of plans
-/// within 0.5% of the best figure, the one whose nodes are most evenly loaded. InvalidArgument as
-/// solveJoint, baselinePlan and honourPlaceRules.
+/// within 0.5% of the best figure, the one whose nodes are most evenly loaded. Joint plans are
+/// compared by their figures on requests not seen, as cross-validation of the first tells; where
+/// linear is then better, it is recommended. InvalidArgument as solveJoint, baselinePlan,
+/// crossValidate and honourPlaceRules.
 [[nodiscard]] absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topology,
                                                const FrontOptions& options);
 

@@ -17,8 +17,8 @@ bool weighsLinks(std::string_view objective) {
     return objective == "bytes" || objective == "latency";
 }
 
-absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
-                                const HeldOutOptions& options) {
+absl::StatusOr<Arrival> arrive(const RoutingView& view, const Plan& plan,
+                               const HeldOutOptions& options) {
     const ModelShape& shape = view.routing->shape();
     if (shape.layers != plan.shape.layers || shape.experts != plan.shape.experts)
         return absl::InvalidArgumentError(
@@ -28,7 +28,7 @@ absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
         return absl::InvalidArgumentError("the prefix must be more than 0 and less than 1");
     RoutingView long_ = view;
     std::erase_if(long_.ranges, [](const TokenRange& range) { return range.tokens < 2; });
-    HeldOut made;
+    Arrival made;
     made.scored = tailOf(long_, options.prefix);
     if (made.scored.tokens() == 0)
         return absl::InvalidArgumentError("no request has a token after its prefix to score");
@@ -41,12 +41,18 @@ absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
         weighsLinks(plan.origin.objective) ? unevenLinkCosts(plan.topology) : std::vector<double>();
     made.homes = chooseHomes(heads, routesOf(plan), tokens, options.sends, options.copies,
                              options.homeCap, costs);
-    std::optional<RouterPolicy> router;
     if (options.routeTokens && plan.origin.loadCap > 0)
-        router = {options.sends, options.copies, 1 + kAim * (plan.origin.loadCap - 1)};
-    auto layers = evaluateLayers(made.scored, plan, made.homes, router);
+        made.router = {options.sends, options.copies, 1 + kAim * (plan.origin.loadCap - 1)};
+    return made;
+}
+
+absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
+                                const HeldOutOptions& options) {
+    auto arrival = arrive(view, plan, options);
+    if (!arrival.ok()) return arrival.status();
+    auto layers = evaluateLayers(arrival->scored, plan, arrival->homes, arrival->router);
     if (!layers.ok()) return layers.status();
-    made.layers = std::move(*layers);
+    HeldOut made{std::move(arrival->scored), std::move(arrival->homes), std::move(*layers), {}};
     made.outcome = summarise(made.layers, made.scored, plan, made.homes, plan.origin.bytesPerCopy);
     made.outcome.bytesAssumed = made.outcome.bytesAssumed || plan.origin.bytesAssumed;
     return made;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,13 @@ struct HeldOutOptions {
     bool routeTokens = true;
 };
 
+/// Requests that came to a server with the plan.
+struct Arrival {
+    RoutingView scored;  ///< what is left of them behind the part that homes are chosen from
+    std::vector<uint16_t> homes;         ///< of each range of `scored`
+    std::optional<RouterPolicy> router;  ///< chooses replicas; none: the plan's dispatch weights do
+};
+
 struct HeldOut {
     RoutingView scored;           ///< points into the routing of the view
     std::vector<uint16_t> homes;  ///< of each scored range
@@ -34,10 +42,14 @@ struct HeldOut {
 /// those for bytes and latency do.
 [[nodiscard]] bool weighsLinks(std::string_view objective);
 
-/// The plan on requests as they come: the first part of each request says where it is served, under
-/// a cap on each node's scored tokens, with sends weighed as weighsLinks() says for the plan's
-/// objective, and the rest is measured. Requests of one token are left
-/// out. InvalidArgument when the recording does not fit the plan, or nothing is left to score.
+/// Requests as they come: the first part of each says where it is served, under a cap on each
+/// node's scored tokens, with sends weighed as weighsLinks() says for the plan's objective, and the
+/// rest is to be measured. Requests of one token are left out. InvalidArgument when the recording
+/// does not fit the plan, or nothing is left to score.
+[[nodiscard]] absl::StatusOr<Arrival> arrive(const RoutingView& view, const Plan& plan,
+                                             const HeldOutOptions& options);
+
+/// arrive(), and what becomes of them.
 [[nodiscard]] absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
                                               const HeldOutOptions& options);
 

@@ -11,6 +11,11 @@ namespace {
 
 /// Beyond so many requests the pairs are too many; moves alone must do.
 constexpr uint32_t kMostForSwaps = 1000;
+/// Up to so many requests x nodes the problem without whole requests is solved exactly; prices on
+/// full nodes stand in for that beyond.
+constexpr size_t kMostForSplits = 20'000;
+constexpr uint64_t kMostWays = 16;     ///< of giving divided requests one node each
+constexpr uint32_t kFewToRound = 300;  ///< requests with which every way can be improved by swaps
 constexpr int kPriceRounds = 600;
 constexpr int kClusterRounds = 12;
 
@@ -25,14 +30,135 @@ class Assignment {
     }
 
     std::vector<uint16_t> solve() {
-        priced();
-        repair();
-        improve();
-        return home_;
+        if (size_t{p_.requests()} * p_.nodes > kMostForSplits) {
+            priced();
+            repair();
+            improve();
+            return home_;
+        }
+        split();
+        return bestRounding();
     }
 
   private:
     double gain(uint32_t r, uint32_t n) const { return p_.gain[size_t{r} * p_.nodes + n]; }
+
+    /// Requests that may be divided over nodes, at the most gain under the cap: a transportation
+    /// problem, exact by successive shortest paths. Every request starts where it gains most; load
+    /// above the limit then leaves its node along the chain of nodes that loses least, each link of
+    /// the chain the request that loses least by it.
+    void split() {
+        const uint32_t nodes = p_.nodes;
+        part_.assign(size_t{p_.requests()} * nodes, 0);
+        std::fill(load_.begin(), load_.end(), 0);
+        for (uint32_t r = 0; r < p_.requests(); ++r) {
+            const auto row = p_.gain.begin() + static_cast<ptrdiff_t>(size_t{r} * nodes);
+            const auto best = static_cast<uint32_t>(std::max_element(row, row + nodes) - row);
+            part_[size_t{r} * nodes + best] = p_.tokens[r];
+            load_[best] += p_.tokens[r];
+        }
+        const double least = limit_ * 1e-9;
+        for (uint32_t guard = 0; guard < 8 * p_.requests() * nodes + 16; ++guard)
+            if (!relieve(least)) return;
+    }
+
+    struct Link {
+        double loss = INFINITY;  ///< of a token
+        uint32_t request = 0;
+    };
+
+    /// One chain from a node above the limit to one below it; false when there is none left.
+    bool relieve(double least) {
+        const uint32_t nodes = p_.nodes;
+        std::vector<Link> links(size_t{nodes} * nodes);
+        for (uint32_t r = 0; r < p_.requests(); ++r)
+            for (uint32_t from = 0; from < nodes; ++from) {
+                if (part_[size_t{r} * nodes + from] <= least) continue;
+                for (uint32_t to = 0; to < nodes; ++to) {
+                    const double loss = (gain(r, from) - gain(r, to)) / p_.tokens[r];
+                    if (Link& link = links[from * nodes + to]; loss < link.loss) link = {loss, r};
+                }
+            }
+        std::vector<double> far(nodes, INFINITY);
+        std::vector<uint32_t> before(nodes, nodes);
+        for (uint32_t n = 0; n < nodes; ++n)
+            if (load_[n] > limit_ + least) far[n] = 0;
+        bool shorter = true;
+        for (uint32_t round = 0; shorter && round < nodes; ++round) {
+            shorter = false;
+            for (uint32_t from = 0; from < nodes; ++from)
+                for (uint32_t to = 0; far[from] < INFINITY && to < nodes; ++to)
+                    if (far[from] + links[from * nodes + to].loss < far[to] - 1e-12) {
+                        far[to] = far[from] + links[from * nodes + to].loss;
+                        before[to] = from;
+                        shorter = true;
+                    }
+        }
+        uint32_t end = nodes;
+        for (uint32_t n = 0; n < nodes; ++n)
+            if (load_[n] < limit_ - least && far[n] < (end < nodes ? far[end] : INFINITY)) end = n;
+        if (end == nodes) return false;
+        double amount = limit_ - load_[end];
+        uint32_t start = end, steps = 0;
+        for (; before[start] < nodes && steps <= nodes; start = before[start], ++steps)
+            amount = std::min(amount,
+                              part_[size_t{links[before[start] * nodes + start].request} * nodes +
+                                    before[start]]);
+        amount = std::min(amount, load_[start] - limit_);
+        if (steps > nodes || !(amount > 0)) return false;
+        for (uint32_t to = end; before[to] < nodes; to = before[to]) {
+            const size_t row = size_t{links[before[to] * nodes + to].request} * nodes;
+            part_[row + before[to]] -= amount;
+            part_[row + to] += amount;
+        }
+        load_[start] -= amount;
+        load_[end] += amount;
+        return true;
+    }
+
+    /// The divided requests, fewer than there are nodes at an optimum, wholly to one of their nodes
+    /// each: every way of it where those are few.
+    std::vector<uint16_t> bestRounding() {
+        const uint32_t nodes = p_.nodes;
+        std::vector<uint32_t> divided;
+        std::vector<std::vector<uint16_t>> choices;
+        std::vector<uint16_t> whole(p_.requests(), 0);
+        uint64_t ways = 1;
+        for (uint32_t r = 0; r < p_.requests(); ++r) {
+            const double* part = &part_[size_t{r} * nodes];
+            whole[r] = static_cast<uint16_t>(std::max_element(part, part + nodes) - part);
+            std::vector<uint16_t> at{whole[r]};
+            for (uint16_t n = 0; n < nodes; ++n)
+                if (n != whole[r] && part[n] > 1e-6 * p_.tokens[r]) at.push_back(n);
+            if (at.size() == 1 || ways * at.size() > (p_.requests() > kFewToRound ? 1u : kMostWays))
+                continue;
+            ways *= at.size();
+            divided.push_back(r);
+            choices.push_back(std::move(at));
+        }
+        std::vector<uint16_t> best;
+        double bestGain = -INFINITY, bestOver = INFINITY;
+        for (uint64_t way = 0; way < ways; ++way) {
+            home_ = whole;
+            uint64_t left = way;
+            for (size_t i = 0; i < divided.size(); ++i) {
+                home_[divided[i]] = choices[i][left % choices[i].size()];
+                left /= choices[i].size();
+            }
+            std::fill(load_.begin(), load_.end(), 0);
+            for (uint32_t r = 0; r < p_.requests(); ++r) load_[home_[r]] += p_.tokens[r];
+            repair();
+            improve();
+            double sum = 0, over = 0;
+            for (uint32_t r = 0; r < p_.requests(); ++r) sum += gain(r, home_[r]);
+            for (double load : load_) over += std::max(0.0, load - limit_);
+            if (over > bestOver || (over == bestOver && sum <= bestGain)) continue;
+            bestOver = over;
+            bestGain = sum;
+            best = home_;
+        }
+        return best;
+    }
 
     void choose(const std::vector<double>& price) {
         std::fill(load_.begin(), load_.end(), 0);
@@ -151,6 +277,7 @@ class Assignment {
     const HomeProblem& p_;
     std::vector<uint16_t> home_;
     std::vector<double> load_;
+    std::vector<double> part_;  ///< requests x nodes: tokens of a request that may be divided
     double limit_ = 0, mean_ = 0;
 };
 

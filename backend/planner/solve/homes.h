@@ -22,9 +22,11 @@ struct HomeProblem {
     uint32_t requests() const { return static_cast<uint32_t>(tokens.size()); }
 };
 
-/// Node of each request: prices on full nodes (a Lagrangian of the cap), then repair, then moves
-/// and swaps while any improves. Within 2% of the optimum on small cases (tests/planner compares
-/// with an exact solver). When one request alone exceeds the cap, its node holds it alone.
+/// Node of each request: exactly for requests that may be divided over nodes (a transportation
+/// problem by successive shortest paths), whole again in the best way, then moves and swaps while
+/// any improves. Beyond 20,000 requests x nodes, prices on full nodes (a Lagrangian of the cap)
+/// begin instead. Within 0.5% of the optimum on small cases (tests/planner compares with an exact
+/// solver). When one request alone exceeds the cap, its node holds it alone.
 [[nodiscard]] std::vector<uint16_t> assignHomes(const HomeProblem& problem);
 
 /// Groups requests with similar experts: spherical K-means with a cap on each cluster's tokens.

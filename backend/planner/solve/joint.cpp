@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "backend/planner/solve/balance.h"
@@ -29,7 +30,7 @@ constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay
 /// With replicas the router evens out what new requests bring (TokenRouter): it gets part of the
 /// load above the mean, and on each node some that can be served elsewhere.
 constexpr double kTighter = 0.5, kFree = 0.12;
-constexpr double kAimLower = 0.01;      ///< the load to be expected is an estimate
+constexpr uint32_t kScenarios = 8, kFewToDraw = 8;
 constexpr uint32_t kFewRequests = 600;  ///< so many can afford several groupings
 
 class JointSearch {
@@ -50,8 +51,7 @@ class JointSearch {
         scored_ = tails.ranges.empty() ? view : tails;
         sample_ = sampleOf(scored_, options.sampleTokens);
         counts_ = countsOf(scored_);
-        for (const TokenRange& range : scored_.ranges)
-            domains_.push_back(view.routing->requests()[range.request].domain);
+        places_ = placesByKind(scored_);
         goal_.sends = options.sends;
         goal_.copies = options.copies;
         goal_.loadCap = options.loadCap;
@@ -155,6 +155,40 @@ class JointSearch {
             placement_.push_back(routed(firstUnits(p), p));
             floor_.push_back(options_.redundant > 0 ? 1 : leastNodeLoad(p.load, nodes_));
         }
+        drawScenarios();
+    }
+
+    /// Loads that new requests may bring: requests drawn anew, as expectedNodeLoad() does. A search
+    /// that knows them keeps apart what is busy at the same time.
+    void drawScenarios() {
+        const auto ranges = static_cast<uint32_t>(sample_.rangeTokens.size());
+        if (!fewRequests() || ranges < kFewToDraw || options_.redundant > 0) return;
+        const auto draws =
+            drawBlocks(ranges, kGroupOfEquals, kScenarios, options_.seed ^ 0x7363656Eull);
+        std::vector<double> sampled(ranges, 0);
+        for (uint32_t range : sample_.range) sampled[range] += 1;
+        for (size_t layer = 0; layer < problems_.size(); ++layer) {
+            LayerProblem& p = problems_[layer];
+            p.scenarios.assign(size_t{kScenarios} * units_, 0);
+            for (uint32_t t = 0; t < sample_.tokens(); ++t)
+                for (uint32_t i = 0; i < p.perToken; ++i) {
+                    const uint16_t unit = p.ids[size_t{t} * p.perToken + i];
+                    if (unit == p.kNoUnit) continue;
+                    const uint32_t range = sample_.range[t];
+                    const auto tokens =
+                        static_cast<float>(sample_.rangeTokens[range] / sampled[range]);
+                    for (uint32_t s = 0; s < kScenarios; ++s)
+                        p.scenarios[s * units_ + unit] += tokens * draws[s][places_[range]];
+                }
+            for (uint32_t s = 0; s < kScenarios; ++s) {
+                const std::span<float> load(&p.scenarios[size_t{s} * units_], units_);
+                const float sum = std::accumulate(load.begin(), load.end(), 0.0f);
+                for (float& unit : load) unit *= sum > 0 ? static_cast<float>(nodes_) / sum : 0;
+                floor_[layer] +=
+                    (leastNodeLoad({load.begin(), load.end()}, nodes_) - floor_[layer]) /
+                    (s + 1.0);  // their mean, whatever stood there
+            }
+        }
     }
 
     void toUnits(LayerProblem& p) const {
@@ -249,17 +283,19 @@ class JointSearch {
     }
 
     /// A layer may be fuller than wished for where others are less full: what counts is the mean
-    /// over layers, as a step waits for the fullest node of each in turn. What no placement of a
-    /// layer can avoid is not taken out on the others.
+    /// over layers, as a step waits for the fullest node of each in turn. Layers that no placement
+    /// can keep under the cap are not taken out on the others.
     void calibrate() {
-        const double expected =
-            expectedNodeLoad(sample_, routes(), homes_, domains_, options_.seed);
-        double wanted = 0;
-        for (double floor : floor_)
-            wanted +=
-                std::max(options_.loadCap - kAimLower, floor) / static_cast<double>(floor_.size());
-        goal_.loadCap =
-            std::clamp(goal_.loadCap + wanted - expected, 1.0, options_.loadCap + kMostAboveCap);
+        std::vector<uint32_t> layers;
+        for (uint32_t layer = 0; layer < floor_.size(); ++layer)
+            if (floor_[layer] <= options_.loadCap) layers.push_back(layer);
+        if (layers.empty()) return;
+        const Spread expected =
+            expectedNodeLoad(sample_, routes(), homes_, places_, layers, options_.seed);
+        const double upper = expected.mean + options_.loadMargin +
+                             deviationsOf(options_.confidence) * expected.deviation;
+        goal_.loadCap = std::clamp(goal_.loadCap + options_.loadCap - upper, 1.0,
+                                   options_.loadCap + kMostAboveCap);
     }
 
     Plan plan() const {
@@ -319,7 +355,7 @@ class JointSearch {
     std::vector<double> linkCosts_;  ///< empty: all alike
     RoutingView scored_;
     TokenSample sample_;
-    std::vector<uint32_t> domains_;  ///< [range]
+    std::vector<uint32_t> places_;  ///< [range] of scored_, by kind
     Counts counts_;
     LayerGoal goal_;
     std::vector<LayerProblem> problems_;

@@ -18,9 +18,13 @@ struct JointOptions {
     double sends = 1;      ///< weight of a send
     double copies = 0.02;  ///< weight of a copy
     uint32_t redundant = 0;
-    /// Node load max/mean wished for on requests not seen. The search aims lower by what sampling
-    /// requests adds to it (estimated by resampling the requests it has).
+    /// Node load max/mean to be kept on requests not seen: by the upper end of a range that holds
+    /// `confidence` of what comes. The search aims lower by what sampling requests adds to its load
+    /// (estimated by resampling the requests it has) and by `loadMargin`, what such plans were
+    /// found to be off by beside that (CrossValidation).
     double loadCap = 1.15;
+    double confidence = 0.9;  ///< more than 0, less than 1
+    double loadMargin = 0;
     double homeCap = 1.15;  ///< home tokens max/mean
     double prefix = 0.3;    ///< homes of new requests will be chosen from this part of them
     /// A send counts what its link costs (linkCosts). Either way nodes that exchange most are near

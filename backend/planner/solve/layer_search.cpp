@@ -10,8 +10,6 @@ namespace bulkhead::planner {
 
 namespace {
 
-/// Above the cap a node pays its excess, and more the further it is.
-constexpr double kSteeper = 5;
 constexpr double kRelativeCold = 1e-3;
 
 }  // namespace
@@ -89,7 +87,11 @@ void LayerSearch::reload() {
 
     reloadTokens();
     double over = 0;
-    for (double load : nodeLoad_) over += penalty(load, goal_.loadCap);
+    if (replicas_)
+        for (double load : nodeLoad_) over += penalty(load, goal_.loadCap);
+    else
+        noteScenarios();
+    for (double price : nodePenalty_) over += price;
     aloneLoad_.assign(nodes, 0);
     for (uint32_t n = 0; n < nodes; ++n) {
         for (uint16_t u : at_.unitsOfNode[n])
@@ -100,6 +102,26 @@ void LayerSearch::reload() {
     for (size_t i = 0; i < holds_.size(); ++i) moved += holds_[i] && !heldAtStart_[i];
     value_ = goal_.sends * (goal_.sends > 0 ? sendsPerToken() : 0) +
              goal_.copies * copiesPerToken() + over + goal_.move * moved;
+}
+
+/// Loads of nodes in every scenario, and what they cost.
+void LayerSearch::noteScenarios() {
+    const uint32_t units = problem_.units;
+    const std::vector<float>& given = problem_.scenarios;
+    scenarios_ = given.empty() ? 1 : static_cast<uint32_t>(given.size() / units);
+    part_.assign(size_t{units} * scenarios_, 0);
+    for (uint32_t u = 0; u < units; ++u)
+        for (uint32_t s = 0; s < scenarios_; ++s)
+            part_[u * scenarios_ + s] = !given.empty() ? given[s * units + u]
+                                        : meanLoad_ > 0
+                                            ? static_cast<float>(problem_.load[u] / meanLoad_)
+                                            : 0.0f;
+    full_.assign(size_t{problem_.nodes} * scenarios_, 0);
+    for (uint32_t u = 0; u < units; ++u)
+        for (uint32_t s = 0; s < scenarios_; ++s)
+            full_[at_.route[u] * scenarios_ + s] += part_[u * scenarios_ + s];
+    nodePenalty_.assign(problem_.nodes, 0);
+    for (uint32_t n = 0; n < problem_.nodes; ++n) nodePenalty_[n] = nodePenalty(n, 0, 0);
 }
 
 /// Tables that are counted token by token.
@@ -172,9 +194,18 @@ double LayerSearch::loadMaxOverMean() const {
 
 double LayerSearch::penalty(double load, double cap) const {
     if (meanLoad_ <= 0) return 0;
-    const double over = load / meanLoad_ - cap;
-    if (over <= 0) return 0;
-    return goal_.loadWeight * problem_.perToken / problem_.nodes * (over + kSteeper * over * over);
+    return price(std::max(load / meanLoad_ - cap, 0.0));
+}
+
+/// Of a node that gives unit `out` for unit `in`; the same one: as it is. Without replicas.
+double LayerSearch::nodePenalty(uint32_t node, uint32_t out, uint32_t in) const {
+    const double* full = &full_[size_t{node} * scenarios_];
+    const double* gone = &part_[size_t{out} * scenarios_];
+    const double* come = &part_[size_t{in} * scenarios_];
+    double sum = 0;
+    for (uint32_t s = 0; s < scenarios_; ++s)
+        sum += price(std::max(full[s] - gone[s] + come[s] - goal_.loadCap, 0.0));
+    return sum / scenarios_;
 }
 
 double LayerSearch::shiftDelta(uint32_t view, uint32_t unit, uint32_t to) const {
@@ -272,6 +303,11 @@ bool LayerSearch::proposeReroute(Random& random) {
 }
 
 double LayerSearch::loadDelta() const {
+    if (!replicas_) {
+        const Change& c = change_;
+        return nodePenalty(c.nodeA, c.unitA, c.unitB) - nodePenalty_[c.nodeA] +
+               nodePenalty(c.nodeB, c.unitB, c.unitA) - nodePenalty_[c.nodeB];
+    }
     // A proposal touches few nodes; most of it is two of them.
     static thread_local std::vector<double> change;
     change.assign(problem_.nodes, 0);
@@ -414,6 +450,13 @@ void LayerSearch::apply() {
     for (const Shift& s : shifts_) applyShift(s);
     if (!hasChange_) return;
     const Change& c = change_;
+    for (uint32_t s = 0; !replicas_ && s < scenarios_; ++s) {
+        const double moved = part_[c.unitA * scenarios_ + s] - part_[c.unitB * scenarios_ + s];
+        full_[c.nodeA * scenarios_ + s] -= moved;
+        full_[c.nodeB * scenarios_ + s] += moved;
+    }
+    for (const uint32_t n : {c.nodeA, c.nodeB})
+        if (!replicas_) nodePenalty_[n] = nodePenalty(n, 0, 0);
     const uint32_t nodes = problem_.nodes;
     for (uint32_t n = 0; !std::isinf(goal_.aloneCap) && n < nodes; ++n)
         aloneLoad_[n] += aloneShift_[n];
@@ -457,8 +500,12 @@ void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& ra
                 hot * std::pow(cold / hot, static_cast<double>(i) / static_cast<double>(proposals));
         if (!propose(random)) continue;
         const double limit = hot > 0 ? -temperature * std::log(random.unit()) : -1e-12;
-        double delta = loadDelta() + moveDelta() + aloneDelta();
+        double delta = moveDelta();
         for (const Shift& s : shifts_) delta += s.delta;
+        // What less load can save at most is known without looking at the scenarios.
+        if (!replicas_ && delta - nodePenalty_[change_.nodeA] - nodePenalty_[change_.nodeB] > limit)
+            continue;
+        delta += loadDelta() + aloneDelta();
         if (delta > limit) continue;
         delta += correction();
         if (delta > limit) continue;
@@ -475,7 +522,7 @@ void LayerSearch::anneal(uint64_t proposals, double hot, double cold, Random& ra
 /// Swaps `unit`'s slot with the one that gains most, if any does.
 bool LayerSearch::swapBest(uint32_t unit) {
     const uint32_t nodes = problem_.nodes, units = problem_.units, home = at_.route[unit];
-    const double tokens = problem_.tokens(), load = problem_.load[unit], weight = sendWeight();
+    const double tokens = problem_.tokens(), weight = sendWeight();
     const auto was = [&](uint32_t u, uint32_t node) -> int {
         return heldAtStart_[u * nodes + node];
     };
@@ -484,19 +531,16 @@ bool LayerSearch::swapBest(uint32_t unit) {
         if (goal_.sends > 0) delta += weight * (enters_[size_t{u} * nodes + to] - leaves_[u]);
         return delta / tokens + goal_.move * (was(u, from) - was(u, to));
     };
-    const double homePenalty = penalty(nodeLoad_[home], goal_.loadCap);
     double best = -1e-9;
     uint32_t bestNode = nodes, bestSlot = 0;
     for (uint32_t n = 0; n < nodes; ++n) {
         if (n == home) continue;
-        const double there =
-            gainOf(unit, home, n) - homePenalty - penalty(nodeLoad_[n], goal_.loadCap);
+        const double there = gainOf(unit, home, n) - nodePenalty_[home] - nodePenalty_[n];
         for (uint32_t slot = 0; slot < at_.unitsOfNode[n].size(); ++slot) {
             const uint32_t other = at_.unitsOfNode[n][slot];
-            const double shift = problem_.load[other] - load;
-            const double delta = there + gainOf(other, n, home) +
-                                 penalty(nodeLoad_[home] + shift, goal_.loadCap) +
-                                 penalty(nodeLoad_[n] - shift, goal_.loadCap);
+            double delta = there + gainOf(other, n, home);
+            if (delta >= best) continue;
+            delta += nodePenalty(home, unit, other) + nodePenalty(n, other, unit);
             if (delta >= best) continue;
             best = delta;
             bestNode = n;

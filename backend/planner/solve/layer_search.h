@@ -20,6 +20,9 @@ struct LayerProblem {
     std::vector<double> load;    ///< [unit] tokens of the whole recording
     /// nodes x nodes, from home: what a send counts, in parts of kSend; empty: one send everywhere.
     std::vector<int32_t> sendCost = {};
+    /// scenarios x units: loads for each of which the cap is to be kept, instead of `load`; each in
+    /// nodes' means, so that it sums to `nodes`. Without replicas only; empty: `load` alone.
+    std::vector<float> scenarios = {};
     static constexpr int32_t kSend = 16;
     static constexpr uint16_t kNoUnit = 0xFFFF;
 
@@ -27,8 +30,8 @@ struct LayerProblem {
 };
 
 /// What is minimised: per token, sends (each as LayerProblem::sendCost says) x `sends` + copies x
-/// `copies`, plus penalties for nodes whose load exceeds `loadCap` x mean, plus `move` for each
-/// unit at a node where it was not.
+/// `copies`, plus penalties for nodes whose load exceeds `loadCap` x mean (mean over scenarios),
+/// plus `move` for each unit at a node where it was not.
 struct LayerGoal {
     double sends = 1;
     double copies = 0;
@@ -107,7 +110,15 @@ class LayerSearch {
     bool proposeSwap(Random& random);
     bool proposeReplace(Random& random);
     bool proposeReroute(Random& random);
+    /// Of load above a cap, in means: the more the further it is.
+    double price(double over) const {
+        constexpr double kSteeper = 5;
+        return goal_.loadWeight * problem_.perToken / problem_.nodes *
+               (over + kSteeper * over * over);
+    }
     double penalty(double load, double cap) const;
+    double nodePenalty(uint32_t node, uint32_t out, uint32_t in) const;
+    void noteScenarios();
     double aloneDelta();
     double loadDelta() const;
     double moveDelta() const;
@@ -140,9 +151,13 @@ class LayerSearch {
     std::vector<int32_t> homeCount_;  ///< nodes x units: copies by home
     std::vector<double> viewLoad_;    ///< views x units
     std::vector<double> nodeLoad_;
-    std::vector<double> aloneLoad_;   ///< [node] of units that no other node holds
-    std::vector<double> aloneShift_;  ///< of the proposal
-    std::vector<Shift> shifts_;       ///< of the proposal
+    uint32_t scenarios_ = 1;           ///< of load; 1 with replicas
+    std::vector<double> part_;         ///< units x scenarios, in nodes' means
+    std::vector<double> full_;         ///< nodes x scenarios, the same of a node's units
+    std::vector<double> nodePenalty_;  ///< [node] without replicas
+    std::vector<double> aloneLoad_;    ///< [node] of units that no other node holds
+    std::vector<double> aloneShift_;   ///< of the proposal
+    std::vector<Shift> shifts_;        ///< of the proposal
     Change change_;
     bool hasChange_ = false;
 };

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/planner/solve/cross_validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "backend/planner/solve/expected_load.h"
+#include "backend/planner/solve/random.h"
+
+namespace bulkhead::planner {
+
+namespace {
+
+constexpr uint32_t kMostParts = 256;
+constexpr uint32_t kFewToLeaveOut = 8;  ///< fewer are cut into stretches of time
+constexpr uint32_t kResamples = 200;
+constexpr uint64_t kMostChoices =
+    60'000'000;  ///< of experts that a plan is scored on; then every so many-th request
+constexpr double kRangeConfidence = 0.9;
+
+/// The requests, cut in time where they are too few to leave some of them out.
+RoutingView pieces(const RoutingView& view) {
+    if (view.ranges.size() >= kFewToLeaveOut || view.ranges.empty()) return view;
+    const uint64_t tokens = view.tokens();
+    RoutingView made{view.routing, {}};
+    for (const TokenRange& range : view.ranges) {
+        const uint64_t parts = std::clamp<uint64_t>(
+            (2 * kFewToLeaveOut * range.tokens + tokens - 1) / std::max<uint64_t>(tokens, 1), 1,
+            std::max<uint64_t>(range.tokens / 2, 1));
+        for (uint64_t i = 0; i < parts; ++i) {
+            const uint64_t from = range.tokens * i / parts, to = range.tokens * (i + 1) / parts;
+            made.ranges.push_back({range.request, range.firstToken + from, to - from});
+        }
+    }
+    return made;
+}
+
+/// [block] the fold that it is left out in: of neighbours each in another one, by lot, so that
+/// folds have the same mixture where requests are sorted by domain.
+std::vector<uint32_t> foldsOf(uint32_t blocks, uint32_t folds, uint64_t seed) {
+    std::vector<uint32_t> made, lot(folds);
+    Random random(seed ^ 0x666F6C6473ull);
+    while (made.size() < blocks) {
+        std::iota(lot.begin(), lot.end(), 0);
+        for (size_t i = lot.size(); i > 1; --i) std::swap(lot[i - 1], lot[random.below(i)]);
+        made.insert(made.end(), lot.begin(), lot.end());
+    }
+    made.resize(blocks);
+    return made;
+}
+
+/// What blocks did under one plan.
+struct Scores {
+    std::vector<CrossValidation::Block> blocks;
+    std::vector<std::vector<float>> node, gpu;  ///< [layer], blocks x places
+
+    double sends() const { return perToken(&CrossValidation::Block::sends); }
+    double copies() const { return perToken(&CrossValidation::Block::copies); }
+    double perToken(double CrossValidation::Block::*what) const {
+        double sum = 0, tokens = 0;
+        for (const CrossValidation::Block& b : blocks) {
+            sum += b.*what;
+            tokens += b.tokens;
+        }
+        return tokens > 0 ? sum / tokens : 0;
+    }
+};
+
+void addLoad(const std::vector<double>& load, std::vector<float>& to) {
+    to.insert(to.end(), load.begin(), load.end());
+}
+
+/// `chosen` blocks of `outcomes`, [block][layer].
+Scores scoresOf(const std::vector<std::vector<LayerOutcome>>& outcomes,
+                const std::vector<double>& tokens, const std::vector<uint32_t>& chosen) {
+    Scores made;
+    if (outcomes.empty()) return made;
+    const size_t layers = outcomes[0].size();
+    made.node.resize(layers);
+    made.gpu.resize(layers);
+    for (uint32_t b : chosen) {
+        CrossValidation::Block block{tokens[b], 0, 0};
+        for (size_t layer = 0; layer < layers; ++layer) {
+            const LayerOutcome& out = outcomes[b][layer];
+            block.sends += out.sends * tokens[b] / static_cast<double>(layers);
+            block.copies += out.copies * tokens[b] / static_cast<double>(layers);
+            addLoad(out.nodeLoad, made.node[layer]);
+            addLoad(out.gpuLoad, made.gpu[layer]);
+        }
+        made.blocks.push_back(block);
+    }
+    return made;
+}
+
+/// A recording as blocks, of which a part of the requests is scored.
+struct Blocks {
+    RoutingView view;
+    bool byTime = false;
+    std::vector<uint32_t> of;  ///< [range of view]
+    uint32_t count = 0;
+    std::vector<uint32_t> recorded;  ///< blocks in the order of their first requests
+    RoutingView scored;
+    std::vector<uint32_t> ofScored;  ///< [range of scored]
+};
+
+/// As many as there are requests, or of several that stand beside each other.
+Blocks blocksOf(const RoutingView& whole) {
+    Blocks made{pieces(whole), false, {}, 0, {}, {whole.routing, {}}, {}};
+    const auto ranges = static_cast<uint32_t>(made.view.ranges.size());
+    made.byTime = ranges != whole.ranges.size();
+    made.count = std::min(ranges, kMostParts);
+    const std::vector<uint32_t> places = placesByKind(made.view);
+    std::vector<uint32_t> met(made.count, 0);
+    const ModelShape& shape = whole.routing->shape();
+    const uint64_t every = std::clamp<uint64_t>(
+        whole.tokens() * shape.layers * shape.topK / kMostChoices, 1, ranges / kMostParts + 1);
+    for (uint32_t r = 0; r < ranges; ++r) {
+        made.of.push_back(static_cast<uint32_t>(uint64_t{places[r]} * made.count / ranges));
+        if (met[made.of[r]]++ == 0) made.recorded.push_back(made.of[r]);
+        if (r % every != 0) continue;
+        made.scored.ranges.push_back(made.view.ranges[r]);
+        made.ofScored.push_back(made.of[r]);
+    }
+    return made;
+}
+
+/// Every request of `view` under a plan, block by block.
+struct Served {
+    std::vector<std::vector<LayerOutcome>> outcomes;  ///< [block][layer]
+    std::vector<double> tokens;                       ///< [block]
+};
+
+absl::StatusOr<Served> serve(const Blocks& blocks, const Plan& plan,
+                             const HeldOutOptions& options) {
+    const RoutingView& view = blocks.scored;
+    auto arrival = arrive(view, plan, options);
+    if (!arrival.ok()) return arrival.status();
+    Served made;
+    made.tokens.assign(blocks.count, 0);
+    std::vector<uint32_t> blockOf;
+    size_t r = 0;
+    for (const TokenRange& scored : arrival->scored.ranges) {
+        // A tail ends where its range does; ranges that had none are left out.
+        while (view.ranges[r].firstToken + view.ranges[r].tokens !=
+               scored.firstToken + scored.tokens)
+            ++r;
+        const uint32_t block = blocks.ofScored[r];
+        blockOf.push_back(block);
+        made.tokens[block] += static_cast<double>(scored.tokens);
+    }
+    auto outcomes = evaluateBlocks(arrival->scored, plan, arrival->homes, arrival->router, blockOf,
+                                   blocks.count);
+    if (!outcomes.ok()) return outcomes.status();
+    made.outcomes = *std::move(outcomes);
+    return made;
+}
+
+/// How much fuller places of the left-out blocks were than the others say.
+struct Gap {
+    double sum = 0, variance = 0;
+    void add(const std::vector<std::vector<float>>& in, const std::vector<std::vector<float>>& out,
+             size_t blocksIn, size_t blocksOut, uint32_t folds, uint64_t seed) {
+        const auto places = static_cast<uint32_t>(in[0].size() / blocksIn);
+        // The others are folds - 1 times as many as the fold.
+        const Spread told =
+            loadSpread(in, places, drawBlocks(blocksIn, folds + 1, kResamples / 4, seed));
+        const Spread was = loadSpread(out, places, {std::vector<float>(blocksOut, 1.0f)});
+        sum += was.mean - told.mean;
+        variance += told.deviation * told.deviation;
+    }
+};
+
+/// Of a mean over tokens of blocks that are drawn among neighbours: `order` says which those are.
+double deviationOf(const std::vector<CrossValidation::Block>& blocks,
+                   const std::vector<uint32_t>& order, double CrossValidation::Block::*what,
+                   uint64_t seed) {
+    double sum = 0, squares = 0;
+    for (const auto& draw : drawBlocks(order.size(), kGroupOfEquals, kResamples, seed)) {
+        double value = 0, tokens = 0;
+        for (size_t i = 0; i < order.size(); ++i) {
+            value += draw[i] * blocks[order[i]].*what;
+            tokens += draw[i] * blocks[order[i]].tokens;
+        }
+        const double mean = tokens > 0 ? value / tokens : 0;
+        sum += mean / kResamples;
+        squares += mean * mean / kResamples;
+    }
+    return std::sqrt(std::max(0.0, squares - sum * sum));
+}
+
+/// Neighbours are requests of a kind, or those that were recorded one after the other: whichever
+/// differ more.
+double deviationOf(const CrossValidation& validated, double CrossValidation::Block::*what,
+                   uint64_t seed) {
+    std::vector<uint32_t> byKind(validated.blocks.size());
+    std::iota(byKind.begin(), byKind.end(), 0);
+    return std::max(deviationOf(validated.blocks, byKind, what, seed),
+                    deviationOf(validated.blocks, validated.recorded, what, seed));
+}
+
+Range rangeOf(double mean, double deviation, double least) {
+    const double wide = deviationsOf(kRangeConfidence) * deviation;
+    return {mean, std::max(least, mean - wide), mean + wide};
+}
+
+}  // namespace
+
+double certainGap(double gap, double error) {
+    return std::copysign(std::max(0.0, std::abs(gap) - error), gap);
+}
+
+absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const PlanMaker& make,
+                                              const CrossValidationOptions& options) {
+    const Blocks blocks = blocksOf(whole);
+    CrossValidation made;
+    made.byTime = blocks.byTime;
+    made.folds = std::min(options.folds, blocks.count);
+    if (made.folds < 2)
+        return absl::InvalidArgumentError("there are too few tokens to leave some of them out");
+    const std::vector<uint32_t> foldOf = foldsOf(blocks.count, made.folds, options.seed);
+    made.blocks.resize(blocks.count);
+    made.recorded = blocks.recorded;
+    Gap node, gpu;
+    for (uint32_t fold = 0; fold < made.folds; ++fold) {
+        RoutingView others{whole.routing, {}};
+        for (size_t r = 0; r < blocks.of.size(); ++r)
+            if (foldOf[blocks.of[r]] != fold) others.ranges.push_back(blocks.view.ranges[r]);
+        auto plan = make(others);
+        if (!plan.ok()) return plan.status();
+        const auto served = serve(blocks, *plan, options.homes);
+        if (!served.ok()) return served.status();
+        std::vector<uint32_t> in, out;
+        for (uint32_t b = 0; b < blocks.count; ++b)
+            if (served->tokens[b] > 0) (foldOf[b] == fold ? out : in).push_back(b);
+        if (in.empty() || out.empty()) continue;
+        const Scores seen = scoresOf(served->outcomes, served->tokens, in),
+                     unseen = scoresOf(served->outcomes, served->tokens, out);
+        const double share = 1.0 / made.folds;
+        made.moreSends += (unseen.sends() - seen.sends()) * share;
+        made.moreCopies += (unseen.copies() - seen.copies()) * share;
+        node.add(seen.node, unseen.node, in.size(), out.size(), made.folds, options.seed + fold);
+        gpu.add(seen.gpu, unseen.gpu, in.size(), out.size(), made.folds, options.seed + fold);
+        for (size_t i = 0; i < out.size(); ++i) made.blocks[out[i]] = unseen.blocks[i];
+    }
+    made.nodeGap = node.sum / made.folds;
+    made.nodeGapError = std::sqrt(node.variance) / made.folds;
+    made.gpuGap = gpu.sum / made.folds;
+    made.gpuGapError = std::sqrt(gpu.variance) / made.folds;
+    return made;
+}
+
+absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
+                                    const CrossValidation& validated,
+                                    const CrossValidationOptions& options) {
+    const Blocks blocks = blocksOf(whole);
+    const auto served = serve(blocks, plan, options.homes);
+    if (!served.ok()) return served.status();
+    std::vector<uint32_t> all;
+    for (uint32_t b = 0; b < blocks.count; ++b)
+        if (served->tokens[b] > 0) all.push_back(b);
+    const Scores seen = scoresOf(served->outcomes, served->tokens, all);
+    const auto count = static_cast<uint32_t>(all.size());
+    const std::vector<std::vector<float>> everything{std::vector<float>(count, 1.0f)};
+    const auto draws = drawBlocks(count, kGroupOfEquals, kResamples, options.seed);
+    const uint32_t nodes = plan.topology.nodes(), gpus = plan.topology.gpus();
+    Forecast made;
+    made.blocks = count;
+    made.folds = validated.folds;
+    made.byTime = validated.byTime;
+    made.inSample = {seen.sends(), seen.copies(), loadSpread(seen.node, nodes, everything).mean,
+                     loadSpread(seen.gpu, gpus, everything).mean};
+    made.tokensPerExpert = static_cast<double>(whole.tokens()) * plan.shape.topK /
+                           static_cast<double>(plan.shape.experts);
+    // A plan from all of the requests has more of them, and is the less wrong in proportion.
+    const double nearer = 1 - 1.0 / validated.folds;
+    made.expected.sends =
+        rangeOf(made.inSample.sends + nearer * validated.moreSends,
+                deviationOf(validated, &CrossValidation::Block::sends, options.seed), 0);
+    made.expected.copies =
+        rangeOf(made.inSample.copies + nearer * validated.moreCopies,
+                deviationOf(validated, &CrossValidation::Block::copies, options.seed), 0);
+    const auto load = [&](const std::vector<std::vector<float>>& in, uint32_t places, double gap,
+                          double error) {
+        const Spread spread = loadSpread(in, places, draws);
+        return rangeOf(spread.mean + certainGap(gap, error), spread.deviation, 1);
+    };
+    made.expected.nodeLoad = load(seen.node, nodes, validated.nodeGap, validated.nodeGapError);
+    made.expected.gpuLoad = load(seen.gpu, gpus, validated.gpuGap, validated.gpuGapError);
+    return made;
+}
+
+absl::StatusOr<Plan> solveForecast(const RoutingView& view, const Topology& topology,
+                                   const JointOptions& joint,
+                                   const CrossValidationOptions& options) {
+    const auto validated = crossValidate(
+        view,
+        [&](const RoutingView& others) {
+            JointOptions how = joint;
+            how.effort *= kFoldEffort;
+            how.onRound = nullptr;
+            return solveJoint(others, topology, how);
+        },
+        options);
+    if (!validated.ok()) return validated.status();
+    JointOptions how = joint;
+    how.loadMargin = certainGap(validated->nodeGap, validated->nodeGapError);
+    auto plan = solveJoint(view, topology, how);
+    if (!plan.ok()) return plan;
+    auto forecast = forecastOf(view, *plan, *validated, options);
+    if (!forecast.ok()) return forecast.status();
+    plan->forecast = *forecast;
+    return plan;
+}
+
+}  // namespace bulkhead::planner

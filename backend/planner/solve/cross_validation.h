@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/planner/data/routing_view.h"
+#include "backend/planner/plan/plan.h"
+#include "backend/planner/solve/held_out.h"
+#include "backend/planner/solve/joint.h"
+
+/// What a way of planning is worth on requests that a plan was not made from. Pure; any thread.
+namespace bulkhead::planner {
+
+/// A plan from a part of a recording's requests.
+using PlanMaker = std::function<absl::StatusOr<Plan>(const RoutingView&)>;
+
+/// Part of the usual effort with which a fold's plan is searched for: what it loses by that is lost
+/// on the requests it is made from as well.
+inline constexpr double kFoldEffort = 0.5;
+
+struct CrossValidationOptions {
+    HeldOutOptions homes;
+    uint32_t folds = 4;  ///< at least 2
+    uint64_t seed = 1;
+};
+
+/// What plans did that were made with every fold of the requests left out in turn, on the fold.
+struct CrossValidation {
+    /// A request, several that stand beside each other where there are many, or a stretch of one
+    /// where there are few; scored by the plan that was made without it.
+    struct Block {
+        double tokens = 0;
+        double sends = 0, copies = 0;  ///< of all its tokens, mean over layers
+    };
+    std::vector<Block> blocks;       ///< those of a kind (placesByKind) beside each other
+    std::vector<uint32_t> recorded;  ///< blocks in the order in which they were recorded
+    uint32_t folds = 0;
+    bool byTime = false;
+    /// So much more, a token, than on the requests that the fold's plan was made from.
+    double moreSends = 0, moreCopies = 0;
+    /// So much fuller were places than resampling the requests of the fold's plan says
+    /// (expectedNodeLoad); error: standard.
+    double nodeGap = 0, nodeGapError = 0;
+    double gpuGap = 0, gpuGapError = 0;
+};
+
+/// InvalidArgument as `make` and heldOut().
+[[nodiscard]] absl::StatusOr<CrossValidation> crossValidate(const RoutingView& view,
+                                                            const PlanMaker& make,
+                                                            const CrossValidationOptions& options);
+
+/// What `plan`, made from all of `view` in the way that was validated, is to be expected to do on
+/// as many requests like these. InvalidArgument as heldOut().
+[[nodiscard]] absl::StatusOr<Forecast> forecastOf(const RoutingView& view, const Plan& plan,
+                                                  const CrossValidation& validated,
+                                                  const CrossValidationOptions& options);
+
+/// solveJoint(), first on folds at less effort, whose load gap becomes the margin of the plan from
+/// all of `view`; with its forecast. `homes.sends` and `.copies` are those of `joint`.
+/// InvalidArgument as solveJoint() and heldOut().
+[[nodiscard]] absl::StatusOr<Plan> solveForecast(const RoutingView& view, const Topology& topology,
+                                                 const JointOptions& joint,
+                                                 const CrossValidationOptions& options);
+
+/// `gap` as far as it is more than its standard `error`.
+[[nodiscard]] double certainGap(double gap, double error);
+
+}  // namespace bulkhead::planner

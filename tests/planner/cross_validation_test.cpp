@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan promises of requests that it was not made from.
+#include "backend/planner/solve/cross_validation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "backend/planner/import/import.h"
+#include "backend/planner/plan/plan_json.h"
+#include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/expected_load.h"
+#include "tests/planner/made_routing.h"
+#include "tests/planner/shared_data.h"
+
+namespace bulkhead::planner {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(DrawBlocks, takesOneOfEveryFewNeighboursForAllOfThem) {
+    for (const auto& draw : drawBlocks(10, 3, 50, 1)) {
+        EXPECT_FLOAT_EQ(std::accumulate(draw.begin(), draw.end(), 0.0f), 10);
+        EXPECT_EQ(std::count(draw.begin(), draw.end(), 0.0f), 6);
+    }
+    EXPECT_EQ(drawBlocks(10, 3, 5, 7), drawBlocks(10, 3, 5, 7));
+}
+
+TEST(PlacesByKind, putRequestsOfADomainBesideEachOther) {
+    const Routing routing = madeRouting(fourDomains(8));  // d0 d1 d2 d3 d0 d1 d2 d3
+    EXPECT_THAT(placesByKind(wholeOf(routing)), testing::ElementsAre(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+TEST(DeviationsOf, areThoseOfTheNormalDistribution) {
+    EXPECT_NEAR(deviationsOf(0.9), 1.6449, 1e-3);
+    EXPECT_NEAR(deviationsOf(0.95), 1.9600, 1e-3);
+}
+
+JointOptions quick() {
+    JointOptions options;
+    options.effort = 0.2;
+    return options;
+}
+
+MadeOptions noise(uint64_t seed) {
+    MadeOptions made = fourDomains(24);
+    made.own = 0;  // any expert as likely as another: there is nothing to be found
+    made.tokens = 30;
+    made.seed = seed;
+    return made;
+}
+
+TEST(Forecast, ofWhatOnlyChanceMadeIsNotWhatThePlanGetsOnItsOwnRequests) {
+    double inSample = 0, promised = 0, was = 0;
+    constexpr int kTimes = 8;
+    for (uint64_t i = 0; i < kTimes; ++i) {
+        const Routing routing = madeRouting(noise(2 * i)), others = madeRouting(noise(2 * i + 1));
+        const auto plan = solveForecast(wholeOf(routing), flatTopology(4, 2), quick(), {});
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        inSample += plan->forecast.inSample.sends / kTimes;
+        promised += plan->forecast.expected.sends.mean / kTimes;
+        was += heldOut(wholeOf(others), *plan, {}).value().outcome.sendsPerToken / kTimes;
+    }
+    EXPECT_LT(inSample, was - 0.05) << "a plan fits its own requests";
+    EXPECT_GT(promised, inSample + 0.6 * (was - inSample));
+    EXPECT_LT(promised, was + 0.02);
+}
+
+TEST(Forecast, rangesHoldMostOfWhatComes) {
+    int sends = 0, load = 0, kept = 0;
+    constexpr int kTimes = 12;
+    for (int i = 0; i < kTimes; ++i) {
+        MadeOptions made = fourDomains(80);
+        made.own = 0.7;
+        made.seed = static_cast<uint64_t>(100 + 2 * i);
+        const Routing routing = madeRouting(made);
+        made.seed += 1;
+        const Routing others = madeRouting(made);
+        const auto plan = solveForecast(wholeOf(routing), flatTopology(4, 2), {}, {});
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        const Outcome was = heldOut(wholeOf(others), *plan, {}).value().outcome;
+        const auto inside = [](const Range& range, double value) {
+            return range.low <= value && value <= range.high;
+        };
+        sends += inside(plan->forecast.expected.sends, was.sendsPerToken);
+        load += inside(plan->forecast.expected.nodeLoad, was.nodeLoadMaxOverMean);
+        kept += was.nodeLoadMaxOverMean <= 1.15;
+    }
+    EXPECT_GE(sends, kTimes * 3 / 4);
+    EXPECT_GE(load, kTimes * 3 / 4);
+    EXPECT_GE(kept, kTimes - 1);
+}
+
+TEST(Forecast, ofOneLongRequestIsThatOfStretchesOfTimeAndSaysSo) {
+    MadeOptions made = fourDomains(1);
+    made.tokens = 64;
+    const Routing routing = madeRouting(made);
+    const auto plan = solveForecast(wholeOf(routing), flatTopology(2, 2), quick(), {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(plan->forecast.byTime);
+    EXPECT_GE(plan->forecast.blocks, 8u);
+    EXPECT_LT(plan->forecast.expected.nodeLoad.low, plan->forecast.expected.nodeLoad.high);
+    const std::vector<std::string> notes = forecastNotes(plan->forecast, 64);
+    ASSERT_EQ(notes.size(), 2u);
+    EXPECT_THAT(notes[0], HasSubstr("8 tokens for each expert of a layer"));
+    EXPECT_THAT(notes[0], HasSubstr("half as wide take 192 tokens more"));
+    EXPECT_THAT(notes[1], HasSubstr("stretches of time"));
+}
+
+TEST(Forecast, ofTooFewTokensToLeaveAnyOutIsRefused) {
+    MadeOptions made = fourDomains(1);
+    made.tokens = 1;
+    const Routing routing = madeRouting(made);
+    const auto plan = solveForecast(wholeOf(routing), flatTopology(2, 2), quick(), {});
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Forecast, travelsWithThePlanInItsFile) {
+    const Routing routing = madeRouting(fourDomains(16));
+    const auto plan = solveForecast(wholeOf(routing), flatTopology(4, 2), quick(), {});
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(*plan, parsePlan(formatPlan(*plan), "p").value());
+    EXPECT_THAT(forecastText(plan->forecast), HasSubstr("node load 1."));
+    EXPECT_THAT(forecastText(Forecast()), IsEmpty());
+    EXPECT_THAT(forecastNotes(Forecast(), 10), IsEmpty());
+}
+
+/// A cap that is to be kept more surely leaves nodes less full.
+TEST(Confidence, lowersTheLoadThatIsAimedAt) {
+    BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");
+    const auto recording = importRecording(*path);
+    ASSERT_TRUE(recording.ok() && recording->routing);
+    const RoutingView half = everySecond(wholeOf(*recording->routing), false);
+    double load[2];
+    for (const bool sure : {false, true}) {
+        JointOptions options = quick();
+        options.sends = 0;
+        options.copies = 1;
+        options.confidence = sure ? 0.99 : 0.5;
+        const Plan plan = solveJoint(half, flatTopology(4, 8), options).value();
+        load[sure] = heldOut(half, plan, {0.3, 1.15, 0, 1}).value().outcome.nodeLoadMaxOverMean;
+    }
+    EXPECT_LT(load[1], load[0] - 0.01);
+}
+
+}  // namespace
+}  // namespace bulkhead::planner
