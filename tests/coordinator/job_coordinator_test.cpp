@@ -405,6 +405,48 @@ TEST_F(JobCoordinatorTest, ANewIncarnationWaitsUntilThePreviousIsGoneFromItsNode
     EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1)) << "its end is no second loss";
 }
 
+TEST_F(JobCoordinatorTest, EveryLifeHasAHigherTerm) {
+    train(1);
+    EXPECT_EQ(job_->status().term, 1u);
+    another();
+    EXPECT_EQ(job_->status().term, 2u);
+    another();
+    EXPECT_EQ(job_->status().term, 3u);
+}
+
+/// A disk that said OK before it had written, or somebody's old copy in the log's place.
+TEST_F(JobCoordinatorTest, ALogThatHasLostStepsIsSaidAndNoNumberIsUsedTwice) {
+    train(1);
+    const auto kept = std::filesystem::file_size(dir_ + "/commit.log");
+    commit();
+    commit();
+    past_ = job_->state();
+    // Only history knows this of what is lost.
+    past_.lineage = 5;
+    past_.term = 7;
+    past_.replicas[0].incarnation = 4;
+    job_.reset();
+    std::filesystem::resize_file(dir_ + "/commit.log", kept);
+    ranks_.clear();
+    events_.clear();
+    begin();
+    pass(3 * kSecond);
+    ASSERT_THAT(all<model::InvariantBroken>(), SizeIs(1));
+    EXPECT_EQ(all<model::InvariantBroken>()[0].invariant, "I6");
+    EXPECT_THAT(all<model::InvariantBroken>()[0].detail,
+                HasSubstr("ends with step 1 of lineage 1, and people were told of step 3 of "
+                          "lineage 5"));
+    ASSERT_THAT(all<model::LineageOpened>(), SizeIs(1));
+    EXPECT_EQ(all<model::LineageOpened>()[0].lineage, 6u);
+    EXPECT_EQ(all<model::LineageOpened>()[0].fromStep, 0u) << "there was no checkpoint";
+    EXPECT_EQ(job_->status().term, 8u);
+    EXPECT_EQ(starts(0, 5), 1u);
+    EXPECT_EQ(starts(1, 2), 1u);
+    EXPECT_THAT(signalsTo(1, 1), testing::Contains(SIGKILL)) << "it holds what nobody can prove";
+    another();
+    EXPECT_THAT(all<model::InvariantBroken>(), IsEmpty()) << "it is said once";
+}
+
 // ---- ends
 
 TEST_F(JobCoordinatorTest, WhatEndsUnaskedIsALossAndWhatWasStoppedIsNot) {

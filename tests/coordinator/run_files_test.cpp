@@ -172,5 +172,17 @@ TEST_F(RunFilesTest, TextIsCopiedUpToItsBound) {
     EXPECT_EQ(next.domains[0].paths, domain.paths);
 }
 
+TEST_F(RunFilesTest, TwoCoordinatorsCannotHoldARunAtOnce) {
+    fs::create_directories(runDir("one"));
+    {
+        const auto first = lockRun(diskFiles(), runDir("one"));
+        ASSERT_TRUE(first.ok()) << first.status();
+        const auto second = lockRun(diskFiles(), runDir("one"));
+        EXPECT_TRUE(absl::IsFailedPrecondition(second.status()));
+        EXPECT_THAT(std::string(second.status().message()), HasSubstr(runDir("one")));
+    }
+    EXPECT_TRUE(lockRun(diskFiles(), runDir("one")).ok());
+}
+
 }  // namespace
 }  // namespace bulkhead::runtime

@@ -184,7 +184,7 @@ TEST(JobPast, ARunThatIsTakenUpHasLastedSinceItBeganAndKeepsItsOpenIncidents) {
     past.incidents.push(closed);
     past.incidents.push(open);
     protocol::RecoveredState recovered;
-    addPast(recovered, past, Later());
+    addPast(recovered, {}, past, Later());
     EXPECT_EQ(recovered.ranFor, 100 * kSecond);
     EXPECT_EQ(recovered.lastIncident, 3u);
     ASSERT_EQ(recovered.incidents.size(), 1u);

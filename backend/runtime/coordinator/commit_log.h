@@ -13,7 +13,7 @@
 namespace bulkhead::runtime {
 
 /// The file a run's decisions stand in before anybody hears of them: appended, synced, never
-/// changed. Hold the run's Term while writing. Thread: one.
+/// changed. Hold the run's lock (lockRun) while writing. Thread: one.
 class CommitLog {
   public:
     /// Opens or makes `path`; a write that a crash cut short is cut off. DataLoss when the file is

@@ -24,34 +24,33 @@ constexpr MonoNs kCampaignTickNs = 100 * kMillisecond;
 
 absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurroundings around,
                                                                        JobBeginning beginning) {
-    auto term = Term::mint(around.files, beginning.dir);
-    if (!term.ok()) return term.status();
+    auto lock = lockRun(around.files, beginning.dir);
+    if (!lock.ok()) return lock.status();
     auto log = CommitLog::open(around.files, beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
     const protocol::Options options = machineOptions(beginning.spec, around.secret);
     auto recovered =
         protocol::recoverState(log->entries(), options.replicas + options.spares, options.domains);
     if (!recovered.ok()) return recovered.status();
-    if (recovered->term >= term->number())
-        return absl::DataLossError(absl::StrCat(
-            beginning.dir, "/term says ", term->number() - 1, " but the commit log has term ",
-            recovered->term, "; write ", recovered->term, " into the file term"));
     for (const auto& [path, content] :
          {std::pair(beginning.dir + "/job.json", model::toJsonText(beginning.spec) + "\n"),
           std::pair(beginning.dir + "/token", around.token + "\n")})
-        if (absl::Status s = writeDurably(around.files, path, content); !s.ok()) return s;
+        // A file that stands is left alone: a disk that lies would lose it.
+        if (const auto stands = around.files.read(path); !stands.ok() || *stands != content)
+            if (absl::Status s = writeDurably(around.files, path, content); !s.ok()) return s;
     if (absl::Status s = around.files.makeFolder(beginning.dir + "/run"); !s.ok()) return s;
 
     auto faults = loadFaults(around.files, beginning.dir);
     if (!faults.ok()) return faults.status();
-    addPast(*recovered, beginning.past, around.reactor.clock());
+    addPast(*recovered, log->entries(), beginning.past, around.reactor.clock());
+    const uint64_t term = recovered->term + 1;
 
     const bool fresh = recovered->lineage == 0 && beginning.resume.has_value();
     protocol::CoordinatorMachine machine =
-        fresh ? protocol::CoordinatorMachine(options, term->number(), *beginning.resume)
-              : protocol::CoordinatorMachine(options, term->number(), *recovered);
+        fresh ? protocol::CoordinatorMachine(options, term, *beginning.resume)
+              : protocol::CoordinatorMachine(options, term, *recovered);
     auto job = std::unique_ptr<JobCoordinator>(
-        new JobCoordinator(std::move(around), std::move(beginning), *std::move(term),
+        new JobCoordinator(std::move(around), std::move(beginning), *std::move(lock),
                            *std::move(log), std::move(machine), *recovered));
     job->faults_.restore(*faults, job->state_);
     job->requests_.merge(job->faults_.requests());
@@ -59,12 +58,13 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     return job;
 }
 
-JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, Term term,
-                               CommitLog log, protocol::CoordinatorMachine machine,
+JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning,
+                               std::unique_ptr<FileLock> lock, CommitLog log,
+                               protocol::CoordinatorMachine machine,
                                const protocol::RecoveredState& past)
     : around_(std::move(around)),
       beginning_(std::move(beginning)),
-      term_(std::move(term)),
+      lock_(std::move(lock)),
       log_(std::move(log)),
       machine_(std::move(machine)),
       links_([this](RankId rank, uint32_t incarnation,
@@ -75,7 +75,8 @@ JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning, T
       faults_(beginning_.spec.shards, hands()),
       campaigns_(campaignHands()),
       state_(std::move(beginning_.past)),
-      seq_(state_.seq) {
+      seq_(state_.seq),
+      lost_(past.lost) {
     recovered_ = past.lineage != 0;
     if (recovered_) report(invariants_.lineage(past.lineage, past.ledger, past.step));
     // Ranks that outlived an earlier coordinator do not describe their model again.

@@ -24,7 +24,6 @@
 #include "backend/runtime/coordinator/proposer.h"
 #include "backend/runtime/coordinator/rank_links.h"
 #include "backend/runtime/coordinator/telemetry.h"
-#include "backend/runtime/coordinator/term_file.h"
 #include "backend/runtime/protocol/coordinator_machine.h"
 #include "backend/runtime/protocol/invariants.h"
 
@@ -110,7 +109,8 @@ class JobCoordinator {
     }
 
   private:
-    JobCoordinator(JobSurroundings surroundings, JobBeginning beginning, Term term, CommitLog log,
+    JobCoordinator(JobSurroundings surroundings, JobBeginning beginning,
+                   std::unique_ptr<FileLock> lock, CommitLog log,
                    protocol::CoordinatorMachine machine, const protocol::RecoveredState& past);
 
     // job_coordinator.cpp: the machine's loop
@@ -168,7 +168,7 @@ class JobCoordinator {
 
     JobSurroundings around_;
     JobBeginning beginning_;
-    Term term_;
+    const std::unique_ptr<FileLock> lock_;  ///< of the run
     CommitLog log_;
     protocol::CoordinatorMachine machine_;
     protocol::InvariantChecker invariants_;
@@ -198,6 +198,7 @@ class JobCoordinator {
     MonoNs beganAt_ = 0;
     uint32_t fleetTicks_ = 0;
     uint64_t seq_ = 0;
+    const std::string lost_;  ///< as in protocol::RecoveredState
     int64_t startedNs_ = 0;
 
     struct Placed {

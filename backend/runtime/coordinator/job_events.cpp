@@ -108,6 +108,7 @@ void JobCoordinator::goOnTelling() {
         emit(model::RunStarted{beginning_.spec, around_.version, host, beginning_.resumedFrom},
              model::Severity::kNotice);
     }
+    if (!lost_.empty()) report(protocol::Violation{"I6", lost_});
     if (!recovered_) return;
     tellMissing(log_.entries());
     const model::Policies policies = modelPolicies(machine_.policies(), beginning_.spec.policies);

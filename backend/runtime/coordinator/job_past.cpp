@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "backend/runtime/protocol/step_commit.h"
 
 namespace bulkhead::runtime {
@@ -39,9 +40,49 @@ uint64_t samplesRedone(const model::IncidentView& incident, const model::RunStat
     return samples;
 }
 
+/// Index behind the entry that made the last link which history knows; 0: there is none.
+size_t behindLink(const std::vector<protocol::LogEntry>& entries, const model::RunState& past) {
+    for (size_t i = past.link.empty() ? 0 : entries.size(); i > 0; --i) {
+        const bool told = std::visit(
+            [&](const auto& e) {
+                if constexpr (requires { e.link; })
+                    return e.link == past.link;
+                else
+                    return false;
+            },
+            entries[i - 1]);
+        if (told) return i;
+    }
+    return 0;
+}
+
+/// The log has everything before history is told of it, unless its disk, or whoever put an older
+/// file in its place, has lost some. Numbers that were used then are not used again.
+void addLost(protocol::RecoveredState& recovered, const std::vector<protocol::LogEntry>& entries,
+             const model::RunState& past) {
+    if (past.link.empty() || behindLink(entries, past) > 0) return;
+    recovered.lost = absl::StrCat(
+        "the commit log ends with step ", recovered.step, " of lineage ", recovered.lineage,
+        ", and people were told of step ", past.lastCommit ? past.lastCommit->record.step : 0,
+        " of lineage ", past.lineage, ": its disk has lost what it had said was safe");
+    recovered.term = std::max(recovered.term, past.term);
+    recovered.lineageUsed = past.lineage;
+    recovered.epoch = std::max(recovered.epoch, past.epoch);
+    recovered.layoutTried = std::max(recovered.layoutTried, past.layout);
+    for (size_t i = 0; i < past.layouts.size(); ++i)
+        recovered.layoutTried = std::max(recovered.layoutTried, past.layouts[i].layout);
+    for (const model::ReplicaView& r : past.replicas) {
+        const auto at = static_cast<size_t>(r.replica);
+        if (at < recovered.incarnations.size())
+            recovered.incarnations[at] = std::max(recovered.incarnations[at], r.incarnation);
+    }
+}
+
 }  // namespace
 
-void addPast(protocol::RecoveredState& recovered, const model::RunState& past, const Clock& clock) {
+void addPast(protocol::RecoveredState& recovered, const std::vector<protocol::LogEntry>& entries,
+             const model::RunState& past, const Clock& clock) {
+    addLost(recovered, entries, past);
     const MonoNs offset = clock.now() - clock.unixNs();
     if (past.startedNs != 0)
         recovered.ranFor = std::max<MonoNs>(0, clock.unixNs() - past.startedNs);
@@ -68,17 +109,7 @@ void addPast(protocol::RecoveredState& recovered, const model::RunState& past, c
 }
 
 size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past) {
-    for (size_t i = past.link.empty() ? 0 : entries.size(); i > 0; --i) {
-        const bool told = std::visit(
-            [&](const auto& e) {
-                if constexpr (requires { e.link; })
-                    return e.link == past.link;
-                else
-                    return false;
-            },
-            entries[i - 1]);
-        if (told) return i;
-    }
+    if (const size_t behind = behindLink(entries, past); behind > 0) return behind;
     if (!past.lastCommit) return 0;
     const CommitRecord& known = past.lastCommit->record;
     for (size_t i = entries.size(); i > 0; --i) {

@@ -13,9 +13,11 @@
 /// What a run's history and its commit log say together to a coordinator that takes it up. Pure.
 namespace bulkhead::runtime {
 
-/// Incidents left open, their numbers, and how long the run has lasted. `clock` tells how Unix time
-/// and the machine's time lie to each other.
-void addPast(protocol::RecoveredState& recovered, const model::RunState& past, const Clock& clock);
+/// Incidents left open, their numbers, how long the run has lasted, and what history was told of
+/// that the log, whose `entries` gave `recovered`, has lost. `clock` tells how Unix time and the
+/// machine's time lie to each other.
+void addPast(protocol::RecoveredState& recovered, const std::vector<protocol::LogEntry>& entries,
+             const model::RunState& past, const Clock& clock);
 
 /// Index of the first log entry that `past` need not know of: the one behind the last step it has.
 size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past);

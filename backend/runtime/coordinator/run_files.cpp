@@ -129,6 +129,14 @@ std::string makeRunId(const std::string& name, int64_t unixNs) {
     return absl::StrCat(id.empty() ? "run" : id, "-", stamp);
 }
 
+absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::string& runDir) {
+    auto lock = files.lock(runDir + "/term.lock");
+    if (absl::IsFailedPrecondition(lock.status()))
+        return absl::FailedPreconditionError(absl::StrCat(
+            "another coordinator runs the job in ", runDir, "; stop it first, or attach to it"));
+    return lock;
+}
+
 absl::Status checkRunId(const std::string& run) {
     const bool plain = !run.empty() && run.size() <= 80 && run[0] != '.' &&
                        std::all_of(run.begin(), run.end(), [](unsigned char c) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,16 @@
 #include "backend/model/ledger_audit.h"
 #include "backend/runtime/protocol/commit_log.h"
 
-/// The state directory: one folder per run with job.json, term, commit.log, checkpoints/, and text/
+/// The state directory: one folder per run with job.json, commit.log, checkpoints/, and text/
 /// where the training text was copied.
 namespace bulkhead::runtime {
 
 /// "demo-20261121-121530": the job's name, what of it a folder can carry, and the time (UTC).
 std::string makeRunId(const std::string& name, int64_t unixNs);
+
+/// Held by whoever runs the job; it goes with the object or the process. FailedPrecondition when
+/// another coordinator holds it.
+absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::string& runDir);
 
 /// InvalidArgument unless it is a plain folder name.
 absl::Status checkRunId(const std::string& run);

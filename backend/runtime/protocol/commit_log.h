@@ -314,6 +314,10 @@ struct RecoveredState {
     std::vector<OpenIncident> incidents;
     uint64_t lastIncident = 0;
     MonoNs ranFor = 0;  ///< since the run began
+    /// Says to people that the log has lost something, and what: the job goes back to a checkpoint,
+    /// because ranks and history are of a past that is lost.
+    std::string lost;
+    uint64_t lineageUsed = 0;  ///< highest number given out in it
 };
 
 /// How many discarded checkpoints are named again to ranks: one may have died before it removed

@@ -331,6 +331,7 @@ class CoordinatorMachine::Impl {
     IncidentBook incidents_;
 
     uint64_t lineage_ = 0;
+    uint64_t lineageUsed_ = 0;  ///< highest number given out, perhaps one that the log has lost
     uint64_t lineageFrom_ = 0;
     std::string resumeFrom_;
     uint64_t committed_ = 0;
@@ -368,7 +369,7 @@ class CoordinatorMachine::Impl {
     bool stopCheckpoint_ = true;
     bool stopThisTermOnly_ = false;
     bool stopOk_ = true;
-    bool leaving_ = false;        ///< Leave was sent, the end is near
+    bool leaving_ = false;             ///< Leave was sent, the end is near
     uint32_t checkpointFailures_ = 0;  ///< in a row
     MonoNs checkpointRetryAt_ = 0;
     MonoNs stopSince_ = 0;

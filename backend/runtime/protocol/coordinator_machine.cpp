@@ -45,6 +45,7 @@ CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState re
       limits_(options_.timeouts),
       gate_(options_.timeouts.heartbeatMs * kMillisecond),
       lineage_(recovered.lineage),
+      lineageUsed_(std::max(recovered.lineage, recovered.lineageUsed)),
       lineageFrom_(recovered.lineageFromStep),
       resumeFrom_(recovered.resumeFrom),
       committed_(recovered.step),
@@ -71,6 +72,7 @@ CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState re
         if (i < recovered.incarnations.size()) r.incarnation = recovered.incarnations[i];
     }
     restore(recovered);
+    if (recovering_ && !recovered.lost.empty()) rollbackWhy_ = recovered.lost;
 }
 
 Actions CoordinatorMachine::Impl::begin(MonoNs now) {

@@ -186,8 +186,10 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         return;
     }
     if (m.hasState && m.step > committed_ && !(open_ && open_->committing)) {
-        broken(Violation{"I6", absl::StrCat("r", r->id, " applied step ", m.step, ", but only ",
-                                            committed_, " is committed")});
+        const std::string why = absl::StrCat("r", r->id, " applied step ", m.step, ", but only ",
+                                             committed_, " is committed");
+        broken(Violation{"I6", why});
+        fact(fact::EvidenceSeen{EvidenceKind::kParityMismatch, r->id, -1, "coordinator", why});
         expel(*r, EvidenceKind::kParityMismatch, "it is ahead of the commit log", now_);
         return;
     }
@@ -449,7 +451,7 @@ bool CoordinatorMachine::Impl::mustWriteBeforeLeaving(const Replica& r) {
 // ------------------------------------------------------------------------------------
 
 void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string& why) {
-    ++lineage_;
+    lineage_ = ++lineageUsed_;
     lineageFrom_ = committed_ = fromStep;
     last_.reset();
     epochOf_.clear();
