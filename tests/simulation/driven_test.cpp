@@ -209,6 +209,15 @@ TEST(DrivenTest, NothingStrikesOnceAllIsHealed) {
     EXPECT_EQ(faults, std::vector<std::string>{"no more; everything that lasts is ended"});
 }
 
+TEST(DrivenTest, AJobGoesOnFromWhatADiskThatLiedStillHas) {
+    const auto job = runningJob(3);
+    job->strike(faultOf(FaultKind::kLyingDisk, 300 * kMillisecond));
+    job->runFor(kSecond);
+    EXPECT_TRUE(wholeAgain(*job)) << job->living() << " processes\n" << job->standing();
+    EXPECT_TRUE(commits(*job, 5)) << job->standing();
+    EXPECT_TRUE(job->failures().empty()) << job->failures().front();
+}
+
 TEST(DrivenTest, AJobThatBeginsWhileANodeIsLostBeginsOnce) {
     const auto job = runningJob(3);
     Fault cut = faultOf(FaultKind::kCutAgent, 6 * kSecond);

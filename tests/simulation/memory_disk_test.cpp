@@ -58,6 +58,42 @@ TEST(MemoryDisk, AFileWrittenDurablyIsTheOldOrTheNewOne) {
     EXPECT_EQ(seen, (std::set<std::string>{"1", "2", "done"}));
 }
 
+TEST(MemoryDisk, ADiskThatLiesLosesWhatItSaidWasSafeUnlessItComesToWriteIt) {
+    for (const bool comes : {false, true}) {
+        std::set<std::string> seen;
+        for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+            MemoryDisk disk(seed);
+            DiskUser user(disk);
+            ASSERT_TRUE(writeDurably(user, "/a/term", "1").ok());
+            disk.lie(true);
+            ASSERT_TRUE(writeDurably(user, "/a/term", "2").ok());
+            if (comes) disk.lie(false);
+            user.die();
+            disk.cutPower();
+            seen.insert(*DiskUser(disk).read("/a/term"));
+        }
+        EXPECT_EQ(seen, comes ? std::set<std::string>{"2"} : (std::set<std::string>{"", "1", "2"}));
+    }
+}
+
+TEST(MemoryDisk, AMachineTakesOnlyItsOwnAlong) {
+    std::set<std::string> seen;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+        MemoryDisk disk(seed);
+        DiskUser here(disk, 1), there(disk, 2);
+        const auto write = [](DiskUser& user, const std::string& path) {
+            return (*user.open(path))->append("x").ok();
+        };
+        ASSERT_TRUE(write(here, "/a/here") && write(there, "/a/there"));
+        ASSERT_TRUE(there.syncFolder("/a").ok()) << "nobody else's names";
+        here.die();
+        disk.cutPower(1);
+        EXPECT_EQ(*there.read("/a/there"), "x");
+        seen.insert(there.exists("/a/here") ? *there.read("/a/here") : "none");
+    }
+    EXPECT_EQ(seen, (std::set<std::string>{"none", "", "x"}));
+}
+
 TEST(MemoryDisk, ALockGoesWithItsProcess) {
     MemoryDisk disk(1);
     DiskUser first(disk);

@@ -61,7 +61,9 @@ Process& SimulatedJob::makeProcess(RankId id, uint32_t incarnation, size_t node)
                                           mix(mix(seed_, 100 + index(id)), incarnation));
     Process& rank = *made;
     auto& slot = ranks_[index(id)];
-    if (!slot || slot->incarnation < incarnation) std::swap(slot, made);
+    // The log may have lost that the number was given out.
+    const bool again = slot && slot->incarnation == incarnation && !slot->alive;
+    if (!slot || slot->incarnation < incarnation || again) std::swap(slot, made);
     if (made) zombies_.push_back(std::move(made));
     rank.clockRate = nodeRate(node);
     tell(nameOf(id), absl::StrCat("starts, #", incarnation, " on ", agentName(node)));

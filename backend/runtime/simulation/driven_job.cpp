@@ -219,9 +219,15 @@ void DrivenJob::startCoordinator() {
 
 /// Reads the log that nobody writes now: it holds all that was durable, and perhaps more.
 void DrivenJob::readDisk() {
-    if (powerCut_) disk_.cutPower(checkpointRoot());
+    bool mayHaveLost = false;
+    if (powerCut_) {
+        disk_.cutPower();
+        disk_.lie(false);
+        mayHaveLost = std::exchange(lies_, false);
+    }
     pending_.clear();
     const auto bytes = DiskUser(disk_).read(kLogPath);
+    if (!bytes.ok() && mayHaveLost) return rewind({});
     if (!bytes.ok()) {
         if (!log_.empty()) fail("I6", "the commit log is gone");
         return;
@@ -229,6 +235,7 @@ void DrivenJob::readDisk() {
     auto decoded = decodeLog(*bytes);
     if (!decoded.ok()) return fail("I6", std::string(decoded.status().message()));
     auto& entries = decoded->entries;
+    if (entries.size() < log_.size() && mayHaveLost) return rewind(entries);
     if (entries.size() < log_.size() ||
         (!log_.empty() && encodeEntry(entries[log_.size() - 1]) != encodeEntry(log_.back())))
         return fail("I6", absl::StrCat("the commit log has ", entries.size(), " entries, ",
@@ -237,6 +244,7 @@ void DrivenJob::readDisk() {
     // An order that stands there counts, also when nobody lived to acknowledge it.
     if (unanswered_ && unansweredLogged_) oracle_.ordered(*unanswered_);
     unanswered_.reset();
+    checkStored();
 }
 
 void DrivenJob::logged(LogEntry entry) {
@@ -399,6 +407,53 @@ void DrivenJob::fillDisk(const Fault& fault) {
     });
 }
 
+/// Not before the first step: when the log loses the first epochs that were given out, a vote of
+/// the term before, which it does not name, passes for one of the same numbers in the next.
+void DrivenJob::lieAboutSync(const Fault& fault) {
+    if (oracle_.commits() == 0) return;
+    disk_.lie(true);
+    lies_ = true;
+    at(now_ + fault.duration, [this, back = fault.parameter % 800, disarmed = disarmed_] {
+        if (disarmed != disarmed_) return;
+        killCoordinator(true);
+        powerCut_ = true;
+        at(now_ + static_cast<MonoNs>(back) * kMillisecond, [this] { startCoordinator(); });
+    });
+}
+
+/// The disk has less than it had said. What is left is the front of what was written, and the truth
+/// from here on.
+void DrivenJob::rewind(const std::vector<LogEntry>& entries) {
+    tell("controller", absl::StrCat("its disk has lost ", log_.size() - entries.size(),
+                                    " entries of the log that it had said were safe"));
+    std::set<std::string> named;
+    std::string link = database_.folded.link;
+    for (size_t i = 0; i < entries.size(); ++i) {
+        if (encodeEntry(entries[i]) != encodeEntry(log_[i]))
+            fail("I6", absl::StrCat("entry ", i, " of the commit log is another one now"));
+        if (const auto* checkpoint = std::get_if<LogCheckpoint>(&entries[i]))
+            named.insert(checkpoint->path);
+        if (const auto* dropped = std::get_if<LogCheckpointsDropped>(&entries[i]))
+            for (const std::string& path : dropped->paths) named.erase(path);
+        std::visit(
+            [&](const auto& e) {
+                if constexpr (requires { e.link; })
+                    if (e.link == link) link.clear();
+            },
+            entries[i]);
+    }
+    logLost_ = true;
+    lossUnsaid_ = !link.empty();
+    log_ = entries;
+    oracle_.rewind(entries);
+    finished_ = false;
+    unanswered_.reset();
+    std::erase_if(checkpoints_, [&](const auto& c) { return !named.contains(c.first); });
+    for (const auto* list : {&ranks_, &zombies_})
+        for (const auto& rank : *list)
+            if (rank) rank->ofLostPast = true;
+}
+
 void DrivenJob::synced(const std::string& path) {
     if (path != kLogPath || pending_.empty()) return;
     for (LogEntry& entry : std::exchange(pending_, {})) logged(std::move(entry));
@@ -410,8 +465,10 @@ void DrivenJob::told(const model::Event& event) {
         fail("events", absl::StrCat("event ", event.seq, " follows event ", lastTold_));
     lastTold_ = event.seq;
     if (const auto* broken = std::get_if<model::InvariantBroken>(&event.body);
-        broken != nullptr && !(corruption_ && broken->invariant == "I3"))
-        fail("live", absl::StrCat(broken->invariant, ": ", broken->detail));
+        broken != nullptr && !(corruption_ && broken->invariant == "I3")) {
+        if (broken->invariant == "I6") lossUnsaid_ = false;
+        if (!logLost_) fail("live", absl::StrCat(broken->invariant, ": ", broken->detail));
+    }
     if (const auto* finished = std::get_if<model::RunFinished>(&event.body);
         finished != nullptr && !finished->ok)
         fail("I4", absl::StrCat("the run has failed: ", finished->why));
@@ -422,6 +479,8 @@ void DrivenJob::told(const model::Event& event) {
 void DrivenJob::operate(Operation operation) {
     const auto c = controller_;
     if (!c || c->dead || !c->controller) return;
+    if (operation.kind == OperationKind::kStop && lossUnsaid_)
+        fail("told", "the log has lost what people were told of, and nobody says so");
     for (model::Action& action : actionsOf(operation)) c->asked.push_back(std::move(action));
     if (c->stoppedUntil <= now_) runAs(*c, [&] { answer(*c); });
     runLater(c, now_);
@@ -441,6 +500,8 @@ void DrivenJob::answer(Controlling& c) {
 
 void DrivenJob::healAll() {
     disarm();
+    disk_.lie(false);
+    lies_ = false;
     disk_.leaveRoom(std::nullopt);
     for (const auto& node : nodes_) node->disk.leaveRoom(std::nullopt);
     const auto goOn = [this](const std::shared_ptr<Program>& program) {
@@ -489,8 +550,22 @@ void DrivenJob::findCheckpoint(const LogCheckpoint& entry) {
         if (!files.exists(path)) fail("I6", absl::StrCat(path, " is gone, nobody has dropped it"));
 }
 
-void DrivenJob::forgetCheckpoint(const std::string& path) {
-    oracle_.removed(path);
+/// Every checkpoint that the log names is whole on disk, whoever lost power.
+void DrivenJob::checkStored() {
+    const DiskUser files(disk_);
+    for (const auto& [path, stored] : checkpoints_) {
+        if (!stored.whole || stored.damaged) continue;
+        const auto manifest = runtime::readManifest(files, path);
+        if (!manifest.ok()) return fail("I6", std::string(manifest.status().message()));
+        for (const auto& [shard, part] : stored.parts)
+            if (const auto state = runtime::readShardFile(files, path, *manifest, shard);
+                !state.ok())
+                return fail("I6", std::string(state.status().message()));
+    }
+}
+
+void DrivenJob::forgetCheckpoint(const Process& by, const std::string& path) {
+    if (!by.ofLostPast) oracle_.removed(path);
     checkpoints_.erase(path);
 }
 
@@ -502,6 +577,7 @@ void DrivenJob::strikeDrivers(const Fault& fault) {
     if (fault.kind == FaultKind::kCutAgent) return cutAgent(fault);
     if (fault.kind == FaultKind::kFreezeNode) return freezeNode(fault);
     if (fault.kind == FaultKind::kFullDisk) return fillDisk(fault);
+    if (fault.kind == FaultKind::kLyingDisk) return lieAboutSync(fault);
     const auto c = controller_;
     if (!c || c->dead) return;
     if (fault.kind == FaultKind::kHangCoordinator)

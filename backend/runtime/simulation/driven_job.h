@@ -97,6 +97,8 @@ class DrivenJob final : public SimulatedJob {
     void cutAgent(const Fault& fault);
     void freezeNode(const Fault& fault);
     void fillDisk(const Fault& fault);
+    void lieAboutSync(const Fault& fault);
+    void rewind(const std::vector<LogEntry>& entries);
     void startAgent(size_t node);
     void connectAgent(const std::weak_ptr<Agenting>& agent,
                       std::weak_ptr<runtime::ConnectedChannel> done, size_t attempt);
@@ -116,22 +118,28 @@ class DrivenJob final : public SimulatedJob {
     void wake(Process& rank) override;
     void damaged(const std::string& path) override;
     void findCheckpoint(const LogCheckpoint& entry);
-    void forgetCheckpoint(const std::string& path);
+    void checkStored();
+    void forgetCheckpoint(const Process& by, const std::string& path);
     absl::Status signalRank(size_t node, int32_t pid, uint64_t startTime, int signal);
     const KernelProcess* kernelProcess(size_t node, int32_t pid, uint64_t startTime) const;
 
     const model::JobSpec spec_;
     const bool corruption_;  ///< parity may rightly be broken
+    /// The controller's own, and with the checkpoints shared storage: each node is a
+    /// machine.
     MemoryDisk disk_;
     MemoryNetwork streams_;
     RunDatabase database_;
     std::shared_ptr<Controlling> controller_;  ///< null or dead: none
     bool powerCut_ = false;                    ///< since the last controller began
-    MonoNs fullUntil_ = 0;                     ///< the controller's disk
-    uint64_t lastTold_ = 0;                    ///< event
-    std::optional<Operation> unanswered_;      ///< by the coordinator that was told it
-    bool unansweredLogged_ = false;            ///< the log has it
-    std::vector<LogEntry> pending_;            ///< given to the log, not known to be on the disk
+    bool lies_ = false;                        ///< its disk
+    /// The log has lost what was told of, and nobody has said yet that it has.
+    bool lossUnsaid_ = false;
+    MonoNs fullUntil_ = 0;                 ///< the controller's disk
+    uint64_t lastTold_ = 0;                ///< event
+    std::optional<Operation> unanswered_;  ///< by the coordinator that was told it
+    bool unansweredLogged_ = false;        ///< the log has it
+    std::vector<LogEntry> pending_;        ///< given to the log, not known to be on the disk
     std::vector<std::unique_ptr<Node>> nodes_;
     /// The address at which the leader of a replica listens for its siblings.
     struct Leader {

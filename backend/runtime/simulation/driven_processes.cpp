@@ -357,6 +357,8 @@ void DrivenJob::crashNode(size_t node, MonoNs forTime) {
     if (nodes_[node]->agent) crash(nodes_[node]->agent);
     nodes_[node]->processes.clear();
     nodes_[node]->disk.cutPower();
+    disk_.cutPower(machineOf(node));
+    checkStored();
 }
 
 void DrivenJob::cutAgent(const Fault& fault) {

@@ -24,6 +24,11 @@ inline constexpr const char* kToken = "token";
 /// 2026-01-01, so that dates in stories look like dates.
 inline constexpr int64_t kEpochNs = 1'767'225'600 * kSecond;
 
+/// A node's number at the shared storage; the controller's machine is 0.
+inline uint32_t machineOf(size_t node) {
+    return static_cast<uint32_t>(node) + 1;
+}
+
 /// A kill that waits for a file operation does not wait longer.
 inline constexpr MonoNs kDyingWithin = 30 * kMillisecond;
 /// From the first attempt to connect: when the kernel sends its SYN again, and when it gives up.

@@ -638,7 +638,7 @@ DrivenJob::Ranking::Ranking(DrivenJob& job, Process& shown)
       fibers_(
           job.events_, job.now_, clock_, [this](MonoNs local) { return clock_.globalOf(local); },
           shown.rng()),
-      files_(job.disk_),
+      files_(job.disk_, machineOf(shown.node)),
       rng_(shown.rng()),
       training_(std::make_unique<Training>(*this)),
       host_(std::make_unique<Host>(*this)) {
@@ -820,7 +820,7 @@ void DrivenJob::Ranking::acts(const RankAction& action) {
     } else if (const auto* settle = std::get_if<SettleLayout>(&action)) {
         training_->settles.push_back(*settle);
     } else if (const auto* remove = std::get_if<RemoveCheckpoints>(&action)) {
-        for (const std::string& path : remove->paths) job_.forgetCheckpoint(path);
+        for (const std::string& path : remove->paths) job_.forgetCheckpoint(shown_, path);
     } else if (const auto* exit = std::get_if<ExitRank>(&action)) {
         job_.checkOrphan(shown_, exit);
         if (std::exchange(leaving_, true)) return;

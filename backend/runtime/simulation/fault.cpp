@@ -101,6 +101,8 @@ std::string what(const Fault& f) {
                                         : "the controller's disk is full";
         case FaultKind::kFreezeNode:
             return absl::StrCat("the node of ", replica, " is frozen");
+        case FaultKind::kLyingDisk:
+            return "the controller's disk lies about what it has synced until its power is cut";
         case FaultKind::kDamageCheckpoint:
             return "a bit of the newest checkpoint flips";
     }

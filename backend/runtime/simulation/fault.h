@@ -39,7 +39,7 @@ enum class FaultKind {
     kPoisonSample,
     kOverflow,  ///< the next sum of finite gradients is not finite
     kFailFetch,
-    kLoseDeltas,  ///< a replica's delta window is emptied
+    kLoseDeltas,  ///< a replica's delta window is emptied; only of a pretended one
     kFailCheckpoint,
     kFailLayoutMove,
     kDrain,
@@ -58,6 +58,7 @@ enum class FaultKind {
     kCutAgent,    ///< an agent's connection: at once, what it says first, or one end knows nothing
     kFullDisk,    ///< the controller's, or that of a node
     kFreezeNode,  ///< agent and ranks of a node are stopped for a while
+    kLyingDisk,   ///< the controller's says that it has synced, and its machine loses power
 };
 
 /// When a fault strikes: at its time, or at the first such moment after it.
@@ -102,7 +103,7 @@ std::string describe(const Fault& fault);
 namespace bulkhead {
 template <>
 struct EnumNames<simulation::FaultKind> {
-    static constexpr std::array<std::string_view, 44> kNames = {"kill_rank",
+    static constexpr std::array<std::string_view, 45> kNames = {"kill_rank",
                                                                 "kill_replica",
                                                                 "crash_node",
                                                                 "hang_rank",
@@ -145,7 +146,8 @@ struct EnumNames<simulation::FaultKind> {
                                                                 "second_coordinator",
                                                                 "cut_agent",
                                                                 "full_disk",
-                                                                "freeze_node"};
+                                                                "freeze_node",
+                                                                "lying_disk"};
 };
 template <>
 struct EnumNames<simulation::Trigger> {

@@ -179,6 +179,7 @@ void SimulatedJob::strikeNow(const Fault& f) {
         case FaultKind::kCutAgent:
         case FaultKind::kFullDisk:
         case FaultKind::kFreezeNode:
+        case FaultKind::kLyingDisk:
             return strikeDrivers(f);
         default:
             return strikeNetwork(f);

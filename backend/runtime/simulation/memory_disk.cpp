@@ -44,44 +44,65 @@ void MemoryDisk::flipBit(const std::string& path) {
     byte = static_cast<char>(byte ^ (1 << rng_.below(8)));
 }
 
-void MemoryDisk::cutPower(const std::string& spared) {
-    Names kept;
-    Names elsewhere, elsewhereDurable;
-    if (!spared.empty())
-        for (const auto& [from, to] :
-             {std::pair(&names_, &elsewhere), std::pair(&durableNames_, &elsewhereDurable)}) {
-            for (const auto& entry : *from)
-                if (entry.first.starts_with(spared + "/")) to->insert(entry);
-            for (const auto& entry : *to) from->erase(entry.first);
+void MemoryDisk::sync(Inode& file) {
+    file.synced = file.content.size();
+    file.cut.clear();
+}
+
+void MemoryDisk::syncName(const std::string& path) {
+    const auto it = names_.find(path);
+    if (it == names_.end())
+        durableNames_.erase(path);
+    else
+        durableNames_[path] = it->second;
+}
+
+void MemoryDisk::syncFolder(const std::string& folder, uint32_t machine) {
+    std::erase_if(changed_, [&](const auto& change) {
+        if (change.second != machine || folderOf(change.first) != folder) return false;
+        syncName(change.first);
+        return true;
+    });
+}
+
+void MemoryDisk::lie(bool on) {
+    lies_ = on;
+    if (on) return;
+    for (const auto& file : std::exchange(owedFiles_, {})) sync(*file);
+    for (const std::string& folder : std::exchange(owedFolders_, {})) syncFolder(folder, 0);
+}
+
+void MemoryDisk::cutPower(uint32_t machine) {
+    if (machine == 0) {
+        owedFiles_.clear();
+        owedFolders_.clear();
+    }
+    for (auto it = changed_.begin(); it != changed_.end();) {
+        const auto& [path, by] = *it;
+        if (by != machine) {
+            ++it;
+            continue;
         }
-    for (const auto* names : {&durableNames_, &names_})
-        for (const auto& [path, inode] : *names) {
-            if (kept.contains(path)) continue;
-            const auto durable = durableNames_.find(path);
-            const auto current = names_.find(path);
-            const bool same = durable != durableNames_.end() && current != names_.end() &&
-                              durable->second == current->second;
-            const bool old = !same && rng_.chance(0.5);
-            const auto chosen = old ? durable : current;
-            if (chosen != (old ? durableNames_.end() : names_.end())) kept[path] = chosen->second;
-        }
+        const auto durable = durableNames_.find(path);
+        if (rng_.chance(0.5) && durable == durableNames_.end())
+            names_.erase(path);
+        else if (durable != durableNames_.end() && rng_.chance(0.5))
+            names_[path] = durable->second;
+        syncName(path);
+        it = changed_.erase(it);
+    }
     std::set<Inode*> settled;
-    for (const auto& [path, inode] : kept) {
-        if (!settled.insert(inode.get()).second) continue;
+    for (const auto& [path, inode] : names_) {
         Inode& file = *inode;
+        if (file.writer != machine || !settled.insert(&file).second) continue;
         if (!file.cut.empty() && rng_.chance(0.5)) {
             file.content.resize(file.synced);
             file.content += file.cut;
         } else if (file.content.size() > file.synced) {
             file.content.resize(file.synced + rng_.below(file.content.size() - file.synced + 1));
         }
-        file.cut.clear();
-        file.synced = file.content.size();
+        sync(file);
     }
-    names_ = kept;
-    durableNames_ = std::move(kept);
-    names_.merge(elsewhere);
-    durableNames_.merge(elsewhereDurable);
 }
 
 class DiskUser::File final : public AppendFile {
@@ -97,10 +118,10 @@ class DiskUser::File final : public AppendFile {
         const bool fits = user->disk_.fits(bytes.size());
         if (user->begin()) {
             if (!fits) return full("write", path_);  // what was written is cut off again
-            inode_->content += bytes;
+            write(*user, bytes);
             return absl::OkStatus();
         }
-        inode_->content += bytes.substr(0, user->disk_.rng_.below(bytes.size() + 1));
+        write(*user, bytes.substr(0, user->disk_.rng_.below(bytes.size() + 1)));
         return dead();
     }
 
@@ -112,6 +133,7 @@ class DiskUser::File final : public AppendFile {
             inode_->synced = size;
         }
         inode_->content.resize(size);
+        inode_->writer = user->machine_;
         return absl::OkStatus();
     }
 
@@ -119,13 +141,20 @@ class DiskUser::File final : public AppendFile {
         DiskUser* user = *user_;
         if (user == nullptr || !user->begin()) return dead();
         if (user->onWait) user->onWait();
-        inode_->synced = inode_->content.size();
-        inode_->cut.clear();
+        if (user->disk_.lies(user->machine_))
+            user->disk_.owedFiles_.push_back(inode_);
+        else
+            user->disk_.sync(*inode_);
         if (user->onSync) user->onSync(path_);
         return absl::OkStatus();
     }
 
   private:
+    void write(const DiskUser& user, std::string_view bytes) {
+        inode_->content += bytes;
+        inode_->writer = user.machine_;
+    }
+
     const std::shared_ptr<DiskUser*> user_;
     const std::string path_;
     const std::shared_ptr<MemoryDisk::Inode> inode_;
@@ -196,7 +225,10 @@ absl::StatusOr<std::unique_ptr<AppendFile>> DiskUser::open(const std::string& pa
     if (!exists(path) && !disk_.fits(kNameBytes)) return full("open", path);
     if (onOpen && !onOpen()) return full("open", path);
     auto& inode = disk_.names_[path];
-    if (inode == nullptr) inode = std::make_shared<MemoryDisk::Inode>();
+    if (inode == nullptr) {
+        inode = std::make_shared<MemoryDisk::Inode>();
+        disk_.change(path, machine_);
+    }
     return std::make_unique<File>(*this, path, inode);
 }
 
@@ -206,12 +238,16 @@ absl::Status DiskUser::rename(const std::string& from, const std::string& to) {
     if (it == disk_.names_.end()) return missing(from);
     disk_.names_[to] = std::move(it->second);
     disk_.names_.erase(from);
+    disk_.change(from, machine_);
+    disk_.change(to, machine_);
     return absl::OkStatus();
 }
 
 absl::Status DiskUser::remove(const std::string& path) {
     if (!begin()) return dead();
-    return disk_.names_.erase(path) > 0 ? absl::OkStatus() : missing(path);
+    if (disk_.names_.erase(path) == 0) return missing(path);
+    disk_.change(path, machine_);
+    return absl::OkStatus();
 }
 
 /// A name of its own would only tell whether somebody had made it: every folder is there.
@@ -232,10 +268,10 @@ absl::Status DiskUser::removeFolder(const std::string& path) {
 
 absl::Status DiskUser::syncFolder(const std::string& folder) {
     if (!begin()) return dead();
-    const auto isIn = [&](const std::string& path) { return folderOf(path) == folder; };
-    std::erase_if(disk_.durableNames_, [&](const auto& entry) { return isIn(entry.first); });
-    for (const auto& entry : disk_.names_)
-        if (isIn(entry.first)) disk_.durableNames_.insert(entry);
+    if (disk_.lies(machine_))
+        disk_.owedFolders_.insert(folder);
+    else
+        disk_.syncFolder(folder, machine_);
     return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/common/file_system.h"
 #include "backend/runtime/simulation/rng.h"
@@ -17,14 +18,18 @@ namespace bulkhead::simulation {
 
 /// A disk in memory that keeps after a power cut what a disk must keep, and of the rest what chance
 /// leaves: a prefix of what was appended, an older name, a cut that never was. Processes use it by
-/// a DiskUser each. Deterministic.
+/// a DiskUser each. Several machines may share it: then it never loses power itself, and what a
+/// process has not synced is in the memory of its machine, and goes with that. Deterministic.
 class MemoryDisk {
   public:
     explicit MemoryDisk(uint64_t seed) : rng_(seed) {}
 
-    /// Power is lost: what was not synced may be gone or torn. No user may be alive, but of the
-    /// folder `spared`, which another machine serves; empty: there is none.
-    void cutPower(const std::string& spared = "");
+    /// A machine loses power: what was not synced from there may be gone or torn. None of its users
+    /// may be alive.
+    void cutPower(uint32_t machine = 0);
+    /// Its own machine's, number 0: from now on a sync there says that it is done, and does
+    /// nothing. When that ends, all that was synced meanwhile is safe.
+    void lie(bool on);
     /// A bit of a file flips, if there is one.
     void flipBit(const std::string& path);
 
@@ -38,23 +43,34 @@ class MemoryDisk {
         std::string content;
         uint64_t synced = 0;  ///< bytes from the front that a power cut leaves alone
         std::string cut;      ///< synced bytes that stood behind `content` before it was cut
+        uint32_t writer = 0;  ///< the machine that wrote last
     };
     using Names = std::map<std::string, std::shared_ptr<Inode>>;
 
+    void change(const std::string& path, uint32_t machine) { changed_[path] = machine; }
+    void sync(Inode& file);
+    void syncName(const std::string& path);
+    void syncFolder(const std::string& folder, uint32_t machine);
+    bool lies(uint32_t machine) const { return lies_ && machine == 0; }
     uint64_t size() const;
     bool fits(uint64_t bytes) const { return !capacity_ || size() + bytes <= *capacity_; }
 
     std::optional<uint64_t> capacity_;
     Names names_;
     Names durableNames_;
+    std::map<std::string, uint32_t> changed_;  ///< names that are not durable: by which machine
     std::set<std::string> locked_;
+    bool lies_ = false;
+    // These it said were safe:
+    std::vector<std::shared_ptr<Inode>> owedFiles_;
+    std::set<std::string> owedFolders_;
     Rng rng_;
 };
 
 /// One process's view of the disk: everything it does fails once it is dead.
 class DiskUser final : public FileSystem {
   public:
-    explicit DiskUser(MemoryDisk& disk) : disk_(disk) {}
+    explicit DiskUser(MemoryDisk& disk, uint32_t machine = 0) : disk_(disk), machine_(machine) {}
     ~DiskUser() override { die(); }
 
     /// Its locks fall; what it has written stays.
@@ -92,6 +108,7 @@ class DiskUser final : public FileSystem {
     bool begin();
 
     MemoryDisk& disk_;
+    const uint32_t machine_;  ///< that it runs on
     bool alive_ = true;
     uint64_t lastOperations_ = 0;  ///< 0: not about to die
     std::set<std::string> locks_;

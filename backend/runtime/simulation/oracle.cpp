@@ -2,6 +2,7 @@
 #include "backend/runtime/simulation/oracle.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
@@ -184,6 +185,41 @@ void Oracle::durable(const LogEntry& entry) {
     }
 }
 
+void Oracle::rewind(const std::vector<LogEntry>& entries) {
+    Oracle again(options_, fail_);
+    again.completed_ = std::move(completed_);
+    again.overflowed_ = std::move(overflowed_);
+    again.taints_ = std::move(taints_);
+    again.dealt_ = std::move(dealt_);
+    again.incidents_ = std::move(incidents_);
+    again.newestIncident_ = newestIncident_;
+    again.flipped_ = flipped_;
+    again.announced_ = std::move(announced_);
+    again.announcedOrder_ = std::move(announcedOrder_);
+    again.rewound_ = true;
+    // A step that was judged when it became durable stays as it was judged.
+    again.judged_ = std::move(truths_);
+    for (const LogEntry& entry : entries) {
+        again.appended(entry);
+        again.durable(entry);
+    }
+    again.judged_.clear();
+    again.commits_ = commits_;
+    // The numbers of terms that are lost may be given out again.
+    std::erase_if(again.announced_, [&](const auto& a) { return a.first.term > again.term_; });
+    std::erase_if(again.announcedOrder_, [&](const FrameKey& k) { return k.term > again.term_; });
+    if (again.orders_) {
+        // The operator finds it as the log has it.
+        const LogOrders& o = *again.orders_;
+        again.paused_ = o.paused;
+        again.held_ = {o.held.begin(), o.held.end()};
+        again.drained_ = {o.drained.begin(), o.drained.end()};
+        again.policies_ = o.policies;
+    }
+    std::destroy_at(this);
+    std::construct_at(this, std::move(again));
+}
+
 void Oracle::commitSent(const Commit& commit) {
     const CommitRecord& r = commit.record;
     const auto it = records_.find({r.lineage, r.step});
@@ -265,6 +301,7 @@ void Oracle::started(int32_t replica, uint32_t incarnation) {
 
 /// A quorum holds only if the step before it was committed as it assumed.
 void Oracle::began(const Process& rank, const Quorum& q) {
+    if (rank.ofLostPast) return;
     const auto before = records_.find({q.lineage, q.step - 1});
     const bool first = truthAt(q.lineage, q.step - 1) != nullptr && before == records_.end();
     const uint64_t epoch = before == records_.end() ? 0 : before->second.epoch;
@@ -276,7 +313,7 @@ void Oracle::began(const Process& rank, const Quorum& q) {
 
 void Oracle::stood(const Process& rank, bool fresh) {
     const Truth* truth = truthAt(rank.now.lineage, rank.now.step);
-    if (truth == nullptr || rank.now.tainted) return;
+    if (truth == nullptr || rank.now.tainted || rank.ofLostPast) return;
     const auto shard = static_cast<size_t>(rank.id.shard);
     if (rank.now.state != truth->states[shard])
         fail_("I3", absl::StrCat(name(rank), fresh ? " begins with" : " stands with",
@@ -300,7 +337,7 @@ void Oracle::computed(const Process& rank) {
         taints_.erase(key);
         return;
     }
-    if (!rank.now.tainted && !rank.flipGradientNext)
+    if (!rank.now.tainted && !rank.flipGradientNext && !rank.ofLostPast)
         fail_("I3", absl::StrCat(name(rank), " computes step ", q.step,
                                  " from a state that is not that of step ", q.step - 1));
     taints_[key] = difference(rank.gradient, expected);
@@ -314,7 +351,7 @@ void Oracle::completed(const Process& rank, const ExchangeId& id, bool overflow)
     while (done.size() > 16) done.erase(done.begin());
     if (overflow) overflowed_.insert({q.term, id});
     const Truth* truth = truthAt(q.lineage, q.step - 1);
-    if (truth == nullptr) return;
+    if (truth == nullptr || rank.ofLostPast) return;
     const auto shard = static_cast<size_t>(rank.id.shard);
     const Sum expected =
         sumOf(broughtBy(q), q.lineage, q.step, shard, stateBefore(*truth, shard, q.layout));
@@ -325,6 +362,7 @@ void Oracle::completed(const Process& rank, const ExchangeId& id, bool overflow)
 }
 
 void Oracle::applied(const Process& rank, const CommitRecord& record, bool replayed) {
+    if (rank.ofLostPast) return;
     const auto it = records_.find({record.lineage, record.step});
     if (it == records_.end()) {
         fail_("I6",

@@ -22,6 +22,13 @@ namespace bulkhead::simulation {
 /// ranks and coordinator do is compared with that. It shares no code with protocol/ but the plain
 /// values, so that a bug there cannot hide itself here. Corruption that was injected is known to it
 /// and excused where the protocol cannot see it (docs/protocol.md, "Evidence").
+///
+/// Nobody can promise that a disk which lies about its syncs loses nothing. When the log comes back
+/// shorter than it was durable, what it still has is the truth from there on (rewind()): it has to
+/// be what was written, no sample in it is used twice, the job goes on from it and all replicas
+/// come to its states. Excused are processes of before, until they are started anew: what they
+/// stand at, apply and sum. Their gradients are judged as taints are: whatever they bring to a
+/// step that is committed is accounted for.
 class Oracle {
   public:
     using Fail = std::function<void(const char* invariant, std::string detail)>;
@@ -42,6 +49,8 @@ class Oracle {
     void stored(const LogCheckpoint& entry, const std::map<int32_t, StateCopy>& parts);
     /// Its files are removed.
     void removed(const std::string& path);
+    /// The log has lost what came behind these entries.
+    void rewind(const std::vector<LogEntry>& entries);
     void commitSent(const Commit& commit);
     /// What reaches the coordinator and is not stale. `term` is the coordinator's.
     void voted(const ReplicaVote& vote, uint64_t term);
@@ -181,7 +190,9 @@ class Oracle {
     std::optional<LogOrders> orders_;                     ///< as they stand in the log
     // As the operator was told that they are.
     bool flipped_ = false;
-    uint64_t tieAt_ = 0;                                        ///< after this step
+    bool rewound_ = false;
+    std::map<StepKey, Truth> judged_;  ///< while it rewinds: the truths there were
+    uint64_t tieAt_ = 0;               ///< after this step
     std::map<std::pair<int32_t, uint32_t>, uint64_t> matched_;  ///< its own replay, of which step
     bool paused_ = false;
     std::set<int32_t> held_;

@@ -212,7 +212,7 @@ void Oracle::judged(const ReplayVerdict& m) {
 /// Somebody is expelled for its state. Nobody's differs unless somebody flipped a bit.
 void Oracle::blamed(int32_t replica, uint32_t incarnation, const Living& process) {
     if (!newest_) return;
-    if (!flipped_)
+    if (!flipped_ && !rewound_)
         return fail_("I3", absl::StrCat("r", replica,
                                         " is blamed for its state, and nothing ever "
                                         "happened to anybody's"));

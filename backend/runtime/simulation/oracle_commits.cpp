@@ -24,6 +24,11 @@ bool near(uint32_t bits, double expected) {
 }  // namespace
 
 void Oracle::openLineage(const LogLineage& e) {
+    if (const auto known = judged_.find({e.lineage, e.fromStep}); known != judged_.end()) {
+        truths_.insert(*known);
+        return;
+    }
+    if (!judged_.empty()) return;
     Truth truth;
     truth.layout = e.layout;
     if (e.resumeFrom.empty()) {
@@ -74,6 +79,11 @@ void Oracle::consume(const CommitRecord& r) {
                 domain[s] = {Use::kCommitted, r.step};
             }
         }
+    for (const Contribution& c : r.contributors) {
+        contributed_[{c.replica, c.incarnation}] = r.step;
+        followers_.erase({c.replica, c.incarnation});
+    }
+    step_ = r.step;
 }
 
 void Oracle::commit(const CommitRecord& r) {
@@ -82,6 +92,11 @@ void Oracle::commit(const CommitRecord& r) {
                                  " step ", step_));
     const auto [it, fresh] = records_.try_emplace({r.lineage, r.step}, r);
     if (!fresh) fail_("I1", absl::StrCat("two records of ", stepName(r)));
+    if (!judged_.empty()) {
+        if (const auto known = judged_.find({r.lineage, r.step}); known != judged_.end())
+            truths_.insert(*known);
+        return consume(r);
+    }
     const Truth* before = truthAt(r.lineage, r.step - 1);
     if (before == nullptr || before->states.size() != options_.shards) {
         fail_("I6", absl::StrCat(stepName(r), " has no step before it"));
@@ -101,13 +116,8 @@ void Oracle::commit(const CommitRecord& r) {
     checkRecord(r, *before, sums);
     checkDealt(r);
     checkBaseline(r);
-    consume(r);
-    for (const Contribution& c : r.contributors) {
-        contributed_[{c.replica, c.incarnation}] = r.step;
-        followers_.erase({c.replica, c.incarnation});
-    }
     truths_[{r.lineage, r.step}] = std::move(after);
-    step_ = r.step;
+    consume(r);
     trim();
 }
 

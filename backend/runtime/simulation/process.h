@@ -76,6 +76,8 @@ struct Process {
     MonoNs busyUntil = 0;
 
     bool connected = false;  ///< to the coordinator
+    /// It lived when the log lost what it had: its state may be of steps that are no more.
+    bool ofLostPast = false;
     MonoNs orphanSince = 0;  ///< it knows that it is not; 0: it is, or never was
 
     StateCopy now;

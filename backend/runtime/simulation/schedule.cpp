@@ -72,6 +72,8 @@ const Weight& drawKind(Rng& rng, const Setup& setup) {
     uint64_t total = 0;
     const auto add = [&](const Weight& w) {
         if (corrupts(w.kind) && !setup.corruption) return;
+        // Real ranks forget deltas by their budget alone, and some setups leave it at three steps.
+        if (w.kind == FaultKind::kLoseDeltas && setup.drivers) return;
         choices.push_back(&w);
         total += w.weight;
     };
@@ -87,14 +89,23 @@ const Weight& drawKind(Rng& rng, const Setup& setup) {
 }
 
 /// Kinds that came later are drawn by themselves: what a seed drew before stays as it was.
-void addLater(uint64_t seed, MonoNs until, Schedule& out) {
+void addLater(uint64_t seed, MonoNs until, bool drivers, Schedule& out) {
+    if (out.empty()) return;
     Rng rng(mix(seed, 79));
-    if (out.empty() || rng.chance(0.4)) return;
-    for (uint64_t n = 1 + rng.below(4); n > 0; --n) {
+    for (uint64_t n = rng.chance(0.4) ? 0 : 1 + rng.below(4); n > 0; --n) {
         Fault f;
         f.kind = rng.chance(0.6) ? FaultKind::kHangCoordinator : FaultKind::kDamageCheckpoint;
         f.at = static_cast<MonoNs>(rng.below(static_cast<uint64_t>(until) + 1));
         f.duration = f.kind == FaultKind::kHangCoordinator ? rng.between(20, 4000) : 0;
+        out.push_back(f);
+    }
+    Rng lies(mix(seed, 80));
+    if (drivers && lies.chance(0.1)) {
+        Fault f;
+        f.kind = FaultKind::kLyingDisk;
+        f.at = static_cast<MonoNs>(lies.below(static_cast<uint64_t>(until) + 1));
+        f.duration = lies.between(10, lies.chance(0.7) ? 100 : 400);
+        f.parameter = lies();
         out.push_back(f);
     }
     std::stable_sort(out.begin(), out.end(),
@@ -181,7 +192,7 @@ Schedule drawSchedule(uint64_t seed, const Setup& setup, size_t count) {
         }
         out.push_back(f);
     }
-    addLater(seed, now, out);
+    addLater(seed, now, setup.drivers, out);
     return out;
 }
 

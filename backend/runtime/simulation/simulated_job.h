@@ -256,7 +256,7 @@ class SimulatedJob {
                         const std::vector<int32_t>& peers);
 
     // -- fault_driver.cpp
-    /// What waits for its moment, or has just met it, does not strike any more.
+    /// Faults that wait for their moment, or have just met it, do not strike any more.
     void disarm();
     void strikeArmed(Trigger moment, RankId about);
     void strikeArmed(const Action& action);
@@ -312,6 +312,7 @@ class SimulatedJob {
         stopped_;  ///< by replica: told to its agent, up to this incarnation
     std::map<uint64_t, ExchangeId> announced_;  ///< by step: the last quorum's
     bool finished_ = false;
+    bool logLost_ = false;  ///< some of what it had, to a disk that lied
 
     std::vector<std::unique_ptr<Process>> ranks_;  ///< by index(); null: never started
     /// Of older incarnations: dead, or alive on a node whose agent could not be told to stop them.
