@@ -48,11 +48,13 @@ void addPlanExport(CLI::App& plan, Cli& cli) {
     auto arguments = std::make_shared<ExportArguments>();
     CLI::App* verb = plan.add_subcommand("export", "A plan as the file a serving engine reads");
     verb->add_option("--plan", arguments->plan, "plan that solve wrote")->required();
-    verb->add_option("--to", arguments->engine,
-                     "sglang (--init-expert-location), trtllm (moe_config.load_balancer), ascend "
-                     "(expert_map_path) or bulkhead (everything)")
+    verb->add_option(
+            "--to", arguments->engine,
+            "sglang (--init-expert-location), trtllm (moe_config.load_balancer), ascend "
+            "(expert_map_path), vllm (--eplb-config, as it takes no placement) or bulkhead "
+            "(everything)")
         ->required()
-        ->check(CLI::IsMember({"sglang", "trtllm", "ascend", "bulkhead"}));
+        ->check(CLI::IsMember({"sglang", "trtllm", "ascend", "vllm", "bulkhead"}));
     verb->add_option("-o,--out", arguments->out, "file to write; default: standard output");
     verb->add_option("--decoder-layers", arguments->decoderLayers,
                      "sglang: decoder layers of the model; default: up to the last MoE layer");

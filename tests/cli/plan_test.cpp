@@ -154,6 +154,10 @@ TEST_F(PlanVerbs, aPlanLeavesAsEveryEnginesFile) {
     const auto balancer = planner::readTrtllmBalancer(trtllm.out, "out");
     ASSERT_TRUE(balancer.ok()) << balancer.status();
     EXPECT_EQ(balancer->expertOfSlot[0], location->expertOfSlot[3]);
+    const Said vllm = type({"plan", "export", "--plan", plan, "--to", "vllm"});
+    ASSERT_EQ(vllm.code, kOk) << vllm.err;
+    EXPECT_EQ(model::parseJson(vllm.out).value(), (model::Json{{"num_redundant_experts", 2}}));
+    EXPECT_THAT(vllm.err, HasSubstr("vLLM 0.32 cannot be given this placement"));
     const Said own = type({"plan", "export", "--plan", plan, "--to", "bulkhead"});
     std::ifstream in(plan);
     std::stringstream text;

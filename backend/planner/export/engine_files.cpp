@@ -65,6 +65,8 @@ absl::StatusOr<EngineFile> engineFile(const Plan& plan, Engine engine, uint32_t 
             return trtllmBalancer(plan);
         case Engine::kAscend:
             return ascendMap(plan);
+        case Engine::kVllm:
+            return vllmSettings(plan);
         case Engine::kBulkhead:
             break;
     }
@@ -139,6 +141,25 @@ absl::StatusOr<EngineFile> ascendMap(const Plan& plan) {
     out.text = model::dumpJson(
                    {{"moe_layer_count", plan.layers.size()}, {"layer_list", std::move(layers)}}) +
                "\n";
+    noteLeftBehind(plan, out);
+    return out;
+}
+
+absl::StatusOr<EngineFile> vllmSettings(const Plan& plan) {
+    if (auto held = slotsPerGpu(plan, "vLLM"); !held.ok()) return held.status();
+    EngineFile out;
+    out.text = model::dumpJson({{"num_redundant_experts", plan.redundant()}}) + "\n";
+    out.notes.push_back(
+        "vLLM 0.32 cannot be given this placement: it takes no map of experts, but places them by "
+        "--expert-placement-strategy at start and, with --enable-eplb, by the load that it "
+        "measures "
+        "itself.");
+    out.notes.push_back(
+        concat("The file is the nearest that it can be told, --eplb-config beside "
+               "--enable-expert-parallel "
+               "and --enable-eplb: ",
+               plan.redundant(),
+               " redundant experts, and even load without the sends that the plan saves."));
     noteLeftBehind(plan, out);
     return out;
 }

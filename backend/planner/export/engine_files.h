@@ -32,7 +32,7 @@ struct EnginePlacement {
     bool operator==(const EnginePlacement&) const = default;
 };
 
-enum class Engine { kBulkhead, kSglang, kTrtllm, kAscend };
+enum class Engine { kBulkhead, kSglang, kTrtllm, kAscend, kVllm };
 
 /// The plan as `engine` reads it; kBulkhead: our own JSON with everything. `decoderLayers` is
 /// SGLang's. Errors as the functions below.
@@ -64,10 +64,16 @@ enum class Engine { kBulkhead, kSglang, kTrtllm, kAscend };
 [[nodiscard]] absl::StatusOr<EnginePlacement> readAscendMap(std::string_view text,
                                                             std::string_view file);
 
+/// What vLLM can be given of a plan: no placement. Its EPLBConfig (documentation of v0.32.0,
+/// vllm.config.parallel: certain) has no map of experts; it places them linearly or in turn at
+/// start and, with --enable-eplb, for even load alone. The text is the --eplb-config of as many
+/// redundant experts; the notes say the rest. The same precondition.
+[[nodiscard]] absl::StatusOr<EngineFile> vllmSettings(const Plan& plan);
+
 }  // namespace bulkhead::planner
 
 template <>
 struct bulkhead::EnumNames<bulkhead::planner::Engine> {
-    static constexpr std::array<std::string_view, 4> kNames{"bulkhead", "sglang", "trtllm",
-                                                            "ascend"};
+    static constexpr std::array<std::string_view, 5> kNames{"bulkhead", "sglang", "trtllm",
+                                                            "ascend", "vllm"};
 };
