@@ -2,7 +2,7 @@
 #include "backend/model/run_state.h"
 
 #include "backend/common/codec.h"
-#include "backend/model/fingerprint.h"
+#include "backend/common/fingerprint.h"
 #include "backend/model/fold.h"
 
 namespace bulkhead::model {

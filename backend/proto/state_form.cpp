@@ -4,14 +4,14 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "backend/common/fingerprint.h"
 #include "backend/model/event_json.h"
-#include "backend/model/fingerprint.h"
 
 namespace bulkhead::proto {
 const std::string& stateFingerprint() {
     static const std::string digest = [] {
         char text[17];
-        std::snprintf(text, sizeof text, "%016" PRIx64, model::shapeHash<model::RunState>());
+        std::snprintf(text, sizeof text, "%016" PRIx64, shapeHash<model::RunState>());
         return std::string(text);
     }();
     return digest;

@@ -83,6 +83,7 @@ class AgentTest : public testing::Test {
                 if (hello_) return messages_.push_back(*decode<AgentMessage>(bytes));
                 hello_ = *decode<AgentHello>(bytes);
                 ++hellos_;
+                if (!another_.empty()) return (void)channel_->send(another_);
                 tell(welcome_);
             },
             [](const absl::Status&) {});
@@ -125,6 +126,7 @@ class AgentTest : public testing::Test {
     SystemClock clock_;
     std::string dir_;
     AgentWelcome welcome_;
+    std::string another_;  ///< said in its place, by a controller of another build
     int hellos_ = 0;
     std::unique_ptr<Reactor> reactor_;
     std::unique_ptr<ControlListener> listener_;
@@ -342,6 +344,16 @@ TEST_F(AgentTest, ARefusedAgentGivesUpWithTheReason) {
     thread_.join();
     EXPECT_TRUE(absl::IsPermissionDenied(result_));
     EXPECT_THAT(std::string(result_.message()), HasSubstr("token"));
+    thread_ = std::thread([] {});
+}
+
+TEST_F(AgentTest, AnAgentWhoseControllerIsAnotherBuildGivesUpWithTheReason) {
+    stopAgent();
+    another_ = "\xff\xff\xff\xff of another build";
+    startAgent();
+    thread_.join();
+    EXPECT_TRUE(absl::IsPermissionDenied(result_));
+    EXPECT_THAT(std::string(result_.message()), HasSubstr("install the same release"));
     thread_ = std::thread([] {});
 }
 

@@ -121,6 +121,7 @@ class AgentByHand {
                 },
                 [](const absl::Status&) {});
             AgentHello hello;
+            hello.version = agentVersion();
             hello.token = support::JobHost::kToken;
             hello.node = "node9";
             hello.slots = 1;

@@ -58,6 +58,7 @@ class ScriptedRank {
                 },
                 [this](const absl::Status&) { retry(); });
             Hello hello;
+            hello.version = protocolVersion();
             hello.job = args_["--job"];
             hello.token = token_;
             hello.pid = ::getpid();

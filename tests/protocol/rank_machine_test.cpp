@@ -181,6 +181,28 @@ TEST_F(RankMachineTest, AnOrphanWritesACheckpointAndLeavesAtItsLimit) {
     EXPECT_TRUE(did<ExitRank>()->checkpoint);
 }
 
+TEST_F(RankMachineTest, OnlyACoordinatorThatTakesItEndsItsBeingAnOrphan) {
+    give(Connected{});
+    give(Disconnected{});
+    now_ += 600 * kMillisecond;
+    give(Connected{});
+    tell(Expelled{0, 0, "another version", true});
+    now_ += 400 * kMillisecond;
+    give(RankTick{});
+    ASSERT_TRUE(did<ExitRank>());
+    EXPECT_TRUE(did<ExitRank>()->checkpoint);
+}
+
+TEST_F(RankMachineTest, AnOrphanThatIsTakenAgainStays) {
+    give(Disconnected{});
+    now_ += 600 * kMillisecond;
+    give(Connected{});
+    tell(Welcome{6, 1, "", "", 0, {}});
+    now_ += 600 * kMillisecond;
+    give(RankTick{});
+    EXPECT_FALSE(did<ExitRank>());
+}
+
 TEST(JoinerTest, FetchesReplaysFollowsAndEnters) {
     RankMachine m(RankConfig{{2, 0}, 1, 1, 1000});
     auto give = [&](RankInput in) { return m.step(kSecond, in); };

@@ -166,6 +166,10 @@ void MiniJob::accept(std::unique_ptr<ControlChannel> channel) {
 void MiniJob::receive(uint64_t id, const std::string& bytes) {
     absl::StatusOr<protocol::ToCoordinator> message = decode<protocol::ToCoordinator>(bytes);
     ASSERT_TRUE(message.ok()) << message.status();
+    if (anotherVersion_) {
+        (void)links_[id].channel->send("\xff\xff\xff\xff of another build");
+        return;
+    }
     Link& link = links_[id];
     if (const auto* hello = std::get_if<protocol::Hello>(&*message)) {
         EXPECT_EQ(hello->token, token_);

@@ -41,6 +41,8 @@ class MiniJob {
     void operate(protocol::Operation operation);
     /// From its next start on that replica's job file says another device than the others'.
     void moveTo(int32_t replica, const std::string& device);
+    /// From now on whoever introduces itself gets an answer of another build.
+    void speakAnotherVersion() { anotherVersion_ = true; }
     /// Closes listener and connections as a coordinator that dies does; the machine is gone.
     void loseCoordinator();
 
@@ -104,6 +106,7 @@ class MiniJob {
     std::optional<MonoNs> wakeAt_;
     bool finished_ = false;
     bool keepExpelled_ = false;
+    bool anotherVersion_ = false;
     std::set<int32_t> moved_;  ///< replicas with a job file of their own
 };
 

@@ -240,5 +240,14 @@ TEST_F(WorkerJob, orphansWriteACheckpointAndLeave) {
     EXPECT_FALSE(listCheckpoints(diskFiles(), spec_.checkpointDir).empty()) << job.output();
 }
 
+TEST_F(WorkerJob, aRankWhoseControllerIsAnotherBuildEndsAndSaysSo) {
+    MiniJob job(spec_, folder_);
+    job.speakAnotherVersion();
+    ASSERT_TRUE(job.runUntil([&] { return !job.exits().empty(); })) << job.output();
+    EXPECT_EQ(job.exits().front().second, protocol::kExitHopeless);
+    EXPECT_NE(job.output().find("install the same release on both"), std::string::npos)
+        << job.output();
+}
+
 }  // namespace
 }  // namespace bulkhead::runtime

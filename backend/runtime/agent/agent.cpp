@@ -70,6 +70,7 @@ class Agent::Impl {
         channel_->start([this](std::string bytes) { received(bytes); },
                         [this](const absl::Status& why) { retry(why); });
         AgentHello hello;
+        hello.version = agentVersion();
         hello.token = options_.token;
         hello.node = options_.node;
         hello.address = options_.address;
@@ -91,7 +92,12 @@ class Agent::Impl {
 
     void received(const std::string& bytes) {
         auto command = decode<AgentCommand>(bytes);
-        if (!command.ok()) return retry(command.status());
+        if (!command.ok()) {
+            if (welcome_) return retry(command.status());
+            return refused({absl::StrCat("it is of another version: ", command.status().message(),
+                                         "; install the same release on both"),
+                            0, 0});
+        }
         if (const auto* heard = std::get_if<AgentHeard>(&*command)) {
             unheard_.erase(heard->receipt);
             return;

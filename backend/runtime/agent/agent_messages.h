@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/common/fields.h"
+#include "backend/common/fingerprint.h"
 #include "backend/common/types.h"
 #include "backend/model/event.h"
 
@@ -15,7 +16,9 @@
 /// in the codec's binary form. The controller decides everything; the agent obeys and reports.
 namespace bulkhead::runtime {
 
-constexpr uint32_t kAgentVersion = 5;
+/// An agent and a controller whose versions differ cannot read each other: a hash of the shape of
+/// all messages below. Thread: any.
+[[nodiscard]] uint64_t agentVersion();
 /// First field of the first message of an agent. Ranks and agents share one listener; a rank's
 /// first frame begins with a small variant index, an agent's with this.
 constexpr uint32_t kAgentMagic = 0x41424b48;
@@ -53,11 +56,12 @@ struct RunningRank {
 
 // ---- agent -> controller ---------------------------------------------------------------------
 
-/// First message of a connection, alone in its frame (not inside AgentMessage). `running` are the
-/// ranks that outlived an earlier life of the agent or of the controller.
+/// First message of a connection, alone in its frame (not inside AgentMessage). `magic` and
+/// `version` stay its first fields: that much is read of every version. `running` are the ranks
+/// that outlived an earlier life of the agent or of the controller.
 struct AgentHello {
     uint32_t magic = kAgentMagic;
-    uint32_t version = kAgentVersion;
+    uint64_t version = 0;  ///< agentVersion() of the build that sends it
     std::string token;
     std::string node;
     std::string address;  ///< IP its ranks listen on
@@ -320,5 +324,13 @@ struct AgentHeard {
 
 using AgentCommand =
     std::variant<AgentWelcome, StartRank, SignalRank, FillDisk, EndFault, KillNode, AgentHeard>;
+
+inline uint64_t agentVersion() {
+    /// Raise it when a message comes to mean something else and its fields stay the same.
+    constexpr uint64_t kMeaning = 6;
+    static const uint64_t version = shapeHash<AgentHello>() * 3 + shapeHash<AgentMessage>() * 5 +
+                                    shapeHash<AgentCommand>() + kMeaning;
+    return version;
+}
 
 }  // namespace bulkhead::runtime

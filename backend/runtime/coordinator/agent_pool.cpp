@@ -44,10 +44,6 @@ AgentPool::~AgentPool() {
 }
 
 absl::Status AgentPool::refusal(const AgentHello& hello) const {
-    if (hello.version != kAgentVersion)
-        return absl::FailedPreconditionError(absl::StrCat("it speaks version ", hello.version,
-                                                          ", this controller ", kAgentVersion,
-                                                          "; install the same release on both"));
     if (hello.token != token_)
         return absl::PermissionDeniedError("its token is not this controller's");
     const auto it = nodes_.find(hello.node);

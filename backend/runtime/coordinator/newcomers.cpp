@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/coordinator/newcomers.h"
 
-#include <cstring>
-#include <utility>
+#include <spdlog/spdlog.h>
 
-#include "absl/strings/str_cat.h"
+#include <concepts>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_format.h"
 #include "backend/common/codec.h"
 #include "backend/runtime/protocol/channels.h"
 
@@ -50,11 +54,33 @@ class HandedChannel final : public ControlChannel {
     std::shared_ptr<Ears> ears_;
 };
 
-bool isAgent(const std::string& bytes) {
-    uint32_t magic = 0;
-    if (bytes.size() < sizeof magic) return false;
-    std::memcpy(&magic, bytes.data(), sizeof magic);
-    return magic == kAgentMagic;
+constexpr uint32_t kHello = 0;
+static_assert(
+    std::same_as<std::variant_alternative_t<kHello, protocol::ToCoordinator>, protocol::Hello>);
+
+/// A first message of any version begins with this.
+struct Introduction {
+    uint32_t kind = 0;  ///< kAgentMagic or kHello
+    uint64_t version = 0;
+};
+
+std::optional<Introduction> introductionOf(const std::string& bytes) {
+    Introduction it;
+    if (bytes.size() < sizeof it.kind + sizeof it.version) return std::nullopt;
+    Decoder decoder(bytes);
+    decoder.get(it.kind);
+    decoder.get(it.version);
+    if (it.kind != kHello && it.kind != kAgentMagic) return std::nullopt;
+    return it;
+}
+
+/// Empty: both are of one version.
+std::string otherVersion(uint64_t theirs, uint64_t ours) {
+    return theirs == ours ? ""
+                          : absl::StrFormat(
+                                "it speaks version %016x of the protocol, this controller %016x; "
+                                "install the same release on both",
+                                theirs, ours);
 }
 
 }  // namespace
@@ -87,34 +113,39 @@ std::unique_ptr<ControlChannel> Newcomers::take(uint64_t id) {
     return channel;
 }
 
-absl::Status Newcomers::check(const protocol::Hello& hello) const {
-    if (hello.version != protocol::kProtocolVersion)
-        return absl::FailedPreconditionError(
-            absl::StrCat("it speaks protocol version ", hello.version, ", this coordinator ",
-                         protocol::kProtocolVersion, "; install the same release on both"));
-    if (hello.token != token_)
-        return absl::PermissionDeniedError("its token is not this controller's");
-    return absl::OkStatus();
-}
-
 void Newcomers::spoke(uint64_t id, const std::string& bytes) {
     std::unique_ptr<ControlChannel> channel = take(id);
     if (channel == nullptr) return;
-    if (isAgent(bytes)) {
+    const auto it = introductionOf(bytes);
+    if (!it) return;  // not one of ours; closing is all it gets
+    if (it->kind == kAgentMagic) {
+        const std::string other = otherVersion(it->version, agentVersion());
+        if (!other.empty()) return refuse(*channel, AgentCommand(AgentWelcome{other, 0, 0}), other);
         auto hello = decode<AgentHello>(bytes);
         if (hello.ok()) agent_(std::move(channel), *hello);
         return;
     }
+    if (const std::string other = otherVersion(it->version, protocol::protocolVersion());
+        !other.empty())
+        return refuse(*channel, protocol::ToReplica(protocol::Expelled{0, 0, other, true}), other);
     auto message = decode<protocol::ToCoordinator>(bytes);
     const auto* hello = message.ok() ? std::get_if<protocol::Hello>(&*message) : nullptr;
-    if (hello == nullptr) return;  // not one of ours; closing is all it gets
-    absl::Status taken = check(*hello);
-    if (taken.ok()) taken = rank_(channel, *hello);
+    if (hello == nullptr) return;
+    const absl::Status taken =
+        hello->token == token_ ? rank_(channel, *hello)
+                               : absl::PermissionDeniedError("its token is not this controller's");
     if (taken.ok() || channel == nullptr) return;
-    const protocol::ToReplica expelled =
-        protocol::Expelled{0, hello->endpoint.incarnation, std::string(taken.message())};
-    (void)channel->send(encode(expelled));
-    channel->close();
+    const std::string why(taken.message());
+    refuse(*channel,
+           protocol::ToReplica(protocol::Expelled{0, hello->endpoint.incarnation, why, false}),
+           why);
+}
+
+template <class Message>
+void Newcomers::refuse(ControlChannel& channel, const Message& answer, const std::string& why) {
+    spdlog::warn("{} was refused: {}", channel.peer(), why);
+    (void)channel.send(encode(answer));
+    channel.close();
 }
 
 }  // namespace bulkhead::runtime

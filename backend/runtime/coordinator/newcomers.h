@@ -15,8 +15,8 @@
 namespace bulkhead::runtime {
 
 /// Connections that have not said who they are: the first message tells an agent from a rank, and
-/// whoever shows another version or token, or nothing in time, is put out with the reason.
-/// Thread: the reactor's.
+/// whoever shows another version or token, or nothing in time, is put out with the reason. A
+/// version is read of every build; what another build says after it is not. Thread: the reactor's.
 class Newcomers {
   public:
     using Agent = std::function<void(std::unique_ptr<ControlChannel>, const AgentHello&)>;
@@ -36,7 +36,8 @@ class Newcomers {
     };
     void spoke(uint64_t id, const std::string& bytes);
     std::unique_ptr<ControlChannel> take(uint64_t id);
-    absl::Status check(const protocol::Hello& hello) const;
+    template <class Message>
+    static void refuse(ControlChannel& channel, const Message& answer, const std::string& why);
 
     Reactor& reactor_;
     std::string token_;

@@ -21,7 +21,9 @@
 /// step is concerned, (step, epoch, attempt). What is stale is dropped and counted, never acted on.
 namespace bulkhead::protocol {
 
-constexpr uint32_t kProtocolVersion = 7;
+/// A rank and a coordinator whose versions differ cannot read each other: a hash of the shape of
+/// all messages of channels.h. Thread: any.
+[[nodiscard]] uint64_t protocolVersion();
 
 /// Where a rank's data plane can be reached. `host` decides shm or tcp per pair.
 struct RankEndpoint {
@@ -47,8 +49,10 @@ struct RankEndpoint {
 // ---- rank -> coordinator ---------------------------------------------------------------------
 
 /// First message on a connection. Refused with Expelled when version, token or incarnation differ.
+/// `version` stays its first field, and it the first of ToCoordinator: that much is read of every
+/// version.
 struct Hello {
-    uint32_t version = kProtocolVersion;
+    uint64_t version = 0;  ///< protocolVersion() of the build that sends it
     std::string job;
     std::string token;
     RankEndpoint endpoint;
@@ -100,6 +104,7 @@ enum class EvidenceKind {
     kCommitFailed,
     kOperator,
     kNodeLost,
+    kControllerLost,
 };
 
 /// Somebody saw something; the coordinator alone decides. `shard` -1: the replica as a whole.
@@ -623,11 +628,13 @@ struct Expelled {
     uint64_t term = 0;
     uint32_t incarnation = 0;
     std::string why;
+    bool hopeless = false;  ///< so would be a later incarnation of the same program
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
         visit("incarnation", self.incarnation);
         visit("why", self.why);
+        visit("hopeless", self.hopeless);
     }
 };
 
@@ -744,9 +751,9 @@ struct EnumNames<protocol::Phase> {
 };
 template <>
 struct EnumNames<protocol::EvidenceKind> {
-    static constexpr std::array<std::string_view, 10> kNames = {
-        "process_exit",    "transport_reset", "chunk_timeout", "missed_heartbeat",
-        "missed_progress", "parity_mismatch", "non_finite",    "commit_failed",
-        "operator",        "node_lost"};
+    static constexpr std::array<std::string_view, 11> kNames = {
+        "process_exit",    "transport_reset", "chunk_timeout",  "missed_heartbeat",
+        "missed_progress", "parity_mismatch", "non_finite",     "commit_failed",
+        "operator",        "node_lost",       "controller_lost"};
 };
 }  // namespace bulkhead

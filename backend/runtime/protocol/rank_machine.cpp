@@ -62,6 +62,8 @@ bool RankMachine::accept(uint64_t term) {
         snapshotsWanted_.clear();
         while (!snapshots_.empty()) forgetSnapshot(snapshots_.begin()->first);
     }
+    // Only a coordinator that takes it ends its being an orphan; whoever refuses it may be another.
+    if (connected_) orphanSince_.reset();
     return true;
 }
 
@@ -674,10 +676,11 @@ void RankMachine::receive(const DiscardCheckpoints& m) {
 }
 
 void RankMachine::on(MonoNs, const Connected&) {
-    orphanSince_.reset();
+    connected_ = true;
 }
 
 void RankMachine::on(MonoNs now, const Disconnected&) {
+    connected_ = false;
     if (!orphanSince_) orphanSince_ = now;
 }
 

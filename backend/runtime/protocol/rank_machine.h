@@ -292,6 +292,7 @@ class RankMachine {
     double applyMs_ = 0;
     std::optional<CommitRecord> last_;
     std::optional<Welcome> welcome_;
+    bool connected_ = false;
     std::optional<MonoNs> orphanSince_;
 
     std::optional<Quorum> pending_;  ///< of a step after the one in work: waits for its commit

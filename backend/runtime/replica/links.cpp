@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "backend/common/codec.h"
 
 namespace bulkhead::runtime {
@@ -13,6 +14,8 @@ namespace {
 
 constexpr MonoNs kFirstRetry = 20 * kMillisecond;
 constexpr MonoNs kLastRetry = 250 * kMillisecond;
+/// To a coordinator that was reached and said nothing that can be read.
+constexpr MonoNs kLastRefusedRetry = 5 * kSecond;
 
 std::string text(const absl::Status& status) {
     return std::string(status.message());
@@ -40,9 +43,8 @@ CoordinatorLink::~CoordinatorLink() {
 void CoordinatorLink::connect() {
     connector_ = network_.connect(
         reactor_, address_, options_, [this](absl::StatusOr<std::unique_ptr<ControlChannel>> c) {
-            if (!c.ok()) return retry();
+            if (!c.ok()) return retry(kLastRetry);
             channel_ = *std::move(c);
-            backoff_ = kFirstRetry;
             channel_->start([this](std::string bytes) { receive(bytes); },
                             [this](const absl::Status& why) { lost(why); });
             if (!send(hello_)) return lost(absl::UnavailableError("hello could not be sent"));
@@ -51,24 +53,32 @@ void CoordinatorLink::connect() {
         });
 }
 
-void CoordinatorLink::retry() {
+void CoordinatorLink::retry(MonoNs atMost) {
     timer_ = reactor_.after(backoff_, [this] { connect(); });
-    backoff_ = std::min(backoff_ * 2, kLastRetry);
+    backoff_ = std::min(backoff_ * 2, atMost);
 }
 
 void CoordinatorLink::lost(const absl::Status& why) {
     spdlog::warn("the coordinator at {} is gone: {}", address_, text(why));
     channel_.reset();
     hooks_.disconnected();
-    retry();
+    retry(kLastRefusedRetry);
 }
 
 void CoordinatorLink::receive(const std::string& bytes) {
     absl::StatusOr<protocol::ToReplica> message = decode<protocol::ToReplica>(bytes);
     if (!message.ok()) {
-        spdlog::error("a message of the coordinator cannot be read: {}", text(message.status()));
-        return;
+        const auto why = absl::FailedPreconditionError(absl::StrCat(
+            "the controller at ", address_, " is of another version: ", text(message.status()),
+            "; install the same release on both"));
+        lost(why);
+        return hooks_.refused(why);
     }
+    const auto* out = std::get_if<protocol::Expelled>(&*message);
+    if (out != nullptr && out->hopeless)
+        return hooks_.refused(absl::FailedPreconditionError(
+            absl::StrCat("the controller at ", address_, " refused this rank: ", out->why)));
+    if (out == nullptr) backoff_ = kFirstRetry;
     hooks_.received(*std::move(message));
 }
 

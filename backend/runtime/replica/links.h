@@ -16,13 +16,16 @@
 /// A rank's control connections. Thread: all on the control thread, the reactor's.
 namespace bulkhead::runtime {
 
-/// To the coordinator: connects, says Hello, and keeps reconnecting with the same Hello for ever.
+/// To the coordinator: connects, says Hello, and keeps reconnecting with the same Hello for ever. A
+/// connection whose messages cannot be read is broken off; attempts come less and less often until
+/// a message can be read.
 class CoordinatorLink {
   public:
     struct Hooks {
         std::function<void()> connected;  ///< Hello was sent
         std::function<void()> disconnected;
         std::function<void(protocol::ToReplica)> received;
+        std::function<void(const absl::Status&)> refused;  ///< it is another build
     };
     /// `reactor` and `network` outlive it.
     CoordinatorLink(Reactor& reactor, Network& network, std::string address, ChannelOptions options,
@@ -37,7 +40,7 @@ class CoordinatorLink {
 
   private:
     void connect();
-    void retry();
+    void retry(MonoNs atMost);
     void lost(const absl::Status& why);
     void receive(const std::string& bytes);
 

@@ -78,6 +78,13 @@ void ReplicaRank::Impl::received(const protocol::ToReplica& message) {
     feed(protocol::FromCoordinator{message});
 }
 
+/// A rank that was taken before goes on for as long as an orphan does: the controller may be put
+/// back to the version before, and the state is here.
+void ReplicaRank::Impl::refused(const absl::Status& why) {
+    if (machine_.term() == 0) return cannotGoOn(why);
+    spdlog::error("{}", std::string(why.message()));
+}
+
 void ReplicaRank::Impl::fromSibling(const protocol::ToLeader& message) {
     if (const auto* relay = std::get_if<protocol::Relay>(&message)) {
         if (relay->up) coordinator_->sendRaw(relay->payload);

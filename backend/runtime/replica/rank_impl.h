@@ -84,6 +84,7 @@ class ReplicaRank::Impl {
     void feed(const protocol::RankInput& input);
     void post(protocol::RankInput input);  // any thread
     void received(const protocol::ToReplica& message);
+    void refused(const absl::Status& why);
     void fromSibling(const protocol::ToLeader& message);
     void sendUp(const protocol::ToCoordinator& message);
     void toLeader(const protocol::ToLeader& message);

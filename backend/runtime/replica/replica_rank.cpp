@@ -152,6 +152,7 @@ CatchUp::Hooks ReplicaRank::Impl::catchUpHooks() {
 
 protocol::Hello ReplicaRank::Impl::hello() const {
     protocol::Hello hello;
+    hello.version = protocol::protocolVersion();
     hello.job = options_.job;
     hello.token = options_.token;
     hello.endpoint = endpoint_;
@@ -177,7 +178,8 @@ void ReplicaRank::Impl::startControl() {
         *reactor_, options_.host->network(), options_.coordinator, channel, hello(),
         CoordinatorLink::Hooks{[this] { feed(protocol::Connected{}); },
                                [this] { feed(protocol::Disconnected{}); },
-                               [this](const protocol::ToReplica& m) { received(m); }});
+                               [this](const protocol::ToReplica& m) { received(m); },
+                               [this](const absl::Status& why) { refused(why); }});
     const MonoNs period =
         static_cast<MonoNs>(std::max(1u, options_.spec.timeouts.beatMs)) * kMillisecond;
     reactor_->every(period, [this] { beat(); });

@@ -781,7 +781,6 @@ void DrivenJob::Ranking::told(const RankInput& input) {
     job_.digest_ = mix(job_.digest_, input.index());
     if (std::holds_alternative<Connected>(input)) {
         shown_.connected = true;
-        shown_.orphanSince = 0;
     } else if (std::holds_alternative<Disconnected>(input)) {
         shown_.connected = false;
         if (shown_.orphanSince == 0) shown_.orphanSince = job_.now_;

@@ -78,7 +78,7 @@ struct Process {
     bool connected = false;  ///< to the coordinator
     /// It lived when the log lost what it had: its state may be of steps that are no more.
     bool ofLostPast = false;
-    MonoNs orphanSince = 0;  ///< it knows that it is not; 0: it is, or never was
+    MonoNs orphanSince = 0;  ///< no coordinator takes it, and it knows; 0: one does, or never did
 
     StateCopy now;
     bool hasState = false;

@@ -117,7 +117,6 @@ void SimulatedJob::give(RankId id, uint32_t incarnation, const SharedInput& inpu
 
 void SimulatedJob::step(Process& rank, const RankInput& input) {
     const bool ignored = mustIgnore(rank, input);
-    if (std::holds_alternative<Connected>(input)) rank.orphanSince = 0;
     if (std::holds_alternative<Disconnected>(input) && rank.orphanSince == 0)
         rank.orphanSince = now_;
     const auto local = static_cast<MonoNs>(static_cast<double>(now_) * rank.clockRate);
@@ -142,6 +141,7 @@ bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
     if (term == ~uint64_t{0}) return false;
     if (term < rank.highestTerm) return true;
     rank.highestTerm = term;
+    if (rank.connected) rank.orphanSince = 0;  // a connection alone does not: it may be refused
     if (const auto* e = std::get_if<Expelled>(&in->message))
         return e->incarnation != rank.incarnation;
     if (const auto* a = std::get_if<Abort>(&in->message))

@@ -9,7 +9,7 @@
 
 /// The shape of a described type as text and as a hash: two programs whose hashes agree lay out the
 /// binary codec's bytes the same way. Thread: stateless, any.
-namespace bulkhead::model {
+namespace bulkhead {
 
 template <class T>
 void appendShape(std::string& out);
@@ -24,6 +24,12 @@ struct ShapeVisitor {
         out += ',';
     }
 };
+
+template <class T>
+void appendAlternative(std::string& out) {
+    if constexpr (requires { T::kType; }) out += T::kType;
+    appendShape<T>(out);
+}
 
 template <class T>
 void appendShape(std::string& out) {
@@ -53,9 +59,7 @@ void appendShape(std::string& out) {
     } else if constexpr (IsVariant<T>::value) {
         out += '<';
         [&]<size_t... I>(std::index_sequence<I...>) {
-            ((out += std::variant_alternative_t<I, T>::kType,
-              appendShape<std::variant_alternative_t<I, T>>(out)),
-             ...);
+            (appendAlternative<std::variant_alternative_t<I, T>>(out), ...);
         }
         (std::make_index_sequence<std::variant_size_v<T>>());
         out += '>';
@@ -78,4 +82,4 @@ template <class T>
     return hash;
 }
 
-}  // namespace bulkhead::model
+}  // namespace bulkhead

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/coordinator/newcomers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/common/codec.h"
+#include "backend/runtime/protocol/channels.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Somebody who connects, says one thing and keeps what is answered.
+class NewcomersTest : public testing::Test {
+  protected:
+    NewcomersTest()
+        : reactor_(*Reactor::create(clock_)),
+          newcomers_(
+              *reactor_, "token",
+              [this](std::unique_ptr<ControlChannel>, const AgentHello&) { ++agents_; },
+              [this](std::unique_ptr<ControlChannel>&, const protocol::Hello&) {
+                  ++ranks_;
+                  return absl::OkStatus();
+              }) {}
+
+    void say(std::string_view bytes) {
+        auto [here, there] = memoryChannels(*reactor_, *reactor_);
+        there_ = std::move(there);
+        there_->start([this](std::string answer) { answers_.push_back(std::move(answer)); },
+                      [this](const absl::Status&) { closed_ = true; });
+        newcomers_.add(std::move(here));
+        (void)there_->send(bytes);
+        for (int i = 0; i < 10; ++i) reactor_->runDue();
+    }
+    /// What a build with other messages says first.
+    static std::string ofAnotherBuild(uint32_t kind, uint64_t version) {
+        Encoder encoder;
+        encoder.put(kind);
+        encoder.put(version);
+        return std::move(encoder).take() + "a field that this build does not know";
+    }
+
+    const SystemClock clock_;
+    std::unique_ptr<Reactor> reactor_;
+    int agents_ = 0, ranks_ = 0;
+    Newcomers newcomers_;
+    std::unique_ptr<ControlChannel> there_;
+    std::vector<std::string> answers_;
+    bool closed_ = false;
+};
+
+TEST_F(NewcomersTest, ARankAndAnAgentOfThisBuildAreTaken) {
+    protocol::Hello rank;
+    rank.version = protocol::protocolVersion();
+    rank.token = "token";
+    say(encode(protocol::ToCoordinator(rank)));
+    EXPECT_EQ(ranks_, 1);
+    AgentHello agent;
+    agent.version = agentVersion();
+    say(encode(agent));
+    EXPECT_EQ(agents_, 1);
+}
+
+TEST_F(NewcomersTest, ARankOfAnotherBuildIsToldSoAlthoughItsHelloCannotBeRead) {
+    say(ofAnotherBuild(0, protocol::protocolVersion() + 1));
+    ASSERT_EQ(answers_.size(), 1u);
+    const auto answer = *decode<protocol::ToReplica>(answers_.front());
+    EXPECT_TRUE(std::get<protocol::Expelled>(answer).hopeless);
+    EXPECT_THAT(std::get<protocol::Expelled>(answer).why, HasSubstr("install the same release"));
+    EXPECT_TRUE(closed_);
+    EXPECT_EQ(ranks_, 0);
+}
+
+TEST_F(NewcomersTest, AnAgentOfAnotherBuildIsToldSoAlthoughItsHelloCannotBeRead) {
+    say(ofAnotherBuild(kAgentMagic, agentVersion() + 1));
+    ASSERT_EQ(answers_.size(), 1u);
+    const auto answer = *decode<AgentCommand>(answers_.front());
+    EXPECT_THAT(std::get<AgentWelcome>(answer).error, HasSubstr("install the same release"));
+    EXPECT_TRUE(closed_);
+    EXPECT_EQ(agents_, 0);
+}
+
+TEST_F(NewcomersTest, WhoShowsNoIntroductionIsPutOutWithoutAWord) {
+    for (const std::string bytes : {"", "GET", "GET / HTTP/1.1\r\n\r\n"}) {
+        closed_ = false;
+        say(bytes);
+        EXPECT_TRUE(closed_) << bytes;
+    }
+    EXPECT_THAT(answers_, IsEmpty());
+}
+
+TEST_F(NewcomersTest, ARankWithAnotherTokenMayComeAgainWithTheRightOne) {
+    protocol::Hello rank;
+    rank.version = protocol::protocolVersion();
+    rank.token = "another";
+    rank.endpoint.incarnation = 4;
+    say(encode(protocol::ToCoordinator(rank)));
+    ASSERT_EQ(answers_.size(), 1u);
+    const auto answer = *decode<protocol::ToReplica>(answers_.front());
+    EXPECT_FALSE(std::get<protocol::Expelled>(answer).hopeless);
+    EXPECT_EQ(std::get<protocol::Expelled>(answer).incarnation, 4u);
+    EXPECT_EQ(ranks_, 0);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime

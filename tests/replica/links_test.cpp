@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/links.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/common/codec.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+using testing::HasSubstr;
+
+class HandClock final : public Clock {
+  public:
+    MonoNs now() const override { return at; }
+    int64_t unixNs() const override { return at; }
+    MonoNs at = kSecond;
+};
+
+/// A coordinator that is always there and gives every new connection the same answer.
+class AnsweringNetwork final : public Network {
+  public:
+    explicit AnsweringNetwork(HandClock& clock) : clock_(clock) {}
+    absl::StatusOr<std::unique_ptr<ControlListener>> listen(Reactor&, const std::string&,
+                                                            ChannelOptions,
+                                                            AcceptChannel) override {
+        return absl::UnimplementedError("nobody listens here");
+    }
+    std::unique_ptr<ControlConnector> connect(Reactor& reactor, const std::string&, ChannelOptions,
+                                              ConnectedChannel done) override {
+        attempts.push_back(clock_.at);
+        auto [here, there] = memoryChannels(reactor, reactor);
+        (void)there->send(answer);
+        ends.push_back(std::move(there));
+        reactor.post([done, end = std::make_shared<std::unique_ptr<ControlChannel>>(
+                                std::move(here))] { done(std::move(*end)); });
+        return std::make_unique<ControlConnector>();
+    }
+    std::string answer;
+    std::vector<MonoNs> attempts;
+    std::vector<std::unique_ptr<ControlChannel>> ends;
+
+  private:
+    HandClock& clock_;
+};
+
+class CoordinatorLinkTest : public testing::Test {
+  protected:
+    CoordinatorLinkTest() : reactor_(*Reactor::create(clock_)), network_(clock_) {}
+    void begin(std::string answer) {
+        network_.answer = std::move(answer);
+        link_.emplace(*reactor_, network_, "here:1", ChannelOptions{}, protocol::Hello{},
+                      CoordinatorLink::Hooks{[] {}, [this] { ++disconnected_; },
+                                             [this](const protocol::ToReplica&) { ++received_; },
+                                             [this](const absl::Status& why) {
+                                                 refused_ = std::string(why.message());
+                                             }});
+    }
+    void pass(MonoNs time) {
+        for (const MonoNs end = clock_.at + time; clock_.at < end; clock_.at += 10 * kMillisecond)
+            for (int i = 0; i < 5; ++i) reactor_->runDue();
+    }
+    size_t attemptsOf(MonoNs time) {
+        const size_t before = network_.attempts.size();
+        pass(time);
+        return network_.attempts.size() - before;
+    }
+
+    HandClock clock_;
+    std::unique_ptr<Reactor> reactor_;
+    AnsweringNetwork network_;
+    std::optional<CoordinatorLink> link_;
+    int disconnected_ = 0, received_ = 0;
+    std::string refused_;
+};
+
+TEST_F(CoordinatorLinkTest, AnAnswerThatCannotBeReadBreaksItOffAndAttemptsBecomeRare) {
+    begin("\xff\xff\xff\xff of another build");
+    pass(20 * kSecond);
+    EXPECT_THAT(refused_, HasSubstr("the controller at here:1 is of another version"));
+    EXPECT_EQ(received_, 0);
+    EXPECT_EQ(disconnected_, static_cast<int>(network_.attempts.size()));
+    EXPECT_LE(attemptsOf(60 * kSecond), 13u);
+
+    network_.answer = encode(protocol::ToReplica(protocol::Welcome{}));
+    pass(6 * kSecond);
+    EXPECT_EQ(received_, 1);
+    EXPECT_TRUE(link_->connected());
+    network_.ends.back()->close();
+    EXPECT_EQ(attemptsOf(100 * kMillisecond), 1u) << "what was understood is reached for at once";
+}
+
+TEST_F(CoordinatorLinkTest, ARefusalForGoodIsNoMessageOfTheJob) {
+    begin(encode(protocol::ToReplica(protocol::Expelled{0, 0, "another version", true})));
+    pass(kSecond);
+    EXPECT_THAT(refused_, HasSubstr("refused this rank: another version"));
+    EXPECT_EQ(received_, 0);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
