@@ -609,6 +609,8 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
         domainShare_ = c.domainShare;
         if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok())
             ledger_ = *std::move(ledger);
+        else
+            broken(Violation{"I4", absl::StrCat(c.path, ": ", ledger.status().message())});
         committed_ = c.step;
     }
     for (const SampleRange& range : quarantined) ledger_.withhold(range);
