@@ -55,7 +55,8 @@ QString label(model::EvidenceKind kind) {
                                           QT_TRANSLATE_NOOP("models", "Non-finite value"),
                                           QT_TRANSLATE_NOOP("models", "Commit failed"),
                                           QT_TRANSLATE_NOOP("models", "Operator"),
-                                          QT_TRANSLATE_NOOP("models", "Node lost")};
+                                          QT_TRANSLATE_NOOP("models", "Node lost"),
+                                          QT_TRANSLATE_NOOP("models", "No controller")};
     return pick(kWords, kind);
 }
 

@@ -8,6 +8,7 @@ constexpr int kGutter = 88;     ///< names at the left
 constexpr int kAxis = 26;       ///< times at the top
 constexpr int kCommitRow = 30;  ///< commits at the bottom
 constexpr int kMaxLane = 40;
-constexpr int kMinLane = 9;
+constexpr int kMinLane = 14;  ///< a name fits
+constexpr int kScrollBar = 12;
 
 }  // namespace bulkhead::ui::lanes

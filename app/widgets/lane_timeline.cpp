@@ -24,7 +24,11 @@ constexpr double kFollowMargin = 0.03;
 
 }  // namespace
 
-LaneTimeline::LaneTimeline(QWidget* parent) : QWidget(parent) {
+LaneTimeline::LaneTimeline(QWidget* parent)
+    : QWidget(parent), scroll_(new QScrollBar(Qt::Vertical, this)) {
+    scroll_->setAccessibleName(tr("Lanes"));
+    scroll_->hide();
+    connect(scroll_, &QScrollBar::valueChanged, this, qOverload<>(&QWidget::update));
     setFocusPolicy(Qt::StrongFocus);
     setAccessibleName(tr("Timeline of replicas"));
     setAccessibleDescription(
@@ -52,6 +56,7 @@ void LaneTimeline::advance() {
         // A few lanes do not need all the height there is.
         const auto lanes = std::max<int>(static_cast<int>(state_->replicas.size()), 3);
         setMaximumHeight(kAxis + lanes * kMaxLane + kCommitRow + 8);
+        placeScrollBar();
     }
     update();
 }
@@ -106,14 +111,35 @@ void LaneTimeline::followPresent() {
 }
 
 QRect LaneTimeline::plot() const {
-    return rect().adjusted(kGutter, kAxis, -Space::kOne, -kCommitRow);
+    const int bar = scroll_->maximum() > 0 ? kScrollBar : 0;
+    return rect().adjusted(kGutter, kAxis, -Space::kOne - bar, -kCommitRow);
+}
+
+int LaneTimeline::laneHeight() const {
+    const auto count = static_cast<int>(state_->replicas.size());
+    return std::clamp(plot().height() / std::max(count, 1), kMinLane, kMaxLane);
 }
 
 QRect LaneTimeline::lane(size_t i) const {
-    const auto count = static_cast<int>(state_->replicas.size());
     const QRect p = plot();
-    const int height = std::clamp(p.height() / std::max(count, 1), kMinLane, kMaxLane);
-    return {p.left(), p.top() + static_cast<int>(i) * height, p.width(), height};
+    const int height = laneHeight();
+    return {p.left(), p.top() + static_cast<int>(i) * height - scroll_->value(), p.width(), height};
+}
+
+void LaneTimeline::placeScrollBar() {
+    if (state_ == nullptr) return;
+    const QRect p = plot();
+    const int all = laneHeight() * static_cast<int>(state_->replicas.size());
+    scroll_->setRange(0, std::max(0, all - p.height()));
+    scroll_->setPageStep(std::max(p.height(), 1));
+    scroll_->setSingleStep(laneHeight());
+    scroll_->setGeometry(width() - kScrollBar, p.top(), kScrollBar, p.height());
+    scroll_->setVisible(scroll_->maximum() > 0);
+}
+
+void LaneTimeline::resizeEvent(QResizeEvent* event) {
+    QWidget::resizeEvent(event);
+    placeScrollBar();
 }
 
 double LaneTimeline::x(int64_t timeNs) const {
@@ -134,6 +160,10 @@ void LaneTimeline::keyPressEvent(QKeyEvent* event) {
             return pan(-0.1);
         case Qt::Key_Right:
             return pan(0.1);
+        case Qt::Key_Up:
+            return scroll_->triggerAction(QAbstractSlider::SliderSingleStepSub);
+        case Qt::Key_Down:
+            return scroll_->triggerAction(QAbstractSlider::SliderSingleStepAdd);
         case Qt::Key_Plus:
         case Qt::Key_Equal:
             return zoom(1.5);
@@ -183,7 +213,7 @@ void LaneTimeline::mouseReleaseEvent(QMouseEvent* event) {
 }
 
 QString LaneTimeline::wordsAt(const QPoint& at) const {
-    if (state_ == nullptr || at.x() < plot().left()) return {};
+    if (state_ == nullptr || !plot().contains(at)) return {};
     const int64_t time = timeAt(at.x());
     for (size_t i = 0; i < state_->replicas.size(); ++i) {
         if (!lane(i).contains(at)) continue;

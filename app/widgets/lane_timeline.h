@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #pragma once
 
+#include <QScrollBar>
 #include <QWidget>
 #include <cstdint>
 #include <optional>
@@ -11,8 +12,8 @@ namespace bulkhead::ui {
 
 /// A lane per replica over time: what it did, when survivors stood still, faults and incidents, and
 /// below the lanes every commit. Reads the state it is given at paint time; the owner calls
-/// update() when it changed. Keys: left and right pan, + and - zoom, Home the whole run, End the
-/// present.
+/// update() when it changed. Keys: left and right pan, up and down scroll the lanes, + and - zoom,
+/// Home the whole run, End the present.
 class LaneTimeline final : public QWidget {
     Q_OBJECT
   public:
@@ -45,6 +46,7 @@ class LaneTimeline final : public QWidget {
 
   protected:
     void paintEvent(QPaintEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
     void keyPressEvent(QKeyEvent* event) override;
     void wheelEvent(QWheelEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
@@ -54,7 +56,10 @@ class LaneTimeline final : public QWidget {
 
   private:
     QRect plot() const;
+    int laneHeight() const;
     QRect lane(size_t i) const;
+    bool isInSight(size_t i) const;
+    void placeScrollBar();
     double x(int64_t timeNs) const;
     int64_t timeAt(double x) const;
     void zoomAt(double factor, double x);
@@ -62,11 +67,19 @@ class LaneTimeline final : public QWidget {
     void paintAxis(QPainter& painter) const;
     void paintLane(QPainter& painter, size_t i) const;
     void paintStalls(QPainter& painter) const;
+    void paintPhases(QPainter& painter) const;
+    /// Before this moment nothing is known any more.
+    void paintForgotten(QPainter& painter, const QRect& row, int64_t untilNs,
+                        const QString& words) const;
+    /// Over what the lanes of replicas that were training then show.
+    void paintOverTraining(QPainter& painter, int64_t beginNs, int64_t endNs, int32_t but,
+                           const QBrush& brush, const QString& words) const;
     void paintMarks(QPainter& painter) const;
     void paintCommits(QPainter& painter) const;
     void paintCursor(QPainter& painter) const;
 
     const model::RunState* state_ = nullptr;
+    QScrollBar* scroll_;
     int64_t begin_ = 0;
     int64_t end_ = 0;
     bool follow_ = true;

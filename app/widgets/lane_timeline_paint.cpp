@@ -46,9 +46,11 @@ void LaneTimeline::paintEvent(QPaintEvent*) {
     painter.setFont(Theme::font(-1));
     paintAxis(painter);
     for (size_t i = 0; i < state_->replicas.size(); ++i)
-        if (lane(i).top() < plot().bottom()) paintLane(painter, i);
-    painter.setClipRect(plot().adjusted(0, -kAxis, 0, kCommitRow));
+        if (isInSight(i)) paintLane(painter, i);
+    painter.setClipRect(plot());
+    paintPhases(painter);
     paintStalls(painter);
+    painter.setClipRect(plot().adjusted(0, -kAxis, 0, kCommitRow));
     paintMarks(painter);
     paintCommits(painter);
     paintCursor(painter);
@@ -58,6 +60,10 @@ void LaneTimeline::paintEvent(QPaintEvent*) {
         painter.setBrush(Qt::NoBrush);
         painter.drawRect(rect().adjusted(0, 0, -1, -1));
     }
+}
+
+bool LaneTimeline::isInSight(size_t i) const {
+    return lane(i).bottom() >= plot().top() && lane(i).top() <= plot().bottom();
 }
 
 void LaneTimeline::paintAxis(QPainter& painter) const {
@@ -82,16 +88,16 @@ void LaneTimeline::paintLane(QPainter& painter, size_t i) const {
     const Tokens& t = theme().tokens();
     const model::ReplicaView& replica = state_->replicas[i];
     const QRect r = lane(i);
-    painter.setClipping(false);
-    if (r.height() >= 14 || i % 4 == 0) {
-        paintMark(painter, QPointF(Space::kTwo, r.center().y() + 0.5), tone(replica.state),
-                  t.of(replica.state));
-        painter.setPen(t.text);
-        painter.drawText(QRect(28, r.top(), kGutter - 28, r.height()), Qt::AlignVCenter,
-                         tr("Replica %1").arg(replica.replica));
-    }
+    painter.setClipRect(plot().adjusted(-kGutter, 0, 0, 0));
+    paintMark(painter, QPointF(Space::kTwo, r.center().y() + 0.5), tone(replica.state),
+              t.of(replica.state));
+    painter.setPen(t.text);
+    painter.drawText(QRect(28, r.top(), kGutter - 28, r.height()), Qt::AlignVCenter,
+                     tr("Replica %1").arg(replica.replica));
     painter.setClipRect(plot());
     const int inset = r.height() > 20 ? 4 : 1;
+    if (replica.lane.total() > replica.lane.size())
+        paintForgotten(painter, r, replica.lane[0].beginNs, tr("earlier changes are not kept"));
     for (const model::LaneInterval& interval : replica.lane) {
         const int64_t end = interval.endNs == 0 ? state_->lastEventNs : interval.endNs;
         if (end < begin_ || interval.beginNs > end_) continue;
@@ -105,6 +111,10 @@ void LaneTimeline::paintLane(QPainter& painter, size_t i) const {
         // Training is the normal case and stays quiet; everything else shows in full colour.
         const QColor fill = normal ? blend(t.surface, color, 0.30) : color;
         painter.fillRect(bar, fill);
+        if (normal) {
+            painter.setPen(color);
+            painter.drawLine(bar.bottomLeft(), bar.bottomRight());
+        }
         if (interval.state == model::ReplicaState::kBackingOff ||
             interval.state == model::ReplicaState::kHeld ||
             interval.state == model::ReplicaState::kDrained)
@@ -112,29 +122,74 @@ void LaneTimeline::paintLane(QPainter& painter, size_t i) const {
         const QString words = label(interval.state);
         if (bar.width() < painter.fontMetrics().horizontalAdvance(words) + 12 || r.height() < 20)
             continue;
-        painter.setPen(normal                       ? t.muted
-                       : color.lightnessF() > 0.45F ? QColor(0x10181f)
-                                                    : QColor(0xf7f9fa));
+        painter.setPen(inkOn(fill));
         painter.drawText(bar.adjusted(6, 0, -4, 0), Qt::AlignVCenter | Qt::AlignLeft, words);
+    }
+}
+
+void LaneTimeline::paintForgotten(QPainter& painter, const QRect& row, int64_t untilNs,
+                                  const QString& words) const {
+    const Tokens& t = theme().tokens();
+    const double right = std::min(x(untilNs), plot().right() + 1.0);
+    if (right <= plot().left()) return;
+    const QRectF bar(plot().left(), row.top() + 1, right - plot().left(), row.height() - 2);
+    painter.fillRect(bar, QBrush(t.border, Qt::Dense6Pattern));
+    if (bar.width() < painter.fontMetrics().horizontalAdvance(words) + 12) return;
+    painter.setPen(t.muted);
+    painter.drawText(bar.adjusted(6, 0, -4, 0), Qt::AlignVCenter | Qt::AlignLeft, words);
+}
+
+void LaneTimeline::paintOverTraining(QPainter& painter, int64_t beginNs, int64_t endNs, int32_t but,
+                                     const QBrush& brush, const QString& words) const {
+    if (endNs < begin_ || beginNs > end_) return;
+    const Tokens& t = theme().tokens();
+    const double left = std::max(x(beginNs), plot().left() - 4.0);
+    const double width = std::max(std::min(x(endNs), plot().right() + 4.0) - left, 1.5);
+    const bool fits = width > painter.fontMetrics().horizontalAdvance(words) + 12;
+    for (size_t i = 0; i < state_->replicas.size(); ++i) {
+        const model::ReplicaView& replica = state_->replicas[i];
+        if (replica.replica == but || !isInSight(i) || !isTrainingAt(replica, beginNs)) continue;
+        const QRect r = lane(i);
+        const int inset = r.height() > 20 ? 4 : 1;
+        const QRectF bar(left, r.top() + inset, width, r.height() - 2 * inset);
+        painter.fillRect(bar, t.surface);
+        painter.fillRect(bar, brush);
+        if (words.isEmpty() || !fits || r.height() < 20) continue;
+        const QRectF line = bar.adjusted(6, 0, -4, 0);
+        QRectF box = painter.boundingRect(line, Qt::AlignVCenter | Qt::AlignLeft, words);
+        painter.fillRect(box.adjusted(-3, 0, 3, 0), t.surface);
+        painter.setPen(t.text);
+        painter.drawText(line, Qt::AlignVCenter | Qt::AlignLeft, words);
+    }
+}
+
+/// A job that is paused or waits does not train, whatever its replicas could do.
+void LaneTimeline::paintPhases(QPainter& painter) const {
+    const Tokens& t = theme().tokens();
+    for (const model::JobInterval& phase : state_->phases) {
+        using enum model::JobPhase;
+        if (phase.phase != kPaused && phase.phase != kWaiting && phase.phase != kStopping) continue;
+        const int64_t end = phase.endNs == 0 ? state_->lastEventNs : phase.endNs;
+        paintOverTraining(painter, phase.beginNs, end, -1, QBrush(t.muted, Qt::BDiagPattern),
+                          label(phase.phase));
     }
 }
 
 void LaneTimeline::paintStalls(QPainter& painter) const {
     const Tokens& t = theme().tokens();
-    for (const model::StallInterval& stall : state_->stalls) {
-        if (stall.endNs < begin_ || stall.beginNs > end_) continue;
-        const double left = x(stall.beginNs);
-        const double width = std::max(x(stall.endNs) - left, 1.5);
-        for (size_t i = 0; i < state_->replicas.size(); ++i) {
-            const model::ReplicaView& replica = state_->replicas[i];
-            if (replica.replica == stall.replica || !isTrainingAt(replica, stall.beginNs)) continue;
-            const QRect r = lane(i);
-            const int inset = r.height() > 20 ? 4 : 1;
-            const bool exchange = stall.phase == model::IncidentPhaseKind::kReexchange;
-            painter.fillRect(QRectF(left, r.top() + inset, width, r.height() - 2 * inset),
-                             exchange ? t.replay : t.stall);
-        }
-    }
+    const auto paint = [&](const model::StallInterval& stall) {
+        const bool exchange = stall.phase == model::IncidentPhaseKind::kReexchange;
+        const model::IncidentView* incident = model::findIncident(*state_, stall.incident);
+        const bool outage =
+            incident != nullptr && incident->cause == model::EvidenceKind::kControllerLost;
+        paintOverTraining(painter, stall.beginNs, stall.endNs, stall.replica,
+                          exchange ? t.replay : t.stall,
+                          outage                ? tr("No controller")
+                          : stall.incident == 0 ? tr("No step")
+                                                : QString());
+    };
+    for (const model::StallInterval& stall : state_->stalls) paint(stall);
+    if (const auto frozen = model::frozenStretch(*state_)) paint(*frozen);
 }
 
 void LaneTimeline::paintMarks(QPainter& painter) const {
@@ -147,7 +202,8 @@ void LaneTimeline::paintMarks(QPainter& painter) const {
     };
     for (const model::IncidentView& incident : state_->incidents) {
         const auto row = laneOf(incident.replica);
-        if (!row || incident.openedNs < begin_ || incident.openedNs > end_) continue;
+        if (!row || !isInSight(*row) || incident.openedNs < begin_ || incident.openedNs > end_)
+            continue;
         const double at = x(incident.openedNs);
         const QRect r = lane(*row);
         painter.setPen(QPen(t.bad, 1.5));
@@ -158,6 +214,7 @@ void LaneTimeline::paintMarks(QPainter& painter) const {
         if (fault.injectedNs < begin_ || fault.injectedNs > end_) continue;
         const auto row = laneOf(fault.spec.replica);
         const double at = x(fault.injectedNs);
+        if (row && !isInSight(*row)) continue;
         const double top = row ? lane(*row).top() : kAxis - 4;
         painter.setBrush(t.bad);
         painter.drawPolygon(QPolygonF({{at - 5, top - 3}, {at + 5, top - 3}, {at, top + 5}}));
@@ -176,6 +233,10 @@ void LaneTimeline::paintCommits(QPainter& painter) const {
     int lastPixel = -10;
     int lastText = -100;
     const size_t count = state_->steps.size();
+    if (state_->steps.total() > count)
+        paintForgotten(painter, QRect(plot().left(), top - 4, plot().width(), kCommitRow - 4),
+                       state_->steps[0].timeNs,
+                       tr("steps before %1 are not kept").arg(formatCount(state_->steps[0].step)));
     for (size_t i = 0; i < count; ++i) {
         const model::StepPoint& point = state_->steps[i];
         if (point.timeNs < begin_ || point.timeNs > end_) continue;

@@ -54,6 +54,7 @@ enum class EvidenceKind {
     kCommitFailed,  ///< said "no" twice with nobody lost
     kOperator,
     kNodeLost,
+    kControllerLost,  ///< of the job as a whole: nobody coordinated it
 };
 
 enum class IncidentPhaseKind {
@@ -88,10 +89,10 @@ struct EnumNames<model::RankPhase> {
 };
 template <>
 struct EnumNames<model::EvidenceKind> {
-    static constexpr std::array<std::string_view, 10> kNames = {
+    static constexpr std::array<std::string_view, 11> kNames = {
         "process_exit",    "transport_reset", "chunk_timeout", "missed_heartbeat",
         "missed_progress", "parity_mismatch", "non_finite",    "commit_failed",
-        "operator",        "node_lost"};
+        "operator",        "node_lost",       "controller_lost"};
 };
 template <>
 struct EnumNames<model::IncidentPhaseKind> {
@@ -555,7 +556,7 @@ struct EvidenceSeen {
 struct IncidentOpened {
     static constexpr std::string_view kType = "incident_opened";
     uint64_t incident = 0;
-    int32_t replica = -1;
+    int32_t replica = -1;  ///< -1: the job as a whole
     uint32_t incarnation = 0;
     uint64_t step = 0;
     EvidenceKind cause = EvidenceKind::kProcessExit;

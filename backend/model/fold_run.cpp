@@ -9,6 +9,14 @@ bool canListRanks(const JobSpec& spec) {
     return static_cast<uint64_t>(spec.replicas) * spec.shards <= Limits::kRanks;
 }
 
+void enter(RunState& s, int64_t at, JobPhase phase) {
+    if (!s.phases.empty() && s.phases.back().phase == phase && s.phases.back().endNs == 0) return;
+    if (!s.phases.empty()) s.phases.back().endNs = std::max(at, s.phases.back().beginNs);
+    s.phases.push({phase, at, 0});
+    s.phase = phase;
+    s.phaseSinceNs = at;
+}
+
 }  // namespace
 
 bool fold(RunState& s, int64_t at, const RunStarted& e) {
@@ -19,8 +27,7 @@ bool fold(RunState& s, int64_t at, const RunStarted& e) {
     s.policies = e.spec.policies;
     s.policiesSinceNs = at;
     s.policiesWhy = "as the job file says";
-    s.phase = JobPhase::kStarting;
-    s.phaseSinceNs = at;
+    enter(s, at, JobPhase::kStarting);
     s.explanation.clear();
     s.finished.reset();
     if (e.spec.replicas > static_cast<uint32_t>(Limits::kReplicas) ||
@@ -46,8 +53,7 @@ bool fold(RunState& s, int64_t, const ModelDescribed& e) {
 }
 
 bool fold(RunState& s, int64_t at, const JobPhaseChanged& e) {
-    if (e.phase != s.phase || s.phaseSinceNs == 0) s.phaseSinceNs = at;
-    s.phase = e.phase;
+    enter(s, at, e.phase);
     s.explanation = text(e.why);
     return true;
 }
@@ -88,8 +94,7 @@ bool fold(RunState& s, int64_t at, const InvariantBroken& e) {
 
 bool fold(RunState& s, int64_t at, const RunFinished& e) {
     s.finished = withText(e, &RunFinished::why);
-    s.phase = e.ok ? JobPhase::kFinished : JobPhase::kFailed;
-    s.phaseSinceNs = at;
+    enter(s, at, e.ok ? JobPhase::kFinished : JobPhase::kFailed);
     s.explanation = s.finished->why;
     for (ReplicaView& replica : s.replicas)
         if (!replica.lane.empty() && replica.lane.back().endNs == 0) replica.lane.back().endNs = at;

@@ -44,6 +44,16 @@ void noteContributors(RunState& s, const StepCommitted& e) {
         if (ReplicaView* view = replicaOf(s, line.replica)) view->ledger = line;
 }
 
+/// A step that came late although nobody was found lost is a stall as well.
+void noteSpeed(RunState& s, const StepCommitted& e) {
+    constexpr double kWeight = 0.1;
+    if (s.pendingStallMs > 0 || e.record.attempt > 1) return;
+    if (const auto frozen = frozenStretch(s))
+        s.stalls.push(*frozen);
+    else if (std::isfinite(e.stepMs) && e.stepMs > 0)
+        s.typicalStepMs += (e.stepMs - s.typicalStepMs) * (s.typicalStepMs > 0 ? kWeight : 1);
+}
+
 /// Events of runs older than the chain have none.
 void noteLink(RunState& s, const std::string& link) {
     constexpr size_t kLength = 64;
@@ -94,6 +104,7 @@ bool fold(RunState& s, int64_t at, const StepCommitted& e) {
         e.traffic.remote.size() > kMostDomains)
         return false;
     noteLink(s, e.link);
+    noteSpeed(s, e);
     s.steps.push(pointOf(s, at, e));
     s.pendingStallMs = 0;
     s.lineage = e.record.lineage;

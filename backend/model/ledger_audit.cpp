@@ -62,8 +62,8 @@ std::string disputeText(const ParityDispute& dispute) {
 }
 
 std::string ledgerText(const LedgerReport& r) {
-    std::string out = concat(r.ok ? "adds up: " : "DOES NOT ADD UP: ", r.steps, " steps, ", r.samples, " samples committed exactly once, ",
-                             r.twice, " twice");
+    std::string out = concat(r.ok ? "adds up: " : "DOES NOT ADD UP: ", r.steps, " steps, ",
+                             r.samples, " samples committed exactly once, ", r.twice, " twice");
     if (r.quarantined > 0) out += concat(", ", r.quarantined, " quarantined");
     if (r.open > 0) out += concat(", ", r.open, " handed back and still open");
     if (r.broken > 0) out += concat(", ", r.broken, " invariants reported broken");

@@ -104,6 +104,17 @@ uint32_t contributors(const RunState& state) {
     return state.quorum ? static_cast<uint32_t>(state.quorum->contributors.size()) : 0;
 }
 
+std::optional<StallInterval> frozenStretch(const RunState& s) {
+    constexpr double kLeastMs = 3000, kLeastSteps = 8, kMostMs = 1e12;
+    if (s.phase != JobPhase::kTraining || s.lastCommitNs == 0) return std::nullopt;
+    const double typical = s.typicalStepMs > 0 && s.typicalStepMs < kMostMs ? s.typicalStepMs : 0;
+    const double late =
+        durationMs(std::max(s.lastCommitNs, s.phaseSinceNs), s.lastEventNs) - typical;
+    if (late < std::max(kLeastMs, kLeastSteps * typical) || late > kMostMs) return std::nullopt;
+    const int64_t due = s.lastEventNs - static_cast<int64_t>(late * 1e6);
+    return StallInterval{0, IncidentPhaseKind::kDetect, -1, due, s.lastEventNs};
+}
+
 uint64_t modelFingerprint() {
     static const uint64_t hash = shapeHash<RunState>() ^ (shapeHash<Event>() * 3);
     return hash;
@@ -148,8 +159,8 @@ void repair(RunState& s) {
     for (ReplicaView& replica : s.replicas) replica.lane.repair();
     for (RankView& rank : s.ranks) rank.output.repair();
     const auto repairAll = [](auto&... rings) { (rings.repair(), ...); };
-    repairAll(s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents, s.stalls,
-              s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns,
+    repairAll(s.phases, s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents,
+              s.stalls, s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns,
               s.layouts, s.proposals, s.gpuTroubles);
     repair(s.experts);
     for (std::vector<int32_t>* placement : {&s.expertShard, &s.shardBefore})

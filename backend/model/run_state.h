@@ -40,7 +40,8 @@ struct RunState {
 
     JobPhase phase = JobPhase::kStarting;
     int64_t phaseSinceNs = 0;
-    std::string explanation;  ///< why the phase; the quorum's words while anything waits
+    Ring<JobInterval, 512> phases;  ///< the last one is the present
+    std::string explanation;        ///< why the phase; the quorum's words while anything waits
 
     uint64_t lineage = 0;
     std::string link;  ///< last of the ledger's chain; empty: the run has none yet
@@ -79,6 +80,8 @@ struct RunState {
     Ring<RedoView, 512> redos;
     /// Survivors' stall that no commit has absorbed yet.
     double pendingStallMs = 0;
+    /// Of steps in which nobody was lost, the later ones counting more; 0: none yet.
+    double typicalStepMs = 0;
 
     // ---- what went wrong, what was done ---------------------------------------------------------
     Ring<IncidentView, 2000> incidents;
@@ -107,6 +110,7 @@ struct RunState {
         visit("model", self.model);
         visit("phase", self.phase);
         visit("phase_since_ns", self.phaseSinceNs);
+        visit("phases", self.phases);
         visit("explanation", self.explanation);
         visit("lineage", self.lineage);
         visit("link", self.link);
@@ -138,6 +142,7 @@ struct RunState {
         visit("quarantined", self.quarantined);
         visit("redos", self.redos);
         visit("pending_stall_ms", self.pendingStallMs);
+        visit("typical_step_ms", self.typicalStepMs);
         visit("incidents", self.incidents);
         visit("stalls", self.stalls);
         visit("faults", self.faults);
@@ -175,6 +180,10 @@ TrafficSum latestTraffic(const RunState& state);
 
 /// Contributors of the current quorum; 0 before the first.
 uint32_t contributors(const RunState& state);
+
+/// While the job should train and has not committed a step for at least 3 s and eight typical
+/// steps: from when the step was due to the last event.
+std::optional<StallInterval> frozenStretch(const RunState& state);
 
 /// Hash of the names and types of everything in a RunState and an Event. Programs with equal
 /// fingerprints can read each other's keyframes and binary events.

@@ -74,10 +74,23 @@ struct LaneInterval {
     }
 };
 
+/// A stretch of the job as a whole.
+struct JobInterval {
+    JobPhase phase = JobPhase::kStarting;
+    int64_t beginNs = 0;
+    int64_t endNs = 0;  ///< 0: it lasts
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("phase", self.phase);
+        visit("begin_ns", self.beginNs);
+        visit("end_ns", self.endNs);
+    }
+};
+
 /// Time the survivors of an incident did not train: draw it on every lane but `replica`'s that was
 /// training then. `replica` -1: on all.
 struct StallInterval {
-    uint64_t incident = 0;
+    uint64_t incident = 0;  ///< 0: no step was committed, and nobody was found lost for it
     IncidentPhaseKind phase = IncidentPhaseKind::kDetect;  ///< detect, decide, reform, reexchange
     int32_t replica = -1;                                  ///< the one that was lost
     int64_t beginNs = 0;

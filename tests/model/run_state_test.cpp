@@ -285,6 +285,45 @@ TEST_F(Incident, booksItsStallOnTheStepThatAbsorbedIt) {
     EXPECT_DOUBLE_EQ(findIncident(story.state, 1)->survivorStallMs, 30);
 }
 
+TEST(RunState, keepsThePhasesOfTheJobWithTheirTimes) {
+    Story story;
+    story.start().at(100, JobPhaseChanged{JobPhase::kTraining, ""});
+    story.at(200, JobPhaseChanged{JobPhase::kTraining, "still"});
+    story.at(900, JobPhaseChanged{JobPhase::kPaused, ""});
+    ASSERT_EQ(story.state.phases.size(), 3u);
+    EXPECT_EQ(story.state.phases[1].phase, JobPhase::kTraining);
+    EXPECT_EQ(story.state.phases[1].beginNs, kT0 + 100'000'000);
+    EXPECT_EQ(story.state.phases[1].endNs, kT0 + 900'000'000);
+    EXPECT_EQ(story.state.phases[2].endNs, 0);
+}
+
+TEST(RunState, aStepThatComesLateWithNobodyLostIsAStall) {
+    Story story;
+    story.start().at(0, JobPhaseChanged{JobPhase::kTraining, ""});
+    for (int i = 1; i <= 10; ++i) story.commit(100 * i, static_cast<uint64_t>(i), {0, 1});
+    story.at(3000, JobPhaseChanged{JobPhase::kTraining, "2 s are not long"});
+    EXPECT_FALSE(frozenStretch(story.state).has_value());
+    story.at(9000, JobPhaseChanged{JobPhase::kTraining, ""});
+    ASSERT_TRUE(frozenStretch(story.state).has_value());
+    EXPECT_EQ(frozenStretch(story.state)->beginNs, kT0 + 1'100'000'000);
+    story.commit(10000, 11, {0, 1}, 9000);
+    EXPECT_FALSE(frozenStretch(story.state).has_value());
+    ASSERT_EQ(story.state.stalls.size(), 1u);
+    EXPECT_EQ(story.state.stalls[0].incident, 0u);
+    EXPECT_EQ(story.state.stalls[0].endNs, kT0 + 10'000'000'000);
+    EXPECT_DOUBLE_EQ(story.state.typicalStepMs, 100);
+}
+
+TEST(RunState, aPauseIsNoStall) {
+    Story story;
+    story.start().at(0, JobPhaseChanged{JobPhase::kTraining, ""});
+    story.commit(100, 1, {0, 1});
+    story.at(150, JobPhaseChanged{JobPhase::kPaused, ""});
+    story.at(60000, JobPhaseChanged{JobPhase::kTraining, ""});
+    story.commit(60100, 2, {0, 1}, 60000);
+    EXPECT_TRUE(story.state.stalls.empty());
+}
+
 TEST_F(Incident, countsItsCostOnceWhenClosed) {
     IncidentClosed closed{1, 30, 2000, 4.5, 12, "rejoined at step 20"};
     story.at(2200, closed);

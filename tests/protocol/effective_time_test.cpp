@@ -88,6 +88,7 @@ class EffectiveTimeTest : public testing::Test {
     void loseCoordinator(double ms) {
         auto past = recoverState(log_, options_.replicas, options_.domains);
         ASSERT_TRUE(past.ok()) << past.status();
+        past->lastSign = at();
         pass(ms);
         past->ranFor = at();
         begin(past->term + 1, *std::move(past));
@@ -147,6 +148,34 @@ TEST_F(EffectiveTimeTest, TimeWithoutACoordinatorIsLostAndNothingElse) {
     loseCoordinator(800);
     step(100, 20);
     EXPECT_NEAR(machine_->effectiveTime(), (1180. + 100) / (1200 + 800 + 100), kNear);
+}
+
+TEST_F(EffectiveTimeTest, TimeWithoutACoordinatorIsAnIncidentOfTheJobAndEndsWithTheNextStep) {
+    step(100);
+    loseCoordinator(7000);
+    ASSERT_EQ(facts<fact::IncidentOpened>().size(), 1u);
+    const auto opened = facts<fact::IncidentOpened>().front();
+    EXPECT_EQ(opened.replica, kWholeJob);
+    EXPECT_EQ(opened.cause, EvidenceKind::kControllerLost);
+    EXPECT_EQ(opened.title, "no controller for 7.0 s");
+    step(100);
+    ASSERT_EQ(facts<fact::IncidentClosed>().size(), 1u);
+    const auto closed = facts<fact::IncidentClosed>().front();
+    EXPECT_EQ(closed.incident, opened.incident);
+    EXPECT_NEAR(closed.survivorStallMs, 7120, 1);
+    EXPECT_NEAR(closed.replicaSeconds, 2 * 7.12, 0.01);
+    EXPECT_EQ(closed.rejoinMs, 0);
+    EXPECT_EQ(closed.outcome, "went on at step 2");
+}
+
+TEST_F(EffectiveTimeTest, APausedJobDoesNotMissItsCoordinator) {
+    step(100);
+    Operation pause;
+    pause.kind = OperationKind::kPause;
+    give(pause);
+    step(100);
+    loseCoordinator(7000);
+    EXPECT_TRUE(facts<fact::IncidentOpened>().empty());
 }
 
 TEST_F(EffectiveTimeTest, AStepInWhichTheJobFrozeCountsAsAnUndisturbedOne) {

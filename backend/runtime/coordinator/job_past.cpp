@@ -86,6 +86,7 @@ void addPast(protocol::RecoveredState& recovered, const std::vector<protocol::Lo
     const MonoNs offset = clock.now() - clock.unixNs();
     if (past.startedNs != 0)
         recovered.ranFor = std::max<MonoNs>(0, clock.unixNs() - past.startedNs);
+    if (past.lastEventNs != 0) recovered.lastSign = past.lastEventNs + offset;
     for (size_t i = 0; i < past.incidents.size(); ++i) {
         const model::IncidentView& incident = past.incidents[i];
         recovered.lastIncident = std::max(recovered.lastIncident, incident.incident);

@@ -313,7 +313,8 @@ struct RecoveredState {
     // The log does not know these; the driver does, from the run's history.
     std::vector<OpenIncident> incidents;
     uint64_t lastIncident = 0;
-    MonoNs ranFor = 0;  ///< since the run began
+    MonoNs ranFor = 0;    ///< since the run began
+    MonoNs lastSign = 0;  ///< that the coordinator before was there; 0: unknown
     /// Says to people that the log has lost something, and what: the job goes back to a checkpoint,
     /// because ranks and history are of a past that is lost.
     std::string lost;

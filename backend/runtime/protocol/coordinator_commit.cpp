@@ -128,6 +128,10 @@ void CoordinatorMachine::Impl::finishCommit() {
     for (const auto& [replica, vote] : open_->ballot.votes)
         exchangeMs = std::max(exchangeMs, vote.exchangeMs);
     book([&](auto& out) { incidents_.committed(now_, exchangeMs, out); });
+    book([&](auto& out) {
+        incidents_.close(now_, kWholeJob, false, absl::StrCat("went on at step ", record.step),
+                         out);
+    });
     for (int32_t id : back) {
         Replica& r = *find(id);
         r.schedule.reset();

@@ -302,6 +302,7 @@ class CoordinatorMachine::Impl {
     LogOrders orders() const;
     void logOrders();
     void startAgain(Replica& r, const std::string& why);
+    void noteOutage(size_t survivors);
     void noteLostMeanwhile(const Replica& r, size_t survivors);
     void leaseRetained(uint64_t step, const std::vector<int32_t>& contributors);
 
@@ -387,6 +388,7 @@ class CoordinatorMachine::Impl {
 
     MonoNs ranFor_ = 0;  ///< the job, before this machine
     MonoNs ranSince_ = 0;
+    MonoNs lastSign_ = 0;      ///< of the coordinator before; 0: unknown
     MonoNs beganAt_ = 0;       ///< this machine
     MonoNs begunAt_ = 0;       ///< this lineage or term: join timeout
     MonoNs lastCommitAt_ = 0;  ///< when the last commit was decided

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "backend/runtime/protocol/coordinator_impl.h"
 
 /// What a coordinator takes over from the one before it, and what it leaves to the next.
@@ -15,6 +16,7 @@ void CoordinatorMachine::Impl::restore(const RecoveredState& past) {
     productiveMs_ = past.productiveMs;
     productiveSum_ = past.productiveSum;
     ranFor_ = past.ranFor;
+    lastSign_ = past.lastSign;
     incidents_.resume(past.incidents, past.lastIncident);
     ordered_.policies = options_.policies;
     if (past.orders) obey(*past.orders);
@@ -71,6 +73,7 @@ void CoordinatorMachine::Impl::on(const InventoryDone&) {
     begunAt_ = stopSince_ = now_;
     const auto alive = std::count_if(replicas_.begin(), replicas_.end(),
                                      [](const Replica& r) { return r.alive(); });
+    noteOutage(static_cast<size_t>(alive));
     for (Replica& r : replicas_) {
         if (r.alive()) {
             if (r.running.size() == options_.shards) continue;
@@ -83,6 +86,17 @@ void CoordinatorMachine::Impl::on(const InventoryDone&) {
             start(r);
         }
     }
+}
+
+/// The job trained until nobody coordinated it any more.
+void CoordinatorMachine::Impl::noteOutage(size_t survivors) {
+    if (!last_ || lastSign_ == 0 || paused_ || stopping_) return;
+    book([&](auto& out) {
+        incidents_.open(
+            now_, kWholeJob, 0, committed_, EvidenceKind::kControllerLost,
+            absl::StrFormat("no controller for %.1f s", inMs(beganAt_ - lastSign_) / 1000),
+            lastSign_, beganAt_, true, survivors, out);
+    });
 }
 
 /// Half of it runs, for an incident that is open: no new one.

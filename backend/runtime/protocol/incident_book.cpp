@@ -32,7 +32,7 @@ void IncidentBook::open(MonoNs now, int32_t replica, uint32_t incarnation, uint6
     i.survivorsWait = contributed;
     i.survivors = survivors;
     i.currentSince = now;
-    i.running = true;
+    i.running = replica != kWholeJob;
     out.push_back(fact::IncidentOpened{i.id, replica, incarnation, step, cause, title});
     out.push_back(fact::IncidentPhase{i.id, IncidentPhaseKind::kDetect, i.begin, evidenceAt});
     out.push_back(fact::IncidentPhase{i.id, IncidentPhaseKind::kDecide, evidenceAt, now});
@@ -92,7 +92,7 @@ void IncidentBook::close(MonoNs now, int32_t replica, bool rejoined, const std::
     if (it == open_.end()) return;
     Incident& i = it->second;
     endPhase(now, i, out);
-    const double away = inMs(now - i.begin);
+    const double away = replica == kWholeJob ? 0 : inMs(now - i.begin);
     out.push_back(fact::IncidentClosed{i.id, i.stallMs, rejoined ? away : 0,
                                        (away + i.stallMs * static_cast<double>(i.survivors)) / 1000,
                                        i.samplesRedone, outcome});

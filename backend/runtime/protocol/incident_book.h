@@ -23,6 +23,9 @@ struct OpenIncident {
     size_t survivors = 0;
 };
 
+/// An incident of this "replica" is one of the job as a whole; only its survivors' side counts.
+constexpr int32_t kWholeJob = -1;
+
 /// Writes down what each loss cost and how the replica came back: one open incident per replica.
 /// Survivors' phases: detect, decide, reform, reexchange. The replica's: restart, init, fetch,
 /// replay, join. Every call appends the facts it makes to `out`.
