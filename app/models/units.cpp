@@ -73,11 +73,11 @@ QString formatMs(double ms) {
 }
 
 QString formatBytes(uint64_t bytes) {
-    constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+    constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB"};
     auto value = static_cast<double>(bytes);
     size_t unit = 0;
-    while (value >= 1024 && unit + 1 < kUnits.size()) {
-        value /= 1024;
+    while (value >= 1000 && unit + 1 < kUnits.size()) {
+        value /= 1000;
         ++unit;
     }
     return withUnit(unit == 0 ? QString::number(bytes) : threeDigits(value), kUnits[unit]);

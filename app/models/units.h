@@ -23,7 +23,7 @@ QString formatMs(double ms);
 QString formatAge(double seconds);
 /// A figure on an axis: "20 k", "1.5 M", below that with so many decimals.
 QString formatTick(double value, int decimals);
-/// "512 B", "1.5 MiB".
+/// "512 B", "1.54 MB": thousands, as every other figure of bytes.
 QString formatBytes(uint64_t bytes);
 /// "842 /s", "12.4 k/s", "1.08 M/s".
 QString formatRate(double perSecond);

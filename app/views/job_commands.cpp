@@ -35,7 +35,7 @@ ConfirmRequest JobCommands::requestFor(const model::Preflight& p, const QString&
         request.warning =
             tr("Fewer replicas than the policy min_replicas would remain: the job "
                "pauses until one comes back.");
-    request.choices = {sentence.size() > 36 ? tr("Do it") : sentence};
+    request.choices = {sentence.size() > 36 ? tr("Apply") : sentence};
     request.destructive = destructive;
     return request;
 }

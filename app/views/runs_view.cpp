@@ -85,9 +85,10 @@ RunsView::RunsView(ViewContext& context, QWidget* parent)
         charts->addWidget(charts_[i]);
         charts_[i]->hide();  // until there is something to compare
     };
-    chart(0, tr("Loss"), [](double v) { return formatNumber(v, 3); });
+    chart(0, tr("Loss, raw"), [](double v) { return formatNumber(v, 3); });
     chart(1, tr("Effective time, %"), [](double v) { return formatShare(v / 100); });
     chart(2, tr("Throughput"), formatTokenRate);
+    charts_[1]->setMost(100);
     charts_[2]->setFromZero(true);
     charts->setSizes({320, 300, 300, 300});
     auto* body = new QSplitter(Qt::Vertical);

@@ -121,7 +121,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     row->addWidget(makeTile(kStep, tr("Step")));
     row->addWidget(makeTile(kContributors, tr("Contributors"), marks_));
     row->addWidget(makeTile(kEffective, tr("Effective training time")));
-    row->addWidget(makeTile(kLoss, tr("Loss")));
+    row->addWidget(makeTile(kLoss, tr("Loss, raw")));
     row->addWidget(makeTile(kTokens, tr("Throughput")));
     row->addStretch();
     auto* side = new QVBoxLayout;

@@ -45,8 +45,9 @@ TrainingView::TrainingView(ViewContext& context, QWidget* parent)
     add(tr("Throughput"), QStringLiteral("tok/s"), formatTokenRate)->setFromZero(true);
     add(tr("Contributors"), QStringLiteral("replicas"), number(0))->setFromZero(true);
     add(tr("Learning rate"), QStringLiteral("1"), number(5))->setFromZero(true);
-    add(tr("Effective time, %"), QStringLiteral("percent"),
-        [](double v) { return formatShare(v / 100); });
+    add(tr("Effective time, %"), QStringLiteral("percent"), [](double v) {
+        return formatShare(v / 100);
+    })->setMost(100);
     setBody(body);
     setEmptyText(tr("No step committed yet"),
                  tr("Curves appear with the first commit. The line at the top says what the job "
@@ -97,8 +98,9 @@ void TrainingView::refresh() {
     using Line = TimeSeriesView::Line;
     const auto withRaw = [&](Metric metric, int color) {
         const Points raw = seriesOf(s, metric);
-        if (smoothing() == 0) return std::vector<Line>{{{}, raw, color}};
-        return std::vector<Line>{{{}, raw, color, true}, {{}, smoothed(raw, smoothing()), color}};
+        if (smoothing() == 0) return std::vector<Line>{{tr("raw"), raw, color}};
+        return std::vector<Line>{{tr("raw"), raw, color, true},
+                                 {tr("smoothed"), smoothed(raw, smoothing()), color}};
     };
     std::vector<Line> loss = withRaw(Metric::kLoss, 0);
     if (byDomain_->isChecked()) {

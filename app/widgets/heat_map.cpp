@@ -111,7 +111,7 @@ void HeatMap::paintEvent(QPaintEvent*) {
             const QColor color = colorOf(grid_.at(l, e));
             painter.fillRect(r, color);
             if (!figures) continue;
-            painter.setPen(color.lightnessF() > 0.5F ? QColor(0x18212a) : QColor(0xf2f5f7));
+            painter.setPen(inkOn(color));
             painter.drawText(r, Qt::AlignCenter, formatNumber(grid_.at(l, e), 2));
         }
     if (compact_) return;

@@ -188,7 +188,7 @@ void PlacementBoard::paintChip(QPainter& painter, const Spot& spot) const {
     painter.setBrush(color);
     painter.setPen(moves ? QPen(t.accent, 2) : QPen(t.border, 1));
     painter.drawRoundedRect(moves ? r.adjusted(0.5, 0.5, -0.5, -0.5) : r, 4, 4);
-    const QColor ink = color.lightnessF() > 0.5F ? QColor(0x18212a) : QColor(0xf2f5f7);
+    const QColor ink = inkOn(color);
     painter.setPen(ink);
     painter.drawText(spot.rect, Qt::AlignCenter, name);
     paintRules(painter, spot.rect, chip, chip.keepsRules() ? ink : t.bad);

@@ -6,6 +6,7 @@
 #include <QFontDatabase>
 #include <QGraphicsColorizeEffect>
 #include <QStyleFactory>
+#include <cmath>
 
 /// Resources of a static library are not there by themselves; Qt wants this outside of namespaces.
 static void loadResources() {
@@ -38,7 +39,7 @@ Tokens darkTokens() {
     t.warning = 0xeba63f;
     t.bad = 0xf07a4b;
     t.fetch = 0x62b8ee;
-    t.replay = 0x3f7fc4;
+    t.replay = 0x4d90d6;
     t.join = 0xcf8ab4;
     t.start = 0xc9bd56;
     t.stall = 0xe8703a;
@@ -59,7 +60,7 @@ Tokens lightTokens() {
     t.strong = 0xa9b5c0;
     t.text = 0x18212a;
     t.muted = 0x55636f;
-    t.faint = 0x66737f;
+    t.faint = 0x5d6a76;
     t.accent = 0x1769aa;
     t.onAccent = 0xffffff;
     t.selection = 0xdcecf9;
@@ -257,6 +258,21 @@ void setColorless(QWidget* widget, bool colorless) {
         effect->setColor(Qt::black);  // adds nothing to the greys
     }
     widget->setGraphicsEffect(effect);
+}
+
+/// Relative luminance of WCAG 2.
+static double luminance(const QColor& color) {
+    const auto linear = [](double c) {
+        return c <= 0.03928 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
+    };
+    return 0.2126 * linear(color.redF()) + 0.7152 * linear(color.greenF()) +
+           0.0722 * linear(color.blueF());
+}
+
+QColor inkOn(const QColor& ground) {
+    // Black and white contrast with this luminance equally well.
+    constexpr double kBetween = 0.179;
+    return luminance(ground) > kBetween ? QColor(0x10181f) : QColor(0xf7f9fa);
 }
 
 QColor blend(const QColor& below, const QColor& top, double share) {

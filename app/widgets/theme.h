@@ -74,6 +74,8 @@ Theme& theme();
 void setColorless(QWidget* widget, bool colorless);
 
 /// `top` over `below` with `share` 0..1 of it.
+/// For text on a coloured ground: the dark or the light one, whichever contrasts more.
+QColor inkOn(const QColor& ground);
 QColor blend(const QColor& below, const QColor& top, double share);
 
 }  // namespace bulkhead::ui

@@ -104,6 +104,9 @@ TimeSeriesView::TimeSeriesView(const QString& title, const QString& unit, Format
     chart_->addAxis(y_, Qt::AlignLeft);
     view_ = new CursorChartView(chart_, this);
     view_->setFrameShape(QFrame::NoFrame);
+    // The figures of the scale and the cursor are no items: a part of the view drawn anew would
+    // leave the rest of them as they were.
+    view_->setViewportUpdateMode(QGraphicsView::FullViewportUpdate);
     view_->setFocusPolicy(Qt::NoFocus);
     view_->viewport()->setFocusPolicy(Qt::NoFocus);
     view_->setRenderHint(QPainter::Antialiasing);
@@ -149,11 +152,6 @@ void TimeSeriesView::set(std::vector<Line> lines) {
     showFigure();
 }
 
-void TimeSeriesView::setYRange(double least, double greatest) {
-    fixedY_ = {least, greatest};
-    rescale();
-}
-
 void TimeSeriesView::setCursorStep(std::optional<double> step) {
     if (cursor_ == step) return;
     cursor_ = step;
@@ -171,7 +169,9 @@ void TimeSeriesView::showFigure() {
     if (front != nullptr)
         value = cursor_ ? valueAt(front->points, *cursor_) : front->points.back().y();
     figure_->setText(value ? format_(*value) : noFigure());
-    figure_->setToolTip(cursor_ ? tr("at step %1").arg(std::floor(*cursor_)) : tr("newest"));
+    QString when = cursor_ ? tr("at step %1").arg(std::floor(*cursor_)) : tr("newest");
+    if (front != nullptr && !front->name.isEmpty()) when += QStringLiteral(", ") + front->name;
+    figure_->setToolTip(when);
     setAccessibleDescription(title_ + u' ' + figure_->text());
 }
 
@@ -190,8 +190,12 @@ void TimeSeriesView::rescale() {
             first = false;
         }
     if (fromZero_) least = std::min(least, 0.0);
-    if (fixedY_) std::tie(least, greatest) = *fixedY_;
-    const NiceRange y = niceRange(least, greatest, height() > 220 ? 5 : 4);
+    if (most_ && least == greatest) least *= 0.9;
+    NiceRange y = niceRange(least, greatest, height() > 220 ? 5 : 4);
+    while (most_ && y.ticks > 2 && y.tick(y.ticks - 2) >= *most_ - 1e-9) {
+        y.greatest = y.tick(y.ticks - 2);
+        --y.ticks;
+    }
     view_->y = y;
     y_->setTickCount(y.ticks);
     y_->setRange(y.least, y.greatest);
@@ -236,7 +240,7 @@ void TimeSeriesView::restyle() {
             legend += QStringLiteral(
                           "<span style='color:%1'>%3</span>&nbsp;<span "
                           "style='color:%2'>%4</span>&nbsp;&nbsp; ")
-                          .arg(full.name(), t.muted.name(),
+                          .arg(pen.color().name(), t.muted.name(),
                                line.dashed ? QStringLiteral("\u2505") : QStringLiteral("\u2501"),
                                line.name.toHtmlEscaped());
     }

@@ -36,10 +36,10 @@ class TimeSeriesView final : public QWidget {
                    QWidget* parent = nullptr);
 
     void set(std::vector<Line> lines);
-    /// Fixed limits of y instead of those of the figures.
-    void setYRange(double least, double greatest);
     /// Lower limit of y is 0.
     void setFromZero(bool fromZero) { fromZero_ = fromZero; }
+    /// No figure is greater than this, so the scale does not go beyond it.
+    void setMost(double most) { most_ = most; }
     void setCursorStep(std::optional<double> step);
 
     /// Full precision, one column per line, units in the header.
@@ -71,9 +71,9 @@ class TimeSeriesView final : public QWidget {
     CursorChartView* view_;
     QValueAxis* x_;
     QValueAxis* y_;
-    std::optional<std::pair<double, double>> fixedY_;
     std::optional<double> cursor_;
     bool fromZero_ = false;
+    std::optional<double> most_;
 };
 
 }  // namespace bulkhead::ui

@@ -267,7 +267,7 @@ TEST(Units, FiguresCarryTheirUnitAndNeverPretend) {
     EXPECT_EQ(formatMs(0.01), QString("<0.1") + narrow + "ms");
     EXPECT_EQ(formatMs(-1), noFigure());
     EXPECT_EQ(formatCount(1284032), QString("1") + narrow + "284" + narrow + "032");
-    EXPECT_EQ(formatBytes(1536), QString("1.50") + narrow + "KiB");
+    EXPECT_EQ(formatBytes(1536), QString("1.54") + narrow + "kB");
     EXPECT_EQ(formatElapsed(125'300'000'000), "2:05.3");
     EXPECT_EQ(formatOptional(std::optional<double>(), formatRate), noFigure());
 }

@@ -47,7 +47,15 @@ TEST_P(Look, TextCanBeReadOnEveryGround) {
     for (const auto& [text, color] : texts)
         for (const auto& [ground, below] : grounds)
             EXPECT_GE(contrast(color, below), 4.5) << text << " on " << ground;
-    EXPECT_GE(contrast(t.faint, t.surface), 4.5);
+    for (const QColor& below : {t.window, t.surface, t.raised})
+        EXPECT_GE(contrast(t.faint, below), 4.5) << "faint on " << below.name().toStdString();
+    for (int s = 0; s <= static_cast<int>(model::ReplicaState::kFailed); ++s) {
+        const QColor lane = t.of(static_cast<model::ReplicaState>(s));
+        for (const QColor& ground : {lane, blend(t.surface, lane, 0.3)})
+            EXPECT_GE(contrast(inkOn(ground), ground), 4.5) << s;
+    }
+    for (const QColor& ground : {t.stall, t.replay})
+        EXPECT_GE(contrast(inkOn(ground), ground), 4.5);
     EXPECT_GE(contrast(t.onAccent, t.accent), 4.5);
 }
 

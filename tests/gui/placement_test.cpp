@@ -215,7 +215,7 @@ TEST_F(PlacementPage, WhatIsNoPlanIsRefusedWithItsReason) {
     console.view<PlacementView>().importFrom(path);
     EXPECT_TRUE(said("No plan: broken.json")) << qPrintable(words());
     console.view<PlacementView>().importFrom(console.folder.filePath("none.json"));
-    EXPECT_TRUE(said("none.json cannot be read")) << qPrintable(words());
+    EXPECT_TRUE(said("none.json: No such file")) << qPrintable(words());
 }
 
 TEST_F(PlacementPage, AnExpertIsPinnedForbiddenAndFreed) {
