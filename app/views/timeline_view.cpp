@@ -71,11 +71,11 @@ void TimelineView::addLegend() {
                 .arg(color.name(), t.muted.name(), words);
         };
         using enum model::ReplicaState;
-        legend->setText(
-            key(blend(t.surface, t.of(kTraining), 0.45), label(kTraining)) +
-            key(t.stall, tr("Stall")) + key(t.muted, tr("Paused")) +
-            key(t.of(kStarting), label(kStarting)) + key(t.of(kFetching), label(kFetching)) +
-            key(t.of(kReplaying), label(kReplaying)) + key(t.of(kProven), label(kProven)));
+        legend->setText(key(blend(t.surface, t.of(kTraining), 0.45), label(kTraining)) +
+                        key(t.stall, tr("Stall")) + key(t.of(kStarting), label(kStarting)) +
+                        key(t.of(kFetching), label(kFetching)) +
+                        key(t.of(kReplaying), label(kReplaying)) +
+                        key(t.of(kProven), label(kProven)));
     };
     fill();
     connect(&theme(), &Theme::changed, legend, fill);

@@ -102,7 +102,9 @@ TEST_F(AgentLoss, AgentAndCoordinatorTogetherCostNobodyAStep) {
     stopAndAudit();
     EXPECT_EQ(all<model::RankStarted>().size(), 3u) << "somebody was started again";
     EXPECT_EQ(all<model::LineageOpened>().size(), 1u);
-    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    const auto incidents = all<model::IncidentOpened>();
+    ASSERT_EQ(incidents.size(), 1u);
+    EXPECT_EQ(incidents[0].cause, model::EvidenceKind::kControllerLost);
 }
 
 }  // namespace
