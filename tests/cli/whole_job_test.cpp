@@ -51,7 +51,7 @@ TEST_F(WholeJobTest, WhatAGpuSuffersIsTakenFromItsDriverToTheOperator) {
     const std::string events = kBin + "/bulkheadctl --json events" + db + " --type ";
     EXPECT_TRUE(waitUntil([&] { return shell(events + "gpu_troubled").lines() >= 2; }));
     const std::string state = kBin + "/bulkheadctl show" + db;
-    EXPECT_TRUE(waitUntil([&] { return shell(state).out.find("GPU B") != std::string::npos; }));
+    EXPECT_TRUE(waitUntil([&] { return shell(state).out.find("80.0 GiB") != std::string::npos; }));
     ::kill(up, SIGINT);
     ::waitpid(up, nullptr, 0);
 
