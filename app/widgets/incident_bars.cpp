@@ -53,7 +53,7 @@ void IncidentBars::paintEvent(QPaintEvent*) {
         QRect(Space::kTwo, 6, width() - 2 * Space::kTwo, 20), Qt::AlignVCenter,
         painter.fontMetrics().elidedText(title, Qt::ElideRight, width() - 2 * Space::kTwo));
     paintRow(painter, 34, true);
-    paintRow(painter, 82, false);
+    if (incident_->replica >= 0) paintRow(painter, 82, false);
 }
 
 void IncidentBars::paintRow(QPainter& painter, int top, bool survivors) const {

@@ -24,6 +24,11 @@ constexpr double kFollowMargin = 0.03;
 
 }  // namespace
 
+bool lanes::stands(model::JobPhase phase) {
+    using enum model::JobPhase;
+    return phase == kPaused || phase == kWaiting || phase == kStopping;
+}
+
 LaneTimeline::LaneTimeline(QWidget* parent)
     : QWidget(parent), scroll_(new QScrollBar(Qt::Vertical, this)) {
     scroll_->setAccessibleName(tr("Lanes"));
@@ -212,6 +217,32 @@ void LaneTimeline::mouseReleaseEvent(QMouseEvent* event) {
             Q_EMIT incidentPicked(incident.incident);
 }
 
+QString LaneTimeline::stallWords(const model::StallInterval& stall) const {
+    if (stall.incident == 0) return tr("No step");
+    const model::IncidentView* incident = model::findIncident(*state_, stall.incident);
+    const bool outage =
+        incident != nullptr && incident->cause == model::EvidenceKind::kControllerLost;
+    return outage ? tr("No controller") : QString();
+}
+
+QString LaneTimeline::jobWordsAt(int64_t timeNs, int32_t replica) const {
+    const auto then = [timeNs](int64_t beginNs, int64_t endNs) {
+        return beginNs <= timeNs && (endNs == 0 || timeNs < endNs);
+    };
+    const auto words = [&](const model::StallInterval& stall) {
+        if (stall.replica == replica || !then(stall.beginNs, stall.endNs)) return QString();
+        const QString why = stallWords(stall);
+        return why.isEmpty() ? tr("Stall") : why;
+    };
+    if (const auto frozen = model::frozenStretch(*state_))
+        if (const QString why = words(*frozen); !why.isEmpty()) return why;
+    for (const model::StallInterval& stall : state_->stalls)
+        if (const QString why = words(stall); !why.isEmpty()) return why;
+    for (const model::JobInterval& phase : state_->phases)
+        if (stands(phase.phase) && then(phase.beginNs, phase.endNs)) return label(phase.phase);
+    return {};
+}
+
 QString LaneTimeline::wordsAt(const QPoint& at) const {
     if (state_ == nullptr || !plot().contains(at)) return {};
     const int64_t time = timeAt(at.x());
@@ -220,6 +251,11 @@ QString LaneTimeline::wordsAt(const QPoint& at) const {
         for (const model::LaneInterval& v : state_->replicas[i].lane) {
             const int64_t end = v.endNs == 0 ? state_->lastEventNs : v.endNs;
             if (time < v.beginNs || time > end) continue;
+            const QString job = v.state == model::ReplicaState::kTraining
+                                    ? jobWordsAt(time, state_->replicas[i].replica)
+                                    : QString();
+            if (!job.isEmpty())
+                return tr("Replica %1: %2").arg(state_->replicas[i].replica).arg(job);
             return tr("Replica %1: %2 for %3, incarnation %4, from step %5")
                 .arg(state_->replicas[i].replica)
                 .arg(label(v.state), formatMs(static_cast<double>(end - v.beginNs) / 1e6))

@@ -163,12 +163,10 @@ void LaneTimeline::paintOverTraining(QPainter& painter, int64_t beginNs, int64_t
     }
 }
 
-/// A job that is paused or waits does not train, whatever its replicas could do.
 void LaneTimeline::paintPhases(QPainter& painter) const {
     const Tokens& t = theme().tokens();
     for (const model::JobInterval& phase : state_->phases) {
-        using enum model::JobPhase;
-        if (phase.phase != kPaused && phase.phase != kWaiting && phase.phase != kStopping) continue;
+        if (!stands(phase.phase)) continue;
         const int64_t end = phase.endNs == 0 ? state_->lastEventNs : phase.endNs;
         paintOverTraining(painter, phase.beginNs, end, -1, QBrush(t.muted, Qt::BDiagPattern),
                           label(phase.phase));
@@ -179,14 +177,8 @@ void LaneTimeline::paintStalls(QPainter& painter) const {
     const Tokens& t = theme().tokens();
     const auto paint = [&](const model::StallInterval& stall) {
         const bool exchange = stall.phase == model::IncidentPhaseKind::kReexchange;
-        const model::IncidentView* incident = model::findIncident(*state_, stall.incident);
-        const bool outage =
-            incident != nullptr && incident->cause == model::EvidenceKind::kControllerLost;
         paintOverTraining(painter, stall.beginNs, stall.endNs, stall.replica,
-                          exchange ? t.replay : t.stall,
-                          outage                ? tr("No controller")
-                          : stall.incident == 0 ? tr("No step")
-                                                : QString());
+                          exchange ? t.replay : t.stall, stallWords(stall));
     };
     for (const model::StallInterval& stall : state_->stalls) paint(stall);
     if (const auto frozen = model::frozenStretch(*state_)) paint(*frozen);

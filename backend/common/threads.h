@@ -123,8 +123,8 @@ class ConditionVariable {
     std::condition_variable native_;
 };
 
-/// Contract of std::thread. Whoever destroys or assigns to one that is neither joined nor detached ends the
-/// process, unless its host is ending.
+/// Contract of std::thread. Whoever destroys or assigns to one that is neither joined nor detached
+/// ends the process, unless its host is ending.
 class Thread {
   public:
     Thread() = default;

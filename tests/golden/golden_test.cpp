@@ -89,6 +89,34 @@ TEST_P(Golden, TimelineZoomedToAnIncident) {
     compare(timeline, "timeline-incident", {560, 200});
 }
 
+/// Behind the run: a pause, an outage of the controller, and a step that does not come.
+TEST_P(Golden, TimelineOfAJobThatStoodStill) {
+    const int64_t end = state.lastEventNs;
+    const auto put = [&](int64_t seconds, auto body) {
+        model::Event event;
+        event.seq = state.seq + 1;
+        event.timeNs = end + seconds * 1'000'000'000;
+        event.body = std::move(body);
+        model::apply(state, event);
+    };
+    using enum model::JobPhase;
+    put(2, model::JobPhaseChanged{kPaused, ""});
+    put(10, model::JobPhaseChanged{kTraining, ""});
+    put(21, model::IncidentOpened{9, -1, 0, 60, model::EvidenceKind::kControllerLost, 0,
+                                  "no controller for 8.0 s"});
+    put(21, model::IncidentPhase{9, model::IncidentPhaseKind::kDetect, end + 13'000'000'000,
+                                 end + 21'000'000'000});
+    put(22, *state.lastCommit);
+    put(22, model::IncidentClosed{9, 8000, 0, 32, 0, "went on at step 61"});
+    put(34, model::JobPhaseChanged{kTraining, "nothing comes"});
+    LaneTimeline timeline;
+    timeline.setState(&state);
+    compare(timeline, "timeline-still", {720, 240});
+    IncidentBars bars;
+    bars.set(state.incidents.back());
+    compare(bars, "incident-outage", {560, 132});
+}
+
 TEST_P(Golden, HeatMap) {
     HeatMap map;
     map.set(expertGrid(state, LoadWindow::kTotal, 0));
