@@ -152,7 +152,7 @@ void LaneTimeline::paintOverTraining(QPainter& painter, int64_t beginNs, int64_t
         const QRect r = lane(i);
         const int inset = r.height() > 20 ? 4 : 1;
         const QRectF bar(left, r.top() + inset, width, r.height() - 2 * inset);
-        painter.fillRect(bar, t.surface);
+        if (brush.style() != Qt::SolidPattern) painter.fillRect(bar, t.surface);
         painter.fillRect(bar, brush);
         if (words.isEmpty() || !fits || r.height() < 20) continue;
         const QRectF line = bar.adjusted(6, 0, -4, 0);
