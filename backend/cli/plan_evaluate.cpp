@@ -167,7 +167,7 @@ std::string scoredText(const Judgements& plans, bool simulated) {
     return rows.text();
 }
 
-/// What the plan promised of requests like those it was made from, beside what was found.
+/// Says what the plan promised of requests like those it was made from, beside what was found.
 std::string promiseText(const std::string& name, const Judged& judged) {
     const Forecast& it = judged.forecast;
     if (it.blocks == 0) return "";

@@ -17,8 +17,8 @@ std::string pointsTable(const std::vector<planner::FrontPoint>& points,
                         const std::vector<std::string>& marks,
                         const std::vector<planner::Migration>& moves = {});
 
-/// What the plan is to be expected to do on requests not seen, beside those it was made from; empty
-/// when it does not say.
+/// Table of what the plan is to be expected to do on requests not seen, beside those it was made
+/// from; empty when it does not say.
 std::string forecastTable(const planner::Plan& plan);
 
 model::Json pointJson(const planner::FrontPoint& point);

@@ -51,7 +51,7 @@ struct Compared {
     std::vector<FrontPoint> points;  ///< in use, after
 };
 
-/// What planning from the one in use on is worth on requests not seen.
+/// Forecast of what planning from the one in use on is worth on requests not seen.
 absl::StatusOr<Forecast> forecastFor(const Plan& current, const Plan& made, const RoutingView& view,
                                      const FrontOptions& wanted, const ReplanOptions& how) {
     CrossValidationOptions options;

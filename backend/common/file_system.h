@@ -68,8 +68,8 @@ FileSystem& diskFiles();
 /// written beside it, synced, renamed, folder synced.
 absl::Status writeDurably(FileSystem& files, const std::string& path, std::string_view content);
 
-/// What somebody names on a command line: a file, or what a pipe brings until it ends. At most
-/// `most` bytes are held and as many and one are read. "PATH: CAUSE" as NotFound when it is
+/// Reads what somebody names on a command line: a file, or what a pipe brings until it ends. At
+/// most `most` bytes are held and as many and one are read. "PATH: CAUSE" as NotFound when it is
 /// not there, PermissionDenied when it may not be read, InvalidArgument for a folder, a device or a
 /// socket, ResourceExhausted beyond `most`. Waits as long as the writer of a pipe does. Thread:
 /// any.

@@ -80,7 +80,7 @@ struct RunState {
     Ring<RedoView, 512> redos;
     /// Survivors' stall that no commit has absorbed yet.
     double pendingStallMs = 0;
-    /// Of steps in which nobody was lost, the later ones counting more; 0: none yet.
+    /// Mean over steps in which nobody was lost, the later ones counting more; 0: none yet.
     double typicalStepMs = 0;
 
     // ---- what went wrong, what was done ---------------------------------------------------------

@@ -64,7 +64,7 @@ enum class Engine { kBulkhead, kSglang, kTrtllm, kAscend, kVllm };
 [[nodiscard]] absl::StatusOr<EnginePlacement> readAscendMap(std::string_view text,
                                                             std::string_view file);
 
-/// What vLLM can be given of a plan: no placement. Its EPLBConfig (documentation of v0.32.0,
+/// The file for vLLM: no placement, as it takes none. Its EPLBConfig (documentation of v0.32.0,
 /// vllm.config.parallel: certain) has no map of experts; it places them linearly or in turn at
 /// start and, with --enable-eplb, for even load alone. The text is the --eplb-config of as many
 /// redundant experts; the notes say the rest. The same precondition.

@@ -82,7 +82,7 @@ struct FourFigures {
     }
 };
 
-/// What a plan promises of as many requests as it was made from, of the same kinds but not seen
+/// Promise of a plan for as many requests as it was made from, of the same kinds but not seen
 /// (solve/cross_validation.h).
 struct Forecast {
     uint32_t blocks = 0;  ///< of requests, or of time, that were left out in turn; 0: no forecast
@@ -106,7 +106,7 @@ struct Forecast {
 /// "sends 1.753 (5 to 95 %: 1.712 to 1.794), ..." of requests not seen; empty without a forecast.
 [[nodiscard]] std::string forecastText(const Forecast& forecast);
 
-/// What to know beside it, a sentence each: that the recording is small for the model, how much
+/// Notes for people beside it, a sentence each: that the recording is small for the model, how much
 /// more of it halves the range, and that the range is one of stretches of time.
 [[nodiscard]] std::vector<std::string> forecastNotes(const Forecast& forecast, uint64_t tokens);
 
