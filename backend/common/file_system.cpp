@@ -10,8 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,6 +40,20 @@ class Descriptor {
   private:
     int fd_;
 };
+
+/// A folder, a pipe or a device in the place of a file is an error, and nothing is waited for.
+absl::StatusOr<Descriptor> openFile(const char* what, const std::string& path) {
+    Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    struct stat about {};
+    if (fd.get() < 0 || ::fstat(fd.get(), &about) != 0) return failed(what, path);
+    if (!S_ISREG(about.st_mode))
+        return absl::DataLossError(absl::StrCat("cannot ", what, " ", path, ": it is a ",
+                                                S_ISDIR(about.st_mode)    ? "folder"
+                                                : S_ISFIFO(about.st_mode) ? "pipe"
+                                                                          : "device or a socket",
+                                                ", expected a file"));
+    return fd;
+}
 
 class DiskFile final : public AppendFile {
   public:
@@ -99,17 +111,24 @@ class DiskFileSystem final : public FileSystem {
     }
 
     absl::StatusOr<std::string> read(const std::string& path) const override {
-        std::ifstream file(path, std::ios::binary);
-        if (!file) return failed("read", path);
-        return std::string(std::istreambuf_iterator<char>(file), {});
+        const absl::StatusOr<Descriptor> fd = openFile("read", path);
+        if (!fd.ok()) return fd.status();
+        std::string bytes;
+        for (char piece[1 << 16];;) {
+            const ssize_t n = ::read(fd->get(), piece, sizeof piece);
+            if (n < 0 && errno == EINTR) continue;
+            if (n < 0) return failed("read", path);
+            if (n == 0) return bytes;
+            bytes.append(piece, static_cast<size_t>(n));
+        }
     }
 
     absl::Status read(const std::string& path, uint64_t offset,
                       std::span<std::byte> to) const override {
-        const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-        if (fd.get() < 0) return failed("open", path);
+        const absl::StatusOr<Descriptor> fd = openFile("open", path);
+        if (!fd.ok()) return fd.status();
         while (!to.empty()) {
-            const ssize_t n = ::pread(fd.get(), to.data(), to.size(), static_cast<off_t>(offset));
+            const ssize_t n = ::pread(fd->get(), to.data(), to.size(), static_cast<off_t>(offset));
             if (n < 0 && errno == EINTR) continue;
             if (n < 0) return failed("read", path);
             if (n == 0) return absl::OutOfRangeError(absl::StrCat(path, " ends too early"));

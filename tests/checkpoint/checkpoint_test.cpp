@@ -77,6 +77,18 @@ size_t filesIn(const std::string& folder) {
     return n;
 }
 
+TEST_F(CheckpointTest, AnotherOneUnderItsNameIsNotWhatTheLogMeans) {
+    const auto manifest = readManifest(diskFiles(), write(20));
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    const std::vector<uint64_t> hashes = {manifest->files[0].hash, manifest->files[1].hash};
+    EXPECT_TRUE(checkIsMeant("/c", *manifest, 20, hashes).ok());
+    EXPECT_TRUE(checkIsMeant("/c", *manifest, 0, {}).ok()) << "an older log does not say";
+    EXPECT_THAT(std::string(checkIsMeant("/c", *manifest, 40, hashes).message()),
+                HasSubstr("/c holds step 20 where the job's log has one of step 40"));
+    EXPECT_THAT(std::string(checkIsMeant("/c", *manifest, 20, {hashes[0], 7}).message()),
+                HasSubstr("another state of step 20"));
+}
+
 TEST_F(CheckpointTest, comesBackAsItWas) {
     const std::string path = write(50);
     auto manifest = readManifest(diskFiles(), path);

@@ -8,6 +8,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <thread>
 
 #include "backend/client/private_daemon.h"
@@ -218,6 +220,41 @@ TEST_F(WholeJobTest, ADamagedCommitLogIsSaidAndTheCommandItNamesGoesOn) {
     EXPECT_EQ(resumed.code, 0) << resumed.out;
     EXPECT_THAT(resumed.out, HasSubstr(std::to_string(from + 2) + " steps"));
     EXPECT_EQ(shellBoth(up + " --steps 1").code, 0) << "what was resumed from is refused again";
+}
+
+TEST_F(WholeJobTest, AnOlderCheckpointUnderANewersNameIsSaidAndGoneRound) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    const pid_t first = spawn({kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--db",
+                               dir_ + "/run.db", "--set", "policies.checkpoint_every_steps=3"},
+                              dir_ + "/first.out");
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() >= 9; }));
+    killAllThatName(dir_);
+    ::waitpid(first, nullptr, 0);
+    const uint64_t from = lastCheckpoint();
+    std::map<uint64_t, std::filesystem::path> folders;  // by the step in their name, "l1-s9-..."
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_))
+        if (entry.path().filename() == "manifest.json") {
+            const auto manifest = model::parseJson(read(entry.path()));
+            ASSERT_TRUE(manifest.ok()) << entry.path();
+            folders[(*manifest)["step"].get<uint64_t>()] = entry.path().parent_path();
+        }
+    ASSERT_GE(folders.size(), 2u);
+    const auto newest = std::prev(folders.end());
+    const auto older = std::prev(newest);
+    std::filesystem::remove_all(newest->second);
+    std::filesystem::copy(older->second, newest->second, std::filesystem::copy_options::recursive);
+
+    const pid_t second =
+        spawn({kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--db", dir_ + "/run.db"},
+              dir_ + "/second.out");
+    EXPECT_TRUE(waitUntil([&] { return lastCheckpoint() > from; }));
+    ::kill(second, SIGINT);
+    ::waitpid(second, nullptr, 0);
+    EXPECT_THAT(
+        shell(kBin + "/bulkheadctl --json events -f " + dir_ + "/run.db --type lineage_opened").out,
+        HasSubstr("holds step " + std::to_string(older->first) +
+                  " where the job's log has one of step " + std::to_string(newest->first)));
 }
 
 TEST_F(WholeJobTest, KilledWholeTheSameCommandGoesOnFromTheLastCheckpoint) {

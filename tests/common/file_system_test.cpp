@@ -56,6 +56,19 @@ TEST_F(ReadAtMost, aDeviceAndAFolderAreNoFiles) {
     EXPECT_EQ(readAtMost(folder_ + "/none", 1000).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(ReadAtMost, aFolderOrAPipeInThePlaceOfAFileOfOursIsAnErrorAtOnce) {
+    const std::string pipe = folder_ + "/pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    std::byte piece[4];
+    for (const auto& [path, what] :
+         {std::pair(folder_, "it is a folder"), {pipe, "it is a pipe"}}) {
+        EXPECT_THAT(std::string(diskFiles().read(path).status().message()), HasSubstr(what));
+        EXPECT_THAT(std::string(diskFiles().read(path, 0, piece).message()), HasSubstr(what));
+    }
+    EXPECT_EQ(diskFiles().read(file("12345")).value(), "12345");
+    EXPECT_TRUE(absl::IsNotFound(diskFiles().read(folder_ + "/none").status()));
+}
+
 TEST_F(ReadAtMost, ofAPipeThatNeverEndsNoMoreIsTakenThanTheLimit) {
     const std::string path = folder_ + "/pipe";
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);

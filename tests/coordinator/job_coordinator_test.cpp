@@ -103,7 +103,7 @@ class JobCoordinatorTest : public testing::Test {
         pool_.accept(std::move(here), hello);
         run();
     }
-    void begin() {
+    absl::StatusOr<std::unique_ptr<JobCoordinator>> tryToBegin() {
         JobBeginning beginning{"run-1", dir_, spec_, past_, "", std::nullopt};
         JobSurroundings around{.reactor = *reactor_,
                                .files = diskFiles(),
@@ -115,7 +115,10 @@ class JobCoordinatorTest : public testing::Test {
                                .version = "test",
                                .proposer = proposer_,
                                .halted = {}};
-        auto job = JobCoordinator::create(std::move(around), std::move(beginning));
+        return JobCoordinator::create(std::move(around), std::move(beginning));
+    }
+    void begin() {
+        auto job = tryToBegin();
         ASSERT_TRUE(job.ok()) << job.status();
         job_ = *std::move(job);
         job_->setObserver([this](const model::Event& e) { events_.push_back(e); });
@@ -451,6 +454,22 @@ TEST_F(JobCoordinatorTest, ALogThatHasLostStepsIsSaidAndNoNumberIsUsedTwice) {
     EXPECT_THAT(signalsTo(1, 1), testing::Contains(SIGKILL)) << "it holds what nobody can prove";
     another();
     EXPECT_THAT(all<model::InvariantBroken>(), IsEmpty()) << "it is said once";
+}
+
+TEST_F(JobCoordinatorTest, ARunWhoseLogIsEmptyDoesNotBeginAgain) {
+    train(3);
+    past_ = job_->state();
+    job_.reset();
+    ranks_.clear();
+    const std::string log = dir_ + "/commit.log";
+    std::filesystem::resize_file(log, 0);
+    for (const bool there : {true, false}) {
+        if (!there) std::filesystem::remove(log);
+        const auto job = tryToBegin();
+        ASSERT_FALSE(job.ok());
+        EXPECT_THAT(std::string(job.status().message()),
+                    HasSubstr("commit.log has nothing of this run, which was at step 3"));
+    }
 }
 
 // ---- ends

@@ -574,6 +574,18 @@ TEST_F(ReplicasTest, AnOperatorsRestartBeginsAtOnceAlsoWhileTheReplicaBacksOff) 
     EXPECT_EQ(startsNow(2), 1u);
 }
 
+TEST_F(ReplicasTest, TheOnlyHolderOfAStepIsNotRestartedBeforeACheckpointHasIt) {
+    options.replicas = 1;
+    train(3);
+    operate(OperationKind::kRestartReplica, 0);
+    EXPECT_THAT(answer(), HasSubstr("r0 alone holds step 3, which is in no checkpoint"));
+    EXPECT_EQ(state(0), ReplicaState::kTraining);
+    options.replicas = 2;
+    train(3);
+    operate(OperationKind::kRestartReplica, 0);
+    EXPECT_EQ(answer(), "done") << "r1 holds it as well";
+}
+
 TEST_F(ReplicasTest, AStartThatTakesTooLongEndsAndOneThatGetsOnDoesNot) {
     options.timeouts.startMs = 3000;
     train(2);

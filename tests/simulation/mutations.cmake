@@ -221,8 +221,8 @@ plant(coordinator_commit.cpp "    log(LogCheckpointsDropped{std::move(paths), fa
   "    if (!MUTATED(remove_what_the_log_names)) log(LogCheckpointsDropped{std::move(paths), false}, false);")
 plant(checkpoint_book.cpp "    known_.insert(at, std::move(checkpoint));"
   "    known_.insert(MUTATED(keep_checkpoints_by_arrival) ? known_.end() : at, std::move(checkpoint));")
-plant(coordinator_replicas.cpp "        if (dropped || checkpoints_.contains(c.path)) continue;"
-  "        if (dropped || checkpoints_.contains(c.path) || MUTATED(overlook_what_orphans_wrote)) continue;")
+plant(coordinator_replicas.cpp "        if (dropped || checkpoints_.find(c.path) != nullptr) continue;"
+  "        if (dropped || checkpoints_.find(c.path) != nullptr || MUTATED(overlook_what_orphans_wrote)) continue;")
 plant(coordinator_replicas.cpp "        if (!stopping_ && mustWriteBeforeLeaving(r)) continue;"
   "        if (!stopping_ && !MUTATED(drain_the_last_that_holds_it) && mustWriteBeforeLeaving(r)) continue;")
 file(WRITE ${OUT} "#include \"tests/simulation/mutation.h\"\n${text}")

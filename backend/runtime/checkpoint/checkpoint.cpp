@@ -195,6 +195,23 @@ absl::StatusOr<std::string> writeManifest(FileSystem& files, const std::string& 
     return path;
 }
 
+absl::Status checkIsMeant(const std::string& path, const CheckpointManifest& manifest,
+                          uint64_t step, const std::vector<uint64_t>& hashes) {
+    if (step != 0 && manifest.step != step)
+        return absl::DataLossError(absl::StrCat(path, " holds step ", manifest.step,
+                                                " where the job's log has one of step ", step,
+                                                "; put back the folder that was there"));
+    const bool same =
+        hashes.empty() ||
+        std::equal(manifest.files.begin(), manifest.files.end(), hashes.begin(), hashes.end(),
+                   [](const CheckpointFile& file, uint64_t hash) { return file.hash == hash; });
+    if (!same)
+        return absl::DataLossError(absl::StrCat(
+            path, " holds another state of step ", manifest.step,
+            " than the job's log has, another run's perhaps; put back the folder that was there"));
+    return absl::OkStatus();
+}
+
 absl::StatusOr<CheckpointManifest> readManifest(const FileSystem& files, const std::string& path) {
     const absl::StatusOr<std::string> text = files.read(path);
     if (!text.ok())

@@ -94,6 +94,11 @@ std::string manifestText(const CheckpointManifest& manifest);
 [[nodiscard]] absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path,
                                                                const std::string& text);
 
+/// DataLoss when the manifest describes another checkpoint than the one of `step` whose states have
+/// these `hashes`, by shard: somebody copied or renamed folders. 0 and empty: not known.
+[[nodiscard]] absl::Status checkIsMeant(const std::string& path, const CheckpointManifest& manifest,
+                                        uint64_t step, const std::vector<uint64_t>& hashes);
+
 /// The state of `shard`, its length and hash checked against the manifest and the file's own
 /// header; with the hash that workloads compute now, whatever the manifest's is.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(

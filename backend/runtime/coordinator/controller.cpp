@@ -188,7 +188,8 @@ class Controller::Impl {
                 checkpoint.ok()
                     ? absl::StrCat("; its last whole checkpoint is of step ",
                                    checkpoint->checkpoint.step, ": resume ", run, " in a new run")
-                    : "; no whole checkpoint of it is left");
+                    : absl::StrCat("; it cannot be resumed in a new run: ",
+                                   checkpoint.status().message()));
             absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ", refused.why);
             refused_[run] = {std::move(refused), std::nullopt};
         }

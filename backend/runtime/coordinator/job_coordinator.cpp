@@ -42,6 +42,12 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
 
     auto faults = loadFaults(around.files, beginning.dir);
     if (!faults.ok()) return faults.status();
+    // Nobody wants a run to begin again because somebody emptied a file.
+    if (recovered->lineage == 0 && beginning.past.lastCommit)
+        return absl::DataLossError(
+            absl::StrCat(beginning.dir, "/commit.log has nothing of this run, which was at step ",
+                         beginning.past.lastCommit->record.step,
+                         ": it is empty or another one; put the file back that was there"));
     addPast(*recovered, log->entries(), beginning.past, around.reactor.clock());
     const uint64_t term = recovered->term + 1;
 

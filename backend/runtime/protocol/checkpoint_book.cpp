@@ -12,7 +12,7 @@ CheckpointBook::CheckpointBook(std::vector<LogCheckpoint> known) {
 }
 
 void CheckpointBook::add(LogCheckpoint checkpoint) {
-    if (contains(checkpoint.path)) return;
+    if (find(checkpoint.path) != nullptr) return;
     const auto at = std::lower_bound(
         known_.begin(), known_.end(), checkpoint.step,
         [](const LogCheckpoint& known, uint64_t step) { return known.step < step; });
@@ -23,9 +23,10 @@ void CheckpointBook::remove(const std::string& path) {
     std::erase_if(known_, [&](const LogCheckpoint& c) { return c.path == path; });
 }
 
-bool CheckpointBook::contains(const std::string& path) const {
-    return std::any_of(known_.begin(), known_.end(),
-                       [&](const LogCheckpoint& c) { return c.path == path; });
+const LogCheckpoint* CheckpointBook::find(const std::string& path) const {
+    const auto at = std::find_if(known_.begin(), known_.end(),
+                                 [&](const LogCheckpoint& c) { return c.path == path; });
+    return at == known_.end() ? nullptr : &*at;
 }
 
 std::vector<std::string> CheckpointBook::surplus(uint32_t steps, const std::string& inUse) const {
@@ -61,8 +62,8 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
             const StoredCheckpoint& s = stored[i];
             if (s.last != commit->record) continue;
             judged.push_back(LogCheckpoint{state.lineage, state.step, state.updates, s.path,
-                                           s.layout, s.expertShard, state.domainShare,
-                                           state.ledger});
+                                           s.layout, s.expertShard, state.domainShare, state.ledger,
+                                           s.hashes});
         }
     };
     if (auto state = recoverState(log, replicas, domains, look); !state.ok()) return state.status();

@@ -25,7 +25,8 @@ class CheckpointBook {
     void remove(const std::string& path);
 
     bool empty() const { return known_.empty(); }
-    bool contains(const std::string& path) const;
+    /// nullptr: it is not there. Valid until the book changes.
+    const LogCheckpoint* find(const std::string& path) const;
     /// The one to go back to; nullptr: there is none.
     const LogCheckpoint* newest() const { return known_.empty() ? nullptr : &known_.back(); }
 

@@ -136,6 +136,7 @@ struct LogCheckpoint {
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;  ///< as in Quorum
     LedgerState ledger;                 ///< settled, after `step`
+    std::vector<uint64_t> hashes{};     ///< of the state, by shard; empty: unknown
     /// Another run wrote it, and this one began from it. Not stored: such a one has no entry.
     bool borrowed = false;
     template <class Self, class Visitor>
@@ -148,6 +149,7 @@ struct LogCheckpoint {
         visit("expert_shard", self.expertShard);
         visit("domain_share", self.domainShare);
         visit("ledger", self.ledger);
+        visit("hashes", self.hashes);
     }
 };
 

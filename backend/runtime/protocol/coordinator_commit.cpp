@@ -242,6 +242,7 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
     fact(fact::CheckpointWritten{done});
     if (done.ok) {
         entry.path = m.path;
+        entry.hashes = m.hashes;
         log(entry, false);
         checkpoints_.add(std::move(entry));
         discardSurplus(*find(m.replica));

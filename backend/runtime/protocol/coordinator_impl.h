@@ -194,7 +194,8 @@ class CoordinatorMachine::Impl {
     void seekRollback(const std::string& why);
     void rollback(const std::string& why);
     bool stateLost() const;
-    bool someoneHolds() const;
+    bool holds(const Replica& r) const;
+    bool someoneHolds(int32_t but = -1) const;
     void takeFollowers();
     bool nobodyCanLoad() const;
     bool mustWriteBeforeLeaving(const Replica& r);

@@ -68,6 +68,10 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
                 r->startAt = now_;
                 return "";
             }
+            if (holds(*r) && !someoneHolds(r->id) && !checkpointed())
+                return absl::StrCat(
+                    "r", r->id, " alone holds step ", committed_,
+                    ", which is in no checkpoint; pause the job, write a checkpoint, restart then");
             expel(*r, EvidenceKind::kOperator, absl::StrCat("restart: ", why), now_, true);
             return "";
         case OperationKind::kPause:

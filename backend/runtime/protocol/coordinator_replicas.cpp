@@ -46,7 +46,12 @@ bool CoordinatorMachine::Impl::beginsBlank(const Replica& r) const {
 }
 
 Welcome CoordinatorMachine::Impl::welcome() const {
-    return Welcome{term_, lineage_, "", resumeFrom_, layout_, expertShard_};
+    Welcome welcome{term_, lineage_, "", resumeFrom_, layout_, expertShard_};
+    if (const LogCheckpoint* from = checkpoints_.find(resumeFrom_)) {
+        welcome.resumeStep = from->step;
+        welcome.resumeHashes = from->hashes;
+    }
+    return welcome;
 }
 
 /// A new incarnation: its number is used up in the log, whatever becomes of the start.
@@ -487,7 +492,7 @@ void CoordinatorMachine::Impl::on(const CheckpointsFound& in) {
         const bool dropped =
             unusable_.contains(c.path) ||
             std::find(discarded_.begin(), discarded_.end(), c.path) != discarded_.end();
-        if (dropped || checkpoints_.contains(c.path)) continue;
+        if (dropped || checkpoints_.find(c.path) != nullptr) continue;
         log(c, false);
         layoutTried_ = std::max(layoutTried_, c.layout);
         checkpoints_.add(c);
@@ -532,11 +537,14 @@ bool CoordinatorMachine::Impl::stateLost() const {
 }
 
 /// The last commit's state, or may turn out to.
-bool CoordinatorMachine::Impl::someoneHolds() const {
-    return std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) {
-        return r.stage == Stage::kUpToDate || r.stage == Stage::kAdopted ||
-               (r.stage == Stage::kReplaying && r.proven && r.step == committed_);
-    });
+bool CoordinatorMachine::Impl::holds(const Replica& r) const {
+    return r.stage == Stage::kUpToDate || r.stage == Stage::kAdopted ||
+           (r.stage == Stage::kReplaying && r.proven && r.step == committed_);
+}
+
+bool CoordinatorMachine::Impl::someoneHolds(int32_t but) const {
+    return std::any_of(replicas_.begin(), replicas_.end(),
+                       [&](const Replica& r) { return r.id != but && holds(r); });
 }
 
 /// Joiners and spares that followed a coordinator before fetch anew from those who train. If none

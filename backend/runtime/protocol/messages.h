@@ -355,6 +355,7 @@ struct CheckpointDone {
     double ms = 0;
     bool ok = true;
     std::string error;
+    std::vector<uint64_t> hashes{};  ///< of the state, by shard
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -366,6 +367,7 @@ struct CheckpointDone {
         visit("ms", self.ms);
         visit("ok", self.ok);
         visit("error", self.error);
+        visit("hashes", self.hashes);
     }
 };
 
@@ -415,6 +417,9 @@ struct Welcome {
     std::string resumeFrom;  ///< checkpoint manifest to load; empty: initialise from the seed
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;  ///< empty: the workload's default placement
+    /// What the log says of that checkpoint: files of another one may lie under its name.
+    uint64_t resumeStep = 0;
+    std::vector<uint64_t> resumeHashes{};  ///< of the state, by shard; empty: unknown
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
@@ -423,6 +428,8 @@ struct Welcome {
         visit("resume_from", self.resumeFrom);
         visit("layout", self.layout);
         visit("expert_shard", self.expertShard);
+        visit("resume_step", self.resumeStep);
+        visit("resume_hashes", self.resumeHashes);
     }
 };
 

@@ -173,6 +173,7 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
         if (!part->ok && done.ok) done.error = part->error;
         done.ok = done.ok && part->ok;
         done.bytes += part->bytes;
+        done.hashes.push_back(part->checksum);
     }
     if (done.ok) {
         absl::StatusOr<std::string> path = writeManifest(files_, folder, manifest);

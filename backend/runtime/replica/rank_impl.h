@@ -119,7 +119,7 @@ class ReplicaRank::Impl {
     // Training thread.
     absl::Status build(const protocol::BuildReplica& action);
     absl::Status makeExchange();
-    absl::Status loadCheckpoint(const std::string& manifest);
+    absl::Status loadCheckpoint(const protocol::Welcome& welcome);
     absl::Status unusable(const std::string& manifest, const absl::Status& why);
     absl::Status applyCommit(const protocol::ApplyCommit& action);
     absl::Status update(const CommitRecord& record, std::span<const float> reduced);

@@ -129,7 +129,7 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     if (!placement.ok()) return placement.status();
     expertShard_ = *std::move(placement);
     if (!action.formed.blank && !action.welcome.resumeFrom.empty())
-        if (absl::Status s = loadCheckpoint(action.welcome.resumeFrom); !s.ok()) return s;
+        if (absl::Status s = loadCheckpoint(action.welcome); !s.ok()) return s;
     bindExchange();
     protocol::InitDone done;
     done.hasState = !action.formed.blank;
@@ -190,9 +190,13 @@ void ReplicaRank::Impl::stands(bool updated) const {
     if (options_.probe.stands) options_.probe.stands(label(), updated);
 }
 
-absl::Status ReplicaRank::Impl::loadCheckpoint(const std::string& path) {
+absl::Status ReplicaRank::Impl::loadCheckpoint(const protocol::Welcome& welcome) {
+    const std::string& path = welcome.resumeFrom;
     absl::StatusOr<CheckpointManifest> manifest = readManifest(options_.host->files(), path);
     if (!manifest.ok()) return unusable(path, manifest.status());
+    if (absl::Status s = checkIsMeant(path, *manifest, welcome.resumeStep, welcome.resumeHashes);
+        !s.ok())
+        return unusable(path, s);
     if (manifest->shards != options_.spec.shards)
         return absl::InvalidArgumentError(
             absl::StrCat(path, " was written by ", manifest->shards, " shards, this job has ",
