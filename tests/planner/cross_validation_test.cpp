@@ -127,6 +127,25 @@ TEST(Forecast, travelsWithThePlanInItsFile) {
     EXPECT_THAT(forecastNotes(Forecast(), 10), IsEmpty());
 }
 
+/// The search and the forecast have one figure of how full nodes will be: the cap is kept by the
+/// upper end that the forecast then says.
+TEST(Forecast, ofNodeLoadEndsAtTheCapThatWasAskedFor) {
+    BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");
+    const auto recording = importRecording(*path);
+    ASSERT_TRUE(recording.ok() && recording->routing);
+    for (const bool odd : {false, true})
+        for (const uint64_t seed : {1, 2, 3}) {
+            JointOptions options = quick();
+            options.seed = seed;
+            CrossValidationOptions validation;
+            validation.seed = seed;
+            const auto plan = solveForecast(everySecond(wholeOf(*recording->routing), odd),
+                                            flatTopology(4, 8), options, validation);
+            ASSERT_TRUE(plan.ok()) << plan.status();
+            EXPECT_LT(plan->forecast.expected.nodeLoad.high, options.loadCap + 0.002);
+        }
+}
+
 /// A cap that is to be kept more surely leaves nodes less full.
 TEST(Confidence, lowersTheLoadThatIsAimedAt) {
     BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");

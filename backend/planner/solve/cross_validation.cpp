@@ -13,21 +13,19 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr uint32_t kMostParts = 256;
-constexpr uint32_t kFewToLeaveOut = 8;  ///< fewer are cut into stretches of time
-constexpr uint32_t kResamples = 200;
+constexpr uint32_t kGapDraws = 50;
 constexpr uint64_t kMostChoices =
     60'000'000;  ///< of experts that a plan is scored on; then every so many-th request
 constexpr double kRangeConfidence = 0.9;
 
 /// The requests, cut in time where they are too few to leave some of them out.
 RoutingView pieces(const RoutingView& view) {
-    if (view.ranges.size() >= kFewToLeaveOut || view.ranges.empty()) return view;
+    if (view.ranges.size() >= kFewRanges || view.ranges.empty()) return view;
     const uint64_t tokens = view.tokens();
     RoutingView made{view.routing, {}};
     for (const TokenRange& range : view.ranges) {
         const uint64_t parts = std::clamp<uint64_t>(
-            (2 * kFewToLeaveOut * range.tokens + tokens - 1) / std::max<uint64_t>(tokens, 1), 1,
+            (2 * kFewRanges * range.tokens + tokens - 1) / std::max<uint64_t>(tokens, 1), 1,
             std::max<uint64_t>(range.tokens / 2, 1));
         for (uint64_t i = 0; i < parts; ++i) {
             const uint64_t from = range.tokens * i / parts, to = range.tokens * (i + 1) / parts;
@@ -110,12 +108,12 @@ Blocks blocksOf(const RoutingView& whole) {
     Blocks made{pieces(whole), false, {}, 0, {}, {whole.routing, {}}, {}};
     const auto ranges = static_cast<uint32_t>(made.view.ranges.size());
     made.byTime = ranges != whole.ranges.size();
-    made.count = std::min(ranges, kMostParts);
+    made.count = std::min(ranges, kMostBlocks);
     const std::vector<uint32_t> places = placesByKind(made.view);
     std::vector<uint32_t> met(made.count, 0);
     const ModelShape& shape = whole.routing->shape();
     const uint64_t every = std::clamp<uint64_t>(
-        whole.tokens() * shape.layers * shape.topK / kMostChoices, 1, ranges / kMostParts + 1);
+        whole.tokens() * shape.layers * shape.topK / kMostChoices, 1, ranges / kMostBlocks + 1);
     for (uint32_t r = 0; r < ranges; ++r) {
         made.of.push_back(static_cast<uint32_t>(uint64_t{places[r]} * made.count / ranges));
         if (met[made.of[r]]++ == 0) made.recorded.push_back(made.of[r]);
@@ -165,7 +163,7 @@ struct Gap {
         const auto places = static_cast<uint32_t>(in[0].size() / blocksIn);
         // The others are folds - 1 times as many as the fold.
         const Spread told =
-            loadSpread(in, places, drawBlocks(blocksIn, folds + 1, kResamples / 4, seed));
+            loadSpread(in, places, drawBlocks(blocksIn, folds + 1, kGapDraws, seed));
         const Spread was = loadSpread(out, places, {std::vector<float>(blocksOut, 1.0f)});
         sum += was.mean - told.mean;
         variance += told.deviation * told.deviation;
@@ -177,15 +175,17 @@ double deviationOf(const std::vector<CrossValidation::Block>& blocks,
                    const std::vector<uint32_t>& order, double CrossValidation::Block::*what,
                    uint64_t seed) {
     double sum = 0, squares = 0;
-    for (const auto& draw : drawBlocks(order.size(), kGroupOfEquals, kResamples, seed)) {
+    const auto draws = drawEquals(order.size(), seed);
+    const auto count = static_cast<double>(draws.size());
+    for (const auto& draw : draws) {
         double value = 0, tokens = 0;
         for (size_t i = 0; i < order.size(); ++i) {
             value += draw[i] * blocks[order[i]].*what;
             tokens += draw[i] * blocks[order[i]].tokens;
         }
         const double mean = tokens > 0 ? value / tokens : 0;
-        sum += mean / kResamples;
-        squares += mean * mean / kResamples;
+        sum += mean / count;
+        squares += mean * mean / count;
     }
     return std::sqrt(std::max(0.0, squares - sum * sum));
 }
@@ -263,7 +263,7 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
     const Scores seen = scoresOf(served->outcomes, served->tokens, all);
     const auto count = static_cast<uint32_t>(all.size());
     const std::vector<std::vector<float>> everything{std::vector<float>(count, 1.0f)};
-    const auto draws = drawBlocks(count, kGroupOfEquals, kResamples, options.seed);
+    const auto draws = drawEquals(count, options.seed);
     const uint32_t nodes = plan.topology.nodes(), gpus = plan.topology.gpus();
     Forecast made;
     made.blocks = count;

@@ -11,8 +11,8 @@ namespace bulkhead::planner {
 
 namespace {
 
-constexpr uint32_t kDraws = 60;
-constexpr uint32_t kMostBlocks = 256, kFewRanges = 8;
+/// The deviation of fewer is off by half where a request is much longer than the others.
+constexpr uint32_t kDraws = 400;
 
 /// [layer] tokens that each block brings to each node, blocks x nodes; sets how many blocks there
 /// are. Requests that stand beside each other form a block where they are many, and stretches of
@@ -74,6 +74,10 @@ std::vector<std::vector<float>> drawBlocks(size_t blocks, uint32_t group, uint32
     return made;
 }
 
+std::vector<std::vector<float>> drawEquals(size_t blocks, uint64_t seed) {
+    return drawBlocks(blocks, kGroupOfEquals, kDraws, seed);
+}
+
 std::vector<uint32_t> placesByKind(const RoutingView& view) {
     const std::vector<Request>& requests = view.routing->requests();
     std::vector<uint32_t> order(view.ranges.size()), places(order.size());
@@ -118,7 +122,7 @@ Spread expectedNodeLoad(const TokenSample& sample, const NodeRoutes& routes,
                         std::span<const uint32_t> layers, uint64_t seed) {
     uint32_t blocks = 0;
     const auto load = loadsByBlock(sample, routes, homes, places, layers, blocks);
-    return loadSpread(load, routes.nodes, drawBlocks(blocks, kGroupOfEquals, kDraws, seed));
+    return loadSpread(load, routes.nodes, drawEquals(blocks, seed));
 }
 
 double leastNodeLoad(std::vector<double> load, uint32_t nodes) {

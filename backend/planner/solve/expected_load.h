@@ -36,12 +36,20 @@ struct Spread {
 /// what they are drawn from, which is twice the variance.
 inline constexpr uint32_t kGroupOfEquals = 3;
 
+/// Draws of one in kGroupOfEquals. A search aims by them (expectedNodeLoad) and a forecast is made
+/// of them: with the same seed both find the same load.
+[[nodiscard]] std::vector<std::vector<float>> drawEquals(size_t blocks, uint64_t seed);
+
+/// Fewer requests than these are cut into stretches of time, and more than these form blocks of
+/// several that stand beside each other.
+inline constexpr uint32_t kFewRanges = 8, kMostBlocks = 256;
+
 /// max/mean of places over draws of blocks; each layer's mean. `load`: [layer], blocks x places.
 [[nodiscard]] Spread loadSpread(const std::vector<std::vector<float>>& load, uint32_t places,
                                 const std::vector<std::vector<float>>& draws);
 
 /// Node load max/mean (mean over `layers`) to be expected on as many requests not seen as the
-/// sample has: over draws of one in kGroupOfEquals. `places`: of its ranges (placesByKind). Thread:
+/// sample has: over drawEquals(). `places`: of its ranges (placesByKind). Thread:
 /// any.
 [[nodiscard]] Spread expectedNodeLoad(const TokenSample& sample, const NodeRoutes& routes,
                                       const std::vector<uint16_t>& homes,

@@ -26,6 +26,9 @@ constexpr double kProposalsPerUnit = 700;
 constexpr double kProposalsPerPair = 8;
 constexpr uint32_t kSweeps = 20;
 constexpr uint32_t kRounds = 5, kRoundsOfMany = 3;
+/// Short rounds more, as long as the load that the forecast will say is above the cap.
+constexpr uint32_t kMostRepairs = 6;
+constexpr double kRepairLength = 0.5, kHotRepair = 0.03, kCapTolerance = 0.001;
 constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay below
 /// With replicas the router evens out what new requests bring (TokenRouter): it gets part of the
 /// load above the mean, and on each node some that can be served elsewhere.
@@ -71,6 +74,11 @@ class JointSearch {
             if (options_.redundant == 0) calibrate();
             goOn = oneRound(proposals, kHotLater, round);
         }
+        if (options_.redundant == 0)
+            for (uint32_t round = rounds; goOn && round < rounds + kMostRepairs; ++round) {
+                if (calibrate() <= kCapTolerance || goal_.loadCap <= 1) break;
+                goOn = oneRound(proposals * kRepairLength, kHotRepair, round);
+            }
         nameNodes();
         return plan();
     }
@@ -284,18 +292,20 @@ class JointSearch {
 
     /// A layer may be fuller than wished for where others are less full: what counts is the mean
     /// over layers, as a step waits for the fullest node of each in turn. Layers that no placement
-    /// can keep under the cap are not taken out on the others.
-    void calibrate() {
+    /// can keep under the cap are not taken out on the others. How far the upper end is above the
+    /// cap that was asked for.
+    double calibrate() {
         std::vector<uint32_t> layers;
         for (uint32_t layer = 0; layer < floor_.size(); ++layer)
             if (floor_[layer] <= options_.loadCap) layers.push_back(layer);
-        if (layers.empty()) return;
+        if (layers.empty()) return 0;
         const Spread expected =
             expectedNodeLoad(sample_, routes(), homes_, places_, layers, options_.seed);
         const double upper = expected.mean + options_.loadMargin +
                              deviationsOf(options_.confidence) * expected.deviation;
-        goal_.loadCap = std::clamp(goal_.loadCap + options_.loadCap - upper, 1.0,
-                                   options_.loadCap + kMostAboveCap);
+        const double over = upper - options_.loadCap;
+        goal_.loadCap = std::clamp(goal_.loadCap - over, 1.0, options_.loadCap + kMostAboveCap);
+        return over;
     }
 
     Plan plan() const {
