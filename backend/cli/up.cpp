@@ -97,13 +97,15 @@ void followToEnd(Session& session, Follower& follower, const std::string& job) {
     }
 }
 
+/// Its step is that of the checkpoint from which another run can go on; 0: there is none.
 client::Failure cannotGoOn(const model::JobInfo& left, const UpOptions& options) {
     const std::string job = options.job.file.empty() ? "" : " " + options.job.file;
+    const std::string resume =
+        left.step == 0 ? "Mend that"
+                       : "Mend that, or go on from its last checkpoint: bulkheadctl up" + job +
+                             " --db " + options.db + " --resume " + left.id;
     return {client::FailureCode::kInvalid, "The run " + left.id + " cannot be gone on with",
-            left.why + ".",
-            "Go on from its last checkpoint: bulkheadctl up" + job + " --db " + options.db +
-                " --resume " + left.id + "; or name another --db for a new run.",
-            false};
+            left.why + ".", resume + "; or name another --db for a new run.", false};
 }
 
 /// The job that an earlier `up` on the same history left unfinished, and that the daemon has taken

@@ -222,6 +222,43 @@ TEST_F(WholeJobTest, ADamagedCommitLogIsSaidAndTheCommandItNamesGoesOn) {
     EXPECT_EQ(shellBoth(up + " --steps 1").code, 0) << "what was resumed from is refused again";
 }
 
+TEST_F(WholeJobTest, AJobFileThatWasEditedIsRefusedAndOneThatIsGoneIsMadeAnew) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    const std::vector<std::string> up = {kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--db",
+                                         dir_ + "/run.db"};
+    std::vector<std::string> first = up;
+    first.insert(first.end(), {"--set", "policies.checkpoint_every_steps=3"});
+    pid_t job = spawn(first, dir_ + "/first.out");
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() >= 6; }));
+    killAllThatName(dir_);
+    ::waitpid(job, nullptr, 0);
+    std::string file;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/run.db.state/jobs"))
+        if (entry.is_directory()) file = entry.path() / "job.json";
+    const std::string written = read(file);
+    std::string edited = written;
+    const std::string key = "\"checkpoint_every_steps\":3";
+    ASSERT_NE(edited.find(key), std::string::npos) << edited;
+    std::ofstream(file) << edited.replace(edited.find(key), key.size(),
+                                          "\"checkpoint_every_steps\":5");
+    const Ran refused =
+        shellBoth(kBin + "/bulkheadctl up " + dir_ + "/small.toml --db " + dir_ + "/run.db");
+    EXPECT_EQ(refused.code, 6) << refused.out;
+    EXPECT_THAT(refused.out, HasSubstr(file + " was edited since its checkpoint of step "));
+    EXPECT_THAT(refused.out, HasSubstr("policies.checkpoint_every_steps is 5 and was 3"));
+
+    std::filesystem::remove(file);
+    const uint64_t from = lastCheckpoint();
+    job = spawn(up, dir_ + "/second.out");
+    EXPECT_TRUE(waitUntil([&] { return lastCheckpoint() > from; })) << read(dir_ + "/second.out");
+    ::kill(job, SIGINT);
+    ::waitpid(job, nullptr, 0);
+    EXPECT_EQ(read(file), written);
+    EXPECT_THAT(read(dir_ + "/run.db.state/daemon.log"),
+                HasSubstr(file + " is missing; the job in"));
+}
+
 TEST_F(WholeJobTest, AnOlderCheckpointUnderANewersNameIsSaidAndGoneRound) {
     std::ofstream(dir_ + "/small.toml") << smallJob().text;
     std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');

@@ -9,6 +9,7 @@
 
 #include "backend/common/file_system.h"
 #include "backend/model/json.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -100,11 +101,60 @@ TEST_F(RunFilesTest, ARunIsUnfinishedUntilItsLogSaysThatItEnded) {
 TEST_F(RunFilesTest, AJobFileThatCannotBeReadIsNamed) {
     run("a", begun());
     EXPECT_EQ(readSpec(diskFiles(), runDir("a"))->name, "a");
-    write(folder_ / "a" / "job.json", "{");
-    const auto bad = readSpec(diskFiles(), runDir("a"));
-    EXPECT_TRUE(absl::IsDataLoss(bad.status()));
-    EXPECT_THAT(std::string(bad.status().message()), HasSubstr("job.json"));
+    const fs::path file = folder_ / "a" / "job.json";
+    const auto wrong = [&] {
+        const auto bad = readSpec(diskFiles(), runDir("a"));
+        EXPECT_TRUE(absl::IsDataLoss(bad.status()));
+        EXPECT_THAT(std::string(bad.status().message()), HasSubstr("put the file back"));
+        return std::string(bad.status().message());
+    };
+    write(file, "{");
+    EXPECT_THAT(wrong(), HasSubstr(file.string() + " is damaged: "));
+    write(file, "\n");
+    EXPECT_THAT(wrong(), HasSubstr(file.string() + " is empty"));
+    fs::remove(file);
+    EXPECT_THAT(wrong(), HasSubstr(file.string() + " is missing"));
+    EXPECT_THAT(unfinishedRuns(diskFiles(), state()), ElementsAre("a")) << "it is a run without it";
+    fs::create_directory(file);
+    EXPECT_THAT(wrong(), HasSubstr("it is a folder"));
     EXPECT_FALSE(readSpec(diskFiles(), runDir("nobody")).ok());
+}
+
+TEST_F(RunFilesTest, TheJobInACheckpointCountsWhereTheJobFileCannotBeUsed) {
+    model::JobSpec spec;
+    spec.name = "a";
+    spec.steps = 200;
+    spec.checkpointDir = (folder_ / "checkpoints" / "a").string();
+    const auto manifestOf = [&](const std::string& run) {
+        CheckpointManifest manifest;
+        manifest.job = run;
+        manifest.step = 7;
+        manifest.jobJson = model::toJsonText(spec);
+        const fs::path path = folder_ / "manifests" / run;
+        write(path, manifestText(manifest));
+        return path.string();
+    };
+    auto entries = begun();
+    entries.push_back(checkpoint(7, manifestOf("a")));
+    run("a", entries);
+    write(folder_ / "a" / "job.json", "");
+    ASSERT_TRUE(readSpec(diskFiles(), runDir("a")).ok());
+    EXPECT_EQ(*readSpec(diskFiles(), runDir("a")), spec);
+    EXPECT_EQ(findCheckpoint(diskFiles(), state(), "a")->spec, spec);
+    EXPECT_TRUE(checkUnedited(diskFiles(), runDir("a"), spec).ok());
+
+    model::JobSpec edited = spec;
+    edited.steps = 300;
+    edited.policies.minReplicas = 2;
+    const absl::Status refused = checkUnedited(diskFiles(), runDir("a"), edited);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("steps is 300 and was 200"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("policies.min_replicas is 2 and was 1"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("its checkpoint of step 7"));
+
+    entries.back() = checkpoint(7, manifestOf("b"));  // where a run began that goes on from another
+    run("a", entries);
+    EXPECT_TRUE(checkUnedited(diskFiles(), runDir("a"), edited).ok());
 }
 
 TEST_F(RunFilesTest, ACheckpointIsFoundByItsRunOrByItsPath) {

@@ -118,7 +118,7 @@ class Controller::Impl {
             run = absl::StrCat(makeRunId(spec.name, reactor_->clock().unixNs()), "-", n);
         if (absl::Status s = checkRunId(run); !s.ok()) return s;
         const std::string dir = options_.stateDir + "/" + run;
-        if (files().exists(dir + "/job.json"))
+        if (isRun(files(), dir))
             return absl::AlreadyExistsError(absl::StrCat(
                 "run ", run, " exists in ", options_.stateDir, "; choose another name"));
         JobBeginning beginning;
@@ -163,7 +163,8 @@ class Controller::Impl {
             JobStatus refused;
             refused.run = run;
             refused.spec = spec.value_or(model::JobSpec{});
-            absl::Status begun = spec.ok() ? model::checkSize(*spec) : spec.status();
+            absl::Status begun = spec.ok() ? checkUnedited(files(), dir, *spec) : spec.status();
+            if (begun.ok()) begun = model::checkSize(*spec);
             model::RunState past;
             if (begun.ok()) {
                 beginning.spec = *std::move(spec);
@@ -183,11 +184,14 @@ class Controller::Impl {
             refused.phase = model::JobPhase::kFailed;
             refused.why = std::string(begun.message());
             const auto checkpoint = findCheckpoint(files(), options_.stateDir, run);
+            if (checkpoint.ok()) refused.step = checkpoint->checkpoint.step;
             absl::StrAppend(
                 &refused.why,
                 checkpoint.ok()
                     ? absl::StrCat("; its last whole checkpoint is of step ",
                                    checkpoint->checkpoint.step, ": resume ", run, " in a new run")
+                : checkpoint.status() == begun
+                    ? ""
                     : absl::StrCat("; it cannot be resumed in a new run: ",
                                    checkpoint.status().message()));
             absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ", refused.why);
@@ -389,7 +393,7 @@ class Controller::Impl {
             return true;
         if (recovered_ || jobs_.contains(run) || !checkRunId(run).ok()) return false;
         const std::string dir = options_.stateDir + "/" + run;
-        return files().exists(dir + "/job.json") && isUnfinished(files(), dir);
+        return isRun(files(), dir) && isUnfinished(files(), dir);
     }
 
     JobCoordinator* jobOf(const RankProcess& process) {

@@ -5,8 +5,12 @@
 #include <cctype>
 #include <ctime>
 #include <filesystem>
+#include <optional>
+#include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "backend/common/clock.h"
 #include "backend/model/domain_text.h"
 #include "backend/model/event_json.h"
@@ -41,10 +45,50 @@ std::vector<protocol::LogCheckpoint> checkpointsOf(const std::vector<protocol::L
 
 std::vector<std::string> runsOf(const FileSystem& files, const std::string& stateDir) {
     std::vector<std::string> runs = files.list(stateDir);
-    std::erase_if(runs, [&](const std::string& run) {
-        return !files.exists(absl::StrCat(stateDir, "/", run, "/job.json"));
-    });
+    std::erase_if(runs,
+                  [&](const std::string& run) { return !isRun(files, stateDir + "/" + run); });
     return runs;
+}
+
+struct OwnManifest {
+    std::string path;
+    uint64_t step = 0;
+    model::JobSpec spec;
+};
+
+/// The newest checkpoint of the run whose manifest can be read; of another run's that it began from
+/// nothing is said here. A job without a job.json has told nobody where else to look than in its
+/// log and in its own folder.
+std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::string& runDir) {
+    std::vector<std::string> paths = listCheckpoints(files, runDir + "/checkpoints");
+    for (const protocol::LogCheckpoint& c : checkpointsOf(readWholeEntries(files, runDir)))
+        paths.push_back(c.path);
+    for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
+        const auto manifest = readManifest(files, *path);
+        if (!manifest.ok() || manifest->job != fs::path(runDir).filename()) continue;
+        auto spec = model::fromJsonText<model::JobSpec>(manifest->jobJson);
+        if (spec.ok()) return OwnManifest{*path, manifest->step, *std::move(spec)};
+    }
+    return std::nullopt;
+}
+
+/// "steps is 300 and was 200; policies.min_replicas is ...".
+std::string differences(const model::JobSpec& now, const model::JobSpec& before) {
+    const model::Json after = model::toJson(now).flatten(), was = model::toJson(before).flatten();
+    std::set<std::string> keys;
+    for (const auto& [key, value] : after.items()) keys.insert(key);
+    for (const auto& [key, value] : was.items()) keys.insert(key);
+    const auto valueOf = [](const model::Json& all, const std::string& key) {
+        return all.contains(key) ? all[key].dump() : "not there";
+    };
+    std::string text;
+    for (const std::string& key : keys) {
+        if (valueOf(after, key) == valueOf(was, key)) continue;
+        absl::StrAppend(&text, text.empty() ? "" : "; ",
+                        absl::StrReplaceAll(key.substr(1), {{"/", "."}}), " is ",
+                        valueOf(after, key), " and was ", valueOf(was, key));
+    }
+    return text;
 }
 
 constexpr const char* kTextFolder = "text";
@@ -162,6 +206,10 @@ absl::Status setAside(FileSystem& files, const std::string& runDir, const std::s
                             protocol::encodeEntry(protocol::LogFinished{false, why}));
 }
 
+bool isRun(const FileSystem& files, const std::string& runDir) {
+    return files.exists(runDir + "/job.json") || !readWholeEntries(files, runDir).empty();
+}
+
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir) {
     std::vector<std::string> unfinished;
     for (const std::string& run : runsOf(files, stateDir))
@@ -172,17 +220,41 @@ std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::stri
 absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::string& runDir) {
     const std::string path = runDir + "/job.json";
     const auto text = files.read(path);
-    if (!text.ok()) return text.status();
-    auto spec = model::fromJsonText<model::JobSpec>(*text);
-    if (!spec.ok())
-        return absl::DataLossError(absl::StrCat(path, ": ", std::string(spec.status().message())));
-    return spec;
+    std::string wrong;
+    if (absl::IsNotFound(text.status()))
+        wrong = path + " is missing";
+    else if (!text.ok())
+        wrong = std::string(text.status().message());
+    else if (absl::StripAsciiWhitespace(*text).empty())
+        wrong = path + " is empty";
+    if (wrong.empty()) {
+        auto spec = model::fromJsonText<model::JobSpec>(*text);
+        if (spec.ok()) return spec;
+        wrong = absl::StrCat(path, " is damaged: ", std::string(spec.status().message()));
+    }
+    if (auto manifest = newestManifest(files, runDir)) {
+        spdlog::warn("{}; the job in {} counts", wrong, manifest->path);
+        return std::move(manifest->spec);
+    }
+    return absl::DataLossError(
+        absl::StrCat(wrong, ", and no checkpoint of the run names its job; put the file back"));
+}
+
+absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
+                           const model::JobSpec& spec) {
+    const auto manifest = newestManifest(files, runDir);
+    if (!manifest) return absl::OkStatus();
+    const std::string changes = differences(spec, manifest->spec);
+    if (changes.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat(runDir, "/job.json was edited since its checkpoint of step ", manifest->step,
+                     ": ", changes, "; put it back, or remove it to go on as the checkpoint says"));
 }
 
 absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
                                                const std::string& from) {
     const std::string runDir = stateDir + "/" + from;
-    const bool isRun = checkRunId(from).ok() && files.exists(runDir + "/job.json");
+    const bool isRun = checkRunId(from).ok() && bulkhead::runtime::isRun(files, runDir);
     const std::vector<std::string> runs = isRun ? std::vector{from} : runsOf(files, stateDir);
     for (const std::string& run : runs) {
         const auto spec = readSpec(files, stateDir + "/" + run);

@@ -14,7 +14,8 @@
 #include "backend/runtime/protocol/commit_log.h"
 
 /// The state directory: one folder per run with job.json, commit.log, checkpoints/, and text/
-/// where the training text was copied.
+/// where the training text was copied. A folder is a run's if it has a job.json, or entries in a
+/// commit.log.
 namespace bulkhead::runtime {
 
 /// "demo-20261121-121530": the job's name, what of it a folder can carry, and the time (UTC).
@@ -33,11 +34,19 @@ bool isUnfinished(const FileSystem& files, const std::string& runDir);
 /// A run whose commit log cannot be read goes on as another: its log is kept as commit.log.damaged,
 /// and it counts as ended.
 absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why);
-/// Those with a job.json.
+/// The folder is a run's.
+bool isRun(const FileSystem& files, const std::string& runDir);
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir);
 
-/// NotFound, or DataLoss naming the file.
+/// The job of a run as its job.json says. If that file cannot be used, the job that one of the
+/// run's checkpoint manifests names, and a warning in the log. DataLoss if no manifest has it
+/// either: what is wrong with job.json, and what to do.
 absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::string& runDir);
+
+/// FailedPrecondition if `spec`, the run's job.json, differs from the job of the run's newest
+/// checkpoint: job.json is written once, and was edited since. Names each key with both values.
+absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
+                           const model::JobSpec& spec);
 
 /// The entries of a run's commit log as it is on disk. Errors of the file, or as
 /// protocol::decodeLog().
