@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <system_error>
@@ -132,6 +134,23 @@ absl::StatusOr<DomainText> readDomain(const DomainSpec& domain) {
     for (const std::string& path : domain.paths)
         if (absl::Status s = appendPath(domain, path, out); !s.ok()) return s;
     return out;
+}
+
+void TextIdentity::add(const std::string& domain, const DomainText& text) {
+    hash_ = XXH3_64bits_withSeed(domain.data(), domain.size(), hash_);
+    hash_ = XXH3_64bits_withSeed(text.text.data(), text.text.size(), hash_);
+    if (text.newestNs <= newestNs_) return;
+    newestNs_ = text.newestNs;
+    newest_ = text.newest;
+}
+
+std::string TextIdentity::newest() const {
+    const std::time_t seconds = static_cast<std::time_t>(newestNs_ / 1'000'000'000);
+    std::tm utc{};
+    ::gmtime_r(&seconds, &utc);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc);
+    return concat(newest_, " (changed ", text, " UTC)");
 }
 
 absl::StatusOr<std::vector<DomainSpec>> copyDomains(const std::vector<DomainSpec>& domains,

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "backend/model/job_spec.h"
 
-/// The training text of a job on disk. Touches files, keeps nothing; thread: any.
+/// The training text of a job on disk. Touches files; thread: any.
 namespace bulkhead::model {
 
 struct DomainText {
@@ -26,6 +26,23 @@ struct DomainText {
 /// it in name order; those that are empty or not text (a zero byte in the first 8 KiB) are left
 /// out. InvalidArgument naming domain, path and what to do: nothing there, unreadable, no text.
 [[nodiscard]] absl::StatusOr<DomainText> readDomain(const DomainSpec& domain);
+
+/// Which text a job reads: what two readers compare. Domains are added in the job's order.
+class TextIdentity {
+  public:
+    void add(const std::string& domain, const DomainText& text);
+
+    /// XXH3 over domain names and contents; independent of paths.
+    uint64_t hash() const { return hash_; }
+    /// The file or folder changed last, for whoever holds another text: "PATH (changed 2026-11-21
+    /// 15:02:11 UTC)".
+    std::string newest() const;
+
+  private:
+    uint64_t hash_ = 0;
+    std::string newest_;
+    int64_t newestNs_ = 0;
+};
 
 /// One file per domain in `folder` (made if it is not there) with exactly the bytes readDomain
 /// gives, synced. The domains returned keep their names and point there. Unavailable or

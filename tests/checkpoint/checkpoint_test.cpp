@@ -105,6 +105,17 @@ TEST_F(CheckpointTest, comesBackAsItWas) {
                 HasSubstr("2 shards"));
 }
 
+TEST_F(CheckpointTest, anotherTextThanItWasTrainedOnIsNamedByBothHashes) {
+    const std::string path = write(50);
+    const auto manifest = readManifest(diskFiles(), path);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_TRUE(checkSameText(path, *manifest, 0xfedcba9876543210ull, "a.txt").ok());
+    const absl::Status other = checkSameText(path, *manifest, 0x12, "a.txt");
+    EXPECT_TRUE(absl::IsFailedPrecondition(other));
+    for (const char* said : {path.c_str(), "fedcba9876543210", "0000000000000012", "a.txt"})
+        EXPECT_THAT(std::string(other.message()), HasSubstr(said));
+}
+
 TEST_F(CheckpointTest, oneWhoseHashesAreOfTheStateAsOneRunIsStillRead) {
     const auto snapshot = makeSnapshot(50, 40000);
     const uint64_t now = snapshot->hash;

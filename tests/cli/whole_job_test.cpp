@@ -259,6 +259,48 @@ TEST_F(WholeJobTest, AJobFileThatWasEditedIsRefusedAndOneThatIsGoneIsMadeAnew) {
                 HasSubstr(file + " is missing; the job in"));
 }
 
+TEST_F(WholeJobTest, AnotherTextThanTheCheckpointsIsRefusedUntilItIsPutBack) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    const std::vector<std::string> up = {kBin + "/bulkheadctl",
+                                         "up",
+                                         dir_ + "/small.toml",
+                                         "--db",
+                                         dir_ + "/run.db",
+                                         "--set",
+                                         "policies.checkpoint_every_steps=3"};
+    pid_t job = spawn(up, dir_ + "/first.out");
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() >= 6; }));
+    killAllThatName(dir_);
+    ::waitpid(job, nullptr, 0);
+    std::filesystem::path run;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/run.db.state/jobs"))
+        if (entry.is_directory()) run = entry.path();
+    const std::string copy = run / "text" / "0-t.txt";
+    ASSERT_TRUE(std::filesystem::exists(copy));
+    std::ofstream(copy) << std::string(40000, 'b');
+
+    job = spawn(up, dir_ + "/second.out");
+    const std::string ctl = kBin + "/bulkheadctl -t unix:" + dir_ + "/run.db.state/bulkhead.sock ";
+    EXPECT_TRUE(waitUntil([&] {
+        const std::string out = shell(ctl + "status").out;
+        return out.find("reads a training text of hash ") != std::string::npos &&
+               out.find("what changed last: " + copy) != std::string::npos;
+    })) << shell(ctl + "status").out;
+    const uint64_t from = lastCheckpoint();
+    std::ofstream(copy) << std::string(40000, 'a');
+    EXPECT_TRUE(waitUntil([&] { return lastCheckpoint() > from; })) << shell(ctl + "status").out;
+    ::kill(job, SIGINT);
+    ::waitpid(job, nullptr, 0);
+
+    std::ofstream(copy) << std::string(40000, 'b');
+    const Ran resumed = shellBoth(kBin + "/bulkheadctl up " + dir_ + "/small.toml --db " + dir_ +
+                                  "/run.db --resume " + run.filename().string());
+    EXPECT_EQ(resumed.code, 4) << resumed.out;
+    EXPECT_THAT(resumed.out, HasSubstr("/manifest.json was trained on a text of hash "));
+    EXPECT_THAT(resumed.out, HasSubstr("what changed last: "));
+}
+
 TEST_F(WholeJobTest, AnOlderCheckpointUnderANewersNameIsSaidAndGoneRound) {
     std::ofstream(dir_ + "/small.toml") << smallJob().text;
     std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');

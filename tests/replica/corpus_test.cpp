@@ -61,9 +61,9 @@ TEST_F(CorpusTest, aCopyIsTheSameCorpusWhateverBecomesOfTheOriginal) {
     auto edited = Corpus::load(here, 16, 1);
     auto copied = Corpus::load(*copies, 16, 1);
     ASSERT_TRUE(edited.ok() && copied.ok());
-    EXPECT_EQ((*copied)->hash(), (*original)->hash());
-    EXPECT_NE((*edited)->hash(), (*original)->hash());
-    EXPECT_THAT((*edited)->newest(), HasSubstr((folder_ / "tree/deep/b.txt").string()));
+    EXPECT_EQ((*copied)->identity().hash(), (*original)->identity().hash());
+    EXPECT_NE((*edited)->identity().hash(), (*original)->identity().hash());
+    EXPECT_THAT((*edited)->identity().newest(), HasSubstr((folder_ / "tree/deep/b.txt").string()));
 }
 
 TEST_F(CorpusTest, aCopyThatFailsLeavesNothing) {
@@ -112,9 +112,10 @@ TEST_F(CorpusTest, theSeedDecidesTheOrderAndTheContentTheHash) {
         differs |= (*one)->offsetOf(0, i) / 16 != (*other)->offsetOf(0, i) / 16;
     }
     EXPECT_TRUE(differs);
-    EXPECT_EQ((*one)->hash(), (*other)->hash());
+    EXPECT_EQ((*one)->identity().hash(), (*other)->identity().hash());
     write("a.txt", letters(998) + "!");
-    EXPECT_NE((*Corpus::load({{"prose", {path}}}, 16, 1))->hash(), (*one)->hash());
+    EXPECT_NE((*Corpus::load({{"prose", {path}}}, 16, 1))->identity().hash(),
+              (*one)->identity().hash());
 }
 
 TEST_F(CorpusTest, aFolderIsReadInNameOrderAndNamesWhatItLeavesOut) {

@@ -212,6 +212,15 @@ absl::Status checkIsMeant(const std::string& path, const CheckpointManifest& man
     return absl::OkStatus();
 }
 
+absl::Status checkSameText(const std::string& path, const CheckpointManifest& manifest,
+                           uint64_t corpusHash, const std::string& newest) {
+    if (manifest.corpusHash == corpusHash) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " was trained on a text of hash ", hex(manifest.corpusHash),
+                     ", the job's text has hash ", hex(corpusHash),
+                     "; put back what changed last: ", newest, "; or start a new run from step 0"));
+}
+
 absl::StatusOr<CheckpointManifest> readManifest(const FileSystem& files, const std::string& path) {
     const absl::StatusOr<std::string> text = files.read(path);
     if (!text.ok())

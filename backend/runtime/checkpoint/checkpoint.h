@@ -99,6 +99,13 @@ std::string manifestText(const CheckpointManifest& manifest);
 [[nodiscard]] absl::Status checkIsMeant(const std::string& path, const CheckpointManifest& manifest,
                                         uint64_t step, const std::vector<uint64_t>& hashes);
 
+/// FailedPrecondition when the job's text, of hash `corpusHash`, is not the one that the checkpoint
+/// was trained on: the positions in the manifest mean nothing in another. `newest` is what of the
+/// text changed last.
+[[nodiscard]] absl::Status checkSameText(const std::string& path,
+                                         const CheckpointManifest& manifest, uint64_t corpusHash,
+                                         const std::string& newest);
+
 /// The state of `shard`, its length and hash checked against the manifest and the file's own
 /// header; with the hash that workloads compute now, whatever the manifest's is.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(

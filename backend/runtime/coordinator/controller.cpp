@@ -446,6 +446,10 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
     if (absl::Status s = takeText(beginning->spec, beginning->dir, earlier ? &*earlier : nullptr);
         !s.ok())
         return s;
+    if (beginning->resume)
+        if (absl::Status s = checkText(impl_->files(), beginning->spec, beginning->resume->path);
+            !s.ok())
+            return s;
     const std::string run = beginning->run;
     const absl::Status launched = impl_->call([&] {
         absl::Status s = impl_->launch(*std::move(beginning));

@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     if (!lock.ok()) return lock.status();
     auto log = CommitLog::open(around.files, beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
-    const protocol::Options options = machineOptions(beginning.spec, around.secret);
+    protocol::Options options = machineOptions(beginning.spec, around.secret);
     auto recovered =
         protocol::recoverState(log->entries(), options.replicas + options.spares, options.domains);
     if (!recovered.ok()) return recovered.status();
@@ -52,6 +52,8 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     const uint64_t term = recovered->term + 1;
 
     const bool fresh = recovered->lineage == 0 && beginning.resume.has_value();
+    options.corpusHash =
+        corpusHashOf(around.files, fresh ? std::vector{*beginning.resume} : recovered->checkpoints);
     protocol::CoordinatorMachine machine =
         fresh ? protocol::CoordinatorMachine(options, term, *beginning.resume)
               : protocol::CoordinatorMachine(options, term, *recovered);

@@ -311,4 +311,26 @@ absl::Status takeText(model::JobSpec& spec, const std::string& runDir,
     return absl::OkStatus();
 }
 
+absl::Status checkText(const FileSystem& files, const model::JobSpec& spec,
+                       const std::string& manifest) {
+    const auto read = readManifest(files, manifest);
+    const auto bytes = model::dataBytes(spec);
+    if (!read.ok() || !bytes.ok() || *bytes > spec.dataCopyBytes) return absl::OkStatus();
+    model::TextIdentity identity;
+    for (const model::DomainSpec& domain : spec.domains) {
+        const auto text = model::readDomain(domain);
+        if (!text.ok()) return text.status();
+        identity.add(domain.name, *text);
+    }
+    return checkSameText(manifest, *read, identity.hash(), identity.newest());
+}
+
+uint64_t corpusHashOf(const FileSystem& files,
+                      const std::vector<protocol::LogCheckpoint>& checkpoints) {
+    for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it)
+        if (const auto manifest = readManifest(files, it->path); manifest.ok())
+            return manifest->corpusHash;
+    return 0;
+}
+
 }  // namespace bulkhead::runtime

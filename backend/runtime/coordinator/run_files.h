@@ -82,4 +82,15 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
 absl::Status takeText(model::JobSpec& spec, const std::string& runDir,
                       const model::JobSpec* earlier);
 
+/// FailedPrecondition as checkSameText() unless the text that `spec` reads is the one that the
+/// checkpoint `manifest` was trained on. Passed over if the manifest cannot be read here, or the
+/// text was too large to be copied: each rank compares too. Reads up to data_copy_bytes: not for
+/// the reactor's thread.
+absl::Status checkText(const FileSystem& files, const model::JobSpec& spec,
+                       const std::string& manifest);
+
+/// Hash of the text that the newest of these checkpoints was trained on; 0: none can be read.
+uint64_t corpusHashOf(const FileSystem& files,
+                      const std::vector<protocol::LogCheckpoint>& checkpoints);
+
 }  // namespace bulkhead::runtime

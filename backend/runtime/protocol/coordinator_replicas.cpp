@@ -118,12 +118,13 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
     }
     if (corpusHash_ == 0) corpusHash_ = m.corpusHash;
     if (m.corpusHash != corpusHash_) {
-        expel(*r, EvidenceKind::kOperator,
-              absl::StrCat("r", r->id, "s", e.rank.shard,
-                           " reads another training text than the rest of the job; put back "
-                           "what changed last: ",
-                           m.corpusNewest.empty() ? "unknown" : m.corpusNewest),
-              now_);
+        expel(
+            *r, EvidenceKind::kOperator,
+            absl::StrCat("r", r->id, "s", e.rank.shard, " reads a training text of hash ",
+                         absl::Hex(m.corpusHash, absl::kZeroPad16), ", the job's has ",
+                         absl::Hex(corpusHash_, absl::kZeroPad16), "; put back what changed last: ",
+                         m.corpusNewest.empty() ? "unknown" : m.corpusNewest),
+            now_);
         return;
     }
     // Others would add in other places, and update to other bits.

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/corpus.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <bit>
-#include <ctime>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backend/model/domain_text.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -49,42 +45,26 @@ absl::StatusOr<std::unique_ptr<Corpus>> Corpus::load(const std::vector<model::Do
     std::unique_ptr<Corpus> corpus(new Corpus);
     corpus->seed_ = seed;
     corpus->sequenceLength_ = sequenceLength;
-    uint64_t hash = 0;
     for (const model::DomainSpec& spec : domains) {
         Domain domain;
         domain.name = spec.name;
         absl::StatusOr<model::DomainText> read = model::readDomain(spec);
         if (!read.ok()) return read.status();
+        corpus->identity_.add(spec.name, *read);
         domain.text = std::move(read->text);
         std::move(read->leftOut.begin(), read->leftOut.end(), std::back_inserter(corpus->leftOut_));
-        if (read->newestNs > corpus->newestNs_) {
-            corpus->newestNs_ = read->newestNs;
-            corpus->newest_ = std::move(read->newest);
-        }
         if (domain.text.size() <= sequenceLength)
             return absl::InvalidArgumentError(absl::StrCat(
                 "domain \"", spec.name, "\" (", spec.paths.empty() ? "no path" : spec.paths[0],
                 ") holds ", domain.text.size(), " bytes, one sample needs ", sequenceLength + 1,
                 "; add text or shorten sequence_length"));
         domain.windows = (domain.text.size() - 1) / sequenceLength;
-        hash = XXH3_64bits_withSeed(domain.name.data(), domain.name.size(), hash);
-        hash = XXH3_64bits_withSeed(domain.text.data(), domain.text.size(), hash);
         corpus->domains_.push_back(std::move(domain));
     }
-    corpus->hash_ = hash;
     return corpus;
 }
 
 Corpus::~Corpus() = default;
-
-std::string Corpus::newest() const {
-    const std::time_t seconds = static_cast<std::time_t>(newestNs_ / 1'000'000'000);
-    std::tm utc{};
-    ::gmtime_r(&seconds, &utc);
-    char text[32];
-    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc);
-    return absl::StrCat(newest_, " (changed ", text, " UTC)");
-}
 
 uint64_t Corpus::offsetOf(uint32_t domain, uint64_t index) const {
     const uint64_t windows = domains_[domain].windows;

@@ -11,10 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/types.h"
+#include "backend/model/domain_text.h"
 #include "backend/model/job_spec.h"
 
 /// Training text: domains of files read as bytes, and the one mapping from a sample's index to the
-/// bytes it stands for. Every rank of a job must hold the same corpus; `hash()` proves it.
+/// bytes it stands for. Every rank of a job must hold the same corpus; `identity()` proves it.
 namespace bulkhead::runtime {
 
 /// One sample: `bytes` has sequenceLength + 1 bytes; inputs are all but the last, targets all but
@@ -50,15 +51,11 @@ class Corpus {
     uint64_t bytes(uint32_t domain) const { return domains_[domain].text.size(); }
     uint32_t sequenceLength() const { return sequenceLength_; }
 
-    /// XXH3 over domain names and contents; independent of paths, seed and sequence length.
-    uint64_t hash() const { return hash_; }
+    /// Its hash depends on neither seed nor sequence length.
+    const model::TextIdentity& identity() const { return identity_; }
 
     /// One line per file of a folder that is not trained on, with the reason.
     const std::vector<std::string>& leftOut() const { return leftOut_; }
-
-    /// Which file or folder was changed last, for whoever holds another text: "PATH (changed
-    /// 2026-11-21 15:02:11 UTC)".
-    std::string newest() const;
 
   private:
     Corpus() = default;
@@ -71,9 +68,7 @@ class Corpus {
 
     uint64_t seed_ = 0;
     uint32_t sequenceLength_ = 0;
-    uint64_t hash_ = 0;
-    std::string newest_;
-    int64_t newestNs_ = 0;
+    model::TextIdentity identity_;
     std::vector<Domain> domains_;
     std::vector<std::string> leftOut_;
 };

@@ -201,11 +201,9 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const protocol::Welcome& welcome)
         return absl::InvalidArgumentError(
             absl::StrCat(path, " was written by ", manifest->shards, " shards, this job has ",
                          options_.spec.shards, "; set shards = ", manifest->shards));
-    if (manifest->corpusHash != options_.corpusHash)
-        spdlog::warn(
-            "the training text is not what {} was trained on; positions go on in the new text; "
-            "changed last: {}",
-            path, options_.corpusNewest);
+    if (absl::Status s = checkSameText(path, *manifest, options_.corpusHash, options_.corpusNewest);
+        !s.ok())
+        return s;
     absl::StatusOr<std::shared_ptr<StateSnapshot>> state =
         readShardFile(options_.host->files(), path, *manifest, options_.rank.shard);
     if (!state.ok()) return unusable(path, state.status());

@@ -91,8 +91,8 @@ int run(RankOptions options) {
         Corpus::load(options.spec.domains, options.spec.sequenceLength, options.spec.seed);
     if (!corpus.ok()) return fail(corpus.status(), kExitBadJob);
     for (const std::string& line : (*corpus)->leftOut()) spdlog::info("left out: {}", line);
-    options.corpusHash = (*corpus)->hash();
-    options.corpusNewest = (*corpus)->newest();
+    options.corpusHash = (*corpus)->identity().hash();
+    options.corpusNewest = (*corpus)->identity().newest();
     absl::StatusOr<std::unique_ptr<WorkloadProgram>> program =
         WorkloadProgram::create(options.spec, options.rank, modelDir(), corpus->get());
     if (!program.ok()) return fail(program.status(), kExitBadJob);
