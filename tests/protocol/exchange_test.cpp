@@ -590,6 +590,50 @@ TEST_F(ExchangeTest, TwoLostNodesOfThreePauseTheJobUntilAPeerSaysTheSame) {
     EXPECT_EQ(machine->phase(), JobPhase::kTraining) << "it beats: no suspect any more";
 }
 
+TEST_F(ExchangeTest, TheOnlyOneThatHoldsTheStateIsWaitedForAsHalfTheJobIs) {
+    options.timeouts.massPauseMs = 10000;
+    const auto alone = [this](const std::string& why) {
+        SCOPED_TRACE(why);
+        now = kSecond;
+        everything.clear();
+        train(2);
+        exits({1, 0});
+        exits({2, 0});
+        while (machine->committedStep() < 3) commit();
+    };
+    alone("frozen");
+    pass(9 * kSecond, {0}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
+    EXPECT_THAT(machine->explanation(), HasSubstr("the last that holds the state"));
+    say(0, no(0));
+    pass(4 * kSecond, {}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Expelled>(0), IsEmpty()) << "it woke";
+    EXPECT_EQ(commit(), 4u);
+
+    alone("frozen for good");
+    pass(14 * kSecond, {0}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
+
+    alone("it beats, and owes its vote for good");
+    pass(12 * kSecond, {}, {0}, Phase::kVote);
+    EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
+    pass(10 * kSecond, {}, {0}, Phase::kVote);
+    EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
+
+    alone("a stop waits for it");
+    operate(OperationKind::kStop);
+    pass(60 * kSecond, {0}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
+    EXPECT_NE(machine->phase(), JobPhase::kFailed);
+    step(NodeLost{"node0", {0}});
+    pass(kSecond, {0}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1)) << "neither it nor its agent answers";
+
+    alone("its agent confirms");
+    exits({0, 0});
+    EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
+}
+
 TEST_F(ExchangeTest, HalfTheJobSilentPausesItAndSoLongAsAnOperatorAllows) {
     for (const uint32_t pause : {0u, 5000u}) {
         now = kSecond;

@@ -711,6 +711,9 @@ TEST_F(RankMachineTest, AnotherCoordinatorLearnsWhatItHoldsAndWhatItHasVoted) {
     sumComplete(1, 2);
     tell(Welcome{6, 1, "", "", 0, {}});
     EXPECT_EQ(votedAgain(), 1u);
+    give(LeaderBack{});
+    EXPECT_EQ(votedAgain(), 1u) << "the leader may not have heard of it";
+    EXPECT_NE(reported(), nullptr);
     Commit c = commit(1, 2);
     c.term = 6;
     tell(c);

@@ -98,5 +98,19 @@ TEST_F(CoordinatorLinkTest, ARefusalForGoodIsNoMessageOfTheJob) {
     EXPECT_EQ(received_, 0);
 }
 
+TEST_F(CoordinatorLinkTest, ABrokenConnectionToTheLeaderIsMadeAgainAndSaysSo) {
+    int again = 0;
+    const auto link = LeaderLink::follow(
+        *reactor_, network_, "leader:1", "token", [](const protocol::ToLeader&) {},
+        [&again] { ++again; });
+    pass(kSecond);
+    EXPECT_EQ(network_.attempts.size(), 1u);
+    EXPECT_EQ(again, 0) << "the first connection is nothing new";
+    network_.ends.back()->close();
+    pass(5 * kSecond);
+    EXPECT_EQ(network_.attempts.size(), 2u);
+    EXPECT_EQ(again, 1);
+}
+
 }  // namespace
 }  // namespace bulkhead::runtime

@@ -41,7 +41,9 @@ void CoordinatorMachine::Impl::condemn(Replica& r, EvidenceKind kind, const std:
     }
     // Only those who train can be too many: a joiner's end costs nobody anything.
     const bool trains = r.stage == Stage::kUpToDate || contributes(r.id);
-    if (trains && !gate_.allow(now_, r.id, trainedReplicas())) {
+    const bool only = holdsAlone(r);
+    if (only) gate_.suspect(now_, r.id);
+    if (only || (trains && !gate_.allow(now_, r.id, trainedReplicas()))) {
         abortExchange(absl::StrCat("r", r.id, " is suspected: ", why));
         return;
     }
@@ -106,6 +108,25 @@ void CoordinatorMachine::Impl::judgeAccused() {
                 find(id)->nodeLost);
 }
 
+/// Found by a new coordinator that some of its ranks have not found for longer than they may take.
+bool CoordinatorMachine::Impl::missesRanks(const Replica& r) const {
+    return r.stage == Stage::kAdopted && r.hellos < options_.shards && !recovering_ &&
+           now_ - std::max(r.stageSince, begunAt_) > options_.timeouts.joinMs * kMillisecond;
+}
+
+/// Its ranks have not told of their state for longer than a start may take.
+bool CoordinatorMachine::Impl::startOverdue(const Replica& r) const {
+    return (r.stage == Stage::kStarting || r.stage == Stage::kInit || r.stage == Stage::kAdopted) &&
+           now_ - r.stageSince > options_.timeouts.startMs * kMillisecond;
+}
+
+/// Its exchange was ended longer ago than a rank may take to vote on it, and it did not.
+bool CoordinatorMachine::Impl::owesVote(const Replica& r) const {
+    return open_ && !open_->committing && open_->aborted && contributes(r.id) &&
+           !open_->ballot.votes.contains(r.id) && now_ - open_->abortedAt > limits_.progress() &&
+           !progressing(r);
+}
+
 /// Suspects stay until an agent confirms, they are heard again, or an option says it is enough.
 void CoordinatorMachine::Impl::judgeSuspects() {
     // First those who are heard again: they must not stand in the way of judging the others.
@@ -115,10 +136,14 @@ void CoordinatorMachine::Impl::judgeSuspects() {
             std::all_of(r.pulses.begin(), r.pulses.end(), [&, at = since](const RankPulse& p) {
                 return p.hello && p.lastBeat > at && !missed(now_, p, limits_, options_.timeouts);
             });
-        if (!r.alive() || (heard && !silent(r))) gate_.clear(id);
+        const bool late = silent(r) || owesVote(r) || missesRanks(r) || startOverdue(r);
+        if (!r.alive() || (heard && !late)) gate_.clear(id);
     }
     for (const auto& [id, since] : std::map(gate_.suspects())) {
-        const bool enough = options_.timeouts.massPauseMs > 0 &&
+        // A stop that is to keep the state waits for a frozen process as it does for a full disk.
+        const Replica& r = *find(id);
+        const bool awaited = stopping_ && stopCheckpoint_ && !r.nodeLost && holdsAlone(r);
+        const bool enough = options_.timeouts.massPauseMs > 0 && !awaited &&
                             now_ - since > options_.timeouts.massPauseMs * kMillisecond;
         condemn(*find(id), EvidenceKind::kMissedHeartbeat, "suspected, and not heard since", since,
                 enough);
@@ -140,15 +165,12 @@ void CoordinatorMachine::Impl::judgeSilent() {
         for (int32_t id : stuck) gate_.suspect(now_, id);
     for (Replica& r : replicas_) {
         if (!r.alive() || gate_.suspects().contains(r.id)) continue;
-        if (r.stage == Stage::kAdopted && r.hellos < options_.shards && !recovering_ &&
-            now_ - std::max(r.stageSince, begunAt_) > options_.timeouts.joinMs * kMillisecond) {
+        if (missesRanks(r)) {
             condemn(r, EvidenceKind::kMissedHeartbeat,
                     "some of its ranks did not find the new coordinator", r.stageSince, false);
             continue;
         }
-        if ((r.stage == Stage::kStarting || r.stage == Stage::kInit ||
-             r.stage == Stage::kAdopted) &&
-            now_ - r.stageSince > options_.timeouts.startMs * kMillisecond) {
+        if (startOverdue(r)) {
             condemn(r, EvidenceKind::kMissedProgress, "it did not come up in time", r.stageSince,
                     false);
             continue;
@@ -169,11 +191,9 @@ void CoordinatorMachine::Impl::judgeSilent() {
     }
     if (!open_ || open_->committing) return;
     if (open_->aborted) {
-        if (now_ - open_->abortedAt <= limits_.progress()) return;
         for (const Member& m : open_->quorum.contributors) {
             Replica& r = *find(m.contribution.replica);
-            if (!contributes(r.id) || open_->ballot.votes.contains(r.id)) continue;
-            if (gate_.suspects().contains(r.id) || progressing(r)) continue;
+            if (gate_.suspects().contains(r.id) || !owesVote(r)) continue;
             condemn(r, EvidenceKind::kMissedProgress,
                     "it did not vote after its exchange was ended", open_->abortedAt, false);
             if (!open_) return;

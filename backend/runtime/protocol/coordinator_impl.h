@@ -196,6 +196,7 @@ class CoordinatorMachine::Impl {
     bool stateLost() const;
     bool holds(const Replica& r) const;
     bool someoneHolds(int32_t but = -1) const;
+    bool holdsAlone(const Replica& r) const;
     void takeFollowers();
     bool nobodyCanLoad() const;
     bool mustWriteBeforeLeaving(const Replica& r);
@@ -227,6 +228,9 @@ class CoordinatorMachine::Impl {
     void judgeSuspects();
     void judgeSilent();
     bool progressing(const Replica& r) const;
+    bool owesVote(const Replica& r) const;
+    bool missesRanks(const Replica& r) const;
+    bool startOverdue(const Replica& r) const;
     bool silent(const Replica& r) const;
     size_t trainedReplicas() const;
 

@@ -68,7 +68,7 @@ std::string CoordinatorMachine::Impl::operate(const Operation& in) {
                 r->startAt = now_;
                 return "";
             }
-            if (holds(*r) && !someoneHolds(r->id) && !checkpointed())
+            if (holdsAlone(*r))
                 return absl::StrCat(
                     "r", r->id, " alone holds step ", committed_,
                     ", which is in no checkpoint; pause the job, write a checkpoint, restart then");

@@ -548,6 +548,11 @@ bool CoordinatorMachine::Impl::someoneHolds(int32_t but) const {
                        [&](const Replica& r) { return r.id != but && holds(r); });
 }
 
+/// With it would go what was committed since the last checkpoint.
+bool CoordinatorMachine::Impl::holdsAlone(const Replica& r) const {
+    return holds(r) && !someoneHolds(r.id) && !checkpointed();
+}
+
 /// Joiners and spares that followed a coordinator before fetch anew from those who train. If none
 /// of these is left, the state that most of them agree on is the job's.
 void CoordinatorMachine::Impl::takeFollowers() {

@@ -57,10 +57,11 @@ struct Timeouts {
     uint32_t backoffMaxMs = 30000;
     uint32_t restartWindowMs = 600000;
     uint32_t stopMs = 10000;  ///< orderly stop until StopReplica kills
-    /// Evidence against half of the contributors or more, two at least, pauses the job until agents
-    /// confirm it or the suspects are heard again. After this much silence, with no word either
-    /// way, they are taken for lost: two hung replicas of four would else hold the job for ever. 0:
-    /// never.
+    /// Evidence against half of the contributors or more, two at least, or against the only one
+    /// that holds what no checkpoint has, pauses the job until agents confirm it or the suspects
+    /// are heard again. After this much silence, with no word either way, they are taken for lost:
+    /// two hung replicas of four would else hold the job for ever. 0: never. A stop with a
+    /// checkpoint waits for the only holder for as long as the agent of its node answers.
     uint32_t massPauseMs = 30000;
     bool operator==(const Timeouts&) const = default;
 };

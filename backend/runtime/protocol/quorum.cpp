@@ -147,8 +147,8 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
     }
     if (state.massPause) {
         d.explanation = absl::StrCat(
-            "paused: evidence against half of the replicas or more, not "
-            "confirmed by their agents: ",
+            "paused: evidence against half of the replicas or more, or against the last that holds "
+            "the state, not confirmed by their agents: ",
             describeAll(now, waited));
         return d;
     }

@@ -88,6 +88,12 @@ void RankMachine::receive(const Welcome& m) {
     noteSettled(m.term, m.layout, m.layout);
     if (layoutMoved_ && (layoutMoved_->layout == m.layout || moveTerm_ < m.term))
         settleLayout(m.layout);
+    tellAgain();
+}
+
+/// What was said before may not have arrived.
+void RankMachine::tellAgain() {
+    if (phase_ == Phase::kStarting) return;
     report();
     if (lastVote_ && (current_ || entering_) && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
 }
@@ -682,6 +688,10 @@ void RankMachine::on(MonoNs, const Connected&) {
 void RankMachine::on(MonoNs now, const Disconnected&) {
     connected_ = false;
     if (!orphanSince_) orphanSince_ = now;
+}
+
+void RankMachine::on(MonoNs, const LeaderBack&) {
+    tellAgain();
 }
 
 void RankMachine::on(MonoNs now, const RankTick&) {

@@ -39,6 +39,7 @@ struct FromCoordinator {
 };
 struct Connected {};  ///< to the coordinator (perhaps another one); Hello was sent
 struct Disconnected {};
+struct LeaderBack {};  ///< the connection to the leader had broken, with what was on its way
 /// Groups are built and the model stands: from the seed or a checkpoint (`hasState`), or blank.
 struct InitDone {
     bool hasState = true;
@@ -99,9 +100,10 @@ struct LayoutMoveDone {
 };
 struct RankTick {};
 
-using RankInput = std::variant<FromCoordinator, Connected, Disconnected, InitDone, ComputeDone,
-                               ExchangeDone, Applied, SnapshotTaken, FetchAdvanced, FetchDone,
-                               FetchBroke, Replayed, ReplayJudged, LayoutMoveDone, RankTick>;
+using RankInput =
+    std::variant<FromCoordinator, Connected, Disconnected, LeaderBack, InitDone, ComputeDone,
+                 ExchangeDone, Applied, SnapshotTaken, FetchAdvanced, FetchDone, FetchBroke,
+                 Replayed, ReplayJudged, LayoutMoveDone, RankTick>;
 
 // ---- actions: what the driver does, in this order
 // ------------------------------------------------
@@ -225,6 +227,7 @@ class RankMachine {
     void on(MonoNs now, const FromCoordinator& in);
     void on(MonoNs now, const Connected&);
     void on(MonoNs now, const Disconnected&);
+    void on(MonoNs now, const LeaderBack&);
     void on(MonoNs now, const InitDone& in);
     void on(MonoNs now, const ComputeDone& in);
     void on(MonoNs now, const ExchangeDone& in);
@@ -269,6 +272,7 @@ class RankMachine {
     void forgetSnapshot(uint64_t step);
     void pumpReplay();
     void report();
+    void tellAgain();
     void reportProgress();
     void leave(bool ok, bool checkpoint, std::string why);
     template <class A>

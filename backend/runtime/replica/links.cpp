@@ -116,10 +116,11 @@ absl::StatusOr<std::unique_ptr<LeaderLink>> LeaderLink::lead(Reactor& reactor, N
 
 std::unique_ptr<LeaderLink> LeaderLink::follow(Reactor& reactor, Network& network,
                                                const std::string& leader, std::string token,
-                                               Received received) {
+                                               Received received, std::function<void()> again) {
     std::unique_ptr<LeaderLink> link(
         new LeaderLink(reactor, network, std::move(token), std::move(received)));
     link->leader_ = leader;
+    link->again_ = std::move(again);
     link->connect();
     return link;
 }
@@ -170,9 +171,12 @@ void LeaderLink::connect() {
                 [this](const absl::Status& why) {
                     spdlog::warn("the leader of this replica is gone: {}", text(why));
                     up_.reset();
+                    broke_ = true;
                     timer_ = reactor_.after(kFirstRetry, [this] { connect(); });
                 });
-            if (up_->send(token_).ok()) flush();
+            if (!up_->send(token_).ok()) return;
+            flush();
+            if (std::exchange(broke_, false)) again_();
         });
 }
 

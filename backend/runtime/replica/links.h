@@ -67,9 +67,10 @@ class LeaderLink {
     static absl::StatusOr<std::unique_ptr<LeaderLink>> lead(Reactor& reactor, Network& network,
                                                             const std::string& address,
                                                             std::string token, Received received);
+    /// `again`: a connection that broke was made anew; what was sent on it may be lost.
     static std::unique_ptr<LeaderLink> follow(Reactor& reactor, Network& network,
                                               const std::string& leader, std::string token,
-                                              Received received);
+                                              Received received, std::function<void()> again);
     ~LeaderLink();
 
     std::string address() const;
@@ -89,6 +90,7 @@ class LeaderLink {
     Network& network_;
     std::string token_;
     Received received_;
+    std::function<void()> again_;
     std::unique_ptr<ControlListener> listener_;
     struct Sibling {
         std::unique_ptr<ControlChannel> channel;
@@ -101,6 +103,7 @@ class LeaderLink {
     std::unique_ptr<ControlConnector> connector_;
     std::unique_ptr<ControlChannel> up_;
     std::deque<std::string> waiting_;
+    bool broke_ = false;  ///< a connection did, and none was made since
     Reactor::TimerId timer_ = 0;
 };
 

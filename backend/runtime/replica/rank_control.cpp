@@ -130,7 +130,8 @@ void ReplicaRank::Impl::on(const protocol::BuildReplica& action) {
     if (!leader_ && !action.formed.ranks.empty())
         leaderLink_ = LeaderLink::follow(*reactor_, options_.host->network(),
                                          action.formed.ranks[0].control, options_.token,
-                                         [this](const protocol::ToLeader& m) { fromSibling(m); });
+                                         [this](const protocol::ToLeader& m) { fromSibling(m); },
+                                         [this] { feed(protocol::LeaderBack{}); });
     queue_.push({[this, action] { return build(action); }, std::nullopt});
 }
 

@@ -116,6 +116,7 @@ class DrivenJob final : public SimulatedJob {
     void hang(Process& rank) override;
     void flip(Process& rank) override;
     void wake(Process& rank) override;
+    void leaderBack(RankId) override {}  ///< a real rank sees its connection break
     void damaged(const std::string& path) override;
     void findCheckpoint(const LogCheckpoint& entry);
     void checkStored();

@@ -783,7 +783,6 @@ void DrivenJob::Ranking::told(const RankInput& input) {
         shown_.connected = true;
     } else if (std::holds_alternative<Disconnected>(input)) {
         shown_.connected = false;
-        if (shown_.orphanSince == 0) shown_.orphanSince = job_.now_;
     } else if (const auto* taken = std::get_if<SnapshotTaken>(&input)) {
         shown_.snapshots[taken->step] = shown_.now;
     }

@@ -241,7 +241,8 @@ void SimulatedJob::strikeNetwork(const Fault& f) {
             longer(network_.link(linkOf(id, Wire::kDown)).cutUntil);
             return breakAtEnd(id);
         case FaultKind::kLoseInner:
-            return longer(network_.link(linkOf(id, Wire::kInner)).cutUntil);
+            longer(network_.link(linkOf(id, Wire::kInner)).cutUntil);
+            return at(until, [this, id] { leaderBack(id); });
         case FaultKind::kStall:
             longer(network_.link(linkOf(id, Wire::kUp)).stallUntil);
             return longer(network_.link(linkOf(id, Wire::kDown)).stallUntil);
@@ -287,6 +288,13 @@ void SimulatedJob::breakConnection(RankId rank) {
 
 void SimulatedJob::breakLossy(RankId rank) {
     if (lossy_.erase(rank) > 0) breakConnection(rank);
+}
+
+void SimulatedJob::leaderBack(RankId rank) {
+    const Process* r = live(rank);
+    if (r == nullptr || rank.shard == 0) return;
+    if (network_.link(linkOf(rank, Wire::kInner)).cutUntil <= now_)
+        give(rank, r->incarnation, RankInput(LeaderBack{}));
 }
 
 void SimulatedJob::strikeOperator(const Fault& f) {
@@ -394,6 +402,7 @@ void SimulatedJob::wake(Process& rank) {
     rank.hung = false;
     const RankId id = rank.id;
     const uint32_t inc = rank.incarnation;
+    for (const auto& part : std::exchange(rank.parts, {})) fold(rank, *part);
     for (const SharedInput& in : std::exchange(rank.inbox, {})) give(id, inc, in);
     if (Process* r = live(id, inc)) workOff(*r);
 }

@@ -70,12 +70,14 @@ struct Process {
     double slow = 1;
     double clockRate = 1;
     std::vector<SharedInput> inbox;                            ///< while hung
+    std::vector<std::shared_ptr<const ToLeader>> parts;        ///< likewise, of a leader's siblings
     std::deque<absl::AnyInvocable<void(Process&)>> postponed;  ///< tasks that came due meanwhile
     uint64_t highestTerm = 0;                                  ///< of any message that reached it
     uint64_t progress = 0;
     MonoNs busyUntil = 0;
 
     bool connected = false;  ///< to the coordinator
+    bool knowsLink = false;  ///< as it was told, which is later
     /// It lived when the log lost what it had: its state may be of steps that are no more.
     bool ofLostPast = false;
     MonoNs orphanSince = 0;  ///< no coordinator takes it, and it knows; 0: one does, or never did

@@ -83,16 +83,23 @@ void SimulatedJob::down(RankId to, uint32_t incarnation, const SharedInput& mess
 }
 
 void SimulatedJob::toLeader(Process& rank, ToLeader message) {
-    const auto deliver = [this, id = rank.id, inc = rank.incarnation,
-                          message = std::make_shared<const ToLeader>(std::move(message))] {
-        Process* leader = live({id.replica, 0}, inc);
-        if (leader == nullptr || leader->hung) return;
-        auto folded = leader->fold->add(*message);
-        if (!folded.ok()) return fail("I5", std::string(folded.status().message()));
-        if (*folded) up(*leader, **folded);
-    };
-    if (rank.id.shard == 0) return deliver();
-    send(linkOf(rank.id, Wire::kInner), 0.05, 0.5, deliver);
+    if (rank.id.shard == 0) return fold(rank, message);
+    auto part = std::make_shared<const ToLeader>(std::move(message));
+    send(linkOf(rank.id, Wire::kInner), 0.05, 0.5,
+         [this, id = rank.id, inc = rank.incarnation, part] {
+             Process* leader = live({id.replica, 0}, inc);
+             if (leader == nullptr) return;
+             if (leader->hung)
+                 leader->parts.push_back(part);
+             else
+                 fold(*leader, *part);
+         });
+}
+
+void SimulatedJob::fold(Process& leader, const ToLeader& part) {
+    auto folded = leader.fold->add(part);
+    if (!folded.ok()) return fail("I5", std::string(folded.status().message()));
+    if (*folded) up(leader, **folded);
 }
 
 // ---- the machine
@@ -117,8 +124,6 @@ void SimulatedJob::give(RankId id, uint32_t incarnation, const SharedInput& inpu
 
 void SimulatedJob::step(Process& rank, const RankInput& input) {
     const bool ignored = mustIgnore(rank, input);
-    if (std::holds_alternative<Disconnected>(input) && rank.orphanSince == 0)
-        rank.orphanSince = now_;
     const auto local = static_cast<MonoNs>(static_cast<double>(now_) * rank.clockRate);
     RankActions actions = rank.machine.step(local, input);
     digest_ = mix(digest_, actions.size());
@@ -130,6 +135,11 @@ void SimulatedJob::step(Process& rank, const RankInput& input) {
 
 /// Whether the message is stale by what is plainly known of the rank: nothing may follow from it.
 bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
+    if (std::holds_alternative<Connected>(input)) rank.knowsLink = true;
+    if (std::holds_alternative<Disconnected>(input)) {
+        rank.knowsLink = false;
+        if (rank.orphanSince == 0) rank.orphanSince = now_;
+    }
     const auto* in = std::get_if<FromCoordinator>(&input);
     if (in == nullptr) return false;
     const uint64_t term = std::visit(
@@ -141,7 +151,7 @@ bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
     if (term == ~uint64_t{0}) return false;
     if (term < rank.highestTerm) return true;
     rank.highestTerm = term;
-    if (rank.connected) rank.orphanSince = 0;  // a connection alone does not: it may be refused
+    if (rank.knowsLink) rank.orphanSince = 0;  // a connection alone does not: it may be refused
     if (const auto* e = std::get_if<Expelled>(&in->message))
         return e->incarnation != rank.incarnation;
     if (const auto* a = std::get_if<Abort>(&in->message))

@@ -223,6 +223,7 @@ class SimulatedJob {
     template <class F>
     void train(Process& rank, double fromMs, double toMs, F task);
     void toLeader(Process& rank, ToLeader message);
+    void fold(Process& leader, const ToLeader& part);
 
     // -- training_driver.cpp
     void build(Process& rank, const BuildReplica& a);
@@ -272,6 +273,7 @@ class SimulatedJob {
     void strikeOperator(const Fault& fault);
     void breakConnection(RankId rank);
     void breakLossy(RankId rank);
+    virtual void leaderBack(RankId rank);
     void damageCheckpoint();
     virtual void flip(Process& rank);
 

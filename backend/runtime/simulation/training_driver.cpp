@@ -245,11 +245,12 @@ void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
     const bool ok = failCheckpoint_.erase(rank.id.replica) == 0;
     at(now_ + rank.rng.between(2, 20),
        [this, id = RankId{rank.id.replica, 0}, inc = rank.incarnation, layout = rank.now.layout,
-        path, step, ok] {
+        path, step, ok, parts = stored.parts] {
            Process* leader = live(id, inc);
            if (leader == nullptr || leader->hung) return;
            Stored& written = checkpoints_[path];
            written.whole = written.whole || ok;
+           if (ok) written.parts = parts;  // an attempt before it may have failed meanwhile
            if (!written.whole) written.parts.clear();
            up(*leader, CheckpointDone{id.replica, inc, step, layout, ok ? path : "", 100, 5, ok,
                                       ok ? "" : "disk full"});
