@@ -399,5 +399,34 @@ TEST_F(CatchUpTest, ExpertsThatMoveMakeJoinersBeginAnew) {
     EXPECT_THAT(orders(sentNow<KeepSnapshot>(0)), ElementsAre(drop(4), keep(5)));
 }
 
+TEST_F(CatchUpTest, RanksThatGreetBeforeAndAfterAMoveBuildTheSameModel) {
+    train(2);
+    exits({2, 0});
+    voteAll();
+    durable();
+    for (int32_t s = 0; s < shards(); ++s) step(RankRunning{{2, s}, 2, 1, "n"});
+    hello({2, 0}, 2);
+    EXPECT_EQ(sentNow<Welcome>(2).at(0).layout, 0u);
+    operate(OperationKind::kChangeLayout);
+    commit();
+    for (const int32_t r : {0, 1}) say(r, LayoutMoved{r, 1, 4, 1, true, 10, ""});
+    ASSERT_TRUE(factsNow<fact::LayoutChanged>().at(0).ok);
+    hello({2, 1}, 2);
+    ASSERT_THAT(sentNow<ReplicaFormed>(2), SizeIs(1));
+    std::map<int32_t, uint64_t> builds;  // shard, layout of its last word before it is formed
+    for (const Action& a : last) {
+        const auto* one = std::get_if<SendRank>(&a);
+        const auto* all = std::get_if<SendReplica>(&a);
+        if (all != nullptr && std::holds_alternative<ReplicaFormed>(all->message)) break;
+        if (one != nullptr)
+            if (const auto* w = std::get_if<Welcome>(&one->message))
+                builds[one->rank.shard] = w->layout;
+        if (all != nullptr)
+            if (const auto* w = std::get_if<Welcome>(&all->message))
+                for (int32_t s = 0; s < shards(); ++s) builds[s] = w->layout;
+    }
+    EXPECT_EQ(builds, (std::map<int32_t, uint64_t>{{0, 1}, {1, 1}}));
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol

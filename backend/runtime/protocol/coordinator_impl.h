@@ -47,6 +47,7 @@ struct Replica {
     uint32_t hellos = 0;
     std::set<int32_t> running;  ///< shards heard of
     bool formed = false;
+    uint64_t greetedIn = 0;  ///< layout that the first of its ranks was told to build in
     MonoNs stageSince = 0;
     MonoNs startAt = 0;
     RestartSchedule schedule;

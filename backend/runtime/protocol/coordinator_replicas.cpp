@@ -138,6 +138,7 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
         return;
     }
     RankPulse& pulse = r->pulses[static_cast<size_t>(e.rank.shard)];
+    if (r->hellos == 0) r->greetedIn = layout_;
     if (!pulse.hello) ++r->hellos;
     pulse.hello = true;
     r->running.insert(e.rank.shard);
@@ -167,6 +168,8 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
 
 void CoordinatorMachine::Impl::form(Replica& r) {
     r.formed = true;
+    // Experts may have moved between its ranks' hellos: all of them build the same model.
+    if (r.greetedIn != layout_) tell(r, welcome());
     tell(r, ReplicaFormed{term_, r.incarnation, r.endpoints, beginsBlank(r)});
     if (r.stage == Stage::kStarting) enter(r, Stage::kInit);
     if (r.stage != Stage::kAdopted || !last_) return;
