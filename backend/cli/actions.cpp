@@ -40,31 +40,59 @@ bool asksFirst(model::ActionKind kind) {
     }
 }
 
+/// Of an action that is refused because the job changed between its pre-flight and it.
+constexpr int kAttempts = 5;
+
+/// The answer says that it was ordered; it is done after the current step or later.
+bool isLater(model::ActionKind kind) {
+    switch (kind) {
+        case model::ActionKind::kStop:
+        case model::ActionKind::kStopNow:
+        case model::ActionKind::kPause:
+        case model::ActionKind::kCheckpoint:
+            return true;
+        default:
+            return false;
+    }
+}
+
 int act(const Cli& cli, const ActOptions& options) {
     auto session = Session::open(cli);
     if (!session.ok()) return fail(cli, session.failure());
     const auto job = session.value()->job(options.job);
     if (!job.ok()) return fail(cli, job.failure());
-    const auto preflight =
-        session.value()->await<model::Preflight>([&](client::Client& c, auto reply) {
-            c.preflight(job.value(), options.action, std::move(reply));
+    client::Result<model::JobInfo> done = model::JobInfo{};
+    std::string title;
+    // Whoever says yes beforehand means it whatever the job is like by then.
+    int attempts = options.yes ? kAttempts : 1;
+    do {
+        const auto preflight =
+            session.value()->await<model::Preflight>([&](client::Client& c, auto reply) {
+                c.preflight(job.value(), options.action, std::move(reply));
+            });
+        if (!preflight.ok()) return fail(cli, preflight.failure());
+        const model::Preflight& p = preflight.value();
+        if (options.dryRun && cli.json) std::printf("%s\n", model::toJsonText(p).c_str());
+        if (!p.allowed) return fail(cli, notAllowed(p));
+        if (!cli.json && title.empty()) printPreflight(p);
+        if (options.dryRun) return kOk;
+        if (asksFirst(options.action.kind) && !confirmed(options.yes))
+            return fail(cli, notConfirmed(p));
+        title = p.title;
+        done = session.value()->await<model::JobInfo>([&](client::Client& c, auto reply) {
+            c.act(job.value(), options.action, {"", p.revision}, std::move(reply));
         });
-    if (!preflight.ok()) return fail(cli, preflight.failure());
-    const model::Preflight& p = preflight.value();
-    if (options.dryRun && cli.json) std::printf("%s\n", model::toJsonText(p).c_str());
-    if (!p.allowed) return fail(cli, notAllowed(p));
-    if (!cli.json) printPreflight(p);
-    if (options.dryRun) return kOk;
-    if (asksFirst(options.action.kind) && !confirmed(options.yes))
-        return fail(cli, notConfirmed(p));
-    const auto done = session.value()->await<model::JobInfo>([&](client::Client& c, auto reply) {
-        c.act(job.value(), options.action, {"", p.revision}, std::move(reply));
-    });
+    } while (!done.ok() && done.failure().code == client::FailureCode::kStale && --attempts > 0);
     if (!done.ok()) return fail(cli, done.failure());
+    const model::JobInfo& now = done.value();
     if (cli.json)
-        std::printf("%s\n", model::toJsonText(done.value()).c_str());
+        std::printf("%s\n", model::toJsonText(now).c_str());
+    else if (isLater(options.action.kind) && now.phase != model::JobPhase::kFinished)
+        std::printf("%s: ordered; the job is %s%s%s\n", title.c_str(),
+                    std::string(enumName(now.phase)).c_str(), now.why.empty() ? "" : ": ",
+                    now.why.c_str());
     else
-        std::printf("%s: done\n", p.title.c_str());
+        std::printf("%s: done\n", title.c_str());
     return kOk;
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "backend/model/json.h"
 #include "tests/cli/shell.h"
 #include "tests/cli/whole_job.h"
+#include "tests/support/small_disk.h"
 
 namespace bulkhead::testing {
 namespace {
@@ -501,6 +503,65 @@ TEST_F(WholeJobTest, AJobThatCannotRunIsOneLineAndAnExitCode) {
         EXPECT_THAT(ran.out, HasSubstr(said));
         EXPECT_EQ(ran.lines(), 1) << ran.out;
     }
+}
+
+TEST_F(WholeJobTest, AFullStateFolderTakesTheOrdersThatEndAJob) {
+    const std::string disk = dir_ + "/state", ballast = disk + "/ballast";
+    std::filesystem::create_directory(disk);
+    const absl::Status mounted = support::mountSmallDisk(disk);
+    ASSERT_TRUE(mounted.ok()) << mounted;
+    const auto fill = [&] {
+        std::ofstream file(ballast, std::ios::binary);
+        for (const std::string zeros(1 << 12, '\0'); file.write(zeros.data(), 1 << 12).flush();) {
+        }
+    };
+    auto owner = daemon();
+    const std::string ctl = kBin + "/bulkheadctl -t " + owner->target() + " ";
+    auto client = client::Client::open({owner->target(), "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    for (const bool checkpoint : {true, false}) {
+        client::JobText text = smallJob();
+        text.overrides = {checkpoint ? "name=kept" : "name=dropped"};
+        const auto job =
+            await<model::JobInfo>([&](auto reply) { client.value()->startJob(text, {}, reply); });
+        ASSERT_TRUE(job.ok()) << job.failure().cause;
+        const std::string of = " --yes --job " + job.value().id;
+        WatchLog log;
+        auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
+        ASSERT_TRUE(log.waitFor([](auto& l) {
+            return l.state && l.state->lastCommit && l.state->lastCommit->record.step >= 3;
+        }));
+        fill();
+        ASSERT_TRUE(waitUntil([&] {
+            return shell(ctl + "status " + job.value().id).out.find("No space left") !=
+                   std::string::npos;
+        })) << shellBoth(ctl + "status " + job.value().id).out;
+        const Ran drain = shellBoth(ctl + "drain 1" + of);
+        EXPECT_EQ(drain.code, 4) << drain.out;
+        EXPECT_THAT(drain.out, HasSubstr("No space left"));
+        const Ran pause = shellBoth(ctl + "pause" + of);
+        EXPECT_EQ(pause.code, 0) << pause.out;
+        EXPECT_THAT(pause.out, HasSubstr("the job is paused: it pauses when there is room"));
+        EXPECT_EQ(shellBoth(ctl + "resume" + of).code, 0);
+        const Ran stop = shellBoth(ctl + "stop" + of + (checkpoint ? "" : " --without-checkpoint"));
+        EXPECT_EQ(stop.code, 0) << stop.out;
+        EXPECT_THAT(stop.out, HasSubstr("the job is stopping: it"));
+        EXPECT_THAT(stop.out, HasSubstr("No space left"));
+        EXPECT_TRUE(
+            checkpoint || waitUntil([&] {
+                return shell("pgrep -f '[b]ulkhead-worker --job " + job.value().id + "'").code == 1;
+            }))
+            << "no rank is left, though the disk is still full";
+        std::filesystem::remove(ballast);
+        ASSERT_TRUE(log.waitFor([](auto& l) { return l.state->finished.has_value(); }));
+        EXPECT_TRUE(log.state->finished->ok) << log.state->finished->why;
+        EXPECT_TRUE(!checkpoint || lastCheckpoint() == log.state->lastCommit->record.step);
+        watch.reset();
+        EXPECT_THAT(shell(ctl + "events " + job.value().id).out,
+                    HasSubstr("there is room again; the job goes on"));
+    }
+    owner->stop();
+    ::umount(disk.c_str());
 }
 
 TEST_F(WholeJobTest, ASecondDaemonOnTheSameStateIsRefused) {

@@ -44,11 +44,10 @@ struct ShardHeader {
     }
 };
 
-/// A full disk: the reader is told what becomes of the training.
 absl::Status explained(const absl::Status& status) {
     if (!absl::IsResourceExhausted(status)) return status;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        status.message(), "; make room or move checkpoint_dir, training goes on without it"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(status.message(), "; make room or move checkpoint_dir"));
 }
 
 /// `path` exists from here on, for good, or nothing of it does.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/coordinator/controller.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <future>
 #include <map>
@@ -30,10 +32,18 @@ constexpr MonoNs kDiskRetry = kSecond;
 }  // namespace
 
 class Controller::Impl {
+    /// What an operator ordered of a job whose log cannot be written.
+    struct KeptOrder {
+        model::Action action;
+        std::string requestId;
+        std::string by;
+    };
     struct Refused {
         JobStatus status;
         /// Set for a run that is tried again until its files can be written.
         std::optional<model::RunState> past;
+        std::optional<KeptOrder> order;  ///< carried out when they can
+        std::string waits;               ///< what for, if there is an order
     };
 
   public:
@@ -94,7 +104,7 @@ class Controller::Impl {
         if (it != jobs_.end()) return it->second.get();
         if (const auto refused = refused_.find(run); refused != refused_.end())
             return refused->second.past
-                       ? absl::UnavailableError(refused->second.status.why)
+                       ? absl::ResourceExhaustedError(refused->second.status.why)
                        : absl::FailedPreconditionError(absl::StrCat(
                              "run ", run,
                              " could not be taken up again: ", refused->second.status.why));
@@ -195,7 +205,7 @@ class Controller::Impl {
                     : absl::StrCat("; it cannot be resumed in a new run: ",
                                    checkpoint.status().message()));
             absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ", refused.why);
-            refused_[run] = {std::move(refused), std::nullopt};
+            refused_[run] = {std::move(refused), std::nullopt, std::nullopt, ""};
         }
         recovered_ = true;
         pool_.tellHeld();
@@ -219,10 +229,33 @@ class Controller::Impl {
         return absl::OkStatus();
     }
 
-    absl::Status watch(const std::string& run, Watcher* watcher) {
+    absl::StatusOr<JobStatus> status(const std::string& run) {
+        if (const Refused* waiting = waitingForDisk(run)) return waiting->status;
         auto job = find(run);
         if (!job.ok()) return job.status();
-        watcher->onSnapshot((*job)->state());
+        return (*job)->status();
+    }
+
+    /// Has the job's coordinator do it, which `give` asks; keeps it if there is no room for it.
+    template <class Give>
+    absl::Status order(const std::string& run, KeptOrder order, Give give) {
+        if (const auto it = jobs_.find(run); it != jobs_.end()) {
+            absl::Status done = give(*it->second);
+            if (it->second->halted().empty()) return done;
+            halted(run);
+        }
+        if (Refused* waiting = waitingForDisk(run)) return keep(*waiting, std::move(order));
+        return find(run).status();
+    }
+
+    absl::Status watch(const std::string& run, Watcher* watcher) {
+        if (const Refused* waiting = waitingForDisk(run)) {
+            watcher->onSnapshot(*waiting->past);
+        } else {
+            auto job = find(run);
+            if (!job.ok()) return job.status();
+            watcher->onSnapshot((*job)->state());
+        }
         watchers_.emplace(run, watcher);
         return absl::OkStatus();
     }
@@ -321,8 +354,48 @@ class Controller::Impl {
         const std::string run = status.run;
         status.phase = model::JobPhase::kWaiting;
         status.why = std::move(why);
-        refused_[run] = {std::move(status), std::move(past)};
+        refused_[run] = {std::move(status), std::move(past), std::nullopt, ""};
         reactor_->after(kDiskRetry, [this, run] { tryDisk(run); });
+    }
+
+    Refused* waitingForDisk(const std::string& run) {
+        const auto it = refused_.find(run);
+        return it != refused_.end() && it->second.past ? &it->second : nullptr;
+    }
+
+    /// An order stands in the log before it is acknowledged, and there is no room for it: this one
+    /// is kept until there is, or until this controller ends. Nothing trains meanwhile. Without a
+    /// checkpoint there is nothing to wait for: the ranks end now, and only the word that the job
+    /// ended waits.
+    absl::Status keep(Refused& waiting, KeptOrder order) {
+        using Kind = model::ActionKind;
+        const Kind kind = order.action.kind;
+        const bool stopping = waiting.order && (waiting.order->action.kind == Kind::kStop ||
+                                                waiting.order->action.kind == Kind::kStopNow);
+        if (kind != Kind::kStop && kind != Kind::kStopNow && kind != Kind::kPause &&
+            kind != Kind::kResume)
+            return absl::ResourceExhaustedError(waiting.status.why);
+        const bool pauses = kind == Kind::kPause || kind == Kind::kResume;
+        if (pauses && stopping) return absl::FailedPreconditionError("the job is stopping");
+        if (kind == Kind::kStop && stopping) return absl::OkStatus();
+        if (!waiting.order) waiting.waits = waiting.status.why;
+        if (pauses) waiting.status.pauseOrdered = kind == Kind::kPause;
+        if (kind == Kind::kStopNow)
+            for (const auto& [node, running] : pool_.running(waiting.status.run))
+                (void)pool_.send(node, SignalRank{running.process, SIGKILL, 0, 0});
+        waiting.status.phase = kind == Kind::kPause    ? model::JobPhase::kPaused
+                               : kind == Kind::kResume ? model::JobPhase::kWaiting
+                                                       : model::JobPhase::kStopping;
+        waiting.status.why = absl::StrCat(
+            kind == Kind::kStopNow ? "its ranks were ended; that it ended is logged"
+            : kind == Kind::kStop  ? "it stops with a checkpoint"
+            : kind == Kind::kPause ? "it pauses"
+                                   : "it resumes",
+            " when there is room, and until then only this controller knows of the order: ",
+            waiting.waits);
+        spdlog::warn("run {}: {}", waiting.status.run, waiting.status.why);
+        waiting.order = std::move(order);
+        return absl::OkStatus();
     }
 
     void tryDisk(const std::string& run) {
@@ -335,10 +408,21 @@ class Controller::Impl {
         beginning.dir = options_.stateDir + "/" + run;
         beginning.spec = waiting.status.spec;
         beginning.past = *waiting.past;
-        if (absl::Status s = launch(std::move(beginning)); !s.ok())
-            return awaitDisk(std::move(waiting.status), *std::move(waiting.past),
-                             std::string(s.message()));
+        beginning.waited = true;
+        if (absl::Status s = launch(std::move(beginning)); !s.ok()) {
+            if (!waiting.order) waiting.status.why = std::string(s.message());
+            refused_[run] = std::move(waiting);
+            reactor_->after(kDiskRetry, [this, run] { tryDisk(run); });
+            return;
+        }
         pool_.tellHeld();
+        if (!waiting.order) return;
+        const KeptOrder kept = *std::move(waiting.order);
+        const absl::Status done = order(run, kept, [&](JobCoordinator& job) {
+            return job.act(kept.action, 0, kept.requestId, kept.by);
+        });
+        // The log may have had the order already, if there was room for that and not for the rest.
+        if (!done.ok()) spdlog::info("run {}: {}", run, std::string(done.message()));
     }
 
     AgentPool::Listener poolListener() {
@@ -473,8 +557,10 @@ absl::StatusOr<std::vector<std::string>> Controller::recover(
 
 absl::Status Controller::stop(const std::string& run, bool checkpoint, const std::string& by) {
     return impl_->call([&] {
-        auto job = impl_->find(run);
-        return job.ok() ? (*job)->stop(checkpoint, by) : job.status();
+        model::Action action;
+        action.kind = checkpoint ? model::ActionKind::kStop : model::ActionKind::kStopNow;
+        return impl_->order(run, {action, "", by},
+                            [&](JobCoordinator& job) { return job.stop(checkpoint, by); });
     });
 }
 
@@ -488,8 +574,9 @@ absl::Status Controller::act(const std::string& run, const model::Action& action
                              uint64_t expectedRevision, const std::string& requestId,
                              const std::string& by) {
     return impl_->call([&] {
-        auto job = impl_->find(run);
-        return job.ok() ? (*job)->act(action, expectedRevision, requestId, by) : job.status();
+        return impl_->order(run, {action, requestId, by}, [&](JobCoordinator& job) {
+            return job.act(action, expectedRevision, requestId, by);
+        });
     });
 }
 
@@ -563,11 +650,7 @@ std::vector<JobStatus> Controller::list() {
 }
 
 absl::StatusOr<JobStatus> Controller::status(const std::string& run) {
-    return impl_->call([&]() -> absl::StatusOr<JobStatus> {
-        auto job = impl_->find(run);
-        if (!job.ok()) return job.status();
-        return (*job)->status();
-    });
+    return impl_->call([&] { return impl_->status(run); });
 }
 
 std::vector<NodeStatus> Controller::nodes() {

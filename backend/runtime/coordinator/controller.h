@@ -105,7 +105,10 @@ class Controller {
     void shutDown();
 
     /// `expectedRevision` 0: any. Aborted when the job has moved on since, FailedPrecondition with
-    /// the pre-flight's refusal when it is not allowed. Repeating a request id is harmless.
+    /// the pre-flight's refusal when it is not allowed. Repeating a request id is harmless. If the
+    /// job waits for room for its log, a stop, a pause and the end of one are kept in memory and
+    /// carried out when there is room; a stop without a checkpoint ends the ranks at once. All else
+    /// is ResourceExhausted then.
     absl::Status act(const std::string& run, const model::Action& action, uint64_t expectedRevision,
                      const std::string& requestId, const std::string& by);
 

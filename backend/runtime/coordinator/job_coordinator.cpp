@@ -114,6 +114,12 @@ void JobCoordinator::begin() {
     if (around_.probe != nullptr && around_.probe->begun) around_.probe->begun(machine_);
     busy_ = true;  // a node that is lost is told of when the machine has begun
     goOnTelling();
+    if (beginning_.waited) {
+        spdlog::info("run {}: there is room again; the job goes on", beginning_.run);
+        emit(model::JobPhaseChanged{static_cast<model::JobPhase>(machine_.phase()),
+                                    "there is room again; the job goes on"},
+             model::Severity::kNotice);
+    }
     for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
     fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });
     campaignTimer_ = around_.reactor.every(kCampaignTickNs, [this] {
@@ -250,7 +256,7 @@ void JobCoordinator::halt(const absl::Status& why) {
 
 absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedRevision,
                                  const std::string& requestId, const std::string& by) {
-    if (!halted_.empty()) return absl::UnavailableError(halted_);
+    if (!halted_.empty()) return absl::ResourceExhaustedError(halted_);
     if (!requestId.empty() && requests_.contains(requestId)) return absl::OkStatus();
     const JobStatus now = status();
     if (expectedRevision != 0 && expectedRevision != now.revision)
@@ -315,7 +321,7 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
         }
         answer_.reset();
         feed(operation);
-        if (!halted_.empty()) return absl::UnavailableError(halted_);
+        if (!halted_.empty()) return absl::ResourceExhaustedError(halted_);
         if (answer_ && !answer_->ok) result = absl::FailedPreconditionError(answer_->outcome);
     }
     if (!requestId.empty() && result.ok()) requests_.insert(requestId);
@@ -327,7 +333,7 @@ absl::Status JobCoordinator::act(const model::Action& action, uint64_t expectedR
 }
 
 absl::Status JobCoordinator::stop(bool checkpoint, const std::string& by) {
-    if (finished_) return absl::OkStatus();
+    if (finished_ && halted_.empty()) return absl::OkStatus();
     model::Action action;
     action.kind = checkpoint ? model::ActionKind::kStop : model::ActionKind::kStopNow;
     return act(action, 0, "", by);

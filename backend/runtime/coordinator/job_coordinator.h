@@ -56,6 +56,7 @@ struct JobBeginning {
     model::RunState past;     ///< fold of the run's events before, empty for a new run
     std::string resumedFrom;  ///< for RunStarted
     std::optional<protocol::LogCheckpoint> resume;  ///< begin from this checkpoint of another run
+    bool waited = false;  ///< the coordinator before halted, and there is room again
 };
 
 /// Drives the coordinator machine of one job: timers, the commit log, the connections of its ranks,
@@ -86,6 +87,7 @@ class JobCoordinator {
     // ---- what is asked of it -----------------------------------------------------------------
     absl::Status act(const model::Action& action, uint64_t expectedRevision,
                      const std::string& requestId, const std::string& by);
+    /// As act(); OK for a job that has ended.
     absl::Status stop(bool checkpoint, const std::string& by);
     void shutDown();
     absl::StatusOr<uint64_t> inject(const model::FaultSpec& fault, uint64_t expectedRevision,

@@ -306,9 +306,6 @@ void capture(Preflight& p, const JobStatus& status, const model::Action& action)
 
 Preflight preflight(const JobStatus& status, const model::Action& action) {
     Preflight p = beginPreflight(status);
-    if (ended(status))
-        return refuse(p, absl::StrCat("the job has ended (", std::string(enumName(status.phase)),
-                                      "); start it again from its last checkpoint"));
     switch (action.kind) {
         case ActionKind::kDrain:
             drain(p, status, action);
@@ -372,6 +369,13 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
                                     status.step, ".");
             break;
     }
+    if (ended(status))
+        return refuse(p, absl::StrCat("the job has ended (", std::string(enumName(status.phase)),
+                                      "); start it again from its last checkpoint"));
+    if (status.phase == model::JobPhase::kStopping && action.kind == ActionKind::kStop)
+        return refuse(p, absl::StrCat("the job is stopping: ", status.why,
+                                      "; bulkheadctl stop --without-checkpoint ends it at once, "
+                                      "without the steps since its last checkpoint"));
     return p;
 }
 

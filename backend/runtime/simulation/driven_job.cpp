@@ -492,7 +492,7 @@ void DrivenJob::answer(Controlling& c) {
         c.asked.pop_front();
         const absl::Status done = c.controller->act(kRun, action, 0, "", "sim");
         if (!done.ok()) tell("operator", std::string(done.message()));
-        if (!absl::IsUnavailable(done)) continue;
+        if (!absl::IsResourceExhausted(done)) continue;
         c.asked.push_front(action);  // until there is room for it
         return;
     }
