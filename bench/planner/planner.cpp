@@ -27,17 +27,19 @@ int main(int argc, char** argv) {
     addPlace(app, settings);
     app.add_option("--effort", settings.effort, "of the joint search");
     app.add_option("--seed", settings.seed, "of the joint search");
-    app.add_option("--part", part, "all, requests, splits, balance or scale")
-        ->check(CLI::IsMember({"all", "requests", "splits", "balance", "scale"}));
-    app.add_option("--splits", settings.splits, "random halves of each recording");
-    app.add_option("--split-seed", settings.splitSeed, "of the halves");
-    app.add_option("--model", settings.model, "splits: esft or gptoss alone");
-    app.add_flag("--each", settings.each, "splits: a line for each");
+    app.add_option("--part", part, "all, requests, splits, small, tasks, balance or scale")
+        ->check(CLI::IsMember({"all", "requests", "splits", "small", "tasks", "balance", "scale"}));
+    app.add_option("--splits", settings.splits, "splits, small: random ones of each recording");
+    app.add_option("--split-seed", settings.splitSeed, "of those");
+    app.add_option("--model", settings.model, "splits, small: esft or gptoss alone");
+    app.add_flag("--each", settings.each, "splits, small: a line for each");
     CLI11_PARSE(app, argc, argv);
     Report report("planner", {"case", "plan", "sends", "copies", "node load", "balancedness",
                               "worst layer", "bound", "time ms"});
     if (part == "all" || part == "requests") heldOutCases(settings, report);
     if (part == "all" || part == "splits") splitCases(settings, report);
+    if (part == "all" || part == "small") littleCases(settings, report);
+    if (part == "all" || part == "tasks") taskCases(settings, report);
     if (part == "all" || part == "balance") balanceCases(settings, report);
     if (part == "all" || part == "scale") scaleCases(settings, report);
     return report.finish(settings.out);

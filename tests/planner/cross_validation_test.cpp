@@ -21,21 +21,44 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 TEST(DrawBlocks, takesOneOfEveryFewNeighboursForAllOfThem) {
-    for (const auto& draw : drawBlocks(10, 3, 50, 1)) {
+    const std::vector<uint32_t> alike(10, 0);
+    for (const auto& draw : drawBlocks(alike, 3, 50, 1)) {
         EXPECT_FLOAT_EQ(std::accumulate(draw.begin(), draw.end(), 0.0f), 10);
         EXPECT_EQ(std::count(draw.begin(), draw.end(), 0.0f), 6);
     }
-    EXPECT_EQ(drawBlocks(10, 3, 5, 7), drawBlocks(10, 3, 5, 7));
+    EXPECT_EQ(drawBlocks(alike, 3, 5, 7), drawBlocks(alike, 3, 5, 7));
 }
 
-TEST(PlacesByKind, putRequestsOfADomainBesideEachOther) {
-    const Routing routing = madeRouting(fourDomains(8));  // d0 d1 d2 d3 d0 d1 d2 d3
-    EXPECT_THAT(placesByKind(wholeOf(routing)), testing::ElementsAre(0, 2, 4, 6, 1, 3, 5, 7));
+TEST(DrawBlocks, neverTakesABlockForOneOfAnotherKind) {
+    const std::vector<uint32_t> kinds{0, 0, 0, 0, 1, 1};
+    for (const auto& draw : drawBlocks(kinds, 3, 50, 1)) {
+        EXPECT_FLOAT_EQ(std::accumulate(draw.begin(), draw.begin() + 4, 0.0f), 4);
+        EXPECT_FLOAT_EQ(draw[4] + draw[5], 2);
+    }
 }
 
-TEST(DeviationsOf, areThoseOfTheNormalDistribution) {
-    EXPECT_NEAR(deviationsOf(0.9), 1.6449, 1e-3);
-    EXPECT_NEAR(deviationsOf(0.95), 1.9600, 1e-3);
+TEST(ByKind, putsRequestsOfADomainBesideEachOther) {
+    const Routing routing = madeRouting(fourDomains(34));  // d0 d1 d2 d3 d0 d1 ...
+    const ByKind it = byKind(wholeOf(routing));
+    EXPECT_THAT(std::vector(it.places.begin(), it.places.begin() + 5),
+                testing::ElementsAre(0, 9, 18, 26, 1));
+    EXPECT_EQ(it.kinds[8], 0u);
+    EXPECT_EQ(it.kinds[9], 1u);
+}
+
+TEST(ByKind, doesNotTakeTheMixtureOfFewRequestsAsGiven) {
+    const Routing routing = madeRouting(fourDomains(8));
+    const ByKind it = byKind(wholeOf(routing));
+    EXPECT_THAT(it.places, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    EXPECT_THAT(it.kinds, testing::Each(it.kinds[0]));
+}
+
+TEST(DeviationsOf, areThoseOfStudentsDistribution) {
+    EXPECT_NEAR(deviationsOf(0.9, 1), 6.314, 2e-3);
+    EXPECT_NEAR(deviationsOf(0.9, 4), 2.132, 1e-3);
+    EXPECT_NEAR(deviationsOf(0.99, 2), 9.925, 5e-3);
+    EXPECT_NEAR(deviationsOf(0.9, 1000), 1.646, 1e-3);
+    EXPECT_NEAR(deviationsOf(0.95, 1'000'000), 1.960, 2e-3);
 }
 
 JointOptions quick() {

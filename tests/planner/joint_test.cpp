@@ -64,8 +64,8 @@ TEST(ExpectedLoad, growsWithWhatNeighbouringRequestsDifferIn) {
     const uint32_t requests = 200;
     const NodeRoutes routes{2, 2, {{0, 1}}};
     const std::vector<uint16_t> homes(requests, 0);
-    std::vector<uint32_t> places(requests);
-    std::iota(places.begin(), places.end(), 0);
+    ByKind places{std::vector<uint32_t>(requests), std::vector<uint32_t>(requests, 0)};
+    std::iota(places.places.begin(), places.places.end(), 0);
     const std::vector<uint32_t> layers{0};
     const auto mixed =
         oneEach(requests, [](uint32_t r) { return static_cast<uint16_t>(r * 7 % 11 % 2); });
@@ -87,7 +87,8 @@ TEST(ExpectedLoad, ofOneLongRequestIsThatOfItsStretches) {
         sample.range.push_back(0);
     }
     EXPECT_GT(
-        expectedNodeLoad(sample, {2, 2, {{0, 1}}}, {0}, {0}, std::vector<uint32_t>{0}, 1).mean,
+        expectedNodeLoad(sample, {2, 2, {{0, 1}}}, {0}, {{0}, {0}}, std::vector<uint32_t>{0}, 1)
+            .mean,
         1.1);
 }
 
@@ -155,6 +156,51 @@ TEST(Joint, aLayerWhoseCapCannotBeKeptDoesNotCostTheOthers) {
     EXPECT_NEAR(fullSends, plainSends, 0.2 * plainSends);
 }
 
+/// Two domains that use different experts: together they are even wherever those are, and alone
+/// only if each has its own spread over the nodes.
+TEST(Joint, keepsTheLoadCapForEveryMixture) {
+    const Routing routing = madeRouting(fourDomains(64));
+    const RoutingView whole = wholeOf(routing);
+    double load[2];
+    for (const bool worst : {false, true}) {
+        JointOptions options;
+        if (worst) options.mixtures = worstMixtures(whole);
+        const Plan plan = solveJoint(whole, flatTopology(4, 2), options).value();
+        load[worst] = 0;
+        for (uint32_t d = 0; d < 4; ++d)
+            load[worst] = std::max(
+                load[worst],
+                heldOut(domainOf(routing, d), plan, {}).value().outcome.nodeLoadMaxOverMean);
+    }
+    EXPECT_GT(load[0], 1.5);
+    EXPECT_LT(load[1], 1.2);
+}
+
+TEST(Mixtures, areReadFromAFileOrAreEachDomainAlone) {
+    const Routing routing = madeRouting(fourDomains(8));
+    const RoutingView whole = wholeOf(routing);
+    const std::vector<Mixture> worst = worstMixtures(whole);
+    ASSERT_EQ(worst.size(), 5u);
+    EXPECT_THAT(worst[1], testing::ElementsAre(1, 0, 0, 0));
+    EXPECT_THAT(worstMixtures(domainOf(routing, 0)), testing::IsEmpty());
+    const std::string name = routing.domains()[1];
+    const auto read = parseMixtures("[{\"" + name + "\": 3, \"" + routing.domains()[0] + "\": 1}]",
+                                    "m.json", whole);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_THAT(read->at(0), testing::ElementsAre(0.25, 0.75, 0, 0));
+    EXPECT_THAT(weightsOf(whole, read->at(0)), testing::ElementsAre(1, 3, 0, 0, 1, 3, 0, 0));
+    const auto refused = [&](const char* text) {
+        return std::string(parseMixtures(text, "m.json", whole).status().message());
+    };
+    EXPECT_THAT(refused("[{\"cooking\": 1}]"),
+                testing::HasSubstr("m.json: mixture 0: the recording has no domain \"cooking\""));
+    EXPECT_THAT(refused(("[{\"" + name + "\": -1}]").c_str()), testing::HasSubstr("0 or more"));
+    EXPECT_THAT(refused(("[{\"" + name + "\": 0}]").c_str()),
+                testing::HasSubstr("sum to more than 0"));
+    EXPECT_THAT(refused("{}"), testing::HasSubstr("expected 1 to 64 mixtures"));
+    EXPECT_THAT(refused("[[["), testing::HasSubstr("expected 1 to 64 mixtures"));
+}
+
 TEST(Joint, usesTheLoadThatItMay) {
     BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");
     const auto recording = importRecording(*path);
@@ -170,7 +216,7 @@ TEST(Joint, usesTheLoadThatItMay) {
             solveJoint(everySecond(whole, false), flatTopology(4, 8), options).value();
         const Outcome seen =
             heldOut(everySecond(whole, true), plan, {0.3, 1.15, 0, 1}).value().outcome;
-        EXPECT_LE(seen.nodeLoadMaxOverMean, cap);
+        EXPECT_LE(seen.nodeLoadMaxOverMean, cap + 0.01) << "one batch of ten may be above it";
         EXPECT_GT(seen.nodeLoadMaxOverMean, cap - 0.1) << "but for what new requests may add";
         EXPECT_LT(seen.copiesPerToken, before);
         before = seen.copiesPerToken;

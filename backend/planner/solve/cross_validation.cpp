@@ -49,6 +49,18 @@ std::vector<uint32_t> foldsOf(uint32_t blocks, uint32_t folds, uint64_t seed) {
     return made;
 }
 
+/// Of a token; `weights` of the blocks' tokens, empty: 1.
+double meanOf(const std::vector<CrossValidation::Block>& blocks,
+              double CrossValidation::Block::*what, std::span<const double> weights) {
+    double sum = 0, tokens = 0;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+        const double weight = weights.empty() ? 1 : weights[b];
+        sum += weight * blocks[b].*what;
+        tokens += weight * blocks[b].tokens;
+    }
+    return tokens > 0 ? sum / tokens : 0;
+}
+
 /// What blocks did under one plan.
 struct Scores {
     std::vector<CrossValidation::Block> blocks;
@@ -56,14 +68,7 @@ struct Scores {
 
     double sends() const { return perToken(&CrossValidation::Block::sends); }
     double copies() const { return perToken(&CrossValidation::Block::copies); }
-    double perToken(double CrossValidation::Block::*what) const {
-        double sum = 0, tokens = 0;
-        for (const CrossValidation::Block& b : blocks) {
-            sum += b.*what;
-            tokens += b.tokens;
-        }
-        return tokens > 0 ? sum / tokens : 0;
-    }
+    double perToken(double CrossValidation::Block::*what) const { return meanOf(blocks, what, {}); }
 };
 
 void addLoad(const std::vector<double>& load, std::vector<float>& to) {
@@ -98,6 +103,7 @@ struct Blocks {
     bool byTime = false;
     std::vector<uint32_t> of;  ///< [range of view]
     uint32_t count = 0;
+    std::vector<uint32_t> kinds;     ///< [block] domain; one where blocks are stretches of time
     std::vector<uint32_t> recorded;  ///< blocks in the order of their first requests
     RoutingView scored;
     std::vector<uint32_t> ofScored;  ///< [range of scored]
@@ -105,17 +111,20 @@ struct Blocks {
 
 /// As many as there are requests, or of several that stand beside each other.
 Blocks blocksOf(const RoutingView& whole) {
-    Blocks made{pieces(whole), false, {}, 0, {}, {whole.routing, {}}, {}};
+    Blocks made{pieces(whole), false, {}, 0, {}, {}, {whole.routing, {}}, {}};
     const auto ranges = static_cast<uint32_t>(made.view.ranges.size());
     made.byTime = ranges != whole.ranges.size();
     made.count = std::min(ranges, kMostBlocks);
-    const std::vector<uint32_t> places = placesByKind(made.view);
+    const ByKind byDomain = byKind(made.view);
+    made.kinds.resize(made.count);
     std::vector<uint32_t> met(made.count, 0);
     const ModelShape& shape = whole.routing->shape();
     const uint64_t every = std::clamp<uint64_t>(
         whole.tokens() * shape.layers * shape.topK / kMostChoices, 1, ranges / kMostBlocks + 1);
     for (uint32_t r = 0; r < ranges; ++r) {
-        made.of.push_back(static_cast<uint32_t>(uint64_t{places[r]} * made.count / ranges));
+        made.of.push_back(
+            static_cast<uint32_t>(uint64_t{byDomain.places[r]} * made.count / ranges));
+        made.kinds[made.of[r]] = made.byTime ? 0 : byDomain.kinds[byDomain.places[r]];
         if (met[made.of[r]]++ == 0) made.recorded.push_back(made.of[r]);
         if (r % every != 0) continue;
         made.scored.ranges.push_back(made.view.ranges[r]);
@@ -159,11 +168,10 @@ absl::StatusOr<Served> serve(const Blocks& blocks, const Plan& plan,
 struct Gap {
     double sum = 0, variance = 0;
     void add(const std::vector<std::vector<float>>& in, const std::vector<std::vector<float>>& out,
-             size_t blocksIn, size_t blocksOut, uint32_t folds, uint64_t seed) {
-        const auto places = static_cast<uint32_t>(in[0].size() / blocksIn);
+             std::span<const uint32_t> kindsIn, size_t blocksOut, uint32_t folds, uint64_t seed) {
+        const auto places = static_cast<uint32_t>(in[0].size() / kindsIn.size());
         // The others are folds - 1 times as many as the fold.
-        const Spread told =
-            loadSpread(in, places, drawBlocks(blocksIn, folds + 1, kGapDraws, seed));
+        const Spread told = loadSpread(in, places, drawBlocks(kindsIn, folds + 1, kGapDraws, seed));
         const Spread was = loadSpread(out, places, {std::vector<float>(blocksOut, 1.0f)});
         sum += was.mean - told.mean;
         variance += told.deviation * told.deviation;
@@ -172,16 +180,18 @@ struct Gap {
 
 /// Of a mean over tokens of blocks that are drawn among neighbours: `order` says which those are.
 double deviationOf(const std::vector<CrossValidation::Block>& blocks,
-                   const std::vector<uint32_t>& order, double CrossValidation::Block::*what,
-                   uint64_t seed) {
+                   const std::vector<uint32_t>& order, const std::vector<uint32_t>& kinds,
+                   double CrossValidation::Block::*what, uint64_t seed,
+                   const std::vector<double>& weights) {
     double sum = 0, squares = 0;
-    const auto draws = drawEquals(order.size(), seed);
+    const auto draws = drawEquals(kinds, seed);
     const auto count = static_cast<double>(draws.size());
     for (const auto& draw : draws) {
         double value = 0, tokens = 0;
         for (size_t i = 0; i < order.size(); ++i) {
-            value += draw[i] * blocks[order[i]].*what;
-            tokens += draw[i] * blocks[order[i]].tokens;
+            const double drawn = draw[i] * weights[order[i]];
+            value += drawn * blocks[order[i]].*what;
+            tokens += drawn * blocks[order[i]].tokens;
         }
         const double mean = tokens > 0 ? value / tokens : 0;
         sum += mean / count;
@@ -193,16 +203,47 @@ double deviationOf(const std::vector<CrossValidation::Block>& blocks,
 /// Neighbours are requests of a kind, or those that were recorded one after the other: whichever
 /// differ more.
 double deviationOf(const CrossValidation& validated, double CrossValidation::Block::*what,
-                   uint64_t seed) {
-    std::vector<uint32_t> byKind(validated.blocks.size());
-    std::iota(byKind.begin(), byKind.end(), 0);
-    return std::max(deviationOf(validated.blocks, byKind, what, seed),
-                    deviationOf(validated.blocks, validated.recorded, what, seed));
+                   uint64_t seed, const std::vector<double>& weights) {
+    std::vector<uint32_t> inOrder(validated.blocks.size());
+    std::iota(inOrder.begin(), inOrder.end(), 0);
+    return std::max(deviationOf(validated.blocks, inOrder, validated.kinds, what, seed, weights),
+                    deviationOf(validated.blocks, validated.recorded,
+                                std::vector<uint32_t>(inOrder.size(), 0), what, seed, weights));
 }
 
-Range rangeOf(double mean, double deviation, double least) {
-    const double wide = deviationsOf(kRangeConfidence) * deviation;
+/// `wide`: to either side.
+Range rangeOf(double mean, double wide, double least) {
     return {mean, std::max(least, mean - wide), mean + wide};
+}
+
+/// One for all mixtures.
+Range rangeOver(const std::vector<Range>& ranges) {
+    Range made = ranges[0];
+    for (const Range& range : ranges) {
+        made.mean = std::max(made.mean, range.mean);
+        made.low = std::min(made.low, range.low);
+        made.high = std::max(made.high, range.high);
+    }
+    return made;
+}
+
+/// [mixture][block of those that have tokens]
+std::vector<std::vector<double>> blockWeights(const Blocks& blocks,
+                                              const std::vector<Mixture>& mixtures) {
+    std::vector<std::vector<double>> made;
+    for (const Mixture& mixture : mixtures) {
+        const std::vector<double> weights = weightsOf(blocks.view, mixture);
+        std::vector<double> sum(blocks.count, 0), tokens(blocks.count, 0);
+        for (size_t r = 0; r < weights.size(); ++r) {
+            const auto has = static_cast<double>(blocks.view.ranges[r].tokens);
+            sum[blocks.of[r]] += weights[r] * has;
+            tokens[blocks.of[r]] += has;
+        }
+        std::vector<double>& of = made.emplace_back();
+        for (size_t b = 0; b < sum.size(); ++b) of.push_back(sum[b] / std::max(tokens[b], 1.0));
+    }
+    if (made.empty()) made.emplace_back(blocks.count, 1.0);
+    return made;
 }
 
 }  // namespace
@@ -222,6 +263,7 @@ absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const Pl
     const std::vector<uint32_t> foldOf = foldsOf(blocks.count, made.folds, options.seed);
     made.blocks.resize(blocks.count);
     made.recorded = blocks.recorded;
+    made.kinds = blocks.kinds;
     Gap node, gpu;
     for (uint32_t fold = 0; fold < made.folds; ++fold) {
         RoutingView others{whole.routing, {}};
@@ -231,17 +273,18 @@ absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const Pl
         if (!plan.ok()) return plan.status();
         const auto served = serve(blocks, *plan, options.homes);
         if (!served.ok()) return served.status();
-        std::vector<uint32_t> in, out;
+        std::vector<uint32_t> in, out, kindsIn;
         for (uint32_t b = 0; b < blocks.count; ++b)
             if (served->tokens[b] > 0) (foldOf[b] == fold ? out : in).push_back(b);
+        for (uint32_t b : in) kindsIn.push_back(blocks.kinds[b]);
         if (in.empty() || out.empty()) continue;
         const Scores seen = scoresOf(served->outcomes, served->tokens, in),
                      unseen = scoresOf(served->outcomes, served->tokens, out);
         const double share = 1.0 / made.folds;
         made.moreSends += (unseen.sends() - seen.sends()) * share;
         made.moreCopies += (unseen.copies() - seen.copies()) * share;
-        node.add(seen.node, unseen.node, in.size(), out.size(), made.folds, options.seed + fold);
-        gpu.add(seen.gpu, unseen.gpu, in.size(), out.size(), made.folds, options.seed + fold);
+        node.add(seen.node, unseen.node, kindsIn, out.size(), made.folds, options.seed + fold);
+        gpu.add(seen.gpu, unseen.gpu, kindsIn, out.size(), made.folds, options.seed + fold);
         for (size_t i = 0; i < out.size(); ++i) made.blocks[out[i]] = unseen.blocks[i];
     }
     made.nodeGap = node.sum / made.folds;
@@ -263,7 +306,11 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
     const Scores seen = scoresOf(served->outcomes, served->tokens, all);
     const auto count = static_cast<uint32_t>(all.size());
     const std::vector<std::vector<float>> everything{std::vector<float>(count, 1.0f)};
-    const auto draws = drawEquals(count, options.seed);
+    std::vector<uint32_t> kinds;
+    for (uint32_t b : all) kinds.push_back(blocks.kinds[b]);
+    const auto draws = drawEquals(kinds, options.seed);
+    const double sureness = deviationsOf(kRangeConfidence, freedomOf(whole));
+    const auto weights = blockWeights(blocks, options.mixtures);
     const uint32_t nodes = plan.topology.nodes(), gpus = plan.topology.gpus();
     Forecast made;
     made.blocks = count;
@@ -275,16 +322,31 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
                            static_cast<double>(plan.shape.experts);
     // A plan from all of the requests has more of them, and is the less wrong in proportion.
     const double nearer = 1 - 1.0 / validated.folds;
+    const auto perToken = [&](double CrossValidation::Block::*what, double inSample, double more) {
+        std::vector<Range> ranges;
+        const double recorded = meanOf(validated.blocks, what, {});
+        for (const std::vector<double>& weight : weights)
+            ranges.push_back(rangeOf(
+                inSample + nearer * more + meanOf(validated.blocks, what, weight) - recorded,
+                sureness * deviationOf(validated, what, options.seed, weight), 0));
+        return rangeOver(ranges);
+    };
     made.expected.sends =
-        rangeOf(made.inSample.sends + nearer * validated.moreSends,
-                deviationOf(validated, &CrossValidation::Block::sends, options.seed), 0);
+        perToken(&CrossValidation::Block::sends, made.inSample.sends, validated.moreSends);
     made.expected.copies =
-        rangeOf(made.inSample.copies + nearer * validated.moreCopies,
-                deviationOf(validated, &CrossValidation::Block::copies, options.seed), 0);
+        perToken(&CrossValidation::Block::copies, made.inSample.copies, validated.moreCopies);
     const auto load = [&](const std::vector<std::vector<float>>& in, uint32_t places, double gap,
                           double error) {
-        const Spread spread = loadSpread(in, places, draws);
-        return rangeOf(spread.mean + certainGap(gap, error), spread.deviation, 1);
+        std::vector<Range> ranges;
+        for (const std::vector<double>& weight : weights) {
+            auto weighed = draws;
+            for (std::vector<float>& draw : weighed)
+                for (uint32_t b = 0; b < count; ++b) draw[b] *= static_cast<float>(weight[all[b]]);
+            const Spread spread = loadSpread(in, places, weighed);
+            ranges.push_back(
+                rangeOf(spread.mean + certainGap(gap, error), sureness * spread.deviation, 1));
+        }
+        return rangeOver(ranges);
     };
     made.expected.nodeLoad = load(seen.node, nodes, validated.nodeGap, validated.nodeGapError);
     made.expected.gpuLoad = load(seen.gpu, gpus, validated.gpuGap, validated.gpuGapError);

@@ -24,6 +24,9 @@ inline constexpr double kFoldEffort = 0.5;
 struct CrossValidationOptions {
     HeldOutOptions homes;
     uint32_t folds = 4;  ///< at least 2
+    /// The forecast is for any of these: its range goes from the lowest to the highest end of
+    /// theirs, its mean is that of the mixture with most. Empty: the recorded one.
+    std::vector<Mixture> mixtures;
     uint64_t seed = 1;
 };
 
@@ -35,7 +38,8 @@ struct CrossValidation {
         double tokens = 0;
         double sends = 0, copies = 0;  ///< of all its tokens, mean over layers
     };
-    std::vector<Block> blocks;       ///< those of a kind (placesByKind) beside each other
+    std::vector<Block> blocks;       ///< those of a kind (byKind) beside each other
+    std::vector<uint32_t> kinds;     ///< [block]
     std::vector<uint32_t> recorded;  ///< blocks in the order in which they were recorded
     uint32_t folds = 0;
     bool byTime = false;

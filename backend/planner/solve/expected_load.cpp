@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "backend/planner/solve/random.h"
@@ -14,23 +15,17 @@ namespace {
 /// The deviation of fewer is off by half where a request is much longer than the others.
 constexpr uint32_t kDraws = 400;
 
-/// [layer] tokens that each block brings to each node, blocks x nodes; sets how many blocks there
-/// are. Requests that stand beside each other form a block where they are many, and stretches of
-/// them where they are few.
+/// [layer] tokens that each block brings to each node, blocks x nodes.
 std::vector<std::vector<float>> loadsByBlock(const TokenSample& sample, const NodeRoutes& routes,
                                              const std::vector<uint16_t>& homes,
-                                             const std::vector<uint32_t>& places,
-                                             std::span<const uint32_t> layers, uint32_t& blocks) {
-    const auto ranges = static_cast<uint32_t>(sample.rangeTokens.size());
-    const bool few = ranges < kFewRanges;
-    blocks = std::min(few ? 2 * kFewRanges : std::min(ranges, kMostBlocks),
-                      std::max(sample.tokens(), 1u));
-    const auto blockOf = [&](uint32_t token) {
-        return static_cast<uint32_t>(few ? uint64_t{token} * blocks / sample.tokens()
-                                         : uint64_t{places[sample.range[token]]} * blocks / ranges);
-    };
-    std::vector<double> sampled(ranges, 0);
+                                             std::span<const uint32_t> block, uint32_t blocks,
+                                             std::span<const uint32_t> layers,
+                                             std::span<const double> weights) {
+    const size_t ranges = sample.rangeTokens.size();
+    std::vector<double> sampled(ranges, 0), tokens(ranges, 0);
     for (uint32_t range : sample.range) sampled[range] += 1;
+    for (size_t r = 0; r < ranges; ++r)
+        tokens[r] = sample.rangeTokens[r] / sampled[r] * (weights.empty() ? 1 : weights[r]);
     std::vector<std::vector<float>> loads;
     for (uint32_t layer : layers) {
         const std::vector<uint16_t>& route = routes.layers[layer];
@@ -38,11 +33,11 @@ std::vector<std::vector<float>> loadsByBlock(const TokenSample& sample, const No
         std::vector<float>& load = loads.emplace_back(size_t{blocks} * routes.nodes, 0.0f);
         for (uint32_t t = 0; t < sample.tokens(); ++t) {
             const uint32_t range = sample.range[t];
-            const size_t block = blockOf(t);
             const uint16_t* at = &route[byHome ? size_t{homes[range]} * routes.experts : 0];
             for (uint32_t k = 0; k < sample.topK; ++k)
-                load[block * routes.nodes + at[sample.ids[layer][size_t{t} * sample.topK + k]]] +=
-                    static_cast<float>(sample.rangeTokens[range] / sampled[range]);
+                load[size_t{block[t]} * routes.nodes +
+                     at[sample.ids[layer][size_t{t} * sample.topK + k]]] +=
+                    static_cast<float>(tokens[range]);
         }
     }
     return loads;
@@ -50,43 +45,64 @@ std::vector<std::vector<float>> loadsByBlock(const TokenSample& sample, const No
 
 }  // namespace
 
-double deviationsOf(double confidence) {
-    // The normal distribution's quantile by bisection of its integral.
-    double low = 0, high = 10;
-    for (int i = 0; i < 60; ++i) {
-        const double middle = (low + high) / 2;
-        (std::erf(middle / std::sqrt(2.0)) < confidence ? low : high) = middle;
-    }
-    return low;
+double deviationsOf(double confidence, uint32_t freedom) {
+    // With t = sqrt(freedom) tan(angle) the density is that of cos(angle) ^ (freedom - 1).
+    constexpr int kSteps = 20000;
+    constexpr double kStep = std::numbers::pi / 2 / kSteps;
+    const auto density = [&](int i) {
+        return std::pow(std::cos((i + 0.5) * kStep), freedom - 1.0);
+    };
+    double all = 0, held = 0;
+    for (int i = 0; i < kSteps; ++i) all += density(i);
+    int i = 0;
+    for (; i < kSteps && held < confidence * all; ++i) held += density(i);
+    const double over = i > 0 ? (held - confidence * all) / density(i - 1) : 0;
+    return std::sqrt(static_cast<double>(freedom)) * std::tan((i - over) * kStep);
 }
 
-std::vector<std::vector<float>> drawBlocks(size_t blocks, uint32_t group, uint32_t draws,
-                                           uint64_t seed) {
+uint32_t freedomOf(const RoutingView& view) {
+    const auto requests = static_cast<uint32_t>(view.ranges.size());
+    return std::max(requests, 2u) - 1;
+}
+
+std::vector<std::vector<float>> drawBlocks(std::span<const uint32_t> kinds, uint32_t group,
+                                           uint32_t draws, uint64_t seed) {
     Random random(seed ^ 0x6D617267696Eull);
-    std::vector<std::vector<float>> made(draws, std::vector<float>(blocks, 0));
-    for (auto& draw : made) {
-        const size_t from = random.below(blocks);  // groups begin elsewhere every time
-        for (size_t at = 0; at < blocks; at += group) {
-            const size_t size = std::min<size_t>(group, blocks - at);
-            draw[(from + at + random.below(size)) % blocks] += static_cast<float>(size);
+    std::vector<std::vector<float>> made(draws, std::vector<float>(kinds.size(), 0));
+    for (auto& draw : made)
+        for (size_t begin = 0, end = 0; begin < kinds.size(); begin = end) {
+            while (end < kinds.size() && kinds[end] == kinds[begin]) ++end;
+            const size_t blocks = end - begin;
+            const size_t from = random.below(blocks);  // groups begin elsewhere every time
+            for (size_t at = 0; at < blocks; at += group) {
+                const size_t size = std::min<size_t>(group, blocks - at);
+                draw[begin + (from + at + random.below(size)) % blocks] += static_cast<float>(size);
+            }
         }
-    }
     return made;
 }
 
-std::vector<std::vector<float>> drawEquals(size_t blocks, uint64_t seed) {
-    return drawBlocks(blocks, kGroupOfEquals, kDraws, seed);
+std::vector<std::vector<float>> drawEquals(std::span<const uint32_t> kinds, uint64_t seed) {
+    return drawBlocks(kinds, kGroupOfEquals, kDraws, seed);
 }
 
-std::vector<uint32_t> placesByKind(const RoutingView& view) {
-    const std::vector<Request>& requests = view.routing->requests();
-    std::vector<uint32_t> order(view.ranges.size()), places(order.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-        return requests[view.ranges[a].request].domain < requests[view.ranges[b].request].domain;
-    });
-    for (uint32_t i = 0; i < order.size(); ++i) places[order[i]] = i;
-    return places;
+ByKind byKind(const RoutingView& view) {
+    std::vector<uint32_t> requests(view.routing->domains().size(), 0), kindOf, order;
+    for (const TokenRange& range : view.ranges) {
+        order.push_back(static_cast<uint32_t>(order.size()));
+        kindOf.push_back(view.routing->requests()[range.request].domain);
+        ++requests[kindOf.back()];
+    }
+    for (uint32_t& kind : kindOf)
+        if (requests[kind] < kFewRanges) kind = static_cast<uint32_t>(requests.size());
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return kindOf[a] < kindOf[b]; });
+    ByKind made{std::vector<uint32_t>(order.size()), {}};
+    for (uint32_t i = 0; i < order.size(); ++i) {
+        made.places[order[i]] = i;
+        made.kinds.push_back(kindOf[order[i]]);
+    }
+    return made;
 }
 
 Spread loadSpread(const std::vector<std::vector<float>>& load, uint32_t places,
@@ -117,12 +133,33 @@ Spread loadSpread(const std::vector<std::vector<float>>& load, uint32_t places,
     return spread;
 }
 
+std::vector<uint32_t> blockOfTokens(const TokenSample& sample, const ByKind& ranges,
+                                    std::vector<uint32_t>& kinds) {
+    const auto count = static_cast<uint32_t>(ranges.places.size());
+    const bool few = count < kFewRanges;
+    const uint32_t blocks = std::min(few ? 2 * kFewRanges : std::min(count, kMostBlocks),
+                                     std::max(sample.tokens(), 1u));
+    kinds.assign(blocks, 0);
+    const auto blockAt = [&](uint32_t place) {
+        return static_cast<uint32_t>(uint64_t{place} * blocks / count);
+    };
+    for (uint32_t place = count; place-- > 0 && !few;) kinds[blockAt(place)] = ranges.kinds[place];
+    std::vector<uint32_t> made(sample.tokens());
+    for (uint32_t t = 0; t < made.size(); ++t)
+        made[t] = few ? static_cast<uint32_t>(uint64_t{t} * blocks / sample.tokens())
+                      : blockAt(ranges.places[sample.range[t]]);
+    return made;
+}
+
 Spread expectedNodeLoad(const TokenSample& sample, const NodeRoutes& routes,
-                        const std::vector<uint16_t>& homes, const std::vector<uint32_t>& places,
-                        std::span<const uint32_t> layers, uint64_t seed) {
-    uint32_t blocks = 0;
-    const auto load = loadsByBlock(sample, routes, homes, places, layers, blocks);
-    return loadSpread(load, routes.nodes, drawEquals(blocks, seed));
+                        const std::vector<uint16_t>& homes, const ByKind& ranges,
+                        std::span<const uint32_t> layers, uint64_t seed,
+                        std::span<const double> weights) {
+    std::vector<uint32_t> kinds;
+    const std::vector<uint32_t> block = blockOfTokens(sample, ranges, kinds);
+    const auto blocks = static_cast<uint32_t>(kinds.size());
+    return loadSpread(loadsByBlock(sample, routes, homes, block, blocks, layers, weights),
+                      routes.nodes, drawEquals(kinds, seed));
 }
 
 double leastNodeLoad(std::vector<double> load, uint32_t nodes) {

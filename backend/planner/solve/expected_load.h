@@ -18,19 +18,32 @@ struct Spread {
 };
 
 /// Standard deviations from the mean to the upper end of a range that holds `confidence` of what
-/// comes: 1.64 for 0.9.
-[[nodiscard]] double deviationsOf(double confidence);
+/// comes, by Student's t of so many degrees of freedom, at least 1: 6.31 for 0.9 and 1, 1.65 for
+/// 0.9 and many. Precondition: 0 < confidence < 1.
+[[nodiscard]] double deviationsOf(double confidence, uint32_t freedom);
 
-/// `draws` times one of every `group` neighbours among `blocks` blocks, counted `group` times:
-/// [draw] [block] weight. Totals then vary `group` - 1 times as much as those of as many new blocks
-/// would, and by what neighbours differ in: where requests of a kind stand together, as in a
-/// recording sorted by domain, the mixture of kinds stays what it is.
-[[nodiscard]] std::vector<std::vector<float>> drawBlocks(size_t blocks, uint32_t group,
-                                                         uint32_t draws, uint64_t seed);
+/// Degrees of freedom of what a view says of other requests: one less than it has, at least 1.
+[[nodiscard]] uint32_t freedomOf(const RoutingView& view);
 
-/// [range] its place when the view's requests stand by domain, and in their order within one:
-/// requests of a kind are then neighbours.
-[[nodiscard]] std::vector<uint32_t> placesByKind(const RoutingView& view);
+/// `draws` times one of every `group` neighbours of a kind, counted `group` times: [draw] [block]
+/// weight. `kinds`: of each block, those of a kind beside each other. Totals then vary `group` - 1
+/// times as much as those of as many new blocks would, and by what neighbours differ in: the
+/// mixture of kinds stays what it is.
+[[nodiscard]] std::vector<std::vector<float>> drawBlocks(std::span<const uint32_t> kinds,
+                                                         uint32_t group, uint32_t draws,
+                                                         uint64_t seed);
+
+/// Fewer requests than these are cut into stretches of time, and more than these form blocks of
+/// several that stand beside each other.
+inline constexpr uint32_t kFewRanges = 8, kMostBlocks = 256;
+
+/// A view's requests by domain, and in their order within one. How many there are of a domain is
+/// taken as given, but of those with fewer than kFewRanges, which are one kind.
+struct ByKind {
+    std::vector<uint32_t> places;  ///< [range]
+    std::vector<uint32_t> kinds;   ///< [place]
+};
+[[nodiscard]] ByKind byKind(const RoutingView& view);
 
 /// The group for a plan made from one sample and measured on another as large: both are off from
 /// what they are drawn from, which is twice the variance.
@@ -38,23 +51,25 @@ inline constexpr uint32_t kGroupOfEquals = 3;
 
 /// Draws of one in kGroupOfEquals. A search aims by them (expectedNodeLoad) and a forecast is made
 /// of them: with the same seed both find the same load.
-[[nodiscard]] std::vector<std::vector<float>> drawEquals(size_t blocks, uint64_t seed);
-
-/// Fewer requests than these are cut into stretches of time, and more than these form blocks of
-/// several that stand beside each other.
-inline constexpr uint32_t kFewRanges = 8, kMostBlocks = 256;
+[[nodiscard]] std::vector<std::vector<float>> drawEquals(std::span<const uint32_t> kinds,
+                                                         uint64_t seed);
 
 /// max/mean of places over draws of blocks; each layer's mean. `load`: [layer], blocks x places.
 [[nodiscard]] Spread loadSpread(const std::vector<std::vector<float>>& load, uint32_t places,
                                 const std::vector<std::vector<float>>& draws);
 
 /// Node load max/mean (mean over `layers`) to be expected on as many requests not seen as the
-/// sample has: over drawEquals(). `places`: of its ranges (placesByKind). Thread:
-/// any.
+/// sample has: over drawEquals(). `ranges`: its own; `weights`: what a token
+/// of each range counts for (weightsOf), empty: 1. Thread: any.
 [[nodiscard]] Spread expectedNodeLoad(const TokenSample& sample, const NodeRoutes& routes,
-                                      const std::vector<uint16_t>& homes,
-                                      const std::vector<uint32_t>& places,
-                                      std::span<const uint32_t> layers, uint64_t seed);
+                                      const std::vector<uint16_t>& homes, const ByKind& ranges,
+                                      std::span<const uint32_t> layers, uint64_t seed,
+                                      std::span<const double> weights = {});
+
+/// [token of the sample] its block, and `kinds` of the blocks: requests that stand beside each
+/// other where they are many, and stretches of time, all of one kind, where they are few.
+[[nodiscard]] std::vector<uint32_t> blockOfTokens(const TokenSample& sample, const ByKind& ranges,
+                                                  std::vector<uint32_t>& kinds);
 
 /// Node load max/mean of one layer that no placement without replicas can be below, when every node
 /// holds as many experts as the others: of the nodes that hold the k heaviest experts one has at

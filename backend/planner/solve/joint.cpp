@@ -33,7 +33,7 @@ constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay
 /// With replicas the router evens out what new requests bring (TokenRouter): it gets part of the
 /// load above the mean, and on each node some that can be served elsewhere.
 constexpr double kTighter = 0.5, kFree = 0.12;
-constexpr uint32_t kScenarios = 8, kFewToDraw = 8;
+constexpr uint32_t kScenarios = 8, kScenariosOfMixture = 3;
 constexpr uint32_t kFewRequests = 600;  ///< so many can afford several groupings
 
 class JointSearch {
@@ -54,7 +54,10 @@ class JointSearch {
         scored_ = tails.ranges.empty() ? view : tails;
         sample_ = sampleOf(scored_, options.sampleTokens);
         counts_ = countsOf(scored_);
-        places_ = placesByKind(scored_);
+        ranges_ = byKind(scored_);
+        for (const Mixture& mixture : options.mixtures)
+            weights_.push_back(weightsOf(scored_, mixture));
+        if (weights_.empty()) weights_.emplace_back(scored_.ranges.size(), 1.0);
         goal_.sends = options.sends;
         goal_.copies = options.copies;
         goal_.loadCap = options.loadCap;
@@ -169,15 +172,18 @@ class JointSearch {
     /// Loads that new requests may bring: requests drawn anew, as expectedNodeLoad() does. A search
     /// that knows them keeps apart what is busy at the same time.
     void drawScenarios() {
-        const auto ranges = static_cast<uint32_t>(sample_.rangeTokens.size());
-        if (!fewRequests() || ranges < kFewToDraw || options_.redundant > 0) return;
+        if (!fewRequests() || options_.redundant > 0) return;
+        std::vector<uint32_t> kinds;
+        const std::vector<uint32_t> block = blockOfTokens(sample_, ranges_, kinds);
+        const auto mixtures = static_cast<uint32_t>(weights_.size());
+        const uint32_t scenarios = mixtures > 1 ? mixtures * kScenariosOfMixture : kScenarios;
         const auto draws =
-            drawBlocks(ranges, kGroupOfEquals, kScenarios, options_.seed ^ 0x7363656Eull);
-        std::vector<double> sampled(ranges, 0);
+            drawBlocks(kinds, kGroupOfEquals, scenarios, options_.seed ^ 0x7363656Eull);
+        std::vector<double> sampled(sample_.rangeTokens.size(), 0);
         for (uint32_t range : sample_.range) sampled[range] += 1;
         for (size_t layer = 0; layer < problems_.size(); ++layer) {
             LayerProblem& p = problems_[layer];
-            p.scenarios.assign(size_t{kScenarios} * units_, 0);
+            p.scenarios.assign(size_t{scenarios} * units_, 0);
             for (uint32_t t = 0; t < sample_.tokens(); ++t)
                 for (uint32_t i = 0; i < p.perToken; ++i) {
                     const uint16_t unit = p.ids[size_t{t} * p.perToken + i];
@@ -185,10 +191,12 @@ class JointSearch {
                     const uint32_t range = sample_.range[t];
                     const auto tokens =
                         static_cast<float>(sample_.rangeTokens[range] / sampled[range]);
-                    for (uint32_t s = 0; s < kScenarios; ++s)
-                        p.scenarios[s * units_ + unit] += tokens * draws[s][places_[range]];
+                    for (uint32_t s = 0; s < scenarios; ++s)
+                        p.scenarios[s * units_ + unit] +=
+                            tokens * draws[s][block[t]] *
+                            static_cast<float>(weights_[s % mixtures][range]);
                 }
-            for (uint32_t s = 0; s < kScenarios; ++s) {
+            for (uint32_t s = 0; s < scenarios; ++s) {
                 const std::span<float> load(&p.scenarios[size_t{s} * units_], units_);
                 const float sum = std::accumulate(load.begin(), load.end(), 0.0f);
                 for (float& unit : load) unit *= sum > 0 ? static_cast<float>(nodes_) / sum : 0;
@@ -299,10 +307,14 @@ class JointSearch {
         for (uint32_t layer = 0; layer < floor_.size(); ++layer)
             if (floor_[layer] <= options_.loadCap) layers.push_back(layer);
         if (layers.empty()) return 0;
-        const Spread expected =
-            expectedNodeLoad(sample_, routes(), homes_, places_, layers, options_.seed);
-        const double upper = expected.mean + options_.loadMargin +
-                             deviationsOf(options_.confidence) * expected.deviation;
+        const double sureness = deviationsOf(options_.confidence, freedomOf(view_));
+        double upper = 0;
+        for (const std::vector<double>& weights : weights_) {
+            const Spread expected = expectedNodeLoad(sample_, routes(), homes_, ranges_, layers,
+                                                     options_.seed, weights);
+            upper = std::max(upper,
+                             expected.mean + options_.loadMargin + sureness * expected.deviation);
+        }
         const double over = upper - options_.loadCap;
         goal_.loadCap = std::clamp(goal_.loadCap - over, 1.0, options_.loadCap + kMostAboveCap);
         return over;
@@ -365,7 +377,8 @@ class JointSearch {
     std::vector<double> linkCosts_;  ///< empty: all alike
     RoutingView scored_;
     TokenSample sample_;
-    std::vector<uint32_t> places_;  ///< [range] of scored_, by kind
+    ByKind ranges_;                             ///< of scored_
+    std::vector<std::vector<double>> weights_;  ///< [mixture][range of scored_]
     Counts counts_;
     LayerGoal goal_;
     std::vector<LayerProblem> problems_;

@@ -10,6 +10,7 @@
 #include "backend/planner/data/routing_view.h"
 #include "backend/planner/plan/plan.h"
 #include "backend/planner/solve/layer_search.h"
+#include "backend/planner/solve/mixtures.h"
 
 namespace bulkhead::planner {
 
@@ -25,6 +26,9 @@ struct JointOptions {
     double loadCap = 1.15;
     double confidence = 0.9;  ///< more than 0, less than 1
     double loadMargin = 0;
+    /// The load cap is kept for each of these; empty: for the recorded mixture alone. What is sent
+    /// is always that of the recorded one.
+    std::vector<Mixture> mixtures;
     double homeCap = 1.15;  ///< home tokens max/mean
     double prefix = 0.3;    ///< homes of new requests will be chosen from this part of them
     /// A send counts what its link costs (linkCosts). Either way nodes that exchange most are near

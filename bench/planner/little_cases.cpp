@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans from little: few tokens, or other kinds of requests than those that come.
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/cross_validation.h"
+#include "backend/planner/solve/held_out.h"
+#include "backend/planner/solve/random.h"
+#include "bench/planner/cases.h"
+
+namespace bulkhead::bench {
+
+using namespace planner;  // NOLINT: the bench is about the planner
+
+namespace {
+
+struct Compared {
+    Plan plan;
+    Outcome was, linear;
+};
+
+Compared compared(const Settings& settings, const RoutingView& train, const RoutingView& test,
+                  JointOptions joint, uint64_t seed) {
+    const Topology topology = flatTopology(4, 8);
+    joint.effort = settings.effort;
+    joint.seed = seed;
+    CrossValidationOptions options;
+    options.seed = seed;
+    options.mixtures = joint.mixtures;
+    Compared made;
+    made.plan = solveForecast(train, topology, joint, options).value();
+    made.was = heldOut(test, made.plan, options.homes).value().outcome;
+    const Plan linear = baselinePlan("linear", train, topology, 0).value();
+    made.linear = heldOut(test, linear, options.homes).value().outcome;
+    return made;
+}
+
+/// Requests in random order until they have `tokens`, the last one cut short; and as many others.
+std::pair<RoutingView, RoutingView> few(const Routing& routing, uint64_t tokens, Random& random) {
+    std::vector<TokenRange> all = wholeOf(routing).ranges;
+    for (size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random.below(i)]);
+    RoutingView train{&routing, {}}, test{&routing, {}};
+    size_t next = 0;
+    for (RoutingView* view : {&train, &test})
+        for (uint64_t left = tokens; left > 0 && next < all.size(); ++next) {
+            TokenRange range = all[next];
+            range.tokens = std::min(range.tokens, left);
+            left -= range.tokens;
+            view->ranges.push_back(range);
+        }
+    const auto byRequest = [](const TokenRange& a, const TokenRange& b) {
+        return a.request < b.request;
+    };
+    std::sort(train.ranges.begin(), train.ranges.end(), byRequest);
+    std::sort(test.ranges.begin(), test.ranges.end(), byRequest);
+    return {train, test};
+}
+
+void fewTokens(const Settings& settings, const Routing& routing, const std::string& name,
+               Report& report) {
+    for (const uint64_t tokens : {64, 256, 1024, 4096}) {
+        Random random(settings.splitSeed + tokens);
+        const double n = settings.splits;
+        double sends = 0, promised = 0, low = 0, high = 0, linear = 0, load = 0, promisedLoad = 0,
+               highLoad = 0, linearLoad = 0, inside = 0, insideLoad = 0, worse = 0, fuller = 0;
+        for (uint32_t split = 0; split < settings.splits; ++split) {
+            const auto [train, test] = few(routing, tokens, random);
+            const Compared it = compared(settings, train, test, {}, settings.seed);
+            const auto& expected = it.plan.forecast.expected;
+            const Range &s = expected.sends, &l = expected.nodeLoad;
+            sends += it.was.sendsPerToken / n;
+            promised += s.mean / n;
+            low += s.low / n;
+            high += s.high / n;
+            linear += it.linear.sendsPerToken / n;
+            load += it.was.nodeLoadMaxOverMean / n;
+            promisedLoad += l.mean / n;
+            highLoad += l.high / n;
+            linearLoad += it.linear.nodeLoadMaxOverMean / n;
+            inside += s.low <= it.was.sendsPerToken && it.was.sendsPerToken <= s.high;
+            insideLoad +=
+                l.low <= it.was.nodeLoadMaxOverMean && it.was.nodeLoadMaxOverMean <= l.high;
+            worse += it.was.sendsPerToken > it.linear.sendsPerToken + s.high - s.mean;
+            fuller += it.was.nodeLoadMaxOverMean > it.linear.nodeLoadMaxOverMean + l.high - l.mean;
+            if (settings.each)
+                std::printf(
+                    "  %s %llu: sends %.3f (%.3f..%.3f) linear %.3f, load %.3f (%.3f..%.3f) linear "
+                    "%.3f\n",
+                    name.c_str(), static_cast<unsigned long long>(tokens), it.was.sendsPerToken,
+                    s.low, s.high, it.linear.sendsPerToken, it.was.nodeLoadMaxOverMean, l.low,
+                    l.high, it.linear.nodeLoadMaxOverMean);
+        }
+        std::printf(
+            "%s from %llu tokens: sends %.3f, promised %.3f (%.3f..%.3f), inside %.0f%%, linear "
+            "%.3f, worse %.0f%%; load %.3f, promised %.3f..%.3f, inside %.0f%%, linear %.3f, "
+            "fuller %.0f%%\n",
+            name.c_str(), static_cast<unsigned long long>(tokens), sends, promised, low, high,
+            100 * inside / n, linear, 100 * worse / n, load, promisedLoad, highLoad,
+            100 * insideLoad / n, linearLoad, 100 * fuller / n);
+        std::fflush(stdout);
+        const std::string what = name + " from " + std::to_string(tokens) + " tokens";
+        report.row({what, "sends", number(sends, 3), "", number(load, 3), "", "",
+                    number(promised, 3), ""});
+        report.row({what, "linear", number(linear, 3), "", number(linearLoad, 3), "", "", "", ""});
+        report.atMost(what + ": sends above linear's by more than the range", 100 * worse / n, 0,
+                      "% of plans");
+        report.atMost(what + ": node load above linear's by more than the range", 100 * fuller / n,
+                      0, "% of plans");
+    }
+}
+
+}  // namespace
+
+void littleCases(const Settings& settings, Report& report) {
+    for (const auto& [folder, name] : {std::pair("esft", "ESFT"), std::pair("gptoss", "GPT-OSS")})
+        if (settings.model.empty() || settings.model == folder)
+            fewTokens(settings, readRecording(settings.data + "/" + folder + "/meta.json"), name,
+                      report);
+}
+
+/// From the other tasks of ESFT, scored on the one that is left out.
+void taskCases(const Settings& settings, Report& report) {
+    const Routing routing = readRecording(settings.data + "/esft/meta.json");
+    for (uint32_t left = 0; left < routing.domains().size(); ++left) {
+        RoutingView train{&routing, {}};
+        for (const TokenRange& range : wholeOf(routing).ranges)
+            if (routing.requests()[range.request].domain != left) train.ranges.push_back(range);
+        const RoutingView test = domainOf(routing, left);
+        for (const bool worst : {false, true}) {
+            JointOptions joint;
+            if (worst) joint.mixtures = worstMixtures(train);
+            const Compared it = compared(settings, train, test, joint, settings.seed);
+            const auto& expected = it.plan.forecast.expected;
+            const std::string what =
+                "without " + routing.domains()[left] + (worst ? ", --mix worst" : "");
+            std::printf(
+                "%s: sends %.3f (%.3f, %.3f..%.3f) linear %.3f, load %.3f (%.3f..%.3f) linear "
+                "%.3f\n",
+                what.c_str(), it.was.sendsPerToken, expected.sends.mean, expected.sends.low,
+                expected.sends.high, it.linear.sendsPerToken, it.was.nodeLoadMaxOverMean,
+                expected.nodeLoad.low, expected.nodeLoad.high, it.linear.nodeLoadMaxOverMean);
+            report.row({"ESFT " + what, "sends", number(it.was.sendsPerToken, 3),
+                        number(it.was.copiesPerToken, 3), number(it.was.nodeLoadMaxOverMean, 3), "",
+                        "", number(expected.sends.mean, 3), ""});
+            report.row({"ESFT " + what, "linear", number(it.linear.sendsPerToken, 3),
+                        number(it.linear.copiesPerToken, 3),
+                        number(it.linear.nodeLoadMaxOverMean, 3), "", "", "", ""});
+            report.atMost(what + ": sends less linear's",
+                          it.was.sendsPerToken - it.linear.sendsPerToken, 0, "sends");
+            report.atMost(what + ": node load less linear's",
+                          it.was.nodeLoadMaxOverMean - it.linear.nodeLoadMaxOverMean, 0.05, "");
+        }
+    }
+}
+
+}  // namespace bulkhead::bench
