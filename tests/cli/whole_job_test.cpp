@@ -303,6 +303,57 @@ TEST_F(WholeJobTest, AnotherTextThanTheCheckpointsIsRefusedUntilItIsPutBack) {
     EXPECT_THAT(resumed.out, HasSubstr("what changed last: "));
 }
 
+TEST_F(WholeJobTest, WithoutItsLogOrItsRunAJobGoesOnFromTheNewestCheckpointThereIs) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');
+    const pid_t first = spawn({kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--db",
+                               dir_ + "/run.db", "--set", "policies.checkpoint_every_steps=3"},
+                              dir_ + "/first.out");
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() >= 12; }));
+    killAllThatName(dir_);
+    ::waitpid(first, nullptr, 0);
+    std::filesystem::path run;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/run.db.state/jobs"))
+        if (entry.is_directory()) run = entry.path();
+    uint64_t newest = 0;
+    std::filesystem::path manifest;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_)) {
+        if (entry.path().filename() != "manifest.json") continue;
+        const auto text = model::parseJson(read(entry.path()));
+        ASSERT_TRUE(text.ok()) << entry.path();
+        if ((*text)["step"].get<uint64_t>() < newest) continue;
+        newest = (*text)["step"].get<uint64_t>();
+        manifest = entry.path();
+    }
+    ASSERT_GE(newest, 9u);
+    const std::filesystem::path kept = std::filesystem::path(dir_) / "kept";
+    std::filesystem::create_directory(kept);
+    std::filesystem::copy(manifest.parent_path(), kept / "last",
+                          std::filesystem::copy_options::recursive);
+
+    std::filesystem::resize_file(run / "commit.log",
+                                 std::filesystem::file_size(run / "commit.log") / 3);
+    const pid_t second =
+        spawn({kBin + "/bulkheadctl", "up", dir_ + "/small.toml", "--db", dir_ + "/run.db"},
+              dir_ + "/second.out");
+    const std::string lineages =
+        kBin + "/bulkheadctl --json events --type lineage_opened -f " + dir_ + "/run.db";
+    EXPECT_TRUE(waitUntil([&] {
+        return shell(lineages).out.find("\"from_step\":" + std::to_string(newest)) !=
+               std::string::npos;
+    })) << shell(lineages).out;
+    killAllThatName(dir_);
+    ::waitpid(second, nullptr, 0);
+
+    std::filesystem::remove_all(dir_ + "/run.db.state");
+    std::filesystem::remove_all(dir_ + "/checkpoints");
+    const Ran resumed = shellBoth(kBin + "/bulkheadctl up " + dir_ + "/small.toml --db " + dir_ +
+                                  "/other.db --resume " + (kept / "last/manifest.json").string() +
+                                  " --steps " + std::to_string(newest + 2));
+    EXPECT_EQ(resumed.code, 0) << resumed.out;
+    EXPECT_THAT(resumed.out, HasSubstr(std::to_string(newest + 2) + " steps"));
+}
+
 TEST_F(WholeJobTest, AnOlderCheckpointUnderANewersNameIsSaidAndGoneRound) {
     std::ofstream(dir_ + "/small.toml") << smallJob().text;
     std::ofstream(dir_ + "/text.txt") << std::string(40000, 'a');

@@ -117,6 +117,45 @@ TEST(StoredCheckpointTest, OfOneStepTheOneThatMostAgreeWithComesFirst) {
     EXPECT_THAT(pathsOf(*found), ElementsAre("a", "b", "odd"));
 }
 
+TEST(StoredCheckpointTest, BehindTheEndOfALogThatWasCutManifestsCount) {
+    const auto whole = [](const std::string& path, const CommitRecord& last) {
+        StoredCheckpoint s = stored(path, last, last.step);
+        s.ledger.emplace();
+        s.ledger->highWater = {4 * last.step};
+        s.ledger->committed = {{0, 0, 4 * last.step}};
+        return s;
+    };
+    const std::vector<StoredCheckpoint> all = {
+        whole("at9", record(2, 9)), whole("at2", record(1, 2)), whole("undone", record(1, 5)),
+        stored("orphan", record(2, 11), 1)};
+    const auto behind = judgeStored(twoLineages(), 2, 1, all);
+    ASSERT_TRUE(behind.ok()) << behind.status();
+    EXPECT_THAT(pathsOf(*behind), ElementsAre("at2", "at9"))
+        << "an orphan does not know its samples";
+    EXPECT_EQ(behind->back().updates, 9u);
+    EXPECT_THAT(behind->back().ledger.committed, ElementsAre(SampleRange{0, 0, 36}));
+
+    const auto log = twoLineages();
+    const auto cut = judgeStored({log.begin(), log.begin() + 7}, 2, 1, all);  // before lineage 2
+    ASSERT_TRUE(cut.ok()) << cut.status();
+    EXPECT_THAT(pathsOf(*cut), ElementsAre("at2", "undone", "at9"));
+    CheckpointBook book(*cut);
+    EXPECT_EQ(book.newest()->path, "at9");
+
+    const auto gone = judgeStored({}, 2, 1, all);
+    ASSERT_TRUE(gone.ok()) << gone.status();
+    EXPECT_THAT(pathsOf(*gone), ElementsAre("at9"));
+}
+
+TEST(CheckpointBookTest, ALaterLineageTakesThePlaceOfEarlierOnesFromItsStepOn) {
+    CheckpointBook book(
+        {LogCheckpoint{1, 3, 3, "a", 0, {}, {}, {}}, LogCheckpoint{1, 7, 7, "b", 0, {}, {}, {}}});
+    book.add(LogCheckpoint{2, 6, 6, "c", 0, {}, {}, {}});
+    EXPECT_EQ(book.newest()->path, "c");
+    EXPECT_EQ(book.find("b"), nullptr);
+    EXPECT_NE(book.find("a"), nullptr);
+}
+
 // ---- the log of it
 
 TEST(CheckpointLogTest, WhatWasDroppedIsNotGoneBackTo) {

@@ -298,6 +298,9 @@ std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& file
         absl::StatusOr<CheckpointManifest> m = parseManifest(path, *text);
         if (!m.ok()) continue;
         protocol::StoredCheckpoint stored{path, m->last, m->layout, m->expertShard, {}};
+        if (auto ledger = decode<protocol::LedgerState>(m->dataPosition);
+            ledger.ok() && !m->dataPosition.empty())
+            stored.ledger = *std::move(ledger);
         for (const CheckpointFile& file : m->files) {
             if (!files.exists(absl::StrCat(folder, "/", file.name))) break;
             stored.hashes.push_back(file.hash);

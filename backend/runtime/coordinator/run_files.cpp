@@ -43,6 +43,13 @@ std::vector<protocol::LogCheckpoint> checkpointsOf(const std::vector<protocol::L
     return checkpoints;
 }
 
+absl::StatusOr<std::vector<protocol::LogCheckpoint>> judgeCheckpoints(
+    const FileSystem& files, const model::JobSpec& spec,
+    const std::vector<protocol::LogEntry>& entries) {
+    return protocol::judgeStored(entries, spec.replicas + spec.spares, domainsOf(spec),
+                                 storedCheckpoints(files, spec.checkpointDir));
+}
+
 std::vector<std::string> runsOf(const FileSystem& files, const std::string& stateDir) {
     std::vector<std::string> runs = files.list(stateDir);
     std::erase_if(runs,
@@ -70,6 +77,26 @@ std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::st
         if (spec.ok()) return OwnManifest{*path, manifest->step, *std::move(spec)};
     }
     return std::nullopt;
+}
+
+/// A checkpoint whose run is gone: its manifest says the job, the state's files, and which samples
+/// it has seen.
+absl::StatusOr<FoundCheckpoint> byManifestAlone(const FileSystem& files, const std::string& path) {
+    const auto manifest = readManifest(files, path);
+    if (!manifest.ok()) return manifest.status();
+    auto spec = model::fromJsonText<model::JobSpec>(manifest->jobJson);
+    if (!spec.ok())
+        return absl::DataLossError(
+            absl::StrCat(path, ": its job: ", std::string(spec.status().message())));
+    for (const auto& stored :
+         storedCheckpoints(files, fs::path(path).parent_path().parent_path().string()))
+        if (stored.path == path)
+            if (auto checkpoint = protocol::byManifest(stored))
+                return FoundCheckpoint{*std::move(spec), *std::move(checkpoint)};
+    return absl::FailedPreconditionError(absl::StrCat(
+        path,
+        ": some of its files are gone, or it was written without a controller and does not "
+        "say which samples it has seen; resume its run, whose log does"));
 }
 
 /// "steps is 300 and was 200; policies.min_replicas is ...".
@@ -157,8 +184,7 @@ absl::StatusOr<std::vector<protocol::LogCheckpoint>> checkpointsOnDisk(const Fil
                                                                        const model::JobSpec& spec) {
     const auto entries = readLog(files, runDir);
     if (!entries.ok()) return entries.status();
-    return protocol::judgeStored(*entries, spec.replicas + spec.spares, domainsOf(spec),
-                                 storedCheckpoints(files, spec.checkpointDir));
+    return judgeCheckpoints(files, spec, *entries);
 }
 
 std::string makeRunId(const std::string& name, int64_t unixNs) {
@@ -257,38 +283,37 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
     const bool isRun = checkRunId(from).ok() && bulkhead::runtime::isRun(files, runDir);
     const std::vector<std::string> runs = isRun ? std::vector{from} : runsOf(files, stateDir);
     for (const std::string& run : runs) {
-        const auto spec = readSpec(files, stateDir + "/" + run);
-        const auto entries = readLog(files, stateDir + "/" + run);
-        if (spec.ok() && !entries.ok()) {
-            const auto checkpoints = checkpointsOf(readWholeEntries(files, stateDir + "/" + run));
-            for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it)
-                if ((isRun || it->path == from) && files.exists(it->path))
-                    return FoundCheckpoint{*spec, *it};
-        }
-        if (!spec.ok() || !entries.ok()) {
-            if (isRun) return spec.ok() ? entries.status() : spec.status();
+        const std::string dir = stateDir + "/" + run;
+        const auto spec = readSpec(files, dir);
+        const auto entries = readWholeEntries(files, dir);
+        if (!spec.ok()) {
+            if (isRun) return spec.status();
             continue;
         }
-        auto state =
-            protocol::recoverState(*entries, spec->replicas + spec->spares, domainsOf(*spec));
-        const auto onDisk = checkpointsOnDisk(files, stateDir + "/" + run, *spec);
-        if (!state.ok() || !onDisk.ok()) {
-            if (isRun) return state.ok() ? onDisk.status() : state.status();
-            continue;
+        protocol::CheckpointBook book;
+        const auto state =
+            protocol::recoverState(entries, spec->replicas + spec->spares, domainsOf(*spec));
+        const auto onDisk = judgeCheckpoints(files, *spec, entries);
+        if (state.ok() && onDisk.ok()) {
+            for (const auto& list : {state->checkpoints, *onDisk})
+                for (const protocol::LogCheckpoint& c : list) book.add(c);
+            for (const std::string& path : state->unusable) book.remove(path);
+        } else {  // entries in its middle are damaged; what the others name is there
+            book = protocol::CheckpointBook(checkpointsOf(entries));
         }
-        protocol::CheckpointBook book(state->checkpoints);
-        const std::vector<std::string>& damaged = state->unusable;
-        for (const protocol::LogCheckpoint& c : *onDisk)
-            if (std::find(damaged.begin(), damaged.end(), c.path) == damaged.end()) book.add(c);
         for (; const protocol::LogCheckpoint* newest = book.newest(); book.remove(newest->path))
             if ((isRun || newest->path == from) && files.exists(newest->path))
                 return FoundCheckpoint{*spec, *newest};
     }
-    if (isRun)
+    if (isRun) {
+        if (const auto log = readLog(files, runDir); !log.ok()) return log.status();
         return absl::NotFoundError(
             absl::StrCat("run ", from, " has no checkpoint; start it anew instead"));
-    return absl::NotFoundError(absl::StrCat("\"", from, "\" is neither a run of ", stateDir,
-                                            " nor the manifest of one's checkpoint"));
+    }
+    if (!files.exists(from))
+        return absl::NotFoundError(absl::StrCat("\"", from, "\" is neither a run of ", stateDir,
+                                                " nor the manifest of a checkpoint"));
+    return byManifestAlone(files, from);
 }
 
 absl::Status takeText(model::JobSpec& spec, const std::string& runDir,

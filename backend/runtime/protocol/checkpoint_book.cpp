@@ -13,6 +13,9 @@ CheckpointBook::CheckpointBook(std::vector<LogCheckpoint> known) {
 
 void CheckpointBook::add(LogCheckpoint checkpoint) {
     if (find(checkpoint.path) != nullptr) return;
+    std::erase_if(known_, [&](const LogCheckpoint& c) {
+        return c.lineage < checkpoint.lineage && c.step >= checkpoint.step;
+    });
     const auto at = std::lower_bound(
         known_.begin(), known_.end(), checkpoint.step,
         [](const LogCheckpoint& known, uint64_t step) { return known.step < step; });
@@ -38,6 +41,13 @@ std::vector<std::string> CheckpointBook::surplus(uint32_t steps, const std::stri
         if (!keep && it->path != inUse && !it->borrowed) paths.push_back(it->path);
     }
     return paths;
+}
+
+std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored) {
+    if (!stored.ledger) return std::nullopt;
+    const CommitRecord& last = stored.last;
+    return LogCheckpoint{last.lineage,       last.step, last.updates,   stored.path,  stored.layout,
+                         stored.expertShard, {},        *stored.ledger, stored.hashes};
 }
 
 absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
@@ -66,7 +76,20 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
                                            s.hashes});
         }
     };
-    if (auto state = recoverState(log, replicas, domains, look); !state.ok()) return state.status();
+    const auto state = recoverState(log, replicas, domains, look);
+    if (!state.ok()) return state.status();
+    std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
+        return stored[a.second].last.step < stored[b.second].last.step;
+    });
+    uint64_t lineage = state->lineage;
+    for (const StoredCheckpoint& s : stored)
+        if (s.ledger) lineage = std::max(lineage, s.last.lineage);
+    for (const auto& [votes, i] : order) {
+        const CommitRecord& last = stored[i].last;
+        const bool behind = last.lineage > state->lineage || last.step > state->step;
+        if (last.lineage != lineage || !behind) continue;
+        if (auto checkpoint = byManifest(stored[i])) judged.push_back(*std::move(checkpoint));
+    }
     return judged;
 }
 

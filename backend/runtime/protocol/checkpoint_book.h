@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ class CheckpointBook {
     explicit CheckpointBook(std::vector<LogCheckpoint> known);
 
     /// The first one added is preferred among several of one step. A path that is there already
-    /// changes nothing.
+    /// changes nothing. One of a later lineage takes the place of earlier ones from its step on.
     void add(LogCheckpoint checkpoint);
     void remove(const std::string& path);
 
@@ -48,11 +49,20 @@ struct StoredCheckpoint {
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
     std::vector<uint64_t> hashes;  ///< of the state, by shard
+    /// Settled, after `last`, as the coordinator told its writer. A rank that writes because no
+    /// coordinator is left does not know it.
+    std::optional<LedgerState> ledger{};
 };
 
+/// What the log would say of it, by its manifest alone: samples are dealt in equal shares. nullopt
+/// without a ledger.
+std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored);
+
 /// Those of `stored` whose record is the one that the log has of that step in its present line of
-/// descent, ascending by step; of one step first those whose hashes most of them share. DataLoss
-/// as recoverState().
+/// descent, ascending by step; of one step first those whose hashes most of them share. Then those
+/// of the last lineage that lie behind the log's end, by their manifests: whoever wrote them had
+/// been told that their steps were committed, so the log's disk has lost its end. DataLoss as
+/// recoverState().
 absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
                                                        uint32_t replicas, uint32_t domains,
                                                        std::vector<StoredCheckpoint> stored);

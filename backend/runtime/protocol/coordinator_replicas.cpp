@@ -499,6 +499,7 @@ void CoordinatorMachine::Impl::on(const CheckpointsFound& in) {
         if (dropped || checkpoints_.find(c.path) != nullptr) continue;
         log(c, false);
         layoutTried_ = std::max(layoutTried_, c.layout);
+        lineageUsed_ = std::max(lineageUsed_, c.lineage);
         checkpoints_.add(c);
     }
     if (!rollbackWhy_) return;

@@ -250,8 +250,23 @@ void DrivenJob::readDisk() {
 void DrivenJob::logged(LogEntry entry) {
     if (std::holds_alternative<LogOrders>(entry)) unansweredLogged_ = true;
     if (std::holds_alternative<LogFinished>(entry)) finished_ = true;
-    if (const auto* checkpoint = std::get_if<LogCheckpoint>(&entry)) findCheckpoint(*checkpoint);
+    if (const auto* checkpoint = std::get_if<LogCheckpoint>(&entry)) {
+        restoreUpTo(*checkpoint);
+        findCheckpoint(*checkpoint);
+    }
     written(std::move(entry));
+}
+
+/// Whoever wrote the checkpoint had been told that its step was committed.
+void DrivenJob::restoreUpTo(const LogCheckpoint& checkpoint) {
+    const auto at = std::find_if(lost_.begin(), lost_.end(), [&](const LogEntry& entry) {
+        const auto* commit = std::get_if<LogCommit>(&entry);
+        return commit != nullptr && commit->record.lineage == checkpoint.lineage &&
+               commit->record.step == checkpoint.step;
+    });
+    if (at == lost_.end()) return;
+    oracle_.restore({lost_.begin(), at + 1});
+    lost_.erase(lost_.begin(), at + 1);
 }
 
 void DrivenJob::killCoordinator(bool losingTail) {
@@ -442,6 +457,7 @@ void DrivenJob::rewind(const std::vector<LogEntry>& entries) {
             },
             entries[i]);
     }
+    lost_.assign(log_.begin() + static_cast<ptrdiff_t>(entries.size()), log_.end());
     logLost_ = true;
     lossUnsaid_ = !link.empty();
     log_ = entries;

@@ -99,6 +99,7 @@ class DrivenJob final : public SimulatedJob {
     void fillDisk(const Fault& fault);
     void lieAboutSync(const Fault& fault);
     void rewind(const std::vector<LogEntry>& entries);
+    void restoreUpTo(const LogCheckpoint& checkpoint);
     void startAgent(size_t node);
     void connectAgent(const std::weak_ptr<Agenting>& agent,
                       std::weak_ptr<runtime::ConnectedChannel> done, size_t attempt);
@@ -136,6 +137,7 @@ class DrivenJob final : public SimulatedJob {
     bool lies_ = false;                        ///< its disk
     /// The log has lost what was told of, and nobody has said yet that it has.
     bool lossUnsaid_ = false;
+    std::vector<LogEntry> lost_;  ///< what the log had and a disk that lied has lost, in order
     MonoNs fullUntil_ = 0;                 ///< the controller's disk
     uint64_t lastTold_ = 0;                ///< event
     std::optional<Operation> unanswered_;  ///< by the coordinator that was told it

@@ -203,7 +203,7 @@ void Oracle::rewind(const std::vector<LogEntry>& entries) {
         again.appended(entry);
         again.durable(entry);
     }
-    again.judged_.clear();
+    again.lost_ = std::exchange(again.judged_, {});
     again.commits_ = commits_;
     // The numbers of terms that are lost may be given out again.
     std::erase_if(again.announced_, [&](const auto& a) { return a.first.term > again.term_; });
@@ -218,6 +218,22 @@ void Oracle::rewind(const std::vector<LogEntry>& entries) {
     }
     std::destroy_at(this);
     std::construct_at(this, std::move(again));
+}
+
+void Oracle::restore(const std::vector<LogEntry>& entries) {
+    const std::string link = link_;
+    judged_ = lost_;
+    for (const LogEntry& entry : entries) {
+        const bool ofStep = std::holds_alternative<LogLineage>(entry) ||
+                            std::holds_alternative<LogCommit>(entry) ||
+                            std::holds_alternative<LogQuarantine>(entry) ||
+                            std::holds_alternative<LogLayout>(entry);
+        if (!ofStep) continue;
+        appended(entry);
+        durable(entry);
+    }
+    judged_.clear();
+    link_ = link;  // the log goes on from what it has
 }
 
 void Oracle::commitSent(const Commit& commit) {

@@ -24,7 +24,8 @@ namespace bulkhead::simulation {
 /// and excused where the protocol cannot see it (docs/protocol.md, "Evidence").
 ///
 /// Nobody can promise that a disk which lies about its syncs loses nothing. When the log comes back
-/// shorter than it was durable, what it still has is the truth from there on (rewind()): it has to
+/// shorter than it was durable, what it still has is the truth from there on (rewind()), and what
+/// the manifest of a checkpoint shows that was written behind it (restore()): it has to
 /// be what was written, no sample in it is used twice, the job goes on from it and all replicas
 /// come to its states. Excused are processes of before, until they are started anew: what they
 /// stand at, apply and sum. Their gradients are judged as taints are: whatever they bring to a
@@ -51,6 +52,8 @@ class Oracle {
     void removed(const std::string& path);
     /// The log has lost what came behind these entries.
     void rewind(const std::vector<LogEntry>& entries);
+    /// The next of the entries that were lost then: a checkpoint shows that their steps happened.
+    void restore(const std::vector<LogEntry>& entries);
     void commitSent(const Commit& commit);
     /// What reaches the coordinator and is not stale. `term` is the coordinator's.
     void voted(const ReplicaVote& vote, uint64_t term);
@@ -191,7 +194,8 @@ class Oracle {
     // As the operator was told that they are.
     bool flipped_ = false;
     bool rewound_ = false;
-    std::map<StepKey, Truth> judged_;  ///< while it rewinds: the truths there were
+    std::map<StepKey, Truth> judged_;  ///< while it rewinds or restores: the truths there were
+    std::map<StepKey, Truth> lost_;    ///< the truths there were before it rewound
     uint64_t tieAt_ = 0;               ///< after this step
     std::map<std::pair<int32_t, uint32_t>, uint64_t> matched_;  ///< its own replay, of which step
     bool paused_ = false;
