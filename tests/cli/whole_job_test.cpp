@@ -615,6 +615,38 @@ TEST_F(WholeJobTest, AFullStateFolderTakesTheOrdersThatEndAJob) {
     ::umount(disk.c_str());
 }
 
+TEST_F(WholeJobTest, APoliteSignalToTheLastHolderLosesNoStep) {
+    const auto owner = daemon();
+    auto client = client::Client::open({owner->target(), "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    client::JobText text = smallJob();
+    text.overrides = {"replicas=1"};
+    const auto job =
+        await<model::JobInfo>([&](auto reply) { client.value()->startJob(text, {}, reply); });
+    ASSERT_TRUE(job.ok()) << job.failure().cause;
+    WatchLog log;
+    const auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) {
+        return l.state && l.state->lastCommit && l.state->lastCommit->record.step >= 5;
+    }));
+    const model::RankView* rank = model::findRank(*log.state, {0, 0});
+    ASSERT_NE(rank, nullptr);
+    ::kill(rank->pid, SIGTERM);
+    ASSERT_TRUE(log.waitFor([](auto& l) {
+        const model::ReplicaView* r = model::findReplica(*l.state, 0);
+        return r != nullptr && r->incarnation == 2 && r->state == model::ReplicaState::kTraining;
+    }));
+    const Ran opened =
+        shell(kBin + "/bulkheadctl --json events -f " + dir_ + "/runs.db --type lineage_opened");
+    const auto lineage = model::parseJson(lastLine(opened.out));
+    ASSERT_TRUE(lineage.ok()) << opened.out;
+    EXPECT_EQ((*lineage)["body"].value("lineage", 0), 2);
+    EXPECT_EQ((*lineage)["body"].value("from_step", uint64_t{0}), lastCheckpoint());
+    const Ran steps = shell(kBin + "/bulkheadctl ledger --check -f " + dir_ + "/runs.db");
+    EXPECT_EQ(steps.code, 0) << steps.out;
+    EXPECT_EQ(steps.out.find("superseded by"), std::string::npos) << steps.out;
+}
+
 TEST_F(WholeJobTest, ASecondDaemonOnTheSameStateIsRefused) {
     const auto owner = daemon();
     const Ran second = shell(kBin + "/bulkheadd --state-dir " + dir_ + "/state 2>&1");

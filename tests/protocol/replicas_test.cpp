@@ -794,6 +794,29 @@ TEST_F(ReplicasTest, ExpertsMayMoveAgainAtAStepThatALineageBeforeMovedAt) {
     EXPECT_EQ(answer(), "done");
 }
 
+TEST_F(ReplicasTest, ARankThatIsAskedToEndTakesNoStepWithItAndReturns) {
+    train(2);
+    say(2, LeaveAsked{{2, 1}, 1});
+    EXPECT_THAT(sentTo<Leave>(2), IsEmpty()) << "it is in the open step";
+    commit();
+    EXPECT_THAT(sentTo<Leave>(2), SizeIs(1)) << "others hold the state";
+    EXPECT_EQ(view(2).state, ReplicaState::kBackingOff);
+    for (const int32_t r : {0, 1}) say(r, LeaveAsked{{r, 0}, 1});
+    commit();
+    const uint64_t last = machine->committedStep();
+    for (const int32_t r : {0, 1}) say(r, reportOf(r, last));
+    EXPECT_THAT(sentTo<Leave>(0), IsEmpty()) << "nobody else will have it";
+    EXPECT_THAT(sentTo<Leave>(1), IsEmpty());
+    int32_t writer = -1;
+    for (const int32_t r : {0, 1})
+        for (const auto& c : sentTo<Commit>(r))
+            if (c.checkpoint) writer = r;
+    ASSERT_NE(writer, -1);
+    say(writer, CheckpointDone{writer, 1, last, 0, "/c", 1, 1, true, ""});
+    for (const int32_t r : {0, 1}) EXPECT_THAT(sentTo<Leave>(r), SizeIs(1)) << r;
+    EXPECT_THAT(facts<fact::RunFinished>(), IsEmpty());
+}
+
 // ---- while the job waits, reports tell what votes would
 
 class WaitingTest : public ReplicasTest {

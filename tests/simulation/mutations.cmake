@@ -119,9 +119,9 @@ plant(coordinator_step.cpp "            m.entering = true;\n        } else if"
 plant(coordinator_step.cpp "    q.checkParity = every != 0 && step % every == 0;"
   "    q.checkParity = every != 0 && step % every == 0 && !MUTATED(parity_off);")
 plant(coordinator_step.cpp "    state.paused = paused_;" "    state.paused = paused_ && !MUTATED(go_on_though_paused);")
-plant(coordinator_step.cpp "        c.expected = !(r.drain || r.givenUp || (r.hold && !r.alive()));"
-  "        c.expected = !((r.drain && !MUTATED(keep_the_drained)) || r.givenUp || (r.hold && !r.alive()));")
-plant(coordinator_step.cpp "        c.leaving = r.drain;" "        c.leaving = r.drain && !MUTATED(keep_the_drained);")
+plant(coordinator_step.cpp "        c.expected = !(r.leaves() || r.givenUp || (r.hold && !r.alive()));"
+  "        c.expected = !((r.leaves() && !MUTATED(keep_the_drained)) || r.givenUp || (r.hold && !r.alive()));")
+plant(coordinator_step.cpp "        c.leaving = r.leaves();" "        c.leaving = r.leaves() && !MUTATED(keep_the_drained);")
 plant(coordinator_replicas.cpp "    if (r.drain || r.hold) return stayOut(r, why);"
   "    if (r.drain || (r.hold && !MUTATED(start_the_held))) return stayOut(r, why);")
 plant(coordinator_replicas.cpp "    act(StartReplica{r.id, r.incarnation});"

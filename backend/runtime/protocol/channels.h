@@ -157,7 +157,7 @@ struct Relay {
 using ToCoordinator =
     std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict, SnapshotReady,
                  FetchProgress, CheckpointDone, LayoutMoved, FaultNoted, FetchFailed,
-                 ModelDescribed, RankHopeless, CheckpointUnusable>;
+                 ModelDescribed, RankHopeless, CheckpointUnusable, LeaveAsked>;
 
 /// Everything the coordinator sends; whole replicas are addressed, every rank gets its copy, in the
 /// order of the coordinator's actions.

@@ -56,7 +56,7 @@ void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
     show(r, ReplicaState::kFetching, why);
     r.snapshotStep = open_ && !open_->holding ? open_->quorum.step : committed_;
     for (Replica& source : replicas_)
-        if (serves(source) && !source.drain) keepSnapshot(source, r);
+        if (serves(source) && !source.leaves()) keepSnapshot(source, r);
 }
 
 void CoordinatorMachine::Impl::keepSnapshot(Replica& source, Replica& r) {
@@ -273,7 +273,7 @@ void CoordinatorMachine::Impl::scanJoiners() {
                                now_ - r.stageSince > 2 * limits_.progress();
             const bool served =
                 std::any_of(replicas_.begin(), replicas_.end(),
-                            [&](const Replica& o) { return !o.drain && serves(o); });
+                            [&](const Replica& o) { return !o.leaves() && serves(o); });
             if (stale && served) planFetch(r, "its snapshot did not come");
         } else if (now_ - r.advancedAt > options_.timeouts.fetchMs * kMillisecond &&
                    !(r.following && (!open_ || open_->holding))) {

@@ -49,7 +49,7 @@ int32_t CoordinatorMachine::Impl::checkpointWriter(const CommitRecord& record) c
     std::vector<int32_t> able;
     for (const Contribution& c : record.contributors) {
         const Replica& r = replicas_[static_cast<size_t>(c.replica)];
-        if (r.stage == Stage::kUpToDate && r.incarnation == c.incarnation && !r.drain)
+        if (r.stage == Stage::kUpToDate && r.incarnation == c.incarnation && !r.leaves())
             able.push_back(c.replica);
     }
     const uint32_t every = std::max(1u, options_.policies.checkpointEverySteps);

@@ -54,6 +54,7 @@ struct Replica {
 
     bool hold = false;
     bool drain = false;
+    bool asksToLeave = false;  ///< a process of this incarnation was asked to end
     bool givenUp = false;
     bool hopeless = false;  ///< given up for a reason that no restart can help
     bool nodeLost = false;
@@ -81,6 +82,7 @@ struct Replica {
     uint64_t bytesDone = 0;
 
     bool alive() const { return stage >= Stage::kAdopted; }
+    bool leaves() const { return drain || asksToLeave; }
     bool joining() const { return stage >= Stage::kSnapshot && stage <= Stage::kReplaying; }
 };
 
@@ -163,6 +165,7 @@ class CoordinatorMachine::Impl {
     void from(RankId, const FaultNoted&) {}
     void from(RankId, const ModelDescribed&) {}
     void from(RankId from, const RankHopeless& m);
+    void from(RankId from, const LeaveAsked& m);
     void from(RankId from, const FetchFailed& m);
     void noteAbsence(MonoNs now);
     void advance();

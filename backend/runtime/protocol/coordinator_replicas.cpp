@@ -57,6 +57,7 @@ Welcome CoordinatorMachine::Impl::welcome() const {
 /// A new incarnation: its number is used up in the log, whatever becomes of the start.
 void CoordinatorMachine::Impl::start(Replica& r) {
     ++r.incarnation;
+    r.asksToLeave = false;
     log(LogIncarnation{r.id, r.incarnation}, false);
     adoptRunning(r, r.incarnation);
     enter(r, Stage::kStarting);
@@ -326,6 +327,17 @@ void CoordinatorMachine::Impl::from(RankId, const RankHopeless& m) {
     hopeless(*r, why, now_);
 }
 
+void CoordinatorMachine::Impl::from(RankId, const LeaveAsked& m) {
+    Replica* r = current(m.rank.replica, m.incarnation);
+    if (r == nullptr || r->asksToLeave) return;
+    r->asksToLeave = true;
+    const std::string name = absl::StrCat("r", r->id, "s", m.rank.shard);
+    fact(fact::EvidenceSeen{EvidenceKind::kProcessExit, r->id, m.rank.shard, name,
+                            absl::StrCat(name, " was asked to end by a signal")});
+    // A step that only waits for the log can still get another successor.
+    if (open_ && open_->committing) ensurePending();
+}
+
 /// Given up at once. The rank's own reason replaces whatever the replica was lost for just before.
 void CoordinatorMachine::Impl::hopeless(Replica& r, const std::string& why, MonoNs symptomAt) {
     r.hopeless = true;
@@ -431,12 +443,22 @@ bool CoordinatorMachine::Impl::nobodyLeft() const {
 
 void CoordinatorMachine::Impl::finishDrains() {
     for (Replica& r : replicas_) {
-        if (!r.drain || !r.alive() || contributes(r.id)) continue;
+        if (!r.leaves() || !r.alive() || contributes(r.id)) continue;
+        if (!r.drain && stopping_) continue;  // all leave then
         if (!stopping_ && mustWriteBeforeLeaving(r)) continue;
-        tell(r, Leave{term_, "drained"});
-        act(StopReplica{r.id, r.incarnation, false, "drained"});
-        letGo(r, "drained");
-        stayOut(r, "drained by the operator");
+        const std::string why = r.drain ? "drained" : "asked to end by a signal";
+        tell(r, Leave{term_, why});
+        act(StopReplica{r.id, r.incarnation, false, why});
+        if (!r.drain)
+            book([&](auto& out) {
+                incidents_.open(now_, r.id, r.incarnation, committed_, EvidenceKind::kProcessExit,
+                                absl::StrCat("r", r.id, " left: ", why), now_, now_, false, 0, out);
+            });
+        letGo(r, why);
+        if (r.drain)
+            stayOut(r, "drained by the operator");
+        else
+            scheduleRestart(r, false, why);
     }
 }
 
@@ -449,7 +471,7 @@ bool CoordinatorMachine::Impl::mustWriteBeforeLeaving(const Replica& r) {
     if (unknown && committed_ != lineageFrom_ && !holdsLast(r)) return true;
     if (!holdsLast(r) || checkpointed() || !last_) return false;
     const bool last = std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
-        return o.id != r.id && !o.drain && holdsLast(o);
+        return o.id != r.id && !o.leaves() && holdsLast(o);
     });
     if (!last) return false;
     if (!move_ && !open_) pursueCheckpoint(r.id);

@@ -53,8 +53,8 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         QuorumCandidate c;
         c.replica = r.id;
         c.incarnation = r.incarnation;
-        c.expected = !(r.drain || r.givenUp || (r.hold && !r.alive()));
-        c.leaving = r.drain;
+        c.expected = !(r.leaves() || r.givenUp || (r.hold && !r.alive()));
+        c.leaving = r.leaves();
         c.suspected = gate_.suspects().contains(r.id);
         state.massPause = state.massPause || c.suspected;
         c.proven = r.proven;

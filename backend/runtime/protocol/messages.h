@@ -748,6 +748,18 @@ struct RankHopeless {
     }
 };
 
+/// Rank -> coordinator: its process was asked to end (SIGTERM). The replica leaves after its step,
+/// and not before somebody else, or a checkpoint, has the state that it holds. Answer: Leave.
+struct LeaveAsked {
+    RankId rank;
+    uint32_t incarnation = 0;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+    }
+};
+
 }  // namespace bulkhead::protocol
 
 namespace bulkhead {

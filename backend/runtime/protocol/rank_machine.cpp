@@ -94,6 +94,7 @@ void RankMachine::receive(const Welcome& m) {
 /// What was said before may not have arrived.
 void RankMachine::tellAgain() {
     if (phase_ == Phase::kStarting) return;
+    if (terminating_) act(SendUp{LeaveAsked{config_.rank, config_.incarnation}});
     report();
     if (lastVote_ && (current_ || entering_) && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
 }
@@ -683,6 +684,17 @@ void RankMachine::receive(const DiscardCheckpoints& m) {
 
 void RankMachine::on(MonoNs, const Connected&) {
     connected_ = true;
+}
+
+/// A polite signal loses no step: the coordinator lets it go when somebody else, or a checkpoint,
+/// has what it holds; without one it does what an orphan does. A second signal ends it at once.
+void RankMachine::on(MonoNs, const Terminate&) {
+    const bool holds = hasState_ && (!joiner_ || following_);
+    if (!holds || std::exchange(terminating_, true))
+        return leave(true, false, "terminated by a signal");
+    if (!connected_)
+        return leave(true, true, "terminated by a signal, and there is no coordinator");
+    act(SendUp{LeaveAsked{config_.rank, config_.incarnation}});
 }
 
 void RankMachine::on(MonoNs now, const Disconnected&) {

@@ -39,6 +39,7 @@ struct FromCoordinator {
 };
 struct Connected {};  ///< to the coordinator (perhaps another one); Hello was sent
 struct Disconnected {};
+struct Terminate {};   ///< the process was asked to end: SIGTERM
 struct LeaderBack {};  ///< the connection to the leader had broken, with what was on its way
 /// Groups are built and the model stands: from the seed or a checkpoint (`hasState`), or blank.
 struct InitDone {
@@ -101,9 +102,9 @@ struct LayoutMoveDone {
 struct RankTick {};
 
 using RankInput =
-    std::variant<FromCoordinator, Connected, Disconnected, LeaderBack, InitDone, ComputeDone,
-                 ExchangeDone, Applied, SnapshotTaken, FetchAdvanced, FetchDone, FetchBroke,
-                 Replayed, ReplayJudged, LayoutMoveDone, RankTick>;
+    std::variant<FromCoordinator, Connected, Disconnected, Terminate, LeaderBack, InitDone,
+                 ComputeDone, ExchangeDone, Applied, SnapshotTaken, FetchAdvanced, FetchDone,
+                 FetchBroke, Replayed, ReplayJudged, LayoutMoveDone, RankTick>;
 
 // ---- actions: what the driver does, in this order
 // ------------------------------------------------
@@ -227,6 +228,7 @@ class RankMachine {
     void on(MonoNs now, const FromCoordinator& in);
     void on(MonoNs now, const Connected&);
     void on(MonoNs now, const Disconnected&);
+    void on(MonoNs now, const Terminate&);
     void on(MonoNs now, const LeaderBack&);
     void on(MonoNs now, const InitDone& in);
     void on(MonoNs now, const ComputeDone& in);
@@ -297,6 +299,7 @@ class RankMachine {
     std::optional<CommitRecord> last_;
     std::optional<Welcome> welcome_;
     bool connected_ = false;
+    bool terminating_ = false;  ///< a signal asked for its end
     std::optional<MonoNs> orphanSince_;
 
     std::optional<Quorum> pending_;  ///< of a step after the one in work: waits for its commit

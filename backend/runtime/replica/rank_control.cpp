@@ -128,10 +128,10 @@ void ReplicaRank::Impl::beat() {
 
 void ReplicaRank::Impl::on(const protocol::BuildReplica& action) {
     if (!leader_ && !action.formed.ranks.empty())
-        leaderLink_ = LeaderLink::follow(*reactor_, options_.host->network(),
-                                         action.formed.ranks[0].control, options_.token,
-                                         [this](const protocol::ToLeader& m) { fromSibling(m); },
-                                         [this] { feed(protocol::LeaderBack{}); });
+        leaderLink_ = LeaderLink::follow(
+            *reactor_, options_.host->network(), action.formed.ranks[0].control, options_.token,
+            [this](const protocol::ToLeader& m) { fromSibling(m); },
+            [this] { feed(protocol::LeaderBack{}); });
     queue_.push({[this, action] { return build(action); }, std::nullopt});
 }
 
@@ -298,8 +298,14 @@ void ReplicaRank::Impl::on(const protocol::ExitRank& action) {
     queue_.finishWith({[this, action, orphaned] { return leave(action, orphaned); }, std::nullopt});
 }
 
-void ReplicaRank::Impl::requestLeave(const std::string& why) {
-    reactor_->post([this, why] { on(protocol::ExitRank{true, false, why}); });
+void ReplicaRank::Impl::requestLeave() {
+    reactor_->post([this] {
+        feed(protocol::Terminate{});
+        if (!leaving_)
+            spdlog::warn(
+                "asked to end by a signal: it leaves when another replica or a checkpoint has its "
+                "state; a second signal ends it at once");
+    });
 }
 
 void ReplicaRank::Impl::reportHopeless(const std::string& why) {

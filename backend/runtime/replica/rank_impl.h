@@ -67,7 +67,7 @@ class ReplicaRank::Impl {
 
     uint64_t appliedStep() const { return applied_; }
     bool leaving() const { return leaving_; }
-    void requestLeave(const std::string& why);
+    void requestLeave();
     void reportHopeless(const std::string& why);
     void endFault(uint64_t fault) { faults_->end(fault); }
 

@@ -248,8 +248,8 @@ void ReplicaRank::computed(uint64_t generation, StepFigures figures) {
 uint64_t ReplicaRank::appliedStep() const {
     return impl_->appliedStep();
 }
-void ReplicaRank::requestLeave(const std::string& why) {
-    impl_->requestLeave(why);
+void ReplicaRank::requestLeave() {
+    impl_->requestLeave();
 }
 void ReplicaRank::reportHopeless(const std::string& why) {
     impl_->reportHopeless(why);

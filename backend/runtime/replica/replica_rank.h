@@ -107,7 +107,7 @@ class ReplicaRank {
 
     /// Asks the rank to leave in order, as when its machine is shut down; next() returns the end.
     /// Any thread.
-    void requestLeave(const std::string& why);
+    void requestLeave();
 
     /// Tells the coordinator, ahead of an exit with protocol::kExitHopeless, that no restart of
     /// this rank can help, and why. Any thread.

@@ -173,7 +173,7 @@ absl::Status DrivenJob::signalRank(size_t node, int32_t pid, uint64_t startTime,
         if (signal == kSigStop) hang(*rank);
         if (signal == kSigCont) wake(*rank);
         if (signal != kSigTerm) return;
-        if (const auto real = rankingOf(*rank)) return real->requestLeave("terminated by a signal");
+        if (const auto real = rankingOf(*rank)) return real->requestLeave();
         // Its program has not come to say what the signal is to do.
         if (!rank->hung) die(*rank, signal, false);
     });

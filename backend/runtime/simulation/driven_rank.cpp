@@ -706,8 +706,8 @@ void DrivenJob::Ranking::exited(int code) {
     });
 }
 
-void DrivenJob::Ranking::requestLeave(const std::string& why) {
-    if (!dead_ && running_ != nullptr) running_->requestLeave(why);
+void DrivenJob::Ranking::requestLeave() {
+    if (!dead_ && running_ != nullptr) running_->requestLeave();
 }
 
 void DrivenJob::Ranking::crashSoon() {

@@ -29,7 +29,7 @@ class DrivenJob::Ranking final : public std::enable_shared_from_this<Ranking> {
     void crash(bool silent);
     /// Or in the course of one of its next file operations.
     void crashSoon();
-    void requestLeave(const std::string& why);
+    void requestLeave();
     /// Every now and then, while it lives.
     void look();
     /// The network breaks what connects it to the controller.

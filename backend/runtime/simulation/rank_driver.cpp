@@ -167,14 +167,15 @@ bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
     return false;
 }
 
-/// An orphan leaves at its limit, by its own clock, neither much before nor much after. With a
-/// coordinator nobody leaves with a checkpoint of its own.
+/// An orphan leaves at its limit, by its own clock, neither much before nor much after; one that a
+/// signal asked to end need not wait for that. With a coordinator nobody leaves with a checkpoint
+/// of its own.
 void SimulatedJob::checkOrphan(const Process& rank, const ExitRank* exit) {
     const auto limit = static_cast<double>(options_.timeouts.orphanMs * kMillisecond);
     const auto alone =
         rank.orphanSince == 0 ? 0 : static_cast<double>(now_ - rank.orphanSince) * rank.clockRate;
     const double slack = static_cast<double>(200 * kMillisecond);
-    if (exit != nullptr && exit->checkpoint && alone < limit - slack)
+    if (exit != nullptr && exit->checkpoint && (exit->ok ? alone <= 0 : alone < limit - slack))
         fail("orphans", absl::StrCat(nameOf(rank.id), " leaves, alone for ", alone / kMillisecond,
                                      " ms only"));
     if (exit == nullptr && alone > limit + slack)

@@ -75,7 +75,7 @@ void watch(const std::stop_token& stop, ReplicaRank* rank) {
     while (!stop.stop_requested()) {
         siginfo_t info{};
         const int signal = ::sigtimedwait(&signals, &info, &tick);
-        if (signal == SIGTERM) rank->requestLeave("terminated by a signal");
+        if (signal == SIGTERM) rank->requestLeave();
         if (signal == protocol::endFaultSignal())
             rank->endFault(static_cast<uint64_t>(info.si_value.sival_int));
         if (rank->leaving()) waited += kTick;
