@@ -13,6 +13,7 @@
 #include "backend/daemon/programs.h"
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
+#include "backend/runtime/agent/rank_registry.h"
 
 namespace bulkhead::daemon {
 namespace {
@@ -206,6 +207,14 @@ int Supervisor::run() {
 
 int supervise(const Options& options, Report report) {
     if (absl::Status status = claimStateDir(options); !status.ok()) return report.failed(status);
+    // An agent that cannot use its folder would be started again for ever. One that holds it still,
+    // from the daemon before, is about to end.
+    for (uint32_t i = 0; i < options.agents; ++i) {
+        const auto folder = runtime::RankRegistry::open(
+            diskFiles(), options.stateDir + "/agents/node" + std::to_string(i));
+        if (!folder.ok() && !absl::IsFailedPrecondition(folder.status()))
+            return report.failed(folder.status());
+    }
     return Supervisor(options).run();
 }
 

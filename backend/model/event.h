@@ -90,8 +90,8 @@ struct EnumNames<model::RankPhase> {
 template <>
 struct EnumNames<model::EvidenceKind> {
     static constexpr std::array<std::string_view, 11> kNames = {
-        "process_exit",    "transport_reset", "chunk_timeout", "missed_heartbeat",
-        "missed_progress", "parity_mismatch", "non_finite",    "commit_failed",
+        "process_exit",    "transport_reset", "chunk_timeout",  "missed_heartbeat",
+        "missed_progress", "parity_mismatch", "non_finite",     "commit_failed",
         "operator",        "node_lost",       "controller_lost"};
 };
 template <>
@@ -254,7 +254,7 @@ struct RankExited {
     RankId rank;
     uint32_t incarnation = 0;
     int32_t pid = 0;
-    int32_t exitCode = 0;  ///< meaningful when signal is 0
+    int32_t exitCode = 0;  ///< meaningful when signal is 0; -1: nobody saw how it ended
     int32_t signal = 0;
     bool expected = false;  ///< stopped on request
     template <class Self, class Visitor>

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "backend/client/private_daemon.h"
@@ -636,15 +637,32 @@ TEST_F(WholeJobTest, APoliteSignalToTheLastHolderLosesNoStep) {
         const model::ReplicaView* r = model::findReplica(*l.state, 0);
         return r != nullptr && r->incarnation == 2 && r->state == model::ReplicaState::kTraining;
     }));
-    const Ran opened =
-        shell(kBin + "/bulkheadctl --json events -f " + dir_ + "/runs.db --type lineage_opened");
-    const auto lineage = model::parseJson(lastLine(opened.out));
-    ASSERT_TRUE(lineage.ok()) << opened.out;
-    EXPECT_EQ((*lineage)["body"].value("lineage", 0), 2);
-    EXPECT_EQ((*lineage)["body"].value("from_step", uint64_t{0}), lastCheckpoint());
-    const Ran steps = shell(kBin + "/bulkheadctl ledger --check -f " + dir_ + "/runs.db");
-    EXPECT_EQ(steps.code, 0) << steps.out;
-    EXPECT_EQ(steps.out.find("superseded by"), std::string::npos) << steps.out;
+    std::istringstream told(shell(kBin + "/bulkheadctl --json events -f " + dir_ +
+                                  "/runs.db --type step_committed,lineage_opened")
+                                .out);
+    uint64_t committed = 0, from = 0;
+    for (std::string line; from == 0 && std::getline(told, line);) {
+        const auto event = model::parseJson(line);
+        ASSERT_TRUE(event.ok()) << line;
+        const auto& body = (*event)["body"];
+        if (body.value("type", "") == "step_committed")
+            committed = body["record"].value("step", uint64_t{0});
+        else
+            from = body.value("from_step", uint64_t{0});
+    }
+    EXPECT_GE(committed, 5u);
+    EXPECT_EQ(from, committed) << "no step is computed again";
+}
+
+TEST_F(WholeJobTest, AFolderInThePlaceOfAnAgentsLockIsSaidOnceAndEndsIt) {
+    std::ofstream(dir_ + "/small.toml") << smallJob().text;
+    const std::string lock = dir_ + "/run.db.state/agents/node0/agent.lock";
+    std::filesystem::create_directories(lock);
+    const Ran ran = shellErrors(kBin + "/bulkheadctl up " + dir_ + "/small.toml --steps 3 --db " +
+                                dir_ + "/run.db");
+    EXPECT_EQ(ran.code, 6) << ran.out;
+    EXPECT_EQ(ran.lines(), 1) << ran.out;
+    EXPECT_THAT(ran.out, HasSubstr(lock));
 }
 
 TEST_F(WholeJobTest, ASecondDaemonOnTheSameStateIsRefused) {

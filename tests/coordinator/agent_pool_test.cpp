@@ -24,18 +24,26 @@ class AgentPoolTest : public ::testing::Test {
           pool_(*reactor_, diskFiles(), {100, 3}, "token", "/nonexistent/cordoned", listener()) {
         agent_ = join("node0");
     }
-    std::unique_ptr<ControlChannel> join(const std::string& node) {
+    std::unique_ptr<ControlChannel> join(const std::string& node, const std::string& home = "",
+                                         std::vector<RunningRank> running = {}) {
         auto [here, there] = memoryChannels(*reactor_, *reactor_);
         AgentHello hello;
         hello.token = "token";
         hello.node = node;
         hello.slots = 4;
+        hello.home = home;
+        hello.running = std::move(running);
         pool_.accept(std::move(here), hello);
         return std::move(there);
     }
     AgentPool::Listener listener() {
         AgentPool::Listener l;
         l.nodeChanged = [this](const NodeStatus&, const std::string& why) { why_ = why; };
+        l.rankUp = [](const std::string&, const RankUp&) {};
+        l.rankUnknown = [this](const std::string&, const RunningRank& rank,
+                               const std::string& why) {
+            unknown_ = why + " " + std::to_string(rank.pid);
+        };
         l.other = [](const std::string&, const AgentMessage&) { return true; };
         return l;
     }
@@ -50,6 +58,7 @@ class AgentPoolTest : public ::testing::Test {
     SetClock clock_;
     std::unique_ptr<Reactor> reactor_;
     std::string why_;
+    std::string unknown_;
     AgentPool pool_;
     std::unique_ptr<ControlChannel> agent_;
 };
@@ -88,6 +97,28 @@ TEST_F(AgentPoolTest, ANodeThatMissesBeatsOrFailedLatelyIsTheLastChoice) {
     const auto third = join("node2");
     EXPECT_EQ(pool_.choose(1, ""), "node2");
     EXPECT_EQ(pool_.choose(1, "node1"), "node1") << "who was there before is asked for by name";
+}
+
+TEST_F(AgentPoolTest, AnAgentThatWentHasItsNameKeptForItWhileItMayReturn) {
+    const std::vector<RunningRank> ranks = {{{"job", {0, 0}, 1}, 77}};
+    auto first = join("node1", "a:/notes", ranks);
+    EXPECT_TRUE(pool_.isConnected("node1"));
+    first.reset();
+    pass(40 * kMillisecond);
+    ASSERT_FALSE(pool_.isConnected("node1"));
+    auto other = join("node1", "b:/notes");
+    EXPECT_FALSE(pool_.isConnected("node1")) << "the first may come back to its ranks";
+    first = join("node1", "a:/notes", ranks);
+    EXPECT_TRUE(pool_.isConnected("node1")) << "it is the same agent";
+    first.reset();
+    pass(400 * kMillisecond);
+    other = join("node1", "b:/notes");
+    EXPECT_TRUE(pool_.isConnected("node1"));
+    EXPECT_EQ(unknown_, "");
+    pass(300 * kMillisecond);
+    EXPECT_EQ(unknown_,
+              "the agent of node1 was replaced: the one at a:/notes had started it, the one at "
+              "b:/notes does not know of it 77");
 }
 
 }  // namespace

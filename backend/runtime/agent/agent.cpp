@@ -76,6 +76,9 @@ class Agent::Impl {
         hello.address = options_.address;
         hello.slots = options_.slots;
         hello.pid = options_.pid != 0 ? options_.pid : ::getpid();
+        char host[256] = "";
+        (void)::gethostname(host, sizeof host - 1);
+        hello.home = absl::StrCat(host, ":", options_.runDir);
         hello.running = supervisor_.running();
         if (absl::Status s = channel_->send(encode(hello)); !s.ok()) retry(s);
     }

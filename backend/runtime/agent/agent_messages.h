@@ -67,6 +67,9 @@ struct AgentHello {
     std::string address;  ///< IP its ranks listen on
     uint32_t slots = 0;   ///< processes it is willing to run
     int32_t pid = 0;
+    /// Host and folder of its notes: an agent that was started again has the same, another one that
+    /// was given its name has not.
+    std::string home;
     std::vector<RunningRank> running;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -77,6 +80,7 @@ struct AgentHello {
         visit("address", self.address);
         visit("slots", self.slots);
         visit("pid", self.pid);
+        visit("home", self.home);
         visit("running", self.running);
     }
 };

@@ -13,7 +13,10 @@ absl::StatusOr<RankRegistry> RankRegistry::open(FileSystem& files, const std::st
     if (absl::IsFailedPrecondition(lock.status()))
         return absl::FailedPreconditionError(absl::StrCat(
             "another agent uses ", dir, "; stop it or give this one a directory of its own"));
-    if (!lock.ok()) return lock.status();
+    if (!lock.ok())
+        return absl::Status(lock.status().code(),
+                            absl::StrCat(std::string(lock.status().message()),
+                                         "; remove what is there, or choose another --state-dir"));
     return RankRegistry(files, dir, *std::move(lock));
 }
 

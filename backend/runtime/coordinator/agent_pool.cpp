@@ -48,9 +48,15 @@ absl::Status AgentPool::refusal(const AgentHello& hello) const {
         return absl::PermissionDeniedError("its token is not this controller's");
     const auto it = nodes_.find(hello.node);
     // The connection before may be dead without a word; then its silence tells.
-    if (it != nodes_.end() && it->second.channel != nullptr && !isSilent(it->second))
+    if (it == nodes_.end() || isSilent(it->second)) return absl::OkStatus();
+    if (it->second.channel != nullptr)
         return absl::AlreadyExistsError(
             absl::StrCat("a node named ", hello.node, " is connected already; rename one of them"));
+    // An agent that ended is back within this; it alone can look after the ranks that it started.
+    if (it->second.home != hello.home && !it->second.processes.empty())
+        return absl::AlreadyExistsError(
+            absl::StrCat("the agent named ", hello.node, " at ", it->second.home,
+                         " went a moment ago and left ranks; rename this one"));
     return absl::OkStatus();
 }
 
@@ -77,6 +83,12 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     node.lastHeard = reactor_.now();
     std::erase_if(held_, [&](const auto& h) { return h.first == hello.node; });  // told again
 
+    const std::string before = std::exchange(node.home, hello.home);
+    const std::string why =
+        before == node.home
+            ? absl::StrCat("the agent of ", hello.node, " is back and does not know of it")
+            : absl::StrCat("the agent of ", hello.node, " was replaced: the one at ", before,
+                           " had started it, the one at ", node.home, " does not know of it");
     std::set<RankProcess> missed;
     for (const auto& [process, pid] : node.processes) missed.insert(process);
     for (const RunningRank& running : hello.running) {
@@ -93,21 +105,22 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     if (absl::Status s = node.channel->send(encode(AgentCommand(welcome))); !s.ok())
         return lost(name, absl::StrCat("its agent is gone: ", s.message()));
     if (!missed.empty())
-        node.missingTimer =
-            reactor_.after(kMissingAfter, [this, name, missed] { missing(name, missed); });
+        node.missingTimer = reactor_.after(
+            kMissingAfter, [this, name, missed, why] { missing(name, missed, why); });
     for (const RunningRank& running : hello.running)
         listener_.rankUp(name, {running.process, running.pid, ""});
     listener_.nodeChanged(node.status, isNew ? "its agent has connected" : "its agent is back");
 }
 
-void AgentPool::missing(const std::string& name, const std::set<RankProcess>& processes) {
+void AgentPool::missing(const std::string& name, const std::set<RankProcess>& processes,
+                        const std::string& why) {
     for (const RankProcess& process : processes) {
         Node& node = nodes_[name];
         const auto it = node.processes.find(process);
         if (it == node.processes.end()) continue;
         const int32_t pid = it->second;
         forget(node, process);
-        listener_.rankGone(name, {process, pid, 0, 0, false, reactor_.clock().unixNs(), 0});
+        listener_.rankUnknown(name, {process, pid}, why);
     }
 }
 

@@ -32,6 +32,10 @@ class AgentPool {
         std::function<bool(const std::string& node, const RankDied&)> rankDied;
         /// The same.
         std::function<bool(const std::string& node, const RankGone&)> rankGone;
+        /// The agent that is there now does not know the process, which the one before started: it
+        /// ended unseen, or runs without an agent.
+        std::function<void(const std::string& node, const RunningRank&, const std::string& why)>
+            rankUnknown;
         /// The agent went before it said whether the process runs.
         std::function<void(const std::string& node, const RankProcess&)> startLost;
         /// The same.
@@ -87,6 +91,7 @@ class AgentPool {
     struct Node {
         NodeStatus status;
         std::unique_ptr<ControlChannel> channel;
+        std::string home;  ///< AgentHello::home of its agent
         MonoNs lastHeard = 0;
         MonoNs failedAt = 0;  ///< was lost or doubted last; 0: never
         bool broken = false;  ///< a message could not be sent; that it closed is about to be told
@@ -99,7 +104,8 @@ class AgentPool {
     void lost(const std::string& name, const std::string& why);
     bool isSilent(const Node& node) const;
     void loseSilent();
-    void missing(const std::string& name, const std::set<RankProcess>& processes);
+    void missing(const std::string& name, const std::set<RankProcess>& processes,
+                 const std::string& why);
     void tell(const std::string& name, AgentMessage message);
     void forget(Node& node, const RankProcess& process);
     absl::Status refusal(const AgentHello& hello) const;

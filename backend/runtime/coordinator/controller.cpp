@@ -453,6 +453,10 @@ class Controller::Impl {
                     if (run != gone.process.job) job->nodeChanged(*it, "a slot is free");
             return true;
         };
+        l.rankUnknown = [this](const std::string& node, const RunningRank& rank,
+                               const std::string& why) {
+            if (auto* job = jobOf(rank.process)) job->rankUnknown(node, rank, why);
+        };
         l.other = [this](const std::string& node, const AgentMessage& message) {
             if (const auto* out = std::get_if<OutputLine>(&message)) {
                 if (auto* job = jobOf(out->process)) job->agentSaid(node, message);

@@ -80,6 +80,7 @@ class JobCoordinator {
     void rankUp(const std::string& node, const RankUp& up);
     void rankDied(const std::string& node, const RankDied& died);
     void rankGone(const std::string& node, const RankGone& gone);
+    void rankUnknown(const std::string& node, const RunningRank& rank, const std::string& why);
     void startLost(const std::string& node, const RankProcess& process);
     void agentSaid(const std::string& node, const AgentMessage& message);
     void nodeChanged(const NodeStatus& node, const std::string& why);

@@ -151,13 +151,28 @@ void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
         return;
     if (current) known_.erase(known);
     fleet_.exited(rank, gone.process.incarnation);
-    emit(model::RankExited{rank, gone.process.incarnation, gone.pid, gone.exitCode, gone.signal,
-                           expected},
+    emit(model::RankExited{rank, gone.process.incarnation, gone.pid,
+                           gone.statusKnown ? gone.exitCode : -1, gone.signal, expected},
          expected ? model::Severity::kInfo : model::Severity::kWarning);
     faults_.rankExited(rank, gone.signal, gone.unixNs);
     feed(protocol::RankExited{rank, gone.process.incarnation, gone.exitCode, gone.signal, node,
-                              monoNs(gone.unixNs), gone.words});
+                              monoNs(gone.unixNs), gone.words, gone.statusKnown});
     tryStarts();
+}
+
+/// One that is connected lives: it trains on, and what its agent would have told of its end is left
+/// to its connection.
+void JobCoordinator::rankUnknown(const std::string& node, const RunningRank& rank,
+                                 const std::string& why) {
+    const RankProcess& process = rank.process;
+    if (!links_.has(process.rank, process.incarnation))
+        return rankGone(node,
+                        {process, rank.pid, 0, 0, false, around_.reactor.clock().unixNs(), 0, why});
+    emit(model::EvidenceSeen{model::EvidenceKind::kProcessExit, process.rank.replica,
+                             process.rank.shard, absl::StrCat("agent ", node),
+                             absl::StrCat(name(process.rank), " (pid ", rank.pid,
+                                          ") is connected and trains on without an agent: ", why)},
+         model::Severity::kWarning);
 }
 
 /// It may run there all the same, or begin when the node wakes: the next start is a new

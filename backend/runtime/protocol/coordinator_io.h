@@ -42,6 +42,7 @@ struct RankExited {
     std::string node;
     MonoNs at = 0;           ///< when it ended, as well as known; 0: now
     std::string words = {};  ///< its own reason; may be empty
+    bool known = true;       ///< somebody saw how it ended
 };
 
 /// An agent is gone (its connection ended and it did not come back in time). Not a confirmation:

@@ -311,6 +311,7 @@ void CoordinatorMachine::Impl::on(const RankExited& in) {
         return;
     }
     std::string how = in.signal != 0 ? absl::StrCat(" ended on signal ", in.signal)
+                      : !in.known    ? " is gone, and nobody saw how it ended"
                                      : absl::StrCat(" exited with code ", in.exitCode);
     if (!in.words.empty()) absl::StrAppend(&how, ": ", in.words);
     fact(fact::EvidenceSeen{EvidenceKind::kProcessExit, r->id, in.rank.shard,
