@@ -81,6 +81,14 @@ TEST_F(OperatorTest, APolicyChangesTheFollowingSteps) {
                 HasSubstr("none, linear, sqrt"));
 }
 
+TEST_F(OperatorTest, NoJobBeginsOnADaemonThatEnds) {
+    host();
+    host_->controller().shutDown();
+    const auto late = host_->controller().start(spec(0), {});
+    EXPECT_TRUE(absl::IsFailedPrecondition(late.status())) << late.status();
+    EXPECT_THAT(std::string(late.status().message()), HasSubstr("the daemon ends"));
+}
+
 TEST_F(OperatorTest, AStaleClickIsRefusedAndARepeatedRequestIsHarmless) {
     host();
     start(spec(0));

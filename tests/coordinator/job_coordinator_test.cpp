@@ -78,6 +78,10 @@ class JobCoordinatorTest : public testing::Test {
             if (job_) job_->rankGone(n, gone);
             return true;
         };
+        l.rankUnknown = [this](const std::string& n, const RunningRank& rank,
+                               const std::string& why) {
+            if (job_) job_->rankUnknown(n, rank, why);
+        };
         l.startLost = [this](const std::string& n, const RankProcess& p) {
             if (job_) job_->startLost(n, p);
         };
@@ -637,6 +641,17 @@ TEST_F(JobCoordinatorTest, ARequestIsCarriedOutOnceHoweverOftenItIsMade) {
     another();
     EXPECT_TRUE(job_->act(pause, 0, "q1", "ana").ok()) << "the next coordinator knows it too";
     EXPECT_FALSE(job_->act(pause, 0, "", "ana").ok());
+}
+
+TEST_F(JobCoordinatorTest, ARankThatIsBeingStartedIsToldThatTheJobEnds) {
+    join("node0", 2);
+    begin();
+    ASSERT_EQ(starts(0, 1) + starts(1, 1), 2u) << "and no agent has said that they run";
+    ASSERT_TRUE(job_->stop(false, "ana").ok());
+    run();
+    const auto signals = heard<SignalRank>("node0");
+    ASSERT_THAT(signals, SizeIs(2));
+    for (const SignalRank& s : signals) EXPECT_EQ(s.signal, SIGTERM);
 }
 
 TEST_F(JobCoordinatorTest, AJobThatIsStoppedSaysWhoStoppedItAndRefusesWhatComesLater) {

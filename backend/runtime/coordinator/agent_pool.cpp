@@ -319,7 +319,7 @@ std::vector<std::pair<std::string, RunningRank>> AgentPool::running(const std::s
     std::vector<std::pair<std::string, RunningRank>> all;
     for (const auto& [name, node] : nodes_)
         for (const auto& [process, pid] : node.processes)
-            if (process.job == job && pid != 0) all.emplace_back(name, RunningRank{process, pid});
+            if (process.job == job) all.emplace_back(name, RunningRank{process, pid});
     return all;
 }
 

@@ -83,7 +83,7 @@ class AgentPool {
     /// the node; its pid, 0 while starting.
     std::optional<RunningRank> predecessor(const std::string& node, const std::string& job,
                                            int32_t replica, uint32_t incarnation) const;
-    /// Processes of a job and their pids, by node.
+    /// Processes of a job and their pids, 0 while starting, by node.
     std::vector<std::pair<std::string, RunningRank>> running(const std::string& job) const;
     std::vector<NodeStatus> nodes() const;
 

@@ -281,10 +281,13 @@ class Controller::Impl {
     std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
     std::map<std::string, Refused> refused_;  ///< runs that could not be taken up
     bool recovered_ = false;
+    bool ending_ = false;  ///< shutDown() was called: a job that began now would outlive us
     std::multimap<std::string, Watcher*> watchers_;
     std::thread thread_;
 
     absl::Status launch(JobBeginning beginning) {
+        if (ending_)
+            return absl::FailedPreconditionError("the daemon ends; start the job on another");
         const std::string run = beginning.run;
         std::string local = addresses_.front();
         std::string remote;
@@ -570,6 +573,7 @@ absl::Status Controller::stop(const std::string& run, bool checkpoint, const std
 
 void Controller::shutDown() {
     impl_->call([&] {
+        impl_->ending_ = true;
         for (auto& [run, job] : impl_->jobs_) job->shutDown();
     });
 }
