@@ -103,6 +103,14 @@ std::string shortFields(const model::Json& body) {
     return out;
 }
 
+/// The last quorum's contributors may have left since.
+uint32_t replicasThatTrain(const model::RunState& state) {
+    if (state.replicas.empty()) return model::contributors(state);
+    return static_cast<uint32_t>(std::count_if(
+        state.replicas.begin(), state.replicas.end(),
+        [](const auto& replica) { return replica.state == model::ReplicaState::kTraining; }));
+}
+
 }  // namespace
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {
@@ -181,7 +189,7 @@ std::string summaryLine(const model::RunState& state) {
     if (state.lastCommit)
         out += printed("  loss %.3f  %.0f tok/s  ett %.1f %%", state.lastCommit->loss,
                        state.lastCommit->tokensPerSecond, state.effectiveTime * 100);
-    out += printed("  %u/%u replicas  ", model::contributors(state), state.spec.replicas);
+    out += printed("  %u/%u replicas  ", replicasThatTrain(state), state.spec.replicas);
     out += enumName(state.phase);
     // Why it failed is an error of its own.
     const bool waits =
@@ -195,7 +203,7 @@ std::string summaryJson(const model::RunState& state) {
     json["type"] = "summary";
     json["step"] = lastStep(state);
     json["steps"] = state.spec.steps;
-    json["contributors"] = model::contributors(state);
+    json["contributors"] = replicasThatTrain(state);
     json["replicas"] = state.spec.replicas;
     json["phase"] = enumName(state.phase);
     json["explanation"] = state.explanation;

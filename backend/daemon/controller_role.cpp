@@ -135,6 +135,10 @@ int runController(const Options& options, Report report) {
     } else {
         spdlog::info("stopping: jobs write a checkpoint and end");
         clean = stopJobs(**controller, signals);
+        if (!clean)
+            spdlog::warn(
+                "not every job has ended: its ranks run on and wait for the next controller, for "
+                "their orphan_ms, and then write a checkpoint");
     }
     sink.flush();
     server->reset();

@@ -194,5 +194,21 @@ TEST(LiveTextTest, RulesSayWhetherTheyAreKept) {
     EXPECT_EQ(rulesText({}, job), "no expert is pinned or forbidden anywhere\n");
 }
 
+TEST(SummaryTest, ASummaryCountsTheReplicasThatTrainNow) {
+    model::RunState state;
+    state.spec.replicas = 2;
+    state.phase = model::JobPhase::kStopping;
+    state.quorum = model::QuorumDecided{};
+    state.quorum->contributors.resize(2);
+    EXPECT_THAT(summaryLine(state), HasSubstr("2/2 replicas")) << "nothing else is known";
+    model::ReplicaView replica;
+    replica.state = model::ReplicaState::kTraining;
+    state.replicas.push_back(replica);
+    replica.replica = 1;
+    replica.state = model::ReplicaState::kAbsent;
+    state.replicas.push_back(replica);
+    EXPECT_THAT(summaryLine(state), HasSubstr("1/2 replicas"));
+}
+
 }  // namespace
 }  // namespace bulkhead::cli

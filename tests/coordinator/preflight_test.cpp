@@ -43,6 +43,20 @@ model::FaultSpec fault(FaultKind kind, int32_t replica, int32_t shard = -1) {
     return f;
 }
 
+TEST(Preflight, ASecondStopSaysWhatTheFirstWaitsForAndHowToEndAtOnce) {
+    JobStatus s = fourReplicas();
+    s.phase = model::JobPhase::kStopping;
+    s.why = "waits for room on /ckpt";
+    const auto p = preflight(s, act(ActionKind::kStop));
+    EXPECT_FALSE(p.allowed);
+    EXPECT_THAT(p.refusal, HasSubstr("waits for room on /ckpt"));
+    EXPECT_THAT(p.refusal, HasSubstr("stop --without-checkpoint"));
+    EXPECT_TRUE(preflight(s, act(ActionKind::kStopNow)).allowed);
+    s.phase = model::JobPhase::kFinished;
+    for (const ActionKind kind : {ActionKind::kStop, ActionKind::kDrain})
+        EXPECT_NE(preflight(s, act(kind, 1)).title, "");
+}
+
 TEST(Preflight, RoutingCanBeAskedForWhereThereIsSome) {
     JobStatus s = fourReplicas();
     model::Action ask = act(ActionKind::kCaptureRouting);

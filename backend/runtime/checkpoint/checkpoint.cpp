@@ -232,8 +232,7 @@ absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path, const 
     try {
         return fromJson(json::parse(text));
     } catch (const std::exception& e) {
-        return absl::DataLossError(absl::StrCat(path, " is no checkpoint manifest: ", e.what(),
-                                                "; resume from an older checkpoint"));
+        return absl::DataLossError(absl::StrCat(path, " is no checkpoint manifest: ", e.what()));
     }
 }
 
@@ -249,8 +248,7 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const FileSystem& f
                          shard, "; resume with the shard count it was written with"));
     const std::string path = absl::StrCat(folderOf(manifestPath), "/", listed->name);
     const auto damaged = [&](const std::string& why) {
-        return absl::DataLossError(
-            absl::StrCat(path, " ", why, "; resume from an older checkpoint"));
+        return absl::DataLossError(absl::StrCat(path, " ", why));
     };
     const auto bytesOf = [](auto& content) { return std::as_writable_bytes(std::span(content)); };
     std::string head(encode(ShardHeader{}).size(), '\0');
