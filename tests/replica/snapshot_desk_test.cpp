@@ -57,6 +57,7 @@ class Program final : public TrainingProgram {
     absl::Status warmUp() override { return absl::OkStatus(); }
     protocol::ModelDescribed describe() const override { return {}; }
     uint64_t stateBytes() const override { return state_.size(); }
+    uint64_t parameterBytes() const override { return state_.size(); }
     absl::Status exportState(uint64_t, std::span<std::byte>) override { return absl::OkStatus(); }
     absl::Status importState(uint64_t, std::span<const std::byte>) override {
         return absl::OkStatus();

@@ -205,7 +205,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
                      quorum.attempt, quorum.epoch, quorum.explanation);
     }
     exchange_->begin(id, group);
-    if (action.enter) exchange_->ready(exchange_->generation(), 0);
+    if (action.enter) exchange_->ready(exchange_->generation(), 0, ~0ull);
 }
 
 void ReplicaRank::Impl::on(const protocol::AbortExchange& action) {

@@ -142,7 +142,7 @@ class ReplicaRank::Impl {
     absl::Status refreshHash();
     void stands(bool updated) const;
     void bindExchange();
-    void offer(uint64_t generation, uint64_t begin);
+    void offer(uint64_t generation, uint64_t begin, uint64_t end);
     absl::Status touchGradient(std::span<float> part);
     void notFinite(uint64_t generation);
     void keepDelta(const CommitRecord& record, std::span<const float> reduced);
@@ -192,6 +192,7 @@ class ReplicaRank::Impl {
     uint64_t computingGeneration_ = 0;
     MonoNs computeBegun_ = 0;
     bool nonFinite_ = false;
+    uint64_t heldBack_ = 0;     ///< the end of the part at 0 that a device's gradient still owes
     const bool onDevice_;       ///< gradient and sum are out of the CPU's reach
     absl::Status deviceError_;  ///< met where it could not be returned
 

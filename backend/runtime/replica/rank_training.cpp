@@ -50,16 +50,19 @@ void ReplicaRank::Impl::gradientReady(uint64_t generation, uint64_t begin, uint6
     ++progress_;
     const std::span<float> part = program_->gradient().subspan(begin, end - begin);
     deviceError_.Update(touchGradient(part));
-    // A device looks at all of it at once, and the program is busy now: computed() tells the last.
-    if (onDevice_ && begin == 0) return;
+    // A device looks at all of it at once, and the program is busy now: computed() tells this part.
+    if (onDevice_ && begin == 0) {
+        heldBack_ = end;
+        return;
+    }
     if (!onDevice_ && !nonFinite_ && !allFinite(part)) notFinite(generation);
-    offer(generation, begin);
+    offer(generation, begin, end);
 }
 
 /// From here on the exchange may write the sum, which may still be on its way to the deltas.
-void ReplicaRank::Impl::offer(uint64_t generation, uint64_t begin) {
+void ReplicaRank::Impl::offer(uint64_t generation, uint64_t begin, uint64_t end) {
     program_->awaitSum();
-    exchange_->ready(generation, begin);
+    exchange_->ready(generation, begin, end);
 }
 
 absl::Status ReplicaRank::Impl::touchGradient(std::span<float> part) {
@@ -92,7 +95,7 @@ void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
         const absl::StatusOr<double> squares = program_->sumOfSquares(program_->gradient());
         deviceError_.Update(squares.status());
         if (!squares.ok() || !std::isfinite(*squares)) notFinite(generation);
-        offer(generation, 0);
+        offer(generation, 0, heldBack_);
     }
     {
         const std::lock_guard<Mutex> lock(figuresMutex_);
@@ -286,8 +289,7 @@ void ReplicaRank::Impl::keepDelta(const CommitRecord& record, std::span<const fl
 absl::Status ReplicaRank::Impl::damageParameter(uint64_t step) {
     const std::optional<uint64_t> where = faults_->takeParameterFlip(step);
     if (!where) return absl::OkStatus();
-    // The first third of a shard's state is parameters, whatever its optimizer keeps behind them.
-    const uint64_t offset = *where % std::max<uint64_t>(1, program_->stateBytes() / 3);
+    const uint64_t offset = *where % std::max<uint64_t>(1, program_->parameterBytes());
     std::byte value{};
     if (absl::Status s = program_->exportState(offset, {&value, 1}); !s.ok()) return s;
     value ^= std::byte{1} << ((*where >> 48) % 8);

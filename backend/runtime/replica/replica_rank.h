@@ -95,8 +95,9 @@ class ReplicaRank {
     /// program's own (build, apply, ...): the rank cannot go on.
     [[nodiscard]] absl::StatusOr<Work> next();
 
-    /// [begin, end) of program.gradient() is final for this step. Calls come in descending order
-    /// of begin and tile the gradient. Injected gradient faults are committed here.
+    /// [begin, end) of program.gradient() is final for this step. Calls tile the gradient, in any
+    /// order; buckets leave from its end on, so that the end is better told of first. Injected
+    /// gradient faults are committed here.
     void gradientReady(uint64_t generation, uint64_t begin, uint64_t end);
 
     /// A micro-batch that took `took` is done: progress, and the place of an injected slowness.

@@ -38,12 +38,18 @@ void StepExchange::bind(std::span<const float> gradient, std::span<float> reduce
     const std::lock_guard<Mutex> lock(mutex_);
     gradient_ = gradient;
     reduced_ = reduced;
-    readyFrom_ = gradient.size();
+    nothingReady();
+}
+
+void StepExchange::nothingReady() {
+    lacking_.assign((gradient_.size() + bucketFloats_ - 1) / bucketFloats_, bucketFloats_);
+    if (const uint64_t rest = gradient_.size() % bucketFloats_; rest > 0) lacking_.back() = rest;
+    lackingBuckets_ = lacking_.size();
 }
 
 uint64_t StepExchange::restart() {
     const std::lock_guard<Mutex> lock(mutex_);
-    readyFrom_ = gradient_.size() + 1;
+    nothingReady();
     firstAt_ = wholeAt_ = 0;
     poison_.reset();
     return ++generation_;
@@ -54,14 +60,24 @@ uint64_t StepExchange::generation() const {
     return generation_;
 }
 
-void StepExchange::ready(uint64_t generation, uint64_t begin) {
+void StepExchange::ready(uint64_t generation, uint64_t begin, uint64_t end) {
     {
         const std::lock_guard<Mutex> lock(mutex_);
         if (generation != generation_) return;
-        readyFrom_ = begin;
-        if (firstAt_ == 0 && begin + bucketFloats_ <= gradient_.size()) firstAt_ = clock_.now();
-        if (begin == 0) wholeAt_ = clock_.now();
-        if (firstAt_ == 0) firstAt_ = wholeAt_;
+        // Buckets count from the end: the one of float i holds all that are as far from there.
+        const uint64_t size = gradient_.size();
+        for (uint64_t last = std::min(end, size); last > begin;) {
+            const uint64_t bucket = (size - last) / bucketFloats_;
+            const uint64_t first = size - std::min(size, (bucket + 1) * bucketFloats_);
+            const uint64_t from = std::max(begin, first);
+            uint64_t& lacks = lacking_[bucket];
+            if (lacks > 0 && lacks <= last - from) --lackingBuckets_;
+            lacks -= std::min(lacks, last - from);
+            last = from;
+        }
+        const MonoNs now = clock_.now();
+        if (firstAt_ == 0 && !lacking_.empty() && lacking_.front() == 0) firstAt_ = now;
+        if (lackingBuckets_ == 0) wholeAt_ = now;
     }
     changed_.notify_all();
 }
@@ -145,7 +161,7 @@ absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {
     uint32_t bucket = 0;
     for (uint64_t end = gradient.size(); end > 0;) {
         const uint64_t begin = end > bucketFloats_ ? end - bucketFloats_ : 0;
-        if (absl::Status s = awaitBucket(job, begin); !s.ok()) return s;
+        if (absl::Status s = awaitBucket(job, bucket); !s.ok()) return s;
         if (started == 0) started = clock_.now();
         const absl::Status s = exchange_->reduce(bucket, gradient.subspan(begin, end - begin),
                                                  reduced.subspan(begin, end - begin));
@@ -161,11 +177,11 @@ absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {
     return absl::OkStatus();
 }
 
-absl::Status StepExchange::awaitBucket(const Job& job, uint64_t begin) {
+absl::Status StepExchange::awaitBucket(const Job& job, uint32_t bucket) {
     std::unique_lock<Mutex> lock(mutex_);
     changed_.wait(lock, [&] {
-        return stopping_ || poison_ || readyFrom_ <= begin || job.generation != generation_ ||
-               job.group.key <= abortedUpTo_;
+        return stopping_ || poison_ || job.generation != generation_ ||
+               job.group.key <= abortedUpTo_ || lacking_[bucket] == 0;
     });
     if (job.group.key <= abortedUpTo_) return absl::AbortedError(abortReason_);
     if (job.generation != generation_)

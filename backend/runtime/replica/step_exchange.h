@@ -29,8 +29,9 @@ struct ExchangeResult {
     double exposedMs = 0;   ///< the part of it after the whole gradient was there
 };
 
-/// The communication thread of a rank: exchanges the buckets of one step as the backward pass makes
-/// them final, from the end of the gradient to its beginning, and all of them again for a redo.
+/// The communication thread of a rank: exchanges the buckets of one step, from the end of the
+/// gradient to its beginning as all members do, each when the backward pass has made it final; and
+/// all of them again for a redo.
 /// Every gradient has a generation, so that a piece of one that was given up is never taken for a
 /// piece of the next. Threads: all functions from any; `done` is called on the communication
 /// thread, once for every begin().
@@ -48,8 +49,9 @@ class StepExchange {
     /// A new gradient will be computed, nothing of it is ready; returns its generation.
     uint64_t restart();
     uint64_t generation() const;
-    /// [begin, end of gradient) is final. Ignored when `generation` is an old one, likewise below.
-    void ready(uint64_t generation, uint64_t begin);
+    /// [begin, end) is final; calls tile the gradient, in any order. An `end` behind the gradient's
+    /// is its end. Ignored when `generation` is an old one, likewise below.
+    void ready(uint64_t generation, uint64_t begin, uint64_t end);
     /// The gradient will not be finished in this form (not finite): its exchanges fail.
     void poison(uint64_t generation, const std::string& why);
 
@@ -66,11 +68,12 @@ class StepExchange {
         ExchangeGroup group;
         uint64_t generation = 0;
     };
+    void nothingReady();  ///< mutex_ is held
     void run();
     ExchangeResult perform(const Job& job);
     absl::Status reduceAll(const Job& job, ExchangeResult* result);
     void addConnecting(MonoNs begun, MonoNs connected, ExchangeStats* stats) const;
-    absl::Status awaitBucket(const Job& job, uint64_t begin);
+    absl::Status awaitBucket(const Job& job, uint32_t bucket);
 
     std::unique_ptr<Exchange> exchange_;
     const uint64_t bucketFloats_;
@@ -83,7 +86,8 @@ class StepExchange {
     uint64_t generation_ = 0;
     std::span<const float> gradient_;
     std::span<float> reduced_;
-    uint64_t readyFrom_ = 0;
+    std::vector<uint64_t> lacking_;  ///< by bucket, from the gradient's end: floats not final yet
+    uint64_t lackingBuckets_ = 0;
     MonoNs firstAt_ = 0;  ///< when its first bucket was
     MonoNs wholeAt_ = 0;  ///< when the gradient was complete
     std::optional<std::string> poison_;

@@ -61,6 +61,8 @@ class TrainingProgram {
     virtual protocol::ModelDescribed describe() const = 0;
 
     virtual uint64_t stateBytes() const = 0;
+    /// So many bytes at the state's begin are parameters, for faults that are to hit one.
+    virtual uint64_t parameterBytes() const = 0;
     virtual absl::Status exportState(uint64_t offset, std::span<std::byte> to) = 0;
     /// snapshot() returns before the copy is there, so that one made ahead costs memory, not time.
     virtual bool copiesBeside() const { return false; }

@@ -482,6 +482,7 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
         return model;
     }
     uint64_t stateBytes() const override { return sizeof(StateBytes); }
+    uint64_t parameterBytes() const override { return sizeof(StateBytes) / 3; }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override {
         const StateBytes bytes{shown_.now.state, shown_.now.layout};
         std::memcpy(to.data(), reinterpret_cast<const std::byte*>(&bytes) + offset, to.size());

@@ -40,6 +40,8 @@ class WorkloadProgram final : public TrainingProgram {
     absl::Status warmUp() override;
     protocol::ModelDescribed describe() const override;
     uint64_t stateBytes() const override { return info_.state_bytes; }
+    /// The plugin's state begins with the parameters, as many as the gradient has values.
+    uint64_t parameterBytes() const override { return gradient_.size_bytes(); }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override;
     bool copiesBeside() const override {
         return copier_ != nullptr && api_->export_state_on != nullptr;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/replica/step_exchange.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <random>
+
+namespace bulkhead::runtime {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr uint64_t kBucketFloats = 4;
+
+/// Alone in its group: the sum is the gradient, as it is when the bucket is reduced.
+class Alone final : public Exchange {
+  public:
+    absl::Status configure(const ExchangeGroup&) override { return absl::OkStatus(); }
+    absl::Status reduce(uint32_t bucket, std::span<const float> input,
+                        std::span<float> output) override {
+        std::copy(input.begin(), input.end(), output.begin());
+        const std::lock_guard<Mutex> lock(mutex_);
+        reduced_.push_back(bucket);
+        changed_.notify_all();
+        return absl::OkStatus();
+    }
+    void abort(const ExchangeKey&, std::string_view) override {}
+    uint64_t progress() const override { return 0; }
+    std::vector<FailedPeer> failedPeers() const override { return {}; }
+    ExchangeStats stats() const override { return {}; }
+
+    std::vector<uint32_t> awaitReduced(size_t count) {
+        std::unique_lock<Mutex> lock(mutex_);
+        changed_.wait(lock, [&] { return reduced_.size() >= count; });
+        return reduced_;
+    }
+
+  private:
+    Mutex mutex_;
+    ConditionVariable changed_;
+    std::vector<uint32_t> reduced_;
+};
+
+class StepExchangeTest : public testing::Test {
+  protected:
+    StepExchangeTest() : gradient_(14), reduced_(14) { exchange_.bind(gradient_, reduced_); }
+    void begin() {
+        ExchangeGroup group;
+        group.key.step = ++step_;
+        exchange_.begin({step_, 1, 1}, std::move(group));
+    }
+    ExchangeResult await() {
+        std::unique_lock<Mutex> lock(mutex_);
+        changed_.wait(lock, [&] { return result_.has_value(); });
+        return *std::exchange(result_, std::nullopt);
+    }
+
+    std::vector<float> gradient_, reduced_;
+    uint64_t step_ = 0;
+    SystemClock clock_;
+    Mutex mutex_;
+    ConditionVariable changed_;
+    std::optional<ExchangeResult> result_;
+    Alone* alone_ = new Alone;
+    StepExchange exchange_{std::unique_ptr<Exchange>(alone_), kBucketFloats * sizeof(float), clock_,
+                           [this](ExchangeResult result) {
+                               const std::lock_guard<Mutex> lock(mutex_);
+                               result_ = std::move(result);
+                               changed_.notify_all();
+                           }};
+};
+
+// Buckets, from the end: [10, 14), [6, 10), [2, 6), [0, 2).
+TEST_F(StepExchangeTest, ABucketLeavesWhenAllOfItIsFinalInWhateverOrder) {
+    const uint64_t generation = exchange_.restart();
+    begin();
+    exchange_.ready(generation, 0, 3);
+    exchange_.ready(generation, 12, 14);
+    exchange_.ready(generation, 8, 12);  // the end of one bucket, the beginning of the next
+    EXPECT_THAT(alone_->awaitReduced(1), ElementsAre(0));
+    exchange_.ready(generation, 6, 8);
+    EXPECT_THAT(alone_->awaitReduced(2), ElementsAre(0, 1));
+    // An exchange that left before this would have taken the zeros.
+    std::iota(gradient_.begin(), gradient_.end(), 1.0f);
+    exchange_.ready(generation, 3, 6);
+    EXPECT_TRUE(await().complete);
+    EXPECT_THAT(alone_->awaitReduced(4), ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(std::vector(reduced_.begin(), reduced_.begin() + 6), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST_F(StepExchangeTest, AnyTilingIsWholeInTheEndAndARedoNeedsNoneAgain) {
+    std::mt19937 random(7);
+    for (int i = 0; i < 200; ++i) {
+        std::vector<uint64_t> cuts = {0, gradient_.size()};
+        for (int c = 0; c < 5; ++c) cuts.push_back(random() % (gradient_.size() + 1));
+        std::sort(cuts.begin(), cuts.end());
+        std::vector<std::pair<uint64_t, uint64_t>> parts;
+        for (size_t c = 1; c < cuts.size(); ++c) parts.emplace_back(cuts[c - 1], cuts[c]);
+        std::shuffle(parts.begin(), parts.end(), random);
+        const uint64_t generation = exchange_.restart();
+        begin();
+        for (const auto& [from, to] : parts) exchange_.ready(generation, from, to);
+        ASSERT_TRUE(await().complete);
+    }
+    begin();
+    EXPECT_TRUE(await().complete);
+}
+
+TEST_F(StepExchangeTest, AnEndBehindTheGradientIsItsEnd) {
+    const uint64_t generation = exchange_.restart();
+    begin();
+    exchange_.ready(generation, 0, ~0ull);
+    EXPECT_TRUE(await().complete);
+}
+
+}  // namespace
+}  // namespace bulkhead::runtime
