@@ -123,6 +123,7 @@ int run(int argc, const char* const* argv) {
     app.fallthrough();
     app.footer(
         "Every verb also takes --target, --token-file and --json.\n"
+        "A job with a program of its own: bulkheadctl up [OPTIONS] -- PROGRAM ARGUMENTS.\n"
         "Exit codes: 0 done; 1 the run or campaign failed, or a ledger does not add up; 2 usage;\n"
         "3 no daemon answers; 4 refused, stale or not confirmed; 5 not found;\n"
         "6 a file or argument cannot be used; 7 token or version; 130 interrupted.");
@@ -136,8 +137,15 @@ int run(int argc, const char* const* argv) {
     addReplay(app, cli);
     addPlan(app, cli);
     addCompletion(app, cli);
+    const char* const* end = std::find(argv + 1, argv + argc, std::string_view("--"));
+    const int ours = static_cast<int>(end - argv);
+    if (ours < argc) cli.command.assign(end + 1, argv + argc);
     try {
-        app.parse(argc, argv);
+        app.parse(ours, argv);
+        if (ours < argc && !app.got_subcommand("up") && !app.got_subcommand("start"))
+            throw CLI::ExtrasError({"-- is for up and start, before the program of a job"});
+        if (ours < argc && cli.command.empty())
+            throw CLI::ExtrasError({"-- expects a program and its arguments behind it"});
     } catch (const CLI::ParseError& e) {
         return endOfParsing(app, e, argc, argv);
     }

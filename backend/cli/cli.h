@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "backend/client/failure.h"
 
@@ -33,6 +34,7 @@ struct Cli {
     std::string jobsDir;  ///< with `file`: where its runs have their folders; empty: as bulkheadd
     std::string file;     ///< a run file, read through a private daemon instead of `target`
     bool json = false;
+    std::vector<std::string> command;  ///< what stands behind "--": a program and its arguments
     std::function<int()> chosen;
 };
 

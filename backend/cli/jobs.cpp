@@ -82,7 +82,12 @@ void addJobs(CLI::App& app, Cli& cli) {
     auto source = std::make_shared<client::JobSource>();
     CLI::App* verb = app.add_subcommand("start", "Start a job on the daemon");
     addJobOptions(*verb, *source);
-    verb->callback([&cli, source] { cli.chosen = [&cli, source] { return start(cli, *source); }; });
+    verb->callback([&cli, source] {
+        cli.chosen = [&cli, source] {
+            source->command = cli.command;
+            return start(cli, *source);
+        };
+    });
 
     auto job = std::make_shared<std::string>();
     verb =

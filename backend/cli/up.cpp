@@ -193,7 +193,12 @@ void addUp(CLI::App& app, Cli& cli) {
                      "history file; what a run needs to go on after a crash lies in FILE.state");
     verb->add_option("--agents", options->agents, "nodes to stand up on this machine")
         ->check(CLI::Range(1, 64));
-    verb->callback([&cli, options] { cli.chosen = [&cli, options] { return up(cli, *options); }; });
+    verb->callback([&cli, options] {
+        cli.chosen = [&cli, options] {
+            options->job.command = cli.command;
+            return up(cli, *options);
+        };
+    });
 }
 
 }  // namespace bulkhead::cli

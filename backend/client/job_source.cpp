@@ -7,6 +7,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "absl/strings/str_format.h"
 #include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
 
@@ -30,7 +31,8 @@ std::string quoted(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {
         if (c == '"' || c == '\\') out += '\\';
-        out += c;
+        const auto code = static_cast<unsigned char>(c);
+        out += code < 0x20 || code == 0x7f ? absl::StrFormat("\\u%04x", code) : std::string(1, c);
     }
     return out + "\"";
 }
@@ -47,14 +49,27 @@ std::string demoJobFile() {
 }
 
 Result<JobText> readJob(const JobSource& job) {
-    const fs::path file = job.file.empty() ? demoJobFile() : job.file;
-    std::ifstream in(file, std::ios::binary);
-    if (!in) return badJob(file.string() + " cannot be read.", "Name a job file that is there.");
     JobText out;
-    out.text.assign(std::istreambuf_iterator<char>(in), {});
-    out.fileName = file.string();
-    out.baseDir = fs::absolute(file).parent_path().string();
     out.resumeFrom = job.resume;
+    if (job.file.empty() && !job.command.empty()) {
+        out.fileName = "command";
+        out.baseDir = fs::current_path().string();
+    } else {
+        const fs::path file = job.file.empty() ? demoJobFile() : job.file;
+        std::ifstream in(file, std::ios::binary);
+        if (!in)
+            return badJob(file.string() + " cannot be read.", "Name a job file that is there.");
+        out.text.assign(std::istreambuf_iterator<char>(in), {});
+        out.fileName = file.string();
+        out.baseDir = fs::absolute(file).parent_path().string();
+    }
+    if (!job.command.empty()) {
+        std::string list;
+        for (const std::string& word : job.command)
+            list += (list.empty() ? "" : ", ") + quoted(word);
+        out.overrides.push_back("command=[" + list + "]");
+        out.overrides.push_back("directory=" + quoted(fs::current_path().string()));
+    }
     const std::pair<const char*, const std::string*> simple[] = {{"replicas", &job.replicas},
                                                                  {"shards", &job.shards},
                                                                  {"steps", &job.steps},

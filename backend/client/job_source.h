@@ -21,6 +21,8 @@ struct JobSource {
     std::string resume;
     std::vector<std::string> faults;
     std::vector<std::string> set;
+    /// The program of a rank and its arguments, run where we are; then there is no demo.
+    std::vector<std::string> command;
 };
 
 /// The embedded demo's job file: installed beside the programs, or in the sources we were built of.

@@ -107,19 +107,51 @@ void checkPolicies(const JobSpec& s, Check& check) {
     check.that(t.chunkMultiple >= 1, "timeouts.chunk_multiple", "expected 1 or more");
     check.that(t.progressFloorMs >= 1, "timeouts.progress_floor_ms", "expected 1 or more");
     check.that(t.chunkFloorMs >= 1, "timeouts.chunk_floor_ms", "expected 1 or more");
+    check.that(t.startMs >= 1, "timeouts.start_ms", "expected 1 or more");
 }
 
 void checkDomains(const JobSpec& s, Check& check) {
-    check.that(!s.domains.empty(), "domains",
-               "expected at least one table [[domains]] with name and paths");
+    const bool opaque = !s.command.empty();
+    check.that(!s.domains.empty(), "domains", "expected at least one table [[domains]] with name",
+               opaque ? "" : " and paths");
     std::set<std::string> names;
     for (size_t i = 0; i < s.domains.size() && check.ok(); ++i) {
         const std::string key = concat("domains[", i, "]");
         check.that(!s.domains[i].name.empty(), key + ".name", "expected a name, such as \"code\"");
         check.that(names.insert(s.domains[i].name).second, key + ".name", "\"",
                    shortened(s.domains[i].name, 60), "\" is the name of another domain too");
-        check.that(!s.domains[i].paths.empty(), key + ".paths",
+        check.that(opaque || !s.domains[i].paths.empty(), key + ".paths",
                    "expected at least one file or folder");
+        check.that(!opaque || s.domains[i].paths.empty(), key + ".paths",
+                   "a job with a command reads its data itself; remove this key");
+    }
+}
+
+/// What a program of its own decides by itself must not stand in the job as if it counted.
+void checkCommand(const JobSpec& s, Check& check) {
+    if (s.command.empty()) {
+        check.that(s.env.empty(), "env", "is for a job with a command, and this one has none");
+        check.that(s.directory.empty(), "directory",
+                   "is for a job with a command, and this one has none");
+        return;
+    }
+    constexpr std::string_view kOwn = "a job with a command has its own; remove this";
+    const JobSpec untouched;
+    check.that(!s.command[0].empty(), "command", "expected a program and its arguments");
+    check.that(!s.directory.empty() && s.directory[0] == '/', "directory",
+               "expected an absolute path, found \"", shortened(s.directory, 60), "\"");
+    check.that(s.shards == 1, "shards",
+               "a job with a command has one rank in a replica; expected 1");
+    check.that(s.workload == untouched.workload, "workload", kOwn);
+    check.that(s.modelToml.empty(), "model", kOwn);
+    check.that(s.optimizer == untouched.optimizer, "optimizer", kOwn);
+    for (size_t i = 0; i < s.env.size() && check.ok(); ++i) {
+        const std::string key = concat("env[", i, "]");
+        const size_t equals = s.env[i].find('=');
+        check.that(equals != std::string::npos && equals > 0, key, "expected NAME=value, found \"",
+                   shortened(s.env[i], 60), "\"");
+        check.that(s.env[i].compare(0, 9, "BULKHEAD_") != 0, key,
+                   "names that begin with BULKHEAD_ are what the agent tells the program");
     }
 }
 
@@ -179,6 +211,7 @@ absl::Status checkJob(const JobSpec& spec) {
     checkCounts(spec, check);
     checkOptimizer(spec.optimizer, check);
     if (check.ok()) checkPolicies(spec, check);
+    if (check.ok()) checkCommand(spec, check);
     if (check.ok()) checkDomains(spec, check);
     if (check.ok()) checkPlacement(spec, check);
     if (check.ok()) checkFaults(spec, check);

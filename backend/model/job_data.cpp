@@ -92,6 +92,7 @@ absl::StatusOr<uint64_t> dataBytes(const JobSpec& spec) {
 }
 
 absl::Status checkData(const JobSpec& spec) {
+    if (!spec.command.empty()) return absl::OkStatus();
     for (const DomainSpec& domain : spec.domains) {
         const absl::StatusOr<uint64_t> total = domainBytes(domain);
         if (!total.ok()) return total.status();

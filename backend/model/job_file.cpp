@@ -79,6 +79,18 @@ absl::Status takeModel(const toml::table& root, const fs::path& folder, TomlRead
     return absl::OkStatus();
 }
 
+/// Defaults of a job with a command: nothing is known of its samples, imports take long, and so may
+/// its first batch.
+void fillInCommand(const toml::table& root, JobSpec& spec, const fs::path& folder) {
+    constexpr uint32_t kGraceMs = 60'000;
+    spec.directory = resolved(spec.directory, folder);
+    if (spec.domains.empty()) spec.domains.push_back({"data", {}});
+    if (!root.contains("shards")) spec.shards = 1;
+    if (!root.contains("sequence_length")) spec.sequenceLength = 1;
+    if (!root.at_path("timeouts.join_ms")) spec.timeouts.joinMs = kGraceMs;
+    if (!root.at_path("timeouts.progress_floor_ms")) spec.timeouts.progressFloorMs = kGraceMs;
+}
+
 void fillIn(JobSpec& spec, std::string_view name, const fs::path& folder) {
     if (spec.name.empty()) spec.name = fs::path(name).stem().string();
     for (DomainSpec& domain : spec.domains)
@@ -101,6 +113,7 @@ absl::StatusOr<JobSpec> parseJob(std::string_view text, std::string_view name,
     }
     reader.readTable(root, spec, {"model"});
     if (reader.failed()) return reader.status();
+    if (!spec.command.empty()) fillInCommand(root, spec, folder);
     fillIn(spec, name, folder);
     if (absl::Status s = checkJob(spec); !s.ok())
         return absl::InvalidArgumentError(reader.located(std::string(s.message())));

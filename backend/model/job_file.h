@@ -15,6 +15,9 @@
 /// `[model]` is handed to the workload as TOML text; its key `file` names another TOML file whose
 /// keys come first and may be overridden beside it, so that the spec needs no file afterwards.
 /// resources/jobs/demo.toml shows all of it.
+/// A job with a `command` runs in `directory` (default: the file's folder), has one domain "data"
+/// where none is named, one shard, samples of one token, and a minute (join_ms, progress_floor_ms) for all
+/// replicas to join and for a batch.
 /// Errors are InvalidArgument (NotFound for a file that is not there) and read
 /// "jobs/a.toml:12: policies.lr: expected one of none, linear, sqrt, found \"square\"".
 /// Thread: any; nothing is kept.
@@ -40,8 +43,9 @@ namespace bulkhead::model {
 [[nodiscard]] absl::Status checkSize(const JobSpec& spec);
 
 /// Touches the disk: every path of every domain is a readable text file or a folder with at least
-/// one below it, and a domain has text for one sample or more. NotFound, PermissionDenied or
-/// InvalidArgument, naming domain, path and what to do. Reads only the head of each file.
+/// one below it, and a domain has text for one sample or more. A job with a command reads its data
+/// itself. NotFound, PermissionDenied or InvalidArgument, naming domain, path and what to do. Reads
+/// only the head of each file.
 [[nodiscard]] absl::Status checkData(const JobSpec& spec);
 
 /// Bytes of all domains' text on disk, as checkData counts them; errors as there.

@@ -90,6 +90,7 @@ struct Timeouts {
     uint32_t chunkMultiple = 20;
     uint32_t joinMs = 10000;     ///< start of a job: wait so long for all replicas
     uint32_t orphanMs = 600000;  ///< worker without a coordinator
+    uint32_t startMs = 60000;    ///< start of a process to its first word; a program's imports
     bool operator==(const Timeouts&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -101,6 +102,7 @@ struct Timeouts {
         visit("chunk_multiple", self.chunkMultiple);
         visit("join_ms", self.joinMs);
         visit("orphan_ms", self.orphanMs);
+        visit("start_ms", self.startMs);
     }
 };
 
@@ -129,7 +131,8 @@ struct OptimizerSpec {
     }
 };
 
-/// One domain of training text: a file, or a folder whose text files are read in name order.
+/// One domain of training text: a file, or a folder whose text files are read in name order. A job
+/// with a command has only the names: what a sample's index stands for, its program knows.
 struct DomainSpec {
     std::string name;
     std::vector<std::string> paths;  ///< absolute after reading
@@ -174,6 +177,12 @@ struct JobSpec {
     uint32_t spares = 0;  ///< replicas beyond those, kept caught up: who is lost is replaced
     uint64_t steps = 0;   ///< stop with a checkpoint after so many; 0: until told
     uint64_t seed = 1;
+    /// The program of a rank and its arguments, in place of bulkhead-worker with a workload: it
+    /// drives the replica library itself (docs/python.md). Found by the agent's PATH, or from
+    /// `directory`. Empty: the workload.
+    std::vector<std::string> command;
+    std::vector<std::string> env;        ///< NAME=value, for the command, over the agent's own
+    std::string directory;               ///< the command's; absolute after reading
     std::string workload = "llama_moe";  ///< plugin name, or path of a .so
     std::string device = "cpu";
     std::string modelToml;           ///< the [model] table, as TOML text for the plugin
@@ -205,6 +214,9 @@ struct JobSpec {
         visit("spares", self.spares);
         visit("steps", self.steps);
         visit("seed", self.seed);
+        visit("command", self.command);
+        visit("env", self.env);
+        visit("directory", self.directory);
         visit("workload", self.workload);
         visit("device", self.device);
         visit("model_toml", self.modelToml);

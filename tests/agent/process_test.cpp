@@ -45,6 +45,16 @@ TEST(Process, UnknownProgramIsNamed) {
     EXPECT_THAT(std::string(pid.status().message()), HasSubstr("/nowhere/bulkhead-worker"));
 }
 
+TEST(Process, RunsWhereItIsToldAndIsFoundByItsName) {
+    const auto pid = launch({{"sh", "-c", "test $PWD = /usr"}, {}, -1, -1, -1, "/usr"});
+    ASSERT_TRUE(pid.ok()) << pid.status();
+    auto fd = openProcess(*pid);
+    ASSERT_TRUE(ends(*fd));
+    EXPECT_EQ(reap(*fd).exitCode, 0);
+    const auto nowhere = launch({{"sh"}, {}, -1, -1, -1, "/nowhere"});
+    EXPECT_THAT(std::string(nowhere.status().message()), HasSubstr("sh in /nowhere"));
+}
+
 TEST(Process, StartTimeTellsLivesOfAPidApart) {
     const auto pid = launch({{"/bin/sleep", "60"}, {}, -1, -1});
     ASSERT_TRUE(pid.ok());

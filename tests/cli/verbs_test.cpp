@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "backend/cli/cli.h"
+#include "backend/client/job_source.h"
 #include "backend/model/json.h"
+#include "backend/service/job_text.h"
 #include "tests/cli/said.h"
 #include "tests/rpc/rpc_fixture.h"
 #include "tests/rpc/run_file.h"
@@ -335,6 +338,28 @@ TEST_F(VerbsTest, StartAppliesWhatTheCommandLineChanges) {
     const Said wrong = ask({"start", dir_ + "/job.toml", "--set", "policies.lr=square"});
     EXPECT_EQ(wrong.code, cli::kInvalid);
     EXPECT_THAT(wrong.err, HasSubstr("policies.lr"));
+}
+
+TEST_F(VerbsTest, WhatStandsBehindTwoDashesIsTheProgramOfAJob) {
+    serve(unixOptions());
+    const Said said = ask({"start", "--name", "mine", "--json", "--", "python3", "train.py"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("\"mine\""));
+    EXPECT_THAT(ask({"jobs", "--", "python3"}).err, HasSubstr("-- is for up and start"));
+    EXPECT_THAT(ask({"start", "--"}).err, HasSubstr("expects a program"));
+}
+
+TEST(JobSource, AProgramsArgumentsReachTheJobAsTheyAre) {
+    client::JobSource source;
+    source.command = {"python3", "--json", "a \"b\" \\ c\n\x01\tä"};
+    const auto job = client::readJob(source);
+    ASSERT_TRUE(job.ok());
+    const auto spec = service::parseJobText(job.value().text, job.value().fileName,
+                                            job.value().baseDir, job.value().overrides);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->command, source.command);
+    EXPECT_EQ(spec->directory, std::filesystem::current_path().string());
+    EXPECT_EQ(spec->shards, 1u);
 }
 
 TEST_F(VerbsTest, RunsShowEventsLedgerAndExportReadTheHistory) {

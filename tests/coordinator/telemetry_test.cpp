@@ -218,7 +218,7 @@ TEST(SpecOptions, TheMachineIsToldWhatTheJobSays) {
     s.domains.resize(4);
     s.optimizer = {0.1, 0.2, 3, 4, 0.5, 0.6, 0.7, 0.8, 0.9};
     s.policies.minReplicas = 3;
-    s.timeouts = {1, 2, 3, 4, 5, 6, 7, 8};
+    s.timeouts = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     const protocol::Options o = machineOptions(s, 99);
     EXPECT_EQ(std::tuple(o.replicas, o.shards, o.spares, o.steps, o.secret),
               std::tuple(5u, 3u, 2u, 77u, 99u));
@@ -236,9 +236,12 @@ TEST(SpecOptions, TheMachineIsToldWhatTheJobSays) {
     t.chunkMultiple = 6;
     t.joinMs = 7;
     t.orphanMs = 8;
+    t.startMs = 9;
     EXPECT_EQ(o.timeouts, t);
     s.domains.clear();
     EXPECT_EQ(machineOptions(s, 1).domains, 1u);
+    s.command = {"python3"};
+    EXPECT_EQ(machineOptions(s, 1).optimizer, std::nullopt);
 }
 
 TEST(JobPast, WhatHistoryLacksOfTheLogIsToldAndNothingTwice) {

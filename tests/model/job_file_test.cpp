@@ -105,6 +105,45 @@ replicas = [1]
     EXPECT_EQ(spec->checkpointDir, (folder_ / "state").string());
 }
 
+TEST_F(JobFile, aCommandRunsInTheFilesFolderOnDataOfItsOwn) {
+    const auto spec =
+        parseJob("command = [\"python3\", \"train.py\"]\nenv = [\"A=1\"]\n", "a.toml", folder_);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->command, (std::vector<std::string>{"python3", "train.py"}));
+    EXPECT_EQ(fs::path(spec->directory), folder_ / "");
+    ASSERT_EQ(spec->domains.size(), 1u);
+    EXPECT_EQ(spec->domains[0].name, "data");
+    EXPECT_EQ(spec->shards, 1u);
+    EXPECT_EQ(spec->sequenceLength, 1u);
+    EXPECT_EQ(spec->timeouts.joinMs, 60000u);
+    EXPECT_EQ(spec->timeouts.progressFloorMs, 60000u);
+    EXPECT_TRUE(checkData(*spec).ok());
+    const auto said = parseJob(
+        "command = [\"a\"]\ndirectory = \"sub\"\nsequence_length = 8\ntimeouts.join_ms = 5\n"
+        "[[domains]]\nname = \"web\"\n[[domains]]\nname = \"code\"\n",
+        "a.toml", folder_);
+    ASSERT_TRUE(said.ok()) << said.status();
+    EXPECT_EQ(said->directory, (folder_ / "sub").string());
+    EXPECT_EQ(said->domains.size(), 2u);
+    EXPECT_EQ(said->sequenceLength, 8u);
+    EXPECT_EQ(said->timeouts.joinMs, 5u);
+}
+
+TEST_F(JobFile, whatACommandDecidesItselfIsRefused) {
+    const std::string command = "command = [\"a\"]\n";
+    EXPECT_THAT(errorOf(command + kDomain), HasSubstr("domains[0].paths: a job with a command"));
+    EXPECT_THAT(errorOf(command + "shards = 2\nsamples_per_replica = 2\n"),
+                HasSubstr("shards: a job"));
+    EXPECT_THAT(errorOf(command + "workload = \"x\"\n"), HasSubstr("workload: a job with a"));
+    EXPECT_THAT(errorOf(command + "[optimizer]\nbeta1 = 0.5\n"), HasSubstr("optimizer: a job"));
+    EXPECT_THAT(errorOf(command + "[model]\nsize = \"tiny\"\n"), HasSubstr("model: a job"));
+    EXPECT_THAT(errorOf(command + "env = [\"A\"]\n"), HasSubstr("env[0]: expected NAME=value"));
+    EXPECT_THAT(errorOf(command + "env = [\"BULKHEAD_JOB=x\"]\n"), HasSubstr("env[0]: names"));
+    EXPECT_THAT(errorOf("command = [\"\"]\n"), HasSubstr("command: expected a program"));
+    EXPECT_THAT(errorOf(std::string("env = [\"A=1\"]\n") + kDomain),
+                HasSubstr("env: is for a job"));
+}
+
 TEST_F(JobFile, handsTheModelTableOverAsTextWithItsBaseFileInside) {
     write("base.toml", "dim = 96\nlayers = 4\n");
     const auto spec =

@@ -264,7 +264,8 @@ TEST(BallotTest, TheEndpointMostFailedPairsShareIsBlamedAndOnATieTheHighest) {
 TEST(RecordTest, ClipsTheMeanGradientAndFixesEverythingAsFloatBits) {
     Options o;
     o.sequenceLength = 10;
-    o.optimizer = {.learningRate = 1, .minLearningRate = 0.1, .warmupSteps = 4, .decaySteps = 8};
+    o.optimizer =
+        Optimizer{.learningRate = 1, .minLearningRate = 0.1, .warmupSteps = 4, .decaySteps = 8};
     Quorum q;
     q.step = 3;
     q.lrFactor = 0.5;
@@ -281,6 +282,22 @@ TEST(RecordTest, ClipsTheMeanGradientAndFixesEverythingAsFloatBits) {
     r = makeRecord({1, 2, 1, &q, &squares, true}, o);
     EXPECT_TRUE(r.skip);
     EXPECT_EQ(r.updates, 1u);
+}
+
+TEST(RecordTest, WithoutAnOptimizerItSaysTheMeanAndTheFactorAlone) {
+    Options o;
+    o.sequenceLength = 10;
+    o.optimizer.reset();
+    Quorum q;
+    q.lrFactor = 0.5;
+    q.contributors = {Member{{0, 1, {{0, 0, 10}}}, {}}};
+    const std::vector<double> squares = {160000};  // norm 4: what the default would clip
+    const CommitRecord r = makeRecord({1, 2, 1, &q, &squares, false}, o);
+    EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.gradScaleBits)), 0.01f);
+    EXPECT_EQ(fromFloatBits(r.lrFactorBits), 0.5);
+    EXPECT_EQ(r.learningRateBits, 0u);
+    EXPECT_EQ(r.biasCorrection1Bits, 0u);
+    EXPECT_EQ(r.biasCorrection2Bits, 0u);
 }
 
 TEST(RecordTest, TheScheduleWarmsUpAndEndsAtTheMinimum) {

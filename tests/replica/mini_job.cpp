@@ -30,8 +30,8 @@ protocol::Options optionsOf(const model::JobSpec& spec) {
     o.sequenceLength = spec.sequenceLength;
     o.samplesPerReplica = spec.samplesPerReplica;
     o.domains = static_cast<uint32_t>(spec.domains.size());
-    o.optimizer.learningRate = spec.optimizer.learningRate;
-    o.optimizer.warmupSteps = spec.optimizer.warmupSteps;
+    o.optimizer->learningRate = spec.optimizer.learningRate;
+    o.optimizer->warmupSteps = spec.optimizer.warmupSteps;
     o.policies.checkpointEverySteps = spec.policies.checkpointEverySteps;
     o.policies.parityEverySteps = spec.policies.parityEverySteps;
     o.timeouts.beatMs = spec.timeouts.beatMs;

@@ -248,17 +248,20 @@ struct AgentWelcome {
     }
 };
 
-/// Start a process. `argv[0]` is the program's path; `environment` is added to the agent's own.
+/// Start a process. `argv[0]` is the program's path, or a name that the agent's PATH has;
+/// `environment` is added to the agent's own.
 /// Starting a process that runs already answers with its pid and starts nothing.
 struct StartRank {
     RankProcess process;
     std::vector<std::string> argv;
     std::vector<std::string> environment;  ///< NAME=value
+    std::string directory = {};            ///< where it runs; empty: where the agent does
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
         visit("argv", self.argv);
         visit("environment", self.environment);
+        visit("directory", self.directory);
     }
 };
 

@@ -67,8 +67,9 @@ class LinuxHost::Process final : public HostProcess {
 
     absl::Status launch(const StartRank& command) {
         auto life = LifeLock::create();
-        auto pid = runtime::launch({command.argv, command.environment, output_[0]->fd(),
-                                    output_[1]->fd(), life.ok() ? life->fd() : -1});
+        auto pid =
+            runtime::launch({command.argv, command.environment, output_[0]->fd(), output_[1]->fd(),
+                             life.ok() ? life->fd() : -1, command.directory});
         if (!pid.ok()) return pid.status();
         pid_ = *pid;
         auto handle = openProcess(pid_);  // a child stays a zombie until it is reaped

@@ -30,8 +30,10 @@ extern char** environ;
 namespace bulkhead::runtime {
 namespace {
 
-absl::Status launchError(const std::string& program, int error) {
-    const std::string message = absl::StrCat("cannot start ", program, ": ", std::strerror(error));
+absl::Status launchError(const std::string& program, const std::string& directory, int error) {
+    const std::string place = directory.empty() ? "" : absl::StrCat(" in ", directory);
+    const std::string message =
+        absl::StrCat("cannot start ", program, place, ": ", std::strerror(error));
     if (error == ENOENT) return absl::NotFoundError(message);
     if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(message);
     return absl::UnavailableError(message);
@@ -85,6 +87,8 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
     const bool lifeLock = spec.lifeLock >= 0;
     if (lifeLock) posix_spawn_file_actions_adddup2(&actions, spec.lifeLock, kLifeLockFd);
     static_assert(kLifeLockFd == 3, "nothing else may be below what is closed");
+    if (!spec.directory.empty())
+        posix_spawn_file_actions_addchdir_np(&actions, spec.directory.c_str());
     posix_spawn_file_actions_addclosefrom_np(&actions, lifeLock ? kLifeLockFd + 1 : kLifeLockFd);
 
     posix_spawnattr_t attributes;
@@ -104,11 +108,11 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
     if (lifeLock) extra.push_back(absl::StrCat(kLifeLockVariable, "=", kLifeLockFd));
     std::vector<std::string> environment = mergedEnvironment(extra);
     pid_t pid = 0;
-    const int error = posix_spawn(&pid, argv[0].c_str(), &actions, &attributes,
-                                  pointers(argv).data(), pointers(environment).data());
+    const int error = posix_spawnp(&pid, argv[0].c_str(), &actions, &attributes,
+                                   pointers(argv).data(), pointers(environment).data());
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
-    if (error != 0) return launchError(argv[0], error);
+    if (error != 0) return launchError(argv[0], spec.directory, error);
     return static_cast<int32_t>(pid);
 }
 

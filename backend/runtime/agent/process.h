@@ -15,11 +15,12 @@
 namespace bulkhead::runtime {
 
 struct LaunchSpec {
-    std::vector<std::string> argv;         ///< argv[0]: path of the program
+    std::vector<std::string> argv;  ///< argv[0]: path of the program, or a name that our PATH has
     std::vector<std::string> environment;  ///< NAME=value, over this process's own
     int out = -1;                          ///< becomes stdout; not closed here
     int err = -1;
     int lifeLock = -1;  ///< becomes kLifeLockFd, which the environment then names; not closed here
+    std::string directory = {};  ///< where it runs, a relative argv[0] begins; empty: where we do
 };
 
 /// Starts the program in a session of its own, with default signals, stdin from /dev/null and no

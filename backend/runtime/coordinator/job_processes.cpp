@@ -364,27 +364,27 @@ absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
     for (uint32_t s = 0; s < beginning_.spec.shards; ++s) {
         StartRank start;
         start.process = {beginning_.run, {replica, static_cast<int32_t>(s)}, incarnation};
-        start.argv = {around_.workerPath,
-                      "--job",
-                      beginning_.run,
-                      "--job-file",
-                      beginning_.dir + "/job.json",
-                      "--coordinator",
-                      address,
-                      "--token-file",
-                      beginning_.dir + "/token",
-                      "--replica",
-                      absl::StrCat(replica),
-                      "--shard",
-                      absl::StrCat(s),
-                      "--incarnation",
-                      absl::StrCat(incarnation),
-                      "--node",
-                      node,
-                      "--address",
-                      around_.pool.addressOf(node),
-                      "--run-dir",
-                      beginning_.dir + "/run"};
+        const bool own = !beginning_.spec.command.empty();
+        start.argv = own ? beginning_.spec.command : std::vector{around_.workerPath};
+        start.environment = beginning_.spec.env;
+        start.directory = beginning_.spec.directory;
+        const std::pair<std::string, std::string> told[] = {
+            {"job", beginning_.run},
+            {"job-file", beginning_.dir + "/job.json"},
+            {"coordinator", address},
+            {"token-file", beginning_.dir + "/token"},
+            {"replica", absl::StrCat(replica)},
+            {"shard", absl::StrCat(s)},
+            {"incarnation", absl::StrCat(incarnation)},
+            {"node", node},
+            {"address", around_.pool.addressOf(node)},
+            {"run-dir", beginning_.dir + "/run"}};
+        for (const auto& [name, value] : told) {
+            if (own)
+                start.environment.push_back(absl::StrCat(protocol::rankVariable(name), "=", value));
+            else
+                start.argv.insert(start.argv.end(), {absl::StrCat("--", name), value});
+        }
         if (absl::Status sent = around_.pool.start(node, std::move(start)); !sent.ok()) return sent;
     }
     return absl::OkStatus();

@@ -84,8 +84,8 @@ absl::Status takeText(model::JobSpec& spec, const std::string& runDir,
 
 /// FailedPrecondition as checkSameText() unless the text that `spec` reads is the one that the
 /// checkpoint `manifest` was trained on. Passed over if the manifest cannot be read here, or the
-/// text was too large to be copied: each rank compares too. Reads up to data_copy_bytes: not for
-/// the reactor's thread.
+/// text was too large to be copied, or is a command's own: each rank compares too. Reads up to
+/// data_copy_bytes: not for the reactor's thread.
 absl::Status checkText(const FileSystem& files, const model::JobSpec& spec,
                        const std::string& manifest);
 

@@ -42,13 +42,11 @@ protocol::Options machineOptions(const model::JobSpec& spec, uint64_t secret) {
     o.sequenceLength = spec.sequenceLength;
     o.samplesPerReplica = spec.samplesPerReplica;
     o.domains = std::max<uint32_t>(1, static_cast<uint32_t>(spec.domains.size()));
-    o.optimizer.learningRate = spec.optimizer.learningRate;
-    o.optimizer.minLearningRate = spec.optimizer.minLearningRate;
-    o.optimizer.warmupSteps = spec.optimizer.warmupSteps;
-    o.optimizer.decaySteps = spec.optimizer.decaySteps;
-    o.optimizer.beta1 = spec.optimizer.beta1;
-    o.optimizer.beta2 = spec.optimizer.beta2;
-    o.optimizer.clipNorm = spec.optimizer.clipNorm;
+    o.optimizer.reset();
+    if (const model::OptimizerSpec& given = spec.optimizer; spec.command.empty())
+        o.optimizer = {given.learningRate, given.minLearningRate, given.warmupSteps,
+                       given.decaySteps,   given.beta1,           given.beta2,
+                       given.clipNorm};
     o.policies = machinePolicies(spec.policies);
     o.timeouts.beatMs = spec.timeouts.beatMs;
     o.timeouts.heartbeatMs = spec.timeouts.heartbeatMs;
@@ -58,6 +56,7 @@ protocol::Options machineOptions(const model::JobSpec& spec, uint64_t secret) {
     o.timeouts.chunkMultiple = spec.timeouts.chunkMultiple;
     o.timeouts.joinMs = spec.timeouts.joinMs;
     o.timeouts.orphanMs = spec.timeouts.orphanMs;
+    o.timeouts.startMs = spec.timeouts.startMs;
     return o;
 }
 

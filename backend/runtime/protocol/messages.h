@@ -732,6 +732,15 @@ struct ModelDescribed {
     }
 };
 
+/// A rank with a program of its own learns by this environment variable what bulkhead-worker learns
+/// by the option --`option`: BULKHEAD_JOB_FILE for --job-file.
+inline std::string rankVariable(std::string_view option) {
+    std::string name = "BULKHEAD_";
+    for (const char c : option)
+        name += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    return name;
+}
+
 /// Exit code of a rank for a reason that no restart can help (README of runtime/replica).
 constexpr int32_t kExitHopeless = 5;
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -89,7 +90,7 @@ struct Options {
     uint32_t domains = 1;
     std::vector<double> domainWeights;  ///< share of fresh samples by domain; empty: equal shares
     uint64_t corpusHash = 0;            ///< expected of every Hello; 0: the first one sets it
-    Optimizer optimizer;
+    std::optional<Optimizer> optimizer = Optimizer{};  ///< none: the program has its own
     Policies policies;
     Timeouts timeouts;
 };

@@ -128,7 +128,6 @@ double fromFloatBits(uint32_t bits) {
 
 CommitRecord makeRecord(const RecordInputs& in, const Options& options) {
     const Quorum& q = *in.quorum;
-    const Optimizer& o = options.optimizer;
     CommitRecord r;
     r.lineage = in.lineage;
     r.term = in.term;
@@ -145,12 +144,15 @@ CommitRecord makeRecord(const RecordInputs& in, const Options& options) {
     r.skip = in.nonFiniteSum;
     r.updates = in.updatesBefore + (r.skip ? 0 : 1);
     const double divisor = std::max<double>(1, static_cast<double>(r.tokens));
+    r.divisorBits = floatBits(divisor);
+    r.lrFactorBits = floatBits(q.lrFactor);
+    r.gradScaleBits = floatBits(1 / divisor);
+    if (!options.optimizer) return r;
+    const Optimizer& o = *options.optimizer;
     const uint64_t update = std::max<uint64_t>(1, r.updates);
     double clip = 1;
     const double norm = gradientNorm(*in.gradSquares, divisor);
     if (o.clipNorm > 0 && std::isfinite(norm) && norm > o.clipNorm) clip = o.clipNorm / norm;
-    r.divisorBits = floatBits(divisor);
-    r.lrFactorBits = floatBits(q.lrFactor);
     r.learningRateBits = floatBits(scheduledLearningRate(o, update) * q.lrFactor);
     r.gradScaleBits = floatBits(clip / divisor);
     r.biasCorrection1Bits = floatBits(1 - std::pow(o.beta1, static_cast<double>(update)));

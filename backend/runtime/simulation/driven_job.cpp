@@ -32,18 +32,18 @@ model::JobSpec specOf(const Options& o, const SimulatedJob::Environment& environ
     s.samplesPerReplica = o.samplesPerReplica;
     s.domains.resize(o.domains);
     s.dataCopyBytes = 0;
-    s.optimizer.learningRate = o.optimizer.learningRate;
-    s.optimizer.minLearningRate = o.optimizer.minLearningRate;
-    s.optimizer.warmupSteps = o.optimizer.warmupSteps;
-    s.optimizer.decaySteps = o.optimizer.decaySteps;
-    s.optimizer.beta1 = o.optimizer.beta1;
-    s.optimizer.beta2 = o.optimizer.beta2;
-    s.optimizer.clipNorm = o.optimizer.clipNorm;
+    s.optimizer.learningRate = o.optimizer->learningRate;
+    s.optimizer.minLearningRate = o.optimizer->minLearningRate;
+    s.optimizer.warmupSteps = o.optimizer->warmupSteps;
+    s.optimizer.decaySteps = o.optimizer->decaySteps;
+    s.optimizer.beta1 = o.optimizer->beta1;
+    s.optimizer.beta2 = o.optimizer->beta2;
+    s.optimizer.clipNorm = o.optimizer->clipNorm;
     s.policies = runtime::modelPolicies(o.policies, {});
     s.policies.deltaBudgetBytes = environment.deltaWindow * kGradientBytes * o.shards;
     s.timeouts = {o.timeouts.beatMs,           o.timeouts.heartbeatMs,  o.timeouts.progressFloorMs,
                   o.timeouts.progressMultiple, o.timeouts.chunkFloorMs, o.timeouts.chunkMultiple,
-                  o.timeouts.joinMs,           o.timeouts.orphanMs};
+                  o.timeouts.joinMs,           o.timeouts.orphanMs,     o.timeouts.startMs};
     for (uint32_t node = 0; node < nodes; ++node) {
         model::NodePlacement& p = s.placement.emplace_back();
         p.node = nodeName(node);

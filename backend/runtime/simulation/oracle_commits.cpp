@@ -186,7 +186,7 @@ void Oracle::checkRecord(const CommitRecord& r, const Truth& before, const std::
     if (const Announcement* a = announcementOf(r)) factor = a->factor;
     if (!near(r.lrFactorBits, factor))
         wrong("LR factor", std::bit_cast<float>(r.lrFactorBits), factor);
-    const Optimizer& o = options_.optimizer;
+    const Optimizer& o = *options_.optimizer;
     const double update = std::max(1.0, number(updates));
     double rate = o.learningRate;
     if (update <= number(o.warmupSteps)) {

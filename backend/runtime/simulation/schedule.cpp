@@ -128,8 +128,8 @@ Setup drawSetup(uint64_t seed) {
     o.domains = pick(rng, {1u, 2u});
     o.secret = rng() | 1;
     o.samplesPerReplica = pick(rng, {2u, 4u, 4u});
-    o.optimizer.warmupSteps = 10;
-    o.optimizer.decaySteps = 200;
+    o.optimizer->warmupSteps = 10;
+    o.optimizer->decaySteps = 200;
     o.policies.lr = pick(rng, {LrPolicy::kSqrt, LrPolicy::kLinear, LrPolicy::kNone});
     o.policies.batch =
         pick(rng, {BatchPolicy::kShrink, BatchPolicy::kShrink, BatchPolicy::kConstant});
