@@ -43,6 +43,20 @@ TEST_F(WholeJobTest, UpRunsAJobThroughAFaultAndItsLedgerAddsUp) {
     EXPECT_EQ(check.code, 0) << check.out;
 }
 
+TEST_F(WholeJobTest, UpRunsAProgramOfOnesOwnWithoutAJobFile) {
+    const std::string up = kBin + "/bulkheadctl --json up --replicas 2 --steps 30 --db " + dir_ +
+                           "/run.db --set 'env=[\"TEST_EXPECTS=data\"]' " +
+                           "--fault kill:replica=1@step=5 -- ./rank an\\ argument";
+    std::filesystem::create_symlink(BULKHEAD_EMBEDDED_RANK, dir_ + "/rank");
+    const Ran ran = shell("cd " + dir_ + " && " + up);
+    EXPECT_EQ(ran.code, 0) << ran.out;
+    const auto result = model::parseJson(lastLine(ran.out));
+    ASSERT_TRUE(result.ok()) << ran.out;
+    EXPECT_EQ(result->value("steps", 0), 30);
+    EXPECT_TRUE((*result)["ledger"].value("ok", false)) << ran.out;
+    EXPECT_EQ((*result)["incidents"].size(), 1u);
+}
+
 TEST_F(WholeJobTest, WhatAGpuSuffersIsTakenFromItsDriverToTheOperator) {
     // The driver's library is a fake, on whose GPU 1 every rank computes and which then fails.
     std::ofstream(dir_ + "/small.toml") << smallJob().text;

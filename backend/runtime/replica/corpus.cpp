@@ -37,6 +37,10 @@ uint64_t permute(uint64_t index, uint64_t size, uint64_t key) {
     return index;
 }
 
+uint64_t passKey(uint64_t seed, uint32_t domain, uint64_t pass) {
+    return mix(seed + 0x9e3779b97f4a7c15ull * (domain + 1)) ^ mix(~pass);
+}
+
 absl::StatusOr<std::unique_ptr<Corpus>> Corpus::load(const std::vector<model::DomainSpec>& domains,
                                                      uint32_t sequenceLength, uint64_t seed) {
     if (domains.empty())
@@ -68,8 +72,7 @@ Corpus::~Corpus() = default;
 
 uint64_t Corpus::offsetOf(uint32_t domain, uint64_t index) const {
     const uint64_t windows = domains_[domain].windows;
-    const uint64_t pass = index / windows;
-    const uint64_t key = mix(seed_ + 0x9e3779b97f4a7c15ull * (domain + 1)) ^ mix(~pass);
+    const uint64_t key = passKey(seed_, domain, index / windows);
     // Windows do not divide the text: each pass begins at another byte, so that no tail stays
     // unread.
     const uint64_t slack = (domains_[domain].text.size() - 1) % sequenceLength_;

@@ -77,6 +77,9 @@ class Corpus {
 /// Feistel network over the next even number of bits, walked until it lands inside.
 uint64_t permute(uint64_t index, uint64_t size, uint64_t key);
 
+/// The key of permute() for one pass over a domain.
+uint64_t passKey(uint64_t seed, uint32_t domain, uint64_t pass);
+
 /// Micro-batches every shard runs for this lease, the same number on all of them because the
 /// collectives inside a replica need each: ceil(ceil(samples / shards) / microBatch). The last ones
 /// of a shard may be short or empty.

@@ -255,6 +255,7 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
     if (record.step != step_ + 1)
         return absl::InternalError(
             absl::StrCat("record of step ", record.step, " for a state of step ", step_));
+    keepDelta(record, reduced);  // first: the update may use up the sum
     if (!record.skip)
         if (absl::Status s = program_->apply(record, reduced); !s.ok()) return s;
     snapshots_.changed();
@@ -264,7 +265,6 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
     if (absl::Status s = damageParameter(record.step); !s.ok()) return s;
     if (absl::Status s = refreshHash(); !s.ok()) return s;
     stands(true);
-    keepDelta(record, reduced);
     applied_ = step_;
     ++progress_;
     return absl::OkStatus();

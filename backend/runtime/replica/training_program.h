@@ -114,7 +114,8 @@ class TrainingProgram {
     /// Of reduced() or gradient(), in a fixed order.
     virtual absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) = 0;
     /// One update of the state from `reduced`, which is reduced() or as long in host memory, as
-    /// `record` says; not called when record.skip.
+    /// `record` says; not called when record.skip. Where it is reduced(), and the program copies it
+    /// in readSum() before that returns, the update may write there.
     virtual absl::Status apply(const CommitRecord& record, std::span<const float> reduced) = 0;
 
     /// Current expert placement; empty when there are no experts.

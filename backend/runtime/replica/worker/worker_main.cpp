@@ -18,8 +18,8 @@
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/replica/corpus.h"
 #include "backend/runtime/replica/exit_code.h"
+#include "backend/runtime/replica/rank_arguments.h"
 #include "backend/runtime/replica/replica_rank.h"
-#include "backend/runtime/replica/worker/worker_options.h"
 #include "backend/runtime/replica/worker/workload_program.h"
 #include "backend/runtime/transport/life_lock.h"
 
@@ -28,6 +28,13 @@ namespace {
 
 // Training that does not come back from a collective must not keep an expelled process alive.
 constexpr auto kLeaveLimit = std::chrono::seconds(15);
+
+constexpr const char* kUsage =
+    "usage: bulkhead-worker --job ID --job-file FILE --coordinator ADDRESS --token-file "
+    "FILE --replica R --shard S --incarnation I --node NAME --address IP --run-dir DIR\n"
+    "One rank of one replica. Agents start it; what to train comes with the job.\n"
+    "Exit codes: 0 left as asked, 1 internal error, 2 usage, 3 expelled, 4 no coordinator,\n"
+    "5 this job cannot run, 6 a rank of its replica was lost.";
 
 int fail(const absl::Status& why, int code) {
     spdlog::critical("{}", std::string(why.message()));
@@ -138,14 +145,14 @@ int main(int argc, char** argv) {
     ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
     const std::vector<std::string> args(argv + 1, argv + argc);
     if (args == std::vector<std::string>{"--help"}) {
-        std::puts(workerUsage().c_str());
+        std::puts(kUsage);
         return kExitLeft;
     }
     if (args == std::vector<std::string>{"--version"}) {
         std::puts(BULKHEAD_VERSION);
         return kExitLeft;
     }
-    absl::StatusOr<RankOptions> options = readWorkerOptions(args);
+    absl::StatusOr<RankOptions> options = readRankArguments(args);
     if (!options.ok()) {
         std::fprintf(stderr, "bulkhead-worker: %s\n",
                      std::string(options.status().message()).c_str());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/runtime/replica/worker/worker_options.h"
+#include "backend/runtime/replica/rank_arguments.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "backend/model/event_json.h"
+#include "backend/runtime/protocol/messages.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -23,23 +25,32 @@ absl::StatusOr<std::string> readText(const std::string& option, const std::strin
     return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
 }
 
-constexpr const char* kRemedy = "agents start workers, people do not: see bulkhead-worker --help";
-
+/// Named values, each to be asked for once; `--NAME` of a command line, or BULKHEAD_NAME of the
+/// environment.
 class Arguments {
   public:
-    absl::Status parse(const std::vector<std::string>& args) {
+    static absl::StatusOr<Arguments> ofLine(const std::vector<std::string>& args) {
+        Arguments out;
         for (size_t i = 0; i < args.size(); i += 2) {
             if (!args[i].starts_with("--") || i + 1 == args.size())
                 return absl::InvalidArgumentError(
-                    absl::StrCat("\"", args[i], "\": expected --option VALUE; ", kRemedy));
-            values_[args[i].substr(2)] = args[i + 1];
+                    absl::StrCat("\"", args[i], "\": expected --option VALUE; ", out.remedy()));
+            out.values_[args[i].substr(2)] = args[i + 1];
         }
-        return absl::OkStatus();
+        return out;
     }
+    static Arguments ofEnvironment() {
+        Arguments out;
+        out.line_ = false;
+        return out;
+    }
+
     std::string text(const std::string& name) {
+        const char* variable = line_ ? nullptr : std::getenv(protocol::rankVariable(name).c_str());
+        if (variable != nullptr) return variable;
         const auto it = values_.find(name);
         if (it == values_.end()) {
-            fail(absl::StrCat("--", name, " is missing"));
+            fail(absl::StrCat(spell(name), " is missing"));
             return {};
         }
         std::string value = it->second;
@@ -51,7 +62,7 @@ class Arguments {
         T value = 0;
         const std::string given = text(name);
         if (status_.ok() && (!absl::SimpleAtoi(given, &value) || value < 0))
-            fail(absl::StrCat("--", name, " ", given, ": expected a number, 0 or more"));
+            fail(absl::StrCat(spell(name), " ", given, ": expected a number, 0 or more"));
         return value;
     }
     absl::Status finish() {
@@ -59,28 +70,24 @@ class Arguments {
             fail(absl::StrCat("--", values_.begin()->first, " is not known"));
         return status_;
     }
+    std::string spell(const std::string& name) const {
+        return line_ ? absl::StrCat("--", name) : protocol::rankVariable(name);
+    }
 
   private:
-    void fail(const std::string& why) {
-        if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(why, "; ", kRemedy));
+    std::string remedy() const {
+        return line_ ? "agents start workers, people do not: see bulkhead-worker --help"
+                     : "agents start this program: bulkheadctl up -- PROGRAM ARGUMENTS";
     }
+    void fail(const std::string& why) {
+        if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(why, "; ", remedy()));
+    }
+    bool line_ = true;
     std::map<std::string, std::string> values_;
     absl::Status status_;
 };
 
-}  // namespace
-
-std::string workerUsage() {
-    return "usage: bulkhead-worker --job ID --job-file FILE --coordinator ADDRESS --token-file "
-           "FILE --replica R --shard S --incarnation I --node NAME --address IP --run-dir DIR\n"
-           "One rank of one replica. Agents start it; what to train comes with the job.\n"
-           "Exit codes: 0 left as asked, 1 internal error, 2 usage, 3 expelled, 4 no coordinator,\n"
-           "5 this job cannot run, 6 a rank of its replica was lost.";
-}
-
-absl::StatusOr<RankOptions> readWorkerOptions(const std::vector<std::string>& args) {
-    Arguments arguments;
-    if (absl::Status s = arguments.parse(args); !s.ok()) return s;
+absl::StatusOr<RankOptions> readRank(Arguments arguments) {
     RankOptions options;
     options.job = arguments.text("job");
     const std::string jobFile = arguments.text("job-file");
@@ -93,10 +100,10 @@ absl::StatusOr<RankOptions> readWorkerOptions(const std::vector<std::string>& ar
     options.address = arguments.text("address");
     options.runDir = arguments.text("run-dir");
     if (absl::Status s = arguments.finish(); !s.ok()) return s;
-    absl::StatusOr<std::string> token = readText("--token-file", tokenFile);
+    absl::StatusOr<std::string> token = readText(arguments.spell("token-file"), tokenFile);
     if (!token.ok()) return token.status();
     options.token = std::string(absl::StripAsciiWhitespace(*token));
-    absl::StatusOr<std::string> job = readText("--job-file", jobFile);
+    absl::StatusOr<std::string> job = readText(arguments.spell("job-file"), jobFile);
     if (!job.ok()) return job.status();
     absl::StatusOr<model::JobSpec> spec = model::fromJsonText<model::JobSpec>(*job);
     if (!spec.ok())
@@ -104,9 +111,22 @@ absl::StatusOr<RankOptions> readWorkerOptions(const std::vector<std::string>& ar
             absl::StrCat(jobFile, ": ", std::string(spec.status().message())));
     options.spec = *std::move(spec);
     if (static_cast<uint32_t>(options.rank.shard) >= options.spec.shards)
-        return absl::InvalidArgumentError(absl::StrCat(
-            "--shard ", options.rank.shard, ": the job has ", options.spec.shards, " shards"));
+        return absl::InvalidArgumentError(absl::StrCat(arguments.spell("shard"), " ",
+                                                       options.rank.shard, ": the job has ",
+                                                       options.spec.shards, " shards"));
     return options;
+}
+
+}  // namespace
+
+absl::StatusOr<RankOptions> readRankArguments(const std::vector<std::string>& args) {
+    absl::StatusOr<Arguments> arguments = Arguments::ofLine(args);
+    if (!arguments.ok()) return arguments.status();
+    return readRank(*std::move(arguments));
+}
+
+absl::StatusOr<RankOptions> readRankEnvironment() {
+    return readRank(Arguments::ofEnvironment());
 }
 
 }  // namespace bulkhead::runtime

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs whose ranks are a program of their own.
+#include "tests/fault/job_test.h"
+
+namespace bulkhead::fault {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class CommandJob : public JobTest {
+  protected:
+    model::JobSpec spec(uint32_t replicas, uint64_t steps) {
+        model::JobSpec s;
+        s.name = "fit";
+        s.replicas = replicas;
+        s.shards = 1;
+        s.steps = steps;
+        s.command = {BULKHEAD_EMBEDDED_RANK};
+        s.env = {"TEST_EXPECTS=numbers"};
+        s.directory = host_->dir();
+        s.sequenceLength = 1;
+        s.domains = {{"numbers", {}}};
+        s.policies.checkpointEverySteps = 20;
+        s.policies.lr = model::LrPolicy::kNone;
+        s.bucketBytes = 1 << 12;
+        return s;
+    }
+};
+
+TEST_F(CommandJob, APeerIsKilledComesBackAndTheLedgerAddsUp) {
+    host();
+    start(spec(4, 0));
+    awaitStep(20);
+    inject(model::FaultKind::kKillReplica, 2);
+    const auto closed = await<model::IncidentClosed>();
+    ASSERT_TRUE(closed.has_value());
+    await<model::StepCommitted>(
+        [](const model::StepCommitted& c) { return c.record.contributors.size() == 4; });
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    const auto commits = all<model::StepCommitted>();
+    // A mean of 4.5, from everywhere: the gradient reaches all of it, in the step's own scale.
+    EXPECT_LT(commits.back().loss, 20);
+    for (const auto& c : commits) EXPECT_FALSE(c.record.skip);
+    EXPECT_THAT(all<model::InvariantBroken>(), IsEmpty());
+    EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty());
+}
+
+TEST_F(CommandJob, ItGoesOnFromItsCheckpointInALineageOfItsOwn) {
+    host();
+    start(spec(2, 25));
+    expectFinishedWell();
+    const std::string first = run_;
+    start(spec(2, 50), first);
+    expectFinishedWell();
+    EXPECT_EQ(all<model::StepCommitted>().front().record.step, 26u);
+}
+
+TEST_F(CommandJob, AProgramThatIsNotThereEndsTheJobAndIsNamed) {
+    host();
+    model::JobSpec s = spec(1, 0);
+    s.command = {"/nowhere/train"};
+    s.policies.restartLimit = 1;
+    start(s);
+    const auto failed = await<model::ReplicaChanged>([](const model::ReplicaChanged& r) {
+        return r.why.find("/nowhere/train") != std::string::npos;
+    });
+    ASSERT_TRUE(failed.has_value());
+}
+
+TEST_F(CommandJob, MoreShardsThanOneAreRefusedWithTheRemedy) {
+    host();
+    model::JobSpec s = spec(1, 0);
+    s.shards = 2;
+    start(s);
+    const auto seen = await<model::RankOutput>([](const model::RankOutput& o) {
+        return o.line.find("set shards = 1") != std::string::npos;
+    });
+    EXPECT_TRUE(seen.has_value());
+}
+
+}  // namespace
+}  // namespace bulkhead::fault
