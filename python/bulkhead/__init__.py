@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bulkhead for PyTorch: replicas that may die while the others train on.
+
+    job = bulkhead.attach()
+    job.register(model=model, optimizer=optimizer)
+    data = job.dataset(train_set)
+    for step in job:
+        for x, y in step.batches(data, size=8):
+            step.backward(loss_of(model, x, y))
+
+Started by `bulkheadctl up --replicas 4 -- python3 train.py`. docs/python.md says what happens in it;
+`python3 -m bulkhead doctor` says what is missing here.
+"""
+
+from ._job import Dataset, Job, Step, attach
+from ._state import JobError
+
+__all__ = ["Dataset", "Job", "JobError", "Step", "attach"]

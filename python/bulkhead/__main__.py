@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python3 -m bulkhead doctor: what a program under Bulkhead needs, and what of it is here."""
+
+import os
+import shutil
+import sys
+from typing import Iterator, Tuple
+
+
+def _library() -> Tuple[bool, str]:
+    from . import _library as library
+    try:
+        return True, f"library {library.Library().version().decode()}, {library.PATH}"
+    except OSError as error:
+        return False, f"library: {error}; install what it names, or build it with ./dev wheel"
+
+
+def _torch() -> Tuple[bool, str]:
+    try:
+        import torch
+    except ImportError as error:
+        return False, f"torch: {error}; install python3-torch, or torch 1.13 or newer by pip"
+    number = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    return number >= (1, 13), f"torch {torch.__version__}" + (
+        "" if number >= (1, 13) else "; expected 1.13 or newer")
+
+
+def _checks() -> Iterator[Tuple[bool, str]]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield sys.version_info >= (3, 9), f"Python {version}" + (
+        "" if sys.version_info >= (3, 9) else "; expected 3.9 or newer")
+    yield _torch()
+    yield _library()
+    memory = os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK)
+    yield memory, "shared memory" + ("" if memory else ": /dev/shm cannot be written; ranks go by TCP")
+    ctl = shutil.which("bulkheadctl")
+    yield ctl is not None, f"bulkheadctl: {ctl or 'not found by PATH; it starts jobs'}"
+
+
+def main() -> int:
+    if sys.argv[1:] != ["doctor"]:
+        print("usage: python3 -m bulkhead doctor", file=sys.stderr)
+        return 2
+    results = list(_checks())
+    for good, line in results:
+        print("ok      " if good else "MISSING ", line)
+    run = os.environ.get("BULKHEAD_JOB")
+    print(f"this process is a rank of {run}" if run else "this process is no rank: no agent started it")
+    return 0 if all(good for good, _ in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

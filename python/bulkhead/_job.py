@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job as a PyTorch program sees it: attach, register, dataset, and the loop over its steps."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import hashlib
+import os
+import sys
+import time
+import traceback
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+from . import _library
+from ._library import Library
+from ._state import JobError, State, view_of
+
+_attached: Optional["Job"] = None
+
+
+def attach() -> "Job":
+    """The job that this process is a rank of, from what its agent said in the environment.
+
+    Takes the life lock and handles SIGTERM, so call it on the main thread, before torch computes
+    anything. Seeds torch with the job's seed: a model that is built next has the same parameters
+    on every replica. Sets torch to one thread unless OMP_NUM_THREADS says otherwise.
+
+    JobError when no agent started this process, or when it has attached before.
+    """
+    global _attached
+    if _attached is not None:
+        raise JobError("this process has attached before; it is one rank")
+    library = Library()
+    before = sys.excepthook
+    sys.excepthook = lambda *raised: _unhandled(library, before, *raised)
+    words = ctypes.create_string_buffer(1024)
+    rank = library.attach(words, len(words))
+    if not rank:
+        raise JobError(words.value.decode())
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    _attached = Job(library, rank)
+    return _attached
+
+
+def _unhandled(library: Library, before: Callable[..., Any], kind: Any, error: BaseException,
+               trace: Any) -> None:
+    """The last critical line of the log says what the process ended of; agents tell it as the cause."""
+    before(kind, error, trace)
+    if not isinstance(error, JobError):
+        line = traceback.format_exception_only(kind, error)[-1].strip()
+        return library.log(1, line.encode())
+    library.log(1, str(error).encode())
+    if _attached is not None:
+        library.hopeless(_attached._rank, str(error).encode())
+        library.close(_attached._rank)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_library.EXIT_HOPELESS)
+
+
+class Dataset:
+    """A map-style dataset whose samples the controller leases by index. Made by Job.dataset()."""
+
+    def __init__(self, job: "Job", parts: Sequence[Any], shuffle: bool, collate: Callable[[List[Any]], Any]):
+        self._job, self._parts, self._shuffle, self._collate = job, parts, shuffle, collate
+
+    def sample(self, domain: int, index: int) -> Any:
+        """The element that index `index` of a lease of domain number `domain` stands for."""
+        part = self._parts[domain]
+        size = len(part)
+        job = self._job
+        place = job._library.place(job._rank, domain, index, size) if self._shuffle else index % size
+        return part[place]
+
+
+class Step:
+    """One step of the job: the samples that this replica computes, until the body of the loop ends.
+
+    A step that the job gives up on (a sample was not finite, this replica lost its place) is not
+    told so: what was computed for it is dropped.
+    """
+
+    number: int
+    """Counts the job's steps from 1; the first one after a restart is not 1."""
+
+    def __init__(self, job: "Job", number: int, samples: List[Tuple[int, int]]) -> None:
+        self.number = number
+        self._job = job
+        self._samples = samples
+        self._batch: Optional[List[Tuple[int, int]]] = None  # given out, without its backward
+        self._given = 0
+        self._loss: List[float] = [0.0] * len(job.domains)
+        self._tokens: List[int] = [0] * len(job.domains)
+        self._told: Optional[float] = None
+
+    @property
+    def samples(self) -> int:
+        """How many samples of the step are this replica's."""
+        return len(self._samples)
+
+    def batches(self, data: Dataset, size: int) -> Iterator[Any]:
+        """The step's samples in batches of `size`, the last one perhaps smaller, as `data` collates
+        them. Every batch is owed one backward()."""
+        if size < 1:
+            raise ValueError(f"a batch of {size} samples; expected 1 or more")
+        while self._given < len(self._samples):
+            self._owes_nothing()
+            batch = self._samples[self._given:self._given + size]
+            collated = data._collate([data.sample(domain, index) for domain, index in batch])
+            self._given += len(batch)
+            self._batch = batch
+            self._began = time.monotonic_ns()
+            yield collated
+        self._owes_nothing()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Adds the gradient of a batch. `loss` is the mean over the batch's samples, a scalar; the
+        step's update is the mean over all samples of all replicas."""
+        if self._batch is None:
+            raise RuntimeError(f"step {self.number}: backward() without a batch; call it once for each "
+                               "of step.batches()")
+        if loss.numel() != 1:
+            raise ValueError(f"a loss of shape {tuple(loss.shape)}; expected the mean over the batch")
+        job = self._job
+        batch, self._batch = self._batch, None
+        tokens = len(batch) * job.tokens_per_sample
+        job._untouched(self.number)
+        job._final_from_here = self._given == len(self._samples)
+        (loss * tokens).backward()
+        job._mark()
+        share = float(loss.detach()) * job.tokens_per_sample
+        for domain, _ in batch:
+            self._loss[domain] += share
+            self._tokens[domain] += job.tokens_per_sample
+        job._library.progress(job._rank, time.monotonic_ns() - self._began)
+
+    def metrics(self, *, loss: float) -> None:
+        """What is told as this replica's mean loss of the step, in place of the mean of what
+        backward() was given; the gradient does not change."""
+        self._told = float(loss)
+
+    def _owes_nothing(self) -> None:
+        if self._batch is not None:
+            raise RuntimeError(f"step {self.number}: a batch had no backward(); its samples would count "
+                               "as trained on")
+
+    def _figures(self) -> Tuple[List[float], List[int]]:
+        self._owes_nothing()
+        if self._given < len(self._samples):
+            raise RuntimeError(f"step {self.number} ended with {self._given} of {len(self._samples)} samples "
+                               "trained on; take all of step.batches()")
+        if self._told is None:
+            return self._loss, self._tokens
+        return [self._told * tokens for tokens in self._tokens], self._tokens
+
+
+class Job:
+    """The job, as one of its replicas. Made by attach(). Iterating over it trains."""
+
+    run: str
+    """The run's id."""
+    replica: int
+    """This replica, from 0; it keeps its number when it is started again."""
+    replicas: int
+    """How many the job has when all are there."""
+    incarnation: int
+    """How often this replica was started, from 1."""
+    seed: int
+    """The job's seed, equal on all replicas."""
+    domains: List[str]
+    """Names of the job's data domains."""
+    samples_per_replica: int
+    """Samples of one step on one replica when none is missing."""
+    tokens_per_sample: int
+    """The job's sequence_length: for the figures, not for the gradient."""
+
+    def __init__(self, library: Library, rank: int) -> None:
+        says = _library.JobSays()
+        library.describe(rank, ctypes.byref(says))
+        self._library, self._rank = library, rank
+        self.run = says.job.decode()
+        self.replica, self.replicas, self.incarnation = says.replica, says.replicas, says.incarnation
+        self.seed = says.seed
+        self.domains = [says.domain_names[i].decode() for i in range(says.domains)]
+        self.samples_per_replica = says.samples_per_replica
+        self.tokens_per_sample = says.sequence_length
+        self._state: Optional[State] = None
+        self._data_words: List[str] = []
+        self._raised: Optional[BaseException] = None
+        self._final_from_here = False
+        self._begun = False
+        torch.manual_seed(self.seed)
+        atexit.register(library.close, rank)
+
+    # ---- before the loop -----------------------------------------------------------------------
+
+    def register(self, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any = None,
+                 before_update: Optional[Callable[[], None]] = None) -> None:
+        """What the job keeps equal on all replicas, once and before the loop.
+
+        `model` has float32 parameters on the CPU; they become views of shared memory. `optimizer`
+        steps on the mean gradient of all replicas when a step is committed, `scheduler` (anything
+        with step(), state_dict() and load_state_dict()) after it. `before_update` is called in
+        between, with that gradient in every param.grad: clip it there. It must do the same on all
+        replicas.
+
+        Seeds torch anew, differently on each replica, so that dropout differs.
+
+        JobError names what cannot be registered: the module, parameter or option, and what to use.
+        """
+        if self._state is not None:
+            raise JobError("register() was called before; a process trains one model")
+        state = State(model, optimizer, scheduler)
+        offsets, floats = [], 0
+        for p in state.trained:
+            offsets.append(floats)
+            floats += -(-p.numel() // 16) * 16  # so that each begins at a cache line
+        sizes = _library.Sizes(state.bytes, state.parameter_bytes, floats)
+        blocks = _library.Blocks()
+        self._need(self._library.memory(self._rank, ctypes.byref(sizes), ctypes.byref(blocks)))
+        state.bind(blocks.state)
+        self._state, self._floats = state, floats
+        self._optimizer, self._scheduler, self._before_update = optimizer, scheduler, before_update
+        self._gradient = view_of(blocks.gradient, torch.float32, torch.Size([floats]))
+        self._ranges = [(at, at - (-p.numel() // 16) * 16) for at, p in zip(offsets, state.trained)]
+        self._local = self._views(self._gradient)
+        self._mean_at = 0  # the address of the sum that _mean views
+        self._mean: List[torch.Tensor] = []
+        self._final = [False] * len(state.trained)
+        self._model_name = type(model).__name__
+        self._parameters = sum(p.numel() for p in model.parameters())
+        self._accumulators = []
+        for at, p in enumerate(state.trained):
+            # The node that adds to p.grad; its hook runs when it has. It must be held, or it is made anew.
+            node = p.expand_as(p).grad_fn.next_functions[0][0]
+            node.register_hook(lambda *_, at=at: self._added(at))
+            self._accumulators.append(node)
+        torch.manual_seed((self.seed * 1_000_003 + self.replica) * 1_000_003 + self.incarnation)
+
+    def dataset(self, data: Union[Any, Mapping[str, Any]], *, shuffle: bool = True,
+                collate: Optional[Callable[[List[Any]], Any]] = None) -> Dataset:
+        """Samples to be leased by index: anything with len() and [index], of the same length on all
+        replicas. A job of several domains takes a dictionary with one dataset for each name.
+
+        In each pass every sample comes once: in an order drawn from the job's seed and the pass, or
+        with shuffle=False in their own. `collate` makes a batch of a list of samples (default:
+        torch's default_collate).
+
+        JobError when the names are not the job's, or a dataset is empty.
+        """
+        if isinstance(data, Mapping):
+            if sorted(data) != sorted(self.domains):
+                raise JobError(f"datasets {sorted(data)} for the domains {sorted(self.domains)} of the job; "
+                               "name them alike")
+            parts = [data[name] for name in self.domains]
+        elif len(self.domains) == 1:
+            parts = [data]
+        else:
+            raise JobError(f"one dataset for the domains {self.domains}; give a dictionary with one for each")
+        for name, part in zip(self.domains, parts):
+            if len(part) == 0:
+                raise JobError(f"the dataset of domain {name} is empty")
+        self._data_words.append(", ".join(f"{len(part)} samples in {name}" for name, part in
+                                          zip(self.domains, parts)) + ("" if shuffle else ", in order"))
+        return Dataset(self, parts, shuffle, collate or torch.utils.data.default_collate)
+
+    # ---- the loop ------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Step]:
+        """The steps that this replica contributes to, until the job ends.
+
+        What a committed step, a lost peer or a return asks of this replica is done between two of
+        them. When the replica is expelled or finds no controller any more the process ends, with
+        the code that says so; the job's end ends the loop.
+        """
+        if self._state is None:
+            raise JobError("register() the model and the optimizer before the loop")
+        if self._begun:
+            raise JobError("the loop over a job runs once")
+        self._begun = True
+        self._start()
+        work = _library.Work()
+        try:
+            while True:
+                outcome = self._library.next(self._rank, ctypes.byref(work))
+                if outcome != _library.STEP:
+                    return self._end(outcome, work)
+                samples = [(r.domain, index) for r in work.ranges[:work.range_count]
+                           for index in range(r.begin, r.end)]
+                step = Step(self, work.step, samples)
+                self._begin_gradient()
+                yield step
+                self._finish_gradient(step)
+        finally:
+            self._library.close(self._rank)
+
+    def _start(self) -> None:
+        # Kept, because ctypes does not keep what the library calls.
+        self._program = _library.Program(
+            ctypes.sizeof(_library.Program), None,
+            _library.MOVE(lambda _: self._guarded(self._state.gather)),
+            _library.MOVE(lambda _: self._guarded(self._state.scatter)),
+            _library.UPDATE(lambda _, total, update: self._guarded(self._update, total, update.contents)),
+            self._model_name.encode(), self._parameters, *self._fingerprint())
+        self._need(self._library.start(self._rank, ctypes.byref(self._program)))
+
+    def _fingerprint(self) -> Tuple[int, bytes]:
+        """Of what all replicas must have alike before the first step."""
+        words = "; ".join(self._data_words) or "no dataset"
+        text = words.encode()
+        return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") or 1, text
+
+    def _views(self, flat: torch.Tensor) -> List[torch.Tensor]:
+        return [flat[begin:begin + p.numel()].view_as(p)
+                for (begin, _), p in zip(self._ranges, self._state.trained)]
+
+    def _begin_gradient(self) -> None:
+        if self._step_one():
+            self._buffers_before = [(name, value, value.clone()) for name, value in self._state.buffers()]
+        self._gradient.zero_()
+        self._final = [False] * len(self._final)
+        self._final_from_here = False
+        for p, view in zip(self._state.trained, self._local):
+            p.grad = view
+        self._values = [p._version for p in self._state.trained]
+        self._gradients: List[int] = []
+
+    def _mark(self) -> None:
+        """The gradient as it stands between two batches."""
+        self._gradients = [view._version for view in self._local]
+
+    def _untouched(self, number: int) -> None:
+        """Nobody but the loop changes parameters and gradients of a step. RuntimeError."""
+        trained = self._state.trained
+        if self._values != [p._version for p in trained]:
+            raise RuntimeError(f"step {number}: a parameter changed in the body of the loop; the update is "
+                               "made between two steps: remove optimizer.step()")
+        changed = self._gradients and (self._gradients != [view._version for view in self._local] or
+                                       any(p.grad is not view for p, view in zip(trained, self._local)))
+        if changed:
+            raise RuntimeError(f"step {number}: a gradient changed between two batches; the loop clears them "
+                               "itself: remove zero_grad()")
+
+    def _step_one(self) -> bool:
+        return not hasattr(self, "_buffers_before")
+
+    def _added(self, at: int) -> None:
+        """Autograd has added to the gradient of trained parameter `at`."""
+        p, view = self._state.trained[at], self._local[at]
+        if p.grad is not view:  # zero_grad(set_to_none=True) before the first batch
+            view.copy_(p.grad)
+            p.grad = view
+        if not self._final_from_here:
+            return
+        if self._final[at]:
+            raise RuntimeError(f"{self._state.name_of(p)}: a second gradient after the step's last one had "
+                               "left; call step.backward() once for a batch")
+        self._final[at] = True
+        self._library.gradient_ready(self._rank, *self._ranges[at])
+
+    def _finish_gradient(self, step: Step) -> None:
+        loss, tokens = step._figures()
+        self._untouched(step.number)
+        for name, value, before in self._buffers_before:
+            if not torch.equal(value, before):
+                raise JobError(f"buffer {name} changes in the forward pass, differently on each replica; "
+                               "make it persistent=False, or take the module out")
+        self._buffers_before = []
+        for at, (begin, end) in enumerate(self._ranges):
+            if not self._final[at]:  # it had no part in the loss
+                self._library.gradient_ready(self._rank, begin, end)
+        count = len(self.domains)
+        figures = _library.Figures(sum(loss), sum(tokens), (ctypes.c_double * count)(*loss),
+                                   (ctypes.c_uint64 * count)(*tokens))
+        self._library.computed(self._rank, ctypes.byref(figures))
+
+    def _update(self, address: int, update: _library.Update) -> None:
+        total = view_of(address, torch.float32, torch.Size([self._floats]))
+        total.mul_(update.gradient_scale)
+        if self._mean_at != address:
+            self._mean_at, self._mean = address, self._views(total)
+        groups = self._optimizer.param_groups
+        rates = [group.get("lr") for group in groups]
+        for p, view in zip(self._state.trained, self._mean):
+            p.grad = view
+        if self._before_update is not None:
+            self._before_update()
+        if update.lr_factor != 1:
+            for group, rate in zip(groups, rates):
+                if rate is not None:
+                    group["lr"] = rate * update.lr_factor
+        self._optimizer.step()
+        if update.lr_factor != 1:
+            for group, rate in zip(groups, rates):
+                if rate is not None:
+                    group["lr"] = rate
+        if self._scheduler is not None:
+            self._scheduler.step()
+        for p, view in zip(self._state.trained, self._local):
+            p.grad = view
+
+    # ---- ends ----------------------------------------------------------------------------------
+
+    def _guarded(self, call: Callable[..., None], *arguments: Any) -> int:
+        """For a callback: an exception cannot cross the library, so next() brings it back."""
+        try:
+            call(*arguments)
+            return 0
+        except BaseException as error:  # noqa: BLE001
+            self._raised = error
+            return 1
+
+    def _need(self, failed: int) -> None:
+        if failed:
+            raise JobError(self._library.error(self._rank).decode())
+
+    def _end(self, outcome: int, work: _library.Work) -> None:
+        if outcome == _library.LEFT:
+            self._library.log(0, f"left at step {work.step}: {work.why.decode()}".encode())
+            return
+        if self._raised is not None:
+            raise self._raised
+        if outcome == _library.FAILED:
+            why, code = self._library.error(self._rank), self._library.exit_code(self._rank)
+        else:
+            why = work.why
+            code = _library.EXIT_EXPELLED if outcome == _library.EXPELLED else _library.EXIT_ORPHANED
+        self._library.log(1, why)
+        raise SystemExit(code)

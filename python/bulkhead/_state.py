@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a program as flat bytes, and its gradient as flat floats.
+
+Tensors are made views of the flat memory, so that they need no copying; numbers (a learning rate,
+a scheduler's count) are copied by gather() and scatter().
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any, Callable, Iterator, List, Tuple
+
+import torch
+
+_ALIGN = 64
+
+
+class JobError(RuntimeError):
+    """No restart can help: the program and its job do not go together.
+
+    The process ends with code 5, and the job gives its replica up and names the reason.
+    """
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def view_of(address: int, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    """A tensor of `shape` over memory at `address`, which it does not own."""
+    count = shape.numel()
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    size = count * torch.empty((), dtype=dtype).element_size()
+    memory = (ctypes.c_char * size).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
+
+
+class _Tensor:
+    """A tensor of the state. `get` returns it as it stands, or None while there is none; `put` sets
+    one where there is none."""
+
+    def __init__(self, name: str, get: Callable[[], Any], put: Callable[[Any], None],
+                 like: torch.Tensor) -> None:
+        if like.is_complex() or like.layout != torch.strided or like.device.type != "cpu":
+            raise JobError(f"{name} is a {like.dtype} tensor of layout {like.layout} on {like.device};"
+                           " expected a dense real one on the CPU")
+        self.name, self._get, self._put = name, get, put
+        self._dtype, self._shape = like.dtype, like.shape
+        self.bytes = bytes_of(like)
+
+    def bind(self, address: int) -> None:
+        self._view = view_of(address, self._dtype, self._shape)
+        self.gather()
+
+    def gather(self) -> None:
+        tensor = self._get()
+        if tensor is None:
+            self._view.zero_()
+            return
+        if tensor.data_ptr() == self._view.data_ptr():
+            return
+        if tensor.dtype != self._dtype or tensor.shape != self._shape:
+            raise JobError(f"{self.name} was {self._dtype} of shape {tuple(self._shape)} and has become "
+                           f"{tensor.dtype} of shape {tuple(tensor.shape)}; a state keeps its layout")
+        self._view.copy_(tensor.detach())
+        tensor.data = self._view
+
+    def scatter(self) -> None:
+        tensor = self._get()
+        if tensor is None:
+            self._put(self._view)
+        elif tensor.data_ptr() != self._view.data_ptr():
+            tensor.data = self._view
+
+
+class _Number:
+    """A number, a truth value or None; any of them may take the place of another."""
+
+    _KINDS: Tuple[type, ...] = (type(None), bool, int, float)
+    bytes = 16
+
+    def __init__(self, name: str, get: Callable[[], Any], put: Callable[[Any], None]) -> None:
+        self.name, self._get, self._put = name, get, put
+
+    def bind(self, address: int) -> None:
+        self._memory = (ctypes.c_char * self.bytes).from_address(address)
+        self.gather()
+
+    def gather(self) -> None:
+        value = self._get()
+        if type(value) not in self._KINDS:
+            raise JobError(f"{self.name} has become {value!r}; expected a number")
+        form = "<qd" if isinstance(value, float) else "<qq"
+        struct.pack_into(form, self._memory, 0, self._KINDS.index(type(value)), value or 0)
+
+    def scatter(self) -> None:
+        self._put(self.held())
+
+    def held(self) -> Any:
+        """The value in the memory."""
+        kind = self._KINDS[struct.unpack_from("<q", self._memory)[0]]
+        value = struct.unpack_from("<d" if kind is float else "<q", self._memory, 8)[0]
+        return None if kind is type(None) else kind(value)
+
+
+def _leaves(name: str, tree: Any, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[str, Tuple[Any, ...], Any]]:
+    """(name, path, value) of the tensors and numbers in nested dictionaries, lists and tuples."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _leaves(f"{name}.{key}", value, (*path, key))
+    elif isinstance(tree, (list, tuple)):
+        for at, value in enumerate(tree):
+            yield from _leaves(f"{name}[{at}]", value, (*path, at))
+    elif tree is None or isinstance(tree, (bool, int, float, torch.Tensor)):
+        yield name, path, tree
+
+
+def _at(tree: Any, path: Tuple[Any, ...]) -> Any:
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def _put(tree: Any, path: Tuple[Any, ...], value: Any) -> Any:
+    """`tree` with the leaf at `path` replaced; tuples are made anew."""
+    if not path:
+        return value
+    changed = _put(tree[path[0]], path[1:], value)
+    if isinstance(tree, tuple):
+        return tree[:path[0]] + (changed,) + tree[path[0] + 1:]
+    tree[path[0]] = changed
+    return tree
+
+
+class State:
+    """Parameters, persistent buffers, the optimizer's and the scheduler's state, in that order.
+
+    JobError, naming the module or parameter, when something cannot be part of it.
+    """
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any) -> None:
+        self._model, self._optimizer, self._scheduler = model, optimizer, scheduler
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._check()
+        self.trained: List[torch.nn.Parameter] = [
+            p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if not self.trained:
+            raise JobError("the optimizer has no parameter that requires a gradient")
+        parameters = list(model.parameters())
+        self._slots: List[Any] = [
+            _Tensor(self.name_of(p), lambda p=p: p, lambda _: None, p) for p in parameters]
+        self._lay_out_buffers(parameters)
+        self._lay_out_optimizer()
+        if scheduler is not None:
+            self._lay_out_scheduler()
+        self.bytes = 0
+        self.parameter_bytes = 0
+        for at, slot in enumerate(self._slots):
+            slot.offset = self.bytes
+            self.bytes += -(-slot.bytes // _ALIGN) * _ALIGN
+            if at < len(parameters):
+                self.parameter_bytes = self.bytes
+
+    def name_of(self, parameter: torch.nn.Parameter) -> str:
+        return "parameter " + self._names[id(parameter)]
+
+    def bind(self, address: int) -> None:
+        """Moves the state into `bytes` zeroed bytes at `address`, where it stays."""
+        for slot in self._slots:
+            slot.bind(address + slot.offset)
+
+    def gather(self) -> None:
+        """The memory becomes what the state is."""
+        if self._scheduler is not None:
+            self._scheduler_state = self._scheduler.state_dict()
+        for slot in self._slots:
+            slot.gather()
+
+    def scatter(self) -> None:
+        """The state becomes what the memory is."""
+        for slot in self._slots:
+            slot.scatter()
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(self._scheduler_state)
+
+    def buffers(self) -> List[Tuple[str, torch.Tensor]]:
+        """The persistent buffers and their names."""
+        return self._buffers
+
+    def _check(self) -> None:
+        for name, module in self._model.named_modules():
+            where = f"module {name or 'model'} ({type(module).__name__})"
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+                raise JobError(f"{where} keeps running statistics, which differ between replicas; use "
+                               "LayerNorm or GroupNorm, or track_running_stats=False")
+            if getattr(module, "sparse", False) is True:
+                raise JobError(f"{where} has sparse gradients; set sparse=False")
+        for name, p in self._model.named_parameters():
+            if p.dtype != torch.float32 or p.device.type != "cpu" or not p.is_contiguous():
+                raise JobError(f"parameter {name} is {p.dtype} on {p.device}"
+                               f"{'' if p.is_contiguous() else ', not contiguous'}; expected contiguous "
+                               "torch.float32 on cpu")
+        if isinstance(self._optimizer, torch.optim.LBFGS):
+            raise JobError("the optimizer LBFGS evaluates its loss again and again; use one whose step() "
+                           "needs no closure")
+        for at, group in enumerate(self._optimizer.param_groups):
+            for place, p in enumerate(group["params"]):
+                if id(p) not in self._names:
+                    raise JobError(f"parameter {place} of the optimizer's group {at} is not the model's; "
+                                   "register a model that holds all parameters")
+
+    def _lay_out_buffers(self, parameters: List[torch.nn.Parameter]) -> None:
+        known = {id(p) for p in parameters}
+        self._buffers = []
+        for name, value in self._model.state_dict(keep_vars=True).items():
+            if id(value) in known:
+                continue
+            if not isinstance(value, torch.Tensor):
+                raise JobError(f"{name} in the model's state_dict() is a {type(value).__name__}; expected "
+                               "tensors only")
+            known.add(id(value))
+            self._buffers.append((name, value))
+            self._slots.append(_Tensor("buffer " + name, lambda v=value: v, lambda _: None, value))
+
+    def _lay_out_optimizer(self) -> None:
+        state = self._optimizer.state
+        for p, example in self._created():
+            def alive(p: Any = p) -> bool:
+                return p in state and len(state[p]) > 0
+
+            def revive(present: Any, p: Any = p) -> None:
+                if not present:
+                    state.pop(p, None)
+
+            name = f"optimizer state of {self.name_of(p)}"
+            there = _Number(name, alive, revive)
+            self._slots.append(there)
+            for key, value in example.items():
+                def get(p: Any = p, key: str = key) -> Any:
+                    return state[p].get(key) if p in state else None
+
+                def put(new: Any, p: Any = p, key: str = key, there: _Number = there) -> None:
+                    if there.held():
+                        state[p][key] = new
+
+                if isinstance(value, torch.Tensor):
+                    self._slots.append(_Tensor(f"{name}: {key}", get, put, value))
+                else:
+                    self._slots.append(_Number(f"{name}: {key}", get, put))
+        for at, group in enumerate(self._optimizer.param_groups):
+            options = {key: value for key, value in group.items() if key != "params"}
+            for name, path, value in _leaves(f"optimizer group {at}", options):
+                def get_option(group: Any = group, path: Any = path) -> Any:
+                    return _at(group, path)
+
+                def put_option(new: Any, group: Any = group, path: Any = path) -> None:
+                    _put(group, path, new)
+
+                if isinstance(value, torch.Tensor):
+                    self._slots.append(_Tensor(name, get_option, put_option, value))
+                else:
+                    self._slots.append(_Number(name, get_option, put_option))
+
+    def _created(self) -> List[Tuple[torch.nn.Parameter, Any]]:
+        """What the optimizer keeps of each parameter once it has taken a step. It takes one on
+        gradients of zeros, and is put back."""
+        optimizer = self._optimizer
+        before = {p: {key: value.clone() if isinstance(value, torch.Tensor) else value
+                      for key, value in kept.items()} for p, kept in optimizer.state.items()}
+        values = [p.detach().clone() for p in self.trained]
+        grads = [p.grad for p in self.trained]
+        for p in self.trained:
+            p.grad = torch.zeros_like(p)
+        try:
+            optimizer.step()
+        except (TypeError, RuntimeError) as error:
+            raise JobError(f"the optimizer {type(optimizer).__name__} cannot take a step: {error}") from error
+        created = [(p, dict(optimizer.state[p])) for p in self.trained if optimizer.state.get(p)]
+        for p, value, grad in zip(self.trained, values, grads):
+            p.data.copy_(value)
+            p.grad = grad
+        optimizer.state.clear()
+        optimizer.state.update(before)
+        for p, kept in created:
+            for key, value in kept.items():
+                if not isinstance(value, (torch.Tensor, bool, int, float, type(None))):
+                    raise JobError(f"the optimizer keeps {key} of {self.name_of(p)}, a {type(value).__name__}; "
+                                   "expected tensors and numbers only")
+        return created
+
+    def _lay_out_scheduler(self) -> None:
+        self._scheduler_state = self._scheduler.state_dict()
+        for name, path, value in _leaves("scheduler", self._scheduler_state):
+            if isinstance(value, torch.Tensor):
+                raise JobError(f"{name} is a tensor; expected numbers only in a scheduler's state")
+
+            def get(path: Any = path) -> Any:
+                return _at(self._scheduler_state, path)
+
+            def put(new: Any, path: Any = path) -> None:
+                self._scheduler_state = _put(self._scheduler_state, path, new)
+
+            self._slots.append(_Number(name, get, put))

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of examples/gpt: four replicas of one rank, real processes of Python and torch.
+#include <sys/wait.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "tests/fault/job_test.h"
+
+namespace bulkhead::fault {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr const char* kSource = BULKHEAD_SOURCE;
+constexpr uint64_t kSteps = 50;
+// Windows of 64 bytes, so many that no pass over them ends within a step of 4 x 8.
+constexpr size_t kTextBytes = 64 * 32 * 17 + 1;
+constexpr size_t kDdpSteps = 3 * 17;
+constexpr uint32_t kReplicas = 4;
+
+/// What a shell says on stdout; nullopt when it fails.
+std::optional<std::string> shell(const std::string& line) {
+    std::FILE* out = ::popen(line.c_str(), "r");
+    std::string said;
+    char part[4096];
+    while (const size_t n = std::fread(part, 1, sizeof part, out)) said.append(part, n);
+    const int status = ::pclose(out);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return std::nullopt;
+    return said;
+}
+
+class GptJob : public JobTest {
+  protected:
+    void SetUp() override {
+        if (!shell(std::string(BULKHEAD_PYTHON) + " -c 'import torch' 2>&1"))
+            GTEST_SKIP() << "torch is not there for " << BULKHEAD_PYTHON
+                         << ": apt-get install python3-torch";
+        patience_ = 120 * kSecond;
+        host();
+        ASSERT_TRUE(shell("head -c " + std::to_string(kTextBytes) + " " + kSource +
+                          "/LICENSES/GPL-3.0-only.txt > " + text()));
+    }
+    std::string text() const { return host_->dir() + "/text"; }
+    std::vector<std::string> program(const std::string& script) const {
+        return {BULKHEAD_PYTHON, std::string(kSource) + "/examples/gpt/" + script,
+                "--text",        text(),
+                "--width",       "64",
+                "--layers",      "2",
+                "--epochs",      "3"};
+    }
+    model::JobSpec spec(uint64_t steps) const {
+        model::JobSpec s;
+        s.name = "gpt";
+        s.replicas = kReplicas;
+        s.shards = 1;
+        s.steps = steps;
+        s.samplesPerReplica = 8;  // as the program's --batch
+        s.sequenceLength = 64;
+        s.command = program("train_bulkhead.py");
+        s.env = {"PYTHONPATH=" BULKHEAD_PYTHONPATH};
+        s.directory = host_->dir();
+        s.domains = {{"data", {}}};
+        s.timeouts.joinMs = 100'000;  // four imports of torch on few cores
+        s.policies.lr = model::LrPolicy::kNone;
+        return s;
+    }
+    /// The mean loss of each step by DistributedDataParallel, over all its processes. These are
+    /// started one by one: Debian 12's torch.distributed.run does not go with its Python.
+    std::vector<double> lossesByDdp() const {
+        std::string line = "cd " + host_->dir() +
+                           R"( && export OMP_NUM_THREADS=1 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1
+            export MASTER_PORT=$()" BULKHEAD_PYTHON R"( -c 'import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])')
+            for r in 0 1 2 3; do RANK=$r)";
+        for (const std::string& word : program("train_ddp.py")) line += " " + word;
+        line += " > ddp$r 2>&1 & done; wait; cat ddp?";
+        const auto said = shell(line);
+        std::vector<double> sum(kDdpSteps);
+        std::istringstream lines(said.value_or(""));
+        std::string word;
+        size_t count = 0;
+        for (double loss = 0; lines >> word;)
+            if (word == "loss" && lines >> loss) sum[count++ % kDdpSteps] += loss / kReplicas;
+        EXPECT_EQ(count, kDdpSteps * kReplicas) << said.value_or("");
+        return sum;
+    }
+};
+
+TEST_F(GptJob, ItsLossIsThatOfDistributedDataParallel) {
+    start(spec(kSteps));
+    expectFinishedWell();
+    const auto commits = all<model::StepCommitted>();
+    ASSERT_THAT(commits, SizeIs(kSteps));
+    const std::vector<double> ddp = lossesByDdp();
+    double worst = 0;
+    for (size_t i = 0; i < kSteps; ++i) {
+        ASSERT_EQ(commits[i].record.contributors.size(), kReplicas) << "step " << i + 1;
+        worst = std::max(worst, std::abs(commits[i].loss - ddp[i]));
+    }
+    EXPECT_LT(worst, 1e-4);
+    RecordProperty("worst", std::to_string(worst));
+    std::printf("largest difference of a step's loss: %.2g nats\n", worst);
+    EXPECT_LT(commits.back().loss, commits.front().loss - 1) << "it learns";
+}
+
+TEST_F(GptJob, AKilledReplicaCatchesUpAndIsTheSameBitForBit) {
+    start(spec(0));
+    awaitStep(20);
+    inject(model::FaultKind::kKillReplica, 2);
+    ASSERT_TRUE(await<model::IncidentClosed>().has_value());
+    const auto again = await<model::StepCommitted>(
+        [](const model::StepCommitted& c) { return c.record.contributors.size() == kReplicas; });
+    ASSERT_TRUE(again.has_value());
+    awaitStep(again->record.step + 20);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();  // the ledger adds up: auditRun()
+    EXPECT_THAT(all<model::InvariantBroken>(), IsEmpty());
+    EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty());
+    size_t compared = 0, alone = 0;
+    uint64_t step = 0;
+    for (const auto& c : all<model::StepCommitted>()) {
+        EXPECT_EQ(c.record.step, ++step) << "no step is lost";
+        for (const auto& group : c.parity) compared += group.replicas.size() == kReplicas;
+        alone += c.record.contributors.size() < kReplicas;
+    }
+    EXPECT_GT(alone, 0u) << "the others trained on";
+    EXPECT_GT(compared, 30u) << "hashes of all four";
+    const auto closed = all<model::IncidentClosed>();
+    ASSERT_THAT(closed, SizeIs(1));
+    std::printf("survivors' stall %.0f ms, back after %.0f ms, %zu steps without it\n",
+                closed[0].survivorStallMs, closed[0].rejoinMs, alone);
+}
+
+}  // namespace
+}  // namespace bulkhead::fault

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of the package bulkhead: what is laid out, moved and refused, without a job."""
+
+import ctypes
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError as error:
+    print(f"skipped: torch is not there: {error}")
+    sys.exit(77)
+from bulkhead import Job, JobError, attach
+from bulkhead import _library as library
+from bulkhead._state import State
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 5)
+        self.second = torch.nn.Linear(5, 3)
+        self.second.weight.requires_grad_(False)
+        self.tied = self.first
+        self.register_buffer("count", torch.tensor(7))
+
+
+OPTIMIZERS = {
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, initial_accumulator_value=0.2),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.1, momentum=0.1, centered=True),
+    "radam": lambda p: torch.optim.RAdam(p, lr=0.1),
+}
+
+
+class Replica:
+    """A model, its optimizer and schedule, in flat memory."""
+
+    def __init__(self, kind, seed):
+        torch.manual_seed(seed)
+        self.model = Net()
+        self.optimizer = OPTIMIZERS[kind](self.model.parameters())
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, gamma=0.5)
+        self.state = State(self.model, self.optimizer, self.scheduler)
+        self.memory = ctypes.create_string_buffer(self.state.bytes + 64)
+        self.address = -(-ctypes.addressof(self.memory) // 64) * 64
+        self.state.bind(self.address)
+
+    def step(self, seed):
+        torch.manual_seed(seed)
+        for p in self.state.trained:
+            p.grad = torch.randn_like(p)
+        self.optimizer.step()
+        self.scheduler.step()
+
+    def bytes(self):
+        self.state.gather()
+        return ctypes.string_at(self.address, self.state.bytes)
+
+    def take(self, given):
+        ctypes.memmove(self.address, given, len(given))
+        self.state.scatter()
+
+
+class StateTest(unittest.TestCase):
+    def test_a_joiner_goes_on_bit_for_bit_from_any_step(self):
+        for kind in OPTIMIZERS:
+            for steps in (0, 1, 3):
+                with self.subTest(kind, steps=steps):
+                    old, new = Replica(kind, 1), Replica(kind, 2)
+                    for step in range(steps):
+                        old.step(step)
+                    new.take(old.bytes())
+                    self.assertEqual(new.bytes(), old.bytes())
+                    for step in range(steps, steps + 3):
+                        old.step(step)
+                        new.step(step)
+                        self.assertEqual(new.bytes(), old.bytes())
+
+    def test_one_that_has_stepped_goes_back_to_the_beginning(self):
+        for kind in OPTIMIZERS:
+            with self.subTest(kind):
+                old, new = Replica(kind, 1), Replica(kind, 2)
+                new.step(5)
+                new.take(old.bytes())
+                old.step(0)
+                new.step(0)
+                self.assertEqual(new.bytes(), old.bytes())
+
+    def test_registering_changes_nothing_that_training_sees(self):
+        for kind in OPTIMIZERS:
+            with self.subTest(kind):
+                replica = Replica(kind, 1)
+                torch.manual_seed(1)
+                model = Net()
+                optimizer = OPTIMIZERS[kind](model.parameters())
+                for step in range(3):
+                    torch.manual_seed(step)
+                    for p in model.parameters():
+                        p.grad = torch.randn_like(p) if p.requires_grad else None
+                    optimizer.step()
+                    replica.scheduler.step = lambda: None
+                    replica.step(step)
+                for ours, theirs in zip(replica.model.parameters(), model.parameters()):
+                    self.assertTrue(torch.equal(ours, theirs))
+
+    def test_parameters_come_first_and_are_the_memory_itself(self):
+        replica = Replica("adamw", 1)
+        self.assertEqual(replica.state.parameter_bytes, 64 * 4)
+        ctypes.memset(replica.address, 0, replica.state.parameter_bytes)
+        self.assertEqual(replica.model.first.weight.abs().sum(), 0)
+        self.assertIs(replica.model.tied.weight, replica.model.first.weight)
+
+    def test_frozen_parameters_and_buffers_are_state(self):
+        old, new = Replica("sgd", 1), Replica("sgd", 2)
+        old.model.count.fill_(9)
+        new.take(old.bytes())
+        self.assertEqual(new.model.count, 9)
+        self.assertTrue(torch.equal(new.model.second.weight, old.model.second.weight))
+
+    def refused(self, words, model, optimizer=None):
+        if optimizer is None:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with self.assertRaises(JobError) as caught:
+            State(model, optimizer, None)
+        self.assertIn(words, str(caught.exception))
+
+    def test_what_cannot_be_equal_on_all_replicas_is_refused_by_name(self):
+        nn = torch.nn
+        self.refused("module 1 (BatchNorm1d) keeps running statistics",
+                     nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+        self.refused("module 0 (Embedding) has sparse gradients",
+                     nn.Sequential(nn.Embedding(3, 2, sparse=True)))
+        self.refused("parameter weight is torch.bfloat16", nn.Linear(2, 2).bfloat16())
+        model = nn.Linear(2, 2)
+        model.odd = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+        self.refused("parameter odd is torch.complex64", model)
+        model = nn.Linear(2, 2)
+        self.refused("LBFGS", model, torch.optim.LBFGS(model.parameters()))
+        other = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.zeros(2))], lr=0.1)
+        self.refused("parameter 2 of the optimizer's group 0", model, other)
+
+    def test_a_process_that_no_agent_started_is_told_how_to_start_it(self):
+        with self.assertRaises(JobError) as caught:
+            attach()
+        self.assertIn("BULKHEAD_JOB is missing", str(caught.exception))
+        self.assertIn("bulkheadctl up -- PROGRAM", str(caught.exception))
+
+
+class Said:
+    """In the library's place: leases samples and notes what the loop tells. It is alone, so that the
+    sum is its gradient; a step counts four samples of ten tokens."""
+
+    def __init__(self, steps):
+        self.steps = list(steps)
+        self.ready, self.figures, self.blocks = [], [], []
+
+    def describe(self, rank, says):
+        names = (ctypes.c_char_p * 2)(b"web", b"code")
+        out = says._obj
+        out.job, out.seed, out.domains, out.domain_names = b"run", 5, 2, names
+        out.replica, out.replicas, out.incarnation = 1, 4, 1
+        out.sequence_length, out.samples_per_replica = 10, 4
+
+    def memory(self, rank, sizes, blocks):
+        blocks._obj.state = self.allocate(sizes._obj.state_bytes)
+        blocks._obj.gradient = self.gradient = self.allocate(4 * sizes._obj.gradient_floats)
+        return 0
+
+    def allocate(self, size):
+        self.blocks.append(ctypes.create_string_buffer(size + 64))
+        return -(-ctypes.addressof(self.blocks[-1]) // 64) * 64
+
+    def __getattr__(self, name):
+        return lambda *arguments: 0
+
+    def start(self, rank, program):
+        self.program = program._obj
+        return 0
+
+    def next(self, rank, work):
+        out = work._obj
+        if self.figures:
+            update = library.Update(len(self.figures), len(self.figures), 4, 1 / 40, 1.0)
+            if self.program.update(None, self.gradient, ctypes.byref(update)) != 0:
+                return library.FAILED
+        if not self.steps:
+            out.why = b"done"
+            return library.LEFT
+        self.ranges = self.steps.pop(0)
+        out.step, out.range_count, out.ranges = 1, len(self.ranges), (library.Range * 9)(
+            *(library.Range(*r) for r in self.ranges))
+        self.ready.clear()
+        return library.STEP
+
+    def place(self, rank, domain, index, size):
+        return size - 1 - index % size
+
+    def gradient_ready(self, rank, begin, end):
+        self.ready.append((begin, end))
+
+    def computed(self, rank, figures):
+        told = figures._obj
+        self.figures.append((told.loss, told.tokens, told.domain_loss[0], told.domain_tokens[1]))
+
+
+def job_of(steps, model=None, **options):
+    said = Said(steps)
+
+    job = Job(said, 1)
+    model = model or torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    job.register(model=model, optimizer=optimizer, **options)
+    data = job.dataset({"code": [torch.tensor([2.0])] * 3, "web": [torch.tensor([1.0])] * 5})
+    return job, said, model, data
+
+
+class LoopTest(unittest.TestCase):
+    def test_the_update_is_the_mean_over_all_samples_whatever_the_batches(self):
+        job, said, model, data = job_of([[(0, 0, 3), (1, 7, 8)]])
+        torch.nn.init.zeros_(model.weight)
+        for step in job:
+            self.assertEqual(step.samples, 4)
+            for x in step.batches(data, 3):
+                step.backward(model(x).mean())
+        # Three samples of 1 and one of 2, weighted alike: a mean of 5 / 4.
+        self.assertAlmostEqual(model.weight.item(), -1.25, places=6)
+        self.assertEqual(said.figures, [(0.0, 40, 0.0, 10)])
+
+    def test_a_gradient_leaves_when_its_last_batch_has_made_it_final_and_once(self):
+        job, said, model, data = job_of([[(0, 0, 4)]])
+        for step in job:
+            for number, x in enumerate(step.batches(data, 1)):
+                step.backward(model(x).mean())
+                self.assertEqual(said.ready, [(0, 16)] if number == 3 else [])
+        self.assertEqual(len(said.figures), 1)
+
+    def test_a_parameter_that_took_no_part_is_told_all_the_same(self):
+        model = torch.nn.Sequential(torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False))
+        job, said, model, data = job_of([[(0, 0, 1)]], model)
+        before = model[1].weight.item()
+        for step in job:
+            for x in step.batches(data, 1):
+                step.backward(model[0](x).mean())
+        self.assertEqual(sorted(said.ready), [(0, 16), (16, 32)])
+        self.assertEqual(model[1].weight.item(), before)
+
+    def test_what_zero_grad_took_away_is_put_back(self):
+        job, said, model, data = job_of([[(0, 0, 2)]])
+        torch.nn.init.zeros_(model.weight)
+        for step in job:
+            for x in step.batches(data, 2):
+                model.weight.grad = None
+                step.backward(model(x).mean())
+        self.assertEqual(model.weight.grad.data_ptr(), said.gradient)
+        self.assertAlmostEqual(model.weight.item(), -0.5, places=6)  # 2 of the 4 samples are ours
+
+    def test_before_update_sees_the_mean_and_may_clip_it(self):
+        seen = []
+        model = torch.nn.Linear(1, 1, bias=False)
+        job, said, model, data = job_of(
+            [[(0, 0, 4)]], model, before_update=lambda: seen.append(model.weight.grad.item()) or
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5))
+        torch.nn.init.zeros_(model.weight)
+        for step in job:
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+        self.assertEqual(seen, [1.0])
+        self.assertAlmostEqual(model.weight.item(), -0.5, places=5)
+
+    def test_metrics_replace_the_loss_that_is_told(self):
+        job, said, model, data = job_of([[(0, 0, 4)]])
+        for step in job:
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean() * 3)
+            step.metrics(loss=2.5)
+        self.assertEqual(said.figures[0][0], 100.0)  # 2.5 over 40 tokens
+
+    def wrong(self, words, body, steps=((0, 0, 4),)):
+        job, said, model, data = job_of([list(steps)])
+        with self.assertRaises((RuntimeError, ValueError)) as caught:
+            for step in job:
+                body(step, model, data)
+        self.assertIn(words, str(caught.exception))
+        self.assertEqual(said.figures, [])
+
+    def test_samples_that_were_not_trained_on_do_not_count(self):
+        self.wrong("ended with 0 of 4 samples trained on", lambda step, model, data: None)
+        self.wrong("a batch had no backward()", lambda step, model, data: list(step.batches(data, 4)))
+        self.wrong("backward() without a batch", lambda step, model, data: step.backward(model.weight.sum()))
+
+        def twice(step, model, data):
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+                step.backward(model(x).mean())
+
+        self.wrong("backward() without a batch", twice)
+
+        def beside(step, model, data):
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+                model(x).mean().backward()
+
+        self.wrong("a second gradient after the step's last one", beside)
+
+        def steps_itself(step, model, data):
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+                torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+        self.wrong("remove optimizer.step()", steps_itself)
+        for to_none in (True, False):
+            def clears(step, model, data):
+                for x in step.batches(data, 2):
+                    model.weight.grad.zero_()
+                    if to_none:
+                        model.weight.grad = None
+                    step.backward(model(x).mean())
+
+            self.wrong("remove zero_grad()", clears)
+
+        def vector(step, model, data):
+            for x in step.batches(data, 4):
+                step.backward(model(x))
+
+        self.wrong("expected the mean over the batch", vector)
+
+    def test_a_buffer_that_the_forward_pass_changes_is_named(self):
+        class Counting(torch.nn.Linear):
+            def __init__(self):
+                super().__init__(1, 1, bias=False)
+                self.register_buffer("seen", torch.zeros(()))
+
+            def forward(self, x):
+                self.seen += 1
+                return super().forward(x)
+
+        job, said, model, data = job_of([[(0, 0, 4)]], Counting())
+        with self.assertRaises(JobError) as caught:
+            for step in job:
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
+        self.assertIn("buffer seen changes in the forward pass", str(caught.exception))
+
+    def test_an_exception_in_the_update_comes_out_of_the_loop(self):
+        def fails():
+            raise KeyError("clip")
+
+        job, said, model, data = job_of([[(0, 0, 4)]], before_update=fails)
+        with self.assertRaises(KeyError):
+            for step in job:
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
+
+    def test_datasets_must_be_the_jobs(self):
+        job, said, model, data = job_of([])
+        for given, words in (([1, 2], "give a dictionary"), ({"web": [1]}, "name them alike"),
+                             ({"web": [1], "code": []}, "domain code is empty")):
+            with self.assertRaises(JobError) as caught:
+                job.dataset(given)
+            self.assertIn(words, str(caught.exception))
+        with self.assertRaises(JobError):
+            job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+
+
+if __name__ == "__main__":
+    unittest.main()
