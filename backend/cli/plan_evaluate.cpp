@@ -43,7 +43,8 @@ absl::StatusOr<Judged> judge(const Plan& plan, const Recording& recording,
         judged.load = *load;
         return judged;
     }
-    HeldOutOptions wanted{options.prefix, options.homeCap, 1, 0.02, !options.staticDispatch};
+    HeldOutOptions wanted{options.prefix, options.homeCap, 1, 0.02};
+    if (!options.router.empty()) wanted.router = enumFromName<Router>(options.router);
     if (plan.origin.objective == "copies") {
         wanted.sends = 0;
         wanted.copies = 1;
@@ -242,8 +243,9 @@ void addPlanEvaluate(CLI::App& plan, Cli& cli) {
     verb->add_option("--prefix", o->prefix, "homes are chosen from this part, the rest is scored")
         ->check(within(0.01, 0.99))
         ->capture_default_str();
-    verb->add_flag("--static-dispatch", o->staticDispatch,
-                   "replicas by the plan's own weights, not token by token");
+    verb->add_option("--router", o->router,
+                     "how replicas are chosen [the router that the plan is made for]")
+        ->check(CLI::IsMember({"token-aware", "static", "home-first", "uniform"}));
     verb->add_flag("--simulate", o->simulate,
                    "also serve the requests: queues, steps, time a token");
     verb->add_option("--rate", o->rate, "requests a second when serving")

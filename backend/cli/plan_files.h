@@ -18,12 +18,13 @@ namespace bulkhead::cli {
 struct PlanOptions {
     RoutingArguments recording;
     std::string plan, against, current, out, topology;
-    std::string objective = "sends", algorithm = "joint";
+    std::string objective = "sends", algorithm = "joint", router, engine, mix;
+    double timeLimit = 0;  ///< seconds; 0: none
     uint32_t nodes = 0, gpusPerNode = 8, redundant = 0;
     double loadCap = 0, homeCap = 1.15, prefix = 0.3, effort = 1, rate = 50, confidence = 0.9;
     uint64_t seed = 1;
     std::vector<std::string> pins, forbids;  ///< LAYER:EXPERT=gpuN or =nodeN
-    bool keepGroups = false, perDomain = false, simulate = false, staticDispatch = false;
+    bool keepGroups = false, perDomain = false, simulate = false;
 };
 
 /// Prints the refusal; the exit code.

@@ -55,7 +55,7 @@ struct Compared {
 absl::StatusOr<Forecast> forecastFor(const Plan& current, const Plan& made, const RoutingView& view,
                                      const FrontOptions& wanted, const ReplanOptions& how) {
     CrossValidationOptions options;
-    options.homes = {wanted.joint.prefix, wanted.homeCap, how.sends, how.copies, true};
+    options.homes = {wanted.joint.prefix, wanted.homeCap, how.sends, how.copies};
     options.seed = how.seed;
     const auto again = [&](const RoutingView& others) -> absl::StatusOr<Plan> {
         auto plan = replan(current, others, how);

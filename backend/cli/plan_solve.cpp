@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "backend/cli/follow.h"
 #include "backend/cli/plan_files.h"
 #include "backend/cli/plan_front.h"
 #include "backend/cli/text.h"
+#include "backend/common/file_system.h"
 #include "backend/model/json.h"
 #include "backend/planner/data/layer_names.h"
+#include "backend/planner/export/engine_files.h"
 #include "backend/planner/solve/baselines.h"
 
 namespace bulkhead::cli {
@@ -30,6 +35,7 @@ int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
             {"recommended", front.points[front.recommended].name},
             {"forecast", model::toJson(front.points[front.recommended].plan.forecast)},
             {"reason", front.reason},
+            {"stopped", front.stopped},
             {"notes", notes},
             {"out", options.out}};
         std::printf("%s\n", model::dumpJson(json).c_str());
@@ -79,15 +85,19 @@ const std::vector<Clash>& clashes() {
          {"--nodes", "--gpus-per-node", "--topology", "--redundant"},
          "the plan in use says which GPUs there are and how many slots they have"},
         {"--current",
-         {"--keep-groups", "--per-domain", "--algorithm"},
+         {"--keep-groups", "--per-domain", "--algorithm", "--router", "--engine", "--mix",
+          "--time-limit"},
          "experts of the plan in use are exchanged one by one, as far as that pays"},
         {"--topology",
          {"--nodes", "--gpus-per-node"},
          "the topology says how many hosts and GPUs there are"},
         {"--algorithm",
-         {"--keep-groups", "--per-domain", "--load-cap", "--effort", "--confidence"},
+         {"--keep-groups", "--per-domain", "--load-cap", "--effort", "--confidence", "--mix",
+          "--time-limit"},
          "only the joint search knows it"},
         {"--per-domain", {"--pin", "--forbid"}, "a domain's own plan knows no rules"},
+        {"--per-domain", {"--mix", "--time-limit"}, "each plan is for one domain"},
+        {"--router", {"--engine"}, "the router says how replicas are chosen"},
     };
     return all;
 }
@@ -106,6 +116,70 @@ void refuseClashes(const CLI::App& verb) {
                     without, absl::StrCat("has no effect beside ", clash.given, ", as ", clash.why,
                                           "; give one or the other"));
 }
+
+constexpr uint64_t kMostMixBytes = 1 << 20;
+
+/// --mix: nothing, "worst" or a file.
+absl::StatusOr<std::vector<Mixture>> chosenMixtures(const std::string& mix,
+                                                    const RoutingView& view) {
+    if (mix.empty()) return std::vector<Mixture>();
+    if (mix != "worst") {
+        const auto text = readAtMost(mix, kMostMixBytes);
+        if (!text.ok()) return text.status();
+        return parseMixtures(*text, mix, view);
+    }
+    std::vector<Mixture> made = worstMixtures(view);
+    if (made.empty())
+        return absl::InvalidArgumentError(
+            "the recording has one domain; there is no other mixture of it");
+    return made;
+}
+
+/// --router, else that of --engine, else token by token.
+Router chosenRouter(const PlanOptions& options) {
+    if (!options.router.empty()) return *enumFromName<Router>(options.router);
+    if (!options.engine.empty()) return routerOf(*enumFromName<Engine>(options.engine));
+    return Router::kTokenAware;
+}
+
+/// Shows how far a search is on standard error, a line whenever something is new, and ends it at
+/// SIGINT (a second one ends the program) or when the time is over.
+class SolveProgress {
+  public:
+    SolveProgress(const Cli& cli, const PlanOptions& options)
+        : json_(cli.json), limit_(options.timeLimit), objective_(options.objective) {}
+
+    bool goOn(const FrontProgress& at) {
+        const double seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+        if (at.part != last_.part || at.done != last_.done) show(at, seconds);
+        last_ = at;
+        const bool on = interrupts_->count() == 0 && (limit_ <= 0 || seconds < limit_);
+        if (!on) interrupts_.reset();  // it is not asked again; SIGINT ends the program again
+        return on;
+    }
+
+  private:
+    void show(const FrontProgress& at, double seconds) const {
+        if (json_) {
+            model::Json json{{"event", "progress"}, {"part", at.part},    {"done", at.done},
+                             {"of", at.of},         {"seconds", seconds}, {"best", nullptr}};
+            if (at.best > 0) json["best"] = at.best;
+            std::fprintf(stderr, "%s\n", model::dumpJson(json).c_str());
+        } else {
+            std::fprintf(
+                stderr, "%u of %u plans, %.1f s: %s%s\n", at.done, at.of, seconds, at.part.c_str(),
+                at.best > 0 ? absl::StrCat(", best ", objective_, " ", at.best).c_str() : "");
+        }
+    }
+
+    bool json_;
+    double limit_;
+    std::string objective_;
+    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    FrontProgress last_;
+    std::optional<Interrupts> interrupts_{std::in_place};
+};
 
 int solve(const Cli& cli, const PlanOptions& options) {
     auto recording = readOrDrawTokens(options);
@@ -127,10 +201,16 @@ int solve(const Cli& cli, const PlanOptions& options) {
     if (!topology.ok())
         return refusePlan(cli, "Cannot use this topology", topology.status(),
                           "Give --nodes and --gpus-per-node, a built-in name, or a TOML file.");
+    const Router router = wanted.joint.router = chosenRouter(options);
+    auto mixtures = chosenMixtures(options.mix, wholeOf(*routing));
+    if (!mixtures.ok())
+        return refusePlan(cli, "Cannot use this mixture", mixtures.status(),
+                          "Give --mix worst, or a JSON file like [{\"code\": 3, \"chat\": 1}].");
+    wanted.joint.mixtures = *std::move(mixtures);
     wanted.joint.redundant = options.redundant;
-    wanted.joint.loadCap = options.loadCap > 0     ? options.loadCap
-                           : options.redundant > 0 ? 1.08
-                                                   : 1.15;
+    wanted.joint.loadCap = options.loadCap > 0 ? options.loadCap
+                           : options.redundant > 0 && router == Router::kTokenAware ? 1.08
+                                                                                    : 1.15;
     wanted.joint.keepGroups = options.keepGroups;
     wanted.joint.seed = options.seed;
     wanted.joint.effort = options.effort;
@@ -148,6 +228,8 @@ int solve(const Cli& cli, const PlanOptions& options) {
         }
         return solveByDomain(cli, options, *routing, *topology, wanted.joint);
     }
+    SolveProgress progress(cli, options);
+    wanted.onProgress = [&progress](const FrontProgress& at) { return progress.goOn(at); };
     auto front = solveFront(wholeOf(*routing), *topology, wanted);
     if (!front.ok())
         return refusePlan(cli, "Cannot plan", front.status(),
@@ -192,6 +274,19 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
     verb->add_option("--load-cap", o->loadCap,
                      "node load max/mean wished for on new requests [1.15; 1.08 with --redundant]")
         ->check(within(1.0, 100.0));
+    verb->add_option("--router", o->router,
+                     "how redundant experts' replicas will be chosen: token by token, where a "
+                     "token goes anyway; by the plan's weights; on the home node first; or any "
+                     "[token-aware, or what --engine does]")
+        ->check(CLI::IsMember({"token-aware", "static", "home-first", "uniform"}));
+    verb->add_option("--engine", o->engine, "that will serve the plan: plans for its router")
+        ->check(CLI::IsMember({"sglang", "trtllm", "ascend", "vllm", "bulkhead"}));
+    verb->add_option("--mix", o->mix,
+                     "keep the load cap for other mixtures of the domains: worst (each alone), or "
+                     "a JSON file: [{\"DOMAIN\": PART, ...}, ...]");
+    verb->add_option("--time-limit", o->timeLimit,
+                     "seconds after which the search ends with the best plan so far, as at SIGINT")
+        ->check(positive());
     verb->add_option("--confidence", o->confidence,
                      "part of what comes for which the load cap is kept, as far as the recording "
                      "can tell")

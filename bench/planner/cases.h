@@ -26,6 +26,7 @@ void heldOutCases(const Settings& settings, Report& report);
 void splitCases(const Settings& settings, Report& report);
 void littleCases(const Settings& settings, Report& report);
 void taskCases(const Settings& settings, Report& report);
+void routerCases(const Settings& settings, Report& report);
 void balanceCases(const Settings& settings, Report& report);
 void scaleCases(const Settings& settings, Report& report);
 

@@ -66,7 +66,7 @@ Figures measured(const std::vector<Halves>& halves, const Maker& make, bool copi
     for (const auto& [train, test] : halves) {
         Plan plan;
         mean.seconds += secondsOf([&] { plan = make(train); }) * weight;
-        const HeldOutOptions options{0.3, 1.15, copies ? 0.0 : 1.0, copies ? 1.0 : 0.02, true};
+        const HeldOutOptions options{0.3, 1.15, copies ? 0.0 : 1.0, copies ? 1.0 : 0.02};
         const Outcome outcome = heldOut(test, plan, options).value().outcome;
         mean.sends += outcome.sendsPerToken * weight;
         mean.copies += outcome.copiesPerToken * weight;

@@ -27,8 +27,9 @@ int main(int argc, char** argv) {
     addPlace(app, settings);
     app.add_option("--effort", settings.effort, "of the joint search");
     app.add_option("--seed", settings.seed, "of the joint search");
-    app.add_option("--part", part, "all, requests, splits, small, tasks, balance or scale")
-        ->check(CLI::IsMember({"all", "requests", "splits", "small", "tasks", "balance", "scale"}));
+    app.add_option("--part", part, "all, requests, splits, small, tasks, routers, balance or scale")
+        ->check(CLI::IsMember(
+            {"all", "requests", "splits", "small", "tasks", "routers", "balance", "scale"}));
     app.add_option("--splits", settings.splits, "splits, small: random ones of each recording");
     app.add_option("--split-seed", settings.splitSeed, "of those");
     app.add_option("--model", settings.model, "splits, small: esft or gptoss alone");
@@ -40,6 +41,7 @@ int main(int argc, char** argv) {
     if (part == "all" || part == "splits") splitCases(settings, report);
     if (part == "all" || part == "small") littleCases(settings, report);
     if (part == "all" || part == "tasks") taskCases(settings, report);
+    if (part == "all" || part == "routers") routerCases(settings, report);
     if (part == "all" || part == "balance") balanceCases(settings, report);
     if (part == "all" || part == "scale") scaleCases(settings, report);
     return report.finish(settings.out);

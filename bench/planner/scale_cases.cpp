@@ -46,10 +46,7 @@ Joint joint(const RoutingView& view, const Settings& settings, double effort, ui
     options.sampleTokens = kSampleTokens;
     options.seed = settings.seed;
     Joint made;
-    options.onRound = [&](uint32_t, double objective) {
-        made.objective = objective;
-        return true;
-    };
+    options.onRound = [&](uint32_t, double objective) { made.objective = objective; };
     made.seconds =
         secondsOf([&] { made.plan = solveJoint(view, flatTopology(kNodes, 8), options).value(); });
     return made;

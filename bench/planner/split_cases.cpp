@@ -55,7 +55,7 @@ void oneTarget(const Settings& settings, const Routing& routing, const std::stri
         joint.effort = settings.effort;
         joint.seed = settings.seed;
         CrossValidationOptions options;
-        options.homes = {0.3, 1.15, joint.sends, joint.copies, true};
+        options.homes = {0.3, 1.15, joint.sends, joint.copies};
         options.seed = settings.seed;
         Plan plan;
         seconds +=

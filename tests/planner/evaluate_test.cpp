@@ -7,11 +7,13 @@
 
 #include "backend/planner/evaluate/evaluate.h"
 #include "backend/planner/evaluate/latency.h"
+#include "backend/planner/import/import.h"
 #include "backend/planner/solve/baselines.h"
 #include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/joint.h"
 #include "backend/planner/solve/simulate.h"
 #include "tests/planner/made_routing.h"
+#include "tests/planner/shared_data.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -99,11 +101,49 @@ TEST(Evaluate, aRouterEvensOutNodesAndSendsLessThanFixedWeights) {
     HeldOutOptions options;
     const RoutingView unseen = everySecond(wholeOf(routing), true);
     const Outcome routed = heldOut(unseen, plan, options).value().outcome;
-    options.routeTokens = false;
+    options.router = Router::kStatic;
     const Outcome fixed = heldOut(unseen, plan, options).value().outcome;
     EXPECT_LT(routed.sendsPerToken, fixed.sendsPerToken);
     EXPECT_LT(routed.nodeLoadMaxOverMean, fixed.nodeLoadMaxOverMean);
     EXPECT_EQ(routed.tokens, fixed.tokens);
+}
+
+TEST(Router, sharesReplicasOutByHomeOrEqually) {
+    Plan plan;
+    plan.shape.layers = plan.shape.topK = 1;
+    plan.shape.experts = 2;
+    plan.topology = flatTopology(3, 1);
+    plan.firstSlot = {0, 1, 2, 3};
+    plan.layers = {{{0, 1, 0}, {{0, {0, 2}, {1, 0, 1, 0, 1, 0}}}}};  // expert 0 on nodes 0 and 2
+    EXPECT_EQ(dispatchedBy(plan, Router::kStatic), plan);
+    EXPECT_EQ(dispatchedBy(plan, Router::kTokenAware), plan);
+    EXPECT_TRUE(dispatchedBy(plan, Router::kUniform).layers[0].dispatch.empty());
+    EXPECT_EQ(dispatchedBy(plan, Router::kHomeFirst).layers[0].dispatch[0].weights,
+              (std::vector<double>{1, 0, 0.5, 0.5, 0, 1}));
+}
+
+/// Replicas that a router would waste are not made: a plan for it is no worse than one without any.
+TEST(Router, getsAPlanThatIsNoWorseThanOneWithoutReplicas) {
+    BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");
+    const auto recording = importRecording(*path);
+    ASSERT_TRUE(recording.ok() && recording->routing);
+    const RoutingView whole = wholeOf(*recording->routing);
+    const auto sends = [&](uint32_t redundant, Router madeFor, Router servedBy) {
+        JointOptions joint;
+        joint.effort = 0.05;
+        joint.redundant = redundant;
+        joint.router = madeFor;
+        const Plan plan = solveJoint(everySecond(whole, false), flatTopology(4, 2), joint).value();
+        EXPECT_TRUE(checkPlan(plan).ok());
+        EXPECT_EQ(plan.redundant(), redundant);
+        return heldOut(everySecond(whole, true), plan, {.router = servedBy})
+            .value()
+            .outcome.sendsPerToken;
+    };
+    const double without = sends(0, Router::kStatic, Router::kStatic);
+    EXPECT_GT(sends(8, Router::kTokenAware, Router::kUniform), 1.02 * without);
+    for (const Router router : {Router::kStatic, Router::kHomeFirst, Router::kUniform})
+        EXPECT_LE(sends(8, router, router), 1.005 * without) << enumName(router);
 }
 
 TEST(Latency, followsAlphaBetaAndPadding) {

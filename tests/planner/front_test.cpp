@@ -150,5 +150,26 @@ TEST(Front, bytesAreWeighedByTheirLinks) {
     EXPECT_DOUBLE_EQ(weighedBytes(layers, flatTopology(4, 1), 200), 200 * 6 / 4.0);
 }
 
+/// Whoever asks it to stop gets the plan found so far, with a forecast.
+TEST(Front, endsEarlyWithTheBestPlanSoFar) {
+    const Routing routing = madeRouting(fourDomains(40));
+    FrontOptions options;
+    std::vector<FrontProgress> told;
+    options.onProgress = [&](const FrontProgress& at) {
+        told.push_back(at);
+        return told.size() < 10;
+    };
+    const auto front = solveFront(wholeOf(routing), flatTopology(4, 2), options);
+    ASSERT_TRUE(front.ok()) << front.status();
+    EXPECT_EQ(told.size(), 10u) << "it is not asked again";
+    EXPECT_EQ(told[0].part, "cross-validation");
+    EXPECT_TRUE(front->stopped);
+    EXPECT_EQ(front->points.size(), 2u) << "what was asked for, and linear";
+    const Plan& plan = front->points[front->recommended].plan;
+    EXPECT_TRUE(checkPlan(plan).ok());
+    EXPECT_GT(plan.forecast.blocks, 0u);
+    EXPECT_THAT(front->reason, testing::HasSubstr("stopped before"));
+}
+
 }  // namespace
 }  // namespace bulkhead::planner

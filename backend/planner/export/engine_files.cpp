@@ -30,7 +30,13 @@ absl::StatusOr<uint32_t> slotsPerGpu(const Plan& plan, std::string_view engine) 
     return first;
 }
 
-void noteLeftBehind(const Plan& plan, EngineFile& out) {
+void noteLeftBehind(const Plan& plan, Engine engine, EngineFile& out) {
+    if (const Router theirs = routerOf(engine);
+        plan.redundant() > 0 && theirs != plan.origin.router)
+        out.notes.push_back(concat("The plan is made for a ", enumName(plan.origin.router),
+                                   " router; ", enumName(engine), " chooses replicas ",
+                                   enumName(theirs), ": plan again with --router ",
+                                   enumName(theirs), "."));
     if (plan.forecast.blocks > 0)
         out.notes.push_back(concat("Expected of requests not seen, 5 to 95 % in parentheses: ",
                                    forecastText(plan.forecast), "."));
@@ -56,6 +62,20 @@ void noteNumbers(const Plan& plan, EngineFile& out) {
 }
 
 }  // namespace
+
+Router routerOf(Engine engine) {
+    switch (engine) {
+        case Engine::kSglang:
+        case Engine::kAscend:
+            return Router::kHomeFirst;
+        case Engine::kTrtllm:
+        case Engine::kVllm:
+            return Router::kUniform;
+        case Engine::kBulkhead:
+            break;
+    }
+    return Router::kTokenAware;
+}
 
 absl::StatusOr<EngineFile> engineFile(const Plan& plan, Engine engine, uint32_t decoderLayers) {
     switch (engine) {
@@ -95,7 +115,7 @@ absl::StatusOr<EngineFile> sglangLocation(const Plan& plan, uint32_t decoderLaye
     out.notes.push_back(concat("Start SGLang with --ep-size ", plan.topology.gpus(),
                                " --ep-num-redundant-experts ", plan.redundant(), "."));
     noteNumbers(plan, out);
-    noteLeftBehind(plan, out);
+    noteLeftBehind(plan, Engine::kSglang, out);
     return out;
 }
 
@@ -113,7 +133,7 @@ absl::StatusOr<EngineFile> trtllmBalancer(const Plan& plan) {
     }
     out.notes.push_back(concat("For moe_expert_parallel_size ", plan.topology.gpus(), "."));
     noteNumbers(plan, out);
-    noteLeftBehind(plan, out);
+    noteLeftBehind(plan, Engine::kTrtllm, out);
     return out;
 }
 
@@ -141,7 +161,7 @@ absl::StatusOr<EngineFile> ascendMap(const Plan& plan) {
     out.text = model::dumpJson(
                    {{"moe_layer_count", plan.layers.size()}, {"layer_list", std::move(layers)}}) +
                "\n";
-    noteLeftBehind(plan, out);
+    noteLeftBehind(plan, Engine::kAscend, out);
     return out;
 }
 
@@ -160,7 +180,7 @@ absl::StatusOr<EngineFile> vllmSettings(const Plan& plan) {
                "and --enable-eplb: ",
                plan.redundant(),
                " redundant experts, and even load without the sends that the plan saves."));
-    noteLeftBehind(plan, out);
+    noteLeftBehind(plan, Engine::kVllm, out);
     return out;
 }
 

@@ -206,4 +206,31 @@ absl::Status checkFit(const Plan& plan, const ModelShape& recorded) {
     return absl::OkStatus();
 }
 
+Plan dispatchedBy(Plan plan, Router router) {
+    if (router == Router::kTokenAware || router == Router::kStatic) return plan;
+    const uint32_t nodes = plan.topology.nodes(), perNode = plan.topology.gpusPerNode();
+    const std::vector<uint32_t> gpuOf = gpuOfSlots(plan.firstSlot);
+    for (LayerPlan& layer : plan.layers) {
+        layer.dispatch.clear();
+        if (router == Router::kUniform) continue;
+        std::vector<std::vector<uint32_t>> slots(plan.shape.experts);
+        for (uint32_t s = 0; s < layer.expertOfSlot.size(); ++s)
+            slots[layer.expertOfSlot[s]].push_back(s);
+        for (uint32_t e = 0; e < slots.size(); ++e) {
+            if (slots[e].size() < 2) continue;
+            Dispatch dispatch{e, slots[e], {}};
+            for (uint32_t home = 0; home < nodes; ++home) {
+                const auto isHome = [&](uint32_t s) { return gpuOf[s] / perNode == home; };
+                const auto there = std::count_if(slots[e].begin(), slots[e].end(), isHome);
+                const auto share = 1.0 / static_cast<double>(there > 0 ? static_cast<size_t>(there)
+                                                                       : slots[e].size());
+                for (uint32_t s : slots[e])
+                    dispatch.weights.push_back(there == 0 || isHome(s) ? share : 0.0);
+            }
+            layer.dispatch.push_back(std::move(dispatch));
+        }
+    }
+    return plan;
+}
+
 }  // namespace bulkhead::planner

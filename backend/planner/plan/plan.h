@@ -110,6 +110,14 @@ struct Forecast {
 /// more of it halves the range, and that the range is one of stretches of time.
 [[nodiscard]] std::vector<std::string> forecastNotes(const Forecast& forecast, uint64_t tokens);
 
+/// How whoever serves a plan chooses among an expert's slots.
+enum class Router {
+    kTokenAware,  ///< token by token, where it goes anyway (evaluate/token_router.h)
+    kStatic,      ///< by the plan's dispatch weights
+    kHomeFirst,   ///< those on the token's home node equally; else all of them equally
+    kUniform,     ///< all of them equally
+};
+
 /// How a plan came about: enough to make it again.
 struct PlanOrigin {
     std::string algorithm;  ///< "joint", "linear", "eplb_global", ...
@@ -123,7 +131,8 @@ struct PlanOrigin {
     double prefix = 0;          ///< part of a request that its home is chosen from
     double bytesPerCopy = 0;    ///< activation of one token sent once
     bool bytesAssumed = false;  ///< bytesPerCopy is our guess: the recording named no width
-    std::string reason;         ///< why this point was recommended
+    Router router = Router::kTokenAware;  ///< that the plan is made for
+    std::string reason;                   ///< why this point was recommended
     bool operator==(const PlanOrigin&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -138,6 +147,7 @@ struct PlanOrigin {
         visit("prefix", self.prefix);
         visit("bytes_per_copy", self.bytesPerCopy);
         visit("bytes_assumed", self.bytesAssumed);
+        visit("router", self.router);
         visit("reason", self.reason);
     }
 };
@@ -169,6 +179,10 @@ struct Plan {
     }
 };
 
+/// The plan with dispatch weights that share tokens out as `router` does: unchanged for
+/// kTokenAware, which weights cannot say, and kStatic.
+[[nodiscard]] Plan dispatchedBy(Plan plan, Router router);
+
 inline constexpr uint64_t kMostSlots = 1'000'000;  ///< of a layer, over all GPUs
 
 /// `slots` shared out: equally over nodes, and over a node's GPUs as evenly as can be (the first
@@ -193,3 +207,9 @@ inline constexpr uint64_t kMostSlots = 1'000'000;  ///< of a layer, over all GPU
 [[nodiscard]] absl::Status checkFit(const Plan& plan, const ModelShape& recorded);
 
 }  // namespace bulkhead::planner
+
+template <>
+struct bulkhead::EnumNames<bulkhead::planner::Router> {
+    static constexpr std::array<std::string_view, 4> kNames{"token-aware", "static", "home-first",
+                                                            "uniform"};
+};

@@ -157,8 +157,8 @@ absl::StatusOr<Served> serve(const Blocks& blocks, const Plan& plan,
         blockOf.push_back(block);
         made.tokens[block] += static_cast<double>(scored.tokens);
     }
-    auto outcomes = evaluateBlocks(arrival->scored, plan, arrival->homes, arrival->router, blockOf,
-                                   blocks.count);
+    auto outcomes = evaluateBlocks(arrival->scored, arrival->plan, arrival->homes, arrival->router,
+                                   blockOf, blocks.count);
     if (!outcomes.ok()) return outcomes.status();
     made.outcomes = *std::move(outcomes);
     return made;

@@ -37,8 +37,10 @@ std::vector<Wanted> wantedPoints(const FrontOptions& options) {
                       copies ? 0.02 : 1.0, cap, effort * kSideEffort});
     wanted.push_back({named(sends, std::max(1.03, cap - kTighterCap)), 1, 0.02,
                       std::max(1.03, cap - kTighterCap), effort * kSideEffort});
-    wanted.push_back(
-        {named(sends, cap + kLooserCap), 1, 0.02, cap + kLooserCap, effort * kSideEffort});
+    // Of other mixtures only the cap that was asked for is known to hold.
+    if (options.joint.mixtures.empty())
+        wanted.push_back(
+            {named(sends, cap + kLooserCap), 1, 0.02, cap + kLooserCap, effort * kSideEffort});
     return wanted;
 }
 
@@ -57,6 +59,26 @@ bool dominates(const FrontPoint& a, const FrontPoint& b) {
     return better;
 }
 
+/// Tells of the searches, and ends them once it was asked to.
+class Watch {
+  public:
+    explicit Watch(const FrontOptions& options) : options_(options) {}
+    void expect(size_t plans) { at_.of = static_cast<uint32_t>(plans); }
+    void enter(const std::string& part) { at_.part = part; }
+    void made() { at_.done = std::min(at_.done + 1, at_.of); }
+    void found(double figure) { at_.best = at_.best > 0 ? std::min(at_.best, figure) : figure; }
+    bool goOn() {
+        if (!stopped_ && options_.onProgress) stopped_ = !options_.onProgress(at_);
+        return !stopped_;
+    }
+    bool stopped() const { return stopped_; }
+
+  private:
+    const FrontOptions& options_;
+    FrontProgress at_;
+    bool stopped_ = false;
+};
+
 /// How a point's plan is made from some requests, and what homes then save.
 struct Recipe {
     std::string name;
@@ -65,13 +87,14 @@ struct Recipe {
 };
 
 HeldOutOptions homesOf(const FrontOptions& options, const Recipe& recipe) {
-    return {options.joint.prefix, options.homeCap, recipe.sends, recipe.copies, true};
+    return {options.joint.prefix, options.homeCap, recipe.sends, recipe.copies};
 }
 
 CrossValidationOptions validationOf(const FrontOptions& options, const Recipe& recipe) {
     CrossValidationOptions made;
     made.homes = homesOf(options, recipe);
     made.seed = options.joint.seed;
+    made.mixtures = options.joint.mixtures;
     return made;
 }
 
@@ -82,6 +105,7 @@ PlanMaker finished(PlanMaker make, const FrontOptions& options) {
         if (!plan.ok()) return plan;
         plan->origin.objective = std::string(enumName(options.objective));
         plan->origin.prefix = options.joint.prefix;
+        plan->origin.router = options.joint.router;
         plan->origin.homeCap = options.homeCap;
         if (auto status = honourPlaceRules(*plan, options.rules, countsOf(view)); !status.ok())
             return status;
@@ -90,7 +114,7 @@ PlanMaker finished(PlanMaker make, const FrontOptions& options) {
 }
 
 Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOptions& options,
-                   double effort, double margin) {
+                   double effort, double margin, Watch& watch) {
     JointOptions how = options.joint;
     how.sends = wanted.sends;
     how.copies = wanted.copies;
@@ -99,6 +123,7 @@ Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOp
     how.homeCap = options.homeCap;
     how.weighLinks = weighsLinks(enumName(options.objective));
     how.loadMargin = margin;
+    how.goOn = [&watch] { return watch.goOn(); };
     return {wanted.name,
             finished([how, &topology](
                          const RoutingView& view) { return solveJoint(view, topology, how); },
@@ -108,11 +133,11 @@ Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOp
 
 /// Of every point, linear last; `effort`: part of the usual one of a joint search.
 std::vector<Recipe> recipes(const Topology& topology, const FrontOptions& options, double effort,
-                            double margin) {
+                            double margin, Watch& watch) {
     std::vector<Recipe> made;
     const bool joint = options.algorithm == "joint";
     for (const Wanted& wanted : joint ? wantedPoints(options) : std::vector<Wanted>())
-        made.push_back(jointRecipe(wanted, topology, options, effort, margin));
+        made.push_back(jointRecipe(wanted, topology, options, effort, margin, watch));
     std::vector<std::string> baselines{joint ? "balance" : options.algorithm};
     if (options.algorithm != "linear") baselines.push_back("linear");
     for (const std::string& name : baselines)
@@ -269,18 +294,36 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
     if (auto status = checkPlaceRules(options.rules, view.routing->shape(), topology); !status.ok())
         return status;
     const bool joint = options.algorithm == "joint";
-    std::vector<Recipe> folds = recipes(topology, options, kFoldEffort, options.joint.loadMargin);
-    const auto validated = crossValidate(view, folds[0].make, validationOf(options, folds[0]));
+    Watch watch(options);
+    const auto folded = [&](const Recipe& recipe) {
+        watch.enter("cross-validation");
+        const auto counted = [&](const RoutingView& others) {
+            watch.made();
+            return recipe.make(others);
+        };
+        return crossValidate(view, counted, validationOf(options, recipe));
+    };
+    const std::vector<Recipe> folds =
+        recipes(topology, options, kFoldEffort, options.joint.loadMargin, watch);
+    watch.expect(CrossValidationOptions().folds + folds.size());
+    const auto validated = folded(folds[0]);
     if (!validated.ok()) return validated.status();
-    const std::vector<Recipe> whole =
-        recipes(topology, options, 1, certainGap(validated->nodeGap, validated->nodeGapError));
+    const std::vector<Recipe> whole = recipes(
+        topology, options, 1, certainGap(validated->nodeGap, validated->nodeGapError), watch);
     Front front;
-    for (const Recipe& recipe : whole) {
+    std::vector<size_t> recipeOf;  // [point]
+    for (size_t i = 0; i < whole.size(); ++i) {
+        const Recipe& recipe = whole[i];
+        if (watch.stopped() && i > 0 && i + 1 < whole.size()) continue;
+        recipeOf.push_back(i);
+        watch.enter(recipe.name);
         auto plan = recipe.make(view);
         if (!plan.ok()) return plan.status();
         auto point =
             measured(recipe.name, *std::move(plan), view, options, recipe.sends, recipe.copies);
         if (!point.ok()) return point.status();
+        watch.made();
+        watch.found(figureOf(*point, options.objective));
         front.points.push_back(*std::move(point));
     }
     if (auto status = addForecast(front.points[0], view, *validated, options, whole[0]);
@@ -298,14 +341,16 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
                         fadingOf(front.points[0].plan.forecast, options.objective));
     front.recommended = choice.chosen();
     if (const size_t chosen = front.recommended; chosen != 0) {
-        const auto its =
-            crossValidate(view, folds[chosen].make, validationOf(options, folds[chosen]));
+        const auto its = folded(folds[recipeOf[chosen]]);
         if (!its.ok()) return its.status();
-        if (auto status = addForecast(front.points[chosen], view, *its, options, whole[chosen]);
+        if (auto status =
+                addForecast(front.points[chosen], view, *its, options, whole[recipeOf[chosen]]);
             !status.ok())
             return status;
     }
+    front.stopped = watch.stopped();
     front.reason = choice.reason();
+    if (front.stopped) front.reason += "; stopped before the search was through";
     if (capped(options) && least > options.joint.loadCap + kLoadTolerance)
         front.reason +=
             absl::StrFormat("; no placement without redundant experts has less than %.2f", least);

@@ -17,6 +17,14 @@ namespace bulkhead::planner {
 /// What a plan is wanted for.
 enum class Objective { kBalance, kCopies, kSends, kBytes, kLatency };
 
+/// How far solveFront() is.
+struct FrontProgress {
+    std::string part;   ///< "cross-validation", or the point's name
+    uint32_t done = 0;  ///< plans made
+    uint32_t of = 0;    ///< plans to make; more are made when the first is not the recommended one
+    double best = 0;    ///< of the objective's figure, in the points so far; 0: there is none yet
+};
+
 struct FrontOptions {
     Objective objective = Objective::kSends;
     std::string algorithm = "joint";  ///< or a baseline's name: that plan alone, beside linear
@@ -24,6 +32,9 @@ struct FrontOptions {
     StepModel step;
     double homeCap = 1.15;
     std::vector<PlaceRule> rules;  ///< hold in every point; not with joint.keepGroups
+    /// Called several times a second. After the first false what is under way ends as JointOptions
+    /// says, points to compare with are left out, and the rest takes one round without annealing.
+    std::function<bool(const FrontProgress&)> onProgress;
 };
 
 /// One plan with all its figures, on the requests it was made from but with homes chosen from their
@@ -42,6 +53,7 @@ struct Front {
     std::vector<FrontPoint> points;
     size_t recommended = 0;
     std::string reason;
+    bool stopped = false;  ///< by onProgress: more time would have been used
 };
 
 /// Several plans with their figures: joint ones for sends and for copies under tighter and looser

@@ -29,6 +29,8 @@ absl::StatusOr<Arrival> arrive(const RoutingView& view, const Plan& plan,
     RoutingView long_ = view;
     std::erase_if(long_.ranges, [](const TokenRange& range) { return range.tokens < 2; });
     Arrival made;
+    const Router router = options.router.value_or(plan.origin.router);
+    made.plan = dispatchedBy(plan, router);
     made.scored = tailOf(long_, options.prefix);
     if (made.scored.tokens() == 0)
         return absl::InvalidArgumentError("no request has a token after its prefix to score");
@@ -39,9 +41,9 @@ absl::StatusOr<Arrival> arrive(const RoutingView& view, const Plan& plan,
         sampleOf(headOf(long_, options.prefix), kMostIds / (uint64_t{shape.layers} * shape.topK));
     const std::vector<double> costs =
         weighsLinks(plan.origin.objective) ? unevenLinkCosts(plan.topology) : std::vector<double>();
-    made.homes = chooseHomes(heads, routesOf(plan), tokens, options.sends, options.copies,
+    made.homes = chooseHomes(heads, routesOf(made.plan), tokens, options.sends, options.copies,
                              options.homeCap, costs);
-    if (options.routeTokens && plan.origin.loadCap > 0)
+    if (router == Router::kTokenAware && plan.origin.loadCap > 0)
         made.router = {options.sends, options.copies, 1 + kAim * (plan.origin.loadCap - 1)};
     return made;
 }
@@ -50,7 +52,7 @@ absl::StatusOr<HeldOut> heldOut(const RoutingView& view, const Plan& plan,
                                 const HeldOutOptions& options) {
     auto arrival = arrive(view, plan, options);
     if (!arrival.ok()) return arrival.status();
-    auto layers = evaluateLayers(arrival->scored, plan, arrival->homes, arrival->router);
+    auto layers = evaluateLayers(arrival->scored, arrival->plan, arrival->homes, arrival->router);
     if (!layers.ok()) return layers.status();
     HeldOut made{std::move(arrival->scored), std::move(arrival->homes), std::move(*layers), {}};
     made.outcome = summarise(made.layers, made.scored, plan, made.homes, plan.origin.bytesPerCopy);

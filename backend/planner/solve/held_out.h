@@ -19,16 +19,17 @@ struct HeldOutOptions {
     double homeCap = 1.15;
     double sends = 1;  ///< what a home is chosen to save
     double copies = 0.02;
-    /// Replicas are chosen by a TokenRouter, which keeps node load under the plan's cap where it
-    /// can. Without: by the plan's own dispatch weights.
-    bool routeTokens = true;
+    std::optional<Router> router = std::nullopt;  ///< instead of the one that the plan is made for
 };
 
 /// Requests that came to a server with the plan.
 struct Arrival {
     RoutingView scored;  ///< what is left of them behind the part that homes are chosen from
-    std::vector<uint16_t> homes;         ///< of each range of `scored`
-    std::optional<RouterPolicy> router;  ///< chooses replicas; none: the plan's dispatch weights do
+    std::vector<uint16_t> homes;  ///< of each range of `scored`
+    Plan plan;                    ///< with the dispatch weights of its router
+    /// Chooses replicas token by token, under the plan's load cap where it can; none: the dispatch
+    /// weights do.
+    std::optional<RouterPolicy> router;
 };
 
 struct HeldOut {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/planner/solve/balance.h"
 #include "backend/planner/solve/expected_load.h"
+#include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/homes.h"
 #include "backend/planner/solve/link_costs.h"
 #include "backend/planner/solve/numbering.h"
@@ -71,16 +72,15 @@ class JointSearch {
     Plan solve() {
         start();
         const double proposals = kProposalsPerUnit * units_ * options_.effort;
-        bool goOn = true;
         const uint32_t rounds = fewRequests() ? kRounds : kRoundsOfMany;
-        for (uint32_t round = 1; goOn && round < rounds; ++round) {
+        for (uint32_t round = 1; goOn() && round < rounds; ++round) {
             if (options_.redundant == 0) calibrate();
-            goOn = oneRound(proposals, kHotLater, round);
+            oneRound(proposals, kHotLater, round);
         }
         if (options_.redundant == 0)
-            for (uint32_t round = rounds; goOn && round < rounds + kMostRepairs; ++round) {
+            for (uint32_t round = rounds; goOn() && round < rounds + kMostRepairs; ++round) {
                 if (calibrate() <= kCapTolerance || goal_.loadCap <= 1) break;
-                goOn = oneRound(proposals * kRepairLength, kHotRepair, round);
+                oneRound(proposals * kRepairLength, kHotRepair, round);
             }
         nameNodes();
         return plan();
@@ -97,7 +97,7 @@ class JointSearch {
         double best = INFINITY;
         std::vector<uint16_t> bestHomes;
         std::vector<NodePlacement> bestPlacement;
-        for (uint32_t i = 0; i < starts; ++i) {
+        for (uint32_t i = 0; i < starts && (i == 0 || goOn()); ++i) {
             homes_ = groupRequests(signatures.rows, signatures.width, sample_.rangeTokens, nodes_,
                                    options_.homeCap, few ? 2 : 1, random_);
             placement_.clear();
@@ -135,13 +135,15 @@ class JointSearch {
         }
     }
 
+    bool goOn() const { return !options_.goOn || options_.goOn(); }
+
     bool fewRequests() const { return sample_.rangeTokens.size() <= kFewRequests; }
 
-    bool oneRound(double proposals, double hot, uint32_t round) {
+    void oneRound(double proposals, double hot, uint32_t round) {
         for (LayerProblem& problem : problems_) setHomes(problem);
         const double value = anneal(proposals, hot);
         regroup();
-        return !options_.onRound || options_.onRound(round, value);
+        if (options_.onRound) options_.onRound(round, value);
     }
 
     void setHomes(LayerProblem& problem) const {
@@ -223,7 +225,8 @@ class JointSearch {
     /// Every unit where its tokens are most at home, the heaviest choosing first; what slots are
     /// left go to whom they serve most.
     std::vector<std::vector<uint16_t>> firstUnits(const LayerProblem& p) const {
-        const uint32_t slots = perUnit_ > 1 ? units_ / nodes_ : firstSlot_.back() / nodes_;
+        const uint32_t slots =
+            perUnit_ > 1 || options_.redundant == 0 ? units_ / nodes_ : firstSlot_.back() / nodes_;
         std::vector<double> use(size_t{nodes_} * units_, 0);
         for (uint32_t t = 0; t < p.tokens(); ++t)
             for (uint32_t i = 0; i < p.perToken; ++i)
@@ -271,7 +274,7 @@ class JointSearch {
             LayerGoal goal = goal_;
             goal.loadCap = std::max(goal.loadCap, floor_[layer]);
             LayerSearch search(problems_[layer], goal, std::move(placement_[layer]));
-            if (annealed)
+            if (annealed && goOn())
                 search.anneal(static_cast<uint64_t>(proposals), worth, worth * kColdRatio, random_);
             search.descend(kSweeps, random_);
             sum += search.value();
@@ -339,12 +342,13 @@ class JointSearch {
         made.origin.loadCap = options_.loadCap;
         made.origin.homeCap = options_.homeCap;
         made.origin.prefix = options_.prefix;
+        made.origin.router = options_.router;
         return made;
     }
 
-    /// Groups back to their experts; redundant slots of a node then hold its heaviest ones again.
+    /// Groups back to their experts; slots of a node that are left hold its heaviest ones again.
     NodePlacement expanded(const NodePlacement& p, const std::vector<double>& load) const {
-        if (perUnit_ == 1) return p;
+        if (perUnit_ == 1 && p.unitsOfNode[0].size() == firstSlot_.back() / nodes_) return p;
         NodePlacement made{std::vector<std::vector<uint16_t>>(nodes_), {}};
         for (uint32_t e = 0; e < counts_.experts(); ++e)
             made.route.push_back(p.route[e / perUnit_]);
@@ -356,11 +360,14 @@ class JointSearch {
             std::vector<uint32_t> count(counts_.experts(), 1);
             const size_t own = at.size();
             while (at.size() < firstSlot_.back() / nodes_) {
-                const uint16_t next =
-                    *std::max_element(at.begin(), at.begin() + static_cast<ptrdiff_t>(own),
-                                      [&](uint16_t a, uint16_t b) {
-                                          return load[a] / count[a] < load[b] / count[b];
-                                      });
+                const uint16_t next = *std::max_element(
+                    at.begin(), at.begin() + static_cast<ptrdiff_t>(own),
+                    [&](uint16_t a, uint16_t b) {
+                        const auto weight = [&](uint16_t e) {
+                            return count[e] < topology_.gpusPerNode() ? load[e] / count[e] : -1.0;
+                        };
+                        return weight(a) < weight(b);
+                    });
                 ++count[next];
                 at.push_back(next);
             }
@@ -386,6 +393,21 @@ class JointSearch {
     std::vector<double> floor_;    ///< [layer] node load max/mean that no placement can be below
     std::vector<uint16_t> homes_;  ///< [range]
 };
+
+/// What a plan sends of its own requests, and what its fullest node has above the cap.
+double cost(const RoutingView& view, const Plan& plan, const JointOptions& options) {
+    HeldOutOptions homes;
+    if (options.prefix > 0) homes.prefix = options.prefix;
+    homes.homeCap = options.homeCap;
+    homes.sends = options.sends;
+    homes.copies = options.copies;
+    const auto held = heldOut(view, plan, homes);
+    if (!held.ok()) return INFINITY;
+    const Outcome& it = held->outcome;
+    return options.sends * it.sendsPerToken + options.copies * it.copiesPerToken +
+           (options.sends + options.copies) * plan.shape.topK *
+               std::max(0.0, it.nodeLoadMaxOverMean - options.loadCap);
+}
 
 }  // namespace
 
@@ -452,7 +474,18 @@ absl::StatusOr<Plan> solveJoint(const RoutingView& view, const Topology& topolog
     if (firstSlot->back() / topology.nodes() > shape.experts)
         return absl::InvalidArgumentError(
             absl::StrCat("a node would have more slots than the ", shape.experts, " experts"));
-    return JointSearch(view, topology, options, *std::move(firstSlot)).solve();
+    const auto searched = [&](uint32_t redundant) {
+        JointOptions how = options;
+        how.redundant = redundant;
+        return JointSearch(view, topology, how, *firstSlot).solve();
+    };
+    const bool choice = options.redundant > 0 && options.router != Router::kTokenAware &&
+                        !options.keepGroups && shape.experts % topology.nodes() == 0;
+    if (!choice) return searched(options.redundant);
+    // Of several equal replicas one on another node is a send more, whatever the search thought.
+    Plan without = searched(0);
+    Plan with = searched(options.redundant);
+    return cost(view, with, options) < cost(view, without, options) ? with : without;
 }
 
 }  // namespace bulkhead::planner

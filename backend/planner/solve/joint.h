@@ -19,6 +19,10 @@ struct JointOptions {
     double sends = 1;      ///< weight of a send
     double copies = 0.02;  ///< weight of a copy
     uint32_t redundant = 0;
+    /// That will choose among replicas. For a router that makes little of them the plan without any
+    /// is taken if that sends less on the requests it is made from; redundant slots then hold
+    /// second replicas on the experts' own nodes, which costs no send and evens out GPUs.
+    Router router = Router::kTokenAware;
     /// Node load max/mean to be kept on requests not seen: by the upper end of a range that holds
     /// `confidence` of what comes. The search aims lower by what sampling requests adds to its load
     /// (estimated by resampling the requests it has) and by `loadMargin`, what such plans were
@@ -39,8 +43,11 @@ struct JointOptions {
     /// 1 is the usual length; proposals and rounds scale with it.
     double effort = 1;
     uint64_t sampleTokens = 40000;  ///< tokens a layer is searched with
-    /// Called after every round with a plan that could be used; false ends the search.
-    std::function<bool(uint32_t round, double objective)> onRound;
+    /// Asked before every layer of a round. After the first false no layer is annealed any more,
+    /// only descended from, and the search ends with that round.
+    std::function<bool()> goOn;
+    /// Called after every round with a plan that could be used.
+    std::function<void(uint32_t round, double objective)> onRound;
 };
 
 /// Joint plan: groups requests by their experts, places experts for the groups, groups again by

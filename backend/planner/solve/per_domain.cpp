@@ -51,7 +51,7 @@ absl::StatusOr<Plan> planFor(const RoutingView& view, const Topology& topology,
 absl::StatusOr<DomainJudgement> judge(const RoutingView& view, const Plan& plan,
                                       const PerDomainOptions& options) {
     const JointOptions& joint = options.joint;
-    auto held = heldOut(view, plan, {joint.prefix, joint.homeCap, joint.sends, joint.copies, true});
+    auto held = heldOut(view, plan, {joint.prefix, joint.homeCap, joint.sends, joint.copies});
     if (!held.ok()) return held.status();
     StepModel step = options.step;
     step.bytesPerCopy = plan.origin.bytesPerCopy;

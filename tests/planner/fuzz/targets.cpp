@@ -191,9 +191,10 @@ bool planJson(std::string_view bytes) {
     if (!plan.ok()) return false;
     static const Plan kSeed = parsePlan(planSeed(), "seed").value();
     const Routing routing = fittingRouting(plan->shape);
-    for (const bool routeTokens : {true, false}) {
-        const auto held = heldOut(wholeOf(routing), *plan,
-                                  {.prefix = 0.3, .homeCap = 1.15, .routeTokens = routeTokens});
+    for (const Router router :
+         {Router::kTokenAware, Router::kStatic, Router::kHomeFirst, Router::kUniform}) {
+        const auto held =
+            heldOut(wholeOf(routing), *plan, {.prefix = 0.3, .homeCap = 1.15, .router = router});
         mustHold(held.ok(), "cannot be scored on a recording of its shape");
         StepModel step;
         step.bytesPerCopy = held->outcome.bytesPerCopy;
