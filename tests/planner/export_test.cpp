@@ -100,7 +100,10 @@ TEST(Export, ascendGetsDevicesWithTheirExperts) {
     EXPECT_EQ(back->devices, 2u);
     EXPECT_THAT(back->layerNumbers, ElementsAre(0u, 1u)) << "counted over MoE layers";
     EXPECT_EQ(back->expertOfSlot[0], plan().layers[0].expertOfSlot);
-    EXPECT_THAT(file->notes, IsEmpty());
+    ASSERT_EQ(file->notes.size(), 1u);
+    EXPECT_THAT(file->notes[0], HasSubstr("made for a token-aware router; ascend chooses replicas "
+                                          "home-first: plan again with --router home-first"));
+    EXPECT_EQ(routerOf(Engine::kVllm), Router::kUniform);
 }
 
 TEST(Export, whatAnEngineCannotSayIsRefusedOrNoted) {

@@ -94,7 +94,7 @@ ByKind byKind(const RoutingView& view) {
         ++requests[kindOf.back()];
     }
     for (uint32_t& kind : kindOf)
-        if (requests[kind] < kFewRanges) kind = static_cast<uint32_t>(requests.size());
+        if (requests[kind] < kGroupOfEquals) kind = static_cast<uint32_t>(requests.size());
     std::stable_sort(order.begin(), order.end(),
                      [&](uint32_t a, uint32_t b) { return kindOf[a] < kindOf[b]; });
     ByKind made{std::vector<uint32_t>(order.size()), {}};

@@ -37,17 +37,17 @@ struct Spread {
 /// several that stand beside each other.
 inline constexpr uint32_t kFewRanges = 8, kMostBlocks = 256;
 
+/// The group for a plan made from one sample and measured on another as large: both are off from
+/// what they are drawn from, which is twice the variance.
+inline constexpr uint32_t kGroupOfEquals = 3;
+
 /// A view's requests by domain, and in their order within one. How many there are of a domain is
-/// taken as given, but of those with fewer than kFewRanges, which are one kind.
+/// taken as given, but of those with fewer than kGroupOfEquals, which are one kind.
 struct ByKind {
     std::vector<uint32_t> places;  ///< [range]
     std::vector<uint32_t> kinds;   ///< [place]
 };
 [[nodiscard]] ByKind byKind(const RoutingView& view);
-
-/// The group for a plan made from one sample and measured on another as large: both are off from
-/// what they are drawn from, which is twice the variance.
-inline constexpr uint32_t kGroupOfEquals = 3;
 
 /// Draws of one in kGroupOfEquals. A search aims by them (expectedNodeLoad) and a forecast is made
 /// of them: with the same seed both find the same load.
