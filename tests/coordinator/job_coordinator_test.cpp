@@ -241,6 +241,7 @@ class JobCoordinatorTest : public testing::Test {
             protocol::ReplicaVote v;
             v.replica = r;
             v.incarnation = 1;
+            v.term = q.term;
             v.step = q.step;
             v.epoch = q.epoch;
             v.attempt = q.attempt;

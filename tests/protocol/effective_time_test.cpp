@@ -62,6 +62,7 @@ class EffectiveTimeTest : public testing::Test {
         ReplicaVote vote;
         vote.replica = replica;
         vote.incarnation = 1;
+        vote.term = q.term;
         vote.step = q.step;
         vote.epoch = q.epoch;
         vote.attempt = q.attempt;

@@ -115,7 +115,7 @@ TEST_F(ExchangeTest, VotesOfAnotherExchangeOrAnOlderIncarnationCountForNothing) 
     for (const auto& spoil : std::vector<std::function<void(ReplicaVote&)>>{
              [](ReplicaVote& v) { --v.step; }, [](ReplicaVote& v) { ++v.epoch; },
              [](ReplicaVote& v) { ++v.attempt; }, [](ReplicaVote& v) { ++v.incarnation; },
-             [](ReplicaVote& v) { v.replica = 9; }}) {
+             [](ReplicaVote& v) { v.replica = 9; }, [](ReplicaVote& v) { --v.term; }}) {
         ReplicaVote v = voteOf(0);
         v.complete = false;
         spoil(v);

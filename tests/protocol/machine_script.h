@@ -91,6 +91,7 @@ class MachineScript : public ::testing::Test {
         ReplicaVote v;
         v.replica = replica;
         v.incarnation = view(replica).incarnation;
+        v.term = q.term;
         v.step = q.step;
         v.epoch = q.epoch;
         v.attempt = q.attempt;

@@ -63,8 +63,8 @@ plant(step_commit.cpp "    if (!result.waitingFor.empty()) return result;"
     if (!result.waitingFor.empty()) return result;]==])
 plant(step_commit.cpp "        if (!it->second.complete) result.hopeless = true;"
   [==[        if (!it->second.complete && !(MUTATED(commit_when_the_dead_gave_no) && !ballot.lost.empty())) result.hopeless = true;]==])
-plant(coordinator_step.cpp "if (m.step != q.step || m.epoch != q.epoch || m.attempt != q.attempt) return;"
-  "if (m.step != q.step || ((m.epoch != q.epoch || m.attempt != q.attempt) && !MUTATED(accept_a_stale_vote))) return;")
+plant(coordinator_step.cpp "if (m.term != q.term || m.step != q.step || m.epoch != q.epoch || m.attempt != q.attempt)"
+  "if (m.step != q.step || ((m.term != q.term || m.epoch != q.epoch || m.attempt != q.attempt) && !MUTATED(accept_a_stale_vote)))")
 plant(replica_fold.cpp "        if (!ordered || !other || key(*other) == key(part)) continue;"
   "        if (!ordered || !other || key(*other) == key(part) || MUTATED(fold_votes_of_two_attempts)) continue;")
 plant(replica_fold.cpp "[&](const auto& p) { return p && key(*p) == key(part); });"

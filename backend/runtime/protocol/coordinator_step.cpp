@@ -278,7 +278,8 @@ void CoordinatorMachine::Impl::from(RankId, const ReplicaVote& m) {
         open_->committing)
         return;
     const Quorum& q = open_->quorum;
-    if (m.step != q.step || m.epoch != q.epoch || m.attempt != q.attempt) return;
+    if (m.term != q.term || m.step != q.step || m.epoch != q.epoch || m.attempt != q.attempt)
+        return;
     auto& votes = open_->ballot.votes;
     const auto it = votes.find(m.replica);
     // A first shard's "no" may be followed by the whole replica's; a "yes" is never taken back.

@@ -170,6 +170,7 @@ struct Report {
 struct RankVote {
     RankId rank;
     uint32_t incarnation = 0;
+    uint64_t term = 0;  ///< of the quorum, as step, epoch and attempt are
     uint64_t step = 0;
     uint64_t epoch = 0;
     uint32_t attempt = 0;
@@ -196,6 +197,7 @@ struct RankVote {
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
         visit("incarnation", self.incarnation);
+        visit("term", self.term);
         visit("step", self.step);
         visit("epoch", self.epoch);
         visit("attempt", self.attempt);
@@ -225,6 +227,7 @@ struct RankVote {
 struct ReplicaVote {
     int32_t replica = 0;
     uint32_t incarnation = 0;
+    uint64_t term = 0;  ///< of the quorum, as step, epoch and attempt are
     uint64_t step = 0;
     uint64_t epoch = 0;
     uint32_t attempt = 0;
@@ -252,6 +255,7 @@ struct ReplicaVote {
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
         visit("incarnation", self.incarnation);
+        visit("term", self.term);
         visit("step", self.step);
         visit("epoch", self.epoch);
         visit("attempt", self.attempt);

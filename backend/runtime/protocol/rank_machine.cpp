@@ -335,6 +335,7 @@ void RankMachine::castVote(RankVote vote, bool complete, bool nonFinite) {
     vote.rank = config_.rank;
     vote.incarnation = config_.incarnation;
     const Quorum& of = current_ ? *current_ : *entering_;
+    vote.term = of.term;
     vote.step = of.step;
     vote.epoch = of.epoch;
     vote.attempt = of.attempt;

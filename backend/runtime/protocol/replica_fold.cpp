@@ -16,7 +16,7 @@ void addUp(std::vector<T>& sum, const std::vector<T>& part) {
 }
 
 auto key(const RankVote& v) {
-    return std::tuple(v.step, v.epoch, v.attempt);
+    return std::tuple(v.term, v.step, v.epoch, v.attempt);
 }
 auto key(const RankReport& r) {
     // "following" of the same step is news; so is a state where there was none, where experts lay
@@ -64,6 +64,7 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
         ++out.shardsIn;
         out.replica = v.rank.replica;
         out.incarnation = v.incarnation;
+        out.term = v.term;
         out.step = v.step;
         out.epoch = v.epoch;
         out.attempt = v.attempt;

@@ -51,7 +51,9 @@ StateServer::~StateServer() {
     store_->close();
     acceptor_.join();
     for (Connection& c : connections_) c.stream->shutdown();
-    for (Connection& c : connections_) c.thread.join();
+    for (Connection& c : connections_)
+        if (c.thread.joinable())
+            c.thread.join();  // the acceptor may have been ended before it began
 }
 
 void StateServer::setCut(bool cut) {

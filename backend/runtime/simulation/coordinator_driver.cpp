@@ -162,7 +162,7 @@ bool SimulatedJob::stale(const Input& input) const {
     if (vote == nullptr) return false;
     const ExchangeId id{vote->step, vote->epoch, vote->attempt};
     const auto open = announced_.find(machine()->openStep());
-    return open == announced_.end() || open->second != id;
+    return vote->term != machine()->term() || open == announced_.end() || open->second != id;
 }
 
 void SimulatedJob::coordinate(const Input& input) {

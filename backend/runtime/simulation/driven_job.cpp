@@ -422,10 +422,7 @@ void DrivenJob::fillDisk(const Fault& fault) {
     });
 }
 
-/// Not before the first step: when the log loses the first epochs that were given out, a vote of
-/// the term before, which it does not name, passes for one of the same numbers in the next.
 void DrivenJob::lieAboutSync(const Fault& fault) {
-    if (oracle_.commits() == 0) return;
     disk_.lie(true);
     lies_ = true;
     at(now_ + fault.duration, [this, back = fault.parameter % 800, disarmed = disarmed_] {

@@ -64,7 +64,7 @@ const Oracle::Announcement* Oracle::announcementOf(const CommitRecord& record) c
 }
 
 void Oracle::voted(const ReplicaVote& vote, uint64_t term) {
-    if (!vote.complete) return;
+    if (!vote.complete || vote.term != term) return;
     const ExchangeId id{vote.step, vote.epoch, vote.attempt};
     for (int32_t s = 0; s < static_cast<int32_t>(options_.shards); ++s) {
         const auto done = completed_.find({RankId{vote.replica, s}, vote.incarnation});
