@@ -80,7 +80,7 @@ absl::Status takeModel(const toml::table& root, const fs::path& folder, TomlRead
 }
 
 /// Defaults of a job with a command: nothing is known of its samples, imports take long, and so may
-/// its first batch.
+/// a batch, which one replica may finish long after the others that wait for it in the exchange.
 void fillInCommand(const toml::table& root, JobSpec& spec, const fs::path& folder) {
     constexpr uint32_t kGraceMs = 60'000;
     spec.directory = resolved(spec.directory, folder);
@@ -89,6 +89,7 @@ void fillInCommand(const toml::table& root, JobSpec& spec, const fs::path& folde
     if (!root.contains("sequence_length")) spec.sequenceLength = 1;
     if (!root.at_path("timeouts.join_ms")) spec.timeouts.joinMs = kGraceMs;
     if (!root.at_path("timeouts.progress_floor_ms")) spec.timeouts.progressFloorMs = kGraceMs;
+    if (!root.at_path("timeouts.chunk_floor_ms")) spec.timeouts.chunkFloorMs = kGraceMs;
 }
 
 void fillIn(JobSpec& spec, std::string_view name, const fs::path& folder) {

@@ -16,8 +16,8 @@
 /// keys come first and may be overridden beside it, so that the spec needs no file afterwards.
 /// resources/jobs/demo.toml shows all of it.
 /// A job with a `command` runs in `directory` (default: the file's folder), has one domain "data"
-/// where none is named, one shard, samples of one token, and a minute (join_ms, progress_floor_ms) for all
-/// replicas to join and for a batch.
+/// where none is named, one shard, samples of one token, and a minute (join_ms,
+/// progress_floor_ms, chunk_floor_ms) for all replicas to join, for a batch, and for the slowest.
 /// Errors are InvalidArgument (NotFound for a file that is not there) and read
 /// "jobs/a.toml:12: policies.lr: expected one of none, linear, sqrt, found \"square\"".
 /// Thread: any; nothing is kept.

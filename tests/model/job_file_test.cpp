@@ -117,6 +117,7 @@ TEST_F(JobFile, aCommandRunsInTheFilesFolderOnDataOfItsOwn) {
     EXPECT_EQ(spec->sequenceLength, 1u);
     EXPECT_EQ(spec->timeouts.joinMs, 60000u);
     EXPECT_EQ(spec->timeouts.progressFloorMs, 60000u);
+    EXPECT_EQ(spec->timeouts.chunkFloorMs, 60000u);
     EXPECT_TRUE(checkData(*spec).ok());
     const auto said = parseJob(
         "command = [\"a\"]\ndirectory = \"sub\"\nsequence_length = 8\ntimeouts.join_ms = 5\n"
