@@ -291,8 +291,10 @@ TEST_F(CatchUpTest, AProvenJoinerEntersTheNextExchangeAndContributesToTheOneAfte
 TEST_F(CatchUpTest, WhatAJoinerSaysOfTheStateItIsToReplaceProvesNothing) {
     fetching();
     commit();
-    say(2, following(2, 3));
-    EXPECT_EQ(state(2), ReplicaState::kFetching);
+    Report before = following(2, 4);
+    before.snapshotStep = 2;
+    say(2, before);
+    EXPECT_EQ(state(2), ReplicaState::kFetching) << "the fetch before led there";
     Report elsewhere = following(2, 4);
     elsewhere.layout = 7;
     say(2, elsewhere);

@@ -39,6 +39,9 @@ class MachineScript : public ::testing::Test {
             if (const auto* w = std::get_if<WakeAt>(&a)) wakeAt = w->at;
             if (const auto* s = std::get_if<SendReplica>(&a))
                 if (const auto* q = std::get_if<Quorum>(&s->message)) quorums[q->step] = *q;
+            if (const auto* s = std::get_if<SendReplica>(&a))
+                if (const auto* f = std::get_if<Fetch>(&s->message))
+                    fetched[s->replica] = f->snapshotStep;
         }
         everything.insert(everything.end(), actions.begin(), actions.end());
         last = std::move(actions);
@@ -82,6 +85,7 @@ class MachineScript : public ::testing::Test {
     Report following(int32_t replica, uint64_t at) const {
         Report r = reportOf(replica, at);
         r.following = true;
+        if (fetched.contains(replica)) r.snapshotStep = fetched.at(replica);
         return r;
     }
     /// Of the state after a step, by shard.
@@ -272,6 +276,7 @@ class MachineScript : public ::testing::Test {
     Actions everything;
     Actions last;
     std::map<uint64_t, Quorum> quorums;  ///< by step, the last that was announced
+    std::map<int32_t, uint64_t> fetched;  ///< replica, snapshot step of its last Fetch
     uint64_t appended = 0;
     MonoNs now = kSecond;
     MonoNs wakeAt = 0;

@@ -132,8 +132,8 @@ plant(coordinator_replicas.cpp "    tell(r, Expelled{term_, r.incarnation, why})
   "    tell(r, Expelled{term_, r.incarnation, why});\n    if (!MUTATED(expel_and_not_stop)) act(StopReplica{r.id, r.incarnation, true, why});\n    book")
 plant(coordinator_replicas.cpp "    return recovering_ && !r.alive() && incarnation >= r.incarnation && incarnation > r.gone;"
   "    return recovering_ && !r.alive() && incarnation >= r.incarnation && (incarnation > r.gone || MUTATED(take_back_the_expelled));")
-plant(coordinator_replicas.cpp "if (!m.hasState || m.step < r->snapshotStep || m.layout != layout_) return;"
-  "if (!m.hasState || (!MUTATED(believe_an_older_report) && (m.step < r->snapshotStep || m.layout != layout_))) return;")
+plant(coordinator_replicas.cpp "if (!m.hasState || m.snapshotStep != r->snapshotStep || m.layout != layout_) return;"
+  "if (!m.hasState || (!MUTATED(believe_an_older_report) && (m.snapshotStep != r->snapshotStep || m.layout != layout_))) return;")
 plant(coordinator_catch_up.cpp "    if (!r.following) return;\n    const bool before"
   "    if (!r.following || MUTATED(prove_nobody)) return;\n    const bool before")
 plant(coordinator_catch_up.cpp "    if (needed || !source.alive()) return;"

@@ -217,7 +217,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     }
     if (r->joining()) {
         // It may still tell of the state that it is to replace.
-        if (!m.hasState || m.step < r->snapshotStep || m.layout != layout_) return;
+        if (!m.hasState || m.snapshotStep != r->snapshotStep || m.layout != layout_) return;
         if (r->stage == Stage::kFetching) {
             enter(*r, Stage::kReplaying);
             show(*r, ReplicaState::kReplaying, "");

@@ -148,6 +148,7 @@ struct Report {
     std::optional<CommitRecord> last;  ///< last record applied, for a coordinator that restarts
     uint64_t retainedStep = 0;  ///< gradients of this step are held or being computed; 0: none
     std::vector<SampleRange> retained;  ///< over these
+    uint64_t snapshotStep = 0;  ///< of the fetch that its state comes from; 0: none
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -163,6 +164,7 @@ struct Report {
         visit("last", self.last);
         visit("retained_step", self.retainedStep);
         visit("retained", self.retained);
+        visit("snapshot_step", self.snapshotStep);
     }
 };
 

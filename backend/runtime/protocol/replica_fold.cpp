@@ -127,6 +127,7 @@ std::optional<ToCoordinator> ReplicaFold::addReport(const RankReport& report) {
     out.last = report.last;
     out.retainedStep = report.retainedStep;
     out.retained = report.retained;
+    out.snapshotStep = report.snapshotStep;
     for (const auto& part : reports_) {
         if (report.hasState) out.hashes.push_back(part->hash);
         if (part->retainedStep == out.retainedStep && part->retained == out.retained) continue;

@@ -250,6 +250,8 @@ void DrivenJob::readDisk() {
 void DrivenJob::logged(LogEntry entry) {
     if (std::holds_alternative<LogOrders>(entry)) unansweredLogged_ = true;
     if (std::holds_alternative<LogFinished>(entry)) finished_ = true;
+    if (std::holds_alternative<LogLineage>(entry) || std::holds_alternative<LogCommit>(entry))
+        lost_.clear();  // the job goes on without
     if (const auto* checkpoint = std::get_if<LogCheckpoint>(&entry)) {
         restoreUpTo(*checkpoint);
         findCheckpoint(*checkpoint);

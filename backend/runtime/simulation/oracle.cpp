@@ -222,6 +222,7 @@ void Oracle::rewind(const std::vector<LogEntry>& entries) {
 
 void Oracle::restore(const std::vector<LogEntry>& entries) {
     const std::string link = link_;
+    if (!lostLink_.empty()) link_ = lostLink_;
     judged_ = lost_;
     for (const LogEntry& entry : entries) {
         const bool ofStep = std::holds_alternative<LogLineage>(entry) ||
@@ -233,7 +234,7 @@ void Oracle::restore(const std::vector<LogEntry>& entries) {
         durable(entry);
     }
     judged_.clear();
-    link_ = link;  // the log goes on from what it has
+    lostLink_ = std::exchange(link_, link);  // the log goes on from what it has
 }
 
 void Oracle::commitSent(const Commit& commit) {

@@ -196,6 +196,7 @@ class Oracle {
     bool rewound_ = false;
     std::map<StepKey, Truth> judged_;  ///< while it rewinds or restores: the truths there were
     std::map<StepKey, Truth> lost_;    ///< the truths there were before it rewound
+    std::string lostLink_;             ///< of the last of the lost entries that it restored
     uint64_t tieAt_ = 0;               ///< after this step
     std::map<std::pair<int32_t, uint32_t>, uint64_t> matched_;  ///< its own replay, of which step
     bool paused_ = false;

@@ -175,7 +175,8 @@ void SimulatedJob::checkOrphan(const Process& rank, const ExitRank* exit) {
     const auto alone =
         rank.orphanSince == 0 ? 0 : static_cast<double>(now_ - rank.orphanSince) * rank.clockRate;
     const double slack = static_cast<double>(200 * kMillisecond);
-    if (exit != nullptr && exit->checkpoint && (exit->ok ? alone <= 0 : alone < limit - slack))
+    if (exit != nullptr && exit->checkpoint &&
+        (exit->ok ? rank.orphanSince == 0 : alone < limit - slack))
         fail("orphans", absl::StrCat(nameOf(rank.id), " leaves, alone for ", alone / kMillisecond,
                                      " ms only"));
     if (exit == nullptr && alone > limit + slack)
