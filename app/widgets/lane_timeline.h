@@ -64,7 +64,7 @@ class LaneTimeline final : public QWidget {
     int64_t timeAt(double x) const;
     void zoomAt(double factor, double x);
     QString wordsAt(const QPoint& at) const;
-    /// What all survivors waited for; empty: for one that was lost.
+    /// Says what all survivors waited for; empty: for one that was lost.
     QString stallWords(const model::StallInterval& stall) const;
     /// Why nobody trained then, whatever the lanes say; empty: they did.
     QString jobWordsAt(int64_t timeNs, int32_t replica) const;

@@ -40,7 +40,7 @@ bool asksFirst(model::ActionKind kind) {
     }
 }
 
-/// Of an action that is refused because the job changed between its pre-flight and it.
+/// An action is tried so often when the job changes between its pre-flight and it.
 constexpr int kAttempts = 5;
 
 /// The answer says that it was ordered; it is done after the current step or later.

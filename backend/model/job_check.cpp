@@ -127,7 +127,7 @@ void checkDomains(const JobSpec& s, Check& check) {
     }
 }
 
-/// What a program of its own decides by itself must not stand in the job as if it counted.
+/// Options that a program decides by itself must not be in the job as if they counted.
 void checkCommand(const JobSpec& s, Check& check) {
     if (s.command.empty()) {
         check.that(s.env.empty(), "env", "is for a job with a command, and this one has none");

@@ -103,8 +103,10 @@ void oneTarget(const Settings& settings, const Routing& routing, const std::stri
     report.atMost(what + ": a token", (copies ? copied : sends).sum / n, bar,
                   copies ? "copies" : "sends");
     report.atLeast(what + ": splits that keep the cap", 100 * kept / n, 90, "%");
-    report.atLeast(what + ": true sends inside the range", 100 * sends.inside / n, 85, "%");
-    report.atMost(what + ": true sends inside the range", 100 * sends.inside / n, 95, "%");
+    const double inside = 100 * (copies ? copied : sends).inside / n;
+    const std::string figure = copies ? ": true copies" : ": true sends";
+    report.atLeast(what + figure + " inside the range", inside, 85, "%");
+    report.atMost(what + figure + " inside the range", inside, 95, "%");
     report.atLeast(what + ": true node load inside the range", 100 * node.inside / n, 85, "%");
     report.atMost(what + ": true node load inside the range", 100 * node.inside / n, 95, "%");
 }

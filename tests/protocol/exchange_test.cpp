@@ -591,7 +591,7 @@ TEST_F(ExchangeTest, TwoLostNodesOfThreePauseTheJobUntilAPeerSaysTheSame) {
 }
 
 TEST_F(ExchangeTest, TheOnlyOneThatHoldsTheStateIsWaitedForAsHalfTheJobIs) {
-    options.timeouts.massPauseMs = 10000;
+    options.timeouts.massPauseMs = 5000;
     const auto alone = [this](const std::string& why) {
         SCOPED_TRACE(why);
         now = kSecond;
@@ -602,27 +602,27 @@ TEST_F(ExchangeTest, TheOnlyOneThatHoldsTheStateIsWaitedForAsHalfTheJobIs) {
         while (machine->committedStep() < 3) commit();
     };
     alone("frozen");
-    pass(9 * kSecond, {0}, {}, Phase::kExchange);
+    pass(4 * kSecond, {0}, {}, Phase::kExchange);
     EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
     EXPECT_THAT(machine->explanation(), HasSubstr("the last that holds the state"));
     say(0, no(0));
-    pass(4 * kSecond, {}, {}, Phase::kExchange);
+    pass(2 * kSecond, {}, {}, Phase::kExchange);
     EXPECT_THAT(sentTo<Expelled>(0), IsEmpty()) << "it woke";
     EXPECT_EQ(commit(), 4u);
 
     alone("frozen for good");
-    pass(14 * kSecond, {0}, {}, Phase::kExchange);
+    pass(9 * kSecond, {0}, {}, Phase::kExchange);
     EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
 
     alone("it beats, and owes its vote for good");
-    pass(12 * kSecond, {}, {0}, Phase::kVote);
+    pass(8 * kSecond, {}, {0}, Phase::kVote);
     EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
-    pass(10 * kSecond, {}, {0}, Phase::kVote);
+    pass(8 * kSecond, {}, {0}, Phase::kVote);
     EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
 
     alone("a stop waits for it");
     operate(OperationKind::kStop);
-    pass(60 * kSecond, {0}, {}, Phase::kExchange);
+    pass(15 * kSecond, {0}, {}, Phase::kExchange);
     EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
     EXPECT_NE(machine->phase(), JobPhase::kFailed);
     step(NodeLost{"node0", {0}});

@@ -34,9 +34,6 @@ std::optional<std::string> shell(const std::string& line) {
 class GptJob : public JobTest {
   protected:
     void SetUp() override {
-        if (!shell(std::string(BULKHEAD_PYTHON) + " -c 'import torch' 2>&1"))
-            GTEST_SKIP() << "torch is not there for " << BULKHEAD_PYTHON
-                         << ": apt-get install python3-torch";
         patience_ = 120 * kSecond;
         host();
         ASSERT_TRUE(shell("head -c " + std::to_string(kTextBytes) + " " + kSource +

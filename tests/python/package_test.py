@@ -2,14 +2,9 @@
 """State of the package bulkhead: what is laid out, moved and refused, without a job."""
 
 import ctypes
-import sys
 import unittest
 
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: torch is not there: {error}")
-    sys.exit(77)
+import torch
 from bulkhead import Job, JobError, attach
 from bulkhead import _library as library
 from bulkhead._state import State

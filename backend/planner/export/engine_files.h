@@ -35,11 +35,11 @@ struct EnginePlacement {
 enum class Engine { kBulkhead, kSglang, kTrtllm, kAscend, kVllm };
 
 /// How an engine chooses among an expert's replicas, as it starts with the file from here;
-/// kBulkhead stands for a server of one's own. SGLang (server_args of 0.5: certain) dispatches
-/// `static` when it is given --init-expert-location: each rank to the replica that it holds, else
-/// to one fixed by lot. vLLM (base_router of 0.11 and later: certain) counts positions modulo the
+/// kBulkhead stands for a server of one's own. SGLang (read in an excerpt of its sources that named
+/// no version) dispatches `static` when it is given --init-expert-location: each rank to the
+/// replica that it holds, else to one fixed by lot. vLLM (likewise) counts positions modulo the
 /// number of replicas. TensorRT-LLM does so by token and rank, vLLM-Ascend prefers a rank's own
-/// replica: both from memory of their sources, no version checked.
+/// replica: these two are not checked against any source.
 [[nodiscard]] Router routerOf(Engine engine);
 
 /// The plan as `engine` reads it; kBulkhead: our own JSON with everything. `decoderLayers` is

@@ -49,7 +49,7 @@ std::vector<uint32_t> foldsOf(uint32_t blocks, uint32_t folds, uint64_t seed) {
     return made;
 }
 
-/// Of a token; `weights` of the blocks' tokens, empty: 1.
+/// The mean over tokens; `weights` of the blocks' tokens, empty: 1.
 double meanOf(const std::vector<CrossValidation::Block>& blocks,
               double CrossValidation::Block::*what, std::span<const double> weights) {
     double sum = 0, tokens = 0;

@@ -37,7 +37,7 @@ std::vector<Wanted> wantedPoints(const FrontOptions& options) {
                       copies ? 0.02 : 1.0, cap, effort * kSideEffort});
     wanted.push_back({named(sends, std::max(1.03, cap - kTighterCap)), 1, 0.02,
                       std::max(1.03, cap - kTighterCap), effort * kSideEffort});
-    // Of other mixtures only the cap that was asked for is known to hold.
+    // Only the cap that was asked for is known to hold for other mixtures.
     if (options.joint.mixtures.empty())
         wanted.push_back(
             {named(sends, cap + kLooserCap), 1, 0.02, cap + kLooserCap, effort * kSideEffort});

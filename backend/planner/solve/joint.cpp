@@ -394,7 +394,8 @@ class JointSearch {
     std::vector<uint16_t> homes_;  ///< [range]
 };
 
-/// What a plan sends of its own requests, and what its fullest node has above the cap.
+/// The sends of a plan on its own requests, and a price for what its fullest node has above the
+/// cap.
 double cost(const RoutingView& view, const Plan& plan, const JointOptions& options) {
     HeldOutOptions homes;
     if (options.prefix > 0) homes.prefix = options.prefix;
@@ -482,7 +483,7 @@ absl::StatusOr<Plan> solveJoint(const RoutingView& view, const Topology& topolog
     const bool choice = options.redundant > 0 && options.router != Router::kTokenAware &&
                         !options.keepGroups && shape.experts % topology.nodes() == 0;
     if (!choice) return searched(options.redundant);
-    // Of several equal replicas one on another node is a send more, whatever the search thought.
+    // A router may choose the replica on another node, which the search did not count.
     Plan without = searched(0);
     Plan with = searched(options.redundant);
     return cost(view, with, options) < cost(view, without, options) ? with : without;

@@ -32,7 +32,7 @@ constexpr MonoNs kDiskRetry = kSecond;
 }  // namespace
 
 class Controller::Impl {
-    /// What an operator ordered of a job whose log cannot be written.
+    /// An operator's order to a job whose log cannot be written.
     struct KeptOrder {
         model::Action action;
         std::string requestId;
