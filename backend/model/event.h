@@ -596,7 +596,8 @@ struct IncidentClosed {
     double rejoinMs = 0;  ///< from loss to the first commit with it again; 0: it did not return
     double replicaSeconds = 0;  ///< lost by the replica and by the survivors' stall
     uint64_t samplesRedone = 0;
-    std::string outcome;  ///< "rejoined at step 120", "given up", "drained"
+    /// "rejoined at step 120", "lost again", "given up", "drained", "the run ended first"
+    std::string outcome;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("incident", self.incident);

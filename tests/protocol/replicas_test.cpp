@@ -349,6 +349,31 @@ TEST_F(ReplicasTest, WhatIsGoneOrHalfGoneSinceIsStartedAgainAndTheLossIsToldOnce
     EXPECT_THAT(actionsIn<StartReplica>(last), IsEmpty());
 }
 
+/// Otherwise whoever adds up what losses cost misses the last ones.
+TEST_F(ReplicasTest, AnIncidentThatIsOpenWhenTheRunEndsIsClosedBeforeIt) {
+    train(2);
+    exits({1, 0});
+    ASSERT_THAT(factsNow<fact::IncidentOpened>(), SizeIs(1));
+    const uint64_t incident = factsNow<fact::IncidentOpened>()[0].incident;
+    commit();
+    Operation stop;
+    stop.kind = OperationKind::kStop;
+    stop.checkpoint = false;
+    step(stop);
+    commit();
+    ASSERT_EQ(machine->openStep(), 0u) << machine->explanation();
+    step(Tick{});
+    for (const int32_t r : {0, 1, 2})
+        for (int32_t s = 0; s < shards(); ++s) exits({r, s}, 0);
+    EXPECT_THAT(facts<fact::RunFinished>(), SizeIs(1));
+    const auto closed = facts<fact::IncidentClosed>();
+    ASSERT_THAT(closed, SizeIs(1));
+    EXPECT_EQ(closed[0].incident, incident);
+    EXPECT_EQ(closed[0].outcome, "the run ended first");
+    EXPECT_EQ(closed[0].rejoinMs, 0);
+    EXPECT_GT(closed[0].replicaSeconds, 0);
+}
+
 /// The coordinator before had lost it and was starting it: the same incident goes on.
 TEST_F(ReplicasTest, AStartThatTheCoordinatorBeforeBeganIsBegunAgainWithoutASecondIncident) {
     RecoveredState before = past(3);

@@ -179,6 +179,7 @@ void CoordinatorMachine::Impl::tryStop() {
 
 void CoordinatorMachine::Impl::finish(bool ok, const std::string& why) {
     log(LogFinished{ok, why}, false);
+    book([&](auto& out) { incidents_.closeAll(now_, "the run ended first", out); });
     setPhase(ok ? JobPhase::kFinished : JobPhase::kFailed, why);
     fact(fact::RunFinished{ok, why, committed_});
     finished_ = true;

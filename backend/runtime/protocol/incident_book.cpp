@@ -99,4 +99,8 @@ void IncidentBook::close(MonoNs now, int32_t replica, bool rejoined, const std::
     open_.erase(it);
 }
 
+void IncidentBook::closeAll(MonoNs now, const std::string& outcome, std::vector<Fact>& out) {
+    while (!open_.empty()) close(now, open_.begin()->first, false, outcome, out);
+}
+
 }  // namespace bulkhead::protocol

@@ -47,6 +47,8 @@ class IncidentBook {
     /// Back, or out for good.
     void close(MonoNs now, int32_t replica, bool rejoined, const std::string& outcome,
                std::vector<Fact>& out);
+    /// Nobody comes back any more.
+    void closeAll(MonoNs now, const std::string& outcome, std::vector<Fact>& out);
     bool isOpen(int32_t replica) const { return open_.contains(replica); }
 
   private:
