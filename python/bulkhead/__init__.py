@@ -12,7 +12,13 @@ Started by `bulkheadctl up --replicas 4 -- python3 train.py`. docs/python.md say
 `python3 -m bulkhead doctor` says what is missing here.
 """
 
-from ._job import Dataset, Job, Step, attach
-from ._state import JobError
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as _error:
+    from ._ends import without_torch as _without_torch
+    __getattr__ = _without_torch(_error)
+else:
+    from ._job import Dataset, Job, Step, attach
+    from ._state import JobError
 
 __all__ = ["Dataset", "Job", "JobError", "Step", "attach"]

@@ -8,13 +8,13 @@ import ctypes
 import hashlib
 import os
 import sys
+import threading
 import time
-import traceback
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
-from . import _library
+from . import _ends, _library
 from ._library import Library
 from ._state import JobError, State, view_of
 
@@ -32,7 +32,8 @@ def attach() -> "Job":
     """
     global _attached
     if _attached is not None:
-        raise JobError("this process has attached before; it is one rank")
+        raise JobError("this process has attached before; it is one rank of one job: start another job "
+                       "by a bulkheadctl up of its own")
     library = Library()
     before = sys.excepthook
     sys.excepthook = lambda *raised: _unhandled(library, before, *raised)
@@ -43,6 +44,7 @@ def attach() -> "Job":
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     _attached = Job(library, rank)
+    _ends.mind_forks(_attached._forked)
     return _attached
 
 
@@ -50,16 +52,20 @@ def _unhandled(library: Library, before: Callable[..., Any], kind: Any, error: B
                trace: Any) -> None:
     """The last critical line of the log says what the process ended of; agents tell it as the cause."""
     before(kind, error, trace)
-    if not isinstance(error, JobError):
-        line = traceback.format_exception_only(kind, error)[-1].strip()
-        return library.log(1, line.encode())
-    library.log(1, str(error).encode())
     if _attached is not None:
-        library.hopeless(_attached._rank, str(error).encode())
+        if _attached._is_fork:
+            return
+        _attached._explained = True
+    hopeless = isinstance(error, JobError)
+    words = str(error) if hopeless else _ends.cause(error)
+    library.log(1, words.encode())
+    if _attached is not None and hopeless:
+        library.hopeless(_attached._rank, words.encode())
         library.close(_attached._rank)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(_library.EXIT_HOPELESS)
+    # At once: threads of the program may wait for ever, and peers wait for this rank.
+    os._exit(_library.EXIT_HOPELESS if hopeless else 1)
 
 
 class Dataset:
@@ -120,6 +126,7 @@ class Step:
     def backward(self, loss: torch.Tensor) -> None:
         """Adds the gradient of a batch. `loss` is the mean over the batch's samples, a scalar; the
         step's update is the mean over all samples of all replicas."""
+        self._job._need_rank()
         if self._batch is None:
             raise RuntimeError(f"step {self.number}: backward() without a batch; call it once for each "
                                "of step.batches()")
@@ -137,6 +144,7 @@ class Step:
             self._loss[domain] += share
             self._tokens[domain] += job.tokens_per_sample
         job._library.progress(job._rank, time.monotonic_ns() - self._began)
+        job._watch.moved()
 
     def metrics(self, *, loss: float) -> None:
         """What is told as this replica's mean loss of the step, in place of the mean of what
@@ -193,8 +201,13 @@ class Job:
         self._raised: Optional[BaseException] = None
         self._final_from_here = False
         self._begun = False
+        self._step = 0  # the newest that was begun
+        self._over = False  # the loop ended with the job
+        self._explained = False  # the log says what the process ends of
+        self._is_fork = False
+        self._watch = _ends.Watch(says.progress_floor_ms / 1000, says.progress_multiple, self._stuck)
         torch.manual_seed(self.seed)
-        atexit.register(library.close, rank)
+        atexit.register(self._exits)
 
     # ---- before the loop -----------------------------------------------------------------------
 
@@ -277,6 +290,7 @@ class Job:
         them. When the replica is expelled or finds no controller any more the process ends, with
         the code that says so; the job's end ends the loop.
         """
+        self._need_rank()
         if self._state is None:
             raise JobError("register() the model and the optimizer before the loop")
         if self._begun:
@@ -292,11 +306,16 @@ class Job:
                 samples = [(r.domain, index) for r in work.ranges[:work.range_count]
                            for index in range(r.begin, r.end)]
                 step = Step(self, work.step, samples)
-                self._begin_gradient()
-                yield step
-                self._finish_gradient(step)
+                self._step = work.step
+                with self._watch:
+                    self._begin_gradient()
+                    yield step
+                    self._finish_gradient(step)
         finally:
-            self._library.close(self._rank)
+            if self._over:
+                self._library.close(self._rank)
+            elif not self._is_fork:
+                self._leave_soon()
 
     def _start(self) -> None:
         # Kept, because ctypes does not keep what the library calls.
@@ -360,6 +379,7 @@ class Job:
             raise RuntimeError(f"{self._state.name_of(p)}: a second gradient after the step's last one had "
                                "left; call step.backward() once for a batch")
         self._final[at] = True
+        self._watch.moved()
         self._library.gradient_ready(self._rank, *self._ranges[at])
 
     def _finish_gradient(self, step: Step) -> None:
@@ -383,6 +403,7 @@ class Job:
         total.mul_(update.gradient_scale)
         if self._mean_at != address:
             self._mean_at, self._mean = address, self._views(total)
+        self._state.check_parameters()
         groups = self._optimizer.param_groups
         rates = [group.get("lr") for group in groups]
         for p, view in zip(self._state.trained, self._mean):
@@ -408,17 +429,56 @@ class Job:
     def _guarded(self, call: Callable[..., None], *arguments: Any) -> int:
         """For a callback: an exception cannot cross the library, so next() brings it back."""
         try:
-            call(*arguments)
+            with self._watch:
+                call(*arguments)
             return 0
         except BaseException as error:  # noqa: BLE001
             self._raised = error
             return 1
+
+    def _stuck(self, seconds: float, where: str) -> None:
+        """From the watch's thread, before the controller counts this rank as stuck and cannot know why."""
+        self._library.log(1, f"step {self._step}: no batch and no gradient for {seconds:.0f} s; the program "
+                             f"stands at {where}".encode())
+        os._exit(1)
+
+    def _leave_soon(self) -> None:
+        """The body was left. When that was an exception the process ends now, and its end says more than
+        a connection that is closed; when it was a break it may live on, and the job must not wait."""
+        def left() -> None:
+            if not self._explained:
+                self._explained = True
+                self._library.log(1, f"the loop was left in step {self._step}, the job did not end: break or "
+                                     "return".encode())
+                self._library.close(self._rank)
+
+        timer = threading.Timer(1.0, left)
+        timer.daemon = True
+        timer.start()
+
+    def _exits(self) -> None:
+        if self._is_fork or self._over or self._explained:
+            return
+        self._explained = True
+        when = f"in step {self._step}" if self._step else "before its first step"
+        self._library.log(1, f"the program ended {when}, the job did not: sys.exit(), a break out of the "
+                             "loop, or the end of the script".encode())
+
+    def _forked(self) -> None:
+        """This process is a copy of the rank, and the rank's threads are not in it."""
+        self._is_fork = True
+
+    def _need_rank(self) -> None:
+        if self._is_fork:
+            raise RuntimeError("this process was forked from the rank; only the rank itself trains: use the "
+                               "job's loop and step.backward() in the process that called attach()")
 
     def _need(self, failed: int) -> None:
         if failed:
             raise JobError(self._library.error(self._rank).decode())
 
     def _end(self, outcome: int, work: _library.Work) -> None:
+        self._over = self._explained = outcome == _library.LEFT
         if outcome == _library.LEFT:
             self._library.log(0, f"left at step {work.step}: {work.why.decode()}".encode())
             return
@@ -430,4 +490,5 @@ class Job:
             why = work.why
             code = _library.EXIT_EXPELLED if outcome == _library.EXPELLED else _library.EXIT_ORPHANED
         self._library.log(1, why)
+        self._explained = True
         raise SystemExit(code)

@@ -18,6 +18,7 @@ class JobSays(c.Structure):
                 ("replica", c.c_int32), ("shard", c.c_int32),
                 ("replicas", c.c_uint32), ("shards", c.c_uint32), ("incarnation", c.c_uint32),
                 ("sequence_length", c.c_uint32), ("samples_per_replica", c.c_uint32),
+                ("progress_floor_ms", c.c_uint32), ("progress_multiple", c.c_uint32),
                 ("seed", c.c_uint64),
                 ("domains", c.c_uint32), ("domain_names", c.POINTER(c.c_char_p))]
 

@@ -189,6 +189,15 @@ class State:
         """The persistent buffers and their names."""
         return self._buffers
 
+    def check_parameters(self) -> None:
+        """JobError when the optimizer has other parameters than it had."""
+        now = [p for group in self._optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if len(now) == len(self.trained) and all(p is q for p, q in zip(now, self.trained)):
+            return
+        raise JobError(f"the optimizer {type(self._optimizer).__name__} trains {len(now)} parameters, with "
+                       f"register() it had {len(self.trained)}, or others; add groups and freeze parameters "
+                       "before register()")
+
     def _check(self) -> None:
         for name, module in self._model.named_modules():
             where = f"module {name or 'model'} ({type(module).__name__})"
@@ -201,7 +210,8 @@ class State:
             if p.dtype != torch.float32 or p.device.type != "cpu" or not p.is_contiguous():
                 raise JobError(f"parameter {name} is {p.dtype} on {p.device}"
                                f"{'' if p.is_contiguous() else ', not contiguous'}; expected contiguous "
-                               "torch.float32 on cpu")
+                               "torch.float32 on cpu" +
+                               ("; train torch.view_as_real() of it" if p.is_complex() else ""))
         if isinstance(self._optimizer, torch.optim.LBFGS):
             raise JobError("the optimizer LBFGS evaluates its loss again and again; use one whose step() "
                            "needs no closure")

@@ -132,5 +132,71 @@ TEST_F(GptJob, AKilledReplicaCatchesUpAndIsTheSameBitForBit) {
                 closed[0].survivorStallMs, closed[0].rejoinMs, alone);
 }
 
+class Ends : public JobTest {
+  protected:
+    void SetUp() override {
+        patience_ = 120 * kSecond;
+        host();
+    }
+    model::JobSpec spec(uint32_t replicas, const std::vector<std::string>& command) const {
+        model::JobSpec s;
+        s.name = "ends";
+        s.replicas = replicas;
+        s.shards = 1;
+        s.samplesPerReplica = 2;
+        s.sequenceLength = 1;
+        s.command = command;
+        s.env = {"PYTHONPATH=" BULKHEAD_PYTHONPATH};
+        s.directory = host_->dir();
+        s.domains = {{"data", {}}};
+        s.timeouts.joinMs = 100'000;
+        s.timeouts.progressFloorMs = 6'000;
+        s.timeouts.chunkFloorMs = 60'000;
+        s.policies.lr = model::LrPolicy::kNone;
+        return s;
+    }
+};
+
+TEST_F(Ends, ARankThatEndsIsNamedByWhatItEndedOfAndTheOthersTrainOn) {
+    start(spec(6, {BULKHEAD_PYTHON, std::string(kSource) + "/tests/python/ends.py"}));
+    await<model::StepCommitted>(
+        [](const model::StepCommitted& c) { return c.record.contributors.size() == 1; });
+    await<model::StepCommitted>(
+        [](const model::StepCommitted& c) { return c.record.contributors.size() == 6; });
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    std::map<int32_t, std::string> titles;
+    for (const auto& opened : all<model::IncidentOpened>())
+        titles.emplace(opened.replica, opened.title);
+    const auto named = [&](int32_t replica, const std::vector<std::string>& words) {
+        for (const std::string& word : words)
+            EXPECT_THAT(titles[replica], testing::HasSubstr(word)) << "r" << replica;
+    };
+    named(1, {"ValueError: no such row; at ends.py:", "in raises"});
+    named(2,
+          {"no batch and no gradient for", "the program stands at", "in __getitem__, queue.py:"});
+    named(3, {"out of memory: ", "in takes_all_memory"});
+    named(4, {"exited with code 3", "the program ended in step 5, the job did not: sys.exit()"});
+    named(5, {"exited with code 1", "the program ended in step 5"});
+    EXPECT_FALSE(titles.contains(0)) << titles[0];
+    EXPECT_THAT(titles, SizeIs(5)) << "who did nothing wrong is blamed for nothing";
+    size_t told = 0;
+    for (const auto& line : all<model::RankOutput>())
+        told += line.line.find("only the rank itself trains") != std::string::npos;
+    EXPECT_GE(told, 1u);
+}
+
+TEST_F(Ends, AProgramWithoutTorchIsHopelessAtOnce) {
+    model::JobSpec s = spec(2, {BULKHEAD_PYTHON, "-I", "-c",
+                                "import sys; sys.path.insert(0, '" BULKHEAD_PYTHONPATH "');"
+                                "sys.modules['torch'] = None; import bulkhead"});
+    start(s);
+    const auto finished = await<model::RunFinished>();
+    ASSERT_TRUE(finished.has_value());
+    EXPECT_FALSE(finished->ok);
+    EXPECT_THAT(finished->why, testing::HasSubstr("install python3-torch"));
+    EXPECT_THAT(all<model::RankExited>(), SizeIs(2)) << "nobody was started again";
+}
+
 }  // namespace
 }  // namespace bulkhead::fault

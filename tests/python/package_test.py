@@ -2,10 +2,16 @@
 """State of the package bulkhead: what is laid out, moved and refused, without a job."""
 
 import ctypes
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
 import unittest
 
 import torch
-from bulkhead import Job, JobError, attach
+from bulkhead import Job, JobError, _ends, attach
 from bulkhead import _library as library
 from bulkhead._state import State
 
@@ -132,6 +138,7 @@ class StateTest(unittest.TestCase):
         model = nn.Linear(2, 2)
         model.odd = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
         self.refused("parameter odd is torch.complex64", model)
+        self.refused("train torch.view_as_real() of it", model)
         model = nn.Linear(2, 2)
         self.refused("LBFGS", model, torch.optim.LBFGS(model.parameters()))
         other = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.zeros(2))], lr=0.1)
@@ -158,6 +165,7 @@ class Said:
         out.job, out.seed, out.domains, out.domain_names = b"run", 5, 2, names
         out.replica, out.replicas, out.incarnation = 1, 4, 1
         out.sequence_length, out.samples_per_replica = 10, 4
+        out.progress_floor_ms, out.progress_multiple = 60_000, 8
 
     def memory(self, rank, sizes, blocks):
         blocks._obj.state = self.allocate(sizes._obj.state_bytes)
@@ -349,6 +357,24 @@ class LoopTest(unittest.TestCase):
                 for x in step.batches(data, 4):
                     step.backward(model(x).mean())
 
+    def test_an_optimizer_that_changes_what_it_trains_is_refused_before_it_steps(self):
+        class Thawing(torch.nn.Sequential):
+            def __init__(self):
+                super().__init__(torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False))
+                self[1].weight.requires_grad_(False)
+
+        model = Thawing()
+        before = model[0].weight.item()
+        job, said, model, data = job_of([[(0, 0, 4)]], model)
+        with self.assertRaises(JobError) as caught:
+            for step in job:
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
+                model[1].weight.requires_grad_(True)
+        self.assertIn("trains 2 parameters, with register() it had 1", str(caught.exception))
+        self.assertIn("before register()", str(caught.exception))
+        self.assertEqual(model[0].weight.item(), before)
+
     def test_datasets_must_be_the_jobs(self):
         job, said, model, data = job_of([])
         for given, words in (([1, 2], "give a dictionary"), ({"web": [1]}, "name them alike"),
@@ -358,6 +384,55 @@ class LoopTest(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
         with self.assertRaises(JobError):
             job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+
+
+class EndsTest(unittest.TestCase):
+    def test_a_cause_is_one_line_with_the_programs_own_places(self):
+        def inner():
+            raise MemoryError("no room\nfor it")
+
+        try:
+            inner()
+        except MemoryError as error:
+            line = _ends.cause(error)
+        self.assertRegex(line, r"^out of memory: MemoryError: no room for it; at package_test.py:\d+ in "
+                               r"test_a_cause\w*, package_test.py:\d+ in inner$")
+
+    def test_who_gets_on_is_never_stuck_and_who_stands_still_is_told_where(self):
+        told = queue.Queue()
+        watch = _ends.Watch(0.25, 2, lambda seconds, where: told.put((seconds, where)))
+        with watch:
+            for _ in range(6):
+                self.assertFalse(threading.Event().wait(0.1))
+                watch.moved()
+        self.assertTrue(told.empty())
+        with watch:  # it lasted 0.6 s before: twice that is allowed, and said a little sooner
+            seconds, where = told.get(timeout=20)
+        self.assertGreater(seconds, 0.9)
+        self.assertIn("queue.py", where)
+
+    def test_a_fork_dies_with_the_rank_and_its_sigterm_is_its_own(self):
+        script = """
+import os, signal, sys, time
+from bulkhead import _ends
+signal.signal(signal.SIGTERM, lambda *_: print("the rank's", flush=True))
+_ends.mind_forks(lambda: print("forked", flush=True))
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        time.sleep(100)
+    time.sleep(0.2)
+    if _ == 0:
+        os.kill(child, signal.SIGTERM)
+        print(os.waitpid(child, 0)[1], flush=True)
+print(child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertEqual(said.returncode, -signal.SIGKILL, said.stderr)
+        lines = said.stdout.split()  # at its end: the children held it open
+        self.assertEqual(lines[:3], ["forked", str(int(signal.SIGTERM)), "forked"])
+        self.assertFalse(os.path.exists(f"/proc/{lines[3]}/fd/1"))
 
 
 if __name__ == "__main__":

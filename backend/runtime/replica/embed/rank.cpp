@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -216,6 +218,16 @@ void watch(const std::stop_token& stop, ReplicaRank* rank) {
     }
 }
 
+std::atomic<bool> running{false};
+
+/// A program that ends without a word has its connections closed by its end, and by nothing before
+/// it: the exit code says more. Threads of the library do not live to see statics destroyed.
+void endAtOnce(int status, void*) {
+    if (!running) return;
+    std::fflush(nullptr);
+    ::_exit(status);
+}
+
 void logAsAWorkerDoes() {
     auto logger =
         std::make_shared<spdlog::logger>("rank", std::make_shared<spdlog::sinks::stderr_sink_mt>());
@@ -268,6 +280,7 @@ bulkhead_rank* bulkhead_rank_attach(char* error, size_t size) {
     if (absl::Status s = holdLifeLock(); !s.ok())
         spdlog::warn("the death of this rank will be noticed late: {}", std::string(s.message()));
     if (absl::Status s = catchSignals(); !s.ok()) return refuse(s);
+    ::on_exit(endAtOnce, nullptr);
     auto rank = std::make_unique<bulkhead_rank>();
     rank->options = *std::move(options);
     rank->options.device = "cpu";
@@ -288,6 +301,8 @@ void bulkhead_rank_describe(const bulkhead_rank* rank, bulkhead_rank_job* out) {
     out->incarnation = o.incarnation;
     out->sequence_length = o.spec.sequenceLength;
     out->samples_per_replica = o.spec.samplesPerReplica;
+    out->progress_floor_ms = o.spec.timeouts.progressFloorMs;
+    out->progress_multiple = o.spec.timeouts.progressMultiple;
     out->seed = o.spec.seed;
     out->domains = static_cast<uint32_t>(rank->domainNames.size());
     out->domain_names = rank->domainNames.data();
@@ -314,6 +329,7 @@ int bulkhead_rank_start(bulkhead_rank* rank, const bulkhead_rank_program* progra
     if (!started.ok()) return rank->failed(started.status(), kExitInternal);
     rank->rank = *std::move(started);
     rank->watchdog = std::jthread(watch, rank->rank.get());
+    running = true;
     return 0;
 }
 
@@ -382,6 +398,7 @@ void bulkhead_rank_hopeless(bulkhead_rank* rank, const char* why) {
 void bulkhead_rank_close(bulkhead_rank* rank) {
     rank->watchdog = {};
     rank->rank.reset();
+    running = false;
     std::signal(SIGTERM, SIG_DFL);  // nobody reads the pipe any more
 }
 

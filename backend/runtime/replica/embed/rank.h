@@ -39,6 +39,8 @@ typedef struct {
     uint32_t replicas, shards, incarnation;
     uint32_t sequence_length;     /**< tokens per sample */
     uint32_t samples_per_replica; /**< per step */
+    uint32_t progress_floor_ms;   /**< a rank without progress for so long counts as stuck, */
+    uint32_t progress_multiple;   /**< or for so many times a step, whichever is longer */
     uint64_t seed;
     uint32_t domains;
     const char* const* domain_names;
