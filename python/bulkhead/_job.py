@@ -212,7 +212,7 @@ class Job:
     # ---- before the loop -----------------------------------------------------------------------
 
     def register(self, *, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any = None,
-                 before_update: Optional[Callable[[], None]] = None) -> None:
+                 before_update: Optional[Callable[[], None]] = None, buffers: str = "fixed") -> None:
         """What the job keeps equal on all replicas, once and before the loop.
 
         `model` has float32 parameters on the CPU; they become views of shared memory. `optimizer`
@@ -221,18 +221,28 @@ class Job:
         between, with that gradient in every param.grad: clip it there. It must do the same on all
         replicas.
 
+        `buffers`: what becomes of the model's persistent buffers. "fixed": the forward pass does not
+        change them, or the job says which one it did. "reduced" (BatchNorm's running statistics):
+        with each step all replicas take the mean, over all samples, of what their forward passes
+        made of them; a number of batches is rounded. They travel as the gradient does.
+
         Seeds torch anew, differently on each replica, so that dropout differs.
 
         JobError names what cannot be registered: the module, parameter or option, and what to use.
         """
         if self._state is not None:
             raise JobError("register() was called before; a process trains one model")
-        state = State(model, optimizer, scheduler)
-        offsets, floats = [], 0
+        if buffers not in ("fixed", "reduced"):
+            raise JobError(f"buffers={buffers!r}; expected \"fixed\" or \"reduced\"")
+        state = State(model, optimizer, scheduler, buffers == "reduced")
+        # Buffers come first: they are final last, and what is last in memory leaves first.
+        self._reduced = state.buffers() if buffers == "reduced" else []
+        others = sum(-(-value.numel() // 16) * 16 for _, value in self._reduced)
+        offsets, floats = [], others
         for p in state.trained:
             offsets.append(floats)
             floats += -(-p.numel() // 16) * 16  # so that each begins at a cache line
-        sizes = _library.Sizes(state.bytes, state.parameter_bytes, floats)
+        sizes = _library.Sizes(state.bytes, state.parameter_bytes, floats, others)
         blocks = _library.Blocks()
         self._need(self._library.memory(self._rank, ctypes.byref(sizes), ctypes.byref(blocks)))
         state.bind(blocks.state)
@@ -241,6 +251,7 @@ class Job:
         self._gradient = view_of(blocks.gradient, torch.float32, torch.Size([floats]))
         self._ranges = [(at, at - (-p.numel() // 16) * 16) for at, p in zip(offsets, state.trained)]
         self._local = self._views(self._gradient)
+        self._others = others
         self._mean_at = 0  # the address of the sum that _mean views
         self._mean: List[torch.Tensor] = []
         self._final = [False] * len(state.trained)
@@ -337,8 +348,15 @@ class Job:
         return [flat[begin:begin + p.numel()].view_as(p)
                 for (begin, _), p in zip(self._ranges, self._state.trained)]
 
+    def _other_views(self, flat: torch.Tensor) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
+        """(buffer, its part of `flat`)"""
+        begin = 0
+        for _, value in self._reduced:
+            yield value, flat[begin:begin + value.numel()].view_as(value)
+            begin += -(-value.numel() // 16) * 16
+
     def _begin_gradient(self) -> None:
-        if self._step_one():
+        if self._step_one() or self._reduced:
             self._buffers_before = [(name, value, value.clone()) for name, value in self._state.buffers()]
         self._gradient.zero_()
         self._final = [False] * len(self._final)
@@ -386,9 +404,11 @@ class Job:
         loss, tokens = step._figures()
         self._untouched(step.number)
         for name, value, before in self._buffers_before:
-            if not torch.equal(value, before):
+            if not self._reduced and not torch.equal(value, before):
                 raise JobError(f"buffer {name} changes in the forward pass, differently on each replica; "
-                               "make it persistent=False, or take the module out")
+                               "register(buffers=\"reduced\") makes it the mean over all replicas, or make it "
+                               "persistent=False")
+        self._offer_buffers(sum(tokens))
         self._buffers_before = []
         for at, (begin, end) in enumerate(self._ranges):
             if not self._final[at]:  # it had no part in the loss
@@ -397,6 +417,16 @@ class Job:
         figures = _library.Figures(sum(loss), sum(tokens), (ctypes.c_double * count)(*loss),
                                    (ctypes.c_uint64 * count)(*tokens))
         self._library.computed(self._rank, ctypes.byref(figures))
+
+    def _offer_buffers(self, tokens: int) -> None:
+        """What the forward passes made of the buffers goes into the sum; the state is what it was until
+        the step counts."""
+        if not self._reduced:
+            return
+        for (value, part), (_, _, before) in zip(self._other_views(self._gradient), self._buffers_before):
+            part.copy_(value).mul_(tokens)
+            value.copy_(before)
+        self._library.gradient_ready(self._rank, 0, self._others)
 
     def _update(self, address: int, update: _library.Update) -> None:
         total = view_of(address, torch.float32, torch.Size([self._floats]))
@@ -408,6 +438,8 @@ class Job:
         rates = [group.get("lr") for group in groups]
         for p, view in zip(self._state.trained, self._mean):
             p.grad = view
+        for value, part in self._other_views(total):
+            value.copy_(part if value.is_floating_point() else part.round())
         if self._before_update is not None:
             self._before_update()
         if update.lr_factor != 1:

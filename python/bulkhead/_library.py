@@ -25,7 +25,7 @@ class JobSays(c.Structure):
 
 class Sizes(c.Structure):
     _fields_ = [("state_bytes", c.c_uint64), ("parameter_bytes", c.c_uint64),
-                ("gradient_floats", c.c_uint64)]
+                ("gradient_floats", c.c_uint64), ("other_floats", c.c_uint64)]
 
 
 class Blocks(c.Structure):

@@ -140,8 +140,10 @@ class State:
     JobError, naming the module or parameter, when something cannot be part of it.
     """
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any) -> None:
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any,
+                 buffers_reduced: bool = False) -> None:
         self._model, self._optimizer, self._scheduler = model, optimizer, scheduler
+        self._buffers_reduced = buffers_reduced
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._check()
         self.trained: List[torch.nn.Parameter] = [
@@ -201,9 +203,11 @@ class State:
     def _check(self) -> None:
         for name, module in self._model.named_modules():
             where = f"module {name or 'model'} ({type(module).__name__})"
-            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
-                raise JobError(f"{where} keeps running statistics, which differ between replicas; use "
-                               "LayerNorm or GroupNorm, or track_running_stats=False")
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.track_running_stats \
+                    and not self._buffers_reduced:
+                raise JobError(f"{where} keeps running statistics, which differ between replicas; "
+                               "register(buffers=\"reduced\") makes them the mean over all replicas, or use "
+                               "LayerNorm, GroupNorm or track_running_stats=False")
             if getattr(module, "sparse", False) is True:
                 raise JobError(f"{where} has sparse gradients; set sparse=False")
         for name, p in self._model.named_parameters():

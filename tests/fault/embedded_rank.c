@@ -59,7 +59,7 @@ int main(void) {
         return 5;
     }
     const bulkhead_rank_sizes sizes = {kFloats * sizeof(float) + sizeof(double),
-                                       kFloats * sizeof(float), kFloats};
+                                       kFloats * sizeof(float), kFloats, 0};
     bulkhead_rank_blocks blocks;
     if (bulkhead_rank_memory(rank, &sizes, &blocks) != 0)
         return ended(rank, bulkhead_rank_error(rank));

@@ -10,8 +10,8 @@ import bulkhead
 import torch
 
 job = bulkhead.attach()
-model = torch.nn.Linear(4, 1)
-job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01))
+model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.01), buffers="reduced")
 
 
 class Rows(torch.utils.data.Dataset):
@@ -42,7 +42,7 @@ def takes_all_memory(step):
 def forks(step):
     child = os.fork()
     if child == 0:
-        step.backward(model.weight.sum())
+        step.backward(model[1].weight.sum())
     sys.exit(os.waitpid(child, 0)[1] >> 8)
 
 
@@ -51,5 +51,5 @@ rows = job.dataset(Rows())
 for step in job:
     if job.incarnation == 1 and step.number == 5 and job.replica in ends:
         ends[job.replica](step)
-    for batch in step.batches(rows, 2):
+    for batch in step.batches(rows, 8):
         step.backward(model(batch).square().mean())

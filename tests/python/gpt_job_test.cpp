@@ -143,7 +143,7 @@ class Ends : public JobTest {
         s.name = "ends";
         s.replicas = replicas;
         s.shards = 1;
-        s.samplesPerReplica = 2;
+        s.samplesPerReplica = 8;
         s.sequenceLength = 1;
         s.command = command;
         s.env = {"PYTHONPATH=" BULKHEAD_PYTHONPATH};
@@ -178,6 +178,7 @@ TEST_F(Ends, ARankThatEndsIsNamedByWhatItEndedOfAndTheOthersTrainOn) {
     named(3, {"out of memory: ", "in takes_all_memory"});
     named(4, {"exited with code 3", "the program ended in step 5, the job did not: sys.exit()"});
     named(5, {"exited with code 1", "the program ended in step 5"});
+    EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty()) << "running statistics are alike";
     EXPECT_FALSE(titles.contains(0)) << titles[0];
     EXPECT_THAT(titles, SizeIs(5)) << "who did nothing wrong is blamed for nothing";
     size_t told = 0;

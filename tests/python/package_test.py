@@ -168,6 +168,7 @@ class Said:
         out.progress_floor_ms, out.progress_multiple = 60_000, 8
 
     def memory(self, rank, sizes, blocks):
+        self.sizes = sizes._obj.gradient_floats, sizes._obj.other_floats
         blocks._obj.state = self.allocate(sizes._obj.state_bytes)
         blocks._obj.gradient = self.gradient = self.allocate(4 * sizes._obj.gradient_floats)
         return 0
@@ -346,6 +347,22 @@ class LoopTest(unittest.TestCase):
                 for x in step.batches(data, 4):
                     step.backward(model(x).mean())
         self.assertIn("buffer seen changes in the forward pass", str(caught.exception))
+
+    def test_buffers_that_are_reduced_are_the_mean_over_all_samples(self):
+        model = torch.nn.Sequential(torch.nn.BatchNorm1d(1, momentum=0.5), torch.nn.Linear(1, 1))
+        job, said, model, data = job_of([[(0, 0, 4)], [(0, 4, 6)]], model, buffers="reduced")
+        samples = [torch.tensor([[1.0], [3.0], [8.0], [2.0]]), torch.tensor([[7.0], [9.0]])]
+        seen = []
+        for step, rows in zip(job, samples):
+            for _ in step.batches(data, 4):
+                seen.append(model[0].running_mean.item())  # the state's, whatever this step makes of it
+                step.backward(model(rows).mean())
+        self.assertEqual(seen[0], 0)
+        self.assertAlmostEqual(seen[1], 1.75, places=5)
+        self.assertEqual(model[0].num_batches_tracked.item(), 1)  # two of four samples: half of 2
+        self.assertEqual(said.ready[-1], (0, 48))
+        self.assertEqual(model[0].num_batches_tracked.dtype, torch.int64)
+        self.assertEqual(said.sizes, (48 + 64, 48))
 
     def test_an_exception_in_the_update_comes_out_of_the_loop(self):
         def fails():

@@ -103,6 +103,7 @@ class MemoryProgram final : public TrainingProgram {
     const SharedHeap* peerMemory() const override { return &heap_; }
     /// Lanes, because one sum would wait for itself at every value.
     absl::StatusOr<double> sumOfSquares(std::span<const float> reduced) override {
+        reduced = reduced.subspan(sizes_.other_floats);
         std::array<double, 8> lanes{};
         size_t i = 0;
         for (; i + lanes.size() <= reduced.size(); i += lanes.size())

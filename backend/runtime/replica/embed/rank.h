@@ -50,6 +50,7 @@ typedef struct {
     uint64_t state_bytes;     /**< equal on all replicas */
     uint64_t parameter_bytes; /**< of them, at the state's begin */
     uint64_t gradient_floats;
+    uint64_t other_floats; /**< of them, at its begin: summed like it, outside its norm */
 } bulkhead_rank_sizes;
 
 /** Zeroed, aligned to 64 bytes, as long as the process lives: a model goes on lying in it. */
