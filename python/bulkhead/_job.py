@@ -16,7 +16,7 @@ import torch
 
 from . import _ends, _library
 from ._library import Library
-from ._state import JobError, State, view_of
+from ._state import JobError, State, _leaves, view_of
 
 _attached: Optional["Job"] = None
 
@@ -76,11 +76,13 @@ class Dataset:
 
     def sample(self, domain: int, index: int) -> Any:
         """The element that index `index` of a lease of domain number `domain` stands for."""
-        part = self._parts[domain]
-        size = len(part)
+        return self._parts[domain][self.place(domain, index)]
+
+    def place(self, domain: int, index: int) -> int:
+        """Where that element is."""
+        size = len(self._parts[domain])
         job = self._job
-        place = job._library.place(job._rank, domain, index, size) if self._shuffle else index % size
-        return part[place]
+        return job._library.place(job._rank, domain, index, size) if self._shuffle else index % size
 
 
 class Step:
@@ -203,6 +205,8 @@ class Job:
         self._begun = False
         self._step = 0  # the newest that was begun
         self._over = False  # the loop ended with the job
+        self._scale = 1  # of each gradient when it is final
+        self._samples_of_last = 0
         self._explained = False  # the log says what the process ends of
         self._is_fork = False
         self._watch = _ends.Watch(says.progress_floor_ms / 1000, says.progress_multiple, self._stuck)
@@ -325,7 +329,7 @@ class Job:
         finally:
             if self._over:
                 self._library.close(self._rank)
-            elif not self._is_fork:
+            elif not self._is_fork and not self._explained:  # no thread starts while Python ends
                 self._leave_soon()
 
     def _start(self) -> None:
@@ -397,6 +401,8 @@ class Job:
             raise RuntimeError(f"{self._state.name_of(p)}: a second gradient after the step's last one had "
                                "left; call step.backward() once for a batch")
         self._final[at] = True
+        if self._scale != 1:
+            view.mul_(self._scale)
         self._watch.moved()
         self._library.gradient_ready(self._rank, *self._ranges[at])
 
@@ -434,6 +440,7 @@ class Job:
         if self._mean_at != address:
             self._mean_at, self._mean = address, self._views(total)
         self._state.check_parameters()
+        self._samples_of_last = update.samples
         groups = self._optimizer.param_groups
         rates = [group.get("lr") for group in groups]
         for p, view in zip(self._state.trained, self._mean):

@@ -187,6 +187,35 @@ TEST_F(Ends, ARankThatEndsIsNamedByWhatItEndedOfAndTheOthersTrainOn) {
     EXPECT_GE(told, 1u);
 }
 
+TEST_F(Ends, AScriptForTorchftTrainsThroughAKillWithOnlyItsImportsChanged) {
+    model::JobSpec s =
+        spec(3, {BULKHEAD_PYTHON, std::string(kSource) + "/tests/python/torchft_script.py"});
+    s.samplesPerReplica = 16;
+    s.steps = 600;
+    start(s);
+    awaitStep(20);
+    inject(model::FaultKind::kKillReplica, 1);
+    expectFinishedWell();
+    EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty());
+    EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1)) << "each script ended with the job";
+    const auto commits = all<model::StepCommitted>();
+    ASSERT_THAT(commits, SizeIs(600));
+    EXPECT_EQ(commits.back().record.contributors.size(), 3u);
+    double first = 0, last = 0, two = 0;
+    for (const auto& said : all<model::RankOutput>()) {
+        unsigned step = 0, replicas = 0;
+        double loss = 0;
+        if (std::sscanf(said.line.c_str(), "step %u of %u: %lf", &step, &replicas, &loss) != 3)
+            continue;
+        two += replicas == 2;
+        if (step == 1) first = loss;
+        if (step == 599) last = loss;
+    }
+    EXPECT_GT(first, 1.5);
+    EXPECT_LT(last, first / 10) << "it learns";
+    EXPECT_GT(two, 0) << "the others trained on";
+}
+
 TEST_F(Ends, AProgramWithoutTorchIsHopelessAtOnce) {
     model::JobSpec s = spec(2, {BULKHEAD_PYTHON, "-I", "-c",
                                 "import sys; sys.path.insert(0, '" BULKHEAD_PYTHONPATH "');"

@@ -403,6 +403,51 @@ class LoopTest(unittest.TestCase):
             job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
 
 
+class TorchftTest(unittest.TestCase):
+    """A script of its own process each time: there is one Manager in one."""
+
+    def ends_in(self, words, body, steps=(((0, 0, 4),), ((0, 4, 8),))):
+        script = """
+import sys; sys.path[:0] = {path!r}
+import torch, package_test
+from bulkhead import _job, torchft
+said = package_test.Said({steps!r})
+_job._attached = _job.Job(said, 1)
+said.describe = None
+_job._attached.domains = ["data"]
+model = torch.nn.Linear(1, 1, bias=False)
+sampler = torchft.DistributedSampler([torch.tensor([1.0])] * 9)
+optim = torch.optim.SGD(model.parameters(), lr=1.0)
+def manager(state_dict=None, **options):
+    return torchft.Manager(torchft.ProcessGroupGloo(), None, state_dict, 1, **options)
+def train(m, batch=4, **options):
+    net = torchft.DistributedDataParallel(m, model)
+    optimizer = torchft.Optimizer(m, optim)
+    for x in torch.utils.data.DataLoader(sampler.dataset, batch, sampler=sampler, **options):
+        optimizer.zero_grad()
+        net(x).mean().backward()
+        optimizer.step()
+        print("step", m.current_step(), "at", round(model.weight.item() - before, 5), flush=True)
+before = model.weight.item()
+{body}
+""".format(path=[os.path.dirname(os.path.abspath(__file__))], steps=list(map(list, steps)), body=body)
+        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertIn(words, said.stdout + said.stderr)
+        return said.returncode
+
+    def test_a_step_is_the_mean_and_the_jobs_end_is_the_scripts(self):
+        self.assertEqual(self.ends_in("step 0 at -1.0\n", "train(manager())"), 0)
+
+    def test_what_cannot_be_is_refused_with_the_remedy(self):
+        self.ends_in("give the DataLoader that batch_size", "train(manager(), 3)")
+        self.ends_in("give the DataLoader num_workers=0", "train(manager(), num_workers=1)")
+        self.ends_in("state_dict().ema is neither the model's",
+                     "train(manager(lambda: {'model': model.state_dict(), 'ema': torch.ones(2)}))")
+        self.ends_in("a second Manager", "manager(); manager()")
+        self.ends_in("world_size=2", "manager(world_size=2)")
+        self.ends_in("Manager.allreduce: not in bulkhead.torchft", "manager().allreduce(None)")
+
+
 class EndsTest(unittest.TestCase):
     def test_a_cause_is_one_line_with_the_programs_own_places(self):
         def inner():
