@@ -17,6 +17,7 @@ struct Settings : Place {
     uint64_t splitSeed = 2026;  ///< of the halves; others were used to choose constants
     bool each = false;          ///< a line for each split
     std::string model;          ///< the only one to look at: esft or gptoss
+    std::string target;         ///< the only one of splits: sends, copies or tight
 };
 
 /// One of ../shared/data/moe's recordings. Ends the program with a message when it cannot be read.

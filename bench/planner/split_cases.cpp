@@ -121,9 +121,15 @@ void splitCases(const Settings& settings, Report& report) {
     for (const auto& model : models) {
         if (!settings.model.empty() && settings.model != model.folder) continue;
         const Routing routing = readRecording(settings.data + "/" + model.folder + "/meta.json");
-        oneTarget(settings, routing, model.name, false, 1.15, model.sends, report);
-        oneTarget(settings, routing, model.name, true, 1.15, model.copies, report);
-        oneTarget(settings, routing, model.name, false, 1.06, model.tight, report);
+        const auto wanted = [&](const char* target) {
+            return settings.target.empty() || settings.target == target;
+        };
+        if (wanted("sends"))
+            oneTarget(settings, routing, model.name, false, 1.15, model.sends, report);
+        if (wanted("copies"))
+            oneTarget(settings, routing, model.name, true, 1.15, model.copies, report);
+        if (wanted("tight"))
+            oneTarget(settings, routing, model.name, false, 1.06, model.tight, report);
     }
 }
 

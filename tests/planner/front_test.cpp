@@ -131,8 +131,9 @@ TEST(Front, whereNodesAreNearAndFarTheObjectiveIsNeverWorseThanLinear) {
                 if (objective != Objective::kBytes) continue;
                 options.objective = Objective::kSends;
                 const auto sends = solveFront(wholeOf(routing), topology, options);
+                // Of plans within 0.5 % of the best the most even one is recommended.
                 EXPECT_LE(chosen.weighedBytes,
-                          1.02 * sends->points[sends->recommended].weighedBytes)
+                          1.005 * sends->points[sends->recommended].weighedBytes)
                     << topology.name;
             }
     }

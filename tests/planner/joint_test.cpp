@@ -141,13 +141,15 @@ TEST(Joint, aLayerWhoseCapCannotBeKeptDoesNotCostTheOthers) {
         JointOptions options;
         options.effort = 0.3;
         options.loadCap = 1.25;
-        options.confidence = 0.01;  // of two layers the mean varies less than one alone
+        options.confidence = 0.01;  // next to nothing is left free for new requests
         const Plan plan = solveJoint(wholeOf(routing), flatTopology(4, 1), options).value();
         const HeldOut held = heldOut(wholeOf(routing), plan, {}).value();
         const Counts counts = countsOf(held.scored);
         const auto row = counts.row(0);
         EXPECT_EQ(leastNodeLoad({row.begin(), row.end()}, 4) > 1.25, popular);
-        return std::pair(maxOverMean(held.layers[0].nodeLoad), held.layers[1].sends);
+        return std::pair(
+            popular ? maxOverMean(held.layers[0].nodeLoad) : held.outcome.nodeLoadMaxOverMean,
+            held.layers[1].sends);
     };
     const auto [plainLoad, plainSends] = loads(false);
     const auto [fullLoad, fullSends] = loads(true);
@@ -210,16 +212,21 @@ TEST(Joint, usesTheLoadThatItMay) {
     options.sends = 0;
     options.copies = 1;
     double before = INFINITY;
-    for (const double cap : {1.08, 1.15}) {
+    for (const double cap : {1.12, 1.15}) {
         options.loadCap = cap;
-        const Plan plan =
-            solveJoint(everySecond(whole, false), flatTopology(4, 8), options).value();
-        const Outcome seen =
-            heldOut(everySecond(whole, true), plan, {0.3, 1.15, 0, 1}).value().outcome;
-        EXPECT_LE(seen.nodeLoadMaxOverMean, cap + 0.01) << "one batch of ten may be above it";
-        EXPECT_GT(seen.nodeLoadMaxOverMean, cap - 0.1) << "but for what new requests may add";
-        EXPECT_LT(seen.copiesPerToken, before);
-        before = seen.copiesPerToken;
+        double load = 0, copies = 0;
+        for (const bool odd : {false, true}) {
+            const Plan plan =
+                solveJoint(everySecond(whole, odd), flatTopology(4, 8), options).value();
+            const Outcome seen =
+                heldOut(everySecond(whole, !odd), plan, {0.3, 1.15, 0, 1}).value().outcome;
+            load += seen.nodeLoadMaxOverMean / 2;
+            copies += seen.copiesPerToken / 2;
+        }
+        EXPECT_LE(load, cap);
+        EXPECT_GT(load, cap - 0.1) << "but for what new requests may add";
+        EXPECT_LT(copies, before);
+        before = copies;
     }
 }
 

@@ -176,6 +176,7 @@ struct Gap {
         sum += was.mean - told.mean;
         variance += told.deviation * told.deviation;
     }
+    LoadGap mean(uint32_t folds) const { return {sum / folds, std::sqrt(variance) / folds}; }
 };
 
 /// Of a mean over tokens of blocks that are drawn among neighbours: `order` says which those are.
@@ -211,11 +212,6 @@ double deviationOf(const CrossValidation& validated, double CrossValidation::Blo
                                 std::vector<uint32_t>(inOrder.size(), 0), what, seed, weights));
 }
 
-/// `wide`: to either side.
-Range rangeOf(double mean, double wide, double least) {
-    return {mean, std::max(least, mean - wide), mean + wide};
-}
-
 /// One for all mixtures.
 Range rangeOver(const std::vector<Range>& ranges) {
     Range made = ranges[0];
@@ -247,10 +243,6 @@ std::vector<std::vector<double>> blockWeights(const Blocks& blocks,
 }
 
 }  // namespace
-
-double certainGap(double gap, double error) {
-    return std::copysign(std::max(0.0, std::abs(gap) - error), gap);
-}
 
 absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const PlanMaker& make,
                                               const CrossValidationOptions& options) {
@@ -287,10 +279,8 @@ absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const Pl
         gpu.add(seen.gpu, unseen.gpu, kindsIn, out.size(), made.folds, options.seed + fold);
         for (size_t i = 0; i < out.size(); ++i) made.blocks[out[i]] = unseen.blocks[i];
     }
-    made.nodeGap = node.sum / made.folds;
-    made.nodeGapError = std::sqrt(node.variance) / made.folds;
-    made.gpuGap = gpu.sum / made.folds;
-    made.gpuGapError = std::sqrt(gpu.variance) / made.folds;
+    made.node = node.mean(made.folds);
+    made.gpu = gpu.mean(made.folds);
     return made;
 }
 
@@ -309,7 +299,7 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
     std::vector<uint32_t> kinds;
     for (uint32_t b : all) kinds.push_back(blocks.kinds[b]);
     const auto draws = drawEquals(kinds, options.seed);
-    const double sureness = deviationsOf(kRangeConfidence, freedomOf(whole));
+    const double deviations = resampledDeviationsOf(kRangeConfidence, whole);
     const auto weights = blockWeights(blocks, options.mixtures);
     const uint32_t nodes = plan.topology.nodes(), gpus = plan.topology.gpus();
     Forecast made;
@@ -325,31 +315,31 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
     const auto perToken = [&](double CrossValidation::Block::*what, double inSample, double more) {
         std::vector<Range> ranges;
         const double recorded = meanOf(validated.blocks, what, {});
-        for (const std::vector<double>& weight : weights)
-            ranges.push_back(rangeOf(
-                inSample + nearer * more + meanOf(validated.blocks, what, weight) - recorded,
-                sureness * deviationOf(validated, what, options.seed, weight), 0));
+        for (const std::vector<double>& weight : weights) {
+            const double mean =
+                inSample + nearer * more + meanOf(validated.blocks, what, weight) - recorded;
+            const double wide = deviations * deviationOf(validated, what, options.seed, weight);
+            ranges.push_back({mean, std::max(0.0, mean - wide), mean + wide});
+        }
         return rangeOver(ranges);
     };
     made.expected.sends =
         perToken(&CrossValidation::Block::sends, made.inSample.sends, validated.moreSends);
     made.expected.copies =
         perToken(&CrossValidation::Block::copies, made.inSample.copies, validated.moreCopies);
-    const auto load = [&](const std::vector<std::vector<float>>& in, uint32_t places, double gap,
-                          double error) {
+    const auto load = [&](const std::vector<std::vector<float>>& in, uint32_t places,
+                          const LoadGap& gap) {
         std::vector<Range> ranges;
         for (const std::vector<double>& weight : weights) {
             auto weighed = draws;
             for (std::vector<float>& draw : weighed)
                 for (uint32_t b = 0; b < count; ++b) draw[b] *= static_cast<float>(weight[all[b]]);
-            const Spread spread = loadSpread(in, places, weighed);
-            ranges.push_back(
-                rangeOf(spread.mean + certainGap(gap, error), sureness * spread.deviation, 1));
+            ranges.push_back(loadRange(loadSpread(in, places, weighed), gap, deviations));
         }
         return rangeOver(ranges);
     };
-    made.expected.nodeLoad = load(seen.node, nodes, validated.nodeGap, validated.nodeGapError);
-    made.expected.gpuLoad = load(seen.gpu, gpus, validated.gpuGap, validated.gpuGapError);
+    made.expected.nodeLoad = load(seen.node, nodes, validated.node);
+    made.expected.gpuLoad = load(seen.gpu, gpus, validated.gpu);
     return made;
 }
 
@@ -367,7 +357,7 @@ absl::StatusOr<Plan> solveForecast(const RoutingView& view, const Topology& topo
         options);
     if (!validated.ok()) return validated.status();
     JointOptions how = joint;
-    how.loadMargin = certainGap(validated->nodeGap, validated->nodeGapError);
+    how.loadGap = validated->node;
     auto plan = solveJoint(view, topology, how);
     if (!plan.ok()) return plan;
     auto forecast = forecastOf(view, *plan, *validated, options);

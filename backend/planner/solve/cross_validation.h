@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "backend/planner/data/routing_view.h"
 #include "backend/planner/plan/plan.h"
+#include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/held_out.h"
 #include "backend/planner/solve/joint.h"
 
@@ -45,10 +46,7 @@ struct CrossValidation {
     bool byTime = false;
     /// So much more, a token, than on the requests that the fold's plan was made from.
     double moreSends = 0, moreCopies = 0;
-    /// So much fuller were places than resampling the requests of the fold's plan says
-    /// (expectedNodeLoad); error: standard.
-    double nodeGap = 0, nodeGapError = 0;
-    double gpuGap = 0, gpuGapError = 0;
+    LoadGap node, gpu;
 };
 
 /// InvalidArgument as `make` and heldOut().
@@ -62,14 +60,11 @@ struct CrossValidation {
                                                   const CrossValidation& validated,
                                                   const CrossValidationOptions& options);
 
-/// solveJoint(), first on folds at less effort, whose load gap becomes the margin of the plan from
-/// all of `view`; with its forecast. `homes.sends` and `.copies` are those of `joint`.
+/// solveJoint(), first on folds at less effort, whose load gap is that of the plan from all of
+/// `view`; with its forecast. `homes.sends` and `.copies` are those of `joint`.
 /// InvalidArgument as solveJoint() and heldOut().
 [[nodiscard]] absl::StatusOr<Plan> solveForecast(const RoutingView& view, const Topology& topology,
                                                  const JointOptions& joint,
                                                  const CrossValidationOptions& options);
-
-/// `gap` as far as it is more than its standard `error`.
-[[nodiscard]] double certainGap(double gap, double error);
 
 }  // namespace bulkhead::planner

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "backend/planner/data/counts.h"
 #include "backend/planner/plan/node_routes.h"
+#include "backend/planner/plan/plan.h"
 #include "backend/planner/solve/token_sample.h"
 
 namespace bulkhead::planner {
@@ -22,8 +24,27 @@ struct Spread {
 /// 0.9 and many. Precondition: 0 < confidence < 1.
 [[nodiscard]] double deviationsOf(double confidence, uint32_t freedom);
 
-/// Degrees of freedom of what a view says of other requests: one less than it has, at least 1.
+/// Degrees of freedom of what a view says of other requests: one less than requests of one length
+/// that would say as much (Kish: the square of their tokens' sum over the sum of their squares), at
+/// least 1.
 [[nodiscard]] uint32_t freedomOf(const RoutingView& view);
+
+/// Deviations found by resampling `view` from the mean to the upper end of a range as
+/// deviationsOf() says, and more, since they are too small: they come from requests that the plan
+/// knows, or from stretches of time where those are too few to be resampled.
+[[nodiscard]] double resampledDeviationsOf(double confidence, const RoutingView& view);
+
+/// How much fuller places of requests left out were than resampling the others says.
+struct LoadGap {
+    double mean = 0;
+    double error = INFINITY;  ///< standard, of the mean; infinite: none were left out
+};
+
+/// Of node or GPU load on requests not seen, where resampling those that a plan was made from gives
+/// `spread`. A plan fits its own requests by part of a deviation; what `gap` says beside that
+/// counts as far as it is sure, which with a hundred requests is little. `deviations`: to either
+/// end.
+[[nodiscard]] Range loadRange(const Spread& spread, const LoadGap& gap, double deviations);
 
 /// `draws` times one of every `group` neighbours of a kind, counted `group` times: [draw] [block]
 /// weight. `kinds`: of each block, those of a kind beside each other. Totals then vary `group` - 1
@@ -41,8 +62,12 @@ inline constexpr uint32_t kFewRanges = 8, kMostBlocks = 256;
 /// what they are drawn from, which is twice the variance.
 inline constexpr uint32_t kGroupOfEquals = 3;
 
+/// Of fewer requests it is luck how many there are of each domain.
+inline constexpr uint32_t kKnownMixture = 40;
+
 /// A view's requests by domain, and in their order within one. How many there are of a domain is
-/// taken as given, but of those with fewer than kGroupOfEquals, which are one kind.
+/// taken as given, but of those with fewer than kGroupOfEquals, which are one kind; with fewer than
+/// kKnownMixture requests, all are one kind, in random order.
 struct ByKind {
     std::vector<uint32_t> places;  ///< [range]
     std::vector<uint32_t> kinds;   ///< [place]

@@ -114,7 +114,7 @@ PlanMaker finished(PlanMaker make, const FrontOptions& options) {
 }
 
 Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOptions& options,
-                   double effort, double margin, Watch& watch) {
+                   double effort, const LoadGap& gap, Watch& watch) {
     JointOptions how = options.joint;
     how.sends = wanted.sends;
     how.copies = wanted.copies;
@@ -122,7 +122,7 @@ Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOp
     how.effort = wanted.effort * effort;
     how.homeCap = options.homeCap;
     how.weighLinks = weighsLinks(enumName(options.objective));
-    how.loadMargin = margin;
+    how.loadGap = gap;
     how.goOn = [&watch] { return watch.goOn(); };
     return {wanted.name,
             finished([how, &topology](
@@ -133,11 +133,11 @@ Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOp
 
 /// Of every point, linear last; `effort`: part of the usual one of a joint search.
 std::vector<Recipe> recipes(const Topology& topology, const FrontOptions& options, double effort,
-                            double margin, Watch& watch) {
+                            const LoadGap& gap, Watch& watch) {
     std::vector<Recipe> made;
     const bool joint = options.algorithm == "joint";
     for (const Wanted& wanted : joint ? wantedPoints(options) : std::vector<Wanted>())
-        made.push_back(jointRecipe(wanted, topology, options, effort, margin, watch));
+        made.push_back(jointRecipe(wanted, topology, options, effort, gap, watch));
     std::vector<std::string> baselines{joint ? "balance" : options.algorithm};
     if (options.algorithm != "linear") baselines.push_back("linear");
     for (const std::string& name : baselines)
@@ -304,12 +304,11 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
         return crossValidate(view, counted, validationOf(options, recipe));
     };
     const std::vector<Recipe> folds =
-        recipes(topology, options, kFoldEffort, options.joint.loadMargin, watch);
+        recipes(topology, options, kFoldEffort, options.joint.loadGap, watch);
     watch.expect(CrossValidationOptions().folds + folds.size());
     const auto validated = folded(folds[0]);
     if (!validated.ok()) return validated.status();
-    const std::vector<Recipe> whole = recipes(
-        topology, options, 1, certainGap(validated->nodeGap, validated->nodeGapError), watch);
+    const std::vector<Recipe> whole = recipes(topology, options, 1, validated->node, watch);
     Front front;
     std::vector<size_t> recipeOf;  // [point]
     for (size_t i = 0; i < whole.size(); ++i) {

@@ -376,6 +376,8 @@ HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes,
     costs.copies.assign(sample.rangeTokens.size() * nodes, 0);
     std::vector<uint32_t> seen(nodes, 0);
     uint32_t stamp = 0;
+    std::vector<double> everywhere(sample.rangeTokens.size(), 0);  ///< sends were no node home
+    std::vector<double> used(sample.rangeTokens.size(), 0);        ///< experts
     const bool weighed = !linkCosts.empty();
     const auto weigh = [&](double* sends, uint32_t home, uint32_t node) {
         sends[home] += linkCosts[size_t{home} * nodes + node];
@@ -411,13 +413,15 @@ HomeCosts homeCosts(const TokenSample& sample, const NodeRoutes& routes,
                 if (byHome) {
                     sends[h] += visited - (seen[h] == stamp);
                 } else {
-                    for (uint32_t n = 0; n < nodes; ++n) {
-                        sends[n] += visited;
-                        copies[n] += k;
-                    }
+                    everywhere[sample.range[t]] += visited;
+                    used[sample.range[t]] += k;
                 }
             }
         }
+    }
+    for (size_t i = 0; i < costs.sends.size(); ++i) {
+        costs.sends[i] += everywhere[i / nodes];
+        costs.copies[i] += used[i / nodes];
     }
     return costs;
 }

@@ -36,6 +36,9 @@ constexpr double kMostAboveCap = 0.15;  ///< of a single layer, when others stay
 constexpr double kTighter = 0.5, kFree = 0.12;
 constexpr uint32_t kScenarios = 8, kScenariosOfMixture = 3;
 constexpr uint32_t kFewRequests = 600;  ///< so many can afford several groupings
+/// Which of them is best is seen by descent alone, at a hundredth of what annealing costs.
+constexpr uint32_t kStartsOfDescent = 12, kStarts = 3;
+constexpr double kLongFirst = 2;  ///< the first annealing, from the best of them
 
 class JointSearch {
   public:
@@ -75,7 +78,9 @@ class JointSearch {
         const uint32_t rounds = fewRequests() ? kRounds : kRoundsOfMany;
         for (uint32_t round = 1; goOn() && round < rounds; ++round) {
             if (options_.redundant == 0) calibrate();
-            oneRound(proposals, kHotLater, round);
+            const bool first = descendsFirst() && round == 1;  // that is annealed
+            oneRound(first ? kLongFirst * proposals : proposals, first ? kHotFirst : kHotLater,
+                     round);
         }
         if (options_.redundant == 0)
             for (uint32_t round = rounds; goOn() && round < rounds + kMostRepairs; ++round) {
@@ -89,11 +94,12 @@ class JointSearch {
   private:
     /// Several groupings where they are cheap; the one that the first round makes most of stays.
     void start() {
-        const bool few = fewRequests();
+        const bool few = fewRequests(), descends = descendsFirst();
         const Signatures signatures =
             signaturesOf(sample_, few ? kSignatureWidth : kNarrowSignature);
-        const uint32_t starts = few ? 3 : 1;
+        const uint32_t starts = descends ? kStartsOfDescent : few ? kStarts : 1;
         const double proposals = kProposalsPerUnit * units_ * options_.effort;
+        prepare();
         double best = INFINITY;
         std::vector<uint16_t> bestHomes;
         std::vector<NodePlacement> bestPlacement;
@@ -101,8 +107,16 @@ class JointSearch {
             homes_ = groupRequests(signatures.rows, signatures.width, sample_.rangeTokens, nodes_,
                                    options_.homeCap, few ? 2 : 1, random_);
             placement_.clear();
-            prepare();
-            const double value = anneal(proposals, kHotFirst);
+            for (LayerProblem& problem : problems_) {
+                setHomes(problem);
+                placement_.push_back(routed(firstUnits(problem), problem));
+            }
+            double value = anneal(descends ? 0 : proposals, kHotFirst);
+            if (descends) {
+                regroup();
+                for (LayerProblem& problem : problems_) setHomes(problem);
+                value = anneal(0, kHotFirst);
+            }
             if (value >= best) continue;
             best = value;
             bestHomes = homes_;
@@ -137,6 +151,9 @@ class JointSearch {
 
     bool goOn() const { return !options_.goOn || options_.goOn(); }
 
+    /// Descent does not know replicas.
+    bool descendsFirst() const { return fewRequests() && options_.redundant == 0; }
+
     bool fewRequests() const { return sample_.rangeTokens.size() <= kFewRequests; }
 
     void oneRound(double proposals, double hot, uint32_t round) {
@@ -152,7 +169,6 @@ class JointSearch {
 
     void prepare() {
         problems_.resize(counts_.layers());
-        floor_.clear();
         for (uint32_t layer = 0; layer < counts_.layers(); ++layer) {
             LayerProblem& p = problems_[layer];
             p.nodes = nodes_;
@@ -161,11 +177,9 @@ class JointSearch {
             p.ids = sample_.ids[layer];
             if (perUnit_ > 1) toUnits(p);
             p.home.resize(sample_.tokens());
-            setHomes(p);
             p.load.assign(units_, 0);
             for (uint32_t e = 0; e < counts_.experts(); ++e)
                 p.load[e / perUnit_] += static_cast<double>(counts_.at(layer, e));
-            placement_.push_back(routed(firstUnits(p), p));
             floor_.push_back(options_.redundant > 0 ? 1 : leastNodeLoad(p.load, nodes_));
         }
         drawScenarios();
@@ -183,28 +197,35 @@ class JointSearch {
             drawBlocks(kinds, kGroupOfEquals, scenarios, options_.seed ^ 0x7363656Eull);
         std::vector<double> sampled(sample_.rangeTokens.size(), 0);
         for (uint32_t range : sample_.range) sampled[range] += 1;
+        const auto blocks = static_cast<uint32_t>(kinds.size());
+        std::vector<float> used;  // mixtures x blocks x units: tokens
         for (size_t layer = 0; layer < problems_.size(); ++layer) {
             LayerProblem& p = problems_[layer];
-            p.scenarios.assign(size_t{scenarios} * units_, 0);
+            used.assign(size_t{mixtures} * blocks * units_, 0);
             for (uint32_t t = 0; t < sample_.tokens(); ++t)
-                for (uint32_t i = 0; i < p.perToken; ++i) {
-                    const uint16_t unit = p.ids[size_t{t} * p.perToken + i];
-                    if (unit == p.kNoUnit) continue;
+                for (uint32_t m = 0; m < mixtures; ++m) {
                     const uint32_t range = sample_.range[t];
-                    const auto tokens =
-                        static_cast<float>(sample_.rangeTokens[range] / sampled[range]);
-                    for (uint32_t s = 0; s < scenarios; ++s)
-                        p.scenarios[s * units_ + unit] +=
-                            tokens * draws[s][block[t]] *
-                            static_cast<float>(weights_[s % mixtures][range]);
+                    const auto tokens = static_cast<float>(sample_.rangeTokens[range] /
+                                                           sampled[range] * weights_[m][range]);
+                    float* of = &used[(size_t{m} * blocks + block[t]) * units_];
+                    for (uint32_t i = 0; i < p.perToken; ++i)
+                        if (const uint16_t unit = p.ids[size_t{t} * p.perToken + i];
+                            unit != p.kNoUnit)
+                            of[unit] += tokens;
                 }
+            p.scenarios.assign(size_t{scenarios} * units_, 0);
+            for (uint32_t s = 0; s < scenarios; ++s)
+                for (uint32_t b = 0; b < blocks; ++b) {
+                    const float* of = &used[(size_t{s % mixtures} * blocks + b) * units_];
+                    for (uint32_t unit = 0; draws[s][b] > 0 && unit < units_; ++unit)
+                        p.scenarios[s * units_ + unit] += draws[s][b] * of[unit];
+                }
+            floor_[layer] = 0;
             for (uint32_t s = 0; s < scenarios; ++s) {
                 const std::span<float> load(&p.scenarios[size_t{s} * units_], units_);
                 const float sum = std::accumulate(load.begin(), load.end(), 0.0f);
                 for (float& unit : load) unit *= sum > 0 ? static_cast<float>(nodes_) / sum : 0;
-                floor_[layer] +=
-                    (leastNodeLoad({load.begin(), load.end()}, nodes_) - floor_[layer]) /
-                    (s + 1.0);  // their mean, whatever stood there
+                floor_[layer] += leastNodeLoad({load.begin(), load.end()}, nodes_) / scenarios;
             }
         }
     }
@@ -310,13 +331,12 @@ class JointSearch {
         for (uint32_t layer = 0; layer < floor_.size(); ++layer)
             if (floor_[layer] <= options_.loadCap) layers.push_back(layer);
         if (layers.empty()) return 0;
-        const double sureness = deviationsOf(options_.confidence, freedomOf(view_));
+        const double deviations = resampledDeviationsOf(options_.confidence, view_);
         double upper = 0;
         for (const std::vector<double>& weights : weights_) {
             const Spread expected = expectedNodeLoad(sample_, routes(), homes_, ranges_, layers,
                                                      options_.seed, weights);
-            upper = std::max(upper,
-                             expected.mean + options_.loadMargin + sureness * expected.deviation);
+            upper = std::max(upper, loadRange(expected, options_.loadGap, deviations).high);
         }
         const double over = upper - options_.loadCap;
         goal_.loadCap = std::clamp(goal_.loadCap - over, 1.0, options_.loadCap + kMostAboveCap);

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "backend/planner/data/routing_view.h"
 #include "backend/planner/plan/plan.h"
+#include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/layer_search.h"
 #include "backend/planner/solve/mixtures.h"
 
@@ -25,11 +26,10 @@ struct JointOptions {
     Router router = Router::kTokenAware;
     /// Node load max/mean to be kept on requests not seen: by the upper end of a range that holds
     /// `confidence` of what comes. The search aims lower by what sampling requests adds to its load
-    /// (estimated by resampling the requests it has) and by `loadMargin`, what such plans were
-    /// found to be off by beside that (CrossValidation).
+    /// (estimated by resampling the requests it has) and by `loadGap` beside that (loadRange).
     double loadCap = 1.15;
     double confidence = 0.9;  ///< more than 0, less than 1
-    double loadMargin = 0;
+    LoadGap loadGap;
     /// The load cap is kept for each of these; empty: for the recorded mixture alone. What is sent
     /// is always that of the recorded one.
     std::vector<Mixture> mixtures;

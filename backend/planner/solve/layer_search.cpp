@@ -421,28 +421,39 @@ void LayerSearch::applyShift(const Shift& shift) {
     const uint32_t from = shift.from, to = shift.to;
     nodeLoad_[from] -= viewLoad_[at];
     nodeLoad_[to] += viewLoad_[at];
+    const uint16_t* allIds = problem_.ids.data();
+    const uint16_t* homes = problem_.home.data();
+    const int32_t* costs = cost_.data();
+    const uint8_t* route = &at_.route[base];
+    uint8_t* allOn = onNode_.data();
+    int32_t* allEnters = &enters_[size_t{base} * nodes];
+    int32_t* leaves = &leaves_[base];
+    int32_t own = 0;
     for (uint32_t p = postingStart_[at]; goal_.sends > 0 && p < postingStart_[at + 1]; ++p) {
         const uint32_t t = postings_[p];
-        const int32_t* cost = &cost_[problem_.home[t] * nodes];
-        const uint16_t* ids = &problem_.ids[size_t{t} * k];
-        uint8_t* on = &onNode_[size_t{t} * nodes];
+        const int32_t* cost = costs + homes[t] * nodes;
+        const uint16_t* ids = allIds + size_t{t} * k;
+        uint8_t* on = allOn + size_t{t} * nodes;
         const uint8_t left = on[from]--, found = on[to]++;
         const int32_t aloneThere = left == 1 ? cost[from] : 0,
                       firstThere = found == 0 ? cost[to] : 0;
         const int32_t lonelier = left == 2 ? cost[from] : 0, joined = found == 1 ? cost[to] : 0;
-        leaves_[at] += firstThere - aloneThere;
-        if (!(aloneThere | firstThere | lonelier | joined)) continue;
-        for (uint32_t i = 0; i < k; ++i) {
-            const uint16_t u = ids[i];
-            if (u == LayerProblem::kNoUnit) continue;
-            int32_t* enters = &enters_[size_t{base + u} * nodes];
-            enters[from] += aloneThere;
-            enters[to] -= firstThere;
-            if (u == shift.unit) continue;
-            const uint32_t node = at_.route[base + u];
-            leaves_[base + u] += (node == from ? lonelier : 0) - (node == to ? joined : 0);
-        }
+        own += firstThere - aloneThere;
+        if (aloneThere | firstThere)
+            for (uint32_t i = 0; i < k; ++i) {
+                if (ids[i] == LayerProblem::kNoUnit) continue;
+                int32_t* enters = allEnters + ids[i] * nodes;
+                enters[from] += aloneThere;
+                enters[to] -= firstThere;
+            }
+        if (lonelier | joined)
+            for (uint32_t i = 0; i < k; ++i) {
+                const uint16_t u = ids[i];
+                if (u == LayerProblem::kNoUnit || u == shift.unit) continue;
+                leaves[u] += (route[u] == from ? lonelier : 0) - (route[u] == to ? joined : 0);
+            }
     }
+    if (goal_.sends > 0) leaves[shift.unit] += own;
     at_.route[at] = shift.to;
 }
 
