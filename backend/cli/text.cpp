@@ -140,6 +140,15 @@ std::string dateTime(int64_t unixNs) {
     return unixNs == 0 ? "-" : formatTime(unixNs, "%Y-%m-%d %H:%M:%S");
 }
 
+/// "  accuracy 0.913" for each, by what stands between name and value.
+std::string scalarsText(const model::StepCommitted& commit, const char* before,
+                        const char* between) {
+    std::string text;
+    for (const Scalar& s : commit.scalars)
+        text += before + s.name + between + printed("%.4g", s.value);
+    return text;
+}
+
 std::string eventLine(const model::Event& event) {
     const std::string type(model::typeName(event.body));
     std::string text = clockTime(event.timeNs) + printed("  %6" PRIu64 "  ", event.seq);
@@ -150,9 +159,11 @@ std::string eventLine(const model::Event& event) {
     if (const auto* acted = std::get_if<model::OperatorActed>(&event.body))
         return text + " " + model::describe(acted->action) + ": " + acted->outcome;
     if (const auto* commit = std::get_if<model::StepCommitted>(&event.body))
-        return text + printed(" step=%" PRIu64 " loss=%.4f contributors=%zu tokens_per_second=%.0f",
-                              commit->record.step, commit->loss, commit->record.contributors.size(),
-                              commit->tokensPerSecond);
+        return text +
+               printed(" step=%" PRIu64 " loss=%.4f contributors=%zu tokens_per_second=%.0f",
+                       commit->record.step, commit->loss, commit->record.contributors.size(),
+                       commit->tokensPerSecond) +
+               scalarsText(*commit, " ", "=");
     if (const auto* disputed = std::get_if<model::ParityDisputed>(&event.body))
         return text + " " + model::disputeText(disputed->dispute);
     if (const auto* trouble = std::get_if<model::GpuTroubled>(&event.body))
@@ -188,7 +199,8 @@ std::string summaryLine(const model::RunState& state) {
     if (state.spec.steps > 0) out += printed("/%" PRIu64, state.spec.steps);
     if (state.lastCommit)
         out += printed("  loss %.3f  %.0f tok/s  ett %.1f %%", state.lastCommit->loss,
-                       state.lastCommit->tokensPerSecond, state.effectiveTime * 100);
+                       state.lastCommit->tokensPerSecond, state.effectiveTime * 100) +
+               scalarsText(*state.lastCommit, "  ", " ");
     out += printed("  %u/%u replicas  ", replicasThatTrain(state), state.spec.replicas);
     out += enumName(state.phase);
     // Why it failed is an error of its own.
@@ -211,6 +223,7 @@ std::string summaryJson(const model::RunState& state) {
     if (state.lastCommit) {
         json["loss"] = state.lastCommit->loss;
         json["tokens_per_second"] = state.lastCommit->tokensPerSecond;
+        for (const Scalar& s : state.lastCommit->scalars) json["scalars"][s.name] = s.value;
     }
     json["incidents"] = state.incidents.total();
     json["faults"] = state.faults.total();

@@ -38,6 +38,19 @@ struct SampleRange {
     }
 };
 
+/// A figure of a user's own, under the user's name for it.
+struct Scalar {
+    static constexpr size_t kMost = 32;  ///< of a step
+    std::string name;
+    double value = 0;
+    bool operator==(const Scalar&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("name", self.name);
+        visit("value", self.value);
+    }
+};
+
 /// What one contributor brought to a committed sum.
 struct Contribution {
     int32_t replica = 0;

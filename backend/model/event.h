@@ -476,6 +476,9 @@ struct StepCommitted {
     /// compared it: one group, because otherwise it does not commit.
     std::vector<ParityGroup> parity;
     std::string link;  ///< as in LineageOpened
+    /// The program's own figures, ascending by name: the mean over the tokens of those that told
+    /// one.
+    std::vector<Scalar> scalars;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("record", self.record);
@@ -493,6 +496,7 @@ struct StepCommitted {
         visit("predicted_remote", self.predictedRemote);
         visit("parity", self.parity);
         visit("link", self.link);
+        visit("scalars", self.scalars);
     }
 };
 

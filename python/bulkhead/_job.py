@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -104,6 +104,7 @@ class Step:
         self._loss: List[float] = [0.0] * len(job.domains)
         self._tokens: List[int] = [0] * len(job.domains)
         self._told: Optional[float] = None
+        self._scalars: Dict[str, float] = {}
 
     @property
     def samples(self) -> int:
@@ -152,6 +153,15 @@ class Step:
         """What is told as this replica's mean loss of the step, in place of the mean of what
         backward() was given; the gradient does not change."""
         self._told = float(loss)
+
+    def log(self, **scalars: float) -> None:
+        """Figures of your own, by name; of a name that is told twice in a step the last one counts.
+        The job shows the mean over all samples of the step, in its history, `bulkheadctl watch` and
+        `status`. At most 32 names of at most 64 characters."""
+        for name, value in scalars.items():
+            if len(name) > 64 or (name not in self._scalars and len(self._scalars) >= 32):
+                raise ValueError(f"log({name}=...): expected at most 32 names in a step, of at most 64 characters")
+            self._scalars[name] = float(value)
 
     def _owes_nothing(self) -> None:
         if self._batch is not None:
@@ -420,8 +430,11 @@ class Job:
             if not self._final[at]:  # it had no part in the loss
                 self._library.gradient_ready(self._rank, begin, end)
         count = len(self.domains)
-        figures = _library.Figures(sum(loss), sum(tokens), (ctypes.c_double * count)(*loss),
-                                   (ctypes.c_uint64 * count)(*tokens))
+        scalars = step._scalars
+        figures = _library.Figures(
+            sum(loss), sum(tokens), (ctypes.c_double * count)(*loss), (ctypes.c_uint64 * count)(*tokens),
+            len(scalars), (ctypes.c_char_p * len(scalars))(*(name.encode() for name in scalars)),
+            (ctypes.c_double * len(scalars))(*scalars.values()))
         self._library.computed(self._rank, ctypes.byref(figures))
 
     def _offer_buffers(self, tokens: int) -> None:

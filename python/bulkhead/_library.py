@@ -59,7 +59,9 @@ class Work(c.Structure):
 
 class Figures(c.Structure):
     _fields_ = [("loss", c.c_double), ("tokens", c.c_uint64),
-                ("domain_loss", c.POINTER(c.c_double)), ("domain_tokens", c.POINTER(c.c_uint64))]
+                ("domain_loss", c.POINTER(c.c_double)), ("domain_tokens", c.POINTER(c.c_uint64)),
+                ("scalars", c.c_uint32), ("scalar_names", c.POINTER(c.c_char_p)),
+                ("scalar_values", c.POINTER(c.c_double))]
 
 
 _SIGNATURES = {

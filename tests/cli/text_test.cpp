@@ -208,6 +208,13 @@ TEST(SummaryTest, ASummaryCountsTheReplicasThatTrainNow) {
     replica.state = model::ReplicaState::kAbsent;
     state.replicas.push_back(replica);
     EXPECT_THAT(summaryLine(state), HasSubstr("1/2 replicas"));
+    state.lastCommit.emplace();
+    state.lastCommit->scalars = {{"accuracy", 0.75}, {"depth", 12}};
+    EXPECT_THAT(summaryLine(state), HasSubstr("accuracy 0.75  depth 12"));
+    EXPECT_THAT(summaryJson(state), HasSubstr(R"("scalars":{"accuracy":0.75,"depth":12.0})"));
+    model::Event event;
+    event.body = *state.lastCommit;
+    EXPECT_THAT(eventLine(event), HasSubstr(" accuracy=0.75 depth=12"));
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ int main(void) {
     int outcome;
     while ((outcome = bulkhead_rank_next(rank, &work)) == BULKHEAD_RANK_STEP) {
         memset(blocks.gradient, 0, kFloats * sizeof(float));
-        bulkhead_rank_figures figures = {0, 0, NULL, NULL};
+        bulkhead_rank_figures figures = {0, 0, NULL, NULL, 0, NULL, NULL};
         for (uint32_t r = 0; r < work.range_count; ++r)
             for (uint64_t index = work.ranges[r].begin; index < work.ranges[r].end; ++index) {
                 const float target =

@@ -601,5 +601,20 @@ TEST(InvariantsTest, EachBrokenOneIsNamed) {
     EXPECT_EQ(c.applied(3, 1, recordOf(9, 4, 9), {})->invariant, "I5");
 }
 
+TEST(StepLine, FiguresOfTheUsersOwnAreMeansOverTheTokensOfThoseThatToldThem) {
+    StepFigures figures;
+    figures.votes.resize(3);
+    figures.votes[0].tokens = 30;
+    figures.votes[0].scalars = {{"accuracy", 0.5}, {"depth", 4}};
+    figures.votes[1].tokens = 10;
+    figures.votes[1].scalars = {{"accuracy", 0.9}};
+    figures.votes[2].tokens = 60;
+    EXPECT_THAT(stepLine(CommitRecord{}, figures).scalars,
+                ElementsAre(Scalar{"accuracy", 0.6}, Scalar{"depth", 4}));
+    for (int i = 0; i < 100; ++i)
+        figures.votes[2].scalars.push_back({"name" + std::to_string(i), 0});
+    EXPECT_EQ(stepLine(CommitRecord{}, figures).scalars.size(), Scalar::kMost);
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol

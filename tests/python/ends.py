@@ -53,3 +53,4 @@ for step in job:
         ends[job.replica](step)
     for batch in step.batches(rows, 8):
         step.backward(model(batch).square().mean())
+    step.log(replica=job.replica)

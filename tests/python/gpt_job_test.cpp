@@ -179,6 +179,8 @@ TEST_F(Ends, ARankThatEndsIsNamedByWhatItEndedOfAndTheOthersTrainOn) {
     named(4, {"exited with code 3", "the program ended in step 5, the job did not: sys.exit()"});
     named(5, {"exited with code 1", "the program ended in step 5"});
     EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty()) << "running statistics are alike";
+    EXPECT_THAT(all<model::StepCommitted>().front().scalars,
+                testing::ElementsAre(Scalar{"replica", 2.5}));
     EXPECT_FALSE(titles.contains(0)) << titles[0];
     EXPECT_THAT(titles, SizeIs(5)) << "who did nothing wrong is blamed for nothing";
     size_t told = 0;
@@ -191,16 +193,18 @@ TEST_F(Ends, AScriptForTorchftTrainsThroughAKillWithOnlyItsImportsChanged) {
     model::JobSpec s =
         spec(3, {BULKHEAD_PYTHON, std::string(kSource) + "/tests/python/torchft_script.py"});
     s.samplesPerReplica = 16;
-    s.steps = 600;
     start(s);
     awaitStep(20);
     inject(model::FaultKind::kKillReplica, 1);
+    await<model::IncidentClosed>();
+    const auto again = await<model::StepCommitted>(
+        [](const model::StepCommitted& c) { return c.record.contributors.size() == 3; });
+    ASSERT_TRUE(again.has_value());
+    awaitStep(again->record.step + 20);
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
     expectFinishedWell();
     EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty());
     EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1)) << "each script ended with the job";
-    const auto commits = all<model::StepCommitted>();
-    ASSERT_THAT(commits, SizeIs(600));
-    EXPECT_EQ(commits.back().record.contributors.size(), 3u);
     double first = 0, last = 0, two = 0;
     for (const auto& said : all<model::RankOutput>()) {
         unsigned step = 0, replicas = 0;
@@ -209,10 +213,10 @@ TEST_F(Ends, AScriptForTorchftTrainsThroughAKillWithOnlyItsImportsChanged) {
             continue;
         two += replicas == 2;
         if (step == 1) first = loss;
-        if (step == 599) last = loss;
+        if (step > again->record.step) last = loss;
     }
     EXPECT_GT(first, 1.5);
-    EXPECT_LT(last, first / 10) << "it learns";
+    EXPECT_LT(last, first / 5) << "it learns";
     EXPECT_GT(two, 0) << "the others trained on";
 }
 

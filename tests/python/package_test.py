@@ -207,6 +207,7 @@ class Said:
 
     def computed(self, rank, figures):
         told = figures._obj
+        self.scalars = {told.scalar_names[i]: told.scalar_values[i] for i in range(told.scalars)}
         self.figures.append((told.loss, told.tokens, told.domain_loss[0], told.domain_tokens[1]))
 
 
@@ -281,6 +282,17 @@ class LoopTest(unittest.TestCase):
                 step.backward(model(x).mean() * 3)
             step.metrics(loss=2.5)
         self.assertEqual(said.figures[0][0], 100.0)  # 2.5 over 40 tokens
+
+    def test_figures_of_the_users_own_are_told_with_the_step(self):
+        job, said, model, data = job_of([[(0, 0, 4)]])
+        for step in job:
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+                step.log(accuracy=torch.tensor(0.5), largest=9)
+            step.log(accuracy=0.75)
+            with self.assertRaises(ValueError):
+                step.log(**{"x" * 65: 1})
+        self.assertEqual(said.scalars, {b"accuracy": 0.75, b"largest": 9})
 
     def wrong(self, words, body, steps=((0, 0, 4),)):
         job, said, model, data = job_of([list(steps)])

@@ -50,6 +50,7 @@ model::StepCommitted stepCommitted(const fact::StepCommitted& f) {
     e.tokensPerSecond = f.tokensPerSecond;
     e.effectiveTime = f.effectiveTime;
     e.domainLoss = f.domainLoss;
+    e.scalars = f.scalars;
     e.parity = f.parity;
     e.link = f.link;
     if (!f.votes.empty()) {

@@ -90,6 +90,7 @@ struct StepCommitted {
     double tokensPerSecond = 0;
     double effectiveTime = 1;
     std::vector<double> domainLoss;  ///< -1 where a domain had no token
+    std::vector<Scalar> scalars;     ///< by name: the mean over tokens of those that told one
     std::vector<ReplicaVote> votes;
     std::vector<double> voteMs;       ///< by vote: from its arrival to the commit
     std::vector<ParityGroup> parity;  ///< one group; empty: this step did not compare

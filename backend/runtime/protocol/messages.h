@@ -148,7 +148,7 @@ struct Report {
     std::optional<CommitRecord> last;  ///< last record applied, for a coordinator that restarts
     uint64_t retainedStep = 0;  ///< gradients of this step are held or being computed; 0: none
     std::vector<SampleRange> retained;  ///< over these
-    uint64_t snapshotStep = 0;  ///< of the fetch that its state comes from; 0: none
+    uint64_t snapshotStep = 0;          ///< of the fetch that its state comes from; 0: none
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -195,6 +195,7 @@ struct RankVote {
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
     uint64_t bytes = 0;
+    std::vector<Scalar> scalars;  ///< the program's own figures, of its own contribution
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -222,6 +223,7 @@ struct RankVote {
         visit("waited_on_ms", self.waitedOnMs);
         visit("waited_on", self.waitedOn);
         visit("bytes", self.bytes);
+        visit("scalars", self.scalars);
     }
 };
 
@@ -251,8 +253,9 @@ struct ReplicaVote {
     double applyMs = 0;
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
-    uint64_t bytes = 0;     ///< sum
-    uint32_t shardsIn = 0;  ///< of how many shards this is; a "no" may come before all are in
+    uint64_t bytes = 0;           ///< sum
+    std::vector<Scalar> scalars;  ///< of the first shard that has each
+    uint32_t shardsIn = 0;        ///< of how many shards this is; a "no" may come before all are in
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -280,6 +283,7 @@ struct ReplicaVote {
         visit("waited_on_ms", self.waitedOnMs);
         visit("waited_on", self.waitedOn);
         visit("bytes", self.bytes);
+        visit("scalars", self.scalars);
         visit("shards_in", self.shardsIn);
     }
 };

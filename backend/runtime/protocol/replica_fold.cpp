@@ -91,6 +91,10 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
             out.waitedOn = v.waitedOn;
         }
         out.bytes += v.bytes;
+        for (const Scalar& scalar : v.scalars)
+            if (std::none_of(out.scalars.begin(), out.scalars.end(),
+                             [&](const Scalar& o) { return o.name == scalar.name; }))
+                out.scalars.push_back(scalar);
     }
     std::sort(out.failedPeers.begin(), out.failedPeers.end());
     out.failedPeers.erase(std::unique(out.failedPeers.begin(), out.failedPeers.end()),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <numbers>
 
 #include "backend/runtime/protocol/data_ledger.h"
@@ -170,6 +171,26 @@ double meanLoss(const std::vector<ReplicaVote>& votes) {
     return tokens > 0 ? lossSum / static_cast<double>(tokens) : 0;
 }
 
+namespace {
+
+/// Each weighs as many tokens as it computed; ascending by name.
+std::vector<Scalar> meanScalars(const std::vector<ReplicaVote>& votes) {
+    std::map<std::string, std::pair<double, double>> sums;
+    for (const ReplicaVote& vote : votes)
+        for (const Scalar& scalar : vote.scalars) {
+            if (sums.size() >= Scalar::kMost && !sums.contains(scalar.name)) continue;
+            auto& [sum, weight] = sums[scalar.name];
+            const auto tokens = std::max<double>(1, static_cast<double>(vote.tokens));
+            sum += scalar.value * tokens;
+            weight += tokens;
+        }
+    std::vector<Scalar> means;
+    for (const auto& [name, sum] : sums) means.push_back({name, sum.first / sum.second});
+    return means;
+}
+
+}  // namespace
+
 fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figures) {
     fact::StepCommitted line;
     line.record = record;
@@ -182,6 +203,7 @@ fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figu
         line.tokensPerSecond = static_cast<double>(record.tokens) * 1000 / line.stepMs;
     line.parity = figures.parity;
     line.loss = meanLoss(figures.votes);
+    line.scalars = meanScalars(figures.votes);
     std::vector<double> domainSum;
     std::vector<uint64_t> domainTokens;
     for (const ReplicaVote& vote : figures.votes) {

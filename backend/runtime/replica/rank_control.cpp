@@ -365,6 +365,7 @@ void ReplicaRank::Impl::addFigures(protocol::RankVote& vote) {
     vote.expertCounts = figures_.expertCounts;
     vote.routed = figures_.routed;
     vote.traffic = figures_.traffic;
+    vote.scalars = figures_.scalars;
 }
 
 void ReplicaRank::Impl::accuse(const ExchangeResult& result) {

@@ -39,6 +39,7 @@ struct StepFigures {
     std::vector<uint64_t> expertCounts;  ///< [moeLayer][domain][expert]
     ExpertTraffic traffic;               ///< empty: there are no experts
     std::vector<RoutedSample> routed;    ///< as many as the work asks for
+    std::vector<Scalar> scalars;         ///< of the user's own, at most Scalar::kMost
 };
 
 /// What ReplicaRank needs from the program that trains: its state as bytes, its gradient as floats,

@@ -381,6 +381,8 @@ void bulkhead_rank_computed(bulkhead_rank* rank, const bulkhead_rank_figures* fi
         out.domainLossSum.assign(figures->domain_loss, figures->domain_loss + domains);
         out.domainTokens.assign(figures->domain_tokens, figures->domain_tokens + domains);
     }
+    for (uint32_t i = 0; i < figures->scalars && i < bulkhead::Scalar::kMost; ++i)
+        out.scalars.push_back({figures->scalar_names[i], figures->scalar_values[i]});
     rank->rank->computed(rank->work.generation, std::move(out));
 }
 

@@ -104,6 +104,9 @@ typedef struct {
     uint64_t tokens;
     const double* domain_loss; /**< by domain; NULL: not told */
     const uint64_t* domain_tokens;
+    uint32_t scalars; /**< figures of the user's own, at most 32 */
+    const char* const* scalar_names;
+    const double* scalar_values; /**< means over this rank's contribution */
 } bulkhead_rank_figures;
 
 enum {
