@@ -97,6 +97,8 @@ def without_torch(error: ImportError) -> Callable[[str], Any]:
     """No restart brings torch to a rank: the process ends, and the agent tells the line as the reason.
     Elsewhere there is doctor, and a __getattr__ that says what is missing."""
     def missing(name: str) -> Any:
+        if name.startswith("_"):  # a module of the package, which may do without
+            raise AttributeError(name)
         raise error
 
     if "BULKHEAD_JOB" not in os.environ:

@@ -461,6 +461,17 @@ before = model.weight.item()
 
 
 class EndsTest(unittest.TestCase):
+    def test_without_torch_doctor_says_so_and_the_package_what_is_missing(self):
+        def run(body):
+            said = subprocess.run([sys.executable, "-c", "import sys; sys.modules['torch'] = None; " + body],
+                                  capture_output=True, text=True, timeout=60,
+                                  env={k: v for k, v in os.environ.items() if k != "BULKHEAD_JOB"})
+            return said.stdout + said.stderr
+
+        self.assertRegex(run("import runpy; sys.argv[1:] = ['doctor']; "
+                             "runpy.run_module('bulkhead', run_name='__main__')"), r"MISSING +torch: .*install")
+        self.assertIn("ModuleNotFoundError", run("import bulkhead; bulkhead.attach()"))
+
     def test_a_cause_is_one_line_with_the_programs_own_places(self):
         def inner():
             raise MemoryError("no room\nfor it")
