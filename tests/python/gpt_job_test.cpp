@@ -220,16 +220,20 @@ TEST_F(Ends, AScriptForTorchftTrainsThroughAKillWithOnlyItsImportsChanged) {
     EXPECT_GT(two, 0) << "the others trained on";
 }
 
-TEST_F(Ends, AProgramWithoutTorchIsHopelessAtOnce) {
-    model::JobSpec s = spec(2, {BULKHEAD_PYTHON, "-I", "-c",
-                                "import sys; sys.path.insert(0, '" BULKHEAD_PYTHONPATH "');"
-                                "sys.modules['torch'] = None; import bulkhead"});
-    start(s);
-    const auto finished = await<model::RunFinished>();
-    ASSERT_TRUE(finished.has_value());
-    EXPECT_FALSE(finished->ok);
-    EXPECT_THAT(finished->why, testing::HasSubstr("install python3-torch"));
-    EXPECT_THAT(all<model::RankExited>(), SizeIs(2)) << "nobody was started again";
+TEST_F(Ends, AProgramWithoutTorchIsHopelessAtOnceWhicheverItImportsFirst) {
+    const std::string first = "import bulkhead", other = "import no_such_torch, bulkhead";
+    for (const auto& [imports, words] :
+         {std::pair(first, "install python3-torch"), std::pair(other, "named 'no_such_torch'")}) {
+        start(spec(2, {BULKHEAD_PYTHON, "-I", "-c",
+                       "import sys; sys.path.insert(0, '" BULKHEAD_PYTHONPATH "');"
+                       "sys.modules['torch'] = None; " +
+                           imports}));
+        const auto finished = await<model::RunFinished>();
+        ASSERT_TRUE(finished.has_value());
+        EXPECT_FALSE(finished->ok);
+        EXPECT_THAT(finished->why, testing::HasSubstr(words));
+        EXPECT_THAT(all<model::RankExited>(), SizeIs(2)) << "nobody was started again";
+    }
 }
 
 }  // namespace

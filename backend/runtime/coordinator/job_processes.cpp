@@ -28,6 +28,12 @@ std::string name(RankId rank) {
     return absl::StrCat("r", rank.replica, "s", rank.shard);
 }
 
+/// A program in Python that lacks a module when it begins lacks it at every start.
+bool lacksModule(const RankGone& gone) {
+    return gone.statusKnown && gone.signal == 0 && gone.exitCode == 1 &&
+           gone.words.starts_with("ModuleNotFoundError:");
+}
+
 }  // namespace
 
 void JobCoordinator::rankConnected(std::unique_ptr<ControlChannel> channel,
@@ -155,7 +161,11 @@ void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
                            gone.statusKnown ? gone.exitCode : -1, gone.signal, expected},
          expected ? model::Severity::kInfo : model::Severity::kWarning);
     faults_.rankExited(rank, gone.signal, gone.unixNs);
-    feed(protocol::RankExited{rank, gone.process.incarnation, gone.exitCode, gone.signal, node,
+    const model::ReplicaView* replica = model::findReplica(state_, rank.replica);
+    const bool begun = replica != nullptr && replica->state != model::ReplicaState::kStarting;
+    const int32_t code =
+        !begun && lacksModule(gone) ? int32_t{protocol::kExitHopeless} : gone.exitCode;
+    feed(protocol::RankExited{rank, gone.process.incarnation, code, gone.signal, node,
                               monoNs(gone.unixNs), gone.words, gone.statusKnown});
     tryStarts();
 }
