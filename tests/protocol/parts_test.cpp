@@ -167,11 +167,22 @@ TEST(QuorumTest, PauseHoldAndSuspicionKeepItFromBeingIssued) {
     s.paused = true;
     EXPECT_FALSE(quorumCompute(kSecond, s, Options()).issue);
     s.paused = false;
-    s.massPause = true;
     s.candidates[0].suspected = true;
-    const QuorumDecision d = quorumCompute(kSecond, s, Options());
+    QuorumDecision d = quorumCompute(kSecond, s, Options());
     EXPECT_FALSE(d.issue);
-    EXPECT_THAT(d.explanation, HasSubstr("not confirmed"));
+    EXPECT_THAT(d.explanation, HasSubstr("r0 (suspected) does not answer"));
+    EXPECT_THAT(d.explanation, HasSubstr("waits until it answers"));
+    s.candidates[0].lostAt = 5 * kSecond;
+    s.candidates[1].suspected = true;
+    d = quorumCompute(kSecond, s, Options());
+    EXPECT_THAT(d.explanation, HasSubstr("r0 (suspected), r1 (suspected) do not answer"));
+    EXPECT_THAT(d.explanation, HasSubstr("taken for lost in 4.0 s"));
+    s.candidates[1].suspected = false;
+    s.candidates[0].alone = true;
+    s.checkpoint = 3;
+    d = quorumCompute(kSecond, s, Options());
+    EXPECT_THAT(d.explanation, HasSubstr("nobody else holds step " + std::to_string(s.committed)));
+    EXPECT_THAT(d.explanation, HasSubstr("goes back to the checkpoint of step 3"));
 }
 
 TEST(QuorumTest, ConstantBatchSharesTheWholeBatchOut) {

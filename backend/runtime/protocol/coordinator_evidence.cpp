@@ -127,6 +127,14 @@ bool CoordinatorMachine::Impl::owesVote(const Replica& r) const {
            !progressing(r);
 }
 
+/// A suspect that is not heard until then is expelled; 0: it is waited for. A stop that is to keep
+/// the state waits for a frozen process as it does for a full disk.
+MonoNs CoordinatorMachine::Impl::suspectLostAt(const Replica& r) const {
+    const bool awaited = stopping_ && stopCheckpoint_ && !r.nodeLost && holdsAlone(r);
+    if (options_.timeouts.massPauseMs == 0 || awaited) return 0;
+    return gate_.suspects().at(r.id) + options_.timeouts.massPauseMs * kMillisecond;
+}
+
 /// Suspects stay until an agent confirms, they are heard again, or an option says it is enough.
 void CoordinatorMachine::Impl::judgeSuspects() {
     // First those who are heard again: they must not stand in the way of judging the others.
@@ -140,16 +148,17 @@ void CoordinatorMachine::Impl::judgeSuspects() {
         if (!r.alive() || (heard && !late)) gate_.clear(id);
     }
     for (const auto& [id, since] : std::map(gate_.suspects())) {
-        // A stop that is to keep the state waits for a frozen process as it does for a full disk.
-        const Replica& r = *find(id);
-        const bool awaited = stopping_ && stopCheckpoint_ && !r.nodeLost && holdsAlone(r);
-        const bool enough = options_.timeouts.massPauseMs > 0 && !awaited &&
-                            now_ - since > options_.timeouts.massPauseMs * kMillisecond;
+        const MonoNs lostAt = suspectLostAt(*find(id));
+        const bool enough = lostAt != 0 && now_ > lostAt;
         condemn(*find(id), EvidenceKind::kMissedHeartbeat, "suspected, and not heard since", since,
                 enough);
     }
-    if (!gate_.suspects().empty() && open_)
-        setPhase(JobPhase::kWaiting, compute(open_->quorum.step).explanation);
+    if (gate_.suspects().empty()) return;
+    const std::string why = compute(open_ ? open_->quorum.step : committed_ + 1).explanation;
+    if (stopping_)
+        setPhase(JobPhase::kStopping, absl::StrCat(stopWhy_, "; ", why));
+    else if (open_)
+        setPhase(JobPhase::kWaiting, why);
 }
 
 /// Missed heartbeats and progress, starts that take for ever, votes that do not come.

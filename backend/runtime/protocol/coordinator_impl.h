@@ -229,6 +229,7 @@ class CoordinatorMachine::Impl {
     void condemn(Replica& r, EvidenceKind kind, const std::string& why, MonoNs symptomAt,
                  bool confirmed);
     void judgeAccused();
+    MonoNs suspectLostAt(const Replica& r) const;
     void judgeSuspects();
     void judgeSilent();
     bool progressing(const Replica& r) const;

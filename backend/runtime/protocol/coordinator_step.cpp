@@ -48,6 +48,7 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
     state.paused = paused_;
     const bool lookingForState = committed_ != lineageFrom_;
     state.first = first_;
+    if (!checkpoints_.empty()) state.checkpoint = checkpoints_.newest()->step;
     for (const Replica& r : replicas_) {
         using S = QuorumCandidate::Stage;
         QuorumCandidate c;
@@ -56,7 +57,8 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         c.expected = !(r.leaves() || r.givenUp || (r.hold && !r.alive()));
         c.leaving = r.leaves();
         c.suspected = gate_.suspects().contains(r.id);
-        state.massPause = state.massPause || c.suspected;
+        c.lostAt = c.suspected ? suspectLostAt(r) : 0;
+        c.alone = c.suspected && holdsAlone(r);
         c.proven = r.proven;
         c.exchanges = contributes(r.id);
         c.step = r.step;

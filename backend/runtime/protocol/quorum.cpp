@@ -58,6 +58,37 @@ std::string describeAll(MonoNs now, const std::vector<const QuorumCandidate*>& w
     });
 }
 
+/// Why nothing is decided: who does not answer, what is at stake, and when it is taken for lost.
+std::string explainSuspects(MonoNs now, const QuorumState& state) {
+    std::vector<const QuorumCandidate*> suspects;
+    MonoNs lostAt = 0;
+    const QuorumCandidate* alone = nullptr;
+    for (const QuorumCandidate& c : state.candidates) {
+        if (!c.suspected) continue;
+        suspects.push_back(&c);
+        if (c.alone) alone = &c;
+        if (c.lostAt != 0) lostAt = lostAt == 0 ? c.lostAt : std::min(lostAt, c.lostAt);
+    }
+    if (alone != nullptr) suspects = {alone};
+    std::string text = absl::StrCat("paused: ", describeAll(now, suspects));
+    if (alone != nullptr)
+        absl::StrAppend(&text, " does not answer, and nobody else holds step ", state.committed);
+    else if (suspects.size() == 1)
+        absl::StrAppend(&text, " does not answer, and its agent does not confirm its death");
+    else
+        absl::StrAppend(&text,
+                        " do not answer, half of the job or more, and their agents do not "
+                        "confirm their deaths");
+    if (lostAt == 0) return absl::StrCat(text, "; the job waits until it answers or is gone");
+    absl::StrAppend(&text, "; taken for lost in ", seconds(std::max<MonoNs>(0, lostAt - now)));
+    if (alone != nullptr)
+        absl::StrAppend(&text, ", and then the job goes back to ",
+                        state.checkpoint == 0
+                            ? std::string("its start: there is no checkpoint")
+                            : absl::StrCat("the checkpoint of step ", state.checkpoint));
+    return text;
+}
+
 void explainIssue(const QuorumState& state, const Options& options, QuorumDecision& d) {
     d.explanation = absl::StrCat(
         "step ", state.step, ": ", d.contributors.size(), " of ", options.replicas, " contribute (",
@@ -145,11 +176,9 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
         d.explanation = "paused by the operator; resume goes on";
         return d;
     }
-    if (state.massPause) {
-        d.explanation = absl::StrCat(
-            "paused: evidence against half of the replicas or more, or against the last that holds "
-            "the state, not confirmed by their agents: ",
-            describeAll(now, waited));
+    if (std::any_of(state.candidates.begin(), state.candidates.end(),
+                    [](const QuorumCandidate& c) { return c.suspected; })) {
+        d.explanation = explainSuspects(now, state);
         return d;
     }
     const size_t needed = std::max<size_t>(1, options.policies.minReplicas);

@@ -24,7 +24,9 @@ struct QuorumCandidate {
     Stage stage = Stage::kGone;
     bool expected = true;    ///< false: held, drained or given up: nobody waits for it
     bool leaving = false;    ///< drain: not in the next quorum
-    bool suspected = false;  ///< unconfirmed evidence
+    bool suspected = false;  ///< unconfirmed evidence: nothing is decided while there is a suspect
+    bool alone = false;      ///< nobody else holds the last commit, and no checkpoint has it
+    MonoNs lostAt = 0;       ///< a suspect that stays silent is expelled then; 0: it is waited for
     bool awaited = true;     ///< at the start (QuorumState::first) it is waited for
     bool proven = false;     ///< its hash agreed with the contributors'
     bool exchanges = false;  ///< takes part in the exchange of the step in flight
@@ -33,12 +35,12 @@ struct QuorumCandidate {
 };
 
 struct QuorumState {
-    uint64_t step = 0;       ///< to be decided
-    uint64_t committed = 0;  ///< last committed step
-    MonoNs begun = 0;        ///< job, lineage or term began: the join timeout counts from here
-    bool first = false;      ///< nothing was committed yet since `begun`: wait for everybody
-    bool paused = false;     ///< by the operator
-    bool massPause = false;  ///< evidence against too many
+    uint64_t step = 0;        ///< to be decided
+    uint64_t committed = 0;   ///< last committed step
+    MonoNs begun = 0;         ///< job, lineage or term began: the join timeout counts from here
+    bool first = false;       ///< nothing was committed yet since `begun`: wait for everybody
+    bool paused = false;      ///< by the operator
+    uint64_t checkpoint = 0;  ///< step of the newest one; 0: none
     std::vector<QuorumCandidate> candidates;  ///< ascending by replica
 };
 
