@@ -158,6 +158,13 @@ TEST(Preflight, ARestartSaysThatTheReplicaIsAwayMeanwhile) {
     auto p = preflight(s, act(ActionKind::kRestartReplica, 2));
     EXPECT_EQ(p.contributorsAfter, 3u);
     EXPECT_THAT(p.effect, HasSubstr("as incarnation 2"));
+    s.replicas[2].alone = true;
+    p = preflight(s, act(ActionKind::kRestartReplica, 2));
+    EXPECT_THAT(p.refusal, HasSubstr("replica 2 alone holds step"));
+    s.replicas[2].alone = false;
+    EXPECT_THAT(preflight(s, act(ActionKind::kReleaseRejoin, 2)).refusal, HasSubstr("neither"));
+    s.replicas[2].releasable = true;
+    EXPECT_TRUE(preflight(s, act(ActionKind::kReleaseRejoin, 2)).allowed);
     s.replicas[2].state = ReplicaState::kFetching;
     p = preflight(s, act(ActionKind::kRestartReplica, 2));
     EXPECT_EQ(p.contributorsBefore, 3u);
@@ -166,7 +173,11 @@ TEST(Preflight, ARestartSaysThatTheReplicaIsAwayMeanwhile) {
     EXPECT_EQ(p.contributorsAfter, 0u);
     EXPECT_THAT(p.effect, HasSubstr("all 8 ranks leave"));
     p = preflight(s, act(ActionKind::kStopNow));
-    EXPECT_THAT(p.effect, HasSubstr("since the last checkpoint is lost"));
+    EXPECT_THAT(p.effect, HasSubstr("There is no checkpoint: all"));
+    s.step = 12;
+    s.checkpoint = 10;
+    p = preflight(s, act(ActionKind::kStopNow));
+    EXPECT_THAT(p.effect, HasSubstr("2 steps are lost: the newest checkpoint is of step 10"));
 }
 
 TEST(Preflight, ConstantBatchKeepsSamplesAndLr) {

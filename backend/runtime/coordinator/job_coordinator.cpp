@@ -378,10 +378,11 @@ JobStatus JobCoordinator::status() const {
     s.lineage = machine_.lineage();
     s.term = machine_.term();
     s.step = machine_.committedStep();
+    s.checkpoint = machine_.checkpointStep();
     s.startedNs = startedNs_;
     for (const protocol::ReplicaView& r : machine_.replicas())
         s.replicas.push_back({r.replica, r.incarnation, static_cast<model::ReplicaState>(r.state),
-                              nodeOf(r.replica)});
+                              nodeOf(r.replica), r.releasable, r.alone});
     s.nodes = around_.pool.nodes();
     s.model = state_.model;
     s.expertShard =

@@ -17,6 +17,8 @@ struct ReplicaStatus {
     uint32_t incarnation = 0;
     model::ReplicaState state = model::ReplicaState::kAbsent;
     std::string node;
+    bool releasable = false;  ///< held, drained or given up
+    bool alone = false;       ///< nobody else holds the last commit, and no checkpoint has it
 };
 
 struct NodeStatus {
@@ -39,7 +41,8 @@ struct JobStatus {
     uint64_t revision = 0;
     uint64_t lineage = 0;
     uint64_t term = 0;
-    uint64_t step = 0;  ///< last committed
+    uint64_t step = 0;        ///< last committed
+    uint64_t checkpoint = 0;  ///< step of the newest checkpoint, 0 when there is none
     int64_t startedNs = 0;
     std::vector<ReplicaStatus> replicas;
     std::vector<NodeStatus> nodes;

@@ -138,9 +138,27 @@ void restart(Preflight& p, const JobStatus& status, const model::Action& action)
     p.title = absl::StrCat("Restart replica ", action.replica);
     const ReplicaStatus* r = target(p, status, action.replica);
     if (r == nullptr) return;
+    if (r->alone)
+        return (void)refuse(p,
+                            absl::StrCat("replica ", r->replica, " alone holds step ", status.step,
+                                         ", which is in no checkpoint; pause the "
+                                         "job, write a checkpoint, restart then"));
     loseReplica(p, status, *r);
     p.effect = absl::StrCat("Replica ", r->replica, " stops and returns as incarnation ",
                             r->incarnation + 1, "; until then ", remaining(p, status), ".");
+}
+
+/// A stop without a checkpoint ends what was committed since the newest one.
+std::string lostByStopNow(const JobStatus& status) {
+    if (status.checkpoint == 0)
+        return absl::StrCat("There is no checkpoint: all ", status.step, " steps are lost.");
+    if (status.checkpoint >= status.step)
+        return absl::StrCat("The checkpoint of step ", status.checkpoint,
+                            " is the newest; steps after it are lost.");
+    const uint64_t lost = status.step - status.checkpoint;
+    return absl::StrCat(lost, lost == 1 ? " step is" : " steps are",
+                        " lost: the newest checkpoint is of step ", status.checkpoint,
+                        ", the job is at step ", status.step, ".");
 }
 
 void rejoin(Preflight& p, const JobStatus& status, const model::Action& action) {
@@ -148,6 +166,9 @@ void rejoin(Preflight& p, const JobStatus& status, const model::Action& action) 
     p.title = absl::StrCat(hold ? "Hold replica " : "Release replica ", action.replica);
     const ReplicaStatus* r = target(p, status, action.replica);
     if (r == nullptr) return;
+    if (!hold && !r->releasable)
+        return (void)refuse(
+            p, absl::StrCat("replica ", r->replica, " is neither held nor drained nor given up"));
     p.effect =
         hold ? absl::StrCat("When replica ", r->replica,
                             " is lost it stays out until it is released; now nothing changes.")
@@ -364,9 +385,7 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
             p.contributorsAfter = 0;
             p.samplesAfter = 0;
             p.effect = absl::StrCat("All ", status.spec.replicas * status.spec.shards,
-                                    " ranks leave. Every step since the last checkpoint is lost, "
-                                    "up to step ",
-                                    status.step, ".");
+                                    " ranks leave. ", lostByStopNow(status));
             break;
     }
     if (ended(status))

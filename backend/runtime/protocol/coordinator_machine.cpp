@@ -292,6 +292,10 @@ uint64_t CoordinatorMachine::lineage() const {
 uint64_t CoordinatorMachine::committedStep() const {
     return impl_->committed_;
 }
+uint64_t CoordinatorMachine::checkpointStep() const {
+    return impl_->checkpoints_.empty() ? 0 : impl_->checkpoints_.newest()->step;
+}
+
 uint64_t CoordinatorMachine::openStep() const {
     return impl_->open_ ? impl_->open_->quorum.step : 0;
 }
@@ -332,7 +336,14 @@ double CoordinatorMachine::effectiveTime() const {
 std::vector<ReplicaView> CoordinatorMachine::replicas() const {
     std::vector<ReplicaView> out;
     for (const Replica& r : impl_->replicas_) {
-        ReplicaView v{r.id, r.incarnation, r.shown, r.step, impl_->contributesData(r.id), 0};
+        ReplicaView v{r.id,
+                      r.incarnation,
+                      r.shown,
+                      r.step,
+                      impl_->contributesData(r.id),
+                      0,
+                      r.hold || r.drain || r.givenUp,
+                      impl_->holdsAlone(r)};
         for (const RankPulse& p : r.pulses)
             if (p.hello && (v.oldestBeat == 0 || p.lastBeat < v.oldestBeat))
                 v.oldestBeat = p.lastBeat;

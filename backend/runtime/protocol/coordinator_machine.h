@@ -22,6 +22,8 @@ struct ReplicaView {
     uint64_t step = 0;
     bool contributor = false;  ///< of the step in flight; not who only enters it
     MonoNs oldestBeat = 0;     ///< of its ranks; 0: none came yet
+    bool releasable = false;   ///< held, drained or given up: it stays out until it is released
+    bool alone = false;        ///< nobody else holds the last commit, and no checkpoint has it
 };
 
 /// The coordinator of one job as a state machine: everything that is decided is decided here
@@ -44,8 +46,9 @@ class CoordinatorMachine {
     // What it knows, for status pages, the ledger and the simulator.
     uint64_t term() const;
     uint64_t lineage() const;
-    uint64_t committedStep() const;  ///< last durable
-    uint64_t openStep() const;       ///< in flight, 0 when none
+    uint64_t committedStep() const;   ///< last durable
+    uint64_t openStep() const;        ///< in flight, 0 when none
+    uint64_t checkpointStep() const;  ///< of the newest checkpoint in the log, 0 when none
     uint64_t epoch() const;
     uint64_t revision() const;  ///< grows with membership, policy and phase
     JobPhase phase() const;
