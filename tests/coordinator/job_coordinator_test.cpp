@@ -12,11 +12,13 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 
 #include "backend/common/codec.h"
 #include "backend/common/file_system.h"
+#include "backend/runtime/coordinator/run_files.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -56,6 +58,7 @@ class JobCoordinatorTest : public testing::Test {
         spec_.domains = {{"verse", {dir_ + "/none.txt"}}};
         spec_.policies.checkpointEverySteps = 0;
         spec_.timeouts.joinMs = 2000;
+        spec_.checkpointDir = dir_ + "/checkpoints";
     }
     ~JobCoordinatorTest() override {
         job_.reset();
@@ -108,7 +111,13 @@ class JobCoordinatorTest : public testing::Test {
         run();
     }
     absl::StatusOr<std::unique_ptr<JobCoordinator>> tryToBegin() {
-        JobBeginning beginning{"run-1", dir_, spec_, past_, "", std::nullopt};
+        JobBeginning beginning{.run = "run-1",
+                               .dir = dir_,
+                               .spec = spec_,
+                               .past = past_,
+                               .resumedFrom = "",
+                               .resume = std::nullopt,
+                               .id = std::string(32, 'a')};
         JobSurroundings around{.reactor = *reactor_,
                                .files = diskFiles(),
                                .pool = pool_,
@@ -474,6 +483,24 @@ TEST_F(JobCoordinatorTest, ARunWhoseLogIsEmptyDoesNotBeginAgain) {
         ASSERT_FALSE(job.ok());
         EXPECT_THAT(std::string(job.status().message()),
                     HasSubstr("commit.log has nothing of this run, which was at step 3"));
+    }
+}
+
+TEST_F(JobCoordinatorTest, AnotherRunsLogIsNotTakenForThisOnes) {
+    train(3);
+    past_ = job_->state();
+    job_.reset();
+    ranks_.clear();
+    const std::string log = dir_ + "/commit.log";
+    for (const bool finished : {false, true}) {
+        std::string foreign(protocol::kLogHeader);
+        foreign += protocol::encodeEntry(protocol::LogTerm{1, std::string(32, 'f')});
+        if (finished) foreign += protocol::encodeEntry(protocol::LogFinished{});
+        std::ofstream(log) << foreign;
+        EXPECT_TRUE(isUnfinished(diskFiles(), dir_)) << "it is taken up, and said";
+        const auto job = tryToBegin();
+        ASSERT_FALSE(job.ok());
+        EXPECT_THAT(std::string(job.status().message()), HasSubstr("commit.log is another run's"));
     }
 }
 

@@ -234,5 +234,27 @@ TEST_F(RunFilesTest, TwoCoordinatorsCannotHoldARunAtOnce) {
     EXPECT_TRUE(lockRun(diskFiles(), runDir("one")).ok());
 }
 
+TEST_F(RunFilesTest, TwoControllersCannotWriteCheckpointsToOneFolder) {
+    const std::string folder = (folder_ / "checkpoints").string();
+    fs::create_directories(folder);
+    const auto first = lockCheckpoints(diskFiles(), folder);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const auto second = lockCheckpoints(diskFiles(), folder);
+    EXPECT_THAT(std::string(second.status().message()), HasSubstr("a copy of one that is in use"));
+    EXPECT_TRUE(fs::is_empty(folder)) << "the lock lies beside it";
+}
+
+TEST_F(RunFilesTest, AnotherRunsLogEndsNothingAndHidesNoCheckpoint) {
+    auto foreign = begun();
+    foreign[0] = protocol::LogTerm{1, std::string(32, 'b')};
+    foreign.push_back(protocol::LogFinished{});
+    run("a", foreign);
+    EXPECT_TRUE(unfinishedRuns(diskFiles(), state()).empty()) << "nothing says whose it is";
+    ASSERT_TRUE(writeIdentity(diskFiles(), runDir("a"), std::string(32, 'a')).ok());
+    EXPECT_THAT(unfinishedRuns(diskFiles(), state()), ElementsAre("a"));
+    write(folder_ / "a" / "id", "torn");
+    EXPECT_EQ(runIdentity(diskFiles(), runDir("a")), "");
+}
+
 }  // namespace
 }  // namespace bulkhead::runtime

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "backend/common/codec.h"
 #include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
@@ -53,7 +54,7 @@ class Controller::Impl {
           sink_(sink),
           own_(std::move(own)),
           reactor_(own_ != nullptr ? own_.get() : options_.reactor),
-          random_(options_.seed != 0 ? options_.seed : std::random_device{}()),
+          random_(options_.seed),
           pool_(*reactor_, files(), options_.agentHeartbeat, options_.token,
                 options_.stateDir + "/cordoned", poolListener()),
           newcomers_(
@@ -269,6 +270,13 @@ class Controller::Impl {
 
     FileSystem& files() const { return *options_.files; }
 
+    /// 64 bits that nobody can guess, or of a stated seed.
+    uint64_t fresh() {
+        if (options_.seed != 0) return random_();
+        std::random_device device;
+        return uint64_t{device()} << 32 | device();
+    }
+
     ControllerOptions options_;
     EventSink* sink_;
     std::unique_ptr<Reactor> own_;
@@ -289,6 +297,7 @@ class Controller::Impl {
         if (ending_)
             return absl::FailedPreconditionError("the daemon ends; start the job on another");
         const std::string run = beginning.run;
+        if (beginning.id.empty()) beginning.id = absl::StrFormat("%016x%016x", fresh(), fresh());
         std::string local = addresses_.front();
         std::string remote;
         for (const std::string& address : addresses_)
@@ -303,7 +312,7 @@ class Controller::Impl {
                                remote,
                                options_.version,
                                options_.sampleMs,
-                               random_(),
+                               fresh(),
                                &options_.probe,
                                options_.proposer,
                                [this, run] { reactor_->post([this, run] { halted(run); }); }};

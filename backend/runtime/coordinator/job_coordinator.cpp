@@ -24,14 +24,31 @@ constexpr MonoNs kCampaignTickNs = 100 * kMillisecond;
 
 absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurroundings around,
                                                                        JobBeginning beginning) {
-    auto lock = lockRun(around.files, beginning.dir);
-    if (!lock.ok()) return lock.status();
+    std::vector<std::unique_ptr<FileLock>> locks;
+    if (auto lock = lockRun(around.files, beginning.dir); lock.ok())
+        locks.push_back(*std::move(lock));
+    else
+        return lock.status();
+    if (auto lock = lockCheckpoints(around.files, beginning.spec.checkpointDir); lock.ok())
+        locks.push_back(*std::move(lock));
+    else
+        return lock.status();
     auto log = CommitLog::open(around.files, beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
     protocol::Options options = machineOptions(beginning.spec, around.secret);
     auto recovered =
         protocol::recoverState(log->entries(), options.replicas + options.spares, options.domains);
     if (!recovered.ok()) return recovered.status();
+    const std::string known = runIdentity(around.files, beginning.dir);
+    options.run = !recovered->run.empty() ? recovered->run : !known.empty() ? known : beginning.id;
+    if (!known.empty() && known != options.run)
+        return absl::DataLossError(
+            absl::StrCat(beginning.dir, "/commit.log is another run's (it is of ", options.run,
+                         ", this folder of ", known, "): put the file back that was there"));
+    if (known.empty())
+        if (absl::Status s = writeIdentity(around.files, beginning.dir, options.run); !s.ok())
+            return s;
+    beginning.id = options.run;
     for (const auto& [path, content] :
          {std::pair(beginning.dir + "/job.json", model::toJsonText(beginning.spec) + "\n"),
           std::pair(beginning.dir + "/token", around.token + "\n")})
@@ -58,7 +75,7 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
         fresh ? protocol::CoordinatorMachine(options, term, *beginning.resume)
               : protocol::CoordinatorMachine(options, term, *recovered);
     auto job = std::unique_ptr<JobCoordinator>(
-        new JobCoordinator(std::move(around), std::move(beginning), *std::move(lock),
+        new JobCoordinator(std::move(around), std::move(beginning), std::move(locks),
                            *std::move(log), std::move(machine), *recovered));
     job->faults_.restore(*faults, job->state_);
     job->requests_.merge(job->faults_.requests());
@@ -67,12 +84,12 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
 }
 
 JobCoordinator::JobCoordinator(JobSurroundings around, JobBeginning beginning,
-                               std::unique_ptr<FileLock> lock, CommitLog log,
+                               std::vector<std::unique_ptr<FileLock>> locks, CommitLog log,
                                protocol::CoordinatorMachine machine,
                                const protocol::RecoveredState& past)
     : around_(std::move(around)),
       beginning_(std::move(beginning)),
-      lock_(std::move(lock)),
+      locks_(std::move(locks)),
       log_(std::move(log)),
       machine_(std::move(machine)),
       links_([this](RankId rank, uint32_t incarnation,

@@ -57,6 +57,7 @@ struct JobBeginning {
     std::string resumedFrom;  ///< for RunStarted
     std::optional<protocol::LogCheckpoint> resume;  ///< begin from this checkpoint of another run
     bool waited = false;  ///< the coordinator before halted, and there is room again
+    std::string id = {};  ///< of a run that has none yet (runIdentity)
 };
 
 /// Drives the coordinator machine of one job: timers, the commit log, the connections of its ranks,
@@ -113,7 +114,7 @@ class JobCoordinator {
 
   private:
     JobCoordinator(JobSurroundings surroundings, JobBeginning beginning,
-                   std::unique_ptr<FileLock> lock, CommitLog log,
+                   std::vector<std::unique_ptr<FileLock>> locks, CommitLog log,
                    protocol::CoordinatorMachine machine, const protocol::RecoveredState& past);
 
     // job_coordinator.cpp: the machine's loop
@@ -171,7 +172,7 @@ class JobCoordinator {
 
     JobSurroundings around_;
     JobBeginning beginning_;
-    const std::unique_ptr<FileLock> lock_;  ///< of the run
+    const std::vector<std::unique_ptr<FileLock>> locks_;  ///< of the run and of its checkpoints
     CommitLog log_;
     protocol::CoordinatorMachine machine_;
     protocol::InvariantChecker invariants_;

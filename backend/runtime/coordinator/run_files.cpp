@@ -31,6 +31,14 @@ std::vector<protocol::LogEntry> readWholeEntries(const FileSystem& files,
     return protocol::wholeEntries(files.read(runDir + "/commit.log").value_or(""));
 }
 
+/// They were logged by another run than the one of this identity.
+bool isForeign(const std::vector<protocol::LogEntry>& entries, const std::string& id) {
+    return !id.empty() && std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+        const auto* term = std::get_if<protocol::LogTerm>(&entry);
+        return term != nullptr && !term->run.empty() && term->run != id;
+    });
+}
+
 /// Those that no rollback has superseded, oldest first.
 std::vector<protocol::LogCheckpoint> checkpointsOf(const std::vector<protocol::LogEntry>& entries) {
     std::vector<protocol::LogCheckpoint> checkpoints;
@@ -68,8 +76,9 @@ struct OwnManifest {
 /// log and in its own folder.
 std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::string& runDir) {
     std::vector<std::string> paths = listCheckpoints(files, runDir + "/checkpoints");
-    for (const protocol::LogCheckpoint& c : checkpointsOf(readWholeEntries(files, runDir)))
-        paths.push_back(c.path);
+    const auto entries = readWholeEntries(files, runDir);
+    if (!isForeign(entries, runIdentity(files, runDir)))
+        for (const protocol::LogCheckpoint& c : checkpointsOf(entries)) paths.push_back(c.path);
     for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
         const auto manifest = readManifest(files, *path);
         if (!manifest.ok() || manifest->job != fs::path(runDir).filename()) continue;
@@ -207,6 +216,31 @@ absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::
     return lock;
 }
 
+absl::StatusOr<std::unique_ptr<FileLock>> lockCheckpoints(FileSystem& files,
+                                                          const std::string& checkpointDir) {
+    auto lock = files.lock(checkpointDir + ".lock");
+    if (absl::IsFailedPrecondition(lock.status()))
+        return absl::FailedPreconditionError(
+            absl::StrCat("another controller runs a job whose checkpoints go to ", checkpointDir,
+                         " (it holds ", checkpointDir,
+                         ".lock): is this state directory a copy of one that is in use? Stop "
+                         "that controller, or resume from a checkpoint in a new run"));
+    return lock;
+}
+
+std::string runIdentity(const FileSystem& files, const std::string& runDir) {
+    const std::string id =
+        std::string(absl::StripAsciiWhitespace(files.read(runDir + "/id").value_or("")));
+    const bool whole = id.size() == 32 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
+                           return std::isxdigit(c);
+                       });
+    return whole ? id : "";
+}
+
+absl::Status writeIdentity(FileSystem& files, const std::string& runDir, const std::string& id) {
+    return writeDurably(files, runDir + "/id", id + "\n");
+}
+
 absl::Status checkRunId(const std::string& run) {
     const bool plain = !run.empty() && run.size() <= 80 && run[0] != '.' &&
                        std::all_of(run.begin(), run.end(), [](unsigned char c) {
@@ -219,9 +253,10 @@ absl::Status checkRunId(const std::string& run) {
 
 bool isUnfinished(const FileSystem& files, const std::string& runDir) {
     const auto entries = readWholeEntries(files, runDir);
-    return std::none_of(entries.begin(), entries.end(), [](const auto& entry) {
-        return std::holds_alternative<protocol::LogFinished>(entry);
-    });
+    return isForeign(entries, runIdentity(files, runDir)) ||
+           std::none_of(entries.begin(), entries.end(), [](const auto& entry) {
+               return std::holds_alternative<protocol::LogFinished>(entry);
+           });
 }
 
 absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why) {
@@ -286,6 +321,11 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
         const std::string dir = stateDir + "/" + run;
         const auto spec = readSpec(files, dir);
         const auto entries = readWholeEntries(files, dir);
+        if (isForeign(entries, runIdentity(files, dir))) {
+            const auto own = isRun ? newestManifest(files, dir) : std::nullopt;
+            if (own) return byManifestAlone(files, own->path);
+            continue;
+        }
         if (!spec.ok()) {
             if (isRun) return spec.status();
             continue;

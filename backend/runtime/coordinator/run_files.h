@@ -24,12 +24,21 @@ std::string makeRunId(const std::string& name, int64_t unixNs);
 /// Held by whoever runs the job; it goes with the object or the process. FailedPrecondition when
 /// another coordinator holds it.
 absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::string& runDir);
+/// Likewise of the folder that its checkpoints go to: that one may be reached from the copy of a
+/// state directory, and two runs that write there would remove each other's files.
+absl::StatusOr<std::unique_ptr<FileLock>> lockCheckpoints(FileSystem& files,
+                                                          const std::string& checkpointDir);
 
 /// InvalidArgument unless it is a plain folder name.
 absl::Status checkRunId(const std::string& run);
 
-/// Its commit log does not say that it ended, or cannot be read: taking it up will say what is
-/// wrong.
+/// What tells the run in this folder from every other one: 32 hexadecimal digits, made when it
+/// began. Empty where an older build made the run, or the file is lost: then the log's counts.
+std::string runIdentity(const FileSystem& files, const std::string& runDir);
+absl::Status writeIdentity(FileSystem& files, const std::string& runDir, const std::string& id);
+
+/// Its commit log does not say that it ended, is another run's, or cannot be read: taking it up
+/// will say what is wrong.
 bool isUnfinished(const FileSystem& files, const std::string& runDir);
 /// A run whose commit log cannot be read goes on as another: its log is kept as commit.log.damaged,
 /// and it counts as ended.

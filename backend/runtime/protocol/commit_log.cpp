@@ -145,6 +145,7 @@ class Recovery {
             return absl::DataLossError(
                 absl::StrCat("term ", e.term, " does not rise above ", state_.term));
         state_.term = e.term;
+        if (!e.run.empty()) state_.run = e.run;
         return absl::OkStatus();
     }
 

@@ -32,9 +32,11 @@ inline constexpr std::string_view kLogHeader = "BHCLOG03";
 struct LogTerm {
     static constexpr std::string_view kType = "term";
     uint64_t term = 0;
+    std::string run = {};  ///< Options::run; empty in logs older than it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
+        visit("run", self.run);
     }
 };
 
@@ -290,6 +292,7 @@ std::vector<LogEntry> wholeEntries(std::string_view bytes);
 /// What a new coordinator goes on from.
 struct RecoveredState {
     uint64_t term = 0;     ///< highest seen; the new one is higher
+    std::string run;       ///< the log's; empty: it does not say
     std::string link;      ///< last of the ledger's chain; empty: there is none yet
     uint64_t lineage = 0;  ///< 0: the log is empty, the job never began
     uint64_t lineageFromStep = 0;

@@ -62,7 +62,8 @@ struct Timeouts {
     /// that holds what no checkpoint has, pauses the job until agents confirm it or the suspects
     /// are heard again. After this much silence, with no word either way, they are taken for lost:
     /// two hung replicas of four would else hold the job for ever. 0: never. A stop with a
-    /// checkpoint waits for the only holder for as long as the agent of its node answers.
+    /// checkpoint waits for the only holder until its agent confirms its end, or a stop without a
+    /// checkpoint is ordered.
     uint32_t massPauseMs = 30000;
     bool operator==(const Timeouts&) const = default;
 };
@@ -88,6 +89,7 @@ struct Options {
     uint32_t sequenceLength = 128;   ///< tokens per sample
     uint32_t samplesPerReplica = 4;  ///< per step, all shards together
     uint32_t domains = 1;
+    std::string run;  ///< names the run in every term of its log; empty: the log does not say
     std::vector<double> domainWeights;  ///< share of fresh samples by domain; empty: equal shares
     uint64_t corpusHash = 0;            ///< expected of every Hello; 0: the first one sets it
     std::optional<Optimizer> optimizer = Optimizer{};  ///< none: the program has its own

@@ -677,7 +677,10 @@ void DrivenJob::Ranking::main() {
     options.host = host_.get();
     options.probe = probe();
     auto rank = runtime::ReplicaRank::start(std::move(options), training_.get(), clock_);
-    if (!rank.ok()) return exited(runtime::kExitInternal);
+    if (!rank.ok()) {
+        shown_.real = nullptr;
+        return exited(runtime::kExitInternal);
+    }
     running_ = rank->get();
     const absl::StatusOr<runtime::Work> end = train(**rank);
     const int code = runtime::exitCodeOf(end);
@@ -766,7 +769,9 @@ void DrivenJob::Ranking::look() {
 
 runtime::RankProbe DrivenJob::Ranking::probe() {
     runtime::RankProbe probe;
-    probe.begun = [this](const RankMachine& machine) { shown_.real = &machine; };
+    probe.begun = [this](const RankMachine& machine) {
+        if (!dead_) shown_.real = &machine;
+    };
     probe.input = [this](const RankInput& input) { told(input); };
     probe.action = [this](const RankAction& action) { acts(action); };
     probe.stands = [this](const runtime::StateSnapshot& state, bool updated) {
