@@ -627,8 +627,19 @@ TEST_F(ExchangeTest, TheOnlyOneThatHoldsTheStateIsWaitedForAsHalfTheJobIs) {
     EXPECT_EQ(machine->phase(), JobPhase::kStopping);
     EXPECT_THAT(machine->explanation(), HasSubstr("the job waits until it answers"));
     step(NodeLost{"node0", {0}});
+    pass(60 * kSecond, {0}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Expelled>(0), IsEmpty()) << "that its host is silent proves nothing";
+    exits({0, 0});
+    EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
+
+    alone("a stop without a checkpoint waits for nobody");
+    operate(OperationKind::kStop);
+    step(NodeLost{"node0", {0}});
     pass(kSecond, {0}, {}, Phase::kExchange);
-    EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1)) << "neither it nor its agent answers";
+    EXPECT_THAT(sentTo<Leave>(0), IsEmpty());
+    operate(OperationKind::kStop, -1, /*checkpoint=*/false);
+    pass(5 * kSecond, {0}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Leave>(0), SizeIs(1));
 
     alone("its agent confirms");
     exits({0, 0});

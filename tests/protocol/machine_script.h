@@ -136,9 +136,10 @@ class MachineScript : public ::testing::Test {
     void exits(RankId rank, int32_t code = 1) {
         step(RankExited{rank, view(rank.replica).incarnation, code, 0, "n"});
     }
-    void operate(OperationKind kind, int32_t replica = -1) {
+    void operate(OperationKind kind, int32_t replica = -1, bool checkpoint = true) {
         Operation o;
         o.kind = kind;
+        o.checkpoint = checkpoint;
         o.replica = replica;
         step(o);
     }
@@ -275,7 +276,7 @@ class MachineScript : public ::testing::Test {
     std::unique_ptr<CoordinatorMachine> machine;
     Actions everything;
     Actions last;
-    std::map<uint64_t, Quorum> quorums;  ///< by step, the last that was announced
+    std::map<uint64_t, Quorum> quorums;   ///< by step, the last that was announced
     std::map<int32_t, uint64_t> fetched;  ///< replica, snapshot step of its last Fetch
     uint64_t appended = 0;
     MonoNs now = kSecond;

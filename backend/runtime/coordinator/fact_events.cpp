@@ -80,7 +80,7 @@ struct Translator {
     }
     Result operator()(const fact::LineageOpened& f) const {
         return {{model::LineageOpened{f.lineage, f.fromStep, f.term, f.why, f.link},
-                 Severity::kNotice}};
+                 f.undone > 0 ? Severity::kError : Severity::kNotice}};
     }
     Result operator()(const fact::ReplicaChanged& f) const {
         const auto state = static_cast<model::ReplicaState>(f.state);

@@ -67,7 +67,7 @@ void CoordinatorMachine::Impl::from(RankId from, const Evidence& m) {
     accused->accusedByPeer = true;
     if (accused->nodeLost) {
         condemn(*accused, EvidenceKind::kNodeLost, "its node is gone, and its peers lost it too",
-                now_, true);
+                now_, silenceConfirms(*accused));
         return;
     }
     const bool reset = m.kind == EvidenceKind::kTransportReset;
@@ -105,7 +105,7 @@ void CoordinatorMachine::Impl::judgeAccused() {
         for (int32_t id : quiet) gate_.suspect(now_, id);
     for (int32_t id : guilty)
         condemn(*find(id), find(id)->accusedOf, "its peers lost it and it does not answer", now_,
-                find(id)->nodeLost);
+                silenceConfirms(*find(id)));
 }
 
 /// Found by a new coordinator that some of its ranks have not found for longer than they may take.
@@ -127,11 +127,20 @@ bool CoordinatorMachine::Impl::owesVote(const Replica& r) const {
            !progressing(r);
 }
 
-/// A suspect that is not heard until then is expelled; 0: it is waited for. A stop that is to keep
-/// the state waits for a frozen process as it does for a full disk.
+/// A stop that is to keep the state waits for its only holder as it does for a full disk.
+bool CoordinatorMachine::Impl::awaitedByStop(const Replica& r) const {
+    return stopping_ && stopCheckpoint_ && holdsAlone(r);
+}
+
+/// Its agent and its peers have lost it: nobody will ever say that it ended. A stop that waits for
+/// it wants to know.
+bool CoordinatorMachine::Impl::silenceConfirms(const Replica& r) const {
+    return r.nodeLost && r.accusedByPeer && !awaitedByStop(r);
+}
+
+/// A suspect that is not heard until then is expelled; 0: it is waited for.
 MonoNs CoordinatorMachine::Impl::suspectLostAt(const Replica& r) const {
-    const bool awaited = stopping_ && stopCheckpoint_ && !r.nodeLost && holdsAlone(r);
-    if (options_.timeouts.massPauseMs == 0 || awaited) return 0;
+    if (options_.timeouts.massPauseMs == 0 || awaitedByStop(r)) return 0;
     return gate_.suspects().at(r.id) + options_.timeouts.massPauseMs * kMillisecond;
 }
 
@@ -194,7 +203,7 @@ void CoordinatorMachine::Impl::judgeSilent() {
                 "r", r.id, "s", s, beat ? " has not beaten for " : " has made no progress for ",
                 (now_ - since) / kMillisecond, " ms");
             fact(fact::EvidenceSeen{*kind, r.id, static_cast<int32_t>(s), "coordinator", detail});
-            condemn(r, *kind, detail, since, r.nodeLost && r.accusedByPeer);
+            condemn(r, *kind, detail, since, silenceConfirms(r));
             break;
         }
     }
@@ -232,7 +241,7 @@ void CoordinatorMachine::Impl::on(const NodeLost& in) {
         fact(fact::EvidenceSeen{EvidenceKind::kNodeLost, id, -1, "coordinator",
                                 absl::StrCat("the agent of ", in.node, " is gone")});
         condemn(*r, EvidenceKind::kNodeLost, absl::StrCat("node ", in.node, " is gone"), now_,
-                r->accusedByPeer);
+                silenceConfirms(*r));
     }
 }
 

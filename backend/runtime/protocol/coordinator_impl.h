@@ -194,7 +194,7 @@ class CoordinatorMachine::Impl {
     void setPhase(JobPhase phase, const std::string& why);
 
     // -- coordinator_replicas.cpp: processes come and go
-    void openLineage(uint64_t fromStep, const std::string& why);
+    void openLineage(uint64_t fromStep, const std::string& why, uint64_t undone = 0);
     void seekRollback(const std::string& why);
     void rollback(const std::string& why);
     bool stateLost() const;
@@ -229,6 +229,8 @@ class CoordinatorMachine::Impl {
     void condemn(Replica& r, EvidenceKind kind, const std::string& why, MonoNs symptomAt,
                  bool confirmed);
     void judgeAccused();
+    bool awaitedByStop(const Replica& r) const;
+    bool silenceConfirms(const Replica& r) const;
     MonoNs suspectLostAt(const Replica& r) const;
     void judgeSuspects();
     void judgeSilent();

@@ -138,7 +138,8 @@ void CoordinatorMachine::Impl::tryStop() {
     if (open_ && open_->holding) voidOpen("the job is stopping");
     const MonoNs patience =
         std::max<MonoNs>(2 * limits_.progress(), options_.timeouts.stopMs * kMillisecond);
-    if (open_ && !open_->committing && now_ - stopSince_ > 2 * patience)
+    const bool hangs = now_ - stopSince_ > 2 * patience;
+    if (open_ && !open_->committing && (hangs || (!stopCheckpoint_ && !gate_.suspects().empty())))
         voidOpen("the job is stopping and its last step does not end");
     if (open_ || searching_) return;
     if (leaving_) {

@@ -482,7 +482,8 @@ bool CoordinatorMachine::Impl::mustWriteBeforeLeaving(const Replica& r) {
 // ---- lineages
 // ------------------------------------------------------------------------------------
 
-void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string& why) {
+void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string& why,
+                                           uint64_t undone) {
     lineage_ = ++lineageUsed_;
     lineageFrom_ = committed_ = fromStep;
     last_.reset();
@@ -501,7 +502,7 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
                      why};
     broken(checker_.lineage(lineage_, entry.ledger, fromStep));
     log(std::move(entry), false);
-    fact(fact::LineageOpened{lineage_, fromStep, term_, why, link_});
+    fact(fact::LineageOpened{lineage_, fromStep, term_, why, link_, undone});
 }
 
 /// Nothing goes on until it is known which checkpoints there are: ranks that had no coordinator
@@ -658,7 +659,8 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
     for (auto it = productiveMs_.upper_bound(committed_); it != productiveMs_.end();
          it = productiveMs_.erase(it))
         productiveSum_ -= it->second;
-    openLineage(committed_, absl::StrCat(why, "; back from step ", undone, " to ", committed_));
+    openLineage(committed_, absl::StrCat(why, "; back from step ", undone, " to ", committed_),
+                undone - committed_);
     if (layout != layout_)
         fact(fact::LayoutChanged{committed_, layout_, true, 0, expertShard_,
                                  "experts lie as in the checkpoint", domainShare_});

@@ -56,7 +56,8 @@ struct LineageOpened {
     uint64_t fromStep = 0;
     uint64_t term = 0;
     std::string why;
-    std::string link;  ///< of the ledger's chain, here and below
+    std::string link;     ///< of the ledger's chain, here and below
+    uint64_t undone = 0;  ///< committed steps after `fromStep` that nobody holds any more
 };
 
 struct ReplicaChanged {
