@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,6 +27,15 @@ void endWithCreator(int fd) {
     }).detach();
 }
 
+/// As many open files as the system allows: each rank, agent and caller takes one, and what is
+/// started here inherits the limit.
+void raiseFileLimit() {
+    rlimit files{};
+    ::getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -35,6 +45,7 @@ int main(int argc, char** argv) {
     const Options& options = parsed.options;
     spdlog::set_default_logger(spdlog::stderr_logger_mt("bulkheadd"));
     spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+    raiseFileLimit();
     const Report report(options.readyFd);
     if (options.lifeFd >= 0) endWithCreator(options.lifeFd);
     if (!options.run.empty()) return serveRun(options, report);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "backend/daemon/report.h"
+#include "backend/model/names.h"
 
 namespace bulkhead::daemon {
 namespace {
@@ -61,7 +62,8 @@ Parsed parse(int argc, char** argv) {
     app.add_flag("--private", o.isPrivate, "for one user: a client may end it");
     app.add_flag("--supervised", o.supervised)->group("");
     app.add_option("--ready-fd", o.readyFd, "tell on this descriptor when it serves");
-    app.add_option("--life-fd", o.lifeFd, "end, as on SIGTERM, when this descriptor is closed elsewhere");
+    app.add_option("--life-fd", o.lifeFd,
+                   "end, as on SIGTERM, when this descriptor is closed elsewhere");
     app.footer("Exit codes: 0 ended as asked, 1 failed while running, 2 could not start.");
     try {
         app.parse(argc, argv);
@@ -70,6 +72,12 @@ Parsed parse(int argc, char** argv) {
         if (asked) app.exit(e);
         if (!asked) std::fprintf(stderr, "bulkheadd: %s; see bulkheadd --help\n", e.what());
         out.exitCode = asked ? kOk : kBadStart;
+        return out;
+    }
+    if (!model::isFileName(o.node)) {
+        std::fprintf(stderr, "bulkheadd: --node: expected %s, found \"%s\"\n",
+                     std::string(model::kFileNameRule).c_str(), model::printable(o.node).c_str());
+        out.exitCode = kBadStart;
         return out;
     }
     if (o.stateDir.empty()) o.stateDir = defaultStateDir();

@@ -27,16 +27,6 @@ class Check {
     absl::Status status_;
 };
 
-bool isFileName(std::string_view name) {
-    constexpr size_t kLongest = 64;
-    const auto good = [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-               c == '.' || c == '_' || c == '-';
-    };
-    return !name.empty() && name.size() <= kLongest && name.front() != '.' &&
-           std::all_of(name.begin(), name.end(), good);
-}
-
 bool between(double value, double least, double most) {
     return std::isfinite(value) && value >= least && value <= most;
 }
@@ -51,8 +41,7 @@ void checkMembers(const JobSpec& s, Check& check) {
 
 void checkCounts(const JobSpec& s, Check& check) {
     constexpr uint32_t kLongest = 1 << 20;
-    check.that(isFileName(s.name), "name",
-               "expected up to 64 letters, digits, dots, dashes or underscores, found \"",
+    check.that(isFileName(s.name), "name", "expected ", kFileNameRule, ", found \"",
                shortened(s.name, 60), "\"");
     checkMembers(s, check);
     check.that(s.sequenceLength >= 1 && s.sequenceLength <= kLongest, "sequence_length",

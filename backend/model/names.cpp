@@ -65,4 +65,66 @@ std::string shortened(std::string_view text, size_t limit) {
     return concat(text.substr(0, cut), kEllipsis);
 }
 
+bool isFileName(std::string_view name) {
+    constexpr size_t kLongest = 64;
+    const auto good = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '.' || c == '_' || c == '-';
+    };
+    return !name.empty() && name.size() <= kLongest && name.front() != '.' &&
+           std::all_of(name.begin(), name.end(), good);
+}
+
+namespace {
+
+/// Bytes of the UTF-8 character that `text` begins with and its code point; 0 bytes: none.
+std::pair<size_t, char32_t> firstCharacter(std::string_view text) {
+    const auto lead = static_cast<unsigned char>(text[0]);
+    const size_t size = lead < 0x80    ? 1
+                        : lead >= 0xF0 ? 4
+                        : lead >= 0xE0 ? 3
+                        : lead >= 0xC2 ? 2
+                                       : 0;
+    if (size == 0 || lead > 0xF4 || text.size() < size) return {0, 0};
+    char32_t code = size == 1 ? lead : lead & (0xFFu >> (size + 1));
+    for (size_t i = 1; i < size; ++i) {
+        const auto next = static_cast<unsigned char>(text[i]);
+        if ((next & 0xC0) != 0x80) return {0, 0};
+        code = code << 6 | (next & 0x3Fu);
+    }
+    constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+    const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+    return code < kLeast[size] || surrogate || code > 0x10FFFF ? std::pair<size_t, char32_t>{0, 0}
+                                                               : std::pair(size, code);
+}
+
+bool givesOrders(char32_t code) {
+    return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C ||
+           (code >= 0x200E && code <= 0x200F) || (code >= 0x2028 && code <= 0x202E) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, bool lines) {
+    constexpr char kHex[] = "0123456789abcdef";
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+        const auto [size, code] = firstCharacter(text.substr(at));
+        const bool kept = lines && (code == '\n' || code == '\t') && size == 1;
+        if (size > 0 && (kept || !givesOrders(code))) {
+            out += text.substr(at, size);
+            at += size;
+            continue;
+        }
+        for (size_t i = 0; i < std::max<size_t>(size, 1); ++i, ++at) {
+            const auto byte = static_cast<unsigned char>(text[at]);
+            out += "\\x";
+            out += kHex[byte >> 4];
+            out += kHex[byte & 0xF];
+        }
+    }
+    return out;
+}
+
 }  // namespace bulkhead::model

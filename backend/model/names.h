@@ -47,4 +47,12 @@ template <class Words>
 /// At most `limit` bytes of it, cut between UTF-8 characters, with an ellipsis where it was cut.
 [[nodiscard]] std::string shortened(std::string_view text, size_t limit);
 
+/// What a terminal takes as an order (control characters, those that change the direction of text)
+/// and bytes that are no UTF-8, as "\\x1b"; newlines too unless `lines`.
+[[nodiscard]] std::string printable(std::string_view text, bool lines = false);
+
+/// True for a name that becomes part of a path and of messages: kFileNameRule, and no dot in front.
+[[nodiscard]] bool isFileName(std::string_view name);
+constexpr std::string_view kFileNameRule = "up to 64 letters, digits, dots, dashes or underscores";
+
 }  // namespace bulkhead::model

@@ -25,7 +25,9 @@ struct Context {
     JobListFeed& jobList;
     RequestLog& requests;
     Open& open;
-    Workers& workers;  ///< calls that answer soon
+    Workers& reads;    ///< calls that answer soon and change nothing
+    Workers& changes;  ///< calls that change something: no number of reads keeps them waiting
+    Workers& stops;    ///< stops of jobs: nothing else keeps them waiting
     Workers& exports;  ///< those that go on as long as their reader reads, or read all of a run
     model::ServerInfo info;
     std::function<absl::Status()> shutdown;

@@ -172,11 +172,12 @@ class JobsService final : public v1::Jobs::CallbackService {
     grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context,
                                       const v1::StopJobRequest* request,
                                       v1::JobInfo* response) override {
-        return change(shared_, context, request, response, [=, this](const Call& call) {
-            if (shared_.backend == nullptr) return readOnly();
-            return finish(shared_.backend->stop(request->job(), request->checkpoint(), call),
-                          request->job(), response);
-        });
+        return change(
+            shared_, context, shared_.stops, request, response, [=, this](const Call& call) {
+                if (shared_.backend == nullptr) return readOnly();
+                return finish(shared_.backend->stop(request->job(), request->checkpoint(), call),
+                              request->job(), response);
+            });
     }
 
   private:

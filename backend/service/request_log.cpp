@@ -2,17 +2,12 @@
 #include "backend/service/request_log.h"
 
 #include <google/protobuf/message.h>
+#include <xxhash.h>
 
 namespace bulkhead::service {
 namespace {
 
 constexpr size_t kLongestId = 64;
-
-bool mayPass(const absl::Status& status) {
-    return status.code() == absl::StatusCode::kUnavailable ||
-           status.code() == absl::StatusCode::kDeadlineExceeded ||
-           status.code() == absl::StatusCode::kResourceExhausted;
-}
 
 }  // namespace
 
@@ -22,7 +17,8 @@ absl::Status RequestLog::once(const std::string& id, const google::protobuf::Mes
     if (id.empty() || id.size() > kLongestId)
         return absl::InvalidArgumentError(
             "mutation.request_id must have 1 to 64 bytes; send a fresh random one");
-    const std::string asked = request.GetDescriptor()->full_name() + request.SerializeAsString();
+    const std::string bytes = request.GetDescriptor()->full_name() + request.SerializeAsString();
+    const uint64_t asked = XXH3_64bits(bytes.data(), bytes.size());
     std::shared_ptr<Entry> entry;
     {
         std::unique_lock lock(mutex_);
@@ -39,20 +35,20 @@ absl::Status RequestLog::once(const std::string& id, const google::protobuf::Mes
         entry = std::make_shared<Entry>();
         entry->request = asked;
         entries_[id] = entry;
-        order_.push_back(id);
-        if (order_.size() > kKept) {
-            entries_.erase(order_.front());
-            order_.pop_front();
-        }
     }
     const absl::Status status = action();
     const std::lock_guard lock(mutex_);
     entry->done = true;
     entry->status = status;
-    if (status.ok()) entry->response = response.SerializeAsString();
-    if (mayPass(status)) {
-        if (const auto it = entries_.find(id); it != entries_.end() && it->second == entry)
-            entries_.erase(it);
+    if (status.ok()) {
+        entry->response = response.SerializeAsString();
+        order_.push_back(id);
+        if (order_.size() > kKept) {
+            entries_.erase(order_.front());
+            order_.pop_front();
+        }
+    } else {
+        entries_.erase(id);
     }
     answered_.notify_all();
     return status;

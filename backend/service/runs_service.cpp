@@ -129,7 +129,7 @@ class RunsService final : public v1::Runs::CallbackService {
     template <class Work>
     grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context, std::string object,
                                        Work work) {
-        return withRuns(context, shared_.workers, std::move(object), std::move(work));
+        return withRuns(context, shared_.reads, std::move(object), std::move(work));
     }
     template <class Work>
     grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context, Workers& workers,

@@ -3,28 +3,37 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <mutex>
 
 #include "backend/proto/grpc_log.h"
 #include "backend/proto/state_form.h"
-#include "backend/service/addresses.h"
 #include "backend/service/context.h"
+#include "backend/service/server_sockets.h"
 #include "backend/service/services.h"
 
 namespace bulkhead::service {
 namespace {
 
-constexpr size_t kWorkers = 4;
+constexpr size_t kReads = 4;
+constexpr size_t kChanges = 4;
+constexpr size_t kStops = 1;
 constexpr size_t kExports = 2;
+/// Who connects and does not speak HTTP/2 by then is put out.
+constexpr int kHandshakeMs = 5000;
+/// A connection without a call is closed after so long; its client connects again when it calls.
+constexpr int kIdleMs = 5 * 60 * 1000;
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveAnswerMs = 5000;
 constexpr int kFastestPingMs = 5000;
 constexpr int kMaxRequestBytes = 16 << 20;
+constexpr int kCallsOfAConnection = 100;
+/// Of all connections together: beyond it gRPC reads more slowly.
+constexpr size_t kCallBytes = size_t{256} << 20;
 constexpr std::chrono::milliseconds kGrace{500};
 
 void setUpGrpcOnce() {
@@ -50,7 +59,9 @@ class Server::Impl {
         : options_(std::move(options)),
           gate_(std::move(token)),
           jobList_(options_.backend),
-          workers_(kWorkers),
+          reads_(kReads),
+          changes_(kChanges),
+          stops_(kStops),
           exports_(kExports) {
         if (options_.backend != nullptr) feeds_.emplace(*options_.backend, options_.feed);
         if (!options_.history.empty()) runs_.emplace(options_.history, clock, options_.commitLogs);
@@ -63,6 +74,7 @@ class Server::Impl {
 
     ~Impl() {
         if (server_) {
+            sockets_.reset();
             server_->Shutdown(std::chrono::system_clock::now() + kGrace);
             open_.awaitNone();
         }
@@ -74,22 +86,23 @@ class Server::Impl {
 
   private:
     model::ServerInfo info() const;
-    absl::Status listenTcp(grpc::ServerBuilder& builder, std::vector<int>& ports,
-                           std::vector<std::string>& hosts);
 
     ServerOptions options_;
-    SocketLock lock_;
     const Gate gate_;
     RequestLog requests_;
     std::optional<JobFeeds> feeds_;
     std::optional<RunLibrary> runs_;
     JobListFeed jobList_;
     Open open_;
-    Workers workers_;
+    Workers reads_;
+    Workers changes_;
+    Workers stops_;
     Workers exports_;
     std::optional<Context> context_;
     std::vector<std::unique_ptr<grpc::Service>> services_;
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
     std::unique_ptr<grpc::Server> server_;
+    std::optional<ServerSockets> sockets_;
 };
 
 model::ServerInfo Server::Impl::info() const {
@@ -104,59 +117,51 @@ model::ServerInfo Server::Impl::info() const {
     return info;
 }
 
-absl::Status Server::Impl::listenTcp(grpc::ServerBuilder& builder, std::vector<int>& ports,
-                                     std::vector<std::string>& hosts) {
-    ports.resize(options_.listen.size());
-    for (size_t i = 0; i < options_.listen.size(); ++i) {
-        const auto address = tcpAddress(options_.listen[i]);
-        if (!address.ok()) return address.status();
-        if (absl::Status status = checkFree(*address); !status.ok()) return status;
-        hosts.push_back(address->substr(0, address->rfind(':')));
-        builder.AddListeningPort(*address, grpc::InsecureServerCredentials(), &ports[i]);
-    }
-    return absl::OkStatus();
-}
-
 absl::Status Server::Impl::serve() {
     setUpGrpcOnce();
     grpc::ServerBuilder builder;
-    // Two daemons on one port would share its connections at random.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                kFastestPingMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsOfAConnection);
     builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+    builder.SetResourceQuota(grpc::ResourceQuota("calls").Resize(kCallBytes));
     // Watches, event pages and exports come in pieces (Feed::kMostBytes); a state that is asked for
     // whole is bounded by model::Limits.
     builder.SetMaxSendMessageSize(-1);
     builder.experimental().SetInterceptorCreators(gate_.interceptors());
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
+    sockets_.emplace();
     if (!options_.socket.empty()) {
-        auto lock = SocketLock::take(options_.socket);
-        if (!lock.ok()) return lock.status();
-        lock_ = *std::move(lock);
-        ::unlink(options_.socket.c_str());
-        builder.AddListeningPort("unix:" + options_.socket, grpc::InsecureServerCredentials());
-        addresses.push_back("unix:" + options_.socket);
+        auto address = sockets_->listenUnix(options_.socket);
+        if (!address.ok()) return address.status();
+        addresses.push_back(*std::move(address));
     }
-    std::vector<int> ports;
-    std::vector<std::string> hosts;
-    if (absl::Status status = listenTcp(builder, ports, hosts); !status.ok()) return status;
+    for (const std::string& listen : options_.listen) {
+        auto address = sockets_->listenTcp(listen);
+        if (!address.ok()) return address.status();
+        addresses.push_back(*std::move(address));
+    }
     context_.emplace(Context{gate_, options_.backend, runs_ ? &*runs_ : nullptr,
-                             feeds_ ? &*feeds_ : nullptr, jobList_, requests_, open_, workers_,
-                             exports_, info(), options_.shutdown});
+                             feeds_ ? &*feeds_ : nullptr, jobList_, requests_, open_, reads_,
+                             changes_, stops_, exports_, info(), options_.shutdown});
     services_.push_back(makeServerService(*context_));
     services_.push_back(makeJobsService(*context_));
     services_.push_back(makeWatchService(*context_));
     services_.push_back(makeRunsService(*context_));
     for (const auto& service : services_) builder.RegisterService(service.get());
-    // The socket must never exist with another mode, not for a moment.
-    const mode_t before = ::umask(0177);
     server_ = builder.BuildAndStart();
-    ::umask(before);
-    if (!server_) return absl::UnavailableError("the addresses could not be bound; choose others");
-    for (size_t i = 0; i < hosts.size(); ++i)
-        addresses.push_back(hosts[i] + ":" + std::to_string(ports[i]));
+    if (!server_) return absl::UnavailableError("gRPC could not start its server");
+    sockets_->start([this](int fd) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.fd = fd;
+        acceptor_->HandleNewConnection(&connection);
+    });
     return absl::OkStatus();
 }
 
@@ -171,10 +176,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(ServerOptions options, con
         if (!loaded.ok()) return loaded.status();
         token = *std::move(loaded);
     }
-    if (options.socket.size() > 107)
-        return absl::InvalidArgumentError("the socket's path has " +
-                                          std::to_string(options.socket.size()) +
-                                          " bytes, 107 are possible; choose a shorter --socket");
     auto impl = std::make_unique<Impl>(std::move(options), std::move(token), clock);
     if (absl::Status status = impl->serve(); !status.ok()) return status;
     return std::unique_ptr<Server>(new Server(std::move(impl)));

@@ -22,27 +22,36 @@ grpc::ServerUnaryReactor* answer(const Context& shared, grpc::CallbackServerCont
         reactor->Finish(toGrpc(status));
         return reactor;
     }
-    workers.post([reactor, work = std::move(work)] { reactor->Finish(toGrpc(work())); });
+    workers.post([reactor, context, work = std::move(work)] {
+        // Whoever gave up while the call waited for its turn costs no more than that.
+        reactor->Finish(context->IsCancelled() ? grpc::Status::CANCELLED : toGrpc(work()));
+    });
     return reactor;
 }
 
-/// A call that answers soon.
+/// A call that answers soon and changes nothing.
 template <class Work>
 grpc::ServerUnaryReactor* answer(const Context& shared, grpc::CallbackServerContext* context,
                                  Work work) {
-    return answer(shared, context, shared.workers, std::move(work));
+    return answer(shared, context, shared.reads, std::move(work));
 }
 
 /// A call that changes something: once for each request id.
 template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerContext* context,
-                                 const Request* request, Response* response, Work work) {
-    return answer(shared, context, [&shared, request, response, work = std::move(work)] {
+                                 Workers& workers, const Request* request, Response* response,
+                                 Work work) {
+    return answer(shared, context, workers, [&shared, request, response, work = std::move(work)] {
         const v1::Mutation& mutation = request->mutation();
         const Call call{mutation.request_id(), mutation.expected_revision(), mutation.by()};
         return shared.requests.once(call.requestId, *request, *response,
                                     [&] { return work(call); });
     });
+}
+template <class Request, class Response, class Work>
+grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerContext* context,
+                                 const Request* request, Response* response, Work work) {
+    return change(shared, context, shared.changes, request, response, std::move(work));
 }
 
 }  // namespace bulkhead::service

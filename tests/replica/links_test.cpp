@@ -24,8 +24,12 @@ class AnsweringNetwork final : public Network {
     explicit AnsweringNetwork(HandClock& clock) : clock_(clock) {}
     absl::StatusOr<std::unique_ptr<ControlListener>> listen(Reactor&, const std::string&,
                                                             ChannelOptions,
-                                                            AcceptChannel) override {
-        return absl::UnimplementedError("nobody listens here");
+                                                            AcceptChannel accept) override {
+        class Listener final : public ControlListener {
+            std::string address() const override { return "leader:1"; }
+        };
+        accepted = std::move(accept);
+        return std::make_unique<Listener>();
     }
     std::unique_ptr<ControlConnector> connect(Reactor& reactor, const std::string&, ChannelOptions,
                                               ConnectedChannel done) override {
@@ -37,6 +41,7 @@ class AnsweringNetwork final : public Network {
                                 std::move(here))] { done(std::move(*end)); });
         return std::make_unique<ControlConnector>();
     }
+    AcceptChannel accepted;  ///< of who listens
     std::string answer;
     std::vector<MonoNs> attempts;
     std::vector<std::unique_ptr<ControlChannel>> ends;
@@ -110,6 +115,29 @@ TEST_F(CoordinatorLinkTest, ABrokenConnectionToTheLeaderIsMadeAgainAndSaysSo) {
     pass(5 * kSecond);
     EXPECT_EQ(network_.attempts.size(), 2u);
     EXPECT_EQ(again, 1);
+}
+
+TEST_F(CoordinatorLinkTest, WhoeverShowsNoTokenInTimeIsPutOut) {
+    const auto link = LeaderLink::lead(*reactor_, network_, "leader:1", "token",
+                                       [](const protocol::ToLeader&) {});
+    ASSERT_TRUE(link.ok());
+    std::vector<std::unique_ptr<ControlChannel>> strangers;
+    const auto dial = [&] {
+        auto [here, there] = memoryChannels(*reactor_, *reactor_);
+        here->start([](std::string) {}, [](const absl::Status&) {});
+        strangers.push_back(std::move(here));
+        network_.accepted(std::move(there));
+    };
+    dial();
+    EXPECT_TRUE(strangers[0]->send("token").ok());
+    pass(kSecond);
+    for (int i = 0; i < 256; ++i) dial();
+    pass(kSecond);
+    EXPECT_FALSE(strangers[1]->isOpen()) << "the first of too many gave way";
+    EXPECT_TRUE(strangers[2]->isOpen());
+    pass(5 * kSecond);
+    EXPECT_TRUE(strangers[0]->isOpen()) << "a sibling stays";
+    for (size_t i = 1; i < strangers.size(); ++i) EXPECT_FALSE(strangers[i]->isOpen());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -311,6 +312,41 @@ TEST(StateFetch, aCapSpreadsItsRequests) {
     ASSERT_TRUE(fetch.run({{0, source.server->address()}}).ok());
     // Five pieces of a second each: the clock was asked until the fifth was due.
     EXPECT_GE(clock.now_, 4 * kSecond);
+}
+
+TEST(StateServer, servesOnAfterSilentConnectionsHadAllDescriptors) {
+    Source source(makeSnapshot(1000));
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    rlimit few = before;
+    few.rlim_cur = 64;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    std::vector<std::unique_ptr<StateStream>> silent;
+    for (;;) {
+        auto stream = stateSockets().connect(source.server->address(), 2000);
+        if (!stream.ok()) break;  // no descriptor is left, for accepting neither
+        silent.push_back(*std::move(stream));
+    }
+    EXPECT_GT(silent.size(), 10u);
+    EXPECT_LT(silent.size(), 64u);
+    silent.clear();
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    StateFetch fetch(options(), kClock);
+    EXPECT_TRUE(fetch.run({{0, source.server->address()}}).ok());
+}
+
+TEST(StateServer, moreSilentConnectionsThanItHasRoomForKeepNoJoinerOut) {
+    Source source(makeSnapshot(1000));
+    std::vector<std::unique_ptr<StateStream>> silent;
+    for (int i = 0; i < 300; ++i) {
+        auto stream = stateSockets().connect(source.server->address(), 2000);
+        ASSERT_TRUE(stream.ok()) << stream.status();
+        silent.push_back(*std::move(stream));
+    }
+    StateFetch fetch(options(), kClock);
+    EXPECT_TRUE(fetch.run({{0, source.server->address()}}).ok());
+    char byte = 0;
+    EXPECT_FALSE(silent.front()->receiveAll(&byte, 1).ok()) << "the first gave way";
 }
 
 TEST(StateServer, aCutDropsConnectionsUntilItEnds) {

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/support/sync_stream.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
-#include "backend/service/addresses.h"
 #include "backend/service/gate.h"
+#include "backend/service/server_sockets.h"
 #include "bulkhead/v1/service.grpc.pb.h"
 #include "tests/rpc/rpc_fixture.h"
 
@@ -218,6 +226,81 @@ TEST(TargetTest, WhatIsNoAddressIsSaidAtOnce) {
     }
 }
 
+/// As many connections as it is asked for, that say nothing; those that were closed are counted.
+class SilentCallers {
+  public:
+    SilentCallers(const std::string& address, int number) {
+        const size_t colon = address.rfind(':');
+        sockaddr_in at{};
+        at.sin_family = AF_INET;
+        at.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
+        ::inet_pton(AF_INET, address.substr(0, colon).c_str(), &at.sin_addr);
+        for (int i = 0; i < number; ++i) {
+            fds_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            EXPECT_EQ(::connect(fds_.back(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+        }
+    }
+    ~SilentCallers() {
+        for (const int fd : fds_) ::close(fd);
+    }
+    /// Waits until the server has closed so many of them.
+    bool closed(size_t number) {
+        const auto until = std::chrono::steady_clock::now() + kForever;
+        while (std::chrono::steady_clock::now() < until) {
+            size_t ended = 0;
+            for (const int fd : fds_) {
+                pollfd end{fd, POLLRDHUP, 0};
+                ::poll(&end, 1, 0);
+                ended += (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0 ? 1 : 0;
+            }
+            if (ended >= number) return true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        return false;
+    }
+
+  private:
+    std::vector<int> fds_;
+};
+
+TEST_F(AccessTest, SilentConnectionsNeitherUseUpTheDescriptorsNorStay) {
+    service::ServerOptions options = tcpOptions();
+    options.socket = socket();
+    serve(options);
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    rlimit few = before;
+    few.rlim_cur = 200;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    // The callers live in a process of their own: the limit is the server's alone.
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::setrlimit(RLIMIT_NOFILE, &before);
+        SilentCallers callers(server_->addresses().back(), 200);
+        // More than 100 at once, for want of descriptors; the others when they have said nothing.
+        ::_exit(callers.closed(100) && callers.closed(200) ? 0 : 1);
+    }
+    for (bool ended = false; !ended;) {
+        const auto local = greet("");
+        EXPECT_TRUE(local.ok()) << local.failure().cause;
+        int status = 0;
+        ended = ::waitpid(child, &status, WNOHANG) == child;
+        if (ended) {
+            EXPECT_EQ(WEXITSTATUS(status), 0) << "not all of them were put out";
+        }
+    }
+    client::Options remote;
+    remote.target = server_->addresses().back();
+    remote.tokenFile = tokenFile();
+    remote.deadline = kForever;
+    const auto client = client::Client::open(remote);
+    ASSERT_TRUE(client.ok());
+    const auto info =
+        await<model::ServerInfo>([&](auto reply) { client.value()->handshake(reply); });
+    EXPECT_TRUE(info.ok()) << "the TCP listener lives: " << info.failure().cause;
+    ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
 TEST(GateTest, SecretsCompareByContentAndLength) {
     EXPECT_TRUE(service::sameSecret("abc", "abc"));
     EXPECT_FALSE(service::sameSecret("abc", "abd"));
@@ -227,8 +310,10 @@ TEST(GateTest, SecretsCompareByContentAndLength) {
 }
 
 TEST(GateTest, APortAloneMeansLoopback) {
-    EXPECT_EQ(*service::tcpAddress("7400"), "127.0.0.1:7400");
-    EXPECT_EQ(*service::tcpAddress("0.0.0.0:7400"), "0.0.0.0:7400");
+    using Address = std::pair<std::string, std::string>;
+    EXPECT_EQ(*service::tcpAddress("7400"), Address("127.0.0.1", "7400"));
+    EXPECT_EQ(*service::tcpAddress("0.0.0.0:7400"), Address("0.0.0.0", "7400"));
+    EXPECT_EQ(*service::tcpAddress("[::1]:7400"), Address("::1", "7400"));
     EXPECT_FALSE(service::tcpAddress("nonsense").ok());
     EXPECT_FALSE(service::tcpAddress("host:70000").ok());
 }

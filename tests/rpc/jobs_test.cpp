@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/rpc/rpc_fixture.h"
 
 namespace bulkhead::testing {
@@ -186,6 +189,30 @@ TEST_F(JobsTest, DestroyingTheClientCancelsWhatIsUnderWay) {
     ASSERT_EQ(future.wait_for(std::chrono::seconds(0)), std::future_status::ready);
     EXPECT_EQ(future.get().code, FailureCode::kCancelled);
     release.set_value();
+}
+
+TEST_F(JobsTest, ReadsThatHangOrWereAbandonedDoNotKeepAStopWaiting) {
+    constexpr int kHanging = 4;  // as many as the server has threads for reads
+    std::atomic<int> entered = 0;
+    std::promise<void> release;
+    const auto released = release.get_future().share();
+    backend_.onCall = [&, released] {
+        if (++entered <= kHanging) released.wait();
+    };
+    serve(unixOptions());
+    const auto client = connect();
+    auto reader = connect();
+    for (int i = 0; i < 40; ++i) reader->getJob("demo", [](client::Result<model::JobInfo>) {});
+    while (entered < kHanging) std::this_thread::yield();
+    reader.reset();
+    const auto stopped = await<model::JobInfo>(
+        [&](auto reply) { client->stopJob("demo", true, client::Mutation{}, reply); });
+    EXPECT_TRUE(stopped.ok()) << stopped.failure().cause;
+    const int soFar = entered;
+    release.set_value();
+    const auto job = await<model::JobInfo>([&](auto reply) { client->getJob("demo", reply); });
+    EXPECT_TRUE(job.ok());
+    EXPECT_EQ(entered, soFar + 1) << "what was abandoned is not asked of the backend";
 }
 
 TEST_F(JobsTest, TheJobListFollowsChanges) {

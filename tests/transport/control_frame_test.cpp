@@ -16,7 +16,7 @@ std::string frame(const std::string& payload) {
 
 TEST(ControlFrame, ByteByByteGivesTheSameMessages) {
     const std::string stream = frame("first") + frame("") + frame(std::string(100'000, 'x'));
-    ControlParser parser;
+    ControlParser parser(kMaxFirstMessage);
     std::vector<std::string> got;
     for (char c : stream) {
         parser.append({&c, 1});
@@ -36,7 +36,7 @@ TEST(ControlFrame, AFlippedBitIsDataLoss) {
     for (size_t bit = 0; bit < good.size() * 8; ++bit) {
         std::string bad = good;
         bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
-        ControlParser parser;
+        ControlParser parser(kMaxFirstMessage);
         parser.append(bad);
         const absl::Status status = parser.next(message);
         EXPECT_FALSE(message.has_value()) << "bit " << bit;
@@ -48,16 +48,30 @@ TEST(ControlFrame, AFlippedBitIsDataLoss) {
 TEST(ControlFrame, AHugeLengthIsRefusedBeforeItComes) {
     std::string header = controlHeader("");
     header[8] = header[9] = header[10] = header[11] = '\xff';
-    ControlParser parser;
+    ControlParser parser(kMaxFirstMessage);
     parser.append(header);
     std::optional<std::string> message;
     EXPECT_EQ(parser.next(message).code(), absl::StatusCode::kDataLoss);
 }
 
+TEST(ControlFrame, OnlyTheFirstMessageIsKeptShort) {
+    const std::string longer(kMaxFirstMessage + 1, 'x');
+    std::optional<std::string> message;
+    ControlParser parser(kMaxFirstMessage);
+    parser.append(frame("hello"));
+    ASSERT_TRUE(parser.next(message).ok());
+    parser.append(frame(longer));
+    ASSERT_TRUE(parser.next(message).ok());
+    EXPECT_EQ(message, longer);
+    ControlParser stranger(kMaxFirstMessage);
+    stranger.append(frame(longer).substr(0, kControlHeaderBytes));
+    EXPECT_EQ(stranger.next(message).code(), absl::StatusCode::kDataLoss);
+}
+
 TEST(ControlFrame, GarbageNeverCrashes) {
     std::mt19937_64 random(7);
     for (int round = 0; round < 2000; ++round) {
-        ControlParser parser;
+        ControlParser parser(kMaxFirstMessage);
         std::string bytes = round % 2 ? controlHeader("abc") : "";
         const size_t size = random() % 64;
         for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>(random()));

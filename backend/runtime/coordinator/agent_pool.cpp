@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "backend/common/codec.h"
+#include "backend/model/names.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -46,6 +47,9 @@ AgentPool::~AgentPool() {
 absl::Status AgentPool::refusal(const AgentHello& hello) const {
     if (hello.token != token_)
         return absl::PermissionDeniedError("its token is not this controller's");
+    if (!model::isFileName(hello.node))
+        return absl::InvalidArgumentError(
+            model::concat("its name is none; start it with --node and ", model::kFileNameRule));
     const auto it = nodes_.find(hello.node);
     // The connection before may be dead without a word; then its silence tells.
     if (it == nodes_.end() || isSilent(it->second)) return absl::OkStatus();

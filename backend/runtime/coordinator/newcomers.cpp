@@ -15,7 +15,8 @@
 namespace bulkhead::runtime {
 namespace {
 
-constexpr MonoNs kIntroductionWithin = 10 * kSecond;
+constexpr MonoNs kIntroductionWithin = 5 * kSecond;
+constexpr size_t kMostWaiting = 256;
 
 /// A channel that was started already to hear who is there, and is started again by who takes it.
 class HandedChannel final : public ControlChannel {
@@ -96,6 +97,8 @@ Newcomers::~Newcomers() {
 }
 
 void Newcomers::add(std::unique_ptr<ControlChannel> channel) {
+    // Who has been silent for longest gives way.
+    if (waiting_.size() >= kMostWaiting) take(waiting_.begin()->first);
     const uint64_t id = next_++;
     Waiting& waiting = waiting_[id];
     waiting.channel = std::make_unique<HandedChannel>(std::move(channel));

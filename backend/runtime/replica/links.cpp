@@ -16,6 +16,8 @@ constexpr MonoNs kFirstRetry = 20 * kMillisecond;
 constexpr MonoNs kLastRetry = 250 * kMillisecond;
 /// To a coordinator that was reached and said nothing that can be read.
 constexpr MonoNs kLastRefusedRetry = 5 * kSecond;
+constexpr MonoNs kIntroductionWithin = 5 * kSecond;
+constexpr size_t kMostSiblings = 256;
 
 std::string text(const absl::Status& status) {
     return std::string(status.message());
@@ -98,6 +100,7 @@ LeaderLink::LeaderLink(Reactor& reactor, Network& network, std::string token, Re
 
 LeaderLink::~LeaderLink() {
     reactor_.cancel(timer_);
+    for (const auto& [id, sibling] : siblings_) reactor_.cancel(sibling.introduction);
 }
 
 absl::StatusOr<std::unique_ptr<LeaderLink>> LeaderLink::lead(Reactor& reactor, Network& network,
@@ -130,11 +133,21 @@ std::string LeaderLink::address() const {
 }
 
 void LeaderLink::accept(std::unique_ptr<ControlChannel> channel) {
+    const auto stranger = std::find_if(siblings_.begin(), siblings_.end(),
+                                       [](const auto& entry) { return !entry.second.proven; });
+    // Who has been silent for longest gives way.
+    if (siblings_.size() >= kMostSiblings && stranger != siblings_.end()) drop(stranger->first);
     const uint64_t id = next_++;
-    ControlChannel* raw = channel.get();
-    siblings_[id].channel = std::move(channel);
-    raw->start([this, id](std::string bytes) { receive(id, bytes); },
-               [this, id](const absl::Status&) { siblings_.erase(id); });
+    Sibling& sibling = siblings_[id];
+    sibling.channel = std::move(channel);
+    sibling.introduction = reactor_.after(kIntroductionWithin, [this, id] { drop(id); });
+    sibling.channel->start([this, id](std::string bytes) { receive(id, bytes); },
+                           [this, id](const absl::Status&) { drop(id); });
+}
+
+void LeaderLink::drop(uint64_t id) {
+    reactor_.cancel(siblings_[id].introduction);
+    siblings_.erase(id);
 }
 
 void LeaderLink::receive(uint64_t id, const std::string& bytes) {
@@ -142,10 +155,11 @@ void LeaderLink::receive(uint64_t id, const std::string& bytes) {
     if (!sibling.proven) {
         if (bytes != token_) {
             spdlog::warn("{} did not show the job's token; refused", sibling.channel->peer());
-            siblings_.erase(id);
+            drop(id);
             return;
         }
         sibling.proven = true;
+        reactor_.cancel(sibling.introduction);
         return;
     }
     absl::StatusOr<protocol::ToLeader> message = decode<protocol::ToLeader>(bytes);

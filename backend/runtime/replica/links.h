@@ -82,6 +82,7 @@ class LeaderLink {
   private:
     LeaderLink(Reactor& reactor, Network& network, std::string token, Received received);
     void accept(std::unique_ptr<ControlChannel> channel);
+    void drop(uint64_t id);
     void receive(uint64_t id, const std::string& bytes);
     void connect();
     void flush();
@@ -95,6 +96,7 @@ class LeaderLink {
     struct Sibling {
         std::unique_ptr<ControlChannel> channel;
         bool proven = false;
+        Reactor::TimerId introduction = 0;  ///< until it is proven
     };
     std::map<uint64_t, Sibling> siblings_;
     uint64_t next_ = 1;

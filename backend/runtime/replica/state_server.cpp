@@ -12,6 +12,11 @@ namespace bulkhead::runtime {
 namespace {
 
 constexpr uint32_t kIdleMs = 60'000;
+/// Whoever connects and shows no token of a joiner by then is put out.
+constexpr uint32_t kIntroductionMs = 5'000;
+/// Far more than a job has joiners at a time; each has a thread.
+constexpr size_t kMostConnections = 256;
+constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr uint32_t kMaxPatienceMs = 10'000;
 constexpr int kNice = 5;
 
@@ -48,6 +53,10 @@ StateServer::StateServer(std::unique_ptr<StateListener> listener, int32_t shard,
 StateServer::~StateServer() {
     stopping_ = true;
     listener_->shutdown();
+    {
+        const std::lock_guard<Mutex> lock(mutex_);
+        stopped_.notify_all();
+    }
     store_->close();
     acceptor_.join();
     for (Connection& c : connections_) c.stream->shutdown();
@@ -66,11 +75,16 @@ void StateServer::setCut(bool cut) {
 void StateServer::accept() {
     while (!stopping_) {
         absl::StatusOr<std::unique_ptr<StateStream>> stream = listener_->accept();
-        if (!stream.ok()) return;  // shut down
+        std::unique_lock<Mutex> lock(mutex_);
+        if (!stream.ok()) {
+            // No descriptor or no memory is free: that passes.
+            stopped_.wait_for(lock, kAcceptAgain, [this] { return stopping_.load(); });
+            continue;
+        }
         if (cut_ || stopping_) continue;
-        (*stream)->setTimeout(kIdleMs);
-        const std::lock_guard<Mutex> lock(mutex_);
         reap();
+        if (connections_.size() >= kMostConnections && !makeRoom()) continue;
+        (*stream)->setTimeout(kIntroductionMs);
         Connection& connection = connections_.emplace_back();
         connection.stream = *std::move(stream);
         connection.thread = Thread([this, &connection] { serve(&connection); });
@@ -85,11 +99,26 @@ void StateServer::reap() {
     });
 }
 
+/// The one that has shown no token for longest gives way. False: all have shown one.
+bool StateServer::makeRoom() {
+    const auto stranger = std::find_if(connections_.begin(), connections_.end(),
+                                       [](const Connection& c) { return !c.proven; });
+    if (stranger == connections_.end()) return false;
+    stranger->stream->shutdown();
+    stranger->thread.join();
+    connections_.erase(stranger);
+    return true;
+}
+
 void StateServer::serve(Connection* connection) {
     lowerThreadPriority(kNice);
     while (!stopping_ && !cut_) {
         absl::StatusOr<StateRequest> request = connection->stream->receiveHeader<StateRequest>();
         if (!request.ok()) break;
+        if (!connection->proven && store_->tokenAllowed(request->token)) {
+            connection->proven = true;
+            connection->stream->setTimeout(kIdleMs);
+        }
         if (absl::Status s = answer(connection->stream.get(), *request); !s.ok()) break;
     }
     connection->stream->shutdown();

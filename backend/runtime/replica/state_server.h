@@ -41,6 +41,7 @@ class StateServer {
     struct Connection {
         std::unique_ptr<StateStream> stream;
         Thread thread;
+        std::atomic<bool> proven{false};  ///< has shown a joiner's token
         std::atomic<bool> done{false};
     };
 
@@ -51,6 +52,7 @@ class StateServer {
     absl::Status answerSnapshot(StateStream* stream, const StateRequest& request);
     absl::Status answerDelta(StateStream* stream, const StateRequest& request);
     void reap();
+    bool makeRoom();
 
     const std::unique_ptr<StateListener> listener_;
     const std::string address_;
@@ -60,6 +62,7 @@ class StateServer {
     std::atomic<bool> cut_{false};
     std::atomic<uint64_t> bytesServed_{0};
     Mutex mutex_;
+    ConditionVariable stopped_;
     std::list<Connection> connections_;
     Thread acceptor_;
 };

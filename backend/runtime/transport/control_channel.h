@@ -53,7 +53,12 @@ class ControlChannel {
     virtual std::string peer() const = 0;
 };
 
+/// Of who connects, before anybody knows who that is.
+constexpr size_t kMaxFirstMessage = size_t{64} << 10;
+
 struct ChannelOptions {
+    /// Longest first message that is received. A listener makes it kMaxFirstMessage.
+    size_t firstMessage = kMaxControlMessage;
     /// send() refuses beyond this many queued bytes.
     size_t maxQueuedBytes = size_t{128} << 20;
     /// A connector binds its end to this IP ("127.0.0.3"), so that loopback addresses can stand for

@@ -44,15 +44,16 @@ absl::Status ControlParser::next(std::optional<std::string>& message) {
     if (header.magic != kFrameMagic) return broken("the peer does not speak this protocol");
     if (header.version != kFrameVersion)
         return broken(absl::StrCat("version ", header.version, ", expected ", kFrameVersion));
-    if (header.length > kMaxControlMessage)
-        return broken(absl::StrCat("announces ", header.length, " bytes, at most ",
-                                   kMaxControlMessage, " are accepted"));
+    if (header.length > limit_)
+        return broken(
+            absl::StrCat("announces ", header.length, " bytes, at most ", limit_, " are accepted"));
     if (buffer_.size() - at_ - sizeof header < header.length) return absl::OkStatus();
     const char* payload = buffer_.data() + at_ + sizeof header;
     uint64_t sum = 0;
     std::memcpy(&sum, header.checksum, sizeof sum);
     if (XXH3_64bits(payload, header.length) != sum) return broken("wrong checksum");
     message.emplace(payload, header.length);
+    limit_ = kMaxControlMessage;
     at_ += sizeof header + header.length;
     if (at_ == buffer_.size()) {
         buffer_.clear();

@@ -18,9 +18,11 @@ constexpr size_t kControlHeaderBytes = 20;
 std::string controlHeader(std::string_view payload);
 
 /// Cuts a byte stream back into messages. Never holds more than one message of at most
-/// kMaxControlMessage, and allocates for bytes that came, not for bytes announced.
+/// kMaxControlMessage (the first one: of at most `firstMessage`), and allocates for bytes that
+/// came, not for bytes announced.
 class ControlParser {
   public:
+    explicit ControlParser(size_t firstMessage) : limit_(firstMessage) {}
     void append(std::string_view bytes) { buffer_.append(bytes); }
     /// The next whole message; empty optional when more bytes are needed. After an error (DataLoss,
     /// naming what was wrong) the stream is of no use.
@@ -29,6 +31,7 @@ class ControlParser {
   private:
     std::string buffer_;
     size_t at_ = 0;
+    size_t limit_;
 };
 
 }  // namespace bulkhead::runtime

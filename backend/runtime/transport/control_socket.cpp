@@ -21,7 +21,9 @@ class SocketListener final : public ControlListener {
           fd_(std::move(fd)),
           address_(localAddress(fd_.get())),
           options_(std::move(options)),
-          accept_(std::make_shared<AcceptChannel>(std::move(accept))) {}
+          accept_(std::make_shared<AcceptChannel>(std::move(accept))) {
+        options_.firstMessage = kMaxFirstMessage;
+    }
 
     ~SocketListener() override {
         if (timer_ != 0) reactor_.cancel(timer_);
@@ -65,7 +67,7 @@ class SocketListener final : public ControlListener {
     Reactor& reactor_;
     UniqueFd fd_;
     const std::string address_;
-    const ChannelOptions options_;
+    ChannelOptions options_;
     Reactor::TimerId timer_ = 0;
     std::shared_ptr<AcceptChannel> accept_;
 };

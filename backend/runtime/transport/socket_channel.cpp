@@ -30,7 +30,8 @@ SocketChannel::SocketChannel(Reactor& reactor, UniqueFd fd, ChannelOptions optio
     : reactor_(reactor),
       fd_(std::move(fd)),
       options_(std::move(options)),
-      peer_(remoteAddress(fd_.get())) {
+      peer_(remoteAddress(fd_.get())),
+      parser_(options_.firstMessage) {
     tuneStream(fd_.get());
     if (options_.faults == nullptr) return;
     resetsSeen_ = options_.faults->resets();

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/service/server_sockets.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+namespace bulkhead::service {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr int kRetryMs = 100;
+constexpr std::chrono::minutes kBetweenWarnings{1};
+
+/// Kept free for run files, logs, agents and ranks; of a small limit at most a quarter.
+constexpr int kReserve = 64;
+
+/// Descriptors are given out lowest first: the number of a new one is about how many are used.
+int ceilingFor(bool local) {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    const int most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 30));
+    const int reserve = std::min(kReserve, most / 4);
+    return most - (local ? reserve : 2 * reserve);
+}
+
+absl::Status cannotListen(const std::string& address, int error) {
+    if (error == EADDRINUSE)
+        return absl::AlreadyExistsError("address " + address +
+                                        " is in use; stop who uses it or listen on another port");
+    return absl::InvalidArgumentError("cannot listen on " + address + ": " + std::strerror(error) +
+                                      "; use an address of this machine and a port above 1023");
+}
+
+/// The place of a Unix socket, locked while it is served: two daemons must not unlink each other's
+/// socket. The kernel lets go of it when the process dies.
+absl::StatusOr<Descriptor> lockPlace(const std::string& socket) {
+    Descriptor lock(::open((socket + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (lock.get() < 0)
+        return absl::PermissionDeniedError("socket " + socket +
+                                           " cannot be made: " + std::strerror(errno) +
+                                           "; choose another place with --socket");
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+        return absl::AlreadyExistsError("another daemon serves unix:" + socket +
+                                        "; use that one, stop it, or choose another --socket");
+    return lock;
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string& text) {
+    const size_t colon = text.rfind(':');
+    std::string host =
+        colon == std::string::npos || colon == 0 ? "127.0.0.1" : text.substr(0, colon);
+    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+    std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
+    if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != port.npos ||
+        std::stoi(port) > 65535)
+        return absl::InvalidArgumentError("\"" + text +
+                                          "\" is no address to listen on; write host:port or port");
+    return std::pair(std::move(host), std::move(port));
+}
+
+ServerSockets::ServerSockets() : wake_(::eventfd(0, EFD_CLOEXEC)) {}
+
+ServerSockets::~ServerSockets() {
+    if (!thread_.joinable()) return;
+    const uint64_t one = 1;
+    (void)!::write(wake_.get(), &one, sizeof one);
+    thread_.join();
+}
+
+absl::StatusOr<std::string> ServerSockets::listenUnix(const std::string& path) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    if (path.size() >= sizeof at.sun_path)
+        return absl::InvalidArgumentError("the socket's path has " + std::to_string(path.size()) +
+                                          " bytes, " + std::to_string(sizeof at.sun_path - 1) +
+                                          " are possible; choose a shorter --socket");
+    path.copy(at.sun_path, path.size());
+    auto lock = lockPlace(path);
+    if (!lock.ok()) return lock.status();
+    ::unlink(path.c_str());
+    Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    // The socket must never exist with another mode, not for a moment.
+    const mode_t before = ::umask(0177);
+    const bool bound =
+        fd.get() >= 0 && ::bind(fd.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
+    const int error = errno;
+    ::umask(before);
+    if (!bound || ::listen(fd.get(), kBacklog) != 0)
+        return cannotListen("unix:" + path, bound ? errno : error);
+    sockets_.push_back({std::move(fd), true});
+    locks_.push_back(*std::move(lock));
+    return "unix:" + path;
+}
+
+absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
+    const auto address = tcpAddress(text);
+    if (!address.ok()) return address.status();
+    const auto& [host, port] = *address;
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0)
+        return absl::InvalidArgumentError("the host of " + text +
+                                          " is not known; use an address of this machine");
+    Descriptor fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int on = 1;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const bool listens = fd.get() >= 0 &&
+                         ::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+                         ::listen(fd.get(), kBacklog) == 0;
+    const int error = errno;
+    ::freeaddrinfo(found);
+    if (!listens) return cannotListen(host + ":" + port, error);
+    sockaddr_storage bound{};
+    socklen_t size = sizeof bound;
+    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+    const bool v6 = bound.ss_family == AF_INET6;
+    const uint16_t realPort = ntohs(v6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                       : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+    sockets_.push_back({std::move(fd), false});
+    return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(realPort);
+}
+
+void ServerSockets::start(Accepted accepted) {
+    accepted_ = std::move(accepted);
+    thread_ = std::thread([this] { run(); });
+}
+
+void ServerSockets::run() {
+    std::vector<pollfd> ready;
+    for (const Socket& socket : sockets_) ready.push_back({socket.fd.get(), POLLIN, 0});
+    ready.push_back({wake_.get(), POLLIN, 0});
+    uint64_t told = 0;
+    auto quietUntil = std::chrono::steady_clock::now();
+    for (;;) {
+        // Without a free descriptor the sockets stay readable: only the wake is waited for then.
+        pollfd* const from = exhausted_ ? &ready.back() : ready.data();
+        ::poll(from, exhausted_ ? 1 : ready.size(), exhausted_ ? kRetryMs : -1);
+        if (ready.back().revents != 0) return;
+        exhausted_ = false;
+        for (const Socket& socket : sockets_) acceptAll(socket);
+        if (refused_ == told || std::chrono::steady_clock::now() < quietUntil) continue;
+        spdlog::warn(
+            "{} connections were closed at once: the limit of open files leaves no room "
+            "for them; see who holds connections open, or raise it (ulimit -n)",
+            refused_ - told);
+        told = refused_;
+        quietUntil = std::chrono::steady_clock::now() + kBetweenWarnings;
+    }
+}
+
+void ServerSockets::acceptAll(const Socket& from) {
+    const int ceiling = ceilingFor(from.local);
+    for (;;) {
+        const int fd = ::accept4(from.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0) {
+            exhausted_ = exhausted_ || (errno != EAGAIN && errno != EWOULDBLOCK);
+            return;
+        }
+        if (fd >= ceiling) {
+            ::close(fd);
+            ++refused_;
+            continue;
+        }
+        if (!from.local) {
+            const int on = 1;
+            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        }
+        accepted_(fd);
+    }
+}
+
+}  // namespace bulkhead::service
