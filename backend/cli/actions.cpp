@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "backend/cli/cli.h"
 #include "backend/cli/confirm.h"
 #include "backend/cli/session.h"
+#include "backend/common/file_system.h"
 #include "backend/model/json.h"
 
 namespace bulkhead::cli {
@@ -130,11 +129,12 @@ std::vector<T> flat(const std::vector<std::vector<T>>& rows) {
     return all;
 }
 
+constexpr uint64_t kMostPlacementBytes = 16 << 20;
+
 absl::StatusOr<PlacementFile> readPlacement(const std::string& path) {
-    std::ifstream in(path);
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    if (!in) return absl::NotFoundError(path + ": cannot be read; name a JSON file");
-    const auto file = model::fromJsonText<PlacementFile>(text);
+    const auto text = readAtMost(path, kMostPlacementBytes);
+    if (!text.ok()) return text.status();
+    const auto file = model::fromJsonText<PlacementFile>(*text);
     if (!file.ok())
         return absl::InvalidArgumentError(
             path + ": " + std::string(file.status().message()) +

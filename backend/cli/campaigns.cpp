@@ -2,8 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "backend/campaign/judge.h"
@@ -13,6 +11,7 @@
 #include "backend/cli/follow.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
+#include "backend/common/file_system.h"
 #include "backend/model/command_text.h"
 #include "backend/model/json.h"
 
@@ -36,17 +35,18 @@ int64_t nowNs() {
         .count();
 }
 
+constexpr uint64_t kMostCampaignBytes = 1 << 20;
+
 client::Result<model::CampaignText> readCampaign(const RunOptions& options) {
     const auto unusable = [&](const std::string& why) {
         return localFailure(client::FailureCode::kInvalid, "Cannot use this campaign", why);
     };
     model::CampaignText out;
-    std::ifstream in(options.file, std::ios::binary);
-    if (!in)
-        return unusable(options.file +
-                        ": cannot be read; name a campaign file, such as "
-                        "resources/campaigns/storm.toml");
-    out.text.assign(std::istreambuf_iterator<char>(in), {});
+    auto text = readAtMost(options.file, kMostCampaignBytes);
+    if (!text.ok())
+        return unusable(std::string(text.status().message()) +
+                        "; name a campaign file, such as resources/campaigns/storm.toml");
+    out.text = *std::move(text);
     out.fileName = options.file;
     out.seed = options.seed;
     out.allowLasting = options.allowLasting;

@@ -3,11 +3,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "absl/strings/str_format.h"
+#include "backend/common/file_system.h"
 #include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
 
@@ -15,6 +14,8 @@ namespace bulkhead::client {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr uint64_t kMostJobBytes = 1 << 20;
 
 Failure badJob(std::string cause, std::string remedy) {
     return {FailureCode::kInvalid, "Cannot use this job", std::move(cause), std::move(remedy),
@@ -56,10 +57,10 @@ Result<JobText> readJob(const JobSource& job) {
         out.baseDir = fs::current_path().string();
     } else {
         const fs::path file = job.file.empty() ? demoJobFile() : job.file;
-        std::ifstream in(file, std::ios::binary);
-        if (!in)
-            return badJob(file.string() + " cannot be read.", "Name a job file that is there.");
-        out.text.assign(std::istreambuf_iterator<char>(in), {});
+        auto text = readAtMost(file.string(), kMostJobBytes);
+        if (!text.ok())
+            return badJob(std::string(text.status().message()), "Name a job file that is there.");
+        out.text = *std::move(text);
         out.fileName = file.string();
         out.baseDir = fs::absolute(file).parent_path().string();
     }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead {
 namespace {
@@ -26,24 +27,9 @@ absl::Status failed(const char* what, const std::string& path, int error = errno
     return error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
 }
 
-/// Closes with the object.
-class Descriptor {
-  public:
-    explicit Descriptor(int fd) : fd_(fd) {}
-    Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    Descriptor& operator=(Descriptor&&) = delete;
-    ~Descriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    int get() const { return fd_; }
-
-  private:
-    int fd_;
-};
-
 /// A folder, a pipe or a device in the place of a file is an error, and nothing is waited for.
-absl::StatusOr<Descriptor> openFile(const char* what, const std::string& path) {
-    Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+absl::StatusOr<UniqueFd> openFile(const char* what, const std::string& path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     struct stat about {};
     if (fd.get() < 0 || ::fstat(fd.get(), &about) != 0) return failed(what, path);
     if (!S_ISREG(about.st_mode))
@@ -57,7 +43,7 @@ absl::StatusOr<Descriptor> openFile(const char* what, const std::string& path) {
 
 class DiskFile final : public AppendFile {
   public:
-    DiskFile(std::string path, Descriptor fd, uint64_t size)
+    DiskFile(std::string path, UniqueFd fd, uint64_t size)
         : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
 
     uint64_t size() const override { return size_; }
@@ -92,16 +78,16 @@ class DiskFile final : public AppendFile {
 
   private:
     const std::string path_;
-    const Descriptor fd_;
+    const UniqueFd fd_;
     uint64_t size_;
 };
 
 class DiskLock final : public FileLock {
   public:
-    explicit DiskLock(Descriptor fd) : fd_(std::move(fd)) {}
+    explicit DiskLock(UniqueFd fd) : fd_(std::move(fd)) {}
 
   private:
-    const Descriptor fd_;
+    const UniqueFd fd_;
 };
 
 class DiskFileSystem final : public FileSystem {
@@ -111,7 +97,7 @@ class DiskFileSystem final : public FileSystem {
     }
 
     absl::StatusOr<std::string> read(const std::string& path) const override {
-        const absl::StatusOr<Descriptor> fd = openFile("read", path);
+        const absl::StatusOr<UniqueFd> fd = openFile("read", path);
         if (!fd.ok()) return fd.status();
         std::string bytes;
         for (char piece[1 << 16];;) {
@@ -125,7 +111,7 @@ class DiskFileSystem final : public FileSystem {
 
     absl::Status read(const std::string& path, uint64_t offset,
                       std::span<std::byte> to) const override {
-        const absl::StatusOr<Descriptor> fd = openFile("open", path);
+        const absl::StatusOr<UniqueFd> fd = openFile("open", path);
         if (!fd.ok()) return fd.status();
         while (!to.empty()) {
             const ssize_t n = ::pread(fd->get(), to.data(), to.size(), static_cast<off_t>(offset));
@@ -148,7 +134,7 @@ class DiskFileSystem final : public FileSystem {
     }
 
     absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) override {
-        Descriptor fd(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        UniqueFd fd(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
         const off_t end = fd.get() < 0 ? -1 : ::lseek(fd.get(), 0, SEEK_END);
         if (end < 0) return failed("open", path);
         return std::make_unique<DiskFile>(path, std::move(fd), static_cast<uint64_t>(end));
@@ -177,13 +163,13 @@ class DiskFileSystem final : public FileSystem {
     }
 
     absl::Status syncFolder(const std::string& folder) override {
-        const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (fd.get() < 0) return failed("open", folder);
         return ::fsync(fd.get()) == 0 ? absl::OkStatus() : failed("sync", folder);
     }
 
     absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path) override {
-        Descriptor fd(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+        UniqueFd fd(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
         if (fd.get() < 0) return failed("open", path);
         if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
             return absl::FailedPreconditionError(absl::StrCat(path, " is held by another process"));
@@ -212,7 +198,7 @@ absl::Status writeDurably(FileSystem& files, const std::string& path, std::strin
 
 absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most) {
     const auto why = [&](int error) { return absl::StrCat(path, ": ", std::strerror(error)); };
-    const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
     if (fd.get() < 0 && (errno == EACCES || errno == EPERM))
         return absl::PermissionDeniedError(why(errno));
     if (fd.get() < 0) return absl::NotFoundError(why(errno));

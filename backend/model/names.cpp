@@ -106,6 +106,16 @@ bool givesOrders(char32_t code) {
 
 }  // namespace
 
+size_t wholeCharacters(std::string_view text) {
+    for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+        const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+        if ((byte & 0xC0) == 0x80) continue;
+        const size_t size = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+        return size > back ? text.size() - back : text.size();
+    }
+    return text.size();
+}
+
 std::string printable(std::string_view text, bool lines) {
     constexpr char kHex[] = "0123456789abcdef";
     std::string out;

@@ -51,6 +51,9 @@ template <class Words>
 /// and bytes that are no UTF-8, as "\\x1b"; newlines too unless `lines`.
 [[nodiscard]] std::string printable(std::string_view text, bool lines = false);
 
+/// Bytes of `text` without a UTF-8 character that is cut off at its end.
+[[nodiscard]] size_t wholeCharacters(std::string_view text);
+
 /// True for a name that becomes part of a path and of messages: kFileNameRule, and no dot in front.
 [[nodiscard]] bool isFileName(std::string_view name);
 constexpr std::string_view kFileNameRule = "up to 64 letters, digits, dots, dashes or underscores";

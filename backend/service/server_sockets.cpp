@@ -49,8 +49,8 @@ absl::Status cannotListen(const std::string& address, int error) {
 
 /// The place of a Unix socket, locked while it is served: two daemons must not unlink each other's
 /// socket. The kernel lets go of it when the process dies.
-absl::StatusOr<Descriptor> lockPlace(const std::string& socket) {
-    Descriptor lock(::open((socket + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+absl::StatusOr<UniqueFd> lockPlace(const std::string& socket) {
+    UniqueFd lock(::open((socket + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (lock.get() < 0)
         return absl::PermissionDeniedError("socket " + socket +
                                            " cannot be made: " + std::strerror(errno) +
@@ -62,10 +62,6 @@ absl::StatusOr<Descriptor> lockPlace(const std::string& socket) {
 }
 
 }  // namespace
-
-Descriptor::~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-}
 
 absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string& text) {
     const size_t colon = text.rfind(':');
@@ -100,7 +96,7 @@ absl::StatusOr<std::string> ServerSockets::listenUnix(const std::string& path) {
     auto lock = lockPlace(path);
     if (!lock.ok()) return lock.status();
     ::unlink(path.c_str());
-    Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     // The socket must never exist with another mode, not for a moment.
     const mode_t before = ::umask(0177);
     const bool bound =
@@ -125,7 +121,7 @@ absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
     if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0)
         return absl::InvalidArgumentError("the host of " + text +
                                           " is not known; use an address of this machine");
-    Descriptor fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    UniqueFd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     const bool listens = fd.get() >= 0 &&

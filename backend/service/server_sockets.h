@@ -11,24 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead::service {
-
-/// Owns one descriptor.
-class Descriptor {
-  public:
-    explicit Descriptor(int fd = -1) : fd_(fd) {}
-    Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~Descriptor();
-    int get() const { return fd_; }
-
-  private:
-    int fd_;
-};
 
 /// "7400" -> {"127.0.0.1", "7400"}, "[::1]:7400" -> {"::1", "7400"}; InvalidArgument for what is no
 /// address.
@@ -60,15 +45,15 @@ class ServerSockets {
 
   private:
     struct Socket {
-        Descriptor fd;
+        UniqueFd fd;
         bool local = false;
     };
     void run();
     void acceptAll(const Socket& from);
 
     std::vector<Socket> sockets_;
-    std::vector<Descriptor> locks_;
-    Descriptor wake_;
+    std::vector<UniqueFd> locks_;
+    UniqueFd wake_;
     Accepted accepted_;
     std::thread thread_;
     std::atomic<uint64_t> refused_{0};

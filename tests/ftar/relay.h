@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "backend/runtime/transport/address.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead::runtime::testing {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 /// Linux processes: start one that outlives us, tell one life of a pid from another, wait for one
 /// that may not be our child. Thread: any; nothing is shared.

@@ -165,7 +165,9 @@ void CoordinatorMachine::Impl::judgeSuspects() {
     if (gate_.suspects().empty()) return;
     const std::string why = compute(open_ ? open_->quorum.step : committed_ + 1).explanation;
     if (stopping_)
-        setPhase(JobPhase::kStopping, absl::StrCat(stopWhy_, "; ", why));
+        setPhase(
+            JobPhase::kStopping,
+            absl::StrCat(stopWhy_, "; ", why, "; a stop without a checkpoint waits for nobody"));
     else if (open_)
         setPhase(JobPhase::kWaiting, why);
 }

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "backend/runtime/replica/shm_lease.h"
 #include "backend/runtime/transport/address.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead::runtime {
 namespace {

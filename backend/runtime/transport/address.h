@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 /// Socket addresses as text: "ip:port" (IPv4 dotted or "[::1]:port") and "unix:/path".
 namespace bulkhead::runtime {

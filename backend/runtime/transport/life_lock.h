@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead::runtime {
 

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
 #include "backend/common/threads.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead::runtime {
 

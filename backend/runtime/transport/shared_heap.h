@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 /// Memory that its owner works in and other processes of the host read in place: gradients, so that
 /// a peer's reduction takes them from where they are. Every block is a file in memory without a

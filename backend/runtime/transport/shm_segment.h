@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/limits.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 /// Shared memory that one process writes and others read in place. A segment belongs to one
 /// incarnation and one membership and is never used again; readers map it read-only, so nobody can

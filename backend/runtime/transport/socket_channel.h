@@ -8,7 +8,7 @@
 
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/control_frame.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead::runtime {
 

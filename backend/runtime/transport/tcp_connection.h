@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "backend/runtime/transport/data_frame.h"
-#include "backend/runtime/transport/unique_fd.h"
+#include "backend/common/unique_fd.h"
 
 namespace bulkhead::runtime {
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace bulkhead::runtime {
+namespace bulkhead {
 
 /// Owns one file descriptor.
 class UniqueFd {
@@ -33,4 +33,4 @@ class UniqueFd {
     int fd_ = -1;
 };
 
-}  // namespace bulkhead::runtime
+}  // namespace bulkhead
