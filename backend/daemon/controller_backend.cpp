@@ -57,14 +57,23 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
 
 std::vector<model::JobInfo> ControllerBackend::jobs() {
     std::vector<model::JobInfo> out;
-    for (const runtime::JobStatus& status : controller_.list()) out.push_back(infoOf(status));
+    for (const runtime::JobStatus& status : controller_.list()) out.push_back(info(status));
     return out;
 }
 
 absl::StatusOr<model::JobInfo> ControllerBackend::job(const std::string& id) {
     const auto status = controller_.status(id);
     if (!status.ok()) return status.status();
-    return infoOf(*status);
+    return info(*status);
+}
+
+model::JobInfo ControllerBackend::info(const runtime::JobStatus& status) const {
+    model::JobInfo info = infoOf(status);
+    const std::string lacks = history_.lacks(status.run);
+    const std::string lost = history_.lost(status.run);  // what a run was refused for, perhaps
+    if (!lost.empty() && info.why.find(lost) != std::string::npos) return info;
+    if (!lacks.empty()) info.why += (info.why.empty() ? "" : "; ") + lacks;
+    return info;
 }
 
 absl::StatusOr<model::Preflight> ControllerBackend::preflight(const std::string& job,

@@ -46,6 +46,9 @@ class ControllerBackend final : public service::Backend {
     void unsubscribe(const std::string& job, service::Subscriber* subscriber) override;
 
   private:
+    /// With what the history of the run lacks.
+    model::JobInfo info(const runtime::JobStatus& status) const;
+
     runtime::Controller& controller_;
     HistorySink& history_;
     std::mutex mutex_;

@@ -40,7 +40,11 @@ absl::Status checkHistory(const Options& options) {
                                                error.message() + "; choose another with --db");
         return absl::OkStatus();
     }
-    return history::RunReader::open(options.db).status();
+    absl::Status opened = history::RunReader::open(options.db).status();
+    if (!absl::IsResourceExhausted(opened) && !absl::IsUnavailable(opened)) return opened;
+    // A disk that is full now need not be later, and jobs do not wait for their history.
+    spdlog::error("{}", std::string(opened.message()));
+    return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Options& options,
@@ -99,7 +103,7 @@ int runController(const Options& options, Report report) {
     }
     Signals signals({SIGTERM, SIGINT, SIGHUP});
     const SystemClock clock;
-    HistorySink sink(options.db, clock);
+    HistorySink sink(options.db, options.stateDir + "/jobs", clock);
     auto controller = makeController(options, clock, sink);
     if (!controller.ok()) return report.failed(controller.status());
     ControllerBackend backend(**controller, sink);

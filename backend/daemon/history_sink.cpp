@@ -1,11 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/daemon/history_sink.h"
 
+#include <absl/strings/str_cat.h>
+#include <absl/time/time.h>
 #include <spdlog/spdlog.h>
 
-namespace bulkhead::daemon {
+#include "backend/common/file_system.h"
+#include "backend/model/json.h"
 
-history::WriterOptions HistorySink::writerOptions(const std::string& run) const {
+namespace bulkhead::daemon {
+namespace {
+
+/// As a person tells runs apart: "4f1c..., begun 2026-01-31 12:00:00 UTC".
+std::string named(const std::string& uuid, int64_t createdNs) {
+    return absl::StrCat(uuid, ", begun ",
+                        absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::FromUnixNanos(createdNs),
+                                         absl::UTCTimeZone()));
+}
+
+}  // namespace
+
+/// Of the run, or of a new one for the job, whose folder is not there yet.
+history::WriterOptions HistorySink::writerOptions(const std::string& run, bool fresh) const {
     history::WriterOptions options;
     options.onHealth = [run](const absl::Status& status) {
         if (status.ok())
@@ -13,15 +29,41 @@ history::WriterOptions HistorySink::writerOptions(const std::string& run) const 
         else
             spdlog::error("history of {}: {}", run, std::string(status.message()));
     };
+    if (fresh)
+        options.isTaken = [this](const std::string& name) {
+            return std::filesystem::exists(runs_ / name);
+        };
     return options;
 }
 
+std::string HistorySink::identityFile(const std::string& run) const {
+    return (runs_ / run / "history").string();
+}
+
+/// Without a uuid: the run is older than the file that says it.
+HistorySink::Identity HistorySink::identity(const std::string& run) const {
+    const auto text = diskFiles().read(identityFile(run));
+    if (!text.ok()) return {};
+    return model::fromJsonText<Identity>(*text).value_or(Identity{});
+}
+
+/// The file may be replaced by one that has another run of that name.
+void HistorySink::keepIdentity(const std::string& run, const history::StoredRun& stored) const {
+    if (identity(run).uuid == stored.uuid) return;
+    absl::Status kept = diskFiles().makeFolder((runs_ / run).string());
+    if (kept.ok())
+        kept = writeDurably(diskFiles(), identityFile(run),
+                            model::toJsonText(Identity{stored.uuid, stored.createdNs}) + "\n");
+    if (!kept.ok()) spdlog::warn("run {}: {}", run, std::string(kept.message()));
+}
+
 absl::StatusOr<std::string> HistorySink::open(const std::string& job) {
-    auto writer = history::RunWriter::create(file_, job, clock_, writerOptions(job));
+    auto writer = history::RunWriter::create(file_, job, clock_, writerOptions(job, true));
     if (!writer.ok()) return writer.status();
     const std::string name = (*writer)->info().name;
+    keepIdentity(name, (*writer)->info());
     const std::lock_guard lock(mutex_);
-    writers_[name] = *std::move(writer);
+    kept_[name] = {*std::move(writer), ""};
     return name;
 }
 
@@ -32,34 +74,65 @@ void HistorySink::closeFailed(const std::string& run, const std::string& why) {
     event.severity = model::Severity::kError;
     event.body = model::RunFinished{.ok = false, .why = why};
     onEvent(run, event);
+    (void)diskFiles().remove(identityFile(run));
+    std::error_code ignored;
+    std::filesystem::remove(runs_ / run, ignored);  // an empty folder only
     const std::lock_guard lock(mutex_);
-    writers_.erase(run);
+    kept_.erase(run);
 }
 
-model::RunState HistorySink::resume(const std::string& run) {
-    absl::StatusOr<history::StoredRun> stored = absl::NotFoundError("no history file");
-    if (const auto reader = history::RunReader::open(file_); reader.ok())
-        stored = (*reader)->findRun(run);
-    // The writer first: it brings into the file what the one before it left beside it.
-    auto writer = stored.ok()
-                      ? history::RunWriter::resume(file_, stored->id, clock_, writerOptions(run))
-                      : history::RunWriter::create(file_, run, clock_, writerOptions(run));
-    if (!writer.ok())
-        spdlog::error("history of {} cannot be continued: {}", run,
-                      std::string(writer.status().message()));
-    model::RunState state;
-    if (stored.ok()) {
-        const uint64_t last = writer.ok() ? (*writer)->lastSeq() : stored->lastSeq;
-        if (const auto reader = history::RunReader::open(file_); reader.ok()) {
-            auto folded = (*reader)->stateAtSeq(stored->id, last);
-            if (folded.ok()) state = *std::move(folded);
-        }
-        state.seq = last;
+absl::StatusOr<std::unique_ptr<history::RunWriter>> HistorySink::goOn(
+    const std::string& run) const {
+    const Identity ours = identity(run);
+    history::WriterOptions options = writerOptions(run, false);
+    options.uuid = ours.uuid;
+    std::error_code error;
+    if (std::filesystem::file_size(file_, error) == 0 || error)
+        return history::RunWriter::create(file_, run, clock_, std::move(options));
+    const auto reader = history::RunReader::open(file_);
+    if (!reader.ok()) return reader.status();
+    history::RunFilter all;
+    all.limit = UINT32_MAX;
+    const auto runs = (*reader)->runs(all);
+    if (!runs.ok()) return runs.status();
+    const history::StoredRun* stored = nullptr;
+    for (const history::StoredRun& one : *runs)
+        if (one.uuid == ours.uuid || (one.name == run && stored == nullptr)) stored = &one;
+    if (stored == nullptr)
+        return history::RunWriter::create(file_, run, clock_, std::move(options));
+    if (!ours.uuid.empty() && stored->uuid != ours.uuid)
+        return absl::FailedPreconditionError(absl::StrCat(
+            file_.string(), ": its run ", run, " is another one (",
+            named(stored->uuid, stored->createdNs), ") than the run in ", (runs_ / run).string(),
+            " (", named(ours.uuid, ours.createdNs),
+            "); put back the file that was there, move this one away (the history is then made "
+            "anew from the commit log), or name another file with --db"));
+    return history::RunWriter::resume(file_, stored->id, clock_, std::move(options));
+}
+
+absl::StatusOr<model::RunState> HistorySink::resume(const std::string& run) {
+    {
+        const std::lock_guard lock(mutex_);
+        // All of them before the file is opened anew: SQLite removes what lies beside a file when
+        // its last connection ends, by name.
+        for (auto& [name, kept] : kept_)
+            if (kept.writer && (name == run || absl::IsAborted(kept.writer->health()))) {
+                if (kept.why.empty()) kept.why = std::string(kept.writer->health().message());
+                kept.writer.reset();
+            }
     }
-    if (!writer.ok()) return state;
+    auto writer = goOn(run);
     const std::lock_guard lock(mutex_);
-    writers_[run] = *std::move(writer);
-    return state;
+    Kept& kept = kept_[run];
+    if (!writer.ok()) {
+        const std::string why(writer.status().message());
+        if (why != kept.why) spdlog::error("history of {} cannot be continued: {}", run, why);
+        kept.why = why;
+        return writer.status();
+    }
+    keepIdentity(run, (*writer)->info());
+    kept = {*std::move(writer), ""};
+    return kept.writer->takePast();
 }
 
 std::vector<std::string> HistorySink::withoutEnd() const {
@@ -80,18 +153,41 @@ std::vector<std::string> HistorySink::withoutEnd() const {
 
 void HistorySink::onEvent(const std::string& run, const model::Event& event) {
     const std::lock_guard lock(mutex_);
-    const auto it = writers_.find(run);
-    if (it == writers_.end() || !it->second) return;
-    if (absl::Status status = it->second->append(event);
-        !status.ok() && !absl::IsResourceExhausted(status))
+    const auto it = kept_.find(run);
+    if (it == kept_.end() || !it->second.writer) return;
+    const absl::Status status = it->second.writer->append(event);
+    if (!status.ok() && !absl::IsResourceExhausted(status) && !absl::IsAborted(status))
         spdlog::error("history of {}: {}", run, std::string(status.message()));
+}
+
+std::string HistorySink::lost(const std::string& run) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = kept_.find(run);
+    if (it == kept_.end()) return "";
+    if (!it->second.writer) return it->second.why;
+    const absl::Status health = it->second.writer->health();
+    return absl::IsAborted(health) ? std::string(health.message()) : "";
+}
+
+std::string HistorySink::lacks(const std::string& run) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = kept_.find(run);
+    if (it == kept_.end()) return "";
+    if (!it->second.writer) return absl::StrCat("history is not written: ", it->second.why);
+    const history::RunWriter& writer = *it->second.writer;
+    if (const absl::Status health = writer.health(); !health.ok())
+        return absl::StrCat("history ends with event ", writer.durableSeq(), " of ",
+                            writer.lastSeq(), ": ", std::string(health.message()));
+    if (const uint64_t missing = writer.info().missing; missing > 0)
+        return absl::StrCat("history lacks ", missing, " events");
+    return "";
 }
 
 void HistorySink::flush() {
     const std::lock_guard lock(mutex_);
-    for (const auto& [run, writer] : writers_) {
-        if (!writer) continue;
-        if (absl::Status status = writer->flush(); !status.ok())
+    for (const auto& [run, kept] : kept_) {
+        if (!kept.writer) continue;
+        if (absl::Status status = kept.writer->flush(); !status.ok())
             spdlog::error("history of {}: {}", run, std::string(status.message()));
     }
 }

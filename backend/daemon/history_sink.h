@@ -20,29 +20,53 @@ namespace bulkhead::daemon {
 /// Thread: any; onEvent never waits for the disk.
 class HistorySink final : public runtime::EventSink {
   public:
-    HistorySink(std::filesystem::path file, const Clock& clock)
-        : file_(std::move(file)), clock_(clock) {}
+    /// `runs` is the folder of the controller's runs: each says there which run of the file is its.
+    HistorySink(std::filesystem::path file, std::filesystem::path runs, const Clock& clock)
+        : file_(std::move(file)), runs_(std::move(runs)), clock_(clock) {}
 
     /// Opens a run named after the job ("demo", "demo-2" ...) and returns that name.
     absl::StatusOr<std::string> open(const std::string& job);
     /// Ends a run that was opened and could not start.
     void closeFailed(const std::string& run, const std::string& why);
-    /// Goes on with a run of an earlier life of the daemon; the fold of its events so far. A run
-    /// the file does not know is opened anew, and an empty state returned.
-    model::RunState resume(const std::string& run);
+    /// Goes on with a run of an earlier life of the daemon, or whose file was lost(); the fold of
+    /// its events so far. A run the file does not know is opened anew under its old uuid, and an
+    /// empty state returned. FailedPrecondition: what the file has under this name is another run.
+    /// After an error the run's events are kept nowhere, and it may be tried again.
+    absl::StatusOr<model::RunState> resume(const std::string& run);
     /// The runs of the file that nobody writes and that have no RunFinished.
     std::vector<std::string> withoutEnd() const;
     void onEvent(const std::string& run, const model::Event& event) override;
+    std::string lost(const std::string& run) const override;
+    /// What of the run is not in the file, and why, in a line; empty: it has everything, or nearly.
+    std::string lacks(const std::string& run) const;
     /// Waits until everything is in the file.
     void flush();
 
   private:
-    history::WriterOptions writerOptions(const std::string& run) const;
+    struct Kept {
+        std::unique_ptr<history::RunWriter> writer;  ///< null: nothing is kept
+        std::string why;                             ///< there is no writer
+    };
+    struct Identity {
+        std::string uuid;
+        int64_t createdNs = 0;
+        template <class Self, class Visitor>
+        static void fields(Self& self, Visitor& visit) {
+            visit("uuid", self.uuid);
+            visit("created_ns", self.createdNs);
+        }
+    };
+    history::WriterOptions writerOptions(const std::string& run, bool fresh) const;
+    std::string identityFile(const std::string& run) const;
+    Identity identity(const std::string& run) const;
+    void keepIdentity(const std::string& run, const history::StoredRun& stored) const;
+    absl::StatusOr<std::unique_ptr<history::RunWriter>> goOn(const std::string& run) const;
 
     const std::filesystem::path file_;
+    const std::filesystem::path runs_;
     const Clock& clock_;
-    std::mutex mutex_;
-    std::map<std::string, std::unique_ptr<history::RunWriter>> writers_;
+    mutable std::mutex mutex_;
+    std::map<std::string, Kept> kept_;
 };
 
 }  // namespace bulkhead::daemon

@@ -21,13 +21,14 @@ struct Frame {
     uint64_t length = 0;
 };
 
-void readFrames(const std::string& bytes, std::map<uint64_t, model::Event>& into) {
+void readFrames(const std::string& bytes, uint64_t version,
+                std::map<uint64_t, model::Event>& into) {
     size_t at = 0;
     while (bytes.size() - at >= sizeof(Frame)) {
         Frame frame;
         std::memcpy(&frame, bytes.data() + at, sizeof frame);
         at += sizeof frame;
-        if (frame.version != model::modelFingerprint() || frame.length > bytes.size() - at) return;
+        if (frame.version != version || frame.length > bytes.size() - at) return;
         const std::string_view body(bytes.data() + at, frame.length);
         if (XXH3_64bits(body.data(), body.size()) != frame.checksum) return;
         auto event = decode<model::Event>(body);
@@ -40,8 +41,10 @@ void readFrames(const std::string& bytes, std::map<uint64_t, model::Event>& into
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EventTail>> EventTail::open(FileSystem& files,
-                                                           const std::string& file, int64_t runId) {
-    std::unique_ptr<EventTail> tail(new EventTail(files));
+                                                           const std::string& file, int64_t runId,
+                                                           const std::string& uuid) {
+    std::unique_ptr<EventTail> tail(new EventTail(
+        files, XXH3_64bits_withSeed(uuid.data(), uuid.size(), model::modelFingerprint())));
     std::map<uint64_t, model::Event> left;
     for (size_t i = 0; i < 2; ++i) {
         Part& part = tail->parts_[i];
@@ -53,7 +56,7 @@ absl::StatusOr<std::unique_ptr<EventTail>> EventTail::open(FileSystem& files,
         part.file = *std::move(opened);
         auto bytes = files.read(part.path);
         if (!bytes.ok()) return bytes.status();
-        readFrames(*bytes, left);
+        readFrames(*bytes, tail->version_, left);
     }
     for (auto& [seq, event] : left) tail->left_.push_back(std::move(event));
     return tail;
@@ -66,8 +69,7 @@ EventTail::~EventTail() {
 
 absl::Status EventTail::add(const model::Event& event) {
     const std::string body = encode(event);
-    const Frame frame{model::modelFingerprint(), XXH3_64bits(body.data(), body.size()),
-                      body.size()};
+    const Frame frame{version_, XXH3_64bits(body.data(), body.size()), body.size()};
     std::string bytes(reinterpret_cast<const char*>(&frame), sizeof frame);
     bytes += body;
     return parts_[active_].file->append(bytes);

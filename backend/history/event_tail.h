@@ -19,14 +19,15 @@ namespace bulkhead::history {
 /// synced: what a power cut takes is the batches' to lose. Thread: externally serialised.
 class EventTail {
   public:
-    /// Opens or makes the files; what a killed writer left stays until clear(). Unavailable with
-    /// the system's reason.
+    /// Opens or makes the files; what a killed writer left stays until clear(). `uuid` is of the
+    /// run: another database may have been put beside them. Unavailable with the system's reason.
     static absl::StatusOr<std::unique_ptr<EventTail>> open(FileSystem& files,
-                                                           const std::string& file, int64_t runId);
+                                                           const std::string& file, int64_t runId,
+                                                           const std::string& uuid);
     ~EventTail();
 
     /// What stood there when it was opened, by seq, each once. A write that was cut short ends its
-    /// file; a file of another version of the program counts as empty.
+    /// file; a file of another run or another version of the program counts as empty.
     std::vector<model::Event> takeLeft() { return std::move(left_); }
 
     /// Survives a kill of this process once it returned OK.
@@ -45,10 +46,11 @@ class EventTail {
         std::string path;
         std::unique_ptr<AppendFile> file;
     };
-    explicit EventTail(FileSystem& files) : files_(files) {}
+    EventTail(FileSystem& files, uint64_t version) : files_(files), version_(version) {}
     static void empty(Part& part);
 
     FileSystem& files_;
+    const uint64_t version_;  ///< of the program and of the run
     std::array<Part, 2> parts_;
     size_t active_ = 0;
     std::vector<model::Event> left_;

@@ -82,6 +82,9 @@ struct WriterOptions {
     size_t bufferBytes = 64u << 20;
     uint64_t keyframeEvents = 5000;  ///< a keyframe after so many events at the earliest
     uint32_t retryMs = 500;          ///< after a write failed
+    std::string uuid;                ///< of a run that is made anew; empty: a new one
+    /// A name that is taken although the file does not know it. May be empty.
+    std::function<bool(const std::string& name)> isTaken;
     /// Called on the writer's thread whenever its health changes: not OK while it cannot write
     /// (it keeps retrying), OK again afterwards. Must not call back into the writer.
     std::function<void(const absl::Status&)> onHealth;
@@ -97,8 +100,8 @@ class RunWriter {
                                                              const Clock& clock,
                                                              WriterOptions options = {});
     /// Goes on with a run, e.g. after its daemon was killed: continue with seq lastSeq() + 1. What
-    /// had been accepted and was not in the database yet is, once this returns.
-    /// Unavailable while another process writes this run.
+    /// had been accepted and was not in the database yet is, once this returns, or as soon as the
+    /// database can be written. Unavailable while another process writes this run.
     static absl::StatusOr<std::unique_ptr<RunWriter>> resume(const std::filesystem::path& file,
                                                              int64_t runId, const Clock& clock,
                                                              WriterOptions options = {});
@@ -111,7 +114,7 @@ class RunWriter {
     /// must be the one after the last given, else InvalidArgument and it is not taken.
     /// ResourceExhausted when the buffer is full (the disk has been failing): the event is not
     /// kept, and once writing works again one InvariantBroken event of severity error, invariant
-    /// "history", stands at the last lost seq and names the lost range.
+    /// "history", stands at the last lost seq and names the lost range. Aborted as health().
     virtual absl::Status append(const model::Event& event) = 0;
 
     /// Waits until everything accepted so far is in the file. DeadlineExceeded, with the last
@@ -122,7 +125,10 @@ class RunWriter {
     virtual StoredRun info() const = 0;    ///< name and uuid as given; counts as of the last flush
     virtual uint64_t lastSeq() const = 0;  ///< accepted
     virtual uint64_t durableSeq() const = 0;  ///< in the file
+    /// Aborted: the file was removed or replaced, and this writer writes nothing any more.
     virtual absl::Status health() const = 0;
+    /// The fold of all events up to the one that it goes on from; the first call has it.
+    virtual model::RunState takePast() = 0;
 };
 
 struct RunFilter {

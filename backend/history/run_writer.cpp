@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -23,6 +26,21 @@ using std::chrono::milliseconds;
 namespace fs = std::filesystem;
 
 constexpr milliseconds kFarewell{5000};
+
+/// Which file stands at a path: another one after a rename, a removal or a restored copy.
+struct FileId {
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool operator==(const FileId&) const = default;
+};
+
+/// Nothing stands there: zeros. nullopt: that cannot be found out now.
+std::optional<FileId> fileAt(const fs::path& file) {
+    struct stat found {};
+    if (::stat(file.c_str(), &found) == 0) return FileId{found.st_dev, found.st_ino};
+    if (errno == ENOENT || errno == ENOTDIR) return FileId{};
+    return std::nullopt;
+}
 
 /// An open connection with the statements of one run; made anew after an error.
 struct Connection {
@@ -51,6 +69,7 @@ struct Beginning {
     StoredRun info;
     model::RunState state;
     Connection connection;
+    std::optional<FileId> opened;
     std::unique_ptr<WriterLock> lock;
     std::unique_ptr<EventTail> tail;
 };
@@ -63,7 +82,9 @@ class SqliteRunWriter final : public RunWriter {
           options_(std::move(options)),
           lock_(std::move(beginning.lock)),
           tail_(std::move(beginning.tail)),
+          opened_(beginning.opened),
           connection_(std::move(beginning.connection)),
+          past_(beginning.state),
           state_(std::move(beginning.state)),
           info_(std::move(beginning.info)),
           durableSeq_(state_.seq),
@@ -78,7 +99,8 @@ class SqliteRunWriter final : public RunWriter {
         }
         wake_.notify_all();
         thread_.join();
-        if (durableSeq_ == buffer_.lastSeq()) tail_->removeAtEnd();
+        // Beside another file, what the tail holds would be taken for that one's.
+        if (durableSeq_ == buffer_.lastSeq() || !isThere().ok()) tail_->removeAtEnd();
     }
 
     /// What a killed writer had accepted and not written, before anything new.
@@ -89,16 +111,24 @@ class SqliteRunWriter final : public RunWriter {
             if (absl::Status s = buffer_.push(event, clock_.unixNs(), "the buffer is full");
                 !s.ok())
                 return s;
+            model::apply(past_, event);
         }
-        if (absl::Status s = flush(5000); !s.ok()) return s;
-        std::lock_guard guard(mutex_);
-        tail_->clear();
-        settled_ = true;
+        std::unique_lock lock(mutex_);
+        leftSeq_ = buffer_.lastSeq();
+        ++flushers_;
+        wake_.notify_all();
+        // A full disk keeps nobody waiting: it is tried again until there is room.
+        written_.wait_for(lock, milliseconds(5000),
+                          [&] { return durableSeq_ >= leftSeq_ || !health_.ok(); });
+        --flushers_;
+        settled_ = durableSeq_ >= leftSeq_;
+        if (settled_) tail_->clear();
         return absl::OkStatus();
     }
 
     absl::Status append(const model::Event& event) override {
         std::lock_guard guard(mutex_);
+        if (isLost()) return health_;
         const std::string why = health_.ok() ? "events came faster than they could be written"
                                              : std::string(health_.message());
         absl::Status status = buffer_.push(event, clock_.unixNs(), why);
@@ -113,10 +143,11 @@ class SqliteRunWriter final : public RunWriter {
         const uint64_t wanted = buffer_.lastSeq();
         ++flushers_;
         wake_.notify_all();
-        const bool done =
-            written_.wait_for(lock, milliseconds(timeoutMs), [&] { return durableSeq_ >= wanted; });
+        written_.wait_for(lock, milliseconds(timeoutMs),
+                          [&] { return durableSeq_ >= wanted || isLost(); });
         --flushers_;
-        if (done) return absl::OkStatus();
+        if (isLost()) return health_;
+        if (durableSeq_ >= wanted) return absl::OkStatus();
         return absl::DeadlineExceededError(model::concat(
             file_.string(), ": events ", durableSeq_ + 1, " to ", wanted, " are not written yet",
             health_.ok() ? "" : ": " + std::string(health_.message())));
@@ -137,10 +168,22 @@ class SqliteRunWriter final : public RunWriter {
     }
     absl::Status health() const override {
         std::lock_guard guard(mutex_);
+        if (health_.ok()) return isThere();
         return health_;
     }
+    model::RunState takePast() override { return std::move(past_); }
 
   private:
+    /// Aborted as health().
+    absl::Status isThere() const {
+        const std::optional<FileId> there = fileAt(file_);
+        if (!there || !opened_ || *there == *opened_) return absl::OkStatus();
+        return absl::AbortedError(
+            model::concat(file_.string(), *there == FileId{} ? ": was removed" : ": was replaced",
+                          " while it was written"));
+    }
+    bool isLost() const { return absl::IsAborted(health_); }
+
     void loop() {
         while (true) {
             Batch batch = nextBatch();
@@ -191,6 +234,10 @@ class SqliteRunWriter final : public RunWriter {
     }
 
     absl::Status writeOnce(const Batch& batch) {
+        if (absl::Status s = isThere(); !s.ok()) {
+            connection_.close();
+            return s;
+        }
         if (!connection_.db) {
             absl::StatusOr<Connection> again = Connection::open(file_, info_.id);
             if (!again.ok()) return again.status();
@@ -215,10 +262,11 @@ class SqliteRunWriter final : public RunWriter {
         health_ = std::move(status);
         if (good) {
             durableSeq_ = state_.seq;
+            settled_ = settled_ || durableSeq_ >= leftSeq_;
             if (turned_) tail_->drop();
             noteInfo(batch);
-            written_.notify_all();
         }
+        written_.notify_all();
         if (changed && options_.onHealth) {
             const absl::Status health = health_;
             lock.unlock();
@@ -226,6 +274,7 @@ class SqliteRunWriter final : public RunWriter {
             lock.lock();
         }
         if (good) return true;
+        if (isLost()) return false;
         const auto now = std::chrono::steady_clock::now();
         if (stopping_ && now >= giveUpAt_) return false;
         // A stop cuts the pause short once; afterwards it is waited out, so as not to spin.
@@ -261,8 +310,11 @@ class SqliteRunWriter final : public RunWriter {
     const std::unique_ptr<WriterLock> lock_;
     const std::unique_ptr<EventTail> tail_;  ///< under mutex_
 
+    const std::optional<FileId> opened_;
+
     // The writer's thread only.
     Connection connection_;
+    model::RunState past_;  ///< as it was begun; until somebody takes it
     model::RunState state_;
     uint64_t eventsSinceKeyframe_ = 0;
     size_t bytesSinceKeyframe_ = 0;
@@ -276,8 +328,9 @@ class SqliteRunWriter final : public RunWriter {
     EventBuffer buffer_;
     absl::Status health_;
     int flushers_ = 0;
-    bool settled_ = false;  ///< nothing of an earlier life stands in the tail alone
-    bool turned_ = false;   ///< the batch being written is all of the tail's other part
+    uint64_t leftSeq_ = UINT64_MAX;  ///< the last event of an earlier life
+    bool settled_ = false;           ///< nothing of an earlier life stands in the tail alone
+    bool turned_ = false;            ///< the batch being written is all of the tail's other part
     bool stopping_ = false;
     std::chrono::steady_clock::time_point giveUpAt_;
 
@@ -302,22 +355,24 @@ std::string newUuid() {
 }
 
 /// `name`, or the first of name-2, name-3 ... that is free.
-std::string freeName(SQLite::Database& db, std::string_view wanted) {
+std::string freeName(SQLite::Database& db, std::string_view wanted, const WriterOptions& options) {
     const std::string base = wanted.empty() ? "run" : std::string(wanted);
     SQLite::Statement taken(db, "SELECT 1 FROM runs WHERE name = ?");
     for (uint64_t n = 1;; ++n) {
         const std::string name = n == 1 ? base : model::concat(base, "-", n);
         taken.reset();
         taken.bind(1, name);
-        if (!taken.executeStep()) return name;
+        if (taken.executeStep()) continue;
+        if (!options.isTaken || !options.isTaken(name)) return name;
     }
 }
 
-StoredRun insertRun(SQLite::Database& db, std::string_view name, int64_t nowNs) {
+StoredRun insertRun(SQLite::Database& db, std::string_view name, int64_t nowNs,
+                    const WriterOptions& options) {
     StoredRun info;
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
-    info.uuid = newUuid();
-    info.name = freeName(db, name);
+    info.uuid = options.uuid.empty() ? newUuid() : options.uuid;
+    info.name = freeName(db, name, options);
     info.createdNs = nowNs;
     info.phase = "starting";
     SQLite::Statement insert(db, "INSERT INTO runs (uuid, name, created_ns) VALUES (?, ?, ?)");
@@ -349,11 +404,13 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::create(const fs::path& fil
     if (!db.ok()) return db.status();
     return guardedValue<Result>(file.string(), [&]() -> absl::StatusOr<Result> {
         Beginning beginning;
-        beginning.info = insertRun(**db, name, clock.unixNs());
+        beginning.info = insertRun(**db, name, clock.unixNs(), options);
+        beginning.opened = fileAt(file);
         auto lock = WriterLock::take(file, beginning.info.id);
         if (!lock.ok()) return lock.status();
         beginning.lock = *std::move(lock);
-        auto tail = EventTail::open(diskFiles(), file.string(), beginning.info.id);
+        auto tail =
+            EventTail::open(diskFiles(), file.string(), beginning.info.id, beginning.info.uuid);
         if (!tail.ok()) return tail.status();
         beginning.tail = *std::move(tail);
         (void)beginning.tail->takeLeft();
@@ -382,9 +439,10 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::resume(const fs::path& fil
         if (!state.ok()) return state.status();
         Beginning beginning;
         beginning.info = *std::move(info);
+        beginning.opened = fileAt(file);
         beginning.state = *std::move(state);
         beginning.lock = *std::move(lock);
-        auto tail = EventTail::open(diskFiles(), file.string(), runId);
+        auto tail = EventTail::open(diskFiles(), file.string(), runId, beginning.info.uuid);
         if (!tail.ok()) return tail.status();
         beginning.tail = *std::move(tail);
         beginning.connection.db = *std::move(db);

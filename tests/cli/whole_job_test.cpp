@@ -630,6 +630,53 @@ TEST_F(WholeJobTest, AFullStateFolderTakesTheOrdersThatEndAJob) {
     ::umount(disk.c_str());
 }
 
+TEST_F(WholeJobTest, AControllerOnAFullHistoryDiskServesAndCatchesUp) {
+    const std::string disk = dir_ + "/disk", ballast = disk + "/ballast";
+    std::filesystem::create_directory(disk);
+    const absl::Status mounted = support::mountSmallDisk(disk);
+    ASSERT_TRUE(mounted.ok()) << mounted;
+    client::PrivateDaemonOptions options;
+    options.program = kBin + "/bulkheadd";
+    options.stateDir = dir_ + "/state";
+    options.runFile = disk + "/runs.db";
+    auto owner = client::PrivateDaemon::create(options);
+    ASSERT_TRUE(owner.ok()) << owner.failure().cause;
+    const std::string target = owner.value()->target();
+    const std::string ctl = kBin + "/bulkheadctl -t " + target + " ";
+    auto client = client::Client::open({target, "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    const auto job =
+        await<model::JobInfo>([&](auto reply) { client.value()->startJob(smallJob(), {}, reply); });
+    ASSERT_TRUE(job.ok()) << job.failure().cause;
+    ASSERT_TRUE(
+        waitUntil([&] { return shell(ctl + "jobs").out.find("training") != std::string::npos; }));
+    {
+        std::ofstream file(ballast, std::ios::binary);
+        for (const std::string zeros(1 << 12, '\0'); file.write(zeros.data(), 1 << 12).flush();) {
+        }
+    }
+    const auto lacks = [&](const char* phase) {
+        const Ran jobs = shell(ctl + "jobs");
+        return jobs.out.find(phase) != std::string::npos &&
+               jobs.out.find("; history ends with event ") != std::string::npos &&
+               jobs.out.find("no room left on the disk") != std::string::npos;
+    };
+    ASSERT_TRUE(waitUntil([&] { return lacks("training"); })) << shell(ctl + "jobs").out;
+    ::kill(childOf(owner.value()->pid(), "--role=controller"), SIGKILL);
+    ASSERT_TRUE(waitUntil([&] { return lacks("training"); })) << shell(ctl + "jobs").out;
+    ASSERT_EQ(shell(ctl + "stop --yes").code, 0);
+    ASSERT_TRUE(waitUntil([&] { return lacks("finished"); })) << shell(ctl + "jobs").out;
+    std::filesystem::remove(ballast);
+    ASSERT_TRUE(
+        waitUntil([&] { return shell(ctl + "runs").out.find("finished") != std::string::npos; }));
+    EXPECT_EQ(shell(ctl + "jobs").out.find("history"), std::string::npos);
+    const Ran ledger = shellBoth(ctl + "ledger " + job.value().run + " --check");
+    EXPECT_EQ(ledger.code, 0) << ledger.out;
+    EXPECT_THAT(ledger.out, HasSubstr("held against the commit log up to step"));
+    owner.value()->stop();
+    ::umount(disk.c_str());
+}
+
 TEST_F(WholeJobTest, APoliteSignalToTheLastHolderLosesNoStep) {
     const auto owner = daemon();
     auto client = client::Client::open({owner->target(), "", "tester", kForever});

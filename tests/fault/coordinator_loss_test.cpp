@@ -133,6 +133,28 @@ class CoordinatorLoss : public testing::Test {
         for (const auto& e : all<model::IncidentClosed>()) open.erase(e.incident);
         EXPECT_THAT(open, IsEmpty()) << "incidents were left open";
     }
+    /// Every step is in history once, though what happened between them may not be.
+    void expectEveryStep() {
+        auto reader = history::RunReader::open(host_->dir() + "/runs.db");
+        ASSERT_TRUE(reader.ok()) << reader.status();
+        const auto stored = (*reader)->findRun(run_);
+        ASSERT_TRUE(stored.ok()) << stored.status();
+        EXPECT_TRUE((*reader)->verify(stored->id).ok()) << (*reader)->verify(stored->id);
+        EXPECT_EQ(stored->phase, "finished");
+        const auto ledger = (*reader)->ledger(stored->id);
+        ASSERT_TRUE(ledger.ok()) << ledger.status();
+        for (size_t i = 0; i < ledger->size(); ++i) EXPECT_EQ((*ledger)[i].step, i + 1);
+        EXPECT_EQ(ledger->size(), stored->lastStep);
+        EXPECT_GT(ledger->size(), 6u);
+    }
+    std::vector<std::string> errors() const {
+        std::vector<std::string> found;
+        for (const model::Event& e : host_->tape().events(run_))
+            if (const auto* phase = std::get_if<model::JobPhaseChanged>(&e.body);
+                phase && e.severity == model::Severity::kError)
+                found.push_back(phase->why);
+        return found;
+    }
     /// Nobody who watched was told of an event that is not what history has under its number.
     void expectWhatWasTold() {
         std::map<uint64_t, std::string> kept;
@@ -304,6 +326,62 @@ TEST_F(CoordinatorLoss, AnEndThatWasLoggedAndNotToldIsToldByTheNext) {
     ASSERT_THAT(controller_->start(), StartsWith("ok"));
     controller_->end();
     expectNoTrace();  // and it is told once
+}
+
+TEST_F(CoordinatorLoss, AnotherRunOfThatNameInTheRunFileIsRefusedUntilTheFileIsMovedAway) {
+    const std::string file = host_->dir() + "/runs.db";
+    startJob(spec());
+    awaitStep(3);
+    controller_->killNow();
+    for (const char* end : {"", "-wal", "-shm"})
+        std::filesystem::rename(file + end, host_->dir() + "/ours.db" + end);
+    history::WriterOptions options;
+    options.uuid = "another";
+    ASSERT_TRUE(history::RunWriter::create(file, run_, SystemClock(), options).ok());
+
+    const std::string answer = controller_->start();
+    EXPECT_THAT(answer, HasSubstr("its run " + run_ + " is another one (another, begun 20"));
+    EXPECT_THAT(answer, HasSubstr("than the run in " + host_->dir() + "/state/" + run_));
+    EXPECT_THAT(answer, HasSubstr("move this one away"));
+    controller_->killNow();
+    {
+        auto reader = history::RunReader::open(file);
+        ASSERT_TRUE(reader.ok()) << reader.status();
+        EXPECT_EQ((*reader)->findRun(run_)->events, 0u) << "it was written into";
+    }
+    for (const char* end : {"", "-wal", "-shm"}) std::filesystem::remove(file + end);
+    comeBack();
+    awaitStep(step() + 3);
+    finish();
+    expectEveryStep();
+}
+
+TEST_F(CoordinatorLoss, ARunFileThatIsRemovedUnderAJobIsWrittenAnewFromTheLog) {
+    const std::string file = host_->dir() + "/runs.db";
+    startJob(spec());
+    awaitStep(3);
+    const auto uuid = [&] {
+        auto reader = history::RunReader::open(file);
+        return reader.ok() ? (*reader)->findRun(run_).value_or(history::StoredRun{}).uuid : "";
+    };
+    const std::string before = uuid();
+    for (const bool moved : {false, true}) {
+        for (const char* end : {"", "-wal", "-shm"})
+            if (moved)
+                std::filesystem::rename(file + end, host_->dir() + "/moved.db" + end);
+            else
+                std::filesystem::remove(file + end);
+        const size_t told = errors().size();
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (errors().size() == told && std::chrono::steady_clock::now() < limit)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        ASSERT_GT(errors().size(), told) << "nobody noticed";
+        EXPECT_THAT(errors().back(), HasSubstr(file + ": was removed while it was written"));
+        awaitStep(step() + 3);
+        EXPECT_EQ(uuid(), before);
+    }
+    finish();
+    expectEveryStep();
 }
 
 TEST_F(CoordinatorLoss, AFaultThatWaitsForItsStepStillHappens) {

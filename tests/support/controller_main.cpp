@@ -3,6 +3,8 @@
 // reads commands from its standard input, one a line, and answers each with "ok ..." or
 // "error ..."; every event goes out as "event RUN JSON" once history has it.
 #include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -104,6 +106,7 @@ class Sink final : public runtime::EventSink {
         history_.onEvent(run, event);
         say(absl::StrCat("event ", run, " ", model::toJsonText(event)));
     }
+    std::string lost(const std::string& run) const override { return history_.lost(run); }
 
   private:
     bulkhead::daemon::HistorySink& history_;
@@ -173,10 +176,11 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: %s DIR SOCKET TOKEN WORKER\n", argv[0]);
         return 2;
     }
+    spdlog::set_default_logger(spdlog::stderr_logger_mt("controller"));  // answers go to stdout
     const std::string dir = argv[1];
     const bulkhead::SystemClock clock;
     Crash crash;
-    bulkhead::daemon::HistorySink history(dir + "/runs.db", clock);
+    bulkhead::daemon::HistorySink history(dir + "/runs.db", dir + "/state", clock);
     Sink sink(history);
     runtime::ControllerOptions options;
     options.stateDir = dir + "/state";

@@ -67,7 +67,10 @@ class Controller::Impl {
               }) {}
 
     ~Impl() {
-        if (own_ == nullptr) return;
+        if (own_ == nullptr) {
+            reactor_->cancel(historyTimer_);
+            return;
+        }
         own_->stop();
         if (thread_.joinable()) thread_.join();
     }
@@ -158,12 +161,12 @@ class Controller::Impl {
         return beginning;
     }
 
-    absl::StatusOr<std::vector<std::string>> recover(
-        const std::function<model::RunState(const std::string&)>& history,
-        const std::vector<std::string>& withoutEnd) {
+    absl::StatusOr<std::vector<std::string>> recover(const History& history,
+                                                     const std::vector<std::string>& withoutEnd) {
         std::vector<std::string> runs;
         std::string failures;
-        for (const std::string& run : withoutEnd) tellEnd(run, history);
+        history_ = history;
+        for (const std::string& run : withoutEnd) tellEnd(run);
         for (const std::string& run : unfinishedRuns(files(), options_.stateDir)) {
             if (jobs_.contains(run)) continue;
             const std::string dir = options_.stateDir + "/" + run;
@@ -179,7 +182,14 @@ class Controller::Impl {
             model::RunState past;
             if (begun.ok()) {
                 beginning.spec = *std::move(spec);
-                beginning.past = past = history(run);
+                auto told = history(run);
+                if (absl::IsFailedPrecondition(told.status()))
+                    begun = told.status();
+                else if (told.ok())
+                    past = *std::move(told);
+            }
+            if (begun.ok()) {
+                beginning.past = past;
                 begun = launch(std::move(beginning));
             }
             if (begun.ok()) {
@@ -210,6 +220,7 @@ class Controller::Impl {
         }
         recovered_ = true;
         pool_.tellHeld();
+        if (sink_ != nullptr) historyTimer_ = reactor_->every(kDiskRetry, [this] { retell(); });
         if (!failures.empty())
             return absl::FailedPreconditionError(absl::StrCat("not taken up again: ", failures));
         return runs;
@@ -288,6 +299,9 @@ class Controller::Impl {
     std::vector<std::unique_ptr<ControlListener>> listeners_;
     std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
     std::map<std::string, Refused> refused_;  ///< runs that could not be taken up
+    History history_;
+    std::map<std::string, std::string> lost_;  ///< runs without history, and what was said of it
+    Reactor::TimerId historyTimer_ = 0;
     bool recovered_ = false;
     bool ending_ = false;  ///< shutDown() was called: a job that began now would outlive us
     std::multimap<std::string, Watcher*> watchers_;
@@ -328,18 +342,21 @@ class Controller::Impl {
     }
 
   private:
-    /// The log says that the run ended; the controller before died before history knew.
-    void tellEnd(const std::string& run,
-                 const std::function<model::RunState(const std::string&)>& history) {
+    /// The log says that the run ended, and history does not know.
+    void tellEnd(const std::string& run) {
         const std::string dir = options_.stateDir + "/" + run;
         if (sink_ == nullptr || !checkRunId(run).ok() || isUnfinished(files(), dir)) return;
         const auto entries = readLog(files(), dir);
         if (!entries.ok()) return;
-        model::RunState past = history(run);
+        if (auto past = history_(run); past.ok()) tellUntold(run, *entries, *std::move(past));
+    }
+
+    void tellUntold(const std::string& run, const std::vector<protocol::LogEntry>& entries,
+                    model::RunState past) {
         const FactContext context{[this](MonoNs) { return reactor_->clock().unixNs(); },
                                   [](int32_t) { return std::string(); }, past.policies};
-        for (size_t i = firstUntold(*entries, past); i < entries->size(); ++i) {
-            const auto fact = untoldFact(*entries, i, past);
+        for (size_t i = firstUntold(entries, past); i < entries.size(); ++i) {
+            const auto fact = untoldFact(entries, i, past);
             if (!fact) continue;
             auto told = translate(*fact, context);
             if (!told) continue;
@@ -351,6 +368,43 @@ class Controller::Impl {
             model::apply(past, event);
             sink_->onEvent(run, event);
         }
+    }
+
+    /// Gives histories that were lost, or could not be had, what the commit log says of their runs.
+    void retell() {
+        std::vector<std::string> runs;
+        for (const auto& [run, job] : jobs_) runs.push_back(run);
+        for (const std::string& run : runs)
+            if (const std::string why = sink_->lost(run); !why.empty()) retell(run, why);
+    }
+
+    void retell(const std::string& run, const std::string& why) {
+        JobCoordinator& job = *jobs_.at(run);
+        auto past = history_(run);
+        if (!past.ok()) {
+            const std::string now(past.status().message());
+            if (std::exchange(lost_[run], now) != now) job.tellLost(now);
+            return;
+        }
+        lost_.erase(run);
+        if (job.finished()) {
+            const auto entries = readLog(files(), options_.stateDir + "/" + run);
+            if (entries.ok()) tellUntold(run, *entries, *std::move(past));
+            return;
+        }
+        if (ending_) return;  // its order to stop is not in the log: the next controller tells
+        const auto [begin, end] = watchers_.equal_range(run);
+        for (auto it = begin; it != end; ++it) it->second->onSnapshot(*past);
+        JobStatus status = job.status();
+        JobBeginning beginning;
+        beginning.run = run;
+        beginning.dir = options_.stateDir + "/" + run;
+        beginning.spec = status.spec;
+        beginning.past = *past;
+        beginning.lost = why;
+        jobs_.erase(run);
+        if (absl::Status s = launch(std::move(beginning)); !s.ok())
+            awaitDisk(std::move(status), *std::move(past), std::string(s.message()));
     }
 
     /// Its coordinator could not write the log.

@@ -66,6 +66,13 @@ class Watcher {
 /// the thread has acted.
 class Controller {
   public:
+    /// The fold of the run's events so far, an empty RunState when none are kept: events are
+    /// numbered on from its `seq`, incidents and faults from its last. After an error the job runs
+    /// without, and history is asked again, as it is for a run whose events the sink has lost():
+    /// once it answers, it is told by the commit log what it lacks. Called on the controller's
+    /// thread as long as the controller lives.
+    using History = std::function<absl::StatusOr<model::RunState>(const std::string& run)>;
+
     /// Binds the addresses and starts the thread. `sink` gets every event of every run and must
     /// outlive the controller; nullptr: nobody. AlreadyExists when an address is in use (names it),
     /// PermissionDenied or NotFound for the state directory.
@@ -86,15 +93,12 @@ class Controller {
 
     /// Takes up again every run of the state directory that had not finished when an earlier
     /// controller ended: ranks still alive are re-adopted, else the run resumes from its last
-    /// checkpoint in a new lineage. `history` gives the fold of the run's events so far (an empty
-    /// RunState when none are kept): events are numbered on from its `seq`, incidents and faults
-    /// from its last. It is called on the controller's thread. A run that cannot be taken up is
-    /// left alone, listed as failed until another resumes from it, and named in the error, after
-    /// all others were tried. Returns the ids. `withoutEnd` names the runs whose history has no
-    /// RunFinished: those among them that did end are told to the sink.
-    absl::StatusOr<std::vector<std::string>> recover(
-        const std::function<model::RunState(const std::string& run)>& history,
-        const std::vector<std::string>& withoutEnd);
+    /// checkpoint in a new lineage. A run that cannot be taken up is left alone, listed as failed
+    /// until another resumes from it, and named in the error, after all others were tried. So is
+    /// one whose `history` is FailedPrecondition. Returns the ids. `withoutEnd` names the runs
+    /// whose history has no RunFinished: those among them that did end are told to the sink.
+    absl::StatusOr<std::vector<std::string>> recover(const History& history,
+                                                     const std::vector<std::string>& withoutEnd);
 
     /// Checkpoint (when `checkpoint`), then end the job. Returns at once; RunFinished tells.
     absl::Status stop(const std::string& run, bool checkpoint, const std::string& by);

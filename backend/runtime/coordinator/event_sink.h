@@ -13,6 +13,9 @@ class EventSink {
   public:
     virtual ~EventSink() = default;
     virtual void onEvent(const std::string& run, const model::Event& event) = 0;
+    /// Why the run's events are not kept any more and have to be told anew from the last that is:
+    /// "FILE: was removed while it was written". Empty: they are kept, if late.
+    virtual std::string lost(const std::string&) const { return ""; }
 };
 
 }  // namespace bulkhead::runtime

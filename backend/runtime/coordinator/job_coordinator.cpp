@@ -137,6 +137,10 @@ void JobCoordinator::begin() {
                                     "there is room again; the job goes on"},
              model::Severity::kNotice);
     }
+    if (!beginning_.lost.empty())
+        tellLost(absl::StrCat(beginning_.lost,
+                              "; it was written anew from the commit log, which "
+                              "has the steps and not what happened between them"));
     for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
     fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });
     campaignTimer_ = around_.reactor.every(kCampaignTickNs, [this] {
@@ -381,6 +385,13 @@ absl::StatusOr<uint64_t> JobCoordinator::inject(const model::FaultSpec& fault,
     auto id = faults_.inject(fault, by, machine_.committedStep(), requestId);
     if (id.ok() && !requestId.empty()) requests_.insert(requestId);
     return id;
+}
+
+void JobCoordinator::tellLost(const std::string& why) {
+    spdlog::error("run {}: history: {}", beginning_.run, why);
+    emit(model::JobPhaseChanged{static_cast<model::JobPhase>(machine_.phase()),
+                                absl::StrCat("history: ", why)},
+         model::Severity::kError);
 }
 
 JobStatus JobCoordinator::status() const {

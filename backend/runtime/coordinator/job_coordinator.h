@@ -58,6 +58,8 @@ struct JobBeginning {
     std::optional<protocol::LogCheckpoint> resume;  ///< begin from this checkpoint of another run
     bool waited = false;  ///< the coordinator before halted, and there is room again
     std::string id = {};  ///< of a run that has none yet (runIdentity)
+    /// Why history is told anew by this coordinator what the log says, if it is; told as an error.
+    std::string lost = {};
 };
 
 /// Drives the coordinator machine of one job: timers, the commit log, the connections of its ranks,
@@ -101,6 +103,9 @@ class JobCoordinator {
                                            uint64_t expectedRevision, const std::string& requestId,
                                            const std::string& by);
     absl::Status stopCampaign(uint64_t campaign, const std::string& by);
+
+    /// To those who watch: nothing else hears of it.
+    void tellLost(const std::string& why);
 
     JobStatus status() const;
     const model::RunState& state() const { return state_; }

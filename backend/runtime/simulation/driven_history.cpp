@@ -6,7 +6,7 @@
 namespace bulkhead::simulation {
 
 absl::StatusOr<model::RunState> DrivenHistory::open() {
-    auto tail = history::EventTail::open(files_, "/history/runs.db", 1);
+    auto tail = history::EventTail::open(files_, "/history/runs.db", 1, "");
     if (!tail.ok()) return tail.status();
     tail_ = *std::move(tail);
     for (const model::Event& event : tail_->takeLeft())
