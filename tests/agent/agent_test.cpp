@@ -83,6 +83,7 @@ class AgentTest : public testing::Test {
                 if (hello_) return messages_.push_back(*decode<AgentMessage>(bytes));
                 hello_ = *decode<AgentHello>(bytes);
                 ++hellos_;
+                if (deaf_) return channel_.reset();
                 if (!another_.empty()) return (void)channel_->send(another_);
                 tell(welcome_);
             },
@@ -128,6 +129,7 @@ class AgentTest : public testing::Test {
     AgentWelcome welcome_;
     std::string another_;  ///< said in its place, by a controller of another build
     int hellos_ = 0;
+    bool deaf_ = false;  ///< as to a hello that arrives damaged
     std::unique_ptr<Reactor> reactor_;
     std::unique_ptr<ControlListener> listener_;
     std::unique_ptr<ControlChannel> channel_;
@@ -355,6 +357,20 @@ TEST_F(AgentTest, AnAgentWhoseControllerIsAnotherBuildGivesUpWithTheReason) {
     EXPECT_TRUE(absl::IsPermissionDenied(result_));
     EXPECT_THAT(std::string(result_.message()), HasSubstr("install the same release"));
     thread_ = std::thread([] {});
+}
+
+TEST_F(AgentTest, AnAgentThatIsPutOutUnheardComesAgainMoreAndMoreRarely) {
+    stopAgent();
+    deaf_ = true;
+    hellos_ = 0;
+    startAgent();
+    until([this] { return hellos_ >= 5; });
+    const MonoNs fifth = clock_.now();
+    until([this] { return hellos_ >= 6; });
+    EXPECT_GT(clock_.now() - fifth, kSecond);
+    deaf_ = false;
+    hello_.reset();
+    until([this] { return hello_.has_value(); });
 }
 
 TEST_F(AgentTest, AnAgentWhoseNameIsTakenComesAgainUntilItIsFree) {

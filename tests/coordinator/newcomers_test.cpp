@@ -3,6 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <sstream>
 
 #include "backend/common/codec.h"
 #include "backend/runtime/protocol/channels.h"
@@ -90,6 +95,26 @@ TEST_F(NewcomersTest, WhoShowsNoIntroductionIsPutOutWithoutAWord) {
         EXPECT_TRUE(closed_) << bytes;
     }
     EXPECT_THAT(answers_, IsEmpty());
+}
+
+TEST_F(NewcomersTest, WhyTheyWereSentAwayIsSaidOnce) {
+    std::ostringstream log;
+    const auto before = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
+    AgentHello hello;
+    hello.version = agentVersion();
+    const std::string whole = encode(hello);
+    for (int i = 0; i < 3; ++i) say(whole.substr(0, whole.size() - 1));
+    EXPECT_EQ(std::count(log.view().begin(), log.view().end(), '\n'), 1) << log.view();
+    EXPECT_THAT(log.str(), HasSubstr("was sent away: "));
+    for (int i = 0; i < 3; ++i) say("GET / HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(std::count(log.view().begin(), log.view().end(), '\n'), 2) << log.view();
+    say(whole);
+    EXPECT_EQ(agents_, 1);
+    say("GET / HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(std::count(log.view().begin(), log.view().end(), '\n'), 3) << "it began anew";
+    spdlog::set_default_logger(before);
 }
 
 TEST_F(NewcomersTest, ARankWithAnotherTokenMayComeAgainWithTheRightOne) {

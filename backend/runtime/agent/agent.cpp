@@ -24,6 +24,8 @@ namespace {
 
 constexpr MonoNs kFirstRetry = 100 * kMillisecond;
 constexpr MonoNs kLastRetry = 250 * kMillisecond;
+/// To a controller that was reached and did not welcome this agent.
+constexpr MonoNs kLastRefusedRetry = 5 * kSecond;
 /// Exits and faults kept until a controller has heard of them.
 constexpr size_t kMaxUnheard = 1024;
 
@@ -65,10 +67,10 @@ class Agent::Impl {
 
   private:
     void connected(absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
-        if (!channel.ok()) return retry(channel.status());
+        if (!channel.ok()) return retry(channel.status(), kLastRetry);
         channel_ = *std::move(channel);
         channel_->start([this](std::string bytes) { received(bytes); },
-                        [this](const absl::Status& why) { retry(why); });
+                        [this](const absl::Status& why) { lost(why); });
         AgentHello hello;
         hello.version = agentVersion();
         hello.token = options_.token;
@@ -80,23 +82,34 @@ class Agent::Impl {
         (void)::gethostname(host, sizeof host - 1);
         hello.home = absl::StrCat(host, ":", options_.runDir);
         hello.running = supervisor_.running();
-        if (absl::Status s = channel_->send(encode(hello)); !s.ok()) retry(s);
+        if (absl::Status s = channel_->send(encode(hello)); !s.ok()) lost(s);
     }
 
-    void retry(const absl::Status& why) {
+    void lost(const absl::Status& why) {
+        if (welcome_) return retry(why, kLastRetry);
+        const std::string text(why.message());
+        if (std::exchange(saidOf_, text) != text)
+            spdlog::warn(
+                "agent {}: the controller at {} did not welcome it: {}; it is tried again, "
+                "at last every {} s",
+                options_.node, options_.controller, text, kLastRefusedRetry / kSecond);
+        retry(why, kLastRefusedRetry);
+    }
+
+    void retry(const absl::Status& why, MonoNs atMost) {
         if (welcome_)
             spdlog::warn("agent {}: the controller is away: {}", options_.node, why.ToString());
         welcome_ = false;
         channel_.reset();
         reactor_->cancel(std::exchange(beating_, 0));
         reactor_->after(delay_, [this] { connect(); });
-        delay_ = std::min(2 * delay_, kLastRetry);
+        delay_ = std::min(2 * delay_, atMost);
     }
 
     void received(const std::string& bytes) {
         auto command = decode<AgentCommand>(bytes);
         if (!command.ok()) {
-            if (welcome_) return retry(command.status());
+            if (welcome_) return lost(command.status());
             return refused({absl::StrCat("it is of another version: ", command.status().message(),
                                          "; install the same release on both"),
                             0, 0});
@@ -111,6 +124,7 @@ class Agent::Impl {
         welcome_ = true;
         delay_ = kFirstRetry;
         nameTakenSince_.reset();
+        saidOf_.clear();
         if (welcome->beatMs > 0)
             beating_ = reactor_->every(welcome->beatMs * kMillisecond, [this] {
                 (void)channel_->send(encode(AgentMessage(AgentBeat{})));
@@ -129,7 +143,7 @@ class Agent::Impl {
                              std::string(why.message()), welcome.tryAgainMs);
             }
             if (reactor_->now() - *nameTakenSince_ < welcome.tryAgainMs * kMillisecond)
-                return retry(why);
+                return retry(why, kLastRetry);
         }
         refused_ = why;
         reactor_->stop();
@@ -162,6 +176,7 @@ class Agent::Impl {
     MonoNs delay_ = kFirstRetry;
     Reactor::TimerId beating_ = 0;
     std::optional<MonoNs> nameTakenSince_;
+    std::string saidOf_;  ///< why no controller has welcomed it, as the log has it
     absl::Status refused_;
     std::unique_ptr<ControlConnector> connector_;
     std::unique_ptr<ControlChannel> channel_;

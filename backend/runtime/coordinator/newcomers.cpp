@@ -102,9 +102,23 @@ void Newcomers::add(std::unique_ptr<ControlChannel> channel) {
     const uint64_t id = next_++;
     Waiting& waiting = waiting_[id];
     waiting.channel = std::make_unique<HandedChannel>(std::move(channel));
-    waiting.timer = reactor_.after(kIntroductionWithin, [this, id] { take(id); });
+    waiting.timer = reactor_.after(kIntroductionWithin, [this, id] {
+        if (const auto silent = take(id)) say(*silent, "it did not say who it is");
+    });
     waiting.channel->start([this, id](std::string bytes) { spoke(id, bytes); },
-                           [this, id](const absl::Status&) { take(id); });
+                           [this, id](const absl::Status& why) {
+                               const auto gone = take(id);
+                               // Who only closes has said nothing that is wrong.
+                               if (gone && absl::IsDataLoss(why))
+                                   say(*gone, std::string(why.message()));
+                           });
+}
+
+/// Whoever is sent away comes back, as often as it likes.
+void Newcomers::say(const ControlChannel& channel, const std::string& why) {
+    if (why == said_) return;
+    said_ = why;
+    spdlog::warn("{} was sent away: {}; this is said once", channel.peer(), why);
 }
 
 std::unique_ptr<ControlChannel> Newcomers::take(uint64_t id) {
@@ -120,20 +134,24 @@ void Newcomers::spoke(uint64_t id, const std::string& bytes) {
     std::unique_ptr<ControlChannel> channel = take(id);
     if (channel == nullptr) return;
     const auto it = introductionOf(bytes);
-    if (!it) return;  // not one of ours; closing is all it gets
+    if (!it) return say(*channel, "its first message is neither an agent's nor a rank's");
     if (it->kind == kAgentMagic) {
         const std::string other = otherVersion(it->version, agentVersion());
         if (!other.empty()) return refuse(*channel, AgentCommand(AgentWelcome{other, 0, 0}), other);
         auto hello = decode<AgentHello>(bytes);
-        if (hello.ok()) agent_(std::move(channel), *hello);
-        return;
+        if (!hello.ok()) return say(*channel, std::string(hello.status().message()));
+        said_.clear();
+        return agent_(std::move(channel), *hello);
     }
     if (const std::string other = otherVersion(it->version, protocol::protocolVersion());
         !other.empty())
         return refuse(*channel, protocol::ToReplica(protocol::Expelled{0, 0, other, true}), other);
     auto message = decode<protocol::ToCoordinator>(bytes);
     const auto* hello = message.ok() ? std::get_if<protocol::Hello>(&*message) : nullptr;
-    if (hello == nullptr) return;
+    if (hello == nullptr)
+        return say(*channel, message.ok() ? "its first message is not a rank's hello"
+                                          : std::string(message.status().message()));
+    said_.clear();
     const absl::Status taken =
         hello->token == token_ ? rank_(channel, *hello)
                                : absl::PermissionDeniedError("its token is not this controller's");

@@ -35,6 +35,7 @@ class Newcomers {
         Reactor::TimerId timer = 0;
     };
     void spoke(uint64_t id, const std::string& bytes);
+    void say(const ControlChannel& channel, const std::string& why);
     std::unique_ptr<ControlChannel> take(uint64_t id);
     template <class Message>
     static void refuse(ControlChannel& channel, const Message& answer, const std::string& why);
@@ -44,6 +45,7 @@ class Newcomers {
     Agent agent_;
     Rank rank_;
     uint64_t next_ = 1;
+    std::string said_;  ///< why the last that was sent away was; empty: one was taken since
     std::map<uint64_t, Waiting> waiting_;
 };
 
