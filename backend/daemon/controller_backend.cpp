@@ -47,7 +47,8 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
     if (absl::Status status = model::checkJob(spec); !status.ok()) return status;
     if (absl::Status status = model::checkData(spec); !status.ok()) return status;
     if (!resumeFrom.empty())
-        if (absl::Status status = controller_.canResume(resumeFrom); !status.ok()) return status;
+        if (absl::Status status = controller_.canResume(resumeFrom, spec); !status.ok())
+            return status;
     const auto run = history_.open(spec.name);
     if (!run.ok()) return run.status();
     auto started = controller_.start(spec, {.run = *run, .resumeFrom = resumeFrom});

@@ -239,7 +239,23 @@ TEST_F(CheckpointTest, damageIsFoundAndNamed) {
     }
     auto state = readShardFile(diskFiles(), path, *manifest, 1);
     EXPECT_TRUE(absl::IsDataLoss(state.status()));
-    EXPECT_THAT(std::string(state.status().message()), HasSubstr("shard-1.state"));
+    EXPECT_THAT(std::string(state.status().message()),
+                HasSubstr("shard-1.state is damaged: the hash of its state is "));
+    const auto read = [&](int32_t shard, const CheckpointManifest& m) {
+        return std::string(readShardFile(diskFiles(), path, m, shard).status().message());
+    };
+    CheckpointManifest edited = *manifest;
+    edited.step = 51;
+    EXPECT_THAT(read(0, edited), HasSubstr(path + " names: step 50, expected 51"));
+    const std::string other = fs::path(write(60)).parent_path();
+    fs::copy_file(other + "/shard-0.state", fs::path(path).parent_path() / "shard-0.state",
+                  fs::copy_options::overwrite_existing);
+    EXPECT_THAT(read(0, *manifest), HasSubstr("names: step 60, expected 50, state_hash "));
+    fs::copy_file(shard, fs::path(path).parent_path() / "shard-0.state",
+                  fs::copy_options::overwrite_existing);
+    EXPECT_THAT(read(0, *manifest), HasSubstr("names: shard 1, expected 0"));
+    fs::remove(fs::path(path).parent_path() / "shard-0.state");
+    EXPECT_THAT(read(0, *manifest), HasSubstr("shard-0.state is missing"));
     fs::resize_file(shard, 100);
     EXPECT_TRUE(absl::IsDataLoss(readShardFile(diskFiles(), path, *manifest, 1).status()));
     std::ofstream(path, std::ios::trunc) << "{\"version\": 1}";

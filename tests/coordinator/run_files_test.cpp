@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "backend/common/codec.h"
 #include "backend/common/file_system.h"
 #include "backend/model/json.h"
 #include "backend/runtime/checkpoint/checkpoint.h"
+#include "bulkhead/state_hash.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -43,6 +45,11 @@ class RunFilesTest : public testing::Test {
         lineage.lineage = 1;
         lineage.ledger.highWater = {0};
         return {protocol::LogTerm{1}, lineage};
+    }
+    static protocol::LedgerState begunLedger() {
+        protocol::LedgerState ledger;
+        ledger.highWater = {0};
+        return ledger;
     }
     static protocol::LogCheckpoint checkpoint(uint64_t step, const std::string& path) {
         protocol::LogCheckpoint c;
@@ -177,6 +184,45 @@ TEST_F(RunFilesTest, ACheckpointIsFoundByItsRunOrByItsPath) {
     EXPECT_THAT(std::string(none.status().message()), HasSubstr("has no checkpoint"));
     EXPECT_TRUE(absl::IsNotFound(findCheckpoint(diskFiles(), state(), "/gone").status()));
     EXPECT_TRUE(absl::IsNotFound(findCheckpoint(diskFiles(), state(), "c").status()));
+}
+
+TEST_F(RunFilesTest, WhatIsWrongWithACheckpointIsSaidBeforeAJobBeginsFromIt) {
+    const fs::path folder = folder_ / "elsewhere" / checkpointFolder(1, 7, 0, 0, 1);
+    StateSnapshot state;
+    state.lineage = 1;
+    state.step = state.last.step = 7;
+    state.bytes.assign(100, std::byte{5});
+    state.hash = bulkhead_state_hash(state.bytes.data(), state.bytes.size());
+    model::JobSpec spec;
+    spec.shards = 2;
+    CheckpointManifest manifest;
+    manifest.step = 7;
+    manifest.lineage = 1;
+    manifest.shards = 2;
+    manifest.last = state.last;
+    manifest.jobJson = model::toJsonText(spec);
+    manifest.dataPosition = encode(begunLedger());
+    for (const int32_t shard : {0, 1})
+        manifest.files.push_back(*writeShardFile(diskFiles(), folder.string(), shard, state));
+    const std::string path = *writeManifest(diskFiles(), folder.string(), manifest);
+    EXPECT_TRUE(checkStates(diskFiles(), path).ok());
+    const auto found = findCheckpoint(diskFiles(), this->state(), path);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_TRUE(checkFits(path, *found, spec).ok());
+    spec.shards = 1;
+    EXPECT_THAT(std::string(checkFits(path, *found, spec).message()),
+                HasSubstr("was written with 2 shards and the job has 1"));
+
+    manifest.step = 8;
+    write(path, manifestText(manifest));
+    EXPECT_THAT(std::string(checkStates(diskFiles(), path).message()),
+                HasSubstr(path + " says step 8 and its last_record is of step 7"));
+    manifest.step = 7;
+    write(path, manifestText(manifest));
+    fs::remove(folder / "shard-1.state");
+    for (const absl::Status& s : {checkStates(diskFiles(), path),
+                                  findCheckpoint(diskFiles(), this->state(), path).status()})
+        EXPECT_THAT(std::string(s.message()), HasSubstr("/shard-1.state is missing"));
 }
 
 TEST_F(RunFilesTest, OfADamagedLogTheWholeCheckpointsCount) {

@@ -257,10 +257,21 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const FileSystem& f
     absl::StatusOr<ShardHeader> header = decode<ShardHeader>(head);
     if (!begun.ok() || !header.ok() || header->magic != kShardMagic)
         return damaged("is no shard file");
-    if (header->lineage != manifest.lineage || header->step != manifest.step ||
-        header->layout != manifest.layout || header->shard != shard ||
-        header->hash != listed->hash || header->bytes + head.size() != listed->bytes)
-        return damaged("is not the file its manifest names");
+    // Every word that is wrong: of an edited manifest it is one, of another file several.
+    std::string wrong;
+    const auto compare = [&](const char* name, const auto& is, const auto& expected) {
+        if (is != expected)
+            absl::StrAppend(&wrong, wrong.empty() ? "" : ", ", name, " ", is, ", expected ",
+                            expected);
+    };
+    compare("shard", header->shard, shard);
+    compare("lineage", header->lineage, manifest.lineage);
+    compare("step", header->step, manifest.step);
+    compare("layout", header->layout, manifest.layout);
+    compare("bytes", header->bytes + head.size(), listed->bytes);
+    compare("state_hash", hex(header->hash), hex(listed->hash));
+    if (!wrong.empty())
+        return damaged(absl::StrCat("is not the file that ", manifestPath, " names: ", wrong));
     auto state = std::make_shared<StateSnapshot>();
     state->lineage = header->lineage;
     state->step = header->step;
@@ -272,7 +283,9 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const FileSystem& f
     state->hash = bulkhead_state_hash(state->bytes.data(), state->bytes.size());
     const uint64_t written =
         manifest.version == 1 ? XXH3_64bits(state->bytes.data(), state->bytes.size()) : state->hash;
-    if (written != listed->hash) return damaged("does not have the hash its manifest names");
+    if (written != listed->hash)
+        return damaged(absl::StrCat("is damaged: the hash of its state is ", hex(written),
+                                    ", expected ", hex(listed->hash)));
     return state;
 }
 

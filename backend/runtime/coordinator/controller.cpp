@@ -139,6 +139,8 @@ class Controller::Impl {
         if (!options.resumeFrom.empty()) {
             auto checkpoint = findCheckpoint(files(), options_.stateDir, options.resumeFrom);
             if (!checkpoint.ok()) return checkpoint.status();
+            if (absl::Status s = checkFits(options.resumeFrom, *checkpoint, spec); !s.ok())
+                return s;
             beginning.resumedFrom = checkpoint->checkpoint.path;
             beginning.resume = std::move(checkpoint->checkpoint);
             earlier = std::move(checkpoint->spec);
@@ -614,14 +616,17 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
     return run;
 }
 
-absl::Status Controller::canResume(const std::string& from) {
-    return impl_->call(
-        [&] { return findCheckpoint(impl_->files(), impl_->options_.stateDir, from).status(); });
+absl::Status Controller::canResume(const std::string& from, const model::JobSpec& spec) {
+    auto found =
+        impl_->call([&] { return findCheckpoint(impl_->files(), impl_->options_.stateDir, from); });
+    if (!found.ok()) return found.status();
+    if (absl::Status s = checkFits(from, *found, spec); !s.ok()) return s;
+    // Of a run it is the ranks who go round what is damaged.
+    return found->checkpoint.path == from ? checkStates(impl_->files(), from) : absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> Controller::recover(
-    const std::function<model::RunState(const std::string& run)>& history,
-    const std::vector<std::string>& withoutEnd) {
+    const History& history, const std::vector<std::string>& withoutEnd) {
     return impl_->call([&] { return impl_->recover(history, withoutEnd); });
 }
 

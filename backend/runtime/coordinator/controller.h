@@ -88,8 +88,9 @@ class Controller {
     /// slots yet. InvalidArgument for a spec that cannot run, NotFound for an unknown checkpoint.
     absl::StatusOr<std::string> start(const model::JobSpec& spec, const StartOptions& options);
 
-    /// OK when StartOptions::resumeFrom may be `from`; NotFound, or what is wrong with that run.
-    absl::Status canResume(const std::string& from);
+    /// OK when StartOptions::resumeFrom of a job of `spec` may be `from`; NotFound, or what is
+    /// wrong with that run or with the files of that manifest, which are read whole.
+    absl::Status canResume(const std::string& from, const model::JobSpec& spec);
 
     /// Takes up again every run of the state directory that had not finished when an earlier
     /// controller ended: ranks still alive are re-adopted, else the run resumes from its last

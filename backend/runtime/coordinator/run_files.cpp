@@ -88,6 +88,20 @@ std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::st
     return std::nullopt;
 }
 
+absl::Status checkStates(const FileSystem& files, const std::string& path,
+                         const CheckpointManifest& manifest) {
+    constexpr const char* kRemedy =
+        "; put back the file that was there, or resume another checkpoint";
+    if (manifest.last.step != manifest.step)
+        return absl::FailedPreconditionError(absl::StrCat(path, " says step ", manifest.step,
+                                                          " and its last_record is of step ",
+                                                          manifest.last.step, kRemedy));
+    for (const CheckpointFile& file : manifest.files)
+        if (const auto read = readShardFile(files, path, manifest, file.shard); !read.ok())
+            return absl::FailedPreconditionError(absl::StrCat(read.status().message(), kRemedy));
+    return absl::OkStatus();
+}
+
 /// A checkpoint whose run is gone: its manifest says the job, the state's files, and which samples
 /// it has seen.
 absl::StatusOr<FoundCheckpoint> byManifestAlone(const FileSystem& files, const std::string& path) {
@@ -99,13 +113,14 @@ absl::StatusOr<FoundCheckpoint> byManifestAlone(const FileSystem& files, const s
             absl::StrCat(path, ": its job: ", std::string(spec.status().message())));
     for (const auto& stored :
          storedCheckpoints(files, fs::path(path).parent_path().parent_path().string()))
-        if (stored.path == path)
+        if (fs::path(stored.path).lexically_normal() == fs::path(path).lexically_normal())
             if (auto checkpoint = protocol::byManifest(stored))
                 return FoundCheckpoint{*std::move(spec), *std::move(checkpoint)};
+    if (absl::Status s = checkStates(files, path, *manifest); !s.ok()) return s;
     return absl::FailedPreconditionError(absl::StrCat(
         path,
-        ": some of its files are gone, or it was written without a controller and does not "
-        "say which samples it has seen; resume its run, whose log does"));
+        ": it was written without a controller and does not say which samples it has seen; resume "
+        "its run, whose log does"));
 }
 
 /// "steps is 300 and was 200; policies.min_replicas is ...".
@@ -354,6 +369,19 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
         return absl::NotFoundError(absl::StrCat("\"", from, "\" is neither a run of ", stateDir,
                                                 " nor the manifest of a checkpoint"));
     return byManifestAlone(files, from);
+}
+
+absl::Status checkFits(const std::string& from, const FoundCheckpoint& found,
+                       const model::JobSpec& spec) {
+    if (found.spec.shards == spec.shards) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(from, " was written with ", found.spec.shards, " shards and the job has ",
+                     spec.shards, "; resume it with --shards ", found.spec.shards));
+}
+
+absl::Status checkStates(const FileSystem& files, const std::string& manifest) {
+    const auto read = readManifest(files, manifest);
+    return read.ok() ? checkStates(files, manifest, *read) : read.status();
 }
 
 absl::Status takeText(model::JobSpec& spec, const std::string& runDir,

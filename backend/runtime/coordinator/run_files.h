@@ -84,6 +84,14 @@ struct FoundCheckpoint {
 absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
                                                const std::string& from);
 
+/// InvalidArgument unless a job of `spec` can go on from what was found at `from`.
+absl::Status checkFits(const std::string& from, const FoundCheckpoint& found,
+                       const model::JobSpec& spec);
+
+/// FailedPrecondition naming the first file of the checkpoint `manifest` that is not what the
+/// manifest says, and what is wrong with it. Reads every state: not for the reactor's thread.
+absl::Status checkStates(const FileSystem& files, const std::string& manifest);
+
 /// Copies the job's training text into the run's folder and makes the job read it there, when it is
 /// no larger than the job's data_copy_bytes. `earlier`, when given, is the job that is resumed: if
 /// its text was copied and has the same domains, that copy is the text. Errors as
