@@ -44,7 +44,7 @@ Parsed parse(int argc, char** argv) {
                    "with --run: where its runs have their folders, to hold its ledgers against "
                    "their commit logs [FILE.state/jobs, or jobs beside FILE]");
     app.add_option("--job", o.job, "start the job of this file");
-    app.add_option("--worker", o.worker, "path of bulkhead-worker");
+    app.add_option("--worker", o.worker, "roles controller and all: path of bulkhead-worker");
     app.add_option("--agents", o.agents, "role all: nodes to stand up on this machine")
         ->check(CLI::Range(1, 64));
     app.add_option("--node", o.node, "role agent: name of this node")->capture_default_str();
@@ -77,6 +77,13 @@ Parsed parse(int argc, char** argv) {
     if (!model::isFileName(o.node)) {
         std::fprintf(stderr, "bulkheadd: --node: expected %s, found \"%s\"\n",
                      std::string(model::kFileNameRule).c_str(), model::printable(o.node).c_str());
+        out.exitCode = kBadStart;
+        return out;
+    }
+    if (o.role == "agent" && !o.worker.empty()) {
+        std::fprintf(stderr,
+                     "bulkheadd: an agent starts the program that its controller names; give "
+                     "--worker to the controller\n");
         out.exitCode = kBadStart;
         return out;
     }

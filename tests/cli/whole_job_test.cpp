@@ -734,6 +734,13 @@ TEST_F(WholeJobTest, ASecondDaemonOnTheSameStateIsRefused) {
     EXPECT_FALSE(owner->ended());
 }
 
+TEST_F(WholeJobTest, AnAgentThatIsToldOfAWorkerSaysWhoNamesIt) {
+    const Ran agent = shellBoth(kBin + "/bulkheadd --role=agent --worker /bin/true --state-dir " +
+                                dir_ + "/state");
+    EXPECT_EQ(agent.code, 2);
+    EXPECT_THAT(agent.out, HasSubstr("give --worker to the controller"));
+}
+
 TEST_F(WholeJobTest, AskedToEndADaemonWritesACheckpointFirst) {
     auto owner = daemon();
     {
