@@ -134,7 +134,7 @@ constexpr uint64_t kMostPlacementBytes = 16 << 20;
 absl::StatusOr<PlacementFile> readPlacement(const std::string& path) {
     const auto text = readAtMost(path, kMostPlacementBytes);
     if (!text.ok()) return text.status();
-    const auto file = model::fromJsonText<PlacementFile>(*text);
+    const auto file = model::fromJsonText<PlacementFile>(*text, model::UnknownKeys::kRefuse);
     if (!file.ok())
         return absl::InvalidArgumentError(
             path + ": " + std::string(file.status().message()) +

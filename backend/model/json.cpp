@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/model/json.h"
 
+#include <array>
+#include <unordered_set>
+
 #include "backend/model/names.h"
 
 namespace bulkhead::model {
@@ -89,12 +92,25 @@ absl::StatusOr<Json> parseJson(std::string_view text) {
     // Deep nesting would cost memory for nothing: no message of ours is deeper than a dozen.
     constexpr int kDeepest = 64;
     bool tooDeep = false;
+    std::string twice;
+    // Of the object that is open at each depth.
+    std::array<std::unordered_set<std::string>, kDeepest + 2> keys;
     try {
-        Json json = Json::parse(text, [&](int depth, Json::parse_event_t, Json&) {
+        Json json = Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {
             tooDeep = tooDeep || depth > kDeepest;
-            return !tooDeep;
+            if (tooDeep) return false;
+            const auto at = static_cast<size_t>(depth);
+            if (event == Json::parse_event_t::object_start) keys[at + 1].clear();
+            if (event == Json::parse_event_t::key)
+                if (const auto& key = parsed.get_ref<const std::string&>();
+                    !keys[at].insert(key).second)
+                    twice = key;
+            return true;
         });
         if (tooDeep) return absl::InvalidArgumentError("not JSON of ours: nested too deep");
+        if (!twice.empty())
+            return absl::InvalidArgumentError(
+                concat("the key \"", shortened(twice, 60), "\" is there twice"));
         return json;
     } catch (const Json::parse_error& e) {
         return absl::InvalidArgumentError(concat("not JSON: error at byte ", e.byte));

@@ -246,7 +246,7 @@ template <class T>
     return value;
 }
 
-/// InvalidArgument also for text that is no JSON, naming the byte.
+/// InvalidArgument also for text that is no JSON, naming the byte, or has a key of an object twice.
 [[nodiscard]] absl::StatusOr<Json> parseJson(std::string_view text);
 
 template <class T>

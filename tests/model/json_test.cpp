@@ -85,6 +85,16 @@ TEST(Json, passesOverUnknownKeysOfANewerWriterButNotOfAPerson) {
     EXPECT_THAT(errorOf(text, UnknownKeys::kRefuse), HasSubstr("unknown key \"mood\""));
 }
 
+TEST(Json, refusesAKeyThatStandsTwiceInOneObject) {
+    EXPECT_EQ(errorOf(R"({"seq":1,"body":{"type":"run_finished","ok":true},"severity":"info"})"),
+              "");
+    EXPECT_THAT(errorOf(R"({"seq":1,"severity":"info","seq":2})"),
+                HasSubstr("the key \"seq\" is there twice"));
+    EXPECT_THAT(errorOf(R"({"body":{"type":"run_finished","ok":true,"ok":false}})"),
+                HasSubstr("\"ok\" is there twice"));
+    EXPECT_TRUE(parseJson(R"([{"a":{"b":1}},{"a":{"b":1},"b":2}])").ok());
+}
+
 TEST(Json, refusesHostileText) {
     for (const std::string& text :
          {std::string(), std::string("{"), std::string("nul"), std::string("{\"seq\":1e999}"),

@@ -2,7 +2,6 @@
 #include "backend/planner/import/safetensors.h"
 
 #include <algorithm>
-#include <set>
 #include <vector>
 
 #include "backend/model/names.h"
@@ -64,22 +63,6 @@ Tensor tensorOf(const Json& entry, const std::string& path, std::string_view dat
     return tensor.ok() ? *std::move(tensor) : Tensor();
 }
 
-/// The first key that an object of the text has twice; the reader would keep one of them.
-std::string repeatedKey(std::string_view text) {
-    std::vector<std::set<std::string>> open;
-    std::string repeated;
-    const auto look = [&](int, Json::parse_event_t event, Json& value) {
-        if (event == Json::parse_event_t::object_start) open.emplace_back();
-        if (event == Json::parse_event_t::object_end) open.pop_back();
-        if (event == Json::parse_event_t::key && repeated.empty() &&
-            !open.back().insert(value.get<std::string>()).second)
-            repeated = value.get<std::string>();
-        return true;
-    };
-    [[maybe_unused]] const Json read = Json::parse(text, look, false);
-    return repeated;
-}
-
 }  // namespace
 
 absl::StatusOr<std::map<std::string, Tensor, std::less<>>> parseSafetensors(std::string_view bytes,
@@ -94,8 +77,6 @@ absl::StatusOr<std::map<std::string, Tensor, std::less<>>> parseSafetensors(std:
     auto header = parseJsonFile(bytes.substr(8, length), concat(file, ": header"));
     if (!header.ok()) return header.status();
     if (!header->is_object()) return refuse("byte 8: the header is no JSON object");
-    if (const std::string key = repeatedKey(bytes.substr(8, length)); !key.empty())
-        return refuse("header: the key \"", model::shortened(key, 80), "\" is there twice");
     const std::string_view data = bytes.substr(8 + length);
 
     JsonFields fields(file);
