@@ -269,8 +269,8 @@ void LedgerAudit::compare(const std::vector<LogLink>& log, bool growing) {
           concat("the run file ends at step ", links_.empty() ? 0 : links_.back().step,
                  " of the log's ", log.back().step, ": its last ", log.size() - at,
                  " commits are missing"),
-          "if its controller was killed, start that again: it records what the log has; else "
-          "restore the run file from a copy"});
+          "start its controller again (bulkheadctl up with the same --db, or bulkheadd with the "
+          "same folders): it records what the log has; else restore the run file from a copy"});
 }
 
 void LedgerAudit::addUp(LedgerReport& out) const {

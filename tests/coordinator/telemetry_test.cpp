@@ -156,6 +156,17 @@ TEST(FactEvents, ACommitCarriesShardsAndContributors) {
     EXPECT_EQ(body.traffic.bytes, 10u);
 }
 
+TEST(FactEvents, WhoLeavesAJobThatEndsIsNoWarning) {
+    const FactContext context{
+        [](MonoNs t) { return t; }, [](int32_t) { return std::string(); }, {}};
+    const auto severity = [&](protocol::ReplicaState state) {
+        return translate(protocol::fact::ReplicaChanged{1, 1, state, 10, "it left"}, context)
+            ->severity;
+    };
+    EXPECT_EQ(severity(protocol::ReplicaState::kAbsent), model::Severity::kNotice);
+    EXPECT_EQ(severity(protocol::ReplicaState::kBackingOff), model::Severity::kWarning);
+}
+
 TEST(FactEvents, APhaseOfNoLengthStaysOneWhateverTheClocksDo) {
     int64_t drift = 0;
     const FactContext context{

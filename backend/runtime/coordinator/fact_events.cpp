@@ -24,7 +24,6 @@ Severity severityOf(model::JobPhase phase) {
 
 Severity severityOf(model::ReplicaState state) {
     switch (state) {
-        case model::ReplicaState::kAbsent:
         case model::ReplicaState::kBackingOff:
             return Severity::kWarning;
         case model::ReplicaState::kFailed:
