@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <ctime>
 #include <string>
 
 #include "backend/planner/data/routing.h"
@@ -36,6 +37,15 @@ double secondsOf(Work&& work) {
     const auto start = std::chrono::steady_clock::now();
     work();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// The same in processor time of this process: what an idle core takes for work on one thread,
+/// also where others use the core.
+template <class Work>
+double processorSecondsOf(Work&& work) {
+    const std::clock_t start = std::clock();
+    work();
+    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
 }  // namespace bulkhead::bench
