@@ -76,7 +76,7 @@ class Setting {
 
   private:
     std::vector<std::string> words_;
-    std::vector<runtime::UniqueFd> listeners_;
+    std::vector<UniqueFd> listeners_;
     std::vector<runtime::ExchangePeer> peers_;
 };
 

@@ -80,7 +80,7 @@ class Replicas {
     const Setting setting_;
     const SystemClock clock_;
     runtime::ExchangeGroup group_;
-    std::vector<runtime::UniqueFd> listeners_;
+    std::vector<UniqueFd> listeners_;
     std::vector<std::unique_ptr<support::GpuRank>> ranks_;
     std::vector<float*> in_, out_;
     std::vector<std::unique_ptr<runtime::Exchange>> exchanges_;
