@@ -79,10 +79,12 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
 ServerSockets::ServerSockets() : wake_(::eventfd(0, EFD_CLOEXEC)) {}
 
 ServerSockets::~ServerSockets() {
-    if (!thread_.joinable()) return;
-    const uint64_t one = 1;
-    (void)!::write(wake_.get(), &one, sizeof one);
-    thread_.join();
+    if (thread_.joinable()) {
+        const uint64_t one = 1;
+        (void)!::write(wake_.get(), &one, sizeof one);
+        thread_.join();
+    }
+    for (const std::string& path : paths_) ::unlink(path.c_str());
 }
 
 absl::StatusOr<std::string> ServerSockets::listenUnix(const std::string& path) {
@@ -107,6 +109,7 @@ absl::StatusOr<std::string> ServerSockets::listenUnix(const std::string& path) {
         return cannotListen("unix:" + path, bound ? errno : error);
     sockets_.push_back({std::move(fd), true});
     locks_.push_back(*std::move(lock));
+    paths_.push_back(path);
     return "unix:" + path;
 }
 

@@ -52,7 +52,8 @@ class ServerSockets {
     void acceptAll(const Socket& from);
 
     std::vector<Socket> sockets_;
-    std::vector<UniqueFd> locks_;
+    std::vector<UniqueFd> locks_;     ///< of `paths_`
+    std::vector<std::string> paths_;  ///< of the socket files; they go with the object
     UniqueFd wake_;
     Accepted accepted_;
     std::thread thread_;
