@@ -152,6 +152,9 @@ class Ends : public JobTest {
         s.timeouts.joinMs = 100'000;
         s.timeouts.progressFloorMs = 6'000;
         s.timeouts.chunkFloorMs = 60'000;
+        // An interpreter that ends is silent before it is gone: its peers alone must not end it.
+        s.timeouts.beatMs = 1'000;
+        s.timeouts.heartbeatMs = 10'000;
         s.policies.lr = model::LrPolicy::kNone;
         return s;
     }
