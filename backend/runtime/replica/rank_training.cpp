@@ -103,7 +103,10 @@ void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
         computeMs_ = inMs(clock_.now() - computeBegun_);
     }
     faults_->enter(computing_, protocol::Phase::kExchange);
-    post(protocol::ComputeDone{computing_, nonFinite_});
+    reactor_->post([this, generation, done = protocol::ComputeDone{computing_, nonFinite_}] {
+        // An attempt with other samples may have begun meanwhile, and its gradient is not done.
+        if (generation == exchange_->generation()) feed(done);
+    });
 }
 
 absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
