@@ -61,8 +61,9 @@ Process& SimulatedJob::makeProcess(RankId id, uint32_t incarnation, size_t node)
                                           mix(mix(seed_, 100 + index(id)), incarnation));
     Process& rank = *made;
     auto& slot = ranks_[index(id)];
-    // The log may have lost that the number was given out.
-    const bool again = slot && slot->incarnation == incarnation && !slot->alive;
+    // The log may have lost that this number, or a higher one, was given out.
+    const bool again =
+        slot && (slot->ofLostPast || (slot->incarnation == incarnation && !slot->alive));
     if (!slot || slot->incarnation < incarnation || again) std::swap(slot, made);
     if (made) zombies_.push_back(std::move(made));
     rank.clockRate = nodeRate(node);

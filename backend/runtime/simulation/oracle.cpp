@@ -141,6 +141,7 @@ void Oracle::durable(const LogEntry& entry) {
         if (t->term <= term_) fail_("I5", absl::StrCat("term ", t->term, " follows term ", term_));
         term_ = t->term;
     } else if (const auto* l = std::get_if<LogLineage>(&entry)) {
+        restoredFrom_.reset();
         if (l->lineage <= lineage_)
             fail_("I6", absl::StrCat("lineage ", l->lineage, " follows lineage ", lineage_));
         if (samples_.empty()) samples_.resize(options_.domains);
@@ -222,6 +223,7 @@ void Oracle::rewind(const std::vector<LogEntry>& entries) {
 
 void Oracle::restore(const std::vector<LogEntry>& entries) {
     const std::string link = link_;
+    const auto from = restoredFrom_.value_or(std::pair(lineage_, step_));
     if (!lostLink_.empty()) link_ = lostLink_;
     judged_ = lost_;
     for (const LogEntry& entry : entries) {
@@ -235,6 +237,7 @@ void Oracle::restore(const std::vector<LogEntry>& entries) {
     }
     judged_.clear();
     lostLink_ = std::exchange(link_, link);  // the log goes on from what it has
+    restoredFrom_ = from;
 }
 
 void Oracle::commitSent(const Commit& commit) {

@@ -197,6 +197,9 @@ class Oracle {
     std::map<StepKey, Truth> judged_;  ///< while it rewinds or restores: the truths there were
     std::map<StepKey, Truth> lost_;    ///< the truths there were before it rewound
     std::string lostLink_;             ///< of the last of the lost entries that it restored
+    /// Lineage and step that the log's own records end with, while no lineage in it goes on from
+    /// what a checkpoint restored: a coordinator that begins then does so from there.
+    std::optional<std::pair<uint64_t, uint64_t>> restoredFrom_;
     uint64_t tieAt_ = 0;               ///< after this step
     std::map<std::pair<int32_t, uint32_t>, uint64_t> matched_;  ///< its own replay, of which step
     bool paused_ = false;

@@ -21,6 +21,7 @@ void Oracle::recovered(const CoordinatorMachine& c) {
         fail_("I5", absl::StrCat("a coordinator of term ", c.term(), " follows term ", term_));
     if (policies_ && c.policies() != *policies_)
         fail_("I6", "the new coordinator has forgotten the policies the operator set");
+    if (restoredFrom_ == std::pair(c.lineage(), c.committedStep())) return;
     if (lineage_ != 0 && c.expertShard() != expertShard_)
         fail_("I6", "the new coordinator has forgotten where the experts lie");
     if (lineage_ != 0 && c.domainShare() != domainShare_)
