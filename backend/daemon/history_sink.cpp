@@ -11,7 +11,7 @@
 namespace bulkhead::daemon {
 namespace {
 
-/// As a person tells runs apart: "4f1c..., begun 2026-01-31 12:00:00 UTC".
+/// The text by which a person tells runs apart: "4f1c..., begun 2026-01-31 12:00:00 UTC".
 std::string named(const std::string& uuid, int64_t createdNs) {
     return absl::StrCat(uuid, ", begun ",
                         absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::FromUnixNanos(createdNs),
@@ -20,7 +20,7 @@ std::string named(const std::string& uuid, int64_t createdNs) {
 
 }  // namespace
 
-/// Of the run, or of a new one for the job, whose folder is not there yet.
+/// `fresh`: the run is new, and its folder is not there yet.
 history::WriterOptions HistorySink::writerOptions(const std::string& run, bool fresh) const {
     history::WriterOptions options;
     options.onHealth = [run](const absl::Status& status) {

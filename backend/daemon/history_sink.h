@@ -37,7 +37,8 @@ class HistorySink final : public runtime::EventSink {
     std::vector<std::string> withoutEnd() const;
     void onEvent(const std::string& run, const model::Event& event) override;
     std::string lost(const std::string& run) const override;
-    /// What of the run is not in the file, and why, in a line; empty: it has everything, or nearly.
+    /// Says in a line which events of the run the file lacks, and why; empty: it has all, or
+    /// nearly.
     std::string lacks(const std::string& run) const;
     /// Waits until everything is in the file.
     void flush();

@@ -27,8 +27,8 @@ void endWithCreator(int fd) {
     }).detach();
 }
 
-/// As many open files as the system allows: each rank, agent and caller takes one, and what is
-/// started here inherits the limit.
+/// Allows as many open files as the system does: each rank, agent and caller takes one, and what
+/// is started here inherits the limit.
 void raiseFileLimit() {
     rlimit files{};
     ::getrlimit(RLIMIT_NOFILE, &files);

@@ -93,7 +93,7 @@ absl::StatusOr<Json> parseJson(std::string_view text) {
     constexpr int kDeepest = 64;
     bool tooDeep = false;
     std::string twice;
-    // Of the object that is open at each depth.
+    // These are the keys of the object that is open at each depth.
     std::array<std::unordered_set<std::string>, kDeepest + 2> keys;
     try {
         Json json = Json::parse(text, [&](int depth, Json::parse_event_t event, Json& parsed) {

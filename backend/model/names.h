@@ -47,8 +47,8 @@ template <class Words>
 /// At most `limit` bytes of it, cut between UTF-8 characters, with an ellipsis where it was cut.
 [[nodiscard]] std::string shortened(std::string_view text, size_t limit);
 
-/// What a terminal takes as an order (control characters, those that change the direction of text)
-/// and bytes that are no UTF-8, as "\\x1b"; newlines too unless `lines`.
+/// Shows control characters, those that change the direction of text, and bytes that are no UTF-8
+/// as "\\x1b": a terminal takes them as orders. Newlines and tabs too, unless `lines`.
 [[nodiscard]] std::string printable(std::string_view text, bool lines = false);
 
 /// Bytes of `text` without a UTF-8 character that is cut off at its end.

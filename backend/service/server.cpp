@@ -23,7 +23,7 @@ constexpr size_t kReads = 4;
 constexpr size_t kChanges = 4;
 constexpr size_t kStops = 1;
 constexpr size_t kExports = 2;
-/// Who connects and does not speak HTTP/2 by then is put out.
+/// A peer that does not speak HTTP/2 by then is put out.
 constexpr int kHandshakeMs = 5000;
 /// A connection without a call is closed after so long; its client connects again when it calls.
 constexpr int kIdleMs = 5 * 60 * 1000;
@@ -32,7 +32,7 @@ constexpr int kKeepaliveAnswerMs = 5000;
 constexpr int kFastestPingMs = 5000;
 constexpr int kMaxRequestBytes = 16 << 20;
 constexpr int kCallsOfAConnection = 100;
-/// Of all connections together: beyond it gRPC reads more slowly.
+/// Requests of all connections may hold so much: beyond it gRPC reads more slowly.
 constexpr size_t kCallBytes = size_t{256} << 20;
 constexpr std::chrono::milliseconds kGrace{500};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Bulkhead costs a PyTorch program, and what a kill costs it: `./dev bench torch`, see
+// Measures what Bulkhead and a kill cost a PyTorch program: `./dev bench torch`, see
 // README.md.
 #include <sys/wait.h>
 

@@ -62,7 +62,7 @@ TEST(DeviationsOf, areThoseOfStudentsDistribution) {
     EXPECT_NEAR(deviationsOf(0.95, 1'000'000), 1.960, 2e-3);
 }
 
-/// What one recording's folds say of its load is mostly luck: little of it counts.
+/// The folds of one recording say little of its load: most of it is luck.
 TEST(LoadRange, believesAGapAsFarAsItIsSure) {
     const Spread spread{1.1, 0.02};
     const double unsaid = loadRange(spread, {}, 1.65).mean;

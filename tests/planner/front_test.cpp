@@ -131,7 +131,7 @@ TEST(Front, whereNodesAreNearAndFarTheObjectiveIsNeverWorseThanLinear) {
                 if (objective != Objective::kBytes) continue;
                 options.objective = Objective::kSends;
                 const auto sends = solveFront(wholeOf(routing), topology, options);
-                // Of plans within 0.5 % of the best the most even one is recommended.
+                // The most even one of the plans within 0.5 % of the best is recommended.
                 EXPECT_LE(chosen.weighedBytes,
                           1.005 * sends->points[sends->recommended].weighedBytes)
                     << topology.name;

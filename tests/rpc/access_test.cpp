@@ -226,7 +226,7 @@ TEST(TargetTest, WhatIsNoAddressIsSaidAtOnce) {
     }
 }
 
-/// As many connections as it is asked for, that say nothing; those that were closed are counted.
+/// Opens connections that say nothing, and counts those that were closed.
 class SilentCallers {
   public:
     SilentCallers(const std::string& address, int number) {

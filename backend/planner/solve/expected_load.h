@@ -40,10 +40,10 @@ struct LoadGap {
     double error = INFINITY;  ///< standard, of the mean; infinite: none were left out
 };
 
-/// Of node or GPU load on requests not seen, where resampling those that a plan was made from gives
-/// `spread`. A plan fits its own requests by part of a deviation; what `gap` says beside that
-/// counts as far as it is sure, which with a hundred requests is little. `deviations`: to either
-/// end.
+/// The range of node or GPU load on requests not seen, where resampling those that a plan was made
+/// from gives `spread`. A plan fits its own requests by part of a deviation; what `gap` says beside
+/// that counts as far as it is sure, which with a hundred requests is little. `deviations`: to
+/// either end.
 [[nodiscard]] Range loadRange(const Spread& spread, const LoadGap& gap, double deviations);
 
 /// `draws` times one of every `group` neighbours of a kind, counted `group` times: [draw] [block]
@@ -62,7 +62,7 @@ inline constexpr uint32_t kFewRanges = 8, kMostBlocks = 256;
 /// what they are drawn from, which is twice the variance.
 inline constexpr uint32_t kGroupOfEquals = 3;
 
-/// Of fewer requests it is luck how many there are of each domain.
+/// With fewer requests it is luck how many there are of each domain.
 inline constexpr uint32_t kKnownMixture = 40;
 
 /// A view's requests by domain, and in their order within one. How many there are of a domain is

@@ -621,7 +621,7 @@ absl::Status Controller::canResume(const std::string& from, const model::JobSpec
         impl_->call([&] { return findCheckpoint(impl_->files(), impl_->options_.stateDir, from); });
     if (!found.ok()) return found.status();
     if (absl::Status s = checkFits(from, *found, spec); !s.ok()) return s;
-    // Of a run it is the ranks who go round what is damaged.
+    // Where a run is named, its ranks go round what is damaged.
     return found->checkpoint.path == from ? checkStates(impl_->files(), from) : absl::OkStatus();
 }
 

@@ -97,7 +97,7 @@ Newcomers::~Newcomers() {
 }
 
 void Newcomers::add(std::unique_ptr<ControlChannel> channel) {
-    // Who has been silent for longest gives way.
+    // The one that has been silent for longest gives way.
     if (waiting_.size() >= kMostWaiting) take(waiting_.begin()->first);
     const uint64_t id = next_++;
     Waiting& waiting = waiting_[id];
@@ -108,7 +108,7 @@ void Newcomers::add(std::unique_ptr<ControlChannel> channel) {
     waiting.channel->start([this, id](std::string bytes) { spoke(id, bytes); },
                            [this, id](const absl::Status& why) {
                                const auto gone = take(id);
-                               // Who only closes has said nothing that is wrong.
+                               // A peer that only closes has said nothing that is wrong.
                                if (gone && absl::IsDataLoss(why))
                                    say(*gone, std::string(why.message()));
                            });

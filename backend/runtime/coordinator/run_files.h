@@ -32,8 +32,8 @@ absl::StatusOr<std::unique_ptr<FileLock>> lockCheckpoints(FileSystem& files,
 /// InvalidArgument unless it is a plain folder name.
 absl::Status checkRunId(const std::string& run);
 
-/// What tells the run in this folder from every other one: 32 hexadecimal digits, made when it
-/// began. Empty where an older build made the run, or the file is lost: then the log's counts.
+/// The identity of the run in this folder: 32 hexadecimal digits that no other run has, made when
+/// it began. Empty where an older build made the run, or the file is lost: then the log's counts.
 std::string runIdentity(const FileSystem& files, const std::string& runDir);
 absl::Status writeIdentity(FileSystem& files, const std::string& runDir, const std::string& id);
 

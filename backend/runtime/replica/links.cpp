@@ -135,7 +135,7 @@ std::string LeaderLink::address() const {
 void LeaderLink::accept(std::unique_ptr<ControlChannel> channel) {
     const auto stranger = std::find_if(siblings_.begin(), siblings_.end(),
                                        [](const auto& entry) { return !entry.second.proven; });
-    // Who has been silent for longest gives way.
+    // The one that has been silent for longest gives way.
     if (siblings_.size() >= kMostSiblings && stranger != siblings_.end()) drop(stranger->first);
     const uint64_t id = next_++;
     Sibling& sibling = siblings_[id];

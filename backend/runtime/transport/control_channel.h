@@ -53,7 +53,7 @@ class ControlChannel {
     virtual std::string peer() const = 0;
 };
 
-/// Of who connects, before anybody knows who that is.
+/// The longest first message of a peer that connects, before it is known who that is.
 constexpr size_t kMaxFirstMessage = size_t{64} << 10;
 
 struct ChannelOptions {
