@@ -100,6 +100,7 @@ void addPlan(CLI::App& app, Cli& cli) {
     addPlanDiff(*plan, cli);
     addPlanLive(*plan, cli);
     addPlanCapture(*plan, cli);
+    addPlanWatch(*plan, cli);
 }
 
 }  // namespace bulkhead::cli

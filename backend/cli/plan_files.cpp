@@ -37,16 +37,20 @@ absl::Status writePlan(const Plan& plan, const std::string& path) {
     return out.flush() ? absl::OkStatus() : absl::UnavailableError(path + " cannot be written");
 }
 
+client::Result<Recording> orDrawTokens(Recording recording, uint64_t seed) {
+    if (recording.routing) return recording;
+    auto routing = drawnRouting(recording, kDrawnTokens, seed);
+    if (!routing.ok()) return planFailure("Cannot plan from these counts", routing.status());
+    recording.routing = *std::move(routing);
+    recording.tokensDrawn = true;
+    recording.source += ", tokens drawn from its counts";
+    return recording;
+}
+
 client::Result<Recording> readOrDrawTokens(const PlanOptions& options) {
     auto recording = readRouting(options.recording);
-    if (!recording.ok() || recording.value().routing) return recording;
-    Recording drawn = std::move(recording).value();
-    auto routing = drawnRouting(drawn, kDrawnTokens, options.seed);
-    if (!routing.ok()) return planFailure("Cannot plan from these counts", routing.status());
-    drawn.routing = *std::move(routing);
-    drawn.tokensDrawn = true;
-    drawn.source += ", tokens drawn from its counts";
-    return drawn;
+    if (!recording.ok()) return recording;
+    return orDrawTokens(std::move(recording).value(), options.seed);
 }
 
 absl::StatusOr<Topology> chosenTopology(const PlanOptions& options) {

@@ -10,6 +10,7 @@
 #include "backend/cli/plan_routing.h"
 #include "backend/planner/plan/plan.h"
 #include "backend/planner/solve/front.h"
+#include "backend/planner/solve/replan.h"
 
 /// What the verbs of `bulkheadctl plan` share: the planner's values in files, and its refusals.
 namespace bulkhead::cli {
@@ -36,12 +37,24 @@ absl::Status writePlan(const planner::Plan& plan, const std::string& path);
 /// A recording that has every token's experts; drawn where there are counts only, which `source`
 /// and `tokensDrawn` then say.
 client::Result<planner::Recording> readOrDrawTokens(const PlanOptions& options);
+/// The same of a recording that was read.
+client::Result<planner::Recording> orDrawTokens(planner::Recording recording, uint64_t seed);
 /// From --topology (a built-in name or a TOML file), else --nodes and --gpus-per-node.
 absl::StatusOr<planner::Topology> chosenTopology(const PlanOptions& options);
 
 /// `plan solve --per-domain`.
 int solveByDomain(const Cli& cli, const PlanOptions& options, const planner::Routing& routing,
                   const planner::Topology& topology, const planner::JointOptions& joint);
+/// A plan that moves only what pays, beside the one in use.
+struct Replanned {
+    planner::Replan made;                     ///< with its forecast
+    std::vector<planner::FrontPoint> points;  ///< in use, after
+};
+/// From `current` towards what the recording's tokens ask for; of `wanted` what a new plan near the
+/// old one has a use for. InvalidArgument as replan() and crossValidate().
+absl::StatusOr<Replanned> replannedFrom(const planner::Plan& current, const PlanOptions& options,
+                                        const planner::Recording& recording,
+                                        const planner::FrontOptions& wanted);
 /// `plan solve --current`; of `wanted` what a new plan near the old one has a use for.
 int solveFromCurrent(const Cli& cli, const PlanOptions& options,
                      const planner::Recording& recording, const planner::FrontOptions& wanted);
@@ -53,5 +66,6 @@ void addPlanDiff(CLI::App& plan, Cli& cli);
 /// preview, apply, rollback, rules, dismiss, history: of a running job.
 void addPlanLive(CLI::App& plan, Cli& cli);
 void addPlanCapture(CLI::App& plan, Cli& cli);
+void addPlanWatch(CLI::App& plan, Cli& cli);
 
 }  // namespace bulkhead::cli

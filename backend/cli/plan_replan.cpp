@@ -46,11 +46,6 @@ ReplanOptions optionsFor(const PlanOptions& options, const FrontOptions& wanted,
     return made;
 }
 
-struct Compared {
-    Replan made;
-    std::vector<FrontPoint> points;  ///< in use, after
-};
-
 /// Forecast of what planning from the one in use on is worth on requests not seen.
 absl::StatusOr<Forecast> forecastFor(const Plan& current, const Plan& made, const RoutingView& view,
                                      const FrontOptions& wanted, const ReplanOptions& how) {
@@ -67,11 +62,11 @@ absl::StatusOr<Forecast> forecastFor(const Plan& current, const Plan& made, cons
     return forecastOf(view, made, *validated, options);
 }
 
-absl::StatusOr<Compared> compared(const Plan& current, const RoutingView& view,
-                                  const FrontOptions& wanted, ReplanOptions how) {
+absl::StatusOr<Replanned> compared(const Plan& current, const RoutingView& view,
+                                   const FrontOptions& wanted, ReplanOptions how) {
     auto made = replan(current, view, how);
     if (!made.ok()) return made.status();
-    Compared out{*std::move(made), {}};
+    Replanned out{*std::move(made), {}};
     out.made.plan.origin.objective = std::string(enumName(wanted.objective));
     const bool copies = wanted.objective == Objective::kCopies;
     for (const auto& [name, plan] : {std::pair("in use", &current), {"after", &out.made.plan}}) {
@@ -84,8 +79,8 @@ absl::StatusOr<Compared> compared(const Plan& current, const RoutingView& view,
 
 /// The search minimises sends or copies and load above the cap; other objectives are what comes of
 /// that, and a plan that is no better in them stays.
-absl::StatusOr<Compared> replannedFor(const Plan& current, const RoutingView& view,
-                                      const FrontOptions& wanted, ReplanOptions how) {
+absl::StatusOr<Replanned> replannedFor(const Plan& current, const RoutingView& view,
+                                       const FrontOptions& wanted, ReplanOptions how) {
     auto out = compared(current, view, wanted, how);
     if (!out.ok() || !out->made.changes || !wanted.rules.empty()) return out;
     const double was = figureOf(out->points[0], wanted.objective),
@@ -101,7 +96,7 @@ absl::StatusOr<Compared> replannedFor(const Plan& current, const RoutingView& vi
     return out;
 }
 
-void show(const Cli& cli, const PlanOptions& options, const Compared& out) {
+void show(const Cli& cli, const PlanOptions& options, const Replanned& out) {
     const Replan& made = out.made;
     const std::vector<std::string> notes = planNotes(made.plan);
     if (cli.json) {
@@ -134,28 +129,34 @@ void show(const Cli& cli, const PlanOptions& options, const Compared& out) {
 
 }  // namespace
 
+absl::StatusOr<Replanned> replannedFrom(const Plan& current, const PlanOptions& options,
+                                        const Recording& recording, const FrontOptions& wanted) {
+    const ReplanOptions how = optionsFor(options, wanted, current);
+    auto out = replannedFor(current, wholeOf(*recording.routing), wanted, how);
+    if (!out.ok()) return out;
+    Plan& plan = out->made.plan;
+    if (out->made.changes || out->made.newHomes) {
+        plan.origin.source = recording.source;
+        plan.origin.tokensDrawn = recording.tokensDrawn;
+    } else {
+        plan.origin = current.origin;
+    }
+    auto forecast = forecastFor(current, plan, wholeOf(*recording.routing), wanted, how);
+    if (!forecast.ok()) return forecast.status();
+    plan.forecast = *std::move(forecast);
+    return out;
+}
+
 int solveFromCurrent(const Cli& cli, const PlanOptions& options, const Recording& recording,
                      const FrontOptions& wanted) {
     auto current = readPlan(options.current);
     if (!current.ok())
         return refusePlan(cli, "Cannot read the plan in use", current.status(), "Check --current.");
-    auto out = replannedFor(*current, wholeOf(*recording.routing), wanted,
-                            optionsFor(options, wanted, *current));
+    const auto out = replannedFrom(*current, options, recording, wanted);
     if (!out.ok())
         return refusePlan(cli, "Cannot replan", out.status(),
-                          "Check --current, --routing, --pin and --forbid.");
-    if (out->made.changes || out->made.newHomes) {
-        out->made.plan.origin.source = recording.source;
-        out->made.plan.origin.tokensDrawn = recording.tokensDrawn;
-    } else {
-        out->made.plan.origin = current->origin;
-    }
-    const auto forecast = forecastFor(*current, out->made.plan, wholeOf(*recording.routing), wanted,
-                                      optionsFor(options, wanted, *current));
-    if (!forecast.ok())
-        return refusePlan(cli, "Cannot replan", forecast.status(),
-                          "Record more requests for --routing.");
-    out->made.plan.forecast = *forecast;
+                          "Check --current, --routing, --pin and --forbid; with few requests, "
+                          "record more.");
     if (!options.out.empty())
         if (auto status = writePlan(out->made.plan, options.out); !status.ok())
             return refusePlan(cli, "Cannot write the plan", status,

@@ -31,21 +31,25 @@ absl::Status checkAlike(const Recording& first, const Recording& other) {
 }
 
 absl::Status append(const Routing& from, RoutingBuilder& to) {
-    const ModelShape& shape = from.shape();
     std::vector<uint16_t> ids;
-    for (const Request& request : from.requests()) {
-        to.beginRequest(request.id, from.domains()[request.domain]);
-        ids.resize(request.tokens * shape.topK);
-        for (uint32_t layer = 0; layer < shape.layers; ++layer) {
-            from.readLayer(layer, request.firstToken, ids);
-            if (absl::Status ok = to.addLayer(layer, ids); !ok.ok()) return ok;
-        }
-        if (request.prefillTokens) to.setPrefillTokens(*request.prefillTokens);
-    }
+    for (const Request& request : from.requests())
+        if (absl::Status ok = appendRequest(from, request, to, ids); !ok.ok()) return ok;
     return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status appendRequest(const Routing& from, const Request& request, RoutingBuilder& to,
+                           std::vector<uint16_t>& ids) {
+    to.beginRequest(request.id, from.domains()[request.domain]);
+    ids.resize(request.tokens * from.shape().topK);
+    for (uint32_t layer = 0; layer < from.shape().layers; ++layer) {
+        from.readLayer(layer, request.firstToken, ids);
+        if (absl::Status ok = to.addLayer(layer, ids); !ok.ok()) return ok;
+    }
+    if (request.prefillTokens) to.setPrefillTokens(*request.prefillTokens);
+    return absl::OkStatus();
+}
 
 absl::StatusOr<Recording> merged(std::vector<Recording> recordings) {
     if (recordings.empty()) return absl::InvalidArgumentError("there is no recording");

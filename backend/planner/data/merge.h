@@ -13,4 +13,9 @@ namespace bulkhead::planner {
 /// tokens and others only counts. One recording comes back as it is. Thread: any.
 [[nodiscard]] absl::StatusOr<Recording> merged(std::vector<Recording> recordings);
 
+/// One request of `from`, of a model of the same sizes, to the end of `to`. `ids` is room that is
+/// used again. InvalidArgument as RoutingBuilder's.
+[[nodiscard]] absl::Status appendRequest(const Routing& from, const Request& request,
+                                         RoutingBuilder& to, std::vector<uint16_t>& ids);
+
 }  // namespace bulkhead::planner

@@ -113,7 +113,7 @@ absl::StatusOr<Recording> importFolder(const std::filesystem::path& folder,
     std::vector<std::string> dumps;
     for (const std::string& name : files.names)
         if (name.ends_with(".pt")) dumps.push_back(name);
-    if (!dumps.empty()) return described(readSglang(dumps, files, options), dumps[0], options);
+    if (!dumps.empty()) return importRanks(dumps, files, options);
     return absl::InvalidArgumentError(
         concat(folder.string(),
                ": a folder with none of meta.json, meta_info.json and .pt dumps; "
@@ -125,6 +125,11 @@ absl::StatusOr<Recording> importFolder(const std::filesystem::path& folder,
 absl::StatusOr<Recording> importFile(std::string_view name, const Files& files,
                                      const ImportOptions& options) {
     return described(readAny(name, files, options), name, options);
+}
+
+absl::StatusOr<Recording> importRanks(const std::vector<std::string>& names, const Files& files,
+                                      const ImportOptions& options) {
+    return described(readSglang(names, files, options), names[0], options);
 }
 
 absl::StatusOr<Recording> importRecording(const std::filesystem::path& path,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "backend/planner/data/recording.h"
@@ -34,5 +35,10 @@ struct ImportOptions {
 /// The same without a disk: `name` is one of `files`.
 [[nodiscard]] absl::StatusOr<Recording> importFile(std::string_view name, const Files& files,
                                                    const ImportOptions& options = {});
+
+/// Files of one dump of SGLang's recorder, one a rank (sglang_recorder.h).
+[[nodiscard]] absl::StatusOr<Recording> importRanks(const std::vector<std::string>& names,
+                                                    const Files& files,
+                                                    const ImportOptions& options = {});
 
 }  // namespace bulkhead::planner

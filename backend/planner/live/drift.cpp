@@ -34,10 +34,10 @@ const model::ExpertRule* brokenIn(const LiveJob& job) {
 }
 
 std::optional<std::string> drifted(const model::RunState& state, const LiveJob& job) {
-    const double most = 1 + state.spec.plan.drift;
+    const double drift = state.spec.plan.drift;
     const double predicted = model::predictedRemote(state, state.layout);
     const double measured = job.traffic.remoteShare();
-    if (measured > predicted * most)
+    if (outgrows(measured, predicted, drift))
         return absl::StrFormat(
             "%.1f %% of copies leave their shard, %.1f %% were predicted of layout %d",
             measured * 100, predicted * 100, state.layout);
@@ -46,7 +46,7 @@ std::optional<std::string> drifted(const model::RunState& state, const LiveJob& 
                                model::ruleText(*broken, job.layerNumbers), state.layout);
     const double load = loadOf(job, job.expertShard);
     const double cap = LiveOptions{}.loadCap;
-    if (load > cap * most)
+    if (outgrows(load, cap, drift))
         return absl::StrFormat(
             "the busiest shard gets %.2f times the mean, at most %.2f was asked "
             "of layout %d",

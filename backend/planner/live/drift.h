@@ -10,6 +10,12 @@
 /// When a plan in use should be made anew. Pure; thread: any.
 namespace bulkhead::planner {
 
+/// The rule for every plan in use: `measured` is above what was predicted of it, the upper end
+/// where that is a range, by more than the part `drift` of it.
+[[nodiscard]] inline bool outgrows(double measured, double predicted, double drift) {
+    return measured > predicted * (1 + drift);
+}
+
 /// In which way the plan in use does not do any more what was predicted of it, in words; nullopt:
 /// it does, nobody predicted anything, too few steps ran in it to say (LayoutView::kWindow), or the
 /// cool-down since the last move or proposal is not over. By the job's [plan] drift: remote copies
