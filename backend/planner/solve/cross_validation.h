@@ -20,7 +20,7 @@ using PlanMaker = std::function<absl::StatusOr<Plan>(const RoutingView&)>;
 
 /// Part of the usual effort with which a fold's plan is searched for: what it loses by that is lost
 /// on the requests it is made from as well.
-inline constexpr double kFoldEffort = 0.5;
+inline constexpr double kFoldEffort = 0.25;
 
 struct CrossValidationOptions {
     HeldOutOptions homes;
