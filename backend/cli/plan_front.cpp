@@ -55,6 +55,9 @@ std::string forecastTable(const Plan& plan) {
     add("copies per token", std::pair(&Expected::copies, &Seen::copies));
     add("node load max/mean", std::pair(&Expected::nodeLoad, &Seen::nodeLoad));
     add("GPU load max/mean", std::pair(&Expected::gpuLoad, &Seen::gpuLoad));
+    if (it.byKind)
+        return absl::StrCat(table(rows), "for requests of kinds that were not recorded: ", it.folds,
+                            " plans, each made without one of the domains\n");
     return absl::StrCat(table(rows), "cross-validated: ", it.folds, " plans, each made without ",
                         it.folds == 2 ? "half" : absl::StrCat("one in ", it.folds), " of ",
                         it.blocks, it.byTime ? " stretches of time" : " blocks of whole requests",

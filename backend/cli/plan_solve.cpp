@@ -202,7 +202,8 @@ int solve(const Cli& cli, const PlanOptions& options) {
         return refusePlan(cli, "Cannot use this topology", topology.status(),
                           "Give --nodes and --gpus-per-node, a built-in name, or a TOML file.");
     const Router router = wanted.joint.router = chosenRouter(options);
-    auto mixtures = chosenMixtures(options.mix, wholeOf(*routing));
+    wanted.joint.otherKinds = options.mix == "unrecorded";
+    auto mixtures = chosenMixtures(wanted.joint.otherKinds ? "" : options.mix, wholeOf(*routing));
     if (!mixtures.ok())
         return refusePlan(cli, "Cannot use this mixture", mixtures.status(),
                           "Give --mix worst, or a JSON file like [{\"code\": 3, \"chat\": 1}].");
@@ -283,7 +284,9 @@ void addPlanSolve(CLI::App& plan, Cli& cli) {
         ->check(CLI::IsMember({"sglang", "trtllm", "ascend", "vllm", "bulkhead"}));
     verb->add_option("--mix", o->mix,
                      "keep the load cap for other mixtures of the domains: worst (each alone), or "
-                     "a JSON file: [{\"DOMAIN\": PART, ...}, ...]");
+                     "a JSON file: [{\"DOMAIN\": PART, ...}, ...]; unrecorded: for kinds of "
+                     "requests that were not recorded keep node load near linear's, which costs "
+                     "most of what a plan saves; takes longer");
     verb->add_option("--time-limit", o->timeLimit,
                      "seconds after which the search ends with the best plan so far, as at SIGINT")
         ->check(positive());

@@ -29,6 +29,7 @@ Compared compared(const Settings& settings, const RoutingView& train, const Rout
     CrossValidationOptions options;
     options.seed = seed;
     options.mixtures = joint.mixtures;
+    options.otherKinds = joint.otherKinds;
     Compared made;
     made.plan = solveForecast(train, topology, joint, options).value();
     made.was = heldOut(test, made.plan, options.homes).value().outcome;
@@ -128,13 +129,14 @@ void taskCases(const Settings& settings, Report& report) {
         for (const TokenRange& range : wholeOf(routing).ranges)
             if (routing.requests()[range.request].domain != left) train.ranges.push_back(range);
         const RoutingView test = domainOf(routing, left);
-        for (const bool worst : {false, true}) {
+        for (const std::string_view mix : {"", "worst", "unrecorded"}) {
             JointOptions joint;
-            if (worst) joint.mixtures = worstMixtures(train);
+            if (mix == "worst") joint.mixtures = worstMixtures(train);
+            joint.otherKinds = mix == "unrecorded";
             const Compared it = compared(settings, train, test, joint, settings.seed);
             const auto& expected = it.plan.forecast.expected;
-            const std::string what =
-                "without " + routing.domains()[left] + (worst ? ", --mix worst" : "");
+            const std::string what = "without " + routing.domains()[left] +
+                                     (mix.empty() ? "" : ", --mix " + std::string(mix));
             std::printf(
                 "%s: sends %.3f (%.3f, %.3f..%.3f) linear %.3f, load %.3f (%.3f..%.3f) linear "
                 "%.3f\n",

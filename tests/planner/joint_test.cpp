@@ -13,6 +13,7 @@
 #include "backend/planner/import/import.h"
 #include "backend/planner/plan/plan_json.h"
 #include "backend/planner/solve/baselines.h"
+#include "backend/planner/solve/cross_validation.h"
 #include "backend/planner/solve/drawn_routing.h"
 #include "backend/planner/solve/expected_load.h"
 #include "backend/planner/solve/held_out.h"
@@ -228,6 +229,51 @@ TEST(Joint, usesTheLoadThatItMay) {
         EXPECT_LT(copies, before);
         before = copies;
     }
+}
+
+/// Experts that three domains use together may all be asked for by a fourth.
+TEST(OtherKinds, findNodesNoFullerThanLinears) {
+    BULKHEAD_SHARED_DATA(path, "moe/esft/meta.json");
+    const auto recording = importRecording(*path);
+    ASSERT_TRUE(recording.ok() && recording->routing);
+    const Routing& routing = *recording->routing;
+    constexpr uint32_t kLeft = 0;  // intent
+    RoutingView others{&routing, {}};
+    for (const TokenRange& range : wholeOf(routing).ranges)
+        if (routing.requests()[range.request].domain != kLeft) others.ranges.push_back(range);
+    const auto figures = [&](const Plan& plan) {
+        return heldOut(domainOf(routing, kLeft), plan, {}).value().outcome;
+    };
+    JointOptions options;
+    options.effort = 0.2;
+    const Outcome plain = figures(solveJoint(others, flatTopology(4, 8), options).value());
+    options.otherKinds = true;
+    const Outcome careful = figures(solveJoint(others, flatTopology(4, 8), options).value());
+    const Outcome linear = figures(baselinePlan("linear", others, flatTopology(4, 8), 0).value());
+    EXPECT_GT(plain.nodeLoadMaxOverMean, linear.nodeLoadMaxOverMean + 0.05);
+    EXPECT_LE(careful.nodeLoadMaxOverMean, linear.nodeLoadMaxOverMean + 0.05);
+    EXPECT_LE(careful.sendsPerToken, linear.sendsPerToken - 0.05);
+    options.redundant = 4;
+    EXPECT_FALSE(solveJoint(others, flatTopology(4, 8), options).ok());
+}
+
+TEST(OtherKinds, areForecastFromAtLeastThreeDomains) {
+    MadeOptions made = fourDomains(48);
+    JointOptions options;
+    options.effort = 0.1;
+    options.otherKinds = true;
+    CrossValidationOptions validation;
+    validation.otherKinds = true;
+    const Routing four = madeRouting(made);
+    const auto plan = solveForecast(wholeOf(four), flatTopology(4, 1), options, validation);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(plan->forecast.byKind);
+    EXPECT_EQ(plan->forecast.folds, 4u);
+    EXPECT_THAT(forecastNotes(plan->forecast, 1000).back(), HasSubstr("each left out in turn"));
+    made.domains = 2;
+    const Routing two = madeRouting(made);
+    const auto refused = solveForecast(wholeOf(two), flatTopology(4, 1), options, validation);
+    EXPECT_THAT(refused.status().message(), HasSubstr("2 domains"));
 }
 
 /// A recording that has counts only: `counts` of one layer for each domain.

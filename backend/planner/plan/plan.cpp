@@ -131,6 +131,11 @@ std::vector<std::string> forecastNotes(const Forecast& forecast, uint64_t tokens
             "the recording is small for this model: %.0f tokens for each expert of a layer, at "
             "least %.0f are wanted; ranges half as wide take %d tokens more",
             forecast.tokensPerExpert, kFewPerExpert, 3 * tokens));
+    if (forecast.byKind)
+        notes.push_back(absl::StrFormat(
+            "the ranges are for kinds of requests that were not recorded, from %d domains, each "
+            "left out in turn",
+            forecast.folds));
     if (forecast.byTime)
         notes.push_back(
             "too few requests are marked to leave some out: the ranges are those of stretches of "

@@ -88,6 +88,7 @@ struct Forecast {
     uint32_t blocks = 0;  ///< of requests, or of time, that were left out in turn; 0: no forecast
     uint32_t folds = 0;   ///< plans that were made for it
     bool byTime = false;  ///< blocks are stretches of time: too few requests are marked
+    bool byKind = false;  ///< for kinds that were not recorded: each domain was left out in turn
     FourFigures<Range> expected;
     FourFigures<double> inSample;  ///< on the requests that the plan was made from
     double tokensPerExpert = 0;    ///< that it was made from, of a layer
@@ -97,6 +98,7 @@ struct Forecast {
         visit("blocks", self.blocks);
         visit("folds", self.folds);
         visit("by_time", self.byTime);
+        visit("by_kind", self.byKind);
         visit("expected", self.expected);
         visit("in_sample", self.inSample);
         visit("tokens_per_expert", self.tokensPerExpert);

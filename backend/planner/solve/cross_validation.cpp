@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "backend/planner/solve/expected_load.h"
@@ -133,6 +134,38 @@ Blocks blocksOf(const RoutingView& whole) {
     return made;
 }
 
+/// [block] its domain, of those that have any. InvalidArgument when there are fewer than three, or
+/// too few requests to tell them apart.
+absl::StatusOr<std::vector<uint32_t>> domainsOf(const Blocks& blocks) {
+    std::vector<uint32_t> made(blocks.count), met;
+    for (size_t r = 0; r < blocks.of.size(); ++r) {
+        const uint32_t domain =
+            blocks.view.routing->requests()[blocks.view.ranges[r].request].domain;
+        auto at = std::find(met.begin(), met.end(), domain);
+        if (at == met.end()) at = met.insert(met.end(), domain);
+        made[blocks.of[r]] = static_cast<uint32_t>(at - met.begin());
+    }
+    const std::set<uint32_t> has(made.begin(), made.end());
+    if (met.size() < 3 || has.size() < met.size())
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the recording has ", met.size(), met.size() == 1 ? " domain" : " domains",
+            ", which say too little of requests of other kinds; at least three are needed, with "
+            "several requests each"));
+    return made;
+}
+
+/// Of kinds that come, by those that were left out in turn, each as good as any.
+Range rangeOverKinds(const std::vector<FourFigures<double>>& left,
+                     double FourFigures<double>::*figure, double least) {
+    const auto count = static_cast<double>(left.size());
+    double mean = 0, squares = 0;
+    for (const auto& kind : left) mean += kind.*figure / count;
+    for (const auto& kind : left) squares += (kind.*figure - mean) * (kind.*figure - mean);
+    const double wide = deviationsOf(kRangeConfidence, static_cast<uint32_t>(left.size()) - 1) *
+                        std::sqrt(squares / (count - 1) * (1 + 1 / count));
+    return {mean, std::max(least, mean - wide), mean + wide};
+}
+
 /// Every request of `view` under a plan, block by block.
 struct Served {
     std::vector<std::vector<LayerOutcome>> outcomes;  ///< [block][layer]
@@ -252,7 +285,13 @@ absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const Pl
     made.folds = std::min(options.folds, blocks.count);
     if (made.folds < 2)
         return absl::InvalidArgumentError("there are too few tokens to leave some of them out");
-    const std::vector<uint32_t> foldOf = foldsOf(blocks.count, made.folds, options.seed);
+    std::vector<uint32_t> foldOf = foldsOf(blocks.count, made.folds, options.seed);
+    if (options.otherKinds) {
+        auto domains = domainsOf(blocks);
+        if (!domains.ok()) return domains.status();
+        foldOf = *std::move(domains);
+        made.folds = *std::max_element(foldOf.begin(), foldOf.end()) + 1;
+    }
     made.blocks.resize(blocks.count);
     made.recorded = blocks.recorded;
     made.kinds = blocks.kinds;
@@ -278,6 +317,13 @@ absl::StatusOr<CrossValidation> crossValidate(const RoutingView& whole, const Pl
         node.add(seen.node, unseen.node, kindsIn, out.size(), made.folds, options.seed + fold);
         gpu.add(seen.gpu, unseen.gpu, kindsIn, out.size(), made.folds, options.seed + fold);
         for (size_t i = 0; i < out.size(); ++i) made.blocks[out[i]] = unseen.blocks[i];
+        const auto alike = [](size_t count) {
+            return std::vector<std::vector<float>>{std::vector<float>(count, 1.0f)};
+        };
+        const Topology& topology = plan->topology;
+        made.left.push_back({unseen.sends(), unseen.copies(),
+                             loadSpread(unseen.node, topology.nodes(), alike(out.size())).mean,
+                             loadSpread(unseen.gpu, topology.gpus(), alike(out.size())).mean});
     }
     made.node = node.mean(made.folds);
     made.gpu = gpu.mean(made.folds);
@@ -338,6 +384,15 @@ absl::StatusOr<Forecast> forecastOf(const RoutingView& whole, const Plan& plan,
         }
         return rangeOver(ranges);
     };
+    if (options.otherKinds) {
+        using Figures = FourFigures<double>;
+        made.expected = {rangeOverKinds(validated.left, &Figures::sends, 0),
+                         rangeOverKinds(validated.left, &Figures::copies, 0),
+                         rangeOverKinds(validated.left, &Figures::nodeLoad, 1),
+                         rangeOverKinds(validated.left, &Figures::gpuLoad, 1)};
+        made.byKind = true;
+        return made;
+    }
     made.expected.nodeLoad = load(seen.node, nodes, validated.node);
     made.expected.gpuLoad = load(seen.gpu, gpus, validated.gpu);
     return made;

@@ -28,6 +28,9 @@ struct CrossValidationOptions {
     /// The forecast is for any of these: its range goes from the lowest to the highest end of
     /// theirs, its mean is that of the mixture with most. Empty: the recorded one.
     std::vector<Mixture> mixtures;
+    /// The forecast is for kinds of requests that were not recorded: a fold is a domain, and the
+    /// range is one over domains. At least three of them.
+    bool otherKinds = false;
     uint64_t seed = 1;
 };
 
@@ -47,6 +50,7 @@ struct CrossValidation {
     /// So much more, a token, than on the requests that the fold's plan was made from.
     double moreSends = 0, moreCopies = 0;
     LoadGap node, gpu;
+    std::vector<FourFigures<double>> left;  ///< [fold] of what was left out, by its plan
 };
 
 /// InvalidArgument as `make` and heldOut().

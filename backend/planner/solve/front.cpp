@@ -38,7 +38,7 @@ std::vector<Wanted> wantedPoints(const FrontOptions& options) {
     wanted.push_back({named(sends, std::max(1.03, cap - kTighterCap)), 1, 0.02,
                       std::max(1.03, cap - kTighterCap), effort * kSideEffort});
     // Only the cap that was asked for is known to hold for other mixtures.
-    if (options.joint.mixtures.empty())
+    if (options.joint.mixtures.empty() && !options.joint.otherKinds)
         wanted.push_back(
             {named(sends, cap + kLooserCap), 1, 0.02, cap + kLooserCap, effort * kSideEffort});
     return wanted;
@@ -95,6 +95,7 @@ CrossValidationOptions validationOf(const FrontOptions& options, const Recipe& r
     made.homes = homesOf(options, recipe);
     made.seed = options.joint.seed;
     made.mixtures = options.joint.mixtures;
+    made.otherKinds = options.joint.otherKinds;
     return made;
 }
 

@@ -33,6 +33,12 @@ struct JointOptions {
     /// The load cap is kept for each of these; empty: for the recorded mixture alone. What is sent
     /// is always that of the recorded one.
     std::vector<Mixture> mixtures;
+    /// For requests of kinds that were not recorded, instead of `mixtures`: each recorded request
+    /// alone is to leave nodes even, at a price that is the higher the fewer domains were recorded.
+    /// Experts that one kind uses together are then apart, so that another kind, which may ask for
+    /// all of them at once, fills no node; that costs most of what a plan saves. Without
+    /// `redundant`.
+    bool otherKinds = false;
     double homeCap = 1.15;  ///< home tokens max/mean
     double prefix = 0.3;    ///< homes of new requests will be chosen from this part of them
     /// A send counts what its link costs (linkCosts). Either way nodes that exchange most are near
