@@ -410,11 +410,92 @@ TEST_F(ReplicasTest, AReplicaThatDoesNotFindTheNewCoordinatorGoes) {
 
 TEST_F(ReplicasTest, AnInventoryThatIsNotTakenIsNotWaitedForForEver) {
     options.timeouts.joinMs = 3000;
+    options.timeouts.massPauseMs = 2000;
     begin(past(3));
-    pass(2900 * kMillisecond);
+    pass(4900 * kMillisecond);
     EXPECT_THAT(actionsIn<StartReplica>(last), IsEmpty());
-    pass(300 * kMillisecond);
+    pass(400 * kMillisecond);
+    found();
     EXPECT_FALSE(actionsIn<StartReplica>(last).empty());
+}
+
+/// Their host may be frozen, not gone: with them would go what no checkpoint has.
+TEST_F(ReplicasTest, AStopWaitsForThoseWhomTheNextCoordinatorHasNotHeardOf) {
+    options.timeouts.joinMs = 3000;
+    options.timeouts.massPauseMs = 5000;
+    const std::map<int32_t, std::string> away = {{0, "n0"}, {1, "n0"}, {2, "n7"}};
+    const auto recover = [&](bool told) {
+        now = kSecond;
+        everything.clear();
+        RecoveredState before = past(3);
+        before.orders = LogOrders{};
+        before.orders->stopping = true;
+        before.orders->stopWhy = "operator ana";
+        begin(std::move(before));
+        if (told) step(InventoryDone{away});
+    };
+    for (const bool told : {true, false}) {
+        SCOPED_TRACE(told ? "its driver says who is away" : "its driver says nothing");
+        recover(told);
+        pass(300 * kSecond, {0, 1, 2});
+        EXPECT_THAT(facts<fact::RunFinished>(), IsEmpty());
+        EXPECT_THAT(actionsIn<StopReplica>(everything), IsEmpty());
+        EXPECT_EQ(machine->phase(), JobPhase::kStopping);
+        EXPECT_THAT(machine->explanation(),
+                    HasSubstr(told ? "the agent of n7 is away" : "is away"));
+        EXPECT_THAT(machine->explanation(), HasSubstr("the job waits until one answers"));
+    }
+    // One wakes: it writes the checkpoint, and nobody else is waited for.
+    runs(1);
+    greets(1);
+    say(1, reportOf(1, 3));
+    std::vector<Commit> asked = sentNow<Commit>(1);
+    ASSERT_THAT(asked, SizeIs(1)) << machine->explanation();
+    EXPECT_TRUE(asked[0].checkpoint);
+    EXPECT_THAT(sentTo<Expelled>(0), SizeIs(1));
+    say(1, CheckpointDone{1, 1, 3, 0, "/c/3", 1, 1, true, ""});
+    for (int32_t s = 0; s < shards(); ++s) exits({1, s}, 0);
+    ASSERT_THAT(facts<fact::RunFinished>(), SizeIs(1));
+    EXPECT_TRUE(facts<fact::RunFinished>()[0].ok);
+
+    // Their agents are back, and know nothing of them.
+    recover(true);
+    step(InventoryDone{{{2, "n7"}}});
+    pass(60 * kSecond, {0, 1, 2});
+    EXPECT_THAT(facts<fact::RunFinished>(), IsEmpty());
+    step(InventoryDone{});
+    pass(kSecond, {0, 1, 2});
+    ASSERT_THAT(facts<fact::RunFinished>(), SizeIs(1));
+    EXPECT_FALSE(facts<fact::RunFinished>()[0].ok);
+
+    recover(true);
+    operate(OperationKind::kStop, -1, /*checkpoint=*/false);
+    EXPECT_THAT(facts<fact::RunFinished>(), SizeIs(1)) << "it waits for nobody";
+}
+
+TEST_F(ReplicasTest, WithoutAStopThoseWhoAreNotHeardOfAreGivenUpAfterMassPause) {
+    options.timeouts.joinMs = 3000;
+    options.timeouts.massPauseMs = 5000;
+    begin(past(3));
+    step(InventoryDone{{{0, "n0"}, {1, "n1"}, {2, "n1"}}});
+    pass(4900 * kMillisecond, {0, 1, 2});
+    EXPECT_THAT(actionsIn<StartReplica>(everything), IsEmpty());
+    EXPECT_THAT(machine->explanation(), HasSubstr("taken for lost in"));
+    pass(400 * kMillisecond, {0, 1, 2});
+    EXPECT_THAT(actionsIn<StopReplica>(everything), SizeIs(3));
+    found();
+    EXPECT_EQ(machine->lineage(), 2u);
+
+    // Whoever holds the state ends the wait.
+    now = kSecond;
+    everything.clear();
+    begin(past(3));
+    runs(0);
+    greets(0);
+    step(InventoryDone{{{1, "n1"}, {2, "n1"}}});
+    EXPECT_THAT(actionsIn<StopReplica>(everything), IsEmpty()) << "it may be behind";
+    say(0, reportOf(0, 3));
+    EXPECT_EQ(startsNow(1) + startsNow(2), 2u);
 }
 
 /// Nobody who trained lives any more; those who followed agree on a state.

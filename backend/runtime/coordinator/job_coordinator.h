@@ -164,7 +164,9 @@ class JobCoordinator {
     void tellPredecessor(int32_t replica, uint32_t incarnation, const std::string& node);
     void tellNoSlots(int32_t replica, uint32_t incarnation);
     void takeInventory();
-    bool inventoryDone() const;
+    bool isFound(RankId rank) const;
+    std::map<int32_t, std::string> unheard() const;
+    bool inventoryDone(const std::map<int32_t, std::string>& unheard) const;
     std::string preferredNode(int32_t replica) const;
     absl::Status startOn(const std::string& node, int32_t replica, uint32_t incarnation);
     void gpuTroubled(const GpuTroubleSeen& seen);
@@ -202,7 +204,10 @@ class JobCoordinator {
     Reactor::TimerId placementTimer_ = 0;
     Reactor::TimerId inventoryTimer_ = 0;
     Reactor::TimerId campaignTimer_ = 0;
-    MonoNs lastNodeAt_ = 0;  ///< when a node last came or went
+    /// Replicas that the machine was told to be unheard, by node; none before the inventory is done.
+    std::optional<std::map<int32_t, std::string>> awaited_;
+    std::set<RankId> ended_;  ///< told of by agents since this coordinator began
+    MonoNs lastNodeAt_ = 0;   ///< when a node last came or went
     MonoNs placementUntil_ = 0;
     MonoNs beganAt_ = 0;
     uint32_t fleetTicks_ = 0;

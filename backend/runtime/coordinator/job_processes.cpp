@@ -145,6 +145,7 @@ void JobCoordinator::rankDied(const std::string& node, const RankDied& died) {
 
 void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
     const RankId rank = gone.process.rank;
+    ended_.insert(rank);
     const auto known = known_.find(rank);
     const bool current =
         known != known_.end() && known->second.incarnation == gone.process.incarnation;
@@ -249,43 +250,72 @@ void JobCoordinator::act(const protocol::StartReplica& action) {
     tryStarts();
 }
 
-/// All that could be there has been heard of: each rank that history has running, by its own link
-/// or by its node's agent, whose hello names all that runs there. A node that is away for longer
-/// than agents may be silent is not waited for when a whole replica holds the state; the machine
-/// waits for no more than joinMs in any case.
-bool JobCoordinator::inventoryDone() const {
-    const auto found = [this](const RankId& rank) {
-        const model::RankView* past = model::findRank(state_, rank);
-        return known_.contains(rank) || (past != nullptr && links_.has(rank, past->incarnation));
-    };
+/// By its own link, or by its node's agent.
+bool JobCoordinator::isFound(RankId rank) const {
+    const model::RankView* past = model::findRank(state_, rank);
+    return known_.contains(rank) || (past != nullptr && links_.has(rank, past->incarnation));
+}
+
+/// Replicas with a rank that history has running and that was not found, by its node, whose agent
+/// has not told: its hello would name all that runs there. When history was lost nobody knows the
+/// nodes, and whatever was not told to be gone may run.
+std::map<int32_t, std::string> JobCoordinator::unheard() const {
+    std::map<int32_t, std::string> unheard;
+    if (machine_.committedStep() == machine_.checkpointStep()) return unheard;
+    const uint32_t replicas = beginning_.spec.replicas + beginning_.spec.spares;
+    for (uint32_t r = 0; r < replicas; ++r)
+        for (uint32_t s = 0; s < beginning_.spec.shards; ++s) {
+            const RankId rank{static_cast<int32_t>(r), static_cast<int32_t>(s)};
+            if (isFound(rank)) continue;
+            const model::RankView* past = model::findRank(state_, rank);
+            if (past == nullptr ? state_.ranks.empty() && !ended_.contains(rank)
+                                : past->pid != 0 && !around_.pool.isConnected(past->node))
+                unheard.emplace(rank.replica, past == nullptr ? "" : past->node);
+        }
+    return unheard;
+}
+
+/// All that could be there has been heard of. A node that is away for longer than agents may be
+/// silent is not waited for here when a whole replica was found, nor is any for longer than joinMs:
+/// the machine is told who is unheard, and waits for them if they may hold what nobody else does.
+bool JobCoordinator::inventoryDone(const std::map<int32_t, std::string>& unheard) const {
     const auto shards = static_cast<int32_t>(beginning_.spec.shards);
     const auto isWhole = [&](int32_t replica) {
         for (int32_t s = 0; s < shards; ++s)
-            if (!found({replica, s})) return false;
+            if (!isFound({replica, s})) return false;
         return true;
     };
     size_t whole = 0;
     const uint32_t replicas = beginning_.spec.replicas + beginning_.spec.spares;
     for (uint32_t r = 0; r < replicas; ++r) whole += isWhole(static_cast<int32_t>(r));
     const MonoNs now = around_.reactor.now();
-    if (whole == replicas) return true;
+    if (whole == replicas || now - beganAt_ >= beginning_.spec.timeouts.joinMs * kMillisecond)
+        return true;
     if (whole > 0 && now - beganAt_ > around_.pool.silence()) return true;
     for (const model::NodePlacement& p : beginning_.spec.placement)
         if (!around_.pool.knows(p.node)) return false;
     const bool heard =
         std::all_of(state_.ranks.begin(), state_.ranks.end(), [&](const model::RankView& r) {
-            return r.pid == 0 || found(r.rank) || around_.pool.isConnected(r.node);
+            return r.pid == 0 || isFound(r.rank) || around_.pool.isConnected(r.node);
         });
-    return heard && !nodeStates_.empty() && now - lastNodeAt_ > kExitsToldWithin;
+    return heard && unheard.empty() && !nodeStates_.empty() && now - lastNodeAt_ > kExitsToldWithin;
 }
 
 void JobCoordinator::takeInventory() {
     around_.reactor.cancel(std::exchange(inventoryTimer_, 0));
-    if (inventoryDone()) {
+    if (finished_) return;
+    const std::map<int32_t, std::string> now = unheard();
+    if (!awaited_ && inventoryDone(now)) {
+        awaited_ = now;
         faults_.inventoryDone();  // first: a loss that is found now may answer to one of them
-        return feed(protocol::InventoryDone{});
+        feed(protocol::InventoryDone{now});
+    } else if (awaited_ && around_.reactor.now() - lastNodeAt_ > kExitsToldWithin) {
+        const size_t before = awaited_->size();
+        std::erase_if(*awaited_, [&](const auto& r) { return !now.contains(r.first); });
+        if (awaited_->size() < before) feed(protocol::InventoryDone{*awaited_});
     }
-    inventoryTimer_ = around_.reactor.after(kInventoryLook, [this] { takeInventory(); });
+    if ((!awaited_ || !awaited_->empty()) && !finished_)
+        inventoryTimer_ = around_.reactor.after(kInventoryLook, [this] { takeInventory(); });
 }
 
 std::string JobCoordinator::preferredNode(int32_t replica) const {

@@ -42,8 +42,8 @@ void CoordinatorMachine::Impl::condemn(Replica& r, EvidenceKind kind, const std:
     // Only those who train can be too many: a joiner's end costs nobody anything.
     const bool trains = r.stage == Stage::kUpToDate || contributes(r.id);
     const bool only = holdsAlone(r);
-    if (only) gate_.suspect(now_, r.id);
-    if (only || (trains && !gate_.allow(now_, r.id, trainedReplicas()))) {
+    if (only || r.unheardOn) gate_.suspect(now_, r.id);
+    if (only || r.unheardOn || (trains && !gate_.allow(now_, r.id, trainedReplicas()))) {
         abortExchange(absl::StrCat("r", r.id, " is suspected: ", why));
         return;
     }
@@ -127,9 +127,13 @@ bool CoordinatorMachine::Impl::owesVote(const Replica& r) const {
            !progressing(r);
 }
 
-/// A stop that is to keep the state waits for its only holder as it does for a full disk.
+/// A stop that is to keep the state waits as it does for a full disk for those who hold it, or may
+/// turn out to, as long as nobody who answers does.
 bool CoordinatorMachine::Impl::awaitedByStop(const Replica& r) const {
-    return stopping_ && stopCheckpoint_ && holdsAlone(r);
+    return stopping_ && stopCheckpoint_ && !checkpointed() && holds(r) &&
+           std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
+               return o.id != r.id && holds(o) && !gate_.suspects().contains(o.id);
+           });
 }
 
 /// Its agent and its peers have lost it: nobody will ever say that it ended. A stop that waits for
@@ -165,9 +169,10 @@ void CoordinatorMachine::Impl::judgeSuspects() {
     if (gate_.suspects().empty()) return;
     const std::string why = compute(open_ ? open_->quorum.step : committed_ + 1).explanation;
     if (stopping_)
-        setPhase(
-            JobPhase::kStopping,
-            absl::StrCat(stopWhy_, "; ", why, "; a stop without a checkpoint waits for nobody"));
+        setPhase(JobPhase::kStopping,
+                 absl::StrCat(stopWhy_, "; ", why,
+                              "; a stop without a checkpoint waits for nobody, and loses the steps "
+                              "since the last one"));
     else if (open_)
         setPhase(JobPhase::kWaiting, why);
 }

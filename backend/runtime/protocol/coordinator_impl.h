@@ -57,6 +57,9 @@ struct Replica {
     bool asksToLeave = false;  ///< a process of this incarnation was asked to end
     bool givenUp = false;
     bool hopeless = false;  ///< given up for a reason that no restart can help
+    /// Found by nobody after a recovery, and waited for: the node it ran on, as far as that is
+    /// known, has not told that it is gone.
+    std::optional<std::string> unheardOn;
     bool nodeLost = false;
     bool accusedByPeer = false;
     EvidenceKind accusedOf = EvidenceKind::kTransportReset;  ///< by the first of them
@@ -207,6 +210,7 @@ class CoordinatorMachine::Impl {
     void start(Replica& r);
     bool adoptable(const Replica& r, uint32_t incarnation) const;
     void adoptRunning(Replica& r, uint32_t incarnation);
+    void heardOf(Replica& r, int32_t shard);
     void enter(Replica& r, Stage stage);
     void show(Replica& r, ReplicaState state, const std::string& why);
     void scheduleRestart(Replica& r, bool atOnce, const std::string& why);
@@ -316,6 +320,10 @@ class CoordinatorMachine::Impl {
     void startAgain(Replica& r, const std::string& why);
     void noteOutage(size_t survivors);
     void noteLostMeanwhile(const Replica& r, size_t survivors);
+    void awaitUnheard(const std::map<int32_t, std::string>& unheard);
+    void unheardTold(const std::map<int32_t, std::string>& unheard);
+    void releaseUnheard();
+    bool wantsUnheard() const;
     void leaseRetained(uint64_t step, const std::vector<int32_t>& contributors);
 
     // -- coordinator_operations.cpp

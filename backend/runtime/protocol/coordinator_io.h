@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -70,8 +71,12 @@ struct CheckpointsFound {
     std::vector<LogCheckpoint> checkpoints;
 };
 
-/// Only after a recovery: every agent has told what still runs (RankRunning); the rest is gone.
-struct InventoryDone {};
+/// Only after a recovery: agents have told what still runs (RankRunning), and the rest is gone, but
+/// for the replicas in `unheard`, by the node they ran on as far as that is known: its agent is
+/// away, and they may run there. Told again when one of those nodes has told.
+struct InventoryDone {
+    std::map<int32_t, std::string> unheard;
+};
 
 enum class OperationKind {
     kDrain,          ///< leaves after its current commit, its processes stop, it stays out

@@ -143,6 +143,7 @@ void CoordinatorMachine::Impl::noteAbsence(MonoNs now) {
 void CoordinatorMachine::Impl::advance() {
     if (finished_) return;
     if (recovering_) return;
+    releaseUnheard();
     decide();
     if (nobodyLeft()) return finish(false, absl::StrCat("no replica can train: ", givenUpWhy_));
     if (!open_) takeFollowers();
@@ -167,8 +168,11 @@ void CoordinatorMachine::Impl::advance() {
 /// Once per beat interval: everything that only time can bring about. O(ranks).
 void CoordinatorMachine::Impl::scan() {
     nextScan_ = now_ + options_.timeouts.beatMs * kMillisecond;
-    if (recovering_ && now_ - beganAt_ > options_.timeouts.joinMs * kMillisecond)
-        on(InventoryDone{});
+    if (recovering_ && now_ - beganAt_ > options_.timeouts.joinMs * kMillisecond) {
+        InventoryDone nobodyTold;
+        for (const Replica& r : replicas_) nobodyTold.unheard.emplace(r.id, "");
+        on(nobodyTold);
+    }
     judgeSilent();
     judgeAccused();
     judgeSuspects();

@@ -67,16 +67,17 @@ void CoordinatorMachine::Impl::logOrders() {
     log(std::move(now), false);
 }
 
-void CoordinatorMachine::Impl::on(const InventoryDone&) {
-    if (!recovering_) return;
+void CoordinatorMachine::Impl::on(const InventoryDone& in) {
+    if (!recovering_) return unheardTold(in.unheard);
     recovering_ = false;
     begunAt_ = stopSince_ = now_;
+    awaitUnheard(in.unheard);
     const auto alive = std::count_if(replicas_.begin(), replicas_.end(),
                                      [](const Replica& r) { return r.alive(); });
     noteOutage(static_cast<size_t>(alive));
     for (Replica& r : replicas_) {
         if (r.alive()) {
-            if (r.running.size() == options_.shards) continue;
+            if (r.running.size() == options_.shards || r.unheardOn) continue;
             if (incidents_.isOpen(r.id))
                 startAgain(r, "the coordinator before was starting it");
             else
@@ -86,6 +87,43 @@ void CoordinatorMachine::Impl::on(const InventoryDone&) {
             start(r);
         }
     }
+}
+
+/// Those who may hold what no checkpoint has are taken for adopted, and are suspects: only a
+/// certain end, an order or Timeouts::massPauseMs gives them up.
+void CoordinatorMachine::Impl::awaitUnheard(const std::map<int32_t, std::string>& unheard) {
+    if (!wantsUnheard()) return;
+    for (const auto& [id, node] : unheard) {
+        Replica* r = find(id);
+        if (r == nullptr || r->incarnation == 0 || r->running.size() == options_.shards) continue;
+        if (!r->alive()) adoptRunning(*r, r->incarnation);
+        r->unheardOn = node;
+        gate_.suspect(now_, id);
+    }
+}
+
+/// Nobody is known to hold the last commit's state, and it is worth waiting for.
+bool CoordinatorMachine::Impl::wantsUnheard() const {
+    return !checkpointed() && (!stopping_ || stopCheckpoint_) &&
+           std::none_of(replicas_.begin(), replicas_.end(),
+                        [this](const Replica& r) { return holdsLast(r); });
+}
+
+/// Nodes of which nothing was heard have told, and a replica that may have run there did not.
+void CoordinatorMachine::Impl::unheardTold(const std::map<int32_t, std::string>& unheard) {
+    for (Replica& r : replicas_)
+        if (r.unheardOn && !unheard.contains(r.id))
+            condemn(r, EvidenceKind::kProcessExit, "its node's agent is back, and it is gone", now_,
+                    true);
+}
+
+void CoordinatorMachine::Impl::releaseUnheard() {
+    if (wantsUnheard()) return;
+    for (Replica& r : replicas_)
+        if (r.unheardOn) {
+            gate_.clear(r.id);
+            expel(r, EvidenceKind::kNodeLost, "it went while no coordinator looked", now_, true);
+        }
 }
 
 /// The job trained until nobody coordinated it any more.

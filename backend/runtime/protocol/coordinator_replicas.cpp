@@ -76,6 +76,7 @@ void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
     reported_.erase(r.id);
     r.followsWith.reset();
     r.sentFetch = false;
+    r.unheardOn.reset();
     r.running.clear();
     r.claims.clear();
     r.kept.clear();
@@ -98,9 +99,18 @@ void CoordinatorMachine::Impl::on(const RankRunning& in) {
     if (r == nullptr) return;
     if (adoptable(*r, in.incarnation)) adoptRunning(*r, in.incarnation);
     if (r->alive() && in.incarnation == r->incarnation)
-        r->running.insert(in.rank.shard);
+        heardOf(*r, in.rank.shard);
     else if (in.incarnation < r->incarnation || (!r->alive() && in.incarnation == r->incarnation))
         act(StopReplica{r->id, in.incarnation, true, "an older incarnation"});
+}
+
+/// One of its ranks runs. If it was waited for, all of them are due now.
+void CoordinatorMachine::Impl::heardOf(Replica& r, int32_t shard) {
+    r.running.insert(shard);
+    if (!r.unheardOn) return;
+    r.unheardOn.reset();
+    r.stageSince = now_;
+    gate_.clear(r.id);
 }
 
 void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
@@ -142,7 +152,7 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
     if (r->hellos == 0) r->greetedIn = layout_;
     if (!pulse.hello) ++r->hellos;
     pulse.hello = true;
-    r->running.insert(e.rank.shard);
+    heardOf(*r, e.rank.shard);
     pulse.lastBeat = pulse.lastProgress = now_;
     r->endpoints[static_cast<size_t>(e.rank.shard)] = e;
     act(SendRank{e.rank, e.incarnation, welcome()});
@@ -386,6 +396,7 @@ void CoordinatorMachine::Impl::letGo(Replica& r, const std::string& why) {
     releaseSnapshot(r);
     r.stage = Stage::kOut;
     r.gone = r.incarnation;
+    r.unheardOn.reset();
     r.following = r.proven = false;
     ++revision_;
     if (move_) move_->waiting.erase(r.id);

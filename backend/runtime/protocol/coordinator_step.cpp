@@ -59,6 +59,7 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         c.suspected = gate_.suspects().contains(r.id);
         c.lostAt = c.suspected ? suspectLostAt(r) : 0;
         c.alone = c.suspected && holdsAlone(r);
+        c.unheardOn = r.unheardOn;
         c.proven = r.proven;
         c.exchanges = contributes(r.id);
         c.step = r.step;

@@ -46,8 +46,12 @@ const char* stageName(Stand stage) {
 }
 
 std::string describe(MonoNs now, const QuorumCandidate& c) {
-    std::string text =
-        absl::StrCat("r", c.replica, " (", c.suspected ? "suspected" : stageName(c.stage));
+    std::string text = absl::StrCat("r", c.replica, " (");
+    if (c.unheardOn)
+        absl::StrAppend(&text, "not heard since the coordinator before; the agent of ",
+                        c.unheardOn->empty() ? "its node" : *c.unheardOn, " is away");
+    else
+        absl::StrAppend(&text, c.suspected ? "suspected" : stageName(c.stage));
     if (c.lastBeat != 0) absl::StrAppend(&text, ", last beat ", seconds(now - c.lastBeat), " ago");
     return text + ")";
 }
@@ -79,7 +83,10 @@ std::string explainSuspects(MonoNs now, const QuorumState& state) {
         absl::StrAppend(&text,
                         " do not answer, half of the job or more, and their agents do not "
                         "confirm their deaths");
-    if (lostAt == 0) return absl::StrCat(text, "; the job waits until it answers or is gone");
+    if (lostAt == 0)
+        return absl::StrCat(text, suspects.size() == 1
+                                      ? "; the job waits until it answers or is gone"
+                                      : "; the job waits until one answers or all are gone");
     absl::StrAppend(&text, "; taken for lost in ", seconds(std::max<MonoNs>(0, lostAt - now)));
     if (alone != nullptr)
         absl::StrAppend(&text, ", and then the job goes back to ",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct QuorumCandidate {
     bool leaving = false;    ///< drain: not in the next quorum
     bool suspected = false;  ///< unconfirmed evidence: nothing is decided while there is a suspect
     bool alone = false;      ///< nobody else holds the last commit, and no checkpoint has it
+    /// A suspect that may run on a node, of this name if it is known, that has not told.
+    std::optional<std::string> unheardOn = {};
     MonoNs lostAt = 0;       ///< a suspect that stays silent is expelled then; 0: it is waited for
     bool awaited = true;     ///< at the start (QuorumState::first) it is waited for
     bool proven = false;     ///< its hash agreed with the contributors'
