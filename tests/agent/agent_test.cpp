@@ -261,6 +261,30 @@ TEST_F(AgentTest, RanksOutliveTheAgentAndAreTakenUpAgain) {
     EXPECT_EQ(await<RankGone>().pid, pid);
 }
 
+/// Its notes name the original's processes.
+TEST_F(AgentTest, TheAgentOfACopiedFolderLeavesTheOriginalsRanksAlone) {
+    const std::string quiet =
+        "exec sleep 100 >/dev/null 2>&1";  // proves itself by what it was told
+    const int32_t pid = start(kRank, {"/bin/sleep", "100"}).pid;
+    const RankProcess other{"run-1", {1, 0}, 1};
+    const int32_t second = start(other, {"/bin/sh", "-c", quiet}).pid;
+    stopAgent();
+    const std::string mine = dir_ + "/node7", kept = dir_ + "/kept";
+    std::filesystem::rename(mine, kept);
+    ASSERT_EQ(std::system(("cp -a " + kept + " " + mine).c_str()), 0);
+    startAgent();
+    EXPECT_TRUE(hello_->running.empty());
+    tell(SignalRank{kRank, SIGKILL, 0, 0});
+    tell(SignalRank{other, SIGKILL, 0, 0});
+    EXPECT_NE(start({"run-1", {0, 1}, 2}, {"/bin/sleep", "100"}).pid, 0);
+    for (const int32_t one : {pid, second}) EXPECT_TRUE(processStartTime(one).has_value());
+    stopAgent();
+    std::filesystem::remove_all(mine);
+    std::filesystem::rename(kept, mine);
+    startAgent();
+    EXPECT_EQ(hello_->running.size(), 2u) << "the original finds them";
+}
+
 /// The agent was killed before it could write down the process.
 TEST_F(AgentTest, ARankThatWasStartedAndNotNotedIsFoundByItsOutput) {
     const int32_t pid = start(kRank, {"/bin/sleep", "100"}).pid;

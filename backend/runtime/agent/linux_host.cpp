@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +36,29 @@ int32_t processPrintingTo(const std::string& pipe) {
         if (std::filesystem::read_symlink(it->path() / "fd/1", gone) == pipe) return pid;
     }
     return 0;
+}
+
+/// The number of the named pipe that a rank prints to, in its environment.
+constexpr const char* kPipeVariable = "BULKHEAD_OUTPUT_PIPE";
+
+/// 0: there is no such file.
+uint64_t fileNumber(const std::string& path) {
+    struct stat about {};
+    return ::stat(path.c_str(), &about) == 0 ? about.st_ino : 0;
+}
+
+/// The process was started to print to these named pipes, of which a copied folder has others. One
+/// that prints elsewhere by now still has their number in its environment.
+bool printsTo(int32_t pid, const std::string& output) {
+    const std::string process = absl::StrCat("/proc/", pid);
+    const uint64_t out = fileNumber(output + ".out"), err = fileNumber(output + ".err");
+    if (out != 0 && fileNumber(process + "/fd/1") == out) return true;
+    if (err != 0 && fileNumber(process + "/fd/2") == err) return true;
+    std::ifstream environment(process + "/environ", std::ios::binary);
+    const std::string wanted = absl::StrCat(kPipeVariable, "=", out);
+    for (std::string entry; std::getline(environment, entry, '\0');)
+        if (entry == wanted) return out != 0;
+    return false;
 }
 
 class LinuxHost::Process final : public HostProcess {
@@ -62,14 +87,17 @@ class LinuxHost::Process final : public HostProcess {
             if (!reader.ok()) return reader.status();
             output_[isStderr] = std::make_unique<OutputReader>(*std::move(reader));
         }
+        pipe_ = path + ".out";
         return absl::OkStatus();
     }
 
     absl::Status launch(const StartRank& command) {
         auto life = LifeLock::create();
+        std::vector<std::string> environment = command.environment;
+        environment.push_back(absl::StrCat(kPipeVariable, "=", fileNumber(pipe_)));
         auto pid =
-            runtime::launch({command.argv, command.environment, output_[0]->fd(), output_[1]->fd(),
-                             life.ok() ? life->fd() : -1, command.directory});
+            runtime::launch({command.argv, std::move(environment), output_[0]->fd(),
+                             output_[1]->fd(), life.ok() ? life->fd() : -1, command.directory});
         if (!pid.ok()) return pid.status();
         pid_ = *pid;
         auto handle = openProcess(pid_);  // a child stays a zombie until it is reaped
@@ -80,12 +108,21 @@ class LinuxHost::Process final : public HostProcess {
         return absl::OkStatus();
     }
 
-    absl::Status take(const RegisteredRank& rank) {
+    absl::Status take(const RegisteredRank& rank, const std::string& output) {
         auto handle = openProcess(rank.pid);
         if (!handle.ok()) return handle.status();
         // Asked after the handle is open: a pid that was given to another process shows.
         if (processStartTime(rank.pid) != rank.startTime)
             return absl::NotFoundError(absl::StrCat("process ", rank.pid, " is another one"));
+        // Else the agent of a copied folder would end the ranks of the original.
+        if (!printsTo(rank.pid, output)) {
+            spdlog::warn(
+                "process {} is noted as {}, and did not start with the pipes {}.out and .err: this "
+                "folder is the copy of another agent's, or its pipes were replaced; it is left "
+                "alone",
+                rank.pid, nameOf(rank.process), output);
+            return absl::NotFoundError(absl::StrCat("process ", rank.pid, " is another agent's"));
+        }
         handle_ = *std::move(handle);
         pid_ = rank.pid;
         startTime_ = rank.startTime;
@@ -142,6 +179,7 @@ class LinuxHost::Process final : public HostProcess {
     LinuxHost& host_;
     const RankProcess id_;
     const ProcessWatcher watcher_;
+    std::string pipe_;  ///< of its standard output
     int32_t pid_ = 0;
     uint64_t startTime_ = 0;
     UniqueFd handle_;
@@ -172,7 +210,7 @@ absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::find(const RegisteredRan
         found.startTime = processStartTime(found.pid).value_or(0);
         if (found.pid == 0) return absl::NotFoundError("it was not started");
     }
-    if (absl::Status s = process->take(found); !s.ok()) return s;
+    if (absl::Status s = process->take(found, output); !s.ok()) return s;
     return process;
 }
 
