@@ -473,6 +473,22 @@ TEST_F(ReplicasTest, AStopWaitsForThoseWhomTheNextCoordinatorHasNotHeardOf) {
     EXPECT_THAT(facts<fact::RunFinished>(), SizeIs(1)) << "it waits for nobody";
 }
 
+/// Their agents say that they run; none of them may go before one has said what it holds.
+TEST_F(ReplicasTest, AStopWaitsForAllWhoRunAndDoNotFindTheNextCoordinator) {
+    options.timeouts.joinMs = 3000;
+    options.timeouts.massPauseMs = 5000;
+    begin(past(3));
+    for (const int32_t r : {0, 1, 2}) runs(r);
+    step(InventoryDone{});
+    operate(OperationKind::kStop);
+    pass(60 * kSecond, {0, 1, 2});
+    EXPECT_THAT(actionsIn<StopReplica>(everything), IsEmpty());
+    EXPECT_THAT(machine->explanation(), HasSubstr("the job waits until one answers"));
+    greets(2);
+    say(2, reportOf(2, 3));
+    EXPECT_THAT(sentTo<Commit>(2), Contains(::testing::Field(&Commit::checkpoint, true)));
+}
+
 TEST_F(ReplicasTest, WithoutAStopThoseWhoAreNotHeardOfAreGivenUpAfterMassPause) {
     options.timeouts.joinMs = 3000;
     options.timeouts.massPauseMs = 5000;

@@ -41,9 +41,10 @@ void CoordinatorMachine::Impl::condemn(Replica& r, EvidenceKind kind, const std:
     }
     // Only those who train can be too many: a joiner's end costs nobody anything.
     const bool trains = r.stage == Stage::kUpToDate || contributes(r.id);
-    const bool only = holdsAlone(r);
-    if (only || r.unheardOn) gate_.suspect(now_, r.id);
-    if (only || r.unheardOn || (trains && !gate_.allow(now_, r.id, trainedReplicas()))) {
+    const bool only =
+        holdsAlone(r) || (r.stage == Stage::kAdopted && (r.unheardOn || wantsUnheard()));
+    if (only) gate_.suspect(now_, r.id);
+    if (only || (trains && !gate_.allow(now_, r.id, trainedReplicas()))) {
         abortExchange(absl::StrCat("r", r.id, " is suspected: ", why));
         return;
     }
