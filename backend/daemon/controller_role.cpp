@@ -29,8 +29,24 @@ bool isOver(model::JobPhase phase) {
     return phase == model::JobPhase::kFinished || phase == model::JobPhase::kFailed;
 }
 
+/// Out of the way, with what SQLite keeps beside it; a new one is made from the commit logs.
+absl::Status setAside(const std::string& file, const std::string& as, const std::string& why) {
+    std::string to = file + "." + as;
+    for (int n = 2; fs::exists(to); ++n) to = file + "." + as + "-" + std::to_string(n);
+    for (const char* suffix : {"", "-wal", "-shm"}) {
+        std::error_code error;
+        if (!fs::exists(file + suffix)) continue;
+        fs::rename(file + suffix, to + suffix, error);
+        if (error)
+            return absl::PermissionDeniedError(
+                file + suffix + " cannot be renamed: " + error.message() + "; move it away");
+    }
+    spdlog::error("{}; it is kept as {}, and a new one is made from the commit logs", why, to);
+    return absl::OkStatus();
+}
+
 /// Is the history usable? A file that is not SQLite, or newer than us, must be said before a job
-/// starts to train into nowhere.
+/// starts to train into nowhere. One that is empty or damaged keeps no job from its controller.
 absl::Status checkHistory(const Options& options) {
     if (!fs::exists(options.db)) {
         std::error_code error;
@@ -40,7 +56,12 @@ absl::Status checkHistory(const Options& options) {
                                                error.message() + "; choose another with --db");
         return absl::OkStatus();
     }
+    std::error_code error;
+    if (fs::is_regular_file(options.db) && fs::file_size(options.db, error) == 0)
+        return setAside(options.db, "empty", options.db + ": empty");
     absl::Status opened = history::RunReader::open(options.db).status();
+    if (absl::IsDataLoss(opened))
+        return setAside(options.db, "damaged", std::string(opened.message()));
     if (!absl::IsResourceExhausted(opened) && !absl::IsUnavailable(opened)) return opened;
     // A disk that is full now need not be later, and jobs do not wait for their history.
     spdlog::error("{}", std::string(opened.message()));

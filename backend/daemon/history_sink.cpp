@@ -115,9 +115,13 @@ absl::StatusOr<model::RunState> HistorySink::resume(const std::string& run) {
         const std::lock_guard lock(mutex_);
         // All of them before the file is opened anew: SQLite removes what lies beside a file when
         // its last connection ends, by name.
+        const auto mine = kept_.find(run);
+        const bool lost = mine != kept_.end() && mine->second.writer &&
+                          absl::IsAborted(mine->second.writer->health());
         for (auto& [name, kept] : kept_)
-            if (kept.writer && (name == run || absl::IsAborted(kept.writer->health()))) {
+            if (kept.writer && (name == run || lost || absl::IsAborted(kept.writer->health()))) {
                 if (kept.why.empty()) kept.why = std::string(kept.writer->health().message());
+                if (kept.why.empty()) kept.why = file_.string() + ": is opened anew";
                 kept.writer.reset();
             }
     }

@@ -42,6 +42,11 @@ std::optional<FileId> fileAt(const fs::path& file) {
     return std::nullopt;
 }
 
+/// What SQLite keeps beside the file while it is open.
+fs::path beside(const fs::path& file, const char* suffix) {
+    return fs::path(file.string() + suffix);
+}
+
 /// An open connection with the statements of one run; made anew after an error.
 struct Connection {
     std::unique_ptr<SQLite::Database> db;
@@ -99,6 +104,7 @@ class SqliteRunWriter final : public RunWriter {
         }
         wake_.notify_all();
         thread_.join();
+        if (!isThere().ok()) leave();
         // Beside another file, what the tail holds would be taken for that one's.
         if (durableSeq_ == buffer_.lastSeq() || !isThere().ok()) tail_->removeAtEnd();
     }
@@ -177,10 +183,35 @@ class SqliteRunWriter final : public RunWriter {
     /// Aborted as health().
     absl::Status isThere() const {
         const std::optional<FileId> there = fileAt(file_);
-        if (!there || !opened_ || *there == *opened_) return absl::OkStatus();
-        return absl::AbortedError(
-            model::concat(file_.string(), *there == FileId{} ? ": was removed" : ": was replaced",
-                          " while it was written"));
+        if (!there || !opened_) return absl::OkStatus();
+        if (*there == *opened_ && !isEmptied()) return absl::OkStatus();
+        return absl::AbortedError(model::concat(file_.string(),
+                                                *there == FileId{}   ? ": was removed"
+                                                : *there == *opened_ ? ": was emptied"
+                                                                     : ": was replaced",
+                                                " while it was written"));
+    }
+    bool isEmptied() const {
+        std::error_code error;
+        return fs::file_size(file_, error) == 0 && !error;
+    }
+    /// Without them other readers see another file than this writer does.
+    absl::Status isWhole() const {
+        for (const auto& [suffix, known] : beside_)
+            if (const auto there = fileAt(beside(file_, suffix)); there && *there != known)
+                return absl::AbortedError(model::concat(beside(file_, suffix).string(),
+                                                        ": was removed or replaced while ",
+                                                        file_.string(), " was written"));
+        return absl::OkStatus();
+    }
+    /// The file is not this writer's any more. What SQLite kept beside it would be read into
+    /// whatever stands there now, and an empty file in its place keeps a new one from being made.
+    void leave() {
+        for (const auto& [suffix, known] : beside_)
+            if (fileAt(beside(file_, suffix)) == known) ::unlink(beside(file_, suffix).c_str());
+        if (fileAt(file_) == opened_ && isEmptied())
+            ::rename(file_.c_str(), beside(file_, ".emptied").c_str());
+        connection_.close();
     }
     bool isLost() const { return absl::IsAborted(health_); }
 
@@ -235,6 +266,16 @@ class SqliteRunWriter final : public RunWriter {
 
     absl::Status writeOnce(const Batch& batch) {
         if (absl::Status s = isThere(); !s.ok()) {
+            leave();
+            return s;
+        }
+        if (absl::Status s = isWhole(); !s.ok()) {
+            // This connection still has the log that was removed; nobody else will.
+            if (connection_.db)
+                (void)guarded(file_.string(), [&] {
+                    connection_.db->exec("PRAGMA wal_checkpoint(FULL)");
+                    return absl::OkStatus();
+                });
             connection_.close();
             return s;
         }
@@ -251,6 +292,10 @@ class SqliteRunWriter final : public RunWriter {
             return absl::OkStatus();
         });
         if (!status.ok()) connection_.close();
+        beside_.clear();
+        for (const char* suffix : {"-wal", "-shm"})
+            if (const auto there = fileAt(beside(file_, suffix)); status.ok() && there)
+                beside_.emplace_back(suffix, *there);
         return status;
     }
 
@@ -313,6 +358,7 @@ class SqliteRunWriter final : public RunWriter {
     const std::optional<FileId> opened_;
 
     // The writer's thread only.
+    std::vector<std::pair<const char*, FileId>> beside_;  ///< suffix: as after the last write
     Connection connection_;
     model::RunState past_;  ///< as it was begun; until somebody takes it
     model::RunState state_;

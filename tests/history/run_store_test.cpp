@@ -5,8 +5,11 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <thread>
 
 #include "backend/common/codec.h"
 #include "tests/history/store_fixture.h"
@@ -268,6 +271,63 @@ TEST_F(RunStore, holdsSeveralRunsWrittenAtOnce) {
     ASSERT_TRUE(b->flush().ok());
     EXPECT_TRUE(reader()->verify(a->runId()).ok());
     EXPECT_TRUE(reader()->verify(b->runId()).ok());
+}
+
+/// SQLite itself notices none of them.
+TEST_F(RunStore, noticesThatItsFileWasEmptiedReplacedOrLostWhatLiesBesideIt) {
+    const auto become = [](const std::function<bool()>& condition) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (!condition() && std::chrono::steady_clock::now() < end)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return condition();
+    };
+    const auto events = someEvents(3, 40);
+    for (const std::string harm : {"emptied", "replaced", "-wal", "-shm"}) {
+        SCOPED_TRACE(harm);
+        std::filesystem::remove_all(folder_);
+        std::filesystem::create_directories(folder_);
+        const std::filesystem::path other = folder_ / "other.db";
+        auto another = RunWriter::create(other, "demo", clock_);
+        ASSERT_TRUE(another.ok());
+        const std::string uuid = (*another)->info().uuid;
+        ASSERT_TRUE((*another)->append(events[0]).ok());
+        another->reset();
+
+        WriterOptions options;
+        options.retryMs = 10;
+        auto written = writer("demo", options);
+        for (size_t i = 0; i < 20; ++i) ASSERT_TRUE(written->append(events[i]).ok());
+        ASSERT_TRUE(written->flush().ok());
+        const auto looks = reader();  // so that SQLite leaves what lies beside it
+        ASSERT_TRUE(looks->runs().ok());
+        if (harm == "emptied")
+            std::filesystem::resize_file(file_, 0);
+        else if (harm == "replaced")
+            std::filesystem::rename(other, file_);
+        else
+            ASSERT_TRUE(std::filesystem::remove(file_.string() + harm));
+        ASSERT_TRUE(become([&] {
+            (void)written->append(events[written->lastSeq()]);
+            return !written->flush(100).ok() && absl::IsAborted(written->health());
+        })) << written->health();
+        const std::string why(written->health().message());
+        EXPECT_NE(why.find(harm[0] == '-' ? harm + ": was removed" : "was " + harm),
+                  std::string::npos)
+            << why;
+        written.reset();
+        if (harm == "emptied") {
+            EXPECT_FALSE(std::filesystem::exists(file_));
+            EXPECT_TRUE(std::filesystem::exists(file_.string() + ".emptied"));
+            EXPECT_NE(writer(), nullptr) << "a new one is made";
+        }
+        const auto runs = reader()->runs();
+        ASSERT_TRUE(runs.ok()) << runs.status();
+        ASSERT_EQ(runs->size(), 1u);
+        EXPECT_EQ(harm == "replaced", (*runs)[0].uuid == uuid) << "nothing was written into it";
+        if (harm[0] == '-') {
+            EXPECT_EQ((*runs)[0].lastSeq, 20u) << "nothing is lost";
+        }
+    }
 }
 
 TEST_F(RunStore, createsFilesThatOnlyTheirOwnerReads) {
