@@ -15,6 +15,8 @@
 namespace bulkhead::runtime {
 namespace {
 
+/// So many reasons are remembered.
+constexpr size_t kMostRefusals = 64;
 constexpr MonoNs kIntroductionWithin = 5 * kSecond;
 constexpr size_t kMostWaiting = 256;
 
@@ -155,6 +157,7 @@ void Newcomers::spoke(uint64_t id, const std::string& bytes) {
     const absl::Status taken =
         hello->token == token_ ? rank_(channel, *hello)
                                : absl::PermissionDeniedError("its token is not this controller's");
+    if (taken.ok()) refused_.clear();
     if (taken.ok() || channel == nullptr) return;
     const std::string why(taken.message());
     refuse(*channel,
@@ -164,7 +167,9 @@ void Newcomers::spoke(uint64_t id, const std::string& bytes) {
 
 template <class Message>
 void Newcomers::refuse(ControlChannel& channel, const Message& answer, const std::string& why) {
-    spdlog::warn("{} was refused: {}", channel.peer(), why);
+    // They come again and again; the reason is news once.
+    if (refused_.size() >= kMostRefusals) refused_.clear();
+    if (refused_.insert(why).second) spdlog::warn("{} was refused: {}", channel.peer(), why);
     (void)channel.send(encode(answer));
     channel.close();
 }

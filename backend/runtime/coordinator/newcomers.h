@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -38,7 +39,7 @@ class Newcomers {
     void say(const ControlChannel& channel, const std::string& why);
     std::unique_ptr<ControlChannel> take(uint64_t id);
     template <class Message>
-    static void refuse(ControlChannel& channel, const Message& answer, const std::string& why);
+    void refuse(ControlChannel& channel, const Message& answer, const std::string& why);
 
     Reactor& reactor_;
     std::string token_;
@@ -46,6 +47,7 @@ class Newcomers {
     Rank rank_;
     uint64_t next_ = 1;
     std::string said_;  ///< why the last that was sent away was; empty: one was taken since
+    std::set<std::string> refused_;  ///< reasons that were said, since a rank was taken last
     std::map<uint64_t, Waiting> waiting_;
 };
 

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "backend/common/clock.h"
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/replica/corpus.h"
@@ -92,10 +94,29 @@ void watch(const std::stop_token& stop, ReplicaRank* rank) {
     }
 }
 
+/// Its text lies in a run's folder, beside or in this run's.
+bool hasOwnText(const RankOptions& options) {
+    const std::filesystem::path runs =
+        std::filesystem::path(options.runDir).parent_path().parent_path();
+    return std::any_of(options.spec.domains.begin(), options.spec.domains.end(),
+                       [&](const model::DomainSpec& domain) {
+                           return domain.paths.size() == 1 && std::filesystem::path(domain.paths[0])
+                                                                      .parent_path()
+                                                                      .parent_path()
+                                                                      .parent_path() == runs;
+                       });
+}
+
 int run(RankOptions options) {
     const SystemClock clock;
     absl::StatusOr<std::unique_ptr<Corpus>> corpus =
         Corpus::load(options.spec.domains, options.spec.sequenceLength, options.spec.seed);
+    // The run's own copy of the text was there when it began, and may come back.
+    if (absl::IsNotFound(corpus.status()) && hasOwnText(options))
+        return fail(absl::UnavailableError(absl::StrCat(
+                        std::string(corpus.status().message()),
+                        "; put it back: the replica starts again until the text is there")),
+                    kExitInternal);
     if (!corpus.ok()) return fail(corpus.status(), kExitBadJob);
     for (const std::string& line : (*corpus)->leftOut()) spdlog::info("left out: {}", line);
     options.corpusHash = (*corpus)->identity().hash();
