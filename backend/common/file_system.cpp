@@ -84,9 +84,19 @@ class DiskFile final : public AppendFile {
 
 class DiskLock final : public FileLock {
   public:
-    explicit DiskLock(UniqueFd fd) : fd_(std::move(fd)) {}
+    DiskLock(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+
+    /// A file system that does not answer proves nothing.
+    bool stands() const override {
+        struct stat held {};
+        struct stat there {};
+        if (::fstat(fd_.get(), &held) != 0) return true;
+        if (::stat(path_.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+        return held.st_ino == there.st_ino && held.st_dev == there.st_dev;
+    }
 
   private:
+    const std::string path_;
     const UniqueFd fd_;
 };
 
@@ -173,7 +183,7 @@ class DiskFileSystem final : public FileSystem {
         if (fd.get() < 0) return failed("open", path);
         if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
             return absl::FailedPreconditionError(absl::StrCat(path, " is held by another process"));
-        return std::make_unique<DiskLock>(std::move(fd));
+        return std::make_unique<DiskLock>(path, std::move(fd));
     }
 };
 

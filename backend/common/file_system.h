@@ -32,6 +32,9 @@ class AppendFile {
 class FileLock {
   public:
     virtual ~FileLock() = default;
+    /// false: its file was removed or replaced since, and somebody else can hold the one that lies
+    /// there now.
+    virtual bool stands() const { return true; }
 };
 
 /// Files as the edges see them. Inject it: a simulation keeps them in memory. Errors are NotFound

@@ -624,7 +624,7 @@ TEST_F(WholeJobTest, AFullStateFolderTakesTheOrdersThatEndAJob) {
         EXPECT_TRUE(!checkpoint || lastCheckpoint() == log.state->lastCommit->record.step);
         watch.reset();
         EXPECT_THAT(shell(ctl + "events " + job.value().id).out,
-                    HasSubstr("there is room again; the job goes on"));
+                    HasSubstr("the run's files can be used again; the job goes on"));
     }
     owner->stop();
     ::umount(disk.c_str());

@@ -18,7 +18,10 @@
 
 #include "backend/common/codec.h"
 #include "backend/common/file_system.h"
+#include "backend/model/json.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "backend/runtime/coordinator/run_files.h"
+#include "bulkhead/state_hash.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -50,7 +53,7 @@ class JobCoordinatorTest : public testing::Test {
     JobCoordinatorTest()
         : reactor_(*Reactor::create(clock_)),
           dir_(testing::TempDir() + "job_" + std::to_string(::getpid())),
-          pool_(*reactor_, diskFiles(), {1000, 3}, "token", dir_ + "/cordoned", listener()) {
+          pool_(newPool()) {
         std::filesystem::create_directories(dir_);
         spec_.name = "test";
         spec_.replicas = 2;
@@ -65,6 +68,10 @@ class JobCoordinatorTest : public testing::Test {
         std::filesystem::remove_all(dir_);
     }
 
+    std::unique_ptr<AgentPool> newPool() {
+        return std::make_unique<AgentPool>(*reactor_, diskFiles(), AgentHeartbeat{1000, 3}, "token",
+                                           dir_ + "/cordoned", listener());
+    }
     AgentPool::Listener listener() {
         AgentPool::Listener l;
         l.nodeChanged = [this](const NodeStatus& n, const std::string& why) {
@@ -107,7 +114,7 @@ class JobCoordinatorTest : public testing::Test {
         hello.address = "10.0.0." + std::to_string(agents_.size());
         hello.slots = slots;
         hello.running = std::move(running);
-        pool_.accept(std::move(here), hello);
+        pool_->accept(std::move(here), hello);
         run();
     }
     absl::StatusOr<std::unique_ptr<JobCoordinator>> tryToBegin() {
@@ -120,7 +127,7 @@ class JobCoordinatorTest : public testing::Test {
                                .id = std::string(32, 'a')};
         JobSurroundings around{.reactor = *reactor_,
                                .files = diskFiles(),
-                               .pool = pool_,
+                               .pool = *pool_,
                                .workerPath = "/worker",
                                .token = "token",
                                .localAddress = "unix:/here",
@@ -143,6 +150,16 @@ class JobCoordinatorTest : public testing::Test {
         past_ = job_->state();
         job_.reset();
         ranks_.clear();
+        events_.clear();
+        begin();
+    }
+    /// Its program ended, and no agent has found the next one.
+    void alone() {
+        past_ = job_->state();
+        job_.reset();
+        ranks_.clear();
+        for (auto& [name, agent] : agents_) agent.channel = nullptr;
+        pool_ = newPool();
         events_.clear();
         begin();
     }
@@ -307,7 +324,7 @@ class JobCoordinatorTest : public testing::Test {
     HandClock clock_;
     std::unique_ptr<Reactor> reactor_;
     std::string dir_;
-    AgentPool pool_;
+    std::unique_ptr<AgentPool> pool_;
     model::JobSpec spec_;
     model::RunState past_;
     Proposer proposer_;
@@ -751,6 +768,64 @@ TEST_F(JobCoordinatorTest, AnInventoryIsTakenWhenAgentsHaveToldAndNotBefore) {
         expectNobodyIsLost();
         commit();
     }
+}
+
+TEST_F(JobCoordinatorTest, AStopWaitsForRanksOfNodesWhoseAgentsAreAway) {
+    train(3);
+    const std::string node = placed(0);
+    alone();
+    ASSERT_TRUE(job_->stop(true, "ana").ok());
+    pass(60 * kSecond);
+    EXPECT_FALSE(job_->finished());
+    EXPECT_EQ(job_->status().phase, model::JobPhase::kStopping);
+    EXPECT_THAT(job_->status().why, HasSubstr("the agent of " + node + " is away"));
+    join(node, 2, {{process(0), pid(0)}});
+    connect(0);
+    report(0, 3);
+    bool asked = false;
+    for (const auto& c : told<protocol::Commit>(0)) asked = asked || c.checkpoint;
+    EXPECT_TRUE(asked) << job_->status().why;
+
+    // Back, their agents know nothing of them.
+    alone();
+    pass(60 * kSecond);
+    EXPECT_FALSE(job_->finished());
+    for (const std::string name : {"node0", "node1"}) join(name, 2);
+    pass(kSecond);
+    EXPECT_TRUE(job_->finished()) << job_->status().why;
+}
+
+/// Whoever removed the lock may have given the run to somebody else.
+TEST_F(JobCoordinatorTest, ALockThatIsTakenAwayStopsTheCoordinator) {
+    train(2);
+    pass(kSecond);
+    EXPECT_EQ(job_->halted(), "");
+    std::filesystem::remove(spec_.checkpointDir + "/controller.lock");
+    pass(kSecond);
+    EXPECT_THAT(job_->halted(), HasSubstr("was removed, moved or replaced"));
+    EXPECT_THAT(told<protocol::Leave>(0), IsEmpty()) << "ranks keep their state";
+    job_.reset();
+    EXPECT_TRUE(tryToBegin().ok()) << "nobody took it";
+}
+
+TEST_F(JobCoordinatorTest, ARunWithCheckpointsAndNothingElseDoesNotBeginAnew) {
+    const std::string folder = spec_.checkpointDir + "/" + checkpointFolder(1, 7, 0, 0, 1);
+    StateSnapshot state;
+    state.lineage = state.last.lineage = 1;
+    state.step = state.last.step = 7;
+    state.hash = bulkhead_state_hash(nullptr, 0);
+    CheckpointManifest manifest;
+    manifest.step = 7;
+    manifest.lineage = manifest.shards = 1;
+    manifest.last = state.last;
+    manifest.jobJson = model::toJsonText(spec_);
+    manifest.files.push_back(*writeShardFile(diskFiles(), folder, 0, state));
+    const std::string path = *writeManifest(diskFiles(), folder, manifest);
+    join("node0");
+    const auto refused = tryToBegin();
+    EXPECT_TRUE(absl::IsDataLoss(refused.status())) << refused.status();
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--resume " + path));
+    EXPECT_FALSE(std::filesystem::exists(dir_ + "/id"));
 }
 
 /// Its program ended before it was told to history: the log has it.

@@ -68,6 +68,26 @@ class RunFilesTest : public testing::Test {
         for (const auto& e : entries) log += protocol::encodeEntry(e);
         write(folder_ / name / "commit.log", log);
     }
+    /// A whole checkpoint of the run, as its ranks leave it; returns its manifest's path.
+    static std::string stored(const model::JobSpec& spec, uint64_t lineage, uint64_t step) {
+        const std::string folder =
+            spec.checkpointDir + "/" + checkpointFolder(lineage, step, 0, 0, 1);
+        StateSnapshot state;
+        state.lineage = state.last.lineage = lineage;
+        state.step = state.last.step = step;
+        state.bytes.assign(100, std::byte{5});
+        state.hash = bulkhead_state_hash(state.bytes.data(), state.bytes.size());
+        CheckpointManifest manifest;
+        manifest.job = spec.name;
+        manifest.step = step;
+        manifest.lineage = lineage;
+        manifest.shards = 1;
+        manifest.last = state.last;
+        manifest.jobJson = model::toJsonText(spec);
+        manifest.dataPosition = encode(begunLedger());
+        manifest.files.push_back(*writeShardFile(diskFiles(), folder, 0, state));
+        return *writeManifest(diskFiles(), folder, manifest);
+    }
     /// A byte of the second entry.
     void damage(const std::string& name) {
         const std::string path = runDir(name) + "/commit.log";
@@ -102,7 +122,8 @@ TEST_F(RunFilesTest, ARunIsUnfinishedUntilItsLogSaysThatItEnded) {
     EXPECT_TRUE(unfinishedRuns(diskFiles(), state()).empty());
     EXPECT_TRUE(fs::exists(runDir("a") + "/commit.log.damaged"));
     EXPECT_EQ(readLog(diskFiles(), runDir("a"))->size(), 1u);
-    EXPECT_FALSE(setAside(diskFiles(), runDir("nobody"), "").ok());
+    fs::create_directories(runDir("empty"));
+    EXPECT_TRUE(setAside(diskFiles(), runDir("empty"), "").ok()) << "its log was lost";
 }
 
 TEST_F(RunFilesTest, AJobFileThatCannotBeReadIsNamed) {
@@ -287,7 +308,116 @@ TEST_F(RunFilesTest, TwoControllersCannotWriteCheckpointsToOneFolder) {
     ASSERT_TRUE(first.ok()) << first.status();
     const auto second = lockCheckpoints(diskFiles(), folder);
     EXPECT_THAT(std::string(second.status().message()), HasSubstr("a copy of one that is in use"));
-    EXPECT_TRUE(fs::is_empty(folder)) << "the lock lies beside it";
+    EXPECT_TRUE(isFreeForCheckpoints(diskFiles(), folder)) << "a lock is no checkpoint";
+    EXPECT_TRUE((*first)->stands());
+    fs::remove(folder + "/controller.lock");
+    EXPECT_FALSE((*first)->stands());
+    EXPECT_TRUE(lockCheckpoints(diskFiles(), folder).ok());
+    EXPECT_FALSE((*first)->stands()) << "another file";
+    write(folder + "/l1/manifest.json", "{}");
+    EXPECT_FALSE(isFreeForCheckpoints(diskFiles(), folder));
+
+    // By another path, and from below another parent.
+    fs::create_directories(folder_ / "other");
+    fs::create_directory_symlink(folder, folder_ / "other" / "ck");
+    const auto again = lockCheckpoints(diskFiles(), folder);
+    ASSERT_TRUE(again.ok());
+    EXPECT_FALSE(lockCheckpoints(diskFiles(), (folder_ / "other" / "ck").string()).ok());
+}
+
+/// Nobody would notice that the run begins anew.
+TEST_F(RunFilesTest, ALogThatLacksWhatTheRunsCheckpointsProveIsRefused) {
+    run("a", begun());
+    const model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    const std::string five = stored(spec, 1, 5), seven = stored(spec, 1, 7);
+    const auto check = [&](const std::vector<protocol::LogEntry>& entries, uint64_t step,
+                           bool knows) {
+        protocol::RecoveredState recovered;
+        recovered.lineage = entries.empty() ? 0 : 1;
+        recovered.step = step;
+        const absl::Status s = checkLog(diskFiles(), runDir("a"), spec, entries, recovered, knows);
+        EXPECT_TRUE(s.ok() || absl::IsDataLoss(s)) << s;
+        return std::string(s.message());
+    };
+    EXPECT_THAT(check({}, 0, false), HasSubstr("has nothing of this run"));
+    EXPECT_THAT(check({}, 0, false), HasSubstr("of step 7"));
+    EXPECT_THAT(check({}, 0, false), HasSubstr("bulkheadctl start --resume " + seven));
+    EXPECT_THAT(check(begun(), 5, false), HasSubstr("ends with step 5"));
+    EXPECT_EQ(check(begun(), 5, true), "") << "history says so, and by how much";
+    EXPECT_EQ(check(begun(), 7, false), "");
+    auto entries = begun();
+    protocol::LogCommit commit;
+    commit.record.lineage = 1;
+    commit.record.step = 5;
+    entries.push_back(commit);
+    EXPECT_EQ(check(entries, 7, false), "");
+    std::get<protocol::LogCommit>(entries.back()).record.tokens = 99;
+    for (const bool knows : {false, true})
+        EXPECT_THAT(check(entries, 7, knows), HasSubstr("is another run's"));
+    fs::remove_all(spec.checkpointDir);
+    EXPECT_EQ(check({}, 0, false), "");
+
+    write(folder_ / "c" / "checkpoints" / "l" / "manifest.json", "any");
+    EXPECT_TRUE(isRun(diskFiles(), runDir("c"))) << "nothing else of it is left";
+}
+
+TEST_F(RunFilesTest, AStateDirectoryThatWasMovedIsWholeWhereItLies) {
+    const auto home = [&](const fs::path& state) { return (state / "a").string(); };
+    model::JobSpec spec;
+    spec.name = "a";
+    spec.checkpointDir = home(state()) + "/checkpoints";
+    model::DomainSpec domain;
+    domain.name = "d";
+    domain.paths = {home(state()) + "/text/d"};
+    spec.domains = {domain};
+    write(domain.paths[0], "verse");
+    const std::string manifest = stored(spec, 1, 7);
+    protocol::LogCheckpoint logged = checkpoint(7, manifest);
+    std::string log(protocol::kLogHeader);
+    auto entries = begun();
+    entries.push_back(logged);
+    entries.push_back(protocol::LogCheckpointsDropped{{manifest}, false});
+    for (const auto& e : entries) log += protocol::encodeEntry(e);
+    write(folder_ / "a" / "job.json", model::toJsonText(spec));
+    write(folder_ / "a" / "commit.log", log);
+    ASSERT_TRUE(writeIdentity(diskFiles(), runDir("a"), std::string(32, 'a')).ok());
+
+    const auto check = [&](const std::string& lies, const std::string& leads) {
+        SCOPED_TRACE(lies);
+        const auto read = readSpec(diskFiles(), lies);
+        ASSERT_TRUE(read.ok()) << read.status();
+        EXPECT_EQ(read->checkpointDir, leads + "/checkpoints");
+        EXPECT_EQ(read->domains[0].paths[0], leads + "/text/d");
+        EXPECT_TRUE(checkUnedited(diskFiles(), lies, *read).ok());
+        const auto is = *readLog(diskFiles(), lies);
+        const std::string path = leads + "/checkpoints/" +
+                                 fs::path(manifest).parent_path().filename().string() +
+                                 "/manifest.json";
+        EXPECT_EQ(std::get<protocol::LogCheckpoint>(is.at(2)).path, path);
+        EXPECT_THAT(std::get<protocol::LogCheckpointsDropped>(is.at(3)).paths, ElementsAre(path));
+    };
+    const fs::path moved = folder_.string() + "-moved";
+    fs::remove_all(moved);
+    fs::create_directories(moved);
+    check(runDir("a"), runDir("a"));
+    fs::copy(runDir("a"), moved / "a", fs::copy_options::recursive);
+    check(home(moved), runDir("a"));
+    // Another run lies where it was.
+    ASSERT_TRUE(writeIdentity(diskFiles(), runDir("a"), std::string(32, 'b')).ok());
+    check(home(moved), home(moved));
+    fs::remove_all(runDir("a"));
+    check(home(moved), home(moved));
+    fs::rename(moved / "a", moved / "b");
+    check((moved / "b").string(), (moved / "b").string());
+    // A run that began from it and reads its text.
+    spec.checkpointDir = home(state()).replace(home(state()).size() - 1, 1, "e") + "/checkpoints";
+    fs::rename(moved / "b", moved / "a");
+    write(moved / "e" / "job.json", model::toJsonText(spec));
+    fs::create_directories(moved / "e" / "checkpoints");
+    const auto next = readSpec(diskFiles(), (moved / "e").string());
+    EXPECT_EQ(next->domains[0].paths[0], home(moved) + "/text/d");
+    EXPECT_EQ(next->checkpointDir, (moved / "e" / "checkpoints").string());
+    fs::remove_all(moved);
 }
 
 TEST_F(RunFilesTest, AnotherRunsLogEndsNothingAndHidesNoCheckpoint) {

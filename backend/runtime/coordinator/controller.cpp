@@ -150,7 +150,7 @@ class Controller::Impl {
         spec.checkpointDir = spec.checkpointDir.empty()
                                  ? dir + "/checkpoints"
                                  : absl::StrCat(spec.checkpointDir, "/", run);
-        if (!files().list(spec.checkpointDir).empty())
+        if (!isFreeForCheckpoints(files(), spec.checkpointDir))
             return absl::AlreadyExistsError(
                 absl::StrCat(spec.checkpointDir,
                              " is in use already, by a run of the same name; choose another name "

@@ -36,8 +36,10 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     auto log = CommitLog::open(around.files, beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
     protocol::Options options = machineOptions(beginning.spec, around.secret);
+    const std::vector<protocol::LogEntry> entries =
+        atHome(around.files, beginning.dir, log->entries());
     auto recovered =
-        protocol::recoverState(log->entries(), options.replicas + options.spares, options.domains);
+        protocol::recoverState(entries, options.replicas + options.spares, options.domains);
     if (!recovered.ok()) return recovered.status();
     const std::string known = runIdentity(around.files, beginning.dir);
     options.run = !recovered->run.empty() ? recovered->run : !known.empty() ? known : beginning.id;
@@ -45,9 +47,32 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
         return absl::DataLossError(
             absl::StrCat(beginning.dir, "/commit.log is another run's (it is of ", options.run,
                          ", this folder of ", known, "): put the file back that was there"));
-    if (known.empty())
+    if (absl::Status s = checkLog(around.files, beginning.dir, beginning.spec, entries, *recovered,
+                                  beginning.past.lastCommit.has_value());
+        !s.ok())
+        return s;
+    // Nobody wants a run to begin again because somebody emptied a file.
+    if (recovered->lineage == 0 && beginning.past.lastCommit)
+        return absl::DataLossError(
+            absl::StrCat(beginning.dir, "/commit.log has nothing of this run, which was at step ",
+                         beginning.past.lastCommit->record.step,
+                         ": it is empty or another one; put the file back that was there"));
+    addPast(*recovered, entries, beginning.past, around.reactor.clock());
+    // A disk that lies loses an end, nothing in front of it.
+    if (known.empty() && !recovered->lost.empty())
+        return absl::DataLossError(absl::StrCat(
+            beginning.dir, "/id is missing or damaged, and ", recovered->lost,
+            ", or it is another run's; put back the files that were there, or resume from a "
+            "checkpoint in a new run"));
+    if (known.empty()) {
+        if (!entries.empty())
+            spdlog::warn(
+                "run {}: {}/id is missing or damaged; the run's identity is {}, as its "
+                "commit log says",
+                beginning.run, beginning.dir, options.run);
         if (absl::Status s = writeIdentity(around.files, beginning.dir, options.run); !s.ok())
             return s;
+    }
     beginning.id = options.run;
     for (const auto& [path, content] :
          {std::pair(beginning.dir + "/job.json", model::toJsonText(beginning.spec) + "\n"),
@@ -59,13 +84,6 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
 
     auto faults = loadFaults(around.files, beginning.dir);
     if (!faults.ok()) return faults.status();
-    // Nobody wants a run to begin again because somebody emptied a file.
-    if (recovered->lineage == 0 && beginning.past.lastCommit)
-        return absl::DataLossError(
-            absl::StrCat(beginning.dir, "/commit.log has nothing of this run, which was at step ",
-                         beginning.past.lastCommit->record.step,
-                         ": it is empty or another one; put the file back that was there"));
-    addPast(*recovered, log->entries(), beginning.past, around.reactor.clock());
     const uint64_t term = recovered->term + 1;
 
     const bool fresh = recovered->lineage == 0 && beginning.resume.has_value();
@@ -132,9 +150,9 @@ void JobCoordinator::begin() {
     busy_ = true;  // a node that is lost is told of when the machine has begun
     goOnTelling();
     if (beginning_.waited) {
-        spdlog::info("run {}: there is room again; the job goes on", beginning_.run);
-        emit(model::JobPhaseChanged{static_cast<model::JobPhase>(machine_.phase()),
-                                    "there is room again; the job goes on"},
+        constexpr const char* kGoesOn = "the run's files can be used again; the job goes on";
+        spdlog::info("run {}: {}", beginning_.run, kGoesOn);
+        emit(model::JobPhaseChanged{static_cast<model::JobPhase>(machine_.phase()), kGoesOn},
              model::Severity::kNotice);
     }
     if (!beginning_.lost.empty())
@@ -142,7 +160,10 @@ void JobCoordinator::begin() {
                               "; it was written anew from the commit log, which "
                               "has the steps and not what happened between them"));
     for (const NodeStatus& node : around_.pool.nodes()) nodeChanged(node, "known already");
-    fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] { sampleFleet(); });
+    fleetTimer_ = around_.reactor.every(around_.sampleMs * kMillisecond, [this] {
+        checkLocks();
+        if (!finished_) sampleFleet();
+    });
     campaignTimer_ = around_.reactor.every(kCampaignTickNs, [this] {
         if (!finished_) campaigns_.tick();
     });
@@ -226,6 +247,18 @@ void JobCoordinator::flushLog() {
     if (!written.ok()) halt(written);
 }
 
+/// Whoever finds another file there can hold that one: this coordinator writes nothing any more
+/// until it holds what lies there.
+void JobCoordinator::checkLocks() {
+    const bool stand =
+        std::all_of(locks_.begin(), locks_.end(), [](const auto& lock) { return lock->stands(); });
+    if (!finished_ && !stand)
+        halt(absl::AbortedError(absl::StrCat(
+            "a lock in ", beginning_.dir, " or ", beginning_.spec.checkpointDir,
+            " was removed, moved or replaced while this controller held it, so that another one "
+            "can run the job; put back what was there")));
+}
+
 void JobCoordinator::act(const protocol::FindCheckpoints&) {
     flushLog();
     auto found = checkpointsOnDisk(around_.files, beginning_.dir, beginning_.spec);
@@ -265,7 +298,8 @@ void JobCoordinator::halt(const absl::Status& why) {
     if (finished_) return;
     finished_ = true;
     halted_ = absl::StrCat(std::string(why.message()),
-                           "; make room: the job waits, and goes on by itself");
+                           absl::IsResourceExhausted(why) ? "; make room" : "",
+                           ": the job waits, and goes on by itself");
     for (const Reactor::TimerId timer :
          {fleetTimer_, wake_, placementTimer_, inventoryTimer_, campaignTimer_})
         around_.reactor.cancel(timer);

@@ -56,7 +56,7 @@ struct JobBeginning {
     model::RunState past;     ///< fold of the run's events before, empty for a new run
     std::string resumedFrom;  ///< for RunStarted
     std::optional<protocol::LogCheckpoint> resume;  ///< begin from this checkpoint of another run
-    bool waited = false;  ///< the coordinator before halted, and there is room again
+    bool waited = false;  ///< the coordinator before halted, and this one can go on
     std::string id = {};  ///< of a run that has none yet (runIdentity)
     /// Why history is told anew by this coordinator what the log says, if it is; told as an error.
     std::string lost = {};
@@ -135,6 +135,7 @@ class JobCoordinator {
     void act(const protocol::Emit& action);
     void act(const protocol::Finished& action);
     void flushLog();
+    void checkLocks();
     void halt(const absl::Status& why);
 
     // job_events.cpp: what is told
@@ -204,7 +205,8 @@ class JobCoordinator {
     Reactor::TimerId placementTimer_ = 0;
     Reactor::TimerId inventoryTimer_ = 0;
     Reactor::TimerId campaignTimer_ = 0;
-    /// Replicas that the machine was told to be unheard, by node; none before the inventory is done.
+    /// Replicas that the machine was told to be unheard, by node; none before the inventory is
+    /// done.
     std::optional<std::map<int32_t, std::string>> awaited_;
     std::set<RankId> ended_;  ///< told of by agents since this coordinator began
     MonoNs lastNodeAt_ = 0;   ///< when a node last came or went

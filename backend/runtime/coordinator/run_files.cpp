@@ -5,6 +5,7 @@
 #include <cctype>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -26,9 +27,46 @@ uint32_t domainsOf(const model::JobSpec& spec) {
     return std::max<uint32_t>(1, static_cast<uint32_t>(spec.domains.size()));
 }
 
+constexpr const char* kTextFolder = "text";
+constexpr const char* kCheckpointFolder = "checkpoints";
+constexpr const char* kCheckpointLock = "controller.lock";
+
+/// Where `path` lies now, which lay `below` names deep in the folder of a run when it was written.
+std::string pathNow(const FileSystem& files, const std::string& runDir, const std::string& path,
+                    int below) {
+    fs::path old = fs::path(path).lexically_normal(), rest;
+    for (int i = 0; i < below; ++i) {
+        rest = rest.empty() ? old.filename() : old.filename() / rest;
+        old = old.parent_path();
+    }
+    const fs::path home = fs::path(runDir).lexically_normal();
+    if (old == home || old.empty()) return path;
+    const std::string own = (home / rest).string();
+    if (files.exists(path)) {
+        // Another run may lie where this one was.
+        const std::string there = runIdentity(files, old.string());
+        const bool other = old.filename() == home.filename() && !there.empty() &&
+                           there != runIdentity(files, runDir);
+        return other && files.exists(own) ? own : path;
+    }
+    const std::string beside = (home.parent_path() / old.filename() / rest).string();
+    return files.exists(own) ? own : files.exists(beside) ? beside : path;
+}
+
+model::JobSpec specNow(const FileSystem& files, const std::string& runDir, model::JobSpec spec) {
+    if (fs::path(spec.checkpointDir).filename() == kCheckpointFolder)
+        spec.checkpointDir = pathNow(files, runDir, spec.checkpointDir, 1);
+    for (model::DomainSpec& domain : spec.domains)
+        for (std::string& path : domain.paths)
+            if (fs::path(path).parent_path().filename() == kTextFolder)
+                path = pathNow(files, runDir, path, 2);
+    return spec;
+}
+
 std::vector<protocol::LogEntry> readWholeEntries(const FileSystem& files,
                                                  const std::string& runDir) {
-    return protocol::wholeEntries(files.read(runDir + "/commit.log").value_or(""));
+    return atHome(files, runDir,
+                  protocol::wholeEntries(files.read(runDir + "/commit.log").value_or("")));
 }
 
 /// They were logged by another run than the one of this identity.
@@ -75,7 +113,8 @@ struct OwnManifest {
 /// nothing is said here. A job without a job.json has told nobody where else to look than in its
 /// log and in its own folder.
 std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::string& runDir) {
-    std::vector<std::string> paths = listCheckpoints(files, runDir + "/checkpoints");
+    std::vector<std::string> paths =
+        listCheckpoints(files, absl::StrCat(runDir, "/", kCheckpointFolder));
     const auto entries = readWholeEntries(files, runDir);
     if (!isForeign(entries, runIdentity(files, runDir)))
         for (const protocol::LogCheckpoint& c : checkpointsOf(entries)) paths.push_back(c.path);
@@ -83,7 +122,8 @@ std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::st
         const auto manifest = readManifest(files, *path);
         if (!manifest.ok() || manifest->job != fs::path(runDir).filename()) continue;
         auto spec = model::fromJsonText<model::JobSpec>(manifest->jobJson);
-        if (spec.ok()) return OwnManifest{*path, manifest->step, *std::move(spec)};
+        if (spec.ok())
+            return OwnManifest{*path, manifest->step, specNow(files, runDir, *std::move(spec))};
     }
     return std::nullopt;
 }
@@ -142,8 +182,6 @@ std::string differences(const model::JobSpec& now, const model::JobSpec& before)
     return text;
 }
 
-constexpr const char* kTextFolder = "text";
-
 bool sameDomains(const model::JobSpec& a, const model::JobSpec& b) {
     return std::equal(a.domains.begin(), a.domains.end(), b.domains.begin(), b.domains.end(),
                       [](const auto& x, const auto& y) { return x.name == y.name; });
@@ -169,7 +207,54 @@ absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
         return absl::Status(
             decoded.status().code(),
             absl::StrCat(runDir, "/commit.log: ", std::string(decoded.status().message())));
-    return std::move(decoded->entries);
+    return atHome(files, runDir, std::move(decoded->entries));
+}
+
+std::vector<protocol::LogEntry> atHome(const FileSystem& files, const std::string& runDir,
+                                       std::vector<protocol::LogEntry> entries) {
+    constexpr int kManifestBelow = 3;  // checkpoints, its own folder, the manifest
+    const auto move = [&](std::string& path) {
+        if (!path.empty()) path = pathNow(files, runDir, path, kManifestBelow);
+    };
+    for (protocol::LogEntry& entry : entries) {
+        if (auto* checkpoint = std::get_if<protocol::LogCheckpoint>(&entry)) move(checkpoint->path);
+        if (auto* lineage = std::get_if<protocol::LogLineage>(&entry)) move(lineage->resumeFrom);
+        if (auto* dropped = std::get_if<protocol::LogCheckpointsDropped>(&entry))
+            for (std::string& path : dropped->paths) move(path);
+    }
+    return entries;
+}
+
+absl::Status checkLog(const FileSystem& files, const std::string& runDir,
+                      const model::JobSpec& spec, const std::vector<protocol::LogEntry>& entries,
+                      const protocol::RecoveredState& recovered, bool knows) {
+    using At = std::pair<uint64_t, uint64_t>;  // lineage, step
+    const auto stored = storedCheckpoints(files, spec.checkpointDir);
+    if (stored.empty()) return absl::OkStatus();
+    std::map<At, const CommitRecord*> logged;
+    for (const protocol::LogEntry& entry : entries)
+        if (const auto* commit = std::get_if<protocol::LogCommit>(&entry))
+            logged[{commit->record.lineage, commit->record.step}] = &commit->record;
+    const protocol::StoredCheckpoint* newest = nullptr;
+    bool foreign = false, behind = false;
+    for (const protocol::StoredCheckpoint& s : stored) {
+        const At at{s.last.lineage, s.last.step};
+        if (newest == nullptr || At(newest->last.lineage, newest->last.step) < at) newest = &s;
+        const auto it = logged.find(at);
+        foreign = foreign || (it != logged.end() && *it->second != s.last);
+        behind = behind || at > At(recovered.lineage, recovered.step);
+    }
+    if (!foreign && (knows || !behind)) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(
+        runDir, "/commit.log ",
+        foreign                  ? "is another run's: it has other steps than the run's checkpoints"
+        : recovered.lineage == 0 ? "has nothing of this run, which has checkpoints"
+                                 : absl::StrCat("ends with step ", recovered.step,
+                                                ", and the run has checkpoints of later ones"),
+        ", the newest of step ", newest->last.step,
+        ": put the file back that was there, or go on from that checkpoint in a new run: "
+        "bulkheadctl start --resume ",
+        newest->path));
 }
 
 absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
@@ -233,14 +318,22 @@ absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::
 
 absl::StatusOr<std::unique_ptr<FileLock>> lockCheckpoints(FileSystem& files,
                                                           const std::string& checkpointDir) {
-    auto lock = files.lock(checkpointDir + ".lock");
+    if (absl::Status s = files.makeFolder(checkpointDir); !s.ok()) return s;
+    const std::string path = absl::StrCat(checkpointDir, "/", kCheckpointLock);
+    auto lock = files.lock(path);
     if (absl::IsFailedPrecondition(lock.status()))
         return absl::FailedPreconditionError(
-            absl::StrCat("another controller runs a job whose checkpoints go to ", checkpointDir,
-                         " (it holds ", checkpointDir,
-                         ".lock): is this state directory a copy of one that is in use? Stop "
-                         "that controller, or resume from a checkpoint in a new run"));
+            absl::StrCat("a job runs already whose checkpoints go to ", checkpointDir,
+                         " (its controller holds ", path,
+                         "): is this run, or its state directory, a copy of one that is in use? "
+                         "Stop that job, or resume from a checkpoint in a new run"));
     return lock;
+}
+
+bool isFreeForCheckpoints(const FileSystem& files, const std::string& checkpointDir) {
+    const std::vector<std::string> there = files.list(checkpointDir);
+    return std::all_of(there.begin(), there.end(),
+                       [](const std::string& name) { return name == kCheckpointLock; });
 }
 
 std::string runIdentity(const FileSystem& files, const std::string& runDir) {
@@ -276,14 +369,17 @@ bool isUnfinished(const FileSystem& files, const std::string& runDir) {
 
 absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why) {
     const std::string path = runDir + "/commit.log";
-    if (absl::Status s = files.rename(path, path + ".damaged"); !s.ok()) return s;
+    if (absl::Status s = files.rename(path, path + ".damaged"); !s.ok() && !absl::IsNotFound(s))
+        return s;
     return writeDurably(files, path,
                         std::string(protocol::kLogHeader) +
                             protocol::encodeEntry(protocol::LogFinished{false, why}));
 }
 
 bool isRun(const FileSystem& files, const std::string& runDir) {
-    return files.exists(runDir + "/job.json") || !readWholeEntries(files, runDir).empty();
+    return files.exists(runDir + "/job.json") ||
+           !protocol::wholeEntries(files.read(runDir + "/commit.log").value_or("")).empty() ||
+           !listCheckpoints(files, absl::StrCat(runDir, "/", kCheckpointFolder)).empty();
 }
 
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir) {
@@ -305,7 +401,7 @@ absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::stri
         wrong = path + " is empty";
     if (wrong.empty()) {
         auto spec = model::fromJsonText<model::JobSpec>(*text);
-        if (spec.ok()) return spec;
+        if (spec.ok()) return specNow(files, runDir, *std::move(spec));
         wrong = absl::StrCat(path, " is damaged: ", std::string(spec.status().message()));
     }
     if (auto manifest = newestManifest(files, runDir)) {

@@ -24,10 +24,14 @@ std::string makeRunId(const std::string& name, int64_t unixNs);
 /// Held by whoever runs the job; it goes with the object or the process. FailedPrecondition when
 /// another coordinator holds it.
 absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::string& runDir);
-/// Likewise of the folder that its checkpoints go to: that one may be reached from the copy of a
-/// state directory, and two runs that write there would remove each other's files.
+/// Likewise of the folder that its checkpoints go to, which is made if it is not there: it may be
+/// reached from the copy of a state directory or by another path, and two runs that write there
+/// would remove each other's files. So the lock lies in it.
 absl::StatusOr<std::unique_ptr<FileLock>> lockCheckpoints(FileSystem& files,
                                                           const std::string& checkpointDir);
+
+/// Nothing but a lock lies in it, or it is not there.
+bool isFreeForCheckpoints(const FileSystem& files, const std::string& checkpointDir);
 
 /// InvalidArgument unless it is a plain folder name.
 absl::Status checkRunId(const std::string& run);
@@ -43,13 +47,13 @@ bool isUnfinished(const FileSystem& files, const std::string& runDir);
 /// A run whose commit log cannot be read goes on as another: its log is kept as commit.log.damaged,
 /// and it counts as ended.
 absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why);
-/// The folder is a run's.
+/// The folder is a run's, if only by its checkpoints.
 bool isRun(const FileSystem& files, const std::string& runDir);
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir);
 
-/// The job of a run as its job.json says. If that file cannot be used, the job that one of the
-/// run's checkpoint manifests names, and a warning in the log. DataLoss if no manifest has it
-/// either: what is wrong with job.json, and what to do.
+/// The job of a run as its job.json says, with the paths as they are now (atHome). If that file
+/// cannot be used, the job that one of the run's checkpoint manifests names, and a warning in the
+/// log. DataLoss if no manifest has it either: what is wrong with job.json, and what to do.
 absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::string& runDir);
 
 /// FailedPrecondition if `spec`, the run's job.json, differs from the job of the run's newest
@@ -57,7 +61,20 @@ absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::stri
 absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
                            const model::JobSpec& spec);
 
-/// The entries of a run's commit log as it is on disk. Errors of the file, or as
+/// The state directory of a run may have been moved or the run renamed since `entries` were logged:
+/// what lay in the run's folder, or in one beside it, is looked for where it lies now. A path that
+/// leads to the original of a copied folder stays as it is.
+std::vector<protocol::LogEntry> atHome(const FileSystem& files, const std::string& runDir,
+                                       std::vector<protocol::LogEntry> entries);
+
+/// DataLoss when whole checkpoints in the run's folder prove that `entries`, its commit log, are
+/// another run's, or, unless history `knows` more of the run, that they have lost their end: then
+/// nobody would notice that the run begins anew. Names the newest of them and how to go on.
+absl::Status checkLog(const FileSystem& files, const std::string& runDir,
+                      const model::JobSpec& spec, const std::vector<protocol::LogEntry>& entries,
+                      const protocol::RecoveredState& recovered, bool knows);
+
+/// The entries of a run's commit log as it is on disk (atHome). Errors of the file, or as
 /// protocol::decodeLog().
 absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
                                                         const std::string& runDir);
