@@ -7,9 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,20 +88,43 @@ class DiskFile final : public AppendFile {
 
 class DiskLock final : public FileLock {
   public:
-    DiskLock(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+    DiskLock(std::string path, UniqueFd fd)
+        : held_(std::make_shared<Held>(std::move(path), std::move(fd))) {}
+    ~DiskLock() override { ::flock(held_->fd.get(), LOCK_UN); }
 
-    /// A file system that does not answer proves nothing.
+    /// Looks on a thread of its own, which may hang for as long as a file server does.
     bool stands() const override {
-        struct stat held {};
-        struct stat there {};
-        if (::fstat(fd_.get(), &held) != 0) return true;
-        if (::stat(path_.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
-        return held.st_ino == there.st_ino && held.st_dev == there.st_dev;
+        if (held_->looking.exchange(true)) return held_->stands;
+        try {
+            std::thread([held = held_] {
+                held->stands = look(*held);
+                held->looking = false;
+            }).detach();
+        } catch (const std::system_error&) {
+            held_->looking = false;  // no room for a thread: later
+        }
+        return held_->stands;
     }
 
   private:
-    const std::string path_;
-    const UniqueFd fd_;
+    struct Held {
+        Held(std::string p, UniqueFd f) : path(std::move(p)), fd(std::move(f)) {}
+        const std::string path;
+        const UniqueFd fd;
+        std::atomic<bool> stands{true};
+        std::atomic<bool> looking{false};
+    };
+
+    /// A file system that gives no answer proves nothing.
+    static bool look(const Held& held) {
+        struct stat ours {};
+        struct stat there {};
+        if (::fstat(held.fd.get(), &ours) != 0) return true;
+        if (::stat(held.path.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+        return ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+    }
+
+    const std::shared_ptr<Held> held_;
 };
 
 class DiskFileSystem final : public FileSystem {

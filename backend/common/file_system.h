@@ -32,8 +32,8 @@ class AppendFile {
 class FileLock {
   public:
     virtual ~FileLock() = default;
-    /// false: its file was removed or replaced since, and somebody else can hold the one that lies
-    /// there now.
+    /// false: its file was removed or replaced, and somebody else can hold the one that lies there
+    /// now. Never waits for the disk: what was found when it was asked before.
     virtual bool stands() const { return true; }
 };
 

@@ -801,7 +801,11 @@ TEST_F(JobCoordinatorTest, ALockThatIsTakenAwayStopsTheCoordinator) {
     pass(kSecond);
     EXPECT_EQ(job_->halted(), "");
     std::filesystem::remove(spec_.checkpointDir + "/controller.lock");
-    pass(kSecond);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (job_->halted().empty() && std::chrono::steady_clock::now() < end) {
+        pass(kSecond);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     EXPECT_THAT(job_->halted(), HasSubstr("was removed, moved or replaced"));
     EXPECT_THAT(told<protocol::Leave>(0), IsEmpty()) << "ranks keep their state";
     job_.reset();
