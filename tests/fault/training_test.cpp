@@ -175,6 +175,26 @@ TEST_F(TrainingTest, KilledWholeItResumesExactlyOnce) {
     stopAndAudit();
 }
 
+TEST_F(TrainingTest, ATextThatIsAwayAtARestartIsWaitedFor) {
+    host();
+    start(spec(0, 2, 2));
+    await<model::CheckpointWritten>();
+    host_->killEverything();
+    const std::string text = host_->dir() + "/state/" + run_ + "/text";
+    std::filesystem::rename(text, text + "-away");
+    const auto runs = host_->comeBack();
+    ASSERT_TRUE(runs.ok()) << runs.status();
+    const auto away = await<model::ReplicaChanged>([&](const model::ReplicaChanged& c) {
+        return c.state == model::ReplicaState::kBackingOff &&
+               c.why.find("exited with code 1") != std::string::npos;
+    });
+    ASSERT_TRUE(away.has_value());
+    EXPECT_THAT(away->why, testing::HasSubstr(text));
+    std::filesystem::rename(text + "-away", text);
+    awaitStep(15);
+    stopAndAudit();
+}
+
 TEST_F(TrainingTest, TheSynchronousBaselineGoesBackToTheCheckpoint) {
     host();
     model::JobSpec s = spec(0, 2);

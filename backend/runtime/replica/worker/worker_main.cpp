@@ -94,17 +94,16 @@ void watch(const std::stop_token& stop, ReplicaRank* rank) {
     }
 }
 
-/// Its text lies in a run's folder, beside or in this run's.
-bool hasOwnText(const RankOptions& options) {
-    const std::filesystem::path runs =
-        std::filesystem::path(options.runDir).parent_path().parent_path();
-    return std::any_of(options.spec.domains.begin(), options.spec.domains.end(),
-                       [&](const model::DomainSpec& domain) {
-                           return domain.paths.size() == 1 && std::filesystem::path(domain.paths[0])
-                                                                      .parent_path()
-                                                                      .parent_path()
-                                                                      .parent_path() == runs;
-                       });
+/// Of its text, what lay in the folder of this run or of one beside it is not there.
+bool lacksOwnText(const RankOptions& options) {
+    namespace fs = std::filesystem;
+    const fs::path runs = fs::path(options.runDir).parent_path().parent_path();
+    return std::any_of(
+        options.spec.domains.begin(), options.spec.domains.end(), [&](const auto& domain) {
+            if (domain.paths.size() != 1) return false;
+            const fs::path path = domain.paths[0];
+            return path.parent_path().parent_path().parent_path() == runs && !fs::exists(path);
+        });
 }
 
 int run(RankOptions options) {
@@ -112,7 +111,7 @@ int run(RankOptions options) {
     absl::StatusOr<std::unique_ptr<Corpus>> corpus =
         Corpus::load(options.spec.domains, options.spec.sequenceLength, options.spec.seed);
     // The run's own copy of the text was there when it began, and may come back.
-    if (absl::IsNotFound(corpus.status()) && hasOwnText(options))
+    if (!corpus.ok() && lacksOwnText(options))
         return fail(absl::UnavailableError(absl::StrCat(
                         std::string(corpus.status().message()),
                         "; put it back: the replica starts again until the text is there")),
