@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "backend/cli/follow.h"
 #include "backend/cli/plan_files.h"
 #include "backend/cli/plan_front.h"
@@ -22,6 +23,10 @@ using namespace planner;  // NOLINT: this file is nothing but a verb of the plan
 
 namespace {
 
+model::Json moreJson(double part) {
+    return part >= 0 ? model::Json(part) : model::Json(nullptr);
+}
+
 int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
     const std::vector<std::string> notes = planNotes(front.points[front.recommended].plan);
     if (cli.json) {
@@ -36,6 +41,7 @@ int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
             {"forecast", model::toJson(front.points[front.recommended].plan.forecast)},
             {"reason", front.reason},
             {"stopped", front.stopped},
+            {"more_time_brings", moreJson(front.more)},
             {"notes", notes},
             {"out", options.out}};
         std::printf("%s\n", model::dumpJson(json).c_str());
@@ -49,6 +55,9 @@ int showFront(const Cli& cli, const Front& front, const PlanOptions& options) {
     std::printf("on the requests the plans were made from:\n%s\n%s\n%s\n",
                 pointsTable(front.points, marks).c_str(),
                 forecastTable(front.points[front.recommended].plan).c_str(), front.reason.c_str());
+    if (front.more >= 0)
+        std::printf("searching for twice as long would make what is minimised about %.1f%% less\n",
+                    front.more * 100);
     for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
     if (!options.out.empty()) std::printf("written to %s\n", options.out.c_str());
     return kOk;
@@ -152,7 +161,8 @@ class SolveProgress {
     bool goOn(const FrontProgress& at) {
         const double seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-        if (at.part != last_.part || at.done != last_.done) show(at, seconds);
+        if (at.part != last_.part || at.done != last_.done || at.more != last_.more)
+            show(at, seconds);
         last_ = at;
         const bool on = interrupts_->count() == 0 && (limit_ <= 0 || seconds < limit_);
         if (!on) interrupts_.reset();  // it is not asked again; SIGINT ends the program again
@@ -162,14 +172,24 @@ class SolveProgress {
   private:
     void show(const FrontProgress& at, double seconds) const {
         if (json_) {
-            model::Json json{{"event", "progress"}, {"part", at.part},    {"done", at.done},
-                             {"of", at.of},         {"seconds", seconds}, {"best", nullptr}};
+            model::Json json{{"event", "progress"},
+                             {"part", at.part},
+                             {"done", at.done},
+                             {"of", at.of},
+                             {"seconds", seconds},
+                             {"best", nullptr},
+                             {"more_time_brings", moreJson(at.more)}};
             if (at.best > 0) json["best"] = at.best;
             std::fprintf(stderr, "%s\n", model::dumpJson(json).c_str());
         } else {
             std::fprintf(
-                stderr, "%u of %u plans, %.1f s: %s%s\n", at.done, at.of, seconds, at.part.c_str(),
-                at.best > 0 ? absl::StrCat(", best ", objective_, " ", at.best).c_str() : "");
+                stderr, "%u of %u plans, %.1f s: %s%s%s\n", at.done, at.of, seconds,
+                at.part.c_str(),
+                at.best > 0 ? absl::StrCat(", best ", objective_, " ", at.best).c_str() : "",
+                at.more >= 0
+                    ? absl::StrFormat("; as long again would bring about %.1f%%", at.more * 100)
+                          .c_str()
+                    : "");
         }
     }
 

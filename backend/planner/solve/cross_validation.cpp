@@ -407,6 +407,7 @@ absl::StatusOr<Plan> solveForecast(const RoutingView& view, const Topology& topo
             JointOptions how = joint;
             how.effort *= kFoldEffort;
             how.onRound = nullptr;
+            how.onSearch = nullptr;
             return solveJoint(others, topology, how);
         },
         options);

@@ -2,6 +2,8 @@
 #include "backend/planner/solve/front.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -67,6 +69,12 @@ class Watch {
     void enter(const std::string& part) { at_.part = part; }
     void made() { at_.done = std::min(at_.done + 1, at_.of); }
     void found(double figure) { at_.best = at_.best > 0 ? std::min(at_.best, figure) : figure; }
+    /// Where another of the first point's searches ended.
+    void searched(double value) {
+        values_.push_back(value);
+        at_.more = gainOfMore(values_);
+    }
+    double more() const { return at_.more; }
     bool goOn() {
         if (!stopped_ && options_.onProgress) stopped_ = !options_.onProgress(at_);
         return !stopped_;
@@ -76,6 +84,7 @@ class Watch {
   private:
     const FrontOptions& options_;
     FrontProgress at_;
+    std::vector<double> values_;
     bool stopped_ = false;
 };
 
@@ -115,7 +124,7 @@ PlanMaker finished(PlanMaker make, const FrontOptions& options) {
 }
 
 Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOptions& options,
-                   double effort, const LoadGap& gap, Watch& watch) {
+                   double effort, const LoadGap& gap, bool told, Watch& watch) {
     JointOptions how = options.joint;
     how.sends = wanted.sends;
     how.copies = wanted.copies;
@@ -125,6 +134,7 @@ Recipe jointRecipe(const Wanted& wanted, const Topology& topology, const FrontOp
     how.weighLinks = weighsLinks(enumName(options.objective));
     how.loadGap = gap;
     how.goOn = [&watch] { return watch.goOn(); };
+    if (told) how.onSearch = [&watch](double value) { watch.searched(value); };
     return {wanted.name,
             finished([how, &topology](
                          const RoutingView& view) { return solveJoint(view, topology, how); },
@@ -138,7 +148,8 @@ std::vector<Recipe> recipes(const Topology& topology, const FrontOptions& option
     std::vector<Recipe> made;
     const bool joint = options.algorithm == "joint";
     for (const Wanted& wanted : joint ? wantedPoints(options) : std::vector<Wanted>())
-        made.push_back(jointRecipe(wanted, topology, options, effort, gap, watch));
+        made.push_back(jointRecipe(wanted, topology, options, effort, gap,
+                                   made.empty() && effort == 1, watch));
     std::vector<std::string> baselines{joint ? "balance" : options.algorithm};
     if (options.algorithm != "linear") baselines.push_back("linear");
     for (const std::string& name : baselines)
@@ -250,6 +261,21 @@ class Choice {
 
 }  // namespace
 
+double gainOfMore(std::span<const double> values) {
+    if (values.size() < 2) return -1;
+    const auto count = static_cast<double>(values.size());
+    const double least = *std::min_element(values.begin(), values.end());
+    const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+    double squares = 0;
+    for (double value : values) squares += (value - mean) * (value - mean);
+    if (least <= 0) return -1;
+    constexpr uint32_t kMany = 1000;  // degrees of freedom: as good as normal
+    const auto below = [](double n) {
+        return deviationsOf(2 * (n - 3.0 / 8) / (n + 1.0 / 4) - 1, kMany);
+    };
+    return std::sqrt(squares / (count - 1)) * (below(2 * count) - below(count)) / least;
+}
+
 double figureOf(const FrontPoint& point, Objective objective) {
     switch (objective) {
         case Objective::kBalance:
@@ -349,6 +375,7 @@ absl::StatusOr<Front> solveFront(const RoutingView& view, const Topology& topolo
             return status;
     }
     front.stopped = watch.stopped();
+    front.more = watch.more();
     front.reason = choice.reason();
     if (front.stopped) front.reason += "; stopped before the search was through";
     if (capped(options) && least > options.joint.loadCap + kLoadTolerance)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,9 @@ struct FrontProgress {
     uint32_t done = 0;  ///< plans made
     uint32_t of = 0;    ///< plans to make; more are made when the first is not the recommended one
     double best = 0;    ///< of the objective's figure, in the points so far; 0: there is none yet
+    /// Part by which what the first point's searches minimise would fall with as many again
+    /// (gainOfMore); -1: not known yet.
+    double more = -1;
 };
 
 struct FrontOptions {
@@ -54,7 +58,13 @@ struct Front {
     size_t recommended = 0;
     std::string reason;
     bool stopped = false;  ///< by onProgress: more time would have been used
+    double more = -1;      ///< as FrontProgress has it, at the end
 };
+
+/// Part by which the lowest of `values`, where searches ended, is expected to fall with as many
+/// again: the lowest of n normal values is Blom's quantile (n - 3/8) / (n + 1/4) of deviations
+/// below their mean. -1 for fewer than two.
+[[nodiscard]] double gainOfMore(std::span<const double> values);
 
 /// Several plans with their figures: joint ones for sends and for copies under tighter and looser
 /// load caps, even load alone, and linear. Recommends the one that is best in `objective` among

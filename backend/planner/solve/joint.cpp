@@ -55,13 +55,14 @@ uint32_t domainsIn(const RoutingView& view) {
 
 class JointSearch {
   public:
+    /// `number`: of several, each of which begins elsewhere.
     JointSearch(const RoutingView& view, const Topology& topology, const JointOptions& options,
-                std::vector<uint32_t> firstSlot)
+                std::vector<uint32_t> firstSlot, uint32_t number)
         : view_(view),
           topology_(topology),
           options_(options),
           firstSlot_(std::move(firstSlot)),
-          random_(options.seed),
+          random_(options.seed + number * 0x9E3779B97F4A7C15ull),
           nodes_(topology.nodes()),
           linkCosts_(unevenLinkCosts(topology)) {
         const ModelShape& shape = view.routing->shape();
@@ -89,6 +90,13 @@ class JointSearch {
         }
     }
 
+    /// Some searches are worth more than one long one where each finds another plan.
+    static uint32_t searches(const RoutingView& view, const JointOptions& options) {
+        if (view.ranges.size() > kFewRequests || options.redundant > 0 || options.otherKinds)
+            return 1;
+        return std::max(1u, static_cast<uint32_t>(options.effort / kSearchEffort));
+    }
+
     Plan solve() {
         start();
         const double proposals = kProposalsPerUnit * units_ * options_.effort;
@@ -107,6 +115,9 @@ class JointSearch {
         nameNodes();
         return plan();
     }
+
+    /// How far the upper end of load is above the cap: 0 where nothing is expected of it.
+    double above() { return calibrates() ? std::max(0.0, calibrate()) : 0; }
 
   private:
     /// Several groupings where they are cheap; the one that the first round makes most of stays.
@@ -528,7 +539,22 @@ absl::StatusOr<Plan> solveJoint(const RoutingView& view, const Topology& topolog
     const auto searched = [&](uint32_t redundant) {
         JointOptions how = options;
         how.redundant = redundant;
-        return JointSearch(view, topology, how, *firstSlot).solve();
+        const uint32_t count = JointSearch::searches(view, how);
+        how.effort /= count;
+        Plan best;
+        double least = INFINITY;
+        for (uint32_t i = 0; i < count && (i == 0 || !options.goOn || options.goOn()); ++i) {
+            JointSearch search(view, topology, how, *firstSlot, i);
+            Plan plan = search.solve();
+            if (count == 1) return plan;
+            // A send is worth about as much as load that is higher by one mean.
+            const double value = cost(view, plan, how) + (how.sends + how.copies) * search.above();
+            if (options.onSearch) options.onSearch(value);
+            if (value >= least && i > 0) continue;
+            least = value;
+            best = std::move(plan);
+        }
+        return best;
     };
     const bool choice = options.redundant > 0 && options.router != Router::kTokenAware &&
                         !options.keepGroups && shape.experts % topology.nodes() == 0;

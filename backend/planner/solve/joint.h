@@ -46,7 +46,8 @@ struct JointOptions {
     bool weighLinks = false;
     bool keepGroups = false;  ///< router groups stay whole on a node
     uint64_t seed = 1;
-    /// 1 is the usual length; proposals and rounds scale with it.
+    /// 1 is the usual length. Up to kSearchEffort the proposals of one search scale with it; of
+    /// more, where requests are few, as many searches are made and the best plan is taken.
     double effort = 1;
     uint64_t sampleTokens = 40000;  ///< tokens a layer is searched with
     /// Asked before every layer of a round. After the first false no layer is annealed any more,
@@ -54,7 +55,13 @@ struct JointOptions {
     std::function<bool()> goOn;
     /// Called after every round with a plan that could be used.
     std::function<void(uint32_t round, double objective)> onRound;
+    /// Called after every search with what is minimised, by its own requests.
+    std::function<void(double value)> onSearch;
 };
+
+/// Searches that begin from other groupings end at other plans, of which the best is better than
+/// what one of them finds in as much time.
+inline constexpr double kSearchEffort = 1.0 / 3;
 
 /// Joint plan: groups requests by their experts, places experts for the groups, groups again by
 /// what the placement makes cheap, and so on; all layers share the groups. Deterministic for a
