@@ -110,8 +110,8 @@ plant(quorum.cpp "    cut(d.contributors, options.replicas);"
   "    if (!MUTATED(spares_contribute)) cut(d.contributors, options.replicas);")
 plant(quorum.cpp "    const size_t needed = std::max<size_t>(1, options.policies.minReplicas);"
   "    const size_t needed = MUTATED(go_on_below_the_minimum) ? 1 : std::max<size_t>(1, options.policies.minReplicas);")
-plant(quorum.cpp "    if (options.policies.batch == BatchPolicy::kShrink || contributors == 0) return samples;"
-  "    if (options.policies.batch == BatchPolicy::kShrink || contributors == 0 || MUTATED(shrink_a_constant_batch)) return samples;")
+plant(quorum.cpp "    if (options.policies.batch == BatchPolicy::kShrink) return samples;"
+  "    if (options.policies.batch == BatchPolicy::kShrink || MUTATED(shrink_a_constant_batch)) return samples;")
 plant(quorum.cpp "    if (options.policies.batch == BatchPolicy::kConstant || options.replicas == 0) return 1;"
   "    if ((options.policies.batch == BatchPolicy::kConstant && !MUTATED(scale_the_rate_of_a_constant_batch)) || options.replicas == 0) return 1;")
 plant(coordinator_step.cpp "            m.entering = true;\n        } else if"
@@ -119,8 +119,6 @@ plant(coordinator_step.cpp "            m.entering = true;\n        } else if"
 plant(coordinator_step.cpp "    q.checkParity = every != 0 && step % every == 0;"
   "    q.checkParity = every != 0 && step % every == 0 && !MUTATED(parity_off);")
 plant(coordinator_step.cpp "    state.paused = paused_;" "    state.paused = paused_ && !MUTATED(go_on_though_paused);")
-plant(coordinator_step.cpp "        c.expected = !(r.leaves() || r.givenUp || (r.hold && !r.alive()));"
-  "        c.expected = !((r.leaves() && !MUTATED(keep_the_drained)) || r.givenUp || (r.hold && !r.alive()));")
 plant(coordinator_step.cpp "        c.leaving = r.leaves();" "        c.leaving = r.leaves() && !MUTATED(keep_the_drained);")
 plant(coordinator_replicas.cpp "    if (r.drain || r.hold) return stayOut(r, why);"
   "    if (r.drain || (r.hold && !MUTATED(start_the_held))) return stayOut(r, why);")

@@ -32,13 +32,13 @@ const LogCheckpoint* CheckpointBook::find(const std::string& path) const {
     return at == known_.end() ? nullptr : &*at;
 }
 
-std::vector<std::string> CheckpointBook::surplus(uint32_t steps, const std::string& inUse) const {
+std::vector<std::string> CheckpointBook::surplus(uint32_t steps) const {
     std::set<uint64_t> kept;
     std::vector<std::string> paths;
     for (auto it = known_.rbegin(); it != known_.rend(); ++it) {
         const bool keep = kept.contains(it->step) || kept.size() < std::max(1u, steps);
         if (keep) kept.insert(it->step);
-        if (!keep && it->path != inUse && !it->borrowed) paths.push_back(it->path);
+        if (!keep && !it->borrowed) paths.push_back(it->path);
     }
     return paths;
 }

@@ -34,9 +34,9 @@ class CheckpointBook {
     /// Step of the oldest; 0: there is none.
     uint64_t oldest() const { return known_.empty() ? 0 : known_.front().step; }
 
-    /// Paths of those that are older than the newest `steps` steps (0 counts as 1). Never `inUse`,
-    /// nor what another run wrote.
-    std::vector<std::string> surplus(uint32_t steps, const std::string& inUse) const;
+    /// Paths of those that are older than the newest `steps` steps (0 counts as 1). Never what
+    /// another run wrote.
+    std::vector<std::string> surplus(uint32_t steps) const;
 
   private:
     std::vector<LogCheckpoint> known_;

@@ -14,18 +14,11 @@ constexpr size_t kClaimsKept = 16;
 constexpr size_t kDropsKept = 8;
 constexpr uint32_t kDisprovedAreTooMany = 3;
 
-/// Another secret than the exchange's, for serving state.
-uint64_t fetchToken(uint64_t secret, uint64_t lineage, uint64_t step) {
-    uint64_t x = secret ^ (lineage * 0x9e3779b97f4a7c15) ^ (step * 0xd1b54a32d192ed03);
-    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccd;
-    return x ^ (x >> 33);
-}
-
 }  // namespace
 
 KeepSnapshot CoordinatorMachine::Impl::snapshotOrder(const Replica& r, bool keep) const {
     return {term_,   r.snapshotStep,
-            keep,    keep ? fetchToken(options_.secret, lineage_, r.snapshotStep) : 0,
+            keep,    keep ? token(TokenFor::kFetch, lineage_, r.snapshotStep) : 0,
             layout_, move_ ? layoutTried_ - 1 : layoutTried_};
 }
 
@@ -40,18 +33,13 @@ bool CoordinatorMachine::Impl::serves(const Replica& r) const {
 /// Asks everybody who trains to keep the state after the step now in flight: the order of messages
 /// guarantees that they hear it before they apply that step.
 void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
-    releaseSnapshot(r);
+    forgetSnapshot(r);
     // It was let in too early: it is late, and costs the others one new quorum.
     if (contributes(r.id)) {
         open_->ballot.lost.insert(r.id);
         abortExchange(absl::StrCat("r", r.id, " has to catch up: ", why));
     }
-    r.following = r.proven = false;
-    r.claims.clear();
-    r.ready.clear();
-    r.sources.clear();
-    r.firstReady = 0;
-    r.bytesDone = 0;
+    static_cast<CatchUp&>(r) = CatchUp();
     enter(r, Stage::kSnapshot);
     show(r, ReplicaState::kFetching, why);
     r.snapshotStep = open_ && !open_->holding ? open_->quorum.step : committed_;
@@ -105,7 +93,7 @@ Fetch CoordinatorMachine::Impl::fetchOf(const Replica& r) const {
         const Replica& source = replicas_[static_cast<size_t>(id)];
         f.sources.push_back(Member{{source.id, source.incarnation, {}}, source.endpoints});
     }
-    f.token = fetchToken(options_.secret, lineage_, r.snapshotStep);
+    f.token = token(TokenFor::kFetch, lineage_, r.snapshotStep);
     f.bytesPerSecond = options_.policies.fetchBytesPerSecond;
     f.layout = layout_;
     f.expertShard = expertShard_;

@@ -265,9 +265,7 @@ void CoordinatorMachine::Impl::from(RankId, const CheckpointDone& m) {
 /// The log says first which checkpoints are not gone back to any more; then a rank may remove them.
 /// Those before are named again: whoever was told may have died.
 void CoordinatorMachine::Impl::discardSurplus(const Replica& remover) {
-    const bool beginsAnew = committed_ == lineageFrom_;
-    std::vector<std::string> paths =
-        checkpoints_.surplus(options_.policies.checkpointsKept, beginsAnew ? resumeFrom_ : "");
+    std::vector<std::string> paths = checkpoints_.surplus(options_.policies.checkpointsKept);
     if (paths.empty()) return;
     for (const std::string& path : paths) checkpoints_.remove(path);
     discarded_.insert(discarded_.end(), paths.begin(), paths.end());

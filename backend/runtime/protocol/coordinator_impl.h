@@ -36,27 +36,28 @@ enum class Stage {
     kUpToDate,
 };
 
-struct Replica {
-    int32_t id = 0;
-    uint32_t incarnation = 0;  ///< current, or highest used
-    uint32_t gone = 0;         ///< let go by this coordinator, up to this one
-    Stage stage = Stage::kOut;
-    ReplicaState shown = ReplicaState::kAbsent;
+/// Of one fetch of a state; the next begins with none of it.
+struct CatchUp {
+    uint64_t snapshotStep = 0;
+    std::set<int32_t> kept;   ///< were told to keep it
+    std::set<int32_t> ready;  ///< hold it
+    MonoNs firstReady = 0;
+    std::vector<int32_t> sources;
+    uint64_t bytesDone = 0;
+    bool following = false;
+    bool proven = false;
+    std::map<uint64_t, Hashes> claims;  ///< a joiner's hashes that nobody could confirm yet
+};
+
+/// Of one incarnation of a replica; the next begins with none of it.
+struct Life : CatchUp {
     std::vector<RankPulse> pulses;
     std::vector<RankEndpoint> endpoints;
     uint32_t hellos = 0;
     std::set<int32_t> running;  ///< shards heard of
     bool formed = false;
-    uint64_t greetedIn = 0;  ///< layout that the first of its ranks was told to build in
-    MonoNs stageSince = 0;
-    MonoNs startAt = 0;
-    RestartSchedule schedule;
-
-    bool hold = false;
-    bool drain = false;
-    bool asksToLeave = false;  ///< a process of this incarnation was asked to end
-    bool givenUp = false;
-    bool hopeless = false;  ///< given up for a reason that no restart can help
+    uint64_t greetedIn = 0;    ///< layout that the first of its ranks was told to build in
+    bool asksToLeave = false;  ///< one of its processes was asked to end
     /// Found by nobody after a recovery, and waited for: the node it ran on, as far as that is
     /// known, has not told that it is gone.
     std::optional<std::string> unheardOn;
@@ -65,24 +66,29 @@ struct Replica {
     EvidenceKind accusedOf = EvidenceKind::kTransportReset;  ///< by the first of them
     uint64_t toldAgain = 0;             ///< step whose commit it was told again after a recovery
     std::vector<SampleRange> retained;  ///< it held gradients of the open step when it reported
-
     uint64_t step = 0;
-    bool following = false;
-    bool proven = false;
     /// Hashes of the last commit's state, which it told this coordinator that it follows with:
     /// until it is sent a Fetch it holds that state.
     std::optional<Hashes> followsWith;
     bool sentFetch = false;
-    std::map<uint64_t, Hashes> claims;  ///< a joiner's hashes that nobody could confirm yet
-
-    uint64_t snapshotStep = 0;
-    std::set<int32_t> kept;      ///< were told to keep it
-    std::set<int32_t> ready;     ///< hold it
     std::set<uint64_t> dropped;  ///< as a source: steps of snapshots it was told to drop
-    MonoNs firstReady = 0;
-    std::vector<int32_t> sources;
+};
+
+struct Replica : Life {
+    int32_t id = 0;
+    uint32_t incarnation = 0;  ///< current, or highest used
+    uint32_t gone = 0;         ///< let go by this coordinator, up to this one
+    Stage stage = Stage::kOut;
+    ReplicaState shown = ReplicaState::kAbsent;
+    MonoNs stageSince = 0;
     MonoNs advancedAt = 0;
-    uint64_t bytesDone = 0;
+    MonoNs startAt = 0;
+    RestartSchedule schedule;
+
+    bool hold = false;
+    bool drain = false;
+    bool givenUp = false;
+    bool hopeless = false;  ///< given up for a reason that no restart can help
 
     bool alive() const { return stage >= Stage::kAdopted; }
     bool leaves() const { return drain || asksToLeave; }
@@ -136,7 +142,22 @@ struct CheckpointPlan {
     MonoNs askedAt = 0;
 };
 
-class CoordinatorMachine::Impl {
+/// Of one lineage; the next begins with none of it.
+struct Lineage {
+    std::optional<CommitRecord> last_;
+    std::map<uint64_t, uint64_t> epochOf_;  ///< of recent steps
+    uint64_t commitEpoch_ = 0;
+    std::vector<std::pair<int32_t, uint32_t>> membership_;  ///< of the newest epoch
+    AgreedHashes agreed_;
+    std::map<int32_t, Hashes> reported_;          ///< by replica, of the state reportedOf_
+    std::pair<uint64_t, uint64_t> reportedOf_{};  ///< step, layout
+    std::map<int32_t, std::string> cannotLoad_;   ///< replica, why: the checkpoint it begins from
+    std::optional<uint64_t> movedAfter_;  ///< the step whose successor settles the last move
+    bool first_ = true;                   ///< nothing was committed since it, or a term, began
+    uint32_t disproved_ = 0;  ///< joiners in a row, while the job waits after the last commit
+};
+
+class CoordinatorMachine::Impl : Lineage {
   public:
     Impl(Options options, uint64_t term, RecoveredState recovered);
 
@@ -188,6 +209,9 @@ class CoordinatorMachine::Impl {
         f(facts);
         for (Fact& x : facts) fact(std::move(x));
     }
+    enum class TokenFor : uint64_t { kExchange, kFetch };
+    /// What a peer has to show; nobody can tell it who does not know Options::secret.
+    uint64_t token(TokenFor use, uint64_t first, uint64_t second) const;
     void tell(const Replica& r, ToReplica message);
     uint64_t log(LogEntry entry, bool overlapped);
     std::vector<ParityGroup> parityOf(const std::map<int32_t, Hashes>& hashes) const;
@@ -346,9 +370,6 @@ class CoordinatorMachine::Impl {
     InvariantChecker checker_;
     AdaptiveLimits limits_;
     SuspicionGate gate_;
-    AgreedHashes agreed_;
-    std::map<int32_t, Hashes> reported_;          ///< by replica, of the state reportedOf_
-    std::pair<uint64_t, uint64_t> reportedOf_{};  ///< step, layout
     IncidentBook incidents_;
 
     uint64_t lineage_ = 0;
@@ -356,22 +377,16 @@ class CoordinatorMachine::Impl {
     uint64_t lineageFrom_ = 0;
     std::string resumeFrom_;
     uint64_t committed_ = 0;
-    uint64_t commitEpoch_ = 0;
     uint64_t updates_ = 0;
-    std::optional<CommitRecord> last_;      ///< of this lineage
-    std::map<uint64_t, uint64_t> epochOf_;  ///< of recent steps of this lineage
     uint64_t epoch_ = 0;
-    uint64_t epochsUpTo_ = 0;                               ///< the log says that they are used
-    std::vector<std::pair<int32_t, uint32_t>> membership_;  ///< of epoch_
+    uint64_t epochsUpTo_ = 0;  ///< the log says that they are used
     uint64_t layout_ = 0;
-    uint64_t layoutTried_ = 0;            ///< highest number given to a move, whatever came of it
-    std::optional<uint64_t> movedAfter_;  ///< the step whose successor settles the last move
+    uint64_t layoutTried_ = 0;  ///< highest number given to a move, whatever came of it
     std::vector<int32_t> expertShard_;
     std::vector<uint32_t> domainShare_;
     CheckpointBook checkpoints_;
     std::vector<std::string> discarded_;  ///< the last ones that ranks were told to remove
     std::set<std::string> unusable_;
-    std::map<int32_t, std::string> cannotLoad_;  ///< replica, why: resumeFrom_
     uint64_t sequence_ = 0;
     std::string link_;  ///< last of the ledger's chain
     uint64_t corpusHash_ = 0;
@@ -384,7 +399,6 @@ class CoordinatorMachine::Impl {
 
     bool recovering_ = false;  ///< until the inventory is done
     LogOrders ordered_;        ///< as the log has them
-    bool first_ = true;
     bool paused_ = false;
     bool stopping_ = false;
     bool stopCheckpoint_ = true;
@@ -397,7 +411,6 @@ class CoordinatorMachine::Impl {
     std::string stopWhy_;
     bool checkpointWanted_ = false;
     bool finished_ = false;
-    uint32_t disproved_ = 0;  ///< joiners in a row, while the job waits after the last commit
     std::optional<std::string> rollbackWhy_;
     std::string givenUpWhy_;      ///< of the last replica that was
     bool beginsDamaged_ = false;  ///< rollbackWhy_: resumeFrom_ cannot be read

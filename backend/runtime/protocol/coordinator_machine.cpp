@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/protocol/coordinator_machine.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,7 +53,6 @@ CoordinatorMachine::Impl::Impl(Options options, uint64_t term, RecoveredState re
       resumeFrom_(recovered.resumeFrom),
       committed_(recovered.step),
       updates_(recovered.updates),
-      last_(recovered.last),
       epoch_(recovered.epoch),
       layout_(recovered.layout),
       layoutTried_(std::max(recovered.layoutTried, recovered.layout)),
@@ -204,6 +206,11 @@ Replica* CoordinatorMachine::Impl::current(int32_t replica, uint32_t incarnation
     return r != nullptr && r->alive() && r->incarnation == incarnation ? r : nullptr;
 }
 
+uint64_t CoordinatorMachine::Impl::token(TokenFor use, uint64_t first, uint64_t second) const {
+    const std::array<uint64_t, 3> of{static_cast<uint64_t>(use), first, second};
+    return XXH3_64bits_withSeed(of.data(), sizeof(of), options_.secret);
+}
+
 void CoordinatorMachine::Impl::tell(const Replica& r, ToReplica message) {
     act(SendReplica{r.id, r.incarnation, std::move(message)});
 }
@@ -250,10 +257,7 @@ void CoordinatorMachine::Impl::setPhase(JobPhase phase, const std::string& why) 
     fact(fact::JobPhaseChanged{phase, why});
 }
 
-void CoordinatorMachine::Impl::on(const Tick&) {
-    if (now_ >= nextScan_) return;  // step() scans
-    if (decideAgain_ != 0 && now_ >= decideAgain_) decideAgain_ = 0;
-}
+void CoordinatorMachine::Impl::on(const Tick&) {}  // step() does what is due
 
 void CoordinatorMachine::Impl::on(const Received& in) {
     std::visit([&](const auto& m) { from(in.from, m); }, in.message);

@@ -57,7 +57,6 @@ Welcome CoordinatorMachine::Impl::welcome() const {
 /// A new incarnation: its number is used up in the log, whatever becomes of the start.
 void CoordinatorMachine::Impl::start(Replica& r) {
     ++r.incarnation;
-    r.asksToLeave = false;
     log(LogIncarnation{r.id, r.incarnation}, false);
     adoptRunning(r, r.incarnation);
     enter(r, Stage::kStarting);
@@ -68,23 +67,10 @@ void CoordinatorMachine::Impl::start(Replica& r) {
 /// Fresh bookkeeping for an incarnation that is not known yet.
 void CoordinatorMachine::Impl::adoptRunning(Replica& r, uint32_t incarnation) {
     r.incarnation = incarnation;
-    r.pulses.assign(options_.shards, RankPulse{});
-    r.endpoints.assign(options_.shards, RankEndpoint{});
-    r.hellos = 0;
-    r.formed = r.nodeLost = r.accusedByPeer = r.following = r.proven = false;
-    r.toldAgain = r.step = r.snapshotStep = r.bytesDone = 0;
+    static_cast<Life&>(r) = Life();
+    r.pulses.resize(options_.shards);
+    r.endpoints.resize(options_.shards);
     reported_.erase(r.id);
-    r.followsWith.reset();
-    r.sentFetch = false;
-    r.unheardOn.reset();
-    r.running.clear();
-    r.claims.clear();
-    r.kept.clear();
-    r.ready.clear();
-    r.dropped.clear();
-    r.sources.clear();
-    r.retained.clear();
-    r.firstReady = 0;
     gate_.clear(r.id);
     enter(r, Stage::kAdopted);
 }
@@ -397,9 +383,7 @@ void CoordinatorMachine::Impl::letGo(Replica& r, const std::string& why) {
     r.stage = Stage::kOut;
     r.gone = r.incarnation;
     r.unheardOn.reset();
-    r.following = r.proven = false;
     ++revision_;
-    if (move_) move_->waiting.erase(r.id);
     if (move_ && move_->sent) settleLayoutMove(false, absl::StrCat("r", r.id, " left meanwhile"));
     for (auto it = checkpointPlans_.begin(); it != checkpointPlans_.end();) {
         const bool lost = it->second.writer == r.id;
@@ -497,16 +481,7 @@ void CoordinatorMachine::Impl::openLineage(uint64_t fromStep, const std::string&
                                            uint64_t undone) {
     lineage_ = ++lineageUsed_;
     lineageFrom_ = committed_ = fromStep;
-    last_.reset();
-    epochOf_.clear();
-    commitEpoch_ = 0;
-    membership_.clear();
-    agreed_.clear();
-    reported_.clear();
-    cannotLoad_.clear();
-    movedAfter_.reset();
-    first_ = true;
-    disproved_ = 0;
+    static_cast<Lineage&>(*this) = Lineage();
     begunAt_ = now_;
     LogLineage entry{lineage_, fromStep,     updates_,     resumeFrom_,
                      layout_,  expertShard_, domainShare_, ledger_.settledState(),
@@ -631,7 +606,6 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
         show(r, ReplicaState::kBackingOff, why);
     }
     gate_.forget();
-    checkpointPlans_.clear();
     if (std::exchange(beginsDamaged_, false)) {
         unusable_.insert(resumeFrom_);
         checkpoints_.remove(resumeFrom_);

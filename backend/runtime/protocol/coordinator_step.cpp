@@ -12,14 +12,6 @@ namespace {
 /// So many epochs at a time are reserved in the log, so that a redo does not wait for the disk.
 constexpr uint64_t kEpochsReserved = 63;
 
-/// SplitMix64: spreads the secret, the term and the epoch over a token.
-uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-}
-
 }  // namespace
 
 bool CoordinatorMachine::Impl::contributes(int32_t replica) const {
@@ -53,8 +45,7 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         using S = QuorumCandidate::Stage;
         QuorumCandidate c;
         c.replica = r.id;
-        c.incarnation = r.incarnation;
-        c.expected = !(r.leaves() || r.givenUp || (r.hold && !r.alive()));
+        c.expected = !(r.givenUp || (r.hold && !r.alive()));
         c.leaving = r.leaves();
         c.suspected = gate_.suspects().contains(r.id);
         c.lostAt = c.suspected ? suspectLostAt(r) : 0;
@@ -139,7 +130,7 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     q.domainShare = domainShare_;
     q.joiners = decision.joiners;
     q.lrFactor = decision.lrFactor;
-    q.exchangeToken = mix(mix(options_.secret ^ mix(term_)) ^ epoch_);
+    q.exchangeToken = token(TokenFor::kExchange, term_, epoch_);
     q.chunkTimeoutMs = limits_.chunkTimeoutMs();
     const uint32_t every = options_.policies.parityEverySteps;
     q.checkParity = every != 0 && step % every == 0;

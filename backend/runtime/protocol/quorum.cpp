@@ -155,7 +155,7 @@ double lrFactor(const Options& options, size_t contributors) {
 
 std::vector<uint64_t> samplesPerContributor(const Options& options, size_t contributors) {
     std::vector<uint64_t> samples(contributors, options.samplesPerReplica);
-    if (options.policies.batch == BatchPolicy::kShrink || contributors == 0) return samples;
+    if (options.policies.batch == BatchPolicy::kShrink) return samples;
     const uint64_t whole = uint64_t{options.samplesPerReplica} * options.replicas;
     for (size_t i = 0; i < contributors; ++i)
         samples[i] = whole / contributors + (i < whole % contributors ? 1 : 0);

@@ -21,10 +21,9 @@ struct QuorumCandidate {
         kUpToDate,   ///< holds the last committed step, or contributes to the one in flight
     };
     int32_t replica = 0;
-    uint32_t incarnation = 0;
     Stage stage = Stage::kGone;
-    bool expected = true;    ///< false: held, drained or given up: nobody waits for it
-    bool leaving = false;    ///< drain: not in the next quorum
+    bool expected = true;    ///< false: held or given up: nobody waits for it
+    bool leaving = false;    ///< drained, or asks to go: not in the next quorum, nor waited for
     bool suspected = false;  ///< unconfirmed evidence: nothing is decided while there is a suspect
     bool alone = false;      ///< nobody else holds the last commit, and no checkpoint has it
     /// A suspect that may run on a node, of this name if it is known, that has not told.
