@@ -666,5 +666,285 @@ TEST_F(ExchangeTest, HalfTheJobSilentPausesItAndSoLongAsAnOperatorAllows) {
     }
 }
 
+// ---- who is believed, and who is waited for
+
+TEST_F(ExchangeTest, ARankThatLostItsOwnSiblingEndsItsReplicaAtOnce) {
+    train(2);
+    say(1, Evidence{EvidenceKind::kTransportReset, RankId{1, 1}, 1, "r1s0", "lost its sibling", 0,
+                    0, 0});
+    EXPECT_THAT(evidence(), ElementsAre("r1 transport_reset"));
+    EXPECT_THAT(sentNow<Expelled>(1), SizeIs(1));
+    EXPECT_THAT(factsNow<fact::IncidentOpened>().at(0).title, HasSubstr("lost its sibling"));
+}
+
+TEST_F(ExchangeTest, WhoIsOutOrNotInTheExchangeEndsNobodys) {
+    options.policies.restartLimit = 1;
+    train(2);
+    const Quorum q = quorum();
+    const auto told = [&](int32_t by, int32_t whom) {
+        say(by, Evidence{EvidenceKind::kTransportReset, RankId{whom, 0}, view(whom).incarnation,
+                         "x", "y", machine->openStep(), quorum().epoch, quorum().attempt});
+    };
+    loseAndReturn(2);
+    everything.clear();
+    told(2, 0);
+    EXPECT_THAT(evidence(), SizeIs(1)) << "told, and no more";
+    told(0, 2);
+    EXPECT_THAT(sentTo<Abort>(0), IsEmpty());
+    exits({2, 0});
+    ASSERT_EQ(state(2), ReplicaState::kFailed);
+    told(2, 0);
+    EXPECT_THAT(evidence(), IsEmpty());
+    // Nor of a step that only waits for the log, or when there is none.
+    const Quorum open = quorum();
+    voteAll();
+    told(0, 1);
+    EXPECT_THAT(sentTo<Abort>(0), IsEmpty());
+    operate(OperationKind::kPause);
+    durable();
+    ASSERT_EQ(machine->openStep(), 0u);
+    say(0, Evidence{EvidenceKind::kTransportReset, RankId{1, 0}, 1, "x", "y", open.step, open.epoch,
+                    open.attempt});
+    EXPECT_THAT(sentTo<Abort>(0), IsEmpty());
+    EXPECT_THAT(sentTo<Expelled>(1), IsEmpty());
+}
+
+TEST_F(ExchangeTest, ALostNodeGoesWithItsPeersWordThoughHalfTheJobIsMissed) {
+    train(2);
+    step(NodeLost{"node1", {1}});
+    step(NodeLost{"node2", {2}});
+    ASSERT_THAT(sentTo<Expelled>(2), IsEmpty());
+    accuse(0, 2, EvidenceKind::kChunkTimeout);
+    EXPECT_THAT(sentNow<Expelled>(2), SizeIs(1));
+    EXPECT_THAT(factsNow<fact::IncidentOpened>().at(0).title,
+                HasSubstr("its node is gone, and its peers lost it too"));
+}
+
+TEST_F(ExchangeTest, TheFirstComplaintNamesTheCause) {
+    train(2);
+    pass(100 * kMillisecond, {1}, {}, Phase::kExchange);
+    accuse(0, 1, EvidenceKind::kChunkTimeout);
+    accuse(0, 1, EvidenceKind::kTransportReset);
+    pass(450 * kMillisecond, {1}, {}, Phase::kExchange);
+    ASSERT_THAT(factsNow<fact::IncidentOpened>(), SizeIs(1));
+    EXPECT_EQ(factsNow<fact::IncidentOpened>()[0].cause, EvidenceKind::kChunkTimeout);
+}
+
+TEST_F(ExchangeTest, WhoeverGetsOnWithItsOwnWorkIsSlowAndWhoDoesNotIsEnded) {
+    for (const Phase phase : {Phase::kCompute, Phase::kApply, Phase::kReplay}) {
+        now = kSecond;
+        everything.clear();
+        train(2);
+        pass(100 * kMillisecond, {}, {}, phase);
+        accuse(0, 1, EvidenceKind::kChunkTimeout);
+        EXPECT_THAT(sentTo<Abort>(0), IsEmpty());
+        // It stands still within its work; that alone is no reason yet.
+        pass(2900 * kMillisecond, {}, {1}, phase == Phase::kReplay ? phase : Phase::kExchange);
+        everything.clear();
+        if (phase == Phase::kReplay) pass(200 * kMillisecond, {}, {1}, phase);
+        accuse(0, 1, EvidenceKind::kChunkTimeout);
+        EXPECT_THAT(sentTo<Abort>(0), SizeIs(1)) << static_cast<int>(phase);
+    }
+    now = kSecond;
+    everything.clear();
+    train(2);
+    pass(100 * kMillisecond, {}, {}, Phase::kCompute);
+    pass(400 * kMillisecond, {1}, {}, Phase::kCompute);
+    accuse(0, 1, EvidenceKind::kChunkTimeout);
+    EXPECT_THAT(sentTo<Expelled>(1), SizeIs(1)) << "who is silent gets on with nothing";
+}
+
+TEST_F(ExchangeTest, ComplaintsCountAgainstWhomTwoFailedExchangesAreBlamed) {
+    train(2);
+    accuse(0, 1);
+    for (const int32_t r : {0, 1, 2}) say(r, no(r));
+    ASSERT_EQ(quorum().attempt, 2u);
+    accuse(2, 1);
+    for (const int32_t r : {0, 1, 2}) say(r, no(r));
+    EXPECT_THAT(sentTo<Expelled>(1), SizeIs(1));
+    EXPECT_THAT(sentTo<Expelled>(2), IsEmpty());
+}
+
+TEST_F(ExchangeTest, WhoNamesItselfOrNobodyOfTheExchangeBlamesNobody) {
+    train(2);
+    for (int i = 0; i < 3; ++i)
+        for (const int32_t r : {0, 1, 2}) say(r, no(r, {9, r, -1}));
+    for (const int32_t r : {0, 1, 2}) EXPECT_THAT(sentTo<Expelled>(r), IsEmpty());
+    EXPECT_EQ(quorum().attempt, 4u);
+}
+
+TEST_F(ExchangeTest, ASilentOneHasABetterClaimThanOneThatIsComplainedOf) {
+    train(2);
+    say(0, no(0, {2}));
+    vote(1);
+    vote(2);
+    ASSERT_EQ(quorum().attempt, 2u);
+    vote(1);
+    pass(400 * kMillisecond, {1}, {}, Phase::kVote);
+    say(0, no(0, {2}));
+    say(2, no(2, {0}));
+    EXPECT_THAT(sentTo<Expelled>(1), SizeIs(1));
+    EXPECT_THAT(sentTo<Expelled>(2), IsEmpty());
+}
+
+TEST_F(ExchangeTest, WhoHasVotedForTheSumIsNotGoneForAComplaint) {
+    train(2);
+    vote(1);
+    pass(400 * kMillisecond, {1}, {}, Phase::kExchange);
+    accuse(0, 1);
+    EXPECT_THAT(sentTo<Expelled>(1), IsEmpty()) << "its part is there";
+    vote(0);
+    vote(2);
+    durable();
+    EXPECT_EQ(machine->committedStep(), 3u);
+}
+
+TEST_F(ExchangeTest, AComplaintIsOfItsAttemptAlone) {
+    train(2);
+    accuse(0, 1);
+    for (const int32_t r : {0, 1, 2}) say(r, no(r));
+    say(0, no(0));
+    pass(450 * kMillisecond, {1}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Expelled>(1), IsEmpty()) << "of this one nobody complained";
+    // Nor does it outlive its step.
+    now = kSecond;
+    everything.clear();
+    train(2);
+    accuse(0, 1);
+    voteAll();
+    durable();
+    say(0, no(0));
+    pass(450 * kMillisecond, {1}, {}, Phase::kExchange);
+    EXPECT_THAT(sentTo<Expelled>(1), IsEmpty());
+}
+
+TEST_F(ExchangeTest, OfManyOneSilentHalfIsSuspectedTogetherAndAMinorityGoes) {
+    for (const uint32_t replicas : {4u, 5u}) {
+        now = kSecond;
+        everything.clear();
+        options.replicas = replicas;
+        train(2);
+        pass(400 * kMillisecond, {1, 2}, {}, Phase::kExchange);
+        accuse(0, 1);
+        EXPECT_THAT(sentTo<Expelled>(1), SizeIs(replicas == 4 ? 0 : 1)) << replicas;
+        EXPECT_THAT(sentTo<Expelled>(2), IsEmpty()) << "nobody complained of it";
+    }
+}
+
+TEST_F(ExchangeTest, WhatTheCoordinatorMissesItselfIsToldWithRankAndTime) {
+    train(2);
+    pass(2300 * kMillisecond, {1}, {}, Phase::kExchange);
+    ASSERT_THAT(factsNow<fact::EvidenceSeen>(), SizeIs(1));
+    EXPECT_EQ(factsNow<fact::EvidenceSeen>()[0].kind, EvidenceKind::kMissedHeartbeat);
+    EXPECT_EQ(factsNow<fact::EvidenceSeen>()[0].shard, 0);
+    EXPECT_THAT(factsNow<fact::EvidenceSeen>()[0].detail, HasSubstr("r1s0 has not beaten for 2"));
+    now = kSecond;
+    everything.clear();
+    train(2);
+    pass(100 * kMillisecond, {}, {}, Phase::kCompute);
+    pass(3300 * kMillisecond, {}, {1}, Phase::kCompute);
+    ASSERT_THAT(factsNow<fact::EvidenceSeen>(), SizeIs(1));
+    EXPECT_EQ(factsNow<fact::EvidenceSeen>()[0].kind, EvidenceKind::kMissedProgress);
+    EXPECT_THAT(factsNow<fact::EvidenceSeen>()[0].detail,
+                HasSubstr("r1s0 has made no progress for 3"));
+    EXPECT_THAT(sentTo<Expelled>(1), SizeIs(1));
+}
+
+TEST_F(ExchangeTest, HalfTheJobStandingStillPausesItAndEndsTheExchange) {
+    train(2);
+    pass(100 * kMillisecond, {}, {}, Phase::kCompute);
+    pass(4 * kSecond, {}, {1, 2}, Phase::kCompute);
+    EXPECT_THAT(sentTo<Expelled>(1), IsEmpty());
+    EXPECT_THAT(sentTo<Expelled>(2), IsEmpty());
+    EXPECT_EQ(machine->phase(), JobPhase::kWaiting);
+    EXPECT_THAT(sentTo<Abort>(0), SizeIs(1)) << "r0 need not wait for a sum";
+}
+
+/// Joiners cost nobody anything: however many go at once, nobody suspects a fault of the observer.
+TEST_F(ExchangeTest, StartsThatTakeTooLongEndTogetherWhateverTheirNumber) {
+    options.replicas = 4;
+    options.timeouts.startMs = 3000;
+    train(2);
+    exits({2, 0});
+    exits({3, 0});
+    voteAll();
+    durable();
+    up(3);  // it is up, and never tells of its state
+    pass(3300 * kMillisecond, {2}, {}, Phase::kExchange);
+    for (const int32_t r : {2, 3}) EXPECT_THAT(sentNow<Expelled>(r), SizeIs(1)) << r;
+    EXPECT_EQ(machine->phase(), JobPhase::kTraining);
+    EXPECT_THAT(sentNow<Abort>(0), IsEmpty());
+}
+
+TEST_F(ExchangeTest, VerdictsThatNobodyAskedForSayNothing) {
+    train(2);
+    say(0, ReplayVerdict{0, 1, 2, {1}});
+    operate(OperationKind::kPause);
+    commit();
+    say(0, ReplayVerdict{0, 1, 3, {1}});
+    EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
+    operate(OperationKind::kResume);
+    commit();
+}
+
+// ---- what a quorum says
+
+TEST_F(ExchangeTest, EachQuorumIsToldOnceAndToWhoeverCanUseIt) {
+    train(2);
+    EXPECT_THAT(facts<fact::QuorumDecided>(), SizeIs(3));
+    everything.clear();
+    exits({2, 0});
+    voteAll();
+    durable();
+    up(2);
+    EXPECT_THAT(sentTo<Quorum>(2), IsEmpty()) << "it has no groups yet, nor a state";
+    catchUp(2);
+    commit();
+    EXPECT_FALSE(sentTo<Quorum>(2).empty()) << "it follows";
+    EXPECT_THAT(quorum().joiners, ElementsAre(2));
+    const std::vector<int32_t> all = members(quorum());
+    for (const int32_t r : all) say(r, no(r));
+    EXPECT_EQ(quorum().attempt, 2u);
+    EXPECT_THAT(quorum().joiners, ElementsAre(2));
+}
+
+TEST_F(ExchangeTest, AConstantBatchIsSharedOutAmongThoseWhoAreLeft) {
+    options.policies.batch = BatchPolicy::kConstant;
+    options.samplesPerReplica = 5;
+    train(2);
+    exits({1, 0});
+    commit();
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 2));
+    EXPECT_EQ(sampleCount(leaseOf(0)), 8u);
+    EXPECT_EQ(sampleCount(leaseOf(2)), 7u);
+}
+
+TEST_F(ExchangeTest, TheHighestHasNobodyAboveItAndTheOnlyOneNobodyAtAll) {
+    options.replicas = 4;
+    train(2);
+    const auto own = leaseOf(3);
+    const auto others = leaseOf(0);
+    say(3, notFinite(3));
+    for (const int32_t r : {0, 1, 2}) say(r, no(r));
+    EXPECT_EQ(leaseOf(3), others);
+    EXPECT_EQ(leaseOf(0), own);
+    now = kSecond;
+    train(2);
+    const auto first = leaseOf(1);
+    const auto last = leaseOf(3);
+    for (const int32_t r : {1, 2}) say(r, notFinite(r));
+    for (const int32_t r : {0, 3}) say(r, no(r));
+    EXPECT_NE(leaseOf(1), first) << "not with the other that is at fault";
+    EXPECT_NE(leaseOf(3), last);
+    options.replicas = 1;
+    now = kSecond;
+    train(2);
+    say(0, notFinite(0));
+    EXPECT_EQ(quorum().contributors.at(0).computation, 1u) << "it computes again";
+    say(0, notFinite(0));
+    EXPECT_EQ(machine->ledger().quarantinedSamples(), options.samplesPerReplica);
+    commit();
+}
+
 }  // namespace
 }  // namespace bulkhead::protocol

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "backend/runtime/protocol/coordinator_machine.h"
+#include "tests/protocol/machine_laws.h"
 
 namespace bulkhead::protocol {
 
@@ -28,21 +30,40 @@ class MachineScript : public ::testing::Test {
     // ---- what happens
     void begin(RecoveredState past = {}) {
         const uint64_t term = past.term + 1;
+        end();
+        laws = MachineLaws(options, past);
         machine = std::make_unique<CoordinatorMachine>(options, term, std::move(past));
         feed(machine->begin(now));
     }
-    void step(const Input& input) { feed(machine->step(now += kMillisecond, input)); }
+    /// A job that begins from another's checkpoint.
+    void resume(const LogCheckpoint& from) {
+        end();
+        laws = MachineLaws(options);
+        machine = std::make_unique<CoordinatorMachine>(options, 1, from);
+        feed(machine->begin(now));
+    }
+    /// Nothing more happens to this machine.
+    void end() {
+        if (machine != nullptr) laws.readLog(*machine);
+    }
+    void TearDown() override { end(); }
+    void step(const Input& input) {
+        if (const auto* d = std::get_if<RecordDurable>(&input)) laws.durable(d->sequence);
+        feed(machine->step(now += kMillisecond, input));
+    }
     /// Actions of the machine, which are looked at from now on.
     void feed(Actions actions) {
         for (const Action& a : actions) {
             if (const auto* append = std::get_if<AppendLog>(&a)) appended = append->sequence;
             if (const auto* w = std::get_if<WakeAt>(&a)) wakeAt = w->at;
+            if (std::holds_alternative<Finished>(a)) wakeAt = std::numeric_limits<MonoNs>::max();
             if (const auto* s = std::get_if<SendReplica>(&a))
                 if (const auto* q = std::get_if<Quorum>(&s->message)) quorums[q->step] = *q;
             if (const auto* s = std::get_if<SendReplica>(&a))
                 if (const auto* f = std::get_if<Fetch>(&s->message))
                     fetched[s->replica] = f->snapshotStep;
         }
+        laws.look(*machine, now, actions);
         everything.insert(everything.end(), actions.begin(), actions.end());
         last = std::move(actions);
     }
@@ -191,6 +212,28 @@ class MachineScript : public ::testing::Test {
         last = std::move(all);
     }
 
+    /// The driver found no checkpoint, or these.
+    void found(std::vector<LogCheckpoint> checkpoints = {}) {
+        step(CheckpointsFound{std::move(checkpoints)});
+    }
+    /// The coordinator before is gone; `steps` steps were committed by all replicas.
+    RecoveredState past(uint64_t steps) {
+        train(steps);
+        std::vector<LogEntry> entries;
+        for (const auto& append : actionsIn<AppendLog>(everything)) entries.push_back(append.entry);
+        auto state = recoverState(entries, options.replicas + options.spares, options.domains);
+        EXPECT_TRUE(state.ok());
+        everything.clear();
+        return *std::move(state);
+    }
+    void runs(int32_t replica) {
+        for (int32_t s = 0; s < shards(); ++s)
+            step(RankRunning{{replica, s}, view(replica).incarnation, 1, "n"});
+    }
+    void greets(int32_t replica) {
+        for (int32_t s = 0; s < shards(); ++s) hello({replica, s}, view(replica).incarnation);
+    }
+
     // ---- what the machine did
     template <class F>
     static std::vector<F> factsIn(const Actions& actions) {
@@ -268,11 +311,34 @@ class MachineScript : public ::testing::Test {
             if (c.replica == replica) states.push_back(c.state);
         return states;
     }
+    std::vector<std::string> outcomes() const {
+        std::vector<std::string> said;
+        for (const auto& c : factsNow<fact::IncidentClosed>()) said.push_back(c.outcome);
+        return said;
+    }
+    std::string answer() const {
+        const auto answers = factsNow<fact::OperatorAnswered>();
+        return answers.size() == 1 ? answers[0].outcome : "no answer";
+    }
+    size_t startsNow(int32_t replica) const {
+        size_t n = 0;
+        for (const auto& s : actionsIn<StartReplica>(last)) n += s.replica == replica;
+        return n;
+    }
+    LogCheckpoint checkpoint(uint64_t step, const std::string& path) const {
+        LogCheckpoint c;
+        c.lineage = 1;
+        c.step = c.updates = step;
+        c.path = path;
+        c.ledger = machine->ledger().settledState();
+        return c;
+    }
     int32_t shards() const { return static_cast<int32_t>(options.shards); }
     int32_t places() const { return static_cast<int32_t>(options.replicas + options.spares); }
     static int32_t otherThan(int32_t replica) { return replica == 0 ? 1 : 0; }
 
     Options options;
+    MachineLaws laws;
     std::unique_ptr<CoordinatorMachine> machine;
     Actions everything;
     Actions last;

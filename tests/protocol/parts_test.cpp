@@ -185,6 +185,86 @@ TEST(QuorumTest, PauseHoldAndSuspicionKeepItFromBeingIssued) {
     EXPECT_THAT(d.explanation, HasSubstr("goes back to the checkpoint of step 3"));
 }
 
+TEST(QuorumTest, NobodyWaitsForWhoIsNotExpectedOrIsLeaving) {
+    Options o;
+    QuorumState s = upToDate(3, 1);
+    s.first = true;
+    s.begun = kSecond;
+    s.candidates[2].expected = false;
+    QuorumDecision d = quorumCompute(kSecond, s, o);
+    EXPECT_TRUE(d.issue) << "r2 is held";
+    EXPECT_THAT(d.contributors, ElementsAre(0, 1));
+    s.candidates[2].stage = Stage::kCatchingUp;
+    EXPECT_THAT(quorumCompute(kSecond, s, o).joiners, IsEmpty());
+    s.candidates[2].expected = true;
+    s.candidates[2].leaving = true;
+    d = quorumCompute(kSecond, s, o);
+    EXPECT_TRUE(d.issue);
+    EXPECT_THAT(d.joiners, IsEmpty());
+    s.first = false;
+    s.candidates[2].leaving = false;
+    EXPECT_THAT(quorumCompute(kSecond, s, o).joiners, ElementsAre(2));
+    o.policies.minReplicas = 3;
+    s.candidates[2].expected = false;
+    EXPECT_THAT(quorumCompute(kSecond, s, o).explanation, HasSubstr("waiting for an operator"));
+}
+
+TEST(QuorumTest, WhoIsLeavingOrSuspectedIsNamedInNoQuorum) {
+    QuorumState s = upToDate(3, 5);
+    s.candidates[1].leaving = true;
+    s.candidates[2].suspected = true;
+    EXPECT_THAT(quorumCompute(kSecond, s, Options()).contributors, ElementsAre(0));
+    s.candidates[0].expected = false;
+    EXPECT_THAT(quorumCompute(kSecond, s, Options()).contributors, IsEmpty());
+}
+
+/// Whoever still fetches says nothing of a step, however proven it was before.
+TEST(QuorumTest, OnlyWhoFollowsMayEnter) {
+    QuorumState s = withFollower(true, 8, false);
+    s.candidates[2].stage = Stage::kCatchingUp;
+    const QuorumDecision d = quorumCompute(kSecond, s, Options());
+    EXPECT_THAT(d.contributors, ElementsAre(0, 1));
+    EXPECT_THAT(d.entering, IsEmpty());
+    EXPECT_THAT(d.joiners, ElementsAre(2));
+}
+
+TEST(QuorumTest, PlacesGoFirstToWhoTrainsThenToWhoEntersAndListsAscend) {
+    Options o;
+    o.replicas = 3;
+    QuorumState s = withFollower(true, 8, false);
+    s.candidates.push_back(s.candidates[2]);
+    s.candidates[3].replica = 3;
+    QuorumDecision d = quorumCompute(kSecond, s, o);
+    EXPECT_THAT(d.contributors, ElementsAre(0, 1));
+    EXPECT_THAT(d.entering, ElementsAre(2)) << "one place is free";
+    EXPECT_THAT(d.reserve, ElementsAre(3));
+    EXPECT_THAT(d.joiners, ElementsAre(2)) << "who stays in reserve joins nothing";
+    // Nothing is in flight: the lowest follows, the others train.
+    s = upToDate(4, 10);
+    s.candidates[0].stage = Stage::kFollowing;
+    s.candidates[0].proven = true;
+    d = quorumCompute(kSecond, s, o);
+    EXPECT_THAT(d.contributors, ElementsAre(1, 2, 3));
+    EXPECT_THAT(d.reserve, ElementsAre(0));
+    s.candidates[3].stage = Stage::kGone;
+    EXPECT_THAT(quorumCompute(kSecond, s, o).contributors, ElementsAre(0, 1, 2));
+    s = upToDate(5, 10);
+    s.candidates[0].stage = s.candidates[1].stage = Stage::kFollowing;
+    s.candidates[0].proven = s.candidates[1].proven = true;
+    o.replicas = 2;
+    d = quorumCompute(kSecond, s, o);
+    EXPECT_THAT(d.contributors, ElementsAre(2, 3));
+    EXPECT_THAT(d.reserve, ElementsAre(0, 1, 4));
+}
+
+TEST(QuorumTest, WithoutReplicasTheRateIsAsItIs) {
+    Options o;
+    o.replicas = 0;
+    EXPECT_EQ(lrFactor(o, 1), 1);
+    o.policies.batch = BatchPolicy::kConstant;
+    EXPECT_THAT(samplesPerContributor(o, 0), IsEmpty());
+}
+
 TEST(QuorumTest, ConstantBatchSharesTheWholeBatchOut) {
     Options o;
     o.samplesPerReplica = 4;
@@ -336,6 +416,38 @@ TEST(ParityTest, AMinorityIsNamedWithItsShardsAndATieIsATie) {
     EXPECT_EQ(compareHashes({{0, {1}}, {1, {2}}, {2, {3}}}).outcome, ParityResult::Outcome::kTie);
 }
 
+TEST(ParityTest, ShardsAreNamedOnceInTheirOrder) {
+    const ParityResult r = compareHashes(
+        {{0, {1, 2, 3}}, {1, {1, 2, 9}}, {2, {1, 2, 3}}, {3, {8, 2, 9}}, {4, {1, 2, 3}}});
+    EXPECT_THAT(r.odd, ElementsAre(1, 3));
+    EXPECT_THAT(r.shards, ElementsAre(0, 2));
+    const ParityResult none = compareHashes({});
+    EXPECT_EQ(none.outcome, ParityResult::Outcome::kAgree);
+    EXPECT_THAT(none.agreed, IsEmpty());
+}
+
+TEST(ParityTest, ThoseWhoTellTheSameAreOneGroupInTheOrderOfItsFirst) {
+    const auto groups = groupHashes({{0, {1}}, {1, {2}}, {2, {1}}}, {{0, 4}, {1, 5}, {2, 6}});
+    ASSERT_EQ(groups.size(), 2u);
+    EXPECT_THAT(groups[0].hashes, ElementsAre(1));
+    EXPECT_THAT(groups[0].replicas, ElementsAre(0, 2));
+    EXPECT_THAT(groups[0].incarnations, ElementsAre(4, 6));
+    EXPECT_THAT(groups[1].replicas, ElementsAre(1));
+    EXPECT_THAT(groups[1].incarnations, ElementsAre(5));
+}
+
+TEST(ParityTest, WhatWasAgreedOnIsRememberedForSoManySteps) {
+    AgreedHashes agreed(2);
+    EXPECT_EQ(agreed.lastAgreed(), 0u);
+    for (const uint64_t step : {4, 5}) agreed.note(step, {step});
+    ASSERT_NE(agreed.find(4), nullptr);
+    EXPECT_THAT(*agreed.find(4), ElementsAre(4));
+    agreed.note(6, {6});
+    EXPECT_EQ(agreed.find(4), nullptr);
+    EXPECT_NE(agreed.find(5), nullptr);
+    EXPECT_EQ(agreed.lastAgreed(), 6u);
+}
+
 // ---- membership
 // ----------------------------------------------------------------------------------
 
@@ -355,6 +467,79 @@ TEST(MembershipTest, ABeatWithoutProgressWhileComputingIsMissedProgressInTheEnd)
     p.beat(30 * kSecond, b);
     p.beat(90 * kSecond, b);
     EXPECT_EQ(missed(90 * kSecond, p, limits, t), std::nullopt);
+}
+
+TEST(MembershipTest, AnyChangeOfWhatABeatSaysIsProgress) {
+    RankPulse p;
+    Beat b;
+    b.phase = Phase::kStarting;
+    p.beat(kSecond, b);
+    EXPECT_EQ(p.lastProgress, kSecond) << "the first word";
+    p.beat(2 * kSecond, b);
+    EXPECT_EQ(p.lastProgress, kSecond);
+    EXPECT_EQ(p.lastBeat, 2 * kSecond);
+    MonoNs now = 3 * kSecond;
+    for (const auto& change : {+[](Beat& x) { x.phase = Phase::kCompute; },
+                               +[](Beat& x) { x.step = 7; }, +[](Beat& x) { x.progress = 9; }}) {
+        change(b);
+        p.beat(now, b);
+        EXPECT_EQ(p.lastProgress, now);
+        p.beat(now + 1, b);
+        EXPECT_EQ(p.lastProgress, now) << "the same once more";
+        now += kSecond;
+    }
+}
+
+TEST(MembershipTest, BoundsFollowWhatIsSeenAndNothingSeenChangesNothing) {
+    Timeouts t;
+    t.progressFloorMs = t.chunkFloorMs = 1;
+    AdaptiveLimits limits(t);
+    EXPECT_EQ(limits.chunkTimeoutMs(), 1u);
+    limits.observe(100, 50);
+    EXPECT_EQ(limits.progress(), 800 * kMillisecond);
+    EXPECT_EQ(limits.chunkTimeoutMs(), 100u);
+    limits.observe(0, 0);
+    EXPECT_EQ(limits.progress(), 800 * kMillisecond);
+    EXPECT_EQ(limits.chunkTimeoutMs(), 100u);
+    limits.observe(150, 100);
+    EXPECT_DOUBLE_EQ(limits.stepMs(), 110);
+    EXPECT_EQ(limits.chunkTimeoutMs(), 120u);
+    EXPECT_TRUE(limits.disturbed(221));
+    EXPECT_FALSE(limits.disturbed(220));
+    limits.observe(100'000, 0);
+    EXPECT_DOUBLE_EQ(limits.stepMs(), 0.8 * 110 + 0.2 * 220) << "something stood still";
+}
+
+TEST(MembershipTest, TheGateForgetsWhatIsLongAgoAndWhoseDeathIsConfirmed) {
+    SuspicionGate gate(2 * kSecond);
+    EXPECT_TRUE(gate.allow(kSecond, 0, 4));
+    EXPECT_TRUE(gate.suspects().empty()) << "who is expelled is no suspect";
+    EXPECT_TRUE(gate.allow(4 * kSecond, 1, 3)) << "the first was more than a window ago";
+    SuspicionGate many(2 * kSecond);
+    EXPECT_TRUE(many.allow(kSecond, 0, 9));
+    EXPECT_TRUE(many.allow(kSecond, 1, 8)) << "two of nine are not half";
+    SuspicionGate half(2 * kSecond);
+    half.suspect(kSecond, 0);
+    half.suspect(2 * kSecond, 0);
+    EXPECT_EQ(half.suspects().at(0), kSecond) << "since the first time";
+    EXPECT_FALSE(half.allow(2 * kSecond, 1, 4));
+    half.confirm(0);
+    EXPECT_FALSE(half.suspects().contains(0));
+    half.delay(kSecond);
+    EXPECT_EQ(half.suspects().at(1), 3 * kSecond);
+    EXPECT_TRUE(half.allow(3 * kSecond, 1, 3));
+}
+
+TEST(MembershipTest, TheFirstRestartIsAtOnceWhateverTheBackOff) {
+    Timeouts t;
+    t.backoffFirstMs = 101;
+    t.backoffMaxMs = 150;
+    RestartSchedule s;
+    EXPECT_EQ(s.next(kSecond, t, 0), kSecond);
+    EXPECT_EQ(s.next(kSecond, t, 0), kSecond + 101 * kMillisecond);
+    for (int i = 0; i < 80; ++i) EXPECT_EQ(s.next(kSecond, t, 0), kSecond + 150 * kMillisecond);
+    const MonoNs later = kSecond + (MonoNs{t.restartWindowMs} + 1) * kMillisecond;
+    EXPECT_EQ(s.next(later, t, 4), later) << "those were long ago";
 }
 
 TEST(MembershipTest, UnconfirmedEvidenceNeverTakesHalfOfTheJob) {
@@ -610,6 +795,63 @@ TEST(InvariantsTest, EachBrokenOneIsNamed) {
     EXPECT_THAT(differs->detail, HasSubstr("r1 and r0 differ"));
     EXPECT_EQ(c.applied(2, 1, recordOf(2, 4, 9), {})->invariant, "I1");
     EXPECT_EQ(c.applied(3, 1, recordOf(9, 4, 9), {})->invariant, "I5");
+}
+
+TEST(InvariantsTest, ALineageGoesOnFromItsStepWithWhatWasConsumedUntilThen) {
+    InvariantChecker c;
+    EXPECT_FALSE(c.lineage(1, LedgerState{}, 0));
+    EXPECT_FALSE(c.committed(recordOf(1, 0, 4)));
+    EXPECT_FALSE(c.committed(recordOf(2, 4, 8)));
+    EXPECT_EQ(c.lineage(1, LedgerState{}, 1)->invariant, "I6") << "its number is used up";
+    LedgerState twice;
+    twice.committed = {{0, 0, 4}, {0, 2, 6}};
+    EXPECT_EQ(c.lineage(2, twice, 1)->invariant, "I2");
+    LedgerState first;
+    first.committed = {{0, 0, 4}};
+    EXPECT_FALSE(c.lineage(3, first, 1)) << "what was counted of the one before is forgotten";
+    CommitRecord r = recordOf(3, 4, 8);
+    r.lineage = 3;
+    EXPECT_EQ(c.committed(r)->invariant, "I6") << "it goes on from step 1";
+    r = recordOf(2, 3, 8);
+    r.lineage = 3;
+    EXPECT_EQ(c.committed(r)->invariant, "I2") << "sample 3 came with the lineage";
+    InvariantChecker other;
+    EXPECT_FALSE(other.lineage(3, first, 1));
+    r = recordOf(2, 4, 8);
+    EXPECT_EQ(other.committed(r)->invariant, "I6") << "of another lineage";
+    r.lineage = 3;
+    EXPECT_FALSE(other.committed(r)) << "step 2's samples were given back";
+}
+
+TEST(InvariantsTest, WhoAppliesIsComparedAsFarBackAsStepsAreRemembered) {
+    InvariantChecker c(/*window=*/2);
+    EXPECT_EQ(c.applied(0, 1, recordOf(1, 0, 4), {})->invariant, "I5") << "nothing is durable";
+    EXPECT_FALSE(c.lineage(1, LedgerState{}, 0));
+    for (uint64_t step = 1; step <= 3; ++step)
+        EXPECT_FALSE(c.committed(recordOf(step, 4 * step, 4 * step + 4)));
+    EXPECT_FALSE(c.applied(0, 1, recordOf(1, 9, 9), {1})) << "too long ago to tell";
+    EXPECT_EQ(c.applied(0, 1, recordOf(2, 9, 9), {1})->invariant, "I1");
+    EXPECT_FALSE(c.hashes(1, 9, 0, {1})) << "of a step that nobody knows";
+    EXPECT_FALSE(c.hashes(1, 3, 0, {}));
+    EXPECT_FALSE(c.hashes(1, 3, 1, {5, 6})) << "who tells none says nothing";
+    EXPECT_FALSE(c.hashes(1, 3, 2, {}));
+    EXPECT_EQ(c.hashes(1, 3, 0, {5, 7})->invariant, "I3");
+    // Each goes forwards, and another lineage may go back.
+    EXPECT_FALSE(c.applied(0, 1, recordOf(3, 12, 16), {}));
+    EXPECT_EQ(c.applied(0, 1, recordOf(2, 8, 12), {})->invariant, "I5");
+    EXPECT_FALSE(c.applied(0, 2, recordOf(2, 8, 12), {})) << "a new incarnation";
+    EXPECT_FALSE(c.applied(0, 2, recordOf(3, 12, 16), {}));
+    EXPECT_FALSE(c.lineage(2, LedgerState{}, 1));
+    CommitRecord again = recordOf(2, 8, 12);
+    again.lineage = 2;
+    EXPECT_FALSE(c.committed(again));
+    EXPECT_FALSE(c.applied(0, 2, again, {}));
+}
+
+TEST(InvariantsTest, TheLedgersPartitionIsLookedAt) {
+    DataLedger ledger(1, {});
+    EXPECT_TRUE(ledger.lease(1, 0, 4).ok());
+    EXPECT_FALSE(InvariantChecker::ledger(ledger));
 }
 
 TEST(StepLine, FiguresOfTheUsersOwnAreMeansOverTheTokensOfThoseThatToldThem) {

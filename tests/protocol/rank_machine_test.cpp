@@ -2,10 +2,118 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <set>
+#include <utility>
+
 #include "backend/runtime/protocol/rank_machine.h"
 
 namespace bulkhead::protocol {
 namespace {
+
+/// What holds of everything that a RankMachine does, whatever is told to it: input by input.
+class RankLaws {
+  public:
+    RankActions step(RankMachine& machine, MonoNs now, const RankInput& in) {
+        SCOPED_TRACE("what holds of every rank");
+        const uint64_t term = machine.term();
+        const uint64_t fenced = machine.fenced();
+        const bool over = machine.exited();
+        RankActions actions = machine.step(now, in);
+        if (over) {
+            EXPECT_TRUE(actions.empty()) << "it has left";
+        }
+        if (const auto* from = std::get_if<FromCoordinator>(&in); from != nullptr && !over)
+            std::visit(
+                [&](const auto& m) {
+                    if constexpr (requires { m.term; }) {
+                        if (m.term >= term) return;
+                        EXPECT_TRUE(actions.empty()) << "of a coordinator that is gone";
+                        EXPECT_EQ(machine.fenced(), fenced + 1);
+                        EXPECT_EQ(machine.term(), term);
+                    }
+                },
+                from->message);
+        if (std::holds_alternative<Applied>(in)) applying_ = false;
+        if (std::holds_alternative<Replayed>(in)) replaying_ = false;
+        if (std::holds_alternative<LayoutMoveDone>(in)) moving_ = false;
+        if (const auto* s = std::get_if<SnapshotTaken>(&in)) there_.insert(s->step);
+        for (const RankAction& a : actions) std::visit([&](const auto& x) { did(machine, x); }, a);
+        return actions;
+    }
+
+  private:
+    /// The state is whole, and stands still.
+    void stands(const RankMachine& machine, uint64_t step) const {
+        EXPECT_TRUE(machine.hasState());
+        EXPECT_EQ(step, machine.appliedStep());
+        EXPECT_FALSE(applying_ || replaying_ || moving_);
+    }
+    template <class A>
+    void did(const RankMachine&, const A&) {}
+    void did(const RankMachine& m, const TakeSnapshot& a) { stands(m, a.step); }
+    void did(const RankMachine& m, const WriteCheckpoint& a) { stands(m, a.step); }
+    void did(const RankMachine& m, const JudgeReplay& a) {
+        EXPECT_TRUE(m.hasState());
+        EXPECT_EQ(a.step, m.appliedStep());
+    }
+    void did(const RankMachine&, const DropSnapshot& a) {
+        EXPECT_EQ(there_.erase(a.step), 1u) << "there is no snapshot of step " << a.step;
+    }
+    void did(const RankMachine& m, const ApplyCommit& a) {
+        stands(m, a.record.step - 1);
+        applying_ = true;
+    }
+    void did(const RankMachine& m, const ReplayCommit& a) {
+        stands(m, a.record.step - 1);
+        replaying_ = true;
+    }
+    void did(const RankMachine&, const MoveLayout&) {
+        EXPECT_FALSE(applying_ || replaying_ || moving_);
+        moving_ = true;
+    }
+    void did(const RankMachine&, const BeginFetch& a) { replaying_ = replaying_ && a.sourcesOnly; }
+    void did(const RankMachine& m, const BeginStep& a) {
+        EXPECT_FALSE(applying_ || moving_);
+        EXPECT_EQ(m.exchange(), (ExchangeId{a.quorum.step, a.quorum.epoch, a.quorum.attempt}));
+        if (a.enter) return;
+        EXPECT_FALSE(replaying_);
+        EXPECT_EQ(a.quorum.step, m.appliedStep() + 1);
+    }
+    void did(const RankMachine& m, const SendLeader& a) {
+        std::visit([&](const auto& x) { said(m, x); }, a.message);
+    }
+    template <class M>
+    void said(const RankMachine&, const M& m) {
+        if constexpr (requires { m.rank; }) {
+            EXPECT_TRUE(one(m.rank, m.incarnation));
+        }
+    }
+    void said(const RankMachine& machine, const RankVote& v) {
+        EXPECT_TRUE(one(v.rank, v.incarnation));
+        EXPECT_EQ(machine.exchange(), (ExchangeId{v.step, v.epoch, v.attempt}));
+        EXPECT_FALSE(v.complete && v.nonFiniteLocal);
+    }
+    void said(const RankMachine& machine, const RankReport& r) {
+        EXPECT_TRUE(one(r.rank, r.incarnation));
+        EXPECT_EQ(r.lineage, machine.lineage());
+        EXPECT_EQ(r.hasState, machine.hasState());
+        EXPECT_EQ(r.step, machine.appliedStep());
+        EXPECT_TRUE(r.hasState || !(r.ready || r.following));
+        EXPECT_EQ(r.retainedStep == 0, r.retained.empty());
+    }
+    /// All that it says is said of one rank in one incarnation.
+    bool one(RankId rank, uint32_t incarnation) {
+        if (!self_) self_ = {rank, incarnation};
+        return incarnation != 0 && self_ == std::pair(rank, incarnation);
+    }
+
+    bool applying_ = false;
+    bool replaying_ = false;
+    bool moving_ = false;
+    std::set<uint64_t> there_;  ///< snapshots
+    std::optional<std::pair<RankId, uint32_t>> self_;
+};
 
 /// Rank 1/0 of a job with replicas 0 and 1, up to date at step 0.
 class RankMachineTest : public ::testing::Test {
@@ -15,7 +123,7 @@ class RankMachineTest : public ::testing::Test {
         tell(ReplicaFormed{5, 3, {}, false});
         give(InitDone{true, 0, 11, 0});
     }
-    RankActions give(RankInput in) { return last_ = machine_.step(now_, in); }
+    RankActions give(RankInput in) { return last_ = laws_.step(machine_, now_, in); }
     RankActions tell(ToReplica m) { return give(FromCoordinator{std::move(m)}); }
 
     static Quorum quorum(uint64_t step, uint64_t epoch, uint32_t attempt = 1,
@@ -56,6 +164,7 @@ class RankMachineTest : public ::testing::Test {
     }
 
     MonoNs now_ = kSecond;
+    RankLaws laws_;
     RankMachine machine_;
     RankActions last_;
 };
@@ -273,7 +382,7 @@ class EnteringTest : public ::testing::Test {
         give(FromCoordinator{f});
         give(FetchDone{6, 60});
     }
-    RankActions give(RankInput in) { return last_ = machine_.step(kSecond, in); }
+    RankActions give(RankInput in) { return last_ = laws_.step(machine_, kSecond, in); }
     RankActions committed(uint64_t step, uint64_t epoch) {
         Commit c;
         c.record.lineage = 1;
@@ -304,6 +413,7 @@ class EnteringTest : public ::testing::Test {
         const auto* s = did<SendLeader>();
         return s ? std::get_if<RankVote>(&s->message) : nullptr;
     }
+    RankLaws laws_;
     RankMachine machine_;
     RankActions last_;
 };
@@ -772,7 +882,7 @@ class JoiningTest : public ::testing::Test {
         tell(ReplicaFormed{0, 1, {}, true});
         give(InitDone{false, 0, 0, 0});
     }
-    void give(RankInput in) { last_ = machine_.step(kSecond, in); }
+    void give(RankInput in) { last_ = laws_.step(machine_, kSecond, in); }
     void tell(ToReplica m) { give(FromCoordinator{std::move(m)}); }
     void fetch(uint64_t step, uint64_t layout = 0) {
         Fetch f;
@@ -808,6 +918,7 @@ class JoiningTest : public ::testing::Test {
         const auto* up = did<SendUp>();
         return up ? std::get_if<FetchFailed>(&up->message) : nullptr;
     }
+    RankLaws laws_;
     RankMachine machine_{RankConfig{{2, 0}, 1, 1, 1000}};
     RankActions last_;
 };
@@ -963,6 +1074,636 @@ TEST_F(RankMachineTest, AMoveThatNothingWasSaidOfWaitsForItsQuorum) {
     tell(q);
     ASSERT_NE(did<SettleLayout>(), nullptr);
     EXPECT_TRUE(did<SettleLayout>()->adopt);
+}
+
+// ---- birth, death, and who is heard
+
+TEST(RankBirthTest, ARankBuildsOnceItsReplicaIsWholeAsItsWelcomeSays) {
+    RankMachine m(RankConfig{{1, 0}, 3, 1, 1000});
+    RankLaws laws;
+    const auto tell = [&](ToReplica x) {
+        return laws.step(m, kSecond, FromCoordinator{std::move(x)});
+    };
+    EXPECT_THAT(tell(ReplicaFormed{5, 3, {}, false}), ::testing::IsEmpty()) << "no Welcome yet";
+    EXPECT_THAT(tell(Welcome{5, 7, "job", "/c/4", 2, {1, 0}}), ::testing::IsEmpty());
+    EXPECT_THAT(laws.step(m, kSecond, LeaderBack{}), ::testing::IsEmpty());
+    EXPECT_THAT(tell(ReplicaFormed{5, 2, {}, false}), ::testing::IsEmpty()) << "another life";
+    EXPECT_THAT(tell(ReplicaFormed{4, 3, {}, false}), ::testing::IsEmpty());
+    const auto built = tell(ReplicaFormed{5, 3, {}, false});
+    ASSERT_EQ(built.size(), 1u);
+    const auto& build = std::get<BuildReplica>(built[0]);
+    EXPECT_EQ(build.welcome.resumeFrom, "/c/4");
+    EXPECT_EQ(build.welcome.layout, 2u);
+    EXPECT_THAT(tell(ReplicaFormed{5, 3, {}, false}), ::testing::IsEmpty()) << "it is at it";
+    EXPECT_EQ(m.phase(), Phase::kStarting);
+    EXPECT_THAT(laws.step(m, kSecond, LeaderBack{}), ::testing::IsEmpty());
+    const auto done = laws.step(m, kSecond, InitDone{true, 4, 44, 6});
+    ASSERT_EQ(done.size(), 1u);
+    const auto& r = std::get<RankReport>(std::get<SendLeader>(done[0]).message);
+    EXPECT_EQ(r.rank, (RankId{1, 0}));
+    EXPECT_EQ(r.incarnation, 3u);
+    EXPECT_EQ(r.lineage, 7u);
+    EXPECT_EQ(r.step, 4u);
+    EXPECT_EQ(r.hash, 44u);
+    EXPECT_TRUE(r.ready);
+    EXPECT_FALSE(r.following);
+    EXPECT_EQ(r.layout, 6u) << "as the checkpoint lies";
+    EXPECT_EQ(r.moved, 6u);
+    EXPECT_EQ(m.phase(), Phase::kIdle);
+}
+
+TEST(RankBirthTest, ABlankOneLiesAsItWasWelcomedAndHasNothing) {
+    RankMachine m(RankConfig{{1, 0}, 3, 1, 1000});
+    RankLaws laws;
+    (void)laws.step(m, kSecond, FromCoordinator{Welcome{5, 7, "", "", 2, {}}});
+    (void)laws.step(m, kSecond, FromCoordinator{ReplicaFormed{5, 3, {}, true}});
+    const auto done = laws.step(m, kSecond, InitDone{false, 0, 0, 0});
+    ASSERT_EQ(done.size(), 1u);
+    const auto& r = std::get<RankReport>(std::get<SendLeader>(done[0]).message);
+    EXPECT_FALSE(r.hasState || r.ready || r.following);
+    EXPECT_EQ(r.layout, 2u);
+    // It has nothing to lose.
+    const auto end = laws.step(m, kSecond, Terminate{});
+    ASSERT_EQ(end.size(), 1u);
+    EXPECT_TRUE(std::get<ExitRank>(end[0]).ok);
+    EXPECT_FALSE(std::get<ExitRank>(end[0]).checkpoint);
+}
+
+/// In the midst of a step, of a move and at rest: whatever an older coordinator says, nothing is
+/// done, and it is counted (the rank's laws look).
+TEST_F(RankMachineTest, AnOlderCoordinatorIsNotHeard) {
+    const auto hearAll = [this] {
+        const uint64_t fenced = machine_.fenced();
+        Quorum q = quorum(1, 9);
+        q.term = 4;
+        Commit c = commit(1, 2);
+        c.term = c.record.term = 4;
+        Fetch f;
+        f.term = 4;
+        f.lineage = 1;
+        f.snapshotStep = 3;
+        const std::vector<ToReplica> all = {Welcome{4, 1, "", "", 1, {}},
+                                            ReplicaFormed{4, 3, {}, false},
+                                            q,
+                                            c,
+                                            Abort{4, 1, 2, 1, "old"},
+                                            KeepSnapshot{4, 0, true, 1},
+                                            f,
+                                            ReplayLast{4, 0},
+                                            ChangeLayout{4, 0, 0, 9, {}},
+                                            Expelled{4, 3, "old"},
+                                            Leave{4, "old"},
+                                            DiscardCheckpoints{4, {"a"}}};
+        for (const ToReplica& m : all) tell(m);
+        EXPECT_EQ(machine_.fenced(), fenced + all.size());
+        EXPECT_FALSE(machine_.exited());
+    };
+    hearAll();
+    tell(quorum(1, 2));
+    hearAll();
+    EXPECT_EQ(machine_.exchange(), (ExchangeId{1, 2, 1}));
+    sumComplete(1, 2);
+    hearAll();
+    tell(ChangeLayout{5, 0, 2, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 13});
+    hearAll();
+}
+
+TEST_F(RankMachineTest, WhatWaitedForACommitIsVoidUnderAnotherCoordinator) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    tell(quorum(2, 2, 1, 2));
+    tell(ChangeLayout{5, 1, 1, 1, {1, 0}});
+    tell(KeepSnapshot{5, 1, true, 1, 0});
+    tell(Welcome{6, 1, "", "", 0, {}});
+    Commit c = commit(1, 2);
+    c.term = 6;
+    tell(c);
+    ASSERT_NE(did<ApplyCommit>(), nullptr);
+    give(Applied{1, 12, 1});
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+    EXPECT_EQ(did<MoveLayout>(), nullptr);
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr);
+}
+
+TEST_F(RankMachineTest, WhoIsToLeaveEndsItsExchangeFirst) {
+    tell(quorum(1, 2));
+    tell(Leave{5, "drained"});
+    ASSERT_EQ(last_.size(), 3u);
+    EXPECT_EQ(std::get<AbortExchange>(last_[0]).id, (ExchangeId{1, 2, 1}));
+    EXPECT_EQ(std::get<DropStep>(last_[1]).step, 1u);
+    EXPECT_TRUE(std::get<ExitRank>(last_[2]).ok);
+    EXPECT_FALSE(std::get<ExitRank>(last_[2]).checkpoint);
+    EXPECT_EQ(std::get<ExitRank>(last_[2]).why, "drained");
+    EXPECT_TRUE(machine_.exited());
+    give(RankTick{});
+}
+
+TEST_F(RankMachineTest, APoliteSignalAsksASecondOneEnds) {
+    give(Connected{});
+    give(Terminate{});
+    ASSERT_NE(did<SendUp>(), nullptr);
+    EXPECT_TRUE(std::holds_alternative<LeaveAsked>(did<SendUp>()->message));
+    EXPECT_FALSE(machine_.exited());
+    give(LeaderBack{});
+    ASSERT_NE(did<SendUp>(), nullptr) << "it may not have been heard";
+    EXPECT_TRUE(std::holds_alternative<LeaveAsked>(did<SendUp>()->message));
+    give(Terminate{});
+    ASSERT_NE(did<ExitRank>(), nullptr);
+    EXPECT_FALSE(did<ExitRank>()->checkpoint);
+}
+
+TEST_F(RankMachineTest, ASignalWithoutACoordinatorWritesTheStateFirst) {
+    give(Connected{});
+    give(Disconnected{});
+    give(Terminate{});
+    ASSERT_NE(did<ExitRank>(), nullptr);
+    EXPECT_TRUE(did<ExitRank>()->checkpoint);
+}
+
+TEST_F(RankMachineTest, AnOrderedFaultIsCarriedOut) {
+    tell(CommitFault{});
+    EXPECT_NE(did<InjectFault>(), nullptr);
+}
+
+// ---- quorums
+
+TEST_F(RankMachineTest, AQuorumOfAnotherLineageOrOfACommittedStepIsVoid) {
+    Quorum other = quorum(1, 2);
+    other.lineage = 2;
+    const uint64_t fenced = machine_.fenced();
+    tell(other);
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    tell(commit(1, 2));
+    give(Applied{1, 12, 1});
+    tell(quorum(1, 3, 2));
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 2);
+}
+
+TEST_F(RankMachineTest, OfTwoQuorumsThatWaitTheYoungerStays) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    tell(quorum(2, 4, 1, 2));
+    const uint64_t fenced = machine_.fenced();
+    tell(quorum(2, 3, 1, 2));
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+    tell(commit(1, 2));
+    give(Applied{1, 12, 1});
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_EQ(did<BeginStep>()->quorum.epoch, 4u);
+}
+
+TEST_F(RankMachineTest, AnotherLifeOfThisReplicaIsSomebodyElse) {
+    Quorum q = quorum(1, 2);
+    q.contributors[1].contribution.incarnation = 4;
+    tell(q);
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+    EXPECT_FALSE(machine_.exchange().has_value());
+}
+
+TEST_F(RankMachineTest, AYoungerAttemptEndsTheRunningExchangeAndForgetsItsVote) {
+    tell(quorum(1, 2));
+    tell(quorum(1, 3, 2));
+    ASSERT_NE(did<AbortExchange>(), nullptr);
+    EXPECT_EQ(did<AbortExchange>()->id, (ExchangeId{1, 2, 1}));
+    sumComplete(1, 3, 2);
+    tell(quorum(1, 4, 3));
+    EXPECT_EQ(did<AbortExchange>(), nullptr) << "that exchange has ended";
+    give(LeaderBack{});
+    for (const RankAction& a : last_)
+        if (const auto* s = std::get_if<SendLeader>(&a)) {
+            EXPECT_FALSE(std::holds_alternative<RankVote>(s->message)) << "it has not voted on it";
+        }
+    // Its ranges are others': the gradient is not that of the step before.
+    Quorum shifted = quorum(1, 5, 4);
+    shifted.contributors[1].contribution.ranges = {{0, 8, 12}};
+    tell(shifted);
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_TRUE(did<BeginStep>()->compute);
+    EXPECT_EQ(did<BeginStep>()->ranges, (std::vector<SampleRange>{{0, 8, 12}}));
+}
+
+TEST_F(RankMachineTest, WhoIsLeftOutDropsTheStepAndComputesAnewWhenItIsBack) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    Quorum without = quorum(1, 3, 2);
+    without.contributors.pop_back();
+    tell(without);
+    ASSERT_NE(did<DropStep>(), nullptr);
+    EXPECT_NE(did<AbortExchange>(), nullptr);
+    EXPECT_FALSE(machine_.exchange().has_value());
+    tell(quorum(1, 4, 3));
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_TRUE(did<BeginStep>()->compute);
+    EXPECT_EQ(machine_.phase(), Phase::kCompute);
+    EXPECT_EQ(did<AbortExchange>(), nullptr);
+}
+
+TEST_F(RankMachineTest, AWordOnTheEndThatCameTooLateIsOfNoOtherQuorum) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    tell(quorum(2, 2, 1, 2));
+    tell(Abort{5, 2, 2, 1, "r0 lost"});
+    tell(quorum(2, 3, 1, 2));
+    tell(commit(1, 2));
+    give(Applied{1, 12, 7.5});
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_EQ(did<AbortExchange>(), nullptr) << "that was another";
+    sumComplete(2, 3);
+    ASSERT_NE(voted(), nullptr);
+    EXPECT_EQ(voted()->term, 5u);
+    EXPECT_EQ(voted()->applyMs, 7.5);
+    EXPECT_EQ(voted()->hash, 12u);
+    tell(Abort{5, 2, 3, 1, "r0 lost"});
+    EXPECT_EQ(did<AbortExchange>(), nullptr) << "it has ended";
+    EXPECT_EQ(voted(), nullptr);
+}
+
+TEST_F(RankMachineTest, ASumThatIsCompleteIsFiniteWhateverWasSaidBefore) {
+    tell(quorum(1, 2));
+    give(ComputeDone{1, true});
+    tell(quorum(1, 3, 2));
+    give(ExchangeDone{{1, 3, 2}, true, {}});
+    ASSERT_NE(voted(), nullptr);
+    EXPECT_TRUE(voted()->complete);
+    EXPECT_FALSE(voted()->nonFiniteLocal);
+    Quorum anew = quorum(1, 4, 3);
+    anew.contributors[1].computation = 1;
+    tell(anew);
+    give(ComputeDone{1, false});
+    give(ExchangeDone{{1, 4, 3}, false, {}});
+    ASSERT_NE(voted(), nullptr);
+    EXPECT_FALSE(voted()->nonFiniteLocal) << "it was computed again";
+}
+
+// ---- commits
+
+TEST_F(RankMachineTest, ARecordOfAnotherLineageOrAttemptIsNotApplied) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    const uint64_t fenced = machine_.fenced();
+    Commit other = commit(1, 2);
+    other.record.lineage = 2;
+    tell(other);
+    EXPECT_EQ(did<ApplyCommit>(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+    EXPECT_EQ(machine_.exchange(), (ExchangeId{1, 2, 1})) << "it goes on";
+    tell(commit(1, 3, 2));
+    EXPECT_EQ(did<ApplyCommit>(), nullptr) << "its sum is another attempt's";
+    EXPECT_NE(did<DropStep>(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 2);
+    // It heals like a joiner, by the record that it has heard.
+    Fetch f;
+    f.term = 5;
+    f.lineage = 1;
+    f.snapshotStep = 0;
+    tell(f);
+    ASSERT_NE(did<BeginFetch>(), nullptr);
+    EXPECT_FALSE(did<BeginFetch>()->sourcesOnly);
+    EXPECT_FALSE(machine_.hasState());
+    give(FetchDone{0, 11});
+    ASSERT_NE(did<ReplayCommit>(), nullptr);
+    EXPECT_EQ(did<ReplayCommit>()->record.attempt, 2u);
+}
+
+TEST_F(RankMachineTest, ACheckpointThatIsWrittenWithItsStepIsNotWrittenAgain) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    Commit c = commit(1, 2);
+    c.checkpoint = true;
+    c.dataPosition = "here";
+    tell(c);
+    ASSERT_NE(did<ApplyCommit>(), nullptr);
+    EXPECT_TRUE(did<ApplyCommit>()->checkpoint);
+    EXPECT_EQ(did<ApplyCommit>()->dataPosition, "here");
+    tell(c);  // a new coordinator says it again
+    EXPECT_EQ(did<ApplyCommit>(), nullptr);
+    give(Applied{1, 12, 1});
+    EXPECT_EQ(did<WriteCheckpoint>(), nullptr);
+}
+
+// ---- snapshots
+
+TEST_F(RankMachineTest, ASnapshotIsTakenOnceAndToldToWhoeverAsksAgain) {
+    tell(KeepSnapshot{5, 0, true, 1, 0});
+    ASSERT_NE(did<TakeSnapshot>(), nullptr);
+    tell(KeepSnapshot{5, 0, true, 1, 0});
+    EXPECT_THAT(last_, ::testing::IsEmpty()) << "it is told when it is there";
+    give(SnapshotTaken{0});
+    EXPECT_NE(did<SendLeader>(), nullptr);
+    tell(KeepSnapshot{5, 0, true, 1, 0});
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr);
+    ASSERT_NE(did<SendLeader>(), nullptr);
+    EXPECT_EQ(std::get<RankSnapshotReady>(did<SendLeader>()->message).step, 0u);
+}
+
+TEST_F(RankMachineTest, ASnapshotOfAStateThatIsPastOrNoLongerWantedIsNotTaken) {
+    tell(quorum(1, 2));
+    sumComplete(1, 2);
+    tell(commit(1, 2));
+    tell(KeepSnapshot{5, 0, true, 1, 0});
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr) << "it is being changed";
+    tell(KeepSnapshot{5, 1, true, 1, 0});
+    tell(KeepSnapshot{5, 1, false, 0, 0});
+    tell(KeepSnapshot{5, 2, true, 1, 0});
+    give(Applied{1, 12, 1});
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr);
+    tell(KeepSnapshot{5, 0, true, 1, 0});
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr) << "that is past";
+    tell(quorum(2, 2, 1, 2));
+    sumComplete(2, 2);
+    tell(commit(2, 2));
+    give(Applied{2, 13, 1});
+    ASSERT_NE(did<TakeSnapshot>(), nullptr);
+    EXPECT_EQ(did<TakeSnapshot>()->step, 2u);
+}
+
+// ---- moves
+
+TEST_F(RankMachineTest, AMoveTellsHowItWentAndWhatTheStateHashesToThen) {
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    ASSERT_NE(did<MoveLayout>(), nullptr);
+    EXPECT_EQ(did<MoveLayout>()->layout, 1u);
+    EXPECT_EQ(did<MoveLayout>()->expertShard, (std::vector<int32_t>{1, 0}));
+    give(LayoutMoveDone{1, true, 10, "", 77});
+    ASSERT_NE(did<SendLeader>(), nullptr);
+    const auto told = std::get<RankLayoutMoved>(did<SendLeader>()->message);
+    EXPECT_TRUE(told.ok);
+    EXPECT_EQ(told.layout, 1u);
+    EXPECT_EQ(told.bytesMoved, 10u);
+    give(LeaderBack{});
+    const auto report = std::get<RankReport>(did<SendLeader>()->message);
+    EXPECT_EQ(report.layout, 0u);
+    EXPECT_EQ(report.moved, 1u) << "it can go on in either";
+    EXPECT_EQ(report.hash, 11u);
+    Quorum q = quorum(1, 1);
+    q.layout = 1;
+    tell(q);
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_EQ(did<SettleLayout>()->layout, 1u);
+    sumComplete(1, 1);
+    ASSERT_NE(voted(), nullptr);
+    EXPECT_EQ(voted()->hash, 77u);
+    give(LeaderBack{});
+    EXPECT_EQ(std::get<RankReport>(did<SendLeader>()->message).layout, 1u);
+}
+
+TEST_F(RankMachineTest, AMoveThatFailsHereLeavesTheStateAsItLies) {
+    tell(KeepSnapshot{5, 0, false, 0, 0, 1});
+    tell(ChangeLayout{5, 0, 0, 2, {1, 0}});
+    give(LayoutMoveDone{2, false, 0, "no room", 0});
+    EXPECT_EQ(did<SettleLayout>(), nullptr);
+    ASSERT_NE(did<SendLeader>(), nullptr);
+    const auto told = std::get<RankLayoutMoved>(did<SendLeader>()->message);
+    EXPECT_FALSE(told.ok);
+    EXPECT_EQ(told.error, "no room");
+    tell(quorum(1, 1));
+    EXPECT_EQ(did<SettleLayout>(), nullptr);
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    sumComplete(1, 1);
+    EXPECT_EQ(voted()->hash, 11u);
+}
+
+TEST_F(RankMachineTest, TheSameCoordinatorsWelcomeSettlesOnlyWhatCounts) {
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 13});
+    tell(Welcome{5, 1, "", "", 0, {}});
+    EXPECT_EQ(did<SettleLayout>(), nullptr) << "others are still at it";
+    tell(Welcome{5, 1, "", "", 1, {}});
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_TRUE(did<SettleLayout>()->adopt);
+}
+
+TEST_F(RankMachineTest, AnotherCoordinatorsWelcomeSettlesAMoveThatIsStillUnderWay) {
+    for (const bool counts : {true, false}) {
+        SCOPED_TRACE(counts);
+        RankMachine m(RankConfig{{1, 0}, 3, 1, 1000});
+        RankLaws laws;
+        const auto tellIt = [&](ToReplica x) { last_ = laws.step(m, now_, FromCoordinator{x}); };
+        tellIt(Welcome{5, 1, "", "", 0, {}});
+        tellIt(ReplicaFormed{5, 3, {}, false});
+        last_ = laws.step(m, now_, InitDone{true, 0, 11, 0});
+        tellIt(ChangeLayout{5, 0, 0, 1, {1, 0}});
+        tellIt(Welcome{6, 1, "", "", counts ? 1u : 0u, {}});
+        EXPECT_EQ(did<SettleLayout>(), nullptr);
+        last_ = laws.step(m, now_, LayoutMoveDone{1, true, 10, "", 13});
+        ASSERT_NE(did<SettleLayout>(), nullptr);
+        EXPECT_EQ(did<SettleLayout>()->adopt, counts);
+    }
+}
+
+TEST_F(RankMachineTest, AMoveEndsTheStepThatWasTakenBackAndTheMoveBefore) {
+    tell(quorum(1, 1));
+    sumComplete(1, 1);
+    tell(ChangeLayout{5, 0, 1, 1, {1, 0}});
+    EXPECT_NE(did<AbortExchange>(), nullptr);
+    EXPECT_NE(did<DropStep>(), nullptr);
+    ASSERT_NE(did<MoveLayout>(), nullptr);
+    give(LayoutMoveDone{1, true, 10, "", 13});
+    tell(ChangeLayout{6, 0, 1, 2, {0, 1}});
+    ASSERT_NE(did<SettleLayout>(), nullptr) << "whose coordinator is gone";
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+    ASSERT_NE(did<MoveLayout>(), nullptr);
+    give(LayoutMoveDone{2, true, 10, "", 14});
+    // What an earlier coordinator's move took back says nothing of this one's epochs.
+    Quorum q = quorum(1, 9);
+    q.term = 7;
+    q.layout = 2;
+    q.epoch = 1;
+    tell(q);
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_TRUE(did<BeginStep>()->compute) << "nothing is left of the gradient";
+}
+
+TEST_F(RankMachineTest, CopiesInALayoutThatDoesNotCountAreDropped) {
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 13});
+    tell(KeepSnapshot{5, 0, true, 1, 1});
+    ASSERT_NE(did<TakeSnapshot>(), nullptr);
+    give(SnapshotTaken{0});
+    tell(quorum(1, 1));
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_NE(did<DropSnapshot>(), nullptr);
+    sumComplete(1, 1);
+    tell(commit(1, 1));
+    give(Applied{1, 12, 1});
+    // One that is being taken goes when it is there, one that fits stays.
+    tell(KeepSnapshot{5, 1, true, 1, 0});
+    ASSERT_NE(did<TakeSnapshot>(), nullptr);
+    give(SnapshotTaken{1});
+    tell(ChangeLayout{5, 1, 1, 2, {1, 0}});
+    give(LayoutMoveDone{2, true, 10, "", 15});
+    Quorum q = quorum(2, 2, 1, 1);
+    tell(q);
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+    EXPECT_EQ(did<DropSnapshot>(), nullptr) << "it lies as the state does again";
+}
+
+TEST_F(RankMachineTest, AnOrderToFetchWaitsForAMoveAndTakesItsPlace) {
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    Fetch f;
+    f.term = 5;
+    f.lineage = 1;
+    f.snapshotStep = 4;
+    tell(f);
+    EXPECT_EQ(did<BeginFetch>(), nullptr) << "experts are on their way";
+    give(LayoutMoveDone{1, true, 10, "", 13});
+    ASSERT_NE(did<BeginFetch>(), nullptr);
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_FALSE(did<SettleLayout>()->adopt);
+    EXPECT_EQ(did<SendLeader>(), nullptr) << "how it went is of no use any more";
+    f.lineage = 2;
+    f.snapshotStep = 9;
+    const uint64_t fenced = machine_.fenced();
+    tell(f);
+    EXPECT_EQ(did<BeginFetch>(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+}
+
+TEST_F(RankMachineTest, AnOrderToFetchTakesARankOutOfItsStep) {
+    tell(quorum(1, 1));
+    Fetch f;
+    f.term = 5;
+    f.lineage = 1;
+    f.snapshotStep = 4;
+    tell(f);
+    EXPECT_NE(did<AbortExchange>(), nullptr);
+    EXPECT_NE(did<DropStep>(), nullptr);
+    EXPECT_NE(did<BeginFetch>(), nullptr);
+    EXPECT_FALSE(machine_.exchange().has_value());
+    // A quorum of a step that the state is past by then is void.
+    tell(quorum(4, 5));
+    const uint64_t fenced = machine_.fenced();
+    give(FetchDone{4, 44});
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+    const RankReport* report = nullptr;
+    for (const RankAction& a : last_)
+        if (const auto* s = std::get_if<SendLeader>(&a)) {
+            if (const auto* r = std::get_if<RankReport>(&s->message)) report = r;
+        }
+    ASSERT_NE(report, nullptr) << "it follows at once: nothing was committed meanwhile";
+    EXPECT_TRUE(report->following);
+    EXPECT_EQ(report->hash, 44u);
+    EXPECT_EQ(report->snapshotStep, 4u);
+}
+
+// ---- entering
+
+TEST_F(EnteringTest, AQuorumThatAssumesAnotherCommitIsNotEntered) {
+    const uint64_t fenced = machine_.fenced();
+    decided(7, 5, /*afterEpoch=*/9, true);
+    EXPECT_EQ(did<BeginStep>(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+    decided(7, 5, 4, true);
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    decided(7, 4, 4, true);
+    EXPECT_EQ(machine_.fenced(), fenced + 2) << "an older one";
+    decided(7, 5, 4, true);
+    EXPECT_EQ(machine_.fenced(), fenced + 2) << "the same";
+    EXPECT_THAT(last_, ::testing::IsEmpty());
+    give(ExchangeDone{{7, 4, 1}, true, {}});
+    EXPECT_EQ(voted(), nullptr);
+    EXPECT_EQ(machine_.fenced(), fenced + 3);
+    give(ExchangeDone{{7, 5, 1}, true, {}});
+    ASSERT_NE(voted(), nullptr);
+    give(ExchangeDone{{7, 5, 1}, false, {}});
+    EXPECT_EQ(voted(), nullptr) << "a yes is never taken back";
+    give(FromCoordinator{Abort{0, 7, 5, 1, "too late"}});
+    EXPECT_EQ(did<AbortExchange>(), nullptr);
+    give(LeaderBack{});
+    size_t votes = 0;
+    for (const RankAction& a : last_)
+        if (const auto* s = std::get_if<SendLeader>(&a))
+            votes += std::holds_alternative<RankVote>(s->message);
+    EXPECT_EQ(votes, 1u) << "the leader may not have heard of it";
+}
+
+TEST_F(EnteringTest, AnExchangeThatEndedBeforeItBeganIsEndedWhenItBegins) {
+    decided(8, 5, 4, true);
+    give(FromCoordinator{Abort{0, 8, 5, 1, "r0 is lost"}});
+    EXPECT_THAT(last_, ::testing::IsEmpty());
+    committed(7, 4);
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    ASSERT_NE(did<AbortExchange>(), nullptr);
+    EXPECT_EQ(did<AbortExchange>()->id, (ExchangeId{8, 5, 1}));
+    decided(8, 6, 4, true, 2);
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_EQ(machine_.exchange(), (ExchangeId{8, 6, 2}));
+    // The word was on the attempt before.
+    for (const RankAction& a : last_)
+        if (const auto* x = std::get_if<AbortExchange>(&a)) {
+            EXPECT_NE(x->id, (ExchangeId{8, 6, 2}));
+        }
+}
+
+TEST_F(EnteringTest, TheNextExchangeBeginsWhenItsOwnSumIsReplayed) {
+    decided(7, 5, 4, true);
+    give(ExchangeDone{{7, 5, 1}, true, {}});
+    committed(7, 5);
+    ASSERT_NE(did<ReplayCommit>(), nullptr);
+    EXPECT_TRUE(did<ReplayCommit>()->exchanged);
+    decided(8, 5, 5, true);
+    EXPECT_EQ(did<BeginStep>(), nullptr) << "it would overwrite the sum";
+    give(Replayed{7, 70});
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_TRUE(did<BeginStep>()->enter);
+    give(LeaderBack{});
+    for (const RankAction& a : last_)
+        if (const auto* s = std::get_if<SendLeader>(&a)) {
+            EXPECT_FALSE(std::holds_alternative<RankVote>(s->message)) << "none on this one yet";
+        }
+    committed(8, 5);
+    ASSERT_NE(did<AbortExchange>(), nullptr) << "its step is over";
+    ASSERT_NE(did<ReplayCommit>(), nullptr);
+    EXPECT_FALSE(did<ReplayCommit>()->exchanged) << "it does not have that sum";
+}
+
+TEST_F(EnteringTest, ASnapshotOrAMoveWaitsForTheReplay) {
+    committed(7, 4);
+    ASSERT_NE(did<ReplayCommit>(), nullptr);
+    give(FromCoordinator{KeepSnapshot{0, 6, true, 1, 0}});
+    EXPECT_EQ(did<TakeSnapshot>(), nullptr);
+    give(FromCoordinator{KeepSnapshot{0, 7, true, 1, 0}});
+    give(FromCoordinator{ChangeLayout{0, 6, 0, 1, {}}});
+    EXPECT_EQ(did<MoveLayout>(), nullptr) << "a joiner is given the state as it lies then";
+    give(Replayed{7, 70});
+    ASSERT_NE(did<TakeSnapshot>(), nullptr);
+    EXPECT_EQ(did<TakeSnapshot>()->step, 7u);
+}
+
+TEST_F(EnteringTest, WhoFollowsAsksBeforeItLeavesAndWhoStillFetchesDoesNot) {
+    give(Connected{});
+    give(Terminate{});
+    EXPECT_EQ(did<ExitRank>(), nullptr) << "it holds the state";
+    EXPECT_NE(did<SendUp>(), nullptr);
+    Fetch f;
+    f.lineage = 1;
+    f.snapshotStep = 9;
+    give(FromCoordinator{f});
+    give(Terminate{});
+    EXPECT_NE(did<ExitRank>(), nullptr);
+}
+
+TEST_F(EnteringTest, AnOrphanThatFollowsWritesTheStateAndOneThatFetchesHasNone) {
+    RankMachine fetching = machine_;
+    RankLaws laws;
+    Fetch f;
+    f.lineage = 1;
+    f.snapshotStep = 9;
+    (void)laws.step(fetching, kSecond, FromCoordinator{f});
+    for (RankMachine* m : {&machine_, &fetching}) {
+        (void)m->step(kSecond, Disconnected{});
+        const auto end = m->step(3 * kSecond, RankTick{});
+        ASSERT_EQ(end.size(), 1u);
+        EXPECT_EQ(std::get<ExitRank>(end[0]).checkpoint, m == &machine_);
+        EXPECT_FALSE(std::get<ExitRank>(end[0]).ok);
+    }
 }
 
 }  // namespace

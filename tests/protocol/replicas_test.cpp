@@ -15,52 +15,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class ReplicasTest : public MachineScript {
-  protected:
-    std::vector<std::string> outcomes() const {
-        std::vector<std::string> said;
-        for (const auto& c : factsNow<fact::IncidentClosed>()) said.push_back(c.outcome);
-        return said;
-    }
-    std::string answer() const {
-        const auto answers = factsNow<fact::OperatorAnswered>();
-        return answers.size() == 1 ? answers[0].outcome : "no answer";
-    }
-    size_t startsNow(int32_t replica) const {
-        size_t n = 0;
-        for (const auto& s : actionsIn<StartReplica>(last)) n += s.replica == replica;
-        return n;
-    }
-    /// The driver found no checkpoint, or these.
-    void found(std::vector<LogCheckpoint> checkpoints = {}) {
-        step(CheckpointsFound{std::move(checkpoints)});
-    }
-    /// The coordinator before is gone; `steps` steps were committed by all replicas.
-    RecoveredState past(uint64_t steps) {
-        train(steps);
-        std::vector<LogEntry> entries;
-        for (const auto& append : actionsIn<AppendLog>(everything)) entries.push_back(append.entry);
-        auto state = recoverState(entries, options.replicas + options.spares, options.domains);
-        EXPECT_TRUE(state.ok());
-        everything.clear();
-        return *std::move(state);
-    }
-    void runs(int32_t replica) {
-        for (int32_t s = 0; s < shards(); ++s)
-            step(RankRunning{{replica, s}, view(replica).incarnation, 1, "n"});
-    }
-    void greets(int32_t replica) {
-        for (int32_t s = 0; s < shards(); ++s) hello({replica, s}, view(replica).incarnation);
-    }
-    LogCheckpoint checkpoint(uint64_t step, const std::string& path) const {
-        LogCheckpoint c;
-        c.lineage = 1;
-        c.step = c.updates = step;
-        c.path = path;
-        c.ledger = machine->ledger().settledState();
-        return c;
-    }
-};
+class ReplicasTest : public MachineScript {};
 
 // ---- hellos
 
@@ -276,8 +231,7 @@ TEST_F(ReplicasTest, AJobThatBeginsFromAnothersCheckpointLiesAsThatDoesAndNeverR
     resume.domainShare = {0, 1};
     everything.clear();
     quorums.clear();
-    machine = std::make_unique<CoordinatorMachine>(options, 1, resume);
-    feed(machine->begin(now));
+    this->resume(resume);
     EXPECT_EQ(logged<LogLineage>().at(0).layout, 4u);
     EXPECT_EQ(logged<LogLineage>()[0].expertShard, resume.expertShard);
     EXPECT_EQ(machine->committedStep(), 1u);
@@ -1171,6 +1125,271 @@ TEST_F(ReplicasTest, TheDeadlineOfTheFirstStepIsMetToTheMillisecond) {
     EXPECT_EQ(machine->openStep(), 0u);
     pass(2 * kMillisecond, {1, 2});
     EXPECT_EQ(machine->openStep(), 1u);
+}
+
+// ---- which processes are its own
+
+TEST_F(ReplicasTest, ProcessesOfAnotherLifeAreEndedAndOnlyOfAnEarlierOne) {
+    train(2);
+    step(RankRunning{{1, 0}, 1, 1, "n"});
+    EXPECT_THAT(actionsIn<StopReplica>(last), IsEmpty());
+    step(RankRunning{{1, 0}, 9, 1, "n"});
+    EXPECT_THAT(actionsIn<StopReplica>(last), IsEmpty()) << "of which nothing is known";
+    EXPECT_EQ(view(1).incarnation, 1u) << "no inventory is taken: it is not adopted";
+    exits({1, 0});
+    step(RankRunning{{1, 1}, 1, 1, "n"});
+    ASSERT_THAT(actionsIn<StopReplica>(last), SizeIs(1));
+    EXPECT_EQ(actionsIn<StopReplica>(last)[0].incarnation, 1u);
+    hello({1, 1}, 1);
+    EXPECT_THAT(sentNow<Expelled>(1), SizeIs(1));
+}
+
+TEST_F(ReplicasTest, ANewCoordinatorAdoptsByAHelloAndTakesNobodyBackItHasLetGo) {
+    begin(past(3));
+    greets(0);
+    EXPECT_THAT(sentTo<Welcome>(0), SizeIs(2));
+    EXPECT_THAT(sentTo<ReplicaFormed>(0), SizeIs(1));
+    runs(1);
+    exits({1, 0});
+    EXPECT_THAT(sentNow<Expelled>(1), SizeIs(1));
+    hello({1, 1}, 1);
+    EXPECT_THAT(sentNow<Welcome>(1), IsEmpty()) << "it was let go";
+    EXPECT_THAT(sentNow<Expelled>(1), SizeIs(1));
+    hello({2, 0}, 0);
+    EXPECT_THAT(sentNow<Welcome>(2), IsEmpty()) << "an earlier life";
+    step(InventoryDone{});
+    EXPECT_EQ(startsNow(0), 0u);
+    EXPECT_EQ(startsNow(2), 1u);
+}
+
+TEST_F(ReplicasTest, ATextThatTheJobNamesIsAskedOfTheFirstRankToo) {
+    options.corpusHash = 77;
+    begin();
+    hello({0, 0}, 1);
+    EXPECT_THAT(sentNow<Expelled>(0), SizeIs(1));
+    Hello h;
+    h.endpoint.rank = {1, 0};
+    h.endpoint.incarnation = 1;
+    h.corpusHash = 77;
+    h.device = "cpu";
+    step(Received{{1, 0}, h});
+    EXPECT_THAT(sentNow<Welcome>(1), SizeIs(1));
+}
+
+TEST_F(ReplicasTest, ALossBeginsWhenItsAgentSawItAndCostsAllWhoWaited) {
+    train(2);
+    const MonoNs seen = now - 3 * kMillisecond;
+    step(RankExited{{2, 1}, 1, 0, 0, "n7", seen, "", false});
+    EXPECT_EQ(factsNow<fact::IncidentOpened>().at(0).title,
+              "r2 lost: r2s1 is gone, and nobody saw how it ended");
+    EXPECT_EQ(factsNow<fact::IncidentPhase>().at(0).begin, seen);
+    EXPECT_EQ(factsNow<fact::IncidentPhase>()[0].end, now);
+    const MonoNs decided = now;
+    say(0, no(0));
+    say(1, no(1));
+    const double stall = static_cast<double>(now - decided + decided - seen) / kMillisecond;
+    commit();
+    operate(OperationKind::kHoldRejoin, 2);
+    exits({2, 0});
+    const auto closed = facts<fact::IncidentClosed>();
+    ASSERT_FALSE(closed.empty());
+    EXPECT_DOUBLE_EQ(closed[0].survivorStallMs, stall);
+    EXPECT_DOUBLE_EQ(closed[0].replicaSeconds,
+                     (static_cast<double>(now - seen) / kMillisecond + 2 * stall) / 1000)
+        << "two were waiting";
+    EXPECT_EQ(closed[0].samplesRedone, options.samplesPerReplica);
+}
+
+// ---- who is waited for
+
+TEST_F(ReplicasTest, WhoStaysOutIsNotWaitedForAndWhoIsOnItsWayIs) {
+    begin();
+    up(0);
+    say(0, reportOf(0, 0));
+    operate(OperationKind::kHoldRejoin, 1);
+    operate(OperationKind::kDrain, 2);
+    EXPECT_EQ(machine->openStep(), 0u) << "r1 is held when it is lost, not before";
+    EXPECT_THAT(machine->explanation(), HasSubstr("waiting for r1 (starting)"));
+    exits({1, 0});
+    EXPECT_EQ(machine->openStep(), 1u);
+    EXPECT_THAT(members(quorum()), ElementsAre(0));
+}
+
+TEST_F(ReplicasTest, NobodyWaitsForASpareNorForWhoWasGivenUp) {
+    options.spares = 1;
+    options.policies.restartLimit = 1;
+    begin();
+    for (const int32_t r : {0, 1}) up(r), say(r, reportOf(r, 0));
+    EXPECT_EQ(machine->openStep(), 0u);
+    exits({2, 0});
+    exits({2, 0});
+    ASSERT_EQ(state(2), ReplicaState::kFailed);
+    EXPECT_EQ(machine->openStep(), 1u);
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 1));
+}
+
+TEST_F(ReplicasTest, PeopleSeeWhenTheLastRankOfAReplicaWasHeard) {
+    begin();
+    for (const int32_t r : {0, 1}) up(r);
+    const MonoNs heard = now;
+    say(0, reportOf(0, 0));
+    EXPECT_EQ(view(2).oldestBeat, 0) << "none came yet";
+    for (int i = 0; i < 3; ++i) {
+        now += 99 * kMillisecond;
+        step(Received{{1, 0}, Beat{{1, 0}, 1, Phase::kIdle, 0, 0}});
+        step(Received{{1, 9}, Beat{{1, 9}, 1, Phase::kIdle, 0, 0}});
+        step(Received{{1, -1}, Beat{{1, -1}, 1, Phase::kIdle, 0, 0}});
+        step(Received{{1, 2}, Beat{{1, 2}, 1, Phase::kIdle, 0, 0}});
+    }
+    EXPECT_EQ(view(1).oldestBeat, heard) << "r1s1 says nothing";
+    pass(kSecond, {1, 2});
+    EXPECT_THAT(machine->explanation(), HasSubstr("r1 (starting, last beat 1."));
+    EXPECT_THAT(machine->explanation(), HasSubstr("r2 (starting), "));
+}
+
+TEST_F(ReplicasTest, AReplicaThatIsUpAndNeverTellsWhatItHoldsGoes) {
+    options.timeouts.startMs = 3000;
+    begin(past(3));
+    for (const int32_t r : {0, 1, 2}) runs(r), greets(r);
+    step(InventoryDone{});
+    for (const int32_t r : {0, 1}) say(r, reportOf(r, 3));
+    pass(2900 * kMillisecond);
+    EXPECT_THAT(sentTo<Expelled>(2), IsEmpty());
+    pass(300 * kMillisecond);
+    EXPECT_THAT(sentTo<Expelled>(2), SizeIs(1));
+}
+
+// ---- leaving
+
+TEST_F(ReplicasTest, WhoAsksToLeaveWhileAStepIsWrittenIsNotInTheNext) {
+    train(2);
+    voteAll();
+    say(2, LeaveAsked{{2, 1}, 1});
+    ASSERT_THAT(factsNow<fact::EvidenceSeen>(), SizeIs(1));
+    EXPECT_THAT(factsNow<fact::EvidenceSeen>()[0].detail,
+                HasSubstr("r2s1 was asked to end by a signal"));
+    EXPECT_THAT(members(quorums.at(4)), ElementsAre(0, 1));
+    say(2, LeaveAsked{{2, 0}, 1});
+    EXPECT_THAT(factsNow<fact::EvidenceSeen>(), IsEmpty()) << "it is known";
+    say(2, LeaveAsked{{2, 0}, 7});
+    durable();
+    EXPECT_THAT(sentNow<Leave>(2), SizeIs(1));
+    const auto opened = factsNow<fact::IncidentOpened>();
+    ASSERT_THAT(opened, SizeIs(1));
+    EXPECT_EQ(opened[0].title, "r2 left: asked to end by a signal");
+    EXPECT_THAT(facts<fact::StepRedone>(), IsEmpty());
+    step(Tick{});
+    EXPECT_EQ(startsNow(2), 1u);
+}
+
+TEST_F(ReplicasTest, WhoAsksToLeaveAJobThatStopsLeavesWithTheOthers) {
+    train(2);
+    say(2, LeaveAsked{{2, 1}, 1});
+    operate(OperationKind::kStop);
+    voteAll();
+    durable();
+    EXPECT_THAT(sentTo<Leave>(2), IsEmpty()) << "a checkpoint is written first";
+    int32_t writer = -1;
+    for (const int32_t r : {0, 1, 2})
+        for (const Commit& c : sentNow<Commit>(r))
+            if (c.checkpoint) writer = r;
+    ASSERT_GE(writer, 0);
+    say(writer, CheckpointDone{writer, 1, 3, 0, "/c/3", 1, 1, true, ""});
+    for (const int32_t r : {0, 1, 2}) EXPECT_THAT(sentTo<Leave>(r), SizeIs(1)) << r;
+    EXPECT_THAT(facts<fact::IncidentOpened>(), IsEmpty());
+}
+
+// ---- ways back
+
+TEST_F(ReplicasTest, NumbersThatACheckpointShowsAreNotUsedAgain) {
+    train(3);
+    for (const int32_t r : {0, 1, 2}) exits({r, 0});
+    LogCheckpoint c = checkpoint(2, "/c/2");
+    c.lineage = 7;
+    c.layout = 5;
+    c.expertShard = {1, 0};
+    found({c});
+    EXPECT_EQ(machine->lineage(), 8u);
+    EXPECT_EQ(factsNow<fact::LayoutChanged>().at(0).layout, 5u);
+    for (const int32_t r : {0, 1, 2}) up(r);
+    for (const int32_t r : {0, 1, 2}) {
+        Report report = reportOf(r, 2);
+        report.layout = report.moved = 5;
+        say(r, report);
+    }
+    commit();
+    operate(OperationKind::kChangeLayout);
+    EXPECT_EQ(logged<LogLayoutTried>().back().layout, 6u);
+}
+
+TEST_F(ReplicasTest, ACheckpointIsGivenUpWhenNobodyWhoMayComeCanReadIt) {
+    for (const bool held : {true, false}) {
+        SCOPED_TRACE(held);
+        now = kSecond;
+        everything.clear();
+        options.timeouts.joinMs = 3000;
+        train(3);
+        for (const int32_t r : {0, 1, 2}) exits({r, 0});
+        found({checkpoint(1, "/c/1"), checkpoint(2, "/c/2")});
+        everything.clear();
+        if (held) {
+            operate(OperationKind::kHoldRejoin, 2);
+            exits({2, 0});
+        }
+        for (const int32_t r : {0, 1}) {
+            up(r);
+            EXPECT_THAT(actionsIn<FindCheckpoints>(everything), IsEmpty());
+            say(r, CheckpointUnusable{r, view(r).incarnation, "/c/2", "bad magic"});
+            if (!held || r == 0) say(r, blank(r));
+        }
+        EXPECT_THAT(actionsIn<FindCheckpoints>(everything), SizeIs(held ? 1 : 0));
+        if (held) continue;
+        pass(3300 * kMillisecond, {2});
+        EXPECT_THAT(actionsIn<FindCheckpoints>(everything), SizeIs(1)) << "r2 does not come";
+    }
+}
+
+TEST_F(ReplicasTest, AComplaintOfACheckpointAfterStepsWereCommittedChangesNothing) {
+    train(3);
+    for (const int32_t r : {0, 1, 2}) exits({r, 0});
+    found({checkpoint(2, "/c/2")});
+    for (const int32_t r : {0, 1, 2}) up(r);
+    for (const int32_t r : {0, 1, 2}) say(r, reportOf(r, 2));
+    commit();
+    say(2, CheckpointUnusable{2, view(2).incarnation, "/c/2", "bad magic"});
+    EXPECT_THAT(evidence(), IsEmpty());
+    for (const int32_t r : {0, 1}) say(r, CheckpointUnusable{r, view(r).incarnation, "/c/2", "x"});
+    EXPECT_THAT(actionsIn<FindCheckpoints>(last), IsEmpty());
+    commit();
+}
+
+TEST_F(ReplicasTest, WithRestartAllOnlyWhoTrainedTakesEverybodyBack) {
+    options.policies.recovery = RecoveryPolicy::kRestartAll;
+    begin();
+    up(0);
+    say(0, reportOf(0, 0));
+    step(StartFailed{2, 1, "no room"});
+    EXPECT_THAT(actionsIn<FindCheckpoints>(everything), IsEmpty());
+    step(StartFailed{2, 9, "of another life"});
+    step(StartFailed{9, 1, "nobody's"});
+    exits({0, 0});
+    EXPECT_THAT(actionsIn<FindCheckpoints>(everything), SizeIs(1));
+}
+
+TEST_F(ReplicasTest, OnlyFollowersOfTheLastCommitAsItLiesStandInForWhoTrained) {
+    begin(past(3));
+    for (const int32_t r : {0, 1, 2}) runs(r), greets(r);
+    step(InventoryDone{});
+    Report behind = following(0, 1);
+    say(0, behind);
+    Report elsewhere = following(1, 3);
+    elsewhere.layout = 4;
+    say(1, elsewhere);
+    Report idle = following(2, 3);
+    idle.ready = false;
+    say(2, idle);
+    for (const int32_t r : {0, 1, 2}) EXPECT_NE(state(r), ReplicaState::kProven) << r;
+    EXPECT_THAT(actionsIn<FindCheckpoints>(last), SizeIs(1)) << "nobody holds the state";
 }
 
 }  // namespace

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the coordinator machine tells of a step that is committed, which checkpoints it orders and
+// lets go, and what a rollback takes back.
+#include <cmath>
+
+#include "backend/runtime/protocol/membership.h"
+#include "tests/protocol/machine_script.h"
+
+namespace bulkhead::protocol {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class StepTest : public MachineScript {
+  protected:
+    fact::StepCommitted line() const { return facts<fact::StepCommitted>().back(); }
+    static std::vector<int32_t> voters(const fact::StepCommitted& line) {
+        std::vector<int32_t> ids;
+        for (const ReplicaVote& v : line.votes) ids.push_back(v.replica);
+        return ids;
+    }
+    /// Who was told with the last input to write a checkpoint, and of which step.
+    std::vector<std::pair<int32_t, uint64_t>> askedToWrite() const {
+        std::vector<std::pair<int32_t, uint64_t>> asked;
+        for (int32_t r = 0; r < places(); ++r)
+            for (const Commit& c : sentNow<Commit>(r))
+                if (c.checkpoint) asked.emplace_back(r, c.record.step);
+        return asked;
+    }
+    void written(int32_t by, uint64_t step, bool ok = true, uint64_t layout = 0) {
+        say(by, CheckpointDone{by,
+                               view(by).incarnation,
+                               step,
+                               layout,
+                               "/c/" + std::to_string(step),
+                               1,
+                               1,
+                               ok,
+                               ok ? "" : "disk full",
+                               {7, 8}});
+    }
+    /// A checkpoint of the step that is open now.
+    uint64_t writeOne() {
+        operate(OperationKind::kCheckpoint);
+        const uint64_t step = commit();
+        EXPECT_THAT(askedToWrite(), SizeIs(1));
+        for (const auto& [by, of] : askedToWrite()) written(by, of);
+        return step;
+    }
+    void loseAll() {
+        for (int32_t r = 0; r < places(); ++r) exits({r, 0});
+    }
+};
+
+TEST_F(StepTest, ItsLineSaysWhatItTookWhoVotedAndWhen) {
+    train(2);
+    const MonoNs before = now - kMillisecond;  // when step 2 was decided
+    const std::vector<double> exchange = {7, 900, 8};
+    for (const int32_t r : {0, 1, 2}) {
+        ReplicaVote v = voteOf(r);
+        v.exchangeMs = exchange[static_cast<size_t>(r)];
+        v.lossSum = 8.0 * (r + 1);
+        v.tokens = 4;
+        say(r, v);
+    }
+    const MonoNs decided = now;
+    EXPECT_EQ(quorums.at(4).chunkTimeoutMs, 1800u) << "the slowest exchange counts";
+    now += 5 * kMillisecond;
+    durable();
+    const auto l = line();
+    EXPECT_EQ(l.record.step, 3u);
+    EXPECT_DOUBLE_EQ(l.stepMs, static_cast<double>(decided - before) / kMillisecond);
+    EXPECT_DOUBLE_EQ(l.commitMs, 6);
+    EXPECT_THAT(l.voteMs, ElementsAre(8, 7, 6));
+    EXPECT_THAT(voters(l), ElementsAre(0, 1, 2));
+    EXPECT_DOUBLE_EQ(l.gradNorm, std::sqrt(2) / static_cast<double>(l.record.tokens));
+    EXPECT_DOUBLE_EQ(l.loss, 4);
+    EXPECT_GT(l.tokensPerSecond, 0);
+    ASSERT_THAT(l.parity, SizeIs(1));
+    EXPECT_EQ(l.parity[0].hashes, hashes(2));
+    EXPECT_THAT(l.parity[0].replicas, ElementsAre(0, 1, 2));
+    EXPECT_THAT(l.parity[0].incarnations, ElementsAre(1, 1, 1));
+    EXPECT_THAT(logged<LogCommit>().back().figures.parity, SizeIs(1));
+    EXPECT_EQ(logged<LogCommit>().back().link, l.link);
+}
+
+TEST_F(StepTest, AStepThatComparesNothingTellsNoHashes) {
+    options.policies.parityEverySteps = 2;
+    train(3);
+    EXPECT_THAT(line().parity, IsEmpty());
+    // Whoever holds something else goes with the next step that compares.
+    ReplicaVote other = voteOf(1);
+    other.hashes[0] ^= 1;
+    say(1, other);
+    vote(0);
+    vote(2);
+    EXPECT_THAT(evidence(), ElementsAre("r1 parity_mismatch"));
+    commit();
+    EXPECT_THAT(line().parity, SizeIs(1));
+}
+
+TEST_F(StepTest, WhoDiedOrOnlyEntersHasNoVoteInTheLine) {
+    train(2);
+    say(2, no(2));
+    exits({2, 0});
+    vote(0);
+    vote(1);
+    durable();
+    EXPECT_THAT(line().record.contributors, SizeIs(3)) << "its part is in the sum";
+    EXPECT_THAT(voters(line()), ElementsAre(0, 1));
+    EXPECT_THAT(line().parity.at(0).replicas, ElementsAre(0, 1));
+    up(2);
+    catchUp(2);
+    bool entered = false;
+    for (int i = 0; i < 6 && !entered; ++i) {
+        say(2, following(2, machine->committedStep()));
+        commit();
+        const auto& now = quorum();
+        for (const Member& m : now.contributors) entered = entered || m.entering;
+    }
+    ASSERT_TRUE(entered);
+    ReplicaVote zeros = voteOf(2);
+    zeros.hashes = {1, 2};
+    say(2, zeros);
+    vote(0);
+    vote(1);
+    durable();
+    EXPECT_THAT(voters(line()), ElementsAre(0, 1));
+    EXPECT_THAT(line().parity.at(0).replicas, ElementsAre(0, 1))
+        << "it has no say in what is right";
+    EXPECT_THAT(facts<fact::ParityDisputed>(), IsEmpty());
+}
+
+TEST_F(StepTest, TheJobsEffectiveTimeIsThatOfUndisturbedStepsOfAllItsReplicas) {
+    const MonoNs begun = now;
+    train(3);
+    double productive = 0;
+    AdaptiveLimits limits(options.timeouts);
+    for (const auto& l : facts<fact::StepCommitted>()) {
+        productive += l.stepMs;
+        limits.observe(l.stepMs, 0);
+    }
+    const auto share = [&](double inputs = 1) {  // so many after it was decided
+        return productive / (static_cast<double>(now - begun) / kMillisecond - inputs);
+    };
+    EXPECT_DOUBLE_EQ(line().effectiveTime, share());
+    EXPECT_DOUBLE_EQ(machine->effectiveTime(), share());
+    now += 100 * kMillisecond;  // something stands still
+    commit();
+    productive += limits.stepMs();
+    EXPECT_DOUBLE_EQ(line().effectiveTime, share());
+    limits.observe(line().stepMs, 0);
+    exits({2, 0});
+    commit();
+    productive += line().stepMs;
+    EXPECT_DOUBLE_EQ(line().effectiveTime, share(2)) << "all three had computed";
+    commit();
+    productive += line().stepMs * 2 / 3;
+    EXPECT_DOUBLE_EQ(line().effectiveTime, share());
+}
+
+TEST_F(StepTest, WhatARollbackTakesBackWasNotProductive) {
+    const MonoNs begun = now;
+    train(3);
+    const double first = facts<fact::StepCommitted>()[0].stepMs;
+    loseAll();
+    found({checkpoint(1, "/c/1")});
+    EXPECT_EQ(factsNow<fact::LineageOpened>().at(0).undone, 2u);
+    for (const int32_t r : {0, 1, 2}) up(r);
+    for (const int32_t r : {0, 1, 2}) say(r, reportOf(r, 1));
+    ASSERT_EQ(machine->openStep(), 2u);
+    const MonoNs opened = now;
+    commit();
+    const MonoNs decided = now - kMillisecond;
+    const auto ms = [](MonoNs t) { return static_cast<double>(t) / kMillisecond; };
+    EXPECT_DOUBLE_EQ(line().effectiveTime, (first + ms(decided - opened)) / ms(decided - begun));
+    EXPECT_EQ(line().record.updates, 2u) << "the optimizer is where the checkpoint left it";
+    commit();
+    EXPECT_EQ(machine->committedStep(), 3u);
+}
+
+/// A checkpoint ends what may be taken back: only what came since it is remembered.
+TEST_F(StepTest, ARollbackToACheckpointTakesBackWhatCameAfterIt) {
+    train(2);
+    ASSERT_EQ(writeOne(), 3u);
+    commit();
+    const MonoNs begun = kSecond;
+    double productive = 0;
+    for (const auto& l : facts<fact::StepCommitted>())
+        if (l.record.step <= 3) productive += l.stepMs;
+    loseAll();
+    found();
+    ASSERT_EQ(machine->committedStep(), 3u);
+    for (const int32_t r : {0, 1, 2}) up(r);
+    for (const int32_t r : {0, 1, 2}) {
+        EXPECT_EQ(sentTo<Welcome>(r).back().resumeFrom, "/c/3");
+        EXPECT_EQ(sentTo<Welcome>(r).back().resumeStep, 3u);
+        EXPECT_THAT(sentTo<Welcome>(r).back().resumeHashes, ElementsAre(7, 8));
+    }
+    for (const int32_t r : {0, 1, 2}) say(r, reportOf(r, 3));
+    const MonoNs opened = now;
+    commit();
+    const MonoNs decided = now - kMillisecond;
+    const auto ms = [](MonoNs t) { return static_cast<double>(t) / kMillisecond; };
+    EXPECT_DOUBLE_EQ(line().effectiveTime,
+                     (productive + ms(decided - opened)) / ms(decided - begun));
+}
+
+// ---- checkpoints
+
+TEST_F(StepTest, EverySoManyStepsOneIsWrittenAndContributorsTakeTurns) {
+    options.policies.checkpointEverySteps = 2;
+    train(0);
+    std::vector<std::pair<int32_t, uint64_t>> all;
+    for (int i = 0; i < 8; ++i) {
+        commit();
+        for (const auto& asked : askedToWrite()) all.push_back(asked);
+    }
+    ASSERT_THAT(all, SizeIs(4));
+    std::set<int32_t> writers;
+    for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(all[i].second, 2 * (i + 1));
+        writers.insert(all[i].first);
+    }
+    EXPECT_THAT(writers, ElementsAre(0, 1, 2));
+}
+
+TEST_F(StepTest, AnOperatorsWishIsFulfilledOnceAndByAnotherWhenItsWriterIsLost) {
+    train(2);
+    commit();
+    EXPECT_THAT(askedToWrite(), IsEmpty());
+    operate(OperationKind::kCheckpoint);
+    EXPECT_TRUE(logged<LogOrders>().back().checkpoint);
+    commit();
+    ASSERT_THAT(askedToWrite(), SizeIs(1));
+    const auto [writer, of] = askedToWrite()[0];
+    const int32_t other = otherThan(writer);
+    exits({other, 0});
+    commit();
+    EXPECT_THAT(askedToWrite(), IsEmpty()) << "its writer lives";
+    exits({writer, 0});
+    const uint32_t gone = 1;
+    commit();
+    ASSERT_THAT(askedToWrite(), SizeIs(1));
+    const int32_t next = askedToWrite()[0].first;
+    EXPECT_NE(next, writer);
+    EXPECT_NE(next, other);
+    // Late or strange answers are nobody's checkpoint.
+    say(writer, CheckpointDone{writer, gone, of, 0, "/late", 1, 1, true, ""});
+    say(next, CheckpointDone{next, 1, of, 0, "/strange", 1, 1, true, ""});
+    EXPECT_THAT(facts<fact::CheckpointWritten>(), IsEmpty());
+    const uint64_t step = machine->committedStep();
+    say(other, CheckpointDone{other, 1, step, 0, "/another's", 1, 1, true, ""});
+    say(next, CheckpointDone{next, 7, step, 0, "/another life's", 1, 1, true, ""});
+    EXPECT_THAT(logged<LogCheckpoint>(), IsEmpty());
+    written(next, step);
+    EXPECT_THAT(logged<LogCheckpoint>(), SizeIs(1));
+    commit();
+    EXPECT_THAT(askedToWrite(), IsEmpty());
+}
+
+TEST_F(StepTest, WhoIsToLeaveWritesNothingWhileOthersCan) {
+    train(2);
+    const int32_t turn = static_cast<int32_t>(3 % 3);  // of step 3
+    operate(OperationKind::kCheckpoint);
+    operate(OperationKind::kDrain, turn);
+    commit();
+    ASSERT_THAT(askedToWrite(), SizeIs(1));
+    EXPECT_NE(askedToWrite()[0].first, turn);
+}
+
+TEST_F(StepTest, FilesInAnotherLayoutThanTheJobsAreNoCheckpoint) {
+    train(2);
+    operate(OperationKind::kCheckpoint);
+    const uint64_t step = commit();
+    written(askedToWrite().at(0).first, step, true, 7);
+    ASSERT_THAT(factsNow<fact::CheckpointWritten>(), SizeIs(1));
+    EXPECT_FALSE(factsNow<fact::CheckpointWritten>()[0].done.ok);
+    EXPECT_THAT(factsNow<fact::CheckpointWritten>()[0].done.error, HasSubstr("layout 7"));
+    EXPECT_THAT(logged<LogCheckpoint>(), IsEmpty());
+    EXPECT_EQ(machine->checkpointStep(), 0u);
+    EXPECT_EQ(machine->phase(), JobPhase::kTraining) << "a job that trains waits for none";
+    operate(OperationKind::kCheckpoint);
+    const uint64_t again = commit();
+    written(askedToWrite().at(0).first, again, false);
+    EXPECT_FALSE(factsNow<fact::CheckpointWritten>().at(0).done.ok);
+    EXPECT_EQ(factsNow<fact::CheckpointWritten>()[0].done.error, "disk full");
+}
+
+TEST_F(StepTest, TheOldestGoAndThoseBeforeAreNamedAgainForSoLong) {
+    options.policies.checkpointsKept = 1;
+    train(1);
+    std::vector<std::string> told;
+    for (int i = 0; i < 19; ++i) {
+        const uint64_t step = writeOne();
+        EXPECT_EQ(machine->checkpointStep(), step);
+        for (const int32_t r : {0, 1, 2})
+            for (const DiscardCheckpoints& d : sentNow<DiscardCheckpoints>(r)) told = d.paths;
+        if (i == 0) {
+            EXPECT_THAT(told, IsEmpty());
+        }
+        if (i == 2) {
+            EXPECT_THAT(told, ElementsAre("/c/2", "/c/3"));
+        }
+    }
+    EXPECT_THAT(told, SizeIs(kDiscardedKept));
+    EXPECT_EQ(told.front(), "/c/4");
+    EXPECT_EQ(told.back(), "/c/19");
+    EXPECT_THAT(logged<LogCheckpointsDropped>(), SizeIs(18));
+    // Nobody goes back to one that may be half removed.
+    loseAll();
+    found({checkpoint(19, "/c/19"), checkpoint(20, "/c/20"), checkpoint(21, "/c/21")});
+    EXPECT_EQ(machine->committedStep(), 21u) << "which ranks without a coordinator wrote";
+    EXPECT_EQ(factsNow<fact::LineageOpened>().at(0).fromStep, 21u);
+    std::vector<std::string> known;
+    for (const LogCheckpoint& c : logged<LogCheckpoint>()) known.push_back(c.path);
+    EXPECT_EQ(std::count(known.begin(), known.end(), "/c/19"), 1);
+    EXPECT_EQ(std::count(known.begin(), known.end(), "/c/20"), 1);
+}
+
+TEST_F(StepTest, AJobOfSoManyStepsEndsWithACheckpointOfTheLast) {
+    options.steps = 3;
+    train(2);
+    EXPECT_THAT(askedToWrite(), IsEmpty());
+    voteAll();
+    EXPECT_FALSE(quorums.contains(4)) << "there is no step 4";
+    durable();
+    ASSERT_THAT(askedToWrite(), SizeIs(1));
+    EXPECT_EQ(machine->phase(), JobPhase::kStopping);
+    EXPECT_TRUE(logged<LogOrders>().back().stopping);
+    EXPECT_EQ(logged<LogOrders>().back().stopWhy, "all 3 steps are done");
+    EXPECT_THAT(sentTo<Leave>(0), IsEmpty());
+    written(askedToWrite()[0].first, 3);
+    EXPECT_THAT(sentNow<Leave>(0), SizeIs(1));
+    for (const int32_t r : {0, 1, 2}) exits({r, 0}, 0);
+    ASSERT_THAT(facts<fact::RunFinished>(), SizeIs(1));
+    EXPECT_TRUE(facts<fact::RunFinished>()[0].ok);
+    EXPECT_EQ(facts<fact::RunFinished>()[0].why, "all 3 steps are done");
+    EXPECT_EQ(facts<fact::RunFinished>()[0].step, 3u);
+}
+
+TEST_F(StepTest, AStopWithoutACheckpointAsksForNone) {
+    train(2);
+    operate(OperationKind::kStop, -1, /*checkpoint=*/false);
+    commit();
+    EXPECT_THAT(askedToWrite(), IsEmpty());
+    EXPECT_THAT(sentTo<Leave>(0), SizeIs(1));
+}
+
+/// What was not finite stays out, whatever the job goes back to.
+TEST_F(StepTest, WhatIsQuarantinedStaysSoOverARollback) {
+    train(2);
+    const auto bad = [this](int32_t replica) {
+        for (const int32_t r : {0, 1, 2}) {
+            ReplicaVote v = no(r);
+            v.nonFiniteLocal = r == replica;
+            say(r, v);
+        }
+    };
+    bad(1);
+    bad(2);
+    ASSERT_EQ(machine->ledger().quarantinedSamples(), options.samplesPerReplica);
+    const SampleRange range = facts<fact::RangeQuarantined>().at(0).range;
+    loseAll();
+    found();
+    EXPECT_EQ(machine->committedStep(), 0u);
+    EXPECT_EQ(machine->ledger().quarantinedSamples(), options.samplesPerReplica);
+    for (const int32_t r : {0, 1, 2}) up(r);
+    for (const int32_t r : {0, 1, 2}) say(r, reportOf(r, 0));
+    for (int i = 0; i < 4; ++i) {
+        for (const Member& m : quorum().contributors)
+            for (const SampleRange& r : m.contribution.ranges)
+                EXPECT_TRUE(r.end <= range.begin || r.begin >= range.end);
+        commit();
+    }
+    EXPECT_EQ(line().record.updates, 4u) << "it began anew";
+}
+
+/// People see what the job waits for, and for how long still.
+TEST_F(StepTest, AWaitIsExplainedOnceASecond) {
+    options.timeouts.joinMs = 5000;
+    begin();
+    up(0);
+    say(0, reportOf(0, 0));
+    pass(4 * kSecond, {1, 2});
+    const auto told = factsNow<fact::JobPhaseChanged>();
+    ASSERT_THAT(told, SizeIs(4));
+    for (const auto& t : told) EXPECT_EQ(t.phase, JobPhase::kStarting);
+    EXPECT_NE(told[0].why, told[1].why) << "the time that is left";
+}
+
+}  // namespace
+}  // namespace bulkhead::protocol
