@@ -398,6 +398,42 @@ TEST(RecordTest, TheScheduleWarmsUpAndEndsAtTheMinimum) {
     EXPECT_NEAR(scheduledLearningRate(o, 6), 0.55, 1e-12);
     EXPECT_DOUBLE_EQ(scheduledLearningRate(o, 8), 0.1);
     EXPECT_DOUBLE_EQ(scheduledLearningRate(o, 800), 0.1);
+    const Optimizer constant{
+        .learningRate = 1, .minLearningRate = 0.1, .warmupSteps = 4, .decaySteps = 4};
+    EXPECT_DOUBLE_EQ(scheduledLearningRate(constant, 5), 1) << "there is nothing to decay over";
+}
+
+TEST(StepLine, WithoutTokensThereIsNoLoss) {
+    StepFigures figures;
+    figures.votes.resize(2);
+    figures.votes[0].domainLossSum = {3, 4};
+    figures.votes[0].domainTokens = {6, 0};
+    figures.votes[1].domainLossSum = {3, 0, 5};
+    figures.votes[1].domainTokens = {6};
+    const auto line = stepLine(CommitRecord{}, figures);
+    EXPECT_EQ(line.loss, 0);
+    EXPECT_EQ(line.tokensPerSecond, 0);
+    EXPECT_THAT(line.domainLoss, ElementsAre(0.5, -1, -1));
+}
+
+TEST(StepLine, WhatTheLogKeepsOfVotesThatAgreeStandsInTheFirst) {
+    StepFigures figures;
+    figures.votes.resize(2);
+    for (ReplicaVote& v : figures.votes) {
+        v.hashes = {1, 2};
+        v.gradSquares = {3, 4};
+        v.expertCounts = {5};
+        v.routed = {{0, 12, {2}}};
+    }
+    const StepFigures kept = forLog(figures);
+    EXPECT_THAT(kept.votes[0].hashes, ElementsAre(1, 2));
+    EXPECT_THAT(kept.votes[0].gradSquares, ElementsAre(3, 4));
+    EXPECT_THAT(kept.votes[1].hashes, IsEmpty());
+    EXPECT_THAT(kept.votes[1].gradSquares, IsEmpty());
+    for (const ReplicaVote& v : kept.votes) {
+        EXPECT_THAT(v.expertCounts, IsEmpty());
+        EXPECT_THAT(v.routed, IsEmpty());
+    }
 }
 
 // ---- parity

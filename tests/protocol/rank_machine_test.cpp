@@ -1340,6 +1340,16 @@ TEST_F(RankMachineTest, ASumThatIsCompleteIsFiniteWhateverWasSaidBefore) {
     EXPECT_FALSE(voted()->nonFiniteLocal) << "it was computed again";
 }
 
+TEST_F(RankMachineTest, TheEndOfAnExchangeThatItIsNotInIsCountedAndNoMore) {
+    const uint64_t fenced = machine_.fenced();
+    tell(Abort{5, 1, 2, 1, "r0 lost"});
+    EXPECT_THAT(last_, ::testing::IsEmpty());
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+    give(ExchangeDone{{1, 2, 1}, false, {}});
+    EXPECT_THAT(last_, ::testing::IsEmpty());
+    EXPECT_EQ(machine_.fenced(), fenced + 2);
+}
+
 // ---- commits
 
 TEST_F(RankMachineTest, ARecordOfAnotherLineageOrAttemptIsNotApplied) {
