@@ -42,7 +42,7 @@ Communicator::~Communicator() {
         if (begun == ncclInProgress) (void)settle("leaving", [] { return true; });
         if (comm_ != nullptr) (void)nccl_->commDestroy(comm_);
     }
-    if (done_ != nullptr) (void)cudaEventDestroy(done_);
+    if (done_ != nullptr) ignore(cudaEventDestroy(done_));
 }
 
 absl::Status Communicator::run(

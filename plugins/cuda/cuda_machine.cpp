@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plugins/cuda/ftar/plane_api.h"
-#include "plugins/cuda/ftar_kernel.h"
+#include "plugins/cuda/kernels.h"
 #include "plugins/cuda/memory.h"
 
 namespace bulkhead::cuda {
@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<CudaMachine>> CudaMachine::create(bulkhead_device
 }
 
 CudaMachine::~CudaMachine() {
-    if (stream_ != nullptr && enter().ok()) (void)cudaStreamDestroy(stream_);
+    if (stream_ != nullptr && enter().ok()) ignore(cudaStreamDestroy(stream_));
 }
 
 absl::Status CudaMachine::enter() const {
@@ -74,7 +74,7 @@ absl::StatusOr<void*> CudaMachine::allocatePinned(size_t bytes) {
 }
 
 void CudaMachine::freePinned(void* memory) {
-    if (enter().ok()) (void)cudaFreeHost(memory);
+    if (enter().ok()) ignore(cudaFreeHost(memory));
 }
 
 absl::Status CudaMachine::launch(Queue* queue, uint32_t blocks, uint64_t run) {
@@ -144,7 +144,7 @@ void CudaMachine::unmap(const Block& block) {
     const auto it = imported_.find(block.base);
     if (it == imported_.end()) return;  // of this process
     imported_.erase(it);
-    if (enter().ok()) (void)cudaIpcCloseMemHandle(block.base);
+    if (enter().ok()) ignore(cudaIpcCloseMemHandle(block.base));
 }
 
 bulkhead_status openPlane(bulkhead_device* device, uint32_t blocks, bulkhead_plane** out) {

@@ -36,6 +36,11 @@ namespace bulkhead::cuda {
 /// Ok, or what CUDA says, with `what` before it and a remedy after it where there is one.
 absl::Status fromCuda(cudaError_t code, const std::string& what);
 
+/// What is given up fails without a word, and leaves no last error to somebody else's next call.
+inline void ignore(cudaError_t code) {
+    if (code != cudaSuccess) (void)cudaGetLastError();
+}
+
 /// Tells the host the line and gives the code its kind has in the ABI.
 bulkhead_status report(const bulkhead_device* device, const absl::Status& status) noexcept;
 

@@ -6,7 +6,6 @@
 #include "plugins/cuda/cuda_machine.h"
 #include "plugins/cuda/driver.h"
 #include "plugins/cuda/ftar/plane_api.h"
-#include "plugins/cuda/ftar_kernel.h"
 #include "plugins/cuda/group.h"
 #include "plugins/cuda/kernels.h"
 #include "plugins/cuda/memory.h"
@@ -29,8 +28,7 @@ absl::Status check(int32_t index) {
         return absl::UnavailableError(absl::StrCat(
             properties.name, " has compute capability ", properties.major, ".", properties.minor,
             ", this plugin needs 8.0; use device \"cpu\" or another GPU"));
-    if (absl::Status s = fromCuda(loadKernels(), "loading kernels"); !s.ok()) return s;
-    return fromCuda(loadFtar(), "loading kernels");
+    return fromCuda(loadKernels(), "loading kernels");
 }
 
 bulkhead_status open(const bulkhead_host* host, int32_t index, bulkhead_device** out) {

@@ -124,7 +124,7 @@ absl::Status keep(const bulkhead_group* group, const void* from, void* to, size_
 
 absl::Status needScratch(bulkhead_group* group, size_t bytes) {
     if (bytes <= group->scratchBytes) return absl::OkStatus();
-    if (group->scratch != nullptr) (void)cudaFree(group->scratch);
+    if (group->scratch != nullptr) ignore(cudaFree(group->scratch));
     group->scratch = nullptr;
     group->scratchBytes = 0;
     if (absl::Status s = fromCuda(cudaMalloc(&group->scratch, bytes), "reduce_scatter"); !s.ok())

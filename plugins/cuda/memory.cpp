@@ -27,7 +27,7 @@ absl::Status take(bulkhead_memory kind, size_t bytes, void** out) {
     absl::Status s = fromCuda(cudaMemset(*out, 0, whole), "zeroing new memory");
     // Other streams do not wait for the default one.
     if (s.ok()) s = fromCuda(cudaStreamSynchronize(nullptr), "zeroing new memory");
-    if (!s.ok()) (void)cudaFree(*out);
+    if (!s.ok()) ignore(cudaFree(*out));
     return s;
 }
 
@@ -43,7 +43,7 @@ bulkhead_status allocate(bulkhead_device* device, bulkhead_memory kind, size_t b
             if (absl::Status s = fromCuda(cudaIpcGetMemHandle(&block.handle, memory),
                                           "making memory that peers may map");
                 !s.ok()) {
-                (void)cudaFree(memory);
+                ignore(cudaFree(memory));
                 return s;
             }
         const std::lock_guard lock(device->mutex);

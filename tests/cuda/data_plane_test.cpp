@@ -199,6 +199,8 @@ class SickMachine final : public Machine {
     void freePinned(void* memory) override { healthy_.freePinned(memory); }
     absl::Status launch(Queue* queue, uint32_t, uint64_t run) override {
         queue_ = queue;
+        if (refusal.ok())
+            for (Lane& lane : queue->lanes) storeRelease(&lane.entered, run);
         if (answers != 0) {
             storeRelease(&queue->lanes[0].finished, answers);
             for (Lane& lane : queue->lanes) storeRelease(&lane.left, run);
@@ -274,7 +276,8 @@ TEST_F(SickPlaneTest, answersThatMakeNoSenseEndTheEpoch) {
 TEST_F(SickPlaneTest, aKernelThatCannotBeStartedIsToldAndCostsNothing) {
     sick_->refusal = absl::ResourceExhaustedError("no");
     ASSERT_TRUE(plane_->enter().ok());
-    EXPECT_TRUE(absl::IsResourceExhausted(plane_->submit(sum(mine_, {mine_}, 100))));
+    ASSERT_TRUE(plane_->submit(sum(mine_, {mine_}, 100)).ok());
+    EXPECT_TRUE(absl::IsResourceExhausted(plane_->finish(kLong)));
     EXPECT_TRUE(plane_->leave().ok());
 }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -177,7 +178,7 @@ class ThreadMachine : public Machine {
 
     /// Called by the first thread of block 0 wherever that block's threads meet. Set between runs.
     std::function<void()> atSync;
-    int launches = 0;
+    std::atomic<int> launches = 0;
 
   private:
     void join() {

@@ -216,7 +216,7 @@ void MiniJob::startReplica(const protocol::StartReplica& start) {
         if (pid == 0) {
             const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
             ::dup2(fd, 2);
-            ::setenv("BULKHEAD_PLUGIN_PATH", BULKHEAD_PLUGINS, 1);
+            ::setenv("BULKHEAD_PLUGIN_PATH", BULKHEAD_PLUGINS, 0);
             ::execv(argv[0], argv.data());
             ::_exit(127);
         }

@@ -123,10 +123,10 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     order.listenFd = dataPort_->listenFd();
     if (absl::Status s = program_->build(order); !s.ok()) return s;
     ++progress_;
-    if (action.formed.blank) {
-        if (absl::Status s = program_->warmUp(); !s.ok()) return s;
-        store_.fillWindow(program_->reduced().size());
-    }
+    // Not a joiner's alone: what a GPU does for the first time waits for all that runs there, and
+    // so would the exchange beside it.
+    if (absl::Status s = program_->warmUp(); !s.ok()) return s;
+    if (action.formed.blank) store_.fillWindow(program_->reduced().size());
     ++progress_;
     if (absl::Status s = makeExchange(); !s.ok()) return s;
     lineage_ = action.welcome.lineage;

@@ -54,9 +54,10 @@ class TrainingProgram {
     /// Builds the replica's groups and the model; initialises from job.seed unless `blank`.
     /// Collective over the replica's ranks.
     virtual absl::Status build(const BuildOrder& order) = 0;
-    /// Once after a blank build: one whole gradient and whatever else a first step touches for the
-    /// first time, so that a joiner's first step takes as long as its peers'. What it leaves in
-    /// state and gradient does not count. Collective.
+    /// Once after build: one whole gradient and whatever else a first step touches for the first
+    /// time, so that a joiner's first step takes as long as its peers', and no step waits for
+    /// memory or code. A state that build() initialised is the same afterwards; what else it leaves
+    /// in state and gradient does not count. Collective.
     virtual absl::Status warmUp() = 0;
     /// Of the model that stands, for the operator.
     virtual protocol::ModelDescribed describe() const = 0;

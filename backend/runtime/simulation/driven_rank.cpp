@@ -472,6 +472,7 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
     }
     absl::Status warmUp() override {
         busy(1, 5);
+        warm_ = true;
         return absl::OkStatus();
     }
     ModelDescribed describe() const override {
@@ -545,6 +546,7 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
     void interrupt() override {}
 
     void compute(const runtime::Work& work, runtime::ReplicaRank& rank) {
+        if (!warm_) job_.fail("warm-up", absl::StrCat(nameOf(shown_.id), " computes without it"));
         const MonoNs begun = rank_.clock_.now();
         shown_.computing = true;
         busy(8 * shown_.slow, 25 * shown_.slow);
@@ -591,6 +593,7 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
     DrivenJob& job_;
     Process& shown_;
     std::vector<float> gradient_;
+    bool warm_ = false;
     std::vector<float> reduced_;
     std::vector<int32_t> placement_;
     std::vector<int32_t> before_;

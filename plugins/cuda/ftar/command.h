@@ -11,6 +11,8 @@
 /// Host, to tell a lane:  slots[posted % kSlots] = command; posted += 1 (release).
 /// Block, when it is done: outcome[finished % kSlots]; finished += 1 (release).
 /// Host, to end things:    control.fence and control.stop only ever grow.
+/// A block also leaves by itself when it has nothing to do, so that whoever waits for an idle GPU
+/// waits no longer than the work lasts; the host then starts the next run.
 namespace bulkhead::cuda {
 
 constexpr uint64_t kSlots = 32;        ///< of a lane: as many commands may be on their way
@@ -32,6 +34,7 @@ enum class Outcome : uint64_t {
 struct alignas(128) Lane {
     alignas(128) uint64_t posted;    ///< by the host: commands told since the queue was made
     alignas(128) uint64_t finished;  ///< by the block: commands answered
+    uint64_t entered;                ///< by the block: the last run that it is or was in
     uint64_t left;                   ///< by the block: the last run that it left
     Outcome outcome[kSlots];
     alignas(128) Command slots[kSlots];
@@ -40,6 +43,7 @@ struct alignas(128) Lane {
 struct Control {
     alignas(128) uint64_t fence;  ///< commands of epochs below it are stale
     alignas(128) uint64_t stop;   ///< runs up to this one end when their lane is empty
+    uint64_t patience;            ///< nanoseconds after which a block whose lane is empty leaves
 };
 
 /// Zeroed when made.

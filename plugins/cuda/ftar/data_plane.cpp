@@ -2,6 +2,8 @@
 #include "plugins/cuda/ftar/data_plane.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -21,22 +23,23 @@ class Pace {
   public:
     explicit Pace(std::chrono::microseconds eager) : eagerUntil_(Clock::now() + eager) {}
     void wait() {
-        ++looks_;
-        if (Clock::now() > eagerUntil_) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        if (Clock::now() <= eagerUntil_) return;
+        ++naps_;
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     /// Now and then.
-    bool now() const { return looks_ % 256 == 255; }
+    bool now() const { return naps_ % 256 == 255; }
 
   private:
     const Clock::time_point eagerUntil_;
-    int looks_ = 0;
+    int naps_ = 0;
 };
 
-/// Never back: two threads raise the fence.
+/// Never back: two threads raise fence and stop. As storeBeforeLoads().
 void raiseTo(uint64_t* word, uint64_t value) {
-    uint64_t now = loadAcquire(word);
-    while (now < value && !__atomic_compare_exchange_n(word, &now, value, false, __ATOMIC_ACQ_REL,
-                                                       __ATOMIC_ACQUIRE)) {
+    uint64_t now = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    while (now < value && !__atomic_compare_exchange_n(word, &now, value, false, __ATOMIC_SEQ_CST,
+                                                       __ATOMIC_SEQ_CST)) {
     }
 }
 
@@ -62,6 +65,109 @@ absl::Status abortedStatus() {
 
 }  // namespace
 
+/// Calls the driver on a thread of its own. No mutex is held during a call.
+class DataPlane::Caller {
+  public:
+    Caller(Machine& machine, Queue* queue, uint32_t blocks)
+        : machine_(machine), queue_(queue), blocks_(blocks), thread_([this] { serve(); }) {}
+    ~Caller() {
+        {
+            const std::lock_guard lock(mutex_);
+            ending_ = true;
+        }
+        wake_.notify_one();
+        thread_.join();
+    }
+
+    /// Soon; not at all when the run is stopped before.
+    void launch(uint64_t run) {
+        {
+            const std::lock_guard lock(mutex_);
+            wanted_ = run;
+        }
+        wake_.notify_one();
+    }
+    /// Has the kernel's health asked for; sick() tells it later.
+    void look() {
+        {
+            const std::lock_guard lock(mutex_);
+            looking_ = true;
+        }
+        wake_.notify_one();
+    }
+
+    /// Why the kernel can no longer be expected to answer.
+    absl::Status sick() const {
+        const std::lock_guard lock(mutex_);
+        return sick_;
+    }
+    /// The same, or why run `run` did not start.
+    absl::Status why(uint64_t run) const {
+        const std::lock_guard lock(mutex_);
+        return settled_ == run && !refused_.ok() ? refused_ : sick_;
+    }
+    /// No block will enter run `run`.
+    bool never(uint64_t run) const {
+        const std::lock_guard lock(mutex_);
+        return settled_ == run && !started_;
+    }
+    /// It is in no call.
+    bool idle() const {
+        const std::lock_guard lock(mutex_);
+        return !calling_;
+    }
+
+  private:
+    void serve() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            wake_.wait(lock, [this] { return ending_ || looking_ || settled_ != wanted_; });
+            if (settled_ != wanted_)
+                start(lock);
+            else if (ending_)
+                return;
+            else
+                ask(lock);
+        }
+    }
+    void start(std::unique_lock<std::mutex>& lock) {
+        const uint64_t run = wanted_;
+        const bool stopped = loadAcquire(&queue_->control.stop) >= run;
+        refused_ = stopped ? absl::OkStatus()
+                           : call(lock, [&] { return machine_.launch(queue_, blocks_, run); });
+        started_ = !stopped && refused_.ok();
+        settled_ = run;
+    }
+    void ask(std::unique_lock<std::mutex>& lock) {
+        looking_ = false;
+        sick_ = call(lock, [&] { return machine_.health(); });
+    }
+    template <class Body>
+    absl::Status call(std::unique_lock<std::mutex>& lock, Body body) {
+        calling_ = true;
+        lock.unlock();
+        absl::Status s = body();
+        lock.lock();
+        calling_ = false;
+        return s;
+    }
+
+    Machine& machine_;
+    Queue* const queue_;
+    const uint32_t blocks_;
+    mutable std::mutex mutex_;
+    std::condition_variable wake_;
+    uint64_t wanted_ = 0;   ///< the run that is to start
+    uint64_t settled_ = 0;  ///< the last run that was started, refused or not started any more
+    bool started_ = false;  ///< and this is whether it was the first of these
+    bool looking_ = false, ending_ = false, calling_ = false;
+    absl::Status refused_, sick_;
+    std::thread thread_;  ///< last, because it uses all of the above
+};
+
+DataPlane::DataPlane(std::unique_ptr<Machine> machine, Options options)
+    : machine_(std::move(machine)), options_(options) {}
+
 absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::create(std::unique_ptr<Machine> machine,
                                                              Options options) {
     if (options.blocks < 1 || options.blocks > kMaxLanes)
@@ -71,12 +177,22 @@ absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::create(std::unique_ptr<Mac
     absl::StatusOr<void*> queue = plane->machine_->allocatePinned(sizeof(Queue));
     if (!queue.ok()) return queue.status();
     plane->queue_ = static_cast<Queue*>(*queue);
+    plane->queue_->control.patience =
+        static_cast<uint64_t>(std::chrono::nanoseconds(options.patience).count());
+    plane->caller_ = std::make_unique<Caller>(*plane->machine_, plane->queue_, options.blocks);
     return plane;
 }
 
 DataPlane::~DataPlane() {
     (void)leave();
-    if (!lost_.ok()) return;  // a kernel may still write there
+    if (!lost_.ok()) {  // a kernel may still write there, and a call may never return
+        if (caller_ != nullptr && !caller_->idle()) {
+            (void)caller_.release();
+            (void)machine_.release();
+        }
+        return;
+    }
+    caller_.reset();
     for (void* memory : pinned_) machine_->freePinned(memory);
     if (queue_ != nullptr) machine_->freePinned(queue_);
 }
@@ -132,11 +248,11 @@ absl::Status DataPlane::submit(const Sum& sum) {
         return absl::InvalidArgumentError(absl::StrCat(
             "a sum needs a target and 1 to ", kMaxSources,
             " sources, each aligned to its elements; found ", sum.sources, " sources"));
-    if (absl::Status s = start(); !s.ok()) return s;
     const uint64_t chunk = chunkOf(sum.count, options_.blocks);
     for (uint64_t at = 0; at < sum.count; at += chunk)
         if (absl::Status s = post(partOf(sum, at, std::min(chunk, sum.count - at))); !s.ok())
             return s;
+    run();  // only now: a launch may be told to return when all is done
     return absl::OkStatus();
 }
 
@@ -147,8 +263,9 @@ absl::Status DataPlane::post(const Sum& sum) {
     for (Pace pace(options_.eager); posted_[at] - collected_[at] == kSlots; pace.wait()) {
         if (absl::Status s = collect(at); !s.ok()) return giveUp(s);
         if (aborted()) return giveUp(abortedStatus());
-        if (absl::Status s = pace.now() ? machine_->health() : absl::OkStatus(); !s.ok())
-            return giveUp(s);
+        run();
+        if (pace.now()) caller_->look();
+        if (absl::Status s = caller_->why(run_.load()); !s.ok()) return giveUp(s);
         if (Clock::now() > until)
             return giveUp(absl::DeadlineExceededError("the GPU does not take another chunk"));
     }
@@ -158,14 +275,21 @@ absl::Status DataPlane::post(const Sum& sum) {
     return absl::OkStatus();
 }
 
-absl::Status DataPlane::start() {
-    if (running_) return absl::OkStatus();
-    ++run_;
+/// Has a kernel see everything that was posted: starts one where none runs, and where a block has
+/// left before it saw it. Blocks that still serve leave too: the next run begins after theirs.
+void DataPlane::run() {
+    const uint64_t now = run_.load();
+    bool wanted = !running_;
+    for (uint32_t at = 0; at < options_.blocks && !wanted; ++at) {
+        const Lane& lane = queue_->lanes[at];
+        // In this order: a block that has left answers no more.
+        wanted = loadAcquire(&lane.left) == now && loadAcquire(&lane.finished) != posted_[at];
+    }
+    if (!wanted) return;
+    raiseTo(&queue_->control.stop, now);
     running_ = true;
-    absl::Status s = machine_->launch(queue_, options_.blocks, run_);
-    // A kernel that was not started has not touched anything, and nothing has to be waited for.
-    if (!s.ok()) running_ = false;
-    return s;
+    run_.store(now + 1);
+    caller_->launch(now + 1);
 }
 
 /// Reads the answers of a lane. A command of a closed epoch that is answered now was dropped then.
@@ -205,8 +329,9 @@ absl::Status DataPlane::finish(std::chrono::milliseconds limit) {
         if (!all.ok()) return giveUp(all.status());
         if (*all) return absl::OkStatus();
         if (aborted()) return giveUp(abortedStatus());
-        if (absl::Status s = pace.now() ? machine_->health() : absl::OkStatus(); !s.ok())
-            return giveUp(s);
+        run();
+        if (pace.now()) caller_->look();
+        if (absl::Status s = caller_->why(run_.load()); !s.ok()) return giveUp(s);
         if (Clock::now() > until)
             return giveUp(absl::DeadlineExceededError(
                 absl::StrCat("the GPU did not add in ", limit.count(), " ms")));
@@ -218,29 +343,39 @@ absl::Status DataPlane::park() {
 }
 
 void DataPlane::abort() {
+    const uint64_t run = run_.load();  // before the epoch: no run of a later one is stopped
     const uint64_t epoch = epoch_.load();
     uint64_t now = abortedEpoch_.load();
     while (now < epoch && !abortedEpoch_.compare_exchange_weak(now, epoch)) {
     }
     raiseTo(&queue_->control.fence, epoch + 1);
+    raiseTo(&queue_->control.stop, run);
 }
 
 /// Asks the kernel to end and waits until every block has left. What was told to it and not
 /// answered stays in the lanes: the next run finds it stale, or does it if its epoch is still open.
+/// Once the epoch is fenced, a block that has not entered need not be waited for, as long as the
+/// driver may take to start it: it will find nothing to do.
 absl::Status DataPlane::endKernel() {
     if (!running_) return absl::OkStatus();
-    storeRelease(&queue_->control.stop, run_);
+    const uint64_t run = run_.load();
+    raiseTo(&queue_->control.stop, run);
     const Clock::time_point until = Clock::now() + options_.endLimit;
+    const bool fenced = loadAcquire(&queue_->control.fence) > epoch_.load();
+    const auto hasLeft = [&](const Lane& lane) {
+        const uint64_t entered = __atomic_load_n(&lane.entered, __ATOMIC_SEQ_CST);
+        const uint64_t left = loadAcquire(&lane.left);
+        return left == run || ((fenced || caller_->never(run)) && left == entered);
+    };
     for (uint32_t at = 0; at < options_.blocks; ++at)
-        for (Pace pace(options_.eager); loadAcquire(&queue_->lanes[at].left) != run_; pace.wait()) {
-            const bool late = Clock::now() > until;
+        for (Pace pace(options_.eager); !hasLeft(queue_->lanes[at]); pace.wait()) {
+            if (pace.now()) caller_->look();
             // A GPU that is lost says so itself; that is the better reason.
-            absl::Status health = late || pace.now() ? machine_->health() : absl::OkStatus();
-            if (health.ok() && late)
-                health = absl::InternalError("the GPU does not end its kernel");
-            if (health.ok()) continue;
-            lost_ =
-                absl::InternalError(absl::StrCat(health.message(), "; the rank must start again"));
+            absl::Status why = caller_->sick();
+            if (why.ok() && Clock::now() > until)
+                why = absl::InternalError("the GPU does not end its kernel");
+            if (why.ok()) continue;
+            lost_ = absl::InternalError(absl::StrCat(why.message(), "; the rank must start again"));
             return lost_;
         }
     running_ = false;

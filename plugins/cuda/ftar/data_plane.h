@@ -24,6 +24,10 @@ namespace bulkhead::cuda {
 /// Inputs are only read, so an abort at any chunk leaves them whole. After a kernel that does not
 /// end in time nothing works any more and nothing is unmapped: the rank must start again.
 ///
+/// A driver has one lock, which calls of a program's other threads may hold until the GPU is idle.
+/// So whatever calls the driver while a kernel runs does so on a thread of the plane's own, and who
+/// waits here, or has to abort, looks at nothing but words in memory.
+///
 /// Threads: one at a time; abort() from any.
 class DataPlane {
   public:
@@ -32,6 +36,7 @@ class DataPlane {
         std::chrono::microseconds eager{200};        ///< a wait looks so long without a pause
         std::chrono::milliseconds chunkLimit{2000};  ///< a full lane must move
         std::chrono::milliseconds endLimit{2000};    ///< a kernel asked to end must have ended
+        std::chrono::milliseconds patience{1};  ///< a block that has nothing to do so long leaves
     };
 
     /// InvalidArgument: blocks. Else what the machine says.
@@ -49,12 +54,12 @@ class DataPlane {
     /// InvalidArgument when the place has fewer bytes than that behind it.
     [[nodiscard]] absl::StatusOr<const void*> reach(const Place& place, size_t bytes);
 
-    /// Puts a sum of any length on the lanes, in chunks; starts the kernel when it does not run.
+    /// Puts a sum of any length on the lanes, in chunks, then has a kernel started if none runs.
     /// Waits while the lanes are full. Aborted, or InvalidArgument: a sum without sense, of which
     /// nothing was told.
     [[nodiscard]] absl::Status submit(const Sum& sum);
     /// Returns when everything submitted is done. Aborted; DeadlineExceeded: it took longer than
-    /// `limit`; Internal: the kernel refused a command or is gone.
+    /// `limit`; Internal: the kernel refused a command or is gone; else why it did not start.
     [[nodiscard]] absl::Status finish(std::chrono::milliseconds limit);
     /// Lets the kernel end, so that others have its part of the GPU; submit() starts it again.
     [[nodiscard]] absl::Status park();
@@ -68,11 +73,11 @@ class DataPlane {
     [[nodiscard]] absl::StatusOr<void*> allocatePinned(size_t bytes);
 
   private:
-    DataPlane(std::unique_ptr<Machine> machine, Options options)
-        : machine_(std::move(machine)), options_(options) {}
+    class Caller;
+    DataPlane(std::unique_ptr<Machine> machine, Options options);
 
     absl::Status post(const Sum& sum);
-    absl::Status start();
+    void run();
     absl::Status collect(uint32_t lane);
     /// True: nothing is on its way.
     absl::StatusOr<bool> collectAll();
@@ -81,21 +86,22 @@ class DataPlane {
     absl::Status giveUp(absl::Status why);
     bool aborted() const { return abortedEpoch_.load(std::memory_order_acquire) >= epoch_; }
 
-    const std::unique_ptr<Machine> machine_;
+    std::unique_ptr<Machine> machine_;
     const Options options_;
     Queue* queue_ = nullptr;
     std::vector<void*> pinned_;
     std::atomic<uint64_t> epoch_{0};  ///< the open one, or the last; written by one thread
     std::atomic<uint64_t> abortedEpoch_{0};
-    uint64_t run_ = 0;  ///< the last that was started
+    std::atomic<uint64_t> run_{0};  ///< the last that was asked for; written by one thread
     bool open_ = false;
-    bool running_ = false;  ///< started and not known to have left
+    bool running_ = false;  ///< asked for and not known to have left
     uint32_t nextLane_ = 0;
     std::array<uint64_t, kMaxLanes> posted_{};
     std::array<uint64_t, kMaxLanes> collected_{};
     absl::Status failed_;  ///< of this epoch
     absl::Status lost_;    ///< for ever
     std::map<std::string, Machine::Block> imports_;
+    std::unique_ptr<Caller> caller_;  ///< ends before everything that it uses
 };
 
 }  // namespace bulkhead::cuda

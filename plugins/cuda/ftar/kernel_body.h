@@ -20,11 +20,14 @@ namespace detail {
 typedef uint64_t __attribute__((may_alias)) Word;
 
 /// One thread's wait for the next command, or for the end. Stop is read before posted: whoever asks
-/// for a stop has told everything before, so an empty lane is then empty for good.
+/// for a stop has told everything before, so an empty lane is then empty for good. A block that
+/// leaves because its patience is over may overlook a command; the next run finds it.
 BULKHEAD_BOTH inline void await(const Queue& queue, const Lane& lane, uint64_t next, uint64_t run,
                                 BlockShared* shared) {
+    const uint64_t begin = nanoseconds();
     for (;;) {
-        const bool stopping = loadAcquire(&queue.control.stop) >= run;
+        const bool stopping = loadAcquire(&queue.control.stop) >= run ||
+                              nanoseconds() - begin > queue.control.patience;
         if (loadAcquire(&lane.posted) != next) break;
         if (stopping) {
             shared->leave = 1;
@@ -38,10 +41,11 @@ BULKHEAD_BOTH inline void await(const Queue& queue, const Lane& lane, uint64_t n
 
 }  // namespace detail
 
-/// Serves lane `block.lane()` until run `run` is stopped. A Block has lane(), thread(), threads(),
-/// sync() (a barrier of the block's threads that orders memory among them) and shared().
-/// The fence is looked at before every command, so that once it has passed an epoch and the lane
-/// has left, or has answered everything told before, no memory of that epoch is touched.
+/// Serves lane `block.lane()` until run `run` is stopped or there is nothing to do. A Block has
+/// lane(), thread(), threads(), sync() (a barrier of the block's threads that orders memory among
+/// them) and shared(). The fence is looked at before every command, so that once it has passed an
+/// epoch and the lane has left, or has answered everything told before, no memory of that epoch is
+/// touched; a block that was not seen to have entered then finds the fence when it does.
 #ifdef __CUDACC__
 #pragma nv_exec_check_disable
 #endif
@@ -51,6 +55,7 @@ BULKHEAD_BOTH void serve(Block& block, Queue* queue, uint64_t run) {
     BlockShared* shared = block.shared();
     const bool leader = block.thread() == 0;
     uint64_t next = lane.finished;  // nobody else writes it
+    if (leader) storeBeforeLoads(&lane.entered, run);
     block.sync();
     for (;;) {
         if (leader) detail::await(*queue, lane, next, run, shared);

@@ -33,6 +33,28 @@ BULKHEAD_BOTH inline void storeRelease(uint64_t* at, uint64_t value) {
 #endif
 }
 
+/// Likewise, and what this thread loads later is loaded after that: of two that each store one word
+/// and then load the other's, at least one sees what the other stored.
+BULKHEAD_BOTH inline void storeBeforeLoads(uint64_t* at, uint64_t value) {
+#ifdef __CUDA_ARCH__
+    storeRelease(at, value);
+    asm volatile("fence.sc.sys;" : : : "memory");
+#else
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);
+#endif
+}
+
+/// Of a clock that only ever grows.
+BULKHEAD_BOTH inline uint64_t nanoseconds() {
+#ifdef __CUDA_ARCH__
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+#else
+    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+#endif
+}
+
 /// Between a kernel's looks at a word that has not changed.
 BULKHEAD_BOTH inline void relax() {
 #ifdef __CUDA_ARCH__

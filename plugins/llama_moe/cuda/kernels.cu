@@ -58,11 +58,12 @@ cudaError_t loadKernels() {
 }
 
 cudaError_t launchKernel(Kernel kernel, const void* body, uint32_t blocks) {
+    // The launch's own error: the last error of this thread may be that of a call before.
+    void* arguments[] = {const_cast<void*>(body)};
     switch (kernel) {
-#define BULKHEAD_LAUNCH(K)                                                    \
-    case Kernel::k##K:                                                        \
-        runOnGpu<K><<<blocks, kBlockThreads>>>(*static_cast<const K*>(body)); \
-        return cudaGetLastError();
+#define BULKHEAD_LAUNCH(K) \
+    case Kernel::k##K:     \
+        return cudaLaunchKernel(runOnGpu<K>, dim3(blocks), dim3(kBlockThreads), arguments, 0, 0);
         BULKHEAD_LLAMA_MOE_KERNELS(BULKHEAD_LAUNCH)
 #undef BULKHEAD_LAUNCH
     }
