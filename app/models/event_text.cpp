@@ -66,7 +66,9 @@ struct Describe {
     }
     EventText operator()(const model::RankStarted& e) const {
         return {tr("Rank started"), rankName(e.rank),
-                tr("pid %1 on %2").arg(e.pid).arg(toQt(e.node)), e.rank.replica};
+                tr("pid %1 on %2").arg(e.pid).arg(toQt(e.node)) +
+                    (e.gpu ? tr(", GPU %1").arg(*e.gpu) : QString()),
+                e.rank.replica};
     }
     EventText operator()(const model::RankExited& e) const {
         const QString how =

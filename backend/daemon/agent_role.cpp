@@ -27,6 +27,7 @@ int runAgent(const Options& options, Report report) {
     wanted.node = options.node;
     wanted.address = options.address;
     wanted.slots = options.slots;
+    wanted.gpus = options.gpus;
     wanted.controller = options.controller;
     wanted.token = *std::move(token);
     wanted.runDir = options.stateDir + "/agents/" + options.node;

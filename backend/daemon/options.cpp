@@ -55,6 +55,9 @@ Parsed parse(int argc, char** argv) {
     app.add_option("--control-token", o.controlToken,
                    "token agents and ranks show [STATE-DIR/control.token]");
     app.add_option("--slots", o.slots, "processes a node runs at most")->capture_default_str();
+    app.add_option("--gpus", o.gpus,
+                   "GPUs that a node gives to ranks, one each: all, none, indices or UUIDs with "
+                   "commas between, or i/n, the i-th of n parts [all, or a part by --agents]");
     app.add_option("--on-term", o.onTerm,
                    "on SIGTERM, SIGINT, SIGHUP: leave the jobs running for the next controller, or "
                    "stop them with a checkpoint [leave for role controller, else stop]")

@@ -27,6 +27,7 @@ struct Options {
     std::vector<std::string> controlListen;  ///< role controller: further addresses for agents
     std::string controlToken;                ///< file; default <state-dir>/control.token
     uint32_t slots = 64;
+    std::string gpus = "all";  ///< as runtime::chooseGpus() takes it
     std::string onTerm;  ///< "leave" or "stop": what SIGTERM, SIGINT and SIGHUP do to the jobs
     bool isPrivate = false;
     bool supervised = false;  ///< started by the supervisor, which holds the state's lock

@@ -82,10 +82,12 @@ void Supervisor::plan() {
         agent.what = "agent node" + std::to_string(i);
         agent.args = common;
         // Every node its own loopback address, so that losing one is tried for real.
-        agent.args.insert(agent.args.end(),
-                          {"--role=agent", "--node", "node" + std::to_string(i), "--address",
-                           "127.0.0." + std::to_string(i + 1), "--controller", o.controller,
-                           "--slots", std::to_string(o.slots)});
+        agent.args.insert(
+            agent.args.end(),
+            {"--role=agent", "--node", "node" + std::to_string(i), "--address",
+             "127.0.0." + std::to_string(i + 1), "--controller", o.controller, "--slots",
+             std::to_string(o.slots), "--gpus",
+             o.gpus == "all" ? std::to_string(i + 1) + "/" + std::to_string(o.agents) : o.gpus});
         children_.push_back(std::move(agent));
     }
 }

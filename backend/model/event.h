@@ -240,12 +240,16 @@ struct RankStarted {
     uint32_t incarnation = 0;
     int32_t pid = 0;
     std::string node;
+    std::optional<uint32_t> gpu = {};  ///< of its node, that its agent gave it: GpuSample::gpu
+    std::string gpuUuid = {};          ///< as the driver names it everywhere; empty: none was given
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
         visit("incarnation", self.incarnation);
         visit("pid", self.pid);
         visit("node", self.node);
+        visit("gpu", self.gpu);
+        visit("gpu_uuid", self.gpuUuid);
     }
 };
 

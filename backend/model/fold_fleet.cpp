@@ -129,6 +129,7 @@ bool fold(RunState& s, int64_t at, const RankStarted& e) {
     view->sampledNs = 0;
     view->beatAgeMs = view->progressAgeMs = 0;
     clearFigures(*view);
+    if (e.gpu) view->gpus = {*e.gpu};
     return true;
 }
 

@@ -185,6 +185,7 @@ struct JobSpec {
     std::string directory;               ///< the command's; absolute after reading
     std::string workload = "llama_moe";  ///< plugin name, or path of a .so
     std::string device = "cpu";
+    bool shareGpu = false;           ///< ranks need not have a GPU each, where there are too few
     std::string modelToml;           ///< the [model] table, as TOML text for the plugin
     uint32_t sequenceLength = 128;   ///< tokens per sample
     uint32_t samplesPerReplica = 4;  ///< per step, all shards together
@@ -205,6 +206,8 @@ struct JobSpec {
     PlanSpec plan;
     std::string checkpointDir;        ///< absolute after reading
     std::vector<std::string> faults;  ///< as in fault.h, e.g. kill:replica=2@step=50
+    /// Its ranks are given GPUs on nodes that have some.
+    bool mayUseGpus() const { return device != "cpu"; }
     bool operator==(const JobSpec&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -219,6 +222,7 @@ struct JobSpec {
         visit("directory", self.directory);
         visit("workload", self.workload);
         visit("device", self.device);
+        visit("share_gpu", self.shareGpu);
         visit("model_toml", self.modelToml);
         visit("sequence_length", self.sequenceLength);
         visit("samples_per_replica", self.samplesPerReplica);

@@ -49,7 +49,9 @@ class AgentTest : public testing::Test {
         AgentOptions options;
         options.node = "node7";
         options.address = "127.0.0.7";
-        options.slots = 2;
+        options.slots = slots_;
+        options.gpus = gpus_;
+        options.gpuLibrary = gpuLibrary_;
         options.controller = "unix:" + dir_ + "/c";
         options.token = "secret";
         options.runDir = dir_ + "/node7";
@@ -111,8 +113,9 @@ class AgentTest : public testing::Test {
         const T* found = seen<T>(matches);
         return found == nullptr ? T{} : *found;
     }
-    RankUp start(const RankProcess& process, std::vector<std::string> argv) {
-        tell(StartRank{process, std::move(argv), {"BULKHEAD_TEST=1"}});
+    RankUp start(const RankProcess& process, std::vector<std::string> argv, bool onGpu = false,
+                 bool shareGpu = false) {
+        tell(StartRank{process, std::move(argv), {"BULKHEAD_TEST=1"}, "", onGpu, shareGpu});
         const RankUp up = await<RankUp>([&](const RankUp& u) { return u.process == process; });
         if (up.pid != 0) pids_.push_back(up.pid);
         return up;
@@ -126,6 +129,8 @@ class AgentTest : public testing::Test {
 
     SystemClock clock_;
     std::string dir_;
+    uint32_t slots_ = 2;
+    std::string gpus_ = "all", gpuLibrary_ = "libno-such-driver.so.1";
     AgentWelcome welcome_;
     std::string another_;  ///< said in its place, by a controller of another build
     int hellos_ = 0;
@@ -335,6 +340,108 @@ TEST_F(AgentTest, OutputIsHeardAgainAfterTheAgentCameBack) {
     startAgent();
     std::ofstream(dir_ + "/go") << "";
     EXPECT_EQ(await<OutputLine>().line, "back");
+}
+
+/// An agent of a node with eight GPUs.
+class GpuNode : public AgentTest {
+  protected:
+    GpuNode() {
+        gpuLibrary_ = FAKE_NVML "/fake_nvml_eight.so";
+        slots_ = 16;
+        again("all");
+    }
+    void again(const std::string& gpus) {
+        stopAgent();
+        messages_.clear();
+        gpus_ = gpus;
+        startAgent();
+    }
+    static std::string uuid(int gpu) {
+        return "GPU-b0000000-0000-4000-8000-00000000000" + std::to_string(gpu);
+    }
+    static RankProcess rank(int shard) { return {"run-1", {0, shard}, 1}; }
+    /// One that says which GPUs CUDA will show it, and stays.
+    RankUp startOne(int shard, bool onGpu = true, bool shareGpu = false) {
+        return start(rank(shard),
+                     {"/bin/sh", "-c", "echo sees ${CUDA_VISIBLE_DEVICES-all}; exec sleep 600"},
+                     onGpu, shareGpu);
+    }
+    std::string seenBy(int shard) {
+        return await<OutputLine>([&](const OutputLine& l) { return l.process == rank(shard); })
+            .line;
+    }
+};
+
+TEST_F(GpuNode, EveryRankIsGivenAGpuOfItsOwn) {
+    EXPECT_EQ(hello_->gpus, 8u);
+    for (int shard = 0; shard < 8; ++shard) {
+        const RankUp up = startOne(shard);
+        EXPECT_EQ(up.error, "");
+        EXPECT_EQ(up.gpu, (GpuPlace{static_cast<uint32_t>(shard), uuid(shard)}));
+        EXPECT_EQ(seenBy(shard), "sees " + uuid(shard));
+    }
+}
+
+TEST_F(GpuNode, OneMoreThanThereAreGpusIsRefusedUnlessItMayShare) {
+    for (int shard = 0; shard < 8; ++shard) startOne(shard);
+    const RankUp refused = startOne(8);
+    EXPECT_EQ(refused.pid, 0);
+    EXPECT_THAT(refused.error, HasSubstr("node node7 gives 8 GPUs to ranks"));
+    EXPECT_THAT(refused.error, HasSubstr("GPU 0 by run-1 r0s0 incarnation 1"));
+    EXPECT_THAT(refused.error, HasSubstr("share_gpu = true"));
+    EXPECT_EQ(startOne(9, true, true).gpu.uuid, uuid(0));
+    EXPECT_EQ(startOne(10, true, true).gpu.uuid, uuid(1)) << "the one that fewest use";
+    EXPECT_EQ(startOne(11, false).gpu.uuid, "") << "one that computes on the CPU needs none";
+    EXPECT_EQ(seenBy(11), "sees all");
+}
+
+TEST_F(GpuNode, AGpuIsFreeWhenItsRankIsGoneAndNotBefore) {
+    for (int shard = 0; shard < 8; ++shard) startOne(shard);
+    ::kill(seen<RankUp>([&](const RankUp& u) { return u.process == rank(5); })->pid, SIGKILL);
+    await<RankGone>([&](const RankGone& g) { return g.process == rank(5); });
+    EXPECT_EQ(startOne(8).gpu.uuid, uuid(5));
+}
+
+TEST_F(GpuNode, TheNextAgentKnowsWhoHasWhichGpu) {
+    startOne(0);
+    startOne(1);
+    again("all");
+    ASSERT_EQ(hello_->running.size(), 2u);
+    for (const RunningRank& running : hello_->running)
+        EXPECT_EQ(running.gpu.uuid, uuid(running.process.rank.shard));
+    EXPECT_EQ(startOne(2).gpu.uuid, uuid(2));
+}
+
+TEST_F(GpuNode, GpusCanBeNarrowed) {
+    again("6," + uuid(3));
+    EXPECT_EQ(hello_->gpus, 2u);
+    EXPECT_EQ(startOne(0).gpu.uuid, uuid(6));
+    EXPECT_EQ(startOne(1).gpu.uuid, uuid(3));
+    again("none");
+    EXPECT_EQ(hello_->gpus, 0u);
+    EXPECT_EQ(startOne(2).gpu.uuid, "");
+}
+
+TEST_F(AgentTest, GpusAreNamedOrCounted) {
+    const std::vector<GpuPlace> all{{0, "GPU-a"}, {1, "GPU-b"}, {3, "GPU-c"}};
+    const auto chosen = [&](const std::string& wanted) {
+        std::string names;
+        const auto gpus = chooseGpus(all, wanted);
+        if (!gpus.ok()) return std::string(gpus.status().message());
+        for (const GpuPlace& gpu : *gpus) names += gpu.uuid.back();
+        return names;
+    };
+    EXPECT_EQ(chosen("all"), "abc");
+    EXPECT_EQ(chosen("none"), "");
+    EXPECT_EQ(chosen("3,GPU-a,3"), "ca");
+    EXPECT_EQ(chosen("1/2"), "ac");
+    EXPECT_EQ(chosen("2/2"), "b");
+    EXPECT_EQ(chosen("4/4"), "");
+    EXPECT_EQ(chosen("2"),
+              "no GPU of this node is \"2\"; it has 0 (GPU-a), 1 (GPU-b), 3 (GPU-c); "
+              "expected all, none, indices or UUIDs with commas between, or i/n");
+    EXPECT_THAT(chosen(""), HasSubstr("no GPU of this node is \"\""));
+    EXPECT_THAT(chosen("3/2"), HasSubstr("no GPU of this node is \"3/2\""));
 }
 
 TEST_F(AgentTest, SamplesProcessorAndMemoryOfItsRanks) {

@@ -2,7 +2,7 @@
 /* NVIDIA's management library as a driver may ship it: WHOLE tells everything of two GPUs; PARTIAL
    lacks functions and fails at others; EMPTY starts and has no GPU; BROKEN does not start. LIVE is
    like WHOLE, but the processes that the caller started compute on GPU B, which has an Xid and
-   memory errors as soon as there are any. */
+   memory errors as soon as there are any; EIGHT is like WHOLE with eight of them. */
 #include <dirent.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -17,7 +17,12 @@ typedef void* device_t;
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
-static int gpus[2];
+#ifdef FAKE_EIGHT
+#define GPUS 8
+#else
+#define GPUS 2
+#endif
+static int gpus[GPUS];
 #ifdef FAKE_LIVE
 static int seen;
 #endif
@@ -36,7 +41,7 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned* count) {
 #ifdef FAKE_EMPTY
     *count = 0;
 #else
-    *count = 2;
+    *count = GPUS;
 #endif
     return OK;
 }
@@ -45,6 +50,10 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t* device) {
     if (index == 1) return 15; /* the GPU is lost */
 #endif
     *device = &gpus[index];
+    return OK;
+}
+EXPORT int nvmlDeviceGetUUID(device_t device, char* uuid, unsigned length) {
+    snprintf(uuid, length, "GPU-b0000000-0000-4000-8000-%012d", (int)((int*)device - gpus));
     return OK;
 }
 

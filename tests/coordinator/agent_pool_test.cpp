@@ -25,12 +25,13 @@ class AgentPoolTest : public ::testing::Test {
         agent_ = join("node0");
     }
     std::unique_ptr<ControlChannel> join(const std::string& node, const std::string& home = "",
-                                         std::vector<RunningRank> running = {}) {
+                                         std::vector<RunningRank> running = {}, uint32_t gpus = 0) {
         auto [here, there] = memoryChannels(*reactor_, *reactor_);
         AgentHello hello;
         hello.token = "token";
         hello.node = node;
         hello.slots = 4;
+        hello.gpus = gpus;
         hello.home = home;
         hello.running = std::move(running);
         pool_.accept(std::move(here), hello);
@@ -90,13 +91,29 @@ TEST_F(AgentPoolTest, ACommandToANodeThatIsNotThereOrIsAwayIsRefused) {
 TEST_F(AgentPoolTest, ANodeThatMissesBeatsOrFailedLatelyIsTheLastChoice) {
     pass(200 * kMillisecond);
     const auto other = join("node1");
-    EXPECT_EQ(pool_.choose(1, ""), "node1") << "node0 has not been heard for two beats";
-    EXPECT_EQ(pool_.choose(1, "node0"), "node1");
-    EXPECT_EQ(pool_.choose(5, ""), std::nullopt) << "neither has so many slots";
+    EXPECT_EQ(pool_.choose({1}, ""), "node1") << "node0 has not been heard for two beats";
+    EXPECT_EQ(pool_.choose({1}, "node0"), "node1");
+    EXPECT_EQ(pool_.choose({5}, ""), std::nullopt) << "neither has so many slots";
     pool_.doubt("node1");
     const auto third = join("node2");
-    EXPECT_EQ(pool_.choose(1, ""), "node2");
-    EXPECT_EQ(pool_.choose(1, "node1"), "node1") << "who was there before is asked for by name";
+    EXPECT_EQ(pool_.choose({1}, ""), "node2");
+    EXPECT_EQ(pool_.choose({1}, "node1"), "node1") << "who was there before is asked for by name";
+}
+
+TEST_F(AgentPoolTest, AReplicaThatMayUseGpusNeedsOneForEachOfItsSlots) {
+    EXPECT_EQ(pool_.choose({4, true}, ""), "node0") << "none has any: the CPU will do";
+    const auto other = join("node1", "", {{{"job", {0, 0}, 1}, 77, {1, "GPU-b"}}}, 3);
+    EXPECT_EQ(pool_.choose({2, true}, ""), "node1");
+    EXPECT_EQ(pool_.choose({2, true}, "node0"), "node1") << "all of a job are on GPUs, or none";
+    EXPECT_EQ(pool_.choose({3, true}, ""), std::nullopt) << "one of the three is taken";
+    EXPECT_EQ(pool_.choose({3, false}, ""), "node0");
+    StartRank start;
+    start.process = {"job", {1, 0}, 1};
+    start.onGpu = true;
+    ASSERT_TRUE(pool_.start("node1", start).ok());
+    EXPECT_EQ(pool_.choose({2, true}, ""), std::nullopt) << "one is promised";
+    EXPECT_EQ(pool_.choose({1, true}, ""), "node1");
+    EXPECT_EQ(pool_.nodes().back().gpusUsed, 2u);
 }
 
 TEST_F(AgentPoolTest, AnAgentThatWentHasItsNameKeptForItWhileItMayReturn) {

@@ -101,7 +101,8 @@ class JobCoordinatorTest : public testing::Test {
         };
         return l;
     }
-    void join(const std::string& node, uint32_t slots = 2, std::vector<RunningRank> running = {}) {
+    void join(const std::string& node, uint32_t slots = 2, std::vector<RunningRank> running = {},
+              uint32_t gpus = 0) {
         auto [here, there] = memoryChannels(*reactor_, *reactor_);
         AgentEnd& end = agents_[node];
         end.channel = std::move(there);
@@ -113,6 +114,7 @@ class JobCoordinatorTest : public testing::Test {
         hello.node = node;
         hello.address = "10.0.0." + std::to_string(agents_.size());
         hello.slots = slots;
+        hello.gpus = gpus;
         hello.running = std::move(running);
         pool_->accept(std::move(here), hello);
         run();
@@ -397,6 +399,38 @@ TEST_F(JobCoordinatorTest, AJobThatStandsStillForWantOfSlotsSaysSoOnce) {
     EXPECT_EQ(said(), 1u);
     join("node1", 1);
     EXPECT_EQ(starts(0, 1) + starts(1, 1), 2u);
+}
+
+TEST_F(JobCoordinatorTest, AJobThatStandsStillForWantOfGpusSaysSoAndWhatItMayDo) {
+    spec_.device = "auto";
+    join("node0", 4, {}, 1);
+    begin();
+    EXPECT_EQ(starts(0, 1) + starts(1, 1), 1u);
+    EXPECT_TRUE(heard<StartRank>("node0").front().onGpu);
+    EXPECT_FALSE(heard<StartRank>("node0").front().shareGpu);
+    pass(4 * kSecond);
+    EXPECT_THAT(all<model::ReplicaChanged>().back().why,
+                HasSubstr("no node has 1 free slots with a GPU each (node0 1 of 4 used and 1 of 1 "
+                          "GPUs); it starts when there are: add a node, use fewer replicas or "
+                          "shards, or set share_gpu = true"));
+}
+
+TEST_F(JobCoordinatorTest, RanksThatMayShareAGpuAreAllStarted) {
+    spec_.device = "auto";
+    spec_.shareGpu = true;
+    join("node0", 4, {}, 1);
+    begin();
+    EXPECT_EQ(starts(0, 1) + starts(1, 1), 2u);
+    EXPECT_TRUE(heard<StartRank>("node0").front().shareGpu);
+}
+
+TEST_F(JobCoordinatorTest, TheGpuThatARankWasGivenIsTold) {
+    join("node0");
+    begin();
+    agentSays("node0", RankUp{process(0), 555, "", {3, "GPU-d"}});
+    EXPECT_EQ(all<model::RankStarted>().back().gpu, 3u);
+    EXPECT_EQ(all<model::RankStarted>().back().gpuUuid, "GPU-d");
+    EXPECT_EQ(model::findRank(job_->state(), {0, 0})->gpus, std::vector<uint32_t>{3});
 }
 
 TEST_F(JobCoordinatorTest, AStartThatANodeRefusesIsTriedAgainAsANewIncarnation) {

@@ -21,7 +21,12 @@ using runtime::testing::Ranks;
 using runtime::testing::sameBits;
 using runtime::testing::Wiring;
 
+#ifdef BULKHEAD_GPU_IS_FAKE
+constexpr size_t kCount = 300'017;
+#else
 constexpr size_t kCount = 3'000'017;
+#endif
+constexpr size_t kPieceBytes = kCount * sizeof(float) / 3;
 
 struct Case {
     size_t ranks;
@@ -42,7 +47,7 @@ class GpuExchange : public GpuTest, public ::testing::WithParamInterface<Case> {
             in_.push_back(gpu_[i]->floats(kCount));
             out_.push_back(gpu_[i]->floats(kCount));
             runtime::ExchangeOptions options = ranks_->options(i);
-            options.roundBytes = options.directBytes = 4u << 20;
+            options.roundBytes = options.directBytes = kPieceBytes;
             options.device = {&plugin_.plane(), gpu_[i]->plane()};
             exchanges_.push_back(runtime::makeExchange(options).value());
         }

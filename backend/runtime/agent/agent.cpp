@@ -40,12 +40,15 @@ class Agent::Impl {
           reactor_(own_ != nullptr ? own_.get() : options_.reactor),
           thisMachine_(options_.host != nullptr
                            ? nullptr
-                           : std::make_unique<LinuxHost>(*reactor_, options_.outputLinesPerSecond)),
+                           : std::make_unique<LinuxHost>(*reactor_, options_.outputLinesPerSecond,
+                                                         options_.gpuLibrary)),
           supervisor_(options_, std::move(registry), *reactor_,
                       options_.host != nullptr ? *options_.host : *thisMachine_,
                       [this](AgentMessage message) { report(std::move(message)); }) {
         supervisor_.adopt();
     }
+
+    absl::Status own() { return supervisor_.ownGpus(); }
 
     absl::Status run() {
         connect();
@@ -77,6 +80,7 @@ class Agent::Impl {
         hello.node = options_.node;
         hello.address = options_.address;
         hello.slots = options_.slots;
+        hello.gpus = supervisor_.gpus();
         hello.pid = options_.pid != 0 ? options_.pid : ::getpid();
         char host[256] = "";
         (void)::gethostname(host, sizeof host - 1);
@@ -194,8 +198,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::create(AgentOptions options, const
         if (!made.ok()) return made.status();
         own = *std::move(made);
     }
-    return std::unique_ptr<Agent>(new Agent(
-        std::make_unique<Impl>(std::move(options), *std::move(registry), std::move(own))));
+    auto impl = std::make_unique<Impl>(std::move(options), *std::move(registry), std::move(own));
+    if (absl::Status s = impl->own(); !s.ok()) return s;
+    return std::unique_ptr<Agent>(new Agent(std::move(impl)));
 }
 
 Agent::Agent(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

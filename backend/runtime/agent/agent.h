@@ -21,8 +21,9 @@ struct AgentOptions {
     std::string node = "node0";
     std::string address = "127.0.0.1";  ///< IP its ranks listen on; stands for the machine
     uint32_t slots = 16;
-    std::string controller;  ///< "unix:/path" or "ip:port"
-    std::string token;       ///< shown to the controller
+    std::string gpus = "all";  ///< that it gives to ranks: chooseGpus()
+    std::string controller;    ///< "unix:/path" or "ip:port"
+    std::string token;         ///< shown to the controller
     /// Its own directory: one small file per running rank, so that a later life of the agent finds
     /// them again, and their output pipes. Created when absent, mode 0700.
     std::string runDir;
@@ -37,7 +38,8 @@ struct AgentOptions {
     /// Whoever gives one runs it, and calls begin() instead of run(), on its thread; null: the
     /// agent has one of its own.
     Reactor* reactor = nullptr;
-    int32_t pid = 0;  ///< of the agent, for people; 0: this process's
+    int32_t pid = 0;                               ///< of the agent, for people; 0: this process's
+    std::string gpuLibrary = "libnvidia-ml.so.1";  ///< without `host`: by which it knows its GPUs
 };
 
 /// Supervises the rank processes of one node: starts, reaps, signals and samples them, forwards
@@ -47,7 +49,8 @@ struct AgentOptions {
 /// handler. One Agent per runDir at a time (a lock file sees to it).
 class Agent {
   public:
-    /// FailedPrecondition when another agent holds runDir; InvalidArgument for a bad address.
+    /// FailedPrecondition when another agent holds runDir; InvalidArgument for a bad address, or
+    /// GPUs that are not there.
     static absl::StatusOr<std::unique_ptr<Agent>> create(AgentOptions options, const Clock& clock);
     ~Agent();
 

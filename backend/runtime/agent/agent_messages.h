@@ -44,13 +44,27 @@ struct RankProcess {
     }
 };
 
+/// A GPU of a node.
+struct GpuPlace {
+    uint32_t gpu = 0;  ///< the driver's index
+    std::string uuid;  ///< by which CUDA_VISIBLE_DEVICES names it; empty: none
+    bool operator==(const GpuPlace&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("gpu", self.gpu);
+        visit("uuid", self.uuid);
+    }
+};
+
 struct RunningRank {
     RankProcess process;
     int32_t pid = 0;
+    GpuPlace gpu = {};  ///< as RankUp's
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
         visit("pid", self.pid);
+        visit("gpu", self.gpu);
     }
 };
 
@@ -66,6 +80,7 @@ struct AgentHello {
     std::string node;
     std::string address;  ///< IP its ranks listen on
     uint32_t slots = 0;   ///< processes it is willing to run
+    uint32_t gpus = 0;    ///< that it gives to ranks, one each
     int32_t pid = 0;
     /// Host and folder of its notes: an agent that was started again has the same, another one that
     /// was given its name has not.
@@ -79,6 +94,7 @@ struct AgentHello {
         visit("node", self.node);
         visit("address", self.address);
         visit("slots", self.slots);
+        visit("gpus", self.gpus);
         visit("pid", self.pid);
         visit("home", self.home);
         visit("running", self.running);
@@ -89,12 +105,14 @@ struct AgentHello {
 struct RankUp {
     RankProcess process;
     int32_t pid = 0;
-    std::string error;
+    std::string error = {};
+    GpuPlace gpu = {};  ///< that it was given
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
         visit("pid", self.pid);
         visit("error", self.error);
+        visit("gpu", self.gpu);
     }
 };
 
@@ -251,17 +269,23 @@ struct AgentWelcome {
 /// Start a process. `argv[0]` is the program's path, or a name that the agent's PATH has;
 /// `environment` is added to the agent's own.
 /// Starting a process that runs already answers with its pid and starts nothing.
+/// On a node with GPUs a rank that may compute on one is given one of its own, by
+/// CUDA_VISIBLE_DEVICES; when all are taken it is not started, or shares one if it may.
 struct StartRank {
     RankProcess process;
     std::vector<std::string> argv;
     std::vector<std::string> environment;  ///< NAME=value
     std::string directory = {};            ///< where it runs; empty: where the agent does
+    bool onGpu = false;
+    bool shareGpu = false;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
         visit("argv", self.argv);
         visit("environment", self.environment);
         visit("directory", self.directory);
+        visit("on_gpu", self.onGpu);
+        visit("share_gpu", self.shareGpu);
     }
 };
 

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace bulkhead::runtime {
 namespace nvml {
@@ -63,6 +66,7 @@ struct GpuSampler::Library {
         find("nvmlDeviceGetCount_v2", count);
         find("nvmlDeviceGetHandleByIndex_v2", handle);
         find("nvmlDeviceGetName", name);
+        find("nvmlDeviceGetUUID", uuid);
         find("nvmlDeviceGetUtilizationRates", utilization);
         find("nvmlDeviceGetMemoryInfo", memory);
         find("nvmlDeviceGetTemperature", temperature);
@@ -198,6 +202,7 @@ struct GpuSampler::Library {
     int (*count)(unsigned*) = nullptr;
     int (*handle)(unsigned, Device*) = nullptr;
     int (*name)(Device, char*, unsigned) = nullptr;
+    int (*uuid)(Device, char*, unsigned) = nullptr;
     int (*utilization)(Device, nvml::Utilization*) = nullptr;
     int (*memory)(Device, nvml::Memory*) = nullptr;
     int (*temperature)(Device, int, unsigned*) = nullptr;
@@ -235,6 +240,51 @@ std::vector<GpuFigures> GpuSampler::sample() {
     library_->collectXids();
     for (size_t i = 0; i < library_->devices.size(); ++i) gpus.push_back(library_->read(i));
     return gpus;
+}
+
+std::vector<GpuPlace> GpuSampler::places() const {
+    std::vector<GpuPlace> places;
+    if (library_ == nullptr || library_->uuid == nullptr) return places;
+    for (size_t i = 0; i < library_->devices.size(); ++i) {
+        char text[96] = {};
+        nvml::Device device = library_->devices[i];
+        if (device != nullptr && library_->uuid(device, text, sizeof text - 1) == nvml::kOk)
+            places.push_back({static_cast<uint32_t>(i), text});
+    }
+    return places;
+}
+
+absl::StatusOr<std::vector<GpuPlace>> chooseGpus(const std::vector<GpuPlace>& all,
+                                                 const std::string& wanted) {
+    if (wanted == "all") return all;
+    std::vector<GpuPlace> chosen;
+    if (wanted == "none") return chosen;
+    const std::vector<std::string> part = absl::StrSplit(wanted, '/');
+    size_t which = 0, parts = 0;
+    if (part.size() == 2 && absl::SimpleAtoi(part[0], &which) &&
+        absl::SimpleAtoi(part[1], &parts) && which >= 1 && which <= parts) {
+        for (size_t i = which - 1; i < all.size(); i += parts) chosen.push_back(all[i]);
+        return chosen;
+    }
+    const std::vector<std::string> entries = absl::StrSplit(wanted, ',');
+    for (const std::string& entry : entries) {
+        const auto is = [&](const GpuPlace& gpu) {
+            return entry == gpu.uuid || entry == absl::StrCat(gpu.gpu);
+        };
+        const auto found = std::find_if(all.begin(), all.end(), is);
+        if (found == all.end())
+            return absl::InvalidArgumentError(absl::StrCat(
+                "no GPU of this node is \"", entry, "\"; it has ",
+                all.empty() ? "none"
+                            : absl::StrJoin(all, ", ",
+                                            [](std::string* out, const GpuPlace& gpu) {
+                                                absl::StrAppend(out, gpu.gpu, " (", gpu.uuid, ")");
+                                            }),
+                "; expected all, none, indices or UUIDs with commas between, or i/n"));
+        if (std::find(chosen.begin(), chosen.end(), *found) == chosen.end())
+            chosen.push_back(*found);
+    }
+    return chosen;
 }
 
 GpuSampler::Share GpuSampler::shareOf(int32_t pid, const std::vector<GpuFigures>& gpus) {

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "backend/model/event.h"
+#include "backend/runtime/agent/agent_messages.h"
 
 namespace bulkhead::runtime {
 
@@ -35,6 +37,9 @@ class GpuSampler {
     /// By the driver's index; empty where there is no driver or no GPU.
     std::vector<GpuFigures> sample();
 
+    /// Those that answer and have a name, by the driver's index.
+    std::vector<GpuPlace> places() const;
+
     /// Why there are none; empty when there are.
     const std::string& whyNone() const { return whyNone_; }
 
@@ -52,5 +57,11 @@ class GpuSampler {
     std::unique_ptr<Library> library_;  ///< null: none
     std::string whyNone_;
 };
+
+/// Those of `all` that `wanted` names: "all", "none", the driver's indices or UUIDs with commas
+/// between, or "2/4", the second of four parts that differ by one at most. InvalidArgument, naming
+/// what there is.
+[[nodiscard]] absl::StatusOr<std::vector<GpuPlace>> chooseGpus(const std::vector<GpuPlace>& all,
+                                                               const std::string& wanted);
 
 }  // namespace bulkhead::runtime

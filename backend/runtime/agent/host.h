@@ -72,6 +72,8 @@ class Host {
     virtual absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
                                                               const std::string& output,
                                                               ProcessWatcher watcher) = 0;
+    /// Its GPUs by the driver's index; before the first sample().
+    virtual std::vector<GpuPlace> gpus() { return {}; }
     /// `done` is called later, once; not after the host is destroyed.
     virtual void sample(std::function<void(HostFigures)> done) = 0;
 };

@@ -15,8 +15,10 @@ namespace bulkhead::runtime {
 /// reactor after it.
 class LinuxHost final : public Host {
   public:
-    LinuxHost(Reactor& reactor, uint32_t outputLinesPerSecond)
-        : reactor_(reactor), outputLinesPerSecond_(outputLinesPerSecond) {}
+    LinuxHost(Reactor& reactor, uint32_t outputLinesPerSecond, const std::string& gpuLibrary)
+        : reactor_(reactor),
+          outputLinesPerSecond_(outputLinesPerSecond),
+          gpus_(gpuLibrary.c_str()) {}
 
     absl::StatusOr<std::unique_ptr<HostProcess>> start(const StartRank& command,
                                                        const std::string& output,
@@ -24,6 +26,7 @@ class LinuxHost final : public Host {
     absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
                                                       const std::string& output,
                                                       ProcessWatcher watcher) override;
+    std::vector<GpuPlace> gpus() override { return gpus_.places(); }
     void sample(std::function<void(HostFigures)> done) override;
 
   private:

@@ -18,11 +18,13 @@ struct RegisteredRank {
     RankProcess process;
     int32_t pid = 0;         ///< 0: it is about to be started
     uint64_t startTime = 0;  ///< ticks after boot, see processStartTime()
+    GpuPlace gpu = {};
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
         visit("pid", self.pid);
         visit("start_time", self.startTime);
+        visit("gpu", self.gpu);
     }
 };
 

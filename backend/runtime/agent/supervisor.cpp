@@ -4,7 +4,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "backend/model/gpu_text.h"
@@ -35,7 +38,8 @@ Supervisor::Supervisor(const AgentOptions& options, RankRegistry registry, React
       registry_(std::move(registry)),
       reactor_(reactor),
       host_(host),
-      emit_(std::move(emit)) {
+      emit_(std::move(emit)),
+      allGpus_(host.gpus()) {
     sample();
 }
 
@@ -48,7 +52,9 @@ void Supervisor::adopt() {
     for (const RegisteredRank& known : registry_.load()) {
         auto found = host_.find(known, registry_.path(known.process), watcher(known.process));
         if (found.ok()) {
-            processes_[known.process].handle = *std::move(found);
+            Process& process = processes_[known.process];
+            process.handle = *std::move(found);
+            process.gpu = known.gpu;
         } else {
             registry_.remove(known.process);
             if (known.pid == 0) continue;  // the agent before had not come to start it
@@ -59,8 +65,18 @@ void Supervisor::adopt() {
 
 std::vector<RunningRank> Supervisor::running() const {
     std::vector<RunningRank> all;
-    for (const auto& [id, process] : processes_) all.push_back({id, process.handle->pid()});
+    for (const auto& [id, process] : processes_)
+        all.push_back({id, process.handle->pid(), process.gpu});
     return all;
+}
+
+absl::Status Supervisor::ownGpus() {
+    auto chosen = chooseGpus(allGpus_, options_.gpus);
+    if (!chosen.ok())
+        return absl::Status(chosen.status().code(), absl::StrCat("--gpus of node ", options_.node,
+                                                                 ": ", chosen.status().message()));
+    gpus_ = *std::move(chosen);
+    return absl::OkStatus();
 }
 
 void Supervisor::obey(const AgentCommand& command) {
@@ -73,35 +89,57 @@ void Supervisor::obey(const AgentCommand& command) {
 
 void Supervisor::start(const StartRank& command) {
     if (const auto it = processes_.find(command.process); it != processes_.end())
-        return emit_(RankUp{command.process, it->second.handle->pid(), ""});
+        return emit_(RankUp{command.process, it->second.handle->pid(), "", it->second.gpu});
     auto process = spawn(command);
     if (!process.ok()) {
         registry_.remove(command.process);
         return emit_(RankUp{command.process, 0, std::string(process.status().message())});
     }
-    const int32_t pid = (*process)->pid();
-    processes_[command.process].handle = *std::move(process);
-    emit_(RankUp{command.process, pid, ""});
+    const RankUp up{command.process, process->handle->pid(), "", process->gpu};
+    processes_[command.process] = *std::move(process);
+    emit_(up);
 }
 
-absl::StatusOr<std::unique_ptr<HostProcess>> Supervisor::spawn(const StartRank& command) {
+/// The one that fewest use. A process has its GPU until it is gone, for until then it may have
+/// memory there.
+absl::StatusOr<GpuPlace> Supervisor::gpuFor(const StartRank& command) const {
+    if (!command.onGpu || gpus_.empty()) return GpuPlace{};
+    std::map<std::string, std::vector<RankProcess>> users;
+    for (const auto& [id, process] : processes_) users[process.gpu.uuid].push_back(id);
+    const GpuPlace& best =
+        *std::min_element(gpus_.begin(), gpus_.end(), [&](const GpuPlace& a, const GpuPlace& b) {
+            return users[a.uuid].size() < users[b.uuid].size();
+        });
+    const std::vector<RankProcess>& taken = users[best.uuid];
+    if (taken.empty() || command.shareGpu) return best;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "node ", options_.node, " gives ", gpus_.size(), " GPUs to ranks, one each, and all are ",
+        "taken, GPU ", best.gpu, " by ", nameOf(taken.front()),
+        "; use fewer replicas or shards, another node, or share_gpu = true"));
+}
+
+absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
     if (processes_.size() >= options_.slots)
         return absl::ResourceExhaustedError(
             absl::StrCat("node ", options_.node, " has ", options_.slots, " slots, all taken"));
+    const absl::StatusOr<GpuPlace> gpu = gpuFor(command);
+    if (!gpu.ok()) return gpu.status();
+    if (!gpu->uuid.empty())
+        command.environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", gpu->uuid));
     // Noted before it is started: if this agent ended in between, or had no room for a note, it
     // would leave a process behind that nobody knows of.
-    if (absl::Status s = registry_.add({command.process, 0, 0}); !s.ok())
+    if (absl::Status s = registry_.add({command.process, 0, 0, *gpu}); !s.ok())
         return absl::Status(s.code(),
                             absl::StrCat("node ", options_.node, " cannot note that it runs ",
                                          nameOf(command.process), ", and does not: ", s.message()));
     auto process = host_.start(command, registry_.path(command.process), watcher(command.process));
-    if (!process.ok()) return process;
+    if (!process.ok()) return process.status();
     // With the first note alone it is found by what it prints to.
     if (absl::Status s =
-            registry_.add({command.process, (*process)->pid(), (*process)->startTime()});
+            registry_.add({command.process, (*process)->pid(), (*process)->startTime(), *gpu});
         !s.ok())
         spdlog::warn("the pid of {} is not noted: {}", nameOf(command.process), s.ToString());
-    return process;
+    return Process{*std::move(process), *gpu, 0, {}};
 }
 
 ProcessWatcher Supervisor::watcher(const RankProcess& id) {
@@ -219,7 +257,9 @@ void Supervisor::sampled(const HostFigures& figures) {
     for (const GpuFigures& gpu : figures.gpus) sample.node.gpus.push_back(gpu.sample);
     for (const auto& [id, process] : processes_) {
         const ProcessFigures own = process.handle->sample();
-        const GpuSampler::Share gpu = GpuSampler::shareOf(process.handle->pid(), figures.gpus);
+        GpuSampler::Share gpu = GpuSampler::shareOf(process.handle->pid(), figures.gpus);
+        // The driver may know its processes by other numbers, as in a container.
+        if (gpu.gpus.empty() && !process.gpu.uuid.empty()) gpu.gpus = {process.gpu.gpu};
         sample.ranks.push_back(
             {id, own.cpuPercent, own.rssBytes, gpu.busyPercent, gpu.memoryBytes, gpu.gpus});
     }

@@ -39,6 +39,10 @@ class Supervisor {
     /// Takes up the processes that outlived an earlier agent; those that did not are reported gone.
     void adopt();
 
+    /// Takes the node's GPUs that its options name. InvalidArgument: they are not there.
+    absl::Status ownGpus();
+    uint32_t gpus() const { return static_cast<uint32_t>(gpus_.size()); }
+
     std::vector<RunningRank> running() const;
 
     void obey(const AgentCommand& command);
@@ -46,6 +50,7 @@ class Supervisor {
   private:
     struct Process {
         std::unique_ptr<HostProcess> handle;
+        GpuPlace gpu;          ///< its own, or shared; no UUID: none
         int32_t killedBy = 0;  ///< the signal, once it was told that it died
         LastWords words;
     };
@@ -57,7 +62,8 @@ class Supervisor {
     using FaultKey = std::pair<std::string, uint64_t>;  ///< job, fault
 
     void start(const StartRank& command);
-    absl::StatusOr<std::unique_ptr<HostProcess>> spawn(const StartRank& command);
+    absl::StatusOr<Process> spawn(StartRank command);
+    absl::StatusOr<GpuPlace> gpuFor(const StartRank& command) const;
     ProcessWatcher watcher(const RankProcess& id);
     void printed(const RankProcess& id, bool isStderr, std::string line, uint64_t dropped);
     void died(const RankProcess& id, int32_t signal);
@@ -78,6 +84,8 @@ class Supervisor {
     Reactor& reactor_;
     Host& host_;
     Emit emit_;
+    const std::vector<GpuPlace> allGpus_;                 ///< of the node
+    std::vector<GpuPlace> gpus_;                          ///< those that it gives to ranks
     std::map<uint32_t, std::set<RankProcess>> gpuUsers_;  ///< by GPU, at the last sample
     std::map<RankProcess, Process> processes_;
     std::multimap<FaultKey, LastingFault> faults_;

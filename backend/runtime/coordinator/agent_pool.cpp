@@ -80,6 +80,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     node.status.node = hello.node;
     node.status.address = hello.address;
     node.status.slots = hello.slots;
+    node.status.gpus = hello.gpus;
     node.status.state =
         cordoned_.contains(hello.node) ? model::NodeState::kCordoned : model::NodeState::kUp;
     node.channel = std::move(channel);
@@ -97,9 +98,9 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
     for (const auto& [process, pid] : node.processes) missed.insert(process);
     for (const RunningRank& running : hello.running) {
         missed.erase(running.process);
-        node.processes[running.process] = running.pid;
+        add(node, running.process, running.pid, !running.gpu.uuid.empty());
     }
-    node.status.used = static_cast<uint32_t>(node.processes.size());
+    count(node);
     const std::string name = hello.node;
     node.channel->start([this, name](std::string bytes) { received(name, bytes); },
                         [this, name](const absl::Status& why) {
@@ -112,7 +113,7 @@ void AgentPool::accept(std::unique_ptr<ControlChannel> channel, const AgentHello
         node.missingTimer = reactor_.after(
             kMissingAfter, [this, name, missed, why] { missing(name, missed, why); });
     for (const RunningRank& running : hello.running)
-        listener_.rankUp(name, {running.process, running.pid, ""});
+        listener_.rankUp(name, {running.process, running.pid, "", running.gpu});
     listener_.nodeChanged(node.status, isNew ? "its agent has connected" : "its agent is back");
 }
 
@@ -128,9 +129,24 @@ void AgentPool::missing(const std::string& name, const std::set<RankProcess>& pr
     }
 }
 
+void AgentPool::add(Node& node, const RankProcess& process, int32_t pid, bool onGpu) {
+    node.processes[process] = pid;
+    if (onGpu)
+        node.onGpus.insert(process);
+    else
+        node.onGpus.erase(process);
+    count(node);
+}
+
 void AgentPool::forget(Node& node, const RankProcess& process) {
     node.processes.erase(process);
+    node.onGpus.erase(process);
+    count(node);
+}
+
+void AgentPool::count(Node& node) {
     node.status.used = static_cast<uint32_t>(node.processes.size());
+    node.status.gpusUsed = static_cast<uint32_t>(node.onGpus.size());
 }
 
 void AgentPool::received(const std::string& name, const std::string& bytes) {
@@ -143,7 +159,7 @@ void AgentPool::received(const std::string& name, const std::string& bytes) {
     if (std::holds_alternative<AgentBeat>(*message)) return;
     if (const auto* up = std::get_if<RankUp>(&*message)) {
         if (up->error.empty())
-            node.processes[up->process] = up->pid;
+            add(node, up->process, up->pid, !up->gpu.uuid.empty());
         else
             forget(node, up->process);
         return listener_.rankUp(name, *up);
@@ -217,11 +233,17 @@ void AgentPool::lost(const std::string& name, const std::string& why) {
     listener_.nodeChanged(node.status, "its agent is away");  // what waited for it need not wait
 }
 
-std::optional<std::string> AgentPool::choose(uint32_t slots, const std::string& preferred) const {
+std::optional<std::string> AgentPool::choose(Need need, const std::string& preferred) const {
+    // All ranks of a job compute on GPUs, or none does.
+    const bool gpus = need.gpus && std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
+                          return node.second.status.gpus > 0;
+                      });
     const auto room = [&](const Node& node) -> uint32_t {
-        if (node.status.state != model::NodeState::kUp || !isConnected(node.status.node)) return 0;
-        const uint32_t free = node.status.slots - std::min(node.status.slots, node.status.used);
-        return free >= slots ? free : 0;
+        const NodeStatus& has = node.status;
+        if (has.state != model::NodeState::kUp || !isConnected(has.node)) return 0;
+        uint32_t free = has.slots - std::min(has.slots, has.used);
+        if (gpus) free = std::min(free, has.gpus - std::min(has.gpus, has.gpusUsed));
+        return free >= need.slots ? free : 0;
     };
     const MonoNs now = reactor_.now();
     const auto missesBeats = [&](const Node& node) {
@@ -243,10 +265,10 @@ std::optional<std::string> AgentPool::choose(uint32_t slots, const std::string& 
 
 absl::Status AgentPool::start(const std::string& node, StartRank command) {
     const RankProcess process = command.process;
+    const bool wantsGpu = command.onGpu && !command.shareGpu;
     if (absl::Status s = send(node, std::move(command)); !s.ok()) return s;
     Node& n = nodes_[node];
-    n.processes.emplace(process, 0);
-    n.status.used = static_cast<uint32_t>(n.processes.size());
+    if (!n.processes.contains(process)) add(n, process, 0, wantsGpu && n.status.gpus > 0);
     return absl::OkStatus();
 }
 

@@ -50,9 +50,14 @@ class AgentPool {
     /// A connection whose first message was `hello`. Takes it, or refuses it with the reason.
     void accept(std::unique_ptr<ControlChannel> channel, const AgentHello& hello);
 
-    /// A node with `slots` free: `preferred` when it is up, else the one with most room. Nodes that
+    /// What a replica needs of a node.
+    struct Need {
+        uint32_t slots = 1;
+        bool gpus = false;  ///< one a slot; when no node has any, none
+    };
+    /// A node with that free: `preferred` when it is up, else the one with most room. Nodes that
     /// miss heartbeats now, or failed lately (doubt()), come last.
-    std::optional<std::string> choose(uint32_t slots, const std::string& preferred) const;
+    std::optional<std::string> choose(Need need, const std::string& preferred) const;
 
     /// Reserves the slot and tells the agent; RankUp or RankGone follows. Unavailable when the
     /// agent is away.
@@ -96,6 +101,7 @@ class AgentPool {
         MonoNs failedAt = 0;  ///< was lost or doubted last; 0: never
         bool broken = false;  ///< a message could not be sent; that it closed is about to be told
         std::map<RankProcess, int32_t> processes;  ///< pid, 0 while starting
+        std::set<RankProcess> onGpus;              ///< of them, those that have a GPU of their own
         Reactor::TimerId lossTimer = 0;
         Reactor::TimerId missingTimer = 0;
     };
@@ -107,7 +113,9 @@ class AgentPool {
     void missing(const std::string& name, const std::set<RankProcess>& processes,
                  const std::string& why);
     void tell(const std::string& name, AgentMessage message);
+    void add(Node& node, const RankProcess& process, int32_t pid, bool onGpu);
     void forget(Node& node, const RankProcess& process);
+    static void count(Node& node);
     absl::Status refusal(const AgentHello& hello) const;
     absl::Status noSuchNode(const std::string& node) const;
 

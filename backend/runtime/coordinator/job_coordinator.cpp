@@ -175,7 +175,7 @@ void JobCoordinator::begin() {
     busy_ = false;
     // Ranks that outlived an earlier coordinator.
     for (const auto& [node, running] : around_.pool.running(beginning_.run))
-        if (running.pid != 0) rankUp(node, {running.process, running.pid, ""});
+        if (running.pid != 0) rankUp(node, {running.process, running.pid, "", running.gpu});
     feed(protocol::Tick{});
     if (recovered_) takeInventory();
 }

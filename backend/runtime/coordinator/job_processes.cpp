@@ -115,7 +115,9 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
     // One that outlived a coordinator was told of when it started.
     const model::RankView* told = model::findRank(state_, rank);
     if (told == nullptr || told->incarnation != up.process.incarnation || told->pid != up.pid)
-        emit(model::RankStarted{rank, up.process.incarnation, up.pid, node},
+        emit(model::RankStarted{rank, up.process.incarnation, up.pid, node,
+                                up.gpu.uuid.empty() ? std::nullopt : std::optional(up.gpu.gpu),
+                                up.gpu.uuid},
              model::Severity::kInfo);
     feed(protocol::RankRunning{rank, up.process.incarnation, up.pid, node});
     faults_.rankBack(rank, up.process.incarnation);
@@ -331,7 +333,9 @@ void JobCoordinator::tryStarts() {
     for (auto it = waitingStarts_.begin(); it != waitingStarts_.end();) {
         const auto [replica, incarnation] = *it;
         const std::string preferred = preferredNode(replica);
-        const auto node = around_.pool.choose(beginning_.spec.shards, preferred);
+        const auto node = around_.pool.choose(
+            {beginning_.spec.shards, beginning_.spec.mayUseGpus() && !beginning_.spec.shareGpu},
+            preferred);
         // At the start of a job its nodes connect one after the other: wait for the one it names.
         const bool early = !preferred.empty() && !around_.pool.knows(preferred) &&
                            around_.reactor.now() < placementUntil_;
@@ -381,17 +385,26 @@ void JobCoordinator::tellPredecessor(int32_t replica, uint32_t incarnation,
 void JobCoordinator::tellNoSlots(int32_t replica, uint32_t incarnation) {
     if (const auto [it, fresh] = toldNoSlots_.insert_or_assign(replica, incarnation); !fresh)
         return;
+    const bool ownGpus = beginning_.spec.mayUseGpus() && !beginning_.spec.shareGpu;
+    bool gpus = false;
     std::string nodes;
-    for (const NodeStatus& node : around_.pool.nodes())
+    for (const NodeStatus& node : around_.pool.nodes()) {
         absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", node.node, " ",
                         model::NodeState::kUp == node.state ? "" : "(not up) ", node.used, " of ",
                         node.slots, " used");
+        gpus = gpus || (ownGpus && node.gpus > 0);
+        if (ownGpus && node.gpus > 0)
+            absl::StrAppend(&nodes, " and ", node.gpusUsed, " of ", node.gpus, " GPUs");
+    }
     emit(
         model::ReplicaChanged{
             replica, incarnation, model::ReplicaState::kStarting, "", 0,
-            absl::StrCat("no node has ", beginning_.spec.shards, " free slots (",
+            absl::StrCat("no node has ", beginning_.spec.shards, " free slots",
+                         gpus ? " with a GPU each" : "", " (",
                          nodes.empty() ? "no agent is connected" : nodes,
-                         "); it starts when there are: add an agent, or one with more --slots")},
+                         "); it starts when there are: ",
+                         gpus ? "add a node, use fewer replicas or shards, or set share_gpu = true"
+                              : "add an agent, or one with more --slots")},
         model::Severity::kWarning);
 }
 
@@ -408,6 +421,8 @@ absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
         start.argv = own ? beginning_.spec.command : std::vector{around_.workerPath};
         start.environment = beginning_.spec.env;
         start.directory = beginning_.spec.directory;
+        start.onGpu = beginning_.spec.mayUseGpus();
+        start.shareGpu = beginning_.spec.shareGpu;
         const std::pair<std::string, std::string> told[] = {
             {"job", beginning_.run},
             {"job-file", beginning_.dir + "/job.json"},

@@ -27,6 +27,8 @@ struct NodeStatus {
     uint32_t slots = 0;
     uint32_t used = 0;
     model::NodeState state = model::NodeState::kUp;
+    uint32_t gpus = 0;      ///< that its agent gives to ranks
+    uint32_t gpusUsed = 0;  ///< by ranks that have one, or are to get one
 };
 
 /// A job at one moment, as much as actions and their pre-flight need. `revision` grows with every
