@@ -133,6 +133,22 @@ absl::Status needScratch(bulkhead_group* group, size_t bytes) {
     return absl::OkStatus();
 }
 
+/// What NCCL does for the first time waits for all that runs on the GPU, as does taking memory:
+/// every rank is reached now, in both ways in which it will be.
+absl::Status reachAll(bulkhead_group* group) {
+    const auto ranks = static_cast<size_t>(group->size);
+    if (absl::Status s = needScratch(group, 2 * ranks); !s.ok()) return s;
+    auto* bytes = static_cast<std::byte*>(group->scratch);
+    const std::vector<size_t> one(ranks, 1);
+    if (absl::Status s = swap(group, "connecting", bytes, one, bytes + ranks, one, nullptr);
+        !s.ok())
+        return s;
+    return group->communicator->run(
+        "connecting", nullptr, [&](const NcclLibrary& nccl, ncclComm_t comm) {
+            return nccl.allGather(bytes, bytes + ranks, 1, ncclUint8, comm, nullptr);
+        });
+}
+
 absl::Status addParts(bulkhead_group* group, void* to, size_t count, bulkhead_dtype type,
                       cudaStream_t stream) {
     const size_t part = count * widthOf(type);
@@ -169,10 +185,14 @@ bulkhead_status createGroup(bulkhead_device* device, const bulkhead_group_desc* 
         group->device = device;
         group->rank = desc->rank;
         group->size = desc->size;
-        if (desc->size > 1)
-            if (absl::Status s = connect(group.get(), desc); !s.ok()) return s;
-        *out = group.release();
-        return absl::OkStatus();
+        absl::Status s;
+        if (desc->size > 1) s = connect(group.get(), desc);
+        if (s.ok() && desc->size > 1) s = reachAll(group.get());
+        if (s.ok())
+            *out = group.release();
+        else if (group->scratch != nullptr)
+            ignore(cudaFree(group->scratch));
+        return s;
     });
 }
 

@@ -346,7 +346,7 @@ TEST_F(AgentTest, OutputIsHeardAgainAfterTheAgentCameBack) {
 class GpuNode : public AgentTest {
   protected:
     GpuNode() {
-        gpuLibrary_ = FAKE_NVML "/fake_nvml_eight.so";
+        gpuLibrary_ = FAKE_NVML "/eight/libnvidia-ml.so.1";
         slots_ = 16;
         again("all");
     }

@@ -2,6 +2,9 @@
 // The exchange's kernel beside other threads' calls of a driver that has one lock, and errors that
 // are told late.
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -154,6 +157,61 @@ TEST_F(Liveness, aGpuThatFallsOffTheBusIsToldAndNotWaitedFor) {
     EXPECT_THAT(api().why(rank_.plane()), HasSubstr("uncorrectable ECC"));
     EXPECT_THAT(api().why(rank_.plane()), HasSubstr("the rank must start again"));
     loseGpu(0, cudaSuccess);
+}
+
+/// Two ranks of a replica, on a GPU each.
+TEST_F(Liveness, aGroupHasReachedAllItsRanksWhenItIsMade) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+    ASSERT_EQ(::listen(listener, 8), 0);
+    ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    const std::string data = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    const bulkhead_peer peers[] = {{"here", data.c_str(), ""}, {"here", "127.0.0.1:9", ""}};
+    const bulkhead_device_api& device = plugin_.device();
+    std::atomic<int> ready{0};
+    std::atomic<uint64_t> before{0};
+    const auto rank = [&](int32_t r) {
+        bulkhead_device* gpu = nullptr;
+        EXPECT_EQ(device.open(plugin_.host(), r, &gpu), BULKHEAD_OK) << plugin_.error();
+        bulkhead_group_desc desc{};
+        desc.struct_size = sizeof desc;
+        desc.rank = r;
+        desc.size = 2;
+        desc.name = "pair";
+        desc.peers = peers;
+        desc.timeout_ms = 20'000;
+        desc.listen_fd = r == 0 ? listener : -1;
+        void* memory = nullptr;
+        EXPECT_EQ(device.alloc(gpu, BULKHEAD_MEMORY_DEVICE, 64, &memory), BULKHEAD_OK);
+        bulkhead_group* group = nullptr;
+        ASSERT_EQ(device.group_create(gpu, &desc, &group), BULKHEAD_OK) << plugin_.error();
+        if (++ready == 2) before = counts().allocations;
+        while (before == 0) std::this_thread::yield();
+        auto* bytes = static_cast<char*>(memory);
+        const char own = static_cast<char>('a' + r);
+        EXPECT_EQ(device.copy(gpu, bytes, &own, 1, nullptr), BULKHEAD_OK);
+        EXPECT_EQ(device.all_gather(group, bytes, bytes + 8, 1, BULKHEAD_U8, nullptr), BULKHEAD_OK)
+            << plugin_.error();
+        const size_t one[] = {1, 1};
+        EXPECT_EQ(device.all_to_all(group, bytes + 8, one, bytes + 16, one, nullptr), BULKHEAD_OK);
+        EXPECT_EQ(device.barrier(group), BULKHEAD_OK);
+        char read[2] = {};
+        EXPECT_EQ(device.copy(gpu, read, bytes + 16, 2, nullptr), BULKHEAD_OK);
+        EXPECT_EQ(std::string(read, 2), std::string(2, own)) << "what each has of this rank";
+        EXPECT_EQ(counts().allocations, before) << "nothing was done for the first time";
+        EXPECT_EQ(device.barrier(group), BULKHEAD_OK);
+        device.group_destroy(group);
+        device.free(gpu, memory);
+        device.close(gpu);
+    };
+    std::thread other(rank, 1);
+    rank(0);
+    other.join();
+    ::close(listener);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct bulkhead_workload {
     bulkhead_workload_config config{};
     float* state = nullptr;     ///< device: weights, then their momentum
     float* gradient = nullptr;  ///< device, kind PEER
+    float* parts = nullptr;     ///< device: this shard's sums, then those of all; of several shards
     std::vector<float> sum = std::vector<float>(kWeights);
     std::vector<float> work = std::vector<float>(2 * kWeights);  ///< a copy of the state
     std::vector<double> domainLoss;
@@ -43,11 +44,11 @@ void destroy(Workload* w) {
     if (w == nullptr) return;
     w->config.device_api->free(w->config.device, w->state);
     w->config.device_api->free(w->config.device, w->gradient);
+    w->config.device_api->free(w->config.device, w->parts);
     delete w;
 }
 
 bulkhead_status create(const bulkhead_workload_config* config, Workload** out) {
-    if (config->shards != 1) return refuse(*config, "bigram has one shard; set shards = 1");
     auto* w = new Workload;
     w->config = *config;
     w->domainLoss.resize(config->domains);
@@ -57,7 +58,10 @@ bulkhead_status create(const bulkhead_workload_config* config, Workload** out) {
                                          reinterpret_cast<void**>(at));
     };
     if (alloc(BULKHEAD_MEMORY_DEVICE, 2 * Workload::kWeights, &w->state) != BULKHEAD_OK ||
-        alloc(BULKHEAD_MEMORY_PEER, Workload::kWeights, &w->gradient) != BULKHEAD_OK) {
+        alloc(BULKHEAD_MEMORY_PEER, Workload::kWeights, &w->gradient) != BULKHEAD_OK ||
+        (config->shards > 1 && alloc(BULKHEAD_MEMORY_DEVICE,
+                                     (1 + static_cast<size_t>(config->shards)) * Workload::kWeights,
+                                     &w->parts) != BULKHEAD_OK)) {
         destroy(w);
         return BULKHEAD_OUT_OF_MEMORY;
     }
@@ -108,6 +112,25 @@ double learn(Workload* w, const int32_t* tokens) {
     return loss;
 }
 
+/// Every shard learns from samples of its own, and all have the same sum in the end.
+bulkhead_status addShards(Workload* w) {
+    const auto shards = static_cast<size_t>(w->config.shards);
+    if (shards == 1) return BULKHEAD_OK;
+    constexpr size_t kBytes = Workload::kWeights * sizeof(float);
+    bulkhead_status s = w->copy(w->parts, w->sum.data(), kBytes);
+    if (s == BULKHEAD_OK)
+        s = w->config.device_api->all_gather(w->config.group, w->parts,
+                                             w->parts + Workload::kWeights, Workload::kWeights,
+                                             BULKHEAD_F32, nullptr);
+    std::vector<float> all(shards * Workload::kWeights);
+    if (s == BULKHEAD_OK) s = w->copy(all.data(), w->parts + Workload::kWeights, shards * kBytes);
+    for (size_t i = 0; i < Workload::kWeights; ++i) {
+        w->sum[i] = all[i];
+        for (size_t r = 1; r < shards; ++r) w->sum[i] += all[r * Workload::kWeights + i];
+    }
+    return s;
+}
+
 bulkhead_status forwardBackward(Workload* w, const bulkhead_batch* batch,
                                 bulkhead_gradient_ready ready, void* context) {
     if (batch->first != 0) {
@@ -124,6 +147,7 @@ bulkhead_status forwardBackward(Workload* w, const bulkhead_batch* batch,
         w->domainTokens[batch->domain[i]] += w->config.sequence_length;
     }
     if (batch->last == 0) return BULKHEAD_OK;
+    if (const bulkhead_status s = addShards(w); s != BULKHEAD_OK) return s;
     constexpr size_t kHalf = Workload::kWeights / 2;
     for (const size_t begin : {kHalf, size_t{0}}) {
         const bulkhead_status s =
