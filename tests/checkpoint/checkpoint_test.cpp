@@ -47,6 +47,7 @@ class CheckpointTest : public ::testing::Test {
         const std::string folder = folder_ + "/" + checkpointFolder(2, step, 3, 1, 1);
         CheckpointManifest m;
         m.job = "demo";
+        m.run = "4f1c";
         m.step = step;
         m.lineage = 2;
         m.term = 9;

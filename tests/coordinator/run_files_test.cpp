@@ -81,6 +81,7 @@ class RunFilesTest : public testing::Test {
         state.hash = bulkhead_state_hash(state.bytes.data(), state.bytes.size());
         CheckpointManifest manifest;
         manifest.job = spec.name;
+        manifest.run = std::string(32, 'a');
         manifest.step = step;
         manifest.lineage = lineage;
         manifest.shards = 1;
@@ -344,12 +345,14 @@ TEST_F(RunFilesTest, ALogThatLacksWhatTheRunsCheckpointsProveIsRefused) {
     run("a", begun());
     const model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
     const std::string five = stored(spec, 1, 5), seven = stored(spec, 1, 7);
+    std::string id;
     const auto check = [&](const std::vector<protocol::LogEntry>& entries, uint64_t step,
                            bool knows) {
         protocol::RecoveredState recovered;
         recovered.lineage = entries.empty() ? 0 : 1;
         recovered.step = step;
-        const absl::Status s = checkLog(diskFiles(), runDir("a"), spec, entries, recovered, knows);
+        const absl::Status s =
+            checkLog(diskFiles(), runDir("a"), spec, entries, recovered, id, knows);
         EXPECT_TRUE(s.ok() || absl::IsDataLoss(s)) << s;
         return std::string(s.message());
     };
@@ -359,6 +362,12 @@ TEST_F(RunFilesTest, ALogThatLacksWhatTheRunsCheckpointsProveIsRefused) {
     EXPECT_THAT(check(begun(), 5, false), HasSubstr("ends with step 5"));
     EXPECT_EQ(check(begun(), 5, true), "") << "history says so, and by how much";
     EXPECT_EQ(check(begun(), 7, false), "");
+    id = std::string(32, 'a');
+    EXPECT_EQ(check(begun(), 7, false), "");
+    id = std::string(32, 'b');
+    EXPECT_THAT(check(begun(), 7, true), HasSubstr("is another run's"));
+    EXPECT_THAT(check({}, 0, false), HasSubstr("has nothing of this run")) << "its id is new";
+    id = "";
     auto entries = begun();
     protocol::LogCommit commit;
     commit.record.lineage = 1;

@@ -2,6 +2,8 @@
 // Whole jobs with real workers and a real, tiny model: what dies, what goes on, what comes back.
 #include <cmath>
 
+#include "backend/runtime/checkpoint/checkpoint.h"
+#include "backend/runtime/coordinator/run_files.h"
 #include "tests/fault/training_job.h"
 
 namespace bulkhead::fault {
@@ -165,6 +167,9 @@ TEST_F(TrainingTest, KilledWholeItResumesExactlyOnce) {
     await<model::CheckpointWritten>();
     awaitStep(15);
     host_->killEverything();
+    const std::string dir = host_->dir() + "/state/" + run_;
+    for (const auto& stored : runtime::storedCheckpoints(diskFiles(), dir + "/checkpoints"))
+        EXPECT_EQ(stored.run, runtime::runIdentity(diskFiles(), dir));
     const auto runs = host_->comeBack();
     ASSERT_TRUE(runs.ok()) << runs.status();
     const auto lineage =

@@ -20,6 +20,7 @@ class CheckpointDeskTest : public ::testing::Test {
   protected:
     CheckpointDeskTest()
         : folder_(fs::path(::testing::TempDir()) / ("desk_" + std::to_string(::getpid()))) {
+        settings_.run = "4f1c";
         settings_.spec.checkpointDir = folder_.string();
         settings_.spec.shards = 2;
         settings_.spec.policies.checkpointsKept = 1;
@@ -88,6 +89,7 @@ TEST_F(CheckpointDeskTest, ShardsThatLieInTwoLayoutsAreNoCheckpoint) {
     EXPECT_TRUE(done_[0].ok) << done_[0].error;
     EXPECT_EQ(done_[0].layout, 1u);
     EXPECT_EQ(readManifest(diskFiles(), done_[0].path)->layout, 1u);
+    EXPECT_EQ(readManifest(diskFiles(), done_[0].path)->run, "4f1c");
 }
 
 TEST_F(CheckpointDeskTest, AShardThatCouldNotBeWrittenMakesItNoCheckpoint) {

@@ -88,6 +88,7 @@ json toJson(const CheckpointManifest& m) {
                          {"state_hash", hex(f.hash)}});
     return {{"version", m.version},
             {"job", m.job},
+            {"run", m.run},
             {"step", m.step},
             {"lineage", m.lineage},
             {"term", m.term},
@@ -112,6 +113,7 @@ CheckpointManifest fromJson(const json& j) {
         throw std::runtime_error(absl::StrCat("its version is ", m.version,
                                               ", this program reads 1 to ", kManifestVersion));
     m.job = j.at("job");
+    m.run = j.value("run", "");  // older ones do not say
     m.step = j.at("step");
     m.lineage = j.at("lineage");
     m.term = j.at("term");
@@ -309,6 +311,7 @@ std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& file
         absl::StatusOr<CheckpointManifest> m = parseManifest(path, *text);
         if (!m.ok()) continue;
         protocol::StoredCheckpoint stored{path, m->last, m->layout, m->expertShard, {}};
+        stored.run = m->run;
         if (auto ledger = decode<protocol::LedgerState>(m->dataPosition);
             ledger.ok() && !m->dataPosition.empty())
             stored.ledger = *std::move(ledger);

@@ -47,6 +47,7 @@ struct CheckpointFile {
 struct CheckpointManifest {
     int version = kManifestVersion;
     std::string job;
+    std::string run;  ///< identity of the run that wrote it; empty: not known
     uint64_t step = 0;
     uint64_t lineage = 0;
     uint64_t term = 0;

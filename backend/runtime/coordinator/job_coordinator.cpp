@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
             absl::StrCat(beginning.dir, "/commit.log is another run's (it is of ", options.run,
                          ", this folder of ", known, "): put the file back that was there"));
     if (absl::Status s = checkLog(around.files, beginning.dir, beginning.spec, entries, *recovered,
-                                  beginning.past.lastCommit.has_value());
+                                  options.run, beginning.past.lastCommit.has_value());
         !s.ok())
         return s;
     // Nobody wants a run to begin again because somebody emptied a file.

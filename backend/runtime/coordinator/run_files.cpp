@@ -227,7 +227,8 @@ std::vector<protocol::LogEntry> atHome(const FileSystem& files, const std::strin
 
 absl::Status checkLog(const FileSystem& files, const std::string& runDir,
                       const model::JobSpec& spec, const std::vector<protocol::LogEntry>& entries,
-                      const protocol::RecoveredState& recovered, bool knows) {
+                      const protocol::RecoveredState& recovered, const std::string& id,
+                      bool knows) {
     using At = std::pair<uint64_t, uint64_t>;  // lineage, step
     const auto stored = storedCheckpoints(files, spec.checkpointDir);
     if (stored.empty()) return absl::OkStatus();
@@ -241,13 +242,14 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
         const At at{s.last.lineage, s.last.step};
         if (newest == nullptr || At(newest->last.lineage, newest->last.step) < at) newest = &s;
         const auto it = logged.find(at);
-        foreign = foreign || (it != logged.end() && *it->second != s.last);
+        foreign = foreign || (it != logged.end() && *it->second != s.last) ||
+                  (recovered.lineage != 0 && !s.run.empty() && !id.empty() && s.run != id);
         behind = behind || at > At(recovered.lineage, recovered.step);
     }
     if (!foreign && (knows || !behind)) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat(
         runDir, "/commit.log ",
-        foreign                  ? "is another run's: it has other steps than the run's checkpoints"
+        foreign                  ? "is another run's than the checkpoints in its folder"
         : recovered.lineage == 0 ? "has nothing of this run, which has checkpoints"
                                  : absl::StrCat("ends with step ", recovered.step,
                                                 ", and the run has checkpoints of later ones"),

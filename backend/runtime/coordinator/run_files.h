@@ -67,12 +67,13 @@ absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
 std::vector<protocol::LogEntry> atHome(const FileSystem& files, const std::string& runDir,
                                        std::vector<protocol::LogEntry> entries);
 
-/// DataLoss when whole checkpoints in the run's folder prove that `entries`, its commit log, are
-/// another run's, or, unless history `knows` more of the run, that they have lost their end: then
-/// nobody would notice that the run begins anew. Names the newest of them and how to go on.
+/// DataLoss when whole checkpoints in the run's folder prove that `entries`, its commit log, or
+/// `id`, which it goes by, are another run's, or, unless history `knows` more of the run, that they
+/// have lost their end: then nobody would notice that the run begins anew. Names the newest of them
+/// and how to go on.
 absl::Status checkLog(const FileSystem& files, const std::string& runDir,
                       const model::JobSpec& spec, const std::vector<protocol::LogEntry>& entries,
-                      const protocol::RecoveredState& recovered, bool knows);
+                      const protocol::RecoveredState& recovered, const std::string& id, bool knows);
 
 /// The entries of a run's commit log as it is on disk (atHome). Errors of the file, or as
 /// protocol::decodeLog().

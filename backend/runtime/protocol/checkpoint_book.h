@@ -52,6 +52,7 @@ struct StoredCheckpoint {
     /// Settled, after `last`, as the coordinator told its writer. A rank that writes because no
     /// coordinator is left does not know it.
     std::optional<LedgerState> ledger{};
+    std::string run{};  ///< identity of the run that wrote it; empty: not known
 };
 
 /// What the log would say of it, by its manifest alone: samples are dealt in equal shares. nullopt

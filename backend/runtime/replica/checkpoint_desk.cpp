@@ -136,6 +136,7 @@ void CheckpointDesk::tryFinish(Key key) {
 CheckpointManifest CheckpointDesk::manifestOf(const Pending& pending) const {
     CheckpointManifest m;
     m.job = settings_.job;
+    m.run = settings_.run;
     m.step = pending.snapshot->step;
     m.lineage = pending.snapshot->lineage;
     m.term = pending.snapshot->last.term;

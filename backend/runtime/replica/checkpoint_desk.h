@@ -45,6 +45,7 @@ class CheckpointThread {
 
 struct CheckpointSettings {
     std::string job;
+    std::string run;  ///< its identity; empty: not known
     model::JobSpec spec;
     std::string jobJson;
     RankId rank;

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "backend/common/file_system.h"
 #include "backend/model/event_json.h"
 #include "backend/runtime/protocol/messages.h"
 
@@ -100,6 +101,9 @@ absl::StatusOr<RankOptions> readRank(Arguments arguments) {
     options.address = arguments.text("address");
     options.runDir = arguments.text("run-dir");
     if (absl::Status s = arguments.finish(); !s.ok()) return s;
+    // Beside the job's file; without it checkpoints do not name their run.
+    const std::string id = folderOf(jobFile) + "/id";
+    options.run = std::string(absl::StripAsciiWhitespace(readText("", id).value_or("")));
     absl::StatusOr<std::string> token = readText(arguments.spell("token-file"), tokenFile);
     if (!token.ok()) return token.status();
     options.token = std::string(absl::StripAsciiWhitespace(*token));

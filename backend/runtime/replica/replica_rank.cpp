@@ -101,7 +101,7 @@ void ReplicaRank::Impl::startDesks() {
     catchUp_ = std::make_unique<CatchUp>(options_.rank, options_.spec.shards,
                                          options_.host->stateNetwork(), clock_, catchUpHooks());
     CheckpointSettings settings{
-        options_.job,  options_.spec,        model::toJsonText(options_.spec),
+        options_.job,  options_.run,         options_.spec,      model::toJsonText(options_.spec),
         options_.rank, options_.incarnation, options_.corpusHash};
     checkpoints_ = std::make_unique<CheckpointDesk>(
         std::move(settings), options_.host->files(), clock_,

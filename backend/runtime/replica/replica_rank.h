@@ -34,6 +34,7 @@ struct RankProbe {
 
 struct RankOptions {
     std::string job;
+    std::string run;  ///< its identity, for manifests; empty: not known
     model::JobSpec spec;
     std::string coordinator;  ///< "unix:/path" or "ip:port"
     std::string token;
