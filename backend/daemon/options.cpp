@@ -52,8 +52,9 @@ Parsed parse(int argc, char** argv) {
     app.add_option("--controller", o.controller, "role agent: unix:/path or ip:port");
     app.add_option("--control-listen", o.controlListen,
                    "role controller: also listen for agents on ip:port");
-    app.add_option("--control-token", o.controlToken,
-                   "token agents and ranks show [STATE-DIR/control.token]");
+    app.add_option(
+        "--control-token", o.controlToken,
+        "file with the controller's secret, which agents need too [STATE-DIR/control.token]");
     app.add_option("--slots", o.slots, "processes a node runs at most")->capture_default_str();
     app.add_option("--gpus", o.gpus,
                    "GPUs that a node gives to ranks, one each: all, none, indices or UUIDs with "

@@ -25,7 +25,7 @@ struct Options {
     std::string address;         ///< role agent; default 127.0.0.1
     std::string controller;      ///< role agent: where the controller listens for agents
     std::vector<std::string> controlListen;  ///< role controller: further addresses for agents
-    std::string controlToken;                ///< file; default <state-dir>/control.token
+    std::string controlToken;                ///< secret; default <state-dir>/control.token
     uint32_t slots = 64;
     std::string gpus = "all";  ///< as runtime::chooseGpus() takes it
     std::string onTerm;  ///< "leave" or "stop": what SIGTERM, SIGINT and SIGHUP do to the jobs

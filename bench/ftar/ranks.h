@@ -22,8 +22,8 @@ namespace bulkhead::bench {
 
 /// The fifth argument, words with commas between them: shm (read in place), slots (shm without
 /// that), tcp, hosts (two of them, members alternate); ring, tiers, else direct; bfloat16, else
-/// float32; two, four: so many connections per pair; unsummed: no frame checksums; retained: the
-/// bare build keeps the input too.
+/// float32; two, four: so many connections per pair; unsummed: payloads are not protected;
+/// encrypted: they are; retained: the bare build keeps the input too.
 class Setting {
   public:
     Setting(int ranks, const std::string& words) {
@@ -50,7 +50,9 @@ class Setting {
         options.incarnation = 1;
         options.listenFd = listeners_[static_cast<size_t>(rank)].get();
         options.clock = &clock;
-        options.frameChecksums = !has("unsummed");
+        options.protection = has("unsummed")    ? runtime::Protection::kNone
+                             : has("encrypted") ? runtime::Protection::kEncrypted
+                                                : runtime::Protection::kReadable;
         if (!has("slots")) options.heap = &heap;
         return options;
     }
@@ -58,7 +60,7 @@ class Setting {
     runtime::ExchangeGroup group(int rank, uint64_t step) const {
         runtime::ExchangeGroup group;
         group.key = {1, step, step, 1};
-        group.token = 4711;
+        group.secret = Secret::ofText("bench");
         group.self = rank;
         group.peers = peers_;
         group.transport = has("tcp") || has("ring") ? runtime::PeerChoice::kTcp

@@ -36,7 +36,7 @@ class Replicas {
             group_.peers.push_back(peer);
         }
         group_.key = {1, 1, 1, 1};
-        group_.token = 7;
+        group_.secret = Secret::ofText("bench");
         group_.wire = setting.wire;
         group_.chunkTimeout = group_.connectTimeout = 30 * kSecond;
         for (size_t i = 0; i < setting.replicas; ++i) add(plugin, i);

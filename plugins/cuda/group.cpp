@@ -59,7 +59,7 @@ absl::Status connect(bulkhead_group* group, const bulkhead_group_desc* desc) {
             return absl::InternalError(absl::StrCat("NCCL: ", (*nccl)->getErrorString(code)));
     Rendezvous with;
     with.group = desc->name;
-    with.token = desc->token;
+    with.token = desc->secret[0];
     with.rank = desc->rank;
     for (int32_t r = 0; r < desc->size; ++r)
         with.data.push_back(desc->peers[r].data == nullptr ? "" : desc->peers[r].data);

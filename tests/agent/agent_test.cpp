@@ -35,7 +35,7 @@ class AgentTest : public testing::Test {
         dir_ = ::mkdtemp(name);
         reactor_ = *Reactor::create(clock_);
         listener_ =
-            *listenControl(*reactor_, "unix:" + dir_ + "/c", {},
+            *listenControl(*reactor_, "unix:" + dir_ + "/c", keyed(),
                            [this](std::unique_ptr<ControlChannel> c) { accept(std::move(c)); });
         startAgent();
     }
@@ -45,6 +45,14 @@ class AgentTest : public testing::Test {
         std::filesystem::remove_all(dir_);
     }
 
+    /// What a controller with the agent's secret listens with.
+    static ChannelOptions keyed() {
+        ChannelOptions options;
+        options.keyOf = [](std::string_view identity) {
+            return Secret::ofText("secret").derive(identity);
+        };
+        return options;
+    }
     void startAgent() {
         AgentOptions options;
         options.node = "node7";
@@ -153,7 +161,6 @@ TEST_F(AgentTest, DeclaresItselfAndItsSlots) {
     EXPECT_EQ(hello_->node, "node7");
     EXPECT_EQ(hello_->address, "127.0.0.7");
     EXPECT_EQ(hello_->slots, 2u);
-    EXPECT_EQ(hello_->token, "secret");
     EXPECT_TRUE(hello_->running.empty());
 }
 

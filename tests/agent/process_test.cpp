@@ -46,12 +46,12 @@ TEST(Process, UnknownProgramIsNamed) {
 }
 
 TEST(Process, RunsWhereItIsToldAndIsFoundByItsName) {
-    const auto pid = launch({{"sh", "-c", "test $PWD = /usr"}, {}, -1, -1, -1, "/usr"});
+    const auto pid = launch({{"sh", "-c", "test $PWD = /usr"}, {}, -1, -1, -1, -1, "/usr"});
     ASSERT_TRUE(pid.ok()) << pid.status();
     auto fd = openProcess(*pid);
     ASSERT_TRUE(ends(*fd));
     EXPECT_EQ(reap(*fd).exitCode, 0);
-    const auto nowhere = launch({{"sh"}, {}, -1, -1, -1, "/nowhere"});
+    const auto nowhere = launch({{"sh"}, {}, -1, -1, -1, -1, "/nowhere"});
     EXPECT_THAT(std::string(nowhere.status().message()), HasSubstr("sh in /nowhere"));
 }
 

@@ -33,7 +33,7 @@ class GroupRanks {
     GroupOptions options(size_t rank) const {
         GroupOptions options;
         options.name = "replica 0 incarnation 1";
-        options.token = 42;
+        options.secret = Secret::ofText("group");
         options.rank = static_cast<int32_t>(rank);
         options.peers = peers_;
         options.transport = choice_;

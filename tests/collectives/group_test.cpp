@@ -191,7 +191,7 @@ TEST(Group, AWrongTokenIsRefused) {
         while (!refused) EXPECT_FALSE(makeGroup(options).ok());
     });
     GroupOptions options = ranks.options(1);
-    options.token = 43;
+    options.secret = Secret::ofText("another");
     const auto group = makeGroup(options);
     EXPECT_TRUE(absl::IsPermissionDenied(group.status())) << group.status();
     refused = true;

@@ -109,7 +109,10 @@ class AgentByHand {
     /// The answer to a new connection, which stays open; the one before it is kept open, too.
     AgentWelcome connect() {
         std::optional<AgentWelcome> answer;
-        auto connector = connectControl(*reactor_, controller_, {}, [&](auto channel) {
+        ChannelOptions options;
+        const std::string identity = agentIdentity("node9");
+        options.credential = {identity, Secret::ofText(support::JobHost::kToken).derive(identity)};
+        auto connector = connectControl(*reactor_, controller_, options, [&](auto channel) {
             if (!channel.ok()) return;
             channels_.push_back(*std::move(channel));
             channels_.back()->start(
@@ -122,7 +125,6 @@ class AgentByHand {
                 [](const absl::Status&) {});
             AgentHello hello;
             hello.version = agentVersion();
-            hello.token = support::JobHost::kToken;
             hello.node = "node9";
             hello.slots = 1;
             (void)channels_.back()->send(encode(hello));

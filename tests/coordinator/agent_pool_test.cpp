@@ -21,14 +21,13 @@ class AgentPoolTest : public ::testing::Test {
   protected:
     AgentPoolTest()
         : reactor_(*Reactor::create(clock_)),
-          pool_(*reactor_, diskFiles(), {100, 3}, "token", "/nonexistent/cordoned", listener()) {
+          pool_(*reactor_, diskFiles(), {100, 3}, "/nonexistent/cordoned", listener()) {
         agent_ = join("node0");
     }
     std::unique_ptr<ControlChannel> join(const std::string& node, const std::string& home = "",
                                          std::vector<RunningRank> running = {}, uint32_t gpus = 0) {
         auto [here, there] = memoryChannels(*reactor_, *reactor_);
         AgentHello hello;
-        hello.token = "token";
         hello.node = node;
         hello.slots = 4;
         hello.gpus = gpus;

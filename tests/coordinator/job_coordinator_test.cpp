@@ -69,7 +69,7 @@ class JobCoordinatorTest : public testing::Test {
     }
 
     std::unique_ptr<AgentPool> newPool() {
-        return std::make_unique<AgentPool>(*reactor_, diskFiles(), AgentHeartbeat{1000, 3}, "token",
+        return std::make_unique<AgentPool>(*reactor_, diskFiles(), AgentHeartbeat{1000, 3},
                                            dir_ + "/cordoned", listener());
     }
     AgentPool::Listener listener() {
@@ -110,7 +110,6 @@ class JobCoordinatorTest : public testing::Test {
             [&end](std::string bytes) { end.heard.push_back(*decode<AgentCommand>(bytes)); },
             [](const absl::Status&) {});
         AgentHello hello;
-        hello.token = "token";
         hello.node = node;
         hello.address = "10.0.0." + std::to_string(agents_.size());
         hello.slots = slots;
@@ -131,7 +130,7 @@ class JobCoordinatorTest : public testing::Test {
                                .files = diskFiles(),
                                .pool = *pool_,
                                .workerPath = "/worker",
-                               .token = "token",
+                               .secret = Secret::ofText("job"),
                                .localAddress = "unix:/here",
                                .remoteAddress = "10.0.0.9:1",
                                .version = "test",

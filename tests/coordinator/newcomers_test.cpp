@@ -24,15 +24,17 @@ class NewcomersTest : public testing::Test {
     NewcomersTest()
         : reactor_(*Reactor::create(clock_)),
           newcomers_(
-              *reactor_, "token",
-              [this](std::unique_ptr<ControlChannel>, const AgentHello&) { ++agents_; },
+              *reactor_, [this](std::unique_ptr<ControlChannel>, const AgentHello&) { ++agents_; },
               [this](std::unique_ptr<ControlChannel>&, const protocol::Hello&) {
                   ++ranks_;
                   return absl::OkStatus();
               }) {}
 
-    void say(std::string_view bytes) {
-        auto [here, there] = memoryChannels(*reactor_, *reactor_);
+    /// `as`: who it has proved to be.
+    void say(std::string_view bytes, const std::string& as = agentIdentity("")) {
+        ChannelOptions options;
+        options.credential = {as, {}};
+        auto [here, there] = memoryChannels(*reactor_, *reactor_, {}, options);
         there_ = std::move(there);
         there_->start([this](std::string answer) { answers_.push_back(std::move(answer)); },
                       [this](const absl::Status&) { closed_ = true; });
@@ -60,12 +62,14 @@ class NewcomersTest : public testing::Test {
 TEST_F(NewcomersTest, ARankAndAnAgentOfThisBuildAreTaken) {
     protocol::Hello rank;
     rank.version = protocol::protocolVersion();
-    rank.token = "token";
-    say(encode(protocol::ToCoordinator(rank)));
+    rank.job = "run";
+    rank.endpoint.incarnation = 2;
+    say(encode(protocol::ToCoordinator(rank)), rankIdentity("run", {}, 2));
     EXPECT_EQ(ranks_, 1);
     AgentHello agent;
     agent.version = agentVersion();
-    say(encode(agent));
+    agent.node = "node0";
+    say(encode(agent), agentIdentity("node0"));
     EXPECT_EQ(agents_, 1);
 }
 
@@ -117,17 +121,35 @@ TEST_F(NewcomersTest, WhyTheyWereSentAwayIsSaidOnce) {
     spdlog::set_default_logger(before);
 }
 
-TEST_F(NewcomersTest, ARankWithAnotherTokenMayComeAgainWithTheRightOne) {
+TEST_F(NewcomersTest, WhoSaysToBeAnotherThanItHasProvedIsRefused) {
     protocol::Hello rank;
     rank.version = protocol::protocolVersion();
-    rank.token = "another";
+    rank.job = "run";
+    rank.endpoint.rank = {1, 0};
     rank.endpoint.incarnation = 4;
-    say(encode(protocol::ToCoordinator(rank)));
-    ASSERT_EQ(answers_.size(), 1u);
-    const auto answer = *decode<protocol::ToReplica>(answers_.front());
-    EXPECT_FALSE(std::get<protocol::Expelled>(answer).hopeless);
-    EXPECT_EQ(std::get<protocol::Expelled>(answer).incarnation, 4u);
+    const auto hello = encode(protocol::ToCoordinator(rank));
+    for (const std::string& as :
+         {std::string(), agentIdentity("node0"), rankIdentity("another", {1, 0}, 4),
+          rankIdentity("run", {0, 0}, 4), rankIdentity("run", {1, 1}, 4),
+          rankIdentity("run", {1, 0}, 3)}) {
+        answers_.clear();
+        say(hello, as);
+        ASSERT_EQ(answers_.size(), 1u) << as;
+        const auto answer = *decode<protocol::ToReplica>(answers_.front());
+        EXPECT_FALSE(std::get<protocol::Expelled>(answer).hopeless);
+        EXPECT_EQ(std::get<protocol::Expelled>(answer).incarnation, 4u);
+        EXPECT_THAT(std::get<protocol::Expelled>(answer).why, HasSubstr("says to be"));
+    }
     EXPECT_EQ(ranks_, 0);
+    AgentHello agent;
+    agent.version = agentVersion();
+    agent.node = "node1";
+    answers_.clear();
+    say(encode(agent), agentIdentity("node0"));
+    ASSERT_EQ(answers_.size(), 1u);
+    EXPECT_THAT(std::get<AgentWelcome>(*decode<AgentCommand>(answers_.front())).error,
+                HasSubstr("agent node0"));
+    EXPECT_EQ(agents_, 0);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "backend/runtime/protocol/replica_fold.h"
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/life_lock.h"
+#include "backend/runtime/transport/rank_secrets.h"
 #include "backend/runtime/transport/reactor.h"
 
 namespace bulkhead::runtime {
@@ -42,32 +43,33 @@ class ScriptedRank {
           machine_(RankConfig{{replica_, 0}, incarnation_, 1, 20000}),
           fold_(replica_, incarnation_, 1),
           endsHopeless_(endsHopeless) {
-        std::ifstream(args_["--token-file"]) >> token_;
         connect();
         reactor_.every(20 * kMillisecond, [this] { beat(); });
     }
 
   private:
     void connect() {
-        connector_ = connectControl(reactor_, args_["--coordinator"], {}, [this](auto channel) {
-            if (!channel.ok()) return retry();
-            channel_ = *std::move(channel);
-            channel_->start(
-                [this](std::string bytes) {
-                    if (auto m = decode<ToReplica>(bytes); m.ok()) feed(FromCoordinator{*m});
-                },
-                [this](const absl::Status&) { retry(); });
-            Hello hello;
-            hello.version = protocolVersion();
-            hello.job = args_["--job"];
-            hello.token = token_;
-            hello.pid = ::getpid();
-            hello.endpoint.rank = {replica_, 0};
-            hello.endpoint.incarnation = incarnation_;
-            hello.endpoint.host = args_["--node"];
-            send(hello);
-            feed(Connected{});
-        });
+        ChannelOptions options;
+        options.credential = {rankIdentity(args_["--job"], {replica_, 0}, incarnation_), key_};
+        connector_ =
+            connectControl(reactor_, args_["--coordinator"], options, [this](auto channel) {
+                if (!channel.ok()) return retry();
+                channel_ = *std::move(channel);
+                channel_->start(
+                    [this](std::string bytes) {
+                        if (auto m = decode<ToReplica>(bytes); m.ok()) feed(FromCoordinator{*m});
+                    },
+                    [this](const absl::Status&) { retry(); });
+                Hello hello;
+                hello.version = protocolVersion();
+                hello.job = args_["--job"];
+                hello.pid = ::getpid();
+                hello.endpoint.rank = {replica_, 0};
+                hello.endpoint.incarnation = incarnation_;
+                hello.endpoint.host = args_["--node"];
+                send(hello);
+                feed(Connected{});
+            });
     }
     void retry() {
         channel_.reset();
@@ -172,7 +174,7 @@ class ScriptedRank {
     uint32_t incarnation_;
     RankMachine machine_;
     ReplicaFold fold_;
-    std::string token_;
+    const Secret key_ = inheritSecrets().value().rank;
     std::unique_ptr<ControlConnector> connector_;
     std::unique_ptr<ControlChannel> channel_;
     uint64_t hash_ = 0;

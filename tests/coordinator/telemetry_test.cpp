@@ -230,9 +230,9 @@ TEST(SpecOptions, TheMachineIsToldWhatTheJobSays) {
     s.optimizer = {0.1, 0.2, 3, 4, 0.5, 0.6, 0.7, 0.8, 0.9};
     s.policies.minReplicas = 3;
     s.timeouts = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-    const protocol::Options o = machineOptions(s, 99);
-    EXPECT_EQ(std::tuple(o.replicas, o.shards, o.spares, o.steps, o.secret),
-              std::tuple(5u, 3u, 2u, 77u, 99u));
+    const protocol::Options o = machineOptions(s, Secret::ofText("job"));
+    EXPECT_EQ(std::tuple(o.replicas, o.shards, o.spares, o.steps), std::tuple(5u, 3u, 2u, 77u));
+    EXPECT_EQ(o.secret, Secret::ofText("job"));
     EXPECT_EQ(std::tuple(o.sequenceLength, o.samplesPerReplica, o.domains),
               std::tuple(64u, 9u, 4u));
     const protocol::Optimizer optimizer{0.1, 0.2, 3, 4, 0.5, 0.6, 0.9};
@@ -250,9 +250,9 @@ TEST(SpecOptions, TheMachineIsToldWhatTheJobSays) {
     t.startMs = 9;
     EXPECT_EQ(o.timeouts, t);
     s.domains.clear();
-    EXPECT_EQ(machineOptions(s, 1).domains, 1u);
+    EXPECT_EQ(machineOptions(s, {}).domains, 1u);
     s.command = {"python3"};
-    EXPECT_EQ(machineOptions(s, 1).optimizer, std::nullopt);
+    EXPECT_EQ(machineOptions(s, {}).optimizer, std::nullopt);
 }
 
 TEST(JobPast, WhatHistoryLacksOfTheLogIsToldAndNothingTwice) {

@@ -108,7 +108,7 @@ class Ranks {
     ExchangeGroup group(const std::vector<size_t>& members, size_t who, ExchangeKey key) const {
         ExchangeGroup group;
         group.key = key;
-        group.token = 77 * key.epoch + 5;
+        group.secret = Secret::ofText("epoch " + std::to_string(key.epoch));
         for (size_t m : members) {
             if (m == who) group.self = static_cast<int32_t>(group.peers.size());
             group.peers.push_back(peers_[m]);

@@ -212,7 +212,7 @@ TEST(Exchange, OneChunkInFlightIsEnough) {
     });
 }
 
-TEST(Exchange, AWrongTokenIsRefused) {
+TEST(Exchange, AnotherSecretIsRefused) {
     for (const Wiring wiring : {Wiring::kShm, Wiring::kDirect, Wiring::kTcp}) {
         const Ranks ranks(2, wiring);
         std::vector<Exchange*> exchanges;
@@ -220,7 +220,7 @@ TEST(Exchange, AWrongTokenIsRefused) {
         std::atomic<size_t> refused{0};
         onThreads(2, [&](size_t i) {
             ExchangeGroup group = ranks.group(ranks.all(), i, {1, 1, 1, 1});
-            group.token ^= i;
+            group.secret.words[0] ^= i;
             const absl::Status s = exchanges[i]->configure(group);
             EXPECT_FALSE(s.ok());
             if (!absl::IsPermissionDenied(s)) return;

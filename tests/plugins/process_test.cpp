@@ -46,7 +46,7 @@ class ShardProcess {
         desc.name = "workload";
         desc.peers = peers.data();
         desc.timeout_ms = 60'000;
-        desc.token = 7;
+        desc.secret[0] = 7;
         desc.listen_fd = ranks.listener(shard);
         must(device_->group_create(memory_, &desc, &group_) == BULKHEAD_OK, "group_create");
         open();

@@ -65,8 +65,8 @@ TEST_F(CatchUpTest, WhoTrainsKeepsTheStateAfterTheStepInFlightAndTheJoinerPullsJ
     for (const int32_t source : {0, 1})
         EXPECT_THAT(orders(sentNow<KeepSnapshot>(source)), ElementsAre(keep(4))) << source;
     EXPECT_THAT(sentNow<KeepSnapshot>(2), IsEmpty());
-    const uint64_t token = sentNow<KeepSnapshot>(0)[0].token;
-    EXPECT_NE(token, 0u);
+    const Secret key = sentNow<KeepSnapshot>(0)[0].key;
+    EXPECT_FALSE(key == Secret{});
     // A source may be early: nobody pulls a step that is not committed.
     sourceReady(0);
     sourceReady(1);
@@ -80,7 +80,7 @@ TEST_F(CatchUpTest, WhoTrainsKeepsTheStateAfterTheStepInFlightAndTheJoinerPullsJ
     EXPECT_THAT(sources(sent[0]), ElementsAre(0, 1));
     EXPECT_EQ(sent[0].snapshotStep, 4u);
     EXPECT_EQ(sent[0].snapshotEpoch, epoch);
-    EXPECT_EQ(sent[0].token, token);
+    EXPECT_EQ(sent[0].key, key);
     EXPECT_EQ(sent[0].lineage, 1u);
     EXPECT_EQ(sent[0].sources[1].ranks.at(1).state, address({1, 1}));
 }

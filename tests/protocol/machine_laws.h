@@ -208,10 +208,10 @@ class MachineLaws {
             EXPECT_TRUE(q.joiners.empty());
             return;
         }
-        const auto [token, fresh] = tokens_.try_emplace(q.epoch, q.exchangeToken);
-        EXPECT_EQ(token->second, q.exchangeToken);
-        for (const auto& [epoch, other] : tokens_)
-            EXPECT_TRUE(epoch == q.epoch || other != q.exchangeToken) << "each epoch has its own";
+        const auto [key, fresh] = keys_.try_emplace(q.epoch, q.exchangeKey);
+        EXPECT_EQ(key->second, q.exchangeKey);
+        for (const auto& [epoch, other] : keys_)
+            EXPECT_TRUE(epoch == q.epoch || other != q.exchangeKey) << "each epoch has its own";
         std::vector<int32_t> bring;
         for (const Member& m : q.contributors)
             if (!m.entering) bring.push_back(m.contribution.replica);
@@ -353,7 +353,7 @@ class MachineLaws {
     std::optional<LogOrders> orders_;
     std::vector<LogEntry> entries_;
     std::map<uint64_t, LogCommit> commits_;  ///< by sequence
-    std::map<uint64_t, uint64_t> tokens_;    ///< by epoch
+    std::map<uint64_t, Secret> keys_;        ///< by epoch
     std::map<std::tuple<uint64_t, uint64_t, uint32_t>, Quorum> quorums_;
     std::map<int32_t, ReplicaState> shown_;
     std::map<uint64_t, int32_t> open_;  ///< incidents

@@ -354,17 +354,17 @@ TEST(JoinerTest, FetchesReplaysFollowsAndEnters) {
 }
 
 TEST_F(RankMachineTest, ASnapshotNobodyWantsAnyMoreIsDroppedHoweverEarlyThatIsSaid) {
-    tell(KeepSnapshot{5, 0, true, 1});
+    tell(KeepSnapshot{5, 0, true, {}});
     ASSERT_TRUE(did<TakeSnapshot>());
-    tell(KeepSnapshot{5, 0, false, 0});
+    tell(KeepSnapshot{5, 0, false, {}});
     EXPECT_FALSE(did<DropSnapshot>());  // not there yet
     give(SnapshotTaken{0});
     EXPECT_TRUE(did<DropSnapshot>());
     EXPECT_FALSE(did<SendLeader>());
-    tell(KeepSnapshot{5, 0, true, 1});
+    tell(KeepSnapshot{5, 0, true, {}});
     give(SnapshotTaken{0});
     EXPECT_TRUE(did<SendLeader>());
-    tell(KeepSnapshot{5, 0, false, 0});
+    tell(KeepSnapshot{5, 0, false, {}});
     EXPECT_TRUE(did<DropSnapshot>());
 }
 
@@ -541,23 +541,23 @@ TEST_F(RankMachineTest, AStepInALayoutItDoesNotHoldIsNotBegun) {
 
 /// Whoever wanted it may be gone with the coordinator, and nobody is left who would say so.
 TEST_F(RankMachineTest, SnapshotsDoNotOutliveTheCoordinatorThatAskedForThem) {
-    tell(KeepSnapshot{5, 0, true, 1, 0});
+    tell(KeepSnapshot{5, 0, true, {}, 0});
     give(SnapshotTaken{0});
     tell(Welcome{6, 1, "", "", 0, {}});
     ASSERT_NE(did<DropSnapshot>(), nullptr);
     EXPECT_EQ(did<DropSnapshot>()->step, 0u);
-    tell(KeepSnapshot{6, 0, true, 1, 0});
+    tell(KeepSnapshot{6, 0, true, {}, 0});
     EXPECT_NE(did<TakeSnapshot>(), nullptr);
 }
 
 /// A joiner that is given the state as it lay before the move would replay gradients that do not
 /// fit.
 TEST_F(RankMachineTest, ASnapshotIsTakenAgainInTheLayoutItIsWantedIn) {
-    tell(KeepSnapshot{5, 0, true, 1, 0});
+    tell(KeepSnapshot{5, 0, true, {}, 0});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);
     give(SnapshotTaken{0});
     tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
-    tell(KeepSnapshot{5, 0, true, 1, 1});
+    tell(KeepSnapshot{5, 0, true, {}, 1});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);  // experts are on their way
     EXPECT_NE(did<DropSnapshot>(), nullptr);
     give(LayoutMoveDone{1, true, 10, "", 11});
@@ -571,7 +571,7 @@ TEST_F(RankMachineTest, ASnapshotIsTakenAgainInTheLayoutItIsWantedIn) {
 TEST_F(RankMachineTest, ASnapshotOfTheOldLayoutWaitsUntilTheRankHasGoneBack) {
     tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, "", 11});
-    tell(KeepSnapshot{5, 0, true, 1, 0});
+    tell(KeepSnapshot{5, 0, true, {}, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
     tell(quorum(1, 1));
     ASSERT_NE(did<SettleLayout>(), nullptr);
@@ -596,7 +596,7 @@ TEST_F(RankMachineTest, AQuorumTakenBackForAMoveDoesNotComeToLifeAfterIt) {
 TEST_F(RankMachineTest, ARankGoesBackForASnapshotWhenItsMoveIsKnownToHaveFailed) {
     tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, "", 11});
-    tell(KeepSnapshot{5, 0, true, 1, 0, 1});
+    tell(KeepSnapshot{5, 0, true, {}, 0, 1});
     ASSERT_NE(did<SettleLayout>(), nullptr);
     EXPECT_FALSE(did<SettleLayout>()->adopt);
     EXPECT_NE(did<TakeSnapshot>(), nullptr);
@@ -607,7 +607,7 @@ TEST_F(RankMachineTest, ARankGoesBackForASnapshotWhenItsMoveIsKnownToHaveFailed)
 TEST_F(RankMachineTest, AnOrderToDropASnapshotSaysWhichMovesAreSettledToo) {
     tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, "", 11});
-    tell(KeepSnapshot{5, 0, false, 0, 0, 1});
+    tell(KeepSnapshot{5, 0, false, {}, 0, 1});
     ASSERT_NE(did<SettleLayout>(), nullptr);
     EXPECT_FALSE(did<SettleLayout>()->adopt);
 }
@@ -677,7 +677,7 @@ TEST_F(RankMachineTest, ACheckpointWaitsForAMoveAndForWhereItLeads) {
     tell(wanted);
     EXPECT_EQ(did<WriteCheckpoint>(), nullptr);
     // Another replica could not move: said while this one is still at it.
-    tell(KeepSnapshot{5, 0, false, 0, 0, 1});
+    tell(KeepSnapshot{5, 0, false, {}, 0, 1});
     give(LayoutMoveDone{1, true, 10, "", 13});
     ASSERT_NE(did<SettleLayout>(), nullptr);
     EXPECT_FALSE(did<SettleLayout>()->adopt);
@@ -1038,7 +1038,7 @@ TEST_F(JoiningTest, ACheckpointThatIsWantedWhileItReplaysIsWrittenWhenItIsThere)
 
 TEST_F(JoiningTest, OfAFollowerAStateIsServedAsItStands) {
     fetch(6);
-    tell(KeepSnapshot{0, 6, true, 1, 0});
+    tell(KeepSnapshot{0, 6, true, {}, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
     give(FetchDone{6, 60});
     ASSERT_NE(did<TakeSnapshot>(), nullptr) << "it was wanted of the state that is there now";
@@ -1053,7 +1053,7 @@ TEST_F(RankMachineTest, AMoveThatIsSettledBeforeItEndsIsKeptOrUndoneAtOnce) {
         tellIt(ReplicaFormed{5, 3, {}, false});
         last_ = m.step(now_, InitDone{true, 0, 11, 0});
         tellIt(ChangeLayout{5, 0, 0, 1, {1, 0}});
-        tellIt(KeepSnapshot{5, 0, false, 0, counts ? 1u : 0u, 1});
+        tellIt(KeepSnapshot{5, 0, false, {}, counts ? 1u : 0u, 1});
         EXPECT_EQ(did<SettleLayout>(), nullptr) << "experts are on their way";
         last_ = m.step(now_, LayoutMoveDone{1, true, 10, "", 13});
         ASSERT_NE(did<SettleLayout>(), nullptr);
@@ -1063,7 +1063,7 @@ TEST_F(RankMachineTest, AMoveThatIsSettledBeforeItEndsIsKeptOrUndoneAtOnce) {
 
 /// What an earlier coordinator settled says nothing of a later one's moves.
 TEST_F(RankMachineTest, AMoveThatNothingWasSaidOfWaitsForItsQuorum) {
-    tell(KeepSnapshot{5, 0, false, 0, 0, 3});
+    tell(KeepSnapshot{5, 0, false, {}, 0, 3});
     tell(Welcome{6, 1, "", "", 0, {}});
     tell(ChangeLayout{6, 0, 0, 4, {1, 0}});
     give(LayoutMoveDone{4, true, 10, "", 13});
@@ -1147,7 +1147,7 @@ TEST_F(RankMachineTest, AnOlderCoordinatorIsNotHeard) {
                                             q,
                                             c,
                                             Abort{4, 1, 2, 1, "old"},
-                                            KeepSnapshot{4, 0, true, 1},
+                                            KeepSnapshot{4, 0, true, {}},
                                             f,
                                             ReplayLast{4, 0},
                                             ChangeLayout{4, 0, 0, 9, {}},
@@ -1174,7 +1174,7 @@ TEST_F(RankMachineTest, WhatWaitedForACommitIsVoidUnderAnotherCoordinator) {
     sumComplete(1, 2);
     tell(quorum(2, 2, 1, 2));
     tell(ChangeLayout{5, 1, 1, 1, {1, 0}});
-    tell(KeepSnapshot{5, 1, true, 1, 0});
+    tell(KeepSnapshot{5, 1, true, {}, 0});
     tell(Welcome{6, 1, "", "", 0, {}});
     Commit c = commit(1, 2);
     c.term = 6;
@@ -1399,13 +1399,13 @@ TEST_F(RankMachineTest, ACheckpointThatIsWrittenWithItsStepIsNotWrittenAgain) {
 // ---- snapshots
 
 TEST_F(RankMachineTest, ASnapshotIsTakenOnceAndToldToWhoeverAsksAgain) {
-    tell(KeepSnapshot{5, 0, true, 1, 0});
+    tell(KeepSnapshot{5, 0, true, {}, 0});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);
-    tell(KeepSnapshot{5, 0, true, 1, 0});
+    tell(KeepSnapshot{5, 0, true, {}, 0});
     EXPECT_THAT(last_, ::testing::IsEmpty()) << "it is told when it is there";
     give(SnapshotTaken{0});
     EXPECT_NE(did<SendLeader>(), nullptr);
-    tell(KeepSnapshot{5, 0, true, 1, 0});
+    tell(KeepSnapshot{5, 0, true, {}, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
     ASSERT_NE(did<SendLeader>(), nullptr);
     EXPECT_EQ(std::get<RankSnapshotReady>(did<SendLeader>()->message).step, 0u);
@@ -1415,14 +1415,14 @@ TEST_F(RankMachineTest, ASnapshotOfAStateThatIsPastOrNoLongerWantedIsNotTaken) {
     tell(quorum(1, 2));
     sumComplete(1, 2);
     tell(commit(1, 2));
-    tell(KeepSnapshot{5, 0, true, 1, 0});
+    tell(KeepSnapshot{5, 0, true, {}, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr) << "it is being changed";
-    tell(KeepSnapshot{5, 1, true, 1, 0});
-    tell(KeepSnapshot{5, 1, false, 0, 0});
-    tell(KeepSnapshot{5, 2, true, 1, 0});
+    tell(KeepSnapshot{5, 1, true, {}, 0});
+    tell(KeepSnapshot{5, 1, false, {}, 0});
+    tell(KeepSnapshot{5, 2, true, {}, 0});
     give(Applied{1, 12, 1});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
-    tell(KeepSnapshot{5, 0, true, 1, 0});
+    tell(KeepSnapshot{5, 0, true, {}, 0});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr) << "that is past";
     tell(quorum(2, 2, 1, 2));
     sumComplete(2, 2);
@@ -1463,7 +1463,7 @@ TEST_F(RankMachineTest, AMoveTellsHowItWentAndWhatTheStateHashesToThen) {
 }
 
 TEST_F(RankMachineTest, AMoveThatFailsHereLeavesTheStateAsItLies) {
-    tell(KeepSnapshot{5, 0, false, 0, 0, 1});
+    tell(KeepSnapshot{5, 0, false, {}, 0, 1});
     tell(ChangeLayout{5, 0, 0, 2, {1, 0}});
     give(LayoutMoveDone{2, false, 0, "no room", 0});
     EXPECT_EQ(did<SettleLayout>(), nullptr);
@@ -1532,7 +1532,7 @@ TEST_F(RankMachineTest, AMoveEndsTheStepThatWasTakenBackAndTheMoveBefore) {
 TEST_F(RankMachineTest, CopiesInALayoutThatDoesNotCountAreDropped) {
     tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, "", 13});
-    tell(KeepSnapshot{5, 0, true, 1, 1});
+    tell(KeepSnapshot{5, 0, true, {}, 1});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);
     give(SnapshotTaken{0});
     tell(quorum(1, 1));
@@ -1542,7 +1542,7 @@ TEST_F(RankMachineTest, CopiesInALayoutThatDoesNotCountAreDropped) {
     tell(commit(1, 1));
     give(Applied{1, 12, 1});
     // One that is being taken goes when it is there, one that fits stays.
-    tell(KeepSnapshot{5, 1, true, 1, 0});
+    tell(KeepSnapshot{5, 1, true, {}, 0});
     ASSERT_NE(did<TakeSnapshot>(), nullptr);
     give(SnapshotTaken{1});
     tell(ChangeLayout{5, 1, 1, 2, {1, 0}});
@@ -1677,9 +1677,9 @@ TEST_F(EnteringTest, TheNextExchangeBeginsWhenItsOwnSumIsReplayed) {
 TEST_F(EnteringTest, ASnapshotOrAMoveWaitsForTheReplay) {
     committed(7, 4);
     ASSERT_NE(did<ReplayCommit>(), nullptr);
-    give(FromCoordinator{KeepSnapshot{0, 6, true, 1, 0}});
+    give(FromCoordinator{KeepSnapshot{0, 6, true, {}, 0}});
     EXPECT_EQ(did<TakeSnapshot>(), nullptr);
-    give(FromCoordinator{KeepSnapshot{0, 7, true, 1, 0}});
+    give(FromCoordinator{KeepSnapshot{0, 7, true, {}, 0}});
     give(FromCoordinator{ChangeLayout{0, 6, 0, 1, {}}});
     EXPECT_EQ(did<MoveLayout>(), nullptr) << "a joiner is given the state as it lies then";
     give(Replayed{7, 70});

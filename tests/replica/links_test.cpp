@@ -106,7 +106,7 @@ TEST_F(CoordinatorLinkTest, ARefusalForGoodIsNoMessageOfTheJob) {
 TEST_F(CoordinatorLinkTest, ABrokenConnectionToTheLeaderIsMadeAgainAndSaysSo) {
     int again = 0;
     const auto link = LeaderLink::follow(
-        *reactor_, network_, "leader:1", "token", [](const protocol::ToLeader&) {},
+        *reactor_, network_, "leader:1", Secret{}, [](const protocol::ToLeader&) {},
         [&again] { ++again; });
     pass(kSecond);
     EXPECT_EQ(network_.attempts.size(), 1u);
@@ -118,7 +118,7 @@ TEST_F(CoordinatorLinkTest, ABrokenConnectionToTheLeaderIsMadeAgainAndSaysSo) {
 }
 
 TEST_F(CoordinatorLinkTest, WhoeverShowsNoTokenInTimeIsPutOut) {
-    const auto link = LeaderLink::lead(*reactor_, network_, "leader:1", "token",
+    const auto link = LeaderLink::lead(*reactor_, network_, "leader:1", Secret{},
                                        [](const protocol::ToLeader&) {});
     ASSERT_TRUE(link.ok());
     std::vector<std::unique_ptr<ControlChannel>> strangers;
@@ -129,7 +129,7 @@ TEST_F(CoordinatorLinkTest, WhoeverShowsNoTokenInTimeIsPutOut) {
         network_.accepted(std::move(there));
     };
     dial();
-    EXPECT_TRUE(strangers[0]->send("token").ok());
+    EXPECT_TRUE(strangers[0]->send("here").ok());
     pass(kSecond);
     for (int i = 0; i < 256; ++i) dial();
     pass(kSecond);

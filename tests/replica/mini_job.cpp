@@ -15,6 +15,7 @@
 
 #include "backend/common/codec.h"
 #include "backend/model/json.h"
+#include "backend/runtime/transport/rank_secrets.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -26,7 +27,7 @@ protocol::Options optionsOf(const model::JobSpec& spec) {
     o.replicas = spec.replicas;
     o.shards = spec.shards;
     o.steps = spec.steps;
-    o.secret = 77;
+    o.secret = Secret::random();
     o.sequenceLength = spec.sequenceLength;
     o.samplesPerReplica = spec.samplesPerReplica;
     o.domains = static_cast<uint32_t>(spec.domains.size());
@@ -68,11 +69,10 @@ MiniJob::MiniJob(model::JobSpec spec, std::string folder,
     : spec_(std::move(spec)), folder_(std::move(folder)) {
     fs::create_directories(folder_);
     std::ofstream(folder_ + "/job.json") << model::toJsonText(spec_);
-    // Runs of the same name in other folders must not meet this one.
-    token_ = folder_ + "#" + std::to_string(::getpid());
-    std::ofstream(folder_ + "/token") << token_ << "\n";
     reactor_ = *Reactor::create(clock_);
-    listener_ = *listenControl(*reactor_, "127.0.0.1:0", {},
+    ChannelOptions options;
+    options.keyOf = [this](std::string_view identity) { return secret_.derive(identity); };
+    listener_ = *listenControl(*reactor_, "127.0.0.1:0", options,
                                [this](std::unique_ptr<ControlChannel> c) { accept(std::move(c)); });
     address_ = listener_->address();
     machine_ = resume ? std::make_unique<protocol::CoordinatorMachine>(optionsOf(spec_), 1, *resume)
@@ -145,7 +145,7 @@ void MiniJob::send(const std::function<bool(const Link&)>& to, protocol::ToRepli
     if (auto* welcome = std::get_if<protocol::Welcome>(&message))
         welcome->jobJson = model::toJsonText(spec_);
     if (const auto* quorum = std::get_if<protocol::Quorum>(&message))
-        tokens_[{quorum->term, quorum->epoch}].insert(quorum->exchangeToken);
+        keys_[{quorum->term, quorum->epoch}].insert(quorum->exchangeKey.words);
     const std::string bytes = encode(message);
     for (auto& [id, link] : links_)
         if (link.rank && to(link)) (void)link.channel->send(bytes);
@@ -172,7 +172,8 @@ void MiniJob::receive(uint64_t id, const std::string& bytes) {
     }
     Link& link = links_[id];
     if (const auto* hello = std::get_if<protocol::Hello>(&*message)) {
-        EXPECT_EQ(hello->token, token_);
+        EXPECT_EQ(links_[id].channel->identity(),
+                  rankIdentity(hello->job, hello->endpoint.rank, hello->endpoint.incarnation));
         link.rank = hello->endpoint.rank;
         link.incarnation = hello->endpoint.incarnation;
     }
@@ -193,8 +194,6 @@ void MiniJob::startReplica(const protocol::StartReplica& start) {
                                                jobFileOf(rank.replica),
                                                "--coordinator",
                                                address_,
-                                               "--token-file",
-                                               folder_ + "/token",
                                                "--replica",
                                                std::to_string(rank.replica),
                                                "--shard",
@@ -212,8 +211,13 @@ void MiniJob::startReplica(const protocol::StartReplica& start) {
         argv.push_back(nullptr);
         const std::string log = folder_ + "/r" + std::to_string(rank.replica) + "s" +
                                 std::to_string(rank.shard) + ".log";
+        const UniqueFd secrets = *secretsPipe(
+            {secret_.derive(rankIdentity(spec_.name, rank, start.incarnation)),
+             secret_.derive(absl::StrCat("replica ", rank.replica, " ", start.incarnation))});
         const pid_t pid = ::fork();
         if (pid == 0) {
+            ::dup2(secrets.get(), kSecretsFd);
+            ::setenv(kSecretsVariable, "4", 1);
             const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
             ::dup2(fd, 2);
             ::setenv("BULKHEAD_PLUGIN_PATH", BULKHEAD_PLUGINS, 0);

@@ -60,9 +60,9 @@ class MiniJob {
     const std::vector<protocol::CheckpointDone>& checkpoints() const { return checkpoints_; }
     const std::vector<protocol::FaultNoted>& faultsNoted() const { return noted_; }
     bool finished() const { return finished_; }
-    /// The exchange tokens that ranks were told, by term and epoch.
-    const std::map<std::pair<uint64_t, uint64_t>, std::set<uint64_t>>& tokens() const {
-        return tokens_;
+    /// The exchange keys that ranks were told, by term and epoch.
+    const std::map<std::pair<uint64_t, uint64_t>, std::set<std::array<uint64_t, 4>>>& keys() const {
+        return keys_;
     }
     /// What all processes printed so far, for failure messages.
     std::string output() const;
@@ -90,7 +90,7 @@ class MiniJob {
     const SystemClock clock_;
     model::JobSpec spec_;
     std::string folder_;
-    std::string token_;
+    const Secret secret_ = Secret::random();
     std::unique_ptr<Reactor> reactor_;
     std::unique_ptr<ControlListener> listener_;
     std::string address_;
@@ -102,7 +102,7 @@ class MiniJob {
     std::vector<protocol::Fact> facts_;
     std::vector<protocol::CheckpointDone> checkpoints_;
     std::vector<protocol::FaultNoted> noted_;
-    std::map<std::pair<uint64_t, uint64_t>, std::set<uint64_t>> tokens_;
+    std::map<std::pair<uint64_t, uint64_t>, std::set<std::array<uint64_t, 4>>> keys_;
     std::optional<MonoNs> wakeAt_;
     bool finished_ = false;
     bool keepExpelled_ = false;

@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kToken = 99;
+const Secret kKey = Secret::ofText("fetch");
 constexpr uint64_t kStep = 5;
 
 std::shared_ptr<StateSnapshot> makeSnapshot(size_t bytes) {
@@ -42,7 +42,7 @@ std::shared_ptr<StateSnapshot> makeSnapshot(size_t bytes) {
 /// A source in this process.
 struct Source {
     explicit Source(std::shared_ptr<StateSnapshot> snapshot = nullptr) {
-        store.allowToken(kToken);
+        store.allow(kKey);
         if (snapshot) store.putSnapshot(snapshot);
         server = *StateServer::start("127.0.0.1", 0, &store, stateSockets());
     }
@@ -54,29 +54,27 @@ struct Source {
 class LyingSource {
   public:
     explicit LyingSource(const StateSnapshot& snapshot)
-        : snapshot_(snapshot), honest_(std::make_shared<StateSnapshot>(snapshot)) {
-        thread_ = std::thread([this] { serve(); });
-    }
+        : snapshot_(snapshot),
+          listener_(*stateSockets().listen("127.0.0.1", [](std::string_view) { return kKey; })),
+          thread_([this] { serve(); }) {}
     ~LyingSource() {
-        listener_.shutdown();
+        listener_->shutdown();
         thread_.join();
     }
-    std::string address() const { return address_; }
+    std::string address() const { return listener_->address(); }
     int lies() const { return lies_; }
 
   private:
-    static StateSocket listen(std::string* address);
     void serve() {
-        for (;;) {
-            const int fd = ::accept(listener_.fd(), nullptr, nullptr);
-            if (fd < 0) return;
-            StateSocket socket(fd);
-            answerAll(&socket);
+        while (true) {
+            const auto stream = listener_->accept();
+            if (!stream.ok()) return;
+            answerAll(stream->get());
         }
     }
-    void answerAll(StateSocket* socket) {
+    void answerAll(StateStream* stream) {
         for (;;) {
-            auto request = socket->receiveHeader<StateRequest>();
+            auto request = stream->receiveHeader<StateRequest>();
             if (!request.ok()) return;
             StateAnswer answer;
             answer.step = request->step;
@@ -94,43 +92,19 @@ class LyingSource {
                     XXH3_64bits(snapshot_.bytes.data() + request->offset, request->bytes);
                 ++lies_;
             }
-            if (!socket->sendHeader(answer).ok()) return;
-            if (!payload.empty() && !socket->sendAll(payload.data(), payload.size()).ok()) return;
+            if (!stream->sendHeader(answer).ok()) return;
+            if (!payload.empty() && !stream->sendAll(payload.data(), payload.size()).ok()) return;
         }
     }
     const StateSnapshot& snapshot_;
-    std::shared_ptr<StateSnapshot> honest_;
-    std::string address_;
-    StateSocket listener_ = listen(&address_);
+    const std::unique_ptr<StateListener> listener_;
     std::atomic<int> lies_{0};
     std::thread thread_;
 };
 
-}  // namespace
-}  // namespace bulkhead::runtime
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
-namespace bulkhead::runtime {
-namespace {
-
-StateSocket LyingSource::listen(std::string* address) {
-    StateSocket socket(::socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(at);
-    EXPECT_EQ(::bind(socket.fd(), reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0);
-    EXPECT_EQ(::listen(socket.fd(), 8), 0);
-    EXPECT_EQ(::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&at), &size), 0);
-    *address = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
-    return socket;
-}
-
 FetchOptions options() {
     FetchOptions o;
-    o.token = kToken;
+    o.key = kKey;
     o.lineage = 1;
     o.step = kStep;
     o.layout = 2;
@@ -216,7 +190,7 @@ TEST(StateFetch, survivesASourceThatIsKilledAndGoesOnWithOthersWhereItStopped) {
     EXPECT_EQ(other.server->bytesServed(), snapshot->bytes.size() - before);
 }
 
-TEST(StateFetch, aWrongTokenAShardOrALineageGetsNothing) {
+TEST(StateFetch, anotherKeyShardOrLineageGetsNothing) {
     Source source(makeSnapshot(1000));
     const auto failure = [&](auto change) {
         FetchOptions o = options();
@@ -224,7 +198,8 @@ TEST(StateFetch, aWrongTokenAShardOrALineageGetsNothing) {
         return std::string(
             StateFetch(o, kClock).run({{0, source.server->address()}}).status().message());
     };
-    EXPECT_THAT(failure([](FetchOptions* o) { o->token = 1; }), HasSubstr("token"));
+    EXPECT_THAT(failure([](FetchOptions* o) { o->key.words[0] ^= 1; }),
+                HasSubstr("no secret in common"));
     EXPECT_THAT(failure([](FetchOptions* o) { o->shard = 1; }), HasSubstr("this is shard 0"));
     EXPECT_THAT(failure([](FetchOptions* o) { o->lineage = 2; }), HasSubstr("lineage 2"));
     EXPECT_EQ(source.server->bytesServed(), 0u);
@@ -323,7 +298,8 @@ TEST(StateServer, servesOnAfterSilentConnectionsHadAllDescriptors) {
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
     std::vector<std::unique_ptr<StateStream>> silent;
     for (;;) {
-        auto stream = stateSockets().connect(source.server->address(), 2000);
+        auto stream =
+            stateSockets().connect(source.server->address(), joinerCredential(kKey), 2000);
         if (!stream.ok()) break;  // no descriptor is left, for accepting neither
         silent.push_back(*std::move(stream));
     }
@@ -339,7 +315,8 @@ TEST(StateServer, moreSilentConnectionsThanItHasRoomForKeepNoJoinerOut) {
     Source source(makeSnapshot(1000));
     std::vector<std::unique_ptr<StateStream>> silent;
     for (int i = 0; i < 300; ++i) {
-        auto stream = stateSockets().connect(source.server->address(), 2000);
+        auto stream =
+            stateSockets().connect(source.server->address(), joinerCredential(kKey), 2000);
         ASSERT_TRUE(stream.ok()) << stream.status();
         silent.push_back(*std::move(stream));
     }

@@ -57,20 +57,20 @@ TEST_F(WorkerJob, learnsInParityWithBfloat16OnTheWireAndInARing) {
     expectParity(job);
 }
 
-TEST_F(WorkerJob, everyEpochHasAnExchangeTokenOfItsOwn) {
+TEST_F(WorkerJob, everyEpochHasAnExchangeKeyOfItsOwn) {
     MiniJob job(spec_, folder_);
     ASSERT_TRUE(job.runToStep(3)) << job.output();
     job.kill({1, 1}, SIGKILL);
     ASSERT_TRUE(job.runUntil([&] { return job.committed() > 3 && !job.contributes(1); }))
         << job.output();
     ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
-    std::set<uint64_t> all;
-    for (const auto& [epoch, tokens] : job.tokens()) {
-        EXPECT_EQ(tokens.size(), 1u) << "epoch " << epoch.second;
-        all.insert(tokens.begin(), tokens.end());
+    std::set<std::array<uint64_t, 4>> all;
+    for (const auto& [epoch, keys] : job.keys()) {
+        EXPECT_EQ(keys.size(), 1u) << "epoch " << epoch.second;
+        all.insert(keys.begin(), keys.end());
     }
-    EXPECT_GE(job.tokens().size(), 3u) << "all, without the lost, all again";
-    EXPECT_EQ(all.size(), job.tokens().size());
+    EXPECT_GE(job.keys().size(), 3u) << "all, without the lost, all again";
+    EXPECT_EQ(all.size(), job.keys().size());
 }
 
 TEST_F(WorkerJob, aKilledReplicaComesBackInParityWithoutStoppingTheOther) {

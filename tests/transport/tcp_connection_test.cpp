@@ -22,7 +22,6 @@ constexpr RoundTag kTag{5, 1, 3};
 MeshIdentity identity() {
     MeshIdentity id;
     id.group = 1;
-    id.token = 2;
     id.term = 4;
     id.epoch = 6;
     id.members = 2;
@@ -43,8 +42,10 @@ class TcpConnectionTest : public ::testing::Test {
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
         far_ = UniqueFd(fds[1]);
         peer_ = std::make_unique<TcpConnection>(UniqueFd(fds[0]), identity(), kMyIncarnation,
-                                                kPeerIncarnation,
-                                                TcpConnection::Options{1000, 4, checksums_});
+                                                kPeerIncarnation, kOurs, kTheirs,
+                                                TcpConnection::Options{1000, 4, protection_});
+        sealing_ = FrameSeal(kTheirs);
+        opening_ = FrameSeal(kOurs);
     }
 
     FrameHeader header(const Bytes& payload, uint64_t total, uint64_t offset = 0) const {
@@ -59,15 +60,13 @@ class TcpConnectionTest : public ::testing::Test {
         h.length = static_cast<uint32_t>(payload.size());
         h.offset = offset;
         h.total = total;
-        h.summed = 1;
-        h.payloadSum = hashBytes(payload.data(), payload.size());
         return h;
     }
 
     void put(FrameHeader h, const Bytes& payload) {
-        seal(h);
+        const auto wire = sealing_.seal(h, payload);
         putRaw(&h, sizeof h);
-        putRaw(payload.data(), payload.size());
+        putRaw(wire.data(), wire.size());
     }
     void putRaw(const void* data, size_t size) {
         if (size == 0) return;
@@ -79,21 +78,22 @@ class TcpConnectionTest : public ::testing::Test {
         std::vector<FrameHeader> out;
         FrameHeader h;
         while (::recv(far_.get(), &h, sizeof h, 0) == static_cast<ssize_t>(sizeof h)) {
-            EXPECT_TRUE(intact(h));
+            EXPECT_TRUE(opening_.open(h));
             Bytes payload(h.length);
             if (h.length > 0) {
                 EXPECT_EQ(::recv(far_.get(), payload.data(), payload.size(), 0),
                           static_cast<ssize_t>(h.length));
             }
-            EXPECT_EQ(h.summed != 0, checksums_);
-            EXPECT_EQ(checksums_ ? hashBytes(payload.data(), payload.size()) : 0, h.payloadSum);
+            EXPECT_EQ(h.protection, h.kind == FrameKind::kData ? protection_ : h.protection);
+            EXPECT_TRUE(opening_.open(h, payload));
             out.push_back(h);
         }
         return out;
     }
 
-    bool checksums_ = true;
-    PayloadSums sums_;
+    static inline const Secret kOurs = Secret::ofText("ours"), kTheirs = Secret::ofText("theirs");
+    Protection protection_ = Protection::kReadable;
+    FrameSeal sealing_{kTheirs}, opening_{kOurs};
     UniqueFd far_;
     std::unique_ptr<TcpConnection> peer_;
 };
@@ -101,7 +101,7 @@ class TcpConnectionTest : public ::testing::Test {
 TEST_F(TcpConnectionTest, TakesAMessageInChunks) {
     const Bytes whole = pattern(1500);
     Bytes in(1500);
-    peer_->begin(kTag, false, {}, in, sums_);
+    peer_->begin(kTag, false, {}, in);
     put(header(Bytes(whole.begin(), whole.begin() + 1000), 1500),
         Bytes(whole.begin(), whole.begin() + 1000));
     ASSERT_TRUE(peer_->advance(true).ok());
@@ -116,7 +116,7 @@ TEST_F(TcpConnectionTest, TakesAMessageInChunks) {
 TEST_F(TcpConnectionTest, StaleFramesAreDroppedAndCounted) {
     const Bytes good = pattern(100), old = pattern(77);
     Bytes in(100);
-    peer_->begin(kTag, false, {}, in, sums_);
+    peer_->begin(kTag, false, {}, in);
     FrameHeader h = header(old, 77);
     h.epoch -= 1;
     put(h, old);
@@ -146,7 +146,7 @@ TEST_F(TcpConnectionTest, StaleFramesAreDroppedAndCounted) {
 TEST_F(TcpConnectionTest, ThePeersNextRoundWaitsInItsSocket) {
     const Bytes first = pattern(10), second = pattern(20);
     Bytes in(10), in2(20);
-    peer_->begin(kTag, false, {}, in, sums_);
+    peer_->begin(kTag, false, {}, in);
     put(header(first, 10), first);
     FrameHeader next = header(second, 20);
     next.sequence = 2;
@@ -155,7 +155,7 @@ TEST_F(TcpConnectionTest, ThePeersNextRoundWaitsInItsSocket) {
     ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_TRUE(peer_->done());
     EXPECT_EQ(in, first);
-    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2, sums_);
+    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2);
     ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_TRUE(peer_->done());
     EXPECT_EQ(in2, second);
@@ -164,7 +164,7 @@ TEST_F(TcpConnectionTest, ThePeersNextRoundWaitsInItsSocket) {
 TEST_F(TcpConnectionTest, WhatComesMayBeCutAnywhere) {
     const Bytes old = pattern(70), whole = pattern(1500), second = pattern(20);
     const auto frame = [this](FrameHeader h, const Bytes& payload) {
-        seal(h);
+        sealing_.seal(h, payload);
         Bytes out(sizeof h);
         std::memcpy(out.data(), &h, sizeof h);
         out.insert(out.end(), payload.begin(), payload.end());
@@ -185,9 +185,8 @@ TEST_F(TcpConnectionTest, WhatComesMayBeCutAnywhere) {
     for (size_t cut = 0; cut <= stream.size(); ++cut) {
         SCOPED_TRACE(cut);
         SetUp();
-        sums_.clear();
         Bytes in(1500), in2(20);
-        peer_->begin(kTag, false, {}, in, sums_);
+        peer_->begin(kTag, false, {}, in);
         putRaw(stream.data(), cut);
         ASSERT_TRUE(peer_->advance(true).ok());
         putRaw(stream.data() + cut, stream.size() - cut);
@@ -195,7 +194,7 @@ TEST_F(TcpConnectionTest, WhatComesMayBeCutAnywhere) {
         ASSERT_TRUE(peer_->done());
         EXPECT_EQ(in, whole);
         EXPECT_EQ(peer_->staleFrames(), 2u);
-        peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2, sums_);
+        peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in2);
         ASSERT_TRUE(peer_->advance(true).ok());
         ASSERT_TRUE(peer_->done());
         EXPECT_EQ(in2, second);
@@ -204,7 +203,7 @@ TEST_F(TcpConnectionTest, WhatComesMayBeCutAnywhere) {
 
 TEST_F(TcpConnectionTest, NeverMoreThanTheWindowIsInFlight) {
     const Bytes out = pattern(10'000);
-    peer_->begin(kTag, false, out, {}, sums_);
+    peer_->begin(kTag, false, out, {});
     put(header({}, 0), {});
     ASSERT_TRUE(peer_->advance(true).ok());
     std::vector<FrameHeader> frames = sent();
@@ -225,22 +224,25 @@ TEST_F(TcpConnectionTest, NeverMoreThanTheWindowIsInFlight) {
     EXPECT_TRUE(peer_->done());
 }
 
-TEST_F(TcpConnectionTest, WhoSendsWithoutChecksumsStillChecksWhatHasOne) {
-    checksums_ = false;
+TEST_F(TcpConnectionTest, WhoSendsUnprotectedStillChecksWhatIsProtected) {
+    protection_ = Protection::kNone;
     SetUp();
     const Bytes out = pattern(2500), good = pattern(100);
     Bytes in(100);
-    peer_->begin(kTag, false, out, in, sums_);
+    peer_->begin(kTag, false, out, in);
     put(header(good, 100), good);
     ASSERT_TRUE(peer_->advance(true).ok());
     EXPECT_EQ(sent().size(), 3u);
     EXPECT_EQ(in, good);
-    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in, sums_);
+    peer_->begin({kTag.step, kTag.attempt, kTag.bucket + 1}, false, {}, in);
     FrameHeader next = header(good, 100);
     next.sequence = 2;
     next.bucket += 1;
-    next.payloadSum ^= 1;
-    put(next, good);
+    sealing_.seal(next, good);
+    putRaw(&next, sizeof next);
+    Bytes changed = good;
+    changed[50] ^= std::byte{1};
+    putRaw(changed.data(), changed.size());
     EXPECT_TRUE(absl::IsDataLoss(peer_->advance(true)));
 }
 
@@ -249,10 +251,11 @@ TEST_F(TcpConnectionTest, CorruptFramesAreDataLoss) {
     const auto refuse = [&](const std::function<void(FrameHeader&)>& spoil, bool sealed = true) {
         SetUp();
         Bytes in(100);
-        peer_->begin(kTag, false, {}, in, sums_);
+        peer_->begin(kTag, false, {}, in);
         FrameHeader h = header(payload, 100);
-        spoil(h);
-        if (sealed) seal(h);
+        if (sealed) spoil(h);
+        sealing_.seal(h, payload);
+        if (!sealed) spoil(h);
         putRaw(&h, sizeof h);
         putRaw(payload.data(), payload.size());
         const absl::Status status = peer_->advance(true);
@@ -265,12 +268,15 @@ TEST_F(TcpConnectionTest, CorruptFramesAreDataLoss) {
     refuse([](FrameHeader& h) { h.length = 101; });
     refuse([](FrameHeader& h) { h.total = 99; });
     refuse([](FrameHeader& h) { h.offset = 1; });
-    refuse([](FrameHeader& h) { h.payloadSum ^= 1; });
     refuse([](FrameHeader& h) { h.bucket += 1; });
     refuse([](FrameHeader& h) { h.sequence += 2; });
     refuse([](FrameHeader& h) { h.epoch += 1; });
     refuse([](FrameHeader& h) { h.consumed = 50; });
+    // Behind the seal's back.
     refuse([](FrameHeader& h) { h.step += 1; }, false);
+    refuse([](FrameHeader& h) { h.payloadTag.words[1] ^= 1; }, false);
+    refuse([](FrameHeader& h) { h.headerTag.words[0] ^= 1; }, false);
+    refuse([](FrameHeader& h) { h.protection = Protection::kNone; }, false);
 }
 
 TEST_F(TcpConnectionTest, GarbageAndTruncationNeverCrash) {
@@ -278,9 +284,9 @@ TEST_F(TcpConnectionTest, GarbageAndTruncationNeverCrash) {
     for (int round = 0; round < 500; ++round) {
         SetUp();
         Bytes in(100);
-        peer_->begin(kTag, false, {}, in, sums_);
+        peer_->begin(kTag, false, {}, in);
         FrameHeader h = header(pattern(100), 100);
-        seal(h);
+        sealing_.seal(h, pattern(100));
         Bytes bytes(sizeof h + 100);
         std::memcpy(bytes.data(), &h, sizeof h);
         for (int k = 0; k < 3; ++k)
@@ -297,27 +303,94 @@ TEST_F(TcpConnectionTest, GarbageAndTruncationNeverCrash) {
 
 TEST_F(TcpConnectionTest, AClosedPeerIsUnavailable) {
     Bytes in(10);
-    peer_->begin(kTag, false, {}, in, sums_);
+    peer_->begin(kTag, false, {}, in);
     far_.reset();
     EXPECT_TRUE(absl::IsUnavailable(peer_->advance(true)));
 }
 
-TEST(DataFrame, AHelloIsJudgedByGroupExchangeAndToken) {
+TEST_F(TcpConnectionTest, FramesThatAreRepeatedOrLeftOutAreDataLoss) {
+    const Bytes payload = pattern(100);
+    for (const bool repeated : {true, false}) {
+        SetUp();
+        Bytes in(200);
+        peer_->begin(kTag, false, {}, in);
+        FrameHeader first = header(payload, 200);
+        sealing_.seal(first, payload);
+        FrameHeader second = header(payload, 200, 100);
+        sealing_.seal(second, payload);
+        for (const FrameHeader& h : {repeated ? first : second, first}) {
+            putRaw(&h, sizeof h);
+            putRaw(payload.data(), payload.size());
+        }
+        absl::Status status;
+        for (int i = 0; i < 4 && status.ok(); ++i) status = peer_->advance(true);
+        EXPECT_TRUE(absl::IsDataLoss(status)) << repeated << " " << status;
+    }
+}
+
+TEST_F(TcpConnectionTest, WhoHasNotTheKeySendsNothingThatCounts) {
+    const Bytes payload = pattern(100);
+    Bytes in(100);
+    peer_->begin(kTag, false, {}, in);
+    FrameHeader h = header(payload, 100);
+    FrameSeal(Secret::ofText("a guess")).seal(h, payload);
+    putRaw(&h, sizeof h);
+    putRaw(payload.data(), payload.size());
+    EXPECT_TRUE(absl::IsDataLoss(peer_->advance(true)));
+}
+
+TEST_F(TcpConnectionTest, EncryptedPayloadsAreNotReadable) {
+    protection_ = Protection::kEncrypted;
+    SetUp();
+    const Bytes out = pattern(700), good = pattern(100);
+    Bytes in(100);
+    peer_->begin(kTag, false, out, in);
+    FrameHeader h = header(good, 100);
+    h.protection = Protection::kEncrypted;
+    put(h, good);
+    ASSERT_TRUE(peer_->advance(true).ok());
+    EXPECT_EQ(in, good);
+    ASSERT_EQ(::recv(far_.get(), &h, sizeof h, 0), static_cast<ssize_t>(sizeof h));
+    Bytes wire(h.length);
+    ASSERT_EQ(::recv(far_.get(), wire.data(), wire.size(), 0), 700);
+    EXPECT_EQ(std::search(wire.begin(), wire.end(), out.begin(), out.begin() + 8), wire.end());
+    ASSERT_TRUE(opening_.open(h));
+    ASSERT_TRUE(opening_.open(h, wire));
+    EXPECT_EQ(wire, out);
+}
+
+TEST(DataFrame, AHelloIsJudgedByGroupExchangeAndProof) {
+    const Secret secret = Secret::ofText("exchange");
     PeerHello hello;
     hello.identity = identity();
-    seal(hello);
-    EXPECT_TRUE(intact(hello));
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kAccepted);
-    EXPECT_EQ(judge(hello, identity(), false), HelloVerdict::kOtherGroup);
-    hello.identity.token += 1;
-    EXPECT_FALSE(intact(hello));
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kWrongToken);
+    prove(hello, secret);
+    EXPECT_TRUE(readable(hello));
+    EXPECT_EQ(judge(hello, identity(), secret, true), HelloVerdict::kAccepted);
+    EXPECT_EQ(judge(hello, identity(), secret, false), HelloVerdict::kOtherGroup);
+    EXPECT_EQ(judge(hello, identity(), Secret::ofText("another"), true), HelloVerdict::kUnproven);
+    hello.nonce[0] += 1;
+    EXPECT_EQ(judge(hello, identity(), secret, true), HelloVerdict::kUnproven);
     hello.identity.epoch += 1;
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kNotYet);
+    EXPECT_EQ(judge(hello, identity(), secret, true), HelloVerdict::kNotYet);
     hello.identity.term -= 1;
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kOlder);
+    EXPECT_EQ(judge(hello, identity(), secret, true), HelloVerdict::kOlder);
     hello.identity.group += 1;
-    EXPECT_EQ(judge(hello, identity(), true), HelloVerdict::kOtherGroup);
+    EXPECT_EQ(judge(hello, identity(), secret, true), HelloVerdict::kOtherGroup);
+}
+
+TEST(DataFrame, AReplyIsBoundToItsHelloAndKeysToBoth) {
+    const Secret secret = Secret::ofText("exchange");
+    PeerHello hello, other;
+    prove(hello, secret);
+    prove(other, secret);
+    HelloReply reply;
+    prove(reply, hello, secret);
+    EXPECT_TRUE(proven(reply, hello, secret));
+    EXPECT_FALSE(proven(reply, other, secret)) << "an answer to another hello is no answer";
+    EXPECT_FALSE(proven(reply, hello, Secret::ofText("another")));
+    const ConnectionKeys keys = connectionKeys(hello, reply, secret);
+    EXPECT_FALSE(keys.ofCaller == keys.ofListener);
+    EXPECT_FALSE(keys.ofCaller == connectionKeys(other, reply, secret).ofCaller);
 }
 
 }  // namespace

@@ -24,11 +24,12 @@ class TcpPeerTest : public ::testing::Test {
         for (int i = 0; i < 3; ++i) {
             int fds[2];
             ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-            const TcpConnection::Options options{kLeastPart, 4, true};
-            left.push_back(
-                std::make_unique<TcpConnection>(UniqueFd(fds[0]), MeshIdentity{}, 1u, 2u, options));
-            right.push_back(
-                std::make_unique<TcpConnection>(UniqueFd(fds[1]), MeshIdentity{}, 2u, 1u, options));
+            const TcpConnection::Options options{kLeastPart, 4, Protection::kReadable};
+            const Secret ofLeft = Secret::ofText("left"), ofRight = Secret::ofText("right");
+            left.push_back(std::make_unique<TcpConnection>(UniqueFd(fds[0]), MeshIdentity{}, 1u, 2u,
+                                                           ofLeft, ofRight, options));
+            right.push_back(std::make_unique<TcpConnection>(UniqueFd(fds[1]), MeshIdentity{}, 2u,
+                                                            1u, ofRight, ofLeft, options));
         }
         left_ = std::make_unique<TcpPeer>(std::move(left), kLeastPart);
         right_ = std::make_unique<TcpPeer>(std::move(right), kLeastPart);
@@ -46,9 +47,8 @@ class TcpPeerTest : public ::testing::Test {
     /// One round; how many connections carried something.
     size_t exchange(uint32_t bucket, const Bytes& fromLeft, const Bytes& fromRight) {
         Bytes atLeft(fromRight.size()), atRight(fromLeft.size());
-        PayloadSums sums;
-        left_->begin({1, 1, bucket}, false, fromLeft, atLeft, sums);
-        right_->begin({1, 1, bucket}, true, fromRight, atRight, sums);
+        left_->begin({1, 1, bucket}, false, fromLeft, atLeft);
+        right_->begin({1, 1, bucket}, true, fromRight, atRight);
         std::vector<pollfd> waits;
         left_->appendWaits(waits);
         size_t used = 0;
@@ -85,8 +85,7 @@ TEST_F(TcpPeerTest, TheLongerDirectionDecides) {
 TEST_F(TcpPeerTest, ABrokenConnectionBreaksThePair) {
     const Bytes out = pattern(9000, 1);
     Bytes in(9000);
-    PayloadSums sums;
-    left_->begin({1, 1, 1}, false, out, in, sums);
+    left_->begin({1, 1, 1}, false, out, in);
     right_->breakOff();
     absl::Status status;
     for (int i = 0; i < 10 && status.ok(); ++i) status = step(*left_);

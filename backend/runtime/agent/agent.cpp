@@ -59,8 +59,11 @@ class Agent::Impl {
     void stop() { reactor_->stop(); }
 
     void connect() {
+        ChannelOptions channel;
+        const std::string identity = agentIdentity(options_.node);
+        channel.credential = {identity, Secret::ofText(options_.token).derive(identity)};
         connector_ = options_.network->connect(
-            *reactor_, options_.controller, {},
+            *reactor_, options_.controller, std::move(channel),
             [this](absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {
                 connected(std::move(channel));
             });
@@ -76,7 +79,6 @@ class Agent::Impl {
                         [this](const absl::Status& why) { lost(why); });
         AgentHello hello;
         hello.version = agentVersion();
-        hello.token = options_.token;
         hello.node = options_.node;
         hello.address = options_.address;
         hello.slots = options_.slots;

@@ -23,7 +23,7 @@ struct AgentOptions {
     uint32_t slots = 16;
     std::string gpus = "all";  ///< that it gives to ranks: chooseGpus()
     std::string controller;    ///< "unix:/path" or "ip:port"
-    std::string token;         ///< shown to the controller
+    std::string token;         ///< the controller's; its key is derived from it
     /// Its own directory: one small file per running rank, so that a later life of the agent finds
     /// them again, and their output pipes. Created when absent, mode 0700.
     std::string runDir;

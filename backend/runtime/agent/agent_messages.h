@@ -11,6 +11,7 @@
 #include "backend/common/fingerprint.h"
 #include "backend/common/types.h"
 #include "backend/model/event.h"
+#include "backend/runtime/transport/rank_secrets.h"
 
 /// What the controller and the agent of a node tell each other over a control channel. Pure values
 /// in the codec's binary form. The controller decides everything; the agent obeys and reports.
@@ -76,7 +77,6 @@ struct RunningRank {
 struct AgentHello {
     uint32_t magic = kAgentMagic;
     uint64_t version = 0;  ///< agentVersion() of the build that sends it
-    std::string token;
     std::string node;
     std::string address;  ///< IP its ranks listen on
     uint32_t slots = 0;   ///< processes it is willing to run
@@ -90,7 +90,6 @@ struct AgentHello {
     static void fields(Self& self, Visitor& visit) {
         visit("magic", self.magic);
         visit("version", self.version);
-        visit("token", self.token);
         visit("node", self.node);
         visit("address", self.address);
         visit("slots", self.slots);
@@ -251,7 +250,7 @@ using AgentMessage = std::variant<RankUp, RankDied, RankGone, OutputLine, NodeSa
 
 // ---- controller -> agent ---------------------------------------------------------------------
 
-/// The agent is accepted. `error`: it is refused (version, token, name taken) and should give up.
+/// The agent is accepted. `error`: it is refused (version, name taken) and should give up.
 struct AgentWelcome {
     std::string error;
     uint32_t beatMs = 0;  ///< it sends an AgentBeat so often; 0: never
@@ -278,6 +277,7 @@ struct StartRank {
     std::string directory = {};            ///< where it runs; empty: where the agent does
     bool onGpu = false;
     bool shareGpu = false;
+    RankSecrets secrets = {};  ///< handed down (inheritSecrets)
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
@@ -286,6 +286,7 @@ struct StartRank {
         visit("directory", self.directory);
         visit("on_gpu", self.onGpu);
         visit("share_gpu", self.shareGpu);
+        visit("secrets", self.secrets);
     }
 };
 

@@ -95,9 +95,11 @@ class LinuxHost::Process final : public HostProcess {
         auto life = LifeLock::create();
         std::vector<std::string> environment = command.environment;
         environment.push_back(absl::StrCat(kPipeVariable, "=", fileNumber(pipe_)));
-        auto pid =
-            runtime::launch({command.argv, std::move(environment), output_[0]->fd(),
-                             output_[1]->fd(), life.ok() ? life->fd() : -1, command.directory});
+        const auto secrets = secretsPipe(command.secrets);
+        if (!secrets.ok()) return secrets.status();
+        auto pid = runtime::launch({command.argv, std::move(environment), output_[0]->fd(),
+                                    output_[1]->fd(), life.ok() ? life->fd() : -1, secrets->get(),
+                                    command.directory});
         if (!pid.ok()) return pid.status();
         pid_ = *pid;
         auto handle = openProcess(pid_);  // a child stays a zombie until it is reaped

@@ -19,6 +19,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/transport/life_lock.h"
+#include "backend/runtime/transport/rank_secrets.h"
 
 // glibc 2.36 declares these without C linkage in its header.
 extern "C" {
@@ -84,12 +85,24 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     if (spec.out >= 0) posix_spawn_file_actions_adddup2(&actions, spec.out, 1);
     if (spec.err >= 0) posix_spawn_file_actions_adddup2(&actions, spec.err, 2);
-    const bool lifeLock = spec.lifeLock >= 0;
-    if (lifeLock) posix_spawn_file_actions_adddup2(&actions, spec.lifeLock, kLifeLockFd);
-    static_assert(kLifeLockFd == 3, "nothing else may be below what is closed");
+    std::vector<std::string> extra = spec.environment;
+    int free = 3;
+    // Copied to above both places first, so that neither is overwritten before it is copied.
+    std::vector<UniqueFd> copies;
+    const auto handDown = [&](int fd, int to, const char* variable) {
+        if (fd < 0) return;
+        copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, kSecretsFd + 1));
+        posix_spawn_file_actions_adddup2(&actions, copies.back().get(), to);
+        for (; free < to; ++free) posix_spawn_file_actions_addclose(&actions, free);
+        free = to + 1;
+        extra.push_back(absl::StrCat(variable, "=", to));
+    };
+    static_assert(kLifeLockFd == 3 && kSecretsFd == 4);
+    handDown(spec.lifeLock, kLifeLockFd, kLifeLockVariable);
+    handDown(spec.secrets, kSecretsFd, kSecretsVariable);
     if (!spec.directory.empty())
         posix_spawn_file_actions_addchdir_np(&actions, spec.directory.c_str());
-    posix_spawn_file_actions_addclosefrom_np(&actions, lifeLock ? kLifeLockFd + 1 : kLifeLockFd);
+    posix_spawn_file_actions_addclosefrom_np(&actions, free);
 
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
@@ -104,8 +117,6 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
         static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
 
     std::vector<std::string> argv = spec.argv;
-    std::vector<std::string> extra = spec.environment;
-    if (lifeLock) extra.push_back(absl::StrCat(kLifeLockVariable, "=", kLifeLockFd));
     std::vector<std::string> environment = mergedEnvironment(extra);
     pid_t pid = 0;
     const int error = posix_spawnp(&pid, argv[0].c_str(), &actions, &attributes,

@@ -20,6 +20,7 @@ struct LaunchSpec {
     int out = -1;                          ///< becomes stdout; not closed here
     int err = -1;
     int lifeLock = -1;  ///< becomes kLifeLockFd, which the environment then names; not closed here
+    int secrets = -1;   ///< the same, kSecretsFd
     std::string directory = {};  ///< where it runs, a relative argv[0] begins; empty: where we do
 };
 

@@ -210,7 +210,7 @@ bulkhead_status createGroup(bulkhead_device* device, const bulkhead_group_desc* 
     return guarded(device, [&] {
         bulkhead::runtime::GroupOptions options;
         options.name = desc->name;
-        options.token = desc->token;
+        std::ranges::copy(desc->secret, options.secret.words.begin());
         options.rank = desc->rank;
         const auto text = [](const char* s) { return std::string(s == nullptr ? "" : s); };
         for (int32_t i = 0; i < desc->size; ++i)

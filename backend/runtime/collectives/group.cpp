@@ -32,7 +32,7 @@ class MeshGroup final : public Group {
     absl::Status connect() {
         MeshSpec spec;
         spec.group = absl::StrCat("group ", options_.name);
-        spec.identity.token = options_.token;
+        spec.secret = options_.secret;
         spec.self = static_cast<size_t>(options_.rank);
         for (size_t i = 0; i < options_.peers.size(); ++i) {
             const GroupPeer& p = options_.peers[i];

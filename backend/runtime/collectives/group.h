@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/secret.h"
 #include "backend/runtime/transport/network_faults.h"
 #include "backend/runtime/transport/peer_choice.h"
 
@@ -26,8 +27,8 @@ struct GroupPeer {
 };
 
 struct GroupOptions {
-    std::string name;    ///< equal on all ranks, unique per replica incarnation
-    uint64_t token = 0;  ///< equal on all ranks; a peer without it is refused
+    std::string name;  ///< equal on all ranks, unique per replica incarnation
+    Secret secret;     ///< equal on all ranks; a peer that does not know it is refused
     int32_t rank = 0;
     std::vector<GroupPeer> peers;  ///< by rank, 1..64
     PeerChoice transport = PeerChoice::kAuto;

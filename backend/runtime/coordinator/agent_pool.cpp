@@ -23,11 +23,10 @@ constexpr MonoNs kDoubtedFor = 300 * kSecond;
 }  // namespace
 
 AgentPool::AgentPool(Reactor& reactor, FileSystem& files, AgentHeartbeat heartbeat,
-                     std::string token, std::string cordonFile, Listener listener)
+                     std::string cordonFile, Listener listener)
     : reactor_(reactor),
       files_(files),
       heartbeat_(heartbeat),
-      token_(std::move(token)),
       cordonFile_(std::move(cordonFile)),
       listener_(std::move(listener)) {
     const std::string names = files_.read(cordonFile_).value_or("");
@@ -45,8 +44,6 @@ AgentPool::~AgentPool() {
 }
 
 absl::Status AgentPool::refusal(const AgentHello& hello) const {
-    if (hello.token != token_)
-        return absl::PermissionDeniedError("its token is not this controller's");
     if (!model::isFileName(hello.node))
         return absl::InvalidArgumentError(
             model::concat("its name is none; start it with --node and ", model::kFileNameRule));

@@ -43,8 +43,8 @@ class AgentPool {
     };
 
     /// `cordonFile` holds the names of cordoned nodes, one a line.
-    AgentPool(Reactor& reactor, FileSystem& files, AgentHeartbeat heartbeat, std::string token,
-              std::string cordonFile, Listener listener);
+    AgentPool(Reactor& reactor, FileSystem& files, AgentHeartbeat heartbeat, std::string cordonFile,
+              Listener listener);
     ~AgentPool();
 
     /// A connection whose first message was `hello`. Takes it, or refuses it with the reason.
@@ -122,7 +122,6 @@ class AgentPool {
     Reactor& reactor_;
     FileSystem& files_;
     const AgentHeartbeat heartbeat_;
-    std::string token_;
     const std::string cordonFile_;
     std::set<std::string> cordoned_;
     Listener listener_;

@@ -55,10 +55,11 @@ class Controller::Impl {
           own_(std::move(own)),
           reactor_(own_ != nullptr ? own_.get() : options_.reactor),
           random_(options_.seed),
-          pool_(*reactor_, files(), options_.agentHeartbeat, options_.token,
-                options_.stateDir + "/cordoned", poolListener()),
+          root_(Secret::ofText(options_.token)),
+          pool_(*reactor_, files(), options_.agentHeartbeat, options_.stateDir + "/cordoned",
+                poolListener()),
           newcomers_(
-              *reactor_, options_.token,
+              *reactor_,
               [this](std::unique_ptr<ControlChannel> c, const AgentHello& h) {
                   pool_.accept(std::move(c), h);
               },
@@ -76,9 +77,11 @@ class Controller::Impl {
     }
 
     absl::Status bind() {
+        ChannelOptions channel;
+        channel.keyOf = [this](std::string_view identity) { return keyOf(identity); };
         for (const std::string& address : options_.listen) {
             auto listener = options_.network->listen(
-                *reactor_, address, {},
+                *reactor_, address, channel,
                 [this](std::unique_ptr<ControlChannel> c) { newcomers_.add(std::move(c)); });
             if (!listener.ok()) return listener.status();
             addresses_.push_back((*listener)->address());
@@ -283,6 +286,14 @@ class Controller::Impl {
 
     FileSystem& files() const { return *options_.files; }
 
+    Secret secretOf(std::string_view run) const { return root_.derive("job " + std::string(run)); }
+
+    /// An agent's, or a rank's, of whatever job: it is told if there is none of that name.
+    Secret keyOf(std::string_view identity) const {
+        const auto run = runOfIdentity(identity);
+        return (run ? secretOf(*run) : root_).derive(identity);
+    }
+
     /// 64 bits that nobody can guess, or of a stated seed.
     uint64_t fresh() {
         if (options_.seed != 0) return random_();
@@ -295,6 +306,7 @@ class Controller::Impl {
     std::unique_ptr<Reactor> own_;
     Reactor* reactor_;
     std::mt19937_64 random_;
+    const Secret root_;
     AgentPool pool_;
     Newcomers newcomers_;
     std::vector<std::string> addresses_;
@@ -323,12 +335,11 @@ class Controller::Impl {
                                pool_,
                                sink_,
                                options_.workerPath,
-                               options_.token,
+                               secretOf(run),
                                local,
                                remote,
                                options_.version,
                                options_.sampleMs,
-                               fresh(),
                                &options_.probe,
                                options_.proposer,
                                [this, run] { reactor_->post([this, run] { halted(run); }); }};

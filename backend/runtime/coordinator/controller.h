@@ -28,7 +28,7 @@ struct ControllerOptions {
     std::string stateDir;
     /// Where ranks and agents connect: "unix:/path" and/or "ip:port" (port 0: any free one).
     std::vector<std::string> listen;
-    std::string token;       ///< ranks and agents must show it
+    std::string token;       ///< the keys of agents and ranks are derived from it
     std::string workerPath;  ///< of bulkhead-worker
     std::string version;     ///< of this program, for RunStarted
     uint32_t sampleMs = 500;
@@ -38,7 +38,7 @@ struct ControllerOptions {
     /// Whoever gives one runs it, and calls the controller's functions on its thread only; null:
     /// the controller has a thread of its own.
     Reactor* reactor = nullptr;
-    uint64_t seed = 0;  ///< of exchange tokens and back-off jitter; 0: from the system
+    uint64_t seed = 0;  ///< of identities and back-off jitter; 0: from the system
     Probe probe;        ///< of every job
     Proposer proposer;  ///< of every job; may be empty
 };

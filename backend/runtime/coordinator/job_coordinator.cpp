@@ -74,12 +74,12 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
             return s;
     }
     beginning.id = options.run;
-    for (const auto& [path, content] :
-         {std::pair(beginning.dir + "/job.json", model::toJsonText(beginning.spec) + "\n"),
-          std::pair(beginning.dir + "/token", around.token + "\n")})
-        // A file that stands is left alone: a disk that lies would lose it.
-        if (const auto stands = around.files.read(path); !stands.ok() || *stands != content)
-            if (absl::Status s = writeDurably(around.files, path, content); !s.ok()) return s;
+    options.secret = around.secret.derive("run " + options.run);
+    const std::string jobFile = beginning.dir + "/job.json";
+    const std::string jobText = model::toJsonText(beginning.spec) + "\n";
+    // A file that is right is left alone: a disk that lies would lose it.
+    if (const auto there = around.files.read(jobFile); !there.ok() || *there != jobText)
+        if (absl::Status s = writeDurably(around.files, jobFile, jobText); !s.ok()) return s;
     if (absl::Status s = around.files.makeFolder(beginning.dir + "/run"); !s.ok()) return s;
 
     auto faults = loadFaults(around.files, beginning.dir);

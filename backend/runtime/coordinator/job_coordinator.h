@@ -36,12 +36,11 @@ struct JobSurroundings {
     AgentPool& pool;
     EventSink* sink = nullptr;  ///< may be null
     std::string workerPath;
-    std::string token;
+    Secret secret;  ///< the job's: keys of its ranks and of what they exchange are derived from it
     std::string localAddress;   ///< where ranks on this machine connect
     std::string remoteAddress;  ///< where others do; empty: nowhere
     std::string version;
     uint32_t sampleMs = 500;
-    uint64_t secret = 1;
     const Probe* probe = nullptr;  ///< may be null
     Proposer proposer;             ///< may be empty
     /// The job's files could not be written. Whoever is told destroys the coordinator, later, and
@@ -169,6 +168,7 @@ class JobCoordinator {
     std::map<int32_t, std::string> unheard() const;
     bool inventoryDone(const std::map<int32_t, std::string>& unheard) const;
     std::string preferredNode(int32_t replica) const;
+    RankSecrets rankSecrets(const RankProcess& process) const;
     absl::Status startOn(const std::string& node, int32_t replica, uint32_t incarnation);
     void gpuTroubled(const GpuTroubleSeen& seen);
     void linkClosed(RankId rank, uint32_t incarnation, const absl::Status& why);

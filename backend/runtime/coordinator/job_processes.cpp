@@ -408,6 +408,13 @@ void JobCoordinator::tellNoSlots(int32_t replica, uint32_t incarnation) {
         model::Severity::kWarning);
 }
 
+RankSecrets JobCoordinator::rankSecrets(const RankProcess& process) const {
+    const std::string replica =
+        absl::StrCat("replica ", process.rank.replica, " ", process.incarnation);
+    return {around_.secret.derive(rankIdentity(beginning_.run, process.rank, process.incarnation)),
+            around_.secret.derive(replica)};
+}
+
 absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
                                      uint32_t incarnation) {
     const std::string& address = around_.pool.isLocal(node) || around_.remoteAddress.empty()
@@ -423,11 +430,11 @@ absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
         start.directory = beginning_.spec.directory;
         start.onGpu = beginning_.spec.mayUseGpus();
         start.shareGpu = beginning_.spec.shareGpu;
+        start.secrets = rankSecrets(start.process);
         const std::pair<std::string, std::string> told[] = {
             {"job", beginning_.run},
             {"job-file", beginning_.dir + "/job.json"},
             {"coordinator", address},
-            {"token-file", beginning_.dir + "/token"},
             {"replica", absl::StrCat(replica)},
             {"shard", absl::StrCat(s)},
             {"incarnation", absl::StrCat(incarnation)},

@@ -47,6 +47,7 @@ class HandedChannel final : public ControlChannel {
     bool isOpen() const override { return inner_->isOpen(); }
     size_t queuedBytes() const override { return inner_->queuedBytes(); }
     std::string peer() const override { return inner_->peer(); }
+    std::string identity() const override { return inner_->identity(); }
 
   private:
     struct Ears {
@@ -86,13 +87,18 @@ std::string otherVersion(uint64_t theirs, uint64_t ours) {
                                 theirs, ours);
 }
 
+/// Empty: it is who it says.
+std::string otherIdentity(const ControlChannel& channel, const std::string& said) {
+    return channel.identity() == said
+               ? ""
+               : absl::StrFormat("it has proved to be \"%s\" and says to be \"%s\"",
+                                 channel.identity(), said);
+}
+
 }  // namespace
 
-Newcomers::Newcomers(Reactor& reactor, std::string token, Agent agent, Rank rank)
-    : reactor_(reactor),
-      token_(std::move(token)),
-      agent_(std::move(agent)),
-      rank_(std::move(rank)) {}
+Newcomers::Newcomers(Reactor& reactor, Agent agent, Rank rank)
+    : reactor_(reactor), agent_(std::move(agent)), rank_(std::move(rank)) {}
 
 Newcomers::~Newcomers() {
     for (auto& [id, waiting] : waiting_) reactor_.cancel(waiting.timer);
@@ -111,7 +117,7 @@ void Newcomers::add(std::unique_ptr<ControlChannel> channel) {
                            [this, id](const absl::Status& why) {
                                const auto gone = take(id);
                                // A peer that only closes has said nothing that is wrong.
-                               if (gone && absl::IsDataLoss(why))
+                               if (gone && (absl::IsDataLoss(why) || absl::IsPermissionDenied(why)))
                                    say(*gone, std::string(why.message()));
                            });
 }
@@ -142,6 +148,9 @@ void Newcomers::spoke(uint64_t id, const std::string& bytes) {
         if (!other.empty()) return refuse(*channel, AgentCommand(AgentWelcome{other, 0, 0}), other);
         auto hello = decode<AgentHello>(bytes);
         if (!hello.ok()) return say(*channel, std::string(hello.status().message()));
+        if (const std::string other = otherIdentity(*channel, agentIdentity(hello->node));
+            !other.empty())
+            return refuse(*channel, AgentCommand(AgentWelcome{other, 0, 0}), other);
         said_.clear();
         return agent_(std::move(channel), *hello);
     }
@@ -154,9 +163,11 @@ void Newcomers::spoke(uint64_t id, const std::string& bytes) {
         return say(*channel, message.ok() ? "its first message is not a rank's hello"
                                           : std::string(message.status().message()));
     said_.clear();
+    const protocol::RankEndpoint& rank = hello->endpoint;
+    const std::string other =
+        otherIdentity(*channel, rankIdentity(hello->job, rank.rank, rank.incarnation));
     const absl::Status taken =
-        hello->token == token_ ? rank_(channel, *hello)
-                               : absl::PermissionDeniedError("its token is not this controller's");
+        other.empty() ? rank_(channel, *hello) : absl::PermissionDeniedError(other);
     if (taken.ok()) refused_.clear();
     if (taken.ok() || channel == nullptr) return;
     const std::string why(taken.message());

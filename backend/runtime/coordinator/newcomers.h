@@ -16,8 +16,9 @@
 namespace bulkhead::runtime {
 
 /// Connections that have not said who they are: the first message tells an agent from a rank, and
-/// whoever shows another version or token, or nothing in time, is put out with the reason. A
-/// version is read of every build; what another build says after it is not. Thread: the reactor's.
+/// whoever has another version, says to be another than its connection has proved, or nothing in
+/// time, is put out with the reason. A version is read of every build; what another build says
+/// after it is not. Thread: the reactor's.
 class Newcomers {
   public:
     using Agent = std::function<void(std::unique_ptr<ControlChannel>, const AgentHello&)>;
@@ -25,7 +26,7 @@ class Newcomers {
     using Rank =
         std::function<absl::Status(std::unique_ptr<ControlChannel>&, const protocol::Hello&)>;
 
-    Newcomers(Reactor& reactor, std::string token, Agent agent, Rank rank);
+    Newcomers(Reactor& reactor, Agent agent, Rank rank);
     ~Newcomers();
 
     void add(std::unique_ptr<ControlChannel> channel);
@@ -42,7 +43,6 @@ class Newcomers {
     void refuse(ControlChannel& channel, const Message& answer, const std::string& why);
 
     Reactor& reactor_;
-    std::string token_;
     Agent agent_;
     Rank rank_;
     uint64_t next_ = 1;

@@ -32,7 +32,7 @@ model::Policies modelPolicies(const protocol::Policies& known, model::Policies p
     return p;
 }
 
-protocol::Options machineOptions(const model::JobSpec& spec, uint64_t secret) {
+protocol::Options machineOptions(const model::JobSpec& spec, const Secret& secret) {
     protocol::Options o;
     o.replicas = spec.replicas;
     o.shards = spec.shards;

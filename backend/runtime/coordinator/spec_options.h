@@ -8,8 +8,8 @@
 
 namespace bulkhead::runtime {
 
-/// What the coordinator machine needs of a job. `secret`: real randomness. Pure.
-protocol::Options machineOptions(const model::JobSpec& spec, uint64_t secret);
+/// What the coordinator machine needs of a job. `secret`: the job's. Pure.
+protocol::Options machineOptions(const model::JobSpec& spec, const Secret& secret);
 
 protocol::Policies machinePolicies(const model::Policies& policies);
 /// `policies` with what the machine knows of them replaced by its own.

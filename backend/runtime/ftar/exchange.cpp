@@ -149,7 +149,7 @@ class MeshExchange final : public Exchange {
     bool canKeep(const ExchangeGroup& next) const {
         if (next.key == group_.key && next.peers == group_.peers) return true;
         return next.key.attempt == 1 && next.key.term == group_.key.term &&
-               next.key.epoch == group_.key.epoch && next.token == group_.token &&
+               next.key.epoch == group_.key.epoch && next.secret == group_.secret &&
                next.peers == group_.peers && next.self == group_.self &&
                next.transport == group_.transport && next.connections == group_.connections &&
                next.wire == group_.wire && next.algorithm == group_.algorithm;
@@ -167,7 +167,7 @@ class MeshExchange final : public Exchange {
         spec.group = absl::StrCat(
             options_.job, "/shard ", options_.shard, "/wire ", static_cast<int>(group_.wire),
             "/algorithm ", static_cast<int>(group_.algorithm), options_.device ? "/device" : "");
-        spec.identity.token = group_.token;
+        spec.secret = group_.secret;
         spec.identity.term = group_.key.term;
         spec.identity.epoch = group_.key.epoch;
         spec.identity.step = group_.key.step;
@@ -178,7 +178,7 @@ class MeshExchange final : public Exchange {
         spec.choice = group_.algorithm == Algorithm::kRing ? PeerChoice::kTcp : group_.transport;
         spec.slotBytes = roundBytes() + kSlotMargin;
         spec.heap = options_.heap;
-        spec.tcp = {options_.chunkBytes, options_.chunksInFlight, options_.frameChecksums};
+        spec.tcp = {options_.chunkBytes, options_.chunksInFlight, options_.protection};
         spec.connections = group_.connections;
         spec.listenFd = options_.listenFd;
         spec.timeout = group_.connectTimeout;

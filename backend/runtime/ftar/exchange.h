@@ -14,6 +14,7 @@
 #include "backend/common/clock.h"
 #include "backend/runtime/ftar/device_plane.h"
 #include "backend/runtime/ftar/method.h"
+#include "backend/runtime/transport/data_frame.h"
 #include "backend/runtime/transport/network_faults.h"
 #include "backend/runtime/transport/peer_choice.h"
 #include "backend/runtime/transport/shared_heap.h"
@@ -42,8 +43,8 @@ struct ExchangePeer {
 
 struct ExchangeGroup {
     ExchangeKey key;
-    uint64_t token = 0;  ///< equal for all, random per epoch; a peer without it is refused
-    int32_t self = 0;    ///< my index in `peers`
+    Secret secret;     ///< one for each epoch; a peer that does not know it is refused
+    int32_t self = 0;  ///< my index in `peers`
     std::vector<ExchangePeer> peers;  ///< ascending by replica, 1..64: the order of the reduction
     PeerChoice transport = PeerChoice::kAuto;
     WireType wire = WireType::kFloat32;
@@ -91,8 +92,8 @@ struct ExchangeOptions {
     size_t roundBytes = 1u << 20;    ///< a bucket is reduced in pieces of so many per connection
     /// A piece where all peers read each other's heaps in place; see `heap`.
     size_t directBytes = 16u << 20;
-    /// Over what goes through TCP. A frame says itself whether it has one.
-    bool frameChecksums = true;
+    /// Of what goes through TCP. A frame says itself which it has.
+    Protection protection = Protection::kReadable;
     /// Where reduce() finds input and output, if not null; outlives the exchange. Then peers of one
     /// host read both in place. All members have one, or none.
     const SharedHeap* heap = nullptr;

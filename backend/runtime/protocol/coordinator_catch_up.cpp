@@ -18,7 +18,7 @@ constexpr uint32_t kDisprovedAreTooMany = 3;
 
 KeepSnapshot CoordinatorMachine::Impl::snapshotOrder(const Replica& r, bool keep) const {
     return {term_,   r.snapshotStep,
-            keep,    keep ? token(TokenFor::kFetch, lineage_, r.snapshotStep) : 0,
+            keep,    keep ? keyFor("fetch", lineage_, r.snapshotStep) : Secret{},
             layout_, move_ ? layoutTried_ - 1 : layoutTried_};
 }
 
@@ -93,7 +93,7 @@ Fetch CoordinatorMachine::Impl::fetchOf(const Replica& r) const {
         const Replica& source = replicas_[static_cast<size_t>(id)];
         f.sources.push_back(Member{{source.id, source.incarnation, {}}, source.endpoints});
     }
-    f.token = token(TokenFor::kFetch, lineage_, r.snapshotStep);
+    f.key = keyFor("fetch", lineage_, r.snapshotStep);
     f.bytesPerSecond = options_.policies.fetchBytesPerSecond;
     f.layout = layout_;
     f.expertShard = expertShard_;
@@ -243,7 +243,7 @@ void CoordinatorMachine::Impl::askForHashes() {
     for (const Replica& r : replicas_) {
         if (!wanted || !vouches(r)) continue;
         // Where a move failed some of its ranks may have moved: together they tell nothing.
-        if (!move_) tell(r, KeepSnapshot{term_, 0, false, 0, layout_, layoutTried_});
+        if (!move_) tell(r, KeepSnapshot{term_, 0, false, {}, layout_, layoutTried_});
         tell(r, welcome());
     }
 }

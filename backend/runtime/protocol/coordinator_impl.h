@@ -209,9 +209,8 @@ class CoordinatorMachine::Impl : Lineage {
         f(facts);
         for (Fact& x : facts) fact(std::move(x));
     }
-    enum class TokenFor : uint64_t { kExchange, kFetch };
-    /// What a peer has to show; nobody can tell it who does not know Options::secret.
-    uint64_t token(TokenFor use, uint64_t first, uint64_t second) const;
+    /// What a peer has to know; nobody can tell it who does not know Options::secret.
+    Secret keyFor(const char* use, uint64_t first, uint64_t second) const;
     void tell(const Replica& r, ToReplica message);
     uint64_t log(LogEntry entry, bool overlapped);
     std::vector<ParityGroup> parityOf(const std::map<int32_t, Hashes>& hashes) const;

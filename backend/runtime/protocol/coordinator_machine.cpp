@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/protocol/coordinator_machine.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -206,9 +203,9 @@ Replica* CoordinatorMachine::Impl::current(int32_t replica, uint32_t incarnation
     return r != nullptr && r->alive() && r->incarnation == incarnation ? r : nullptr;
 }
 
-uint64_t CoordinatorMachine::Impl::token(TokenFor use, uint64_t first, uint64_t second) const {
-    const std::array<uint64_t, 3> of{static_cast<uint64_t>(use), first, second};
-    return XXH3_64bits_withSeed(of.data(), sizeof(of), options_.secret);
+Secret CoordinatorMachine::Impl::keyFor(const char* use, uint64_t first, uint64_t second) const {
+    return options_.secret.derive(std::string(use) + " " + std::to_string(first) + " " +
+                                  std::to_string(second));
 }
 
 void CoordinatorMachine::Impl::tell(const Replica& r, ToReplica message) {

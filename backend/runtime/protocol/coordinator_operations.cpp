@@ -246,7 +246,7 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why)
         // Ranks that have moved go back now, not with the next quorum: none may come before a
         // checkpoint is written.
         for (const Replica& r : replicas_)
-            if (r.formed) tell(r, KeepSnapshot{term_, 0, false, 0, layout_, layoutTried_});
+            if (r.formed) tell(r, KeepSnapshot{term_, 0, false, {}, layout_, layoutTried_});
         return;
     }
     // Windows never cross a layout change, and none of them serves another what it holds.

@@ -151,7 +151,7 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
     if ((r->stage == Stage::kFetching || r->stage == Stage::kReplaying) && !contributesData(r->id))
         act(SendRank{e.rank, e.incarnation, fetchOf(*r)});
     for (const uint64_t step : r->dropped)
-        act(SendRank{e.rank, e.incarnation, KeepSnapshot{term_, step, false, 0, layout_, 0}});
+        act(SendRank{e.rank, e.incarnation, KeepSnapshot{term_, step, false, {}, layout_, 0}});
     if (last_) act(SendRank{e.rank, e.incarnation, Commit{*last_, term_, false, ""}});
     if (open_ && !open_->committing) {
         const Quorum& q = open_->quorum;

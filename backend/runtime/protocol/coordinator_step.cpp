@@ -130,7 +130,7 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     q.domainShare = domainShare_;
     q.joiners = decision.joiners;
     q.lrFactor = decision.lrFactor;
-    q.exchangeToken = token(TokenFor::kExchange, term_, epoch_);
+    q.exchangeKey = keyFor("exchange", term_, epoch_);
     q.chunkTimeoutMs = limits_.chunkTimeoutMs();
     const uint32_t every = options_.policies.parityEverySteps;
     q.checkParity = every != 0 && step % every == 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/common/fields.h"
+#include "backend/common/secret.h"
 #include "backend/common/types.h"
 
 /// What ranks, leaders and the coordinator tell each other (docs/protocol.md). Pure values: the
@@ -48,13 +49,13 @@ struct RankEndpoint {
 
 // ---- rank -> coordinator ---------------------------------------------------------------------
 
-/// First message on a connection. Refused with Expelled when version, token or incarnation differ.
+/// First message on a connection. Refused with Expelled when version or incarnation differ, or when
+/// its connection has proved to be another's.
 /// `version` stays its first field, and it the first of ToCoordinator: that much is read of every
 /// version.
 struct Hello {
     uint64_t version = 0;  ///< protocolVersion() of the build that sends it
     std::string job;
-    std::string token;
     RankEndpoint endpoint;
     int32_t pid = 0;
     uint64_t corpusHash = 0;   ///< of the training text; must agree across the job
@@ -65,7 +66,6 @@ struct Hello {
     static void fields(Self& self, Visitor& visit) {
         visit("version", self.version);
         visit("job", self.job);
-        visit("token", self.token);
         visit("endpoint", self.endpoint);
         visit("pid", self.pid);
         visit("corpus_hash", self.corpusHash);
@@ -493,7 +493,7 @@ struct Quorum {
     /// Of the layout: which shard computes a domain's samples (sample_deal.h); empty: any.
     std::vector<uint32_t> domainShare;
     double lrFactor = 1;
-    uint64_t exchangeToken = 0;  ///< random per epoch; a data-plane peer must show it
+    Secret exchangeKey;  ///< one for each epoch; a data-plane peer must know it
     uint32_t chunkTimeoutMs = 0;
     bool checkParity = true;
     /// Each rank tells with its vote how so many of its tokens were routed, in whole samples.
@@ -512,7 +512,7 @@ struct Quorum {
         visit("joiners", self.joiners);
         visit("domain_share", self.domainShare);
         visit("lr_factor", self.lrFactor);
-        visit("exchange_token", self.exchangeToken);
+        visit("exchange_key", self.exchangeKey);
         visit("chunk_timeout_ms", self.chunkTimeoutMs);
         visit("check_parity", self.checkParity);
         visit("routed_tokens", self.routedTokens);
@@ -561,7 +561,7 @@ struct KeepSnapshot {
     uint64_t term = 0;
     uint64_t step = 0;
     bool keep = true;
-    uint64_t token = 0;    ///< Fetch.token of the joiners that may pull it
+    Secret key;            ///< Fetch.key of the joiners that may pull it
     uint64_t layout = 0;   ///< in which the state is wanted
     uint64_t settled = 0;  ///< moves up to this number count if they led to `layout`, or never will
     template <class Self, class Visitor>
@@ -569,7 +569,7 @@ struct KeepSnapshot {
         visit("term", self.term);
         visit("step", self.step);
         visit("keep", self.keep);
-        visit("token", self.token);
+        visit("key", self.key);
         visit("layout", self.layout);
         visit("settled", self.settled);
     }
@@ -582,7 +582,7 @@ struct Fetch {
     uint64_t snapshotStep = 0;
     uint64_t snapshotEpoch = 0;  ///< in which snapshotStep was committed (Quorum::afterEpoch)
     std::vector<Member> sources;
-    uint64_t token = 0;
+    Secret key;                   ///< of the snapshot
     uint64_t bytesPerSecond = 0;  ///< cap for this joiner, 0: none
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
@@ -593,7 +593,7 @@ struct Fetch {
         visit("snapshot_step", self.snapshotStep);
         visit("snapshot_epoch", self.snapshotEpoch);
         visit("sources", self.sources);
-        visit("token", self.token);
+        visit("key", self.key);
         visit("bytes_per_second", self.bytesPerSecond);
         visit("layout", self.layout);
         visit("expert_shard", self.expertShard);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/common/fields.h"
+#include "backend/common/secret.h"
 
 /// What the machines need to know of a job. The drivers fill it from model::JobSpec; protocol/ does
 /// not look there, so that the simulator and the tests can do without job files.
@@ -84,8 +85,8 @@ struct Options {
     uint32_t shards = 2;
     /// Replicas beyond those, kept caught up: whoever is lost is replaced at the next quorum.
     uint32_t spares = 0;
-    uint64_t steps = 0;   ///< stop with a checkpoint after this step; 0: until told
-    uint64_t secret = 1;  ///< exchange tokens are derived from it; give it real randomness
+    uint64_t steps = 0;  ///< stop with a checkpoint after this step; 0: until told
+    Secret secret;       ///< of the run; keys of exchanges and of fetches are derived from it
     uint32_t sequenceLength = 128;   ///< tokens per sample
     uint32_t samplesPerReplica = 4;  ///< per step, all shards together
     uint32_t domains = 1;

@@ -46,7 +46,7 @@ void CatchUp::stop() {
 FetchOptions CatchUp::optionsOf(const protocol::Fetch& order) const {
     FetchOptions options;
     options.shard = self_.shard;
-    options.token = order.token;
+    options.key = order.key;
     options.lineage = order.lineage;
     options.step = order.snapshotStep;
     options.layout = order.layout;
@@ -68,7 +68,7 @@ void CatchUp::fetch(const protocol::Fetch& order) {
         sources_ = std::move(sources);
         retry_ = true;
         if (fetch_ != nullptr && step_ == order.snapshotStep && layout_ == order.layout) {
-            fetch_->setToken(order.token);
+            fetch_->setKey(order.key);
             wanted_ = !complete_;
         } else {
             if (fetch_ != nullptr) fetch_->cancel();

@@ -92,11 +92,8 @@ bool CoordinatorLink::sendRaw(std::string_view message) {
     return channel_ != nullptr && channel_->send(message).ok();
 }
 
-LeaderLink::LeaderLink(Reactor& reactor, Network& network, std::string token, Received received)
-    : reactor_(reactor),
-      network_(network),
-      token_(std::move(token)),
-      received_(std::move(received)) {}
+LeaderLink::LeaderLink(Reactor& reactor, Network& network, const Secret& secret, Received received)
+    : reactor_(reactor), network_(network), secret_(secret), received_(std::move(received)) {}
 
 LeaderLink::~LeaderLink() {
     reactor_.cancel(timer_);
@@ -105,12 +102,14 @@ LeaderLink::~LeaderLink() {
 
 absl::StatusOr<std::unique_ptr<LeaderLink>> LeaderLink::lead(Reactor& reactor, Network& network,
                                                              const std::string& address,
-                                                             std::string token, Received received) {
-    std::unique_ptr<LeaderLink> link(
-        new LeaderLink(reactor, network, std::move(token), std::move(received)));
+                                                             const Secret& secret,
+                                                             Received received) {
+    std::unique_ptr<LeaderLink> link(new LeaderLink(reactor, network, secret, std::move(received)));
     LeaderLink* raw = link.get();
+    ChannelOptions channel;
+    channel.keyOf = [secret](std::string_view) { return secret; };
     absl::StatusOr<std::unique_ptr<ControlListener>> listener =
-        network.listen(reactor, address, {},
+        network.listen(reactor, address, std::move(channel),
                        [raw](std::unique_ptr<ControlChannel> c) { raw->accept(std::move(c)); });
     if (!listener.ok()) return listener.status();
     link->listener_ = *std::move(listener);
@@ -118,10 +117,9 @@ absl::StatusOr<std::unique_ptr<LeaderLink>> LeaderLink::lead(Reactor& reactor, N
 }
 
 std::unique_ptr<LeaderLink> LeaderLink::follow(Reactor& reactor, Network& network,
-                                               const std::string& leader, std::string token,
+                                               const std::string& leader, const Secret& secret,
                                                Received received, std::function<void()> again) {
-    std::unique_ptr<LeaderLink> link(
-        new LeaderLink(reactor, network, std::move(token), std::move(received)));
+    std::unique_ptr<LeaderLink> link(new LeaderLink(reactor, network, secret, std::move(received)));
     link->leader_ = leader;
     link->again_ = std::move(again);
     link->connect();
@@ -134,7 +132,7 @@ std::string LeaderLink::address() const {
 
 void LeaderLink::accept(std::unique_ptr<ControlChannel> channel) {
     const auto stranger = std::find_if(siblings_.begin(), siblings_.end(),
-                                       [](const auto& entry) { return !entry.second.proven; });
+                                       [](const auto& entry) { return !entry.second.heard; });
     // The one that has been silent for longest gives way.
     if (siblings_.size() >= kMostSiblings && stranger != siblings_.end()) drop(stranger->first);
     const uint64_t id = next_++;
@@ -152,13 +150,7 @@ void LeaderLink::drop(uint64_t id) {
 
 void LeaderLink::receive(uint64_t id, const std::string& bytes) {
     Sibling& sibling = siblings_[id];
-    if (!sibling.proven) {
-        if (bytes != token_) {
-            spdlog::warn("{} did not show the job's token; refused", sibling.channel->peer());
-            drop(id);
-            return;
-        }
-        sibling.proven = true;
+    if (!std::exchange(sibling.heard, true)) {
         reactor_.cancel(sibling.introduction);
         return;
     }
@@ -170,8 +162,11 @@ void LeaderLink::receive(uint64_t id, const std::string& bytes) {
 }
 
 void LeaderLink::connect() {
+    ChannelOptions channel;
+    channel.credential = {"a rank of the replica", secret_};
     connector_ = network_.connect(
-        reactor_, leader_, {}, [this](absl::StatusOr<std::unique_ptr<ControlChannel>> c) {
+        reactor_, leader_, std::move(channel),
+        [this](absl::StatusOr<std::unique_ptr<ControlChannel>> c) {
             if (!c.ok()) {
                 timer_ = reactor_.after(kFirstRetry, [this] { connect(); });
                 return;
@@ -188,7 +183,7 @@ void LeaderLink::connect() {
                     broke_ = true;
                     timer_ = reactor_.after(kFirstRetry, [this] { connect(); });
                 });
-            if (!up_->send(token_).ok()) return;
+            if (!up_->send("here").ok()) return;
             flush();
             if (std::exchange(broke_, false)) again_();
         });
@@ -207,7 +202,7 @@ void LeaderLink::send(const protocol::ToLeader& message) {
 bool LeaderLink::sendToSibling(const protocol::ToLeader& message) {
     const std::string bytes = encode(message);
     return std::any_of(siblings_.begin(), siblings_.end(), [&](auto& entry) {
-        return entry.second.proven && entry.second.channel->send(bytes).ok();
+        return entry.second.heard && entry.second.channel->send(bytes).ok();
     });
 }
 

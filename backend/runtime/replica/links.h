@@ -56,7 +56,8 @@ class CoordinatorLink {
     Reactor::TimerId timer_ = 0;
 };
 
-/// Inside a replica: the leader listens, the other ranks connect and show the job's token first.
+/// Inside a replica: the leader listens, the other ranks connect, and both ends prove that they
+/// know the replica's secret.
 class LeaderLink {
   public:
     /// Leader: messages of siblings (never its own). Rank: what the leader relays.
@@ -66,10 +67,11 @@ class LeaderLink {
     /// `reactor` and `network` outlive it, likewise below.
     static absl::StatusOr<std::unique_ptr<LeaderLink>> lead(Reactor& reactor, Network& network,
                                                             const std::string& address,
-                                                            std::string token, Received received);
+                                                            const Secret& secret,
+                                                            Received received);
     /// `again`: a connection that broke was made anew; what was sent on it may be lost.
     static std::unique_ptr<LeaderLink> follow(Reactor& reactor, Network& network,
-                                              const std::string& leader, std::string token,
+                                              const std::string& leader, const Secret& secret,
                                               Received received, std::function<void()> again);
     ~LeaderLink();
 
@@ -80,7 +82,7 @@ class LeaderLink {
     bool sendToSibling(const protocol::ToLeader& message);
 
   private:
-    LeaderLink(Reactor& reactor, Network& network, std::string token, Received received);
+    LeaderLink(Reactor& reactor, Network& network, const Secret& secret, Received received);
     void accept(std::unique_ptr<ControlChannel> channel);
     void drop(uint64_t id);
     void receive(uint64_t id, const std::string& bytes);
@@ -89,14 +91,14 @@ class LeaderLink {
 
     Reactor& reactor_;
     Network& network_;
-    std::string token_;
+    Secret secret_;
     Received received_;
     std::function<void()> again_;
     std::unique_ptr<ControlListener> listener_;
     struct Sibling {
         std::unique_ptr<ControlChannel> channel;
-        bool proven = false;
-        Reactor::TimerId introduction = 0;  ///< until it is proven
+        bool heard = false;                 ///< which proves that it knows the secret
+        Reactor::TimerId introduction = 0;  ///< until it was heard
     };
     std::map<uint64_t, Sibling> siblings_;
     uint64_t next_ = 1;

@@ -93,7 +93,6 @@ absl::StatusOr<RankOptions> readRank(Arguments arguments) {
     options.job = arguments.text("job");
     const std::string jobFile = arguments.text("job-file");
     options.coordinator = arguments.text("coordinator");
-    const std::string tokenFile = arguments.text("token-file");
     options.rank.replica = arguments.number<int32_t>("replica");
     options.rank.shard = arguments.number<int32_t>("shard");
     options.incarnation = arguments.number<uint32_t>("incarnation");
@@ -104,9 +103,9 @@ absl::StatusOr<RankOptions> readRank(Arguments arguments) {
     // Beside the job's file; without it checkpoints do not name their run.
     const std::string id = folderOf(jobFile) + "/id";
     options.run = std::string(absl::StripAsciiWhitespace(readText("", id).value_or("")));
-    absl::StatusOr<std::string> token = readText(arguments.spell("token-file"), tokenFile);
-    if (!token.ok()) return token.status();
-    options.token = std::string(absl::StripAsciiWhitespace(*token));
+    absl::StatusOr<RankSecrets> secrets = inheritSecrets();
+    if (!secrets.ok()) return secrets.status();
+    options.secrets = *secrets;
     absl::StatusOr<std::string> job = readText(arguments.spell("job-file"), jobFile);
     if (!job.ok()) return job.status();
     absl::StatusOr<model::JobSpec> spec = model::fromJsonText<model::JobSpec>(*job);

@@ -64,7 +64,7 @@ void ReplicaRank::Impl::feed(const protocol::RankInput& input) {
 
 void ReplicaRank::Impl::received(const protocol::ToReplica& message) {
     if (const auto* keep = std::get_if<protocol::KeepSnapshot>(&message); keep && keep->keep)
-        store_.allowToken(keep->token);
+        store_.allow(keep->key);
     if (const auto* welcome = std::get_if<protocol::Welcome>(&message)) {
         absl::StatusOr<model::JobSpec> spec = model::fromJsonText<model::JobSpec>(welcome->jobJson);
         if (spec.ok()) {
@@ -129,8 +129,8 @@ void ReplicaRank::Impl::beat() {
 void ReplicaRank::Impl::on(const protocol::BuildReplica& action) {
     if (!leader_ && !action.formed.ranks.empty())
         leaderLink_ = LeaderLink::follow(
-            *reactor_, options_.host->network(), action.formed.ranks[0].control, options_.token,
-            [this](const protocol::ToLeader& m) { fromSibling(m); },
+            *reactor_, options_.host->network(), action.formed.ranks[0].control,
+            options_.secrets.replica, [this](const protocol::ToLeader& m) { fromSibling(m); },
             [this] { feed(protocol::LeaderBack{}); });
     queue_.push({[this, action] { return build(action); }, std::nullopt});
 }
@@ -138,7 +138,7 @@ void ReplicaRank::Impl::on(const protocol::BuildReplica& action) {
 ExchangeGroup ReplicaRank::Impl::groupOf(const protocol::Quorum& quorum) const {
     ExchangeGroup group;
     group.key = {quorum.term, quorum.epoch, quorum.step, quorum.attempt};
-    group.token = quorum.exchangeToken;
+    group.secret = quorum.exchangeKey;
     group.transport = choiceOf(options_.spec.transport);
     group.wire =
         options_.spec.wire == model::WireType::kBfloat16 ? WireType::kBfloat16 : WireType::kFloat32;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The training thread of a rank: what next() does to the program between two gradients.
 #include <spdlog/spdlog.h>
-#include <xxhash.h>
-
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -115,9 +113,7 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
     order.job = options_.spec;
     order.ranks = action.formed.ranks;
     order.incarnation = options_.incarnation;
-    const std::string secret = absl::StrCat(options_.token, "/", options_.job, "/",
-                                            options_.rank.replica, "/", options_.incarnation);
-    order.groupToken = XXH3_64bits(secret.data(), secret.size());
+    order.groupSecret = options_.secrets.replica.derive("group");
     order.blank = action.formed.blank || !action.welcome.resumeFrom.empty();
     order.expertShard = action.welcome.expertShard;
     order.listenFd = dataPort_->listenFd();

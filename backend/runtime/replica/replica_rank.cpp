@@ -83,7 +83,7 @@ absl::Status ReplicaRank::Impl::start() {
     store_.setDeltaBudget(deltaBudget(options_.spec));
     if (leader_) {
         absl::StatusOr<std::unique_ptr<LeaderLink>> link = LeaderLink::lead(
-            *reactor_, options_.host->network(), options_.address + ":0", options_.token,
+            *reactor_, options_.host->network(), options_.address + ":0", options_.secrets.replica,
             [this](const protocol::ToLeader& m) { fromSibling(m); });
         if (!link.ok()) return link.status();
         leaderLink_ = *std::move(link);
@@ -154,7 +154,6 @@ protocol::Hello ReplicaRank::Impl::hello() const {
     protocol::Hello hello;
     hello.version = protocol::protocolVersion();
     hello.job = options_.job;
-    hello.token = options_.token;
     hello.endpoint = endpoint_;
     hello.pid = options_.host->pid();
     hello.corpusHash = options_.corpusHash;
@@ -174,6 +173,8 @@ void ReplicaRank::Impl::startControl() {
     channel.localIp = options_.address;
     if (options_.coordinator.starts_with("unix:")) channel.localIp.clear();
     channel.faults = &network_;
+    channel.credential = {rankIdentity(options_.job, options_.rank, options_.incarnation),
+                          options_.secrets.rank};
     coordinator_ = std::make_unique<CoordinatorLink>(
         *reactor_, options_.host->network(), options_.coordinator, channel, hello(),
         CoordinatorLink::Hooks{[this] { feed(protocol::Connected{}); },

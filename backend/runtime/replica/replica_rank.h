@@ -16,6 +16,7 @@
 #include "backend/runtime/protocol/rank_machine.h"
 #include "backend/runtime/replica/rank_host.h"
 #include "backend/runtime/replica/training_program.h"
+#include "backend/runtime/transport/rank_secrets.h"
 
 namespace bulkhead::runtime {
 
@@ -37,7 +38,7 @@ struct RankOptions {
     std::string run;  ///< its identity, for manifests; empty: not known
     model::JobSpec spec;
     std::string coordinator;  ///< "unix:/path" or "ip:port"
-    std::string token;
+    RankSecrets secrets;
     RankId rank;
     uint32_t incarnation = 1;
     std::string node;     ///< equal names share memory

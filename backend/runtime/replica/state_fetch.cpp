@@ -40,9 +40,19 @@ class StateFetch::InUse {
 };
 
 StateFetch::StateFetch(FetchOptions options, const Clock& clock)
-    : options_(std::move(options)), clock_(clock), token_(options_.token) {}
+    : options_(std::move(options)), clock_(clock), key_(options_.key) {}
 
 StateFetch::~StateFetch() = default;
+
+void StateFetch::setKey(const Secret& key) {
+    const std::lock_guard<Mutex> lock(mutex_);
+    key_ = key;
+}
+
+Credential StateFetch::credential() const {
+    const std::lock_guard<Mutex> lock(mutex_);
+    return joinerCredential(key_);
+}
 
 void StateFetch::cancel() {
     const std::lock_guard<Mutex> lock(mutex_);
@@ -58,7 +68,6 @@ std::vector<std::pair<int32_t, uint64_t>> StateFetch::bytesBySource() const {
 
 StateRequest StateFetch::request(StateAsk ask, uint64_t step) const {
     StateRequest r;
-    r.token = token_;
     r.shard = options_.shard;
     r.lineage = options_.lineage;
     r.ask = ask;
@@ -73,7 +82,7 @@ absl::StatusOr<StateAnswer> StateFetch::ask(Link* link, const StateRequest& requ
     }
     if (link->stream == nullptr) {
         absl::StatusOr<std::unique_ptr<StateStream>> stream =
-            options_.network->connect(link->source.address, options_.timeoutMs);
+            options_.network->connect(link->source.address, credential(), options_.timeoutMs);
         if (!stream.ok()) return stream.status();
         link->stream = *std::move(stream);
     }

@@ -26,7 +26,7 @@ struct FetchSource {
 
 struct FetchOptions {
     int32_t shard = 0;
-    uint64_t token = 0;
+    Secret key;
     uint64_t lineage = 0;
     uint64_t step = 0;            ///< of the snapshot
     uint64_t layout = 0;          ///< of its experts
@@ -62,8 +62,8 @@ class StateFetch {
                                               const std::vector<FetchSource>& sources,
                                               uint32_t patienceMs);
 
-    /// For requests from now on. Any thread.
-    void setToken(uint64_t token) { token_ = token; }
+    /// For connections from now on. Any thread.
+    void setKey(const Secret& key);
 
     /// Ends run() and delta() at once, now and later.
     void cancel();
@@ -93,15 +93,16 @@ class StateFetch {
     absl::Status pullPiece(Link* link, Piece* piece);
     Piece* takePiece();
     void pace(uint64_t bytes);
+    Credential credential() const;
     StateRequest request(StateAsk ask, uint64_t step) const;
 
     FetchOptions options_;
     const Clock& clock_;
     std::atomic<bool> cancelled_{false};
-    std::atomic<uint64_t> token_;
     std::atomic<uint64_t> bytesDone_{0};
 
     mutable Mutex mutex_;
+    Secret key_;
     ConditionVariable changed_;
     std::shared_ptr<StateSnapshot> state_;
     std::vector<Piece> pieces_;

@@ -12,13 +12,12 @@ namespace bulkhead::runtime {
 namespace {
 
 constexpr uint32_t kIdleMs = 60'000;
-/// Whoever connects and shows no token of a joiner by then is put out.
+/// Whoever connects and has not proved to be a joiner by then is put out.
 constexpr uint32_t kIntroductionMs = 5'000;
 /// Far more than a job has joiners at a time; each has a thread.
 constexpr size_t kMostConnections = 256;
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr uint32_t kMaxPatienceMs = 10'000;
-constexpr int kNice = 5;
 
 StateAnswer refusal(const StateRequest& request, std::string why, bool gone) {
     StateAnswer answer;
@@ -38,7 +37,8 @@ absl::Status send(StateStream* stream, const StateAnswer& answer, const void* pa
 absl::StatusOr<std::unique_ptr<StateServer>> StateServer::start(const std::string& host,
                                                                 int32_t shard, StateStore* store,
                                                                 StateNetwork& network) {
-    absl::StatusOr<std::unique_ptr<StateListener>> listener = network.listen(host);
+    absl::StatusOr<std::unique_ptr<StateListener>> listener =
+        network.listen(host, [store](std::string_view identity) { return store->keyOf(identity); });
     if (!listener.ok()) return listener.status();
     return std::unique_ptr<StateServer>(new StateServer(*std::move(listener), shard, store));
 }
@@ -99,7 +99,7 @@ void StateServer::reap() {
     });
 }
 
-/// The one that has shown no token for longest gives way. False: all have shown one.
+/// The one that has proved nothing for longest gives way. False: all are joiners.
 bool StateServer::makeRoom() {
     const auto stranger = std::find_if(connections_.begin(), connections_.end(),
                                        [](const Connection& c) { return !c.proven; });
@@ -111,14 +111,10 @@ bool StateServer::makeRoom() {
 }
 
 void StateServer::serve(Connection* connection) {
-    lowerThreadPriority(kNice);
     while (!stopping_ && !cut_) {
         absl::StatusOr<StateRequest> request = connection->stream->receiveHeader<StateRequest>();
         if (!request.ok()) break;
-        if (!connection->proven && store_->tokenAllowed(request->token)) {
-            connection->proven = true;
-            connection->stream->setTimeout(kIdleMs);
-        }
+        if (!connection->proven.exchange(true)) connection->stream->setTimeout(kIdleMs);
         if (absl::Status s = answer(connection->stream.get(), *request); !s.ok()) break;
     }
     connection->stream->shutdown();
@@ -132,9 +128,6 @@ absl::Status StateServer::answer(StateStream* stream, const StateRequest& reques
                             absl::StrCat("state wire version ", request.version, " is not ",
                                          kStateWireVersion),
                             false),
-                    nullptr);
-    if (!store_->tokenAllowed(request.token))
-        return send(stream, refusal(request, "the token is not one of this epoch's joiners", false),
                     nullptr);
     if (request.shard != shard_)
         return send(stream,

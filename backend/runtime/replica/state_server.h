@@ -16,9 +16,11 @@
 
 namespace bulkhead::runtime {
 
-/// Serves the pieces and deltas of a StateStore to joiners, on threads of its own at a lower
-/// priority than training, which never waits for it. Refuses a wrong token, shard, version or step
-/// in one line and goes on. Thread: construct and destroy on one thread; the rest from any.
+/// Serves the pieces and deltas of a StateStore to joiners, on threads of its own: training never
+/// waits for it. They have the priority of training: with a lower one a joiner never catches up on
+/// a machine whose cores are all taken. Refuses whoever does not know a joiner's key, and a wrong
+/// shard, version or step in one line, and goes on. Thread: construct and destroy on one thread;
+/// the rest from any.
 class StateServer {
   public:
     /// Binds `host` on a free port. Unavailable naming the address when that fails. `store` and
@@ -41,7 +43,7 @@ class StateServer {
     struct Connection {
         std::unique_ptr<StateStream> stream;
         Thread thread;
-        std::atomic<bool> proven{false};  ///< has shown a joiner's token
+        std::atomic<bool> proven{false};  ///< knows a joiner's key
         std::atomic<bool> done{false};
     };
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/runtime/replica/state_wire.h"
+
 namespace bulkhead::runtime {
 
 void StateStore::setDeltaBudget(uint64_t bytes) {
@@ -125,19 +127,15 @@ void StateStore::clearDeltas() {
     bytes_ = 0;
 }
 
-void StateStore::allowToken(uint64_t token) {
+void StateStore::allow(const Secret& key) {
     const std::lock_guard<Mutex> lock(mutex_);
-    tokens_.insert(token);
+    joiners_[joinerCredential(key).identity] = key;
 }
 
-void StateStore::revokeTokens() {
+std::optional<Secret> StateStore::keyOf(std::string_view identity) const {
     const std::lock_guard<Mutex> lock(mutex_);
-    tokens_.clear();
-}
-
-bool StateStore::tokenAllowed(uint64_t token) const {
-    const std::lock_guard<Mutex> lock(mutex_);
-    return tokens_.contains(token);
+    const auto it = joiners_.find(identity);
+    return it == joiners_.end() ? std::nullopt : std::optional(it->second);
 }
 
 void StateStore::close() {

@@ -8,9 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "backend/common/secret.h"
 #include "backend/common/threads.h"
 #include "backend/common/types.h"
 #include "backend/runtime/checkpoint/checkpoint.h"
@@ -61,10 +63,10 @@ class StateStore {
     /// A layout moved, or the lineage was rolled back: nothing older can be replayed.
     void clearDeltas();
 
-    /// Joiners showing this token may pull. Tokens stay valid until `revokeTokens`.
-    void allowToken(uint64_t token);
-    void revokeTokens();
-    bool tokenAllowed(uint64_t token) const;
+    /// Joiners that know this key may pull from now on.
+    void allow(const Secret& key);
+    /// The key of a joinerCredential(); nullopt: none was allowed.
+    std::optional<Secret> keyOf(std::string_view identity) const;
 
     /// Ends every awaitDelta at once, now and later.
     void close();
@@ -82,7 +84,7 @@ class StateStore {
     std::map<uint64_t, SnapshotPtr> snapshots_;
     std::deque<DeltaPtr> deltas_;
     std::shared_ptr<Pool> pool_ = std::make_shared<Pool>();
-    std::set<uint64_t> tokens_;
+    std::map<std::string, Secret, std::less<>> joiners_;  ///< by identity
     uint64_t budget_ = 256ull << 20;
     uint64_t bytes_ = 0;
     bool closed_ = false;

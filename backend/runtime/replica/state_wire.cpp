@@ -46,35 +46,35 @@ void tune(int fd) {
 
 class SocketListener final : public StateListener {
   public:
-    SocketListener(StateSocket listener, std::string address)
-        : listener_(std::move(listener)), address_(std::move(address)) {}
+    SocketListener(UniqueFd listener, std::string address, KeyOf keyOf)
+        : listener_(std::move(listener)), address_(std::move(address)), keyOf_(std::move(keyOf)) {}
     std::string address() const override { return address_; }
     absl::StatusOr<std::unique_ptr<StateStream>> accept() override {
         for (;;) {
-            const int fd = ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
-            if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-            if (fd < 0) return failed("accept", errno);
-            auto socket = std::make_unique<StateSocket>(fd);
-            tune(fd);
-            return socket;
+            UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+            if (!fd.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
+            if (!fd.valid()) return failed("accept", errno);
+            tune(fd.get());
+            return std::make_unique<StateSocket>(std::move(fd), keyOf_);
         }
     }
-    void shutdown() override { listener_.shutdown(); }
+    void shutdown() override { ::shutdown(listener_.get(), SHUT_RDWR); }
 
   private:
-    StateSocket listener_;
+    const UniqueFd listener_;
     const std::string address_;
+    const KeyOf keyOf_;
 };
 
 class StateSockets final : public StateNetwork {
   public:
     absl::StatusOr<std::unique_ptr<StateStream>> connect(const std::string& address,
+                                                         const Credential& credential,
                                                          uint32_t timeoutMs) override {
         absl::StatusOr<sockaddr_in> to = parse(address);
         if (!to.ok()) return to.status();
-        auto socket = std::make_unique<StateSocket>(
-            ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        const int fd = socket->fd();
+        UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const int fd = socket.get();
         if (fd < 0) return failed("socket", errno);
         const auto refuse = [&](int error) {
             return absl::UnavailableError(
@@ -91,25 +91,28 @@ class StateSockets final : public StateNetwork {
         }
         ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
         tune(fd);
-        socket->setTimeout(timeoutMs);
-        return socket;
+        auto stream = std::make_unique<StateSocket>(std::move(socket), credential);
+        stream->setTimeout(timeoutMs);
+        return stream;
     }
 
-    absl::StatusOr<std::unique_ptr<StateListener>> listen(const std::string& host) override {
+    absl::StatusOr<std::unique_ptr<StateListener>> listen(const std::string& host,
+                                                          KeyOf keyOf) override {
         sockaddr_in at{};
         at.sin_family = AF_INET;
         if (inet_pton(AF_INET, host.c_str(), &at.sin_addr) != 1)
             return absl::InvalidArgumentError(absl::StrCat("\"", host, "\" is no IPv4 address"));
-        StateSocket listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         socklen_t size = sizeof(at);
-        if (!listener.open() ||
-            ::bind(listener.fd(), reinterpret_cast<sockaddr*>(&at), sizeof(at)) != 0 ||
-            ::listen(listener.fd(), 64) != 0 ||
-            ::getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&at), &size) != 0)
+        if (!listener.valid() ||
+            ::bind(listener.get(), reinterpret_cast<sockaddr*>(&at), sizeof(at)) != 0 ||
+            ::listen(listener.get(), 64) != 0 ||
+            ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size) != 0)
             return absl::UnavailableError(
                 absl::StrCat("cannot serve state on ", host, ": ", std::strerror(errno)));
         std::string address = absl::StrCat(host, ":", ntohs(at.sin_port));
-        return std::make_unique<SocketListener>(std::move(listener), std::move(address));
+        return std::make_unique<SocketListener>(std::move(listener), std::move(address),
+                                                std::move(keyOf));
     }
 };
 
@@ -120,47 +123,20 @@ StateNetwork& stateSockets() {
     return sockets;
 }
 
-StateSocket::~StateSocket() {
-    if (fd_ >= 0) ::close(fd_);
+Credential joinerCredential(const Secret& key) {
+    return {absl::StrCat("joiner ", absl::Hex(key.derive("name").words[0])), key};
 }
-
-StateSocket::StateSocket(StateSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
 void StateSocket::setTimeout(uint32_t timeoutMs) {
     timeval limit{};
     limit.tv_sec = timeoutMs / 1000;
     limit.tv_usec = static_cast<suseconds_t>(timeoutMs % 1000) * 1000;
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
-
-absl::Status StateSocket::sendAll(const void* data, size_t bytes) {
-    const char* at = static_cast<const char*>(data);
-    while (bytes > 0) {
-        const ssize_t n = ::send(fd_, at, bytes, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return failed("send", errno);
-        at += n;
-        bytes -= static_cast<size_t>(n);
-    }
-    return absl::OkStatus();
-}
-
-absl::Status StateSocket::receiveAll(void* data, size_t bytes) {
-    char* at = static_cast<char*>(data);
-    while (bytes > 0) {
-        const ssize_t n = ::recv(fd_, at, bytes, 0);
-        if (n == 0) return absl::UnavailableError("closed by the peer");
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return failed("receive", errno);
-        at += n;
-        bytes -= static_cast<size_t>(n);
-    }
-    return absl::OkStatus();
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
 void StateSocket::shutdown() {
-    if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+    ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
 }  // namespace bulkhead::runtime

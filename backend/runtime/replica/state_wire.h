@@ -14,13 +14,17 @@
 #include "backend/common/codec.h"
 #include "backend/common/fields.h"
 #include "backend/common/types.h"
+#include "backend/common/unique_fd.h"
+#include "backend/runtime/transport/credential.h"
+#include "backend/runtime/transport/tls_session.h"
 
 /// How a joiner's shard asks the same shard of a source for state. One request, one answer, as
 /// often as wanted on one connection: a frame is a little-endian uint32 count of header bytes, the
-/// header in the codec's form, then the payload it announces.
+/// header in the codec's form, then the payload it announces. All of it is encrypted: who asks and
+/// who answers prove to each other that they know the key of this fetch.
 namespace bulkhead::runtime {
 
-constexpr uint32_t kStateWireVersion = 1;
+constexpr uint32_t kStateWireVersion = 2;
 constexpr uint32_t kMaxStateHeader = 1 << 20;
 
 enum class StateAsk {
@@ -42,7 +46,6 @@ namespace bulkhead::runtime {
 
 struct StateRequest {
     uint32_t version = kStateWireVersion;
-    uint64_t token = 0;
     int32_t shard = 0;
     uint64_t lineage = 0;
     StateAsk ask = StateAsk::kDescribe;
@@ -53,7 +56,6 @@ struct StateRequest {
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("version", self.version);
-        visit("token", self.token);
         visit("shard", self.shard);
         visit("lineage", self.lineage);
         visit("ask", self.ask);
@@ -130,7 +132,8 @@ class StateListener {
     virtual ~StateListener() = default;
     /// The address at which joiners reach it.
     virtual std::string address() const = 0;
-    /// Waits for the next one. Unavailable after shutdown().
+    /// Waits for the next one. Unavailable after shutdown(). Who it is, is proved when the first
+    /// bytes are received: PermissionDenied by then.
     virtual absl::StatusOr<std::unique_ptr<StateStream>> accept() = 0;
     /// From any thread.
     virtual void shutdown() = 0;
@@ -141,33 +144,40 @@ class StateListener {
 class StateNetwork {
   public:
     virtual ~StateNetwork() = default;
-    /// Unavailable naming the address when nobody answers within `timeoutMs`.
+    /// Unavailable naming the address when nobody answers within `timeoutMs`; PermissionDenied,
+    /// then or when bytes are sent, when it does not know the credential.
     virtual absl::StatusOr<std::unique_ptr<StateStream>> connect(const std::string& address,
+                                                                 const Credential& credential,
                                                                  uint32_t timeoutMs) = 0;
     /// On a free port of `host`. InvalidArgument, or Unavailable naming it.
-    virtual absl::StatusOr<std::unique_ptr<StateListener>> listen(const std::string& host) = 0;
+    virtual absl::StatusOr<std::unique_ptr<StateListener>> listen(const std::string& host,
+                                                                  KeyOf keyOf) = 0;
 };
 
 /// TCP; addresses are "ip:port".
 StateNetwork& stateSockets();
 
-/// A blocking socket. Movable, closes itself.
+/// What a joiner is to those that serve it: its identity names the key and does not show it.
+Credential joinerCredential(const Secret& key);
+
+/// A blocking socket with one end of a TLS session.
 class StateSocket final : public StateStream {
   public:
-    explicit StateSocket(int fd) : fd_(fd) {}
-    ~StateSocket() override;
-    StateSocket(StateSocket&& other) noexcept;
-    StateSocket& operator=(StateSocket&& other) = delete;
+    /// The end that connected, and the one that listened.
+    StateSocket(UniqueFd fd, const Credential& credential)
+        : fd_(std::move(fd)), tls_(credential, fd_.get()) {}
+    StateSocket(UniqueFd fd, KeyOf keyOf) : fd_(std::move(fd)), tls_(std::move(keyOf), fd_.get()) {}
 
     void setTimeout(uint32_t timeoutMs) override;
-    absl::Status sendAll(const void* data, size_t bytes) override;
-    absl::Status receiveAll(void* data, size_t bytes) override;
+    absl::Status sendAll(const void* data, size_t bytes) override {
+        return tls_.writeAll(data, bytes);
+    }
+    absl::Status receiveAll(void* data, size_t bytes) override { return tls_.readAll(data, bytes); }
     void shutdown() override;
-    bool open() const { return fd_ >= 0; }
-    int fd() const { return fd_; }
 
   private:
-    int fd_;
+    const UniqueFd fd_;
+    TlsSession tls_;
 };
 
 }  // namespace bulkhead::runtime

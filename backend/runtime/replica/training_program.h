@@ -24,7 +24,7 @@ struct BuildOrder {
     model::JobSpec job;
     std::vector<protocol::RankEndpoint> ranks;  ///< of this replica, by shard
     uint32_t incarnation = 0;
-    uint64_t groupToken = 0;           ///< equal on all ranks of this incarnation
+    Secret groupSecret;                ///< equal on all ranks of this incarnation
     bool blank = false;                ///< do not initialise: state will be imported
     std::vector<int32_t> expertShard;  ///< empty: the default placement
     int listenFd = -1;  ///< listening on this rank's own `data` address; stays the library's

@@ -13,7 +13,7 @@ constexpr size_t kMeetingsKept = 64;
 }  // namespace
 
 FrameKey keyOf(const Quorum& q, int32_t shard) {
-    return {q.term, {q.step, q.epoch, q.attempt}, q.exchangeToken, shard};
+    return {q.term, {q.step, q.epoch, q.attempt}, q.exchangeKey.words, shard};
 }
 
 DataPlane::Seat* DataPlane::seatOf(Meeting& m, int32_t replica, uint32_t incarnation) {

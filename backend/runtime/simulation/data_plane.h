@@ -21,7 +21,7 @@ namespace bulkhead::simulation {
 struct FrameKey {
     uint64_t term = 0;
     ExchangeId id;
-    uint64_t token = 0;
+    std::array<uint64_t, 4> secret{};
     int32_t shard = 0;
     auto operator<=>(const FrameKey&) const = default;
 };

@@ -99,10 +99,11 @@ class ConnectingNetwork final : public runtime::Network {
         return absl::UnimplementedError("an agent does not listen");
     }
     std::unique_ptr<runtime::ControlConnector> connect(runtime::Reactor&, const std::string&,
-                                                       runtime::ChannelOptions,
+                                                       runtime::ChannelOptions options,
                                                        runtime::ConnectedChannel done) override {
         auto attempt = std::make_unique<Attempt>();
-        attempt->done = std::make_shared<runtime::ConnectedChannel>(std::move(done));
+        attempt->done = std::make_shared<runtime::ConnectedChannel>(
+            introduced(options.credential, std::move(done)));
         dial(attempt->done);
         return attempt;
     }

@@ -59,13 +59,18 @@ struct StateWire {
     End ends[2];
     bool hole = false;  ///< something was lost
     MonoNs last[2] = {0, 0};
+    runtime::Credential credential;  ///< of whoever connected
 };
 
 class StateEars final : public runtime::StateListener {
   public:
     StateEars(std::map<std::string, StateEars*>& all, std::string address, Fibers& threads,
-              int32_t replica)
-        : all_(all), address_(std::move(address)), threads_(threads), replica_(replica) {
+              int32_t replica, runtime::KeyOf keyOf)
+        : all_(all),
+          address_(std::move(address)),
+          threads_(threads),
+          replica_(replica),
+          keyOf_(std::move(keyOf)) {
         all_[address_] = this;
     }
     ~StateEars() override { forget(); }
@@ -92,12 +97,14 @@ class StateEars final : public runtime::StateListener {
     }
     Fibers& threads() const { return threads_; }
     int32_t replica() const { return replica_; }
+    const runtime::KeyOf& keyOf() const { return keyOf_; }
 
   private:
     std::map<std::string, StateEars*>& all_;
     const std::string address_;
     Fibers& threads_;
     const int32_t replica_;
+    const runtime::KeyOf keyOf_;
     std::deque<std::unique_ptr<runtime::StateStream>> waiting_;
     bool shut_ = false;
 };
@@ -114,8 +121,14 @@ class MemoryStream final : public runtime::StateStream {
         Later at;
         std::function<bool(int32_t, int32_t)> cut;  ///< between two replicas
     };
-    MemoryStream(Around around, std::shared_ptr<StateWire> wire, int side, uint64_t seed)
-        : around_(std::move(around)), wire_(std::move(wire)), side_(side), rng_(seed) {}
+    /// `keyOf`: at the end that listens.
+    MemoryStream(Around around, std::shared_ptr<StateWire> wire, int side, uint64_t seed,
+                 runtime::KeyOf keyOf = nullptr)
+        : around_(std::move(around)),
+          wire_(std::move(wire)),
+          side_(side),
+          rng_(seed),
+          keyOf_(std::move(keyOf)) {}
     ~MemoryStream() override {
         shutdown();
         mine().threads = nullptr;
@@ -143,6 +156,9 @@ class MemoryStream final : public runtime::StateStream {
             if (end.inbox.size() == before && !end.shut && !end.over)
                 return absl::DeadlineExceededError("receive: no progress in time");
         }
+        if (const runtime::KeyOf keyOf = std::exchange(keyOf_, nullptr))
+            if (keyOf(wire_->credential.identity) != wire_->credential.key)
+                return absl::PermissionDeniedError("the two ends have no secret in common");
         std::memcpy(data, end.inbox.data(), bytes);
         end.inbox.erase(0, bytes);
         return absl::OkStatus();
@@ -172,6 +188,7 @@ class MemoryStream final : public runtime::StateStream {
     const std::shared_ptr<StateWire> wire_;
     const int side_;
     Rng rng_;
+    runtime::KeyOf keyOf_;  ///< until the other end was believed
     MonoNs timeout_ = 60 * kSecond;
 };
 
@@ -181,8 +198,9 @@ class DrivenJob::Ranking::States final : public runtime::StateNetwork {
   public:
     explicit States(Ranking& rank) : rank_(rank) {}
 
-    absl::StatusOr<std::unique_ptr<runtime::StateStream>> connect(const std::string& address,
-                                                                  uint32_t timeoutMs) override {
+    absl::StatusOr<std::unique_ptr<runtime::StateStream>> connect(
+        const std::string& address, const runtime::Credential& credential,
+        uint32_t timeoutMs) override {
         DrivenJob& job = rank_.job_;
         const int32_t self = rank_.shown_.id.replica;
         if (job.failFetch_.erase(self) > 0) return absl::UnavailableError("no source answers");
@@ -196,6 +214,7 @@ class DrivenJob::Ranking::States final : public runtime::StateNetwork {
             return absl::UnavailableError(absl::StrCat(address, ": refused"));
         StateEars& ears = *it->second;
         auto wire = std::make_shared<StateWire>();
+        wire->credential = credential;
         wire->ends[0].threads = &rank_.fibers_;
         wire->ends[0].replica = self;
         wire->ends[1].threads = &ears.threads();
@@ -207,13 +226,15 @@ class DrivenJob::Ranking::States final : public runtime::StateNetwork {
             [&job](int32_t a, int32_t b) { return job.dataCut(a, b); }};
         auto mine = std::make_unique<MemoryStream>(around, wire, 0, rank_.rng_());
         mine->setTimeout(timeoutMs);
-        ears.add(std::make_unique<MemoryStream>(around, wire, 1, rank_.rng_()));
+        ears.add(std::make_unique<MemoryStream>(around, wire, 1, rank_.rng_(), ears.keyOf()));
         return mine;
     }
 
-    absl::StatusOr<std::unique_ptr<runtime::StateListener>> listen(const std::string&) override {
+    absl::StatusOr<std::unique_ptr<runtime::StateListener>> listen(const std::string&,
+                                                                   runtime::KeyOf keyOf) override {
         return std::make_unique<StateEars>(rank_.job_.stateEars_, rank_.addressOf("state"),
-                                           rank_.fibers_, rank_.shown_.id.replica);
+                                           rank_.fibers_, rank_.shown_.id.replica,
+                                           std::move(keyOf));
     }
 
   private:
@@ -239,10 +260,11 @@ class DrivenJob::Ranking::Control final : public runtime::Network {
     }
     std::unique_ptr<runtime::ControlConnector> connect(runtime::Reactor& reactor,
                                                        const std::string& address,
-                                                       runtime::ChannelOptions,
+                                                       runtime::ChannelOptions options,
                                                        runtime::ConnectedChannel done) override {
         auto attempt = std::make_unique<Attempt>();
-        attempt->done = std::make_shared<runtime::ConnectedChannel>(std::move(done));
+        attempt->done = std::make_shared<runtime::ConnectedChannel>(
+            introduced(options.credential, std::move(done)));
         rank_.connect(reactor, address, attempt->done, 0);
         return attempt;
     }
@@ -348,7 +370,7 @@ class DrivenJob::Ranking::AllReduce final : public runtime::Exchange {
         q.epoch = group_.key.epoch;
         q.step = group_.key.step;
         q.attempt = group_.key.attempt;
-        q.exchangeToken = group_.token;
+        q.exchangeKey = group_.secret;
         q.chunkTimeoutMs = static_cast<uint32_t>(group_.chunkTimeout / kMillisecond);
         for (const runtime::ExchangePeer& peer : group_.peers) {
             Member& m = q.contributors.emplace_back();
@@ -670,7 +692,6 @@ void DrivenJob::Ranking::main() {
     options.spec = job_.spec_;
     options.spec.checkpointDir = job_.checkpointRoot();
     options.coordinator = "unix:/controller";
-    options.token = kToken;
     options.rank = shown_.id;
     options.incarnation = shown_.incarnation;
     options.node = nodeName(shown_.node);

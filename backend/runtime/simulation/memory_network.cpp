@@ -132,4 +132,13 @@ void MemoryChannel::reset() {
     });
 }
 
+runtime::ConnectedChannel introduced(const std::optional<runtime::Credential>& credential,
+                                     runtime::ConnectedChannel done) {
+    return [identity = credential ? credential->identity : "", done = std::move(done)](
+               absl::StatusOr<std::unique_ptr<runtime::ControlChannel>> channel) {
+        if (channel.ok()) static_cast<MemoryChannel&>(**channel).wire()->identity = identity;
+        done(std::move(channel));
+    };
+}
+
 }  // namespace bulkhead::simulation

@@ -44,6 +44,7 @@ class MemoryChannel final : public runtime::ControlChannel {
         size_t links[2] = {0, 0};
         bool hole[2] = {false, false};  ///< something that this end sent is lost
         size_t flying[2] = {0, 0};      ///< bytes sent by this end that have not arrived
+        std::string identity;           ///< of whoever connected; nobody lies here
     };
     MemoryChannel(MemoryNetwork& network, Executor run, std::shared_ptr<Wire> wire, int side);
     ~MemoryChannel() override { close(); }
@@ -55,6 +56,8 @@ class MemoryChannel final : public runtime::ControlChannel {
     size_t queuedBytes() const override { return wire_->flying[side_]; }
     /// Looks like a Unix socket: ranks and agents count as being on this machine.
     std::string peer() const override { return "unix:memory"; }
+
+    std::string identity() const override { return wire_->identity; }
 
     const std::shared_ptr<Wire>& wire() const { return wire_; }
     /// The network resets the connection: both ends hear of it.
@@ -85,5 +88,9 @@ class MemoryChannel final : public runtime::ControlChannel {
     Closed closed_;
     std::shared_ptr<char> life_ = std::make_shared<char>();
 };
+
+/// `done`, with a channel that says whose it is.
+runtime::ConnectedChannel introduced(const std::optional<runtime::Credential>& credential,
+                                     runtime::ConnectedChannel done);
 
 }  // namespace bulkhead::simulation

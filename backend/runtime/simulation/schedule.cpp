@@ -126,7 +126,7 @@ Setup drawSetup(uint64_t seed) {
     o.replicas = pick(rng, {2u, 3u, 4u, 4u, 4u, 5u});
     o.shards = pick(rng, {1u, 2u, 2u, 3u});
     o.domains = pick(rng, {1u, 2u});
-    o.secret = rng() | 1;
+    o.secret.words[0] = rng() | 1;
     o.samplesPerReplica = pick(rng, {2u, 4u, 4u});
     o.optimizer->warmupSteps = 10;
     o.optimizer->decaySteps = 200;

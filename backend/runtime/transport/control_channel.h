@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/runtime/transport/credential.h"
 #include "backend/runtime/transport/network_faults.h"
 #include "backend/runtime/transport/reactor.h"
 
@@ -27,8 +29,8 @@ class ControlChannel {
   public:
     using Received = std::function<void(std::string message)>;
     /// Called once, when the connection is lost: Unavailable (peer closed or died, reset),
-    /// DataLoss (bytes that are no frame of ours; names what was wrong), DeadlineExceeded
-    /// (TCP gave up).
+    /// DataLoss (bytes that are no frame of ours; names what was wrong), PermissionDenied (the two
+    /// ends have no key in common), DeadlineExceeded (TCP gave up).
     using Closed = std::function<void(const absl::Status& why)>;
 
     virtual ~ControlChannel() = default;
@@ -51,6 +53,9 @@ class ControlChannel {
     virtual size_t queuedBytes() const = 0;
     /// The other end, for messages to people: "127.0.0.2:40112", "unix:/run/x", "memory".
     virtual std::string peer() const = 0;
+    /// Who connected, as it has proved; valid once a message was received. Empty where the listener
+    /// asks for no proof.
+    virtual std::string identity() const = 0;
 };
 
 /// The longest first message of a peer that connects, before it is known who that is.
@@ -64,8 +69,14 @@ struct ChannelOptions {
     /// A connector binds its end to this IP ("127.0.0.3"), so that loopback addresses can stand for
     /// nodes; empty: the kernel chooses.
     std::string localIp;
-    /// A connector gives up after so long.
+    /// A connector gives up after so long, and both ends on a handshake of TLS.
     MonoNs connectTimeout = 5 * kSecond;
+    /// A connector proves that it is this, and that the listener knows the key too; all that is
+    /// said afterwards is encrypted. Without it the listener must have no `keyOf`.
+    std::optional<Credential> credential;
+    /// A listener takes those alone whose key it knows. Empty: everybody, in plain text. Outlived
+    /// by what it needs.
+    KeyOf keyOf;
     /// May be null. Outlives the channels.
     NetworkFaults* faults = nullptr;
 };

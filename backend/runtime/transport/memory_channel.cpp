@@ -73,6 +73,11 @@ class MemoryEnd final : public ControlChannel {
         return other == nullptr ? 0 : other->inboxBytes_;
     }
     std::string peer() const override { return "memory"; }
+    std::string identity() const override {
+        const MemoryEnd* other = link_->ends[1 - side_];
+        const bool named = other != nullptr && other->options_.credential.has_value();
+        return named ? other->options_.credential->identity : "";
+    }
 
   private:
     static MonoNs delayOf(const ChannelOptions& options) {

@@ -57,12 +57,14 @@ class MeshBuilder {
         mesh_->spec_ = std::move(spec);
         MeshSpec& mine = mesh_->spec_;
         mine.identity.group = hashBytes(mine.group.data(), mine.group.size());
+        mine.identity.token = mine.secret.derive("segment").words[0];
         mine.identity.members = static_cast<uint32_t>(mine.peers.size());
         mesh_->views_.resize(mine.peers.size());
         mesh_->tcp_.resize(mine.peers.size());
         why_.resize(mine.peers.size());
         calls_.resize(mine.peers.size() * mine.connections);
         sockets_.resize(calls_.size());
+        keys_.resize(calls_.size());
     }
 
     absl::StatusOr<std::unique_ptr<PeerMesh>> run(std::vector<MeshFailure>& failures) {
@@ -198,31 +200,37 @@ class MeshBuilder {
 
     void admit(Stranger& stranger) {
         const PeerHello& hello = stranger.hello;
-        if (!intact(hello)) return;
+        if (!readable(hello)) return;
         size_t who = spec().peers.size();
         for (size_t i = spec().self + 1; i < spec().peers.size(); ++i)
             if (peer(i).id == hello.from && peer(i).incarnation == hello.incarnation) who = i;
         const bool toMe = who < spec().peers.size() && hello.to == peer(spec().self).id &&
                           hello.connection < spec().connections && !overShm(who);
         HelloReply reply;
-        reply.verdict = judge(hello, spec().identity, toMe);
+        reply.verdict = judge(hello, spec().identity, spec().secret, toMe);
         reply.incarnation = peer(spec().self).incarnation;
-        seal(reply);
-        // A fresh socket has room for 24 bytes; if not, the caller tries again.
+        prove(reply, hello, spec().secret);
+        // A fresh socket has room for 48 bytes; if not, the caller tries again.
         Courier courier;
         if (courier.send(stranger.fd.get(), reply) != 1) return;
-        if (reply.verdict == HelloVerdict::kAccepted)
+        if (reply.verdict == HelloVerdict::kAccepted) {
             socket(who, hello.connection) = std::move(stranger.fd);
+            keys_[at(who, hello.connection)] = connectionKeys(hello, reply, spec().secret);
+        }
     }
 
     void takeSockets() {
         for (size_t i = 0; i < spec().peers.size(); ++i) {
             if (i == spec().self || overShm(i)) continue;
             std::vector<std::unique_ptr<TcpConnection>> connections;
-            for (uint32_t c = 0; c < spec().connections; ++c)
+            for (uint32_t c = 0; c < spec().connections; ++c) {
+                const ConnectionKeys& keys = keys_[at(i, c)];
+                const bool called = i < spec().self;
                 connections.push_back(std::make_unique<TcpConnection>(
                     std::move(socket(i, c)), spec().identity, peer(spec().self).incarnation,
-                    peer(i).incarnation, spec().tcp));
+                    peer(i).incarnation, called ? keys.ofCaller : keys.ofListener,
+                    called ? keys.ofListener : keys.ofCaller, spec().tcp));
+            }
             mesh_->tcp_[i] =
                 std::make_unique<TcpPeer>(std::move(connections), spec().tcp.chunkBytes);
         }
@@ -270,21 +278,25 @@ class MeshBuilder {
         call.hello.to = peer(i).id;
         call.hello.incarnation = peer(spec().self).incarnation;
         call.hello.connection = c;
-        seal(call.hello);
+        call.hello.identity.token = 0;
+        prove(call.hello, spec().secret);
         return true;
     }
 
     void onReply(size_t i, uint32_t c) {
         Call& call = calls_[at(i, c)];
-        if (!intact(call.reply)) return retry(i, c, "answered with bytes that are no handshake");
+        if (!readable(call.reply)) return retry(i, c, "answered with bytes that are no handshake");
         switch (call.reply.verdict) {
             case HelloVerdict::kAccepted:
+                if (!proven(call.reply, call.hello, spec().secret))
+                    return retry(i, c, "answered without our exchange's secret");
                 if (call.reply.incarnation != peer(i).incarnation)
                     return retry(i, c, absl::StrCat("is incarnation ", call.reply.incarnation));
                 socket(i, c) = std::move(call.fd);
+                keys_[at(i, c)] = connectionKeys(call.hello, call.reply, spec().secret);
                 return;
-            case HelloVerdict::kWrongToken:
-                return refuse(i, "refused our exchange token");
+            case HelloVerdict::kUnproven:
+                return refuse(i, "has another secret for this exchange");
             case HelloVerdict::kOlder:
                 return retry(i, c, "is in a later exchange");
             case HelloVerdict::kNotYet:
@@ -343,6 +355,7 @@ class MeshBuilder {
     std::unique_ptr<PeerMesh> mesh_;
     std::vector<Call> calls_;        // by peer, then connection
     std::vector<UniqueFd> sockets_;  // established, likewise
+    std::vector<ConnectionKeys> keys_;
     std::vector<Stranger> strangers_;
     std::vector<std::string> why_;
     bool refusedBy_[kMaxMembers] = {};

@@ -28,7 +28,8 @@ struct MeshPeer {
 
 struct MeshSpec {
     std::string group;      ///< name, equal at all members
-    MeshIdentity identity;  ///< `group` and `members` are filled in by connect()
+    MeshIdentity identity;  ///< `group`, `members` and `token` are filled in by connect()
+    Secret secret;          ///< that members alone know
     size_t self = 0;
     std::vector<MeshPeer> peers;
     PeerChoice choice = PeerChoice::kAuto;
@@ -64,7 +65,7 @@ struct MeshContext {
 class PeerMesh {
   public:
     /// Returns when every pair is connected. Aborted with the signal's reason; DeadlineExceeded,
-    /// PermissionDenied (our token was refused), ResourceExhausted or InvalidArgument, with
+    /// PermissionDenied (a peer has another secret), ResourceExhausted or InvalidArgument, with
     /// `failures` naming the peers that are not connected.
     static absl::StatusOr<std::unique_ptr<PeerMesh>> connect(MeshSpec spec,
                                                              const MeshContext& context,

@@ -160,7 +160,6 @@ absl::Status Rounds::place(std::span<const std::byte> bytes, size_t& used, ShmPi
 absl::Status Rounds::beginTcp(const RoundTag& tag, std::span<const Give> give,
                               std::span<const Get> get, bool more) {
     const MonoNs now = context_.clock->now();
-    sums_.clear();
     for (size_t i = 0; i < mesh_.size(); ++i) {
         active_[i] = now;
         TcpPeer* peer = mesh_.tcp(i);
@@ -172,7 +171,7 @@ absl::Status Rounds::beginTcp(const RoundTag& tag, std::span<const Give> give,
             to = staging_[i].data();
         }
         movedSeen_[i] = peer->moved();
-        peer->begin(tag, more, give[i].bytes, {to, get[i].size}, sums_);
+        peer->begin(tag, more, give[i].bytes, {to, get[i].size});
         got_[i] = {to, get[i].size};
     }
     return absl::OkStatus();

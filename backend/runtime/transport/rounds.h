@@ -91,7 +91,6 @@ class Rounds {
     std::vector<MonoNs> active_;  // when it last moved
     std::vector<uint64_t> movedSeen_;
     std::vector<std::span<const std::byte>> got_;
-    PayloadSums sums_;
     std::vector<std::vector<std::byte>> staging_;  // for TCP messages that stay here
     bool anyMore_ = false;
     MonoNs lastWait_ = 0;

@@ -33,6 +33,8 @@ SocketChannel::SocketChannel(Reactor& reactor, UniqueFd fd, ChannelOptions optio
       peer_(remoteAddress(fd_.get())),
       parser_(options_.firstMessage) {
     tuneStream(fd_.get());
+    if (options_.credential) tls_ = std::make_unique<TlsSession>(*options_.credential);
+    if (options_.keyOf) tls_ = std::make_unique<TlsSession>(options_.keyOf);
     if (options_.faults == nullptr) return;
     resetsSeen_ = options_.faults->resets();
     subscription_ = options_.faults->subscribe([this, weak = std::weak_ptr<char>(life_), &reactor] {
@@ -51,6 +53,9 @@ void SocketChannel::start(Received received, Closed closed) {
     received_ = std::make_shared<Received>(std::move(received));
     closed_ = std::move(closed);
     started_ = true;
+    if (tls_ != nullptr)
+        armTimer(handshakeTimer_, reactor_.now() + options_.connectTimeout,
+                 &SocketChannel::onHandshakeTimer);
     reactor_.post([this, weak = std::weak_ptr<char>(life_)] {
         if (!weak.expired()) onFaultsChanged();
     });
@@ -74,14 +79,14 @@ absl::Status SocketChannel::send(std::string_view message) {
                                                        " bytes, at most ", kMaxControlMessage,
                                                        " can be sent"));
     const size_t bytes = message.size() + kControlHeaderBytes;
-    if (queuedBytes_ + bytes > options_.maxQueuedBytes)
+    if (queuedBytes() + bytes > options_.maxQueuedBytes)
         return absl::ResourceExhaustedError(
-            absl::StrCat(peer_, " does not read: ", queuedBytes_, " bytes are queued for it"));
+            absl::StrCat(peer_, " does not read: ", queuedBytes(), " bytes are queued for it"));
     std::string frame = controlHeader(message);
     frame.append(message);
     const MonoNs due = dueNow(outbox_);
     outbox_.push_back({std::move(frame), due});
-    queuedBytes_ += bytes;
+    outboxBytes_ += bytes;
     if (absl::Status s = flush(); !s.ok()) loseSoon(std::move(s));
     return absl::OkStatus();
 }
@@ -94,7 +99,7 @@ void SocketChannel::close() {
 }
 
 void SocketChannel::shut() {
-    for (Reactor::TimerId* timer : {&cutTimer_, &flushTimer_, &deliverTimer_})
+    for (Reactor::TimerId* timer : {&handshakeTimer_, &cutTimer_, &flushTimer_, &deliverTimer_})
         if (*timer != 0) reactor_.cancel(std::exchange(*timer, 0));
     if (watched_) reactor_.unwatch(fd_.get());
     watched_ = false;
@@ -171,14 +176,26 @@ void SocketChannel::readSome() {
             absl::UnavailableError(absl::StrCat("connection to ", peer_, ": closed by the peer"));
         return;
     }
-    parser_.append({buffer.data(), static_cast<size_t>(n)});
+    const std::string_view bytes(buffer.data(), static_cast<size_t>(n));
+    if (absl::Status s = parse(bytes); !s.ok()) ended_ = std::move(s);
+}
+
+absl::Status SocketChannel::parse(std::string_view bytes) {
+    std::string plain;
+    if (tls_ != nullptr) {
+        absl::Status read = tls_->receive(bytes, plain);
+        // Its part of the handshake, what waited for that, or why there will be none.
+        if (absl::Status s = flush(); read.ok()) read = std::move(s);
+        if (!read.ok())
+            return absl::Status(read.code(),
+                                absl::StrCat("connection to ", peer_, ": ", read.message()));
+        bytes = plain;
+    }
+    parser_.append(bytes);
     while (true) {
         std::optional<std::string> message;
-        if (absl::Status s = parser_.next(message); !s.ok()) {
-            ended_ = std::move(s);
-            return;
-        }
-        if (!message) return;
+        if (absl::Status s = parser_.next(message); !s.ok()) return s;
+        if (!message) return absl::OkStatus();
         inboxBytes_ += message->size();
         const MonoNs due = dueNow(inbox_);
         inbox_.push_back({std::move(*message), due});
@@ -187,22 +204,38 @@ void SocketChannel::readSome() {
 
 absl::Status SocketChannel::flush() {
     writeBlocked_ = false;
-    while (!outbox_.empty() && !isCut()) {
-        if (outbox_.front().due > reactor_.now()) {
-            armTimer(flushTimer_, outbox_.front().due, &SocketChannel::onFlushTimer);
-            break;
-        }
-        if (absl::Status s = writeFront(writeBlocked_); !s.ok()) return s;
-        if (writeBlocked_) break;
+    while (!isCut() && !writeBlocked_) {
+        if (wireAt_ == wire_.size())
+            if (absl::Status s = fillWire(); !s.ok()) return s;
+        if (wire_.empty()) break;
+        if (absl::Status s = writeWire(writeBlocked_); !s.ok()) return s;
     }
     if (isCut() && started_ && cutTimer_ == 0) pauseWhileCut();
     updateInterest();
     return absl::OkStatus();
 }
 
-absl::Status SocketChannel::writeFront(bool& blocked) {
-    const std::string& front = outbox_.front().bytes;
-    const ssize_t n = ::send(fd_.get(), front.data() + outboxAt_, front.size() - outboxAt_,
+/// With what TLS has to say, else with the message that is due; empty when there is neither.
+absl::Status SocketChannel::fillWire() {
+    wireAt_ = 0;
+    wire_ = tls_ != nullptr ? tls_->takeOutput() : "";
+    if (!wire_.empty() || outbox_.empty()) return absl::OkStatus();
+    if (tls_ != nullptr && !tls_->established()) return absl::OkStatus();
+    if (outbox_.front().due > reactor_.now()) {
+        armTimer(flushTimer_, outbox_.front().due, &SocketChannel::onFlushTimer);
+        return absl::OkStatus();
+    }
+    wire_ = std::move(outbox_.front().bytes);
+    outbox_.pop_front();
+    outboxBytes_ -= wire_.size();
+    if (tls_ == nullptr) return absl::OkStatus();
+    if (absl::Status s = tls_->send(wire_); !s.ok()) return s;
+    wire_ = tls_->takeOutput();
+    return absl::OkStatus();
+}
+
+absl::Status SocketChannel::writeWire(bool& blocked) {
+    const ssize_t n = ::send(fd_.get(), wire_.data() + wireAt_, wire_.size() - wireAt_,
                              MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0) {
         if (errno == EINTR) return absl::OkStatus();
@@ -210,12 +243,7 @@ absl::Status SocketChannel::writeFront(bool& blocked) {
         blocked = true;
         return absl::OkStatus();
     }
-    outboxAt_ += static_cast<size_t>(n);
-    queuedBytes_ -= static_cast<size_t>(n);
-    if (outboxAt_ == front.size()) {
-        outbox_.pop_front();
-        outboxAt_ = 0;
-    }
+    wireAt_ += static_cast<size_t>(n);
     return absl::OkStatus();
 }
 
@@ -229,6 +257,12 @@ void SocketChannel::armTimer(Reactor::TimerId& timer, MonoNs due, void (SocketCh
 
 void SocketChannel::onFlushTimer() {
     if (absl::Status s = flush(); !s.ok()) loseSoon(std::move(s));
+}
+
+void SocketChannel::onHandshakeTimer() {
+    if (!tls_->established())
+        loseSoon(absl::DeadlineExceededError(
+            absl::StrCat("connection to ", peer_, ": the TLS handshake took too long")));
 }
 
 void SocketChannel::deliver() {

@@ -6,9 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "backend/common/unique_fd.h"
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/control_frame.h"
-#include "backend/common/unique_fd.h"
+#include "backend/runtime/transport/tls_session.h"
 
 namespace bulkhead::runtime {
 
@@ -22,8 +23,9 @@ class SocketChannel final : public ControlChannel {
     absl::Status send(std::string_view message) override;
     void close() override;
     bool isOpen() const override { return fd_.valid(); }
-    size_t queuedBytes() const override { return queuedBytes_; }
+    size_t queuedBytes() const override { return outboxBytes_ + wire_.size() - wireAt_; }
     std::string peer() const override { return peer_; }
+    std::string identity() const override { return tls_ ? tls_->identity() : ""; }
 
   private:
     struct Timed {
@@ -38,11 +40,14 @@ class SocketChannel final : public ControlChannel {
     void pauseWhileCut();
     void readSome();
     absl::Status flush();
-    absl::Status writeFront(bool& blocked);
+    absl::Status fillWire();
+    absl::Status writeWire(bool& blocked);
+    absl::Status parse(std::string_view bytes);
     void deliver();
     void updateInterest();
     void armTimer(Reactor::TimerId& timer, MonoNs due, void (SocketChannel::*then)());
     void onFlushTimer();
+    void onHandshakeTimer();
     void loseSoon(absl::Status why);
     void lose(const absl::Status& why);
     void shut();
@@ -53,17 +58,20 @@ class SocketChannel final : public ControlChannel {
     const std::string peer_;
     uint64_t resetsSeen_ = 0;
     uint64_t subscription_ = 0;
+    std::unique_ptr<TlsSession> tls_;  // null: in plain text
     ControlParser parser_;
     std::deque<Timed> inbox_;
     size_t inboxBytes_ = 0;
     std::deque<Timed> outbox_;
-    size_t outboxAt_ = 0;  // bytes of the front that have left
-    size_t queuedBytes_ = 0;
+    size_t outboxBytes_ = 0;
+    std::string wire_;  // what leaves next, as the socket takes it
+    size_t wireAt_ = 0;
     bool started_ = false;
     bool watched_ = false;
     uint32_t interest_ = 0;
     bool writeBlocked_ = false;
     std::optional<absl::Status> ended_;  // told once the inbox is empty
+    Reactor::TimerId handshakeTimer_ = 0;
     Reactor::TimerId cutTimer_ = 0;
     Reactor::TimerId flushTimer_ = 0;
     Reactor::TimerId deliverTimer_ = 0;

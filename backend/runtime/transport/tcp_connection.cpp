@@ -29,30 +29,25 @@ absl::Status broke(const char* what) {
 
 }  // namespace
 
-uint64_t PayloadSums::of(std::span<const std::byte> payload) {
-    for (const Known& k : known_)
-        if (k.data == payload.data() && k.size == payload.size()) return k.sum;
-    known_.push_back({payload.data(), payload.size(), hashBytes(payload.data(), payload.size())});
-    return known_.back().sum;
-}
-
 TcpConnection::TcpConnection(UniqueFd fd, const MeshIdentity& identity, uint32_t myIncarnation,
-                             uint32_t peerIncarnation, const Options& options)
+                             uint32_t peerIncarnation, const Secret& sending,
+                             const Secret& receiving, const Options& options)
     : fd_(std::move(fd)),
       identity_(identity),
       myIncarnation_(myIncarnation),
       peerIncarnation_(peerIncarnation),
-      options_(options) {
+      options_(options),
+      sealing_(sending),
+      opening_(receiving) {
     tuneStream(fd_.get());
 }
 
 void TcpConnection::begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
-                          std::span<std::byte> in, PayloadSums& sums) {
+                          std::span<std::byte> in) {
     tag_ = tag;
     more_ = more;
     ++sequence_;
     out_ = out;
-    sums_ = &sums;
     outFramed_ = 0;
     allFramed_ = false;
     in_ = in;
@@ -88,7 +83,6 @@ void TcpConnection::breakOff() {
 
 void TcpConnection::frameNext() {
     const size_t length = std::min(options_.chunkBytes, out_.size() - outFramed_);
-    outPayload_ = out_.subspan(outFramed_, length);
     FrameHeader header;
     header.kind = FrameKind::kData;
     header.more = more_ ? 1 : 0;
@@ -103,9 +97,8 @@ void TcpConnection::frameNext() {
     header.offset = outFramed_;
     header.total = out_.size();
     header.consumed = consumed_;
-    header.summed = options_.checksums ? 1 : 0;
-    if (options_.checksums) header.payloadSum = sums_->of(outPayload_);
-    seal(header);
+    header.protection = options_.protection;
+    outPayload_ = sealing_.seal(header, out_.subspan(outFramed_, length));
     consumedTold_ = consumed_;
     outHeader_ = header;
     outHeaderAt_ = 0;
@@ -127,7 +120,7 @@ void TcpConnection::queueAckIfDue() {
     ack.attempt = tag_.attempt;
     ack.sequence = sequence_;
     ack.consumed = consumed_;
-    seal(ack);
+    sealing_.seal(ack, {});
     consumedTold_ = consumed_;
     control_.resize(sizeof ack);
     std::memcpy(control_.data(), &ack, sizeof ack);
@@ -261,7 +254,8 @@ bool TcpConnection::isOfThisRound(const FrameHeader& header) const {
 
 absl::Status TcpConnection::onHeader(Parsed& parsed) {
     const FrameHeader& header = inHeader_;
-    if (!intact(header)) return corrupt("bad magic, version or header checksum");
+    if (!readable(header)) return corrupt("bad magic or version");
+    if (!opening_.open(header)) return corrupt("the header was changed on the way");
     if (header.length > kMaxChunkBytes)
         return corrupt(absl::StrCat("announces ", header.length, " bytes"));
     if (header.kind == FrameKind::kAck) {
@@ -324,9 +318,8 @@ absl::Status TcpConnection::readPayload(Parsed& parsed) {
 absl::Status TcpConnection::finishFrame() {
     inPayload_ = false;
     if (std::exchange(dropping_, false)) return absl::OkStatus();
-    if (inHeader_.summed != 0 &&
-        hashBytes(in_.data() + inAt_, inHeader_.length) != inHeader_.payloadSum)
-        return corrupt("wrong payload checksum");
+    if (!opening_.open(inHeader_, in_.subspan(inAt_, inHeader_.length)))
+        return corrupt("the payload was changed on the way");
     inAt_ += inHeader_.length;
     ++consumed_;
     if (inAt_ == in_.size()) received_ = true;

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "backend/runtime/transport/data_frame.h"
 #include "backend/common/unique_fd.h"
+#include "backend/runtime/transport/data_frame.h"
+#include "backend/runtime/transport/frame_seal.h"
 
 namespace bulkhead::runtime {
 
@@ -18,22 +19,6 @@ struct RoundTag {
     uint32_t attempt = 0;
     uint32_t bucket = 0;
     bool operator==(const RoundTag&) const = default;
-};
-
-/// Checksums of one round's payloads: what goes to several peers is summed once. The bytes stay as
-/// they are until clear().
-class PayloadSums {
-  public:
-    uint64_t of(std::span<const std::byte> payload);
-    void clear() { known_.clear(); }
-
-  private:
-    struct Known {
-        const std::byte* data;
-        size_t size;
-        uint64_t sum;
-    };
-    std::vector<Known> known_;
 };
 
 /// One established data-plane connection. In every round each end sends one message, cut into
@@ -47,19 +32,20 @@ class TcpConnection {
     struct Options {
         size_t chunkBytes = 256u << 10;
         uint32_t chunksInFlight = 4;
-        bool checksums = true;  ///< over the payloads we send; what comes is checked if it has one
+        Protection protection = Protection::kReadable;  ///< of the payloads we send
     };
+    /// `sending` and `receiving`: keys of the two directions.
     TcpConnection(UniqueFd fd, const MeshIdentity& identity, uint32_t myIncarnation,
-                  uint32_t peerIncarnation, const Options& options);
+                  uint32_t peerIncarnation, const Secret& sending, const Secret& receiving,
+                  const Options& options);
 
-    /// Starts the next round; `out`, `in` and `sums` (of this round) stay valid until done().
-    /// Rounds count up at both ends.
+    /// Starts the next round; `out` and `in` stay valid until done(). Rounds count up at both ends.
     void begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
-               std::span<std::byte> in, PayloadSums& sums);
+               std::span<std::byte> in);
 
     /// Sends what can be sent and, where poll() found it `readable`, takes what has come.
-    /// Unavailable: the connection broke. DataLoss: a frame that is corrupt, of the wrong size or
-    /// out of order. Stale frames are dropped and counted.
+    /// Unavailable: the connection broke. DataLoss: a frame that was changed on the way, of the
+    /// wrong size or out of order. Stale frames are dropped and counted.
     [[nodiscard]] absl::Status advance(bool readable);
 
     bool done() const { return sendDone() && received_; }
@@ -102,6 +88,7 @@ class TcpConnection {
     const uint32_t myIncarnation_;
     const uint32_t peerIncarnation_;
     const Options options_;
+    FrameSeal sealing_, opening_;
 
     RoundTag tag_;
     bool more_ = false;
@@ -110,7 +97,6 @@ class TcpConnection {
     uint64_t stale_ = 0;
 
     std::span<const std::byte> out_;
-    PayloadSums* sums_ = nullptr;
     size_t outFramed_ = 0;   // bytes of out_ that are in frames already
     bool allFramed_ = true;  // the last frame of the message was begun
     bool framing_ = false;   // a data frame is partly written

@@ -27,13 +27,13 @@ TcpPeer::TcpPeer(std::vector<std::unique_ptr<TcpConnection>> connections, size_t
 }
 
 void TcpPeer::begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
-                    std::span<std::byte> in, PayloadSums& sums) {
+                    std::span<std::byte> in) {
     for (size_t i = 0; i < lanes_.size(); ++i) {
         const auto give = partOf(out, i, lanes_.size(), leastPart_);
         const auto get = partOf(in, i, lanes_.size(), leastPart_);
         lanes_[i].used = i == 0 || !give.empty() || !get.empty();
         lanes_[i].readable = false;
-        if (lanes_[i].used) lanes_[i].connection->begin(tag, more, give, get, sums);
+        if (lanes_[i].used) lanes_[i].connection->begin(tag, more, give, get);
     }
 }
 

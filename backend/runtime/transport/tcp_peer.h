@@ -26,9 +26,9 @@ class TcpPeer {
     /// `connections`: 1 to kMaxConnections.
     TcpPeer(std::vector<std::unique_ptr<TcpConnection>> connections, size_t leastPart);
 
-    /// Starts the next round; `out`, `in` and `sums` stay valid until done().
+    /// Starts the next round; `out` and `in` stay valid until done().
     void begin(const RoundTag& tag, bool more, std::span<const std::byte> out,
-               std::span<std::byte> in, PayloadSums& sums);
+               std::span<std::byte> in);
 
     /// Appends one entry per connection, with what advance() could use.
     void appendWaits(std::vector<pollfd>& waits) const;

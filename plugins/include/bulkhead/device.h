@@ -19,7 +19,7 @@ extern "C" {
  * of cause and remedy. Strings are UTF-8 and live as long as the call, unless said otherwise.
  */
 
-#define BULKHEAD_DEVICE_ABI 1u
+#define BULKHEAD_DEVICE_ABI 2u
 
 typedef enum bulkhead_status {
     BULKHEAD_OK = 0,
@@ -80,9 +80,9 @@ typedef struct bulkhead_group_desc {
     uint32_t timeout_ms;             /* no progress for so long: BULKHEAD_TIMED_OUT */
     void (*progress)(void* context); /* may be NULL; called often inside waits and transfers */
     void* progress_context;
-    uint64_t token;    /* equal on all ranks; a peer without it is refused */
-    int32_t listen_fd; /* -1, or a listening socket bound to peers[rank].data that the group may
-                          accept on while it is created; it stays the caller's */
+    uint64_t secret[4]; /* equal on all ranks; a peer that does not know it is refused */
+    int32_t listen_fd;  /* -1, or a listening socket bound to peers[rank].data that the group may
+                           accept on while it is created; it stays the caller's */
 } bulkhead_group_desc;
 
 typedef struct bulkhead_device_api {

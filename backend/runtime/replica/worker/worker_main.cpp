@@ -32,8 +32,8 @@ namespace {
 constexpr auto kLeaveLimit = std::chrono::seconds(15);
 
 constexpr const char* kUsage =
-    "usage: bulkhead-worker --job ID --job-file FILE --coordinator ADDRESS --token-file "
-    "FILE --replica R --shard S --incarnation I --node NAME --address IP --run-dir DIR\n"
+    "usage: bulkhead-worker --job ID --job-file FILE --coordinator ADDRESS "
+    "--replica R --shard S --incarnation I --node NAME --address IP --run-dir DIR\n"
     "One rank of one replica. Agents start it; what to train comes with the job.\n"
     "Exit codes: 0 left as asked, 1 internal error, 2 usage, 3 expelled, 4 no coordinator,\n"
     "5 this job cannot run, 6 a rank of its replica was lost.";

@@ -136,7 +136,7 @@ absl::Status WorkloadProgram::createGroup(const BuildOrder& order) {
     desc.name = name.c_str();
     desc.peers = peers.data();
     desc.timeout_ms = kGroupTimeoutMs;
-    desc.token = order.groupToken;
+    std::ranges::copy(order.groupSecret.words, desc.secret);
     desc.listen_fd = order.listenFd;
     bulkhead_group* group = nullptr;
     if (absl::Status s =

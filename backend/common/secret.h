@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace bulkhead {
+
+/// 256 bits that prove who somebody is, or keep bytes from others. A secret is never printed: no
+/// message to people, event or run file has one. Thread: a value.
+struct Secret {
+    std::array<uint64_t, 4> words{};
+
+    Secret() = default;  // no aggregate: its words are not taken from a list of another struct's
+    /// From the system. Aborts when the system has no random numbers to give.
+    static Secret random();
+    /// Of what a person keeps in a file: HKDF-Extract (RFC 5869) with SHA-256.
+    static Secret ofText(std::string_view text);
+    /// 64 hexadecimal digits; nullopt for anything else.
+    static std::optional<Secret> ofHex(std::string_view hex);
+    std::string hex() const;
+
+    /// Another secret, which tells nothing of this one: HKDF-Expand (RFC 5869) with SHA-256, one
+    /// block. Equal for equal `purpose`.
+    Secret derive(std::string_view purpose) const;
+    /// Takes as long whatever differs.
+    bool operator==(const Secret& other) const;
+
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("word0", self.words[0]);
+        visit("word1", self.words[1]);
+        visit("word2", self.words[2]);
+        visit("word3", self.words[3]);
+    }
+};
+
+}  // namespace bulkhead

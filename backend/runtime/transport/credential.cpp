@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/runtime/transport/credential.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace bulkhead::runtime {
+namespace {
+
+constexpr std::string_view kRank = "rank ";
+
+}  // namespace
+
+std::string agentIdentity(std::string_view node) {
+    return "agent " + std::string(node);
+}
+
+std::string rankIdentity(std::string_view run, RankId rank, uint32_t incarnation) {
+    return absl::StrCat(std::string(kRank), std::string(run), " r", rank.replica, "s", rank.shard,
+                        " ", incarnation);
+}
+
+std::optional<std::string_view> runOfIdentity(std::string_view identity) {
+    if (!identity.starts_with(kRank)) return std::nullopt;
+    identity.remove_prefix(kRank.size());
+    return identity.substr(0, identity.find(' '));
+}
+
+}  // namespace bulkhead::runtime
