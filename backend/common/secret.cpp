@@ -7,9 +7,7 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
-
-#include "absl/strings/escaping.h"
+#include <string>
 
 namespace bulkhead {
 namespace {
@@ -43,20 +41,6 @@ Secret Secret::random() {
 
 Secret Secret::ofText(std::string_view text) {
     return hmac("bulkhead", text);
-}
-
-std::optional<Secret> Secret::ofHex(std::string_view hex) {
-    Secret out;
-    if (hex.size() != 2 * sizeof out.words ||
-        hex.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
-        return std::nullopt;
-    const std::string bytes = absl::HexStringToBytes(std::string(hex));
-    std::memcpy(out.words.data(), bytes.data(), sizeof out.words);
-    return out;
-}
-
-std::string Secret::hex() const {
-    return absl::BytesToHexString(bytesOf(*this));
 }
 
 Secret Secret::derive(std::string_view purpose) const {

@@ -3,8 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
 
 namespace bulkhead {
@@ -15,13 +13,10 @@ struct Secret {
     std::array<uint64_t, 4> words{};
 
     Secret() = default;  // no aggregate: its words are not taken from a list of another struct's
-    /// From the system. Aborts when the system has no random numbers to give.
+    /// The system draws it. Aborts when the system has no random numbers to give.
     static Secret random();
-    /// Of what a person keeps in a file: HKDF-Extract (RFC 5869) with SHA-256.
+    /// HKDF-Extract (RFC 5869) with SHA-256 of a secret that a person keeps in a file.
     static Secret ofText(std::string_view text);
-    /// 64 hexadecimal digits; nullopt for anything else.
-    static std::optional<Secret> ofHex(std::string_view hex);
-    std::string hex() const;
 
     /// Another secret, which tells nothing of this one: HKDF-Expand (RFC 5869) with SHA-256, one
     /// block. Equal for equal `purpose`.

@@ -42,7 +42,7 @@ std::optional<FileId> fileAt(const fs::path& file) {
     return std::nullopt;
 }
 
-/// What SQLite keeps beside the file while it is open.
+/// A file that SQLite keeps beside this one while it is open.
 fs::path beside(const fs::path& file, const char* suffix) {
     return fs::path(file.string() + suffix);
 }

@@ -36,7 +36,8 @@ namespace bulkhead::cuda {
 /// Ok, or what CUDA says, with `what` before it and a remedy after it where there is one.
 absl::Status fromCuda(cudaError_t code, const std::string& what);
 
-/// What is given up fails without a word, and leaves no last error to somebody else's next call.
+/// A call that is given up fails without a word, and leaves no last error to somebody else's next
+/// call.
 inline void ignore(cudaError_t code) {
     if (code != cudaSuccess) (void)cudaGetLastError();
 }

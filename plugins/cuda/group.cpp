@@ -133,7 +133,7 @@ absl::Status needScratch(bulkhead_group* group, size_t bytes) {
     return absl::OkStatus();
 }
 
-/// What NCCL does for the first time waits for all that runs on the GPU, as does taking memory:
+/// NCCL's first use of a peer waits for all that runs on the GPU, as does taking memory:
 /// every rank is reached now, in both ways in which it will be.
 absl::Status reachAll(bulkhead_group* group) {
     const auto ranks = static_cast<size_t>(group->size);

@@ -6,7 +6,7 @@
 namespace bulkhead::cuda {
 namespace {
 
-/// What serve() knows of the block it runs on.
+/// The block that serve() runs on.
 struct GpuBlock {
     BlockShared* common;
     __device__ uint64_t lane() const { return blockIdx.x; }

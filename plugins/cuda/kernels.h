@@ -29,8 +29,8 @@ constexpr unsigned kKernelThreads = 512;  ///< of a block, of each of them
 /// for an idle GPU then, while an exchange's kernel waits for its peers.
 cudaError_t loadKernels();
 
-// What follows gives the launch's own error: the last error of this thread may be that of a call
-// before, such as a query that found the GPU at work.
+// The functions below give the launch's own error: the last error of this thread may be that of a
+// call before, such as a query that found the GPU at work.
 
 /// Puts the persistent kernel on the stream, on `blocks` lanes of `queue`, which is pinned host
 /// memory.

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "backend/runtime/transport/rank_secrets.h"
+
 namespace bulkhead::runtime {
 namespace {
 
@@ -53,6 +55,27 @@ TEST(Process, RunsWhereItIsToldAndIsFoundByItsName) {
     EXPECT_EQ(reap(*fd).exitCode, 0);
     const auto nowhere = launch({{"sh"}, {}, -1, -1, -1, -1, "/nowhere"});
     EXPECT_THAT(std::string(nowhere.status().message()), HasSubstr("sh in /nowhere"));
+}
+
+TEST(Process, SecretsAreHandedDownByAPipeAndNowhereElse) {
+    RankSecrets secrets;
+    secrets.rank = Secret::ofText("rank");
+    const auto pipe = secretsPipe(secrets);
+    ASSERT_TRUE(pipe.ok()) << pipe.status();
+    // Both secrets and no byte more; no descriptor in front of it or behind it but the shell's own.
+    const auto pid = launch({{"/bin/bash", "-c",
+                              "test $BULKHEAD_SECRETS = 4 && test $(wc -c <&4) = 64 && "
+                              "! test -e /proc/$$/fd/3 && ! test -e /proc/$$/fd/5 && "
+                              "! tr '\\0' '\\n' < /proc/$$/environ | grep -q LIFE_LOCK"},
+                             {},
+                             -1,
+                             -1,
+                             -1,
+                             pipe->get()});
+    ASSERT_TRUE(pid.ok()) << pid.status();
+    auto fd = openProcess(*pid);
+    ASSERT_TRUE(ends(*fd));
+    EXPECT_EQ(reap(*fd).exitCode, 0);
 }
 
 TEST(Process, StartTimeTellsLivesOfAPidApart) {

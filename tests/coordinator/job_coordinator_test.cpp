@@ -828,7 +828,7 @@ TEST_F(JobCoordinatorTest, AStopWaitsForRanksOfNodesWhoseAgentsAreAway) {
     EXPECT_TRUE(job_->finished()) << job_->status().why;
 }
 
-/// Whoever removed the lock may have given the run to somebody else.
+/// The run may have been given to somebody else by then.
 TEST_F(JobCoordinatorTest, ALockThatIsTakenAwayStopsTheCoordinator) {
     train(2);
     pass(kSecond);

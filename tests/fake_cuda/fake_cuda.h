@@ -34,7 +34,7 @@ struct Counts {
     uint64_t synchronisations = 0;  ///< calls that wait, or may wait, for the GPU
     uint64_t allocations = 0;
 };
-/// Of this process, since it began.
+/// Counts of this process since it began.
 Counts counts();
 
 void blockLaunches(bool block);

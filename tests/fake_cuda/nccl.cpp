@@ -96,7 +96,7 @@ struct ncclComm {
 
 namespace {
 
-/// Of this thread, between ncclGroupStart and ncclGroupEnd.
+/// Calls of this thread between ncclGroupStart and ncclGroupEnd.
 struct Pending {
     int depth = 0;
     ncclComm_t comm = nullptr;

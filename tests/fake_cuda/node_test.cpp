@@ -21,7 +21,7 @@ class GpuNodeJob : public JobTest {
         spec.bucketBytes = 64 << 10;
         return spec;
     }
-    /// Of the ranks that run now, by rank.
+    /// GPUs of the ranks that run now, by rank.
     std::map<RankId, std::string> gpus() const {
         std::map<RankId, std::string> now;
         for (const auto& started : all<model::RankStarted>()) now[started.rank] = started.gpuUuid;

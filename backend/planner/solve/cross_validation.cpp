@@ -154,7 +154,7 @@ absl::StatusOr<std::vector<uint32_t>> domainsOf(const Blocks& blocks) {
     return made;
 }
 
-/// Of kinds that come, by those that were left out in turn, each as good as any.
+/// The range over kinds of requests to come; each that was left out in turn counts alike.
 Range rangeOverKinds(const std::vector<FourFigures<double>>& left,
                      double FourFigures<double>::*figure, double least) {
     const auto count = static_cast<double>(left.size());

@@ -69,7 +69,7 @@ class Watch {
     void enter(const std::string& part) { at_.part = part; }
     void made() { at_.done = std::min(at_.done + 1, at_.of); }
     void found(double figure) { at_.best = at_.best > 0 ? std::min(at_.best, figure) : figure; }
-    /// Where another of the first point's searches ended.
+    /// Another of the first point's searches ended at this value.
     void searched(double value) {
         values_.push_back(value);
         at_.more = gainOfMore(values_);

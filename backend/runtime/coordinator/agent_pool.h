@@ -50,7 +50,7 @@ class AgentPool {
     /// A connection whose first message was `hello`. Takes it, or refuses it with the reason.
     void accept(std::unique_ptr<ControlChannel> channel, const AgentHello& hello);
 
-    /// What a replica needs of a node.
+    /// The room that a replica needs on a node.
     struct Need {
         uint32_t slots = 1;
         bool gpus = false;  ///< one a slot; when no node has any, none

@@ -632,7 +632,7 @@ absl::Status Controller::canResume(const std::string& from, const model::JobSpec
         impl_->call([&] { return findCheckpoint(impl_->files(), impl_->options_.stateDir, from); });
     if (!found.ok()) return found.status();
     if (absl::Status s = checkFits(from, *found, spec); !s.ok()) return s;
-    // Where a run is named, its ranks go round what is damaged.
+    // The ranks of a named run go round what is damaged.
     return found->checkpoint.path == from ? checkStates(impl_->files(), from) : absl::OkStatus();
 }
 

@@ -247,8 +247,8 @@ void JobCoordinator::flushLog() {
     if (!written.ok()) halt(written);
 }
 
-/// Whoever finds another file there can hold that one: this coordinator writes nothing any more
-/// until it holds what lies there.
+/// Another controller can hold the file that took a lock's place: this one writes nothing any more
+/// until it holds that file.
 void JobCoordinator::checkLocks() {
     const bool stand =
         std::all_of(locks_.begin(), locks_.end(), [](const auto& lock) { return lock->stands(); });

@@ -31,7 +31,8 @@ constexpr const char* kTextFolder = "text";
 constexpr const char* kCheckpointFolder = "checkpoints";
 constexpr const char* kCheckpointLock = "controller.lock";
 
-/// Where `path` lies now, which lay `below` names deep in the folder of a run when it was written.
+/// The place at which `path` lies now: it lay `below` names deep in a run's folder when it was
+/// written.
 std::string pathNow(const FileSystem& files, const std::string& runDir, const std::string& path,
                     int below) {
     fs::path old = fs::path(path).lexically_normal(), rest;

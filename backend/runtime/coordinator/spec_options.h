@@ -8,7 +8,7 @@
 
 namespace bulkhead::runtime {
 
-/// What the coordinator machine needs of a job. `secret`: the job's. Pure.
+/// The coordinator machine's options for a job. `secret`: the job's. Pure.
 protocol::Options machineOptions(const model::JobSpec& spec, const Secret& secret);
 
 protocol::Policies machinePolicies(const model::Policies& policies);

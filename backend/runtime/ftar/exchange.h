@@ -92,7 +92,7 @@ struct ExchangeOptions {
     size_t roundBytes = 1u << 20;    ///< a bucket is reduced in pieces of so many per connection
     /// A piece where all peers read each other's heaps in place; see `heap`.
     size_t directBytes = 16u << 20;
-    /// Of what goes through TCP. A frame says itself which it has.
+    /// Protects what goes through TCP. A frame says itself which protection it has.
     Protection protection = Protection::kReadable;
     /// Where reduce() finds input and output, if not null; outlives the exchange. Then peers of one
     /// host read both in place. All members have one, or none.

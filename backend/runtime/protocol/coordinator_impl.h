@@ -36,7 +36,7 @@ enum class Stage {
     kUpToDate,
 };
 
-/// Of one fetch of a state; the next begins with none of it.
+/// Values of one fetch of a state; the next begins with none of them.
 struct CatchUp {
     uint64_t snapshotStep = 0;
     std::set<int32_t> kept;   ///< were told to keep it
@@ -49,7 +49,7 @@ struct CatchUp {
     std::map<uint64_t, Hashes> claims;  ///< a joiner's hashes that nobody could confirm yet
 };
 
-/// Of one incarnation of a replica; the next begins with none of it.
+/// Values of one incarnation of a replica; the next begins with none of them.
 struct Life : CatchUp {
     std::vector<RankPulse> pulses;
     std::vector<RankEndpoint> endpoints;
@@ -142,7 +142,7 @@ struct CheckpointPlan {
     MonoNs askedAt = 0;
 };
 
-/// Of one lineage; the next begins with none of it.
+/// Values of one lineage; the next begins with none of them.
 struct Lineage {
     std::optional<CommitRecord> last_;
     std::map<uint64_t, uint64_t> epochOf_;  ///< of recent steps
@@ -209,7 +209,7 @@ class CoordinatorMachine::Impl : Lineage {
         f(facts);
         for (Fact& x : facts) fact(std::move(x));
     }
-    /// What a peer has to know; nobody can tell it who does not know Options::secret.
+    /// A key that a peer has to know; nobody can tell it who does not know Options::secret.
     Secret keyFor(const char* use, uint64_t first, uint64_t second) const;
     void tell(const Replica& r, ToReplica message);
     uint64_t log(LogEntry entry, bool overlapped);

@@ -12,7 +12,7 @@ namespace bulkhead::runtime {
 namespace {
 
 constexpr uint32_t kIdleMs = 60'000;
-/// Whoever connects and has not proved to be a joiner by then is put out.
+/// A connection that has not proved to be a joiner's by then is closed.
 constexpr uint32_t kIntroductionMs = 5'000;
 /// Far more than a job has joiners at a time; each has a thread.
 constexpr size_t kMostConnections = 256;

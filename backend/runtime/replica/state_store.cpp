@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/runtime/replica/state_wire.h"
+#include "backend/runtime/transport/credential.h"
 
 namespace bulkhead::runtime {
 

@@ -123,10 +123,6 @@ StateNetwork& stateSockets() {
     return sockets;
 }
 
-Credential joinerCredential(const Secret& key) {
-    return {absl::StrCat("joiner ", absl::Hex(key.derive("name").words[0])), key};
-}
-
 void StateSocket::setTimeout(uint32_t timeoutMs) {
     timeval limit{};
     limit.tv_sec = timeoutMs / 1000;

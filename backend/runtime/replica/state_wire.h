@@ -157,9 +157,6 @@ class StateNetwork {
 /// TCP; addresses are "ip:port".
 StateNetwork& stateSockets();
 
-/// What a joiner is to those that serve it: its identity names the key and does not show it.
-Credential joinerCredential(const Secret& key);
-
 /// A blocking socket with one end of a TLS session.
 class StateSocket final : public StateStream {
   public:

@@ -53,8 +53,8 @@ class ControlChannel {
     virtual size_t queuedBytes() const = 0;
     /// The other end, for messages to people: "127.0.0.2:40112", "unix:/run/x", "memory".
     virtual std::string peer() const = 0;
-    /// Who connected, as it has proved; valid once a message was received. Empty where the listener
-    /// asks for no proof.
+    /// The identity that the end that connected has proved; valid once a message was received.
+    /// Empty where the listener asks for no proof.
     virtual std::string identity() const = 0;
 };
 

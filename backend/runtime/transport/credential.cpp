@@ -25,4 +25,8 @@ std::optional<std::string_view> runOfIdentity(std::string_view identity) {
     return identity.substr(0, identity.find(' '));
 }
 
+Credential joinerCredential(const Secret& key) {
+    return {absl::StrCat("joiner ", absl::Hex(key.derive("name").words[0])), key};
+}
+
 }  // namespace bulkhead::runtime

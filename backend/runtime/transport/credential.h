@@ -9,18 +9,18 @@
 #include "backend/common/secret.h"
 #include "backend/common/types.h"
 
-/// Who is at the other end of a connection, and how that is proved: both ends know a key that
-/// belongs to a name. Neither shows it: it goes into the handshake of TLS 1.3 as a pre-shared key
+/// An identity at the other end of a connection is proved by a key that belongs to it and that both
+/// ends know. Neither shows it: it goes into the handshake of TLS 1.3 as a pre-shared key
 /// (RFC 8446, 2.2). Pure. Thread: any.
 namespace bulkhead::runtime {
 
-/// What the end that connects is.
+/// The identity of the end that connects, and its key.
 struct Credential {
     std::string identity;  ///< 1 to 200 bytes, no zero among them
     Secret key;
 };
 
-/// What the end that listens knows: the key of an identity, nullopt for one that may not come.
+/// The end that listens asks it for the key of an identity; nullopt for one that may not come.
 /// Called on the thread that does the handshake.
 using KeyOf = std::function<std::optional<Secret>(std::string_view identity)>;
 
@@ -30,5 +30,9 @@ std::string agentIdentity(std::string_view node);
 std::string rankIdentity(std::string_view run, RankId rank, uint32_t incarnation);
 /// Run of a rankIdentity(); nullopt for any other.
 std::optional<std::string_view> runOfIdentity(std::string_view identity);
+
+/// A joiner's, to those that serve it state: the identity names the fetch's key and does not show
+/// it.
+Credential joinerCredential(const Secret& key);
 
 }  // namespace bulkhead::runtime

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/transport/data_frame.h"
 
-// Inline, so that it is compiled for this machine's vectors as this file is; the sums are the same.
-#define XXH_INLINE_ALL
 #include <openssl/crypto.h>
 #include <xxhash.h>
 

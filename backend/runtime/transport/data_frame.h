@@ -7,7 +7,7 @@
 #include "backend/common/secret.h"
 #include "backend/runtime/transport/shm_segment.h"
 
-/// What goes over a data-plane connection: a hello and its answer, by which both ends prove that
+/// The bytes of a data-plane connection: a hello and its answer, by which both ends prove that
 /// they know the group's secret, then frames under a key of this connection. Little-endian structs
 /// without padding. Pure.
 namespace bulkhead::runtime {
@@ -17,7 +17,7 @@ constexpr uint8_t kDataVersion = 2;
 /// Larger announcements are hostile.
 constexpr uint32_t kMaxChunkBytes = 64u << 20;
 
-/// Of whoever knows the key.
+/// It can be made by those alone who know the key.
 struct FrameTag {
     uint64_t words[2] = {};
 };
@@ -86,7 +86,7 @@ static_assert(sizeof(FrameHeader) == 112);
 /// Draw the nonce and fill in the proof of a hello, or of the reply to one.
 void prove(PeerHello& hello, const Secret& secret);
 void prove(HelloReply& reply, const PeerHello& hello, const Secret& secret);
-/// Whoever made it knows the secret.
+/// It was made by somebody who knows the secret.
 bool proven(const PeerHello& hello, const Secret& secret);
 bool proven(const HelloReply& reply, const PeerHello& hello, const Secret& secret);
 /// Magic and version are right.

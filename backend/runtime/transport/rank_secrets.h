@@ -7,7 +7,7 @@
 
 namespace bulkhead::runtime {
 
-/// What a rank is given when it is started, for this incarnation alone.
+/// Secrets that a rank is given when it is started, for this incarnation alone.
 struct RankSecrets {
     Secret rank;     ///< key of its rankIdentity()
     Secret replica;  ///< which all ranks of its replica know, and nobody else

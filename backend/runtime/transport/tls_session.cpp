@@ -122,7 +122,7 @@ void TlsSession::begin(bool listens, int socket) {
     if (listens) {
         ::SSL_set_accept_state(ssl_.get());
     } else {
-        // Whoever answers with a certificate instead is not believed: none is trusted.
+        // A certificate in the place of the key is not believed: none is trusted.
         ::SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);
         ::SSL_set_connect_state(ssl_.get());
         if (socket < 0) ::SSL_do_handshake(ssl_.get());
@@ -179,7 +179,7 @@ absl::Status TlsSession::send(std::string_view plain) {
     return failure();
 }
 
-/// Of readAll() and writeAll(), when they moved nothing.
+/// The status of a readAll() or writeAll() that moved nothing.
 absl::Status TlsSession::broken(int result) {
     const int error = errno;
     switch (::SSL_get_error(ssl_.get(), result)) {

@@ -32,7 +32,7 @@ class TlsSession {
     [[nodiscard]] absl::Status receive(std::string_view wire, std::string& plain);
     /// Only once established(): appends to the output.
     [[nodiscard]] absl::Status send(std::string_view plain);
-    /// What has to be written to the wire next; empty when there is nothing.
+    /// Bytes that have to be written to the wire next; empty when there are none.
     std::string takeOutput();
 
     /// Errors of receive(); Unavailable when the other end is gone, DeadlineExceeded when the
@@ -41,7 +41,7 @@ class TlsSession {
     [[nodiscard]] absl::Status writeAll(const void* data, size_t bytes);
 
     bool established() const;
-    /// Of the end that connected; valid once established().
+    /// The end that connected; valid once established().
     const std::string& identity() const { return identity_; }
 
   private:

@@ -20,7 +20,7 @@ struct Place {
     std::array<unsigned char, 64> handle{};  ///< by which the driver finds the block
 };
 
-/// What a data plane runs on: a GPU, or threads in its place. Threads: launch() and health() are
+/// A data plane runs on this: a GPU, or threads in its place. Threads: launch() and health() are
 /// called by one, everything else by another.
 class Machine {
   public:

@@ -44,7 +44,7 @@ BULKHEAD_BOTH inline void storeBeforeLoads(uint64_t* at, uint64_t value) {
 #endif
 }
 
-/// Of a clock that only ever grows.
+/// A clock that only ever grows.
 BULKHEAD_BOTH inline uint64_t nanoseconds() {
 #ifdef __CUDA_ARCH__
     uint64_t now;

@@ -94,7 +94,7 @@ void watch(const std::stop_token& stop, ReplicaRank* rank) {
     }
 }
 
-/// Of its text, what lay in the folder of this run or of one beside it is not there.
+/// A part of its text that lay in the folder of this run, or of one beside it, is not there.
 bool lacksOwnText(const RankOptions& options) {
     namespace fs = std::filesystem;
     const fs::path runs = fs::path(options.runDir).parent_path().parent_path();
