@@ -9,9 +9,12 @@
 #define BULKHEAD_BOTH
 #endif
 
-/// Before a loop over registers, which have no index on a GPU.
+/// Before a loop over registers, which have no index on a GPU, and before one whose rounds must not
+/// need registers at the same time.
 #ifdef __CUDA_ARCH__
 #define BULKHEAD_UNROLL _Pragma("unroll")
+#define BULKHEAD_ROLLED _Pragma("unroll 1")
 #else
 #define BULKHEAD_UNROLL
+#define BULKHEAD_ROLLED
 #endif

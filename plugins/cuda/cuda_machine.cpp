@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -38,6 +39,16 @@ absl::StatusOr<Machine::Block> blockAround(const void* at) {
     return Machine::Block{reinterpret_cast<std::byte*>(base), bytes};
 }
 
+/// The same share of a small GPU as of a large one.
+absl::StatusOr<uint32_t> usualNearBlocks(const bulkhead_device* device) {
+    cudaDeviceProp gpu{};
+    if (absl::Status s = fromCuda(cudaGetDeviceProperties(&gpu, device->index), "GPU"); !s.ok())
+        return s;
+    const auto share =
+        static_cast<uint32_t>(gpu.multiProcessorCount) * kUsualNearBlocks / kProcessorsOfLargeGpu;
+    return std::clamp(share, kUsualBlocks, kUsualNearBlocks);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaMachine>> CudaMachine::create(bulkhead_device* device) {
@@ -50,11 +61,28 @@ absl::StatusOr<std::unique_ptr<CudaMachine>> CudaMachine::create(bulkhead_device
             cudaStreamCreateWithPriority(&machine->stream_, cudaStreamNonBlocking, greatest),
             "stream");
     if (!s.ok()) return s;
+    const std::lock_guard lock(device->mutex);
+    ++device->planes;
     return machine;
 }
 
 CudaMachine::~CudaMachine() {
-    if (stream_ != nullptr && enter().ok()) ignore(cudaStreamDestroy(stream_));
+    if (stream_ == nullptr || !enter().ok()) return;
+    ignore(cudaStreamDestroy(stream_));
+    {
+        const std::lock_guard lock(device_->mutex);
+        if (--device_->planes > 0) return;
+    }
+    cuda::epochBegan(device_);
+    freeLeaving(device_);
+}
+
+void CudaMachine::epochBegan() {
+    cuda::epochBegan(device_);
+}
+
+void CudaMachine::membersMet() {
+    if (enter().ok()) freeLeaving(device_);
 }
 
 absl::Status CudaMachine::enter() const {
@@ -154,6 +182,10 @@ bulkhead_status openPlane(bulkhead_device* device, uint32_t blocks, bulkhead_pla
         if (!machine.ok()) return machine.status();
         DataPlane::Options options;
         options.blocks = blocks == 0 ? kUsualBlocks : blocks;
+        absl::StatusOr<uint32_t> nearBlocks = blocks == 0 ? usualNearBlocks(device) : blocks;
+        if (!nearBlocks.ok()) return nearBlocks.status();
+        options.nearBlocks = *nearBlocks;
+        static_assert(kUsualNearBlocks == 2 * BULKHEAD_EXCHANGE_PROCESSORS);
         absl::StatusOr<std::unique_ptr<DataPlane>> plane =
             DataPlane::create(std::move(*machine), options);
         if (!plane.ok()) return plane.status();

@@ -26,6 +26,8 @@ class CudaMachine final : public Machine {
     absl::StatusOr<Place> place(const void* memory, size_t bytes) override;
     absl::StatusOr<Block> map(const Place& place) override;
     void unmap(const Block& block) override;
+    void epochBegan() override;
+    void membersMet() override;
 
   private:
     explicit CudaMachine(bulkhead_device* device) : device_(device) {}

@@ -24,7 +24,12 @@ struct bulkhead_device {
         size_t bytes = 0;             ///< as asked for
         cudaIpcMemHandle_t handle{};  ///< kind PEER: by which other processes find it
     };
-    std::map<void*, Block> blocks;  ///< guarded by mutex
+    std::map<void*, Block> blocks;  ///< guarded by mutex, likewise below
+    /// Blocks of kind PEER that were given back, which peers may still map: freed once all members
+    /// of an epoch that began later have met in it, for by then they have left the ones before.
+    std::map<void*, Block> retired;
+    std::map<void*, Block> leaving;  ///< those of `retired` from before the epoch that is open
+    int planes = 0;                  ///< where there is none, no peer maps anything
 };
 
 struct bulkhead_stream {

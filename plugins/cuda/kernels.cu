@@ -16,7 +16,8 @@ struct GpuBlock {
     __device__ BlockShared* shared() const { return common; }
 };
 
-__global__ void __launch_bounds__(kKernelThreads) ftar(Queue* queue, uint64_t run) {
+/// Two blocks on a multiprocessor, so that one of the exchange leaves half of it to training.
+__global__ void __launch_bounds__(kKernelThreads, 2) ftar(Queue* queue, uint64_t run) {
     __shared__ BlockShared shared;
     GpuBlock block{&shared};
     serve(block, queue, run);

@@ -65,11 +65,32 @@ void release(bulkhead_device* device, void* memory) {
                 return absl::InvalidArgumentError("free: this memory is not from this device");
             block = it->second;
             device->blocks.erase(it);
+            if (block.kind == BULKHEAD_MEMORY_PEER && device->planes > 0) {
+                device->retired[memory] = block;
+                return absl::OkStatus();
+            }
         }
         device->used.fetch_sub(block.bytes, std::memory_order_relaxed);
         return fromCuda(
             block.kind == BULKHEAD_MEMORY_HOST ? cudaFreeHost(memory) : cudaFree(memory), "free");
     });
+}
+
+void epochBegan(bulkhead_device* device) {
+    const std::lock_guard lock(device->mutex);
+    device->leaving.merge(device->retired);
+}
+
+void freeLeaving(bulkhead_device* device) {
+    std::map<void*, bulkhead_device::Block> blocks;
+    {
+        const std::lock_guard lock(device->mutex);
+        blocks.swap(device->leaving);
+    }
+    for (const auto& [memory, block] : blocks) {
+        ignore(cudaFree(memory));
+        device->used.fetch_sub(block.bytes, std::memory_order_relaxed);
+    }
 }
 
 bulkhead_status copy(bulkhead_device* device, void* to, const void* from, size_t bytes,

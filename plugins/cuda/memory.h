@@ -17,6 +17,11 @@ bulkhead_status reduceCopy(bulkhead_device* device, void* to, const void* const*
                            int32_t sources, size_t count, bulkhead_dtype fromType,
                            bulkhead_dtype toType, bulkhead_stream* stream);
 
+/// An epoch of the exchange begins: what was given back before it goes once its members have met.
+void epochBegan(bulkhead_device* device);
+/// They have, or nobody maps anything any more. The device is current.
+void freeLeaving(bulkhead_device* device);
+
 struct PeerBlock {
     void* base = nullptr;
     cudaIpcMemHandle_t handle{};

@@ -111,6 +111,7 @@ template <class A>
 absl::Status Decoder<A>::forward(const Batch& batch, Sums* sums) {
     const size_t tokens = batch.samples * sequence_;
     samples_ = batch.samples;
+    math_->besideExchange(false);
     BULKHEAD_RETURN_IF_ERROR(store_->gather(0));
     tell(batch);
     math_->embed(store_->dense(0), told(told_.data()).inputs, stream(0), tokens, config().dim);
@@ -180,6 +181,7 @@ template <class A>
 absl::Status Decoder<A>::backward(const Batch& batch, bool last, const Ready& ready) {
     const size_t tokens = batch.samples * sequence_;
     T* dx = gradient_.data();
+    math_->besideExchange(last);
     headBackward(tokens);
     BULKHEAD_RETURN_IF_ERROR(finish(headUnit(), last, ready));
     for (size_t l = layers_.size(); l-- > 0;) {

@@ -164,6 +164,9 @@ class Math {
     /// of an allocation of.
     virtual absl::StatusOr<uint64_t> stateHash(const void* state, size_t bytes) = 0;
 
+    /// From now on an exchange of gradients may run on the device, or none does.
+    virtual void besideExchange(bool) {}
+
   protected:
     /// What the operations themselves have run into since the last call; asked when all is done.
     virtual absl::Status check() { return absl::OkStatus(); }

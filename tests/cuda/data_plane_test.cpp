@@ -25,10 +25,12 @@ class DataPlaneTest : public ::testing::Test {
   protected:
     DataPlaneTest() { open(2); }
 
-    void open(uint32_t blocks) {
+    void open(uint32_t blocks, uint32_t nearBlocks = 0) {
         auto machine = std::make_unique<ThreadMachine>(world_, 1);
         machine_ = machine.get();
-        plane_ = DataPlane::create(std::move(machine), {blocks, kNoHurry, kLong, kLong}).value();
+        plane_ = DataPlane::create(std::move(machine), {blocks, kNoHurry, kLong, kLong,
+                                                        std::chrono::milliseconds(1), nearBlocks})
+                     .value();
     }
     float* ramp(uint64_t process, size_t count) {
         float* floats = world_.floats(process, count);
@@ -85,6 +87,29 @@ TEST_F(DataPlaneTest, aParkedKernelHasEndedAndIsStartedByTheNextSum) {
     ASSERT_TRUE(plane_->park().ok());
     expectSum(1000);
     EXPECT_EQ(machine_->launches, 2);
+}
+
+TEST_F(DataPlaneTest, moreBlocksWorkWhereAPeersMemoryIsReadThanWhereItComesByANetwork) {
+    open(2, 5);
+    const auto addOwn = [&] {
+        float* mine = ramp(1, 100'003);
+        float* to = world_.floats(1, 100'003);
+        ASSERT_TRUE(plane_->submit(sum(to, {mine, mine}, 100'003)).ok());
+        ASSERT_TRUE(plane_->finish(kLong).ok());
+        EXPECT_EQ(to[100'002], 2 * 100'003.0f);
+        ASSERT_TRUE(plane_->park().ok());
+    };
+    ASSERT_TRUE(plane_->enter().ok());
+    addOwn();
+    EXPECT_EQ(machine_->blocksLaunched, 2u);
+    expectSum(100'003);
+    ASSERT_TRUE(plane_->park().ok());
+    EXPECT_EQ(machine_->blocksLaunched, 5u);
+    addOwn();
+    EXPECT_EQ(machine_->blocksLaunched, 5u) << "the epoch has peers here";
+    ASSERT_TRUE(plane_->enter().ok());
+    addOwn();
+    EXPECT_EQ(machine_->blocksLaunched, 2u);
 }
 
 TEST_F(DataPlaneTest, memoryOfAPeerCannotBeTouchedAfterItsEpoch) {

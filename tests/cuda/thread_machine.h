@@ -158,6 +158,7 @@ class ThreadMachine : public Machine {
     absl::Status launch(Queue* queue, uint32_t blocks, uint64_t run) override {
         join();
         ++launches;
+        blocksLaunched = blocks;
         for (uint64_t lane = 0; lane < blocks; ++lane) {
             auto shared = std::make_shared<ThreadBlock::Shared>(threads_);
             for (uint64_t t = 0; t < threads_; ++t)
@@ -179,6 +180,7 @@ class ThreadMachine : public Machine {
     /// Called by the first thread of block 0 wherever that block's threads meet. Set between runs.
     std::function<void()> atSync;
     std::atomic<int> launches = 0;
+    std::atomic<uint32_t> blocksLaunched = 0;  ///< by the last of them
 
   private:
     void join() {

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 
 #include "backend/runtime/ftar/exchange.h"
 #include "tests/ftar/exchange_group.h"
@@ -38,14 +39,6 @@ class GpuProcess : public ::testing::Test {
     GpuProcess() {
         told_ = static_cast<Told*>(::mmap(nullptr, sizeof(Told) * kRanks, PROT_READ | PROT_WRITE,
                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-        for (size_t i = 0; i < kRanks; ++i) {
-            const pid_t child = ::fork();
-            if (child == 0) {
-                rank(i);
-                ::_exit(0);
-            }
-            children_.push_back(child);
-        }
     }
     ~GpuProcess() override {
         for (const pid_t child : children_) {
@@ -55,12 +48,23 @@ class GpuProcess : public ::testing::Test {
         ::munmap(told_, sizeof(Told) * kRanks);
     }
 
+    using Body = std::function<absl::Status(size_t i, GpuPlugin& plugin, GpuRank& gpu)>;
+    void start(const Body& body) {
+        for (size_t i = 0; i < kRanks; ++i) {
+            const pid_t child = ::fork();
+            if (child == 0) {
+                rank(i, body);
+                ::_exit(0);
+            }
+            children_.push_back(child);
+        }
+    }
+
     void say(size_t i, const std::string& why) {
         std::strncpy(told_[i].why, why.c_str(), sizeof told_[i].why - 1);
     }
 
-    /// Reduces until a peer is lost, then among the survivors.
-    void rank(size_t i) {
+    void rank(size_t i, const Body& body) {
         GpuPlugin plugin(BULKHEAD_CUDA_PLUGIN);
         if (const std::string why = plugin.whyNot(); !why.empty()) {
             say(i, why);
@@ -69,13 +73,14 @@ class GpuProcess : public ::testing::Test {
         }
         told_[i].opened = 2;
         GpuRank gpu(plugin);
-        const absl::Status s = train(i, plugin, gpu);
+        const absl::Status s =
+            gpu.ok() ? body(i, plugin, gpu) : absl::InternalError(plugin.error());
         say(i, std::string(s.message()));
         told_[i].finished = s.ok() ? 1 : 2;
     }
 
+    /// Reduces until a peer is lost, then among the survivors.
     absl::Status train(size_t i, GpuPlugin& plugin, GpuRank& gpu) {
-        if (!gpu.ok()) return absl::InternalError(plugin.error());
         float* in = gpu.floats(kCount);
         float* out = gpu.floats(kCount);
         runtime::ExchangeOptions options = ranks_.options(i);
@@ -102,6 +107,38 @@ class GpuProcess : public ::testing::Test {
         return s;
     }
 
+    /// Reduces, has its gradient and sum elsewhere as after a move of experts, and reduces again.
+    absl::Status move(size_t i, GpuPlugin& plugin, GpuRank& gpu) {
+        runtime::ExchangeOptions options = ranks_.options(i);
+        options.device = {&plugin.plane(), gpu.plane()};
+        auto exchange = runtime::makeExchange(options).value();
+        const std::vector<float> input = gradient(i, 1, 0, kCount);
+        const std::vector<float> all = ranks_.sum(ranks_.all(), 1, 0, kCount);
+        for (const uint64_t epoch : {1, 2, 3}) {
+            float* in = gpu.floats(kCount);
+            float* out = gpu.floats(kCount);
+            if (out == nullptr || !gpu.copy(in, input.data(), kCount * sizeof(float)))
+                return absl::InternalError(plugin.error());
+            absl::Status s =
+                exchange->configure(ranks_.group(ranks_.all(), i, {1, epoch, epoch, 1}));
+            if (s.ok()) s = exchange->reduce(0, {in, kCount}, {out, kCount});
+            if (!s.ok()) return s;
+            if (!sameBits(gpu.read<float>(out, kCount), all)) return absl::DataLossError("sum");
+            bulkhead_device_info info{};
+            (void)plugin.device().describe(gpu.device(), &info);
+            if (info.memory_used != 2 * kCount * sizeof(float))
+                return absl::InternalError("what was freed before this exchange is still there");
+            ++told_[i].buckets;
+            // The others are still in the epoch, and map both.
+            gpu.release(in);
+            gpu.release(out);
+        }
+        (void)plugin.plane().leave(gpu.plane());
+        ++told_[i].buckets;
+        until({0, 1, 2}, [](const Told& t) { return t.buckets == 4; });
+        return absl::OkStatus();
+    }
+
     template <class Condition>
     void until(const std::vector<size_t>& who, Condition condition) const {
         for (const size_t i : who)
@@ -118,12 +155,21 @@ class GpuProcess : public ::testing::Test {
 };
 
 TEST_F(GpuProcess, aKilledRankLeavesTheOthersTheirInputsAndTheySumOnWithoutIt) {
+    start([this](auto&&... rank) { return train(rank...); });
     until({0, 1, 2}, [](const Told& t) { return t.opened != 0; });
     if (told_[0].opened == 1) GTEST_SKIP() << "no GPU answers: " << told_[0].why;
     until({0, 1, 2}, [](const Told& t) { return t.buckets >= 5; });
     ::kill(children_[kVictim], SIGKILL);
     until({0, 2}, [](const Told& t) { return t.finished != 0; });
     for (const size_t i : {0, 2}) EXPECT_EQ(told_[i].finished, 1u) << told_[i].why;
+}
+
+TEST_F(GpuProcess, memoryThatPeersStillMapGoesWhenAllHaveMetAgain) {
+    start([this](auto&&... rank) { return move(rank...); });
+    until({0, 1, 2}, [](const Told& t) { return t.opened != 0; });
+    if (told_[0].opened == 1) GTEST_SKIP() << "no GPU answers: " << told_[0].why;
+    until({0, 1, 2}, [](const Told& t) { return t.finished != 0; });
+    for (const size_t i : {0, 1, 2}) EXPECT_EQ(told_[i].finished, 1u) << told_[i].why;
 }
 
 }  // namespace

@@ -148,6 +148,8 @@ bulkhead_status check(Machine*) {
     return BULKHEAD_OK;
 }
 
+void spare(Machine*, uint32_t) {}
+
 constexpr MachineApi kLoops{kMachineBuild,
                             [](const bulkhead_host*, void* workspace, size_t, Machine** out) {
                                 return open(workspace, 1, out);
@@ -155,7 +157,8 @@ constexpr MachineApi kLoops{kMachineBuild,
                             close,
                             launch,
                             product,
-                            check};
+                            check,
+                            spare};
 constexpr MachineApi kThreads{kMachineBuild,
                               [](const bulkhead_host*, void* workspace, size_t, Machine** out) {
                                   return open(workspace, 3, out);
@@ -163,7 +166,8 @@ constexpr MachineApi kThreads{kMachineBuild,
                               close,
                               launch,
                               product,
-                              check};
+                              check,
+                              spare};
 
 }  // namespace
 

@@ -89,6 +89,10 @@ class GpuRank {
             memory_.push_back(memory);
         return memory;
     }
+    void release(void* memory) {
+        std::erase(memory_, memory);
+        plugin_.device().free(device_, memory);
+    }
     float* floats(size_t count) { return static_cast<float*>(allocate(count * sizeof(float))); }
 
     /// Between any two memories; returns when it is done.

@@ -68,8 +68,8 @@ absl::Status abortedStatus() {
 /// Calls the driver on a thread of its own. No mutex is held during a call.
 class DataPlane::Caller {
   public:
-    Caller(Machine& machine, Queue* queue, uint32_t blocks)
-        : machine_(machine), queue_(queue), blocks_(blocks), thread_([this] { serve(); }) {}
+    Caller(Machine& machine, Queue* queue)
+        : machine_(machine), queue_(queue), thread_([this] { serve(); }) {}
     ~Caller() {
         {
             const std::lock_guard lock(mutex_);
@@ -80,10 +80,11 @@ class DataPlane::Caller {
     }
 
     /// Soon; not at all when the run is stopped before.
-    void launch(uint64_t run) {
+    void launch(uint64_t run, uint32_t blocks) {
         {
             const std::lock_guard lock(mutex_);
             wanted_ = run;
+            blocks_ = blocks;
         }
         wake_.notify_one();
     }
@@ -132,9 +133,10 @@ class DataPlane::Caller {
     }
     void start(std::unique_lock<std::mutex>& lock) {
         const uint64_t run = wanted_;
+        const uint32_t blocks = blocks_;
         const bool stopped = loadAcquire(&queue_->control.stop) >= run;
         refused_ = stopped ? absl::OkStatus()
-                           : call(lock, [&] { return machine_.launch(queue_, blocks_, run); });
+                           : call(lock, [&] { return machine_.launch(queue_, blocks, run); });
         started_ = !stopped && refused_.ok();
         settled_ = run;
     }
@@ -154,10 +156,10 @@ class DataPlane::Caller {
 
     Machine& machine_;
     Queue* const queue_;
-    const uint32_t blocks_;
     mutable std::mutex mutex_;
     std::condition_variable wake_;
     uint64_t wanted_ = 0;   ///< the run that is to start
+    uint32_t blocks_ = 0;   ///< of it
     uint64_t settled_ = 0;  ///< the last run that was started, refused or not started any more
     bool started_ = false;  ///< and this is whether it was the first of these
     bool looking_ = false, ending_ = false, calling_ = false;
@@ -166,20 +168,22 @@ class DataPlane::Caller {
 };
 
 DataPlane::DataPlane(std::unique_ptr<Machine> machine, Options options)
-    : machine_(std::move(machine)), options_(options) {}
+    : machine_(std::move(machine)), options_(options), blocks_(options.blocks) {}
 
 absl::StatusOr<std::unique_ptr<DataPlane>> DataPlane::create(std::unique_ptr<Machine> machine,
                                                              Options options) {
-    if (options.blocks < 1 || options.blocks > kMaxLanes)
-        return absl::InvalidArgumentError(
-            absl::StrCat("blocks = ", options.blocks, ", expected 1 to ", kMaxLanes));
+    if (options.nearBlocks == 0) options.nearBlocks = options.blocks;
+    for (const uint32_t blocks : {options.blocks, options.nearBlocks})
+        if (blocks < 1 || blocks > kMaxLanes)
+            return absl::InvalidArgumentError(
+                absl::StrCat("blocks = ", blocks, ", expected 1 to ", kMaxLanes));
     std::unique_ptr<DataPlane> plane(new DataPlane(std::move(machine), options));
     absl::StatusOr<void*> queue = plane->machine_->allocatePinned(sizeof(Queue));
     if (!queue.ok()) return queue.status();
     plane->queue_ = static_cast<Queue*>(*queue);
     plane->queue_->control.patience =
         static_cast<uint64_t>(std::chrono::nanoseconds(options.patience).count());
-    plane->caller_ = std::make_unique<Caller>(*plane->machine_, plane->queue_, options.blocks);
+    plane->caller_ = std::make_unique<Caller>(*plane->machine_, plane->queue_);
     return plane;
 }
 
@@ -201,7 +205,10 @@ absl::Status DataPlane::enter() {
     if (absl::Status s = leave(); !s.ok()) return s;
     epoch_.store(epoch_.load() + 1);
     failed_ = absl::OkStatus();
+    blocks_ = options_.blocks;
     open_ = true;
+    met_ = false;
+    machine_->epochBegan();
     return absl::OkStatus();
 }
 
@@ -228,9 +235,11 @@ absl::StatusOr<const void*> DataPlane::reach(const Place& place, size_t bytes) {
     if (it == imports_.end()) {
         // A driver may wait for the GPU to be idle before it maps anything.
         if (absl::Status s = endKernel(); !s.ok()) return s;
+        if (!std::exchange(met_, true)) machine_->membersMet();
         const absl::StatusOr<Machine::Block> block = machine_->map(place);
         if (!block.ok()) return block.status();
         it = imports_.emplace(std::move(key), *block).first;
+        blocks_ = std::max(blocks_, options_.nearBlocks);
     }
     const Machine::Block& block = it->second;
     if (place.offset > block.bytes || bytes > block.bytes - place.offset)
@@ -248,7 +257,7 @@ absl::Status DataPlane::submit(const Sum& sum) {
         return absl::InvalidArgumentError(absl::StrCat(
             "a sum needs a target and 1 to ", kMaxSources,
             " sources, each aligned to its elements; found ", sum.sources, " sources"));
-    const uint64_t chunk = chunkOf(sum.count, options_.blocks);
+    const uint64_t chunk = chunkOf(sum.count, blocks_);
     for (uint64_t at = 0; at < sum.count; at += chunk)
         if (absl::Status s = post(partOf(sum, at, std::min(chunk, sum.count - at))); !s.ok())
             return s;
@@ -257,8 +266,8 @@ absl::Status DataPlane::submit(const Sum& sum) {
 }
 
 absl::Status DataPlane::post(const Sum& sum) {
-    const uint32_t at = nextLane_;
-    nextLane_ = (nextLane_ + 1) % options_.blocks;
+    const uint32_t at = nextLane_ % blocks_;
+    nextLane_ = at + 1;
     const Clock::time_point until = Clock::now() + options_.chunkLimit;
     for (Pace pace(options_.eager); posted_[at] - collected_[at] == kSlots; pace.wait()) {
         if (absl::Status s = collect(at); !s.ok()) return giveUp(s);
@@ -280,7 +289,7 @@ absl::Status DataPlane::post(const Sum& sum) {
 void DataPlane::run() {
     const uint64_t now = run_.load();
     bool wanted = !running_;
-    for (uint32_t at = 0; at < options_.blocks && !wanted; ++at) {
+    for (uint32_t at = 0; at < blocks_ && !wanted; ++at) {
         const Lane& lane = queue_->lanes[at];
         // In this order: a block that has left answers no more.
         wanted = loadAcquire(&lane.left) == now && loadAcquire(&lane.finished) != posted_[at];
@@ -289,7 +298,7 @@ void DataPlane::run() {
     raiseTo(&queue_->control.stop, now);
     running_ = true;
     run_.store(now + 1);
-    caller_->launch(now + 1);
+    caller_->launch(now + 1, blocks_);
 }
 
 /// Reads the answers of a lane. A command of a closed epoch that is answered now was dropped then.
@@ -313,7 +322,7 @@ absl::Status DataPlane::collect(uint32_t at) {
 absl::StatusOr<bool> DataPlane::collectAll() {
     bool all = true;
     absl::Status status;
-    for (uint32_t at = 0; at < options_.blocks; ++at) {
+    for (uint32_t at = 0; at < blocks_; ++at) {
         status.Update(collect(at));
         all = all && collected_[at] == posted_[at];
     }
@@ -367,7 +376,7 @@ absl::Status DataPlane::endKernel() {
         const uint64_t left = loadAcquire(&lane.left);
         return left == run || ((fenced || caller_->never(run)) && left == entered);
     };
-    for (uint32_t at = 0; at < options_.blocks; ++at)
+    for (uint32_t at = 0; at < blocks_; ++at)
         for (Pace pace(options_.eager); !hasLeft(queue_->lanes[at]); pace.wait()) {
             if (pace.now()) caller_->look();
             // A GPU that is lost says so itself; that is the better reason.

@@ -37,6 +37,9 @@ class DataPlane {
         std::chrono::milliseconds chunkLimit{2000};  ///< a full lane must move
         std::chrono::milliseconds endLimit{2000};    ///< a kernel asked to end must have ended
         std::chrono::milliseconds patience{1};  ///< a block that has nothing to do so long leaves
+        /// As `blocks`, in an epoch in which memory of a peer is read where it is: a link between
+        /// GPUs takes more of them than a network. 0: as many.
+        uint32_t nearBlocks = 0;
     };
 
     /// InvalidArgument: blocks. Else what the machine says.
@@ -51,7 +54,8 @@ class DataPlane {
 
     [[nodiscard]] absl::StatusOr<Place> place(const void* memory, size_t bytes);
     /// `bytes` of another rank where this process can read them, until the epoch is closed.
-    /// InvalidArgument when the place has fewer bytes than that behind it.
+    /// InvalidArgument when the place has fewer bytes than that behind it. Not before every member
+    /// of the epoch is known to have entered it: memory that is given back goes then.
     [[nodiscard]] absl::StatusOr<const void*> reach(const Place& place, size_t bytes);
 
     /// Puts a sum of any length on the lanes, in chunks, then has a kernel started if none runs.
@@ -93,7 +97,9 @@ class DataPlane {
     std::atomic<uint64_t> epoch_{0};  ///< the open one, or the last; written by one thread
     std::atomic<uint64_t> abortedEpoch_{0};
     std::atomic<uint64_t> run_{0};  ///< the last that was asked for; written by one thread
+    uint32_t blocks_;               ///< of the next run; changes only while none runs
     bool open_ = false;
+    bool met_ = false;      ///< in this epoch something was reached
     bool running_ = false;  ///< asked for and not known to have left
     uint32_t nextLane_ = 0;
     std::array<uint64_t, kMaxLanes> posted_{};

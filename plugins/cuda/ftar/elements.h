@@ -103,7 +103,9 @@ BULKHEAD_BOTH inline void onePack(const Sum& sum, uint64_t pack) {
         store<float>(sum, pack, whole);
 }
 
-constexpr uint32_t kBatch = 4;  ///< packs a thread has on their way at a time, of each source
+/// Packs a thread has on their way at a time, of each source. More of them need registers that a
+/// kernel beside this one should have.
+constexpr uint32_t kBatch = 2;
 
 template <class T>
 struct Batch {
@@ -142,6 +144,7 @@ BULKHEAD_BOTH void oneBatch(const Sum& sum, uint64_t first, uint64_t step) {
         for (uint32_t k = 0; k < kPack; ++k)
             total.pack[b].at[k] = value(from.pack[b].at[k], rounded);
     }
+    BULKHEAD_ROLLED
     for (uint32_t s = 1; s < sum.sources; ++s) {
         BULKHEAD_UNROLL
         for (uint32_t b = 0; b < kBatch; ++b) BULKHEAD_UNROLL

@@ -46,6 +46,11 @@ class Machine {
     /// gone, or cannot be reached from here.
     [[nodiscard]] virtual absl::StatusOr<Block> map(const Place& place) = 0;
     virtual void unmap(const Block& block) = 0;
+
+    /// Nothing of the epochs before is mapped here any more.
+    virtual void epochBegan() {}
+    /// All members of the epoch have said so since.
+    virtual void membersMet() {}
 };
 
 }  // namespace bulkhead::cuda

@@ -15,8 +15,9 @@ struct bulkhead_plane {
 
 namespace bulkhead::cuda {
 
-/// Blocks where the caller leaves it to us: what the literature uses.
-constexpr uint32_t kUsualBlocks = 2;
+/// Blocks where the caller leaves it to us: what the literature uses over a network, and what comes
+/// near NCCL's over NVLink, for which a GPU of so many multiprocessors is made.
+constexpr uint32_t kUsualBlocks = 2, kUsualNearBlocks = 16, kProcessorsOfLargeGpu = 128;
 
 /// The table, all but `open`, which is the machine's.
 bulkhead_data_plane_api planeApi(decltype(bulkhead_data_plane_api::open) open);

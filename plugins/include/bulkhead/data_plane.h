@@ -22,6 +22,11 @@ extern "C" {
 
 #define BULKHEAD_DATA_PLANE_ABI 1u
 
+/** So many of a device's multiprocessors an exchange may take. While one may run, that is from the
+ *  last micro-batch's backward pass on, a workload's kernels that would fill the device leave them
+ *  free, or else they wait for each other. */
+#define BULKHEAD_EXCHANGE_PROCESSORS 8u
+
 typedef struct bulkhead_plane bulkhead_plane;
 
 /** Where memory of a rank is, for a rank in another process of the same host. Opaque. */
@@ -44,7 +49,8 @@ typedef struct bulkhead_data_plane_api {
     uint32_t abi_version; /* BULKHEAD_DATA_PLANE_ABI */
     uint32_t struct_size;
 
-    /* `blocks`: of the kernel that copies and adds; 0: as the plugin thinks best. */
+    /* `blocks`: of the kernel that copies and adds; 0: as the plugin thinks best for the link, at
+       most BULKHEAD_EXCHANGE_PROCESSORS full of them. */
     bulkhead_status (*open)(bulkhead_device* device, uint32_t blocks, bulkhead_plane** out);
     void (*close)(bulkhead_plane* plane);
     const char* (*why)(const bulkhead_plane* plane);
@@ -60,7 +66,9 @@ typedef struct bulkhead_data_plane_api {
     /* `memory` is of kind BULKHEAD_MEMORY_PEER. */
     bulkhead_status (*place)(bulkhead_plane* plane, const void* memory, size_t bytes,
                              bulkhead_place* out);
-    /* BULKHEAD_INVALID when there are not so many bytes at that place. */
+    /* BULKHEAD_INVALID when there are not so many bytes at that place. Not before every member of
+       the epoch is known to have entered it: PEER memory that was freed in epochs before, and that
+       they may have mapped until then, is given to others now. */
     bulkhead_status (*reach)(bulkhead_plane* plane, const bulkhead_place* place, size_t bytes,
                              const void** out);
 

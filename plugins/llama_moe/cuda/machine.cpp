@@ -5,6 +5,7 @@
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <new>
 
@@ -15,6 +16,7 @@ namespace bulkhead::llama_moe::gpu {
 struct Machine {
     bulkhead_host host{};
     int device = 0;
+    int processors = 0;  ///< of the device
     cublasHandle_t blas = nullptr;
     bulkhead_status status = BULKHEAD_OK;  ///< of the first error that was not told yet
     char line[256] = "";
@@ -70,8 +72,10 @@ bool Machine::start(void* workspace, size_t bytes) {
     // A sum whose halves are rounded before they are added would not be one in float32.
     const auto math = static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
                                                 CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
-    return keep(cudaSetDevice(device), "cudaSetDevice") && keep(loadKernels(), "loading kernels") &&
-           keep(cublasCreate(&blas), "opening cuBLAS") &&
+    return keep(cudaSetDevice(device), "cudaSetDevice") &&
+           keep(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+                "finding the GPU") &&
+           keep(loadKernels(), "loading kernels") && keep(cublasCreate(&blas), "opening cuBLAS") &&
            keep(cublasSetStream(blas, nullptr), "opening cuBLAS") &&
            // After the stream, which would set it back. Memory of our own: results then do not
            // depend on what else cuBLAS has in use.
@@ -135,7 +139,13 @@ bulkhead_status check(Machine* machine) {
     return status;
 }
 
-constexpr MachineApi kApi{kMachineBuild, open, close, launch, product, check};
+void spare(Machine* machine, uint32_t processors) {
+    const int left = std::max(1, machine->processors - static_cast<int>(processors));
+    machine->keep(cublasSetSmCountTarget(machine->blas, processors == 0 ? 0 : left),
+                  "leaving room for an exchange");
+}
+
+constexpr MachineApi kApi{kMachineBuild, open, close, launch, product, check, spare};
 
 }  // namespace
 }  // namespace bulkhead::llama_moe::gpu

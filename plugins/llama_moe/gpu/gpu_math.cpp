@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "bulkhead/data_plane.h"
 #include "bulkhead/state_hash.h"
 #include "plugins/llama_moe/gpu/grid.h"
 
@@ -170,6 +171,10 @@ absl::StatusOr<uint64_t> GpuMath::stateHash(const void* state, size_t bytes) {
     BULKHEAD_RETURN_IF_ERROR(finish());
     if (rest > 0) hashes[whole] = XXH3_64bits(lastPiece_.data(), rest);
     return XXH3_64bits(hashes, (whole + (rest > 0)) * sizeof(uint64_t));
+}
+
+void GpuMath::besideExchange(bool may) {
+    api_->spare(machine_, may ? BULKHEAD_EXCHANGE_PROCESSORS : 0);
 }
 
 }  // namespace bulkhead::llama_moe

@@ -50,6 +50,7 @@ class GpuMath final : public Math<Bf16> {
                const StateRuns<float>& state, Bf16* image) override;
     absl::StatusOr<double> sumOfSquares(const Layout& layout, const float* reduced) override;
     absl::StatusOr<uint64_t> stateHash(const void* state, size_t bytes) override;
+    void besideExchange(bool may) override;
 
   protected:
     absl::Status check() override;

@@ -46,10 +46,12 @@ struct MachineApi {
     void (*product)(Machine* machine, const BatchedProduct* product);
     /// The first error since the last call, after the stream was waited for; told to the host.
     bulkhead_status (*check)(Machine* machine);
+    /// Products that follow leave so many multiprocessors free; 0: none. Keeps the first error.
+    void (*spare)(Machine* machine, uint32_t processors);
 };
 
 /// Changes with what passes between the two.
-constexpr uint32_t kMachineBuild = 2;
+constexpr uint32_t kMachineBuild = 3;
 /// A module's one symbol, and its type.
 #define BULKHEAD_LLAMA_MOE_GET_MACHINE "bulkhead_llama_moe_get_machine"
 using GetMachine = const MachineApi* (*)();

@@ -35,6 +35,7 @@ struct cudaDeviceProp {
     cudaUUID_t uuid;
     size_t totalGlobalMem;
     int major, minor;
+    int multiProcessorCount;
 };
 struct cudaFuncAttributes {
     int numRegs;

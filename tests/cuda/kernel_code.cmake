@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DNVCC=... -DPTXAS=... -DROOT=... -DSOURCE=x.cu -DARCH=90 -DFTAR=1 -DOUT=folder -P this
+# The code that a GPU gets of a source: no kernel may spill registers, and with FTAR the exchange's
+# kernel has its bounds and tells the host its words in the right order.
+file(MAKE_DIRECTORY ${OUT})
+set(ptx ${OUT}/kernels_${ARCH}.ptx)
+execute_process(COMMAND ${NVCC} -ptx -arch=compute_${ARCH} -O3 -std=c++17 -I${ROOT}
+    -I${ROOT}/plugins/include ${ROOT}/${SOURCE} -o ${ptx}
+  RESULT_VARIABLE code ERROR_VARIABLE said)
+if(code)
+  message(FATAL_ERROR "${SOURCE} does not compile: ${said}")
+endif()
+execute_process(COMMAND ${PTXAS} -v -arch=sm_${ARCH} ${ptx} -o ${OUT}/kernels_${ARCH}.cubin
+  RESULT_VARIABLE code OUTPUT_VARIABLE said ERROR_VARIABLE said)
+if(code)
+  message(FATAL_ERROR "ptxas refuses ${ptx}: ${said}")
+endif()
+
+string(REGEX MATCHALL "Compiling entry function[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*" kernels "${said}")
+list(LENGTH kernels count)
+if(count EQUAL 0)
+  message(FATAL_ERROR "ptxas names no kernel; it said: ${said}")
+endif()
+foreach(kernel IN LISTS kernels)
+  string(REGEX MATCH "'([^']+)'" ignored "${kernel}")
+  set(name ${CMAKE_MATCH_1})
+  if(NOT kernel MATCHES " 0 bytes spill stores, 0 bytes spill loads")
+    message(SEND_ERROR "${name} spills registers for sm_${ARCH}: ${kernel}")
+  endif()
+  string(REGEX MATCH "Used ([0-9]+) registers" ignored "${kernel}")
+  set(used ${CMAKE_MATCH_1})
+  message(STATUS "sm_${ARCH} ${used} registers: ${name}")
+  if(FTAR AND name MATCHES "4ftarE")
+    set(registers ${used})
+  endif()
+endforeach()
+if(NOT FTAR)
+  return()
+endif()
+
+if(NOT registers)
+  message(FATAL_ERROR "${SOURCE} has no kernel of the exchange; found ${kernels}")
+endif()
+# Of 65,536 on a multiprocessor, 512 threads then leave half to training.
+if(registers GREATER 64)
+  message(SEND_ERROR "the exchange's kernel uses ${registers} registers for sm_${ARCH}, at most 64 are free")
+endif()
+file(READ ${ptx} text)
+string(REGEX MATCH "\\.entry [a-zA-Z0-9_]*4ftarE.*" body "${text}")
+string(FIND "${body}" "\n}" end)
+string(SUBSTRING "${body}" 0 ${end} body)
+# Posted, stop and fence are read so, finished, entered and left written so; entered is seen before
+# what is read after it.
+foreach(word "ld.acquire.sys.u64:3" "st.release.sys.u64:3" "fence.sc.sys:1")
+  string(REGEX REPLACE ":.*" "" instruction ${word})
+  string(REGEX REPLACE ".*:" "" least ${word})
+  string(REGEX MATCHALL "${instruction}" found "${body}")
+  list(LENGTH found found)
+  if(found LESS least)
+    message(SEND_ERROR "the exchange's kernel has ${found} ${instruction}, expected ${least} or more")
+  endif()
+endforeach()
