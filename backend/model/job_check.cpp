@@ -56,8 +56,9 @@ void checkCounts(const JobSpec& s, Check& check) {
     check.that(!s.workload.empty(), "workload", "expected the name of a plugin, or a path to one");
     check.that(!s.device.empty(), "device",
                "expected \"auto\", \"cpu\", or the name of a device plugin");
-    check.that(s.bucketBytes >= 4096 && s.bucketBytes <= (1ull << 30), "bucket_bytes",
-               "expected 4096 to 1073741824, found ", s.bucketBytes);
+    check.that(s.bucketBytes == 0 || (s.bucketBytes >= 4096 && s.bucketBytes <= (1ull << 30)),
+               "bucket_bytes", "expected 4096 to 1073741824, or 0 for the usual size, found ",
+               s.bucketBytes);
     check.that(s.connections >= 1 && s.connections <= kMaxPairConnections, "connections",
                "expected 1 to ", kMaxPairConnections, ", found ", s.connections);
     check.that(s.allReduce != AllReduce::kRing || s.transport != TransportChoice::kShm,

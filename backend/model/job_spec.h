@@ -201,7 +201,7 @@ struct JobSpec {
     WireType wire = WireType::kFloat32;  ///< gradients as they travel between replicas
     AllReduce allReduce = AllReduce::kAuto;
     uint32_t connections = 1;  ///< TCP connections between two ranks of an exchange
-    uint64_t bucketBytes = 1ull << 20;
+    uint64_t bucketBytes = 0;  ///< of the gradient, exchanged at a time; 0: as the device needs
     std::vector<NodePlacement> placement;
     PlanSpec plan;
     std::string checkpointDir;        ///< absolute after reading

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <random>
 
+#include "backend/model/job_spec.h"
+
 namespace bulkhead::runtime {
 namespace {
 
@@ -105,6 +107,13 @@ TEST_F(StepExchangeTest, AnyTilingIsWholeInTheEndAndARedoNeedsNoneAgain) {
     }
     begin();
     EXPECT_TRUE(await().complete);
+}
+
+TEST(BucketTest, ADeviceExchangesMuchAtATimeUnlessTheJobSaysOtherwise) {
+    EXPECT_EQ(bucketBytesFor(0, false), 1u << 20);
+    EXPECT_EQ(bucketBytesFor(0, true), 64u << 20);
+    EXPECT_EQ(bucketBytesFor(4096, true), 4096u);
+    EXPECT_EQ(model::JobSpec().bucketBytes, 0u);
 }
 
 TEST_F(StepExchangeTest, AnEndBehindTheGradientIsItsEnd) {

@@ -172,7 +172,8 @@ absl::Status ReplicaRank::Impl::makeExchange() {
         options_.host->exchange(std::move(options));
     if (!exchange.ok()) return exchange.status();
     exchange_ =
-        std::make_unique<StepExchange>(*std::move(exchange), options_.spec.bucketBytes, clock_,
+        std::make_unique<StepExchange>(*std::move(exchange),
+                                       bucketBytesFor(options_.spec.bucketBytes, onDevice_), clock_,
                                        [this](const ExchangeResult& result) { exchanged(result); });
     return absl::OkStatus();
 }

@@ -13,6 +13,11 @@ double ms(MonoNs from, MonoNs to) {
 
 }  // namespace
 
+uint64_t bucketBytesFor(uint64_t asked, bool onDevice) {
+    if (asked != 0) return asked;
+    return onDevice ? 64 << 20 : 1 << 20;
+}
+
 StepExchange::StepExchange(std::unique_ptr<Exchange> exchange, uint64_t bucketBytes,
                            const Clock& clock, Done done)
     : exchange_(std::move(exchange)),
