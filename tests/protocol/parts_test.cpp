@@ -439,6 +439,17 @@ TEST(StepLine, WhatTheLogKeepsOfVotesThatAgreeStandsInTheFirst) {
 // ---- parity
 // --------------------------------------------------------------------------------------
 
+TEST(ParityTest, KeepingTheStateCostsAHundredthOfTheStepsAtMost) {
+    EXPECT_EQ(comparisonsPerKeep(1, 3, 300, 1), 1u);
+    EXPECT_EQ(comparisonsPerKeep(1, 3.1, 300, 1), 2u);
+    EXPECT_EQ(comparisonsPerKeep(1, 13, 300, 1), 8u);
+    EXPECT_EQ(comparisonsPerKeep(1, 13, 300, 5), 1u) << "what is compared seldom is kept seldom";
+    EXPECT_EQ(comparisonsPerKeep(2, 1.6, 300, 1), 2u) << "it would go up again at once";
+    EXPECT_EQ(comparisonsPerKeep(2, 1.5, 300, 1), 1u);
+    EXPECT_EQ(comparisonsPerKeep(8, 0.1, 300, 1), 1u);
+    EXPECT_EQ(comparisonsPerKeep(1, 1e9, 1, 1), 1024u);
+}
+
 TEST(ParityTest, AMinorityIsNamedWithItsShardsAndATieIsATie) {
     EXPECT_EQ(compareHashes({{0, {1, 2}}, {1, {1, 2}}}).outcome, ParityResult::Outcome::kAgree);
     const ParityResult minority = compareHashes({{0, {1, 2}}, {1, {1, 3}}, {2, {1, 2}}});
@@ -643,6 +654,7 @@ TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
     a.exchangeMs = 1;
     a.exposedMs = 4;
     a.applyMs = 2;
+    a.keepMs = 1.5;
     a.waitedOnMs = 3;
     a.waitedOn = 1;
     a.bytes = 100;
@@ -660,6 +672,7 @@ TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
     b.exchangeMs = 6;
     b.exposedMs = 1;
     b.applyMs = 7;
+    b.keepMs = 0.5;
     b.waitedOnMs = 2;
     b.waitedOn = 0;
     b.bytes = 11;
@@ -683,6 +696,7 @@ TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
     EXPECT_THAT(v.routed, ElementsAre(a.routed[0], b.routed[0]));
     EXPECT_EQ(std::tuple(v.computeMs, v.exchangeMs, v.exposedMs, v.applyMs),
               std::tuple(5, 6, 4, 7));
+    EXPECT_EQ(v.keepMs, 1.5);
     EXPECT_EQ(v.waitedOnMs, 3);
     EXPECT_EQ(v.waitedOn, 1);
     EXPECT_EQ(v.bytes, 111u);

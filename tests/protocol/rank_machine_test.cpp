@@ -1310,13 +1310,14 @@ TEST_F(RankMachineTest, AWordOnTheEndThatCameTooLateIsOfNoOtherQuorum) {
     tell(Abort{5, 2, 2, 1, "r0 lost"});
     tell(quorum(2, 3, 1, 2));
     tell(commit(1, 2));
-    give(Applied{1, 12, 7.5});
+    give(Applied{1, 12, 7.5, 2.5});
     ASSERT_NE(did<BeginStep>(), nullptr);
     EXPECT_EQ(did<AbortExchange>(), nullptr) << "that was another";
     sumComplete(2, 3);
     ASSERT_NE(voted(), nullptr);
     EXPECT_EQ(voted()->term, 5u);
     EXPECT_EQ(voted()->applyMs, 7.5);
+    EXPECT_EQ(voted()->keepMs, 2.5);
     EXPECT_EQ(voted()->hash, 12u);
     tell(Abort{5, 2, 3, 1, "r0 lost"});
     EXPECT_EQ(did<AbortExchange>(), nullptr) << "it has ended";

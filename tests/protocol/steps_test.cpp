@@ -2,6 +2,7 @@
 // What the coordinator machine tells of a step that is committed, which checkpoints it orders and
 // lets go, and what a rollback takes back.
 #include <cmath>
+#include <set>
 
 #include "backend/runtime/protocol/membership.h"
 #include "tests/protocol/machine_script.h"
@@ -100,6 +101,41 @@ TEST_F(StepTest, AStepThatComparesNothingTellsNoHashes) {
     EXPECT_THAT(evidence(), ElementsAre("r1 parity_mismatch"));
     commit();
     EXPECT_THAT(line().parity, SizeIs(1));
+}
+
+TEST_F(StepTest, TheStateIsKeptBeforeStepsWhoseResultIsComparedUnlessThatTakesTooLong) {
+    options.policies.parityEverySteps = 2;
+    train(3);
+    const auto kept = [&](double keepMs) {
+        std::vector<uint64_t> steps;
+        for (int i = 0; i < 16; ++i) {
+            const Quorum q = quorum();
+            if (q.keepBefore) steps.push_back(q.step);
+            for (int32_t r = 0; r < 3; ++r) {
+                ReplicaVote v = voteOf(r);
+                v.keepMs = r == 1 ? keepMs : 0;
+                say(r, v);
+            }
+            durable();
+        }
+        return steps;
+    };
+    const auto distances = [](const std::vector<uint64_t>& steps) {
+        std::set<uint64_t> all;
+        for (size_t i = 1; i < steps.size(); ++i) all.insert(steps[i] - steps[i - 1]);
+        return all;
+    };
+    const std::vector<uint64_t> all = kept(0);
+    EXPECT_THAT(distances(all), ElementsAre(2));
+    for (const uint64_t step : all) EXPECT_EQ(step % 2, 1u) << "the step before a comparison";
+    EXPECT_THAT(quorum().explanation, Not(HasSubstr("kept")));
+    const double stepMs = line().stepMs;
+    (void)kept(stepMs * 0.05);
+    EXPECT_THAT(distances(kept(stepMs * 0.05)), ElementsAre(8));
+    EXPECT_THAT(quorum().explanation, HasSubstr("the state before one step of 8 is kept"));
+    (void)kept(stepMs * 0.001);
+    EXPECT_THAT(distances(kept(stepMs * 0.001)), ElementsAre(2));
+    EXPECT_THAT(quorum().explanation, Not(HasSubstr("kept")));
 }
 
 TEST_F(StepTest, WhoDiedOrOnlyEntersHasNoVoteInTheLine) {

@@ -31,7 +31,6 @@ class Program final : public TrainingProgram {
     int copies() const { return copies_; }
     int waits() const { return waits_; }
 
-    bool copiesBeside() const override { return beside_; }
     void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) override {
         finish();
         ++copies_;
@@ -104,8 +103,8 @@ class SnapshotDeskTest : public ::testing::TestWithParam<bool> {
         return [to](SnapshotDesk::Snapshot snapshot) { *to = std::move(snapshot); };
     }
     /// As a rank does at a commit.
-    void step(uint64_t from) {
-        ASSERT_TRUE(desk_.keepBefore(label(from)).ok());
+    void step() {
+        program_.awaitCopies();
         program_.change();
         desk_.changed();
     }
@@ -116,7 +115,6 @@ class SnapshotDeskTest : public ::testing::TestWithParam<bool> {
 
 TEST_P(SnapshotDeskTest, AllWhoWantTheStateOfAStepShareOneCopy) {
     SnapshotDesk::Snapshot joiner, checkpoint, late;
-    desk_.begin(label(1));
     desk_.give(label(1), into(&joiner));
     desk_.give(label(1), into(&checkpoint));
     ASSERT_TRUE(desk_.await(label(1)).ok());
@@ -127,34 +125,32 @@ TEST_P(SnapshotDeskTest, AllWhoWantTheStateOfAStepShareOneCopy) {
     EXPECT_EQ(joiner->step, 1u);
     EXPECT_EQ(joiner->hash, 101u);
     EXPECT_EQ(joiner->bytes, program_.state());
-    const std::vector<std::byte> before = program_.state();
-    step(1);
-    EXPECT_EQ(desk_.before(), joiner.get()) << "and parity takes that one too";
-    EXPECT_EQ(desk_.before()->bytes, before);
     EXPECT_EQ(program_.copies(), 1);
 }
 
-TEST_P(SnapshotDeskTest, EachStepHasItsOwnAndTheOneBeforeIsKept) {
+TEST_P(SnapshotDeskTest, EachStepHasItsOwnInTheMemoryThatNobodyHolds) {
+    const std::byte* memory = nullptr;
     for (uint64_t n = 1; n < 6; ++n) {
-        const std::vector<std::byte> before = program_.state();
-        if (program_.copiesBeside()) desk_.begin(label(n));
-        step(n);
-        ASSERT_NE(desk_.before(), nullptr);
-        EXPECT_EQ(desk_.before()->step, n);
-        EXPECT_EQ(desk_.before()->bytes, before);
-        EXPECT_NE(desk_.before()->bytes, program_.state());
+        const auto copy = desk_.await(label(n));
+        ASSERT_TRUE(copy.ok()) << copy.status();
+        EXPECT_EQ((*copy)->step, n);
+        EXPECT_EQ((*copy)->bytes, program_.state());
+        EXPECT_TRUE(memory == nullptr || (*copy)->bytes.data() == memory);
+        memory = (*copy)->bytes.data();
+        step();
     }
     EXPECT_EQ(program_.copies(), 5);
-    desk_.clear();
-    EXPECT_EQ(desk_.before(), nullptr);
 }
 
 TEST_P(SnapshotDeskTest, WhatOthersHoldIsNotWrittenOver) {
     SnapshotDesk::Snapshot joiner;
     desk_.give(label(1), into(&joiner));
-    step(1);
+    step();
     const std::vector<std::byte> held = joiner->bytes;
-    for (uint64_t n = 2; n < 6; ++n) step(n);
+    for (uint64_t n = 2; n < 6; ++n) {
+        ASSERT_TRUE(desk_.await(label(n)).ok());
+        step();
+    }
     EXPECT_EQ(joiner->step, 1u);
     EXPECT_EQ(joiner->bytes, held);
 }
@@ -178,10 +174,8 @@ TEST_P(SnapshotDeskTest, ACopyThatCannotBeMadeIsToldAndGoesToNobody) {
     program_.refuse();
     desk_.give(label(1), into(&joiner));
     EXPECT_TRUE(absl::IsResourceExhausted(desk_.await(label(1)).status()));
-    EXPECT_TRUE(absl::IsResourceExhausted(desk_.keepBefore(label(1))));
     EXPECT_TRUE(absl::IsResourceExhausted(failure_));
     EXPECT_EQ(joiner, nullptr);
-    EXPECT_EQ(desk_.before(), nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Copies, SnapshotDeskTest, ::testing::Bool(), [](const auto& info) {
@@ -192,28 +186,17 @@ class BesideTraining : public SnapshotDeskTest {};
 TEST_P(BesideTraining, OnlyTheNextUpdateWaits) {
     SnapshotDesk::Snapshot joiner;
     program_.hold(true);
-    desk_.begin(label(1));
+    desk_.give(label(1), nullptr);
     desk_.give(label(1), into(&joiner));
-    desk_.begin(label(1));
+    desk_.give(label(1), nullptr);
     EXPECT_EQ(program_.waits(), 0);
     EXPECT_EQ(joiner, nullptr);
     program_.hold(false);
-    step(1);
+    step();
     EXPECT_EQ(program_.waits(), 1);
     EXPECT_NE(joiner, nullptr);
 }
 INSTANTIATE_TEST_SUITE_P(Copies, BesideTraining, ::testing::Values(true));
-
-class AtOnce : public SnapshotDeskTest {};
-TEST_P(AtOnce, TheStateBeforeNeedsTheMemoryOfOneCopy) {
-    step(1);
-    const std::byte* memory = desk_.before()->bytes.data();
-    for (uint64_t n = 2; n < 6; ++n) {
-        step(n);
-        EXPECT_EQ(desk_.before()->bytes.data(), memory);
-    }
-}
-INSTANTIATE_TEST_SUITE_P(Copies, AtOnce, ::testing::Values(false));
 
 }  // namespace
 }  // namespace bulkhead::runtime

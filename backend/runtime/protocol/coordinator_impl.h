@@ -292,6 +292,7 @@ class CoordinatorMachine::Impl : Lineage {
     void abortExchange(const std::string& why);
     void decide();
     bool parityHolds();
+    void noteKeeping(const std::vector<ReplicaVote>& votes);
     void noteHeldHashes();
     void resolveTie();
     void redo(const BallotResult& result);
@@ -380,6 +381,8 @@ class CoordinatorMachine::Impl : Lineage {
     uint64_t epoch_ = 0;
     uint64_t epochsUpTo_ = 0;  ///< the log says that they are used
     uint64_t layout_ = 0;
+    uint32_t comparisonsPerKeep_ = 1;
+    std::string keepText_;      ///< why it is more than one, for the operator
     uint64_t layoutTried_ = 0;  ///< highest number given to a move, whatever came of it
     std::vector<int32_t> expertShard_;
     std::vector<uint32_t> domainShare_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "backend/runtime/protocol/coordinator_impl.h"
 
@@ -134,7 +135,11 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     q.chunkTimeoutMs = limits_.chunkTimeoutMs();
     const uint32_t every = options_.policies.parityEverySteps;
     q.checkParity = every != 0 && step % every == 0;
-    q.explanation = decision.explanation;
+    // The hashes after a step are compared at the next, among members that are not known yet: one
+    // of three may be lost after it voted, so any number but one may tie.
+    q.keepBefore = every != 0 && options_.replicas + options_.spares > 1 &&
+                   (step + 1) % (uint64_t{every} * comparisonsPerKeep_) == 0;
+    q.explanation = absl::StrCat(decision.explanation, keepText_);
     return q;
 }
 
@@ -364,6 +369,22 @@ bool CoordinatorMachine::Impl::parityHolds() {
         condemn(*find(replica), EvidenceKind::kParityMismatch, why, now_, true);
     }
     return false;
+}
+
+/// How often the state before a step is kept follows from what that takes.
+void CoordinatorMachine::Impl::noteKeeping(const std::vector<ReplicaVote>& votes) {
+    double keepMs = 0;
+    for (const ReplicaVote& vote : votes) keepMs = std::max(keepMs, vote.keepMs);
+    const uint32_t every = options_.policies.parityEverySteps;
+    if (keepMs <= 0 || limits_.stepMs() <= 0 || every == 0) return;
+    const uint32_t now = comparisonsPerKeep(comparisonsPerKeep_, keepMs, limits_.stepMs(), every);
+    if (now == comparisonsPerKeep_) return;
+    comparisonsPerKeep_ = now;
+    keepText_ = now == 1 ? ""
+                         : absl::StrFormat(
+                               "; the state before one step of %d is kept, since that "
+                               "takes %.1f ms and a step %.0f",
+                               uint64_t{every} * now, keepMs, limits_.stepMs());
 }
 
 /// While a step is held no commit compares hashes; the votes on it still carry them, and whoever is

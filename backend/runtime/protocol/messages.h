@@ -192,6 +192,7 @@ struct RankVote {
     double exchangeMs = 0;
     double exposedMs = 0;
     double applyMs = 0;
+    double keepMs = 0;  ///< of these: keeping the state before the update; 0: not kept, or small
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
     uint64_t bytes = 0;
@@ -220,6 +221,7 @@ struct RankVote {
         visit("exchange_ms", self.exchangeMs);
         visit("exposed_ms", self.exposedMs);
         visit("apply_ms", self.applyMs);
+        visit("keep_ms", self.keepMs);
         visit("waited_on_ms", self.waitedOnMs);
         visit("waited_on", self.waitedOn);
         visit("bytes", self.bytes);
@@ -251,6 +253,7 @@ struct ReplicaVote {
     double exchangeMs = 0;
     double exposedMs = 0;
     double applyMs = 0;
+    double keepMs = 0;
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
     uint64_t bytes = 0;           ///< sum
@@ -280,6 +283,7 @@ struct ReplicaVote {
         visit("exchange_ms", self.exchangeMs);
         visit("exposed_ms", self.exposedMs);
         visit("apply_ms", self.applyMs);
+        visit("keep_ms", self.keepMs);
         visit("waited_on_ms", self.waitedOnMs);
         visit("waited_on", self.waitedOn);
         visit("bytes", self.bytes);
@@ -496,6 +500,8 @@ struct Quorum {
     Secret exchangeKey;  ///< one for each epoch; a data-plane peer must know it
     uint32_t chunkTimeoutMs = 0;
     bool checkParity = true;
+    /// Each rank keeps the state before this step, to replay it if states differ after it.
+    bool keepBefore = false;
     /// Each rank tells with its vote how so many of its tokens were routed, in whole samples.
     uint32_t routedTokens = 0;
     std::string explanation;
@@ -515,6 +521,7 @@ struct Quorum {
         visit("exchange_key", self.exchangeKey);
         visit("chunk_timeout_ms", self.chunkTimeoutMs);
         visit("check_parity", self.checkParity);
+        visit("keep_before", self.keepBefore);
         visit("routed_tokens", self.routedTokens);
         visit("explanation", self.explanation);
     }

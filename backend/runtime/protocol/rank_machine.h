@@ -64,6 +64,7 @@ struct Applied {
     uint64_t step = 0;
     uint64_t hash = 0;
     double applyMs = 0;
+    double keepMs = 0;  ///< as RankVote says
 };
 struct SnapshotTaken {
     uint64_t step = 0;
@@ -295,7 +296,7 @@ class RankMachine {
     uint64_t hash_ = 0;
     uint64_t layout_ = 0;
     uint64_t fenced_ = 0;
-    double applyMs_ = 0;
+    double applyMs_ = 0, keepMs_ = 0;
     std::optional<CommitRecord> last_;
     std::optional<Welcome> welcome_;
     bool connected_ = false;

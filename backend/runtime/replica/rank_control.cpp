@@ -173,6 +173,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
                             },
                             std::nullopt});
     if (!action.enter) catchUp_->stop();  // a contributor has nothing to catch up with
+    keepBefore_ = quorum.keepBefore ? quorum.step : 0;
     const ExchangeGroup group = groupOf(quorum);
     const protocol::ExchangeId id{quorum.step, quorum.epoch, quorum.attempt};
     keys_[id] = group.key;
@@ -193,8 +194,6 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
         work.domainShare = quorum.domainShare;
         work.routedTokens = quorum.routedTokens;
         work.generation = exchange_->restart();
-        if (mayTie(quorum.step))
-            queue_.push({[this, step = quorum.step] { return copyAhead(step); }, std::nullopt});
         queue_.push({nullptr, work});
     } else if (action.enter) {
         // Nothing was computed since adopt() cleared the gradient: it is whole, and zero.

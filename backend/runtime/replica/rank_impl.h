@@ -132,8 +132,9 @@ class ReplicaRank::Impl {
     absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
     absl::Status replay(const Delta& delta);
     absl::Status replayExchanged(const CommitRecord& record);
-    bool mayTie(uint64_t step) const;  ///< any thread
-    absl::Status copyAhead(uint64_t step);
+    absl::StatusOr<double> keepBefore();  ///< milliseconds that count, as RankVote says
+    absl::Status takeRoomToKeep();
+    void forgetBefore();
     absl::Status judgeReplay(uint64_t step);
     absl::Status moveLayout(const protocol::MoveLayout& action);
     absl::Status settleLayout(const protocol::SettleLayout& action);
@@ -172,6 +173,7 @@ class ReplicaRank::Impl {
 
     std::atomic<uint64_t> progress_{0};
     std::atomic<uint64_t> applied_{0};
+    std::atomic<uint64_t> keepBefore_{0};  ///< the step before which the state is to be kept
     std::atomic<bool> leaving_{false};
     Mutex figuresMutex_;
     StepFigures figures_;
@@ -188,6 +190,8 @@ class ReplicaRank::Impl {
     CommitRecord last_;
     std::vector<int32_t> expertShard_;
     SnapshotDesk snapshots_;
+    std::optional<uint64_t> kept_;  ///< the step whose state the program keeps
+    bool noRoomToKeep_ = false;
     uint64_t computing_ = 0;  ///< step
     uint64_t computingGeneration_ = 0;
     MonoNs computeBegun_ = 0;

@@ -15,6 +15,9 @@ namespace {
 
 constexpr auto kOrphanCheckpointPatience = std::chrono::seconds(10);
 
+// Copying less than this takes no time that counts, and what is measured is the machine's noise.
+constexpr uint64_t kStateWorthTiming = 64 << 20;
+
 bool allFinite(std::span<const float> values) {
     uint32_t bad = 0;
     for (const float v : values)
@@ -139,6 +142,7 @@ absl::Status ReplicaRank::Impl::build(const protocol::BuildReplica& action) {
         if (absl::Status s = refreshHash(); !s.ok()) return s;
         done.step = step_;
         done.hash = hash_;
+        if (absl::Status s = takeRoomToKeep(); !s.ok()) return s;
     }
     done.layout = layout_;
     applied_ = step_;
@@ -171,10 +175,9 @@ absl::Status ReplicaRank::Impl::makeExchange() {
     absl::StatusOr<std::unique_ptr<Exchange>> exchange =
         options_.host->exchange(std::move(options));
     if (!exchange.ok()) return exchange.status();
-    exchange_ =
-        std::make_unique<StepExchange>(*std::move(exchange),
-                                       bucketBytesFor(options_.spec.bucketBytes, onDevice_), clock_,
-                                       [this](const ExchangeResult& result) { exchanged(result); });
+    exchange_ = std::make_unique<StepExchange>(
+        *std::move(exchange), bucketBytesFor(options_.spec.bucketBytes, onDevice_), clock_,
+        [this](const ExchangeResult& result) { exchanged(result); });
     return absl::OkStatus();
 }
 
@@ -246,6 +249,7 @@ absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
     last_ = snapshot.last;
     if (!snapshot.expertShard.empty()) expertShard_ = snapshot.expertShard;
     snapshots_.clear();
+    forgetBefore();
     store_.clearDeltas();
     bindExchange();
     return absl::OkStatus();
@@ -301,29 +305,49 @@ absl::Status ReplicaRank::Impl::applyCommit(const protocol::ApplyCommit& action)
     const CommitRecord& record = action.record;
     faults_->enter(record.step, protocol::Phase::kApply);
     const MonoNs start = clock_.now();
-    if (!mayTie(record.step))
-        snapshots_.clear();
-    else if (absl::Status s = snapshots_.keepBefore(label()); !s.ok())
-        return s;
+    double keepMs = 0;
+    if (keepBefore_ == record.step) {
+        absl::StatusOr<double> took = keepBefore();
+        if (!took.ok()) return took.status();
+        keepMs = *took;
+    }
     if (absl::Status s = update(record, program_->reduced()); !s.ok()) return s;
-    post(protocol::Applied{record.step, hash_, inMs(clock_.now() - start)});
+    post(protocol::Applied{record.step, hash_, inMs(clock_.now() - start), keepMs});
     faults_->enter(record.step, protocol::Phase::kIdle);
     if (action.checkpoint) writeCheckpoint(action.dataPosition);
     return absl::OkStatus();
 }
 
-/// Only a tie needs the state before a step. The hashes after a step are compared at the next,
-/// among members that are not known yet: one of three may be lost after it voted.
-bool ReplicaRank::Impl::mayTie(uint64_t step) const {
-    const uint32_t every = options_.spec.policies.parityEverySteps;
-    return every > 0 && (step + 1) % every == 0 &&
-           options_.spec.replicas + options_.spec.spares > 1;
+/// Without the step's sum there will be no replay, and no need of the state before it.
+absl::StatusOr<double> ReplicaRank::Impl::keepBefore() {
+    kept_.reset();
+    if (noRoomToKeep_ || !store_.keeps(program_->reduced().size())) return 0;
+    const MonoNs start = clock_.now();
+    absl::Status s = program_->keepState();
+    if (absl::IsResourceExhausted(s)) {
+        noRoomToKeep_ = true;
+        spdlog::warn(
+            "no room for a second copy of the state: if half of the replicas differ from the other "
+            "half, all go back to the last checkpoint; a smaller micro_batch frees memory ({})",
+            std::string(s.message()));
+        return 0;
+    }
+    if (!s.ok()) return s;
+    kept_ = step_;
+    return program_->stateBytes() < kStateWorthTiming ? 0 : inMs(clock_.now() - start);
 }
 
-/// The state before `step` is copied while the step computes, not when it is committed.
-absl::Status ReplicaRank::Impl::copyAhead(uint64_t step) {
-    if (program_->copiesBeside() && step_ + 1 == step) snapshots_.begin(label());
-    return absl::OkStatus();
+/// Memory is taken while nobody waits for this rank, not between two steps.
+absl::Status ReplicaRank::Impl::takeRoomToKeep() {
+    const model::JobSpec& spec = options_.spec;
+    if (spec.policies.parityEverySteps == 0 || spec.replicas + spec.spares < 2)
+        return absl::OkStatus();
+    return keepBefore().status();
+}
+
+void ReplicaRank::Impl::forgetBefore() {
+    kept_.reset();
+    program_->forgetKept();
 }
 
 void ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
@@ -362,8 +386,7 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
     const std::span<float> gradient = program_->gradient();
     if (absl::Status s = program_->write(std::vector<float>(gradient.size()), gradient); !s.ok())
         return s;
-    // Pages are taken here, not when it trains with the others.
-    if (options_.spec.policies.parityEverySteps > 0) snapshots_.begin(label());
+    if (absl::Status s = takeRoomToKeep(); !s.ok()) return s;
     spdlog::info("adopted the state of step {}", step_);
     post(protocol::FetchDone{step_, hash_, layout_});
     return absl::OkStatus();
@@ -392,16 +415,14 @@ absl::Status ReplicaRank::Impl::replayExchanged(const CommitRecord& record) {
 absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
     program_->awaitSum();
     const StateStore::DeltaPtr delta = store_.delta(step);
-    const StateSnapshot* before = snapshots_.before();
-    if (step != step_ || before == nullptr || before->step + 1 != step || delta == nullptr) {
+    if (step != step_ || !kept_ || *kept_ + 1 != step || delta == nullptr) {
         spdlog::warn("step {} cannot be replayed: its state before is not kept", step);
         post(protocol::ReplayJudged{step, false});
         return absl::OkStatus();
     }
     absl::StatusOr<const StateSnapshot*> held = snapshots_.await(label());
     if (!held.ok()) return held.status();
-    absl::Status s = program_->importState(0, before->bytes);
-    if (s.ok()) s = program_->imported();
+    absl::Status s = program_->restoreKept();
     if (s.ok() && !delta->record.skip) s = program_->apply(delta->record, delta->reduced);
     if (s.ok()) s = refreshHash();
     if (!s.ok()) return s;
@@ -420,6 +441,7 @@ absl::Status ReplicaRank::Impl::judgeReplay(uint64_t step) {
 absl::Status ReplicaRank::Impl::moveLayout(const protocol::MoveLayout& action) {
     protocol::LayoutMoveDone done;
     done.layout = action.layout;
+    forgetBefore();  // the move needs room for a second state itself
     absl::StatusOr<uint64_t> moved = program_->moveLayout(action.expertShard);
     done.ok = moved.ok();
     if (moved.ok()) {
@@ -440,6 +462,7 @@ absl::Status ReplicaRank::Impl::layoutChanged() {
     if (!placement.ok()) return placement.status();
     expertShard_ = *std::move(placement);
     snapshots_.clear();
+    forgetBefore();
     store_.clearDeltas();
     bindExchange();
     if (absl::Status s = refreshHash(); !s.ok()) return s;
@@ -449,9 +472,10 @@ absl::Status ReplicaRank::Impl::layoutChanged() {
 
 absl::Status ReplicaRank::Impl::settleLayout(const protocol::SettleLayout& action) {
     if (absl::Status s = program_->settleLayout(action.adopt); !s.ok()) return s;
-    if (action.adopt) return absl::OkStatus();
+    if (action.adopt) return takeRoomToKeep();
     layout_ = action.countsInstead;
-    return layoutChanged();
+    if (absl::Status s = layoutChanged(); !s.ok()) return s;
+    return takeRoomToKeep();
 }
 
 absl::Status ReplicaRank::Impl::leave(const protocol::ExitRank& action, bool orphaned) {

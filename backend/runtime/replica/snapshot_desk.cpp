@@ -27,10 +27,6 @@ struct SnapshotDesk::Copy {
 SnapshotDesk::SnapshotDesk(TrainingProgram* program, std::function<void(absl::Status)> failed)
     : program_(program), failed_(std::move(failed)) {}
 
-void SnapshotDesk::begin(StateSnapshot label) {
-    give(std::move(label), nullptr);
-}
-
 void SnapshotDesk::give(StateSnapshot label, Taker taker) {
     const bool begun = now_ != nullptr;
     if (!begun) {
@@ -63,36 +59,20 @@ void SnapshotDesk::give(StateSnapshot label, Taker taker) {
 }
 
 absl::StatusOr<const StateSnapshot*> SnapshotDesk::await(StateSnapshot label) {
-    begin(std::move(label));
+    give(std::move(label), nullptr);
     program_->awaitCopies();
     if (const absl::Status end = *now_->ended(); !end.ok()) return end;
     return &now_->snapshot;
 }
 
-absl::Status SnapshotDesk::keepBefore(StateSnapshot label) {
-    recycle(std::move(before_));
-    if (absl::Status s = await(std::move(label)).status(); !s.ok()) return s;
-    before_ = now_;
-    return absl::OkStatus();
-}
-
-const StateSnapshot* SnapshotDesk::before() const {
-    return before_ == nullptr ? nullptr : &before_->snapshot;
-}
-
 void SnapshotDesk::changed() {
-    if (now_ != before_) recycle(std::move(now_));
+    if (now_ != nullptr && !now_->shared && now_->ended()) spare_ = std::move(now_->snapshot.bytes);
     now_.reset();
 }
 
 void SnapshotDesk::clear() {
     now_.reset();
-    before_.reset();
     spare_ = {};
-}
-
-void SnapshotDesk::recycle(std::shared_ptr<Copy> copy) {
-    if (copy != nullptr && !copy->shared && copy->ended()) spare_ = std::move(copy->snapshot.bytes);
 }
 
 }  // namespace bulkhead::runtime

@@ -14,8 +14,7 @@
 namespace bulkhead::runtime {
 
 /// Copies of a rank's state, at most one of a step, made while the program computes where it can:
-/// whoever wants one (joiners, a checkpoint, parity's judgement) shares it. Parity looks back, so
-/// the copy of the state before the last update is kept beside it.
+/// whoever wants one (joiners, a checkpoint, parity's judgement) shares it.
 /// Thread: the one of the program, before whose end this one ends.
 class SnapshotDesk {
   public:
@@ -26,32 +25,23 @@ class SnapshotDesk {
     /// `failed` hears why a copy could not be made, likewise.
     SnapshotDesk(TrainingProgram* program, std::function<void(absl::Status)> failed);
 
-    /// Begins a copy of the state as it stands, unless there is one or it is under way. `label` is
-    /// all that is said of that state, without its bytes.
-    void begin(StateSnapshot label);
-    /// As begin(); `taker` gets the copy.
+    /// Begins a copy of the state as it stands, unless there is one or it is under way; `taker`
+    /// gets it. `label` is all that is said of that state, without its bytes.
     void give(StateSnapshot label, Taker taker);
-    /// As begin(), and waits for it. Stays until the state is another one.
+    /// Likewise, and waits for it. Stays until the state is another one.
     [[nodiscard]] absl::StatusOr<const StateSnapshot*> await(StateSnapshot label);
-
-    /// As await(), and the copy is before() from now on; what was so far is not needed any more.
-    [[nodiscard]] absl::Status keepBefore(StateSnapshot label);
-    /// nullptr: none was kept.
-    const StateSnapshot* before() const;
 
     /// The state is another one now.
     void changed();
-    /// As changed(), and the one before is not wanted: no memory stays, but for what others hold.
+    /// As changed(), and no memory stays, but for what others hold.
     void clear();
 
   private:
     struct Copy;
-    void recycle(std::shared_ptr<Copy> copy);
 
     TrainingProgram* program_;
     std::function<void(absl::Status)> failed_;
-    std::shared_ptr<Copy> now_;     ///< of the state as it stands; null: not begun
-    std::shared_ptr<Copy> before_;  ///< whole
+    std::shared_ptr<Copy> now_;  ///< of the state as it stands; null: not begun
     /// Of a copy that nobody else had: fresh pages would cost more than what is copied there.
     std::vector<std::byte> spare_;
 };

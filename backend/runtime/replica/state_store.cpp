@@ -40,6 +40,11 @@ StateStore::SnapshotPtr StateStore::snapshot(uint64_t step) const {
     return it == snapshots_.end() ? nullptr : it->second;
 }
 
+bool StateStore::keeps(size_t floats) const {
+    const std::lock_guard<Mutex> lock(mutex_);
+    return floats * sizeof(float) <= budget_;
+}
+
 std::optional<std::vector<float>> StateStore::room(size_t floats) {
     std::vector<float> memory;
     {

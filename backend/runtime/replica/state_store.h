@@ -43,6 +43,8 @@ class StateStore {
     /// For the next delta: that memory, or what a dropped one had; its contents are anything.
     /// nullopt: the budget is less than one delta, so none is kept.
     std::optional<std::vector<float>> room(size_t floats);
+    /// There would be room() for one.
+    bool keeps(size_t floats) const;
 
     void putSnapshot(SnapshotPtr snapshot);
     void dropSnapshot(uint64_t step);

@@ -66,8 +66,19 @@ class TrainingProgram {
     /// So many bytes at the state's begin are parameters, for faults that are to hit one.
     virtual uint64_t parameterBytes() const = 0;
     virtual absl::Status exportState(uint64_t offset, std::span<std::byte> to) = 0;
-    /// snapshot() returns before the copy is there, so that one made ahead costs memory, not time.
-    virtual bool copiesBeside() const { return false; }
+    /// Keeps the state as it stands, until the next call or forgetKept(), so that the update that
+    /// follows can be judged. A device keeps it in its own memory. ResourceExhausted: there is no
+    /// room, and nothing is kept.
+    virtual absl::Status keepState() {
+        kept_.resize(stateBytes());
+        return exportState(0, kept_);
+    }
+    /// The state is again what was kept. Collective.
+    virtual absl::Status restoreKept() {
+        if (absl::Status s = importState(0, kept_); !s.ok()) return s;
+        return imported();
+    }
+    virtual void forgetKept() { kept_ = {}; }
     /// The whole state as it is now, copied while the caller computes: `done` is called once, on
     /// any thread, perhaps before this returns; `to` lives until then. Whatever changes the state
     /// waits for it, as does another snapshot.
@@ -134,6 +145,9 @@ class TrainingProgram {
     /// From the control thread, at any time: this rank is to leave. Ends waits inside the replica
     /// (collectives) so that the training thread comes back to next().
     virtual void interrupt() = 0;
+
+  private:
+    std::vector<std::byte> kept_;
 };
 
 }  // namespace bulkhead::runtime

@@ -25,7 +25,7 @@ extern "C" {
  * leaves.
  */
 
-#define BULKHEAD_WORKLOAD_ABI 3u
+#define BULKHEAD_WORKLOAD_ABI 4u
 
 typedef struct bulkhead_workload bulkhead_workload;
 
@@ -172,10 +172,10 @@ typedef struct bulkhead_workload_api {
     /* 1: it computes on devices of that name (bulkhead_device_api.name). Asked before create. */
     int32_t (*computes_on)(const char* device);
 
-    /* As export_state, but put on `stream` and done when that is; `to` is memory of kind HOST.
-       Until then the host calls nothing that changes the state; everything else goes on meanwhile,
-       so this one function may be called on another thread than the rest. NULL: export_state does
-       as well, because it waits for no device. */
+    /* As export_state, but put on `stream` and done when that is; `to` is memory of kind HOST or
+       DEVICE. Until then the host calls nothing that changes the state; everything else goes on
+       meanwhile, so this one function may be called on other threads than the rest. NULL:
+       export_state does as well, because it waits for no device. */
     bulkhead_status (*export_state_on)(bulkhead_workload* workload, uint64_t offset, uint64_t bytes,
                                        void* to, bulkhead_stream* stream);
 } bulkhead_workload_api;

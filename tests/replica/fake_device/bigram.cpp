@@ -214,7 +214,9 @@ bulkhead_status exportState(Workload* w, uint64_t offset, uint64_t bytes, void* 
 }
 bulkhead_status exportStateOn(Workload* w, uint64_t offset, uint64_t bytes, void* to,
                               bulkhead_stream* stream) {
-    say(w, bytes, "the whole state is exported beside training");
+    say(w, bytes,
+        stream == nullptr ? "the whole state is kept on the device"
+                          : "the whole state is exported beside training");
     return w->config.device_api->copy(w->config.device, to, stateBytes(w) + offset, bytes, stream);
 }
 bulkhead_status importState(Workload* w, uint64_t offset, uint64_t bytes, const void* from) {

@@ -19,6 +19,8 @@ namespace {
 // A sibling that is silent for so long inside a collective is lost, whatever the agent says.
 constexpr uint32_t kGroupTimeoutMs = 30'000;
 
+constexpr uint64_t kRestoredPiece = 16 << 20;  // bytes, of a state on its way back into use
+
 struct ReadyContext {
     std::function<void(uint64_t, uint64_t)> ready;
 };
@@ -75,6 +77,7 @@ std::string WorkloadProgram::deviceName() const {
 WorkloadProgram::~WorkloadProgram() {
     copier_.reset();
     if (plane_ != nullptr) planeApi_->close(plane_);
+    forgetKept();
     freeMemory();
     if (workload_ != nullptr) api_->destroy(workload_);
     {
@@ -415,6 +418,42 @@ void WorkloadProgram::awaitSum() {
 
 void WorkloadProgram::awaitCopies() {
     if (copier_ != nullptr) copier_->await();
+}
+
+absl::Status WorkloadProgram::keepState() {
+    if (!copiesBeside()) return TrainingProgram::keepState();
+    absl::Status s;
+    if (keptBytes_ != info_.state_bytes) {
+        forgetKept();
+        s = log_.check(
+            deviceApi_->alloc(device_, BULKHEAD_MEMORY_DEVICE, info_.state_bytes, &kept_),
+            "room to keep the state");
+        if (!s.ok()) return s;
+        keptBytes_ = info_.state_bytes;
+    }
+    s = log_.check(api_->export_state_on(workload_, 0, keptBytes_, kept_, nullptr), "keeping");
+    if (s.ok()) s = log_.check(deviceApi_->stream_synchronize(device_, nullptr), "keeping");
+    return s;
+}
+
+absl::Status WorkloadProgram::restoreKept() {
+    if (kept_ == nullptr) return TrainingProgram::restoreKept();
+    std::vector<std::byte> piece(std::min<uint64_t>(keptBytes_, kRestoredPiece));
+    for (uint64_t at = 0; at < keptBytes_; at += piece.size()) {
+        const size_t bytes = std::min<uint64_t>(piece.size(), keptBytes_ - at);
+        absl::Status s =
+            copy(piece.data(), static_cast<const std::byte*>(kept_) + at, bytes, "restoring");
+        if (s.ok()) s = importState(at, std::span(piece).first(bytes));
+        if (!s.ok()) return s;
+    }
+    return imported();
+}
+
+void WorkloadProgram::forgetKept() {
+    TrainingProgram::forgetKept();
+    if (kept_ != nullptr) deviceApi_->free(device_, kept_);
+    kept_ = nullptr;
+    keptBytes_ = 0;
 }
 
 absl::Status WorkloadProgram::importState(uint64_t offset, std::span<const std::byte> from) {

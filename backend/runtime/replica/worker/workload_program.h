@@ -43,9 +43,9 @@ class WorkloadProgram final : public TrainingProgram {
     /// The plugin's state begins with the parameters, as many as the gradient has values.
     uint64_t parameterBytes() const override { return gradient_.size_bytes(); }
     absl::Status exportState(uint64_t offset, std::span<std::byte> to) override;
-    bool copiesBeside() const override {
-        return copier_ != nullptr && api_->export_state_on != nullptr;
-    }
+    absl::Status keepState() override;
+    absl::Status restoreKept() override;
+    void forgetKept() override;
     void snapshot(std::vector<std::byte>* to, std::function<void(absl::Status)> done) override;
     void awaitCopies() override;
     absl::Status importState(uint64_t offset, std::span<const std::byte> from) override;
@@ -79,6 +79,8 @@ class WorkloadProgram final : public TrainingProgram {
     absl::Status createWorkload();
     absl::Status bindMemory();
     void freeMemory();
+    /// Whole copies of the state leave the device on streams of their own.
+    bool copiesBeside() const { return copier_ != nullptr && api_->export_state_on != nullptr; }
     absl::Status fillBatch(const std::vector<std::pair<uint32_t, uint64_t>>& samples, size_t first);
     absl::StatusOr<StepFigures> figures();
     /// Of the micro-batch just computed, until `tokens` are told.
@@ -113,6 +115,8 @@ class WorkloadProgram final : public TrainingProgram {
     void* hostReduced_ = nullptr;
     void* deviceReduced_ = nullptr;
     void* deviceDelta_ = nullptr;  ///< a sum that came from host memory
+    void* kept_ = nullptr;         ///< on the device, the state that keepState() kept
+    uint64_t keptBytes_ = 0;
     std::span<float> gradient_;
     std::span<float> reduced_;
     const SharedHeap* peerMemory_ = nullptr;
