@@ -93,6 +93,15 @@ TEST_P(DeviceExchangeTest, allEndWithTheBitsOfTheCpusExchange) {
     expectSums(ranks_.all(), 2);
 }
 
+TEST_P(DeviceExchangeTest, whatIsReadOfOthersHasTheWiresType) {
+    configure(ranks_.all(), {1, 1, 1, 1});
+    ThreadPlane::narrowSources = ThreadPlane::wideSources = 0;
+    expectSums(ranks_.all(), 0);
+    const uint64_t all = ThreadPlane::narrowSources + ThreadPlane::wideSources;
+    EXPECT_GT(all, 0u);
+    EXPECT_EQ(ThreadPlane::wideSources, ranks_.wire == WireType::kBfloat16 ? all / kRanks : all);
+}
+
 TEST_P(DeviceExchangeTest, oneAloneHasItsOwnInput) {
     configure({2}, {1, 1, 1, 1});
     expectSums({2}, 0);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <bit>
 #include <memory>
 
 #include "plugins/cuda/ftar/plane_api.h"
@@ -24,8 +26,23 @@ class ThreadPlane {
     bulkhead_plane* plane() { return &plane_; }
     ThreadMachine& machine() { return *machine_; }
 
+    /// Of the sums of several sources of all planes: how many sources they had, of each type.
+    static inline std::atomic<uint64_t> narrowSources = 0, wideSources = 0;
+
   private:
-    static inline const bulkhead_data_plane_api kApi = planeApi(nullptr);
+    static bulkhead_data_plane_api counted() {
+        bulkhead_data_plane_api api = planeApi(nullptr);
+        api.submit = [](bulkhead_plane* plane, const bulkhead_sum* sum) {
+            if (sum->sources > 1) {
+                const auto narrow = static_cast<uint64_t>(std::popcount(sum->narrow_sources));
+                narrowSources += narrow;
+                wideSources += sum->sources - narrow;
+            }
+            return planeApi(nullptr).submit(plane, sum);
+        };
+        return api;
+    }
+    static inline const bulkhead_data_plane_api kApi = counted();
     ThreadMachine* machine_ = nullptr;
     bulkhead_plane plane_;
 };

@@ -46,8 +46,9 @@ class Plane {
 };
 
 /// As kDirect, where the gradients are in a device's memory. Members on our host are told where a
-/// piece lies, and read it there; for the others it is staged in host memory on its way into TCP
-/// and out of it, in the wire's type. The device adds and copies, we tell it what.
+/// piece lies, and read it there, narrowed beforehand where the wire is; for the others it is
+/// staged in host memory on its way into TCP and out of it, in the wire's type. The device adds and
+/// copies, we tell it what.
 class DeviceDirect final : public AllReduce {
   public:
     DeviceDirect(const Workplace& work, const DevicePlane& device)
@@ -124,15 +125,19 @@ class DeviceDirect final : public AllReduce {
             if (m == self_) continue;
             give_[m].bytes = std::as_bytes(std::span(&mine, 1));
             get_[m] = {sizeof(Places), reinterpret_cast<std::byte*>(&told_[m]), false};
-            if (!far(m)) continue;
+            if (!far(m) && !narrow()) continue;
+            // Nobody else reads that slice of the output, and it is not needed before the gather:
+            // half of it holds what a member of our host reads, in the wire's type too.
             const auto [begin, end] = sliceOf(m, members_, in.size());
-            if (absl::Status s = copy(in.data() + begin, false, out_[m], true, end - begin);
-                !s.ok())
+            void* to = far(m) ? static_cast<void*>(out_[m]) : out.data() + begin;
+            if (absl::Status s = copy(in.data() + begin, false, to, true, end - begin); !s.ok())
                 return s;
+            if (!far(m)) continue;
             give_[m].bytes = {out_[m], (end - begin) * width()};
             get_[m] = {(mineEnd - mineBegin) * width(), in_[m], false};
         }
-        if (absl::Status s = far_ ? plane_.finish() : absl::OkStatus(); !s.ok()) return s;
+        if (absl::Status s = far_ || narrow() ? plane_.finish() : absl::OkStatus(); !s.ok())
+            return s;
         if (absl::Status s = round(tag); !s.ok()) return s;
         return sumOwn(in, out.subspan(mineBegin, mineEnd - mineBegin), mineBegin);
     }
@@ -142,9 +147,11 @@ class DeviceDirect final : public AllReduce {
         bulkhead_sum sum{};
         for (size_t m = 0; m < members_; ++m) {
             from_[m] = m == self_ ? static_cast<const void*>(in.data() + at) : in_[m];
-            if (far(m) && narrow()) sum.narrow_sources |= uint64_t{1} << m;
-            if (m == self_ || far(m)) continue;
-            const absl::StatusOr<const float*> theirs = plane_.reach(told_[m].in, in.size_bytes());
+            if (m == self_) continue;
+            if (narrow()) sum.narrow_sources |= uint64_t{1} << m;
+            if (far(m)) continue;
+            const absl::StatusOr<const float*> theirs =
+                plane_.reach(narrow() ? told_[m].out : told_[m].in, in.size_bytes());
             if (!theirs.ok()) return theirs.status();
             from_[m] = *theirs + at;
         }
