@@ -32,10 +32,11 @@ inline std::string cell(const Spread& s, int decimals = 2) {
            number(s.max, decimals) + ")";
 }
 
-/// Sums on the device against a copy on it: rows, and the bar.
-void measureSums(support::GpuPlugin& plugin, int times, Report& report);
-/// The exchange of 2 and 4 replicas: rows.
-void measureExchanges(support::GpuPlugin& plugin, int times, Report& report);
+/// Sums of at most `most` bytes on the device against a copy on it: rows, and the bar.
+void measureSums(support::GpuPlugin& plugin, int times, size_t most, Report& report);
+/// The exchange of 2 and 4 replicas, processes that share the GPU, of at most `most` bytes: rows.
+/// Nothing of this process may have touched the GPU before.
+void measureExchanges(int times, size_t most, Report& report);
 /// Four replicas of the tiny model, worker processes that share the GPU, one of them killed.
 void measureLoss(int times, Report& report);
 /// Steps of the workload's `base` model against cuBLAS on the same GPU: rows of a table of its own
