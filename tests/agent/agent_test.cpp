@@ -355,6 +355,8 @@ class GpuNode : public AgentTest {
     GpuNode() {
         gpuLibrary_ = FAKE_NVML "/eight/libnvidia-ml.so.1";
         slots_ = 16;
+        stopAgent();  // before the environment changes
+        ::setenv("BULKHEAD_FAKE_XID", xidFile_.c_str(), 1);
         again("all");
     }
     void again(const std::string& gpus) {
@@ -377,6 +379,7 @@ class GpuNode : public AgentTest {
         return await<OutputLine>([&](const OutputLine& l) { return l.process == rank(shard); })
             .line;
     }
+    const std::string xidFile_ = dir_ + "/xid";
 };
 
 TEST_F(GpuNode, EveryRankIsGivenAGpuOfItsOwn) {
@@ -417,6 +420,28 @@ TEST_F(GpuNode, TheNextAgentKnowsWhoHasWhichGpu) {
     for (const RunningRank& running : hello_->running)
         EXPECT_EQ(running.gpu.uuid, uuid(running.process.rank.shard));
     EXPECT_EQ(startOne(2).gpu.uuid, uuid(2));
+}
+
+TEST_F(GpuNode, AGpuThatFellOffTheBusIsGivenToNobody) {
+    again("1,2");
+    const RankUp first = startOne(0);
+    EXPECT_EQ(first.gpu.uuid, uuid(1));
+    std::ofstream(xidFile_) << "";
+    EXPECT_EQ(await<GpuTroubleSeen>().trouble.xid, 79u);
+    ::kill(first.pid, SIGKILL);
+    await<RankGone>([&](const RankGone& g) { return g.process == rank(0); });
+    EXPECT_EQ(startOne(1).gpu.uuid, uuid(2));
+    EXPECT_THAT(startOne(2).error, HasSubstr("gives 1 GPUs to ranks"));
+    again("1");
+    EXPECT_EQ(hello_->gpus, 1u) << "the next agent finds it again";
+    messages_.clear();
+    std::ofstream(xidFile_) << "";
+    await<GpuTroubleSeen>();
+    const RankUp refused = startOne(3);
+    EXPECT_EQ(refused.pid, 0);
+    EXPECT_THAT(refused.error, HasSubstr("node node7 has no GPU left to give to a rank: GPU 1"));
+    EXPECT_THAT(refused.error, HasSubstr("Xid 79: the GPU has fallen off the bus"));
+    EXPECT_THAT(refused.error, HasSubstr("start the agent again"));
 }
 
 TEST_F(GpuNode, GpusCanBeNarrowed) {

@@ -2,11 +2,14 @@
 /* NVIDIA's management library as a driver may ship it: WHOLE tells everything of two GPUs; PARTIAL
    lacks functions and fails at others; EMPTY starts and has no GPU; BROKEN does not start. LIVE is
    like WHOLE, but the processes that the caller started compute on GPU B, which has an Xid and
-   memory errors as soon as there are any; EIGHT is like WHOLE with eight of them. */
+   memory errors as soon as there are any; EIGHT is like WHOLE with eight of them, of which the second
+   falls off the bus each time that the file BULKHEAD_FAKE_XID is there, and takes it away. */
 #include <dirent.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef void* device_t;
 #define OK 0
@@ -169,12 +172,16 @@ EXPORT int nvmlEventSetFree(void* set) {
 }
 EXPORT int nvmlDeviceRegisterEvents(device_t device, unsigned long long types, void* set) {
     const int wanted = device == &gpus[1] && (types & 8) != 0 && set == &events;
-#ifndef FAKE_LIVE
+#if !defined(FAKE_LIVE) && !defined(FAKE_EIGHT)
     if (wanted) pending = 2;
 #endif
     return wanted || device == &gpus[0] ? OK : 2;
 }
 EXPORT int nvmlEventSetWait_v2(void* set, struct event* event, unsigned timeout) {
+#ifdef FAKE_EIGHT
+    const char* file = getenv("BULKHEAD_FAKE_XID");
+    if (file != NULL && unlink(file) == 0) pending = 1;
+#endif
     if (set != &events || timeout != 0 || pending == 0) return TIMEOUT;
     --pending;
     event->device = &gpus[1];

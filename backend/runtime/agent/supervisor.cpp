@@ -103,7 +103,10 @@ void Supervisor::start(const StartRank& command) {
 /// The one that fewest use. A process has its GPU until it is gone, for until then it may have
 /// memory there.
 absl::StatusOr<GpuPlace> Supervisor::gpuFor(const StartRank& command) const {
-    if (!command.onGpu || gpus_.empty()) return GpuPlace{};
+    if (!command.onGpu || (gpus_.empty() && gpuGone_.empty())) return GpuPlace{};
+    if (gpus_.empty())
+        return absl::ResourceExhaustedError(
+            absl::StrCat("node ", options_.node, " has no GPU left to give to a rank: ", gpuGone_));
     std::map<std::string, std::vector<RankProcess>> users;
     for (const auto& [id, process] : processes_) users[process.gpu.uuid].push_back(id);
     const GpuPlace& best =
@@ -279,10 +282,23 @@ void Supervisor::tellTroubles(const std::vector<GpuFigures>& gpus) {
         for (model::GpuTroubled trouble : gpu.troubles) {
             trouble.node = options_.node;
             trouble.seenNs = reactor_.clock().unixNs();
-            spdlog::error("{}: {}", model::gpuName(trouble), model::troubleText(trouble));
+            if (!retire(trouble))
+                spdlog::error("{}: {}", model::gpuName(trouble), model::troubleText(trouble));
             emit_(GpuTroubleSeen{std::move(trouble), {users.begin(), users.end()}, 0});
         }
     }
+}
+
+/// A GPU that no program reaches any more is given to no rank, until an agent finds it again.
+bool Supervisor::retire(const model::GpuTroubled& trouble) {
+    constexpr uint64_t kOffTheBus = 79;
+    if (trouble.xid != kOffTheBus) return false;
+    if (std::erase_if(gpus_, [&](const GpuPlace& g) { return g.gpu == trouble.gpu; }) == 0)
+        return false;
+    gpuGone_ = absl::StrCat(model::gpuName(trouble), ": ", model::troubleText(trouble),
+                            ", then start the agent again");
+    spdlog::error("{}; until then no rank is given it, {} are left", gpuGone_, gpus_.size());
+    return true;
 }
 
 }  // namespace bulkhead::runtime

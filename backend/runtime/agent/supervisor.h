@@ -78,14 +78,16 @@ class Supervisor {
     void sample();
     void sampled(const HostFigures& figures);
     void tellTroubles(const std::vector<GpuFigures>& gpus);
+    bool retire(const model::GpuTroubled& trouble);
 
     const AgentOptions& options_;
     RankRegistry registry_;
     Reactor& reactor_;
     Host& host_;
     Emit emit_;
-    const std::vector<GpuPlace> allGpus_;                 ///< of the node
-    std::vector<GpuPlace> gpus_;                          ///< those that it gives to ranks
+    const std::vector<GpuPlace> allGpus_;  ///< of the node
+    std::vector<GpuPlace> gpus_;           ///< those that it gives to ranks
+    std::string gpuGone_;  ///< why it gives one fewer than at its start; empty: it does not
     std::map<uint32_t, std::set<RankProcess>> gpuUsers_;  ///< by GPU, at the last sample
     std::map<RankProcess, Process> processes_;
     std::multimap<FaultKey, LastingFault> faults_;
