@@ -29,6 +29,7 @@ std::vector<Contender> contenders(const Folders& folders, int ranks) {
                                           {"tcp bare", bare, "tcp", true},
                                           {"tcp bare, input kept", bare, "tcp,retained", true},
                                           {"tcp unsummed", ours, "tcp,unsummed", true},
+                                          {"tcp encrypted", ours, "tcp,encrypted", true},
                                           {"tcp 2 connections", ours, "tcp,two", true},
                                           {"tcp 4 connections", ours, "tcp,four", true},
                                           {"tcp ring", ours, "tcp,ring", true},

@@ -109,8 +109,11 @@ void cost(Report& report, const Run& run, const std::string& name, const Contend
 void costs(Report& report, const Run& run) {
     const std::vector<Contender> all = contenders(run.folders, kBindingRanks);
     const auto named = [&](const std::string& name) -> const Contender& {
-        return *std::find_if(all.begin(), all.end(),
-                             [&](const Contender& c) { return c.name == name; });
+        const auto it = std::find_if(all.begin(), all.end(),
+                                     [&](const Contender& c) { return c.name == name; });
+        if (it != all.end()) return *it;
+        std::fprintf(stderr, "no contender is called \"%s\"\n", name.c_str());
+        std::abort();
     };
     for (const size_t bytes : {16 * kMiB, 64 * kMiB}) {
         if (bytes > run.largest) continue;
@@ -158,12 +161,15 @@ void table(Report& report, const Run& run, int ranks) {
 int run(int argc, char** argv) {
     Run run;
     bool quick = false;
+    std::vector<std::string> parts{"sizes", "costs", "aborts"};
     CLI::App app("All-reduce: Bulkhead, OpenMPI and Gloo in one run");
     app.add_option("--programs", run.folders.programs, "where Bulkhead's programs are");
     app.add_option("--peers", run.folders.peers, "where the peers' programs are");
     addPlace(app, run.folders);
     app.add_option("--rounds", run.rounds, "how often everybody has a turn at 4 ranks")
         ->check(CLI::Range(1, 100));
+    app.add_option("--part", parts, "sizes, costs, aborts; default all")
+        ->check(CLI::IsMember(parts));
     app.add_flag("--quick", quick, "4 ranks, one turn and at most 16 MiB");
     CLI11_PARSE(app, argc, argv);
     if (quick) {
@@ -180,10 +186,13 @@ int run(int argc, char** argv) {
         "bare: without fault tolerance; unsummed: payloads neither authenticated nor encrypted; "
         "hosts: two of"
         " them, half of the ranks on each.");
+    const auto wanted = [&](const char* part) {
+        return std::find(parts.begin(), parts.end(), part) != parts.end();
+    };
     for (const int ranks : quick ? std::vector<int>{kBindingRanks} : std::vector<int>{4, 2, 8})
-        table(report, run, ranks);
-    costs(report, run);
-    aborts(report, run);
+        if (wanted("sizes")) table(report, run, ranks);
+    if (wanted("costs")) costs(report, run);
+    if (wanted("aborts")) aborts(report, run);
     return report.finish(run.folders.out);
 }
 
