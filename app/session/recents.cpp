@@ -20,6 +20,7 @@ QVector<Recent> Recents::list() const {
                                                                : Recent::Kind::kAddress;
         r.target = settings_.value("target").toString();
         r.tokenFile = settings_.value("tokenFile").toString();
+        r.certs = settings_.value("certs").toString();
         r.lastStatus = settings_.value("status").toString();
         if (!r.target.isEmpty()) list.push_back(r);
     }
@@ -35,6 +36,7 @@ void Recents::store(const QVector<Recent>& list) {
         settings_.setValue("kind", list[i].kind == Recent::Kind::kFile ? "file" : "address");
         settings_.setValue("target", list[i].target);
         settings_.setValue("tokenFile", list[i].tokenFile);
+        settings_.setValue("certs", list[i].certs);
         settings_.setValue("status", list[i].lastStatus);
     }
     settings_.endArray();

@@ -15,6 +15,7 @@ struct Recent {
     QString target;  ///< "unix:/path", "host:port" or the path of a run file
     QString tokenFile;
     QString lastStatus;  ///< how it went last time
+    QString certs = {};  ///< folder of certificates
     bool operator==(const Recent&) const = default;
 };
 

@@ -204,11 +204,12 @@ void Session::show(client::JobText text) {
                       }));
 }
 
-void Session::attach(const QString& target, const QString& tokenFile) {
+void Session::attach(const QString& target, const QString& tokenFile, const QString& certs) {
     close();
     client::Options options;
     options.target = target.toStdString();
     options.tokenFile = tokenFile.toStdString();
+    options.certs = certs.toStdString();
     status_.link = Link::kConnecting;
     open(std::move(options), target);
 }
@@ -265,6 +266,7 @@ void Session::takeJobs(Delivery delivery) {
         jobsLost_.reset();
         judgeLink();
         status_.readOnly = delivery.connected->readOnly;
+        status_.server = *delivery.connected;
         Q_EMIT runsChanged();
         if (status_.readOnly && watched_.replay.empty()) showNewestRun();
     }

@@ -43,7 +43,7 @@ class Session final : public QObject {
     /// Shows another job of the daemon.
     void selectJob(const QString& id);
     /// "unix:/path" or "host:port".
-    void attach(const QString& target, const QString& tokenFile = {});
+    void attach(const QString& target, const QString& tokenFile = {}, const QString& certs = {});
     /// Lets go of what is open and calls the first, or calls the second when it is to stay.
     using Leave = std::function<void(std::function<void()>, std::function<void()>)>;
     /// A run file, through a private daemon that only reads it. What is open stays until that

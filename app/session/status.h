@@ -40,11 +40,15 @@ struct SessionStatus {
     /// not ended, and either no connection or no word for longer than a job is ever silent.
     bool unknown = false;
     bool readOnly = false;
+    model::ServerInfo server;  ///< what it said of itself and of us; empty before
     std::optional<model::JobInfo> job;
     std::optional<model::ReplayPosition> position;
 
     /// Whether actions and faults have anybody to act on them.
-    bool canAct() const { return link == Link::kLive && !replay && !readOnly && job.has_value(); }
+    bool canAct() const {
+        return link == Link::kLive && !replay && !readOnly && job.has_value() &&
+               server.role != "viewer";
+    }
     /// Whether a job of this console's own would be left without a word.
     bool leavesJob() const {
         using enum model::JobPhase;

@@ -19,6 +19,7 @@ ConnectDialog::ConnectDialog(Recents& recents, QWidget* parent)
       recents_(recents),
       target_(new QLineEdit),
       token_(new QLineEdit),
+      certs_(new QLineEdit),
       list_(new QListWidget) {
     setWindowTitle(tr("Attach to a daemon"));
     setObjectName(QStringLiteral("ConnectDialog"));
@@ -27,12 +28,15 @@ ConnectDialog::ConnectDialog(Recents& recents, QWidget* parent)
     target_->setAccessibleName(tr("Socket or address"));
     token_->setPlaceholderText(tr("only for an address; the file itself is never stored"));
     token_->setAccessibleName(tr("Token file"));
+    certs_->setPlaceholderText(tr("folder with ca.pem, and cert.pem and key.pem of your own"));
+    certs_->setAccessibleName(tr("Certificates"));
     list_->setAccessibleName(tr("Opened before"));
     auto* form = new QFormLayout;
     form->setHorizontalSpacing(Space::kTwo);
     form->setVerticalSpacing(Space::kOne);
     form->addRow(tr("Socket or address"), target_);
     form->addRow(tr("Token file"), token_);
+    form->addRow(tr("Certificates"), certs_);
     auto* before = new QLabel(tr("Opened before"));
     before->setObjectName(QStringLiteral("Muted"));
     auto* forget = new QPushButton(tr("Forget"));
@@ -63,6 +67,7 @@ ConnectDialog::ConnectDialog(Recents& recents, QWidget* parent)
         if (item == nullptr) return;
         target_->setText(item->data(Qt::UserRole).toString());
         token_->setText(item->data(Qt::UserRole + 1).toString());
+        certs_->setText(item->data(Qt::UserRole + 2).toString());
     });
     connect(list_, &QListWidget::itemActivated, this, &QDialog::accept);
     fill();
@@ -78,6 +83,7 @@ void ConnectDialog::fill() {
         auto* item = new QListWidgetItem(recent.target + status, list_);
         item->setData(Qt::UserRole, recent.target);
         item->setData(Qt::UserRole + 1, recent.tokenFile);
+        item->setData(Qt::UserRole + 2, recent.certs);
     }
 }
 
@@ -91,6 +97,7 @@ Recent ConnectDialog::chosen() const {
     Recent recent;
     recent.target = target_->text().trimmed();
     recent.tokenFile = token_->text().trimmed();
+    recent.certs = certs_->text().trimmed();
     // A path of a file that is no socket is a run file, however it was typed.
     if (!recent.target.startsWith(QStringLiteral("unix:")) && recent.target.startsWith(u'/'))
         recent.kind = Recent::Kind::kFile;

@@ -10,7 +10,7 @@ class QListWidget;
 
 namespace bulkhead::ui {
 
-/// An address and a token file, or one of the recents with how it went last time.
+/// An address, a token file and certificates, or one of the recents with how it went last time.
 class ConnectDialog final : public QDialog {
     Q_OBJECT
   public:
@@ -24,6 +24,7 @@ class ConnectDialog final : public QDialog {
     Recents& recents_;
     QLineEdit* target_;
     QLineEdit* token_;
+    QLineEdit* certs_;
     QListWidget* list_;
 };
 

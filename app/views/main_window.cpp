@@ -279,7 +279,7 @@ void MainWindow::open(const Recent& target) {
     else
         leaveJob([this, remember, target] {
             remember();
-            parts_.session.attach(target.target, target.tokenFile);
+            parts_.session.attach(target.target, target.tokenFile, target.certs);
         });
 }
 

@@ -8,6 +8,7 @@
 #include <QPushButton>
 #include <QVBoxLayout>
 #include <algorithm>
+#include <chrono>
 
 #include "app/models/gpu_rows.h"
 #include "app/models/units.h"
@@ -22,6 +23,21 @@ constexpr int kMarkStep = 14;
 QString colored(const QString& text, const QColor& color) {
     return QStringLiteral("<span style='color:%1'>%2</span>")
         .arg(color.name(), text.toHtmlEscaped());
+}
+
+/// What is dangerous about the way to this daemon; empty: nothing.
+QString linkWarning(const model::ServerInfo& server) {
+    constexpr int64_t kDayNs = 86'400LL * 1'000'000'000;
+    constexpr int64_t kWarnDays = 7;
+    if (server.insecure) return QCoreApplication::translate("status", "Not encrypted");
+    if (server.certificateEndsNs == 0) return {};
+    const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count();
+    const int64_t days = (server.certificateEndsNs - now) / kDayNs;
+    if (days >= kWarnDays) return {};
+    return QCoreApplication::translate("status", "Its certificate ends in %n days", nullptr,
+                                       static_cast<int>(std::max<int64_t>(days, 0)));
 }
 
 /// A run that is over: what it was, how it ended, what it cost.
@@ -287,7 +303,17 @@ void StatusStrip::refreshLink() {
             break;
     }
     if (s.failure && s.link == Link::kFailed) detail = inWords(*s.failure);
-    link_->setText(colored(QStringLiteral("\u25cf "), t.of(tone)) + words.toHtmlEscaped());
+    QString warning;
+    if (s.link == Link::kLive && !s.offline) {
+        // Over the socket of this machine everybody is its owner.
+        if (!s.server.principal.empty() && !s.target.startsWith(QStringLiteral("unix:")) &&
+            !s.embedded)
+            detail += tr(", as %1 (%2)").arg(toQt(s.server.principal), toQt(s.server.role));
+        warning = linkWarning(s.server);
+    }
+    link_->setText(colored(QStringLiteral("\u25cf "), t.of(tone)) + words.toHtmlEscaped() +
+                   (warning.isEmpty() ? QString()
+                                      : QStringLiteral("  ") + colored(warning, t.of(Tone::kBad))));
     detail_->setText(detail_->fontMetrics().elidedText(detail, Qt::ElideRight, 460));
     detail_->setToolTip(detail);
     refreshFigures();

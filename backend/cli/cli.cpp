@@ -13,15 +13,6 @@
 namespace bulkhead::cli {
 namespace {
 
-std::string defaultTarget() {
-    const char* state = std::getenv("XDG_STATE_HOME");
-    const char* home = std::getenv("HOME");
-    const std::string base = state != nullptr && *state != '\0'
-                                 ? std::string(state)
-                                 : std::string(home != nullptr ? home : "/tmp") + "/.local/state";
-    return "unix:" + base + "/bulkhead/bulkhead.sock";
-}
-
 void say(bool json, ExitCode code, const client::Failure& failure) {
     if (json) {
         const model::Json error{{"type", "error"},
@@ -56,6 +47,13 @@ int endOfParsing(CLI::App& app, const CLI::ParseError& error, int argc, const ch
 }
 
 }  // namespace
+
+std::string defaultStateDir() {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    if (state != nullptr && *state != '\0') return std::string(state) + "/bulkhead";
+    const char* home = std::getenv("HOME");
+    return std::string(home != nullptr ? home : "/tmp") + "/.local/state/bulkhead";
+}
 
 CLI::Validator within(double least, double most) {
     const std::string range = absl::StrCat(least, " to ", most);
@@ -117,12 +115,16 @@ int run(int argc, const char* const* argv) {
         ->envname("BULKHEAD_TARGET");
     app.add_option("--token-file", cli.tokenFile, "token for a daemon on TCP")
         ->envname("BULKHEAD_TOKEN_FILE");
+    app.add_option("--certs", cli.certs,
+                   "folder with ca.pem, and cert.pem and key.pem of your own, for a daemon on TCP")
+        ->envname("BULKHEAD_CERTS");
+    app.add_flag("--insecure", cli.insecure, "send the token in plain text where there is no TLS");
     app.add_flag("--json", cli.json,
                  "one JSON value a line instead of text; errors too, on standard error");
     app.require_subcommand(1);
     app.fallthrough();
     app.footer(
-        "Every verb also takes --target, --token-file and --json.\n"
+        "Every verb also takes --target, --token-file, --certs, --insecure and --json.\n"
         "A job with a program of its own: bulkheadctl up [OPTIONS] -- PROGRAM ARGUMENTS.\n"
         "Exit codes: 0 done; 1 the run or campaign failed, or a ledger does not add up; 2 usage;\n"
         "3 no daemon answers; 4 refused, stale or not confirmed; 5 not found;\n"
@@ -136,6 +138,7 @@ int run(int argc, const char* const* argv) {
     addCompare(app, cli);
     addReplay(app, cli);
     addPlan(app, cli);
+    addAccess(app, cli);
     addCompletion(app, cli);
     const char* const* end = std::find(argv + 1, argv + argc, std::string_view("--"));
     const int ours = static_cast<int>(end - argv);
@@ -149,7 +152,7 @@ int run(int argc, const char* const* argv) {
     } catch (const CLI::ParseError& e) {
         return endOfParsing(app, e, argc, argv);
     }
-    if (cli.target.empty()) cli.target = defaultTarget();
+    if (cli.target.empty()) cli.target = "unix:" + defaultStateDir() + "/bulkhead.sock";
     return cli.chosen ? cli.chosen() : kUsage;
 }
 

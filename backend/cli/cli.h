@@ -31,8 +31,10 @@ enum ExitCode {
 struct Cli {
     std::string target;  ///< unix:/path or host:port; default: this user's own daemon
     std::string tokenFile;
-    std::string jobsDir;  ///< with `file`: where its runs have their folders; empty: as bulkheadd
-    std::string file;     ///< a run file, read through a private daemon instead of `target`
+    std::string certs;      ///< folder of certificates, for a daemon on TCP with TLS
+    bool insecure = false;  ///< send the token without TLS
+    std::string jobsDir;    ///< with `file`: where its runs have their folders; empty: as bulkheadd
+    std::string file;       ///< a run file, read through a private daemon instead of `target`
     bool json = false;
     std::vector<std::string> command;  ///< what stands behind "--": a program and its arguments
     std::function<int()> chosen;
@@ -41,6 +43,9 @@ struct Cli {
 ExitCode exitCodeOf(client::FailureCode code);
 
 using client::localFailure;
+
+/// The state folder of this user's own daemon, as bulkheadd has it.
+std::string defaultStateDir();
 
 /// A number from `least` to `most`; CLI11's own lets "nan" pass, as no comparison with it is true.
 CLI::Validator within(double least, double most);
@@ -61,6 +66,7 @@ void addRuns(CLI::App& app, Cli& cli);
 void addCompare(CLI::App& app, Cli& cli);
 void addReplay(CLI::App& app, Cli& cli);
 void addPlan(CLI::App& app, Cli& cli);
+void addAccess(CLI::App& app, Cli& cli);
 void addCompletion(CLI::App& app, Cli& cli);
 
 /// Parses and runs; the whole program but for main().

@@ -28,7 +28,13 @@ client::Result<std::unique_ptr<Session>> Session::open(const Cli& cli) {
         }
         return onDaemon(std::move(daemon).value());
     }
-    auto client = client::Client::open({cli.target, cli.tokenFile, author()});
+    client::Options options;
+    options.target = cli.target;
+    options.tokenFile = cli.tokenFile;
+    options.certs = cli.certs;
+    options.insecure = cli.insecure;
+    options.who = author();
+    auto client = client::Client::open(std::move(options));
     if (!client.ok()) return client.failure();
     auto session = std::make_unique<Session>();
     session->client_ = std::move(client).value();
@@ -37,7 +43,10 @@ client::Result<std::unique_ptr<Session>> Session::open(const Cli& cli) {
 
 client::Result<std::unique_ptr<Session>> Session::onDaemon(
     std::unique_ptr<client::PrivateDaemon> daemon) {
-    auto client = client::Client::open({daemon->target(), "", author()});
+    client::Options options;
+    options.target = daemon->target();
+    options.who = author();
+    auto client = client::Client::open(std::move(options));
     if (!client.ok()) return client.failure();
     auto session = std::make_unique<Session>();
     session->daemon_ = std::move(daemon);

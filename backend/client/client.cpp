@@ -268,6 +268,19 @@ class GrpcClient final : public Client {
             std::move(reply));
     }
 
+    void readAudit(model::AuditQuery query, Reply<model::AuditPage> reply) override {
+        constexpr std::chrono::minutes kLongest{10};  // a check reads all of it
+        v1::AuditQuery request;
+        proto::toMessage(query, request);
+        const std::string title = "Cannot read the audit";
+        c_->call<model::AuditPage, v1::AuditQuery, v1::AuditPage>(
+            title,
+            query.check ? std::max<std::chrono::milliseconds>(kLongest, c_->options.deadline)
+                        : c_->options.deadline,
+            std::move(request), starting(&v1::Server::Stub::async_interface::ReadAudit, c_->server),
+            as<model::AuditPage>(title), std::move(reply));
+    }
+
     void shutdown(Mutation mutation, Reply<Done> reply) override {
         v1::ShutdownRequest request;
         *request.mutable_mutation() = c_->mutation(mutation);

@@ -41,6 +41,10 @@ struct Options {
     std::string tokenFile;  ///< for TCP: first line is sent with every call; empty: none
     std::string who;        ///< recorded as the author of actions, e.g. "anna@console"
     std::chrono::milliseconds deadline{5000};  ///< of every call that is not a watch
+    /// For TCP: folder of certificates (backend/access/certificates.h); with ca.pem alone only the
+    /// daemon proves who it is. Empty: no TLS.
+    std::string certs = {};
+    bool insecure = false;  ///< send the token in plain text beyond this machine, where TLS is not
 };
 
 /// What makes a mutating call safe to repeat and safe from stale clicks.
@@ -116,8 +120,9 @@ class Watch {
 
 class Client {
   public:
-    /// Fails with kInvalid for a target it cannot read and kToken for a token file it cannot use;
-    /// it does not connect yet, so that a client can be made before its daemon runs.
+    /// Fails with kInvalid for a target it cannot read, kToken for a token file or certificates it
+    /// cannot use, or a token that would cross a network in plain text; it does not connect yet, so
+    /// that a client can be made before its daemon runs.
     static Result<std::unique_ptr<Client>> open(Options options);
     virtual ~Client() = default;
 
@@ -177,6 +182,8 @@ class Client {
     virtual void controlReplay(std::string replay, model::ReplayControl control,
                                Reply<model::ReplayPosition> reply) = 0;
     virtual void closeReplay(std::string replay, Reply<Done> reply) = 0;
+    /// Who asked the daemon for what; for administrators.
+    virtual void readAudit(model::AuditQuery query, Reply<model::AuditPage> reply) = 0;
     /// Asks the daemon to end, jobs checkpointed; refused unless it is a private one.
     virtual void shutdown(Mutation mutation, Reply<Done> reply) = 0;
 };

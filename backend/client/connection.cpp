@@ -3,14 +3,19 @@
 
 #include <fcntl.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/channel_arguments.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <random>
 
+#include "backend/access/certificates.h"
 #include "backend/proto/convert.h"
 #include "backend/proto/grpc_log.h"
 #include "backend/proto/state_form.h"
@@ -75,6 +80,44 @@ std::string wrongWithTarget(const std::string& target) {
     return "";
 }
 
+bool isOfThisMachine(const std::string& target) {
+    const std::string host = target.substr(0, target.rfind(':'));
+    return target.rfind("unix:", 0) == 0 || host == "localhost" || host == "[::1]" ||
+           host.rfind("127.", 0) == 0;
+}
+
+/// Plain text, or TLS with the certificates in `folder`.
+Result<std::shared_ptr<grpc::ChannelCredentials>> credentialsOf(const Options& options) {
+    if (options.certs.empty() || options.target.rfind("unix:", 0) == 0)
+        return grpc::InsecureChannelCredentials();
+    namespace fs = std::filesystem;
+    namespace tls = grpc::experimental;
+    const fs::path folder = options.certs;
+    const std::string title = "Cannot use the certificates";
+    const bool own = fs::exists(folder / "cert.pem");
+    const auto checked = own ? access::checkCertificates(
+                                   folder, std::chrono::duration_cast<std::chrono::seconds>(
+                                               std::chrono::system_clock::now().time_since_epoch())
+                                               .count())
+                             : access::readCertificate(folder / "ca.pem");
+    if (!checked.ok())
+        return localFailure(FailureCode::kToken, title, std::string(checked.status().message()));
+    std::shared_ptr<tls::CertificateProviderInterface> provider;
+    constexpr unsigned kReadAgainS = 1;
+    if (own)
+        provider = std::make_shared<tls::FileWatcherCertificateProvider>(
+            (folder / "key.pem").string(), (folder / "cert.pem").string(),
+            (folder / "ca.pem").string(), kReadAgainS);
+    else
+        provider = std::make_shared<tls::FileWatcherCertificateProvider>(
+            (folder / "ca.pem").string(), kReadAgainS);
+    tls::TlsChannelCredentialsOptions wanted;
+    wanted.set_certificate_provider(std::move(provider));
+    wanted.watch_root_certs();
+    if (own) wanted.watch_identity_key_cert_pairs();
+    return tls::TlsCredentials(wanted);
+}
+
 std::string freshRequestId() {
     std::random_device device;
     char text[40];
@@ -95,7 +138,16 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
         if (!read.ok()) return read.failure();
         token = std::move(read).value();
     }
+    if (!token.empty() && options.certs.empty() && !options.insecure &&
+        !isOfThisMachine(options.target))
+        return Failure{FailureCode::kToken, "Cannot connect",
+                       "Without TLS the token would go to " + options.target +
+                           " in plain text, for whoever listens in.",
+                       "Name a folder with the daemon's ca.pem (--certs), or say --insecure.",
+                       false};
     quietGrpc();
+    auto credentials = credentialsOf(options);
+    if (!credentials.ok()) return credentials.failure();
     grpc::ChannelArguments args;
     args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstBackoffMs);
     args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kFirstBackoffMs);
@@ -107,8 +159,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
     // Two clients of one program must not share a broken connection's state.
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     args.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    auto channel =
-        grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), args);
+    auto channel = grpc::CreateCustomChannel(options.target, credentials.value(), args);
     return std::make_unique<Connection>(options, std::move(token), std::move(channel));
 }
 

@@ -50,6 +50,40 @@ FailureCode codeOf(grpc::StatusCode code) {
     }
 }
 
+/// Why TLS came to nothing, from gRPC's words; nullopt when that is not what failed. All of these
+/// can be mended at the daemon's end, so that trying again is right.
+std::optional<Failure> ofTls(const std::string& words, const std::string& title,
+                             const std::string& target) {
+    const auto says = [&](const char* part) { return words.find(part) != std::string::npos; };
+    const auto failure = [&](std::string cause, std::string remedy) {
+        return Failure{FailureCode::kToken, title, std::move(cause), std::move(remedy), true};
+    };
+    if (says("certificate verify failed"))
+        return failure("The ca.pem of --certs does not vouch for what answers at " + target +
+                           ", or its certificate has ended.",
+                       "Use the ca.pem of the daemon's authority; if it is that, somebody else "
+                       "answers there, or the daemon's certificate must be renewed.");
+    if (says("Hostname Verification") || says("not in peer certificate"))
+        return failure("The certificate of what answers at " + target + " is for another host.",
+                       "Use a name or address it was issued for, or issue it with --host.");
+    if (says("wrong version number"))
+        return failure("What answers at " + target + " does not speak TLS.",
+                       "Start the daemon with certificates, or leave out --certs.");
+    if (says("unknown ca") || says("certificate expired") || says("bad certificate"))
+        return failure("The daemon at " + target + " does not accept your certificate.",
+                       "Use one that its authority issued (bulkheadctl certs check FOLDER).");
+    if (says("Tls handshake failed"))
+        return failure("No secure connection to " + target + " could be made.",
+                       "Check the certificates at both ends (bulkheadctl certs check FOLDER).");
+    if (says("Socket closed") && target.rfind("unix:", 0) != 0)
+        return Failure{FailureCode::kUnreachable, title,
+                       "What answers at " + target + " ends the connection.",
+                       "If the daemon has certificates, name a folder with its ca.pem (--certs); "
+                       "if you did, the daemon may not accept yours.",
+                       true};
+    return std::nullopt;
+}
+
 /// For statuses that gRPC itself made: their text is for programmers and stays out of sight.
 Failure ofTransport(FailureCode code, std::string title, const std::string& target) {
     switch (code) {
@@ -89,7 +123,11 @@ Failure localFailure(FailureCode code, std::string title, std::string message) {
 Failure failureOf(const grpc::Status& status, std::string title, const std::string& target) {
     const std::optional<v1::ErrorDetail> detail = detailOf(status);
     const FailureCode code = codeOf(status.error_code());
-    if (!detail) return ofTransport(code, std::move(title), target);
+    if (!detail) {
+        auto tls = code == FailureCode::kUnreachable ? ofTls(status.error_message(), title, target)
+                                                     : std::nullopt;
+        return tls ? *std::move(tls) : ofTransport(code, std::move(title), target);
+    }
     Failure failure{code, std::move(title), status.error_message(), detail->hint(),
                     detail->retryable()};
     if (detail->component() == "version") failure.code = FailureCode::kVersion;

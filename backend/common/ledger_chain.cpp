@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/common/ledger_chain.h"
 
-#include <openssl/sha.h>
-
-#include <array>
 #include <cmath>
 #include <limits>
 
 #include "backend/common/codec.h"
+#include "backend/common/digest.h"
 
 namespace bulkhead {
 namespace {
@@ -26,13 +24,7 @@ std::string chainLink(std::string_view previous, Chained what) {
     }
     std::string bytes(previous);
     bytes += encode(what);
-    std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
-    ::SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-    constexpr char kDigits[] = "0123456789abcdef";
-    std::string link;
-    link.reserve(2 * digest.size());
-    for (const unsigned char byte : digest) link += {kDigits[byte >> 4], kDigits[byte & 15]};
-    return link;
+    return sha256Hex(bytes);
 }
 
 }  // namespace bulkhead

@@ -19,9 +19,18 @@ constexpr int kLookMs = 200;
 }  // namespace
 
 int runAgent(const Options& options, Report report) {
-    auto token = service::loadOrCreateToken(options.controlToken);
-    if (!token.ok()) return report.failed(token.status());
     Signals signals({SIGTERM, SIGINT});
+    auto token = service::loadToken(options.controlToken);
+    // The controller makes it, or somebody copies it here.
+    if (absl::IsNotFound(token.status()))
+        spdlog::warn(
+            "agent {}: waits for the controller's secret at {}; copy it there from the "
+            "controller's "
+            "state folder, or name it with --control-token",
+            options.node, options.controlToken);
+    for (; absl::IsNotFound(token.status()); token = service::loadToken(options.controlToken))
+        if (signals.next(kLookMs) != 0) return kOk;
+    if (!token.ok()) return report.failed(token.status());
     const SystemClock clock;
     runtime::AgentOptions wanted;
     wanted.node = options.node;

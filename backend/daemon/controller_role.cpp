@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "backend/access/audit_log.h"
 #include "backend/daemon/controller_backend.h"
 #include "backend/daemon/programs.h"
 #include "backend/daemon/roles.h"
@@ -14,7 +15,6 @@
 #include "backend/model/job_file.h"
 #include "backend/planner/live/drift.h"
 #include "backend/runtime/coordinator/run_files.h"
-#include "backend/service/gate.h"
 #include "backend/service/server.h"
 
 namespace bulkhead::daemon {
@@ -71,7 +71,7 @@ absl::Status checkHistory(const Options& options) {
 absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Options& options,
                                                                     const Clock& clock,
                                                                     HistorySink& sink) {
-    auto token = service::loadOrCreateToken(options.controlToken);
+    auto token = controllerSecret(options);
     if (!token.ok()) return token.status();
     runtime::ControllerOptions wanted;
     wanted.stateDir = options.stateDir + "/jobs";
@@ -129,10 +129,16 @@ int runController(const Options& options, Report report) {
     if (!controller.ok()) return report.failed(controller.status());
     ControllerBackend backend(**controller, sink);
     recoverJobs(**controller, sink);
+    const auto audit = access::AuditLog::open(options.auditFile());
+    if (!audit.ok()) return report.failed(audit.status());
     service::ServerOptions serving;
     serving.socket = options.socket;
     serving.listen = options.listen;
     serving.tokenFile = options.tokenFile;
+    serving.access = options.access;
+    serving.certs = options.certs;
+    serving.insecure = options.insecure;
+    serving.audit = audit->get();
     serving.backend = &backend;
     serving.history = options.db;
     serving.commitLogs = [dir = options.stateDir + "/jobs"](const std::string& run) {

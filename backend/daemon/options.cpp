@@ -36,8 +36,14 @@ Parsed parse(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--state-dir", o.stateDir, "jobs, sockets, tokens [~/.local/state/bulkhead]");
     app.add_option("--socket", o.socket, "Unix socket for consoles [STATE-DIR/bulkhead.sock]");
-    app.add_option("--listen", o.listen, "also TCP, host:port or port (loopback); needs a token");
-    app.add_option("--token-file", o.tokenFile, "token TCP callers must show; made if not there");
+    app.add_option("--listen", o.listen, "also TCP, host:port or port (loopback)");
+    app.add_option("--token-file", o.tokenFile,
+                   "token of an administrator on TCP; made if not there");
+    app.add_option("--access", o.access, "who else may call on TCP [STATE-DIR/access.toml]");
+    app.add_option(
+        "--certs", o.certs,
+        "folder with ca.pem, cert.pem and key.pem: TCP is TLS [STATE-DIR/certs, if there]");
+    app.add_flag("--insecure", o.insecure, "TCP beyond this machine without TLS");
     app.add_option("--db", o.db, "history file [STATE-DIR/runs.db]");
     app.add_option("--run", o.run, "serve this run file, read-only, without jobs");
     app.add_option("--jobs", o.jobs,
@@ -55,6 +61,9 @@ Parsed parse(int argc, char** argv) {
     app.add_option(
         "--control-token", o.controlToken,
         "file with the controller's secret, which agents need too [STATE-DIR/control.token]");
+    app.add_flag("--new-secret", o.newSecret,
+                 "the controller's secret may be new although runs have not ended: their ranks are "
+                 "given up");
     app.add_option("--slots", o.slots, "processes a node runs at most")->capture_default_str();
     app.add_option("--gpus", o.gpus,
                    "GPUs that a node gives to ranks, one each: all, none, indices or UUIDs with "
@@ -92,10 +101,14 @@ Parsed parse(int argc, char** argv) {
         return out;
     }
     if (o.stateDir.empty()) o.stateDir = defaultStateDir();
-    for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.jobs, &o.job, &o.tokenFile})
+    for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.jobs, &o.job, &o.tokenFile,
+                              &o.access, &o.certs})
         absolute(*path);
     if (o.onTerm.empty()) o.onTerm = o.role == "controller" && !o.isPrivate ? "leave" : "stop";
     if (o.socket.empty()) o.socket = o.stateDir + "/bulkhead.sock";
+    if (o.access.empty()) o.access = o.stateDir + "/access.toml";
+    if (o.certs.empty() && fs::exists(o.stateDir + "/certs/cert.pem"))
+        o.certs = o.stateDir + "/certs";
     if (o.db.empty()) o.db = o.stateDir + "/runs.db";
     if (o.controlToken.empty()) o.controlToken = o.stateDir + "/control.token";
     if (o.controller.empty()) o.controller = "unix:" + o.controlSocket();

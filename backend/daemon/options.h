@@ -15,6 +15,9 @@ struct Options {
     std::string socket;               ///< default <state-dir>/bulkhead.sock
     std::vector<std::string> listen;  ///< TCP, none by default
     std::string tokenFile;
+    std::string access;          ///< default <state-dir>/access.toml
+    std::string certs;           ///< default <state-dir>/certs, if a certificate lies there
+    bool insecure = false;       ///< TCP without TLS beyond this machine
     std::string db;              ///< default <state-dir>/runs.db
     std::string run;             ///< serve this file read-only, no jobs
     std::string jobs;            ///< with `run`: folders of its runs, for their commit logs
@@ -26,6 +29,7 @@ struct Options {
     std::string controller;      ///< role agent: where the controller listens for agents
     std::vector<std::string> controlListen;  ///< role controller: further addresses for agents
     std::string controlToken;                ///< secret; default <state-dir>/control.token
+    bool newSecret = false;                  ///< it may change although runs have not ended
     uint32_t slots = 64;
     std::string gpus = "all";  ///< as runtime::chooseGpus() takes it
     std::string onTerm;  ///< "leave" or "stop": what SIGTERM, SIGINT and SIGHUP do to the jobs
@@ -34,6 +38,7 @@ struct Options {
     int readyFd = -1;
     int lifeFd = -1;  ///< closed with the process that made us; a byte on it: we go on without
 
+    std::string auditFile() const { return stateDir + "/audit.db"; }
     std::string controlSocket() const { return stateDir + "/control.sock"; }
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include "backend/daemon/options.h"
 #include "backend/daemon/report.h"
 
@@ -19,5 +21,10 @@ int supervise(const Options& options, Report report);
 /// Makes the state directory (0700) and takes its lock, held until the process ends: two daemons
 /// on one state would both believe its jobs theirs. AlreadyExists when another holds it.
 absl::Status claimStateDir(const Options& options);
+
+/// The secret of `options.controlToken`, made when it is not there. FailedPrecondition when it is
+/// gone or another than before while runs have not ended: ranks that live know the old one.
+/// `control.id` in the state directory tells the one before.
+absl::StatusOr<std::string> controllerSecret(const Options& options);
 
 }  // namespace bulkhead::daemon

@@ -39,6 +39,9 @@ int serveRun(const Options& options, Report report) {
     serving.socket = options.socket;
     serving.listen = options.listen;
     serving.tokenFile = options.tokenFile;
+    serving.access = options.access;
+    serving.certs = options.certs;
+    serving.insecure = options.insecure;
     serving.history = options.run;
     serving.commitLogs = [dir = jobsOf(options)](const std::string& run) {
         return runtime::logLinks(diskFiles(), dir + "/" + run);

@@ -9,14 +9,52 @@
 #include <filesystem>
 #include <system_error>
 
+#include "backend/common/digest.h"
+#include "backend/common/file_system.h"
 #include "backend/daemon/roles.h"
+#include "backend/runtime/coordinator/run_files.h"
+#include "backend/service/gate.h"
 
 namespace bulkhead::daemon {
 namespace {
 
 constexpr size_t kLongestSocket = 107;  // sun_path without its end
 
+/// Tells one secret from another and nothing else of it.
+std::string idOf(const std::string& secret) {
+    return sha256Hex("bulkhead control secret " + secret);
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> controllerSecret(const Options& options) {
+    FileSystem& files = diskFiles();
+    const std::vector<std::string> open =
+        runtime::unfinishedRuns(files, options.stateDir + "/jobs");
+    const bool mayChange = open.empty() || options.newSecret;
+    const auto refused = [&](const std::string& what) {
+        return absl::FailedPreconditionError(
+            options.controlToken + what + ", and " + open.front() +
+            (open.size() > 1 ? " and " + std::to_string(open.size() - 1) + " more runs have"
+                             : std::string(" has")) +
+            " not ended: ranks that run know the secret they were started with, and would be lost; "
+            "put that file back, or, when no rank runs any more (SIGTERM: it writes a checkpoint), "
+            "start once with --new-secret");
+    };
+    auto secret = service::loadToken(options.controlToken);
+    if (absl::IsNotFound(secret.status())) {
+        if (!mayChange) return refused(" is not there");
+        secret = service::loadOrCreateToken(options.controlToken);
+    }
+    if (!secret.ok()) return secret.status();
+    const std::string known = options.stateDir + "/control.id";
+    const std::string id = idOf(*secret) + "\n";
+    const auto before = files.read(known);
+    if (before.ok() && *before == id) return secret;
+    if (before.ok() && !mayChange) return refused(" has another secret than before");
+    if (absl::Status status = writeDurably(files, known, id); !status.ok()) return status;
+    return secret;
+}
 
 absl::Status claimStateDir(const Options& options) {
     std::error_code error;

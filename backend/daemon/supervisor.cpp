@@ -74,6 +74,9 @@ void Supervisor::plan() {
     for (const std::string& address : o.controlListen)
         args.insert(args.end(), {"--control-listen", address});
     if (!o.tokenFile.empty()) args.insert(args.end(), {"--token-file", o.tokenFile});
+    args.insert(args.end(), {"--access", o.access});
+    if (!o.certs.empty()) args.insert(args.end(), {"--certs", o.certs});
+    if (o.insecure) args.push_back("--insecure");
     if (!o.worker.empty()) args.insert(args.end(), {"--worker", o.worker});
     if (o.isPrivate) args.push_back("--private");
     children_.push_back(std::move(controller));
@@ -209,6 +212,9 @@ int Supervisor::run() {
 
 int supervise(const Options& options, Report report) {
     if (absl::Status status = claimStateDir(options); !status.ok()) return report.failed(status);
+    // Before its children look for it.
+    if (const auto secret = controllerSecret(options); !secret.ok())
+        return report.failed(secret.status());
     // An agent that cannot use its folder would be started again for ever. One that holds it still,
     // from the daemon before, is about to end.
     for (uint32_t i = 0; i < options.agents; ++i) {

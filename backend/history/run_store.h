@@ -125,8 +125,8 @@ class RunWriter {
     virtual StoredRun info() const = 0;    ///< name and uuid as given; counts as of the last flush
     virtual uint64_t lastSeq() const = 0;  ///< accepted
     virtual uint64_t durableSeq() const = 0;  ///< in the file
-    /// Aborted: the file, or what SQLite keeps beside it, was removed, replaced or emptied, and this
-    /// writer writes nothing any more. An emptied file is FILE.emptied from then on.
+    /// Aborted: the file, or what SQLite keeps beside it, was removed, replaced or emptied, and
+    /// this writer writes nothing any more. An emptied file is FILE.emptied from then on.
     virtual absl::Status health() const = 0;
     /// The fold of all events up to the one that it goes on from; the first call has it.
     virtual model::RunState takePast() = 0;

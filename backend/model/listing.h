@@ -185,6 +185,12 @@ struct ServerInfo {
     std::string runFile;      ///< path of the history it serves, on its host
     int32_t pid = 0;
     std::string host;
+    std::string principal;   ///< as whom it knows the caller
+    std::string role;        ///< of the caller: "viewer", "operator" or "admin"
+    bool mayInject = false;  ///< the caller may inject faults
+    /// It serves TCP beyond this machine without TLS: whoever listens in sees the tokens.
+    bool insecure = false;
+    int64_t certificateEndsNs = 0;  ///< of its own certificate; 0: it has none
     bool operator==(const ServerInfo&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -195,6 +201,74 @@ struct ServerInfo {
         visit("run_file", self.runFile);
         visit("pid", self.pid);
         visit("host", self.host);
+        visit("principal", self.principal);
+        visit("role", self.role);
+        visit("may_inject", self.mayInject);
+        visit("insecure", self.insecure);
+        visit("certificate_ends_ns", self.certificateEndsNs);
+    }
+};
+
+/// One line of a daemon's audit: who asked for what, and what came of it.
+struct AuditEntry {
+    uint64_t seq = 0;  ///< 1, 2, ...
+    int64_t timeNs = 0;
+    std::string principal;  ///< empty: nobody it knows
+    std::string via;        ///< "socket", "token" or "certificate"; empty: none of them
+    std::string peer;       ///< "ipv4:10.0.0.7:51234", "unix:"
+    std::string by;         ///< the caller's own word
+    std::string call;       ///< "Jobs/StopJob"
+    std::string object;     ///< a job's id, or empty
+    uint64_t revision = 0;  ///< that the caller expected; 0: any
+    std::string request;    ///< as text, cut at 2 KiB
+    std::string outcome;    ///< "ok", or a status code's name: "PERMISSION_DENIED"
+    std::string message;    ///< why it was refused or failed
+    uint64_t repeated = 0;  ///< equal refusals since the entry before of this kind, not kept
+    bool operator==(const AuditEntry&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("seq", self.seq);
+        visit("time_ns", self.timeNs);
+        visit("principal", self.principal);
+        visit("via", self.via);
+        visit("peer", self.peer);
+        visit("by", self.by);
+        visit("call", self.call);
+        visit("object", self.object);
+        visit("revision", self.revision);
+        visit("request", self.request);
+        visit("outcome", self.outcome);
+        visit("message", self.message);
+        visit("repeated", self.repeated);
+    }
+};
+
+struct AuditQuery {
+    uint64_t fromSeq = 0;
+    uint32_t limit = 1000;     ///< at most so many; the server caps it at 10,000
+    bool newestFirst = false;  ///< from the end backwards; fromSeq 0: the end
+    bool check = false;        ///< also compute the chain of hashes anew: reads all of it
+    bool operator==(const AuditQuery&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("from_seq", self.fromSeq);
+        visit("limit", self.limit);
+        visit("newest_first", self.newestFirst);
+        visit("check", self.check);
+    }
+};
+
+struct AuditPage {
+    std::vector<AuditEntry> entries;
+    uint64_t total = 0;
+    std::string head;       ///< hash of the last entry: noted elsewhere, it shows a cut end
+    uint64_t brokenAt = 0;  ///< first entry that is missing or was changed; 0: none was found
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("entries", self.entries);
+        visit("total", self.total);
+        visit("head", self.head);
+        visit("broken_at", self.brokenAt);
     }
 };
 

@@ -19,9 +19,11 @@ namespace bulkhead::service {
 /// What the four services share; owned by Server, outlives them.
 struct Context {
     const Gate& gate;
-    Backend* backend = nullptr;  ///< null: read-only, no jobs
-    RunLibrary* runs = nullptr;  ///< null: no history
-    JobFeeds* feeds = nullptr;   ///< null as backend
+    Auditor& auditor;
+    access::AuditLog* audit = nullptr;  ///< null: none is kept
+    Backend* backend = nullptr;         ///< null: read-only, no jobs
+    RunLibrary* runs = nullptr;         ///< null: no history
+    JobFeeds* feeds = nullptr;          ///< null as backend
     JobListFeed& jobList;
     RequestLog& requests;
     Open& open;
@@ -29,7 +31,7 @@ struct Context {
     Workers& changes;  ///< calls that change something: no number of reads keeps them waiting
     Workers& stops;    ///< stops of jobs: nothing else keeps them waiting
     Workers& exports;  ///< those that go on as long as their reader reads, or read all of a run
-    model::ServerInfo info;
+    std::function<model::ServerInfo()> info;  ///< but for what it says of the caller
     std::function<absl::Status()> shutdown;
 };
 

@@ -1,15 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/service/gate.h"
 
+#include <google/protobuf/message.h>
 #include <grpc/grpc.h>
+#include <grpc/grpc_security_constants.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <pwd.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <map>
+
+#include "backend/access/certificates.h"
+#include "backend/model/names.h"
 #include "backend/proto/state_form.h"
 #include "backend/service/status_map.h"
+#include "bulkhead/v1/service.pb.h"
 
 namespace bulkhead::service {
 namespace {
+
+using access::Role;
+using google::protobuf::Descriptor;
+using google::protobuf::Message;
+using google::protobuf::MethodDescriptor;
+using model::concat;
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr const char* kBearer = "Bearer ";
 
 std::string metadata(const grpc::ServerContextBase& context, const char* key) {
     const auto& all = context.client_metadata();
@@ -17,36 +36,87 @@ std::string metadata(const grpc::ServerContextBase& context, const char* key) {
     return it == all.end() ? std::string() : std::string(it->second.data(), it->second.size());
 }
 
+/// The first value of a property of the connection's other end; empty: it has none.
+std::string property(const grpc::ServerContextBase& context, const char* name) {
+    const auto values = context.auth_context()->FindPropertyValues(name);
+    return values.empty() ? std::string() : std::string(values[0].data(), values[0].size());
+}
+
 bool isOurs(const char* method) {
     return std::string_view(method).substr(0, 13) == "/bulkhead.v1.";
 }
 
-constexpr const char* kNoToken = "This daemon wants a token, and none was sent";
-constexpr const char* kWrongToken = "The token is not this daemon's";
-constexpr const char* kTokenRemedy =
-    "Name the token file the daemon was started with (--token-file).";
+absl::Status unknown(std::string why, std::string remedy) {
+    return withDetail(absl::UnauthenticatedError(std::move(why)), "token", "", std::move(remedy));
+}
 
-bool sentNone(const grpc::ServerContextBase& context) {
-    return metadata(context, "authorization").empty();
+constexpr const char* kTokenRemedy =
+    "Name the token file the daemon was started with, or that of a principal of its access file "
+    "(--token-file).";
+constexpr const char* kAccessRemedy =
+    "Ask who runs the daemon: bulkheadctl access add NAME --role ROLE.";
+
+const MethodDescriptor* methodWith(const Message& request) {
+    static const std::map<const Descriptor*, const MethodDescriptor*> kMethods = [] {
+        std::map<const Descriptor*, const MethodDescriptor*> methods;
+        const google::protobuf::FileDescriptor* file = v1::Mutation::descriptor()->file();
+        for (int i = 0; i < file->service_count(); ++i)
+            for (int j = 0; j < file->service(i)->method_count(); ++j)
+                methods[file->service(i)->method(j)->input_type()] = file->service(i)->method(j);
+        return methods;
+    }();
+    const auto it = kMethods.find(request.GetDescriptor());
+    return it == kMethods.end() ? nullptr : it->second;
+}
+
+/// OK when `caller` may call what `request` is for.
+absl::Status allowed(const Caller& caller, const Message& request) {
+    const MethodDescriptor* method = methodWith(request);
+    const v1::Need need =
+        method == nullptr ? v1::NEED_UNSPECIFIED : method->options().GetExtension(v1::need);
+    Role least = Role::kAdmin;
+    if (need == v1::NEED_VIEWER) least = Role::kViewer;
+    if (need == v1::NEED_OPERATOR || need == v1::NEED_FAULTS) least = Role::kOperator;
+    const bool lacksFaults = need == v1::NEED_FAULTS && !caller.faults;
+    if (need != v1::NEED_UNSPECIFIED && caller.role >= least && !lacksFaults)
+        return absl::OkStatus();
+    return withDetail(
+        absl::PermissionDeniedError(
+            lacksFaults
+                ? concat("The principal ", caller.name, " may not inject faults")
+                : concat("This call (", methodOf(request), ") needs the role ", enumName(least),
+                         ", and ", caller.name, " has the role ", enumName(caller.role))),
+        "access", caller.name, kAccessRemedy);
+}
+
+Caller ownerOfProcess() {
+    passwd entry{};
+    passwd* found = nullptr;
+    char text[4096];
+    ::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found);
+    return {found != nullptr ? std::string(found->pw_name) : concat("uid", ::geteuid()),
+            Role::kAdmin, true, "socket"};
 }
 
 /// Ends a call whose handler is not ours. TryCancel would too, but the caller could not tell why.
-void refuse(grpc::ServerContextBase& context) {
-    const std::string text = std::string(sentNone(context) ? kNoToken : kWrongToken) + "; send \"" +
-                             "authorization: Bearer TOKEN\" with the token of its --token-file";
+void refuse(grpc::ServerContextBase& context, const absl::Status& status) {
+    const std::string text =
+        concat(std::string_view(status.message().data(), status.message().size()),
+               "; send \"authorization: Bearer TOKEN\" with the token of its --token-file");
     ::grpc_call_cancel_with_status(context.c_call(), GRPC_STATUS_UNAUTHENTICATED, text.c_str(),
                                    nullptr);
 }
 
-class TokenInterceptor final : public grpc::experimental::Interceptor {
+class GateInterceptor final : public grpc::experimental::Interceptor {
   public:
-    TokenInterceptor(const Gate& gate, grpc::experimental::ServerRpcInfo* info)
+    GateInterceptor(const Gate& gate, grpc::experimental::ServerRpcInfo* info)
         : gate_(gate), info_(info) {}
     void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
         if (batch->QueryInterceptionHookPoint(
                 grpc::experimental::InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
-            !isOurs(info_->method()) && !gate_.holdsToken(*info_->server_context()))
-            refuse(*info_->server_context());
+            !isOurs(info_->method()))
+            if (const auto caller = gate_.identify(*info_->server_context()); !caller.ok())
+                refuse(*info_->server_context(), caller.status());
         batch->Proceed();
     }
 
@@ -55,12 +125,12 @@ class TokenInterceptor final : public grpc::experimental::Interceptor {
     grpc::experimental::ServerRpcInfo* info_;
 };
 
-class TokenInterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+class GateInterceptorFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
   public:
-    explicit TokenInterceptorFactory(const Gate& gate) : gate_(gate) {}
+    explicit GateInterceptorFactory(const Gate& gate) : gate_(gate) {}
     grpc::experimental::Interceptor* CreateServerInterceptor(
         grpc::experimental::ServerRpcInfo* info) override {
-        return new TokenInterceptor(gate_, info);
+        return new GateInterceptor(gate_, info);
     }
 
   private:
@@ -77,18 +147,67 @@ bool sameSecret(std::string_view a, std::string_view b) {
     return different == 0;
 }
 
-bool Gate::holdsToken(const grpc::ServerContextBase& context) const {
-    if (token_.empty()) return true;
-    const std::string peer = context.peer();
-    if (peer.rfind("unix:", 0) == 0) return true;
-    const std::string shown = metadata(context, "authorization");
-    return sameSecret(shown, "Bearer " + token_);
+std::string methodOf(const Message& request) {
+    const MethodDescriptor* method = methodWith(request);
+    return method == nullptr ? std::string()
+                             : concat(method->service()->name(), "/", method->name());
 }
 
-absl::Status Gate::admit(const grpc::ServerContextBase& context) const {
-    if (!holdsToken(context)) {
-        return withDetail(absl::UnauthenticatedError(sentNone(context) ? kNoToken : kWrongToken),
-                          "token", "", kTokenRemedy);
+Gate::Gate(Options options, Auditor& auditor, const Clock& clock)
+    : options_(std::move(options)), auditor_(auditor), clock_(clock), owner_(ownerOfProcess()) {}
+
+absl::StatusOr<Caller> Gate::unlessExpired(const access::Principal& principal,
+                                           const char* via) const {
+    if (clock_.unixNs() / kSecondNs >= access::expiryOf(principal).value_or(0))
+        return unknown(concat("The access of ", principal.name, " ended on ", principal.expires),
+                       kAccessRemedy);
+    return Caller{principal.name, principal.role, principal.faults, via};
+}
+
+absl::StatusOr<Caller> Gate::withToken(const std::string& shown) const {
+    const std::string_view text = shown;
+    const std::string_view token =
+        text.starts_with(kBearer) ? text.substr(std::string_view(kBearer).size()) : text;
+    if (!options_.token.empty() && sameSecret(token, options_.token))
+        return Caller{"token", Role::kAdmin, true, "token"};
+    const auto list = options_.access ? options_.access->now() : nullptr;
+    const access::Principal* principal = list ? list->withToken(token) : nullptr;
+    if (principal == nullptr) return unknown("The token is not this daemon's", kTokenRemedy);
+    return unlessExpired(*principal, "token");
+}
+
+absl::StatusOr<Caller> Gate::withCertificate(const std::string& name,
+                                             const std::string& pem) const {
+    const auto revoked = options_.revoked ? options_.revoked->now() : nullptr;
+    if (revoked && !revoked->empty()) {
+        const auto certificate = access::certificateOf(pem);
+        if (!certificate.ok() || std::ranges::find(*revoked, certificate->serial) != revoked->end())
+            return unknown(concat("The certificate of ", name, " was revoked"), kAccessRemedy);
+    }
+    const auto list = options_.access ? options_.access->now() : nullptr;
+    const access::Principal* principal = list ? list->withCertificate(name) : nullptr;
+    if (principal == nullptr)
+        return unknown(concat("The access file of this daemon names no \"",
+                              model::shortened(model::printable(name), 80), "\""),
+                       kAccessRemedy);
+    return unlessExpired(*principal, "certificate");
+}
+
+absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
+    if (context.peer().rfind("unix:", 0) == 0) return owner_;
+    if (const std::string shown = metadata(context, "authorization"); !shown.empty())
+        return withToken(shown);
+    if (const std::string pem = property(context, GRPC_X509_PEM_CERT_PROPERTY_NAME); !pem.empty())
+        return withCertificate(property(context, GRPC_X509_CN_PROPERTY_NAME), pem);
+    return unknown("This daemon wants a token or a certificate, and none was sent", kTokenRemedy);
+}
+
+absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context,
+                                   const Message& request) const {
+    auto caller = identify(context);
+    if (!caller.ok()) {
+        auditor_.refused(context, nullptr, methodOf(request), nullptr, caller.status());
+        return caller;
     }
     const std::string version = metadata(context, "bulkhead-api");
     if (!version.empty() && version != std::to_string(proto::kApiVersion))
@@ -97,13 +216,18 @@ absl::Status Gate::admit(const grpc::ServerContextBase& context) const {
                                           std::to_string(proto::kApiVersion) +
                                           ", the caller version " + version.substr(0, 16)),
             "version", "", "Use a console and a daemon of the same version.");
-    return absl::OkStatus();
+    if (absl::Status status = allowed(*caller, request); !status.ok()) {
+        auditor_.refused(context, &*caller, methodOf(request), &request, status);
+        return status;
+    }
+    auditor_.called(context, *caller);
+    return caller;
 }
 
 std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
 Gate::interceptors() const {
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> out;
-    out.push_back(std::make_unique<TokenInterceptorFactory>(*this));
+    out.push_back(std::make_unique<GateInterceptorFactory>(*this));
     return out;
 }
 

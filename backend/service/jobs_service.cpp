@@ -45,8 +45,9 @@ class JobsService final : public v1::Jobs::CallbackService {
     }
 
     grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
-                                       const v1::ListJobsRequest*, v1::JobList* response) override {
-        return answer(shared_, context, [=, this] {
+                                       const v1::ListJobsRequest* request,
+                                       v1::JobList* response) override {
+        return answer(shared_, context, request, [=, this] {
             if (shared_.backend == nullptr) return absl::OkStatus();
             for (const model::JobInfo& job : shared_.backend->jobs())
                 proto::toMessage(job, *response->add_jobs());
@@ -57,7 +58,7 @@ class JobsService final : public v1::Jobs::CallbackService {
     grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                      const v1::GetJobRequest* request,
                                      v1::JobInfo* response) override {
-        return answer(shared_, context, [=, this] {
+        return answer(shared_, context, request, [=, this] {
             if (shared_.backend == nullptr) return readOnly();
             return withDetail(put(shared_.backend->job(request->job()), response), "job",
                               request->job());
@@ -65,9 +66,9 @@ class JobsService final : public v1::Jobs::CallbackService {
     }
 
     grpc::ServerWriteReactor<v1::JobList>* WatchJobs(grpc::CallbackServerContext* context,
-                                                     const v1::WatchJobsRequest*) override {
-        if (absl::Status status = shared_.gate.admit(*context); !status.ok())
-            return new RefusedStream<v1::JobList>(status);
+                                                     const v1::WatchJobsRequest* request) override {
+        if (auto caller = shared_.gate.admit(*context, *request); !caller.ok())
+            return new RefusedStream<v1::JobList>(caller.status());
         // The list outlives every stream: Server ends them first.
         const std::shared_ptr<JobListFeed> list(std::shared_ptr<void>(), &shared_.jobList);
         return new PushStream<JobListFeed, v1::JobList>(list, {}, shared_.open);
@@ -76,7 +77,7 @@ class JobsService final : public v1::Jobs::CallbackService {
     grpc::ServerUnaryReactor* PreflightAction(grpc::CallbackServerContext* context,
                                               const v1::PreflightActionRequest* request,
                                               v1::Preflight* response) override {
-        return answer(shared_, context, [=, this] {
+        return answer(shared_, context, request, [=, this] {
             if (shared_.backend == nullptr) return readOnly();
             const auto action = proto::fromMessage<model::Action>(request->action());
             if (!action.ok()) return action.status();
@@ -99,7 +100,7 @@ class JobsService final : public v1::Jobs::CallbackService {
     grpc::ServerUnaryReactor* PreflightFault(grpc::CallbackServerContext* context,
                                              const v1::PreflightFaultRequest* request,
                                              v1::Preflight* response) override {
-        return answer(shared_, context, [=, this] {
+        return answer(shared_, context, request, [=, this] {
             if (shared_.backend == nullptr) return readOnly();
             const auto fault = proto::fromMessage<model::FaultSpec>(request->fault());
             if (!fault.ok()) return fault.status();
@@ -135,7 +136,7 @@ class JobsService final : public v1::Jobs::CallbackService {
     grpc::ServerUnaryReactor* PreflightCampaign(grpc::CallbackServerContext* context,
                                                 const v1::PreflightCampaignRequest* request,
                                                 v1::CampaignPreflight* response) override {
-        return answer(shared_, context, [=, this] {
+        return answer(shared_, context, request, [=, this] {
             if (shared_.backend == nullptr) return readOnly();
             const auto text = proto::fromMessage<model::CampaignText>(request->campaign());
             if (!text.ok()) return text.status();

@@ -28,7 +28,7 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
                                        const v1::ListRunsRequest* request,
                                        v1::RunList* response) override {
-        return withRuns(context, "", [=](RunLibrary& runs) {
+        return withRuns(context, request, "", [=](RunLibrary& runs) {
             const auto list = runs.list(request->text());
             if (!list.ok()) return list.status();
             for (const model::RunInfo& run : *list) proto::toMessage(run, *response->add_runs());
@@ -39,7 +39,7 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* ReadEvents(grpc::CallbackServerContext* context,
                                          const v1::EventQuery* request,
                                          v1::EventPage* response) override {
-        return withRuns(context, request->run(), [=](RunLibrary& runs) {
+        return withRuns(context, request, request->run(), [=](RunLibrary& runs) {
             const auto query = proto::fromMessage<model::EventQuery>(*request);
             if (!query.ok()) return query.status();
             const auto page = runs.events(*query);
@@ -53,7 +53,7 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* GetState(grpc::CallbackServerContext* context,
                                        const v1::GetStateRequest* request,
                                        v1::Snapshot* response) override {
-        return withRuns(context, request->run(), [=](RunLibrary& runs) {
+        return withRuns(context, request, request->run(), [=](RunLibrary& runs) {
             const auto state = runs.state(request->run(), request->seq());
             if (!state.ok()) return state.status();
             response->set_seq(state->seq);
@@ -66,7 +66,7 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* CheckLedger(grpc::CallbackServerContext* context,
                                           const v1::CheckLedgerRequest* request,
                                           v1::LedgerReport* response) override {
-        return withRuns(context, shared_.exports, request->run(), [=](RunLibrary& runs) {
+        return withRuns(context, request, shared_.exports, request->run(), [=](RunLibrary& runs) {
             const auto report = runs.audit(request->run());
             if (!report.ok()) return report.status();
             proto::toMessage(*report, *response);
@@ -76,8 +76,8 @@ class RunsService final : public v1::Runs::CallbackService {
 
     grpc::ServerWriteReactor<v1::ExportChunk>* Export(grpc::CallbackServerContext* context,
                                                       const v1::ExportRequest* request) override {
-        if (absl::Status status = shared_.gate.admit(*context); !status.ok())
-            return new RefusedStream<v1::ExportChunk>(status);
+        if (auto caller = shared_.gate.admit(*context, *request); !caller.ok())
+            return new RefusedStream<v1::ExportChunk>(caller.status());
         if (shared_.runs == nullptr) return new RefusedStream<v1::ExportChunk>(noHistory());
         return new ExportStream(shared_.exports, shared_.open,
                                 [runs = shared_.runs, wanted = *request](std::ostream& out) {
@@ -97,7 +97,7 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* OpenReplay(grpc::CallbackServerContext* context,
                                          const v1::OpenReplayRequest* request,
                                          v1::OpenReplayResponse* response) override {
-        return withRuns(context, request->run(), [=](RunLibrary& runs) {
+        return withRuns(context, request, request->run(), [=](RunLibrary& runs) {
             auto id = runs.openReplay(request->run());
             if (!id.ok()) return id.status();
             response->set_replay(*std::move(id));
@@ -108,7 +108,7 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* ControlReplay(grpc::CallbackServerContext* context,
                                             const v1::ControlReplayRequest* request,
                                             v1::ReplayPosition* response) override {
-        return withRuns(context, request->replay(), [=](RunLibrary& runs) {
+        return withRuns(context, request, request->replay(), [=](RunLibrary& runs) {
             const auto order = proto::fromMessage<model::ReplayControl>(request->control());
             if (!order.ok()) return order.status();
             const auto position = runs.controlReplay(request->replay(), *order);
@@ -121,20 +121,22 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* CloseReplay(grpc::CallbackServerContext* context,
                                           const v1::CloseReplayRequest* request,
                                           v1::CloseReplayResponse*) override {
-        return withRuns(context, request->replay(),
+        return withRuns(context, request, request->replay(),
                         [=](RunLibrary& runs) { return runs.closeReplay(request->replay()); });
     }
 
   private:
     template <class Work>
-    grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context, std::string object,
+    grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context,
+                                       const google::protobuf::Message* request, std::string object,
                                        Work work) {
-        return withRuns(context, shared_.reads, std::move(object), std::move(work));
+        return withRuns(context, request, shared_.reads, std::move(object), std::move(work));
     }
     template <class Work>
-    grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context, Workers& workers,
+    grpc::ServerUnaryReactor* withRuns(grpc::CallbackServerContext* context,
+                                       const google::protobuf::Message* request, Workers& workers,
                                        std::string object, Work work) {
-        return answer(shared_, context, workers,
+        return answer(shared_, context, request, workers,
                       [this, object = std::move(object), work = std::move(work)]() -> absl::Status {
                           if (shared_.runs == nullptr) return noHistory();
                           return withDetail(work(*shared_.runs), "run", object);

@@ -6,18 +6,25 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <mutex>
 
+#include "backend/access/certificates.h"
+#include "backend/common/file_system.h"
 #include "backend/proto/grpc_log.h"
 #include "backend/proto/state_form.h"
 #include "backend/service/context.h"
 #include "backend/service/server_sockets.h"
 #include "backend/service/services.h"
+#include "backend/service/tls.h"
 
 namespace bulkhead::service {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr size_t kReads = 4;
 constexpr size_t kChanges = 4;
@@ -35,6 +42,7 @@ constexpr int kCallsOfAConnection = 100;
 /// Requests of all connections may hold so much: beyond it gRPC reads more slowly.
 constexpr size_t kCallBytes = size_t{256} << 20;
 constexpr std::chrono::milliseconds kGrace{500};
+constexpr int64_t kWarnBeforeEndS = 7 * 86400;
 
 void setUpGrpcOnce() {
     static std::once_flag once;
@@ -51,13 +59,56 @@ std::string hostName() {
     return name;
 }
 
+absl::StatusOr<std::vector<std::string>> readRevoked(const std::string& crl) {
+    constexpr uint64_t kMostBytes = 16 << 20;
+    const auto list = readAtMost(crl, kMostBytes);
+    if (!list.ok()) return list.status();
+    const auto authorities =
+        readAtMost((fs::path(crl).parent_path() / "ca.pem").string(), kMostBytes);
+    if (!authorities.ok()) return authorities.status();
+    auto serials = access::revokedBy(*list, *authorities);
+    if (serials.ok()) return serials;
+    return absl::InvalidArgumentError(crl + ": " + std::string(serials.status().message()) +
+                                      "; copy crl.pem from the authority's folder");
+}
+
+/// Who may call over TCP; everything empty where nothing listens there.
+absl::StatusOr<Gate::Options> whoIsKnown(const ServerOptions& options) {
+    Gate::Options known;
+    if (options.listen.empty()) return known;
+    if (!options.tokenFile.empty()) {
+        auto token = loadOrCreateToken(options.tokenFile);
+        if (!token.ok()) return token.status();
+        known.token = *std::move(token);
+    }
+    if (!options.access.empty()) {
+        auto access = AccessFile::open(options.access, &access::AccessList::read);
+        if (!access.ok()) return access.status();
+        known.access = *std::move(access);
+    }
+    if (!options.certs.empty()) {
+        auto revoked =
+            RevokedFile::open((fs::path(options.certs) / "crl.pem").string(), &readRevoked);
+        if (!revoked.ok()) return revoked.status();
+        known.revoked = *std::move(revoked);
+    }
+    if (known.token.empty() && (!known.access || known.access->now()->principals().empty()))
+        return absl::InvalidArgumentError(
+            "listening on TCP needs somebody who may call; name a file for a token with "
+            "--token-file (it is made if it is not there), or add people with bulkheadctl access "
+            "add");
+    return known;
+}
+
 }  // namespace
 
 class Server::Impl {
   public:
-    Impl(ServerOptions options, std::string token, const Clock& clock)
+    Impl(ServerOptions options, Gate::Options known, const Clock& clock)
         : options_(std::move(options)),
-          gate_(std::move(token)),
+          clock_(clock),
+          auditor_(options_.audit, clock),
+          gate_(std::move(known), auditor_, clock),
           jobList_(options_.backend),
           reads_(kReads),
           changes_(kChanges),
@@ -86,8 +137,11 @@ class Server::Impl {
 
   private:
     model::ServerInfo info() const;
+    absl::Status listen();
 
     ServerOptions options_;
+    const Clock& clock_;
+    Auditor auditor_;
     const Gate gate_;
     RequestLog requests_;
     std::optional<JobFeeds> feeds_;
@@ -100,7 +154,8 @@ class Server::Impl {
     Workers exports_;
     std::optional<Context> context_;
     std::vector<std::unique_ptr<grpc::Service>> services_;
-    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> plain_;
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tls_;  ///< null: none
     std::unique_ptr<grpc::Server> server_;
     std::optional<ServerSockets> sockets_;
 };
@@ -114,7 +169,38 @@ model::ServerInfo Server::Impl::info() const {
     info.runFile = options_.history.string();
     info.pid = static_cast<int32_t>(::getpid());
     info.host = hostName();
+    info.insecure = options_.certs.empty() && sockets_->reachedFromElsewhere();
+    if (!options_.certs.empty()) {
+        const auto own = access::readCertificate(fs::path(options_.certs) / "cert.pem");
+        if (own.ok()) info.certificateEndsNs = own->endsS * kSecond;
+    }
     return info;
+}
+
+absl::Status Server::Impl::listen() {
+    if (!options_.socket.empty()) {
+        auto address = sockets_->listenUnix(options_.socket);
+        if (!address.ok()) return address.status();
+        addresses.push_back(*std::move(address));
+    }
+    for (const std::string& listen : options_.listen) {
+        const bool before = sockets_->reachedFromElsewhere();
+        auto address = sockets_->listenTcp(listen);
+        if (!address.ok()) return address.status();
+        addresses.push_back(*std::move(address));
+        if (!options_.certs.empty() || before || !sockets_->reachedFromElsewhere()) continue;
+        if (!options_.insecure)
+            return absl::InvalidArgumentError(
+                "address " + addresses.back() +
+                " can be reached from other machines, and without TLS tokens and text go over the "
+                "network in plain text; name a folder of certificates with --certs (bulkheadctl "
+                "certs issue makes one), or listen there with --insecure all the same");
+        spdlog::warn(
+            "serving {} without TLS (--insecure): whoever listens in on the network reads tokens "
+            "and text",
+            addresses.back());
+    }
+    return absl::OkStatus();
 }
 
 absl::Status Server::Impl::serve() {
@@ -133,23 +219,26 @@ absl::Status Server::Impl::serve() {
     // whole is bounded by model::Limits.
     builder.SetMaxSendMessageSize(-1);
     builder.experimental().SetInterceptorCreators(gate_.interceptors());
-    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
+    using Kind = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    plain_ = builder.experimental().AddExternalConnectionAcceptor(
+        Kind::FROM_FD, grpc::InsecureServerCredentials());
+    if (!options_.certs.empty()) {
+        const int64_t nowS = clock_.unixNs() / kSecond;
+        auto credentials = serverCredentials(options_.certs, nowS);
+        if (!credentials.ok()) return credentials.status();
+        const auto own = access::readCertificate(fs::path(options_.certs) / "cert.pem");
+        if (own.ok() && own->endsS - nowS < kWarnBeforeEndS)
+            spdlog::warn(
+                "the certificate in {} ends in {} hours; renew it: bulkheadctl certs renew",
+                options_.certs, (own->endsS - nowS) / 3600);
+        tls_ = builder.experimental().AddExternalConnectionAcceptor(Kind::FROM_FD, *credentials);
+    }
     sockets_.emplace();
-    if (!options_.socket.empty()) {
-        auto address = sockets_->listenUnix(options_.socket);
-        if (!address.ok()) return address.status();
-        addresses.push_back(*std::move(address));
-    }
-    for (const std::string& listen : options_.listen) {
-        auto address = sockets_->listenTcp(listen);
-        if (!address.ok()) return address.status();
-        addresses.push_back(*std::move(address));
-    }
-    context_.emplace(Context{gate_, options_.backend, runs_ ? &*runs_ : nullptr,
-                             feeds_ ? &*feeds_ : nullptr, jobList_, requests_, open_, reads_,
-                             changes_, stops_, exports_, info(), options_.shutdown});
+    if (absl::Status status = listen(); !status.ok()) return status;
+    context_.emplace(Context{gate_, auditor_, options_.audit, options_.backend,
+                             runs_ ? &*runs_ : nullptr, feeds_ ? &*feeds_ : nullptr, jobList_,
+                             requests_, open_, reads_, changes_, stops_, exports_,
+                             [this] { return info(); }, options_.shutdown});
     services_.push_back(makeServerService(*context_));
     services_.push_back(makeJobsService(*context_));
     services_.push_back(makeWatchService(*context_));
@@ -157,26 +246,18 @@ absl::Status Server::Impl::serve() {
     for (const auto& service : services_) builder.RegisterService(service.get());
     server_ = builder.BuildAndStart();
     if (!server_) return absl::UnavailableError("gRPC could not start its server");
-    sockets_->start([this](int fd) {
+    sockets_->start([this](int fd, bool local) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.fd = fd;
-        acceptor_->HandleNewConnection(&connection);
+        (tls_ && !local ? tls_ : plain_)->HandleNewConnection(&connection);
     });
     return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(ServerOptions options, const Clock& clock) {
-    std::string token;
-    if (!options.listen.empty()) {
-        if (options.tokenFile.empty())
-            return absl::InvalidArgumentError(
-                "listening on TCP needs a token; name a file for it with --token-file (it is made "
-                "if it is not there)");
-        auto loaded = loadOrCreateToken(options.tokenFile);
-        if (!loaded.ok()) return loaded.status();
-        token = *std::move(loaded);
-    }
-    auto impl = std::make_unique<Impl>(std::move(options), std::move(token), clock);
+    auto known = whoIsKnown(options);
+    if (!known.ok()) return known.status();
+    auto impl = std::make_unique<Impl>(std::move(options), *std::move(known), clock);
     if (absl::Status status = impl->serve(); !status.ok()) return status;
     return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

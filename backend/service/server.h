@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/access/audit_log.h"
 #include "backend/common/clock.h"
 #include "backend/service/backend.h"
 #include "backend/service/feed.h"
@@ -19,9 +20,14 @@ namespace bulkhead::service {
 struct ServerOptions {
     std::string socket;               ///< path of the Unix socket (mode 0600); empty: none
     std::vector<std::string> listen;  ///< TCP: "host:port", or "port" on loopback; 0: any free port
-    std::string tokenFile;            ///< needed with `listen`; made (mode 0600) when not there
-    Backend* backend = nullptr;       ///< null: read-only
-    std::filesystem::path history;    ///< file of runs; empty: none
+    std::string tokenFile;  ///< of an administrator; made (mode 0600) when not there; empty: none
+    std::string access;     ///< access file: who else may call over TCP; empty: nobody
+    /// Folder of certificates: TCP is TLS then. Empty: plain text, on loopback addresses.
+    std::string certs;
+    bool insecure = false;              ///< plain text on other addresses too
+    access::AuditLog* audit = nullptr;  ///< null: none is kept; must outlive the server
+    Backend* backend = nullptr;         ///< null: read-only
+    std::filesystem::path history;      ///< file of runs; empty: none
     /// The steps of a run's commit log, by the run's id; NotFound: there is none. Unset: for none.
     CommitLogs commitLogs;
     std::string build;
@@ -32,7 +38,8 @@ struct ServerOptions {
 
 /// The gRPC server: the four services, health and reflection. start() returns when it serves.
 /// Errors: AlreadyExists when the port or the socket is in use, InvalidArgument for an address that
-/// is none or a TCP address without a token file, and the token file's own.
+/// is none, a TCP address that nobody could use or that is not protected, and those of the token
+/// file, the access file and the certificates.
 /// Thread: one owner. `backend` and the clock must outlive it.
 class Server {
   public:

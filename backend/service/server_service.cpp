@@ -12,10 +12,32 @@ class ServerService final : public v1::Server::CallbackService {
     explicit ServerService(const Context& context) : shared_(context) {}
 
     grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
-                                      const v1::GetInfoRequest*,
+                                      const v1::GetInfoRequest* request,
                                       v1::ServerInfo* response) override {
-        return answer(shared_, context, [this, response] {
-            proto::toMessage(shared_.info, *response);
+        return answerTo(shared_, context, request, shared_.reads,
+                        [this, response](const Caller& caller) {
+                            model::ServerInfo info = shared_.info();
+                            info.principal = caller.name;
+                            info.role = enumName(caller.role);
+                            info.mayInject = caller.faults;
+                            proto::toMessage(info, *response);
+                            return absl::OkStatus();
+                        });
+    }
+
+    grpc::ServerUnaryReactor* ReadAudit(grpc::CallbackServerContext* context,
+                                        const v1::AuditQuery* request,
+                                        v1::AuditPage* response) override {
+        // A check reads all of it.
+        Workers& workers = request->check() ? shared_.exports : shared_.reads;
+        return answer(shared_, context, request, workers, [this, request, response] {
+            if (shared_.audit == nullptr)
+                return absl::FailedPreconditionError("this daemon has no jobs and keeps no audit");
+            const auto query = proto::fromMessage<model::AuditQuery>(*request);
+            if (!query.ok()) return query.status();
+            const auto page = shared_.audit->read(*query);
+            if (!page.ok()) return page.status();
+            proto::toMessage(*page, *response);
             return absl::OkStatus();
         });
     }

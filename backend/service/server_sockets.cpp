@@ -139,6 +139,11 @@ absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
     const bool v6 = bound.ss_family == AF_INET6;
     const uint16_t realPort = ntohs(v6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
                                        : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+    const bool loopback =
+        v6 ? IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<sockaddr_in6*>(&bound)->sin6_addr) != 0
+           : reinterpret_cast<uint8_t*>(&reinterpret_cast<sockaddr_in*>(&bound)->sin_addr)[0] ==
+                 127;
+    reachedFromElsewhere_ = reachedFromElsewhere_ || !loopback;
     sockets_.push_back({std::move(fd), false});
     return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(realPort);
 }
@@ -189,7 +194,7 @@ void ServerSockets::acceptAll(const Socket& from) {
             const int on = 1;
             ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         }
-        accepted_(fd);
+        accepted_(fd, from.local);
     }
 }
 

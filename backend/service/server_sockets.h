@@ -27,7 +27,8 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
 /// Thread: one owner; `accepted` is called on a thread of its own.
 class ServerSockets {
   public:
-    using Accepted = std::function<void(int fd)>;  ///< takes the descriptor over
+    /// Takes the descriptor over. `local`: it came over a Unix socket.
+    using Accepted = std::function<void(int fd, bool local)>;
 
     ServerSockets();
     ~ServerSockets();  ///< no call of `accepted` follows
@@ -38,6 +39,8 @@ class ServerSockets {
     /// Port 0: any free one. AlreadyExists when the address is in use, InvalidArgument when it is
     /// no address of this machine. Returns "host:port" with the port that was bound.
     absl::StatusOr<std::string> listenTcp(const std::string& text);
+    /// True when one of the TCP addresses is not of loopback.
+    bool reachedFromElsewhere() const { return reachedFromElsewhere_; }
     /// Call once, when all addresses are bound.
     void start(Accepted accepted);
 
@@ -58,6 +61,7 @@ class ServerSockets {
     Accepted accepted_;
     std::thread thread_;
     std::atomic<uint64_t> refused_{0};
+    bool reachedFromElsewhere_ = false;
     bool exhausted_ = false;  ///< the last accept found no descriptor
 };
 

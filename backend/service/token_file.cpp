@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;
 
-/// Empty: another process made it first.
+/// AlreadyExists: another process made it first.
 absl::StatusOr<std::string> createToken(const std::string& file) {
     unsigned char raw[kTokenBytes];
     if (::getrandom(raw, sizeof raw, 0) != static_cast<ssize_t>(sizeof raw))
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> createToken(const std::string& file) {
         ::close(fd);
         ::unlink(draft.c_str());
     }
-    if (!made && error == EEXIST) return std::string();
+    if (!made && error == EEXIST) return absl::AlreadyExistsError(file);
     if (!made)
         return absl::PermissionDeniedError("token file " + file + " cannot be written: " +
                                            std::strerror(error) + "; choose another place for it");
@@ -46,14 +46,26 @@ absl::StatusOr<std::string> createToken(const std::string& file) {
 }  // namespace
 
 absl::StatusOr<std::string> loadOrCreateToken(const std::string& file) {
-    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) {
-        absl::StatusOr<std::string> made = createToken(file);
-        return made.ok() && made->empty() ? loadOrCreateToken(file) : made;
-    }
+    absl::StatusOr<std::string> token = loadToken(file);
+    if (!absl::IsNotFound(token.status())) return token;
+    token = createToken(file);
+    return absl::IsAlreadyExists(token.status()) ? loadToken(file) : token;
+}
+
+absl::StatusOr<std::string> loadToken(const std::string& file) {
+    // Without waiting for the writer of a pipe.
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const int error = errno;
+    struct stat link {};
+    if (fd < 0 && error == ENOENT && ::lstat(file.c_str(), &link) == 0)
+        return absl::InvalidArgumentError("token file " + file +
+                                          " is a link to nothing; put back what it led to, or name "
+                                          "another file");
+    if (fd < 0 && error == ENOENT)
+        return absl::NotFoundError("token file " + file + " is not there; put it back");
     if (fd < 0)
         return absl::PermissionDeniedError("token file " + file + " cannot be read: " +
-                                           std::strerror(errno) + "; name one of your own");
+                                           std::strerror(error) + "; name one of your own");
     struct stat info {};
     char text[1024];
     const bool isFile = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
@@ -72,8 +84,7 @@ absl::StatusOr<std::string> loadOrCreateToken(const std::string& file) {
     if (!usable)
         return absl::InvalidArgumentError(
             "token file " + file +
-            " holds no token; its first line must be 16 or more visible characters, or delete the "
-            "file to have one made");
+            " holds no token; its first line must be 16 or more visible characters");
     return token;
 }
 

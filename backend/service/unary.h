@@ -13,40 +13,57 @@
 namespace bulkhead::service {
 
 /// Every unary call: through the gate, then on one of `workers`, then its status in gRPC's words.
-/// Request and response outlive the reactor's Finish.
+/// `work` takes the caller. Request and response outlive the reactor's Finish.
 template <class Work>
-grpc::ServerUnaryReactor* answer(const Context& shared, grpc::CallbackServerContext* context,
-                                 Workers& workers, Work work) {
+grpc::ServerUnaryReactor* answerTo(const Context& shared, grpc::CallbackServerContext* context,
+                                   const google::protobuf::Message* request, Workers& workers,
+                                   Work work) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    if (const absl::Status status = shared.gate.admit(*context); !status.ok()) {
-        reactor->Finish(toGrpc(status));
+    auto caller = shared.gate.admit(*context, *request);
+    if (!caller.ok()) {
+        reactor->Finish(toGrpc(caller.status()));
         return reactor;
     }
-    workers.post([reactor, context, work = std::move(work)] {
+    workers.post([reactor, context, caller = *std::move(caller), work = std::move(work)] {
         // Whoever gave up while the call waited for its turn costs no more than that.
-        reactor->Finish(context->IsCancelled() ? grpc::Status::CANCELLED : toGrpc(work()));
+        reactor->Finish(context->IsCancelled() ? grpc::Status::CANCELLED : toGrpc(work(caller)));
     });
     return reactor;
 }
 
-/// A call that answers soon and changes nothing.
+/// A call that changes nothing, and answers soon unless it has `workers` of its own.
 template <class Work>
 grpc::ServerUnaryReactor* answer(const Context& shared, grpc::CallbackServerContext* context,
+                                 const google::protobuf::Message* request, Workers& workers,
                                  Work work) {
-    return answer(shared, context, shared.reads, std::move(work));
+    return answerTo(shared, context, request, workers,
+                    [work = std::move(work)](const Caller&) { return work(); });
+}
+template <class Work>
+grpc::ServerUnaryReactor* answer(const Context& shared, grpc::CallbackServerContext* context,
+                                 const google::protobuf::Message* request, Work work) {
+    return answer(shared, context, request, shared.reads, std::move(work));
 }
 
-/// A call that changes something: once for each request id.
+/// A call that changes something: once for each request id, and in the audit.
 template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerContext* context,
                                  Workers& workers, const Request* request, Response* response,
                                  Work work) {
-    return answer(shared, context, workers, [&shared, request, response, work = std::move(work)] {
-        const v1::Mutation& mutation = request->mutation();
-        const Call call{mutation.request_id(), mutation.expected_revision(), mutation.by()};
-        return shared.requests.once(call.requestId, *request, *response,
-                                    [&] { return work(call); });
-    });
+    return answerTo(
+        shared, context, request, workers,
+        [&shared, context, request, response, work = std::move(work)](const Caller& caller) {
+            const v1::Mutation& mutation = request->mutation();
+            // A caller on this machine is this user, whatever the program says; from
+            // elsewhere only what was proved counts.
+            const bool ownWord = caller.via == "socket" && !mutation.by().empty();
+            const Call call{mutation.request_id(), mutation.expected_revision(),
+                            ownWord ? mutation.by() : caller.name};
+            const absl::Status status = shared.requests.once(call.requestId, *request, *response,
+                                                             [&] { return work(call); });
+            shared.auditor.changed(*context, caller, *request, status);
+            return status;
+        });
 }
 template <class Request, class Response, class Work>
 grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerContext* context,

@@ -12,8 +12,8 @@ class WatchService final : public v1::Watch::CallbackService {
 
     grpc::ServerWriteReactor<v1::WatchUpdate>* Watch(grpc::CallbackServerContext* context,
                                                      const v1::WatchRequest* request) override {
-        if (absl::Status status = shared_.gate.admit(*context); !status.ok())
-            return new RefusedStream<v1::WatchUpdate>(status);
+        if (auto caller = shared_.gate.admit(*context, *request); !caller.ok())
+            return new RefusedStream<v1::WatchUpdate>(caller.status());
         auto feed = open(*request);
         if (!feed.ok()) return new RefusedStream<v1::WatchUpdate>(feed.status());
         Feed::Cursor cursor;

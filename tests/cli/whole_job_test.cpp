@@ -164,6 +164,64 @@ TEST_F(WholeJobTest, AControllerThatIsToldToEndLeavesItsJobsToTheNext) {
     killAllThatName(dir_);
 }
 
+TEST_F(WholeJobTest, ASecretThatIsLostOverALiveRunIsAskedForAndNotMadeAnew) {
+    const std::string state = dir_ + "/state";
+    const std::string token = state + "/control.token";
+    const auto role = [&](const std::string& name) {
+        return spawn({kBin + "/bulkheadd", "--role=" + name, "--state-dir", state},
+                     dir_ + "/" + name + ".out");
+    };
+    const pid_t agent = role("agent");  // waits for the secret
+    pid_t controller = role("controller");
+    const std::string socket = state + "/bulkhead.sock";
+    ASSERT_TRUE(waitUntil([&] { return std::filesystem::exists(socket); }));
+    auto client = client::Client::open({"unix:" + socket, "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    const auto job =
+        await<model::JobInfo>([&](auto reply) { client.value()->startJob(smallJob(), {}, reply); });
+    ASSERT_TRUE(job.ok()) << job.failure().cause;
+    WatchLog log;
+    auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
+    const auto stepped = [](const WatchLog& l, uint64_t step) {
+        return l.state && l.state->lastCommit && l.state->lastCommit->record.step >= step;
+    };
+    ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, 5); }));
+    ::kill(controller, SIGKILL);
+    ::waitpid(controller, nullptr, 0);
+    const auto refusal = [&] {
+        return shellBoth(kBin + "/bulkheadd --role=controller --state-dir " + state);
+    };
+    std::filesystem::rename(token, token + ".away");
+    const Ran gone = refusal();
+    EXPECT_EQ(gone.code, 2) << gone.out;
+    EXPECT_THAT(gone.out, AllOf(HasSubstr("is not there"), HasSubstr(job.value().id),
+                                HasSubstr("put that file back"), HasSubstr("--new-secret")));
+    EXPECT_FALSE(std::filesystem::exists(token));
+    std::filesystem::create_symlink(dir_ + "/nothing", token);
+    const Ran link = refusal();
+    EXPECT_EQ(link.code, 2) << link.out;
+    EXPECT_THAT(link.out, HasSubstr("is a link to nothing"));
+    std::filesystem::remove(token);
+    std::ofstream(token) << std::string(64, 'a') << "\n";
+    std::filesystem::permissions(token, std::filesystem::perms(0600));
+    const Ran other = refusal();
+    EXPECT_EQ(other.code, 2) << other.out;
+    EXPECT_THAT(other.out, HasSubstr("has another secret than before"));
+    std::filesystem::rename(token + ".away", token);
+    const uint64_t before = log.state->lastCommit->record.step;
+    controller = role("controller");
+    ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, before + 5); }));
+    EXPECT_EQ(log.state->lineage, 1u);  // nothing was rolled back
+    watch.reset();
+    const Ran stopped = shell(kBin + "/bulkheadctl -t unix:" + socket + " stop --yes");
+    EXPECT_EQ(stopped.code, 0) << stopped.out;
+    for (const pid_t pid : {agent, controller}) {
+        ::kill(pid, SIGTERM);
+        ::waitpid(pid, nullptr, 0);
+    }
+    killAllThatName(dir_);
+}
+
 TEST_F(WholeJobTest, PinsAndACaptureOutliveTheController) {
     const auto owner = daemon();
     auto client = client::Client::open({owner->target(), "", "tester", kForever});

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/runtime/transport/address.h"
 #include "backend/common/unique_fd.h"
+#include "backend/runtime/transport/address.h"
 
 namespace bulkhead::runtime::testing {
 

@@ -7,6 +7,9 @@
 
 #include "app/views/connect_dialog.h"
 #include "app/views/status_strip.h"
+#include "backend/access/access_list.h"
+#include "backend/common/digest.h"
+#include "backend/common/file_system.h"
 #include "tests/app/support/console.h"
 #include "tests/rpc/rpc_fixture.h"
 
@@ -73,6 +76,29 @@ TEST_F(Attach, OverTcpWithAWrongTokenCauseAndRemedyAreOnScreen) {
     EXPECT_EQ(failure.code, client::FailureCode::kToken);
     EXPECT_TRUE(console.says(QString::fromStdString(failure.cause).toHtmlEscaped()));
     EXPECT_TRUE(console.says(QString::fromStdString(failure.remedy).toHtmlEscaped()));
+}
+
+TEST_F(Attach, AViewerSeesTheRunAndCannotAct) {
+    access::AccessList list;
+    list.put({"bob", access::Role::kViewer, false, {sha256Hex("the-token-of-bob")}, "", ""});
+    ASSERT_TRUE(writeDurably(diskFiles(), dir_ + "/access.toml", list.text()).ok());
+    service::ServerOptions options = tcpOptions();
+    options.access = dir_ + "/access.toml";
+    serve(options);
+    attach(address(), written("bob", "the-token-of-bob\n"));
+    ASSERT_TRUE(waitFor([&] { return console.feed.hasRun(); }));
+    EXPECT_TRUE(console.says("as bob (viewer)"));
+    EXPECT_FALSE(console.actions.find("job.pause")->isEnabled());
+}
+
+TEST_F(Attach, AnAddressWithoutEncryptionIsSaidToBeThat) {
+    service::ServerOptions options = tcpOptions("0.0.0.0:0");
+    options.insecure = true;
+    serve(options);
+    attach("127.0.0.1" + address().mid(address().lastIndexOf(u':')), tokenFile());
+    ASSERT_TRUE(waitFor([&] { return console.feed.hasRun(); }));
+    EXPECT_TRUE(console.says("Not encrypted"));
+    EXPECT_TRUE(console.actions.find("job.pause")->isEnabled());
 }
 
 TEST_F(Attach, ATokenFileThatIsNotThereIsNamed) {

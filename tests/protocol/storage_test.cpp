@@ -118,7 +118,8 @@ TEST(LedgerTest, LeasesAreSwappedWhenBothHoldOne) {
 }
 
 TEST(LedgerTest, ARecordThatNamesNoSamplesOrNoDomainIsNotReplayed) {
-    for (const SampleRange bad : {SampleRange{0, 4, 4}, SampleRange{0, 5, 4}, SampleRange{1, 0, 4}}) {
+    for (const SampleRange bad :
+         {SampleRange{0, 4, 4}, SampleRange{0, 5, 4}, SampleRange{1, 0, 4}}) {
         DataLedger l(1);
         CommitRecord r;
         r.contributors = {{0, 1, {bad}}};

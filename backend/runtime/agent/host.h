@@ -67,8 +67,8 @@ class Host {
                                                                const std::string& output,
                                                                ProcessWatcher watcher) = 0;
     /// One that an earlier agent started, or was about to start and did not note (`pid` is 0): then
-    /// the one that prints to `output`. NotFound when it is gone, or was not started to print there:
-    /// whose folder is a copy finds the original's ranks in it.
+    /// the one that prints to `output`. NotFound when it is gone, or was not started to print
+    /// there: whose folder is a copy finds the original's ranks in it.
     virtual absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
                                                               const std::string& output,
                                                               ProcessWatcher watcher) = 0;

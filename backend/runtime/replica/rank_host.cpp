@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "backend/common/unique_fd.h"
 #include "backend/runtime/replica/shm_lease.h"
 #include "backend/runtime/transport/address.h"
-#include "backend/common/unique_fd.h"
 
 namespace bulkhead::runtime {
 namespace {

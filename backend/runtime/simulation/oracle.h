@@ -200,7 +200,7 @@ class Oracle {
     /// Lineage and step that the log's own records end with, while no lineage in it goes on from
     /// what a checkpoint restored: a coordinator that begins then does so from there.
     std::optional<std::pair<uint64_t, uint64_t>> restoredFrom_;
-    uint64_t tieAt_ = 0;               ///< after this step
+    uint64_t tieAt_ = 0;                                        ///< after this step
     std::map<std::pair<int32_t, uint32_t>, uint64_t> matched_;  ///< its own replay, of which step
     bool paused_ = false;
     std::set<int32_t> held_;

@@ -101,6 +101,9 @@ class FakeClient final : public client::Client {
     void getState(std::string, uint64_t, client::Reply<client::StatePtr> reply) override {
         reply(log_->state);
     }
+    void readAudit(model::AuditQuery, client::Reply<model::AuditPage> reply) override {
+        reply(model::AuditPage{});
+    }
     void checkLedger(std::string, client::Reply<model::LedgerReport> reply) override {
         model::LedgerAudit audit;
         for (const model::Event& e : log_->history) audit.add(e);

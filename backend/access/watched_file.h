@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace bulkhead::access {
+
+/// What a file says now: read again when the file changed. While it cannot be used, what it said
+/// before counts, and the log says why, once. Where no file lies, it is T(). Thread: any.
+template <class T>
+class WatchedFile {
+  public:
+    /// NotFound: there is none.
+    using Read = std::function<absl::StatusOr<T>(const std::string& path)>;
+
+    /// Fails as `read` does, but for NotFound.
+    static absl::StatusOr<std::unique_ptr<WatchedFile>> open(std::string path, Read read) {
+        std::unique_ptr<WatchedFile> file(new WatchedFile(std::move(path), std::move(read)));
+        file->seen_ = file->look();
+        if (absl::Status status = file->take(); !status.ok()) return status;
+        return file;
+    }
+
+    std::shared_ptr<const T> now() {
+        const std::lock_guard lock(mutex_);
+        const Seen found = look();
+        if (found == seen_) return value_;
+        seen_ = found;
+        const absl::Status status = take();
+        if (status.ok())
+            spdlog::info("{} was read again", path_);
+        else
+            spdlog::error("{}; what it said before counts", std::string(status.message()));
+        return value_;
+    }
+
+    const std::string& path() const { return path_; }
+
+  private:
+    struct Seen {
+        int64_t changedNs = -1;
+        int64_t size = 0;
+        uint64_t file = 0;
+        bool operator==(const Seen&) const = default;
+    };
+
+    WatchedFile(std::string path, Read read) : path_(std::move(path)), read_(std::move(read)) {}
+
+    Seen look() const {
+        struct stat info {};
+        if (::stat(path_.c_str(), &info) != 0) return {};
+        return {int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, info.st_size,
+                info.st_ino};
+    }
+
+    absl::Status take() {
+        auto value = read_(path_);
+        if (!value.ok() && !absl::IsNotFound(value.status())) return value.status();
+        value_ = std::make_shared<const T>(value.ok() ? *std::move(value) : T());
+        return absl::OkStatus();
+    }
+
+    const std::string path_;
+    const Read read_;
+    std::mutex mutex_;
+    Seen seen_;
+    std::shared_ptr<const T> value_;
+};
+
+}  // namespace bulkhead::access

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/service/auditor.h"
+
+#include <google/protobuf/message.h>
+#include <grpcpp/server_context.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "backend/model/names.h"
+#include "backend/service/gate.h"
+#include "bulkhead/v1/service.pb.h"
+
+namespace bulkhead::service {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using model::AuditEntry;
+
+constexpr size_t kMostRequest = 2048;
+constexpr size_t kMostWords = 512;
+constexpr size_t kMostConnections = 4096;
+
+std::string textField(const Message& message, const char* name) {
+    const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
+    if (field == nullptr || field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) return {};
+    return message.GetReflection()->GetString(message, field);
+}
+
+v1::Mutation mutationOf(const Message& message) {
+    const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName("mutation");
+    if (field == nullptr || field->message_type() != v1::Mutation::descriptor()) return {};
+    v1::Mutation out;
+    out.CopyFrom(message.GetReflection()->GetMessage(message, field));
+    return out;
+}
+
+/// Of text that callers choose.
+std::string cut(const std::string& text, size_t most) {
+    return model::shortened(model::printable(text), most);
+}
+
+void describe(AuditEntry& entry, const Message& request) {
+    entry.call = methodOf(request);
+    entry.object = cut(textField(request, "job"), kMostWords);
+    const v1::Mutation mutation = mutationOf(request);
+    entry.by = cut(mutation.by(), kMostWords);
+    entry.revision = mutation.expected_revision();
+    entry.request = cut(request.ShortDebugString(), kMostRequest);
+}
+
+void conclude(AuditEntry& entry, const absl::Status& status) {
+    entry.outcome = status.ok() ? "ok" : absl::StatusCodeToString(status.code());
+    entry.message = cut(std::string(status.message()), kMostWords);
+}
+
+}  // namespace
+
+bool Auditor::Allowance::take(int64_t nowNs) {
+    left = std::min<double>(kBurst, left + static_cast<double>(nowNs - atNs) / kSecond);
+    atNs = nowNs;
+    if (left < 1) {
+        ++withheld;
+        return false;
+    }
+    left -= 1;
+    return true;
+}
+
+Auditor::Auditor(access::AuditLog* log, const Clock& clock) : log_(log), clock_(clock) {
+    refusals_.atNs = signIns_.atNs = clock.now();
+    if (log_ != nullptr) thread_ = std::thread([this] { run(); });
+}
+
+Auditor::~Auditor() {
+    {
+        const std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+}
+
+AuditEntry Auditor::entry(const grpc::ServerContextBase& context, const Caller* caller) const {
+    AuditEntry out;
+    out.timeNs = clock_.unixNs();
+    out.peer = cut(context.peer(), kMostWords);
+    if (caller != nullptr) {
+        out.principal = caller->name;
+        out.via = caller->via;
+    }
+    return out;
+}
+
+void Auditor::changed(const grpc::ServerContextBase& context, const Caller& caller,
+                      const Message& request, const absl::Status& status) {
+    if (log_ == nullptr) return;
+    AuditEntry kept = entry(context, &caller);
+    describe(kept, request);
+    conclude(kept, status);
+    write(std::move(kept));
+}
+
+void Auditor::refused(const grpc::ServerContextBase& context, const Caller* caller,
+                      const std::string& call, const Message* request, const absl::Status& status) {
+    if (log_ == nullptr) return;
+    AuditEntry kept = entry(context, caller);
+    kept.call = call;
+    // Nothing of a request is read for a caller whom nobody knows.
+    if (caller != nullptr && request != nullptr) describe(kept, *request);
+    conclude(kept, status);
+    post(refusals_, std::move(kept));
+}
+
+void Auditor::called(const grpc::ServerContextBase& context, const Caller& caller) {
+    if (log_ == nullptr || caller.via == "socket") return;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!known_.insert(caller.name + " " + context.peer()).second) return;
+        if (known_.size() > kMostConnections) known_.clear();
+    }
+    AuditEntry kept = entry(context, &caller);
+    kept.call = "sign in";
+    kept.outcome = "ok";
+    post(signIns_, std::move(kept));
+}
+
+void Auditor::post(Allowance& allowance, AuditEntry entry) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!allowance.take(clock_.now())) return;
+        entry.repeated = std::exchange(allowance.withheld, 0);
+        waiting_.push_back(std::move(entry));
+    }
+    changed_.notify_all();
+}
+
+void Auditor::write(AuditEntry entry) {
+    const absl::Status status = log_->add(std::move(entry));
+    const std::lock_guard lock(mutex_);
+    if (status.ok() == !failing_) return;
+    failing_ = !status.ok();
+    if (failing_)
+        spdlog::error("the audit is not kept: {}", std::string(status.message()));
+    else
+        spdlog::info("the audit is kept again");
+}
+
+void Auditor::run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+        if (waiting_.empty()) return;
+        AuditEntry next = std::move(waiting_.front());
+        waiting_.pop_front();
+        lock.unlock();
+        write(std::move(next));
+        lock.lock();
+    }
+}
+
+}  // namespace bulkhead::service

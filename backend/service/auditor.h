@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_set>
+
+#include "absl/status/status.h"
+#include "backend/access/audit_log.h"
+#include "backend/common/clock.h"
+
+namespace google::protobuf {
+class Message;
+}
+namespace grpc {
+class ServerContextBase;
+}
+
+namespace bulkhead::service {
+
+struct Caller;
+
+/// Writes the audit. Changes are in it before they are answered; refusals and sign-ins are written
+/// a moment later by a thread of its own, at most kBurst at once and then one a second of each: of
+/// those beyond only the number is kept. An audit that cannot be written stops nobody: the log says
+/// so, once until it can. Thread: any.
+class Auditor {
+  public:
+    static constexpr int kBurst = 20;
+
+    /// Null `log`: nothing is kept.
+    Auditor(access::AuditLog* log, const Clock& clock);
+    ~Auditor();  ///< when everything is written
+
+    /// A call that changes something, after it did or did not. Waits for the disk.
+    void changed(const grpc::ServerContextBase& context, const Caller& caller,
+                 const google::protobuf::Message& request, const absl::Status& status);
+    /// `caller` null: nobody known. Does not wait.
+    void refused(const grpc::ServerContextBase& context, const Caller* caller,
+                 const std::string& call, const google::protobuf::Message* request,
+                 const absl::Status& status);
+    /// Kept for the first call of a connection over TCP. Does not wait.
+    void called(const grpc::ServerContextBase& context, const Caller& caller);
+
+  private:
+    /// Lets kBurst through, then one a second.
+    struct Allowance {
+        double left = kBurst;
+        int64_t atNs = 0;
+        uint64_t withheld = 0;
+        bool take(int64_t nowNs);
+    };
+    model::AuditEntry entry(const grpc::ServerContextBase& context, const Caller* caller) const;
+    void post(Allowance& allowance, model::AuditEntry entry);
+    void write(model::AuditEntry entry);
+    void run();
+
+    access::AuditLog* const log_;
+    const Clock& clock_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<model::AuditEntry> waiting_;  ///< at most 2 * kBurst are let through at once
+    Allowance refusals_;
+    Allowance signIns_;
+    std::unordered_set<std::string> known_;  ///< connections that signed in
+    bool failing_ = false;
+    bool ending_ = false;
+    std::thread thread_;
+};
+
+}  // namespace bulkhead::service

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/access/certificates.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "backend/common/file_system.h"
+
+namespace bulkhead::access {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr int64_t kNow = 1'800'000'000;
+constexpr int64_t kDay = 86400;
+
+class CertificatesTest : public ::testing::Test {
+  protected:
+    CertificatesTest() {
+        std::string pattern = ::testing::TempDir() + "bulkhead-certs-XXXXXX";
+        dir_ = ::mkdtemp(pattern.data());
+    }
+    ~CertificatesTest() override { fs::remove_all(dir_); }
+    Authority authority(const char* name = "authority") {
+        auto made = Authority::init(dir_ / name, "Test authority", kNow);
+        EXPECT_TRUE(made.ok()) << made.status();
+        return *made;
+    }
+    std::string read(const fs::path& file) { return *readAtMost(file.string(), 1 << 20); }
+    fs::path dir_;
+};
+
+TEST_F(CertificatesTest, AFolderThatWasIssuedCanBeUsedUntilItsEnd) {
+    const Authority ours = authority();
+    const auto made =
+        ours.issue("daemon", {"node-1.example", "10.0.0.7", "::1"}, 30, kNow, dir_ / "d");
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_THAT(made->hosts, ElementsAre("node-1.example", "10.0.0.7", "::1"));
+    EXPECT_EQ(made->endsS, kNow + 30 * kDay);
+    const auto checked = checkCertificates(dir_ / "d", kNow + 29 * kDay);
+    ASSERT_TRUE(checked.ok()) << checked.status();
+    EXPECT_EQ(checked->serial, made->serial);
+    const auto late = checkCertificates(dir_ / "d", kNow + 31 * kDay);
+    ASSERT_FALSE(late.ok());
+    EXPECT_THAT(std::string(late.status().message()), HasSubstr("expired"));
+    struct stat info {};
+    ASSERT_EQ(::stat((dir_ / "d/key.pem").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+    ASSERT_EQ(::stat((dir_ / "authority/ca.key").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(CertificatesTest, WhatCannotBeUsedIsNamed) {
+    const Authority ours = authority();
+    const Authority others = authority("others");
+    ASSERT_TRUE(ours.issue("a", {}, 30, kNow, dir_ / "a").ok());
+    ASSERT_TRUE(ours.issue("b", {}, 30, kNow, dir_ / "b").ok());
+    const auto why = [&](const char* file, const fs::path& from) {
+        fs::remove_all(dir_ / "c");
+        fs::copy(dir_ / "a", dir_ / "c");
+        fs::copy_file(from, dir_ / "c" / file, fs::copy_options::overwrite_existing);
+        const auto checked = checkCertificates(dir_ / "c", kNow);
+        return checked.ok() ? std::string("ok") : std::string(checked.status().message());
+    };
+    EXPECT_THAT(why("key.pem", dir_ / "b/key.pem"), HasSubstr("expected the key of cert.pem"));
+    EXPECT_THAT(why("ca.pem", dir_ / "others/ca.pem"), HasSubstr("not trusted by ca.pem"));
+    EXPECT_THAT(why("cert.pem", dir_ / "a/key.pem"), HasSubstr("cert.pem: expected a certificate"));
+    EXPECT_THAT(why("key.pem", dir_ / "a/key.pem"), "ok");
+    ::chmod((dir_ / "a/key.pem").c_str(), 0644);
+    const auto open = checkCertificates(dir_ / "a", kNow);
+    EXPECT_THAT(std::string(open.status().message()), HasSubstr("chmod 600"));
+}
+
+TEST_F(CertificatesTest, NothingIsOverwritten) {
+    const Authority ours = authority();
+    EXPECT_EQ(Authority::init(dir_ / "authority", "Again", kNow).status().code(),
+              absl::StatusCode::kAlreadyExists);
+    ASSERT_TRUE(ours.issue("a", {}, 30, kNow, dir_ / "a").ok());
+    const std::string before = read(dir_ / "a/key.pem");
+    EXPECT_EQ(ours.issue("b", {}, 30, kNow, dir_ / "a").status().code(),
+              absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(read(dir_ / "a/key.pem"), before);
+    EXPECT_EQ(Authority::open(dir_ / "a").status().code(), absl::StatusCode::kNotFound);
+    EXPECT_FALSE(ours.issue("../a", {}, 30, kNow, dir_ / "x").ok());
+    EXPECT_FALSE(ours.issue("a", {"a,DNS:evil"}, 30, kNow, dir_ / "x").ok());
+    EXPECT_FALSE(fs::exists(dir_ / "x"));
+}
+
+TEST_F(CertificatesTest, ARenewedCertificateKeepsNameHostsAndKey) {
+    const Authority ours = authority();
+    const auto first = ours.issue("daemon", {"localhost"}, 10, kNow, dir_ / "d");
+    ASSERT_TRUE(first.ok());
+    const std::string key = read(dir_ / "d/key.pem");
+    const auto second = ours.renew(20, kNow + 9 * kDay, dir_ / "d");
+    ASSERT_TRUE(second.ok()) << second.status();
+    EXPECT_EQ(second->hosts, first->hosts);
+    EXPECT_EQ(second->endsS, kNow + 29 * kDay);
+    EXPECT_NE(second->serial, first->serial);
+    EXPECT_EQ(read(dir_ / "d/key.pem"), key);
+    EXPECT_TRUE(checkCertificates(dir_ / "d", kNow + 20 * kDay).ok());
+    EXPECT_EQ(ours.issued()->size(), 2u);
+}
+
+TEST_F(CertificatesTest, RevokedOnesAreInAListThatOnlyTheAuthorityCanSign) {
+    const Authority ours = authority();
+    const auto a = ours.issue("a", {}, 30, kNow, dir_ / "a");
+    const auto b = ours.issue("b", {}, 30, kNow, dir_ / "b");
+    ASSERT_TRUE(a.ok() && b.ok());
+    EXPECT_EQ(ours.revoke("c", kNow).status().code(), absl::StatusCode::kNotFound);
+    ASSERT_EQ(ours.revoke("a", kNow)->size(), 1u);
+    EXPECT_EQ(ours.revoke("a", kNow)->size(), 0u) << "it was revoked before";
+    EXPECT_THAT(*ours.revoked(), ElementsAre(a->serial));
+    ASSERT_EQ(ours.revoke(b->serial, kNow)->size(), 1u);
+    EXPECT_EQ(ours.revoked()->size(), 2u);
+    const Authority others = authority("others");
+    const std::string crl = read(dir_ / "authority/crl.pem");
+    EXPECT_FALSE(revokedBy(crl, read(dir_ / "others/ca.pem")).ok());
+    EXPECT_FALSE(revokedBy("nonsense", read(dir_ / "authority/ca.pem")).ok());
+    EXPECT_TRUE(
+        revokedBy(crl, read(dir_ / "others/ca.pem") + read(dir_ / "authority/ca.pem")).ok());
+}
+
+}  // namespace
+}  // namespace bulkhead::access

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/impl/client_unary_call.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "backend/access/access_list.h"
+#include "backend/access/certificates.h"
+#include "backend/common/digest.h"
+#include "backend/common/file_system.h"
+#include "bulkhead/v1/service.grpc.pb.h"
+#include "tests/rpc/rpc_fixture.h"
+
+namespace bulkhead::testing {
+namespace {
+
+using access::AccessList;
+using access::Authority;
+using access::Role;
+using client::FailureCode;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class PrincipalsTest : public RpcTest {
+  protected:
+    PrincipalsTest() {
+        for (const auto& [name, role, faults] : {std::tuple("viewer", Role::kViewer, false),
+                                                 std::tuple("operator", Role::kOperator, false),
+                                                 std::tuple("breaker", Role::kOperator, true),
+                                                 std::tuple("admin", Role::kAdmin, false)})
+            list_.put({name, role, faults, {sha256Hex(tokenOf(name))}, "", ""});
+        keepList();
+    }
+    ~PrincipalsTest() override { server_.reset(); }
+
+    static std::string tokenOf(const std::string& name) { return "the-token-of-" + name; }
+    void keepList() {
+        ASSERT_TRUE(writeDurably(diskFiles(), dir_ + "/access.toml", list_.text()).ok());
+    }
+
+    service::ServerOptions options() {
+        auto log = access::AuditLog::open(dir_ + "/audit.db");
+        EXPECT_TRUE(log.ok()) << log.status();
+        audit_ = *std::move(log);
+        service::ServerOptions out = tcpOptions();
+        out.socket = socket();
+        out.access = dir_ + "/access.toml";
+        out.audit = audit_.get();
+        return out;
+    }
+    std::string address() const { return server_->addresses().back(); }
+
+    client::Result<model::ServerInfo> greet(const std::string& target, const std::string& tokenFile,
+                                            const std::string& certs) {
+        client::Options wanted;
+        wanted.target = target;
+        wanted.tokenFile = tokenFile;
+        wanted.certs = certs;
+        wanted.deadline = kForever;
+        auto opened = client::Client::open(wanted);
+        if (!opened.ok()) return opened.failure();
+        auto client = std::move(opened).value();
+        return await<model::ServerInfo>([&](auto reply) { client->handshake(reply); });
+    }
+    std::string tokenFileOf(const std::string& name) {
+        const std::string path = dir_ + "/token-of-" + name;
+        EXPECT_TRUE(writeDurably(diskFiles(), path, tokenOf(name) + "\n").ok());
+        return path;
+    }
+    model::AuditPage audited() {
+        const auto page =
+            audit_->read({.fromSeq = 0, .limit = 10000, .newestFirst = false, .check = true});
+        EXPECT_TRUE(page.ok()) << page.status();
+        return *page;
+    }
+    /// Waits until the audit has an entry that `matches`.
+    template <class Matches>
+    bool awaitAudit(Matches matches) {
+        const auto until = std::chrono::steady_clock::now() + kForever;
+        while (std::chrono::steady_clock::now() < until) {
+            for (const model::AuditEntry& entry : audited().entries)
+                if (matches(entry)) return true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        return false;
+    }
+
+    AccessList list_;
+    std::unique_ptr<access::AuditLog> audit_;
+};
+
+/// Calls a method by its wire form with an empty request.
+grpc::StatusCode callEmpty(grpc::Channel& channel, const google::protobuf::MethodDescriptor& method,
+                           const std::string& token) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kForever);
+    if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
+    const std::string name = "/" + method.service()->full_name() + "/" + method.name();
+    v1::GetInfoRequest empty;
+    v1::GetInfoRequest response;
+    if (!method.server_streaming()) {
+        const grpc::internal::RpcMethod unary(name.c_str(), grpc::internal::RpcMethod::NORMAL_RPC);
+        return grpc::internal::BlockingUnaryCall(&channel, unary, &context, empty, &response)
+            .error_code();
+    }
+    const grpc::internal::RpcMethod stream(name.c_str(),
+                                           grpc::internal::RpcMethod::SERVER_STREAMING);
+    const std::unique_ptr<grpc::ClientReader<v1::GetInfoRequest>> reader(
+        grpc::internal::ClientReaderFactory<v1::GetInfoRequest>::Create(&channel, stream, &context,
+                                                                        empty));
+    if (reader->Read(&response)) context.TryCancel();
+    return reader->Finish().error_code();
+}
+
+TEST_F(PrincipalsTest, EveryCallIsAllowedToWhomItsMethodSaysAndToNobodyElse) {
+    serve(options());
+    const auto channel = grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
+    const google::protobuf::FileDescriptor* file = v1::Mutation::descriptor()->file();
+    std::set<const google::protobuf::Descriptor*> requests;
+    int calls = 0;
+    for (int i = 0; i < file->service_count(); ++i)
+        for (int j = 0; j < file->service(i)->method_count(); ++j) {
+            const auto& method = *file->service(i)->method(j);
+            EXPECT_TRUE(requests.insert(method.input_type()).second) << method.full_name();
+            const v1::Need need = method.options().GetExtension(v1::need);
+            EXPECT_NE(need, v1::NEED_UNSPECIFIED) << method.full_name();
+            const bool changes = method.input_type()->FindFieldByName("mutation") != nullptr;
+            EXPECT_EQ(changes, need != v1::NEED_VIEWER && method.name() != "ReadAudit")
+                << method.full_name();
+            const std::pair<std::string, bool> callers[] = {
+                {"viewer", need == v1::NEED_VIEWER},
+                {"operator", need == v1::NEED_VIEWER || need == v1::NEED_OPERATOR},
+                {"breaker", need != v1::NEED_ADMIN},
+                {"admin", need != v1::NEED_FAULTS}};
+            EXPECT_EQ(callEmpty(*channel, method, ""), grpc::StatusCode::UNAUTHENTICATED)
+                << method.full_name();
+            EXPECT_EQ(callEmpty(*channel, method, "nobody's-token-at-all"),
+                      grpc::StatusCode::UNAUTHENTICATED)
+                << method.full_name();
+            for (const auto& [name, allowed] : callers) {
+                const grpc::StatusCode code = callEmpty(*channel, method, tokenOf(name));
+                EXPECT_EQ(code != grpc::StatusCode::PERMISSION_DENIED, allowed)
+                    << method.full_name() << " by " << name << ": " << code;
+                EXPECT_NE(code, grpc::StatusCode::UNAUTHENTICATED) << method.full_name();
+                ++calls;
+            }
+        }
+    EXPECT_GE(calls, 4 * 25);
+    EXPECT_TRUE(backend_.calls().empty()) << "no empty request changes anything";
+}
+
+TEST_F(PrincipalsTest, WhoCallsIsToldAsWhomAndRecordedAsThat) {
+    serve(options());
+    const auto info = greet(address(), tokenFileOf("breaker"), "");
+    ASSERT_TRUE(info.ok()) << info.failure().cause;
+    EXPECT_EQ(info.value().principal, "breaker");
+    EXPECT_EQ(info.value().role, "operator");
+    EXPECT_TRUE(info.value().mayInject);
+    EXPECT_FALSE(info.value().insecure);
+    client::Options wanted;
+    wanted.target = address();
+    wanted.tokenFile = tokenFileOf("operator");
+    wanted.who = "somebody-else@console";
+    wanted.deadline = kForever;
+    {
+        const auto client = client::Client::open(wanted);
+        const auto stopped = await<model::JobInfo>(
+            [&](auto reply) { client.value()->stopJob("demo", true, {}, reply); });
+        ASSERT_TRUE(stopped.ok()) << stopped.failure().cause;
+        EXPECT_EQ(backend_.calls().back().by, "operator") << "not what the caller says";
+        const auto refused =
+            await<uint64_t>([&](auto reply) { client.value()->inject("demo", {}, {}, reply); });
+        ASSERT_FALSE(refused.ok());
+        EXPECT_EQ(refused.failure().code, FailureCode::kRefused);
+        EXPECT_THAT(refused.failure().cause, HasSubstr("may not inject faults"));
+    }
+    EXPECT_TRUE(awaitAudit([](const model::AuditEntry& e) {
+        return e.call == "Jobs/StopJob" && e.principal == "operator" && e.via == "token" &&
+               e.by == "somebody-else@console" && e.object == "demo" && e.outcome == "ok";
+    }));
+    EXPECT_TRUE(awaitAudit([](const model::AuditEntry& e) {
+        return e.call == "Jobs/InjectFault" && e.principal == "operator" &&
+               e.outcome == "PERMISSION_DENIED";
+    }));
+    EXPECT_TRUE(awaitAudit([](const model::AuditEntry& e) {
+        return e.call == "sign in" && e.principal == "breaker";
+    }));
+    EXPECT_EQ(audited().brokenAt, 0u);
+    for (const model::AuditEntry& e : audited().entries)
+        EXPECT_THAT(e.request + e.message, ::testing::Not(HasSubstr("the-token-of")));
+}
+
+TEST_F(PrincipalsTest, WhoIsRemovedOrExpiredIsRefusedWithoutARestart) {
+    serve(options());
+    EXPECT_TRUE(greet(address(), tokenFileOf("viewer"), "").ok());
+    list_.remove("viewer");
+    access::Principal late = *list_.named("admin");
+    late.expires = "2020-01-01";
+    list_.put(late);
+    keepList();
+    const auto removed = greet(address(), tokenFileOf("viewer"), "");
+    ASSERT_FALSE(removed.ok());
+    EXPECT_EQ(removed.failure().code, FailureCode::kToken);
+    const auto expired = greet(address(), tokenFileOf("admin"), "");
+    ASSERT_FALSE(expired.ok());
+    EXPECT_THAT(expired.failure().cause, HasSubstr("ended on 2020-01-01"));
+    EXPECT_TRUE(greet(address(), tokenFileOf("operator"), "").ok());
+}
+
+TEST_F(PrincipalsTest, AFloodOfRefusalsDoesNotFillTheAudit) {
+    serve(options());
+    const auto channel = grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
+    const auto& method = *v1::Mutation::descriptor()->file()->service(0)->method(0);
+    constexpr int kCalls = 500;
+    for (int i = 0; i < kCalls; ++i)
+        ASSERT_EQ(callEmpty(*channel, method, "guess-number-" + std::to_string(i)),
+                  grpc::StatusCode::UNAUTHENTICATED);
+    uint64_t known = 0;
+    const auto whole = [&] {
+        known = 0;
+        for (const model::AuditEntry& e : audited().entries) known += 1 + e.repeated;
+        return known >= kCalls;
+    };
+    // The number of those that were not kept comes with the next one that is.
+    const auto until = std::chrono::steady_clock::now() + kForever;
+    int more = 0;
+    for (; !whole() && std::chrono::steady_clock::now() < until; ++more)
+        callEmpty(*channel, method, "one more");
+    EXPECT_GE(known, static_cast<uint64_t>(kCalls));
+    EXPECT_LT(audited().entries.size(), 100u);
+}
+
+class TlsTest : public PrincipalsTest {
+  protected:
+    TlsTest() {
+        list_.put({"anna", Role::kOperator, true, {}, "", ""});
+        keepList();
+        auto made = Authority::init(dir_ + "/authority", "Test authority", now());
+        EXPECT_TRUE(made.ok()) << made.status();
+        authority_.emplace(*made);
+        issue(*authority_, "daemon", {"127.0.0.1"}, "daemon");
+        issue(*authority_, "anna", {}, "anna");
+        issue(*authority_, "stranger", {}, "stranger");
+        fs::create_directory(dir_ + "/ca");
+        fs::copy_file(dir_ + "/authority/ca.pem", dir_ + "/ca/ca.pem");
+    }
+    int64_t now() const { return clock_.unixNs() / kSecond; }
+    void issue(const Authority& by, const std::string& name, const std::vector<std::string>& hosts,
+               const std::string& folder) {
+        const auto made = by.issue(name, hosts, 30, now(), dir_ + "/" + folder);
+        EXPECT_TRUE(made.ok()) << made.status();
+    }
+    void serveTls() {
+        service::ServerOptions wanted = options();
+        wanted.certs = dir_ + "/daemon";
+        serve(std::move(wanted));
+    }
+    client::Failure refusal(const std::string& certs, const std::string& tokenFile = "") {
+        const auto info = greet(address(), tokenFile, certs.empty() ? "" : dir_ + "/" + certs);
+        EXPECT_FALSE(info.ok()) << certs;
+        return info.ok() ? client::Failure{} : info.failure();
+    }
+    std::optional<Authority> authority_;
+};
+
+TEST_F(TlsTest, ACertificateIsWhoeverTheAccessFileSays) {
+    serveTls();
+    const auto anna = greet(address(), "", dir_ + "/anna");
+    ASSERT_TRUE(anna.ok()) << anna.failure().cause;
+    EXPECT_EQ(anna.value().principal, "anna");
+    EXPECT_GT(anna.value().certificateEndsNs, clock_.unixNs());
+    EXPECT_THAT(refusal("stranger").cause, HasSubstr("names no \"stranger\""));
+    EXPECT_THAT(refusal("ca").cause, HasSubstr("none was sent"));
+    const auto token = greet(address(), tokenFileOf("viewer"), dir_ + "/ca");
+    ASSERT_TRUE(token.ok()) << token.failure().cause;
+    EXPECT_EQ(token.value().principal, "viewer");
+    EXPECT_EQ(greet("unix:" + socket(), "", "").value().role, "admin");
+}
+
+TEST_F(TlsTest, NeitherEndWorksWithAStrangerAndEachSaysWhy) {
+    serveTls();
+    EXPECT_THAT(refusal("").remedy, HasSubstr("--certs"));
+    const auto others = Authority::init(dir_ + "/others", "Test authority", now());
+    issue(*others, "anna", {}, "forged");
+    EXPECT_EQ(refusal("forged").code, FailureCode::kToken);
+    EXPECT_THAT(refusal("forged").cause, HasSubstr("does not vouch for"));
+    // Trusts the daemon, but shows what the other authority issued.
+    fs::copy_file(dir_ + "/authority/ca.pem", dir_ + "/forged/both.pem");
+    const std::string both = *readAtMost(dir_ + "/forged/both.pem", 1 << 20) +
+                             *readAtMost(dir_ + "/forged/ca.pem", 1 << 20);
+    ASSERT_TRUE(writeDurably(diskFiles(), dir_ + "/forged/ca.pem", both).ok());
+    EXPECT_FALSE(greet(address(), "", dir_ + "/forged").ok());
+    // A person's certificate is no daemon's.
+    service::ServerOptions wanted = options();
+    wanted.certs = dir_ + "/anna";
+    wanted.socket.clear();
+    const auto server = service::Server::start(wanted, clock_);
+    ASSERT_FALSE(server.ok());
+    EXPECT_THAT(std::string(server.status().message()), HasSubstr("--host"));
+}
+
+TEST_F(TlsTest, ACertificateForAnotherHostIsRefused) {
+    fs::remove_all(dir_ + "/daemon");
+    issue(*authority_, "daemon", {"other.example"}, "daemon");
+    serveTls();
+    const auto info = greet(address(), "", dir_ + "/anna");
+    ASSERT_FALSE(info.ok());
+    EXPECT_EQ(info.failure().code, FailureCode::kToken) << info.failure().cause;
+}
+
+TEST_F(TlsTest, ARevokedCertificateIsRefusedWithoutARestart) {
+    serveTls();
+    EXPECT_TRUE(greet(address(), "", dir_ + "/anna").ok());
+    ASSERT_TRUE(authority_->revoke("anna", now()).ok());
+    fs::copy_file(dir_ + "/authority/crl.pem", dir_ + "/daemon/crl.pem");
+    EXPECT_THAT(refusal("anna").cause, HasSubstr("was revoked"));
+}
+
+TEST_F(TlsTest, ARenewedCertificateIsTakenWithoutARestart) {
+    serveTls();
+    const auto first = greet(address(), "", dir_ + "/anna");
+    ASSERT_TRUE(first.ok());
+    // By another authority, so that only who trusts that one can connect.
+    const auto others = Authority::init(dir_ + "/others", "Another", now());
+    ASSERT_TRUE(others.ok());
+    issue(*others, "daemon", {"127.0.0.1"}, "next");
+    issue(*others, "anna", {}, "anna2");
+    for (const char* file : {"ca.pem", "key.pem", "cert.pem"})
+        fs::rename(dir_ + "/next/" + file, dir_ + "/daemon/" + file);
+    const auto until = std::chrono::steady_clock::now() + kForever;
+    auto info = greet(address(), "", dir_ + "/anna2");
+    while (!info.ok() && std::chrono::steady_clock::now() < until)
+        info = greet(address(), "", dir_ + "/anna2");
+    ASSERT_TRUE(info.ok()) << info.failure().cause;
+    EXPECT_EQ(info.value().principal, "anna");
+}
+
+TEST_F(TlsTest, PlainTextBeyondThisMachineIsRefusedAtBothEndsUnlessSaid) {
+    service::ServerOptions wanted = options();
+    wanted.listen = {"0.0.0.0:0"};
+    const auto refused = service::Server::start(wanted, clock_);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--insecure"));
+    wanted.insecure = true;
+    serve(wanted);
+    const std::string port = address().substr(address().rfind(':') + 1);
+    const auto info = greet("127.0.0.1:" + port, tokenFile(), "");
+    ASSERT_TRUE(info.ok()) << info.failure().cause;
+    EXPECT_TRUE(info.value().insecure);
+    client::Options remote;
+    remote.target = "10.0.0.7:" + port;
+    remote.tokenFile = tokenFile();
+    const auto client = client::Client::open(remote);
+    ASSERT_FALSE(client.ok());
+    EXPECT_THAT(client.failure().cause, HasSubstr("plain text"));
+    remote.insecure = true;
+    EXPECT_TRUE(client::Client::open(remote).ok());
+}
+
+}  // namespace
+}  // namespace bulkhead::testing
