@@ -37,6 +37,10 @@ Cell changeCell(double now, double then) {
     return {sign + formatShare(std::abs(change)), change < 0 ? Tone::kGood : Tone::kWarning, false};
 }
 
+QString rangeWords(const planner::Range& range, const std::function<QString(double)>& words) {
+    return tr("%1 to %2").arg(words(range.low), words(range.high));
+}
+
 Cell muted(const QString& text) {
     return {text, Tone::kMuted, false};
 }
@@ -103,6 +107,7 @@ Placement placementOf(const model::RunState& state, planner::LiveJob job,
     p.now = {job.expertShard, planner::layerFigures(job, job.expertShard, job.domainShare)};
     if (change) p.then = PlacementSide{shard, planner::layerFigures(job, shard, share)};
     p.preview = planner::planWith(job, shard, share, change ? change->optimism : 0).preview;
+    p.staying = planner::planWith(job, job.expertShard, job.domainShare).preview.forecast;
     p.grouped = !job.domainShare.empty();
     p.groupedThen = !share.empty();
     p.job = std::move(job);
@@ -121,41 +126,71 @@ QString previewWords(const Placement& p) {
         words += u' ' + tr("Samples go to the shards of their domain.");
     else if (p.grouped)
         words += u' ' + tr("Samples go to any shard again.");
-    if (v.optimism > 0)
-        words += u' ' + tr("On the counted steps themselves it would leave %1 remote; a plan fits "
-                           "those better than the steps to come.")
-                            .arg(formatShare(v.remotePredicted - v.optimism));
     if (planner::routingMoves(v))
         words +=
             u' ' + tr("Routing moves: remote copies %1 by the older of the counted steps, %2 by "
                       "the newer; expect the prediction to be off by as much.")
                        .arg(formatShare(v.remoteOlder), formatShare(v.remoteNewer));
+    for (const std::string& note : planner::forecastNotes(v.forecast)) {
+        QString sentence = toQt(note);
+        sentence[0] = sentence[0].toUpper();
+        words += u' ' + sentence + u'.';
+    }
     return words;
+}
+
+QString progressWords(const planner::LiveFrontProgress& progress) {
+    QString words = progress.done == 0
+                        ? tr("Looking at how much steps differ.")
+                        : tr("Plan %1 of %2.").arg(progress.done).arg(progress.of - 1);
+    if (progress.best >= 0)
+        words += u' ' + tr("Best so far: %1 of copies remote.").arg(formatShare(progress.best));
+    const QString more = moreWords(progress.more);
+    return more.isEmpty() ? words : words + u' ' + more;
+}
+
+QString moreWords(double more) {
+    if (more < 0.0005) return {};
+    return tr("As long a search again would bring about %1.").arg(formatShare(more));
 }
 
 std::vector<RowsModel::Row> gainRows(const Placement& p) {
     const planner::LivePreview& v = p.preview;
+    const planner::LiveForecast& f = v.forecast;
     const bool then = p.then.has_value();
-    const auto row = [then](const QString& name, double now, double proposed,
-                            const std::function<QString(double)>& words) -> RowsModel::Row {
+    struct Proposed {
+        double value = -1;
+        const planner::Range* range = nullptr;
+        double counted = -1;  // in the counted steps alone
+    };
+    const auto row = [&](const QString& name, double now, const Proposed& proposed,
+                         const std::function<QString(double)>& words) -> RowsModel::Row {
+        const auto known = [&](double x) {
+            return then && x >= 0 ? Cell{words(x), Tone::kNeutral, false} : muted(noFigure());
+        };
         return {{name, Tone::kNeutral, false},
                 {words(now), Tone::kNeutral, false},
-                then ? Cell{words(proposed), Tone::kNeutral, false} : muted(noFigure()),
-                then ? changeCell(now, proposed) : muted(noFigure())};
+                known(proposed.value),
+                then && proposed.range != nullptr && f.hasRange
+                    ? Cell{rangeWords(*proposed.range, words), Tone::kNeutral, false}
+                    : muted(noFigure()),
+                known(proposed.counted),
+                then ? changeCell(now, proposed.value) : muted(noFigure())};
     };
-    RowsModel::Row measured = row(tr("Remote copies, measured"), v.remoteMeasured, -1, shareOrDash);
-    measured[3] = muted(p.job.traffic.steps > 0
-                            ? tr("the last %1 steps").arg(formatCount(p.job.traffic.steps))
-                            : noFigure());
-    const double load = p.now.load();
-    const double worst = p.now.worstLoad();
+    RowsModel::Row measured = row(tr("Remote copies, measured"), v.remoteMeasured, {}, shareOrDash);
+    measured.back() = muted(p.job.traffic.steps > 0
+                                ? tr("the last %1 steps").arg(formatCount(p.job.traffic.steps))
+                                : noFigure());
+    const double worst = p.now.worstLoad(), worstThen = p.shown().worstLoad();
     return {
         std::move(measured),
-        row(tr("Remote copies, expected"), v.remoteNow, v.remotePredicted, shareOrDash),
-        row(tr("All-to-all a step, all replicas"), v.bytesPerStep, v.bytesPerStepPredicted,
+        row(tr("Remote copies, expected"), v.remoteNow,
+            {f.remote.mean, &f.remote, f.remoteInSample}, shareOrDash),
+        row(tr("All-to-all a step, all replicas"), v.bytesPerStep, {v.bytesPerStepPredicted},
             bytesOrDash),
-        row(tr("Busiest shard over mean, mean of layers"), load, p.shown().load(), timesMean),
-        row(tr("Busiest shard over mean, worst layer"), worst, p.shown().worstLoad(), timesMean)};
+        row(tr("Busiest shard over mean, mean of layers"), p.staying.load.mean,
+            {f.load.mean, &f.load, f.loadInSample}, timesMean),
+        row(tr("Busiest shard over mean, worst layer, as counted"), worst, {worstThen}, timesMean)};
 }
 
 std::vector<RowsModel::Row> layerRows(const Placement& p) {
@@ -213,9 +248,12 @@ std::vector<RowsModel::Row> frontRows(const planner::LiveFront& front) {
     std::vector<RowsModel::Row> rows;
     for (size_t i = 0; i < front.points.size(); ++i) {
         const planner::LiveFrontPoint& p = front.points[i];
+        const planner::LiveForecast& f = p.plan.preview.forecast;
         const bool best = i == front.recommended;
         rows.push_back({{toQt(p.name), Tone::kNeutral, false},
-                        {formatShare(p.plan.preview.remotePredicted), Tone::kNeutral, false},
+                        {formatShare(f.remote.mean), Tone::kNeutral, false},
+                        f.hasRange ? Cell{rangeWords(f.remote, formatShare), Tone::kNeutral, false}
+                                   : muted(noFigure()),
                         loadCell(p.load),
                         {formatCount(p.plan.preview.expertsMoved), Tone::kNeutral, false},
                         !p.keepsRules ? Cell{tr("does not keep the pins"), Tone::kWarning, false}

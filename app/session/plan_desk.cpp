@@ -3,12 +3,18 @@
 
 #include <QFile>
 #include <QFileInfo>
+#include <chrono>
 
 #include "backend/common/file_system.h"
 #include "backend/planner/plan/plan_json.h"
 
 namespace bulkhead::ui {
 namespace {
+
+using std::chrono::steady_clock;
+
+/// Time between two tellings of how far a search is.
+constexpr std::chrono::milliseconds kTell{50};
 
 absl::StatusOr<planner::LivePlan> planOf(const planner::LiveJob& job, const QString& path,
                                          bool group) {
@@ -33,9 +39,20 @@ PlanDesk::PlanDesk(const RunFeed& feed, QObject* parent) : QObject(parent), feed
     connect(&feed, &RunFeed::updated, this, &PlanDesk::noteLayout);
 }
 
+PlanDesk::~PlanDesk() {
+    stop();
+}
+
+void PlanDesk::stop() {
+    if (stop_) *stop_ = true;
+}
+
 void PlanDesk::forget() {
+    stop();
+    stop_.reset();
     ++asked_;
     planning_ = false;
+    progress_ = {};
     proposal_.reset();
     refusal_ = absl::OkStatus();
     voidSince_ = 0;
@@ -51,7 +68,7 @@ void PlanDesk::take(PlanOrigin origin, const absl::StatusOr<planner::LivePlan>& 
     refusal_ = plan.status();
     if (plan.ok())
         proposal_ = {origin, plan->preview.layout, plan->action.expertShard,
-                     plan->action.domainShare, plan->preview.optimism};
+                     plan->action.domainShare, plan->preview.forecast.optimism()};
     noteLayout();
     Q_EMIT changed();
 }
@@ -61,11 +78,29 @@ void PlanDesk::propose(const planner::LiveOptions& options) {
     if (!job.ok()) return take(PlanOrigin::kPlanner, job.status());
     forget();
     planning_ = true;
-    background_.run([job = *job, options] { return planner::liveFront(job, options); },
-                    [this, question = asked_](const absl::StatusOr<planner::LiveFront>& front) {
+    stop_ = std::make_shared<std::atomic<bool>>(false);
+    const uint64_t question = asked_;
+    // This waits for the search when it is destroyed (Background).
+    const auto tell = [this, question, stop = stop_,
+                       told = steady_clock::now()](const planner::LiveFrontProgress& at) mutable {
+        if (const auto now = steady_clock::now(); now - told >= kTell) {
+            told = now;
+            QMetaObject::invokeMethod(
+                this, [this, question, at] { noteProgress(question, at); }, Qt::QueuedConnection);
+        }
+        return !*stop;
+    };
+    background_.run([job = *job, options, tell] { return planner::liveFront(job, options, tell); },
+                    [this, question](const absl::StatusOr<planner::LiveFront>& front) {
                         if (question == asked_) takeFront(front);
                     });
     Q_EMIT changed();
+}
+
+void PlanDesk::noteProgress(uint64_t question, const planner::LiveFrontProgress& at) {
+    if (question != asked_) return;
+    progress_ = at;
+    Q_EMIT progressed();
 }
 
 void PlanDesk::takeFront(absl::StatusOr<planner::LiveFront> front) {

@@ -3,6 +3,8 @@
 
 #include <QObject>
 #include <QString>
+#include <atomic>
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -32,9 +34,12 @@ class PlanDesk final : public QObject {
     Q_OBJECT
   public:
     explicit PlanDesk(const RunFeed& feed, QObject* parent = nullptr);
+    ~PlanDesk() override;
 
     /// Several of the planner's own, of which the recommended one becomes the proposal.
     void propose(const planner::LiveOptions& options);
+    /// The search ends soon, with the best plans so far.
+    void stop();
     /// Another of these instead.
     void choose(int point);
     /// A plan that was made elsewhere, our own JSON; `group`: with its homes.
@@ -48,6 +53,8 @@ class PlanDesk final : public QObject {
     void drop();
 
     bool isPlanning() const { return planning_; }
+    /// How far the search of propose() is; `of` is 0 until it has begun.
+    const planner::LiveFrontProgress& progress() const { return progress_; }
     const std::optional<PlanProposal>& proposal() const { return proposal_; }
     /// The plans that propose() made; null when there are none for what is in use.
     const planner::LiveFront* front() const { return front_ ? &*front_ : nullptr; }
@@ -60,6 +67,7 @@ class PlanDesk final : public QObject {
 
   Q_SIGNALS:
     void changed();
+    void progressed();
 
   private:
     void take(PlanOrigin origin, const absl::StatusOr<planner::LivePlan>& plan);
@@ -67,6 +75,7 @@ class PlanDesk final : public QObject {
     /// All but the front: a choice among its points stays open.
     void forget();
     void noteLayout();
+    void noteProgress(uint64_t question, const planner::LiveFrontProgress& at);
 
     const RunFeed& feed_;
     Background background_;
@@ -74,7 +83,9 @@ class PlanDesk final : public QObject {
     std::optional<planner::LiveFront> front_;
     absl::Status refusal_;
     bool planning_ = false;
-    uint64_t asked_ = 0;  ///< the answer to an older question is dropped
+    planner::LiveFrontProgress progress_;
+    std::shared_ptr<std::atomic<bool>> stop_;  ///< what the search under way looks at
+    uint64_t asked_ = 0;                       ///< the answer to an older question is dropped
     uint64_t voidSince_ = 0;
 };
 

@@ -34,14 +34,14 @@ ExpertsView::ExpertsView(ViewContext& context, QWidget* parent)
       domain_(new QComboBox),
       window_(new QComboBox),
       table_(new QTableView),
-      imbalance_(new TimeSeriesView(tr("Busiest expert over mean, of the 50 to 100 steps before"),
+      imbalance_(new TimeSeriesView(tr("Busiest expert over mean, of the 100 steps before"),
                                     QStringLiteral("1"),
                                     [](double v) { return formatNumber(v, 2); })),
       smallRow_(new QWidget) {
     domain_->setAccessibleName(tr("Domain"));
     domain_->addItem(tr("All domains"));
     window_->setAccessibleName(tr("Which steps"));
-    window_->addItems({tr("Last 50 to 100 steps"), tr("Last report"), tr("Whole run")});
+    window_->addItems({tr("Last 100 steps"), tr("Last report"), tr("Whole run")});
     controls()->addWidget(domain_);
     controls()->addWidget(window_);
     table_->setModel(&model_);

@@ -7,7 +7,9 @@
 #include <QHeaderView>
 #include <QLabel>
 #include <QScrollArea>
+#include <QSpinBox>
 #include <QSplitter>
+#include <QStackedWidget>
 #include <QTabBar>
 #include <QTabWidget>
 #include <QTableView>
@@ -16,6 +18,7 @@
 #include "app/models/units.h"
 #include "app/views/job_commands.h"
 #include "app/views/plan_front_panel.h"
+#include "app/views/plan_progress.h"
 #include "app/views/proposal_banner.h"
 #include "app/views/rules_panel.h"
 #include "app/widgets/file_drag.h"
@@ -70,7 +73,9 @@ void fitRows(QTableView* table, int rows) {
 PlacementView::PlacementView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("placement"), tr("Placement"), parent),
       desk_(context.feed),
-      gain_({tr("By the recent steps"), tr("Now"), tr("Proposed"), tr("Change")}, {1, 2, 3}),
+      gain_({tr("In steps like the recent ones"), tr("Now"), tr("Proposed"), tr("5 to 95 %"),
+             tr("As counted"), tr("Change")},
+            {1, 2, 3, 4, 5}),
       layers_({tr("Layer"), tr("Remote"), tr("Then"), tr("Busiest"), tr("Then"), tr("Moves")},
               {1, 2, 3, 4, 5}),
       experts_({tr("Expert"), tr("On"), tr("From"), tr("Load over mean"), tr("Tokens")}, {3, 4}),
@@ -81,6 +86,8 @@ PlacementView::PlacementView(ViewContext& context, QWidget* parent)
       words_(new QLabel),
       group_(new QCheckBox(tr("Group samples by domain"))),
       cap_(new QDoubleSpinBox),
+      effort_(new QSpinBox),
+      told_(new QStackedWidget),
       layerTable_(tableOf(layers_, tr("Layers"), {72, 68, 68, 68, 68, 60})),
       layerName_(new QLabel),
       board_(new PlacementBoard),
@@ -111,6 +118,7 @@ PlacementView::PlacementView(ViewContext& context, QWidget* parent)
         drawn_ = {};
         touch();
     });
+    connect(&desk_, &PlanDesk::progressed, this, &PlacementView::showProgress);
     connect(&context_.session, &Session::statusChanged, this, &PlacementView::enableActions);
     connect(layerTable_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
             &PlacementView::showLayer);
@@ -142,6 +150,9 @@ void PlacementView::addActions() {
     propose_ = a.add(QStringLiteral("placement.propose"), menu, tr("Propose a plan"),
                      tr("From the job's own routing; nothing moves yet"),
                      QKeySequence(QStringLiteral("Ctrl+Shift+M")), [this] { propose(); });
+    stop_ = a.add(QStringLiteral("placement.stop"), menu, tr("Stop the search for plans"),
+                  tr("The best plans so far are proposed"),
+                  QKeySequence(QStringLiteral("Ctrl+Alt+M")), [this] { desk_.stop(); });
     apply_ = a.add(QStringLiteral("placement.apply"), menu, tr("Apply the proposed plan\u2026"),
                    tr("Every replica moves its experts after its current step"),
                    QKeySequence(QStringLiteral("Ctrl+Shift+Y")), [this] { apply(); });
@@ -172,7 +183,10 @@ void PlacementView::addActions() {
 QWidget* PlacementView::makeHead() {
     words_->setWordWrap(true);
     words_->setAccessibleName(tr("What is proposed"));
-    words_->setMinimumHeight(2 * words_->fontMetrics().lineSpacing());
+    told_->setMinimumHeight(2 * words_->fontMetrics().lineSpacing());
+    progress_ = new PlanProgress(stop_);
+    told_->addWidget(words_);
+    told_->addWidget(progress_);
     words_->setAlignment(Qt::AlignLeft | Qt::AlignTop);
     group_->setChecked(true);
     group_->setAccessibleName(group_->text());
@@ -183,14 +197,22 @@ QWidget* PlacementView::makeHead() {
     cap_->setValue(planner::LiveOptions().loadCap);
     cap_->setSuffix(QStringLiteral("\u202f\u00d7"));
     cap_->setAccessibleName(tr("Load allowed on the busiest shard, over the mean"));
+    effort_->setRange(1, 1000);
+    effort_->setSuffix(QStringLiteral("\u202f\u00d7"));
+    effort_->setAccessibleName(tr("How long to search, 1 is usual"));
+    effort_->setToolTip(tr("So many times the usual number of groupings is tried"));
     auto* options = new QHBoxLayout;
     options->setSpacing(Space::kOne);
     options->addWidget(group_);
     options->addSpacing(Space::kOne);
     options->addWidget(new QLabel(tr("Busiest shard at most")));
     options->addWidget(cap_);
+    options->addSpacing(Space::kOne);
+    options->addWidget(new QLabel(tr("Search")));
+    options->addWidget(effort_);
     options->addStretch();
-    QTableView* gain = tableOf(gain_, tr("Now beside what is proposed"), {260, 96, 96, 128});
+    QTableView* gain =
+        tableOf(gain_, tr("Now beside what is proposed"), {300, 88, 88, 144, 88, 120});
     gain->setFocusPolicy(Qt::StrongFocus);
     fitRows(gain, 5);
     auto* head = new QWidget;
@@ -200,7 +222,7 @@ QWidget* PlacementView::makeHead() {
     banner_ = new ProposalBanner(look_, dismiss_);
     column->addWidget(banner_);
     column->addLayout(options);
-    column->addWidget(words_);
+    column->addWidget(told_);
     column->addWidget(gain);
     return head;
 }
@@ -287,15 +309,19 @@ QString PlacementView::words() const {
             .arg(formatCount(context_.feed.state().experts.step));
     if (!desk_.refusal().ok()) return tr("No plan: %1.").arg(reasonOf(desk_.refusal()));
     if (desk_.proposal() && !differs())
-        return desk_.front() != nullptr && desk_.front()->recommended == 0
-                   ? tr("The planner finds nothing better than what is in use.")
-                   : tr("That is what is in use: nothing would move.");
+        return desk_.front() == nullptr || desk_.front()->recommended != 0
+                   ? tr("That is what is in use: nothing would move.")
+               : desk_.front()->stopped
+                   ? tr("Stopped before anything better than what is in use was found.")
+                   : tr("The planner finds nothing better than what is in use.");
     if (desk_.proposal()) {
         const QString origin[] = {tr("Proposed by the planner."),
                                   tr("Back to before the last move."), tr("Proposed by a file."),
                                   tr("Moved by hand."), tr("Proposed when routing drifted.")};
+        const bool searched = desk_.front() != nullptr && desk_.chosen() >= 0;
         return origin[static_cast<size_t>(desk_.proposal()->origin)] + u' ' +
-               previewWords(*placement_);
+               previewWords(*placement_) +
+               (searched ? u' ' + moreWords(desk_.front()->more) : QString());
     }
     if (desk_.voidSince() > 0) return tr("Placement applied (layout %1).").arg(desk_.voidSince());
     const QString begin = tr("Let the planner propose, or drag an expert to another shard.");
@@ -319,6 +345,7 @@ void PlacementView::showPlacement() {
         change = {p->expertShard, p->domainShare, p->optimism};
     placement_ = placementOf(context_.feed.state(), *std::move(job), change);
     words_->setText(words());
+    showProgress();
     gain_.setRows(gainRows(*placement_));
     layers_.setRows(layerRows(*placement_));
     for (const int column : {2, 4, 5})
@@ -331,6 +358,12 @@ void PlacementView::showPlacement() {
     showRules();
     showWaiting();
     enableActions();
+}
+
+void PlacementView::showProgress() {
+    progress_->set(desk_.progress());
+    // What is found at once shows no bar.
+    told_->setCurrentIndex(desk_.isPlanning() && desk_.progress().of > 0 ? 1 : 0);
 }
 
 void PlacementView::showLayer() {
@@ -363,6 +396,7 @@ void PlacementView::showHomes() {
 void PlacementView::enableActions() {
     const bool can = context_.session.status().canAct();
     propose_->setEnabled(context_.feed.hasRun() && !desk_.isPlanning());
+    stop_->setEnabled(desk_.isPlanning());
     export_->setEnabled(placement_.has_value());
     drop_->setEnabled(desk_.proposal().has_value());
     apply_->setEnabled(can && differs());
@@ -374,6 +408,7 @@ void PlacementView::propose() {
     planner::LiveOptions options;
     options.group = group_->isChecked();
     options.loadCap = cap_->value();
+    options.effort = effort_->value();
     desk_.propose(options);
 }
 

@@ -12,6 +12,8 @@
 class QCheckBox;
 class QDoubleSpinBox;
 class QLabel;
+class QSpinBox;
+class QStackedWidget;
 class QTableView;
 class QTabWidget;
 
@@ -19,6 +21,7 @@ namespace bulkhead::ui {
 
 class PlacementBoard;
 class PlanFrontPanel;
+class PlanProgress;
 class ProposalBanner;
 class RulesPanel;
 
@@ -57,6 +60,7 @@ class PlacementView final : public View {
     QString words() const;
     void enableActions();
     bool differs() const;
+    void showProgress();
     void propose();
     void rollBack();
     void apply();
@@ -87,6 +91,9 @@ class PlacementView final : public View {
     QLabel* words_;
     QCheckBox* group_;
     QDoubleSpinBox* cap_;
+    QSpinBox* effort_;
+    QStackedWidget* told_;  ///< words_, or while plans are searched for progress_
+    PlanProgress* progress_ = nullptr;
     QTableView* layerTable_;
     QLabel* layerName_;
     PlacementBoard* board_;
@@ -98,6 +105,7 @@ class PlacementView final : public View {
     QTableView* homeTable_ = nullptr;
     QLabel* anywhere_ = nullptr;
     QAction* propose_ = nullptr;
+    QAction* stop_ = nullptr;
     QAction* apply_ = nullptr;
     QAction* drop_ = nullptr;
     QAction* rollBack_ = nullptr;

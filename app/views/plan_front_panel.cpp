@@ -21,7 +21,8 @@ constexpr int kLeastChart = 88;  // the page fits a small window
 
 PlanFrontPanel::PlanFrontPanel(QWidget* parent)
     : QWidget(parent),
-      rows_({tr("Plan"), tr("Remote"), tr("Busiest"), tr("Moves"), tr("In short")}, {1, 2, 3}),
+      rows_({tr("Plan"), tr("Remote"), tr("5 to 95 %"), tr("Busiest"), tr("Moves"), tr("In short")},
+            {1, 2, 3, 4}),
       reason_(new QLabel),
       chart_(new ScatterChart(
           tr("Plans to choose from"), {tr("Remote copies"), formatShare},
@@ -32,13 +33,13 @@ PlanFrontPanel::PlanFrontPanel(QWidget* parent)
     table_->setModel(&rows_);
     styleTable(table_, tr("Plans to choose from, in figures"));
     int column = 0;
-    for (const int width : {156, 68, 64, 60}) table_->setColumnWidth(column++, width);
+    for (const int width : {156, 68, 120, 64, 60}) table_->setColumnWidth(column++, width);
     chart_->setMinimumHeight(kLeastChart);
     auto* split = new QSplitter(Qt::Horizontal);
     split->addWidget(chart_);
     split->addWidget(table_);
     split->setChildrenCollapsible(false);
-    split->setSizes({300, 420});
+    split->setSizes({240, 520});
     auto* layout = new QVBoxLayout(this);
     layout->setContentsMargins(Space::kOne, Space::kOne, Space::kOne, 0);
     layout->setSpacing(Space::kHalf);
@@ -64,7 +65,7 @@ void PlanFrontPanel::set(const planner::LiveFront* front, int chosen) {
     for (size_t i = 0; front != nullptr && i < front->points.size(); ++i) {
         const planner::LiveFrontPoint& p = front->points[i];
         const bool best = i == front->recommended;
-        points.push_back({{p.plan.preview.remotePredicted, p.load},
+        points.push_back({{p.plan.preview.forecast.remote.mean, p.load},
                           best ? tr("recommended") : toQt(p.name),
                           p.onFront,
                           best || i == 0});

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kLookMs = 250;
-constexpr int kSettleMs = 400;
+constexpr int kPaintedMs = 400;
 constexpr int kPatience = 4;  // times the seconds asked for
 constexpr size_t kLeastSteps = 12;
 
@@ -88,7 +88,7 @@ void Screenshots::nextPicture() {
         if (window_.layout().isOnly()) window_.layout().toggleOnly(views[view_ - 1]);
         window_.layout().toggleOnly(views[view_ - 1]);
     }
-    QTimer::singleShot(kSettleMs, this, [this, name, scheme, &views] {
+    QTimer::singleShot(kPaintedMs, this, [this, name, scheme, &views] {
         const QString file =
             QStringLiteral("%1/%2-%3.png")
                 .arg(options_.folder, name,

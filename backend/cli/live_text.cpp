@@ -20,6 +20,29 @@ std::string megabytesPerStep(const model::TrafficSum& sum) {
                            static_cast<double>(sum.bytes) / static_cast<double>(sum.steps) / 1e6);
 }
 
+std::string loadText(double load) {
+    return absl::StrFormat("%.3f", load);
+}
+
+std::string rangeTable(const planner::LiveForecast& f) {
+    const auto row = [&](const char* name, std::string (*text)(double), const planner::Range& range,
+                         double inSample) {
+        const auto end = [&](double x) { return f.hasRange ? text(x) : "-"; };
+        return std::vector<std::string>{name, text(range.mean), end(range.low), end(range.high),
+                                        text(inSample)};
+    };
+    std::string out =
+        table({{"IN STEPS TO COME", "EXPECTED", "5 %", "95 %", "IN THE COUNTED STEPS"},
+               row("remote copies", partText, f.remote, f.remoteInSample),
+               row("busiest shard over mean", loadText, f.load, f.loadInSample)});
+    if (f.hasRange)
+        absl::StrAppend(&out, "for as many steps as were counted; from ", f.stretches,
+                        " stretches of them\n");
+    for (const std::string& note : planner::forecastNotes(f))
+        absl::StrAppend(&out, "note: ", note, "\n");
+    return out;
+}
+
 std::string proposalsText(const model::RunState& state) {
     if (state.proposals.empty()) return "";
     std::vector<std::vector<std::string>> rows{
@@ -44,16 +67,14 @@ std::string eachText(const model::RunState& state, const model::LayoutView& v) {
 }  // namespace
 
 std::string previewText(const planner::LivePreview& p) {
+    const planner::LiveForecast& f = p.forecast;
     std::string out = absl::StrFormat(
         "moves %d of %d experts in each replica, %.1f MB each\n"
         "remote copies: %s measured, %s by the counts up to step %d, %s predicted (%+.1f %%)\n",
         p.expertsMoved, p.experts, static_cast<double>(p.bytesMoved) / 1e6,
-        partText(p.remoteMeasured), partText(p.remoteNow), p.step, partText(p.remotePredicted),
-        p.remoteNow > 0 ? (p.remotePredicted / p.remoteNow - 1) * 100 : 0.0);
-    if (p.optimism > 0)
-        absl::StrAppend(&out, "of the counted steps themselves it would leave ",
-                        partText(p.remotePredicted - p.optimism),
-                        " remote; a plan fits those better than the steps to come\n");
+        partText(p.remoteMeasured), partText(p.remoteNow), p.step, partText(f.remote.mean),
+        p.remoteNow > 0 ? (f.remote.mean / p.remoteNow - 1) * 100 : 0.0);
+    absl::StrAppend(&out, rangeTable(f));
     if (planner::routingMoves(p))
         absl::StrAppend(&out, "routing moves: the plan has ", partText(p.remoteOlder),
                         " by the older of the counted steps, ", partText(p.remoteNewer),

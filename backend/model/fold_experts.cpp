@@ -35,20 +35,19 @@ void reshape(ExpertView& view, const ExpertLoads& e) {
     view.domains = e.domains;
     view.experts = e.experts;
     view.total.assign(e.counts.size(), 0);
-    view.older.assign(e.counts.size(), 0);
-    view.newer.assign(e.counts.size(), 0);
-    view.newerFrom = 0;
+    view.stretches.clear();
     view.history.clear();
 }
 
 void noteRecent(ExpertView& view, const ExpertLoads& e) {
-    const bool wentBack = e.step < view.newerFrom;
-    if (wentBack || e.step - view.newerFrom >= ExpertView::kRecent) {
-        view.older = wentBack ? std::vector<uint64_t>(view.newer.size()) : view.newer;
-        view.newer.assign(view.newer.size(), 0);
-        view.newerFrom = wentBack ? e.step : view.step;
-    }
-    for (size_t i = 0; i < e.counts.size(); ++i) addTo(view.newer[i], e.counts[i]);
+    constexpr uint64_t kRecent = ExpertView::kStretch * ExpertView::kStretches;
+    std::vector<ExpertStretch>& all = view.stretches;
+    const uint64_t before = e.step > 0 ? e.step - 1 : 0;
+    while (!all.empty() && all.back().from > before) all.pop_back();  // rolled back
+    std::erase_if(all, [&](const auto& stretch) { return stretch.from + kRecent < e.step; });
+    if (all.empty() || e.step - all.back().from > ExpertView::kStretch)
+        all.push_back({before, std::vector<uint64_t>(e.counts.size())});
+    for (size_t i = 0; i < e.counts.size(); ++i) addTo(all.back().loads[i], e.counts[i]);
 }
 
 }  // namespace

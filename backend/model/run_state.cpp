@@ -29,7 +29,9 @@ void repair(ExpertView& view) {
                       rows * view.experts <= Limits::kExpertCells;
     const size_t cells = fits ? static_cast<size_t>(rows * view.experts) : 0;
     const bool agrees = fits && view.latest.size() == cells && view.total.size() == cells &&
-                        view.older.size() == cells && view.newer.size() == cells;
+                        view.stretches.size() <= ExpertView::kStretches &&
+                        std::all_of(view.stretches.begin(), view.stretches.end(),
+                                    [&](const auto& it) { return it.loads.size() == cells; });
     if (!agrees) view = ExpertView{};
     view.history.repair();
 }

@@ -539,6 +539,17 @@ struct ImbalancePoint {
     }
 };
 
+/// Tokens routed in steps that follow each other.
+struct ExpertStretch {
+    uint64_t from = 0;            ///< step before its first
+    std::vector<uint64_t> loads;  ///< as in ExpertView
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("from", self.from);
+        visit("loads", self.loads);
+    }
+};
+
 /// Loads by [moeLayer][domain][expert] flattened, in tokens routed. Imbalance of a layer is the
 /// load of its busiest expert over the mean of its experts, all domains together: 1 is even,
 /// `experts` is everything on one.
@@ -550,17 +561,18 @@ struct ExpertView {
     uint32_t experts = 0;
     std::vector<uint64_t> latest;
     std::vector<uint64_t> total;  ///< since the run began or the shape changed
-    /// The last steps in two stretches, of which the newer becomes the older when it has kRecent
-    /// steps: together they say what routing is like now, whatever it was earlier.
-    std::vector<uint64_t> older;
-    std::vector<uint64_t> newer;
-    uint64_t newerFrom = 0;  ///< step before its first
-    static constexpr uint64_t kRecent = 50;
+    /// The last steps in stretches of kStretch, oldest first, the last one still filling: together
+    /// they say what routing is like now, whatever it was earlier; apart, how much it varies.
+    std::vector<ExpertStretch> stretches;
+    static constexpr uint64_t kStretch = 10;
+    static constexpr size_t kStretches = 10;
     Ring<ImbalancePoint, 4096> history;  ///< of recent() as it was
-    /// Tokens of the last kRecent to twice as many steps; what heat map, chart and plans look at.
+    /// Tokens of all stretches; what heat map, chart and plans look at.
     std::vector<uint64_t> recent() const {
-        std::vector<uint64_t> sum = older;
-        for (size_t i = 0; i < sum.size() && i < newer.size(); ++i) sum[i] += newer[i];
+        std::vector<uint64_t> sum(latest.size());
+        for (const ExpertStretch& stretch : stretches)
+            for (size_t i = 0; i < sum.size() && i < stretch.loads.size(); ++i)
+                sum[i] += stretch.loads[i];
         return sum;
     }
     template <class Self, class Visitor>
@@ -572,9 +584,7 @@ struct ExpertView {
         visit("experts", self.experts);
         visit("latest", self.latest);
         visit("total", self.total);
-        visit("older", self.older);
-        visit("newer", self.newer);
-        visit("newer_from", self.newerFrom);
+        visit("stretches", self.stretches);
         visit("history", self.history);
     }
 };

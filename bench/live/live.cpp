@@ -99,6 +99,7 @@ class LiveRun {
         }
         return sum;
     }
+    std::vector<model::Event> events() { return job_->events(); }
     double lossAfter(uint64_t step) {
         double sum = 0;
         size_t n = 0;
@@ -142,15 +143,69 @@ Planned planned(const Settings& settings, uint64_t seed) {
     return {view,
             run.trafficIn(view.layout),
             model::latestTraffic(s),
-            plan.preview.optimism,
+            plan.preview.forecast.optimism(),
             plan.preview.bytesPerStepPredicted,
             run.lossAfter(settings.settle)};
 }
 
-double lossWithout(const Settings& settings) {
+/// How often what came lay in the range that a plan's forecast had said.
+struct Held {
+    int plans = 0, remote = 0, load = 0;
+    double remoteWide = 0, loadWide = 0, off = 0;  ///< sums; off: squares, relative
+};
+
+/// A plan every 50 steps from the last 100, held against the 100 that came: routing does not depend
+/// on where experts lie, so a job without a plan tells.
+Held heldAgainst(const std::vector<model::Event>& events) {
+    constexpr uint64_t kEvery = 50;
+    constexpr uint64_t kWindow = model::ExpertView::kStretch * model::ExpertView::kStretches;
+    struct Promise {
+        uint64_t due;
+        planner::LivePlan plan;
+    };
+    std::vector<Promise> open;
+    model::RunState state;
+    uint64_t next = kWindow;
+    Held held;
+    for (const model::Event& event : events) {
+        model::apply(state, event);
+        const auto* loads = std::get_if<model::ExpertLoads>(&event.body);
+        if (loads == nullptr || loads->step < next) continue;
+        next = loads->step + kEvery;
+        const planner::LiveJob job = value(planner::liveJob(state));
+        for (const Promise& promise : open) {
+            if (promise.due > loads->step) break;
+            const planner::LiveForecast &said = promise.plan.preview.forecast,
+                                        came =
+                                            planner::planWith(job, promise.plan.action.expertShard,
+                                                              promise.plan.action.domainShare)
+                                                .preview.forecast;
+            const auto in = [](double x, const planner::Range& range) {
+                return range.low <= x && x <= range.high;
+            };
+            const double remote = came.remoteInSample;
+            ++held.plans;
+            held.remote += in(remote, said.remote);
+            held.load += in(came.loadInSample, said.load);
+            held.remoteWide += said.remote.high - said.remote.low;
+            held.loadWide += said.load.high - said.load.low;
+            held.off += (said.remote.mean / remote - 1) * (said.remote.mean / remote - 1);
+        }
+        std::erase_if(open, [&](const Promise& it) { return it.due <= loads->step; });
+        open.push_back({loads->step + kWindow, value(planner::recommendPlan(job, {}))});
+    }
+    return held;
+}
+
+struct Unplanned {
+    double loss = 0;
+    Held held;
+};
+
+Unplanned unplanned(const Settings& settings) {
     LiveRun run(settings, "unplanned");
     run.untilStep(settings.settle + settings.steps);
-    return run.lossAfter(settings.settle);
+    return {run.lossAfter(settings.settle), heldAgainst(run.events())};
 }
 
 struct Hurt {
@@ -210,7 +265,7 @@ int bench(const Settings& settings) {
     std::vector<Planned> runs;
     for (uint64_t seed = 1; seed <= settings.runs; ++seed) runs.push_back(planned(settings, seed));
     const Planned& plan = runs.front();
-    const double without = lossWithout(settings);
+    const auto [without, held] = unplanned(settings);
     const Hurt broken = hurt(settings);
     const model::LayoutView& v = plan.view;
 
@@ -245,6 +300,14 @@ int bench(const Settings& settings) {
         number(broken.applied.after.remoteShare() * 100) + ", " +
             number(broken.remoteInTheEnd * 100));
     row("measured away from predicted, of each run %", list(off));
+    const double plans = std::max(1, held.plans);
+    row("plans held against the 100 steps after them, every 50 steps",
+        number(held.plans, 0) + "; remote copies " + number(100 * std::sqrt(held.off / plans)) +
+            " % off (root mean square)");
+    row("what came lay in the 5 to 95 % of remote copies, of load %",
+        number(100 * held.remote / plans, 0) + ", " + number(100 * held.load / plans, 0));
+    row("such a range is wide, remote copies %, load",
+        number(100 * held.remoteWide / plans) + ", " + number(held.loadWide / plans, 3));
     report.atLeast("remote copies fall, the least of any run",
                    *std::min_element(fall.begin(), fall.end()), 15, "%");
     report.atMost("measured away from predicted, median of the runs", spreadOf(off).median, 3, "%");

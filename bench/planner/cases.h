@@ -16,6 +16,8 @@ struct Settings : Place {
     uint64_t seed = 1;
     uint32_t splits = 50;
     uint64_t splitSeed = 2026;  ///< of the halves; others were used to choose constants
+    bool plain = false;         ///< splits: without regard to neighbours
+    uint32_t own = 0;           ///< splits: also plans from the scored half itself, of so many
     bool each = false;          ///< a line for each split
     std::string model;          ///< the only one to look at: esft or gptoss
     std::string target;         ///< the only one of splits: sends, copies or tight

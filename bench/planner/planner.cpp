@@ -32,10 +32,14 @@ int main(int argc, char** argv) {
             {"all", "requests", "splits", "small", "tasks", "routers", "balance", "scale"}));
     app.add_option("--splits", settings.splits, "splits, small: random ones of each recording");
     app.add_option("--split-seed", settings.splitSeed, "of those");
-    app.add_option("--model", settings.model, "splits, small: esft or gptoss alone");
+    app.add_option("--model", settings.model, "splits, small, tasks: esft or gptoss alone");
     app.add_option("--target", settings.target,
                    "splits: sends, copies or tight (sends at cap 1.06) alone")
         ->check(CLI::IsMember({"sends", "copies", "tight"}));
+    app.add_flag("--plain", settings.plain,
+                 "splits: halves by lot alone, instead of one of each two neighbours for either");
+    app.add_option("--own", settings.own,
+                   "splits: of so many, plans from the scored half itself beside them");
     app.add_flag("--each", settings.each, "splits, small: a line for each");
     CLI11_PARSE(app, argc, argv);
     Report report("planner", {"case", "plan", "sends", "copies", "node load", "balancedness",

@@ -16,15 +16,20 @@ using namespace planner;  // NOLINT: the bench is about the planner
 namespace {
 
 /// A random half of the requests, and the others: of each two neighbours one for either, so that
-/// both have the recorded mixture of domains.
-std::pair<RoutingView, RoutingView> halves(const Routing& routing, Random& random) {
+/// both have the recorded mixture of domains; `plain`: of each two that a lot puts beside each
+/// other.
+std::pair<RoutingView, RoutingView> halves(const Routing& routing, bool plain, Random& random) {
     RoutingView train{&routing, {}}, test{&routing, {}};
-    const std::vector<TokenRange> all = wholeOf(routing).ranges;
+    std::vector<TokenRange> all = wholeOf(routing).ranges;
+    for (size_t i = all.size(); plain && i > 1; --i) std::swap(all[i - 1], all[random.below(i)]);
     for (size_t i = 0; i < all.size(); i += 2) {
         const bool first = random.below(2) == 0;
         (first ? train : test).ranges.push_back(all[i]);
         if (i + 1 < all.size()) (first ? test : train).ranges.push_back(all[i + 1]);
     }
+    for (RoutingView* view : {&train, &test})
+        std::sort(view->ranges.begin(), view->ranges.end(),
+                  [](const TokenRange& a, const TokenRange& b) { return a.request < b.request; });
     return {train, test};
 }
 
@@ -46,8 +51,9 @@ void oneTarget(const Settings& settings, const Routing& routing, const std::stri
     Random random(settings.splitSeed);
     Tally sends, copied, node, gpu;
     double kept = 0, seconds = 0, inSample = 0, plain = 0, times = 0;
+    double ownSends = 0, ownCopies = 0, ownLoad = 0, sendsBeside = 0, copiesBeside = 0;
     for (uint32_t split = 0; split < settings.splits; ++split) {
-        const auto [train, test] = halves(routing, random);
+        const auto [train, test] = halves(routing, settings.plain, random);
         JointOptions joint;
         joint.sends = copies ? 0 : 1;
         joint.copies = copies ? 1 : 0.02;
@@ -73,6 +79,15 @@ void oneTarget(const Settings& settings, const Routing& routing, const std::stri
         gpu.add(expected.gpuLoad, was.gpuLoadMaxOverMean);
         kept += was.nodeLoadMaxOverMean <= cap;
         inSample += plan.forecast.inSample.nodeLoad;
+        if (split < settings.own) {
+            const Plan own = solveJoint(test, topology, joint).value();
+            const Outcome it = heldOut(test, own, options.homes).value().outcome;
+            ownSends += it.sendsPerToken;
+            ownCopies += it.copiesPerToken;
+            ownLoad += it.nodeLoadMaxOverMean;
+            sendsBeside += was.sendsPerToken;
+            copiesBeside += was.copiesPerToken;
+        }
         if (!settings.each) continue;
         std::printf(
             "  %s %.2f %u: sends %.3f (%.3f %.3f..%.3f, in-sample %.3f) load %.3f (%.3f "
@@ -102,6 +117,12 @@ void oneTarget(const Settings& settings, const Routing& routing, const std::stri
     show("GPU load", gpu);
     std::printf("  cap kept in %.0f%%; in-sample load %.3f; %.2f s a plan, %.2f s without\n",
                 100 * kept / n, inSample / n, seconds / n, plain);
+    if (const double own = std::min(settings.own, settings.splits); own > 0)
+        std::printf(
+            "  from the scored half itself, first %.0f splits: sends %.3f (%.3f from the other), "
+            "copies %.3f (%.3f), load %.3f\n",
+            own, ownSends / own, sendsBeside / own, ownCopies / own, copiesBeside / own,
+            ownLoad / own);
     std::fflush(stdout);
     const std::string what = name + (copies ? " copies" : " sends") + ", cap " + number(cap, 2);
     report.atMost(what + ": a token", (copies ? copied : sends).sum / n, bar,

@@ -64,8 +64,11 @@ TEST_F(PlacementTest, ThePlannersPlanHasFewerRemoteCopiesAndTheRowsAddUp) {
     ASSERT_TRUE(desk.proposal().has_value()) << desk.refusal();
     EXPECT_EQ(desk.proposal()->origin, PlanOrigin::kPlanner);
     const Placement p = shown();
-    EXPECT_LT(p.preview.remotePredicted, 0.9 * p.preview.remoteNow);
-    EXPECT_EQ(gainRows(p)[1][3].tone, Tone::kGood);
+    EXPECT_LT(p.preview.forecast.remote.mean, 0.9 * p.preview.remoteNow);
+    const auto gain = gainRows(p);
+    EXPECT_EQ(gain[1][5].tone, Tone::kGood);
+    EXPECT_THAT(text(gain[1][3]), HasSubstr(" to ")) << "60 steps tell how much they differ";
+    EXPECT_EQ(gain[1][4].text, formatShare(p.preview.forecast.remoteInSample));
     uint64_t moves = 0;
     double remote = 0;
     for (int l = 0; l < p.layers(); ++l) {
@@ -73,10 +76,36 @@ TEST_F(PlacementTest, ThePlannersPlanHasFewerRemoteCopiesAndTheRowsAddUp) {
         remote += p.then->layers[static_cast<size_t>(l)].remote;
     }
     EXPECT_EQ(moves, p.preview.expertsMoved);
-    EXPECT_NEAR(remote / p.layers(), p.preview.remotePredicted, 0.01)
+    EXPECT_NEAR(remote / p.layers(), p.preview.forecast.remote.mean, 0.01)
         << "layers are equally loaded";
     EXPECT_EQ(homeRows(p).size(), static_cast<size_t>(test::SampleRun::kDomains));
     EXPECT_THAT(previewWords(p).toStdString(), HasSubstr("of 96 experts move in each replica"));
+}
+
+TEST_F(PlacementTest, ALongSearchSaysHowFarItIsAndEndsWhenAskedTo) {
+    constexpr int kPatienceMs = 60'000;
+    planner::LiveOptions options;
+    options.effort = 1e6;  // far more than the patience
+    desk.propose(options);
+    ASSERT_TRUE(QTest::qWaitFor([&] { return desk.progress().of > 0; }, kPatienceMs));
+    EXPECT_LT(desk.progress().done, desk.progress().of);
+    desk.stop();
+    ASSERT_TRUE(QTest::qWaitFor([&] { return !desk.isPlanning(); }, kPatienceMs));
+    ASSERT_NE(desk.front(), nullptr) << desk.refusal();
+    EXPECT_TRUE(desk.front()->stopped);
+    desk.propose(options);
+    desk.drop();
+    EXPECT_FALSE(desk.isPlanning());
+    propose();
+    EXPECT_FALSE(desk.front()->stopped) << "the search before it ended";
+}
+
+TEST(PlacementWords, OfASearchSayWhatWasFoundAndWhatMoreWouldBring) {
+    const auto words = progressWords({3, 11, 0.482, 0.004}).toStdString();
+    EXPECT_THAT(words, HasSubstr("Plan 3 of 10."));
+    EXPECT_THAT(words, HasSubstr("Best so far: "));
+    EXPECT_THAT(words, HasSubstr("As long a search again would bring about "));
+    EXPECT_EQ(moreWords(-1), QString());
 }
 
 TEST_F(PlacementTest, AnExpertMovedByHandIsAProposalAndMovedBackIsNone) {
@@ -126,13 +155,13 @@ TEST_F(PlacementTest, AnotherOfThePlannersPlansCanBeChosen) {
     ASSERT_GE(desk.front()->points.size(), 3u);
     EXPECT_EQ(desk.chosen(), static_cast<int>(desk.front()->recommended));
     const auto rows = frontRows(*desk.front());
-    EXPECT_EQ(text(rows[desk.front()->recommended][4]), "Recommended");
+    EXPECT_EQ(text(rows[desk.front()->recommended][5]), "Recommended");
     EXPECT_EQ(text(rows[0][0]), "as it is");
     const int other = desk.front()->recommended == 1 ? 2 : 1;
     desk.choose(other);
     EXPECT_EQ(desk.chosen(), other);
     EXPECT_EQ(rows[static_cast<size_t>(other)][1].text,
-              formatShare(shown().preview.remotePredicted));
+              formatShare(shown().preview.forecast.remote.mean));
     desk.move(0, 0, 1 - shown().then->expertShard[0]);
     EXPECT_EQ(desk.chosen(), -1) << "by hand it is none of them";
     EXPECT_NE(desk.front(), nullptr);

@@ -96,7 +96,11 @@ TEST(LiveTextTest, APreviewSaysWhatMovesAndWhatItSaves) {
     p.experts = 4;
     p.expertsMoved = 2;
     p.remoteNow = 0.5;
-    p.remotePredicted = 0.1;
+    p.forecast.remote = {0.1, 0.08, 0.12};
+    p.forecast.remoteInSample = 0.09;
+    p.forecast.load = {1.1, 1.05, 1.15};
+    p.forecast.loadInSample = 1.06;
+    p.forecast.tokensPerExpert = 5000;
     EXPECT_THAT(previewText(p), HasSubstr("moves 2 of 4 experts"));
     EXPECT_THAT(previewText(p), HasSubstr("- measured"));
     EXPECT_THAT(previewText(p), HasSubstr("10.0 % predicted (-80.0 %)"));
@@ -105,6 +109,13 @@ TEST(LiveTextTest, APreviewSaysWhatMovesAndWhatItSaves) {
     p.remoteOlder = 0.08;
     p.remoteNewer = 0.12;
     EXPECT_THAT(previewText(p), HasSubstr("routing moves: the plan has 8.0 %"));
+    EXPECT_THAT(previewText(p), HasSubstr("busiest shard over mean  1.100     -    -     1.060"));
+    EXPECT_THAT(previewText(p), HasSubstr("note: no range can be told yet"));
+    p.forecast.hasRange = true;
+    EXPECT_THAT(previewText(p),
+                HasSubstr("remote copies            10.0 %    8.0 %  12.0 %  9.0 %"));
+    EXPECT_THAT(previewText(p), HasSubstr("1.100     1.050  1.150   1.060"));
+    EXPECT_THAT(previewText(p), Not(HasSubstr("note:")));
     p.homes = {{"prose", {1, 0}}};
     EXPECT_THAT(previewText(p), HasSubstr("prose   100.0 %  0.0 %"));
 }

@@ -105,7 +105,7 @@ TEST_F(LivePlanTest, RemoteCopiesFallAsPredictedAndTheLossStays) {
         [](const model::JobPhaseChanged& p) { return p.phase == model::JobPhase::kPaused; });
     const auto plan = recommended();
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_LT(plan->preview.remotePredicted, 0.85 * plan->preview.remoteNow);
+    EXPECT_LT(plan->preview.forecast.remote.mean, 0.85 * plan->preview.remoteNow);
     ASSERT_TRUE(order(plan).ok());
     ASSERT_TRUE(act(model::ActionKind::kResume).ok());
     const auto changed = await<model::LayoutChanged>();

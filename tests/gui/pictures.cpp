@@ -3,6 +3,7 @@
 #include <QCommandLineParser>
 #include <QDialog>
 #include <QDir>
+#include <QSpinBox>
 #include <QTabWidget>
 #include <QTest>
 #include <QTextStream>
@@ -89,6 +90,19 @@ int grabPlan(test::Console& console, const QString& folder) {
     console.actions.find("placement.propose")->trigger();
     const bool told = QTest::qWaitFor([&] { return console.says("Proposed by the planner."); });
     return grab(console, folder, QStringLiteral("plan")) + (told ? 0 : 1);
+}
+
+/// The Placement page while a long search for plans goes on.
+int grabSearch(test::Console& console, const QString& folder) {
+    auto& page = console.view<ui::PlacementView>();
+    console.window->layout().toggleOnly(&page);
+    auto* effort = page.findChild<QSpinBox*>();
+    effort->setValue(effort->maximum());
+    console.actions.find("placement.propose")->trigger();
+    const bool told = QTest::qWaitFor([&] { return console.says("Best so far"); }, 120'000);
+    const int failed = grab(console, folder, QStringLiteral("search"));
+    console.actions.find("placement.stop")->trigger();
+    return failed + (told ? 0 : 1);
 }
 
 /// The Placement page with rules kept and broken, the list of plans, and a plan that waits.
@@ -193,8 +207,8 @@ int main(int argc, char** argv) {
          {"width", "of the window", "px", "1600"},
          {"height", "of the window", "px", "1000"},
          {"recording", "of routing: the Experts page's tabs of it", "file"},
-         {"state", "live, empty, lost, dialogs, campaign, verdict, plan, pins, or gpus", "state",
-          "live"}});
+         {"state", "live, empty, lost, dialogs, campaign, verdict, plan, search, pins, or gpus",
+          "state", "live"}});
     parser.process(app);
     const QString folder = parser.positionalArguments().value(0, QStringLiteral("pictures"));
     const QString state = parser.value("state");
@@ -213,6 +227,7 @@ int main(int argc, char** argv) {
     }
     if (state == u"gpus") return grabGpus(console, folder);
     if (state == u"plan") return grabPlan(console, folder);
+    if (state == u"search") return grabSearch(console, folder);
     if (state == u"pins") return grabPins(console, folder);
     if (parser.isSet("recording")) return grabStudy(console, folder, parser.value("recording"));
     if (state == u"dialogs") {

@@ -6,7 +6,9 @@
 #include <QLabel>
 #include <QMenu>
 #include <QMimeData>
+#include <QProgressBar>
 #include <QPushButton>
+#include <QSpinBox>
 #include <QTabWidget>
 #include <QTableView>
 #include <QTest>
@@ -43,7 +45,13 @@ class PlacementPage : public testing::Test {
         EXPECT_NE(widget, nullptr) << qPrintable(name);
         return widget;
     }
-    QString words() { return named<QLabel>("What is proposed")->text(); }
+    /// Also while a bar is shown in its place.
+    QLabel* proposed() {
+        for (QLabel* label : console.view<PlacementView>().findChildren<QLabel*>())
+            if (label->accessibleName() == "What is proposed") return label;
+        return nullptr;
+    }
+    QString words() { return proposed()->text(); }
     QString gain(int row, int column) {
         return named<QTableView>("Now beside what is proposed")
             ->model()
@@ -66,7 +74,9 @@ TEST_F(PlacementPage, APlanIsProposedLookedAtAskedForAndApplied) {
     console.press("Ctrl+Shift+M");
     ASSERT_TRUE(said("Proposed by the planner.")) << qPrintable(words());
     EXPECT_NE(gain(1, 2), noFigure());
-    EXPECT_TRUE(gain(1, 3).startsWith(QChar(0x2212))) << "fewer remote copies";
+    EXPECT_TRUE(gain(1, 3).contains(" to ")) << qPrintable(gain(1, 3));
+    EXPECT_NE(gain(1, 4), noFigure()) << "and as counted";
+    EXPECT_TRUE(gain(1, 5).startsWith(QChar(0x2212))) << "fewer remote copies";
     EXPECT_TRUE(console.log->actions.empty()) << "looking changes nothing";
     ASSERT_TRUE(enabled("placement.apply"));
 
@@ -98,6 +108,28 @@ TEST_F(PlacementPage, APlanIsProposedLookedAtAskedForAndApplied) {
     EXPECT_EQ(console.log->actions[1].expertShard, console.feed.state().model.expertShard);
     EXPECT_TRUE(console.log->actions[1].domainShare.empty());
     EXPECT_TRUE(said("Back to before the last move."));
+}
+
+TEST_F(PlacementPage, ALongSearchShowsItsBarAndCanBeStopped) {
+    constexpr int kPatienceMs = 60'000;
+    open();
+    auto* effort = named<QSpinBox>("How long to search, 1 is usual");
+    effort->setValue(effort->maximum());
+    const auto bar = [&] {
+        return qobject_cast<QProgressBar*>(
+            console.named("Plans that were made, of those to be made"));
+    };
+    EXPECT_EQ(bar(), nullptr);
+    EXPECT_FALSE(enabled("placement.stop"));
+    console.press("Ctrl+Shift+M");
+    ASSERT_TRUE(
+        QTest::qWaitFor([&] { return bar() != nullptr && bar()->maximum() > 0; }, kPatienceMs));
+    EXPECT_FALSE(proposed()->isVisible());
+    ASSERT_TRUE(enabled("placement.stop"));
+    console.press("Ctrl+Alt+M");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return bar() == nullptr; }, kPatienceMs));
+    EXPECT_TRUE(proposed()->isVisible());
+    EXPECT_FALSE(enabled("placement.stop"));
 }
 
 TEST_F(PlacementPage, WhoCancelsHasDoneNothingAndStillSeesTheProposal) {

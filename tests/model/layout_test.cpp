@@ -93,14 +93,20 @@ TEST_F(LayoutState, RecentCountsForgetHowRoutingWas) {
     };
     for (uint64_t step = 10; step <= 200; step += 10) count(step, 5);
     const ExpertView& view = state_.experts;
-    const auto recent = [&] { return view.older[0] + view.newer[0]; };
-    EXPECT_GE(recent(), 25u) << "50 steps at least";
-    EXPECT_LE(recent(), 50u);
+    const auto recent = [&] { return view.recent()[0]; };
+    EXPECT_EQ(recent(), 50u) << "the last 100 steps";
+    EXPECT_EQ(view.stretches.size(), ExpertView::kStretches);
+    EXPECT_EQ(view.stretches.front().from, 109u);
     for (uint64_t step = 210; step <= 310; step += 10) count(step, 0);
     EXPECT_EQ(recent(), 0u);
     EXPECT_EQ(view.total[0], 100u);
     for (uint64_t step = 110; step <= 130; step += 10) count(step, 7);  // after a rollback
     EXPECT_EQ(recent(), 21u);
+    EXPECT_EQ(view.stretches.size(), 3u);
+    for (uint64_t step = 131; step <= 150; ++step) count(step, 1);
+    EXPECT_EQ(recent(), 41u);
+    EXPECT_EQ(view.stretches.size(), 5u) << "ten steps each";
+    EXPECT_EQ(view.stretches[3].loads[0], 10u);
 }
 
 TEST_F(LayoutState, KeepsProposals) {

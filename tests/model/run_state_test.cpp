@@ -349,7 +349,7 @@ TEST(RunState, measuresExpertImbalance) {
     EXPECT_DOUBLE_EQ(e.history.back().worst, 10 / 4.5);
     EXPECT_DOUBLE_EQ(e.history.back().mean, 10 / 4.5);
     EXPECT_EQ(e.recent(), (std::vector<uint64_t>{6, 9, 0, 0, 2, 1, 0, 0}));
-    // Two stretches later what was then is forgotten.
+    // A hundred steps later what was then is forgotten.
     story.at(3, ExpertLoads{60, 1, 2, 4, {0, 0, 0, 5, 0, 0, 0, 0}});
     story.at(4, ExpertLoads{120, 1, 2, 4, {0, 0, 5, 5, 0, 0, 0, 0}});
     EXPECT_DOUBLE_EQ(e.history.back().worst, 10 / 3.75);

@@ -31,8 +31,7 @@ class Drift : public testing::Test {
         s_.experts.moeLayers = 1;
         s_.experts.domains = 2;
         s_.experts.experts = 4;
-        s_.experts.older = std::vector<uint64_t>(8);
-        s_.experts.newer = {50, 50, 0, 0, 0, 0, 50, 50};
+        s_.experts.stretches = {{250, {50, 50, 0, 0, 0, 0, 50, 50}}};
         model::LayoutView view;
         view.layout = 1;
         view.step = 100;
@@ -71,7 +70,7 @@ TEST_F(Drift, IsMoreRemoteCopiesThanPredicted) {
 
 TEST_F(Drift, IsAShardThatGetsMoreThanAPlanAllows) {
     steps(300, 10);
-    s_.experts.newer = {90, 10, 0, 0, 0, 0, 90, 10};
+    s_.experts.stretches[0].loads = {90, 10, 0, 0, 0, 0, 90, 10};
     EXPECT_THAT(drifted(s_).value_or(""),
                 HasSubstr("the busiest shard gets 1.80 times the mean, at most 1.15"));
 }

@@ -23,8 +23,8 @@ LiveJob exampleJob() {
 }
 
 bool betterInAll(const LiveFrontPoint& a, const LiveFrontPoint& b) {
-    return a.plan.preview.remotePredicted < b.plan.preview.remotePredicted && a.load < b.load &&
-           a.plan.preview.expertsMoved < b.plan.preview.expertsMoved;
+    return a.plan.preview.forecast.remote.mean < b.plan.preview.forecast.remote.mean &&
+           a.load < b.load && a.plan.preview.expertsMoved < b.plan.preview.expertsMoved;
 }
 
 TEST(LiveFront, BeginsWithWhatIsInUseAndNoTwoPlaceAlike) {
@@ -52,7 +52,8 @@ TEST(LiveFront, RecommendsTheFewestRemoteCopiesWithinTheLoad) {
     EXPECT_LE(best.load, 1.3);
     for (const LiveFrontPoint& p : front->points)
         if (p.load <= 1.3) {
-            EXPECT_LE(best.plan.preview.remotePredicted, p.plan.preview.remotePredicted + 1e-9)
+            EXPECT_LE(best.plan.preview.forecast.remote.mean,
+                      p.plan.preview.forecast.remote.mean + 1e-9)
                 << p.name;
         }
     EXPECT_THAT(front->reason, HasSubstr("fewest remote copies"));
@@ -65,6 +66,32 @@ TEST(LiveFront, SaysWhenNoPlanIsWithinTheLoad) {
     ASSERT_TRUE(front.ok()) << front.status();
     EXPECT_GT(front->points[front->recommended].load, 1.15) << "one expert has most of all tokens";
     EXPECT_THAT(front->reason, HasSubstr("no plan found keeps the busiest shard within 1.15"));
+}
+
+TEST(LiveFront, TellsHowFarItIsAndEndsWhenAskedTo) {
+    std::vector<LiveFrontProgress> told;
+    const auto whole = liveFront(exampleJob(), {}, [&](const LiveFrontProgress& at) {
+        told.push_back(at);
+        return true;
+    });
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    EXPECT_FALSE(whole->stopped);
+    for (size_t i = 1; i < told.size(); ++i) EXPECT_GE(told[i].done, told[i - 1].done);
+    EXPECT_EQ(told.back().done + 1, told.back().of);
+    EXPECT_GE(told.back().more, 0) << "several groupings were tried";
+    const LivePlan& best = whole->points[whole->recommended].plan;
+    EXPECT_DOUBLE_EQ(told.back().best, best.preview.forecast.remote.mean);
+
+    const auto first =
+        liveFront(exampleJob(), {}, [](const LiveFrontProgress& at) { return at.done < 2; });
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_TRUE(first->stopped);
+    EXPECT_EQ(first->points.size(), 2u) << "as it is, and the first plan";
+    EXPECT_THAT(first->reason, HasSubstr("stopped before"));
+
+    const auto none = liveFront(exampleJob(), {}, [](const auto&) { return false; });
+    ASSERT_TRUE(none.ok()) << none.status();
+    EXPECT_EQ(none->points.size(), 1u);
 }
 
 TEST(LiveFront, WithoutTokensThereIsNone) {

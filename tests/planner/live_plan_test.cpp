@@ -28,8 +28,7 @@ model::RunState job() {
     s.experts.moeLayers = 1;
     s.experts.domains = 2;
     s.experts.experts = 4;
-    s.experts.older = {40, 5, 45, 5, 5, 40, 5, 45};
-    s.experts.newer = {5, 0, 0, 0, 0, 5, 0, 0};
+    s.experts.stretches = {{0, {40, 5, 45, 5, 5, 40, 5, 45}}, {8, {5, 0, 0, 0, 0, 5, 0, 0}}};
     model::StepPoint p;
     p.copies = 100;
     p.remoteCopies = 50;
@@ -60,17 +59,16 @@ absl::StatusOr<LivePlan> recommended(const model::RunState& state,
 TEST(LivePlan, SaysWhetherRoutingMoves) {
     model::RunState state = job();
     state.experts.step = 160;
-    state.experts.newerFrom = 150;
-    state.experts.newer = {40, 5, 45, 5, 5, 40, 5, 45};
+    state.experts.stretches[1] = {150, state.experts.stretches[0].loads};
     const LivePreview still = recommended(state)->preview;
     EXPECT_DOUBLE_EQ(still.remoteOlder, still.remoteNewer);
     EXPECT_FALSE(routingMoves(still));
-    state.experts.newer = {30, 15, 35, 15, 15, 30, 15, 35};
+    state.experts.stretches[1].loads = {30, 15, 35, 15, 15, 30, 15, 35};
     const LivePreview moving = recommended(state)->preview;
     EXPECT_GT(moving.remoteNewer, moving.remoteOlder);
     EXPECT_TRUE(routingMoves(moving));
-    EXPECT_GT(moving.remotePredicted, moving.remoteOlder);
-    EXPECT_LT(moving.remotePredicted, moving.remoteNewer);
+    EXPECT_GT(moving.forecast.remote.mean, moving.remoteOlder);
+    EXPECT_LT(moving.forecast.remote.mean, moving.remoteNewer);
     // A few steps say nothing.
     state.experts.step = 152;
     EXPECT_FALSE(routingMoves(recommended(state)->preview));
@@ -79,27 +77,60 @@ TEST(LivePlan, SaysWhetherRoutingMoves) {
 TEST(LivePlan, APredictionAllowsForThePlanHavingBeenFittedToItsSteps) {
     model::RunState s = job();
     s.experts.step = 200;
-    s.experts.newerFrom = 150;
-    s.experts.older = {50, 0, 50, 0, 0, 50, 0, 50};
-    s.experts.newer = s.experts.older;
-    EXPECT_DOUBLE_EQ(recommended(s)->preview.optimism, 0) << "either half says the same";
+    s.experts.stretches = {{100, {50, 0, 50, 0, 0, 50, 0, 50}},
+                           {150, {50, 0, 50, 0, 0, 50, 0, 50}}};
+    EXPECT_DOUBLE_EQ(recommended(s)->preview.forecast.optimism(), 0) << "either half says the same";
     // By turns domain a goes to experts 0 and 2, or to 0 and 1: a plan for either half leaves half
     // of the other half's copies remote, one for all of them a quarter.
-    s.experts.newer = {50, 50, 0, 0, 0, 0, 50, 50};
+    s.experts.stretches[1].loads = {50, 50, 0, 0, 0, 0, 50, 50};
     const LivePlan plan = *recommended(s);
-    EXPECT_DOUBLE_EQ(plan.preview.optimism, 0.25);
-    EXPECT_DOUBLE_EQ(plan.preview.remotePredicted, 0.25 + 0.25);
-    EXPECT_DOUBLE_EQ(plan.action.predictedRemote, plan.preview.remotePredicted);
+    EXPECT_DOUBLE_EQ(plan.preview.forecast.optimism(), 0.25);
+    EXPECT_DOUBLE_EQ(plan.preview.forecast.remote.mean, 0.25 + 0.25);
+    EXPECT_DOUBLE_EQ(plan.action.predictedRemote, plan.preview.forecast.remote.mean);
     const LiveJob counts = *liveJob(s);
     const auto& a = plan.action;
-    EXPECT_DOUBLE_EQ(planWith(counts, a.expertShard, a.domainShare, 0.25).preview.remotePredicted,
-                     0.5);
-    EXPECT_DOUBLE_EQ(planWith(counts, a.expertShard, a.domainShare).preview.remotePredicted, 0.25);
+    EXPECT_DOUBLE_EQ(
+        planWith(counts, a.expertShard, a.domainShare, 0.25).preview.forecast.remote.mean, 0.5);
+    EXPECT_DOUBLE_EQ(planWith(counts, a.expertShard, a.domainShare).preview.forecast.remote.mean,
+                     0.25);
     // What is in use was not made from these steps.
-    EXPECT_DOUBLE_EQ(planWith(counts, counts.expertShard, {}, 0.25).preview.optimism, 0);
+    EXPECT_DOUBLE_EQ(planWith(counts, counts.expertShard, {}, 0.25).preview.forecast.optimism(), 0);
     // Of few steps nothing is known.
     s.experts.step = 155;
-    EXPECT_DOUBLE_EQ(recommended(s)->preview.optimism, 0);
+    EXPECT_DOUBLE_EQ(recommended(s)->preview.forecast.optimism(), 0);
+}
+
+TEST(LivePlan, ARangeTellsHowMuchStretchesOfStepsDiffer) {
+    model::RunState s = job();
+    s.experts.step = 100;
+    s.experts.stretches.clear();
+    for (uint64_t i = 0; i < 10; ++i)
+        s.experts.stretches.push_back({10 * i, {400, 50, 450, 50, 50, 400, 50, 450}});
+    const LiveForecast same = recommended(s)->preview.forecast;
+    ASSERT_TRUE(same.hasRange);
+    EXPECT_EQ(same.stretches, 10u);
+    EXPECT_NEAR(same.remote.mean, 200.0 / 1900, 1e-9);
+    EXPECT_NEAR(same.remote.low, same.remote.mean, 1e-6);
+    EXPECT_NEAR(same.remote.high, same.remote.mean, 1e-6);
+    EXPECT_NEAR(same.load.high, same.loadInSample, 1e-6);
+    EXPECT_TRUE(forecastNotes(same).empty());
+    // By turns one domain has more, and its tokens keep to their experts less.
+    for (size_t i = 0; i < 10; i += 2)
+        s.experts.stretches[i].loads = {500, 100, 550, 100, 50, 350, 50, 400};
+    const LiveForecast varies = recommended(s)->preview.forecast;
+    EXPECT_LT(varies.remote.low, varies.remote.mean - 0.01);
+    EXPECT_GT(varies.remote.high, varies.remote.mean + 0.01);
+    EXPECT_GT(varies.load.high, varies.load.mean + 0.01);
+    EXPECT_GT(varies.load.mean, varies.loadInSample) << "the plan is made from these steps";
+    for (auto& [from, loads] : s.experts.stretches)
+        for (uint64_t& n : loads) n /= 60;
+    EXPECT_THAT(forecastNotes(recommended(s)->preview.forecast),
+                ElementsAre(HasSubstr("few tokens were counted for this model")));
+    s.experts.stretches.resize(3);
+    const LiveForecast young = recommended(s)->preview.forecast;
+    EXPECT_FALSE(young.hasRange);
+    EXPECT_EQ(young.remote.low, young.remote.high);
+    EXPECT_THAT(forecastNotes(young), testing::Contains(HasSubstr("the counts of 40 steps")));
 }
 
 TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
@@ -108,7 +139,7 @@ TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
     const LivePreview& p = plan->preview;
     EXPECT_DOUBLE_EQ(p.remoteMeasured, 0.5);
     EXPECT_DOUBLE_EQ(p.remoteNow, 0.5);
-    EXPECT_DOUBLE_EQ(p.remotePredicted, 0.1);
+    EXPECT_DOUBLE_EQ(p.forecast.remote.mean, 0.1);
     EXPECT_DOUBLE_EQ(p.bytesPerStepPredicted, 1280);
     EXPECT_EQ(p.expertsMoved, 2u);
     EXPECT_EQ(p.bytesMoved, 2000u);
@@ -134,12 +165,12 @@ TEST(LivePlan, KeepsToPinsAndBans) {
         const auto& e = plan->action.expertShard;
         EXPECT_EQ(model::brokenRule(s.expertRules, e, 4), nullptr) << model::ruleText(rule);
         EXPECT_EQ(std::count(e.begin(), e.end(), 0), 2) << "each shard holds as many as before";
-        EXPECT_DOUBLE_EQ(plan->preview.remotePredicted, 0.1) << "as good on the other shard";
+        EXPECT_DOUBLE_EQ(plan->preview.forecast.remote.mean, 0.1) << "as good on the other shard";
     }
     s.expertRules = {{0, 0, 0, true}, {0, 2, 1, true}};
     const auto apart = recommended(s);
     ASSERT_TRUE(apart.ok());
-    EXPECT_GT(apart->preview.remotePredicted, 0.4) << "what belongs together is pinned apart";
+    EXPECT_GT(apart->preview.forecast.remote.mean, 0.4) << "what belongs together is pinned apart";
 }
 
 TEST(LivePlan, RefusesRulesThatCannotBeKept) {
@@ -171,7 +202,7 @@ TEST(LivePlan, TakesAPlanMadeElsewhere) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_THAT(plan->action.expertShard, ElementsAre(1, 0, 1, 0));
     EXPECT_THAT(plan->action.domainShare, ElementsAre(250, 750, 1000, 0));
-    EXPECT_NEAR(plan->preview.remotePredicted, (0.1 + 0.1 * 0.75 + 0.9 * 0.25) / 2, 1e-9);
+    EXPECT_NEAR(plan->preview.forecast.remote.mean, (0.1 + 0.1 * 0.75 + 0.9 * 0.25) / 2, 1e-9);
 }
 
 TEST(LivePlan, OfAJobGoesToAFileAndComesBack) {
@@ -193,8 +224,7 @@ TEST(LivePlan, SaysWhichShardAFileCannotTellOf) {
     model::RunState s = job();
     s.model.moeLayers = s.experts.moeLayers = 2;
     s.model.expertShard.insert(s.model.expertShard.end(), {0, 0, 0, 1});
-    s.experts.older.insert(s.experts.older.end(), {1, 1, 1, 1, 1, 1, 1, 1});
-    s.experts.newer.insert(s.experts.newer.end(), 8, 0);
+    for (auto& [from, loads] : s.experts.stretches) loads.insert(loads.end(), 8, 1);
     const auto job = liveJob(s);
     ASSERT_TRUE(job.ok()) << job.status();
     EXPECT_THAT(std::string(fileOf(*job, s.model, job->expertShard, {}).status().message()),
@@ -225,7 +255,7 @@ TEST(LivePlan, SaysWhatAPlacementMadeByHandWouldDo) {
     // Expert 2 to shard 0, samples wherever they were: three of four experts there.
     const LivePlan plan = planWith(*job, {0, 0, 0, 1}, {});
     EXPECT_EQ(plan.preview.expertsMoved, 1u);
-    EXPECT_DOUBLE_EQ(plan.preview.remotePredicted, 0.5);
+    EXPECT_DOUBLE_EQ(plan.preview.forecast.remote.mean, 0.5);
     const auto figures = layerFigures(*job, {0, 0, 0, 1}, {});
     ASSERT_EQ(figures.size(), 1u);
     EXPECT_DOUBLE_EQ(figures[0].remote, 0.5);
@@ -249,7 +279,7 @@ TEST(LivePlan, GoesBackToWhereThingsWere) {
     EXPECT_EQ(back->action.expertShard, s.model.expertShard);
     EXPECT_TRUE(back->action.domainShare.empty());
     EXPECT_DOUBLE_EQ(back->preview.remoteNow, 0.1);
-    EXPECT_DOUBLE_EQ(back->preview.remotePredicted, 0.5);
+    EXPECT_DOUBLE_EQ(back->preview.forecast.remote.mean, 0.5);
 }
 
 TEST(LivePlan, SaysWhyThereIsNoneYet) {
@@ -258,7 +288,7 @@ TEST(LivePlan, SaysWhyThereIsNoneYet) {
     };
     EXPECT_THAT(refusal({}), HasSubstr("not been built yet"));
     model::RunState s = job();
-    s.experts.newer.clear();
+    s.experts.stretches.clear();
     EXPECT_THAT(refusal(s), HasSubstr("no expert has been counted"));
     s = job();
     s.model.moeLayers = 0;

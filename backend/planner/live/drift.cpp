@@ -84,14 +84,14 @@ std::function<std::optional<model::PlanProposed>()> proposal(const model::RunSta
         const bool broken = brokenIn(job) != nullptr;
         const bool lighter = loadOf(job, made->action.expertShard) <
                              (1 - kLeastDrift) * loadOf(job, job.expertShard);
-        if (p.remotePredicted >= (1 - kLeastDrift) * p.remoteNow && !lighter && !broken)
+        if (p.forecast.remote.mean >= (1 - kLeastDrift) * p.remoteNow && !lighter && !broken)
             return std::nullopt;
         model::PlanProposed out;
         out.step = job.step;
         out.layout = job.layout;
         out.why = why;
         out.measuredRemote = p.remoteMeasured;
-        out.predictedRemote = p.remotePredicted;
+        out.predictedRemote = p.forecast.remote.mean;
         out.expertsMoved = p.expertsMoved;
         out.bytesMoved = p.bytesMoved;
         out.expertShard = std::move(made->action.expertShard);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "backend/model/expert_rules.h"
+#include "backend/planner/solve/front.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -19,10 +20,7 @@ LiveFrontPoint pointOf(const LiveJob& job, std::string name, LivePlan plan) {
     const model::Action& action = point.plan.action;
     point.keepsRules =
         model::brokenRule(job.rules, action.expertShard, job.counts.experts) == nullptr;
-    const std::vector<LayerFigures> layers =
-        layerFigures(job, action.expertShard, action.domainShare);
-    for (const LayerFigures& layer : layers)
-        point.load += layer.maxOverMean() / static_cast<double>(layers.size());
+    point.load = point.plan.preview.forecast.loadInSample;
     return point;
 }
 
@@ -32,7 +30,7 @@ bool placesAlike(const LiveFrontPoint& a, const LiveFrontPoint& b) {
 }
 
 bool atLeastAsGood(const LiveFrontPoint& a, const LiveFrontPoint& b) {
-    return a.plan.preview.remotePredicted <= b.plan.preview.remotePredicted + kSamePlan &&
+    return a.plan.preview.forecast.remote.mean <= b.plan.preview.forecast.remote.mean + kSamePlan &&
            a.load <= b.load + kSamePlan &&
            a.plan.preview.expertsMoved <= b.plan.preview.expertsMoved;
 }
@@ -51,7 +49,8 @@ void recommend(LiveFront& front, double cap) {
         const bool within = a.load <= cap + kSamePlan, other = b.load <= cap + kSamePlan;
         if (within != other) return within;
         if (!within) return less(a.load, b.load);
-        const double ra = a.plan.preview.remotePredicted, rb = b.plan.preview.remotePredicted;
+        const double ra = a.plan.preview.forecast.remote.mean,
+                     rb = b.plan.preview.forecast.remote.mean;
         if (less(ra, rb) || less(rb, ra)) return less(ra, rb);
         return a.plan.preview.expertsMoved < b.plan.preview.expertsMoved;
     };
@@ -62,7 +61,7 @@ void recommend(LiveFront& front, double cap) {
                        ? absl::StrFormat(
                              "fewest remote copies, %.1f %%, with %.2f of the mean load on the "
                              "busiest shard, at most %.2f",
-                             best.plan.preview.remotePredicted * 100, best.load, cap)
+                             best.plan.preview.forecast.remote.mean * 100, best.load, cap)
                        : absl::StrFormat(
                              "no plan found keeps the busiest shard within %.2f of the mean load; "
                              "this one is most even, at %.2f",
@@ -71,30 +70,52 @@ void recommend(LiveFront& front, double cap) {
 
 }  // namespace
 
-absl::StatusOr<LiveFront> liveFront(const LiveJob& job, const LiveOptions& options) {
-    LiveFront front;
-    front.points.push_back(
-        pointOf(job, "as it is", planWith(job, job.expertShard, job.domainShare)));
-    const double optimism = optimismOf(job, options);
+absl::StatusOr<LiveFront> liveFront(
+    const LiveJob& job, const LiveOptions& options,
+    const std::function<bool(const LiveFrontProgress&)>& onProgress) {
     std::vector<double> caps{options.loadCap};
     for (const double load : kLoads)
         if (load != options.loadCap) caps.push_back(load);
+    LiveFront front;
+    LiveFrontProgress at;
+    at.of = static_cast<uint32_t>(1 + 2 * caps.size());
+    std::vector<double> values;  // of the first plan's groupings
+    const auto goOn = [&] {
+        if (!front.stopped && onProgress) front.stopped = !onProgress(at);
+        return !front.stopped;
+    };
+    LiveOptions wanted = options;
+    wanted.goOn = goOn;
+    front.points.push_back(
+        pointOf(job, "as it is", planWith(job, job.expertShard, job.domainShare)));
+    const double optimism = optimismOf(job, wanted);
     for (const double dear : {1.0, kDearMoves})
         for (const double cap : caps) {
-            LiveOptions wanted = options;
+            ++at.done;
+            if (!goOn()) break;
             wanted.loadCap = cap;
-            wanted.pricePerMove *= dear;
+            wanted.pricePerMove = options.pricePerMove * dear;
+            if (at.done == 1)
+                wanted.onStart = [&](double value) { values.push_back(value); };
+            else
+                wanted.onStart = {};
             absl::StatusOr<LivePlan> plan = recommendPlan(job, wanted, optimism);
             if (!plan.ok()) return plan.status();
+            if (at.done == 1) at.more = gainOfMore(values);
             LiveFrontPoint point =
                 pointOf(job, absl::StrFormat("%sload %.2f", dear > 1 ? "fewer moves, " : "", cap),
                         *std::move(plan));
+            const double remote = point.plan.preview.forecast.remote.mean;
+            if (point.load <= options.loadCap + kSamePlan && (at.best < 0 || remote < at.best))
+                at.best = remote;
             if (std::none_of(front.points.begin(), front.points.end(),
                              [&](const auto& other) { return placesAlike(other, point); }))
                 front.points.push_back(std::move(point));
         }
+    front.more = at.more;
     markFront(front.points);
     recommend(front, options.loadCap);
+    if (front.stopped) front.reason += "; stopped before the search was through";
     return front;
 }
 

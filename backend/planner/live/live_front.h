@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,27 @@ struct LiveFrontPoint {
 struct LiveFront {
     std::vector<LiveFrontPoint> points;  ///< the first is what is in use; no two place alike
     size_t recommended = 0;
-    std::string reason;  ///< "fewest remote copies, 48.2 %, with ..."
+    std::string reason;    ///< "fewest remote copies, 48.2 %, with ..."
+    bool stopped = false;  ///< by onProgress: more plans would have been made
+    double more = -1;      ///< as in LiveFrontProgress, at the end
+};
+
+/// How far liveFront() is.
+struct LiveFrontProgress {
+    uint32_t done = 0, of = 0;  ///< plans; the first is made for the prediction of the others
+    double best = -1;  ///< fewest remote copies expected so far within the load; -1: none is yet
+    /// Part by which what is minimised would fall with as many groupings tried again (gainOfMore);
+    /// -1: not known yet.
+    double more = -1;
 };
 
 /// Plans for tighter and looser loads, each with moves cheap and dear, beside what is in use.
 /// Recommends the one with the fewest remote copies whose load is at most `options.loadCap`, or,
-/// where none is, the one with the most even load. Errors as recommendPlan.
-[[nodiscard]] absl::StatusOr<LiveFront> liveFront(const LiveJob& job, const LiveOptions& options);
+/// where none is, the one with the most even load. `onProgress` is called many times; after the
+/// first false what is under way ends with the best so far, and no other plan is made. Errors as
+/// recommendPlan.
+[[nodiscard]] absl::StatusOr<LiveFront> liveFront(
+    const LiveJob& job, const LiveOptions& options,
+    const std::function<bool(const LiveFrontProgress&)>& onProgress = {});
 
 }  // namespace bulkhead::planner

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "backend/model/expert_rules.h"
 #include "backend/planner/solve/domain_plan.h"
+#include "backend/planner/solve/expected_load.h"
 
 namespace bulkhead::planner {
 namespace {
@@ -48,6 +51,77 @@ DomainPlan planOf(const LiveJob& job, const std::vector<int32_t>& placement,
     return plan;
 }
 
+/// Fewer stretches than these do not tell how much steps vary.
+constexpr size_t kFewStretches = 4;
+
+/// Standard deviation of sum over sum, where stretches are drawn anew.
+double deviationOf(const std::vector<double>& parts, const std::vector<double>& wholes,
+                   const std::vector<std::vector<float>>& draws) {
+    double sum = 0, squares = 0;
+    for (const std::vector<float>& draw : draws) {
+        double part = 0, whole = 0;
+        for (size_t i = 0; i < parts.size(); ++i) {
+            part += draw[i] * parts[i];
+            whole += draw[i] * wholes[i];
+        }
+        const double share = whole > 0 ? part / whole : 0;
+        sum += share;
+        squares += share * share;
+    }
+    const auto count = static_cast<double>(draws.size());
+    return std::sqrt(std::max(0.0, squares / count - sum / count * (sum / count)));
+}
+
+/// [layer] copies that each stretch brings to each shard, stretches x shards.
+std::vector<std::vector<float>> loadsOf(const std::vector<DomainCounts>& stretches,
+                                        const std::vector<uint32_t>& nodeOf, uint32_t shards) {
+    const DomainCounts& any = stretches.front();
+    std::vector<std::vector<float>> loads(any.layers,
+                                          std::vector<float>(stretches.size() * shards));
+    for (uint32_t l = 0; l < any.layers; ++l)
+        for (size_t s = 0; s < stretches.size(); ++s)
+            for (uint32_t d = 0; d < any.domains; ++d)
+                for (uint32_t e = 0; e < any.experts; ++e)
+                    loads[l][s * shards + nodeOf[size_t{l} * any.experts + e]] +=
+                        static_cast<float>(stretches[s].at(l, d, e));
+    return loads;
+}
+
+/// `fits`: the plan may be made from these very steps, on which it then looks too good.
+LiveForecast forecastOf(const LiveJob& job, const DomainPlan& plan, double optimism, bool fits) {
+    LiveForecast it;
+    const auto whole = loadsOf({job.counts}, plan.nodeOf, job.shards);
+    const std::vector<std::vector<float>> once{{1.0f}};
+    it.remoteInSample = remoteShare(job.counts, plan, job.shards);
+    it.loadInSample = loadSpread(whole, job.shards, once).mean;
+    const double mean = std::min(1.0, it.remoteInSample + optimism);
+    it.remote = {mean, mean, mean};
+    it.load = {it.loadInSample, it.loadInSample, it.loadInSample};
+    const auto sum = [](const DomainCounts& counts) {
+        return std::accumulate(counts.values.begin(), counts.values.end(), 0.0);
+    };
+    it.tokensPerExpert =
+        sum(job.counts) / (static_cast<double>(job.counts.layers) * job.counts.experts);
+    it.stretches = static_cast<uint32_t>(job.stretches.size());
+    it.hasRange = it.stretches >= kFewStretches;
+    if (!it.hasRange) return it;
+    std::vector<double> copies, remote;
+    for (const DomainCounts& stretch : job.stretches) {
+        copies.push_back(sum(stretch));
+        remote.push_back(copies.back() * remoteShare(stretch, plan, job.shards));
+    }
+    const auto draws = drawEquals(std::vector<uint32_t>(it.stretches, 0), 1);
+    const double deviations = deviationsOf(kRangeConfidence, freedomOf(copies));
+    const double wide = deviations * deviationOf(remote, copies, draws);
+    it.remote = {mean, std::max(0.0, mean - wide), std::min(1.0, mean + wide)};
+    const Spread load =
+        loadSpread(loadsOf(job.stretches, plan.nodeOf, job.shards), job.shards, draws);
+    const double high = load.mean + deviations * load.deviation;
+    it.load = fits ? loadRange(load, {}, deviations)
+                   : Range{load.mean, std::max(1.0, 2 * load.mean - high), high};
+    return it;
+}
+
 DomainCounts olderOf(const LiveJob& job) {
     DomainCounts older = job.counts;
     for (size_t i = 0; i < older.values.size(); ++i) older.values[i] -= job.newer.values[i];
@@ -61,6 +135,9 @@ DomainPlanOptions wantedOf(const LiveJob& job, const LiveOptions& options) {
     wanted.loadCap = options.loadCap;
     wanted.pricePerMove = options.pricePerMove;
     wanted.seed = options.seed;
+    wanted.starts = static_cast<uint32_t>(std::max(1.0, wanted.starts * options.effort));
+    wanted.goOn = options.goOn;
+    wanted.onStart = options.onStart;
     for (const model::ExpertRule& rule : job.rules)
         wanted.rules.push_back({rule.layer, rule.expert, rule.pins, true, rule.shard});
     return wanted;
@@ -79,8 +156,8 @@ LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vecto
     p.remoteNow =
         remoteShare(job.counts, planOf(job, job.expertShard, job.domainShare), job.shards);
     const DomainPlan plan = planOf(job, placement, parts);
-    if (placement != job.expertShard || parts != job.domainShare) p.optimism = optimism;
-    p.remotePredicted = std::min(1.0, remoteShare(job.counts, plan, job.shards) + p.optimism);
+    const bool other = placement != job.expertShard || parts != job.domainShare;
+    p.forecast = forecastOf(job, plan, other ? optimism : 0, other);
     if (!job.newer.values.empty()) {
         p.remoteOlder = remoteShare(olderOf(job), plan, job.shards);
         p.remoteNewer = remoteShare(job.newer, plan, job.shards);
@@ -89,7 +166,7 @@ LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vecto
         p.remoteMeasured = sum.remoteShare();
         p.bytesPerStep = static_cast<double>(sum.bytes) / static_cast<double>(sum.steps);
         if (sum.remote > 0)
-            p.bytesPerStepPredicted = p.bytesPerStep * p.remotePredicted / p.remoteMeasured;
+            p.bytesPerStepPredicted = p.bytesPerStep * p.forecast.remote.mean / p.remoteMeasured;
     }
     const std::vector<double> share = sharesOf(parts, job.shards);
     for (size_t d = 0; (d + 1) * job.shards <= share.size(); ++d)
@@ -99,7 +176,7 @@ LivePlan livePlan(const LiveJob& job, std::vector<int32_t> placement, std::vecto
     out.action.kind = model::ActionKind::kChangeLayout;
     out.action.expertShard = std::move(placement);
     out.action.domainShare = std::move(parts);
-    out.action.predictedRemote = p.remotePredicted;
+    out.action.predictedRemote = p.forecast.remote.mean;
     return out;
 }
 
@@ -121,6 +198,20 @@ absl::Status fits(const LiveJob& job, const Plan& plan) {
 
 }  // namespace
 
+std::vector<std::string> forecastNotes(const LiveForecast& it) {
+    std::vector<std::string> notes;
+    if (!it.hasRange)
+        notes.push_back(absl::StrCat("no range can be told yet: it takes the counts of ",
+                                     kFewStretches * model::ExpertView::kStretch, " steps"));
+    if (it.tokensPerExpert < kFewPerExpert)
+        notes.push_back(absl::StrFormat(
+            "few tokens were counted for this model: %.0f for each expert of a layer, at least "
+            "%.0f are wanted; ranges half as wide take four times as many, which bulkheadctl plan "
+            "capture records",
+            it.tokensPerExpert, kFewPerExpert));
+    return notes;
+}
+
 absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
     const model::ExpertView& view = state.experts;
     LiveJob job;
@@ -141,24 +232,32 @@ absl::StatusOr<LiveJob> liveJob(const model::RunState& state) {
             state.model.name.empty()
                 ? "the job's model has not been built yet"
                 : absl::StrCat("the workload ", state.model.name, " has no experts to place"));
-    if (view.newer.empty() || view.older.size() != view.newer.size() ||
-        view.moeLayers != state.model.moeLayers || view.experts != state.model.experts)
+    if (view.stretches.empty() || view.moeLayers != state.model.moeLayers ||
+        view.experts != state.model.experts)
         return absl::FailedPreconditionError(
             "no expert has been counted yet; wait until some steps are committed");
-    job.counts = {view.moeLayers, view.domains, view.experts, {}};
-    const std::vector<uint64_t> recent = view.recent();
-    job.counts.values.assign(recent.begin(), recent.end());
-    const auto counted = [](uint64_t tokens) { return tokens > 0; };
-    if (view.newerFrom > 0 && view.step >= view.newerFrom + kFewSteps &&
-        std::any_of(view.older.begin(), view.older.end(), counted))
-        job.newer = {
-            view.moeLayers, view.domains, view.experts, {view.newer.begin(), view.newer.end()}};
+    const DomainCounts none{view.moeLayers, view.domains, view.experts, {}};
+    const auto add = [&](DomainCounts& to, const std::vector<double>& values) {
+        to.values.resize(values.size());
+        for (size_t i = 0; i < values.size(); ++i) to.values[i] += values[i];
+    };
+    job.counts = job.newer = none;
+    const size_t half = (view.stretches.size() + 1) / 2;
+    const bool halves =
+        half < view.stretches.size() && view.step >= view.stretches[half].from + kFewSteps;
+    for (size_t i = 0; i < view.stretches.size(); ++i) {
+        const std::vector<uint64_t>& loads = view.stretches[i].loads;
+        job.stretches.push_back(none);
+        job.stretches.back().values.assign(loads.begin(), loads.end());
+        add(job.counts, job.stretches.back().values);
+        if (halves && i >= half) add(job.newer, job.stretches.back().values);
+    }
     return job;
 }
 
 bool routingMoves(const LivePreview& p) {
     return p.remoteOlder >= 0 &&
-           std::abs(p.remoteNewer - p.remoteOlder) > kSteady * p.remotePredicted;
+           std::abs(p.remoteNewer - p.remoteOlder) > kSteady * p.forecast.remote.mean;
 }
 
 double optimismOf(const LiveJob& job, const LiveOptions& options) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,19 +29,45 @@ struct DomainHomeRow {
     }
 };
 
+/// What a placement is to be expected to do in as many steps as were counted. Sends are not known:
+/// counts do not tell which of a token's copies go the same way.
+struct LiveForecast {
+    uint32_t stretches = 0;     ///< of the counted steps, between which it varies
+    bool hasRange = false;      ///< else ranges are no wider than their mean: too few stretches
+    Range remote;               ///< copies that leave their shard, 0..1
+    double remoteInSample = 0;  ///< the same in the counted steps, which a plan may be made from
+    Range load;                 ///< copies of the busiest shard over the mean, mean of the layers
+    double loadInSample = 0;
+    double tokensPerExpert = 0;  ///< counted, of a layer
+    /// So much more is remote than in the counted steps: a plan fits the steps it was made from
+    /// better than those to come. 0 where it was not made from them. See optimismOf.
+    double optimism() const { return remote.mean - remoteInSample; }
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("stretches", self.stretches);
+        visit("has_range", self.hasRange);
+        visit("remote", self.remote);
+        visit("remote_in_sample", self.remoteInSample);
+        visit("load_max_over_mean", self.load);
+        visit("load_in_sample", self.loadInSample);
+        visit("tokens_per_expert", self.tokensPerExpert);
+    }
+};
+
+/// Notes for people beside it, a sentence each: that there is no range yet, and that few tokens
+/// were counted for the model, with how many more halve the range.
+[[nodiscard]] std::vector<std::string> forecastNotes(const LiveForecast& forecast);
+
 /// What a plan would do to the job, before it is done. Shares of copies are 0..1, -1 where unknown.
 struct LivePreview {
     uint64_t step = 0;    ///< of the counts
     uint64_t layout = 0;  ///< in use
     uint64_t expertsMoved = 0;
-    uint64_t experts = 0;         ///< of all layers
-    uint64_t bytesMoved = 0;      ///< in each replica, between its shards
-    double remoteMeasured = -1;   ///< of the layout in use, its last steps
-    double remoteNow = -1;        ///< what the counts say of the layout in use
-    double remotePredicted = -1;  ///< what other steps are expected to show of the plan
-    /// So much more than the counts say of the plan: it fits the steps it was made from better than
-    /// those to come. 0 where it was not made from them. See optimismOf.
-    double optimism = 0;
+    uint64_t experts = 0;        ///< of all layers
+    uint64_t bytesMoved = 0;     ///< in each replica, between its shards
+    double remoteMeasured = -1;  ///< of the layout in use, its last steps
+    double remoteNow = -1;       ///< what the counts say of the layout in use
+    LiveForecast forecast;       ///< of the plan
     /// The plan by the older and by the newer of the counted steps; -1 while there are few of
     /// either. A prediction is off by about as much as these are apart: the router learns on.
     double remoteOlder = -1, remoteNewer = -1;
@@ -56,8 +83,7 @@ struct LivePreview {
         visit("bytes_moved", self.bytesMoved);
         visit("remote_measured", self.remoteMeasured);
         visit("remote_now", self.remoteNow);
-        visit("remote_predicted", self.remotePredicted);
-        visit("optimism", self.optimism);
+        visit("forecast", self.forecast);
         visit("remote_older", self.remoteOlder);
         visit("remote_newer", self.remoteNewer);
         visit("all_to_all_bytes_per_step", self.bytesPerStep);
@@ -80,16 +106,21 @@ struct LiveOptions {
     double loadCap = 1.15;
     double pricePerMove = DomainPlanOptions().pricePerMove;
     uint64_t seed = 1;
+    double effort = 1;  ///< how long to search, 1 is usual: so many times the groupings are tried
+    /// As in DomainPlanOptions. After the first false no other plan is begun.
+    std::function<bool()> goOn;
+    std::function<void(double value)> onStart;
 };
 
 /// What of a running job the planner needs; a value, so that a plan can be made elsewhere while the
 /// job goes on.
 struct LiveJob {
     uint32_t shards = 0;
-    uint64_t step = 0;    ///< of the counts
-    uint64_t layout = 0;  ///< in use
-    DomainCounts counts;  ///< of the last steps (model::ExpertView::recent)
-    DomainCounts newer;   ///< of the newer of them; no values while there are few of either
+    uint64_t step = 0;                    ///< of the counts
+    uint64_t layout = 0;                  ///< in use
+    DomainCounts counts;                  ///< of the last steps (model::ExpertView::recent)
+    std::vector<DomainCounts> stretches;  ///< of which those consist, oldest first
+    DomainCounts newer;  ///< of the newer half of them; no values while there are few of either
     std::vector<int32_t> expertShard;
     std::vector<uint32_t> domainShare;  ///< as in model::Action
     uint64_t expertBytes = 0;

@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kSumTolerance = 1e-4;
 constexpr double kMostFigure = 1e12;
-constexpr double kFewPerExpert = 100;  ///< tokens: one in ten of what chance adds to their number
 
 absl::Status checkDispatch(const Dispatch& dispatch, const std::vector<uint32_t>& holding,
                            uint32_t nodes, const std::string& where) {

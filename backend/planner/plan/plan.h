@@ -53,6 +53,9 @@ struct DomainHome {
     }
 };
 
+/// Part of what comes that a Range holds.
+inline constexpr double kRangeConfidence = 0.9;
+
 /// A figure that is not known yet: its mean, and where nine times of ten it is expected to lie.
 struct Range {
     double mean = 0;
@@ -104,6 +107,9 @@ struct Forecast {
         visit("tokens_per_expert", self.tokensPerExpert);
     }
 };
+
+/// Tokens of an expert and layer, below which a recording is small: chance adds more than a tenth.
+inline constexpr double kFewPerExpert = 100;
 
 /// "sends 1.753 (5 to 95 %: 1.712 to 1.794), ..." of requests not seen; empty without a forecast.
 [[nodiscard]] std::string forecastText(const Forecast& forecast);

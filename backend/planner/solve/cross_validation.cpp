@@ -17,7 +17,6 @@ namespace {
 constexpr uint32_t kGapDraws = 50;
 constexpr uint64_t kMostChoices =
     60'000'000;  ///< of experts that a plan is scored on; then every so many-th request
-constexpr double kRangeConfidence = 0.9;
 
 /// The requests, cut in time where they are too few to leave some of them out.
 RoutingView pieces(const RoutingView& view) {

@@ -49,6 +49,7 @@ class DomainSolver {
             DomainPlan plan = start_;
             if (options_.group && start > 0) plan.share = randomShare(random);
             for (int round = 0; round < kDomainRounds; ++round) {
+                if (options_.goOn && !options_.goOn()) return best;
                 const double before = priced(plan);
                 // A grouping that was drawn places experts first, or they would undo it.
                 if (options_.group && (start == 0 || round > 0)) plan.share = grouped(plan);
@@ -57,6 +58,7 @@ class DomainSolver {
                 if (before - priced(plan) < kLeastGain) break;
             }
             const double priceNow = priced(plan);
+            if (options_.onStart) options_.onStart(priceNow);
             if (priceNow >= value - kLeastGain) continue;
             value = priceNow;
             best = std::move(plan);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -46,6 +47,11 @@ struct DomainPlanOptions {
     uint32_t starts = 8;           ///< groupings tried
     std::vector<PlaceRule> rules;  ///< of nodes; an expert that breaks one moves at any price
     uint64_t seed = 1;
+    /// Asked before every round of a grouping. After the first false the search ends with the best
+    /// of those that were tried to their end.
+    std::function<bool()> goOn;
+    /// Called after every grouping that was tried to its end with what is minimised.
+    std::function<void(double value)> onStart;
 };
 
 struct DomainPlanResult {

@@ -64,15 +64,20 @@ double deviationsOf(double confidence, uint32_t freedom) {
     return std::sqrt(static_cast<double>(freedom)) * std::tan((i - over) * kStep);
 }
 
-uint32_t freedomOf(const RoutingView& view) {
+uint32_t freedomOf(std::span<const double> tokens) {
     double sum = 0, squares = 0;
-    for (const TokenRange& range : view.ranges) {
-        const auto tokens = static_cast<double>(range.tokens);
-        sum += tokens;
-        squares += tokens * tokens;
+    for (const double n : tokens) {
+        sum += n;
+        squares += n * n;
     }
     const double equals = squares > 0 ? sum * sum / squares : 0;
     return static_cast<uint32_t>(std::max(std::round(equals), 2.0)) - 1;
+}
+
+uint32_t freedomOf(const RoutingView& view) {
+    std::vector<double> tokens;
+    for (const TokenRange& range : view.ranges) tokens.push_back(static_cast<double>(range.tokens));
+    return freedomOf(tokens);
 }
 
 double resampledDeviationsOf(double confidence, const RoutingView& view) {

@@ -24,9 +24,11 @@ struct Spread {
 /// 0.9 and many. Precondition: 0 < confidence < 1.
 [[nodiscard]] double deviationsOf(double confidence, uint32_t freedom);
 
-/// Degrees of freedom of what a view says of other requests: one less than requests of one length
-/// that would say as much (Kish: the square of their tokens' sum over the sum of their squares), at
-/// least 1.
+/// Degrees of freedom of what blocks of so many tokens each say of others: one less than blocks of
+/// one length that would say as much (Kish: the square of their tokens' sum over the sum of their
+/// squares), at least 1.
+[[nodiscard]] uint32_t freedomOf(std::span<const double> tokens);
+/// The same of a view's requests.
 [[nodiscard]] uint32_t freedomOf(const RoutingView& view);
 
 /// Deviations found by resampling `view` from the mean to the upper end of a range as
