@@ -111,7 +111,7 @@ LiveForecast forecastOf(const LiveJob& job, const DomainPlan& plan, double optim
         remote.push_back(copies.back() * remoteShare(stretch, plan, job.shards));
     }
     const auto draws = drawEquals(std::vector<uint32_t>(it.stretches, 0), 1);
-    const double deviations = deviationsOf(kRangeConfidence, freedomOf(copies));
+    const double deviations = resampledDeviationsOf(kRangeConfidence, freedomOf(copies), true);
     const double wide = deviations * deviationOf(remote, copies, draws);
     it.remote = {mean, std::max(0.0, mean - wide), std::min(1.0, mean + wide)};
     const Spread load =

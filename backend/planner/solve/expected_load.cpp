@@ -80,9 +80,12 @@ uint32_t freedomOf(const RoutingView& view) {
     return freedomOf(tokens);
 }
 
+double resampledDeviationsOf(double confidence, uint32_t freedom, bool ofTime) {
+    return deviationsOf(confidence, freedom) * (ofTime ? kOfTimeTooSmall : kTooSmall);
+}
+
 double resampledDeviationsOf(double confidence, const RoutingView& view) {
-    return deviationsOf(confidence, freedomOf(view)) *
-           (view.ranges.size() < kFewRanges ? kOfTimeTooSmall : kTooSmall);
+    return resampledDeviationsOf(confidence, freedomOf(view), view.ranges.size() < kFewRanges);
 }
 
 Range loadRange(const Spread& spread, const LoadGap& gap, double deviations) {

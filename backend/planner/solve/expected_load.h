@@ -31,9 +31,11 @@ struct Spread {
 /// The same of a view's requests.
 [[nodiscard]] uint32_t freedomOf(const RoutingView& view);
 
-/// Deviations found by resampling `view` from the mean to the upper end of a range as
-/// deviationsOf() says, and more, since they are too small: they come from requests that the plan
-/// knows, or from stretches of time where those are too few to be resampled.
+/// Deviations found by resampling from the mean to the upper end of a range as deviationsOf() says,
+/// and more, since they are too small: what is resampled is known to the plan, and stretches of
+/// time (`ofTime`) are too much alike.
+[[nodiscard]] double resampledDeviationsOf(double confidence, uint32_t freedom, bool ofTime);
+/// The same for `view`, whose requests are cut into stretches of time where they are few.
 [[nodiscard]] double resampledDeviationsOf(double confidence, const RoutingView& view);
 
 /// How much fuller places of requests left out were than resampling the others says.
