@@ -74,6 +74,13 @@ TEST(DrivenTest, SeedsNobodyHasSeenKeepEveryInvariantAndHeal) {
         }
 }
 
+/// A disk lost that a replica had been started anew: the one before it trained on, and the judge
+/// waited for the dead one.
+TEST(DrivenTest, ASeedThatBrokeTheJudgeStaysWhole) {
+    const Verdict v = runDriven(5468463527, 100);
+    EXPECT_FALSE(v.broken) << *v.broken << "\n" << v.standing;
+}
+
 TEST(FoundTest, WhatOnceBrokeSomethingStaysWhole) {
     size_t cases = 0;
     for (const auto& entry : std::filesystem::directory_iterator(BULKHEAD_FOUND_CASES)) {

@@ -107,6 +107,11 @@ void SimulatedJob::end(Process& rank, int signal, bool silent) {
     tell(nameOf(rank.id), signal == 0 ? "has exited" : "is dead");
     rank.alive = rank.connected = rank.reported = false;
     plane_.died(rank.id, rank.incarnation, silent);
+    if (!rank.ofLostPast) return;
+    // The log has lost that this one was started: the one before it is the replica's again.
+    auto& slot = ranks_[index(rank.id)];
+    for (auto& other : zombies_)
+        if (slot.get() == &rank && other->alive && other->id == rank.id) std::swap(slot, other);
 }
 
 void SimulatedJob::die(Process& rank, int signal, bool silent) {
