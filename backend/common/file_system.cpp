@@ -32,10 +32,13 @@ absl::Status failed(const char* what, const std::string& path, int error = errno
 }
 
 /// A folder, a pipe or a device in the place of a file is an error, and nothing is waited for.
-absl::StatusOr<UniqueFd> openFile(const char* what, const std::string& path) {
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+absl::StatusOr<UniqueFd> openFile(const char* what, const std::string& path, int how = O_RDONLY) {
+    UniqueFd fd(::open(path.c_str(), how | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
     struct stat about {};
-    if (fd.get() < 0 || ::fstat(fd.get(), &about) != 0) return failed(what, path);
+    // A pipe that nobody reads, or a socket, cannot be opened for writing.
+    if (fd.get() < 0 ? errno != ENXIO || ::stat(path.c_str(), &about) != 0
+                     : ::fstat(fd.get(), &about) != 0)
+        return failed(what, path);
     if (!S_ISREG(about.st_mode))
         return absl::DataLossError(absl::StrCat("cannot ", what, " ", path, ": it is a ",
                                                 S_ISDIR(about.st_mode)    ? "folder"
@@ -171,10 +174,11 @@ class DiskFileSystem final : public FileSystem {
     }
 
     absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) override {
-        UniqueFd fd(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-        const off_t end = fd.get() < 0 ? -1 : ::lseek(fd.get(), 0, SEEK_END);
+        absl::StatusOr<UniqueFd> fd = openFile("open", path, O_CREAT | O_WRONLY);
+        if (!fd.ok()) return fd.status();
+        const off_t end = ::lseek(fd->get(), 0, SEEK_END);
         if (end < 0) return failed("open", path);
-        return std::make_unique<DiskFile>(path, std::move(fd), static_cast<uint64_t>(end));
+        return std::make_unique<DiskFile>(path, *std::move(fd), static_cast<uint64_t>(end));
     }
 
     absl::Status rename(const std::string& from, const std::string& to) override {

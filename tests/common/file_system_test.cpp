@@ -121,5 +121,17 @@ TEST_F(ReadAtMost, whatMayNotBeReadIsNotSaidToBeMissing) {
     EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+/// Whoever opens a pipe waits for somebody at its other end.
+TEST(FileSystemPipes, APipeInAFilesPlaceIsNamedAndNobodyWaits) {
+    const std::string path = testing::TempDir() + "/pipe_" + std::to_string(::getpid());
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    for (const absl::Status& s :
+         {diskFiles().open(path).status(), diskFiles().read(path).status()}) {
+        EXPECT_TRUE(absl::IsDataLoss(s)) << s;
+        EXPECT_THAT(std::string(s.message()), testing::HasSubstr(path + ": it is a pipe"));
+    }
+    ::unlink(path.c_str());
+}
+
 }  // namespace
 }  // namespace bulkhead

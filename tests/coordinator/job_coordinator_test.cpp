@@ -845,6 +845,35 @@ TEST_F(JobCoordinatorTest, ALockThatIsTakenAwayStopsTheCoordinator) {
     EXPECT_TRUE(tryToBegin().ok()) << "nobody took it";
 }
 
+TEST_F(JobCoordinatorTest, AJobWaitsForCheckpointsThatAreAway) {
+    protocol::LogLineage lineage;
+    lineage.lineage = 1;
+    lineage.ledger.highWater = {0};
+    protocol::LogCheckpoint checkpoint;
+    checkpoint.lineage = 1;
+    checkpoint.ledger = lineage.ledger;
+    const std::string folder = spec_.checkpointDir + "/" + checkpointFolder(1, 0, 0, 0, 1);
+    checkpoint.path = folder + "/manifest.json";
+    std::string log(protocol::kLogHeader);
+    for (const protocol::LogEntry& entry :
+         {protocol::LogEntry(protocol::LogTerm{1, std::string(32, 'a')}),
+          protocol::LogEntry(lineage), protocol::LogEntry(checkpoint)})
+        log += protocol::encodeEntry(entry);
+    std::ofstream(dir_ + "/commit.log", std::ios::binary) << log;
+    EXPECT_TRUE(absl::IsUnavailable(tryToBegin().status())) << tryToBegin().status();
+    EXPECT_FALSE(std::filesystem::exists(spec_.checkpointDir)) << "it is to come back there";
+    std::filesystem::create_directories(folder);
+    std::ofstream(checkpoint.path) << "any";
+    join("node0");
+    begin();
+    pass(3 * kSecond);
+    connect(0);
+    std::filesystem::remove_all(folder);
+    rankSays(0, protocol::CheckpointUnusable{0, 1, checkpoint.path, "no such file"});
+    EXPECT_THAT(job_->halted(), HasSubstr("none of the run's checkpoints lies in its place"));
+    EXPECT_FALSE(job_->status().why.find("damaged") != std::string::npos);
+}
+
 TEST_F(JobCoordinatorTest, ARunWithCheckpointsAndNothingElseDoesNotBeginAnew) {
     const std::string folder = spec_.checkpointDir + "/" + checkpointFolder(1, 7, 0, 0, 1);
     StateSnapshot state;

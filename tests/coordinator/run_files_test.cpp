@@ -71,7 +71,8 @@ class RunFilesTest : public testing::Test {
         write(folder_ / name / "commit.log", log);
     }
     /// A whole checkpoint of the run, as its ranks leave it; returns its manifest's path.
-    static std::string stored(const model::JobSpec& spec, uint64_t lineage, uint64_t step) {
+    static std::string stored(const model::JobSpec& spec, uint64_t lineage, uint64_t step,
+                              char by = 'a') {
         const std::string folder =
             spec.checkpointDir + "/" + checkpointFolder(lineage, step, 0, 0, 1);
         StateSnapshot state;
@@ -81,7 +82,7 @@ class RunFilesTest : public testing::Test {
         state.hash = bulkhead_state_hash(state.bytes.data(), state.bytes.size());
         CheckpointManifest manifest;
         manifest.job = spec.name;
-        manifest.run = std::string(32, 'a');
+        manifest.run = std::string(32, by);
         manifest.step = step;
         manifest.lineage = lineage;
         manifest.shards = 1;
@@ -453,6 +454,75 @@ TEST_F(RunFilesTest, AnotherRunsLogEndsNothingAndHidesNoCheckpoint) {
     EXPECT_THAT(unfinishedRuns(diskFiles(), state()), ElementsAre("a"));
     write(folder_ / "a" / "id", "torn");
     EXPECT_EQ(runIdentity(diskFiles(), runDir("a")), "");
+}
+
+TEST_F(RunFilesTest, AnotherRunsCheckpointsBesideItsOwnCountForNothing) {
+    auto entries = begun();
+    entries[0] = protocol::LogTerm{1, std::string(32, 'a')};
+    run("a", entries);
+    ASSERT_TRUE(writeIdentity(diskFiles(), runDir("a"), std::string(32, 'a')).ok());
+    const model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    const std::string own = stored(spec, 1, 5);
+    stored(spec, 1, 9, 'b');
+    protocol::RecoveredState recovered;
+    recovered.lineage = 1;
+    recovered.step = 7;
+    const auto check = [&] {
+        return checkLog(diskFiles(), runDir("a"), spec, entries, recovered, std::string(32, 'a'),
+                        false);
+    };
+    EXPECT_TRUE(check().ok()) << check();
+    EXPECT_EQ(findCheckpoint(diskFiles(), state(), "a")->checkpoint.path, own);
+    const auto found = checkpointsOnDisk(diskFiles(), runDir("a"), spec);
+    ASSERT_TRUE(found.ok()) << found.status();
+    for (const protocol::LogCheckpoint& c : *found) EXPECT_EQ(c.path, own);
+    fs::remove_all(folderOf(own));
+    EXPECT_TRUE(absl::IsDataLoss(check())) << "whose folder it is nobody can say";
+}
+
+TEST_F(RunFilesTest, ARunThatLostItsLogDoesNotBeginBesideCheckpointsThatCannotBeRead) {
+    run("a", begun());
+    const model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    write(stored(spec, 1, 30), "");
+    protocol::RecoveredState recovered;
+    recovered.lineage = 1;
+    const auto check = [&](uint64_t step, bool knows) {
+        recovered.step = step;
+        return checkLog(diskFiles(), runDir("a"), spec, begun(), recovered, "", knows);
+    };
+    EXPECT_TRUE(absl::IsDataLoss(check(0, false))) << check(0, false);
+    EXPECT_THAT(std::string(check(0, false).message()), HasSubstr("has a checkpoint of step 30"));
+    EXPECT_TRUE(check(30, false).ok());
+    EXPECT_TRUE(check(0, true).ok());
+    EXPECT_THAT(std::string(findCheckpoint(diskFiles(), state(), "a").status().message()),
+                HasSubstr("put back what was there"));
+}
+
+TEST_F(RunFilesTest, CheckpointsThatAreAwayAreWaitedForAndFoundWhenTheyAreBack) {
+    auto entries = begun();
+    entries[0] = protocol::LogTerm{1, std::string(32, 'a')};
+    run("a", entries);
+    ASSERT_TRUE(writeIdentity(diskFiles(), runDir("a"), std::string(32, 'a')).ok());
+    const model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    const std::string path = stored(spec, 1, 5);
+    const auto logged = checkpoint(5, path);
+    entries.push_back(logged);
+    entries.push_back(protocol::LogCheckpointsDropped{{path}, true});  // nobody could load it
+    entries.push_back(protocol::LogFinished{false, "there is no other checkpoint"});
+    run("a", entries);
+    const std::string away = (folder_ / "away").string();
+    fs::rename(spec.checkpointDir, away);
+    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), {}).ok()) << "there never was one";
+    const absl::Status gone = checkInPlace(diskFiles(), runDir("a"), {logged});
+    EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
+    EXPECT_THAT(std::string(gone.message()), HasSubstr(path));
+    const auto none = findCheckpoint(diskFiles(), state(), "a").status();
+    EXPECT_THAT(std::string(none.message()), HasSubstr("put back " + path));
+    fs::rename(away, spec.checkpointDir);
+    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), {logged}).ok());
+    const auto back = findCheckpoint(diskFiles(), state(), "a");
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->checkpoint.path, path);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include "backend/runtime/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -322,6 +324,17 @@ std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& file
         if (stored.hashes.size() == m->shards) found.push_back(std::move(stored));
     }
     return found;
+}
+
+std::optional<CheckpointPlace> newestFolder(const FileSystem& files, const std::string& directory) {
+    std::optional<CheckpointPlace> newest;
+    for (const std::string& name : files.list(directory)) {
+        uint64_t lineage = 0, step = 0;
+        if (std::sscanf(name.c_str(), "l%" SCNu64 "-step%" SCNu64, &lineage, &step) != 2) continue;
+        if (!newest || std::pair(newest->lineage, newest->step) <= std::pair(lineage, step))
+            newest = CheckpointPlace{absl::StrCat(directory, "/", name), lineage, step};
+    }
+    return newest;
 }
 
 void discardUnfinished(FileSystem& files, const std::string& folder) {

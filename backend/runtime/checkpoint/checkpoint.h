@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,16 @@ std::string manifestText(const CheckpointManifest& manifest);
 
 /// Paths of the manifests below `directory`, oldest first by (lineage, step); empty when none.
 std::vector<std::string> listCheckpoints(const FileSystem& files, const std::string& directory);
+
+/// The folder of a checkpoint, whatever of it is left.
+struct CheckpointPlace {
+    std::string path;
+    uint64_t lineage = 0;
+    uint64_t step = 0;
+};
+
+/// The newest below `directory` by the folders' names; nullopt: there is none.
+std::optional<CheckpointPlace> newestFolder(const FileSystem& files, const std::string& directory);
 
 /// Removes what older, unfinished checkpoints of the same replica left beside `folder`.
 void discardUnfinished(FileSystem& files, const std::string& folder);

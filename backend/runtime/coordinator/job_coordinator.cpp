@@ -29,10 +29,6 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
         locks.push_back(*std::move(lock));
     else
         return lock.status();
-    if (auto lock = lockCheckpoints(around.files, beginning.spec.checkpointDir); lock.ok())
-        locks.push_back(*std::move(lock));
-    else
-        return lock.status();
     auto log = CommitLog::open(around.files, beginning.dir + "/commit.log");
     if (!log.ok()) return log.status();
     protocol::Options options = machineOptions(beginning.spec, around.secret);
@@ -41,6 +37,16 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     auto recovered =
         protocol::recoverState(entries, options.replicas + options.spares, options.domains);
     if (!recovered.ok()) return recovered.status();
+    // Ranks that run may hold what no checkpoint has. Without them nobody rolls back for want of a
+    // disk, nor is another folder made in its place.
+    if (around.pool.running(beginning.run).empty())
+        if (absl::Status s = checkInPlace(around.files, beginning.dir, recovered->checkpoints);
+            !s.ok())
+            return s;
+    if (auto lock = lockCheckpoints(around.files, beginning.spec.checkpointDir); lock.ok())
+        locks.push_back(*std::move(lock));
+    else
+        return lock.status();
     const std::string known = runIdentity(around.files, beginning.dir);
     options.run = !recovered->run.empty() ? recovered->run : !known.empty() ? known : beginning.id;
     if (!known.empty() && known != options.run)
@@ -257,6 +263,17 @@ void JobCoordinator::checkLocks() {
             "a lock in ", beginning_.dir, " or ", beginning_.spec.checkpointDir,
             " was removed, moved or replaced while this controller held it, so that another one "
             "can run the job; put back what was there")));
+}
+
+/// A checkpoint that a rank cannot use is damaged, unless all of them have gone from their place.
+absl::Status JobCoordinator::checkCheckpoints(const std::string& unusable) const {
+    const auto entries = readLog(around_.files, beginning_.dir);
+    if (around_.files.exists(unusable) || !entries.ok()) return absl::OkStatus();
+    const auto past = protocol::recoverState(
+        *entries, beginning_.spec.replicas + beginning_.spec.spares,
+        std::max<uint32_t>(1, static_cast<uint32_t>(beginning_.spec.domains.size())));
+    return past.ok() ? checkInPlace(around_.files, beginning_.dir, past->checkpoints)
+                     : absl::OkStatus();
 }
 
 void JobCoordinator::act(const protocol::FindCheckpoints&) {

@@ -135,6 +135,7 @@ class JobCoordinator {
     void act(const protocol::Finished& action);
     void flushLog();
     void checkLocks();
+    absl::Status checkCheckpoints(const std::string& unusable) const;
     void halt(const absl::Status& why);
 
     // job_events.cpp: what is told

@@ -66,6 +66,8 @@ void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoo
             model::Severity::kInfo);
     }
     (void)incarnation;
+    if (const auto* unusable = std::get_if<protocol::CheckpointUnusable>(&message))
+        if (const absl::Status s = checkCheckpoints(unusable->path); !s.ok()) return halt(s);
     feed(protocol::Received{rank, std::move(message)});
 }
 

@@ -90,11 +90,41 @@ std::vector<protocol::LogCheckpoint> checkpointsOf(const std::vector<protocol::L
     return checkpoints;
 }
 
+/// Those on disk that its ranks wrote. Somebody may have put another run's beside them, which
+/// counts for nothing where the log and the run's identity agree with the rest.
+std::vector<protocol::StoredCheckpoint> ownCheckpoints(
+    const FileSystem& files, const std::string& runDir, const model::JobSpec& spec,
+    const std::vector<protocol::LogEntry>& entries) {
+    auto stored = storedCheckpoints(files, spec.checkpointDir);
+    const std::string id = runIdentity(files, runDir);
+    const bool sure =
+        !id.empty() && !isForeign(entries, id) &&
+        std::any_of(stored.begin(), stored.end(), [&](const auto& s) { return s.run == id; });
+    if (sure) std::erase_if(stored, [&](const auto& s) { return !s.run.empty() && s.run != id; });
+    return stored;
+}
+
 absl::StatusOr<std::vector<protocol::LogCheckpoint>> judgeCheckpoints(
-    const FileSystem& files, const model::JobSpec& spec,
+    const FileSystem& files, const std::string& runDir, const model::JobSpec& spec,
     const std::vector<protocol::LogEntry>& entries) {
     return protocol::judgeStored(entries, spec.replicas + spec.spares, domainsOf(spec),
-                                 storedCheckpoints(files, spec.checkpointDir));
+                                 ownCheckpoints(files, runDir, spec, entries));
+}
+
+/// The newest on disk that the run wrote, whatever its log has given up: it may have been away.
+std::optional<protocol::LogCheckpoint> newestGivenUp(
+    const FileSystem& files, const std::string& runDir, const model::JobSpec& spec,
+    const std::vector<protocol::LogEntry>& entries) {
+    const std::string id = runIdentity(files, runDir);
+    std::optional<protocol::LogCheckpoint> newest;
+    for (const auto& stored : ownCheckpoints(files, runDir, spec, entries)) {
+        if (id.empty() || stored.run != id) continue;
+        auto found = protocol::byManifest(stored);
+        if (found && (!newest || std::pair(newest->lineage, newest->step) <=
+                                     std::pair(found->lineage, found->step)))
+            newest = std::move(found);
+    }
+    return newest;
 }
 
 std::vector<std::string> runsOf(const FileSystem& files, const std::string& stateDir) {
@@ -231,8 +261,19 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
                       const protocol::RecoveredState& recovered, const std::string& id,
                       bool knows) {
     using At = std::pair<uint64_t, uint64_t>;  // lineage, step
-    const auto stored = storedCheckpoints(files, spec.checkpointDir);
-    if (stored.empty()) return absl::OkStatus();
+    const auto stored = ownCheckpoints(files, runDir, spec, entries);
+    if (stored.empty()) {
+        const auto newest = newestFolder(files, spec.checkpointDir);
+        if (knows || !newest ||
+            At(newest->lineage, newest->step) <= At(recovered.lineage, recovered.step))
+            return absl::OkStatus();
+        return absl::DataLossError(absl::StrCat(
+            runDir, "/commit.log ends with step ", recovered.step, ", and ", newest->path,
+            " has a checkpoint of step ", newest->step, " that cannot be used: ",
+            readManifest(files, newest->path + "/manifest.json").status().message(),
+            "; put the files back that were there, or move the folder away to train from step ",
+            recovered.step, " on"));
+    }
     std::map<At, const CommitRecord*> logged;
     for (const protocol::LogEntry& entry : entries)
         if (const auto* commit = std::get_if<protocol::LogCommit>(&entry))
@@ -258,6 +299,21 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
         ": put the file back that was there, or go on from that checkpoint in a new run: "
         "bulkheadctl start --resume ",
         newest->path));
+}
+
+absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
+                          const std::vector<protocol::LogCheckpoint>& logged) {
+    const auto there = [&](const auto& c) { return files.exists(c.path); };
+    if (logged.empty() || std::any_of(logged.begin(), logged.end(), there)) return absl::OkStatus();
+    const protocol::CheckpointBook book(logged);
+    const protocol::LogCheckpoint& newest = *book.newest();
+    return absl::UnavailableError(
+        absl::StrCat("none of the run's checkpoints lies in its place (the newest, of step ",
+                     newest.step, ", is ", newest.path,
+                     "): mount the disk, or move the folder back to where it was, and the job goes "
+                     "on by itself; "
+                     "if they are lost for good, end this controller and remove ",
+                     runDir));
 }
 
 absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
@@ -296,7 +352,7 @@ absl::StatusOr<std::vector<protocol::LogCheckpoint>> checkpointsOnDisk(const Fil
                                                                        const model::JobSpec& spec) {
     const auto entries = readLog(files, runDir);
     if (!entries.ok()) return entries.status();
-    return judgeCheckpoints(files, spec, *entries);
+    return judgeCheckpoints(files, runDir, spec, *entries);
 }
 
 std::string makeRunId(const std::string& name, int64_t unixNs) {
@@ -447,7 +503,7 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
         protocol::CheckpointBook book;
         const auto state =
             protocol::recoverState(entries, spec->replicas + spec->spares, domainsOf(*spec));
-        const auto onDisk = judgeCheckpoints(files, *spec, entries);
+        const auto onDisk = judgeCheckpoints(files, dir, *spec, entries);
         if (state.ok() && onDisk.ok()) {
             for (const auto& list : {state->checkpoints, *onDisk})
                 for (const protocol::LogCheckpoint& c : list) book.add(c);
@@ -460,7 +516,22 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
                 return FoundCheckpoint{*spec, *newest};
     }
     if (isRun) {
-        if (const auto log = readLog(files, runDir); !log.ok()) return log.status();
+        const auto log = readLog(files, runDir);
+        if (!log.ok()) return log.status();
+        const auto spec = readSpec(files, runDir);
+        if (spec.ok())
+            if (auto found = newestGivenUp(files, runDir, *spec, *log))
+                return FoundCheckpoint{*spec, *std::move(found)};
+        for (auto entry = log->rbegin(); entry != log->rend(); ++entry)
+            if (const auto* checkpoint = std::get_if<protocol::LogCheckpoint>(&*entry))
+                return absl::NotFoundError(absl::StrCat(
+                    "none of the checkpoints of run ", from, " lies in its place; put back ",
+                    checkpoint->path, " (step ", checkpoint->step,
+                    ", the last one that was logged) or an earlier one, and try again"));
+        if (const auto left = spec.ok() ? newestFolder(files, spec->checkpointDir) : std::nullopt)
+            return absl::NotFoundError(
+                absl::StrCat("run ", from, " has no checkpoint that can be used: what is left in ",
+                             left->path, " is not whole; put back what was there"));
         return absl::NotFoundError(
             absl::StrCat("run ", from, " has no checkpoint; start it anew instead"));
     }

@@ -70,10 +70,16 @@ std::vector<protocol::LogEntry> atHome(const FileSystem& files, const std::strin
 /// DataLoss when whole checkpoints in the run's folder prove that `entries`, its commit log, or
 /// `id`, which it goes by, are another run's, or, unless history `knows` more of the run, that they
 /// have lost their end: then nobody would notice that the run begins anew. Names the newest of them
-/// and how to go on.
+/// and how to go on. Of checkpoints that are not whole the folder's name says as much; another
+/// run's beside this one's prove nothing.
 absl::Status checkLog(const FileSystem& files, const std::string& runDir,
                       const model::JobSpec& spec, const std::vector<protocol::LogEntry>& entries,
                       const protocol::RecoveredState& recovered, const std::string& id, bool knows);
+
+/// Unavailable when `logged` checkpoints are given and none of them lies in its place: their folder
+/// was moved or is not mounted, and may come back. Says what to do.
+absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
+                          const std::vector<protocol::LogCheckpoint>& logged);
 
 /// The entries of a run's commit log as it is on disk (atHome). Errors of the file, or as
 /// protocol::decodeLog().
@@ -98,7 +104,8 @@ struct FoundCheckpoint {
 
 /// The last checkpoint of the run `from`, or the one whose manifest is at the path `from`: of those
 /// that a run of this state directory has logged, or that its ranks wrote when they had no
-/// coordinator; of a damaged log what is whole counts. NotFound says where it looked.
+/// coordinator; of a damaged log what is whole counts, and what the run gave up while it was away.
+/// NotFound says where it looked.
 absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
                                                const std::string& from);
 
