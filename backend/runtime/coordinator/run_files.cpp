@@ -267,10 +267,12 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
         if (knows || !newest ||
             At(newest->lineage, newest->step) <= At(recovered.lineage, recovered.step))
             return absl::OkStatus();
+        const absl::Status manifest = readManifest(files, newest->path + "/manifest.json").status();
         return absl::DataLossError(absl::StrCat(
             runDir, "/commit.log ends with step ", recovered.step, ", and ", newest->path,
             " has a checkpoint of step ", newest->step, " that cannot be used: ",
-            readManifest(files, newest->path + "/manifest.json").status().message(),
+            manifest.ok() ? absl::string_view("a file of it is missing or cut off")
+                          : manifest.message(),
             "; put the files back that were there, or move the folder away to train from step ",
             recovered.step, " on"));
     }
@@ -311,9 +313,8 @@ absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
         absl::StrCat("none of the run's checkpoints lies in its place (the newest, of step ",
                      newest.step, ", is ", newest.path,
                      "): mount the disk, or move the folder back to where it was, and the job goes "
-                     "on by itself; "
-                     "if they are lost for good, end this controller and remove ",
-                     runDir));
+                     "on by itself; if they are lost for good, end this controller and move ",
+                     runDir, " away"));
 }
 
 absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
