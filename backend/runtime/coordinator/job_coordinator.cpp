@@ -40,7 +40,8 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     // Ranks that run may hold what no checkpoint has. Without them nobody rolls back for want of a
     // disk, nor is another folder made in its place.
     if (around.pool.running(beginning.run).empty())
-        if (absl::Status s = checkInPlace(around.files, beginning.dir, recovered->checkpoints);
+        if (absl::Status s = checkInPlace(around.files, beginning.dir, beginning.spec.checkpointDir,
+                                          recovered->checkpoints);
             !s.ok())
             return s;
     if (auto lock = lockCheckpoints(around.files, beginning.spec.checkpointDir); lock.ok())
@@ -272,7 +273,8 @@ absl::Status JobCoordinator::checkCheckpoints(const std::string& unusable) const
     const auto past = protocol::recoverState(
         *entries, beginning_.spec.replicas + beginning_.spec.spares,
         std::max<uint32_t>(1, static_cast<uint32_t>(beginning_.spec.domains.size())));
-    return past.ok() ? checkInPlace(around_.files, beginning_.dir, past->checkpoints)
+    return past.ok() ? checkInPlace(around_.files, beginning_.dir, beginning_.spec.checkpointDir,
+                                    past->checkpoints)
                      : absl::OkStatus();
 }
 

@@ -304,9 +304,13 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
 }
 
 absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
+                          const std::string& checkpointDir,
                           const std::vector<protocol::LogCheckpoint>& logged) {
     const auto there = [&](const auto& c) { return files.exists(c.path); };
     if (logged.empty() || std::any_of(logged.begin(), logged.end(), there)) return absl::OkStatus();
+    // A log that lost its end names those that were removed since; later ones show that the folder
+    // is in its place.
+    if (!storedCheckpoints(files, checkpointDir).empty()) return absl::OkStatus();
     const protocol::CheckpointBook book(logged);
     const protocol::LogCheckpoint& newest = *book.newest();
     return absl::UnavailableError(

@@ -76,9 +76,11 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
                       const model::JobSpec& spec, const std::vector<protocol::LogEntry>& entries,
                       const protocol::RecoveredState& recovered, const std::string& id, bool knows);
 
-/// Unavailable when `logged` checkpoints are given and none of them lies in its place: their folder
-/// was moved or is not mounted, and may come back. Says what to do.
+/// Unavailable when `logged` checkpoints are given, none of them lies in its place, and
+/// `checkpointDir` has no other: their folder was moved or is not mounted, and may come back. Says
+/// what to do.
 absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
+                          const std::string& checkpointDir,
                           const std::vector<protocol::LogCheckpoint>& logged);
 
 /// The entries of a run's commit log as it is on disk (atHome). Errors of the file, or as
