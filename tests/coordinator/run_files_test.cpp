@@ -512,14 +512,19 @@ TEST_F(RunFilesTest, CheckpointsThatAreAwayAreWaitedForAndFoundWhenTheyAreBack) 
     run("a", entries);
     const std::string away = (folder_ / "away").string();
     fs::rename(spec.checkpointDir, away);
-    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), {}).ok()) << "there never was one";
-    const absl::Status gone = checkInPlace(diskFiles(), runDir("a"), {logged});
+    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), spec.checkpointDir, {}).ok())
+        << "there never was one";
+    const absl::Status gone = checkInPlace(diskFiles(), runDir("a"), spec.checkpointDir, {logged});
     EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
     EXPECT_THAT(std::string(gone.message()), HasSubstr(path));
     const auto none = findCheckpoint(diskFiles(), state(), "a").status();
     EXPECT_THAT(std::string(none.message()), HasSubstr("put back " + path));
+    stored(spec, 1, 9);
+    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), spec.checkpointDir, {logged}).ok())
+        << "its folder is there, and a later one in it";
+    fs::remove_all(spec.checkpointDir);
     fs::rename(away, spec.checkpointDir);
-    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), {logged}).ok());
+    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), spec.checkpointDir, {logged}).ok());
     const auto back = findCheckpoint(diskFiles(), state(), "a");
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(back->checkpoint.path, path);
