@@ -654,7 +654,6 @@ TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
     a.exchangeMs = 1;
     a.exposedMs = 4;
     a.applyMs = 2;
-    a.keepMs = 1.5;
     a.waitedOnMs = 3;
     a.waitedOn = 1;
     a.bytes = 100;
@@ -672,7 +671,6 @@ TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
     b.exchangeMs = 6;
     b.exposedMs = 1;
     b.applyMs = 7;
-    b.keepMs = 0.5;
     b.waitedOnMs = 2;
     b.waitedOn = 0;
     b.bytes = 11;
@@ -696,7 +694,6 @@ TEST(FoldTest, TheReplicasVoteAddsWhatItsShardsCountAndTakesTheSlowestTimes) {
     EXPECT_THAT(v.routed, ElementsAre(a.routed[0], b.routed[0]));
     EXPECT_EQ(std::tuple(v.computeMs, v.exchangeMs, v.exposedMs, v.applyMs),
               std::tuple(5, 6, 4, 7));
-    EXPECT_EQ(v.keepMs, 1.5);
     EXPECT_EQ(v.waitedOnMs, 3);
     EXPECT_EQ(v.waitedOn, 1);
     EXPECT_EQ(v.bytes, 111u);

@@ -1317,7 +1317,7 @@ TEST_F(RankMachineTest, AWordOnTheEndThatCameTooLateIsOfNoOtherQuorum) {
     ASSERT_NE(voted(), nullptr);
     EXPECT_EQ(voted()->term, 5u);
     EXPECT_EQ(voted()->applyMs, 7.5);
-    EXPECT_EQ(voted()->keepMs, 2.5);
+    EXPECT_EQ(machine_.keepMs(), 2.5);
     EXPECT_EQ(voted()->hash, 12u);
     tell(Abort{5, 2, 3, 1, "r0 lost"});
     EXPECT_EQ(did<AbortExchange>(), nullptr) << "it has ended";

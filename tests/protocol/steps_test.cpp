@@ -111,11 +111,8 @@ TEST_F(StepTest, TheStateIsKeptBeforeStepsWhoseResultIsComparedUnlessThatTakesTo
         for (int i = 0; i < 16; ++i) {
             const Quorum q = quorum();
             if (q.keepBefore) steps.push_back(q.step);
-            for (int32_t r = 0; r < 3; ++r) {
-                ReplicaVote v = voteOf(r);
-                v.keepMs = r == 1 ? keepMs : 0;
-                say(r, v);
-            }
+            say(1, Beat{{1, 0}, 1, Phase::kIdle, 0, 0, keepMs});
+            for (int32_t r = 0; r < 3; ++r) vote(r);
             durable();
         }
         return steps;

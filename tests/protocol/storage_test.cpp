@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include <random>
 
 #include "backend/common/codec.h"
@@ -203,6 +206,26 @@ TEST(CommitLogTest, DamageInTheMiddleIsRefusedAndTheByteNamed) {
     ASSERT_FALSE(log.ok());
     EXPECT_THAT(std::string(log.status().message()), HasSubstr("byte " + std::to_string(at)));
     EXPECT_FALSE(decodeLog("not a log at all").ok());
+}
+
+/// The log of a job of 2 replicas up to its second commit, as 0.1.0 wrote it. If this fails, a job
+/// that an older build began cannot go on: an entry may grow at its end alone, and whatever else
+/// changes what an entry holds (votes are in it too) needs a new kLogHeader and a reader of this
+/// one.
+TEST(CommitLogTest, TheLogOfAnOlderBuildIsRead) {
+    std::ifstream file(BULKHEAD_SOURCE_DIR "/tests/protocol/commit_log_03.bin", std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    const auto log = decodeLog(bytes);
+    ASSERT_TRUE(log.ok()) << log.status();
+    EXPECT_FALSE(log->tornTail);
+    ASSERT_EQ(log->entries.size(), 7u);
+    const auto* commit = std::get_if<LogCommit>(&log->entries.back());
+    ASSERT_NE(commit, nullptr);
+    EXPECT_EQ(commit->record.step, 2u);
+    ASSERT_EQ(commit->figures.votes.size(), 2u);
+    EXPECT_EQ(commit->figures.votes[1].replica, 1);
+    EXPECT_EQ(commit->figures.votes[1].shardsIn, 1u);
+    EXPECT_EQ(commit->link.size(), 64u);
 }
 
 TEST(CommitLogTest, OfADamagedLogEveryWholeEntryCanBeLookedAt) {

@@ -31,7 +31,7 @@ void CoordinatorMachine::Impl::beginCommit(const BallotResult& result) {
     double exchangeMs = 0;
     for (const ReplicaVote& v : figures.votes) exchangeMs = std::max(exchangeMs, v.exchangeMs);
     if (e.quorum.attempt == 1) limits_.observe(inMs(stepTook(e)), exchangeMs);
-    noteKeeping(figures.votes);
+    noteKeeping();
     e.committing =
         Exchange::Committing{sequence, now_, std::move(record), std::move(figures), link_};
     ensurePending();

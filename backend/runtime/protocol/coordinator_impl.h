@@ -292,7 +292,7 @@ class CoordinatorMachine::Impl : Lineage {
     void abortExchange(const std::string& why);
     void decide();
     bool parityHolds();
-    void noteKeeping(const std::vector<ReplicaVote>& votes);
+    void noteKeeping();
     void noteHeldHashes();
     void resolveTie();
     void redo(const BallotResult& result);

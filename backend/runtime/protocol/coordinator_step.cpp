@@ -372,9 +372,11 @@ bool CoordinatorMachine::Impl::parityHolds() {
 }
 
 /// How often the state before a step is kept follows from what that takes.
-void CoordinatorMachine::Impl::noteKeeping(const std::vector<ReplicaVote>& votes) {
+void CoordinatorMachine::Impl::noteKeeping() {
     double keepMs = 0;
-    for (const ReplicaVote& vote : votes) keepMs = std::max(keepMs, vote.keepMs);
+    for (const auto& [replica, vote] : open_->ballot.votes)
+        if (const Replica* r = find(replica))
+            for (const RankPulse& pulse : r->pulses) keepMs = std::max(keepMs, pulse.keepMs);
     const uint32_t every = options_.policies.parityEverySteps;
     if (keepMs <= 0 || limits_.stepMs() <= 0 || every == 0) return;
     const uint32_t now = comparisonsPerKeep(comparisonsPerKeep_, keepMs, limits_.stepMs(), every);

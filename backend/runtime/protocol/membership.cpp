@@ -22,6 +22,7 @@ void RankPulse::beat(MonoNs now, const Beat& b) {
     phase = b.phase;
     step = b.step;
     progress = b.progress;
+    keepMs = b.keepMs;
 }
 
 void AdaptiveLimits::observe(double stepMs, double exchangeMs) {

@@ -22,6 +22,7 @@ struct RankPulse {
     Phase phase = Phase::kStarting;
     uint64_t step = 0;
     uint64_t progress = 0;
+    double keepMs = 0;
 
     void beat(MonoNs now, const Beat& b);
 };

@@ -83,6 +83,8 @@ struct Beat {
     Phase phase = Phase::kStarting;
     uint64_t step = 0;
     uint64_t progress = 0;  ///< grows with every micro-batch, layer, chunk, piece
+    /// Keeping the state before a step took so long the last time; 0: it was not kept, or is small.
+    double keepMs = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -90,6 +92,7 @@ struct Beat {
         visit("phase", self.phase);
         visit("step", self.step);
         visit("progress", self.progress);
+        visit("keep_ms", self.keepMs);
     }
 };
 
@@ -192,7 +195,6 @@ struct RankVote {
     double exchangeMs = 0;
     double exposedMs = 0;
     double applyMs = 0;
-    double keepMs = 0;  ///< of these: keeping the state before the update; 0: not kept, or small
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
     uint64_t bytes = 0;
@@ -221,7 +223,6 @@ struct RankVote {
         visit("exchange_ms", self.exchangeMs);
         visit("exposed_ms", self.exposedMs);
         visit("apply_ms", self.applyMs);
-        visit("keep_ms", self.keepMs);
         visit("waited_on_ms", self.waitedOnMs);
         visit("waited_on", self.waitedOn);
         visit("bytes", self.bytes);
@@ -253,7 +254,6 @@ struct ReplicaVote {
     double exchangeMs = 0;
     double exposedMs = 0;
     double applyMs = 0;
-    double keepMs = 0;
     double waitedOnMs = 0;
     int32_t waitedOn = -1;
     uint64_t bytes = 0;           ///< sum
@@ -283,7 +283,6 @@ struct ReplicaVote {
         visit("exchange_ms", self.exchangeMs);
         visit("exposed_ms", self.exposedMs);
         visit("apply_ms", self.applyMs);
-        visit("keep_ms", self.keepMs);
         visit("waited_on_ms", self.waitedOnMs);
         visit("waited_on", self.waitedOn);
         visit("bytes", self.bytes);

@@ -343,7 +343,6 @@ void RankMachine::castVote(RankVote vote, bool complete, bool nonFinite) {
     vote.nonFiniteLocal = nonFinite;
     vote.hash = hash_;
     vote.applyMs = applyMs_;
-    vote.keepMs = keepMs_;
     vote_ = complete ? Vote::kYes : Vote::kNo;
     if (computed_) phase_ = Phase::kVote;
     lastVote_ = vote;
@@ -421,7 +420,7 @@ void RankMachine::on(MonoNs, const Applied& in) {
     appliedEpoch_ = last_->epoch;
     hash_ = in.hash;
     applyMs_ = in.applyMs;
-    keepMs_ = in.keepMs;
+    if (in.keepMs > 0) keepMs_ = in.keepMs;
     current_.reset();
     lastVote_.reset();
     vote_ = Vote::kNone;

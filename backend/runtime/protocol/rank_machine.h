@@ -64,7 +64,7 @@ struct Applied {
     uint64_t step = 0;
     uint64_t hash = 0;
     double applyMs = 0;
-    double keepMs = 0;  ///< as RankVote says
+    double keepMs = 0;  ///< of these: keeping the state before the update; 0: not kept, or small
 };
 struct SnapshotTaken {
     uint64_t step = 0;
@@ -216,6 +216,7 @@ class RankMachine {
     bool hasState() const { return hasState_; }
     uint64_t lineage() const { return lineage_; }
     uint64_t appliedStep() const { return applied_; }
+    double keepMs() const { return keepMs_; }  ///< as Beat says
     uint64_t term() const { return term_; }
     bool exited() const { return exited_; }
     /// The exchange that counts now; frames of another are stale.

@@ -86,7 +86,6 @@ ReplicaVote foldVotes(const std::vector<std::optional<RankVote>>& parts) {
         out.exchangeMs = std::max(out.exchangeMs, v.exchangeMs);
         out.exposedMs = std::max(out.exposedMs, v.exposedMs);
         out.applyMs = std::max(out.applyMs, v.applyMs);
-        out.keepMs = std::max(out.keepMs, v.keepMs);
         if (v.waitedOnMs > out.waitedOnMs) {
             out.waitedOnMs = v.waitedOnMs;
             out.waitedOn = v.waitedOn;

@@ -121,6 +121,7 @@ void ReplicaRank::Impl::beat() {
     beat.phase = machine_.phase();
     beat.step = machine_.appliedStep();
     beat.progress = progress_;
+    beat.keepMs = machine_.keepMs();
     if (machine_.hasState() && exchange_ != nullptr) beat.progress += exchange_->progress();
     sendUp(beat);
     feed(protocol::RankTick{});
