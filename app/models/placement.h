@@ -55,7 +55,7 @@ Placement placementOf(const model::RunState& state, planner::LiveJob job,
 QString previewWords(const Placement& placement);
 /// "Plan 3 of 11. Best so far: 48.2 % of copies remote. As long again would bring about 0.4 %."
 QString progressWords(const planner::LiveFrontProgress& progress);
-/// What more search is expected to bring; empty where it is not known or nothing.
+/// The gain that more search is expected to bring; empty where it is not known or nothing.
 QString moreWords(double more);
 
 /// Figure, now, proposed, its 5 to 95 %, the same in the counted steps alone, change; a dash where

@@ -362,7 +362,7 @@ void PlacementView::showPlacement() {
 
 void PlacementView::showProgress() {
     progress_->set(desk_.progress());
-    // What is found at once shows no bar.
+    // A search that ends at once shows no bar.
     told_->setCurrentIndex(desk_.isPlanning() && desk_.progress().of > 0 ? 1 : 0);
 }
 

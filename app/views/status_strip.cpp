@@ -25,17 +25,15 @@ QString colored(const QString& text, const QColor& color) {
         .arg(color.name(), text.toHtmlEscaped());
 }
 
-/// What is dangerous about the way to this daemon; empty: nothing.
+/// A danger of the way to this daemon; empty: there is none.
 QString linkWarning(const model::ServerInfo& server) {
     constexpr int64_t kDayNs = 86'400LL * 1'000'000'000;
-    constexpr int64_t kWarnDays = 7;
     if (server.insecure) return QCoreApplication::translate("status", "Not encrypted");
-    if (server.certificateEndsNs == 0) return {};
     const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
                             std::chrono::system_clock::now().time_since_epoch())
                             .count();
+    if (!server.certificateEndsSoon(now)) return {};
     const int64_t days = (server.certificateEndsNs - now) / kDayNs;
-    if (days >= kWarnDays) return {};
     return QCoreApplication::translate("status", "Its certificate ends in %n days", nullptr,
                                        static_cast<int>(std::max<int64_t>(days, 0)));
 }

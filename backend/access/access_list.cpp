@@ -9,6 +9,7 @@
 
 #include "backend/common/digest.h"
 #include "backend/common/file_system.h"
+#include "backend/common/secret.h"
 #include "backend/model/names.h"
 #include "backend/model/toml_reader.h"
 
@@ -48,6 +49,12 @@ std::string wrongWith(const Principal& principal, const AccessList& before) {
 }
 
 }  // namespace
+
+std::string freshToken() {
+    const Secret secret = Secret::random();
+    return sha256Hex(
+        std::string_view(reinterpret_cast<const char*>(secret.words.data()), sizeof secret.words));
+}
 
 std::optional<int64_t> expiryOf(const Principal& principal) {
     const std::string& day = principal.expires;

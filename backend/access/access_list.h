@@ -40,6 +40,9 @@ struct Principal {
     }
 };
 
+/// 256 random bits as 64 hexadecimal digits.
+std::string freshToken();
+
 /// `expires` in seconds since 1970, UTC; nullopt when it is no day. Empty: never, the largest.
 std::optional<int64_t> expiryOf(const Principal& principal);
 
@@ -50,7 +53,7 @@ class AccessList {
     static absl::StatusOr<AccessList> parse(std::string_view text, const std::string& file);
     /// NotFound when there is none, PermissionDenied when others than its owner may write it.
     static absl::StatusOr<AccessList> read(const std::string& file);
-    /// What parse() reads.
+    /// The form that parse() reads.
     std::string text() const;
 
     const std::vector<Principal>& principals() const { return principals_; }

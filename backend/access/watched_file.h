@@ -15,8 +15,8 @@
 
 namespace bulkhead::access {
 
-/// What a file says now: read again when the file changed. While it cannot be used, what it said
-/// before counts, and the log says why, once. Where no file lies, it is T(). Thread: any.
+/// A file that is read again when it changed. While it cannot be used, its content before counts,
+/// and the log says why, once. Where no file lies, it is T(). Thread: any.
 template <class T>
 class WatchedFile {
   public:

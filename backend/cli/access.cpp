@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may call a daemon: access, certs and audit.
+// The verbs access, certs and audit: callers of a daemon.
 #include "backend/access/access_list.h"
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,6 @@
 #include "backend/common/clock.h"
 #include "backend/common/digest.h"
 #include "backend/common/file_system.h"
-#include "backend/common/secret.h"
 #include "backend/model/json.h"
 #include "backend/model/names.h"
 
@@ -76,12 +75,6 @@ absl::Status keep(const AccessList& list, const std::string& file) {
     return writeDurably(diskFiles(), file, list.text());
 }
 
-std::string freshToken() {
-    const Secret secret = Secret::random();
-    return sha256Hex(
-        std::string_view(reinterpret_cast<const char*>(secret.words.data()), sizeof secret.words));
-}
-
 int addPrincipal(const Cli& cli, const AccessOptions& o) {
     const std::string title = concat("Cannot add ", o.principal.name);
     auto list = listIn(o.file);
@@ -91,7 +84,7 @@ int addPrincipal(const Cli& cli, const AccessOptions& o) {
     if (const Principal* before = list->named(principal.name)) principal.tokens = before->tokens;
     std::string token;
     if (o.token || !o.tokenOut.empty()) {
-        token = freshToken();
+        token = access::freshToken();
         principal.tokens.push_back(sha256Hex(token));
         if (!o.tokenOut.empty())
             if (auto status = writeDurably(diskFiles(), o.tokenOut, token + "\n"); !status.ok())

@@ -182,7 +182,7 @@ class Client {
     virtual void controlReplay(std::string replay, model::ReplayControl control,
                                Reply<model::ReplayPosition> reply) = 0;
     virtual void closeReplay(std::string replay, Reply<Done> reply) = 0;
-    /// Who asked the daemon for what; for administrators.
+    /// Calls to the daemon, by whom and with what outcome; for administrators.
     virtual void readAudit(model::AuditQuery query, Reply<model::AuditPage> reply) = 0;
     /// Asks the daemon to end, jobs checkpointed; refused unless it is a private one.
     virtual void shutdown(Mutation mutation, Reply<Done> reply) = 0;

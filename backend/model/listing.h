@@ -191,6 +191,11 @@ struct ServerInfo {
     /// It serves TCP beyond this machine without TLS: whoever listens in sees the tokens.
     bool insecure = false;
     int64_t certificateEndsNs = 0;  ///< of its own certificate; 0: it has none
+    /// Within a week of `nowNs`: somebody has to renew it.
+    bool certificateEndsSoon(int64_t nowNs) const {
+        constexpr int64_t kWeekNs = 7 * 86'400LL * 1'000'000'000;
+        return certificateEndsNs != 0 && certificateEndsNs - nowNs < kWeekNs;
+    }
     bool operator==(const ServerInfo&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {

@@ -42,7 +42,6 @@ constexpr int kCallsOfAConnection = 100;
 /// Requests of all connections may hold so much: beyond it gRPC reads more slowly.
 constexpr size_t kCallBytes = size_t{256} << 20;
 constexpr std::chrono::milliseconds kGrace{500};
-constexpr int64_t kWarnBeforeEndS = 7 * 86400;
 
 void setUpGrpcOnce() {
     static std::once_flag once;
@@ -223,18 +222,16 @@ absl::Status Server::Impl::serve() {
     plain_ = builder.experimental().AddExternalConnectionAcceptor(
         Kind::FROM_FD, grpc::InsecureServerCredentials());
     if (!options_.certs.empty()) {
-        const int64_t nowS = clock_.unixNs() / kSecond;
-        auto credentials = serverCredentials(options_.certs, nowS);
+        auto credentials = serverCredentials(options_.certs, clock_.unixNs() / kSecond);
         if (!credentials.ok()) return credentials.status();
-        const auto own = access::readCertificate(fs::path(options_.certs) / "cert.pem");
-        if (own.ok() && own->endsS - nowS < kWarnBeforeEndS)
-            spdlog::warn(
-                "the certificate in {} ends in {} hours; renew it: bulkheadctl certs renew",
-                options_.certs, (own->endsS - nowS) / 3600);
         tls_ = builder.experimental().AddExternalConnectionAcceptor(Kind::FROM_FD, *credentials);
     }
     sockets_.emplace();
     if (absl::Status status = listen(); !status.ok()) return status;
+    if (const model::ServerInfo us = info(); us.certificateEndsSoon(clock_.unixNs()))
+        spdlog::warn("the certificate in {} ends in {} hours; renew it: bulkheadctl certs renew {}",
+                     options_.certs, (us.certificateEndsNs - clock_.unixNs()) / (3600 * kSecond),
+                     options_.certs);
     context_.emplace(Context{gate_, auditor_, options_.audit, options_.backend,
                              runs_ ? &*runs_ : nullptr, feeds_ ? &*feeds_ : nullptr, jobList_,
                              requests_, open_, reads_, changes_, stops_, exports_,

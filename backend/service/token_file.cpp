@@ -1,29 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "backend/access/access_list.h"
 #include "backend/service/gate.h"
 
 namespace bulkhead::service {
 namespace {
 
-constexpr size_t kTokenBytes = 32;
-
 /// AlreadyExists: another process made it first.
 absl::StatusOr<std::string> createToken(const std::string& file) {
-    unsigned char raw[kTokenBytes];
-    if (::getrandom(raw, sizeof raw, 0) != static_cast<ssize_t>(sizeof raw))
-        return absl::InternalError("the system gave no random bytes for a token; try again");
-    std::string token;
-    for (const unsigned char byte : raw) {
-        token += "0123456789abcdef"[byte >> 4];
-        token += "0123456789abcdef"[byte & 15];
-    }
+    const std::string token = access::freshToken();
     // Whole or not at all, and the first one stays: two roles of a daemon may start at once.
     const std::string line = token + "\n";
     const std::string draft = file + "." + std::to_string(::getpid());

@@ -60,6 +60,14 @@ class WholeJobTest : public RpcTest {
         }
         return pid;
     }
+    /// A daemon of that role alone, on the state folder dir_/state.
+    pid_t role(const std::string& name) {
+        return spawn({kBin + "/bulkheadd", "--role=" + name, "--state-dir", dir_ + "/state"},
+                     dir_ + "/" + name + ".out");
+    }
+    static bool stepped(const WatchLog& log, uint64_t step) {
+        return log.state && log.state->lastCommit && log.state->lastCommit->record.step >= step;
+    }
     static std::string read(const std::string& file) {
         std::ifstream in(file);
         return {std::istreambuf_iterator<char>(in), {}};

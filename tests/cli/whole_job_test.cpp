@@ -106,9 +106,6 @@ TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
     ASSERT_TRUE(job.ok()) << job.failure().cause;
     WatchLog log;
     auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
-    const auto stepped = [](const WatchLog& l, uint64_t step) {
-        return l.state && l.state->lastCommit && l.state->lastCommit->record.step >= step;
-    };
     ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, 5); }));
     const pid_t controller = childOf(owner->pid(), "--role=controller");
     ASSERT_GT(controller, 0);
@@ -121,10 +118,6 @@ TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
 }
 
 TEST_F(WholeJobTest, AControllerThatIsToldToEndLeavesItsJobsToTheNext) {
-    const auto role = [&](const std::string& name) {
-        return spawn({kBin + "/bulkheadd", "--role=" + name, "--state-dir", dir_ + "/state"},
-                     dir_ + "/" + name + ".out");
-    };
     pid_t controller = role("controller");
     const std::string socket = dir_ + "/state/bulkhead.sock";
     ASSERT_TRUE(waitUntil([&] { return std::filesystem::exists(socket); }));
@@ -136,9 +129,6 @@ TEST_F(WholeJobTest, AControllerThatIsToldToEndLeavesItsJobsToTheNext) {
     ASSERT_TRUE(job.ok()) << job.failure().cause;
     WatchLog log;
     auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
-    const auto stepped = [](const WatchLog& l, uint64_t step) {
-        return l.state && l.state->lastCommit && l.state->lastCommit->record.step >= step;
-    };
     uint64_t before = 5;
     for (const int signal : {SIGTERM, SIGHUP}) {
         ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, before); }));
@@ -167,10 +157,6 @@ TEST_F(WholeJobTest, AControllerThatIsToldToEndLeavesItsJobsToTheNext) {
 TEST_F(WholeJobTest, ASecretThatIsLostOverALiveRunIsAskedForAndNotMadeAnew) {
     const std::string state = dir_ + "/state";
     const std::string token = state + "/control.token";
-    const auto role = [&](const std::string& name) {
-        return spawn({kBin + "/bulkheadd", "--role=" + name, "--state-dir", state},
-                     dir_ + "/" + name + ".out");
-    };
     const pid_t agent = role("agent");  // waits for the secret
     pid_t controller = role("controller");
     const std::string socket = state + "/bulkhead.sock";
@@ -182,9 +168,6 @@ TEST_F(WholeJobTest, ASecretThatIsLostOverALiveRunIsAskedForAndNotMadeAnew) {
     ASSERT_TRUE(job.ok()) << job.failure().cause;
     WatchLog log;
     auto watch = client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
-    const auto stepped = [](const WatchLog& l, uint64_t step) {
-        return l.state && l.state->lastCommit && l.state->lastCommit->record.step >= step;
-    };
     ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, 5); }));
     ::kill(controller, SIGKILL);
     ::waitpid(controller, nullptr, 0);

@@ -8,6 +8,7 @@
 #include "app/views/connect_dialog.h"
 #include "app/views/status_strip.h"
 #include "backend/access/access_list.h"
+#include "backend/access/certificates.h"
 #include "backend/common/digest.h"
 #include "backend/common/file_system.h"
 #include "tests/app/support/console.h"
@@ -33,14 +34,15 @@ class Attach : public RpcTest {
         std::filesystem::permissions(path, std::filesystem::perms(0600));
         return path;
     }
-    /// Ctrl+T, address, Tab, token file, Enter.
-    void attach(const QString& address, const std::string& token) {
+    /// Ctrl+T, address, token file, certificates, Enter.
+    void attach(const QString& address, const std::string& token, const std::string& certs = "") {
         console.press("Ctrl+T");
         auto* dialog = console.window->findChild<ui::ConnectDialog*>();
         ASSERT_NE(dialog, nullptr);
         QTest::keyClicks(console.named("Socket or address", dialog), address);
         QTest::keyClicks(console.named("Token file", dialog), QString::fromStdString(token));
-        QTest::keyClick(console.named("Token file", dialog), Qt::Key_Return);
+        QTest::keyClicks(console.named("Certificates", dialog), QString::fromStdString(certs));
+        QTest::keyClick(console.named("Certificates", dialog), Qt::Key_Return);
     }
     bool waitFor(const std::function<bool()>& condition) {
         return QTest::qWaitFor(condition, 30'000);
@@ -89,6 +91,28 @@ TEST_F(Attach, AViewerSeesTheRunAndCannotAct) {
     ASSERT_TRUE(waitFor([&] { return console.feed.hasRun(); }));
     EXPECT_TRUE(console.says("as bob (viewer)"));
     EXPECT_FALSE(console.actions.find("job.pause")->isEnabled());
+}
+
+TEST_F(Attach, ACertificateThatEndsWithinAWeekIsSaid) {
+    const int64_t now = clock_.unixNs() / kSecond;
+    const auto authority = access::Authority::init(dir_ + "/authority", "Test", now);
+    ASSERT_TRUE(authority.ok()) << authority.status();
+    access::AccessList list;
+    list.put({"anna", access::Role::kOperator, false, {}, "", ""});
+    ASSERT_TRUE(writeDurably(diskFiles(), dir_ + "/access.toml", list.text()).ok());
+    ASSERT_TRUE(authority->issue("anna", {}, 30, now, dir_ + "/anna").ok());
+    for (const int days : {30, 3}) {
+        std::filesystem::remove_all(dir_ + "/daemon");
+        ASSERT_TRUE(authority->issue("daemon", {"127.0.0.1"}, days, now, dir_ + "/daemon").ok());
+        service::ServerOptions options = tcpOptions();
+        options.access = dir_ + "/access.toml";
+        options.certs = dir_ + "/daemon";
+        serve(options);
+        attach(address(), "", dir_ + "/anna");
+        ASSERT_TRUE(waitFor([&] { return console.says("as anna (operator)"); }));
+        EXPECT_EQ(console.says("Its certificate ends in"), days == 3);
+    }
+    ASSERT_EQ(ui::Recents(*console.settings).list().front().certs.toStdString(), dir_ + "/anna");
 }
 
 TEST_F(Attach, AnAddressWithoutEncryptionIsSaidToBeThat) {

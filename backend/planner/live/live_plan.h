@@ -29,7 +29,7 @@ struct DomainHomeRow {
     }
 };
 
-/// What a placement is to be expected to do in as many steps as were counted. Sends are not known:
+/// Figures to expect of a placement in as many steps as were counted. Sends are not known:
 /// counts do not tell which of a token's copies go the same way.
 struct LiveForecast {
     uint32_t stretches = 0;     ///< of the counted steps, between which it varies
