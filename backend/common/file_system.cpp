@@ -204,8 +204,10 @@ class DiskFileSystem final : public FileSystem {
     }
 
     absl::Status syncFolder(const std::string& folder) override {
-        const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        if (fd.get() < 0) return failed("open", folder);
+        // A file that is named without a folder lies in the working directory.
+        const char* path = folder.empty() ? "." : folder.c_str();
+        const UniqueFd fd(::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (fd.get() < 0) return failed("open", path);
         return ::fsync(fd.get()) == 0 ? absl::OkStatus() : failed("sync", folder);
     }
 

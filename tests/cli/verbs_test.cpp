@@ -59,6 +59,53 @@ class VerbsTest : public RpcTest {
     }
 };
 
+TEST_F(VerbsTest, AccessAndCertificatesAreMadeShownAndTakenAway) {
+    const std::string list = dir_ + "/access.toml";
+    const auto access = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), {"access", "--access", list});
+        return type(std::move(words));
+    };
+    EXPECT_THAT(access({"list"}).out, HasSubstr("names nobody"));
+    // A file without a folder lies in the working directory.
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(dir_);
+    const Said added = access({"add", "robot", "--role", "operator", "--token-out", "robot.token"});
+    std::filesystem::current_path(before);
+    ASSERT_EQ(added.code, 0) << added.err;
+    EXPECT_EQ(access({"add", "anna", "--faults", "--expires", "2027-01-31"}).code, 0);
+    EXPECT_EQ(access({"add", "anna", "--expires", "soon"}).code, cli::kInvalid);
+    EXPECT_EQ(access({"add", "a/b"}).code, cli::kInvalid);
+    EXPECT_EQ(access({"remove", "nobody"}).code, cli::kNotFound);
+    const Said all = access({"list"});
+    EXPECT_THAT(all.out, HasSubstr("robot  operator  no      1"));
+    EXPECT_THAT(all.out, HasSubstr("2027-01-31"));
+
+    service::ServerOptions options = tcpOptions();
+    options.tokenFile.clear();
+    options.access = list;
+    serve(options);
+    const std::vector<std::string> there{"--target", server_->addresses().front(), "--token-file",
+                                         dir_ + "/robot.token", "jobs"};
+    EXPECT_EQ(type(there).code, 0);
+    EXPECT_EQ(access({"remove", "robot"}).code, 0);
+    EXPECT_EQ(type(there).code, cli::kToken);
+
+    const auto certs = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), {"certs", "--authority", dir_ + "/authority"});
+        return type(std::move(words));
+    };
+    EXPECT_EQ(certs({"issue", "anna", "--out", dir_ + "/anna"}).code, cli::kNotFound);
+    EXPECT_EQ(certs({"init"}).code, 0);
+    EXPECT_EQ(certs({"init"}).code, cli::kRefused);
+    EXPECT_EQ(certs({"issue", "anna", "--out", dir_ + "/anna"}).code, 0);
+    EXPECT_EQ(certs({"check", dir_ + "/anna"}).code, 0);
+    EXPECT_EQ(certs({"check", dir_}).code, cli::kNotFound);
+    EXPECT_EQ(certs({"renew", dir_ + "/anna"}).code, 0);
+    EXPECT_EQ(certs({"revoke", "bob"}).code, cli::kNotFound);
+    EXPECT_EQ(certs({"revoke", "anna"}).code, 0);
+    EXPECT_THAT(certs({"list"}).out, HasSubstr("revoked"));
+}
+
 TEST_F(VerbsTest, NothingOrNonsenseIsAUsageError) {
     EXPECT_EQ(type({}).code, cli::kUsage);
     EXPECT_EQ(type({"nonsense"}).code, cli::kUsage);
