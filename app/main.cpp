@@ -30,6 +30,9 @@ void addOptions(QCommandLineParser& parser) {
     parser.addOptions({
         {"attach", "Attach to a daemon: unix:/path or host:port.", "target"},
         {"token-file", "File whose first line a daemon on TCP asks for.", "file"},
+        {"certs",
+         "Folder with ca.pem, and cert.pem and key.pem of your own, for a daemon with TLS.",
+         "folder"},
         {"job", "Start a private daemon with this job file.", "file"},
         {"open", "Open a run file.", "file"},
         {"screenshots", "Save a picture of every view into this folder, then exit.", "folder"},
@@ -55,7 +58,11 @@ void openWanted(const QCommandLineParser& parser, ui::MainWindow& window, ui::Se
                 ui::ActionRegistry& actions) {
     using Kind = ui::Recent::Kind;
     if (parser.isSet("attach")) {
-        window.open({Kind::kAddress, parser.value("attach"), parser.value("token-file"), {}});
+        window.open({Kind::kAddress,
+                     parser.value("attach"),
+                     parser.value("token-file"),
+                     {},
+                     parser.value("certs")});
     } else if (parser.isSet("open")) {
         window.open({Kind::kFile, parser.value("open"), {}, {}});
     } else if (parser.isSet("job")) {
