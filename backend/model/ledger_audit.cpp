@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMostFindings = 100;
 
 constexpr const char* kRestore =
-    "restore the run file from a copy; the commit log, if it is there, still has the step";
+    "restore the run file from a copy; if none has the step, its commit log may";
 
 std::string rangeText(const char* word, uint64_t first, uint64_t last) {
     return first == last ? concat(word, " ", first) : concat(word, "s ", first, " to ", last);
@@ -68,9 +68,9 @@ std::string ledgerText(const LedgerReport& r) {
     if (r.open > 0) out += concat(", ", r.open, " handed back and still open");
     if (r.broken > 0) out += concat(", ", r.broken, " invariants reported broken");
     out += concat("; ", r.compared, " parity checks agree");
-    if (r.links == 0)
+    if (r.links == 0 && r.steps > 0)
         out += "; recorded before steps were chained: only the counts can be checked";
-    else if (r.unlinked > 0)
+    if (r.links > 0 && r.unlinked > 0)
         out += concat("; ", r.unlinked,
                       " steps were recorded before steps were chained: only their counts can be "
                       "checked");
@@ -311,7 +311,11 @@ void LedgerAudit::addUp(LedgerReport& out) const {
 
 LedgerReport LedgerAudit::report(const std::optional<std::vector<LogLink>>& log, bool growing) {
     endStretch();
-    if (log) compare(*log, growing);
+    if (log)
+        compare(*log, growing);
+    else if (!anyStep_ && out_.findings.empty())
+        find({0, "no step is recorded, and no commit log is there: nothing can be checked",
+              "put the run's commit log back, or restore the run file from a copy"});
     LedgerReport out = out_;
     addUp(out);
     out.lastStep = lastStep_;

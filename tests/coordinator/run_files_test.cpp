@@ -250,6 +250,18 @@ TEST_F(RunFilesTest, WhatIsWrongWithACheckpointIsSaidBeforeAJobBeginsFromIt) {
         EXPECT_THAT(std::string(s.message()), HasSubstr("/shard-1.state is missing"));
 }
 
+TEST_F(RunFilesTest, TheStepsOfALogAreReadOrItIsSaidWhyNot) {
+    run("a", begun());
+    EXPECT_TRUE(logLinks(diskFiles(), runDir("a")).ok());
+    EXPECT_TRUE(absl::IsNotFound(logLinks(diskFiles(), runDir("none")).status()));
+    write(folder_ / "empty" / "commit.log", "");
+    EXPECT_TRUE(absl::IsDataLoss(logLinks(diskFiles(), runDir("empty")).status()));
+    fs::create_directories(folder_ / "loop");
+    fs::create_symlink("commit.log", folder_ / "loop" / "commit.log");
+    const absl::Status loop = logLinks(diskFiles(), runDir("loop")).status();
+    EXPECT_FALSE(loop.ok() || absl::IsNotFound(loop)) << loop;
+}
+
 TEST_F(RunFilesTest, OfADamagedLogTheWholeCheckpointsCount) {
     const std::string five = manifest("five"), ten = manifest("ten");
     auto entries = begun();

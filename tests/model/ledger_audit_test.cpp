@@ -179,6 +179,16 @@ TEST(LedgerAuditTest, ACutOffEndIsFoundByTheLog) {
               "the run file ends at step 6 of the log's 8: its last 2 commits are missing");
 }
 
+TEST(LedgerAuditTest, NothingRecordedAddsUpOnlyBesideALog) {
+    const LedgerReport lost = LedgerAudit().report(std::nullopt);
+    EXPECT_FALSE(lost.ok);
+    ASSERT_EQ(lost.findings.size(), 1u);
+    EXPECT_EQ(lost.findings[0].what,
+              "no step is recorded, and no commit log is there: nothing can be checked");
+    EXPECT_EQ(ledgerText(lost).find("chained"), std::string::npos);
+    EXPECT_TRUE(LedgerAudit().report(std::vector<LogLink>{}).ok);
+}
+
 TEST(LedgerAuditTest, AChainMadeAnewIsFoundByTheLog) {
     const std::vector<Event> sound = chainedRun();
     std::vector<Event> events = sound;

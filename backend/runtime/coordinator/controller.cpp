@@ -172,6 +172,15 @@ class Controller::Impl {
         std::string failures;
         history_ = history;
         for (const std::string& run : withoutEnd) tellEnd(run);
+        std::string away;
+        for (const std::string& run : withoutEnd)
+            if (checkRunId(run).ok() && !isRun(files(), options_.stateDir + "/" + run))
+                absl::StrAppend(&away, away.empty() ? "" : ", ", run);
+        if (!away.empty())
+            spdlog::warn(
+                "runs that have not ended, and have no folder in {}: {}. If one was moved, put its "
+                "folder back and start this controller again",
+                options_.stateDir, away);
         for (const std::string& run : unfinishedRuns(files(), options_.stateDir)) {
             if (jobs_.contains(run)) continue;
             const std::string dir = options_.stateDir + "/" + run;

@@ -323,10 +323,10 @@ absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
 
 absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
                                                      const std::string& runDir) {
-    if (!files.exists(runDir + "/commit.log"))
-        return absl::NotFoundError(runDir + "/commit.log is not there");
     const auto entries = readLog(files, runDir);
     if (!entries.ok()) return entries.status();
+    if (entries->empty())
+        return absl::DataLossError(runDir + "/commit.log: it is empty, expected the run's steps");
     std::vector<model::LogLink> links;
     std::string before;
     uint64_t step = 0;

@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
                                                         const std::string& runDir);
 
 /// The steps of a run's commit log in its order, with the links of the ledger's chain. Errors as
-/// readLog; NotFound: there is no log. DataLoss when the log's own chain does not hold.
+/// readLog; NotFound: there is no log. DataLoss when it is empty, or its own chain does not hold.
 absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
                                                      const std::string& runDir);
 
