@@ -28,6 +28,7 @@ struct Judged {
     StepTime step;
     ServingOutcome serving;
     bool planDrawn = false;  ///< the plan was made from tokens drawn from counts
+    bool own = false;        ///< the plan was made from these requests, as it says itself
     Forecast forecast;       ///< the plan's own
 };
 
@@ -36,6 +37,7 @@ absl::StatusOr<Judged> judge(const Plan& plan, const Recording& recording,
     if (auto status = checkFit(plan, recording.shape); !status.ok()) return status;
     Judged judged;
     judged.planDrawn = plan.origin.tokensDrawn;
+    judged.own = plan.origin.source == recording.source;
     judged.forecast = plan.forecast;
     if (!recording.routing) {
         auto load = loadFromCounts(recording, plan);
@@ -82,6 +84,7 @@ model::Json jsonOf(const Judged& judged, bool counted, bool simulated) {
     }
     json["scored_on"] = counted ? "counts" : "tokens";
     json["plan_tokens_drawn"] = judged.planDrawn;
+    json["own_requests"] = judged.own;
     if (judged.forecast.blocks > 0) json["forecast"] = model::toJson(judged.forecast);
     if (simulated) json["serving"] = model::toJson(judged.serving);
     return json;
@@ -220,6 +223,11 @@ int evaluatePlans(const Cli& cli, const PlanOptions& options) {
     }
     std::printf("%s", (counted ? countedText(plans) : scoredText(plans, options.simulate)).c_str());
     for (const auto& [name, judged] : plans) std::printf("%s", promiseText(name, judged).c_str());
+    for (const auto& [name, judged] : plans)
+        if (judged.own)
+            std::printf(
+                "%s was made from these requests: on others it does worse, as its promise says\n",
+                name.c_str());
     for (const auto& [name, judged] : plans)
         if (judged.planDrawn)
             std::printf(

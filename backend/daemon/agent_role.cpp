@@ -3,9 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <thread>
 
+#include "backend/daemon/agent_key.h"
+#include "backend/daemon/programs.h"
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
 #include "backend/runtime/agent/agent.h"
@@ -18,19 +21,33 @@ constexpr int kLookMs = 200;
 
 }  // namespace
 
+int printAgentKey(const Options& options, Report report) {
+    const auto token = service::loadToken(options.controlToken);
+    if (!token.ok()) return report.failed(token.status());
+    std::printf("%s\n", agentKeyText(*token, options.printAgentKey).c_str());
+    return kOk;
+}
+
 int runAgent(const Options& options, Report report) {
     Signals signals({SIGTERM, SIGINT});
-    auto token = service::loadToken(options.controlToken);
+    const std::string& file = options.agentKey.empty() ? options.controlToken : options.agentKey;
+    auto token = service::loadToken(file);
     // The controller makes it, or somebody copies it here.
     if (absl::IsNotFound(token.status()))
         spdlog::warn(
             "agent {}: waits for the controller's secret at {}; copy it there from the "
             "controller's "
             "state folder, or name it with --control-token",
-            options.node, options.controlToken);
-    for (; absl::IsNotFound(token.status()); token = service::loadToken(options.controlToken))
+            options.node, file);
+    for (; absl::IsNotFound(token.status()); token = service::loadToken(file))
         if (signals.next(kLookMs) != 0) return kOk;
     if (!token.ok()) return report.failed(token.status());
+    const absl::StatusOr<Secret> key = options.agentKey.empty()
+                                           ? agentKey(*token, options.node)
+                                           : parseAgentKey(*token, options.node);
+    if (!key.ok())
+        return report.failed(
+            absl::Status(key.status().code(), file + ": " + std::string(key.status().message())));
     const SystemClock clock;
     runtime::AgentOptions wanted;
     wanted.node = options.node;
@@ -38,7 +55,12 @@ int runAgent(const Options& options, Report report) {
     wanted.slots = options.slots;
     wanted.gpus = options.gpus;
     wanted.controller = options.controller;
-    wanted.token = *std::move(token);
+    wanted.key = *key;
+    wanted.worker = workerOf(options);
+    auto allow = model::readAllowList(options.allow);
+    if (!allow.ok()) return report.failed(allow.status());
+    wanted.allow = *std::move(allow);
+    wanted.allowFile = options.allow;
     wanted.runDir = options.stateDir + "/agents/" + options.node;
     std::error_code ignored;
     std::filesystem::create_directories(options.stateDir + "/agents", ignored);

@@ -45,6 +45,15 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
                                                      const service::Call&) {
     // Said before a run is opened, so that a job that cannot run leaves no empty one behind.
     if (absl::Status status = model::checkJob(spec); !status.ok()) return status;
+    if (allowed_.list) {
+        // Before a byte of what it names is read.
+        if (absl::Status s = checkAllowed(*allowed_.list, spec, allowed_.file); !s.ok()) return s;
+        if (resumeFrom.find('/') != std::string::npos)
+            if (absl::Status s =
+                    checkResume(*allowed_.list, resumeFrom, allowed_.stateDir, allowed_.file);
+                !s.ok())
+                return s;
+    }
     if (absl::Status status = model::checkData(spec); !status.ok()) return status;
     if (!resumeFrom.empty())
         if (absl::Status status = controller_.canResume(resumeFrom, spec); !status.ok())

@@ -4,10 +4,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/daemon/history_sink.h"
+#include "backend/model/allow_list.h"
 #include "backend/runtime/coordinator/controller.h"
 #include "backend/service/backend.h"
 
@@ -17,8 +19,14 @@ namespace bulkhead::daemon {
 /// file. Thread: as service::Backend.
 class ControllerBackend final : public service::Backend {
   public:
-    ControllerBackend(runtime::Controller& controller, HistorySink& history)
-        : controller_(controller), history_(history) {}
+    /// What jobs that start here may use.
+    struct Allowed {
+        std::optional<model::AllowList> list;  ///< nullopt: everything
+        std::string file;                      ///< where it was read
+        std::string stateDir;                  ///< the daemon's own, always allowed
+    };
+    ControllerBackend(runtime::Controller& controller, HistorySink& history, Allowed allowed)
+        : controller_(controller), history_(history), allowed_(std::move(allowed)) {}
 
     absl::StatusOr<std::string> start(const model::JobSpec& spec, const std::string& resumeFrom,
                                       const service::Call& call) override;
@@ -51,6 +59,7 @@ class ControllerBackend final : public service::Backend {
 
     runtime::Controller& controller_;
     HistorySink& history_;
+    const Allowed allowed_;
     std::mutex mutex_;
     std::map<service::Subscriber*, std::unique_ptr<runtime::Watcher>> watchers_;
 };

@@ -12,6 +12,7 @@
 #include "backend/daemon/programs.h"
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
+#include "backend/daemon/take_ups.h"
 #include "backend/model/job_file.h"
 #include "backend/planner/live/drift.h"
 #include "backend/runtime/coordinator/run_files.h"
@@ -81,7 +82,7 @@ absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Option
     wanted.listen.insert(wanted.listen.end(), options.controlListen.begin(),
                          options.controlListen.end());
     wanted.token = *std::move(token);
-    wanted.workerPath = options.worker.empty() ? besideUs("bulkhead-worker") : options.worker;
+    wanted.workerPath = workerOf(options);
     wanted.version = BULKHEAD_VERSION;
     wanted.proposer = planner::proposal;
     if (::access(wanted.workerPath.c_str(), X_OK) != 0)
@@ -90,9 +91,15 @@ absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Option
     return runtime::Controller::create(std::move(wanted), clock, &sink);
 }
 
-void recoverJobs(runtime::Controller& controller, HistorySink& sink) {
-    const auto taken = controller.recover([&](const std::string& run) { return sink.resume(run); },
-                                          sink.withoutEnd());
+void recoverJobs(runtime::Controller& controller, HistorySink& sink, const std::string& stateDir) {
+    const auto takeUps = std::make_shared<TakeUps>(diskFiles(), stateDir + "/taking-up");
+    const auto taken = controller.recover(
+        [&sink, takeUps](const std::string& run) -> absl::StatusOr<model::RunState> {
+            if (absl::Status s = takeUps->begin(run); !s.ok()) return s;
+            return sink.resume(run);
+        },
+        sink.withoutEnd());
+    takeUps->done();
     if (!taken.ok())
         spdlog::error("{}", std::string(taken.status().message()));
     else
@@ -127,8 +134,11 @@ int runController(const Options& options, Report report) {
     HistorySink sink(options.db, options.stateDir + "/jobs", clock);
     auto controller = makeController(options, clock, sink);
     if (!controller.ok()) return report.failed(controller.status());
-    ControllerBackend backend(**controller, sink);
-    recoverJobs(**controller, sink);
+    auto allow = model::readAllowList(options.allow);
+    if (!allow.ok()) return report.failed(allow.status());
+    ControllerBackend backend(**controller, sink,
+                              {*std::move(allow), options.allow, options.stateDir});
+    recoverJobs(**controller, sink, options.stateDir);
     const auto audit = access::AuditLog::open(options.auditFile());
     if (!audit.ok()) return report.failed(audit.status());
     service::ServerOptions serving;

@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
     raiseFileLimit();
     const Report report(options.readyFd);
     if (options.lifeFd >= 0) endWithCreator(options.lifeFd);
+    if (!options.printAgentKey.empty()) return printAgentKey(options, report);
     if (!options.run.empty()) return serveRun(options, report);
     if (options.role == "controller") return runController(options, report);
     if (options.role == "agent") return runAgent(options, report);

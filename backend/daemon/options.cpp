@@ -43,6 +43,9 @@ Parsed parse(int argc, char** argv) {
     app.add_option(
         "--certs", o.certs,
         "folder with ca.pem, cert.pem and key.pem: TCP is TLS [STATE-DIR/certs, if there]");
+    app.add_option("--allow", o.allow,
+                   "programs, plugins and paths that jobs may use [STATE-DIR/allow.toml; without "
+                   "that file: all]");
     app.add_flag("--insecure", o.insecure, "TCP beyond this machine without TLS");
     app.add_option("--db", o.db, "history file [STATE-DIR/runs.db]");
     app.add_option("--run", o.run, "serve this run file, read-only, without jobs");
@@ -50,7 +53,7 @@ Parsed parse(int argc, char** argv) {
                    "with --run: where its runs have their folders, to hold its ledgers against "
                    "their commit logs [FILE.state/jobs, or jobs beside FILE]");
     app.add_option("--job", o.job, "start the job of this file");
-    app.add_option("--worker", o.worker, "roles controller and all: path of bulkhead-worker");
+    app.add_option("--worker", o.worker, "path of bulkhead-worker [beside this program]");
     app.add_option("--agents", o.agents, "role all: nodes to stand up on this machine")
         ->check(CLI::Range(1, 64));
     app.add_option("--node", o.node, "role agent: name of this node")->capture_default_str();
@@ -61,6 +64,10 @@ Parsed parse(int argc, char** argv) {
     app.add_option(
         "--control-token", o.controlToken,
         "file with the controller's secret, which agents need too [STATE-DIR/control.token]");
+    app.add_option("--agent-key", o.agentKey,
+                   "role agent: file with the key of its node, instead of --control-token");
+    app.add_option("--print-agent-key", o.printAgentKey,
+                   "print the key of this node's agent, for --agent-key, and end");
     app.add_flag("--new-secret", o.newSecret,
                  "the controller's secret may be new although runs have not ended: their ranks are "
                  "given up");
@@ -87,26 +94,22 @@ Parsed parse(int argc, char** argv) {
         out.exitCode = asked ? kOk : kBadStart;
         return out;
     }
-    if (!model::isFileName(o.node)) {
-        std::fprintf(stderr, "bulkheadd: --node: expected %s, found \"%s\"\n",
-                     std::string(model::kFileNameRule).c_str(), model::printable(o.node).c_str());
-        out.exitCode = kBadStart;
-        return out;
-    }
-    if (o.role == "agent" && !o.worker.empty()) {
-        std::fprintf(stderr,
-                     "bulkheadd: an agent starts the program that its controller names; give "
-                     "--worker to the controller\n");
-        out.exitCode = kBadStart;
-        return out;
-    }
+    for (const auto& [option, node] :
+         {std::pair{"--node", o.node}, {"--print-agent-key", o.printAgentKey}})
+        if (!model::isFileName(node) && (option == std::string("--node") || !node.empty())) {
+            std::fprintf(stderr, "bulkheadd: %s: expected %s, found \"%s\"\n", option,
+                         std::string(model::kFileNameRule).c_str(), model::printable(node).c_str());
+            out.exitCode = kBadStart;
+            return out;
+        }
     if (o.stateDir.empty()) o.stateDir = defaultStateDir();
     for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.jobs, &o.job, &o.tokenFile,
-                              &o.access, &o.certs})
+                              &o.access, &o.certs, &o.allow, &o.agentKey})
         absolute(*path);
     if (o.onTerm.empty()) o.onTerm = o.role == "controller" && !o.isPrivate ? "leave" : "stop";
     if (o.socket.empty()) o.socket = o.stateDir + "/bulkhead.sock";
     if (o.access.empty()) o.access = o.stateDir + "/access.toml";
+    if (o.allow.empty()) o.allow = o.stateDir + "/allow.toml";
     if (o.certs.empty() && fs::exists(o.stateDir + "/certs/cert.pem"))
         o.certs = o.stateDir + "/certs";
     if (o.db.empty()) o.db = o.stateDir + "/runs.db";

@@ -22,6 +22,7 @@ struct Options {
     std::string run;             ///< serve this file read-only, no jobs
     std::string jobs;            ///< with `run`: folders of its runs, for their commit logs
     std::string job;             ///< start this job file
+    std::string allow;           ///< default <state-dir>/allow.toml
     std::string worker;          ///< path of bulkhead-worker; default beside this program
     uint32_t agents = 1;         ///< role all: nodes on this machine
     std::string node = "node0";  ///< role agent
@@ -29,7 +30,9 @@ struct Options {
     std::string controller;      ///< role agent: where the controller listens for agents
     std::vector<std::string> controlListen;  ///< role controller: further addresses for agents
     std::string controlToken;                ///< secret; default <state-dir>/control.token
-    bool newSecret = false;                  ///< it may change although runs have not ended
+    std::string agentKey;  ///< role agent: file of its key, in the place of the controller's secret
+    std::string printAgentKey;  ///< of this node, and nothing else
+    bool newSecret = false;     ///< it may change although runs have not ended
     uint32_t slots = 64;
     std::string gpus = "all";  ///< as runtime::chooseGpus() takes it
     std::string onTerm;  ///< "leave" or "stop": what SIGTERM, SIGINT and SIGHUP do to the jobs

@@ -5,6 +5,8 @@
 #include <string>
 #include <system_error>
 
+#include "backend/daemon/options.h"
+
 namespace bulkhead::daemon {
 
 inline std::string ourPath() {
@@ -16,6 +18,11 @@ inline std::string ourPath() {
 /// A program installed or built in the same folder as this one.
 inline std::string besideUs(const std::string& name) {
     return (std::filesystem::path(ourPath()).parent_path() / name).string();
+}
+
+/// The program of ranks that have none of their own.
+inline std::string workerOf(const Options& options) {
+    return options.worker.empty() ? besideUs("bulkhead-worker") : options.worker;
 }
 
 }  // namespace bulkhead::daemon

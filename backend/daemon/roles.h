@@ -15,6 +15,8 @@ int serveRun(const Options& options, Report report);
 int runController(const Options& options, Report report);
 /// The ranks of one node.
 int runAgent(const Options& options, Report report);
+/// Prints the key of --print-agent-key's node.
+int printAgentKey(const Options& options, Report report);
 /// Starts a controller and agents as processes of this program, and either again when it dies.
 int supervise(const Options& options, Report report);
 

@@ -62,8 +62,9 @@ class Supervisor {
 
 void Supervisor::plan() {
     const Options& o = options_;
-    std::vector<std::string> common{ourPath(),  "--supervised",    "--state-dir",
-                                    o.stateDir, "--control-token", o.controlToken};
+    std::vector<std::string> common{ourPath(),         "--supervised", "--state-dir", o.stateDir,
+                                    "--control-token", o.controlToken, "--allow",     o.allow};
+    if (!o.worker.empty()) common.insert(common.end(), {"--worker", o.worker});
     Child controller;
     controller.what = "controller";
     controller.args = common;
@@ -77,7 +78,6 @@ void Supervisor::plan() {
     args.insert(args.end(), {"--access", o.access});
     if (!o.certs.empty()) args.insert(args.end(), {"--certs", o.certs});
     if (o.insecure) args.push_back("--insecure");
-    if (!o.worker.empty()) args.insert(args.end(), {"--worker", o.worker});
     if (o.isPrivate) args.push_back("--private");
     children_.push_back(std::move(controller));
     for (uint32_t i = 0; i < o.agents; ++i) {

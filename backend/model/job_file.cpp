@@ -108,6 +108,16 @@ absl::StatusOr<JobSpec> parseJob(std::string_view text, std::string_view name,
     TomlReader reader{std::string(name)};
     JobSpec spec;
     if (absl::Status s = takeModel(root, folder, reader, spec); !s.ok()) return s;
+    if (const auto word = root["faults"].value<std::string>()) {
+        if (*word != "on" && *word != "off") {
+            reader.failAt(root.get("faults")->source(),
+                          concat("faults: expected \"on\", \"off\" or a list of faults, found \"",
+                                 *word, "\""));
+            return reader.status();
+        }
+        root.erase("faults");
+        root.insert_or_assign("allow_faults", *word == "on");
+    }
     if (const toml::node* raw = root.get("model_toml")) {
         reader.failAt(raw->source(), "model_toml: unknown key; write a table [model] instead");
         return reader.status();

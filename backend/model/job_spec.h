@@ -206,8 +206,11 @@ struct JobSpec {
     PlanSpec plan;
     std::string checkpointDir;        ///< absolute after reading
     std::vector<std::string> faults;  ///< as in fault.h, e.g. kill:replica=2@step=50
+    bool allowFaults = false;         ///< faults and campaigns may be injected while it runs
+    bool encrypt = false;  ///< gradients on TCP (AES-256-GCM); else they can be read, not changed
     /// Its ranks are given GPUs on nodes that have some.
     bool mayUseGpus() const { return device != "cpu"; }
+    bool takesFaults() const { return allowFaults || !faults.empty(); }
     bool operator==(const JobSpec&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -241,6 +244,8 @@ struct JobSpec {
         visit("plan", self.plan);
         visit("checkpoint_dir", self.checkpointDir);
         visit("faults", self.faults);
+        visit("allow_faults", self.allowFaults);
+        visit("encrypt", self.encrypt);
     }
 };
 

@@ -20,6 +20,7 @@ struct Call {
     std::string requestId;
     uint64_t expectedRevision = 0;  ///< 0: any
     std::string by;
+    bool mayInject = true;  ///< faults
 };
 
 /// Who watches one job. Called by one thread at a time; must not block and must not call the

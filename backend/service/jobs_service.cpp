@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "absl/strings/str_cat.h"
 #include "backend/proto/convert.h"
 #include "backend/service/job_text.h"
 #include "backend/service/push_stream.h"
@@ -38,6 +39,11 @@ class JobsService final : public v1::Jobs::CallbackService {
             if (shared_.backend == nullptr) return readOnly();
             const auto spec = specOf(*request);
             if (!spec.ok()) return withDetail(spec.status(), "job", "");
+            if (!spec->faults.empty() && !call.mayInject)
+                return absl::PermissionDeniedError(
+                    absl::StrCat("The principal ", call.by,
+                                 " may not inject faults, and this job plans some; start it "
+                                 "without them"));
             const auto id = shared_.backend->start(*spec, request->resume_from(), call);
             if (!id.ok()) return withDetail(id.status(), "job", spec->name);
             return put(shared_.backend->job(*id), response);

@@ -58,7 +58,7 @@ grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerCont
             // elsewhere only what was proved counts.
             const bool ownWord = caller.via == "socket" && !mutation.by().empty();
             const Call call{mutation.request_id(), mutation.expected_revision(),
-                            ownWord ? mutation.by() : caller.name};
+                            ownWord ? mutation.by() : caller.name, caller.faults};
             const absl::Status status = shared.requests.once(call.requestId, *request, *response,
                                                              [&] { return work(call); });
             shared.auditor.changed(*context, caller, *request, status);

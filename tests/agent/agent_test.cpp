@@ -61,9 +61,12 @@ class AgentTest : public testing::Test {
         options.gpus = gpus_;
         options.gpuLibrary = gpuLibrary_;
         options.controller = "unix:" + dir_ + "/c";
-        options.token = "secret";
+        options.key = Secret::ofText("secret").derive(agentIdentity("node7"));
         options.runDir = dir_ + "/node7";
         options.sampleMs = 20;
+        options.worker = worker_;
+        options.allow = allow_;
+        options.allowFile = "allow.toml";
         options.onKillNode = [this] { nodeKilled_ = true; };
         auto agent = Agent::create(std::move(options), clock_);
         ASSERT_TRUE(agent.ok()) << agent.status();
@@ -138,6 +141,8 @@ class AgentTest : public testing::Test {
     SystemClock clock_;
     std::string dir_;
     uint32_t slots_ = 2;
+    std::string worker_;
+    std::optional<model::AllowList> allow_;
     std::string gpus_ = "all", gpuLibrary_ = "libno-such-driver.so.1";
     AgentWelcome welcome_;
     std::string another_;  ///< said in its place, by a controller of another build
@@ -253,6 +258,28 @@ TEST_F(AgentTest, WhatCannotStartSaysWhy) {
     const RankUp up = start(kRank, {"/nowhere/worker"});
     EXPECT_EQ(up.pid, 0);
     EXPECT_THAT(up.error, HasSubstr("/nowhere/worker"));
+}
+
+TEST_F(AgentTest, RunsItsOwnWorkerAndOfCommandsWhatItsListAllows) {
+    stopAgent();
+    slots_ = 4;
+    worker_ = "/bin/echo";
+    allow_ = model::AllowList{{"sh"}, {}, {}, {}, {"LANG"}};
+    startAgent();
+    const auto up = [&](int32_t shard, std::vector<std::string> argv,
+                        std::vector<std::string> environment) {
+        const RankProcess process{"j", {0, shard}, 1};
+        tell(StartRank{process, std::move(argv), std::move(environment)});
+        return await<RankUp>([&](const RankUp& u) { return u.process == process; });
+    };
+    EXPECT_NE(up(0, {"/tmp/evil", "trains"}, {}).pid, 0);
+    await<OutputLine>([](const OutputLine& o) { return o.line == "trains"; });
+    EXPECT_NE(up(1, {"sh", "-c", "echo allowed"}, {"BULKHEAD_JOB=j", "LANG=C"}).pid, 0);
+    await<OutputLine>([](const OutputLine& o) { return o.line == "allowed"; });
+    EXPECT_THAT(up(2, {"/tmp/evil"}, {"BULKHEAD_JOB=j"}).error,
+                HasSubstr("node node7: command: /tmp/evil is not allowed here"));
+    EXPECT_THAT(up(3, {"sh"}, {"BULKHEAD_JOB=j", "LD_PRELOAD=/tmp/evil.so"}).error,
+                HasSubstr("env: LD_PRELOAD is not allowed here"));
 }
 
 TEST_F(AgentTest, NoMoreProcessesThanSlots) {

@@ -311,6 +311,8 @@ TEST_F(SolveVerbs, aPlanFromDrawnTokensSaysSo) {
     EXPECT_THAT(said.out, HasSubstr("plan.json was made from tokens drawn from counts"));
     const Said json = typePlan({"evaluate", "--plan", plan_, "--routing", routing_, "--json"});
     EXPECT_THAT(json.out, HasSubstr("\"plan_tokens_drawn\":true"));
+    EXPECT_THAT(said.out, HasSubstr("plan.json was made from these requests"));
+    EXPECT_THAT(json.out, HasSubstr("\"own_requests\":true"));
     EXPECT_THAT(json.out, HasSubstr("\"scored_on\":\"tokens\""));
 }
 

@@ -42,9 +42,11 @@ class WholeJobTest : public RpcTest {
         client::JobText job;
         job.fileName = "small.toml";
         job.baseDir = dir_;
-        job.text = "name = \"small\"\nreplicas = 2\nshards = 1\ncheckpoint_dir = \"" + dir_ +
-                   "/checkpoints\"\n[model]\nsize = \"tiny\"\n[policies]\nmin_replicas = 1\n"
-                   "[[domains]]\nname = \"t\"\npaths = [\"text.txt\"]\n";
+        job.text =
+            "name = \"small\"\nreplicas = 2\nshards = 1\nfaults = \"on\"\ncheckpoint_dir = \"" +
+            dir_ +
+            "/checkpoints\"\n[model]\nsize = \"tiny\"\n[policies]\nmin_replicas = 1\n"
+            "[[domains]]\nname = \"t\"\npaths = [\"text.txt\"]\n";
         return job;
     }
     pid_t spawn(const std::vector<std::string>& args, const std::string& outFile) {

@@ -775,11 +775,57 @@ TEST_F(WholeJobTest, ASecondDaemonOnTheSameStateIsRefused) {
     EXPECT_FALSE(owner->ended());
 }
 
-TEST_F(WholeJobTest, AnAgentThatIsToldOfAWorkerSaysWhoNamesIt) {
-    const Ran agent = shellBoth(kBin + "/bulkheadd --role=agent --worker /bin/true --state-dir " +
-                                dir_ + "/state");
-    EXPECT_EQ(agent.code, 2);
-    EXPECT_THAT(agent.out, HasSubstr("give --worker to the controller"));
+TEST_F(WholeJobTest, AnAgentWithTheKeyOfItsNodeNeedsNoSecretOfTheController) {
+    const std::string daemon = kBin + "/bulkheadd --state-dir " + dir_;
+    const std::string key = dir_ + "/west.key";
+    ASSERT_EQ(shell("umask 077; printf 'the-secret-of-a-controller' > " + dir_ + "/secret").code,
+              0);
+    const Ran printed = shellBoth("umask 077; " + daemon + "/state --control-token " + dir_ +
+                                  "/secret --print-agent-key west > " + key);
+    ASSERT_EQ(printed.code, 0) << printed.out;
+    const Ran another = shellBoth(daemon + "/west --role=agent --node east --agent-key " + key);
+    EXPECT_EQ(another.code, 2);
+    EXPECT_THAT(another.out, HasSubstr("it is the key of node west, and this is node east"));
+    const std::string ctl = kBin + "/bulkheadctl --target unix:" + dir_ + "/state/bulkhead.sock ";
+    const Ran trained = shellBoth(
+        daemon + "/state --role=controller --control-token " + dir_ + "/secret & c=$!; " + daemon +
+        "/west --role=agent --node west --agent-key " + key + " --controller unix:" + dir_ +
+        "/state/control.sock & a=$!; trap 'kill $c $a' EXIT; until " + ctl +
+        "jobs 2>/dev/null; do kill -0 $c || exit 9; sleep 0.1; done; " + ctl +
+        "start --replicas 1 --shards 1 --steps 3 --set policies.min_replicas=1 && " + ctl +
+        "watch");
+    EXPECT_EQ(trained.code, 0) << trained.out;
+    EXPECT_THAT(trained.out, HasSubstr("step 3/3"));
+}
+
+TEST_F(WholeJobTest, ADaemonWithAnAllowListStartsNoJobThatUsesAnythingElse) {
+    ASSERT_EQ(shell("umask 077; mkdir -p " + dir_ + "/state; printf 'data = [\"" + dir_ +
+                    "/text.txt\"]\ncheckpoints = [\"" + dir_ + "/checkpoints\"]\n' > " + dir_ +
+                    "/state/allow.toml")
+                  .code,
+              0);
+    const auto owner = daemon();
+    auto client = client::Client::open({owner->target(), "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    const auto start = [&](const std::vector<std::string>& overrides, const std::string& resume) {
+        client::JobText text = smallJob();
+        text.overrides = overrides;
+        text.resumeFrom = resume;
+        return await<model::JobInfo>(
+            [&](auto reply) { client.value()->startJob(text, {}, reply); });
+    };
+    for (const auto& [key, value, resume] :
+         {std::tuple{"workload", "workload=\"/tmp/evil.so\"", ""},
+          {"domains.t", "domains=[{name=\"t\", paths=[\"/etc/passwd\"]}]", ""},
+          {"checkpoint_dir", "checkpoint_dir=\"/tmp\"", ""},
+          {"resume", "steps=3", "/etc/manifest.json"}}) {
+        const auto refused = start({value}, resume);
+        ASSERT_FALSE(refused.ok()) << value;
+        EXPECT_EQ(refused.failure().code, client::FailureCode::kRefused) << value;
+        EXPECT_THAT(refused.failure().cause, HasSubstr(key));
+        EXPECT_THAT(refused.failure().cause, HasSubstr("is not allowed here"));
+    }
+    EXPECT_TRUE(start({"steps=3"}, "").ok());
 }
 
 TEST_F(WholeJobTest, AskedToEndADaemonWritesACheckpointFirst) {

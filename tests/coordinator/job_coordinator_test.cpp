@@ -58,6 +58,7 @@ class JobCoordinatorTest : public testing::Test {
         spec_.name = "test";
         spec_.replicas = 2;
         spec_.shards = 1;
+        spec_.allowFaults = true;
         spec_.domains = {{"verse", {dir_ + "/none.txt"}}};
         spec_.policies.checkpointEverySteps = 0;
         spec_.timeouts.joinMs = 2000;

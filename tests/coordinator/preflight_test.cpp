@@ -17,6 +17,7 @@ JobStatus fourReplicas() {
     JobStatus s;
     s.spec.replicas = 4;
     s.spec.shards = 2;
+    s.spec.allowFaults = true;
     s.spec.samplesPerReplica = 8;
     s.phase = model::JobPhase::kTraining;
     s.revision = 17;
@@ -41,6 +42,16 @@ model::FaultSpec fault(FaultKind kind, int32_t replica, int32_t shard = -1) {
     f.replica = replica;
     f.shard = shard;
     return f;
+}
+
+TEST(Preflight, AJobTakesFaultsOnlyIfItWasStartedForThat) {
+    JobStatus s = fourReplicas();
+    s.spec.allowFaults = false;
+    const auto p = preflight(s, fault(FaultKind::kKillReplica, 1));
+    EXPECT_FALSE(p.allowed);
+    EXPECT_THAT(p.refusal, HasSubstr("faults = \"on\""));
+    s.spec.faults = {"kill:replica=2@step=50"};
+    EXPECT_TRUE(preflight(s, fault(FaultKind::kKillReplica, 1)).allowed);
 }
 
 TEST(Preflight, ASecondStopSaysWhatTheFirstWaitsForAndHowToEndAtOnce) {

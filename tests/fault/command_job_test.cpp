@@ -16,6 +16,7 @@ class CommandJob : public JobTest {
         s.replicas = replicas;
         s.shards = 1;
         s.steps = steps;
+        s.allowFaults = true;
         s.command = {BULKHEAD_EMBEDDED_RANK};
         s.env = {"TEST_EXPECTS=numbers"};
         s.directory = host_->dir();

@@ -72,6 +72,7 @@ transport = "tcp"
 wire = "bfloat16"
 all_reduce = "ring"
 connections = 4
+encrypt = true
 faults = ["kill:replica=2@step=50", "kill-node:node=n1"]
 checkpoint_dir = "state"
 [optimizer]
@@ -96,6 +97,8 @@ replicas = [1]
     EXPECT_EQ(spec->wire, WireType::kBfloat16);
     EXPECT_EQ(spec->allReduce, AllReduce::kRing);
     EXPECT_EQ(spec->connections, 4u);
+    EXPECT_TRUE(spec->encrypt);
+    EXPECT_TRUE(spec->takesFaults()) << "it plans some";
     EXPECT_EQ(spec->policies.lr, LrPolicy::kLinear);
     EXPECT_DOUBLE_EQ(spec->optimizer.learningRate, 1);
     EXPECT_EQ(spec->timeouts.beatMs, 50u);
@@ -208,6 +211,19 @@ TEST_F(JobFile, namesTheLineOfWhatDoesNotFitTogether) {
     EXPECT_EQ(errorOf("connections = 0\n" + std::string(kDomain)),
               "a.toml:1: connections: expected 1 to 16, found 0");
     EXPECT_THAT(errorOf("replicas = 4\n"), HasSubstr("a.toml: domains: expected at least one"));
+}
+
+TEST_F(JobFile, TakesFaultsWhenItSaysSo) {
+    const auto takes = [&](const std::string& line) {
+        const auto spec = parseJob(line + kDomain, "a.toml", folder_);
+        EXPECT_TRUE(spec.ok()) << spec.status();
+        return spec.ok() && spec->takesFaults();
+    };
+    EXPECT_FALSE(takes(""));
+    EXPECT_FALSE(takes("faults = \"off\"\n"));
+    EXPECT_TRUE(takes("faults = \"on\"\n"));
+    EXPECT_EQ(errorOf(std::string("faults = \"yes\"\n") + kDomain),
+              "a.toml:1: faults: expected \"on\", \"off\" or a list of faults, found \"yes\"");
 }
 
 TEST_F(JobFile, placesEveryReplicaOnce) {

@@ -53,6 +53,7 @@ class GptJob : public JobTest {
         s.replicas = kReplicas;
         s.shards = 1;
         s.steps = steps;
+        s.allowFaults = true;
         s.samplesPerReplica = 8;  // as the program's --batch
         s.sequenceLength = 64;
         s.command = program("train_bulkhead.py");
@@ -141,6 +142,7 @@ class Ends : public JobTest {
     model::JobSpec spec(uint32_t replicas, const std::vector<std::string>& command) const {
         model::JobSpec s;
         s.name = "ends";
+        s.allowFaults = true;
         s.replicas = replicas;
         s.shards = 1;
         s.samplesPerReplica = 8;

@@ -178,6 +178,14 @@ TEST_F(PrincipalsTest, WhoCallsIsToldAsWhomAndRecordedAsThat) {
         ASSERT_FALSE(refused.ok());
         EXPECT_EQ(refused.failure().code, FailureCode::kRefused);
         EXPECT_THAT(refused.failure().cause, HasSubstr("may not inject faults"));
+        model::JobSpec planned;
+        planned.faults = {"kill:replica=1@step=5"};
+        const size_t before = backend_.calls().size();
+        const auto start = await<model::JobInfo>(
+            [&](auto reply) { client.value()->startJob(planned, {}, reply); });
+        ASSERT_FALSE(start.ok());
+        EXPECT_THAT(start.failure().cause, HasSubstr("may not inject faults"));
+        EXPECT_EQ(backend_.calls().size(), before);
     }
     EXPECT_TRUE(awaitAudit([](const model::AuditEntry& e) {
         return e.call == "Jobs/StopJob" && e.principal == "operator" && e.via == "token" &&

@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
     options.address = argv[2];
     options.slots = static_cast<uint32_t>(std::atoi(argv[3]));
     options.controller = argv[4];
-    options.token = argv[5];
+    options.key =
+        bulkhead::Secret::ofText(argv[5]).derive(bulkhead::runtime::agentIdentity(options.node));
     options.runDir = argv[6];
     const bulkhead::SystemClock clock;
     auto agent = bulkhead::runtime::Agent::create(std::move(options), clock);

@@ -112,6 +112,7 @@ model::JobSpec JobHost::tinySpec(uint32_t replicas, uint32_t shards, uint64_t st
     spec.replicas = replicas;
     spec.shards = shards;
     spec.steps = steps;
+    spec.allowFaults = true;
     spec.modelToml =
         "dim = 32\nlayers = 4\nheads = 4\nkv_heads = 2\nattention_chunk = 32\nffn_hidden = 64\n"
         "experts = 4\nexpert_hidden = 32\nshared_hidden = 32\n";

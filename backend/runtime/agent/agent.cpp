@@ -60,8 +60,7 @@ class Agent::Impl {
 
     void connect() {
         ChannelOptions channel;
-        const std::string identity = agentIdentity(options_.node);
-        channel.credential = {identity, Secret::ofText(options_.token).derive(identity)};
+        channel.credential = {agentIdentity(options_.node), options_.key};
         connector_ = options_.network->connect(
             *reactor_, options_.controller, std::move(channel),
             [this](absl::StatusOr<std::unique_ptr<ControlChannel>> channel) {

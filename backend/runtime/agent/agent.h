@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
 #include "backend/common/file_system.h"
+#include "backend/common/secret.h"
+#include "backend/model/allow_list.h"
 #include "backend/runtime/agent/host.h"
 #include "backend/runtime/transport/control_channel.h"
 
@@ -23,7 +25,7 @@ struct AgentOptions {
     uint32_t slots = 16;
     std::string gpus = "all";  ///< that it gives to ranks: chooseGpus()
     std::string controller;    ///< "unix:/path" or "ip:port"
-    std::string token;         ///< the controller's; its key is derived from it
+    Secret key;                ///< of agentIdentity(node), derived from the controller's secret
     /// Its own directory: one small file per running rank, so that a later life of the agent finds
     /// them again, and their output pipes. Created when absent, mode 0700.
     std::string runDir;
@@ -40,6 +42,11 @@ struct AgentOptions {
     Reactor* reactor = nullptr;
     int32_t pid = 0;                               ///< of the agent, for people; 0: this process's
     std::string gpuLibrary = "libnvidia-ml.so.1";  ///< without `host`: by which it knows its GPUs
+    /// The program that ranks of a workload run, whatever the controller names; empty: what it
+    /// names.
+    std::string worker;
+    std::optional<model::AllowList> allow;  ///< of jobs with a command; nullopt: everything
+    std::string allowFile;                  ///< where it was read
 };
 
 /// Supervises the rank processes of one node: starts, reaps, signals and samples them, forwards

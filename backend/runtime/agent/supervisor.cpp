@@ -121,12 +121,33 @@ absl::StatusOr<GpuPlace> Supervisor::gpuFor(const StartRank& command) const {
         "; use fewer replicas or shards, another node, or share_gpu = true"));
 }
 
+/// A program of the job's own learns by its environment what our worker learns by arguments.
+absl::Status Supervisor::chooseProgram(StartRank& command) const {
+    if (command.argv.empty()) return absl::InvalidArgumentError("no program to start was named");
+    const std::string told = protocol::rankVariable("");
+    std::vector<std::string> given;  // by the job, not by the coordinator
+    for (const std::string& variable : command.environment)
+        if (!variable.starts_with(told)) given.push_back(variable);
+    const bool ofJob = given.size() != command.environment.size();
+    if (!ofJob && !options_.worker.empty()) {
+        command.argv.front() = options_.worker;
+        return absl::OkStatus();
+    }
+    if (!options_.allow) return absl::OkStatus();
+    absl::Status s = checkAllowed(*options_.allow, command.argv.front(), command.directory, given,
+                                  options_.allowFile);
+    return s.ok() ? s
+                  : absl::PermissionDeniedError(
+                        absl::StrCat("node ", options_.node, ": ", s.message()));
+}
+
 absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
     if (processes_.size() >= options_.slots)
         return absl::ResourceExhaustedError(
             absl::StrCat("node ", options_.node, " has ", options_.slots, " slots, all taken"));
     const absl::StatusOr<GpuPlace> gpu = gpuFor(command);
     if (!gpu.ok()) return gpu.status();
+    if (absl::Status s = chooseProgram(command); !s.ok()) return s;
     if (!gpu->uuid.empty())
         command.environment.push_back(absl::StrCat("CUDA_VISIBLE_DEVICES=", gpu->uuid));
     // Noted before it is started: if this agent ended in between, or had no room for a note, it

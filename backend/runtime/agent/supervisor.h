@@ -64,6 +64,7 @@ class Supervisor {
     void start(const StartRank& command);
     absl::StatusOr<Process> spawn(StartRank command);
     absl::StatusOr<GpuPlace> gpuFor(const StartRank& command) const;
+    absl::Status chooseProgram(StartRank& command) const;
     ProcessWatcher watcher(const RankProcess& id);
     void printed(const RankProcess& id, bool isStderr, std::string line, uint64_t dropped);
     void died(const RankProcess& id, int32_t signal);

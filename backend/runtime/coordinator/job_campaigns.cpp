@@ -23,6 +23,7 @@ std::string refusalOf(const JobStatus& status, const model::CampaignStarted& pla
                       const std::vector<std::string>& lasting, bool active) {
     if (status.phase == model::JobPhase::kFinished || status.phase == model::JobPhase::kFailed)
         return "the job has ended; a campaign needs a running one";
+    if (!status.spec.takesFaults()) return std::string(kFaultsAreOff);
     if (active) return "a campaign goes on in this job already; wait for its end or stop it";
     if (status.policies.recovery == model::RecoveryPolicy::kRestartAll)
         return "the job's recovery is restart_all: every loss would stop it whole; set it to ft "

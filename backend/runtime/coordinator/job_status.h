@@ -62,5 +62,9 @@ void setContributors(model::Preflight& p, const JobStatus& status, uint32_t afte
 /// What `action` (or `fault`) would do to a job in `status`. Pure. Refusals say what to do instead.
 model::Preflight preflight(const JobStatus& status, const model::Action& action);
 model::Preflight preflight(const JobStatus& status, const model::FaultSpec& fault);
+/// The refusal of a fault or a campaign by a job that does not take them.
+inline constexpr std::string_view kFaultsAreOff =
+    "this job takes no faults; one that is started with faults = \"on\" in its job file, or with "
+    "--set allow_faults=true, does";
 
 }  // namespace bulkhead::runtime

@@ -402,6 +402,7 @@ Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
     Preflight p = beginPreflight(status);
     p.title = absl::StrCat("Inject ", std::string(enumName(fault.kind)));
     if (ended(status)) return refuse(p, "the job has ended; a fault needs a running one");
+    if (!status.spec.takesFaults()) return refuse(p, std::string(kFaultsAreOff));
     if (!fault.atPhase.empty() && fault.atPhase != "compute" && fault.atPhase != "exchange" &&
         fault.atPhase != "vote" && fault.atPhase != "apply")
         return refuse(p, absl::StrCat("\"", fault.atPhase,

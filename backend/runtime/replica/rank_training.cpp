@@ -172,6 +172,7 @@ absl::Status ReplicaRank::Impl::makeExchange() {
     options.device = program_->dataPlane();
     options.faults = &network_;
     options.clock = &clock_;
+    if (options_.spec.encrypt) options.protection = Protection::kEncrypted;
     absl::StatusOr<std::unique_ptr<Exchange>> exchange =
         options_.host->exchange(std::move(options));
     if (!exchange.ok()) return exchange.status();

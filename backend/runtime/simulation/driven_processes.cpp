@@ -293,7 +293,7 @@ void DrivenJob::startAgent(size_t node) {
     options.node = nodeName(node);
     options.slots = static_cast<uint32_t>(places() * options_.shards);
     options.controller = "unix:/controller";
-    options.token = kToken;
+    options.key = Secret::ofText(kToken).derive(runtime::agentIdentity(options.node));
     options.runDir = "/agent";
     options.files = &a->files;
     options.network = &a->network;

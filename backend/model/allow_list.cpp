@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/model/allow_list.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "backend/common/file_system.h"
+#include "backend/model/names.h"
+#include "backend/model/toml_reader.h"
+
+namespace bulkhead::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMostBytes = 1 << 20;
+
+/// As the system would find it, without links.
+std::string resolved(const fs::path& path) {
+    std::error_code error;
+    const fs::path there = fs::weakly_canonical(path, error);
+    return (error ? path.lexically_normal() : there).string();
+}
+
+/// The file that posix_spawnp would run; empty: none.
+std::string programFile(const std::string& program, const std::string& directory) {
+    if (program.find('/') != std::string::npos)
+        return resolved(directory.empty() ? fs::path(program) : fs::path(directory) / program);
+    const char* path = std::getenv("PATH");
+    std::string_view rest = path != nullptr ? path : "";
+    while (!rest.empty()) {
+        const size_t end = std::min(rest.find(':'), rest.size());
+        const fs::path candidate = fs::path(rest.substr(0, end)) / program;
+        std::error_code ignored;
+        if (fs::is_regular_file(candidate, ignored)) return resolved(candidate);
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return {};
+}
+
+bool isBelow(const std::string& path, const std::string& root) {
+    const fs::path inner(path), outer(root);
+    return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first ==
+           outer.end();
+}
+
+bool isBelowAny(const std::string& path, const std::vector<std::string>& roots) {
+    const std::string found = resolved(path);
+    return std::any_of(roots.begin(), roots.end(),
+                       [&](const std::string& root) { return isBelow(found, resolved(root)); });
+}
+
+bool matches(std::string_view name, std::string_view pattern) {
+    return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1))
+                                  : name == pattern;
+}
+
+absl::Status refused(std::string_view key, const std::string& value, std::string_view list,
+                     const std::vector<std::string>& allowed, const std::string& file) {
+    return absl::PermissionDeniedError(concat(
+        key, ": ", shortened(value, 200), " is not allowed here; add it to ", list, " in ", file,
+        ", which has ", allowed.empty() ? "nothing" : joined(allowed, ", "), " there"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<AllowList>> readAllowList(const std::string& file) {
+    const auto text = readAtMost(file, kMostBytes);
+    if (absl::IsNotFound(text.status())) return std::nullopt;
+    if (!text.ok()) return text.status();
+    struct stat info {};
+    if (::stat(file.c_str(), &info) == 0 && (info.st_mode & 022) != 0)
+        return absl::PermissionDeniedError(file + " can be written by others; run chmod 600 " +
+                                           file);
+    toml::table table;
+    if (absl::Status status = parseToml(*text, file, table); !status.ok()) return status;
+    TomlReader reader(file);
+    AllowList list;
+    reader.readTable(table, list);
+    if (reader.failed()) return reader.status();
+    for (const auto& [key, roots] : {std::pair{"plugins", &list.plugins},
+                                     {"data", &list.data},
+                                     {"checkpoints", &list.checkpoints}})
+        for (size_t i = 0; i < roots->size(); ++i)
+            if (!(*roots)[i].starts_with('/'))
+                return absl::InvalidArgumentError(reader.located(concat(
+                    key, "[", i, "]: expected an absolute path, found \"", (*roots)[i], "\"")));
+    return list;
+}
+
+absl::Status checkAllowed(const AllowList& list, const std::string& program,
+                          const std::string& directory, const std::vector<std::string>& environment,
+                          const std::string& file) {
+    const std::string found = programFile(program, directory);
+    const bool known = !found.empty() && std::any_of(list.commands.begin(), list.commands.end(),
+                                                     [&](const std::string& allowed) {
+                                                         return programFile(allowed, "") == found;
+                                                     });
+    if (!known) return refused("command", program, "commands", list.commands, file);
+    for (const std::string& variable : environment) {
+        const std::string name = variable.substr(0, variable.find('='));
+        if (std::none_of(list.environment.begin(), list.environment.end(),
+                         [&](const std::string& pattern) { return matches(name, pattern); }))
+            return refused("env", name, "environment", list.environment, file);
+    }
+    return absl::OkStatus();
+}
+
+absl::Status checkAllowed(const AllowList& list, const JobSpec& spec, const std::string& file) {
+    if (!spec.command.empty())
+        if (absl::Status s =
+                checkAllowed(list, spec.command.front(), spec.directory, spec.env, file);
+            !s.ok())
+            return s;
+    for (const auto& [key, plugin] :
+         {std::pair{"workload", &spec.workload}, {"device", &spec.device}})
+        if (plugin->find('/') != std::string::npos && !isBelowAny(*plugin, list.plugins))
+            return refused(key, *plugin, "plugins", list.plugins, file);
+    for (const DomainSpec& domain : spec.domains)
+        for (const std::string& path : domain.paths)
+            if (!isBelowAny(path, list.data))
+                return refused(concat("domains.", domain.name), path, "data", list.data, file);
+    if (!spec.checkpointDir.empty() && !isBelowAny(spec.checkpointDir, list.checkpoints))
+        return refused("checkpoint_dir", spec.checkpointDir, "checkpoints", list.checkpoints, file);
+    return absl::OkStatus();
+}
+
+absl::Status checkResume(const AllowList& list, const std::string& manifest,
+                         const std::string& stateDir, const std::string& file) {
+    if (isBelow(resolved(manifest), resolved(stateDir)) || isBelowAny(manifest, list.checkpoints))
+        return absl::OkStatus();
+    return refused("resume", manifest, "checkpoints", list.checkpoints, file);
+}
+
+}  // namespace bulkhead::model
