@@ -260,6 +260,18 @@ TEST_F(RunFilesTest, TheStepsOfALogAreReadOrItIsSaidWhyNot) {
     fs::create_symlink("commit.log", folder_ / "loop" / "commit.log");
     const absl::Status loop = logLinks(diskFiles(), runDir("loop")).status();
     EXPECT_FALSE(loop.ok() || absl::IsNotFound(loop)) << loop;
+
+    run("cut", begun());
+    model::JobSpec spec = *readSpec(diskFiles(), runDir("cut"));
+    spec.name = "cut";
+    spec.checkpointDir = runDir("cut") + "/checkpoints";
+    stored(spec, 1, 0);
+    EXPECT_TRUE(logLinks(diskFiles(), runDir("cut")).ok()) << "before its first step";
+    stored(spec, 1, 30);
+    const absl::Status cut = logLinks(diskFiles(), runDir("cut")).status();
+    EXPECT_TRUE(absl::IsDataLoss(cut));
+    EXPECT_THAT(std::string(cut.message()),
+                HasSubstr("it ends with step 0, and the run has a checkpoint of step 30"));
 }
 
 TEST_F(RunFilesTest, OfADamagedLogTheWholeCheckpointsCount) {

@@ -327,9 +327,11 @@ absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
     if (!entries.ok()) return entries.status();
     if (entries->empty())
         return absl::DataLossError(runDir + "/commit.log: it is empty, expected the run's steps");
+    if (isForeign(*entries, runIdentity(files, runDir)))
+        return absl::DataLossError(runDir + "/commit.log: it is another run's");
     std::vector<model::LogLink> links;
     std::string before;
-    uint64_t step = 0;
+    uint64_t step = 0, most = 0;
     const auto follow = [&](const auto& entry) {
         if constexpr (requires { entry.link; }) {
             const bool follows = entry.link.empty()
@@ -343,12 +345,19 @@ absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
     for (const protocol::LogEntry& entry : *entries) {
         if (const auto* commit = std::get_if<protocol::LogCommit>(&entry)) {
             step = commit->record.step;
+            most = std::max(most, step);
             links.push_back({commit->record.lineage, step, commit->link});
         }
+        if (const auto* lineage = std::get_if<protocol::LogLineage>(&entry))
+            most = std::max(most, lineage->fromStep);
         if (!std::visit(follow, entry))
             return absl::DataLossError(
                 absl::StrCat(runDir, "/commit.log: its chain is broken at or behind step ", step));
     }
+    if (const auto manifest = newestManifest(files, runDir); manifest && manifest->step > most)
+        return absl::DataLossError(absl::StrCat(runDir, "/commit.log: it ends with step ", most,
+                                                ", and the run has a checkpoint of step ",
+                                                manifest->step));
     return links;
 }
 

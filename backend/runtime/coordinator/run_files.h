@@ -89,7 +89,8 @@ absl::StatusOr<std::vector<protocol::LogEntry>> readLog(const FileSystem& files,
                                                         const std::string& runDir);
 
 /// The steps of a run's commit log in its order, with the links of the ledger's chain. Errors as
-/// readLog; NotFound: there is no log. DataLoss when it is empty, or its own chain does not hold.
+/// readLog; NotFound: there is no log. DataLoss when it is empty or another run's,
+/// ends before the run's newest checkpoint, or its own chain does not hold.
 absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
                                                      const std::string& runDir);
 
