@@ -115,6 +115,29 @@ TEST_F(AgentPoolTest, AReplicaThatMayUseGpusNeedsOneForEachOfItsSlots) {
     EXPECT_EQ(pool_.nodes().back().gpusUsed, 2u);
 }
 
+TEST_F(AgentPoolTest, ACordonIsToldAndANodeThatIsLostStaysThat) {
+    AgentPool pool(*reactor_, diskFiles(), {100, 3}, testing::TempDir() + "cordoned", listener());
+    const auto state = [&] { return pool.nodes().front().state; };
+    auto [here, there] = memoryChannels(*reactor_, *reactor_);
+    AgentHello hello;
+    hello.node = "west";
+    hello.slots = 4;
+    pool.accept(std::move(here), hello);
+    ASSERT_TRUE(pool.cordon("west", true).ok());
+    EXPECT_EQ(why_, "cordoned");
+    EXPECT_EQ(state(), model::NodeState::kCordoned);
+    ASSERT_TRUE(pool.cordon("west", false).ok());
+    EXPECT_EQ(why_, "uncordoned");
+    EXPECT_EQ(state(), model::NodeState::kUp);
+    pass(4 * kSecond);
+    ASSERT_EQ(state(), model::NodeState::kLost);
+    why_.clear();
+    ASSERT_TRUE(pool.cordon("west", true).ok());
+    EXPECT_EQ(state(), model::NodeState::kLost);
+    EXPECT_EQ(why_, "") << "nothing has changed for its jobs";
+    EXPECT_TRUE(absl::IsNotFound(pool.cordon("nobody", true)));
+}
+
 TEST_F(AgentPoolTest, AnAgentThatWentHasItsNameKeptForItWhileItMayReturn) {
     const std::vector<RunningRank> ranks = {{{"job", {0, 0}, 1}, 77}};
     auto first = join("node1", "a:/notes", ranks);

@@ -77,6 +77,7 @@ TEST(Preflight, RoutingCanBeAskedForWhereThereIsSome) {
     EXPECT_THAT(preflight(s, ask).refusal, HasSubstr("no experts"));
     s.expertShard = {0, 1};
     EXPECT_TRUE(preflight(s, ask).allowed);
+    EXPECT_THAT(preflight(s, ask).effect, HasSubstr("the experts that some of their tokens chose"));
     ask.tokens = 2'000'000;
     EXPECT_THAT(preflight(s, ask).refusal, HasSubstr("1 to 1048576 tokens"));
 }
