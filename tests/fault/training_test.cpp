@@ -164,8 +164,11 @@ TEST_F(TrainingTest, ANodeIsLostAndItsReplicaReturnsElsewhere) {
 TEST_F(TrainingTest, KilledWholeItResumesExactlyOnce) {
     host();
     start(spec(0, 2, 2));
-    await<model::CheckpointWritten>();
+    const auto written = await<model::CheckpointWritten>();
+    ASSERT_TRUE(written.has_value());
     awaitStep(15);
+    const absl::Status resumes = host_->controller().canResume(written->path, spec(0, 2, 2));
+    EXPECT_TRUE(resumes.ok()) << resumes << ": by its path as well";
     host_->killEverything();
     const std::string dir = host_->dir() + "/state/" + run_;
     for (const auto& stored : runtime::storedCheckpoints(diskFiles(), dir + "/checkpoints"))
