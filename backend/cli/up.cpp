@@ -126,6 +126,23 @@ client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session) {
     return newest;
 }
 
+/// A run that was stopped is not gone on with by itself: who meant that one learns how.
+void sayHowToGoOn(Session& session) {
+    const auto runs = session.await<std::vector<model::RunInfo>>(
+        [](client::Client& c, auto reply) { c.listRuns("", std::move(reply)); });
+    if (!runs.ok()) return;
+    const model::RunInfo* newest = nullptr;
+    for (const model::RunInfo& run : runs.value())
+        if (run.steps > 0 && (newest == nullptr || run.startedNs > newest->startedNs))
+            newest = &run;
+    if (newest != nullptr)
+        std::fprintf(stderr,
+                     "bulkheadctl: this is a new run; to go on with %s, which ended at step %llu, "
+                     "add --resume %s\n",
+                     newest->id.c_str(), static_cast<unsigned long long>(newest->steps),
+                     newest->id.c_str());
+}
+
 client::Result<model::JobInfo> startOrGoOn(Session& session, const UpOptions& options,
                                            const client::JobText& job) {
     const auto left = leftUnfinished(session);
@@ -139,6 +156,7 @@ client::Result<model::JobInfo> startOrGoOn(Session& session, const UpOptions& op
                      left.value()->id.c_str(), static_cast<unsigned long long>(left.value()->step));
         return *left.value();
     }
+    if (options.job.resume.empty()) sayHowToGoOn(session);
     return session.await<model::JobInfo>(
         [&](client::Client& c, auto reply) { c.startJob(job, {}, std::move(reply)); });
 }

@@ -798,6 +798,18 @@ TEST_F(WholeJobTest, AnAgentWithTheKeyOfItsNodeNeedsNoSecretOfTheController) {
     EXPECT_THAT(trained.out, HasSubstr("step 3/3"));
 }
 
+TEST_F(WholeJobTest, ANewRunOnAnOldHistorySaysHowToGoOnWithTheOldOne) {
+    const std::string up = kBin + "/bulkheadctl up --replicas 1 --shards 1 --name one --steps 3 " +
+                           "--set policies.min_replicas=1 --db " + dir_ + "/run.db";
+    const Ran first = shellBoth(up);
+    EXPECT_EQ(first.code, 0) << first.out;
+    EXPECT_THAT(first.out, Not(HasSubstr("--resume")));
+    const Ran second = shellBoth(up);
+    EXPECT_EQ(second.code, 0) << second.out;
+    EXPECT_THAT(second.out,
+                HasSubstr("to go on with one, which ended at step 3, add --resume one"));
+}
+
 TEST_F(WholeJobTest, ADaemonWithAnAllowListStartsNoJobThatUsesAnythingElse) {
     ASSERT_EQ(shell("umask 077; mkdir -p " + dir_ + "/state; printf 'data = [\"" + dir_ +
                     "/text.txt\"]\ncheckpoints = [\"" + dir_ + "/checkpoints\"]\n' > " + dir_ +
