@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
 #include <fstream>
 #include <iterator>
@@ -212,6 +213,23 @@ TEST(CommitLogTest, DamageInTheMiddleIsRefusedAndTheByteNamed) {
 /// that an older build began cannot go on: an entry may grow at its end alone, and whatever else
 /// changes what an entry holds (votes are in it too) needs a new kLogHeader and a reader of this
 /// one.
+TEST(CommitLogTest, AWholeEntryOfAnotherBuildIsNoTornTail) {
+    const std::string whole = std::string(kLogHeader) + encodeEntry(LogTerm{1});
+    std::string other = encodeEntry(LogTerm{2});
+    const size_t frame = other.size() - encode(LogEntry(LogTerm{2})).size();
+    std::string body = other.substr(frame);
+    body[0] = '\x7f';  // a kind of entry that this build does not have
+    const uint64_t checksum = XXH3_64bits(body.data(), body.size());
+    other.replace(frame, body.size(), body);
+    other.replace(frame - sizeof checksum, sizeof checksum,
+                  reinterpret_cast<const char*>(&checksum), sizeof checksum);
+    const absl::Status refused = decodeLog(whole + other).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("another build of Bulkhead"));
+    other.back() ^= 1;
+    EXPECT_TRUE(decodeLog(whole + other)->tornTail) << "a write that did not finish";
+}
+
 TEST(CommitLogTest, TheLogOfAnOlderBuildIsRead) {
     std::ifstream file(BULKHEAD_SOURCE_DIR "/tests/protocol/commit_log_03.bin", std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};

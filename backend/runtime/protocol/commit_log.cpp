@@ -35,8 +35,8 @@ struct Frame {
     size_t end = 0;
 };
 
-/// The whole, valid frame at `at`, if there is one.
-std::optional<Frame> frameAt(std::string_view bytes, size_t at) {
+/// The body of a frame at `at` that is as it was written, if there is one.
+std::optional<std::string_view> bodyAt(std::string_view bytes, size_t at) {
     if (bytes.size() - at < kFrame || getRaw<uint32_t>(bytes, at) != kEntryMagic)
         return std::nullopt;
     const uint32_t length = getRaw<uint32_t>(bytes, at + 4);
@@ -44,11 +44,18 @@ std::optional<Frame> frameAt(std::string_view bytes, size_t at) {
     const std::string_view body = bytes.substr(at + kFrame, length);
     if (XXH3_64bits(body.data(), body.size()) != getRaw<uint64_t>(bytes, at + 8))
         return std::nullopt;
-    Decoder decoder(body, /*mayEndEarly=*/true);
+    return body;
+}
+
+/// The whole, valid frame at `at`, if there is one.
+std::optional<Frame> frameAt(std::string_view bytes, size_t at) {
+    const auto body = bodyAt(bytes, at);
+    if (!body) return std::nullopt;
+    Decoder decoder(*body, /*mayEndEarly=*/true);
     LogEntry entry;
     decoder.get(entry);
     if (!decoder.finish().ok()) return std::nullopt;
-    return Frame{std::move(entry), at + kFrame + length};
+    return Frame{std::move(entry), at + kFrame + body->size()};
 }
 
 }  // namespace
@@ -99,6 +106,13 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes) {
     }
     log.validBytes = at;
     log.tornTail = at < bytes.size();
+    // No crash leaves bytes with a right checksum that mean nothing: nothing is cut off then.
+    if (log.tornTail && bodyAt(bytes, at))
+        return absl::FailedPreconditionError(absl::StrCat(
+            "the entry at byte ", at,
+            " of the commit log is whole, and this build cannot read it: "
+            "another build of Bulkhead wrote it; go on with that one, stop the job there, and "
+            "resume it with this one"));
     // A crash can only hurt the end. A good entry behind a bad one means the file was damaged.
     std::string magic;
     putRaw(magic, kEntryMagic);

@@ -283,7 +283,7 @@ struct DecodedLog {
 
 /// Reads a whole log. A tail that a crash cut short or garbled is left out (`tornTail`). DataLoss
 /// naming the byte when an entry is broken but a good one follows it; InvalidArgument when the
-/// header is not ours. An empty input is an empty log.
+/// header is not ours, FailedPrecondition when another build wrote an entry. Empty: an empty log.
 absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes);
 
 /// Every entry that is whole, those behind damage too: to look for checkpoints, not to go on from.
