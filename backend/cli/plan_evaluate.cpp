@@ -225,9 +225,7 @@ int evaluatePlans(const Cli& cli, const PlanOptions& options) {
     for (const auto& [name, judged] : plans) std::printf("%s", promiseText(name, judged).c_str());
     for (const auto& [name, judged] : plans)
         if (judged.own)
-            std::printf(
-                "%s was made from these requests: on others it does worse, as its promise says\n",
-                name.c_str());
+            std::printf("%s was made from these requests: expect less of others\n", name.c_str());
     for (const auto& [name, judged] : plans)
         if (judged.planDrawn)
             std::printf(

@@ -34,11 +34,9 @@ int runAgent(const Options& options, Report report) {
     auto token = service::loadToken(file);
     // The controller makes it, or somebody copies it here.
     if (absl::IsNotFound(token.status()))
-        spdlog::warn(
-            "agent {}: waits for the controller's secret at {}; copy it there from the "
-            "controller's "
-            "state folder, or name it with --control-token",
-            options.node, file);
+        spdlog::warn("agent {}: waits for {} at {}; copy it there from where the controller runs",
+                     options.node, options.agentKey.empty() ? "the controller's secret" : "its key",
+                     file);
     for (; absl::IsNotFound(token.status()); token = service::loadToken(file))
         if (signals.next(kLookMs) != 0) return kOk;
     if (!token.ok()) return report.failed(token.status());

@@ -46,7 +46,7 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
     // Said before a run is opened, so that a job that cannot run leaves no empty one behind.
     if (absl::Status status = model::checkJob(spec); !status.ok()) return status;
     if (allowed_.list) {
-        // Before a byte of what it names is read.
+        // Before its text and its checkpoint are read; a [model] file was, with the job's own.
         if (absl::Status s = checkAllowed(*allowed_.list, spec, allowed_.file); !s.ok()) return s;
         if (resumeFrom.find('/') != std::string::npos)
             if (absl::Status s =

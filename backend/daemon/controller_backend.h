@@ -19,7 +19,7 @@ namespace bulkhead::daemon {
 /// file. Thread: as service::Backend.
 class ControllerBackend final : public service::Backend {
   public:
-    /// What jobs that start here may use.
+    /// Limits of the jobs that start here.
     struct Allowed {
         std::optional<model::AllowList> list;  ///< nullopt: everything
         std::string file;                      ///< where it was read

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMostBytes = 1 << 20;
 
-/// As the system would find it, without links.
+/// The path as the system would find it, without links.
 std::string resolved(const fs::path& path) {
     std::error_code error;
     const fs::path there = fs::weakly_canonical(path, error);

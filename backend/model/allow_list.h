@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "backend/model/job_spec.h"
 
-/// What the jobs of others may run, load, read and write as this user. Links are followed before a
-/// path is compared. Thread: any; a value.
+/// An allow-list says what the jobs of others may run, load, read and write as this user. Links are
+/// followed before a path is compared. Thread: any; a value.
 namespace bulkhead::model {
 
 struct AllowList {

@@ -70,6 +70,7 @@ TEST_F(TrainingTest, SeveralConnectionsAPairCarryTheJobAcrossALoss) {
     model::JobSpec s = spec(0, 3, 2);
     s.transport = model::TransportChoice::kTcp;
     s.connections = 3;
+    s.encrypt = true;
     start(s);
     awaitStep(3);
     killAt("exchange", 1, 1);

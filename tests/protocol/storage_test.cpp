@@ -209,10 +209,6 @@ TEST(CommitLogTest, DamageInTheMiddleIsRefusedAndTheByteNamed) {
     EXPECT_FALSE(decodeLog("not a log at all").ok());
 }
 
-/// The log of a job of 2 replicas up to its second commit, as 0.1.0 wrote it. If this fails, a job
-/// that an older build began cannot go on: an entry may grow at its end alone, and whatever else
-/// changes what an entry holds (votes are in it too) needs a new kLogHeader and a reader of this
-/// one.
 TEST(CommitLogTest, AWholeEntryOfAnotherBuildIsNoTornTail) {
     const std::string whole = std::string(kLogHeader) + encodeEntry(LogTerm{1});
     std::string other = encodeEntry(LogTerm{2});
@@ -230,6 +226,10 @@ TEST(CommitLogTest, AWholeEntryOfAnotherBuildIsNoTornTail) {
     EXPECT_TRUE(decodeLog(whole + other)->tornTail) << "a write that did not finish";
 }
 
+/// The log of a job of 2 replicas up to its second commit, as 0.1.0 wrote it. If this fails, a job
+/// that an older build began cannot go on: an entry may grow at its end alone, and whatever else
+/// changes what an entry holds (votes are in it too) needs a new kLogHeader and a reader of this
+/// one.
 TEST(CommitLogTest, TheLogOfAnOlderBuildIsRead) {
     std::ifstream file(BULKHEAD_SOURCE_DIR "/tests/protocol/commit_log_03.bin", std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};

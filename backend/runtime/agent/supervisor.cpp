@@ -131,6 +131,7 @@ absl::Status Supervisor::chooseProgram(StartRank& command) const {
     const bool ofJob = given.size() != command.environment.size();
     if (!ofJob && !options_.worker.empty()) {
         command.argv.front() = options_.worker;
+        command.environment.clear();
         return absl::OkStatus();
     }
     if (!options_.allow) return absl::OkStatus();

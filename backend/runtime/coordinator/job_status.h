@@ -64,7 +64,7 @@ model::Preflight preflight(const JobStatus& status, const model::Action& action)
 model::Preflight preflight(const JobStatus& status, const model::FaultSpec& fault);
 /// The refusal of a fault or a campaign by a job that does not take them.
 inline constexpr std::string_view kFaultsAreOff =
-    "this job takes no faults; one that is started with faults = \"on\" in its job file, or with "
-    "--set allow_faults=true, does";
+    "this job takes no faults; start one with faults = \"on\" in its job file, or with "
+    "--set allow_faults=true";
 
 }  // namespace bulkhead::runtime
