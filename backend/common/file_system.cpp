@@ -164,6 +164,13 @@ class DiskFileSystem final : public FileSystem {
         return absl::OkStatus();
     }
 
+    absl::StatusOr<uint64_t> size(const std::string& path) const override {
+        struct stat info {};
+        if (::stat(path.c_str(), &info) != 0) return failed("read", path);
+        if (!S_ISREG(info.st_mode)) return absl::NotFoundError(path + " is not a file");
+        return static_cast<uint64_t>(info.st_size);
+    }
+
     std::vector<std::string> list(const std::string& folder) const override {
         std::vector<std::string> names;
         std::error_code error;

@@ -48,6 +48,8 @@ class FileSystem {
     /// Fills `to` from `offset` on. OutOfRange when the file ends before.
     virtual absl::Status read(const std::string& path, uint64_t offset,
                               std::span<std::byte> to) const = 0;
+    /// Bytes of a regular file; NotFound for anything else.
+    virtual absl::StatusOr<uint64_t> size(const std::string& path) const = 0;
     /// Names of what lies in `folder`, in order; empty when it cannot be read.
     virtual std::vector<std::string> list(const std::string& folder) const = 0;
     /// Opens `path`, or makes it with mode 0600.

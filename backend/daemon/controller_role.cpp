@@ -82,6 +82,7 @@ absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Option
     wanted.listen.insert(wanted.listen.end(), options.controlListen.begin(),
                          options.controlListen.end());
     wanted.token = *std::move(token);
+    wanted.newSecret = options.newSecret;
     wanted.workerPath = workerOf(options);
     wanted.version = BULKHEAD_VERSION;
     wanted.proposer = planner::proposal;

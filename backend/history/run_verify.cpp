@@ -162,6 +162,7 @@ absl::StatusOr<model::LedgerReport> SqliteRunReader::audit(int64_t runId, const 
             }
             const auto steps = log();
             if (steps.ok()) return ledger.report(*steps, growing);
+            if (absl::IsFailedPrecondition(steps.status())) return steps.status();
             if (!absl::IsNotFound(steps.status()))
                 ledger.find({ledger.lastStep(), std::string(steps.status().message()),
                              "restore the commit log from a copy; without it a cut off end of the "

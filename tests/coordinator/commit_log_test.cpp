@@ -22,6 +22,9 @@ class FailingSync final : public FileSystem {
     absl::StatusOr<std::string> read(const std::string& path) const override {
         return disk_.read(path);
     }
+    absl::StatusOr<uint64_t> size(const std::string& path) const override {
+        return disk_.size(path);
+    }
     std::vector<std::string> list(const std::string& folder) const override {
         return disk_.list(folder);
     }

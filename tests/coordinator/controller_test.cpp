@@ -323,6 +323,69 @@ TEST_F(ControllerTest, KilledWholeItResumesFromTheCheckpointWithExactlyOnceData)
     expectFinishedWell();
 }
 
+TEST_F(ControllerTest, ARunWhoseFolderIsAwayIsWaitedForUntilItIsBackOrGivenUp) {
+    host();
+    start(spec(0));
+    await<model::CheckpointWritten>([](const model::CheckpointWritten& c) { return c.step >= 20; });
+    const std::string home = host_->dir() + "/state/" + run_, away = host_->dir() + "/away";
+    const auto comesBackWithoutIt = [&] {
+        host_->killEverything();
+        std::filesystem::rename(home, away);
+        EXPECT_FALSE(host_->comeBack({}, {run_}).ok());
+        const auto jobs = host_->controller().list();
+        ASSERT_THAT(jobs, testing::SizeIs(1));
+        EXPECT_EQ(jobs[0].phase, model::JobPhase::kWaiting);
+        EXPECT_GE(jobs[0].step, 20u);
+        EXPECT_THAT(jobs[0].why, HasSubstr(home + " is not there"));
+        model::Action drain;
+        drain.kind = model::ActionKind::kDrain;
+        drain.replica = 1;
+        const auto drained = host_->controller().preflight(run_, drain);
+        ASSERT_TRUE(drained.ok()) << drained.status();
+        EXPECT_EQ(drained->refusal, jobs[0].why);
+    };
+    comesBackWithoutIt();
+    std::filesystem::rename(away, home);
+    const auto lineage =
+        await<model::LineageOpened>([](const model::LineageOpened& l) { return l.lineage > 1; });
+    ASSERT_TRUE(lineage.has_value());
+    EXPECT_GE(lineage->fromStep, 20u);
+    awaitStep(lineage->fromStep + 20);
+    comesBackWithoutIt();
+    ASSERT_TRUE(act(model::ActionKind::kStopNow).ok());
+    EXPECT_THAT(host_->controller().list(), IsEmpty());
+    const auto end = await<model::RunFinished>();
+    ASSERT_TRUE(end.has_value());
+    EXPECT_THAT(end->why, HasSubstr("its folder is gone"));
+}
+
+/// Whoever resumes it would give up what they hold.
+TEST_F(ControllerTest, ARunWhoseRanksLiveIsNotResumedUntilTheyHaveEnded) {
+    host();
+    start(spec(0));
+    await<model::CheckpointWritten>([](const model::CheckpointWritten& c) { return c.step >= 20; });
+    host_->loseController();
+    const std::string log = host_->dir() + "/state/" + run_ + "/commit.log";
+    {
+        std::fstream file(log, std::ios::binary | std::ios::in | std::ios::out);
+        file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(log) / 2));
+        file.put('\xee').put('\xee').put('\xee');
+    }
+    EXPECT_FALSE(host_->comeBack().ok());
+    const auto why = [&] { return host_->controller().list().at(0).why; };
+    for (int i = 0; i < 1000 && why().find("of its ranks run") == std::string::npos; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_THAT(why(), HasSubstr("4 of its ranks run"));
+    const auto resumed = host_->controller().start(spec(40), {"", run_});
+    EXPECT_TRUE(absl::IsFailedPrecondition(resumed.status())) << resumed.status();
+    EXPECT_THAT(std::string(resumed.status().message()), HasSubstr("4 of its ranks run"));
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    for (int i = 0; i < 1000 && why().find("of its ranks run") != std::string::npos; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const auto again = host_->controller().start(spec(60), {"", run_});
+    EXPECT_TRUE(again.ok()) << again.status();
+}
+
 TEST_F(ControllerTest, ANewRunGoesOnFromTheCheckpointOfAnEarlierOne) {
     host();
     start(spec(25));

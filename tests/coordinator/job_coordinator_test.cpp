@@ -126,12 +126,14 @@ class JobCoordinatorTest : public testing::Test {
                                .past = past_,
                                .resumedFrom = "",
                                .resume = std::nullopt,
-                               .id = std::string(32, 'a')};
+                               .id = std::string(32, 'a'),
+                               .newSecret = newSecret_};
         JobSurroundings around{.reactor = *reactor_,
                                .files = diskFiles(),
                                .pool = *pool_,
                                .workerPath = "/worker",
                                .secret = Secret::ofText("job"),
+                               .secretId = secretId_,
                                .localAddress = "unix:/here",
                                .remoteAddress = "10.0.0.9:1",
                                .version = "test",
@@ -326,6 +328,8 @@ class JobCoordinatorTest : public testing::Test {
     HandClock clock_;
     std::unique_ptr<Reactor> reactor_;
     std::string dir_;
+    std::string secretId_;
+    bool newSecret_ = false;
     std::unique_ptr<AgentPool> pool_;
     model::JobSpec spec_;
     model::RunState past_;
@@ -863,16 +867,39 @@ TEST_F(JobCoordinatorTest, AJobWaitsForCheckpointsThatAreAway) {
     std::ofstream(dir_ + "/commit.log", std::ios::binary) << log;
     EXPECT_TRUE(absl::IsUnavailable(tryToBegin().status())) << tryToBegin().status();
     EXPECT_FALSE(std::filesystem::exists(spec_.checkpointDir)) << "it is to come back there";
-    std::filesystem::create_directories(folder);
-    std::ofstream(checkpoint.path) << "any";
+    StateSnapshot state;
+    state.lineage = 1;
+    state.hash = bulkhead_state_hash(nullptr, 0);
+    CheckpointManifest manifest;
+    manifest.lineage = manifest.shards = 1;
+    manifest.files.push_back(*writeShardFile(diskFiles(), folder, 0, state));
+    ASSERT_TRUE(writeManifest(diskFiles(), folder, manifest).ok());
     join("node0");
     begin();
     pass(3 * kSecond);
     connect(0);
     std::filesystem::remove_all(folder);
     rankSays(0, protocol::CheckpointUnusable{0, 1, checkpoint.path, "no such file"});
-    EXPECT_THAT(job_->halted(), HasSubstr("none of the run's checkpoints lies in its place"));
+    EXPECT_THAT(job_->halted(), HasSubstr("none of the run's checkpoints lies whole in its place"));
     EXPECT_FALSE(job_->status().why.find("damaged") != std::string::npos);
+}
+
+TEST_F(JobCoordinatorTest, ARunIsNotTakenUpUnderAnotherSecretOfTheController) {
+    secretId_ = "one";
+    train(3);
+    past_ = job_->state();
+    job_.reset();
+    ranks_.clear();
+    secretId_ = "another";
+    const absl::Status refused = tryToBegin().status();
+    EXPECT_TRUE(absl::IsUnauthenticated(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--new-secret"));
+    newSecret_ = true;
+    EXPECT_TRUE(tryToBegin().ok());
+    newSecret_ = false;
+    EXPECT_FALSE(tryToBegin().ok()) << "nothing was begun with it yet";
+    secretId_ = "one";
+    EXPECT_TRUE(tryToBegin().ok());
 }
 
 TEST_F(JobCoordinatorTest, ARunWithCheckpointsAndNothingElseDoesNotBeginAnew) {

@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -536,22 +538,98 @@ TEST_F(RunFilesTest, CheckpointsThatAreAwayAreWaitedForAndFoundWhenTheyAreBack) 
     run("a", entries);
     const std::string away = (folder_ / "away").string();
     fs::rename(spec.checkpointDir, away);
-    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), spec.checkpointDir, {}).ok())
-        << "there never was one";
-    const absl::Status gone = checkInPlace(diskFiles(), runDir("a"), spec.checkpointDir, {logged});
+    const auto check = [&](const std::vector<protocol::LogCheckpoint>& known, bool settled) {
+        return checkInPlace(diskFiles(), runDir("a"), spec, entries, known, settled);
+    };
+    EXPECT_TRUE(check({}, false).ok()) << "there never was one";
+    EXPECT_TRUE(absl::IsUnavailable(check({logged}, true))) << "however long it takes";
+    const absl::Status gone = check({logged}, false);
     EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
     EXPECT_THAT(std::string(gone.message()), HasSubstr(path));
     const auto none = findCheckpoint(diskFiles(), state(), "a").status();
     EXPECT_THAT(std::string(none.message()), HasSubstr("put back " + path));
     stored(spec, 1, 9);
-    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), spec.checkpointDir, {logged}).ok())
-        << "its folder is there, and a later one in it";
+    EXPECT_TRUE(check({logged}, false).ok()) << "its folder is there, and a later one in it";
+    fs::remove_all(spec.checkpointDir);
+    stored(spec, 1, 9, 'b');
+    EXPECT_THAT(std::string(check({logged}, true).message()), HasSubstr("is another run's"));
     fs::remove_all(spec.checkpointDir);
     fs::rename(away, spec.checkpointDir);
-    EXPECT_TRUE(checkInPlace(diskFiles(), runDir("a"), spec.checkpointDir, {logged}).ok());
+    EXPECT_TRUE(check({logged}, false).ok());
     const auto back = findCheckpoint(diskFiles(), state(), "a");
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(back->checkpoint.path, path);
+}
+
+TEST_F(RunFilesTest, TheNewestCheckpointIsWaitedForAsLongAsItsFolderChanges) {
+    auto entries = begun();
+    entries[0] = protocol::LogTerm{1, std::string(32, 'a')};
+    run("a", entries);
+    ASSERT_TRUE(writeIdentity(diskFiles(), runDir("a"), std::string(32, 'a')).ok());
+    const model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    const std::string five = stored(spec, 1, 5), seven = stored(spec, 1, 7);
+    const std::string shard = folderOf(seven) + "/shard-0.state";
+    const auto check = [&](bool settled) {
+        return checkInPlace(diskFiles(), runDir("a"), spec, entries,
+                            {checkpoint(5, five), checkpoint(7, seven)}, settled);
+    };
+    EXPECT_TRUE(check(false).ok());
+    const std::string whole = *diskFiles().read(shard);
+    const std::string before = inventoryOf(diskFiles(), spec.checkpointDir);
+    write(shard, whole.substr(0, whole.size() - 1));
+    EXPECT_NE(inventoryOf(diskFiles(), spec.checkpointDir), before);
+    EXPECT_TRUE(absl::IsUnavailable(check(false)));
+    EXPECT_THAT(std::string(check(false).message()), HasSubstr(shard + " has "));
+    EXPECT_THAT(std::string(check(false).message()), HasSubstr("from step 5"));
+    EXPECT_TRUE(check(true).ok()) << "step 5 is what is left";
+    fs::remove_all(folderOf(five));
+    EXPECT_TRUE(absl::IsUnavailable(check(true))) << "nothing is left to go on from";
+    write(shard, whole);
+    EXPECT_TRUE(check(false).ok());
+    EXPECT_EQ(inventoryOf(diskFiles(), folder_ / "nowhere"), "");
+}
+
+/// Somebody put the folders of two runs crosswise.
+TEST_F(RunFilesTest, AnotherRunsCheckpointsSayNothingOfAJob) {
+    auto entries = begun();
+    entries[0] = protocol::LogTerm{1, std::string(32, 'a')};
+    run("a", entries);
+    ASSERT_TRUE(writeIdentity(diskFiles(), runDir("a"), std::string(32, 'a')).ok());
+    model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    spec.seed = 99;
+    spec.checkpointDir = runDir("a") + "/checkpoints";
+    const std::string other = stored(spec, 1, 9, 'b');
+    const model::JobSpec own = *readSpec(diskFiles(), runDir("a"));
+    EXPECT_TRUE(checkUnedited(diskFiles(), runDir("a"), own).ok());
+    EXPECT_FALSE(findCheckpoint(diskFiles(), state(), "a").ok());
+    protocol::RecoveredState recovered;
+    recovered.lineage = 1;
+    const absl::Status refused = checkLog(diskFiles(), runDir("a"), spec, entries, recovered,
+                                          std::string(32, 'a'), true);
+    EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), testing::Not(HasSubstr("--resume")));
+    EXPECT_EQ(findCheckpoint(diskFiles(), state(), other)->checkpoint.step, 9u) << "by its path";
+}
+
+TEST_F(RunFilesTest, ALogOfAnotherBuildIsNotGoneOnFrom) {
+    run("a", begun());
+    const model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    const std::string path = stored(spec, 1, 5);
+    std::string entry = protocol::encodeEntry(protocol::LogTerm{2});
+    const std::string later("\xff\xff\xff\xff later", 10);  // a body that nothing here reads
+    const uint32_t length = static_cast<uint32_t>(later.size());
+    const uint64_t sum = XXH3_64bits(later.data(), later.size());
+    std::memcpy(entry.data() + 4, &length, sizeof length);
+    std::memcpy(entry.data() + 8, &sum, sizeof sum);
+    std::ofstream(runDir("a") + "/commit.log", std::ios::binary | std::ios::app)
+        << entry.substr(0, 16) << later;
+    for (const absl::Status& s : {findCheckpoint(diskFiles(), state(), "a").status(),
+                                  readLog(diskFiles(), runDir("a")).status()}) {
+        EXPECT_TRUE(absl::IsFailedPrecondition(s)) << s;
+        EXPECT_THAT(std::string(s.message()), HasSubstr("another build of Bulkhead wrote it"));
+    }
+    EXPECT_EQ(findCheckpoint(diskFiles(), state(), path)->checkpoint.step, 5u)
+        << "who has no other build left names the file";
 }
 
 }  // namespace

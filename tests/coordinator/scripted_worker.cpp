@@ -15,12 +15,15 @@
 
 #include "backend/common/clock.h"
 #include "backend/common/codec.h"
+#include "backend/common/file_system.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "backend/runtime/protocol/rank_machine.h"
 #include "backend/runtime/protocol/replica_fold.h"
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/life_lock.h"
 #include "backend/runtime/transport/rank_secrets.h"
 #include "backend/runtime/transport/reactor.h"
+#include "bulkhead/state_hash.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -102,7 +105,9 @@ class ScriptedRank {
             send(RankHopeless{{replica_, 0}, incarnation_, "the model does not fit"});
             return reactor_.stop();
         }
-        if (!a.welcome.resumeFrom.empty()) std::ifstream(a.welcome.resumeFrom) >> step;
+        if (!a.welcome.resumeFrom.empty())
+            if (const auto from = readManifest(diskFiles(), a.welcome.resumeFrom); from.ok())
+                step = from->step;
         if (!a.formed.blank) hash_ = stateAfter(step);
         if (replica_ == 0) send(ModelDescribed{"scripted", 10, 10, 2, 1, 2, 1, {}, 0, {}});
         later(InitDone{!a.formed.blank, a.formed.blank ? 0 : step, hash_, a.welcome.layout});
@@ -122,13 +127,28 @@ class ScriptedRank {
     void act(const ApplyCommit& a) {
         if (!a.record.skip) hash_ = stateAfter(a.record.step) ^ flip_;
         later(Applied{a.record.step, hash_, 0.1});
+        last_ = a.record;
         if (a.checkpoint) writeCheckpoint(a.record.step);
     }
     void act(const WriteCheckpoint& a) { writeCheckpoint(a.step); }
+    /// As small as one can be.
     void writeCheckpoint(uint64_t step) {
-        const std::string path =
-            args_["--run-dir"] + "/checkpoint-" + std::to_string(step) + ".manifest";
-        std::ofstream(path) << step << "\n";
+        const std::string folder = args_["--run-dir"] + "/checkpoint-" + std::to_string(step) +
+                                   "-r" + std::to_string(replica_) + "-i" +
+                                   std::to_string(incarnation_);
+        StateSnapshot state;
+        state.last = last_;
+        state.lineage = last_.lineage;
+        state.step = step;
+        state.hash = bulkhead_state_hash(nullptr, 0);
+        CheckpointManifest manifest;
+        manifest.job = args_["--job"];
+        manifest.step = step;
+        manifest.lineage = manifest.shards = 1;
+        manifest.last = last_;
+        const auto file = writeShardFile(diskFiles(), folder, 0, state);
+        if (file.ok()) manifest.files.push_back(*file);
+        const std::string path = writeManifest(diskFiles(), folder, manifest).value_or("");
         CheckpointDone done;
         done.replica = replica_;
         done.incarnation = incarnation_;
@@ -178,6 +198,7 @@ class ScriptedRank {
     std::unique_ptr<ControlConnector> connector_;
     std::unique_ptr<ControlChannel> channel_;
     uint64_t hash_ = 0;
+    CommitRecord last_;
     uint64_t flip_ = 0;
     uint64_t progress_ = 0;
     bool nan_ = false;

@@ -146,6 +146,48 @@ TEST(StoredCheckpointTest, BehindTheEndOfALogThatWasCutManifestsCount) {
     EXPECT_THAT(pathsOf(*gone), ElementsAre("at9"));
 }
 
+/// The log has lost an entry in front of what tells everything anew.
+TEST(StoredCheckpointTest, BehindDamageWhatTheRestOfTheLogProvesCounts) {
+    std::vector<LogEntry> log = {LogTerm{1}, lineage(1, 0, "")};
+    for (uint64_t step = 1; step <= 9; ++step) {
+        if (step != 2) log.push_back(LogCommit{record(1, step), {}});
+        if (step != 5) continue;
+        LogCheckpoint at4 = checkpoint(4, "at4");
+        at4.lineage = 1;
+        at4.ledger.highWater = {16};
+        at4.ledger.committed = {{0, 0, 16}};
+        log.push_back(at4);
+    }
+    const std::vector<StoredCheckpoint> orphans = {stored("at7", record(1, 7), 1),
+                                                   stored("at3", record(1, 3), 1),
+                                                   stored("at9", record(1, 9), 1)};
+    EXPECT_FALSE(judgeStored(log, 2, 1, orphans).ok());
+    auto found = judgeBehindDamage(log, 2, 1, orphans);
+    EXPECT_THAT(pathsOf(found), ElementsAre("at7", "at9"));
+    EXPECT_THAT(found.back().ledger.committed, ElementsAre(SampleRange{0, 0, 36}));
+    EXPECT_EQ(found.back().lineage, 1u);
+
+    // Another entry is lost: nobody knows which samples step 8 took.
+    log.erase(log.end() - 2);
+    EXPECT_THAT(pathsOf(judgeBehindDamage(log, 2, 1, orphans)), ElementsAre("at7"));
+    // The chain tells of an entry that is lost between two whole steps.
+    auto& seventh = std::get<LogCommit>(log.at(log.size() - 2));
+    auto& sixth = std::get<LogCommit>(log.at(log.size() - 3));
+    ASSERT_EQ(seventh.record.step, 7u);
+    sixth.link = "x";
+    seventh.link = "y";
+    EXPECT_THAT(judgeBehindDamage(log, 2, 1, orphans), IsEmpty());
+    seventh.link = chainLink("x", chained(seventh));
+    EXPECT_THAT(pathsOf(judgeBehindDamage(log, 2, 1, orphans)), ElementsAre("at7"));
+
+    // A rollback says everything anew too.
+    std::vector<LogEntry> rolled = twoLineages();
+    rolled.erase(rolled.begin() + 3);
+    EXPECT_THAT(pathsOf(judgeBehindDamage(rolled, 2, 1, {stored("last", record(2, 5), 1)})),
+                ElementsAre("last"));
+    EXPECT_THAT(judgeBehindDamage({LogTerm{1}}, 2, 1, orphans), IsEmpty());
+}
+
 TEST(CheckpointBookTest, ALaterLineageTakesThePlaceOfEarlierOnesFromItsStepOn) {
     CheckpointBook book(
         {LogCheckpoint{1, 3, 3, "a", 0, {}, {}, {}}, LogCheckpoint{1, 7, 7, "b", 0, {}, {}, {}}});

@@ -95,12 +95,12 @@ void JobHost::killEverything() {
 }
 
 absl::StatusOr<std::vector<std::string>> JobHost::comeBack(
-    const std::function<void()>& beforeRecovery) {
+    const std::function<void()>& beforeRecovery, const std::vector<std::string>& withoutEnd) {
     startController();
     if (!ready_.ok()) return ready_;
     if (beforeRecovery) beforeRecovery();
     auto runs =
-        controller_->recover([this](const std::string& run) { return tape_.state(run); }, {});
+        controller_->recover([this](const std::string& run) { return tape_.state(run); }, withoutEnd);
     for (uint32_t n = 0; n < options_.nodes; ++n)
         if (!agents_.contains(n)) startAgent(n);
     return runs;

@@ -58,9 +58,10 @@ class JobHost {
     /// kill -9 of every rank and agent, and the controller gone without a word.
     void killEverything();
     /// A new controller, and agents where there are none, on the same directory; runs that had not
-    /// ended are taken up again, after `beforeRecovery`.
+    /// ended are taken up again, after `beforeRecovery`; history has no end of runs `withoutEnd`.
     absl::StatusOr<std::vector<std::string>> comeBack(
-        const std::function<void()>& beforeRecovery = {});
+        const std::function<void()>& beforeRecovery = {},
+        const std::vector<std::string>& withoutEnd = {});
     /// Only the controller goes, without a word.
     void loseController() { controller_.reset(); }
 

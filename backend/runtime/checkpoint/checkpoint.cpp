@@ -217,7 +217,7 @@ absl::Status checkIsMeant(const std::string& path, const CheckpointManifest& man
 
 absl::Status checkSameText(const std::string& path, const CheckpointManifest& manifest,
                            uint64_t corpusHash, const std::string& newest) {
-    if (manifest.corpusHash == corpusHash) return absl::OkStatus();
+    if (manifest.corpusHash == 0 || manifest.corpusHash == corpusHash) return absl::OkStatus();
     return absl::FailedPreconditionError(
         absl::StrCat(path, " was trained on a text of hash ", hex(manifest.corpusHash),
                      ", the job's text has hash ", hex(corpusHash),
@@ -302,6 +302,31 @@ std::vector<std::string> listCheckpoints(const FileSystem& files, const std::str
     return found;
 }
 
+absl::Status checkFiles(const FileSystem& files, const std::string& manifestPath,
+                        const CheckpointManifest& manifest) {
+    for (const CheckpointFile& file : manifest.files) {
+        const std::string path = absl::StrCat(folderOf(manifestPath), "/", file.name);
+        const auto bytes = files.size(path);
+        if (!bytes.ok()) return bytes.status();
+        if (*bytes < file.bytes)
+            return absl::DataLossError(absl::StrCat(path, " has ", *bytes, " bytes of ",
+                                                    file.bytes));
+    }
+    return absl::OkStatus();
+}
+
+std::string inventoryOf(const FileSystem& files, const std::string& directory) {
+    std::string all;
+    for (const std::string& name : files.list(directory)) {
+        absl::StrAppend(&all, name, "\n");
+        const std::string folder = absl::StrCat(directory, "/", name);
+        for (const std::string& file : files.list(folder))
+            absl::StrAppend(&all, " ", file, " ",
+                            files.size(absl::StrCat(folder, "/", file)).value_or(0), "\n");
+    }
+    return all;
+}
+
 std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& files,
                                                           const std::string& directory) {
     std::vector<protocol::StoredCheckpoint> found;
@@ -317,11 +342,8 @@ std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& file
         if (auto ledger = decode<protocol::LedgerState>(m->dataPosition);
             ledger.ok() && !m->dataPosition.empty())
             stored.ledger = *std::move(ledger);
-        for (const CheckpointFile& file : m->files) {
-            if (!files.exists(absl::StrCat(folder, "/", file.name))) break;
-            stored.hashes.push_back(file.hash);
-        }
-        if (stored.hashes.size() == m->shards) found.push_back(std::move(stored));
+        for (const CheckpointFile& file : m->files) stored.hashes.push_back(file.hash);
+        if (checkFiles(files, path, *m).ok()) found.push_back(std::move(stored));
     }
     return found;
 }

@@ -102,8 +102,8 @@ std::string manifestText(const CheckpointManifest& manifest);
                                         uint64_t step, const std::vector<uint64_t>& hashes);
 
 /// FailedPrecondition when the job's text, of hash `corpusHash`, is not the one that the checkpoint
-/// was trained on: the positions in the manifest mean nothing in another. `newest` is what of the
-/// text changed last.
+/// was trained on: the positions in the manifest mean nothing in another; its hash 0: not known.
+/// `newest` is what of the text changed last.
 [[nodiscard]] absl::Status checkSameText(const std::string& path,
                                          const CheckpointManifest& manifest, uint64_t corpusHash,
                                          const std::string& newest);
@@ -138,8 +138,16 @@ void discardCheckpoint(FileSystem& files, const std::string& folder);
 void discardOwnCheckpoint(FileSystem& files, const std::string& directory,
                           const std::string& manifestPath);
 
-/// The checkpoints below `directory` whose manifest can be read and whose files are all there;
-/// their contents are checked when they are loaded.
+/// DataLoss or NotFound naming the first file of the checkpoint that is not there or is shorter than
+/// its manifest says. What is in them is not looked at.
+[[nodiscard]] absl::Status checkFiles(const FileSystem& files, const std::string& manifestPath,
+                                      const CheckpointManifest& manifest);
+
+/// Names and sizes of all that lies below `directory`: equal as long as nothing comes or goes.
+std::string inventoryOf(const FileSystem& files, const std::string& directory);
+
+/// The checkpoints below `directory` whose manifest can be read and whose files are all there and
+/// as long as it says; their contents are checked when they are loaded.
 std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& files,
                                                           const std::string& directory);
 

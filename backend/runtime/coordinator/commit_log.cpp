@@ -16,6 +16,10 @@ absl::StatusOr<CommitLog> CommitLog::open(FileSystem& files, const std::string& 
     if (!decoded.ok())
         return absl::Status(decoded.status().code(),
                             absl::StrCat(path, ": ", std::string(decoded.status().message())));
+    // A crash leaves the piece of one write, and damage can leave more: people may want it.
+    if (decoded->tornTail)
+        (void)writeDurably(files, path + ".tail",
+                           std::string_view(*bytes).substr(decoded->validBytes));
     const bool begun = decoded->validBytes >= protocol::kLogHeader.size();
     absl::Status ready = (*file)->truncate(begun ? decoded->validBytes : 0);
     if (ready.ok() && !begun) ready = (*file)->append(protocol::kLogHeader);

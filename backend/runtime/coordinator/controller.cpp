@@ -16,6 +16,7 @@
 #include "backend/common/codec.h"
 #include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "backend/runtime/coordinator/agent_pool.h"
 #include "backend/runtime/coordinator/fact_events.h"
 #include "backend/runtime/coordinator/job_coordinator.h"
@@ -45,6 +46,8 @@ class Controller::Impl {
         std::optional<model::RunState> past;
         std::optional<KeptOrder> order;  ///< carried out when they can
         std::string waits;               ///< what for, if there is an order
+        std::string left = {};           ///< from what another run can go on
+        bool unmended = false;           ///< nothing is wrong with the run: it is not to be resumed
     };
 
   public:
@@ -114,7 +117,7 @@ class Controller::Impl {
                        ? absl::ResourceExhaustedError(refused->second.status.why)
                        : absl::FailedPreconditionError(absl::StrCat(
                              "run ", run,
-                             " could not be taken up again: ", refused->second.status.why));
+                             " could not be taken up again: ", told(refused->second).why));
         std::string known;
         for (const auto& [name, job] : jobs_)
             absl::StrAppend(&known, known.empty() ? "" : ", ", name);
@@ -140,6 +143,7 @@ class Controller::Impl {
                 "run ", run, " exists in ", options_.stateDir, "; choose another name"));
         JobBeginning beginning;
         if (!options.resumeFrom.empty()) {
+            if (absl::Status s = checkLeft(options.resumeFrom); !s.ok()) return s;
             auto checkpoint = findCheckpoint(files(), options_.stateDir, options.resumeFrom);
             if (!checkpoint.ok()) return checkpoint.status();
             if (absl::Status s = checkFits(options.resumeFrom, *checkpoint, spec); !s.ok())
@@ -172,65 +176,32 @@ class Controller::Impl {
         std::string failures;
         history_ = history;
         for (const std::string& run : withoutEnd) tellEnd(run);
-        std::string away;
+        std::vector<std::string> open = unfinishedRuns(files(), options_.stateDir);
         for (const std::string& run : withoutEnd)
             if (checkRunId(run).ok() && !isRun(files(), options_.stateDir + "/" + run))
-                absl::StrAppend(&away, away.empty() ? "" : ", ", run);
-        if (!away.empty())
-            spdlog::warn(
-                "runs that have not ended, and have no folder in {}: {}. If one was moved, put its "
-                "folder back and start this controller again",
-                options_.stateDir, away);
-        for (const std::string& run : unfinishedRuns(files(), options_.stateDir)) {
+                open.push_back(run);
+        for (const std::string& run : open) {
             if (jobs_.contains(run)) continue;
-            const std::string dir = options_.stateDir + "/" + run;
-            JobBeginning beginning;
-            beginning.run = run;
-            beginning.dir = dir;
-            auto spec = readSpec(files(), dir);
-            JobStatus refused;
-            refused.run = run;
-            refused.spec = spec.value_or(model::JobSpec{});
-            absl::Status begun = spec.ok() ? checkUnedited(files(), dir, *spec) : spec.status();
-            if (begun.ok()) begun = model::checkSize(*spec);
+            Refused refused;
+            refused.status.run = run;
             model::RunState past;
-            if (begun.ok()) {
-                beginning.spec = *std::move(spec);
-                auto told = history(run);
-                if (absl::IsFailedPrecondition(told.status()))
-                    begun = told.status();
-                else if (told.ok())
-                    past = *std::move(told);
-            }
-            if (begun.ok()) {
-                beginning.past = past;
-                begun = launch(std::move(beginning));
-            }
+            const absl::Status begun = takeUp(refused.status, past, false);
             if (begun.ok()) {
                 runs.push_back(run);
                 continue;
             }
             if (absl::IsUnavailable(begun) || absl::IsResourceExhausted(begun)) {
-                awaitDisk(std::move(refused), std::move(past), std::string(begun.message()));
-                absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
-                                refused_[run].status.why);
-                continue;
+                awaitDisk(std::move(refused.status), std::move(past),
+                          std::string(begun.message()));
+            } else {
+                refused.status.phase = model::JobPhase::kFailed;
+                refused.status.why = std::string(begun.message());
+                refused.left = whatIsLeft(begun, refused);
+                refused.unmended = absl::IsUnauthenticated(begun);
+                refused_[run] = std::move(refused);
             }
-            refused.phase = model::JobPhase::kFailed;
-            refused.why = std::string(begun.message());
-            const auto checkpoint = findCheckpoint(files(), options_.stateDir, run);
-            if (checkpoint.ok()) refused.step = checkpoint->checkpoint.step;
-            absl::StrAppend(
-                &refused.why,
-                checkpoint.ok()
-                    ? absl::StrCat("; its last whole checkpoint is of step ",
-                                   checkpoint->checkpoint.step, ": resume ", run, " in a new run")
-                : checkpoint.status() == begun
-                    ? ""
-                    : absl::StrCat("; it cannot be resumed in a new run: ",
-                                   checkpoint.status().message()));
-            absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ", refused.why);
-            refused_[run] = {std::move(refused), std::nullopt, std::nullopt, ""};
+            absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
+                            told(refused_[run]).why);
         }
         recovered_ = true;
         pool_.tellHeld();
@@ -240,13 +211,95 @@ class Controller::Impl {
         return runs;
     }
 
+    /// Takes up a run that has not ended, as `status.run` says; `past` is asked of history unless it
+    /// `waited`. Unavailable: its files are not there, or not all of them, and may come back;
+    /// ResourceExhausted: there is no room for its log.
+    absl::Status takeUp(JobStatus& status, model::RunState& past, bool waited) {
+        JobBeginning beginning;
+        beginning.run = status.run;
+        beginning.dir = options_.stateDir + "/" + status.run;
+        beginning.waited = waited;
+        const auto ask = [&] {
+            if (waited) return absl::OkStatus();
+            auto told = history_(status.run);
+            if (told.ok()) past = *std::move(told);
+            if (past.lastCommit) status.step = past.lastCommit->record.step;
+            return absl::IsFailedPrecondition(told.status()) ? told.status() : absl::OkStatus();
+        };
+        if (!isRun(files(), beginning.dir)) {
+            if (absl::Status s = ask(); !s.ok()) return s;
+            return absl::UnavailableError(absl::StrCat(
+                "the run has not ended, and ", beginning.dir,
+                " is not there, or has nothing of it: mount the disk, or move the folder back, and "
+                "the job goes on by itself; `stop --without-checkpoint` forgets the run"));
+        }
+        auto spec = readSpec(files(), beginning.dir);
+        if (!spec.ok()) return spec.status();
+        status.spec = *spec;
+        const auto [step, checkpoint] = newestLogged(files(), beginning.dir);
+        status.step = std::max(status.step, step);
+        status.checkpoint = checkpoint;
+        if (absl::Status s = checkUnedited(files(), beginning.dir, *spec); !s.ok()) return s;
+        if (absl::Status s = model::checkSize(*spec); !s.ok()) return s;
+        if (absl::Status s = ask(); !s.ok()) return s;
+        beginning.spec = *std::move(spec);
+        beginning.past = past;
+        return launch(std::move(beginning));
+    }
+
+    /// Of a run that cannot be taken up: from what another one can go on.
+    std::string whatIsLeft(const absl::Status& why, Refused& refused) {
+        refused.status.step = 0;
+        if (absl::IsUnauthenticated(why)) return "";
+        const auto found = findCheckpoint(files(), options_.stateDir, refused.status.run);
+        if (found.ok()) refused.status.step = found->checkpoint.step;
+        return found.ok() ? absl::StrCat("; its last whole checkpoint is of step ",
+                                         found->checkpoint.step, ": resume ", refused.status.run,
+                                         " in a new run")
+               : found.status() == why
+                   ? ""
+                   : absl::StrCat("; it cannot be resumed in a new run: ",
+                                  found.status().message());
+    }
+
+    /// A run that could not be taken up, with what of it runs nevertheless.
+    JobStatus told(const Refused& refused) const {
+        JobStatus status = refused.status;
+        const size_t ranks = refused.past ? 0 : pool_.running(status.run).size();
+        absl::StrAppend(
+            &status.why,
+            ranks == 0
+                ? refused.left
+                : absl::StrCat("; ", ranks,
+                               " of its ranks run and hold what they trained: mend that, or "
+                               "bulkheadctl stop --job ",
+                               status.run,
+                               " has them write a checkpoint of it and end, and --resume ",
+                               status.run, " finds it"));
+        return status;
+    }
+
+    /// FailedPrecondition while resuming from `from` would give up what ranks of the run hold.
+    absl::Status checkLeft(const std::string& from) const {
+        for (const auto& [run, refused] : refused_) {
+            if (!goesOnFrom(refused, from)) continue;
+            if (!pool_.running(run).empty() || (refused.unmended && run == from))
+                return absl::FailedPreconditionError(
+                    absl::StrCat("run ", run, " could not be taken up: ", told(refused).why));
+        }
+        return absl::OkStatus();
+    }
+
+    static bool goesOnFrom(const Refused& refused, const std::string& from) {
+        const std::string& checkpoints = refused.status.spec.checkpointDir;
+        return refused.status.run == from ||
+               (!checkpoints.empty() && from.starts_with(checkpoints + "/"));
+    }
+
     /// A run that could not be taken up goes on as `run`: nobody is to be told of it again.
     absl::Status supersede(const std::string& from, const std::string& run) {
         for (auto it = refused_.begin(); it != refused_.end(); ++it) {
-            const std::string& checkpoints = it->second.status.spec.checkpointDir;
-            const bool resumed =
-                it->first == from || (!checkpoints.empty() && from.starts_with(checkpoints + "/"));
-            if (!resumed) continue;
+            if (!goesOnFrom(it->second, from)) continue;
             absl::Status s = setAside(files(), options_.stateDir + "/" + it->first,
                                       absl::StrCat("run ", run, " goes on from its checkpoint"));
             refused_.erase(it);
@@ -262,6 +315,33 @@ class Controller::Impl {
         return (*job)->status();
     }
 
+    absl::StatusOr<model::Preflight> preflight(const std::string& run,
+                                               const model::Action& action) {
+        using Kind = model::ActionKind;
+        const bool stops = action.kind == Kind::kStop || action.kind == Kind::kStopNow;
+        const bool kept = stops || action.kind == Kind::kPause || action.kind == Kind::kResume;
+        const auto it = refused_.find(run);
+        const size_t ranks = pool_.running(run).size();
+        if (it != refused_.end() && it->second.past && !kept) {
+            model::Preflight check;
+            check.allowed = false;
+            check.refusal = it->second.status.why;
+            return check;
+        }
+        if (it != refused_.end() && !it->second.past && stops && ranks > 0) {
+            model::Preflight check;
+            check.title = absl::StrCat("End the ranks of ", run);
+            check.effect = absl::StrCat("The ", ranks, " ranks that run ",
+                                        action.kind == Kind::kStop
+                                            ? "write a checkpoint of what they hold and end"
+                                            : "end, and what they hold is lost");
+            return check;
+        }
+        auto now = status(run);
+        if (!now.ok()) return now.status();
+        return runtime::preflight(*now, action);
+    }
+
     /// Has the job's coordinator do it, which `give` asks; keeps it if there is no room for it.
     template <class Give>
     absl::Status order(const std::string& run, KeptOrder order, Give give) {
@@ -271,7 +351,16 @@ class Controller::Impl {
             halted(run);
         }
         if (Refused* waiting = waitingForDisk(run)) return keep(*waiting, std::move(order));
-        return find(run).status();
+        // Its ranks write a checkpoint, as they do without a coordinator.
+        using Kind = model::ActionKind;
+        const auto ranks = pool_.running(run);
+        const bool stops = order.action.kind == Kind::kStop || order.action.kind == Kind::kStopNow;
+        if (!refused_.contains(run) || !stops || ranks.empty()) return find(run).status();
+        for (const auto& [node, running] : ranks)
+            (void)pool_.send(node,
+                             SignalRank{running.process,
+                                        order.action.kind == Kind::kStop ? SIGTERM : SIGKILL, 0, 0});
+        return absl::OkStatus();
     }
 
     absl::Status watch(const std::string& run, Watcher* watcher) {
@@ -322,6 +411,12 @@ class Controller::Impl {
     std::vector<std::unique_ptr<ControlListener>> listeners_;
     std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
     std::map<std::string, Refused> refused_;  ///< runs that could not be taken up
+    /// The folder of a run's checkpoints as it was when the run was last begun.
+    struct Quiet {
+        std::string there;
+        MonoNs since = 0;
+    };
+    std::map<std::string, Quiet> quiet_;
     History history_;
     std::map<std::string, std::string> lost_;  ///< runs without history, and what was said of it
     Reactor::TimerId historyTimer_ = 0;
@@ -334,6 +429,12 @@ class Controller::Impl {
         if (ending_)
             return absl::FailedPreconditionError("the daemon ends; start the job on another");
         const std::string run = beginning.run;
+        beginning.newSecret = options_.newSecret;
+        const auto [it, first] = quiet_.try_emplace(run);
+        Quiet& quiet = it->second;
+        auto there = inventoryOf(files(), beginning.spec.checkpointDir);
+        if (first || there != quiet.there) quiet = {std::move(there), reactor_->now()};
+        beginning.settled = reactor_->now() - quiet.since >= options_.settleNs;
         if (beginning.id.empty()) beginning.id = absl::StrFormat("%016x%016x", fresh(), fresh());
         std::string local = addresses_.front();
         std::string remote;
@@ -345,6 +446,7 @@ class Controller::Impl {
                                sink_,
                                options_.workerPath,
                                secretOf(run),
+                               absl::StrFormat("%016x", root_.derive("fingerprint").words[0]),
                                local,
                                remote,
                                options_.version,
@@ -482,8 +584,25 @@ class Controller::Impl {
             " when there is room, and until then only this controller knows of the order: ",
             waiting.waits);
         spdlog::warn("run {}: {}", waiting.status.run, waiting.status.why);
+        if (kind == Kind::kStopNow && !isRun(files(), options_.stateDir + "/" + waiting.status.run))
+            return forget(waiting.status.run, *waiting.past, order.by), absl::OkStatus();
         waiting.order = std::move(order);
         return absl::OkStatus();
+    }
+
+    /// A run whose folder is gone ends in history, which is all that is left of it.
+    void forget(const std::string& run, const model::RunState& past, const std::string& by) {
+        if (sink_ != nullptr) {
+            model::Event event;
+            event.seq = past.seq + 1;
+            event.timeNs = reactor_->clock().unixNs();
+            event.severity = model::Severity::kWarning;
+            event.body = model::RunFinished{
+                false, absl::StrCat("its folder is gone, and operator ", by, " gave it up"),
+                past.lastCommit ? past.lastCommit->record.step : 0};
+            sink_->onEvent(run, event);
+        }
+        refused_.erase(run);
     }
 
     void tryDisk(const std::string& run) {
@@ -491,13 +610,10 @@ class Controller::Impl {
         if (it == refused_.end() || !it->second.past) return;  // another run goes on from it
         Refused waiting = std::move(it->second);
         refused_.erase(it);
-        JobBeginning beginning;
-        beginning.run = run;
-        beginning.dir = options_.stateDir + "/" + run;
-        beginning.spec = waiting.status.spec;
-        beginning.past = *waiting.past;
-        beginning.waited = true;
-        if (absl::Status s = launch(std::move(beginning)); !s.ok()) {
+        // A folder that is back can be of a run that had ended.
+        const std::string dir = options_.stateDir + "/" + run;
+        if (isRun(files(), dir) && !isUnfinished(files(), dir)) return tellEnd(run);
+        if (absl::Status s = takeUp(waiting.status, *waiting.past, true); !s.ok()) {
             if (!waiting.order) waiting.status.why = std::string(s.message());
             refused_[run] = std::move(waiting);
             reactor_->after(kDiskRetry, [this, run] { tryDisk(run); });
@@ -678,9 +794,7 @@ absl::Status Controller::act(const std::string& run, const model::Action& action
 
 absl::StatusOr<model::Preflight> Controller::preflight(const std::string& run,
                                                        const model::Action& action) {
-    auto now = status(run);
-    if (!now.ok()) return now.status();
-    return runtime::preflight(*now, action);
+    return impl_->call([&] { return impl_->preflight(run, action); });
 }
 
 absl::StatusOr<model::Preflight> Controller::preflight(const std::string& run,
@@ -740,7 +854,7 @@ std::vector<JobStatus> Controller::list() {
     return impl_->call([&] {
         std::vector<JobStatus> all;
         for (const auto& [run, job] : impl_->jobs_) all.push_back(job->status());
-        for (const auto& [run, refused] : impl_->refused_) all.push_back(refused.status);
+        for (const auto& [run, refused] : impl_->refused_) all.push_back(impl_->told(refused));
         return all;
     });
 }

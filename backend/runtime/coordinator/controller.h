@@ -29,9 +29,12 @@ struct ControllerOptions {
     /// Where ranks and agents connect: "unix:/path" and/or "ip:port" (port 0: any free one).
     std::vector<std::string> listen;
     std::string token;       ///< the keys of agents and ranks are derived from it
+    bool newSecret = false;  ///< runs that began under another token are taken up nevertheless
     std::string workerPath;  ///< of bulkhead-worker
     std::string version;     ///< of this program, for RunStarted
     uint32_t sampleMs = 500;
+    /// A checkpoint folder in which nothing changes for so long is as it will be.
+    MonoNs settleNs = 60 * kSecond;
     AgentHeartbeat agentHeartbeat;
     FileSystem* files = &diskFiles();
     Network* network = &socketNetwork();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/model/command_text.h"
 #include "backend/model/event_json.h"
+#include "backend/runtime/checkpoint/checkpoint.h"
 #include "backend/runtime/coordinator/job_past.h"
 #include "backend/runtime/coordinator/run_files.h"
 #include "backend/runtime/coordinator/spec_options.h"
@@ -40,8 +41,8 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
     // Ranks that run may hold what no checkpoint has. Without them nobody rolls back for want of a
     // disk, nor is another folder made in its place.
     if (around.pool.running(beginning.run).empty())
-        if (absl::Status s = checkInPlace(around.files, beginning.dir, beginning.spec.checkpointDir,
-                                          recovered->checkpoints);
+        if (absl::Status s = checkInPlace(around.files, beginning.dir, beginning.spec, entries,
+                                          recovered->checkpoints, beginning.settled);
             !s.ok())
             return s;
     if (auto lock = lockCheckpoints(around.files, beginning.spec.checkpointDir); lock.ok())
@@ -54,6 +55,13 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
         return absl::DataLossError(
             absl::StrCat(beginning.dir, "/commit.log is another run's (it is of ", options.run,
                          ", this folder of ", known, "): put the file back that was there"));
+    options.secretId = around.secretId;
+    if (!recovered->secret.empty() && recovered->secret != options.secretId &&
+        !beginning.newSecret)
+        return absl::UnauthenticatedError(absl::StrCat(
+            "the controller had another secret when this run was trained, and its ranks know that "
+            "one: put the file control.token back that was there, or, when no rank of the run is "
+            "left (SIGTERM: it writes a checkpoint), start the controller once with --new-secret"));
     if (absl::Status s = checkLog(around.files, beginning.dir, beginning.spec, entries, *recovered,
                                   options.run, beginning.past.lastCommit.has_value());
         !s.ok())
@@ -266,15 +274,17 @@ void JobCoordinator::checkLocks() {
             "can run the job; put back what was there")));
 }
 
-/// A checkpoint that a rank cannot use is damaged, unless all of them have gone from their place.
+/// A checkpoint that a rank cannot use is damaged if its files are there, and away if not.
 absl::Status JobCoordinator::checkCheckpoints(const std::string& unusable) const {
     const auto entries = readLog(around_.files, beginning_.dir);
-    if (around_.files.exists(unusable) || !entries.ok()) return absl::OkStatus();
+    const auto manifest = readManifest(around_.files, unusable);
+    if (!entries.ok() || (manifest.ok() && checkFiles(around_.files, unusable, *manifest).ok()))
+        return absl::OkStatus();
     const auto past = protocol::recoverState(
         *entries, beginning_.spec.replicas + beginning_.spec.spares,
         std::max<uint32_t>(1, static_cast<uint32_t>(beginning_.spec.domains.size())));
-    return past.ok() ? checkInPlace(around_.files, beginning_.dir, beginning_.spec.checkpointDir,
-                                    past->checkpoints)
+    return past.ok() ? checkInPlace(around_.files, beginning_.dir, beginning_.spec, *entries,
+                                    past->checkpoints, beginning_.settled)
                      : absl::OkStatus();
 }
 

@@ -37,6 +37,7 @@ struct JobSurroundings {
     EventSink* sink = nullptr;  ///< may be null
     std::string workerPath;
     Secret secret;  ///< the job's: keys of its ranks and of what they exchange are derived from it
+    std::string secretId;  ///< tells the controller's secret from others, and nothing else of it
     std::string localAddress;   ///< where ranks on this machine connect
     std::string remoteAddress;  ///< where others do; empty: nowhere
     std::string version;
@@ -59,6 +60,8 @@ struct JobBeginning {
     std::string id = {};  ///< of a run that has none yet (runIdentity)
     /// Why history is told anew by this coordinator what the log says, if it is; told as an error.
     std::string lost = {};
+    bool settled = false;    ///< as checkInPlace() has it
+    bool newSecret = false;  ///< ControllerOptions::newSecret
 };
 
 /// Drives the coordinator machine of one job: timers, the commit log, the connections of its ranks,

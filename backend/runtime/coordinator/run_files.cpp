@@ -90,25 +90,29 @@ std::vector<protocol::LogCheckpoint> checkpointsOf(const std::vector<protocol::L
     return checkpoints;
 }
 
-/// Those on disk that its ranks wrote. Somebody may have put another run's beside them, which
-/// counts for nothing where the log and the run's identity agree with the rest.
-std::vector<protocol::StoredCheckpoint> ownCheckpoints(
-    const FileSystem& files, const std::string& runDir, const model::JobSpec& spec,
-    const std::vector<protocol::LogEntry>& entries) {
-    auto stored = storedCheckpoints(files, spec.checkpointDir);
+/// The checkpoints in a run's folder: those that its ranks wrote, and those of another run, which
+/// somebody has put there. Where the run's identity is not sure, all of them are its own.
+struct CheckpointsThere {
+    std::vector<protocol::StoredCheckpoint> own;
+    std::vector<protocol::StoredCheckpoint> foreign;
+};
+
+CheckpointsThere checkpointsThere(const FileSystem& files, const std::string& runDir,
+                                  const model::JobSpec& spec,
+                                  const std::vector<protocol::LogEntry>& entries) {
+    CheckpointsThere there;
     const std::string id = runIdentity(files, runDir);
-    const bool sure =
-        !id.empty() && !isForeign(entries, id) &&
-        std::any_of(stored.begin(), stored.end(), [&](const auto& s) { return s.run == id; });
-    if (sure) std::erase_if(stored, [&](const auto& s) { return !s.run.empty() && s.run != id; });
-    return stored;
+    const bool sure = !id.empty() && !isForeign(entries, id);
+    for (protocol::StoredCheckpoint& s : storedCheckpoints(files, spec.checkpointDir))
+        (sure && !s.run.empty() && s.run != id ? there.foreign : there.own).push_back(std::move(s));
+    return there;
 }
 
 absl::StatusOr<std::vector<protocol::LogCheckpoint>> judgeCheckpoints(
     const FileSystem& files, const std::string& runDir, const model::JobSpec& spec,
     const std::vector<protocol::LogEntry>& entries) {
     return protocol::judgeStored(entries, spec.replicas + spec.spares, domainsOf(spec),
-                                 ownCheckpoints(files, runDir, spec, entries));
+                                 checkpointsThere(files, runDir, spec, entries).own);
 }
 
 /// The newest on disk that the run wrote, whatever its log has given up: it may have been away.
@@ -117,7 +121,7 @@ std::optional<protocol::LogCheckpoint> newestGivenUp(
     const std::vector<protocol::LogEntry>& entries) {
     const std::string id = runIdentity(files, runDir);
     std::optional<protocol::LogCheckpoint> newest;
-    for (const auto& stored : ownCheckpoints(files, runDir, spec, entries)) {
+    for (const auto& stored : checkpointsThere(files, runDir, spec, entries).own) {
         if (id.empty() || stored.run != id) continue;
         auto found = protocol::byManifest(stored);
         if (found && (!newest || std::pair(newest->lineage, newest->step) <=
@@ -147,11 +151,13 @@ std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::st
     std::vector<std::string> paths =
         listCheckpoints(files, absl::StrCat(runDir, "/", kCheckpointFolder));
     const auto entries = readWholeEntries(files, runDir);
-    if (!isForeign(entries, runIdentity(files, runDir)))
+    const std::string id = runIdentity(files, runDir);
+    if (!isForeign(entries, id))
         for (const protocol::LogCheckpoint& c : checkpointsOf(entries)) paths.push_back(c.path);
     for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
         const auto manifest = readManifest(files, *path);
         if (!manifest.ok() || manifest->job != fs::path(runDir).filename()) continue;
+        if (!id.empty() && !manifest->run.empty() && manifest->run != id) continue;
         auto spec = model::fromJsonText<model::JobSpec>(manifest->jobJson);
         if (spec.ok())
             return OwnManifest{*path, manifest->step, specNow(files, runDir, *std::move(spec))};
@@ -261,7 +267,12 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
                       const protocol::RecoveredState& recovered, const std::string& id,
                       bool knows) {
     using At = std::pair<uint64_t, uint64_t>;  // lineage, step
-    const auto stored = ownCheckpoints(files, runDir, spec, entries);
+    const auto [stored, foreigners] = checkpointsThere(files, runDir, spec, entries);
+    if (stored.empty() && !foreigners.empty())
+        return absl::DataLossError(absl::StrCat(
+            "the checkpoints in ", spec.checkpointDir, " are another run's (", foreigners[0].run,
+            ") than ", runDir, "/id and commit.log say (", id,
+            "): put back the checkpoints, or these two files, that were there"));
     if (stored.empty()) {
         const auto newest = newestFolder(files, spec.checkpointDir);
         if (knows || !newest ||
@@ -304,21 +315,40 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
 }
 
 absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
-                          const std::string& checkpointDir,
-                          const std::vector<protocol::LogCheckpoint>& logged) {
-    const auto there = [&](const auto& c) { return files.exists(c.path); };
-    if (logged.empty() || std::any_of(logged.begin(), logged.end(), there)) return absl::OkStatus();
-    // A log that lost its end names those that were removed since; later ones show that the folder
-    // is in its place.
-    if (!storedCheckpoints(files, checkpointDir).empty()) return absl::OkStatus();
+                          const model::JobSpec& spec,
+                          const std::vector<protocol::LogEntry>& entries,
+                          const std::vector<protocol::LogCheckpoint>& logged, bool settled) {
+    if (logged.empty()) return absl::OkStatus();
+    const auto whole = [&](const std::string& path) {
+        const auto manifest = readManifest(files, path);
+        return manifest.ok() ? checkFiles(files, path, *manifest) : manifest.status();
+    };
     const protocol::CheckpointBook book(logged);
     const protocol::LogCheckpoint& newest = *book.newest();
-    return absl::UnavailableError(
-        absl::StrCat("none of the run's checkpoints lies in its place (the newest, of step ",
-                     newest.step, ", is ", newest.path,
-                     "): mount the disk, or move the folder back to where it was, and the job goes "
-                     "on by itself; if they are lost for good, end this controller and move ",
-                     runDir, " away"));
+    const absl::Status lacks = whole(newest.path);
+    if (lacks.ok()) return absl::OkStatus();
+    // A log that lost its end names those that were removed since; later ones show that the folder
+    // is in its place.
+    std::optional<uint64_t> next;  // the newest step that can be gone on from
+    if (const auto there = judgeCheckpoints(files, runDir, spec, entries); there.ok())
+        for (const protocol::LogCheckpoint& c : *there) next = std::max(next, std::optional(c.step));
+    for (const protocol::LogCheckpoint& c : logged)
+        if (whole(c.path).ok()) next = std::max(next, std::optional(c.step));
+    if (next && (settled || *next >= newest.step)) return absl::OkStatus();
+    if (next)
+        return absl::UnavailableError(absl::StrCat(
+            "the newest of the run's checkpoints, of step ", newest.step,
+            ", is not whole in its place: ", lacks.message(),
+            "; if it is on its way back, the job goes on from it by itself, and else from step ",
+            *next, " when nothing in ", spec.checkpointDir, " has changed for a minute"));
+    const bool foreign = !checkpointsThere(files, runDir, spec, entries).foreign.empty();
+    return absl::UnavailableError(absl::StrCat(
+        "none of the run's checkpoints lies whole in its place (the newest, of step ", newest.step,
+        ", is ", newest.path, ": ", lacks.message(), ")",
+        foreign ? ", and what lies there is another run's" : "",
+        ": mount the disk, or move the folder back to where it was, and the job goes on by itself; "
+        "if they are lost for good, end this controller and move ",
+        runDir, " away"));
 }
 
 absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
@@ -462,6 +492,19 @@ std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::stri
     return unfinished;
 }
 
+std::pair<uint64_t, uint64_t> newestLogged(const FileSystem& files, const std::string& runDir) {
+    std::pair<uint64_t, uint64_t> newest;
+    for (const protocol::LogEntry& entry : readWholeEntries(files, runDir)) {
+        if (const auto* commit = std::get_if<protocol::LogCommit>(&entry))
+            newest.first = commit->record.step;
+        if (const auto* lineage = std::get_if<protocol::LogLineage>(&entry))
+            newest.first = lineage->fromStep;
+        if (const auto* checkpoint = std::get_if<protocol::LogCheckpoint>(&entry))
+            newest.second = checkpoint->step;
+    }
+    return newest;
+}
+
 absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::string& runDir) {
     const std::string path = runDir + "/job.json";
     const auto text = files.read(path);
@@ -503,6 +546,11 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
     const std::vector<std::string> runs = isRun ? std::vector{from} : runsOf(files, stateDir);
     for (const std::string& run : runs) {
         const std::string dir = stateDir + "/" + run;
+        const auto log = readLog(files, dir);
+        if (absl::IsFailedPrecondition(log.status())) {  // another build can read more of it
+            if (isRun) return log.status();
+            continue;
+        }
         const auto spec = readSpec(files, dir);
         const auto entries = readWholeEntries(files, dir);
         if (isForeign(entries, runIdentity(files, dir))) {
@@ -524,6 +572,10 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
             for (const std::string& path : state->unusable) book.remove(path);
         } else {  // entries in its middle are damaged; what the others name is there
             book = protocol::CheckpointBook(checkpointsOf(entries));
+            for (const protocol::LogCheckpoint& c : protocol::judgeBehindDamage(
+                     entries, spec->replicas + spec->spares, domainsOf(*spec),
+                     checkpointsThere(files, dir, *spec, entries).own))
+                book.add(c);
         }
         for (; const protocol::LogCheckpoint* newest = book.newest(); book.remove(newest->path))
             if ((isRun || newest->path == from) && files.exists(newest->path))

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -51,6 +52,10 @@ absl::Status setAside(FileSystem& files, const std::string& runDir, const std::s
 bool isRun(const FileSystem& files, const std::string& runDir);
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir);
 
+/// The last step that the run's commit log has, whole or damaged, and that of its last checkpoint; 0:
+/// it has none.
+std::pair<uint64_t, uint64_t> newestLogged(const FileSystem& files, const std::string& runDir);
+
 /// The job of a run as its job.json says, with the paths as they are now (atHome). If that file
 /// cannot be used, the job that one of the run's checkpoint manifests names, and a warning in the
 /// log. DataLoss if no manifest has it either: what is wrong with job.json, and what to do.
@@ -76,12 +81,14 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
                       const model::JobSpec& spec, const std::vector<protocol::LogEntry>& entries,
                       const protocol::RecoveredState& recovered, const std::string& id, bool knows);
 
-/// Unavailable when `logged` checkpoints are given, none of them lies in its place, and
-/// `checkpointDir` has no other: their folder was moved or is not mounted, and may come back. Says
-/// what to do.
+/// Unavailable when the newest of the `logged` checkpoints does not lie whole in its place, nor a
+/// later one of the run: their folder was moved, is not mounted, or is on its way back. Once nothing
+/// has changed there for long (`settled`), an earlier one is enough. Says what to do. `entries` are
+/// the run's commit log; what is in the files is not looked at.
 absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
-                          const std::string& checkpointDir,
-                          const std::vector<protocol::LogCheckpoint>& logged);
+                          const model::JobSpec& spec,
+                          const std::vector<protocol::LogEntry>& entries,
+                          const std::vector<protocol::LogCheckpoint>& logged, bool settled);
 
 /// The entries of a run's commit log as it is on disk (atHome). Errors of the file, or as
 /// protocol::decodeLog().

@@ -93,4 +93,44 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
     return judged;
 }
 
+std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole, uint32_t replicas,
+                                             uint32_t domains,
+                                             const std::vector<StoredCheckpoint>& stored) {
+    const auto base = std::find_if(whole.rbegin(), whole.rend(), [](const LogEntry& entry) {
+        return std::holds_alternative<LogLineage>(entry) ||
+               std::holds_alternative<LogCheckpoint>(entry);
+    });
+    if (base == whole.rend()) return {};
+    std::vector<LogEntry> rest;
+    auto next = base.base() - 1;
+    if (const auto* c = std::get_if<LogCheckpoint>(&*base)) {
+        rest.emplace_back(LogLineage{c->lineage, c->step, c->updates, c->path, c->layout,
+                                     c->expertShard, c->domainShare, c->ledger, "damage"});
+        // It was logged when its files were written: later steps were committed meanwhile.
+        next = std::find_if(whole.begin(), whole.end(), [&](const LogEntry& entry) {
+            const auto* commit = std::get_if<LogCommit>(&entry);
+            return commit != nullptr && commit->record.lineage == c->lineage &&
+                   commit->record.step > c->step;
+        });
+    }
+    std::string before;
+    const auto breaks = [&before](const auto& entry) {
+        if constexpr (requires { entry.link; }) {
+            const bool follows =
+                before.empty() || chainLink(before, chained(entry)) == entry.link;
+            before = entry.link;
+            return !follows;
+        }
+        return false;
+    };
+    rest.insert(rest.end(), next, std::find_if(next, whole.end(), [&](const LogEntry& entry) {
+                    return std::visit(breaks, entry);
+                }));
+    size_t good = 0;
+    (void)recoverState(rest, replicas, domains,
+                       [&](const LogEntry&, const RecoveredState&) { ++good; });
+    rest.resize(good);
+    return judgeStored(rest, replicas, domains, stored).value_or(std::vector<LogCheckpoint>{});
+}
+
 }  // namespace bulkhead::protocol

@@ -122,7 +122,7 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes) {
         if (frameAt(bytes, next))
             return absl::DataLossError(absl::StrCat(
                 "the commit log is damaged at byte ", at, ", and good entries follow at byte ",
-                next, "; restore the file, or resume from its last checkpoint in a new run"));
+                next, "; put back the file that was there"));
     }
     return log;
 }
@@ -160,6 +160,7 @@ class Recovery {
                 absl::StrCat("term ", e.term, " does not rise above ", state_.term));
         state_.term = e.term;
         if (!e.run.empty()) state_.run = e.run;
+        if (!e.secret.empty()) state_.secret = e.secret;
         return absl::OkStatus();
     }
 

@@ -32,11 +32,13 @@ inline constexpr std::string_view kLogHeader = "BHCLOG03";
 struct LogTerm {
     static constexpr std::string_view kType = "term";
     uint64_t term = 0;
-    std::string run = {};  ///< Options::run; empty in logs older than it
+    std::string run = {};     ///< Options::run; empty in logs older than it
+    std::string secret = {};  ///< Options::secretId; empty in logs older than it
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
         visit("run", self.run);
+        visit("secret", self.secret);
     }
 };
 
@@ -293,6 +295,7 @@ std::vector<LogEntry> wholeEntries(std::string_view bytes);
 struct RecoveredState {
     uint64_t term = 0;     ///< highest seen; the new one is higher
     std::string run;       ///< the log's; empty: it does not say
+    std::string secret;    ///< of its last term; empty: it does not say
     std::string link;      ///< last of the ledger's chain; empty: there is none yet
     uint64_t lineage = 0;  ///< 0: the log is empty, the job never began
     uint64_t lineageFromStep = 0;

@@ -82,7 +82,7 @@ Actions CoordinatorMachine::Impl::begin(MonoNs now) {
         act(Finished{true, "the job had ended before"});
         return std::exchange(out_, {});
     }
-    log(LogTerm{term_, options_.run}, false);
+    log(LogTerm{term_, options_.run, options_.secretId}, false);
     if (recovering_) {
         (void)checker_.lineage(lineage_, ledger_.settledState(), committed_);
         setPhase(JobPhase::kStarting, "a new coordinator looks for what still runs");

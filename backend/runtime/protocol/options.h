@@ -91,6 +91,8 @@ struct Options {
     uint32_t samplesPerReplica = 4;  ///< per step, all shards together
     uint32_t domains = 1;
     std::string run;  ///< names the run in every term of its log; empty: the log does not say
+    /// Likewise the secret that its ranks know, by a fingerprint; empty: the log does not say.
+    std::string secretId;
     std::vector<double> domainWeights;  ///< share of fresh samples by domain; empty: equal shares
     uint64_t corpusHash = 0;            ///< expected of every Hello; 0: the first one sets it
     std::optional<Optimizer> optimizer = Optimizer{};  ///< none: the program has its own

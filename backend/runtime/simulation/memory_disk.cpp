@@ -208,6 +208,12 @@ absl::Status DiskUser::read(const std::string& path, uint64_t offset,
     return absl::OkStatus();
 }
 
+absl::StatusOr<uint64_t> DiskUser::size(const std::string& path) const {
+    const auto it = disk_.names_.find(path);
+    if (it == disk_.names_.end()) return missing(path);
+    return it->second->content.size();
+}
+
 std::vector<std::string> DiskUser::list(const std::string& folder) const {
     std::vector<std::string> names;
     const std::string prefix = folder + "/";

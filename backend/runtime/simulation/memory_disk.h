@@ -92,6 +92,7 @@ class DiskUser final : public FileSystem {
     absl::StatusOr<std::string> read(const std::string& path) const override;
     absl::Status read(const std::string& path, uint64_t offset,
                       std::span<std::byte> to) const override;
+    absl::StatusOr<uint64_t> size(const std::string& path) const override;
     std::vector<std::string> list(const std::string& folder) const override;
     absl::StatusOr<std::unique_ptr<AppendFile>> open(const std::string& path) override;
     absl::Status rename(const std::string& from, const std::string& to) override;

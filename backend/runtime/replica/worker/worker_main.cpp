@@ -102,7 +102,8 @@ bool lacksOwnText(const RankOptions& options) {
         options.spec.domains.begin(), options.spec.domains.end(), [&](const auto& domain) {
             if (domain.paths.size() != 1) return false;
             const fs::path path = domain.paths[0];
-            return path.parent_path().parent_path().parent_path() == runs && !fs::exists(path);
+            std::error_code error;
+            return path.parent_path().parent_path().parent_path() == runs && !fs::is_regular_file(path, error);
         });
 }
 
