@@ -319,13 +319,15 @@ absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
                           const std::vector<protocol::LogEntry>& entries,
                           const std::vector<protocol::LogCheckpoint>& logged, bool settled) {
     if (logged.empty()) return absl::OkStatus();
-    const auto whole = [&](const std::string& path) {
-        const auto manifest = readManifest(files, path);
-        return manifest.ok() ? checkFiles(files, path, *manifest) : manifest.status();
+    const auto whole = [&](const protocol::LogCheckpoint& c) {
+        const auto manifest = readManifest(files, c.path);
+        if (!manifest.ok()) return manifest.status();
+        const absl::Status meant = checkIsMeant(c.path, *manifest, c.step, c.hashes);
+        return meant.ok() ? checkFiles(files, c.path, *manifest) : meant;
     };
     const protocol::CheckpointBook book(logged);
     const protocol::LogCheckpoint& newest = *book.newest();
-    const absl::Status lacks = whole(newest.path);
+    const absl::Status lacks = whole(newest);
     if (lacks.ok()) return absl::OkStatus();
     // A log that lost its end names those that were removed since; later ones show that the folder
     // is in its place.
@@ -333,7 +335,7 @@ absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
     if (const auto there = judgeCheckpoints(files, runDir, spec, entries); there.ok())
         for (const protocol::LogCheckpoint& c : *there) next = std::max(next, std::optional(c.step));
     for (const protocol::LogCheckpoint& c : logged)
-        if (whole(c.path).ok()) next = std::max(next, std::optional(c.step));
+        if (whole(c).ok()) next = std::max(next, std::optional(c.step));
     if (next && (settled || *next >= newest.step)) return absl::OkStatus();
     if (next)
         return absl::UnavailableError(absl::StrCat(
@@ -577,9 +579,14 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
                      checkpointsThere(files, dir, *spec, entries).own))
                 book.add(c);
         }
-        for (; const protocol::LogCheckpoint* newest = book.newest(); book.remove(newest->path))
-            if ((isRun || newest->path == from) && files.exists(newest->path))
+        for (; const protocol::LogCheckpoint* newest = book.newest(); book.remove(newest->path)) {
+            const auto manifest = readManifest(files, newest->path);
+            const bool another = manifest.ok() && !checkIsMeant(newest->path, *manifest,
+                                                                newest->step, newest->hashes)
+                                                       .ok();
+            if ((isRun || newest->path == from) && files.exists(newest->path) && !another)
                 return FoundCheckpoint{*spec, *newest};
+        }
     }
     if (isRun) {
         const auto log = readLog(files, runDir);
