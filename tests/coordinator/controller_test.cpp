@@ -337,6 +337,17 @@ TEST_F(ControllerTest, ARunWhoseFolderIsAwayIsWaitedForUntilItIsBackOrGivenUp) {
         EXPECT_EQ(jobs[0].phase, model::JobPhase::kWaiting);
         EXPECT_GE(jobs[0].step, 20u);
         EXPECT_THAT(jobs[0].why, HasSubstr(home + " is not there"));
+        struct Seen : Watcher {
+            model::RunState state;
+            void onSnapshot(const model::RunState& now) override { state = now; }
+            void onEvent(const model::Event&) override {}
+        } seen;
+        ASSERT_TRUE(host_->controller().watch(run_, &seen).ok());
+        host_->controller().unwatch(run_, &seen);
+        EXPECT_EQ(seen.state.phase, model::JobPhase::kWaiting);
+        EXPECT_EQ(seen.state.explanation, jobs[0].why);
+        for (const model::ReplicaView& replica : seen.state.replicas)
+            EXPECT_EQ(replica.state, model::ReplicaState::kAbsent);
         model::Action drain;
         drain.kind = model::ActionKind::kDrain;
         drain.replica = 1;

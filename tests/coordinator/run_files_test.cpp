@@ -604,8 +604,8 @@ TEST_F(RunFilesTest, AnotherRunsCheckpointsSayNothingOfAJob) {
     EXPECT_FALSE(findCheckpoint(diskFiles(), state(), "a").ok());
     protocol::RecoveredState recovered;
     recovered.lineage = 1;
-    const absl::Status refused = checkLog(diskFiles(), runDir("a"), spec, entries, recovered,
-                                          std::string(32, 'a'), true);
+    const absl::Status refused =
+        checkLog(diskFiles(), runDir("a"), spec, entries, recovered, std::string(32, 'a'), true);
     EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
     EXPECT_THAT(std::string(refused.message()), testing::Not(HasSubstr("--resume")));
     EXPECT_EQ(findCheckpoint(diskFiles(), state(), other)->checkpoint.step, 9u) << "by its path";

@@ -309,8 +309,8 @@ absl::Status checkFiles(const FileSystem& files, const std::string& manifestPath
         const auto bytes = files.size(path);
         if (!bytes.ok()) return bytes.status();
         if (*bytes < file.bytes)
-            return absl::DataLossError(absl::StrCat(path, " has ", *bytes, " bytes of ",
-                                                    file.bytes));
+            return absl::DataLossError(
+                absl::StrCat(path, " has ", *bytes, " bytes of ", file.bytes));
     }
     return absl::OkStatus();
 }

@@ -138,8 +138,8 @@ void discardCheckpoint(FileSystem& files, const std::string& folder);
 void discardOwnCheckpoint(FileSystem& files, const std::string& directory,
                           const std::string& manifestPath);
 
-/// DataLoss or NotFound naming the first file of the checkpoint that is not there or is shorter than
-/// its manifest says. What is in them is not looked at.
+/// DataLoss or NotFound naming the first file of the checkpoint that is not there or is shorter
+/// than its manifest says. What is in them is not looked at.
 [[nodiscard]] absl::Status checkFiles(const FileSystem& files, const std::string& manifestPath,
                                       const CheckpointManifest& manifest);
 

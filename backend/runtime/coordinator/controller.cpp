@@ -191,8 +191,7 @@ class Controller::Impl {
                 continue;
             }
             if (absl::IsUnavailable(begun) || absl::IsResourceExhausted(begun)) {
-                awaitDisk(std::move(refused.status), std::move(past),
-                          std::string(begun.message()));
+                awaitDisk(std::move(refused.status), std::move(past), std::string(begun.message()));
             } else {
                 refused.status.phase = model::JobPhase::kFailed;
                 refused.status.why = std::string(begun.message());
@@ -211,8 +210,8 @@ class Controller::Impl {
         return runs;
     }
 
-    /// Takes up a run that has not ended, as `status.run` says; `past` is asked of history unless it
-    /// `waited`. Unavailable: its files are not there, or not all of them, and may come back;
+    /// Takes up a run that has not ended, as `status.run` says; `past` is asked of history unless
+    /// it `waited`. Unavailable: its files are not there, or not all of them, and may come back;
     /// ResourceExhausted: there is no room for its log.
     absl::Status takeUp(JobStatus& status, model::RunState& past, bool waited) {
         JobBeginning beginning;
@@ -253,29 +252,26 @@ class Controller::Impl {
         if (absl::IsUnauthenticated(why)) return "";
         const auto found = findCheckpoint(files(), options_.stateDir, refused.status.run);
         if (found.ok()) refused.status.step = found->checkpoint.step;
-        return found.ok() ? absl::StrCat("; its last whole checkpoint is of step ",
-                                         found->checkpoint.step, ": resume ", refused.status.run,
-                                         " in a new run")
-               : found.status() == why
-                   ? ""
-                   : absl::StrCat("; it cannot be resumed in a new run: ",
-                                  found.status().message());
+        return found.ok()
+                   ? absl::StrCat("; its last whole checkpoint is of step ", found->checkpoint.step,
+                                  ": resume ", refused.status.run, " in a new run")
+               : found.status() == why ? ""
+                                       : absl::StrCat("; it cannot be resumed in a new run: ",
+                                                      found.status().message());
     }
 
     /// A run that could not be taken up, with what of it runs nevertheless.
     JobStatus told(const Refused& refused) const {
         JobStatus status = refused.status;
         const size_t ranks = refused.past ? 0 : pool_.running(status.run).size();
-        absl::StrAppend(
-            &status.why,
-            ranks == 0
-                ? refused.left
-                : absl::StrCat("; ", ranks,
-                               " of its ranks run and hold what they trained: mend that, or "
-                               "bulkheadctl stop --job ",
-                               status.run,
-                               " has them write a checkpoint of it and end, and --resume ",
-                               status.run, " finds it"));
+        if (ranks == 0) absl::StrAppend(&status.why, refused.left);
+        if (ranks > 0)
+            absl::StrAppend(&status.why, "; ", ranks,
+                            " of its ranks run and hold what they trained, until it is mended");
+        if (ranks > 0 && !refused.left.empty())
+            absl::StrAppend(&status.why, " or bulkheadctl stop --job ", status.run,
+                            " has them write a checkpoint and end, which --resume ", status.run,
+                            " finds");
         return status;
     }
 
@@ -357,15 +353,21 @@ class Controller::Impl {
         const bool stops = order.action.kind == Kind::kStop || order.action.kind == Kind::kStopNow;
         if (!refused_.contains(run) || !stops || ranks.empty()) return find(run).status();
         for (const auto& [node, running] : ranks)
-            (void)pool_.send(node,
-                             SignalRank{running.process,
-                                        order.action.kind == Kind::kStop ? SIGTERM : SIGKILL, 0, 0});
+            (void)pool_.send(
+                node, SignalRank{running.process,
+                                 order.action.kind == Kind::kStop ? SIGTERM : SIGKILL, 0, 0});
         return absl::OkStatus();
     }
 
     absl::Status watch(const std::string& run, Watcher* watcher) {
         if (const Refused* waiting = waitingForDisk(run)) {
-            watcher->onSnapshot(*waiting->past);
+            model::RunState now = *waiting->past;
+            now.phase = waiting->status.phase;
+            now.explanation = waiting->status.why;
+            if (pool_.running(run).empty())
+                for (model::ReplicaView& replica : now.replicas)
+                    replica.state = model::ReplicaState::kAbsent;
+            watcher->onSnapshot(now);
         } else {
             auto job = find(run);
             if (!job.ok()) return job.status();

@@ -56,8 +56,7 @@ absl::StatusOr<std::unique_ptr<JobCoordinator>> JobCoordinator::create(JobSurrou
             absl::StrCat(beginning.dir, "/commit.log is another run's (it is of ", options.run,
                          ", this folder of ", known, "): put the file back that was there"));
     options.secretId = around.secretId;
-    if (!recovered->secret.empty() && recovered->secret != options.secretId &&
-        !beginning.newSecret)
+    if (!recovered->secret.empty() && recovered->secret != options.secretId && !beginning.newSecret)
         return absl::UnauthenticatedError(absl::StrCat(
             "the controller had another secret when this run was trained, and its ranks know that "
             "one: put the file control.token back that was there, or, when no rank of the run is "

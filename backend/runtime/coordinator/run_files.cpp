@@ -269,10 +269,10 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
     using At = std::pair<uint64_t, uint64_t>;  // lineage, step
     const auto [stored, foreigners] = checkpointsThere(files, runDir, spec, entries);
     if (stored.empty() && !foreigners.empty())
-        return absl::DataLossError(absl::StrCat(
-            "the checkpoints in ", spec.checkpointDir, " are another run's (", foreigners[0].run,
-            ") than ", runDir, "/id and commit.log say (", id,
-            "): put back the checkpoints, or these two files, that were there"));
+        return absl::DataLossError(
+            absl::StrCat("the checkpoints in ", spec.checkpointDir, " are another run's (",
+                         foreigners[0].run, ") than ", runDir, "/id and commit.log say (", id,
+                         "): put back the checkpoints, or these two files, that were there"));
     if (stored.empty()) {
         const auto newest = newestFolder(files, spec.checkpointDir);
         if (knows || !newest ||
@@ -333,7 +333,8 @@ absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
     // is in its place.
     std::optional<uint64_t> next;  // the newest step that can be gone on from
     if (const auto there = judgeCheckpoints(files, runDir, spec, entries); there.ok())
-        for (const protocol::LogCheckpoint& c : *there) next = std::max(next, std::optional(c.step));
+        for (const protocol::LogCheckpoint& c : *there)
+            next = std::max(next, std::optional(c.step));
     for (const protocol::LogCheckpoint& c : logged)
         if (whole(c).ok()) next = std::max(next, std::optional(c.step));
     if (next && (settled || *next >= newest.step)) return absl::OkStatus();
@@ -581,9 +582,9 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
         }
         for (; const protocol::LogCheckpoint* newest = book.newest(); book.remove(newest->path)) {
             const auto manifest = readManifest(files, newest->path);
-            const bool another = manifest.ok() && !checkIsMeant(newest->path, *manifest,
-                                                                newest->step, newest->hashes)
-                                                       .ok();
+            const bool another =
+                manifest.ok() &&
+                !checkIsMeant(newest->path, *manifest, newest->step, newest->hashes).ok();
             if ((isRun || newest->path == from) && files.exists(newest->path) && !another)
                 return FoundCheckpoint{*spec, *newest};
         }

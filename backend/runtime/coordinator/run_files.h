@@ -52,8 +52,8 @@ absl::Status setAside(FileSystem& files, const std::string& runDir, const std::s
 bool isRun(const FileSystem& files, const std::string& runDir);
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir);
 
-/// The last step that the run's commit log has, whole or damaged, and that of its last checkpoint; 0:
-/// it has none.
+/// The last step that the run's commit log has, whole or damaged, and that of its last checkpoint;
+/// 0: it has none.
 std::pair<uint64_t, uint64_t> newestLogged(const FileSystem& files, const std::string& runDir);
 
 /// The job of a run as its job.json says, with the paths as they are now (atHome). If that file
@@ -82,9 +82,9 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
                       const protocol::RecoveredState& recovered, const std::string& id, bool knows);
 
 /// Unavailable when the newest of the `logged` checkpoints does not lie whole in its place, nor a
-/// later one of the run: their folder was moved, is not mounted, or is on its way back. Once nothing
-/// has changed there for long (`settled`), an earlier one is enough. Says what to do. `entries` are
-/// the run's commit log; what is in the files is not looked at.
+/// later one of the run: their folder was moved, is not mounted, or is on its way back. Once
+/// nothing has changed there for long (`settled`), an earlier one is enough. Says what to do.
+/// `entries` are the run's commit log; what is in the files is not looked at.
 absl::Status checkInPlace(const FileSystem& files, const std::string& runDir,
                           const model::JobSpec& spec,
                           const std::vector<protocol::LogEntry>& entries,

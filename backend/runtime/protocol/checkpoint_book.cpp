@@ -116,8 +116,7 @@ std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole,
     std::string before;
     const auto breaks = [&before](const auto& entry) {
         if constexpr (requires { entry.link; }) {
-            const bool follows =
-                before.empty() || chainLink(before, chained(entry)) == entry.link;
+            const bool follows = before.empty() || chainLink(before, chained(entry)) == entry.link;
             before = entry.link;
             return !follows;
         }

@@ -69,8 +69,8 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
                                                        std::vector<StoredCheckpoint> stored);
 
 /// As judgeStored(), of what is whole of a log that is damaged in its middle: what follows the last
-/// entry that says everything anew, a lineage or a checkpoint, as far as nothing of the chain is missing. Empty:
-/// there is no such entry.
+/// entry that says everything anew, a lineage or a checkpoint, as far as nothing of the chain is
+/// missing. Empty: there is no such entry.
 std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole, uint32_t replicas,
                                              uint32_t domains,
                                              const std::vector<StoredCheckpoint>& stored);

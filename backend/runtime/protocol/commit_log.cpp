@@ -120,9 +120,9 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes) {
         next = bytes.find(magic, next + 1);
         if (next == std::string_view::npos) break;
         if (frameAt(bytes, next))
-            return absl::DataLossError(absl::StrCat(
-                "the commit log is damaged at byte ", at, ", and good entries follow at byte ",
-                next, "; put back the file that was there"));
+            return absl::DataLossError(absl::StrCat("the commit log is damaged at byte ", at,
+                                                    ", and good entries follow at byte ", next,
+                                                    "; put back the file that was there"));
     }
     return log;
 }

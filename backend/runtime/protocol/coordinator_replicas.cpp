@@ -615,8 +615,9 @@ void CoordinatorMachine::Impl::rollback(const std::string& why) {
             stopping_ = true;
             stopCheckpoint_ = stopOk_ = false;
             stopSince_ = now_;
-            stopWhy_ = absl::StrCat(why, "; there is no other checkpoint: put a whole one "
-                                           "back, and go on from it with --resume and this run");
+            stopWhy_ = absl::StrCat(why,
+                                    "; there is no other checkpoint: put a whole one "
+                                    "back, and go on from it with --resume and this run");
             return;
         }
     }

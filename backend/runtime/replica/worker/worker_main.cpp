@@ -98,13 +98,14 @@ void watch(const std::stop_token& stop, ReplicaRank* rank) {
 bool lacksOwnText(const RankOptions& options) {
     namespace fs = std::filesystem;
     const fs::path runs = fs::path(options.runDir).parent_path().parent_path();
-    return std::any_of(
-        options.spec.domains.begin(), options.spec.domains.end(), [&](const auto& domain) {
-            if (domain.paths.size() != 1) return false;
-            const fs::path path = domain.paths[0];
-            std::error_code error;
-            return path.parent_path().parent_path().parent_path() == runs && !fs::is_regular_file(path, error);
-        });
+    return std::any_of(options.spec.domains.begin(), options.spec.domains.end(),
+                       [&](const auto& domain) {
+                           if (domain.paths.size() != 1) return false;
+                           const fs::path path = domain.paths[0];
+                           std::error_code error;
+                           return path.parent_path().parent_path().parent_path() == runs &&
+                                  !fs::is_regular_file(path, error);
+                       });
 }
 
 int run(RankOptions options) {
