@@ -393,6 +393,8 @@ TEST_F(ControllerTest, ARunWhoseRanksLiveIsNotResumedUntilTheyHaveEnded) {
     ASSERT_TRUE(act(model::ActionKind::kStop).ok());
     for (int i = 0; i < 1000 && why().find("of its ranks run") != std::string::npos; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_THAT(why(), HasSubstr("its last whole checkpoint is of step"));
+    EXPECT_EQ(host_->controller().status(run_)->phase, model::JobPhase::kFailed);
     const auto again = host_->controller().start(spec(60), {"", run_});
     EXPECT_TRUE(again.ok()) << again.status();
 }

@@ -1221,6 +1221,16 @@ TEST_F(RankMachineTest, ASignalWithoutACoordinatorWritesTheStateFirst) {
     EXPECT_TRUE(did<ExitRank>()->checkpoint);
 }
 
+/// A controller that cannot take its job up accepts connections, and takes nobody.
+TEST_F(RankMachineTest, ASignalUnderACoordinatorThatHasNotTakenItWritesTheStateFirst) {
+    give(Connected{});
+    give(Disconnected{});
+    give(Connected{});
+    give(Terminate{});
+    ASSERT_NE(did<ExitRank>(), nullptr);
+    EXPECT_TRUE(did<ExitRank>()->checkpoint);
+}
+
 TEST_F(RankMachineTest, AnOrderedFaultIsCarriedOut) {
     tell(CommitFault{});
     EXPECT_NE(did<InjectFault>(), nullptr);

@@ -47,7 +47,7 @@ class Controller::Impl {
         std::optional<KeptOrder> order;  ///< carried out when they can
         std::string waits;               ///< what for, if there is an order
         std::string left = {};           ///< from what another run can go on
-        bool unmended = false;           ///< nothing is wrong with the run: it is not to be resumed
+        absl::Status cause = {};         ///< of a run that is not tried again
     };
 
   public:
@@ -195,8 +195,8 @@ class Controller::Impl {
             } else {
                 refused.status.phase = model::JobPhase::kFailed;
                 refused.status.why = std::string(begun.message());
-                refused.left = whatIsLeft(begun, refused);
-                refused.unmended = absl::IsUnauthenticated(begun);
+                refused.cause = begun;
+                seeWhatIsLeft(refused);
                 refused_[run] = std::move(refused);
             }
             absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
@@ -246,18 +246,31 @@ class Controller::Impl {
         return launch(std::move(beginning));
     }
 
-    /// Of a run that cannot be taken up: from what another one can go on.
-    std::string whatIsLeft(const absl::Status& why, Refused& refused) {
+    /// From what another run can go on: asked anew when the last of its ranks has ended, which may
+    /// have written a checkpoint.
+    void seeWhatIsLeft(Refused& refused) {
         refused.status.step = 0;
-        if (absl::IsUnauthenticated(why)) return "";
+        if (keepsItsRun(refused)) return;
         const auto found = findCheckpoint(files(), options_.stateDir, refused.status.run);
         if (found.ok()) refused.status.step = found->checkpoint.step;
-        return found.ok()
-                   ? absl::StrCat("; its last whole checkpoint is of step ", found->checkpoint.step,
-                                  ": resume ", refused.status.run, " in a new run")
-               : found.status() == why ? ""
-                                       : absl::StrCat("; it cannot be resumed in a new run: ",
-                                                      found.status().message());
+        refused.left =
+            found.ok()
+                ? absl::StrCat("; its last whole checkpoint is of step ", found->checkpoint.step,
+                               ": resume ", refused.status.run, " in a new run")
+            : found.status() == refused.cause
+                ? ""
+                : absl::StrCat("; it cannot be resumed in a new run: ", found.status().message());
+    }
+
+    /// Nothing is wrong with the run, and it goes on when the controller has its secret again.
+    static bool keepsItsRun(const Refused& refused) {
+        return absl::IsUnauthenticated(refused.cause);
+    }
+
+    void rankEnded(const std::string& run) {
+        const auto it = refused_.find(run);
+        if (it != refused_.end() && !it->second.past && pool_.running(run).empty())
+            seeWhatIsLeft(it->second);
     }
 
     /// A run that could not be taken up, with what of it runs nevertheless.
@@ -279,7 +292,7 @@ class Controller::Impl {
     absl::Status checkLeft(const std::string& from) const {
         for (const auto& [run, refused] : refused_) {
             if (!goesOnFrom(refused, from)) continue;
-            if (!pool_.running(run).empty() || (refused.unmended && run == from))
+            if (!pool_.running(run).empty() || (keepsItsRun(refused) && run == from))
                 return absl::FailedPreconditionError(
                     absl::StrCat("run ", run, " could not be taken up: ", told(refused).why));
         }
@@ -305,7 +318,7 @@ class Controller::Impl {
     }
 
     absl::StatusOr<JobStatus> status(const std::string& run) {
-        if (const Refused* waiting = waitingForDisk(run)) return waiting->status;
+        if (const auto it = refused_.find(run); it != refused_.end()) return told(it->second);
         auto job = find(run);
         if (!job.ok()) return job.status();
         return (*job)->status();
@@ -333,6 +346,7 @@ class Controller::Impl {
                                             : "end, and what they hold is lost");
             return check;
         }
+        if (it != refused_.end() && !it->second.past) return find(run).status();
         auto now = status(run);
         if (!now.ok()) return now.status();
         return runtime::preflight(*now, action);
@@ -644,11 +658,13 @@ class Controller::Impl {
         };
         l.rankDied = [this](const std::string& node, const RankDied& died) {
             if (willBeTakenUp(died.process.job)) return false;
+            rankEnded(died.process.job);
             if (auto* job = jobOf(died.process)) job->rankDied(node, died);
             return true;
         };
         l.rankGone = [this](const std::string& node, const RankGone& gone) {
             if (willBeTakenUp(gone.process.job)) return false;
+            rankEnded(gone.process.job);
             if (auto* job = jobOf(gone.process)) job->rankGone(node, gone);
             // Its slot is free for any job.
             const auto nodes = pool_.nodes();
@@ -801,9 +817,11 @@ absl::StatusOr<model::Preflight> Controller::preflight(const std::string& run,
 
 absl::StatusOr<model::Preflight> Controller::preflight(const std::string& run,
                                                        const model::FaultSpec& fault) {
-    auto now = status(run);
-    if (!now.ok()) return now.status();
-    return runtime::preflight(*now, fault);
+    return impl_->call([&]() -> absl::StatusOr<model::Preflight> {
+        auto job = impl_->find(run);
+        if (!job.ok()) return job.status();
+        return runtime::preflight((*job)->status(), fault);
+    });
 }
 
 absl::StatusOr<uint64_t> Controller::inject(const std::string& run, const model::FaultSpec& fault,

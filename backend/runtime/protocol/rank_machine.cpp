@@ -689,12 +689,13 @@ void RankMachine::on(MonoNs, const Connected&) {
 }
 
 /// A polite signal loses no step: the coordinator lets it go when somebody else, or a checkpoint,
-/// has what it holds; without one it does what an orphan does. A second signal ends it at once.
+/// has what it holds; without one that has taken it, it does what an orphan does. A second signal
+/// ends it at once.
 void RankMachine::on(MonoNs, const Terminate&) {
     const bool holds = hasState_ && (!joiner_ || following_);
     if (!holds || std::exchange(terminating_, true))
         return leave(true, false, "terminated by a signal");
-    if (!connected_)
+    if (!connected_ || orphanSince_)
         return leave(true, true, "terminated by a signal, and there is no coordinator");
     act(SendUp{LeaveAsked{config_.rank, config_.incarnation}});
 }
