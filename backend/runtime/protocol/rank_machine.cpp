@@ -204,7 +204,7 @@ void RankMachine::leaveExchange(const char* why) {
 
 /// The pending quorum becomes the one in work when the step before it was committed as it assumed.
 void RankMachine::tryAdopt() {
-    if (!pending_ || applying_ || replaying_ || moving_ || !hasState_) return;
+    if (!pending_ || !mayCopy()) return;
     if (joiner_ && !following_) return;
     if (pending_->step > applied_ + 1) return;
     const Member* me = memberOf(*pending_, config_);
@@ -458,12 +458,17 @@ void RankMachine::receive(const KeepSnapshot& m) {
     }
     const auto kept = snapshots_.find(m.step);
     if (kept != snapshots_.end() && kept->second.layout == m.layout) {
-        if (kept->second.taken)  // else told when it is
+        if (!kept->second.taken) return;  // told when it is
+        // Of the state as it stands it is taken again, and looked at: a joiner may have found that
+        // it is not what its hash says. No step waits for that, the job waits for its joiners.
+        if (m.step != applied_ || !mayCopy() || placement() != m.layout) {
             act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, m.step}});
-        return;
+            return;
+        }
+    } else {
+        forgetSnapshot(m.step);
+        if (m.step < applied_) return;
     }
-    forgetSnapshot(m.step);
-    if (m.step < applied_) return;
     snapshotsWanted_[m.step] = m.layout;
     if (m.step == applied_) takeWanted();
 }
@@ -479,7 +484,7 @@ void RankMachine::forgetSnapshot(uint64_t step) {
 /// What is wanted of the state as it stands, in the layout it is wanted in: a move that is not over
 /// may bring it to that one, or back.
 void RankMachine::takeWanted() {
-    if (!hasState_ || applying_ || replaying_ || moving_) return;
+    if (!mayCopy()) return;
     std::erase_if(snapshotsWanted_, [&](const auto& w) { return w.first < applied_; });
     const auto wanted = snapshotsWanted_.find(applied_);
     if (wanted == snapshotsWanted_.end() || wanted->second != placement()) return;
@@ -490,7 +495,7 @@ void RankMachine::takeWanted() {
 
 /// A checkpoint that is wanted of the state as it is, as soon as that is whole.
 void RankMachine::writeWanted() {
-    if (!checkpointWanted_ || !hasState_ || applying_ || replaying_ || moving_) return;
+    if (!checkpointWanted_ || !mayCopy()) return;
     const Commit wanted = *std::exchange(checkpointWanted_, std::nullopt);
     if (wanted.record.step == applied_) act(WriteCheckpoint{applied_, wanted.dataPosition});
 }

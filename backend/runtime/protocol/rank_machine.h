@@ -272,6 +272,8 @@ class RankMachine {
     void dropCurrent(const char* why);
     void castVote(RankVote vote, bool complete, bool nonFinite);
     void afterState();
+    /// The state is whole and stands still.
+    bool mayCopy() const { return hasState_ && !applying_ && !replaying_ && !moving_; }
     void takeWanted();
     void forgetSnapshot(uint64_t step);
     void pumpReplay();

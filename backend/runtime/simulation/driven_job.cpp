@@ -542,8 +542,9 @@ void DrivenJob::findCheckpoint(const LogCheckpoint& entry) {
     if (!manifest.ok()) return fail("I6", std::string(manifest.status().message()));
     for (int32_t shard = 0; shard < static_cast<int32_t>(options_.shards); ++shard) {
         const auto state = runtime::readShardFile(files, entry.path, *manifest, shard);
-        // A bit flipped in memory, behind the hash and before the copy: found when it is loaded.
-        if (!state.ok() && !tainted_.empty()) {
+        // A bit flipped in memory, behind the hash and before the copy, is found when it is loaded;
+        // so is one on disk, in a checkpoint that a lying disk lost from the log and that is back.
+        if (!state.ok() && (!tainted_.empty() || damaged_.contains(entry.path))) {
             stored.parts[shard] = {entry.lineage, entry.step, entry.layout, 0, true};
             stored.damaged = true;
             continue;
@@ -585,6 +586,7 @@ void DrivenJob::forgetCheckpoint(const Process& by, const std::string& path) {
 }
 
 void DrivenJob::damaged(const std::string& path) {
+    damaged_.insert(path);
     disk_.flipBit(absl::StrCat(folderOf(path), "/shard-0.state"));
 }
 

@@ -152,7 +152,8 @@ class DrivenJob final : public SimulatedJob {
     };
     std::map<std::string, Leader> leaders_;
     std::map<std::string, StateEars*> stateEars_;
-    std::set<uint64_t> tainted_;  ///< states that come from a flipped bit
+    std::set<uint64_t> tainted_;     ///< states that come from a flipped bit
+    std::set<std::string> damaged_;  ///< manifests of checkpoints in which a bit flipped
     std::map<RankKey, std::shared_ptr<Ranking>> rankings_;
 };
 

@@ -786,7 +786,9 @@ void DrivenJob::Ranking::look() {
                 end != nullptr && (connection.wire->hole[0] || connection.wire->hole[1]))
                 end->reset();
     std::erase_if(wires_, [](const auto& wire) { return wire.expired(); });
-    if (!shown_.hung && !leaving_ && shown_.real != nullptr) job_.checkOrphan(shown_, nullptr);
+    // One that has decided to leave ends its exchange first.
+    const bool stays = !leaving_ && shown_.real != nullptr && !shown_.real->exited();
+    if (!shown_.hung && stays) job_.checkOrphan(shown_, nullptr);
 }
 
 // ---- what is seen of it
