@@ -136,6 +136,24 @@ TEST_F(FaultDeskTest, aKillIsNotedForTheMomentOfThePhaseAtWhichItComes) {
     EXPECT_LE(noted_[0].unixNs, clock.at + 20 * kMillisecond);
 }
 
+TEST_F(FaultDeskTest, aHangIsNotedForAMomentThatIsStillToComeAndAKillForNow) {
+    SetClock clock;
+    clock.at = kSecond;
+    FaultDesk desk = make({1, 0}, clock);
+    desk.inject(fault("kill_rank"));
+    EXPECT_EQ(awaitSignal(), SIGKILL);
+    ASSERT_EQ(noted_.size(), 1u);
+    EXPECT_EQ(noted_[0].unixNs, clock.at) << "whoever reaps it tells";
+
+    signal_ = 0;
+    CommitFault hang = fault("hang");
+    hang.fault = 8;
+    desk.inject(hang);
+    EXPECT_EQ(awaitSignal(), SIGSTOP);
+    ASSERT_EQ(noted_.size(), 2u);
+    EXPECT_GT(noted_[1].unixNs, clock.at) << "told while it still can";
+}
+
 TEST_F(FaultDeskTest, aCutIsReportedBeforeItHoldsAndEnds) {
     FaultDesk desk = make();
     CommitFault f = fault("cut_network");

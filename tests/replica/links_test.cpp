@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backend/common/codec.h"
 
 namespace bulkhead::runtime {
@@ -34,6 +36,10 @@ class AnsweringNetwork final : public Network {
     std::unique_ptr<ControlConnector> connect(Reactor& reactor, const std::string&, ChannelOptions,
                                               ConnectedChannel done) override {
         attempts.push_back(clock_.at);
+        if (away) {
+            reactor.post([done] { done(absl::UnavailableError("nobody listens")); });
+            return std::make_unique<ControlConnector>();
+        }
         auto [here, there] = memoryChannels(reactor, reactor);
         (void)there->send(answer);
         ends.push_back(std::move(there));
@@ -43,6 +49,7 @@ class AnsweringNetwork final : public Network {
     }
     AcceptChannel accepted;  ///< of who listens
     std::string answer;
+    bool away = false;
     std::vector<MonoNs> attempts;
     std::vector<std::unique_ptr<ControlChannel>> ends;
 
@@ -94,6 +101,26 @@ TEST_F(CoordinatorLinkTest, AnAnswerThatCannotBeReadBreaksItOffAndAttemptsBecome
     EXPECT_TRUE(link_->connected());
     network_.ends.back()->close();
     EXPECT_EQ(attemptsOf(100 * kMillisecond), 1u) << "what was understood is reached for at once";
+}
+
+TEST_F(CoordinatorLinkTest, WhoIsAwayIsTriedLessAndLessOftenButSeveralTimesASecond) {
+    network_.away = true;
+    begin("");
+    pass(5 * kSecond);
+    std::vector<MonoNs> gaps;
+    for (size_t i = 1; i < network_.attempts.size(); ++i)
+        gaps.push_back(network_.attempts[i] - network_.attempts[i - 1]);
+    ASSERT_GT(gaps.size(), 15u);
+    EXPECT_TRUE(std::is_sorted(gaps.begin(), gaps.end()));
+    EXPECT_GE(gaps[1], 2 * gaps[0]);
+    EXPECT_GE(gaps.back(), 8 * gaps[0]);
+    EXPECT_LT(gaps.back(), 300 * kMillisecond);
+
+    network_.away = false;
+    network_.answer = encode(protocol::ToReplica(protocol::Welcome{}));
+    pass(kSecond);
+    EXPECT_TRUE(link_->connected());
+    EXPECT_EQ(received_, 1);
 }
 
 TEST_F(CoordinatorLinkTest, ARefusalForGoodIsNoMessageOfTheJob) {

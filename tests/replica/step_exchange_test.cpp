@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <numeric>
 #include <random>
 
@@ -121,6 +122,43 @@ TEST_F(StepExchangeTest, AnEndBehindTheGradientIsItsEnd) {
     begin();
     exchange_.ready(generation, 0, ~0ull);
     EXPECT_TRUE(await().complete);
+}
+
+class HandClock final : public Clock {
+  public:
+    MonoNs now() const override { return at; }
+    int64_t unixNs() const override { return at; }
+    std::atomic<MonoNs> at{kSecond};
+};
+
+TEST(StepExchangeTimes, ABucketThatIsToldAgainCountsOnceTowardsTheWholeGradient) {
+    HandClock clock;
+    Mutex mutex;
+    ConditionVariable changed;
+    std::optional<ExchangeResult> result;
+    const std::vector<float> gradient(14);
+    std::vector<float> reduced(14);
+    auto* alone = new Alone;
+    StepExchange exchange(std::unique_ptr<Exchange>(alone), kBucketFloats * sizeof(float), clock,
+                          [&](ExchangeResult r) {
+                              const std::lock_guard<Mutex> lock(mutex);
+                              result = std::move(r);
+                              changed.notify_all();
+                          });
+    exchange.bind(gradient, reduced);
+    const uint64_t generation = exchange.restart();
+    ExchangeGroup group;
+    group.key.step = 1;
+    exchange.begin({1, 1, 1}, std::move(group));
+    for (int i = 0; i < 4; ++i) exchange.ready(generation, 10, 14);  // of four buckets the first
+    alone->awaitReduced(1);
+    clock.at = 3 * kSecond;
+    exchange.ready(generation, 0, 10);
+    std::unique_lock<Mutex> lock(mutex);
+    changed.wait(lock, [&] { return result.has_value(); });
+    EXPECT_TRUE(result->complete);
+    EXPECT_EQ(result->exchangeMs, 2000);
+    EXPECT_EQ(result->exposedMs, 0) << "it ended when the gradient was whole";
 }
 
 }  // namespace
