@@ -62,7 +62,7 @@ class Arguments {
     T number(const std::string& name) {
         T value = 0;
         const std::string given = text(name);
-        if (status_.ok() && (!absl::SimpleAtoi(given, &value) || value < 0))
+        if (!absl::SimpleAtoi(given, &value) || value < 0)
             fail(absl::StrCat(spell(name), " ", given, ": expected a number, 0 or more"));
         return value;
     }
