@@ -29,14 +29,17 @@ BAR = 90  # per cent of the bugs that are none of them equivalent
 
 UNIT = ["protocol_parts_test", "protocol_machine_test", "protocol_job_test", "checkpoint_test", "coordinator_test",
         "replica_corpus_test", "replica_state_test", "replica_shm_lease_test", "replica_checkpoint_desk_test",
-        "replica_fault_desk_test", "replica_snapshot_desk_test", "replica_plugin_host_test", "replica_device_copy_test",
-        "replica_device_choice_test"]
+        "replica_fault_desk_test", "replica_links_test", "replica_step_exchange_test", "replica_catch_up_test",
+        "replica_rank_arguments_test", "replica_snapshot_desk_test", "replica_plugin_host_test",
+        "replica_device_copy_test", "replica_device_choice_test"]
 SIMULATOR = ["driven_test", "simulation_test"]
 # Not those of tests/fault that stand or fall with the moment at which something is killed: on a busy
 # machine they fail without a bug as well.
 JOB = ["controller_test", "replica_worker_job_test", "replica_device_job_test", "training_test", "layout_test",
-       "agent_loss_test", "spares_test", "lasting_faults_test", "control_link_test", "campaign_job_test"]
-HELPERS = ["bulkhead-worker", "bulkhead-test-agent", "bulkhead-test-controller", "bulkhead-scripted-worker"]
+       "agent_loss_test", "spares_test", "lasting_faults_test", "control_link_test", "campaign_job_test",
+       "command_job_test"]
+HELPERS = ["bulkhead-worker", "bulkhead-test-agent", "bulkhead-test-controller", "bulkhead-scripted-worker",
+           "bulkhead_embedded_rank"]
 # Of bulkhead-sim: name, options, seeds, faults of a seed.
 RUNS = [("sim", [], 150, 60), ("sim --drivers", ["--drivers"], 60, 60)]
 SEEDS = {"DrivenTest.SeedsNobodyHasSeenKeepEveryInvariantAndHeal",
