@@ -204,6 +204,14 @@ TEST_F(WorkerJob, aCutReplicaIsPutOutAndComesBack) {
     ASSERT_TRUE(job.runUntil([&] { return job.contributes(1); })) << job.output();
     ASSERT_TRUE(job.runToStep(job.committed() + 3)) << job.output();
     expectParity(job);
+    std::set<std::string> reporters;  // of what the exchange lacked of the one that was cut off
+    for (const auto& e : job.facts<protocol::fact::EvidenceSeen>())
+        if (e.replica == 1 && (e.kind == protocol::EvidenceKind::kTransportReset ||
+                               e.kind == protocol::EvidenceKind::kChunkTimeout))
+            reporters.insert(e.reporter);
+    EXPECT_FALSE(reporters.empty()) << job.output();
+    for (const std::string& reporter : reporters)
+        EXPECT_TRUE(reporter == "r0/s0" || reporter == "r0/s1") << reporter;
 }
 
 TEST_F(WorkerJob, aWholeJobResumesFromItsCheckpoint) {
