@@ -206,5 +206,16 @@ TEST_F(DeviceJob, aGradientThatIsNotFiniteIsFoundOnTheDevice) {
     expectParity(job);
 }
 
+#ifndef BULKHEAD_CUDA_PLUGIN
+TEST_F(DeviceJob, aDeviceWithoutRoomForTheSumIsToldByTheRankAsItEnds) {
+    ::setenv("FAKE_DEVICE_PEER_BLOCKS", "1", 1);  // the workload's gradient is the one
+    MiniJob job(specOn(kDevice), folderOf(kDevice));
+    EXPECT_TRUE(job.runUntil([&] { return !job.exits().empty(); })) << job.output();
+    ::unsetenv("FAKE_DEVICE_PEER_BLOCKS");
+    EXPECT_THAT(job.output(), HasSubstr("buffers: "));
+    EXPECT_EQ(job.committed(), 0u);
+}
+#endif
+
 }  // namespace
 }  // namespace bulkhead::runtime

@@ -2,6 +2,7 @@
 // A device plugin that behaves as a GPU's does as far as the runtime can tell: its memory is out of
 // the CPU's reach, its streams work on their own, it copies and adds for the exchange, and peers in
 // other processes read its memory where it is.
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -30,8 +31,16 @@ bulkhead_status describe(bulkhead_device* device, bulkhead_device_info* out) {
     return status;
 }
 
+/// FAKE_DEVICE_PEER_BLOCKS: so many fit on it; any number where it is not set.
+bool full() {
+    static int taken = 0;
+    const char* most = std::getenv("FAKE_DEVICE_PEER_BLOCKS");
+    return most != nullptr && ++taken > std::atoi(most);
+}
+
 bulkhead_status alloc(bulkhead_device* device, bulkhead_memory kind, size_t bytes, void** out) {
     if (kind == BULKHEAD_MEMORY_HOST) return cpu().alloc(device, kind, bytes, out);
+    if (kind == BULKHEAD_MEMORY_PEER && full()) return BULKHEAD_OUT_OF_MEMORY;
     *out = memory().allocate(bytes == 0 ? 1 : bytes);
     return *out != nullptr ? BULKHEAD_OK : BULKHEAD_OUT_OF_MEMORY;
 }
