@@ -10,6 +10,7 @@
 #include <map>
 
 #include "backend/runtime/checkpoint/checkpoint.h"
+#include "backend/runtime/replica/exit_code.h"
 #include "tests/replica/mini_job.h"
 #ifdef BULKHEAD_CUDA_PLUGIN
 #include "tests/support/gpu_plugin.h"
@@ -213,6 +214,16 @@ TEST_F(DeviceJob, aDeviceWithoutRoomForTheSumIsToldByTheRankAsItEnds) {
     EXPECT_TRUE(job.runUntil([&] { return !job.exits().empty(); })) << job.output();
     ::unsetenv("FAKE_DEVICE_PEER_BLOCKS");
     EXPECT_THAT(job.output(), HasSubstr("buffers: "));
+    EXPECT_EQ(job.committed(), 0u);
+}
+
+TEST_F(DeviceJob, aGradientThatTheDeviceCannotLookAtEndsItsRankInOrder) {
+    ::setenv("BIGRAM_SUMS", "1", 1);  // one when it warms up
+    MiniJob job(specOn(kDevice), folderOf(kDevice));
+    EXPECT_TRUE(job.runUntil([&] { return !job.exits().empty(); })) << job.output();
+    ::unsetenv("BIGRAM_SUMS");
+    EXPECT_THAT(job.output(), HasSubstr("squares: "));
+    EXPECT_EQ(job.exits().front().second, kExitInternal) << job.output();
     EXPECT_EQ(job.committed(), 0u);
 }
 #endif
