@@ -38,8 +38,8 @@ SIMULATOR = ["driven_test", "simulation_test"]
 JOB = ["controller_test", "replica_worker_job_test", "replica_device_job_test", "training_test", "layout_test",
        "agent_loss_test", "spares_test", "lasting_faults_test", "control_link_test", "campaign_job_test",
        "command_job_test"]
-HELPERS = ["bulkhead-worker", "bulkhead-test-agent", "bulkhead-test-controller", "bulkhead-scripted-worker",
-           "bulkhead_embedded_rank"]
+HELPERS = ["bin/bulkhead-worker", "bin/bulkhead-test-agent", "bin/bulkhead-test-controller",
+           "bin/bulkhead-scripted-worker", "tests/fault/bulkhead_embedded_rank", "python/bulkhead/libbulkhead_rank.so"]
 # Of bulkhead-sim: name, options, seeds, faults of a seed.
 RUNS = [("sim", [], 150, 60), ("sim --drivers", ["--drivers"], 60, 60)]
 SEEDS = {"DrivenTest.SeedsNobodyHasSeenKeepEveryInvariantAndHeal",
@@ -142,7 +142,7 @@ def cases(program):
 def checks(seed):
     out = []
     sim = BUILD / "bin/bulkhead-sim"
-    helpers = [BUILD / "bin" / h for h in HELPERS]
+    helpers = [BUILD / h for h in HELPERS]
     for kind, programs in (("unit", UNIT), ("simulator", SIMULATOR), ("job", JOB)):
         for program in programs:
             path = BUILD / "tests" / program
