@@ -60,6 +60,7 @@ class CheckpointTest : public ::testing::Test {
         m.dataPosition = "{\"high\": [128]}";
         m.jobJson = "{}";
         m.last = makeSnapshot(step)->last;
+        m.records = {m.last, m.last};
         for (int32_t shard : {0, 1}) {
             auto file = writeShardFile(diskFiles(), folder, shard, *makeSnapshot(step));
             EXPECT_TRUE(file.ok()) << file.status();
@@ -98,6 +99,7 @@ TEST_F(CheckpointTest, comesBackAsItWas) {
     EXPECT_EQ(manifest->corpusHash, 0xfedcba9876543210ull);
     EXPECT_EQ(manifest->dataPosition, "{\"high\": [128]}");
     EXPECT_EQ(manifest->last, makeSnapshot(50)->last);
+    EXPECT_EQ(manifest->records, (std::vector{manifest->last, manifest->last}));
     auto state = readShardFile(diskFiles(), path, *manifest, 1);
     ASSERT_TRUE(state.ok()) << state.status();
     EXPECT_EQ((*state)->bytes, makeSnapshot(50)->bytes);

@@ -188,6 +188,63 @@ TEST(StoredCheckpointTest, BehindDamageWhatTheRestOfTheLogProvesCounts) {
     EXPECT_THAT(judgeBehindDamage({LogTerm{1}}, 2, 1, orphans), IsEmpty());
 }
 
+/// The records of these steps of lineage 1.
+std::vector<CommitRecord> records(uint64_t first, uint64_t last) {
+    std::vector<CommitRecord> all;
+    for (uint64_t step = first; step <= last; ++step) all.push_back(record(1, step));
+    return all;
+}
+
+TEST(StoredCheckpointTest, AnOrphanSaysByItsRecordsWhatADamagedLogHasLost) {
+    std::vector<LogEntry> log = {LogTerm{1}, lineage(1, 0, "")};
+    for (const CommitRecord& r : records(1, 9))
+        if (r.step != 2 && r.step != 7) log.push_back(LogCommit{r, {}});
+    StoredCheckpoint orphan = stored("at9", record(1, 9), 1);
+    orphan.records = records(1, 9);
+    auto found = judgeBehindDamage(log, 2, 1, {orphan});
+    ASSERT_THAT(pathsOf(found), ElementsAre("at9"));
+    EXPECT_THAT(found[0].ledger.committed, ElementsAre(SampleRange{0, 0, 36}));
+    EXPECT_EQ(found[0].updates, 9u);
+
+    // They may begin later, where something tells the ledger until then.
+    orphan.records = records(5, 9);
+    EXPECT_THAT(judgeBehindDamage(log, 2, 1, {orphan}), IsEmpty());
+    LogCheckpoint at4 = checkpoint(4, "at4");
+    at4.lineage = 1;
+    at4.ledger.highWater = {16};
+    at4.ledger.committed = {{0, 0, 16}};
+    StoredCheckpoint told = stored("at4", record(1, 4), 1);
+    told.ledger = at4.ledger;
+    found = judgeBehindDamage({}, 2, 1, {told, orphan});
+    EXPECT_THAT(pathsOf(found), ElementsAre("at9")) << "nothing is left of the log";
+    log.push_back(at4);
+    found = judgeBehindDamage(log, 2, 1, {orphan});
+    ASSERT_THAT(pathsOf(found), ElementsAre("at9"));
+    EXPECT_THAT(found[0].ledger.committed, ElementsAre(SampleRange{0, 0, 36}));
+
+    for (const auto& wrong : {records(8, 9), records(5, 8)}) {
+        orphan.records = wrong;
+        EXPECT_THAT(judgeBehindDamage(log, 2, 1, {orphan}), IsEmpty());
+    }
+    orphan.records = records(5, 9);
+    orphan.records.erase(orphan.records.begin() + 2);
+    EXPECT_THAT(judgeBehindDamage(log, 2, 1, {orphan}), IsEmpty()) << "one is left out";
+    orphan.records = records(5, 9);
+    log.push_back(lineage(2, 4, "at4"));
+    EXPECT_THAT(judgeBehindDamage(log, 2, 1, {orphan}), IsEmpty()) << "the job gave it up";
+}
+
+TEST(StoredCheckpointTest, AnOrphansRecordsGoOnFromTheEndOfALogThatLostItsEnd) {
+    std::vector<LogEntry> log = {LogTerm{1}, lineage(1, 0, "")};
+    for (const CommitRecord& r : records(1, 3)) log.push_back(LogCommit{r, {}});
+    StoredCheckpoint orphan = stored("at5", record(1, 5), 1);
+    orphan.records = records(3, 5);
+    const auto judged = judgeStored(log, 2, 1, {orphan});
+    ASSERT_TRUE(judged.ok()) << judged.status();
+    ASSERT_THAT(pathsOf(*judged), ElementsAre("at5"));
+    EXPECT_THAT(judged->front().ledger.committed, ElementsAre(SampleRange{0, 0, 20}));
+}
+
 TEST(CheckpointBookTest, ALaterLineageTakesThePlaceOfEarlierOnesFromItsStepOn) {
     CheckpointBook book(
         {LogCheckpoint{1, 3, 3, "a", 0, {}, {}, {}}, LogCheckpoint{1, 7, 7, "b", 0, {}, {}, {}}});

@@ -245,7 +245,13 @@ TEST_F(WorkerJob, orphansWriteACheckpointAndLeave) {
     job.loseCoordinator();
     ASSERT_TRUE(job.runUntil([&] { return job.exits().size() == 4; })) << job.output();
     for (const auto& [rank, code] : job.exits()) EXPECT_EQ(code, 4) << job.output();
-    EXPECT_FALSE(listCheckpoints(diskFiles(), spec_.checkpointDir).empty()) << job.output();
+    const auto paths = listCheckpoints(diskFiles(), spec_.checkpointDir);
+    ASSERT_FALSE(paths.empty()) << job.output();
+    const auto manifest = readManifest(diskFiles(), paths.back());
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    ASSERT_EQ(manifest->records.size(), manifest->step) << "of all steps that it has seen";
+    EXPECT_EQ(manifest->records.front().step, 1u);
+    EXPECT_EQ(manifest->records.back(), manifest->last);
 }
 
 TEST_F(WorkerJob, aRankWhoseControllerIsAnotherBuildEndsAndSaysSo) {

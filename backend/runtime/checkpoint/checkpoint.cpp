@@ -88,24 +88,26 @@ json toJson(const CheckpointManifest& m) {
                          {"name", f.name},
                          {"bytes", f.bytes},
                          {"state_hash", hex(f.hash)}});
-    return {{"version", m.version},
-            {"job", m.job},
-            {"run", m.run},
-            {"step", m.step},
-            {"lineage", m.lineage},
-            {"term", m.term},
-            {"layout", m.layout},
-            {"expert_shard", m.expertShard},
-            {"replica", m.replica},
-            {"shards", m.shards},
-            {"seed", m.seed},
-            {"corpus_hash", hex(m.corpusHash)},
-            // Bytes of the coordinator's own; JSON holds text only.
-            {"data_position", absl::BytesToHexString(m.dataPosition)},
-            {"job_spec", m.jobJson},
-            {"last_record", absl::BytesToHexString(encode(m.last))},
-            {"unix_ns", m.unixNs},
-            {"files", files}};
+    json all = {{"version", m.version},
+                {"job", m.job},
+                {"run", m.run},
+                {"step", m.step},
+                {"lineage", m.lineage},
+                {"term", m.term},
+                {"layout", m.layout},
+                {"expert_shard", m.expertShard},
+                {"replica", m.replica},
+                {"shards", m.shards},
+                {"seed", m.seed},
+                {"corpus_hash", hex(m.corpusHash)},
+                // Bytes of the coordinator's own; JSON holds text only.
+                {"data_position", absl::BytesToHexString(m.dataPosition)},
+                {"job_spec", m.jobJson},
+                {"last_record", absl::BytesToHexString(encode(m.last))},
+                {"unix_ns", m.unixNs},
+                {"files", files}};
+    if (!m.records.empty()) all["records"] = absl::BytesToHexString(encode(m.records));
+    return all;
 }
 
 CheckpointManifest fromJson(const json& j) {
@@ -132,6 +134,13 @@ CheckpointManifest fromJson(const json& j) {
     if (!last.ok())
         throw std::runtime_error(absl::StrCat("last_record: ", last.status().message()));
     m.last = *std::move(last);
+    if (j.contains("records")) {
+        auto records = decode<std::vector<CommitRecord>>(
+            absl::HexStringToBytes(j.at("records").get<std::string>()));
+        if (!records.ok())
+            throw std::runtime_error(absl::StrCat("records: ", records.status().message()));
+        m.records = *std::move(records);
+    }
     m.unixNs = j.at("unix_ns");
     for (const json& f : j.at("files"))
         m.files.push_back({f.at("shard"), f.at("name"), f.at("bytes"), unhex(f.at("state_hash"))});
@@ -342,6 +351,7 @@ std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& file
         if (auto ledger = decode<protocol::LedgerState>(m->dataPosition);
             ledger.ok() && !m->dataPosition.empty())
             stored.ledger = *std::move(ledger);
+        stored.records = std::move(m->records);
         for (const CheckpointFile& file : m->files) stored.hashes.push_back(file.hash);
         if (checkFiles(files, path, *m).ok()) found.push_back(std::move(stored));
     }

@@ -61,6 +61,9 @@ struct CheckpointManifest {
     std::string dataPosition;  ///< the coordinator's data ledger, opaque here
     std::string jobJson;       ///< the job with its policies
     CommitRecord last;
+    /// Those that led to the state, up to `last`, as far back as the writer has them. Empty where
+    /// `dataPosition` says which samples it has seen.
+    std::vector<CommitRecord> records;
     int64_t unixNs = 0;
     std::vector<CheckpointFile> files;  ///< by shard
 };

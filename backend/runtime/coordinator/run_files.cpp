@@ -188,11 +188,16 @@ absl::StatusOr<FoundCheckpoint> byManifestAlone(const FileSystem& files, const s
     if (!spec.ok())
         return absl::DataLossError(
             absl::StrCat(path, ": its job: ", std::string(spec.status().message())));
-    for (const auto& stored :
-         storedCheckpoints(files, fs::path(path).parent_path().parent_path().string()))
-        if (fs::path(stored.path).lexically_normal() == fs::path(path).lexically_normal())
-            if (auto checkpoint = protocol::byManifest(stored))
-                return FoundCheckpoint{*std::move(spec), *std::move(checkpoint)};
+    const auto all = storedCheckpoints(files, fs::path(path).parent_path().parent_path().string());
+    for (const auto& stored : all) {
+        if (fs::path(stored.path).lexically_normal() != fs::path(path).lexically_normal()) continue;
+        auto checkpoint = protocol::byManifest(stored);
+        if (!checkpoint)  // of a damaged log nothing need be left
+            for (auto& judged : protocol::judgeBehindDamage({}, spec->replicas + spec->spares,
+                                                            domainsOf(*spec), all))
+                if (judged.path == stored.path) checkpoint = std::move(judged);
+        if (checkpoint) return FoundCheckpoint{*std::move(spec), *std::move(checkpoint)};
+    }
     if (absl::Status s = checkStates(files, path, *manifest); !s.ok()) return s;
     return absl::FailedPreconditionError(absl::StrCat(
         path,

@@ -50,6 +50,42 @@ std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored) {
                          stored.expertShard, {},        *stored.ledger, stored.hashes};
 }
 
+std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
+                                       const std::vector<LogCheckpoint>& bases, uint32_t replicas,
+                                       uint32_t domains) {
+    const std::vector<CommitRecord>& records = stored.records;
+    if (records.empty() || records.back() != stored.last) return std::nullopt;
+    const LogCheckpoint* base = nullptr;
+    for (const LogCheckpoint& b : bases) {
+        const bool leads = b.lineage == stored.last.lineage && b.layout == stored.layout &&
+                           b.step + 1 >= records.front().step && b.step < stored.last.step;
+        if (leads && (base == nullptr || base->step < b.step)) base = &b;
+    }
+    if (base == nullptr) return std::nullopt;
+    std::vector<LogEntry> log = {LogLineage{base->lineage, base->step, base->updates, base->path,
+                                            base->layout, base->expertShard, base->domainShare,
+                                            base->ledger, "records"}};
+    for (const CommitRecord& record : records)
+        if (record.step > base->step) log.emplace_back(LogCommit{record, {}});
+    const auto state = recoverState(log, replicas, domains);
+    if (!state.ok() || state->step != stored.last.step) return std::nullopt;
+    return LogCheckpoint{state->lineage,     state->step,   state->updates,
+                         stored.path,        stored.layout, stored.expertShard,
+                         state->domainShare, state->ledger, stored.hashes};
+}
+
+namespace {
+
+/// Those of `stored` that say by themselves which samples they have seen.
+std::vector<LogCheckpoint> byManifests(const std::vector<StoredCheckpoint>& stored) {
+    std::vector<LogCheckpoint> known;
+    for (const StoredCheckpoint& s : stored)
+        if (auto checkpoint = byManifest(s)) known.push_back(*std::move(checkpoint));
+    return known;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
                                                        uint32_t replicas, uint32_t domains,
                                                        std::vector<StoredCheckpoint> stored) {
@@ -81,21 +117,29 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
     std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
         return stored[a.second].last.step < stored[b.second].last.step;
     });
+    std::vector<LogCheckpoint> bases = byManifests(stored);
     uint64_t lineage = state->lineage;
-    for (const StoredCheckpoint& s : stored)
-        if (s.ledger) lineage = std::max(lineage, s.last.lineage);
+    for (const LogCheckpoint& c : bases) lineage = std::max(lineage, c.lineage);
+    bases.insert(bases.end(), state->checkpoints.begin(), state->checkpoints.end());
+    bases.push_back(LogCheckpoint{state->lineage, state->step, state->updates, "", state->layout,
+                                  state->expertShard, state->domainShare, state->ledger});
     for (const auto& [votes, i] : order) {
         const CommitRecord& last = stored[i].last;
         const bool behind = last.lineage > state->lineage || last.step > state->step;
         if (last.lineage != lineage || !behind) continue;
-        if (auto checkpoint = byManifest(stored[i])) judged.push_back(*std::move(checkpoint));
+        auto checkpoint = byManifest(stored[i]);
+        if (!checkpoint) checkpoint = byRecords(stored[i], bases, replicas, domains);
+        if (checkpoint) judged.push_back(*std::move(checkpoint));
     }
     return judged;
 }
 
-std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole, uint32_t replicas,
-                                             uint32_t domains,
-                                             const std::vector<StoredCheckpoint>& stored) {
+namespace {
+
+/// As far as the log tells: from its last anchor on.
+std::vector<LogCheckpoint> judgeByChain(const std::vector<LogEntry>& whole, uint32_t replicas,
+                                        uint32_t domains,
+                                        const std::vector<StoredCheckpoint>& stored) {
     const auto base = std::find_if(whole.rbegin(), whole.rend(), [](const LogEntry& entry) {
         return std::holds_alternative<LogLineage>(entry) ||
                std::holds_alternative<LogCheckpoint>(entry);
@@ -130,6 +174,35 @@ std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole,
                        [&](const LogEntry&, const RecoveredState&) { ++good; });
     rest.resize(good);
     return judgeStored(rest, replicas, domains, stored).value_or(std::vector<LogCheckpoint>{});
+}
+
+}  // namespace
+
+std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole, uint32_t replicas,
+                                             uint32_t domains,
+                                             const std::vector<StoredCheckpoint>& stored) {
+    std::vector<LogCheckpoint> found = judgeByChain(whole, replicas, domains, stored);
+    std::vector<LogCheckpoint> bases = byManifests(stored);
+    uint64_t lineage = 0;
+    for (const LogCheckpoint& c : bases) lineage = std::max(lineage, c.lineage);
+    for (const LogEntry& entry : whole) {
+        if (const auto* c = std::get_if<LogCheckpoint>(&entry)) bases.push_back(*c);
+        if (const auto* c = std::get_if<LogCommit>(&entry))
+            lineage = std::max(lineage, c->record.lineage);
+        const auto* l = std::get_if<LogLineage>(&entry);
+        if (l == nullptr) continue;
+        lineage = std::max(lineage, l->lineage);
+        bases.push_back(LogCheckpoint{l->lineage, l->fromStep, l->updates, l->resumeFrom, l->layout,
+                                      l->expertShard, l->domainShare, l->ledger});
+    }
+    for (const StoredCheckpoint& s : stored) {
+        const bool known =
+            std::ranges::any_of(found, [&](const auto& c) { return c.path == s.path; });
+        if (known || s.last.lineage < lineage) continue;
+        if (auto checkpoint = byRecords(s, bases, replicas, domains))
+            found.push_back(*std::move(checkpoint));
+    }
+    return found;
 }
 
 }  // namespace bulkhead::protocol

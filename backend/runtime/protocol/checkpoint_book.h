@@ -52,25 +52,33 @@ struct StoredCheckpoint {
     /// Settled, after `last`, as the coordinator told its writer. A rank that writes because no
     /// coordinator is left does not know it.
     std::optional<LedgerState> ledger{};
-    std::string run{};  ///< identity of the run that wrote it; empty: not known
+    std::vector<CommitRecord> records{};  ///< that led to the state, up to `last`; may be empty
+    std::string run{};                    ///< identity of the run that wrote it; empty: not known
 };
 
 /// What the log would say of it, by its manifest alone: samples are dealt in equal shares. nullopt
 /// without a ledger.
 std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored);
 
+/// Likewise, by the records that it has itself: they go on from one of `bases`, whose ledger is
+/// known, in one lineage and layout. nullopt: they do not. What was quarantined behind that one is
+/// taken once more.
+std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
+                                       const std::vector<LogCheckpoint>& bases, uint32_t replicas,
+                                       uint32_t domains);
+
 /// Those of `stored` whose record is the one that the log has of that step in its present line of
 /// descent, ascending by step; of one step first those whose hashes most of them share. Then those
-/// of the last lineage that lie behind the log's end, by their manifests: whoever wrote them had
-/// been told that their steps were committed, so the log's disk has lost its end. DataLoss as
-/// recoverState().
+/// of the last lineage that lie behind the log's end, by their manifests or records: whoever wrote
+/// them had been told that their steps were committed, so the log's disk has lost its end. DataLoss
+/// as recoverState().
 absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
                                                        uint32_t replicas, uint32_t domains,
                                                        std::vector<StoredCheckpoint> stored);
 
 /// As judgeStored(), of what is whole of a log that is damaged in its middle: what follows the last
 /// entry that says everything anew, a lineage or a checkpoint, as far as nothing of the chain is
-/// missing. Empty: there is no such entry.
+/// missing, and what says so by its records (byRecords).
 std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole, uint32_t replicas,
                                              uint32_t domains,
                                              const std::vector<StoredCheckpoint>& stored);

@@ -35,8 +35,8 @@ std::string CheckpointDesk::folderOf(const StateSnapshot& snapshot) const {
         .string();
 }
 
-void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
-                           std::string dataPosition) {
+void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot, std::string dataPosition,
+                           std::vector<CommitRecord> records) {
     std::string folder;
     protocol::RankCheckpoint part;
     {
@@ -55,6 +55,7 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot,
             Pending& entry = pending(key);
             entry.snapshot = snapshot;
             entry.dataPosition = std::move(dataPosition);
+            entry.records = std::move(records);
         }
     }
     part.step = snapshot->step;
@@ -149,6 +150,7 @@ CheckpointManifest CheckpointDesk::manifestOf(const Pending& pending) const {
     m.dataPosition = pending.dataPosition;
     m.jobJson = settings_.jobJson;
     m.last = pending.snapshot->last;
+    m.records = pending.records;
     m.unixNs = clock_.unixNs();
     for (const auto& part : pending.parts)
         m.files.push_back({part->rank.shard, part->file, part->bytes, part->checksum});

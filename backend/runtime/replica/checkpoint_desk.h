@@ -73,7 +73,9 @@ class CheckpointDesk {
 
     /// Writes this rank's shard. Asked again while it is being written, it goes on with that; a
     /// leader that is asked again for a checkpoint that is whole says so again.
-    void write(std::shared_ptr<const StateSnapshot> snapshot, std::string dataPosition);
+    /// `records` led to that state; for where `dataPosition` is not known.
+    void write(std::shared_ptr<const StateSnapshot> snapshot, std::string dataPosition,
+               std::vector<CommitRecord> records = {});
 
     /// Leader: a shard, its own included, reports.
     void shardReported(const protocol::RankCheckpoint& part);
@@ -94,6 +96,7 @@ class CheckpointDesk {
     struct Pending {
         std::shared_ptr<const StateSnapshot> snapshot;
         std::string dataPosition;
+        std::vector<CommitRecord> records;
         std::vector<std::optional<protocol::RankCheckpoint>> parts;
         MonoNs begun = 0;
     };

@@ -125,6 +125,7 @@ class ReplicaRank::Impl {
     absl::Status update(const CommitRecord& record, std::span<const float> reduced);
     absl::Status damageParameter(uint64_t step);
     void writeCheckpoint(const std::string& dataPosition);
+    void keepRecord(const CommitRecord& record);
     void cannotGoOn(const absl::Status& why);  ///< any thread: the rank cannot go on
     absl::Status takeSnapshot(uint64_t step);
     StateSnapshot label() const;
@@ -188,6 +189,9 @@ class ReplicaRank::Impl {
     uint64_t step_ = 0;
     uint64_t snapshotOf_ = 0;  ///< the step of the last one for joiners
     CommitRecord last_;
+    /// Those that led to the state, up to last_; of a leader.
+    std::deque<CommitRecord> records_;
+    size_t contributions_ = 0;  ///< in records_
     std::vector<int32_t> expertShard_;
     SnapshotDesk snapshots_;
     std::optional<uint64_t> kept_;  ///< the step whose state the program keeps

@@ -13,6 +13,8 @@
 namespace bulkhead::runtime {
 namespace {
 
+/// Of the records that a leader keeps: a thousand steps of a hundred replicas.
+constexpr size_t kContributionsKept = 100'000;
 constexpr auto kOrphanCheckpointPatience = std::chrono::seconds(10);
 
 // Copying less than this takes no time that counts, and what is measured is the machine's noise.
@@ -248,6 +250,8 @@ absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {
     step_ = snapshot.step;
     layout_ = snapshot.layout;
     last_ = snapshot.last;
+    records_.clear();
+    contributions_ = 0;
     if (!snapshot.expertShard.empty()) expertShard_ = snapshot.expertShard;
     snapshots_.clear();
     forgetBefore();
@@ -267,6 +271,7 @@ absl::Status ReplicaRank::Impl::update(const CommitRecord& record, std::span<con
     step_ = record.step;
     lineage_ = record.lineage;
     last_ = record;
+    keepRecord(record);
     if (absl::Status s = damageParameter(record.step); !s.ok()) return s;
     if (absl::Status s = refreshHash(); !s.ok()) return s;
     stands(true);
@@ -351,10 +356,22 @@ void ReplicaRank::Impl::forgetBefore() {
     program_->forgetKept();
 }
 
+/// Without a coordinator a checkpoint says by its records which samples it has seen: the commit log
+/// may be damaged when somebody looks for it there.
 void ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
-    snapshots_.give(label(), [this, dataPosition](SnapshotDesk::Snapshot snapshot) {
-        checkpoints_->write(std::move(snapshot), dataPosition);
+    std::vector<CommitRecord> records;
+    if (dataPosition.empty()) records.assign(records_.begin(), records_.end());
+    snapshots_.give(label(), [this, dataPosition, records](SnapshotDesk::Snapshot snapshot) {
+        checkpoints_->write(std::move(snapshot), dataPosition, records);
     });
+}
+
+void ReplicaRank::Impl::keepRecord(const CommitRecord& record) {
+    if (options_.rank.shard != 0) return;
+    records_.push_back(record);
+    contributions_ += record.contributors.size();
+    for (; contributions_ > kContributionsKept && records_.size() > 1; records_.pop_front())
+        contributions_ -= records_.front().contributors.size();
 }
 
 void ReplicaRank::Impl::cannotGoOn(const absl::Status& why) {
