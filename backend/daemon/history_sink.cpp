@@ -50,10 +50,9 @@ HistorySink::Identity HistorySink::identity(const std::string& run) const {
 /// The file may be replaced by one that has another run of that name.
 void HistorySink::keepIdentity(const std::string& run, const history::StoredRun& stored) const {
     if (identity(run).uuid == stored.uuid) return;
-    absl::Status kept = diskFiles().makeFolder((runs_ / run).string());
-    if (kept.ok())
-        kept = writeDurably(diskFiles(), identityFile(run),
-                            model::toJsonText(Identity{stored.uuid, stored.createdNs}) + "\n");
+    const absl::Status kept =
+        writeDurably(diskFiles(), identityFile(run),
+                     model::toJsonText(Identity{stored.uuid, stored.createdNs}) + "\n");
     if (!kept.ok()) spdlog::warn("run {}: {}", run, std::string(kept.message()));
 }
 
@@ -61,6 +60,8 @@ absl::StatusOr<std::string> HistorySink::open(const std::string& job) {
     auto writer = history::RunWriter::create(file_, job, clock_, writerOptions(job, true));
     if (!writer.ok()) return writer.status();
     const std::string name = (*writer)->info().name;
+    if (absl::Status s = diskFiles().makeFolder((runs_ / name).string()); !s.ok())
+        spdlog::warn("run {}: {}", name, std::string(s.message()));
     keepIdentity(name, (*writer)->info());
     const std::lock_guard lock(mutex_);
     kept_[name] = {*std::move(writer), ""};
@@ -134,7 +135,8 @@ absl::StatusOr<model::RunState> HistorySink::resume(const std::string& run) {
         kept.why = why;
         return writer.status();
     }
-    keepIdentity(run, (*writer)->info());
+    // Where the folder is away, nothing may lie in the place to which it comes back.
+    if (diskFiles().exists((runs_ / run).string())) keepIdentity(run, (*writer)->info());
     kept = {*std::move(writer), ""};
     return kept.writer->takePast();
 }

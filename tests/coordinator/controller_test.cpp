@@ -356,11 +356,14 @@ TEST_F(ControllerTest, ARunWhoseFolderIsAwayIsWaitedForUntilItIsBackOrGivenUp) {
         EXPECT_EQ(drained->refusal, jobs[0].why);
     };
     comesBackWithoutIt();
+    EXPECT_FALSE(std::filesystem::exists(home)) << "what is there is in the way of the folder";
+    const int asked = host_->historyAsked();
     std::filesystem::rename(away, home);
     const auto lineage =
         await<model::LineageOpened>([](const model::LineageOpened& l) { return l.lineage > 1; });
     ASSERT_TRUE(lineage.has_value());
     EXPECT_GE(lineage->fromStep, 20u);
+    EXPECT_EQ(host_->historyAsked(), asked + 1) << "the folder tells which run's history it is";
     awaitStep(lineage->fromStep + 20);
     comesBackWithoutIt();
     ASSERT_TRUE(act(model::ActionKind::kStopNow).ok());

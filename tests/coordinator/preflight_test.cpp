@@ -190,6 +190,9 @@ TEST(Preflight, ARestartSaysThatTheReplicaIsAwayMeanwhile) {
     s.checkpoint = 10;
     p = preflight(s, act(ActionKind::kStopNow));
     EXPECT_THAT(p.effect, HasSubstr("2 steps are lost: the newest checkpoint is of step 10"));
+    s.folderAway = true;
+    p = preflight(s, act(ActionKind::kStopNow));
+    EXPECT_THAT(p.effect, HasSubstr("what lies in the folder is not touched"));
 }
 
 TEST(Preflight, ConstantBatchKeepsSamplesAndLr) {

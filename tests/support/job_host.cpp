@@ -99,8 +99,11 @@ absl::StatusOr<std::vector<std::string>> JobHost::comeBack(
     startController();
     if (!ready_.ok()) return ready_;
     if (beforeRecovery) beforeRecovery();
-    auto runs = controller_->recover([this](const std::string& run) { return tape_.state(run); },
-                                     withoutEnd);
+    const auto past = [this](const std::string& run) {
+        ++historyAsked_;
+        return tape_.state(run);
+    };
+    auto runs = controller_->recover(past, withoutEnd);
     for (uint32_t n = 0; n < options_.nodes; ++n)
         if (!agents_.contains(n)) startAgent(n);
     return runs;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <atomic>
 
 #include <cstdint>
 #include <map>
@@ -42,6 +43,7 @@ class JobHost {
 
     runtime::Controller& controller() { return *controller_; }
     const std::string& dir() const { return dir_; }
+    int historyAsked() const { return historyAsked_; }  ///< how often for a run's past
     std::string socket() const { return "unix:" + dir_ + "/c"; }
     static constexpr const char* kToken = "test-token";
     EventTape& tape() { return tape_; }
@@ -77,6 +79,7 @@ class JobHost {
     SystemClock clock_;
     EventTape tape_;
     absl::Status ready_;
+    std::atomic<int> historyAsked_ = 0;
     std::unique_ptr<runtime::Controller> controller_;
     std::map<uint32_t, pid_t> agents_;
 };

@@ -46,6 +46,8 @@ class Controller::Impl {
         std::optional<model::RunState> past;
         std::optional<KeptOrder> order;  ///< carried out when they can
         std::string waits;               ///< what for, if there is an order
+        bool askedAgain = false;         ///< history, once more
+        std::string id = {};             ///< of the run in its folder, of which history told `past`
         std::string left = {};           ///< from what another run can go on
         absl::Status cause = {};         ///< of a run that is not tried again
     };
@@ -218,6 +220,7 @@ class Controller::Impl {
         beginning.run = status.run;
         beginning.dir = options_.stateDir + "/" + status.run;
         beginning.waited = waited;
+        status.folderAway = !isRun(files(), beginning.dir);
         const auto ask = [&] {
             if (waited) return absl::OkStatus();
             auto told = history_(status.run);
@@ -225,8 +228,9 @@ class Controller::Impl {
             if (past.lastCommit) status.step = past.lastCommit->record.step;
             return absl::IsFailedPrecondition(told.status()) ? told.status() : absl::OkStatus();
         };
-        if (!isRun(files(), beginning.dir)) {
+        if (status.folderAway) {
             if (absl::Status s = ask(); !s.ok()) return s;
+            if (past.spec.replicas > 0) status.spec = past.spec;
             return absl::UnavailableError(absl::StrCat(
                 "the run has not ended, and ", beginning.dir,
                 " is not there, or has nothing of it: mount the disk, or move the folder back, and "
@@ -560,7 +564,8 @@ class Controller::Impl {
         const std::string run = status.run;
         status.phase = model::JobPhase::kWaiting;
         status.why = std::move(why);
-        refused_[run] = {std::move(status), std::move(past), std::nullopt, ""};
+        const std::string id = runIdentity(files(), options_.stateDir + "/" + run);
+        refused_[run] = {std::move(status), std::move(past), std::nullopt, "", false, id};
         reactor_->after(kDiskRetry, [this, run] { tryDisk(run); });
     }
 
@@ -621,6 +626,20 @@ class Controller::Impl {
         refused_.erase(run);
     }
 
+    /// Folders of two runs may have been exchanged when history was asked, and be right now.
+    absl::Status takeUpWaiting(Refused& waiting, const std::string& id) {
+        if (id != waiting.id) {
+            auto told = history_(waiting.status.run);
+            if (absl::IsFailedPrecondition(told.status())) return told.status();
+            // The other of the two may still hold this one's, until its turn comes.
+            if (!told.ok() && !std::exchange(waiting.askedAgain, true))
+                return absl::UnavailableError(told.status().message());
+            waiting.past = told.ok() ? *std::move(told) : model::RunState();
+            waiting.id = id;
+        }
+        return takeUp(waiting.status, *waiting.past, true);
+    }
+
     void tryDisk(const std::string& run) {
         const auto it = refused_.find(run);
         if (it == refused_.end() || !it->second.past) return;  // another run goes on from it
@@ -629,7 +648,7 @@ class Controller::Impl {
         // A folder that is back can be of a run that had ended.
         const std::string dir = options_.stateDir + "/" + run;
         if (isRun(files(), dir) && !isUnfinished(files(), dir)) return tellEnd(run);
-        if (absl::Status s = takeUp(waiting.status, *waiting.past, true); !s.ok()) {
+        if (absl::Status s = takeUpWaiting(waiting, runIdentity(files(), dir)); !s.ok()) {
             if (!waiting.order) waiting.status.why = std::string(s.message());
             refused_[run] = std::move(waiting);
             reactor_->after(kDiskRetry, [this, run] { tryDisk(run); });

@@ -45,6 +45,7 @@ struct JobStatus {
     uint64_t term = 0;
     uint64_t step = 0;        ///< last committed
     uint64_t checkpoint = 0;  ///< step of the newest checkpoint, 0 when there is none
+    bool folderAway = false;  ///< the run's folder is not there, or has nothing of it
     int64_t startedNs = 0;
     std::vector<ReplicaStatus> replicas;
     std::vector<NodeStatus> nodes;

@@ -150,6 +150,9 @@ void restart(Preflight& p, const JobStatus& status, const model::Action& action)
 
 /// A stop without a checkpoint ends what was committed since the newest one.
 std::string lostByStopNow(const JobStatus& status) {
+    if (status.folderAway)
+        return "The run's folder is not there: its history ends, and what lies in the folder is "
+               "not touched.";
     if (status.checkpoint == 0)
         return absl::StrCat("There is no checkpoint: all ", status.step, " steps are lost.");
     if (status.checkpoint >= status.step)
