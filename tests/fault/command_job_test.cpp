@@ -43,6 +43,7 @@ TEST_F(CommandJob, APeerIsKilledComesBackAndTheLedgerAddsUp) {
     const auto commits = all<model::StepCommitted>();
     // A mean of 4.5, from everywhere: the gradient reaches all of it, in the step's own scale.
     EXPECT_LT(commits.back().loss, 20);
+    EXPECT_GT(commits.back().loss, 0) << "the program was told which samples are its";
     for (const auto& c : commits) EXPECT_FALSE(c.record.skip);
     EXPECT_THAT(all<model::InvariantBroken>(), IsEmpty());
     EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty());
@@ -55,7 +56,9 @@ TEST_F(CommandJob, ItGoesOnFromItsCheckpointInALineageOfItsOwn) {
     const std::string first = run_;
     start(spec(2, 50), first);
     expectFinishedWell();
-    EXPECT_EQ(all<model::StepCommitted>().front().record.step, 26u);
+    const auto commits = all<model::StepCommitted>();
+    EXPECT_EQ(commits.front().record.step, 26u);
+    EXPECT_GT(commits.back().loss, 0) << "the program was told which samples are its";
 }
 
 TEST_F(CommandJob, AProgramThatIsNotThereEndsTheJobAndIsNamed) {
