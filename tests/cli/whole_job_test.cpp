@@ -117,13 +117,18 @@ TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
     watch.reset();
 }
 
+/// The socket's file is there a moment before anybody listens.
+bool answers(client::Client& client) {
+    return await<std::vector<model::JobInfo>>([&](auto reply) { client.listJobs(reply); }).ok();
+}
+
 TEST_F(WholeJobTest, AControllerThatIsToldToEndLeavesItsJobsToTheNext) {
     pid_t controller = role("controller");
     const std::string socket = dir_ + "/state/bulkhead.sock";
-    ASSERT_TRUE(waitUntil([&] { return std::filesystem::exists(socket); }));
     const pid_t agent = role("agent");
     auto client = client::Client::open({"unix:" + socket, "", "tester", kForever});
     ASSERT_TRUE(client.ok());
+    ASSERT_TRUE(waitUntil([&] { return answers(*client.value()); }));
     const auto job =
         await<model::JobInfo>([&](auto reply) { client.value()->startJob(smallJob(), {}, reply); });
     ASSERT_TRUE(job.ok()) << job.failure().cause;
@@ -160,9 +165,9 @@ TEST_F(WholeJobTest, ASecretThatIsLostOverALiveRunIsAskedForAndNotMadeAnew) {
     const pid_t agent = role("agent");  // waits for the secret
     pid_t controller = role("controller");
     const std::string socket = state + "/bulkhead.sock";
-    ASSERT_TRUE(waitUntil([&] { return std::filesystem::exists(socket); }));
     auto client = client::Client::open({"unix:" + socket, "", "tester", kForever});
     ASSERT_TRUE(client.ok());
+    ASSERT_TRUE(waitUntil([&] { return answers(*client.value()); }));
     const auto job =
         await<model::JobInfo>([&](auto reply) { client.value()->startJob(smallJob(), {}, reply); });
     ASSERT_TRUE(job.ok()) << job.failure().cause;
