@@ -234,6 +234,27 @@ TEST(StoredCheckpointTest, AnOrphanSaysByItsRecordsWhatADamagedLogHasLost) {
     EXPECT_THAT(judgeBehindDamage(log, 2, 1, {orphan}), IsEmpty()) << "the job gave it up";
 }
 
+TEST(StoredCheckpointTest, AnOrphansRecordsLeadAcrossAMoveOfExperts) {
+    LogCheckpoint at4 = checkpoint(4, "at4");
+    at4.lineage = 1;
+    at4.domainShare = {3, 1};
+    at4.ledger.highWater = {16};
+    at4.ledger.committed = {{0, 0, 16}};
+    StoredCheckpoint orphan = stored("at9", record(1, 9), 1);
+    orphan.records = records(5, 9);
+    orphan.layout = at4.layout;
+    auto found = judgeBehindDamage({at4}, 2, 1, {orphan});
+    ASSERT_THAT(pathsOf(found), ElementsAre("at9"));
+    EXPECT_EQ(found[0].domainShare, at4.domainShare);
+    orphan.layout = 7;
+    orphan.expertShard = {1, 0};
+    found = judgeBehindDamage({at4}, 2, 1, {orphan});
+    ASSERT_THAT(pathsOf(found), ElementsAre("at9"));
+    EXPECT_EQ(found[0].layout, 7u);
+    EXPECT_EQ(found[0].expertShard, orphan.expertShard);
+    EXPECT_THAT(found[0].domainShare, IsEmpty());
+}
+
 TEST(StoredCheckpointTest, AnOrphansRecordsGoOnFromTheEndOfALogThatLostItsEnd) {
     std::vector<LogEntry> log = {LogTerm{1}, lineage(1, 0, "")};
     for (const CommitRecord& r : records(1, 3)) log.push_back(LogCommit{r, {}});

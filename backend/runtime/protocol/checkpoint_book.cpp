@@ -57,8 +57,8 @@ std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
     if (records.empty() || records.back() != stored.last) return std::nullopt;
     const LogCheckpoint* base = nullptr;
     for (const LogCheckpoint& b : bases) {
-        const bool leads = b.lineage == stored.last.lineage && b.layout == stored.layout &&
-                           b.step + 1 >= records.front().step && b.step < stored.last.step;
+        const bool leads = b.lineage == stored.last.lineage && b.step + 1 >= records.front().step &&
+                           b.step < stored.last.step;
         if (leads && (base == nullptr || base->step < b.step)) base = &b;
     }
     if (base == nullptr) return std::nullopt;
@@ -69,9 +69,16 @@ std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
         if (record.step > base->step) log.emplace_back(LogCommit{record, {}});
     const auto state = recoverState(log, replicas, domains);
     if (!state.ok() || state->step != stored.last.step) return std::nullopt;
-    return LogCheckpoint{state->lineage,     state->step,   state->updates,
-                         stored.path,        stored.layout, stored.expertShard,
-                         state->domainShare, state->ledger, stored.hashes};
+    const bool moved = base->layout != stored.layout;  // no record has the shares that came with it
+    return LogCheckpoint{state->lineage,
+                         state->step,
+                         state->updates,
+                         stored.path,
+                         stored.layout,
+                         stored.expertShard,
+                         moved ? std::vector<uint32_t>{} : state->domainShare,
+                         state->ledger,
+                         stored.hashes};
 }
 
 namespace {

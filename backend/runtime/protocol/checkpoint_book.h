@@ -61,8 +61,8 @@ struct StoredCheckpoint {
 std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored);
 
 /// Likewise, by the records that it has itself: they go on from one of `bases`, whose ledger is
-/// known, in one lineage and layout. nullopt: they do not. What was quarantined behind that one is
-/// taken once more.
+/// known, in one lineage. nullopt: they do not. Behind a move of experts samples are dealt in equal
+/// shares, and what was quarantined is taken once more.
 std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
                                        const std::vector<LogCheckpoint>& bases, uint32_t replicas,
                                        uint32_t domains);
