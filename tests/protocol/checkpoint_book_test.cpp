@@ -234,6 +234,26 @@ TEST(StoredCheckpointTest, AnOrphanSaysByItsRecordsWhatADamagedLogHasLost) {
     EXPECT_THAT(judgeBehindDamage(log, 2, 1, {orphan}), IsEmpty()) << "the job gave it up";
 }
 
+TEST(StoredCheckpointTest, AnOrphanOfAPastThatADiskLostIsNotTakenForTheRunsPresent) {
+    std::vector<LogEntry> log = {LogTerm{1}, lineage(1, 0, "")};
+    for (const CommitRecord& r : records(1, 4)) log.push_back(LogCommit{r, {}});
+    StoredCheckpoint orphan = stored("at6", record(1, 6), 1);
+    orphan.records = records(3, 6);
+    auto judged = judgeStored(log, 2, 1, {orphan});
+    ASSERT_TRUE(judged.ok()) << judged.status();
+    EXPECT_THAT(pathsOf(*judged), ElementsAre("at6"));
+    orphan.records[1].epoch += 1;  // step 4 was committed again since
+    judged = judgeStored(log, 2, 1, {orphan});
+    ASSERT_TRUE(judged.ok()) << judged.status();
+    EXPECT_THAT(*judged, IsEmpty());
+    EXPECT_THAT(judgeBehindDamage(log, 2, 1, {orphan}), IsEmpty());
+    StoredCheckpoint told = stored("at4", record(1, 4), 1);
+    told.ledger = LedgerState{{16}, {{0, 0, 16}}, {}, {}, {}};
+    EXPECT_THAT(pathsOf(judgeBehindDamage({}, 2, 1, {told, orphan})), IsEmpty());
+    orphan.records = records(3, 6);
+    EXPECT_THAT(pathsOf(judgeBehindDamage({}, 2, 1, {told, orphan})), ElementsAre("at6"));
+}
+
 TEST(StoredCheckpointTest, AnOrphansRecordsLeadAcrossAMoveOfExperts) {
     LogCheckpoint at4 = checkpoint(4, "at4");
     at4.lineage = 1;

@@ -302,7 +302,9 @@ absl::Status checkLog(const FileSystem& files, const std::string& runDir,
         const At at{s.last.lineage, s.last.step};
         if (newest == nullptr || At(newest->last.lineage, newest->last.step) < at) newest = &s;
         const auto it = logged.find(at);
-        foreign = foreign || (it != logged.end() && *it->second != s.last) ||
+        // The run's own of a step that was done again: its disk had lost that it was committed.
+        const bool own = !id.empty() && s.run == id && recovered.run == id;
+        foreign = foreign || (it != logged.end() && *it->second != s.last && !own) ||
                   (recovered.lineage != 0 && !s.run.empty() && !id.empty() && s.run != id);
         behind = behind || at > At(recovered.lineage, recovered.step);
     }

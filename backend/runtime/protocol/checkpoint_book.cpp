@@ -50,11 +50,38 @@ std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored) {
                          stored.expertShard, {},        *stored.ledger, stored.hashes};
 }
 
+namespace {
+
+/// Another record of one of its steps, in the log or another checkpoint: a disk has lost the past
+/// of one of them.
+bool isContradicted(const StoredCheckpoint& stored, const std::vector<LogEntry>& log,
+                    const std::vector<StoredCheckpoint>& others) {
+    const std::vector<CommitRecord>& records = stored.records;
+    const auto differs = [&](const CommitRecord& other) {
+        const uint64_t first = records.front().step;
+        const bool same = other.lineage == stored.last.lineage && other.step >= first &&
+                          other.step - first < records.size();
+        return same && records[other.step - first] != other;
+    };
+    return std::ranges::any_of(log,
+                               [&](const LogEntry& entry) {
+                                   const auto* commit = std::get_if<LogCommit>(&entry);
+                                   return commit != nullptr && differs(commit->record);
+                               }) ||
+           std::ranges::any_of(others, [&](const StoredCheckpoint& other) {
+               return other.ledger && differs(other.last);
+           });
+}
+
+/// What the log would say of it by its own records, if they go on from one of `bases`.
 std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
-                                       const std::vector<LogCheckpoint>& bases, uint32_t replicas,
-                                       uint32_t domains) {
+                                       const std::vector<LogCheckpoint>& bases,
+                                       const std::vector<LogEntry>& whole,
+                                       const std::vector<StoredCheckpoint>& others,
+                                       uint32_t replicas, uint32_t domains) {
     const std::vector<CommitRecord>& records = stored.records;
     if (records.empty() || records.back() != stored.last) return std::nullopt;
+    if (isContradicted(stored, whole, others)) return std::nullopt;
     const LogCheckpoint* base = nullptr;
     for (const LogCheckpoint& b : bases) {
         const bool leads = b.lineage == stored.last.lineage && b.step + 1 >= records.front().step &&
@@ -80,8 +107,6 @@ std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
                          state->ledger,
                          stored.hashes};
 }
-
-namespace {
 
 /// Those of `stored` that say by themselves which samples they have seen.
 std::vector<LogCheckpoint> byManifests(const std::vector<StoredCheckpoint>& stored) {
@@ -135,7 +160,7 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
         const bool behind = last.lineage > state->lineage || last.step > state->step;
         if (last.lineage != lineage || !behind) continue;
         auto checkpoint = byManifest(stored[i]);
-        if (!checkpoint) checkpoint = byRecords(stored[i], bases, replicas, domains);
+        if (!checkpoint) checkpoint = byRecords(stored[i], bases, log, stored, replicas, domains);
         if (checkpoint) judged.push_back(*std::move(checkpoint));
     }
     return judged;
@@ -206,7 +231,7 @@ std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole,
         const bool known =
             std::ranges::any_of(found, [&](const auto& c) { return c.path == s.path; });
         if (known || s.last.lineage < lineage) continue;
-        if (auto checkpoint = byRecords(s, bases, replicas, domains))
+        if (auto checkpoint = byRecords(s, bases, whole, stored, replicas, domains))
             found.push_back(*std::move(checkpoint));
     }
     return found;

@@ -60,16 +60,10 @@ struct StoredCheckpoint {
 /// without a ledger.
 std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored);
 
-/// Likewise, by the records that it has itself: they go on from one of `bases`, whose ledger is
-/// known, in one lineage. nullopt: they do not. Behind a move of experts samples are dealt in equal
-/// shares, and what was quarantined is taken once more.
-std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
-                                       const std::vector<LogCheckpoint>& bases, uint32_t replicas,
-                                       uint32_t domains);
-
 /// Those of `stored` whose record is the one that the log has of that step in its present line of
 /// descent, ascending by step; of one step first those whose hashes most of them share. Then those
-/// of the last lineage that lie behind the log's end, by their manifests or records: whoever wrote
+/// of the last lineage that lie behind the log's end, by their manifests, or by their
+/// records where these go on from what is known: whoever wrote
 /// them had been told that their steps were committed, so the log's disk has lost its end. DataLoss
 /// as recoverState().
 absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntry>& log,
@@ -78,7 +72,9 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
 
 /// As judgeStored(), of what is whole of a log that is damaged in its middle: what follows the last
 /// entry that says everything anew, a lineage or a checkpoint, as far as nothing of the chain is
-/// missing, and what says so by its records (byRecords).
+/// missing; and what says so by its own records, which go on from a known ledger in one lineage.
+/// Behind a move of experts their samples are dealt in equal shares, and what was quarantined is
+/// taken once more.
 std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole, uint32_t replicas,
                                              uint32_t domains,
                                              const std::vector<StoredCheckpoint>& stored);

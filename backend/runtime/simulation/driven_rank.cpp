@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/simulation/driven_rank.h"
+#include "backend/runtime/coordinator/run_files.h"
 
 #include <algorithm>
 #include <bit>
@@ -689,6 +690,7 @@ void DrivenJob::Ranking::begin() {
 void DrivenJob::Ranking::main() {
     runtime::RankOptions options;
     options.job = kRun;
+    options.run = runtime::runIdentity(files_, absl::StrCat("/state/", kRun));
     options.spec = job_.spec_;
     options.spec.checkpointDir = job_.checkpointRoot();
     options.coordinator = "unix:/controller";

@@ -48,8 +48,8 @@ Sum Oracle::sumOf(const std::vector<Contribution>& parts, uint64_t lineage, uint
     Sum sum{};
     for (const Contribution& c : parts) {
         add(sum, gradientOf(stateBefore, c.ranges));
-        const auto taint =
-            taints_.find({lineage, step, c.replica, c.incarnation, static_cast<int32_t>(shard)});
+        const PartKey key{lineage, step, c.replica, c.incarnation, static_cast<int32_t>(shard)};
+        const auto taint = taints_.find({key, encode(c.ranges)});
         if (taint != taints_.end()) add(sum, taint->second);
     }
     return sum;
@@ -354,13 +354,13 @@ void Oracle::computed(const Process& rank) {
     dealt_[key] = own;
     while (dealt_.size() > kStepsKept) dealt_.erase(dealt_.begin());
     if (rank.gradient == expected) {
-        taints_.erase(key);
+        taints_.erase({key, encode(rank.work->ranges)});
         return;
     }
     if (!rank.now.tainted && !rank.flipGradientNext && !rank.ofLostPast)
         fail_("I3", absl::StrCat(name(rank), " computes step ", q.step,
                                  " from a state that is not that of step ", q.step - 1));
-    taints_[key] = difference(rank.gradient, expected);
+    taints_[{key, encode(rank.work->ranges)}] = difference(rank.gradient, expected);
     while (taints_.size() > kStepsKept) taints_.erase(taints_.begin());
 }
 

@@ -168,7 +168,8 @@ class Oracle {
     std::vector<std::vector<Sample>> samples_;  ///< by domain
     std::map<FrameKey, Announcement> announced_;
     std::vector<FrameKey> announcedOrder_;
-    std::map<PartKey, Sum> taints_;
+    /// By the samples as well: a step may be computed again from others, under a later coordinator.
+    std::map<std::pair<PartKey, std::string>, Sum> taints_;
     std::map<PartKey, Sum> dealt_;  ///< of the samples that a shard computed itself
     std::set<std::pair<uint64_t, ExchangeId>> overflowed_;  ///< term, id
     /// By rank and incarnation: term and id.
