@@ -52,6 +52,12 @@ std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored) {
 
 namespace {
 
+/// A log may begin with this in its place.
+LogLineage goingOnFrom(const LogCheckpoint& c) {
+    return {c.lineage,     c.step,        c.updates, c.path, c.layout,
+            c.expertShard, c.domainShare, c.ledger,  ""};
+}
+
 /// Another record of one of its steps, in the log or another checkpoint: a disk has lost the past
 /// of one of them.
 bool isContradicted(const StoredCheckpoint& stored, const std::vector<LogEntry>& log,
@@ -73,7 +79,7 @@ bool isContradicted(const StoredCheckpoint& stored, const std::vector<LogEntry>&
            });
 }
 
-/// What the log would say of it by its own records, if they go on from one of `bases`.
+/// The log's entry of it by its own records, if they go on from one of `bases`.
 std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
                                        const std::vector<LogCheckpoint>& bases,
                                        const std::vector<LogEntry>& whole,
@@ -89,9 +95,7 @@ std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
         if (leads && (base == nullptr || base->step < b.step)) base = &b;
     }
     if (base == nullptr) return std::nullopt;
-    std::vector<LogEntry> log = {LogLineage{base->lineage, base->step, base->updates, base->path,
-                                            base->layout, base->expertShard, base->domainShare,
-                                            base->ledger, "records"}};
+    std::vector<LogEntry> log = {goingOnFrom(*base)};
     for (const CommitRecord& record : records)
         if (record.step > base->step) log.emplace_back(LogCommit{record, {}});
     const auto state = recoverState(log, replicas, domains);
@@ -168,7 +172,7 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
 
 namespace {
 
-/// As far as the log tells: from its last anchor on.
+/// The log tells from its last anchor on.
 std::vector<LogCheckpoint> judgeByChain(const std::vector<LogEntry>& whole, uint32_t replicas,
                                         uint32_t domains,
                                         const std::vector<StoredCheckpoint>& stored) {
@@ -180,8 +184,7 @@ std::vector<LogCheckpoint> judgeByChain(const std::vector<LogEntry>& whole, uint
     std::vector<LogEntry> rest;
     auto next = base.base() - 1;
     if (const auto* c = std::get_if<LogCheckpoint>(&*base)) {
-        rest.emplace_back(LogLineage{c->lineage, c->step, c->updates, c->path, c->layout,
-                                     c->expertShard, c->domainShare, c->ledger, "damage"});
+        rest.emplace_back(goingOnFrom(*c));
         // It was logged when its files were written: later steps were committed meanwhile.
         next = std::find_if(whole.begin(), whole.end(), [&](const LogEntry& entry) {
             const auto* commit = std::get_if<LogCommit>(&entry);

@@ -459,8 +459,9 @@ void RankMachine::receive(const KeepSnapshot& m) {
     const auto kept = snapshots_.find(m.step);
     if (kept != snapshots_.end() && kept->second.layout == m.layout) {
         if (!kept->second.taken) return;  // told when it is
-        // Of the state as it stands it is taken again, and looked at: a joiner may have found that
-        // it is not what its hash says. No step waits for that, the job waits for its joiners.
+        // A joiner may have found that it is not what its hash says: a snapshot of the state as it
+        // stands is taken again, and looked at. No step waits for that, the job waits for its
+        // joiners.
         if (m.step != applied_ || !mayCopy() || placement() != m.layout) {
             act(SendLeader{RankSnapshotReady{config_.rank, config_.incarnation, m.step}});
             return;

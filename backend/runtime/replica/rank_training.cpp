@@ -13,7 +13,7 @@
 namespace bulkhead::runtime {
 namespace {
 
-/// Of the records that a leader keeps: a thousand steps of a hundred replicas.
+/// A leader keeps the records of a thousand steps of a hundred replicas.
 constexpr size_t kContributionsKept = 100'000;
 constexpr auto kOrphanCheckpointPatience = std::chrono::seconds(10);
 

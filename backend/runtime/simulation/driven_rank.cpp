@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/simulation/driven_rank.h"
-#include "backend/runtime/coordinator/run_files.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backend/runtime/coordinator/run_files.h"
 #include "backend/runtime/replica/exit_code.h"
 #include "backend/runtime/simulation/describe.h"
 #include "backend/runtime/simulation/simulated_job_impl.h"
