@@ -135,7 +135,7 @@ absl::StatusOr<model::RunState> HistorySink::resume(const std::string& run) {
         kept.why = why;
         return writer.status();
     }
-    // Where the folder is away, nothing may lie in the place to which it comes back.
+    // Nothing may lie in the place of a folder that is away: it comes back there.
     if (diskFiles().exists((runs_ / run).string())) keepIdentity(run, (*writer)->info());
     kept = {*std::move(writer), ""};
     return kept.writer->takePast();

@@ -192,15 +192,7 @@ class JobsService final : public v1::Jobs::CallbackService {
     absl::Status finish(const absl::Status& status, const std::string& job,
                         v1::JobInfo* response) const {
         if (!status.ok()) return withDetail(status, "job", job);
-        const auto info = shared_.backend->job(job);
-        if (absl::IsNotFound(info.status())) {  // a run without a folder was given up
-            model::JobInfo gone;
-            gone.id = gone.run = job;
-            gone.phase = model::JobPhase::kFailed;
-            gone.why = "it was given up";
-            return withDetail(put(absl::StatusOr<model::JobInfo>(gone), response), "job", job);
-        }
-        return withDetail(put(info, response), "job", job);
+        return withDetail(put(shared_.backend->job(job), response), "job", job);
     }
 
     const Context& shared_;

@@ -210,6 +210,40 @@ TEST_F(WholeJobTest, ASecretThatIsLostOverALiveRunIsAskedForAndNotMadeAnew) {
     killAllThatName(dir_);
 }
 
+TEST_F(WholeJobTest, ARunWhoseFolderIsAwayLeavesItsPlaceFreeAndCanBeGivenUp) {
+    const pid_t agent = role("agent");
+    pid_t controller = role("controller");
+    const std::string target = "unix:" + dir_ + "/state/bulkhead.sock";
+    auto client = client::Client::open({target, "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    ASSERT_TRUE(waitUntil([&] { return answers(*client.value()); }));
+    const auto job =
+        await<model::JobInfo>([&](auto reply) { client.value()->startJob(smallJob(), {}, reply); });
+    ASSERT_TRUE(job.ok()) << job.failure().cause;
+    ASSERT_TRUE(waitUntil([&] { return lastCheckpoint() > 0; }));
+    ::kill(controller, SIGKILL);
+    ::waitpid(controller, nullptr, 0);
+    const std::string home = dir_ + "/state/jobs/" + job.value().run;
+    std::filesystem::rename(home, dir_ + "/away");
+    controller = role("controller");
+    const std::string ctl = kBin + "/bulkheadctl -t " + target;
+    ASSERT_TRUE(waitUntil(
+        [&] { return shellBoth(ctl + " jobs").out.find("is not there") != std::string::npos; }));
+    EXPECT_FALSE(std::filesystem::exists(home)) << "the folder could not be moved back";
+    const Ran stopped = shellBoth(ctl + " stop --yes --without-checkpoint");
+    EXPECT_EQ(stopped.code, 0) << stopped.out;
+    EXPECT_THAT(stopped.out, HasSubstr("it was given up"));
+    EXPECT_THAT(stopped.out, HasSubstr("All 2 ranks leave"));
+    EXPECT_THAT(stopped.out, HasSubstr("what lies in the folder is not touched"));
+    EXPECT_THAT(shellBoth(ctl + " jobs").out, HasSubstr("no jobs"));
+    EXPECT_FALSE(std::filesystem::exists(home));
+    for (const pid_t pid : {agent, controller}) {
+        ::kill(pid, SIGTERM);
+        ::waitpid(pid, nullptr, 0);
+    }
+    killAllThatName(dir_);
+}
+
 TEST_F(WholeJobTest, PinsAndACaptureOutliveTheController) {
     const auto owner = daemon();
     auto client = client::Client::open({owner->target(), "", "tester", kForever});

@@ -323,6 +323,7 @@ class Controller::Impl {
 
     absl::StatusOr<JobStatus> status(const std::string& run) {
         if (const auto it = refused_.find(run); it != refused_.end()) return told(it->second);
+        if (const auto it = givenUp_.find(run); it != givenUp_.end()) return it->second;
         auto job = find(run);
         if (!job.ok()) return job.status();
         return (*job)->status();
@@ -430,7 +431,8 @@ class Controller::Impl {
     std::vector<std::string> addresses_;
     std::vector<std::unique_ptr<ControlListener>> listeners_;
     std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
-    std::map<std::string, Refused> refused_;  ///< runs that could not be taken up
+    std::map<std::string, Refused> refused_;    ///< runs that could not be taken up
+    std::map<std::string, JobStatus> givenUp_;  ///< runs that were, and had no folder
     /// The folder of a run's checkpoints as it was when the run was last begun.
     struct Quiet {
         std::string there;
@@ -623,6 +625,9 @@ class Controller::Impl {
                 past.lastCommit ? past.lastCommit->record.step : 0};
             sink_->onEvent(run, event);
         }
+        JobStatus& last = givenUp_[run] = refused_.at(run).status;
+        last.phase = model::JobPhase::kFailed;
+        last.why = "it was given up";
         refused_.erase(run);
     }
 

@@ -144,6 +144,7 @@ class Controller {
     absl::Status stopCampaign(const std::string& run, uint64_t campaign, const std::string& by);
 
     std::vector<JobStatus> list();
+    /// Also of a run without a folder that was given up, which list() does not have any more.
     absl::StatusOr<JobStatus> status(const std::string& run);
     std::vector<NodeStatus> nodes();
 
