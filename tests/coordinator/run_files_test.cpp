@@ -73,8 +73,9 @@ class RunFilesTest : public testing::Test {
         write(folder_ / name / "commit.log", log);
     }
     /// A whole checkpoint of the run, as its ranks leave it; returns its manifest's path.
+    /// With `records` an orphan's, which was told no data position.
     static std::string stored(const model::JobSpec& spec, uint64_t lineage, uint64_t step,
-                              char by = 'a') {
+                              char by = 'a', const std::vector<CommitRecord>& records = {}) {
         const std::string folder =
             spec.checkpointDir + "/" + checkpointFolder(lineage, step, 0, 0, 1);
         StateSnapshot state;
@@ -90,7 +91,8 @@ class RunFilesTest : public testing::Test {
         manifest.shards = 1;
         manifest.last = state.last;
         manifest.jobJson = model::toJsonText(spec);
-        manifest.dataPosition = encode(begunLedger());
+        if (records.empty()) manifest.dataPosition = encode(begunLedger());
+        manifest.records = records;
         manifest.files.push_back(*writeShardFile(diskFiles(), folder, 0, state));
         return *writeManifest(diskFiles(), folder, manifest);
     }
@@ -299,6 +301,29 @@ TEST_F(RunFilesTest, OfADamagedLogTheWholeCheckpointsCount) {
     EXPECT_EQ(findCheckpoint(diskFiles(), state(), ten)->spec.name, "a") << "others are read on";
 }
 
+TEST_F(RunFilesTest, AnOrphansCheckpointIsFoundByItsRecords) {
+    run("a", begun());
+    const model::JobSpec spec = *readSpec(diskFiles(), runDir("a"));
+    std::vector<CommitRecord> records(4);
+    for (size_t i = 0; i < records.size(); ++i) {
+        records[i].lineage = 1;
+        records[i].step = 4 + i;
+    }
+    const std::string told = stored(spec, 1, 5), orphan = stored(spec, 1, 7, 'a', records);
+    damage("a");
+    const auto byRun = findCheckpoint(diskFiles(), state(), "a");
+    ASSERT_TRUE(byRun.ok()) << byRun.status();
+    EXPECT_EQ(byRun->checkpoint.path, orphan);
+    fs::remove_all(runDir("a"));
+    const auto byPath = findCheckpoint(diskFiles(), state(), orphan);
+    ASSERT_TRUE(byPath.ok()) << byPath.status();
+    EXPECT_EQ(byPath->checkpoint.step, 7u);
+    fs::remove_all(folderOf(told));
+    const auto alone = findCheckpoint(diskFiles(), state(), orphan);
+    EXPECT_THAT(std::string(alone.status().message()),
+                HasSubstr("does not say which samples it has seen"));
+}
+
 TEST_F(RunFilesTest, TextIsCopiedUpToItsBound) {
     write(folder_ / "text" / "t.txt", std::string(100, 'x'));
     model::JobSpec spec;
@@ -404,6 +429,17 @@ TEST_F(RunFilesTest, ALogThatLacksWhatTheRunsCheckpointsProveIsRefused) {
     std::get<protocol::LogCommit>(entries.back()).record.tokens = 99;
     for (const bool knows : {false, true})
         EXPECT_THAT(check(entries, 7, knows), HasSubstr("is another run's"));
+    // The run's own: its disk had lost that the step was committed, and it was done again.
+    id = std::string(32, 'a');
+    EXPECT_THAT(check(entries, 7, true), HasSubstr("is another run's")) << "the log does not say";
+    {
+        protocol::RecoveredState recovered;
+        recovered.lineage = 1;
+        recovered.step = 7;
+        recovered.run = id;
+        EXPECT_TRUE(checkLog(diskFiles(), runDir("a"), spec, entries, recovered, id, true).ok());
+    }
+    id = "";
     fs::remove_all(spec.checkpointDir);
     EXPECT_EQ(check({}, 0, false), "");
 

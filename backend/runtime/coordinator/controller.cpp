@@ -257,10 +257,17 @@ class Controller::Impl {
         if (keepsItsRun(refused)) return;
         const auto found = findCheckpoint(files(), options_.stateDir, refused.status.run);
         if (found.ok()) refused.status.step = found->checkpoint.step;
+        std::string newer;
+        if (const auto newest =
+                found.ok() ? newestFolder(files(), found->spec.checkpointDir) : std::nullopt;
+            newest && std::pair(newest->lineage, newest->step) >
+                          std::pair(found->checkpoint.lineage, found->checkpoint.step))
+            newer = absl::StrCat(" (what is in ", newest->path,
+                                 " is not whole, or does not say which samples it has seen)");
         refused.left =
             found.ok()
                 ? absl::StrCat("; its last whole checkpoint is of step ", found->checkpoint.step,
-                               ": resume ", refused.status.run, " in a new run")
+                               newer, ": resume ", refused.status.run, " in a new run")
             : found.status() == refused.cause
                 ? ""
                 : absl::StrCat("; it cannot be resumed in a new run: ", found.status().message());
@@ -286,9 +293,10 @@ class Controller::Impl {
             absl::StrAppend(&status.why, "; ", ranks,
                             " of its ranks run and hold what they trained, until it is mended");
         if (ranks > 0 && !refused.left.empty())
-            absl::StrAppend(&status.why, " or bulkheadctl stop --job ", status.run,
-                            " has them write a checkpoint and end, which --resume ", status.run,
-                            " finds");
+            absl::StrAppend(
+                &status.why, " or bulkheadctl stop --job ", status.run,
+                " has them write a checkpoint and end; `jobs` says then from which step --resume ",
+                status.run, " goes on");
         return status;
     }
 

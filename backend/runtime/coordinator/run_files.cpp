@@ -202,7 +202,7 @@ absl::StatusOr<FoundCheckpoint> byManifestAlone(const FileSystem& files, const s
     return absl::FailedPreconditionError(absl::StrCat(
         path,
         ": it was written without a controller and does not say which samples it has seen; resume "
-        "its run, whose log does"));
+        "its run, whose log does if it is whole"));
 }
 
 /// "steps is 300 and was 200; policies.min_replicas is ...".
@@ -610,9 +610,10 @@ absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const st
                     checkpoint->path, " (step ", checkpoint->step,
                     ", the last one that was logged) or an earlier one, and try again"));
         if (const auto left = spec.ok() ? newestFolder(files, spec->checkpointDir) : std::nullopt)
-            return absl::NotFoundError(
-                absl::StrCat("run ", from, " has no checkpoint that can be used: what is left in ",
-                             left->path, " is not whole; put back what was there"));
+            return absl::NotFoundError(absl::StrCat(
+                "run ", from, " has no checkpoint that can be used: what is left in ", left->path,
+                " is not whole, or does not say which samples it has seen; put back "
+                "what was there"));
         return absl::NotFoundError(
             absl::StrCat("run ", from, " has no checkpoint; start it anew instead"));
     }
