@@ -139,6 +139,7 @@ int run(int argc, const char* const* argv) {
     addReplay(app, cli);
     addPlan(app, cli);
     addAccess(app, cli);
+    addMetrics(app, cli);
     addCompletion(app, cli);
     const char* const* end = std::find(argv + 1, argv + argc, std::string_view("--"));
     const int ours = static_cast<int>(end - argv);

@@ -106,6 +106,21 @@ TEST_F(VerbsTest, AccessAndCertificatesAreMadeShownAndTakenAway) {
     EXPECT_THAT(certs({"list"}).out, HasSubstr("revoked"));
 }
 
+TEST_F(VerbsTest, MetricsAreThoseOfEveryJob) {
+    serve(unixOptions());
+    describeExperts();
+    backend_.addJob("other");
+    const Said said = ask({"metrics", "--once"});
+    ASSERT_EQ(said.code, cli::kOk) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("bulkhead_daemon_up 1\n"));
+    EXPECT_THAT(said.out, HasSubstr("bulkhead_job_phase{run=\"demo\",phase=\"training\"} 1\n"));
+    EXPECT_THAT(said.out, HasSubstr("bulkhead_job_replicas{run=\"demo\",state=\"failed\"} 0\n"));
+    EXPECT_THAT(said.out, HasSubstr("bulkhead_job_step{run=\"other\"} 0\n"));
+    const Said taken = ask({"metrics", "--listen", "nowhere"});
+    EXPECT_EQ(taken.code, cli::kInvalid);
+    EXPECT_THAT(taken.err, HasSubstr("--listen"));
+}
+
 TEST_F(VerbsTest, NothingOrNonsenseIsAUsageError) {
     EXPECT_EQ(type({}).code, cli::kUsage);
     EXPECT_EQ(type({"nonsense"}).code, cli::kUsage);
