@@ -192,7 +192,7 @@ TEST_F(WorkerJob, aStoppedRankIsFencedWhenItWakes) {
 }
 
 TEST_F(WorkerJob, aCutReplicaIsPutOutAndComesBack) {
-    spec_.timeouts.heartbeatMs = 600;
+    spec_.timeouts.heartbeatMs = 30'000;  // the exchange, not a missed heartbeat, finds the cut
     MiniJob job(spec_, folder_);
     ASSERT_TRUE(job.runToStep(5)) << job.output();
     protocol::CommitFault fault;
