@@ -12,6 +12,7 @@
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
 #include "backend/runtime/agent/agent.h"
+#include "backend/runtime/transport/address.h"
 #include "backend/service/gate.h"
 
 namespace bulkhead::daemon {
@@ -46,13 +47,23 @@ int runAgent(const Options& options, Report report) {
     if (!key.ok())
         return report.failed(
             absl::Status(key.status().code(), file + ": " + std::string(key.status().message())));
+    const auto address = runtime::resolveHost(options.address);
+    if (!address.ok())
+        return report.failed(absl::Status(address.status().code(),
+                                          "--address: " + std::string(address.status().message())));
+    auto controller = runtime::resolveHost(options.controller);
+    if (!controller.ok())
+        spdlog::warn("agent {}: --controller: {}; it is tried again", options.node,
+                     std::string(controller.status().message()));
+    for (; !controller.ok(); controller = runtime::resolveHost(options.controller))
+        if (signals.next(kLookMs) != 0) return kOk;
     const SystemClock clock;
     runtime::AgentOptions wanted;
     wanted.node = options.node;
-    wanted.address = options.address;
+    wanted.address = *address;
     wanted.slots = options.slots;
     wanted.gpus = options.gpus;
-    wanted.controller = options.controller;
+    wanted.controller = *controller;
     wanted.key = *key;
     wanted.worker = workerOf(options);
     auto allow = model::readAllowList(options.allow);

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/daemon/options.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
+#include "backend/common/file_system.h"
 #include "backend/daemon/report.h"
 #include "backend/model/names.h"
+#include "backend/model/toml_reader.h"
 
 namespace bulkhead::daemon {
 namespace {
@@ -24,16 +29,84 @@ void absolute(std::string& path) {
     if (!path.empty()) path = fs::absolute(path).lexically_normal().string();
 }
 
+std::string hostName() {
+    char name[256] = "";
+    (void)::gethostname(name, sizeof name - 1);
+    return name;
+}
+
+/// Ranks of nodes that share a host find each other at its loopback address.
+bool isOnThisHost(const std::string& address) {
+    return address.empty() || address.starts_with("unix:") || address.starts_with("127.") ||
+           address.starts_with("[::1]") || address.starts_with("localhost:");
+}
+
+/// The options of a file as arguments, without those that the command line has.
+absl::StatusOr<std::vector<std::string>> fromFile(const std::string& file, const CLI::App& app) {
+    constexpr uint64_t kMostBytes = 1 << 20;
+    const auto text = readAtMost(file, kMostBytes);
+    if (!text.ok()) return text.status();
+    toml::table table;
+    if (absl::Status status = model::parseToml(*text, file, table); !status.ok()) return status;
+    std::vector<std::string> names;  // hidden options and the way to this file are none of them
+    for (const CLI::Option* option : app.get_options())
+        if (!option->get_group().empty() && !option->get_lnames().empty())
+            names.push_back(option->get_lnames().front());
+    std::erase_if(names, [](const std::string& name) {
+        return name == "help" || name == "version" || name == "config" || name.ends_with("-fd");
+    });
+    model::TomlReader reader(file);
+    std::vector<std::string> out;
+    for (const auto& [key, node] : table) {
+        const std::string name(key.str());
+        if (std::find(names.begin(), names.end(), name) == names.end()) {
+            const std::vector<std::string_view> known(names.begin(), names.end());
+            reader.failAt(key.source(),
+                          model::concat(name, ": no such option", model::hintFor(name, known)));
+            return reader.status();
+        }
+        const CLI::Option* option = app.get_option("--" + name);
+        if (option->count() > 0) continue;
+        const bool isFlag = option->get_expected_max() == 0;
+        const auto add = [&](const toml::node& value) {
+            if (const auto* string = value.as_string(); string && !isFlag)
+                out.push_back(model::concat("--", name, "=", string->get()));
+            else if (const auto* number = value.as_integer(); number && !isFlag)
+                out.push_back(model::concat("--", name, "=", number->get()));
+            else if (const auto* flag = value.as_boolean(); flag && isFlag)
+                out.push_back(model::concat("--", name, "=", flag->get() ? "true" : "false"));
+            else
+                reader.failAt(value.source(),
+                              model::concat(name, ": expected ",
+                                            isFlag ? "true or false" : "a string or whole number"));
+        };
+        if (const toml::array* array = node.as_array(); array && option->get_expected_max() > 1)
+            for (const toml::node& value : *array) add(value);
+        else
+            add(node);
+        if (reader.failed()) return reader.status();
+    }
+    return out;
+}
+
 }  // namespace
 
 Parsed parse(int argc, char** argv) {
     Parsed out;
     Options& o = out.options;
+    const auto refuse = [&out](const std::string& why) {
+        std::fprintf(stderr, "bulkheadd: %s\n", why.c_str());
+        out.exitCode = kBadStart;
+        return out;
+    };
     CLI::App app{"The Bulkhead daemon: runs jobs, keeps their history, serves consoles."};
     app.set_version_flag("--version", std::string(BULKHEAD_VERSION));
     app.add_option("--role", o.role, "controller, agent, or both under a supervisor (all)")
         ->check(CLI::IsMember({"controller", "agent", "all"}))
         ->capture_default_str();
+    std::string config;
+    app.add_option("--config", config,
+                   "TOML file with options, a line NAME = VALUE each; the command line wins");
     app.add_option("--state-dir", o.stateDir, "jobs, sockets, tokens [~/.local/state/bulkhead]");
     app.add_option("--socket", o.socket, "Unix socket for consoles [STATE-DIR/bulkhead.sock]");
     app.add_option("--listen", o.listen, "also TCP, host:port or port (loopback)");
@@ -56,11 +129,16 @@ Parsed parse(int argc, char** argv) {
     app.add_option("--worker", o.worker, "path of bulkhead-worker [beside this program]");
     app.add_option("--agents", o.agents, "role all: nodes to stand up on this machine")
         ->check(CLI::Range(1, 64));
-    app.add_option("--node", o.node, "role agent: name of this node")->capture_default_str();
-    app.add_option("--address", o.address, "role agent: IP its ranks listen on");
-    app.add_option("--controller", o.controller, "role agent: unix:/path or ip:port");
+    app.add_option("--node", o.node, "role agent: name of this node [the host's name]");
+    app.add_option(
+        "--address", o.address,
+        "role agent: host name or IP at which other nodes reach its ranks [127.0.0.1, if "
+        "the controller is on this host]");
+    app.add_option("--controller", o.controller,
+                   "role agent: unix:/path or host:port [STATE-DIR/control.sock]");
     app.add_option("--control-listen", o.controlListen,
-                   "role controller: also listen for agents on ip:port");
+                   "role controller: also listen for agents on ip:port; ranks connect where their "
+                   "agent did");
     app.add_option(
         "--control-token", o.controlToken,
         "file with the controller's secret, which agents need too [STATE-DIR/control.token]");
@@ -87,6 +165,15 @@ Parsed parse(int argc, char** argv) {
     app.footer("Exit codes: 0 ended as asked, 1 failed while running, 2 could not start.");
     try {
         app.parse(argc, argv);
+        if (!config.empty()) {
+            const auto more = fromFile(config, app);
+            if (!more.ok()) return refuse(std::string(more.status().message()));
+            std::vector<std::string> all(argv + 1, argv + argc);
+            all.insert(all.end(), more->begin(), more->end());
+            std::reverse(all.begin(), all.end());  // as CLI11 takes a vector
+            o = Options();
+            app.parse(std::move(all));
+        }
     } catch (const CLI::ParseError& e) {
         const bool asked = e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
         if (asked) app.exit(e);
@@ -94,15 +181,19 @@ Parsed parse(int argc, char** argv) {
         out.exitCode = asked ? kOk : kBadStart;
         return out;
     }
+    if (o.stateDir.empty()) o.stateDir = defaultStateDir();
+    // The name was node0 once: whoever ran here under it finds its ranks again.
+    if (o.role == "agent" && app.count("--node") == 0)
+        o.node = fs::exists(o.stateDir + "/agents/node0") ? "node0" : hostName();
     for (const auto& [option, node] :
          {std::pair{"--node", o.node}, {"--print-agent-key", o.printAgentKey}})
-        if (!model::isFileName(node) && (option == std::string("--node") || !node.empty())) {
-            std::fprintf(stderr, "bulkheadd: %s: expected %s, found \"%s\"\n", option,
-                         std::string(model::kFileNameRule).c_str(), model::printable(node).c_str());
-            out.exitCode = kBadStart;
-            return out;
-        }
-    if (o.stateDir.empty()) o.stateDir = defaultStateDir();
+        if (!model::isFileName(node) && (app.count(option) > 0 || !node.empty()))
+            return refuse(std::string(option) + ": expected " + std::string(model::kFileNameRule) +
+                          ", found \"" + model::printable(node) + "\"");
+    if (o.role == "agent" && o.address.empty() && !isOnThisHost(o.controller))
+        return refuse("--address: missing; the controller at " + model::printable(o.controller) +
+                      " may be on another host: name the host name or IP at which other nodes "
+                      "reach this one");
     for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.jobs, &o.job, &o.tokenFile,
                               &o.access, &o.certs, &o.allow, &o.agentKey})
         absolute(*path);

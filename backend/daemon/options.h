@@ -15,19 +15,19 @@ struct Options {
     std::string socket;               ///< default <state-dir>/bulkhead.sock
     std::vector<std::string> listen;  ///< TCP, none by default
     std::string tokenFile;
-    std::string access;          ///< default <state-dir>/access.toml
-    std::string certs;           ///< default <state-dir>/certs, if a certificate lies there
-    bool insecure = false;       ///< TCP without TLS beyond this machine
-    std::string db;              ///< default <state-dir>/runs.db
-    std::string run;             ///< serve this file read-only, no jobs
-    std::string jobs;            ///< with `run`: folders of its runs, for their commit logs
-    std::string job;             ///< start this job file
-    std::string allow;           ///< default <state-dir>/allow.toml
-    std::string worker;          ///< path of bulkhead-worker; default beside this program
-    uint32_t agents = 1;         ///< role all: nodes on this machine
-    std::string node = "node0";  ///< role agent
-    std::string address;         ///< role agent; default 127.0.0.1
-    std::string controller;      ///< role agent: where the controller listens for agents
+    std::string access;      ///< default <state-dir>/access.toml
+    std::string certs;       ///< default <state-dir>/certs, if a certificate lies there
+    bool insecure = false;   ///< TCP without TLS beyond this machine
+    std::string db;          ///< default <state-dir>/runs.db
+    std::string run;         ///< serve this file read-only, no jobs
+    std::string jobs;        ///< with `run`: folders of its runs, for their commit logs
+    std::string job;         ///< start this job file
+    std::string allow;       ///< default <state-dir>/allow.toml
+    std::string worker;      ///< path of bulkhead-worker; default beside this program
+    uint32_t agents = 1;     ///< role all: nodes on this machine
+    std::string node;        ///< role agent; default: the host's name
+    std::string address;     ///< role agent; default 127.0.0.1, if the controller is on this host
+    std::string controller;  ///< role agent: where the controller listens for agents
     std::vector<std::string> controlListen;  ///< role controller: further addresses for agents
     std::string controlToken;                ///< secret; default <state-dir>/control.token
     std::string agentKey;  ///< role agent: file of its key, in the place of the controller's secret

@@ -2,6 +2,7 @@
 // The programs as a person uses them: a job on a daemon of its own, and a daemon that is hurt.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -115,6 +116,46 @@ TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
     ASSERT_TRUE(log.waitFor([&](auto& l) { return stepped(l, before + 5); }));
     EXPECT_EQ(log.state->lineage, 1u);  // nothing was rolled back
     watch.reset();
+}
+
+/// One that nobody listened on a moment ago.
+int freePort() {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    socklen_t size = sizeof at;
+    ::bind(fd, reinterpret_cast<sockaddr*>(&at), size);
+    ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size);
+    ::close(fd);
+    return ntohs(at.sin_port);
+}
+
+TEST_F(WholeJobTest, OptionsOfTheDaemonMayStandInAFile) {
+    const auto start = [&](const std::string& text, const std::string& more = "") {
+        std::ofstream(dir_ + "/d.toml") << text;
+        return shellBoth(kBin + "/bulkheadd --config " + dir_ + "/d.toml --state-dir " + dir_ +
+                         "/state " + more);
+    };
+    const std::pair<const char*, const char*> refused[] = {
+        {"role = \"agent\"\nslot = 3\n", "d.toml:2: slot: no such option; did you mean \"slots\"?"},
+        {"role = \"agent\"\nsupervised = true\n", "d.toml:2: supervised: no such option"},
+        {"insecure = \"yes\"\n", "d.toml:1: insecure: expected true or false"},
+        {"node = [\"a\"]\n", "d.toml:1: node: expected a string or whole number"},
+        {"slots = \"x\"\n", "--slots"},
+        {"slots = \n", "d.toml:1: not TOML"},
+        {"role = \"agent\"\ncontroller = \"10.1.2.3:4\"\n", "--address: missing"},
+        {"role = \"agent\"\nnode = \"../x\"\n", "--node: expected"}};
+    for (const auto& [text, why] : refused) {
+        const Ran ran = start(text);
+        EXPECT_EQ(ran.code, 2) << text;
+        EXPECT_EQ(ran.lines(), 1) << ran.out;
+        EXPECT_THAT(ran.out, HasSubstr(why)) << text;
+    }
+    // The command line wins.
+    EXPECT_THAT(start("worker = \"/a\"\nrole = \"agent\"\n", "--role controller --worker /b").out,
+                HasSubstr("/b is not there"));
+    EXPECT_THAT(shellBoth(kBin + "/bulkheadd --config /dev/zero").out,
+                HasSubstr("/dev/zero: is a"));
 }
 
 /// The socket's file is there a moment before anybody listens.
@@ -826,13 +867,21 @@ TEST_F(WholeJobTest, AnAgentWithTheKeyOfItsNodeNeedsNoSecretOfTheController) {
     EXPECT_EQ(another.code, 2);
     EXPECT_THAT(another.out, HasSubstr("it is the key of node west, and this is node east"));
     const std::string ctl = kBin + "/bulkheadctl --target unix:" + dir_ + "/state/bulkhead.sock ";
-    const Ran trained = shellBoth(
-        daemon + "/state --role=controller --control-token " + dir_ + "/secret & c=$!; " + daemon +
-        "/west --role=agent --node west --agent-key " + key + " --controller unix:" + dir_ +
-        "/state/control.sock & a=$!; trap 'kill $c $a' EXIT; until " + ctl +
-        "jobs 2>/dev/null; do kill -0 $c || exit 9; sleep 0.1; done; " + ctl +
-        "start --replicas 1 --shards 1 --steps 3 --set policies.min_replicas=1 && " + ctl +
-        "watch");
+    // Its ranks connect where it did, not to the wildcard that the controller listens on.
+    const std::string port = std::to_string(freePort());
+    std::ofstream(dir_ + "/controller.toml")
+        << "role = \"controller\"\ncontrol-token = \"" << dir_
+        << "/secret\"\ncontrol-listen = [\"0.0.0.0:" << port << "\"]\n";
+    std::ofstream(dir_ + "/agent.toml") << "role = \"agent\"\nnode = \"east\"\naddress = "
+                                           "\"localhost\"\ncontroller = \"localhost:"
+                                        << port << "\"\n";
+    const Ran trained =
+        shellBoth(daemon + "/state --config " + dir_ + "/controller.toml & c=$!; " + daemon +
+                  "/west --config " + dir_ + "/agent.toml --node west --agent-key " + key +
+                  " & a=$!; trap 'kill $c $a' EXIT; until " + ctl +
+                  "jobs 2>/dev/null; do kill -0 $c || exit 9; sleep 0.1; done; " + ctl +
+                  "start --replicas 1 --shards 1 --steps 3 --set policies.min_replicas=1 && " +
+                  ctl + "watch");
     EXPECT_EQ(trained.code, 0) << trained.out;
     EXPECT_THAT(trained.out, HasSubstr("step 3/3"));
 }

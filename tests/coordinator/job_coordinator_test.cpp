@@ -134,8 +134,6 @@ class JobCoordinatorTest : public testing::Test {
                                .workerPath = "/worker",
                                .secret = Secret::ofText("job"),
                                .secretId = secretId_,
-                               .localAddress = "unix:/here",
-                               .remoteAddress = "10.0.0.9:1",
                                .version = "test",
                                .proposer = proposer_,
                                .halted = {}};
@@ -352,7 +350,7 @@ TEST_F(JobCoordinatorTest, EachReplicaIsStartedOnceWhereThereIsRoomAndCanFindIts
     EXPECT_THAT(start.argv,
                 testing::IsSupersetOf({std::string("--job"), std::string("run-1"),
                                        std::string("--incarnation"), std::string("1"),
-                                       std::string("--coordinator"), std::string("10.0.0.9:1")}));
+                                       std::string("--coordinator"), std::string("memory")}));
     up(0);
     up(1);
     EXPECT_THAT(all<model::RankStarted>(), SizeIs(2));

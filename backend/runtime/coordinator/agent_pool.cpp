@@ -312,8 +312,8 @@ bool AgentPool::isConnected(const std::string& node) const {
            it->second.channel->isOpen();
 }
 
-bool AgentPool::isLocal(const std::string& node) const {
-    return isConnected(node) && nodes_.at(node).channel->peer().starts_with("unix:");
+std::string AgentPool::reachedAt(const std::string& node) const {
+    return isConnected(node) ? nodes_.at(node).channel->here() : "";
 }
 
 std::string AgentPool::addressOf(const std::string& node) const {

@@ -79,8 +79,9 @@ class AgentPool {
     /// It has connected at some time.
     bool knows(const std::string& node) const { return nodes_.contains(node); }
     bool isConnected(const std::string& node) const;
-    /// The agent's connection came over a Unix socket: it is on this machine.
-    bool isLocal(const std::string& node) const;
+    /// The controller's address as the node's agent reached it, for the node's ranks: whatever the
+    /// controller listens on, a wildcard too. Empty: the agent is not connected.
+    std::string reachedAt(const std::string& node) const;
     std::string addressOf(const std::string& node) const;
     /// Where a process runs, as far as its agent has said; nullopt when it is gone.
     std::optional<std::string> nodeOf(const RankProcess& process) const;

@@ -466,10 +466,6 @@ class Controller::Impl {
         if (first || there != quiet.there) quiet = {std::move(there), reactor_->now()};
         beginning.settled = reactor_->now() - quiet.since >= options_.settleNs;
         if (beginning.id.empty()) beginning.id = absl::StrFormat("%016x%016x", fresh(), fresh());
-        std::string local = addresses_.front();
-        std::string remote;
-        for (const std::string& address : addresses_)
-            (address.starts_with("unix:") ? local : remote) = address;
         JobSurroundings around{*reactor_,
                                files(),
                                pool_,
@@ -477,8 +473,6 @@ class Controller::Impl {
                                options_.workerPath,
                                secretOf(run),
                                absl::StrFormat("%016x", root_.derive("fingerprint").words[0]),
-                               local,
-                               remote,
                                options_.version,
                                options_.sampleMs,
                                &options_.probe,

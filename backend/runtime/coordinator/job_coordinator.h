@@ -38,8 +38,6 @@ struct JobSurroundings {
     std::string workerPath;
     Secret secret;  ///< the job's: keys of its ranks and of what they exchange are derived from it
     std::string secretId;  ///< tells the controller's secret from others, and nothing else of it
-    std::string localAddress;   ///< where ranks on this machine connect
-    std::string remoteAddress;  ///< where others do; empty: nowhere
     std::string version;
     uint32_t sampleMs = 500;
     const Probe* probe = nullptr;  ///< may be null

@@ -419,9 +419,6 @@ RankSecrets JobCoordinator::rankSecrets(const RankProcess& process) const {
 
 absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
                                      uint32_t incarnation) {
-    const std::string& address = around_.pool.isLocal(node) || around_.remoteAddress.empty()
-                                     ? around_.localAddress
-                                     : around_.remoteAddress;
     placed_[replica] = {incarnation, node};
     for (uint32_t s = 0; s < beginning_.spec.shards; ++s) {
         StartRank start;
@@ -436,7 +433,7 @@ absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
         const std::pair<std::string, std::string> told[] = {
             {"job", beginning_.run},
             {"job-file", beginning_.dir + "/job.json"},
-            {"coordinator", address},
+            {"coordinator", around_.pool.reachedAt(node)},
             {"replica", absl::StrCat(replica)},
             {"shard", absl::StrCat(s)},
             {"incarnation", absl::StrCat(incarnation)},

@@ -47,6 +47,7 @@ class HandedChannel final : public ControlChannel {
     bool isOpen() const override { return inner_->isOpen(); }
     size_t queuedBytes() const override { return inner_->queuedBytes(); }
     std::string peer() const override { return inner_->peer(); }
+    std::string here() const override { return inner_->here(); }
     std::string identity() const override { return inner_->identity(); }
 
   private:

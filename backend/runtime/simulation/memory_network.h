@@ -56,6 +56,7 @@ class MemoryChannel final : public runtime::ControlChannel {
     size_t queuedBytes() const override { return wire_->flying[side_]; }
     /// Looks like a Unix socket: ranks and agents count as being on this machine.
     std::string peer() const override { return "unix:memory"; }
+    std::string here() const override { return "unix:memory"; }
 
     std::string identity() const override { return wire_->identity; }
 

@@ -2,12 +2,14 @@
 #include "backend/runtime/transport/address.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -90,6 +92,32 @@ absl::StatusOr<SocketAddress> parseAddress(const std::string& text) {
     if (!absl::SimpleAtoi(text.substr(colon + 1), &port) || port > 65535)
         return malformed(text, "the port is not a number from 0 to 65535");
     return parseIp(text, text.substr(0, colon), port);
+}
+
+absl::StatusOr<std::string> resolveHost(const std::string& address) {
+    if (address.starts_with(kUnix) || address.starts_with("[")) return address;
+    in6_addr v6{};
+    if (inet_pton(AF_INET6, address.c_str(), &v6) == 1) return address;
+    const size_t colon = address.find(':');
+    const std::string host = address.substr(0, colon);
+    const std::string port = colon == std::string::npos ? "" : address.substr(colon);
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* list = nullptr;
+    if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0)
+        return absl::UnavailableError(
+            absl::StrCat("the host name \"", host, "\" cannot be resolved: ", gai_strerror(error)));
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(list, &::freeaddrinfo);
+    const addrinfo* best = list;
+    for (const addrinfo* at = list; at != nullptr; at = at->ai_next)
+        if (at->ai_family == AF_INET) {
+            best = at;
+            break;
+        }
+    char ip[NI_MAXHOST] = {};
+    ::getnameinfo(best->ai_addr, best->ai_addrlen, ip, sizeof ip, nullptr, 0, NI_NUMERICHOST);
+    const bool bracket = best->ai_family == AF_INET6 && !port.empty();
+    return bracket ? absl::StrCat("[", ip, "]", port) : absl::StrCat(ip, port);
 }
 
 absl::StatusOr<UniqueFd> listenOn(const std::string& address, int backlog) {

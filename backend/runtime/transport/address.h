@@ -23,6 +23,11 @@ struct SocketAddress {
 /// InvalidArgument naming the text and the accepted forms.
 [[nodiscard]] absl::StatusOr<SocketAddress> parseAddress(const std::string& text);
 
+/// The same with an IP address in the place of a host name, IPv4 before IPv6: "host:port" or
+/// "host". IP addresses and Unix paths stay as they are. Unavailable when the name is not known.
+/// Blocks.
+[[nodiscard]] absl::StatusOr<std::string> resolveHost(const std::string& address);
+
 /// A non-blocking, close-on-exec listening socket. AlreadyExists when the port is taken or a living
 /// process answers on the Unix path; Unavailable for other refusals of the kernel.
 [[nodiscard]] absl::StatusOr<UniqueFd> listenOn(const std::string& address, int backlog = 256);

@@ -53,6 +53,9 @@ class ControlChannel {
     virtual size_t queuedBytes() const = 0;
     /// The other end, for messages to people: "127.0.0.2:40112", "unix:/run/x", "memory".
     virtual std::string peer() const = 0;
+    /// This end's own address as the other reached it, with the port that a listener has:
+    /// "10.0.0.9:7171", "unix:/run/x", "memory".
+    virtual std::string here() const = 0;
     /// The identity that the end that connected has proved; valid once a message was received.
     /// Empty where the listener asks for no proof.
     virtual std::string identity() const = 0;

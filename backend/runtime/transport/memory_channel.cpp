@@ -73,6 +73,7 @@ class MemoryEnd final : public ControlChannel {
         return other == nullptr ? 0 : other->inboxBytes_;
     }
     std::string peer() const override { return "memory"; }
+    std::string here() const override { return "memory"; }
     std::string identity() const override {
         const MemoryEnd* other = link_->ends[1 - side_];
         const bool named = other != nullptr && other->options_.credential.has_value();

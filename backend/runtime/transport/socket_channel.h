@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/common/unique_fd.h"
+#include "backend/runtime/transport/address.h"
 #include "backend/runtime/transport/control_channel.h"
 #include "backend/runtime/transport/control_frame.h"
 #include "backend/runtime/transport/tls_session.h"
@@ -25,6 +26,7 @@ class SocketChannel final : public ControlChannel {
     bool isOpen() const override { return fd_.valid(); }
     size_t queuedBytes() const override { return outboxBytes_ + wire_.size() - wireAt_; }
     std::string peer() const override { return peer_; }
+    std::string here() const override { return localAddress(fd_.get()); }
     std::string identity() const override { return tls_ ? tls_->identity() : ""; }
 
   private:
