@@ -206,6 +206,15 @@ TEST(StoredCheckpointTest, AnOrphanSaysByItsRecordsWhatADamagedLogHasLost) {
     EXPECT_THAT(found[0].ledger.committed, ElementsAre(SampleRange{0, 0, 36}));
     EXPECT_EQ(found[0].updates, 9u);
 
+    // From the first step on they need nothing else.
+    found = judgeBehindDamage({}, 2, 1, {orphan});
+    ASSERT_THAT(pathsOf(found), ElementsAre("at9"));
+    EXPECT_THAT(found[0].ledger.committed, ElementsAre(SampleRange{0, 0, 36}));
+    const auto lost = judgeStored({LogTerm{1}}, 2, 1, {orphan});
+    ASSERT_TRUE(lost.ok()) << lost.status();
+    ASSERT_THAT(pathsOf(*lost), ElementsAre("at9"));
+    EXPECT_THAT(lost->front().ledger.committed, ElementsAre(SampleRange{0, 0, 36}));
+
     // They may begin later, where something tells the ledger until then.
     orphan.records = records(5, 9);
     EXPECT_THAT(judgeBehindDamage(log, 2, 1, {orphan}), IsEmpty());

@@ -177,7 +177,13 @@ class Controller::Impl {
         std::vector<std::string> runs;
         std::string failures;
         history_ = history;
-        for (const std::string& run : withoutEnd) tellEnd(run);
+        for (const std::string& run : withoutEnd)
+            if (const absl::Status s = tellEnd(run); !s.ok()) {
+                JobStatus status;
+                status.run = run;
+                refuse(std::move(status), s);
+                absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ", s.message());
+            }
         std::vector<std::string> open = unfinishedRuns(files(), options_.stateDir);
         for (const std::string& run : withoutEnd)
             if (checkRunId(run).ok() && !isRun(files(), options_.stateDir + "/" + run))
@@ -195,11 +201,7 @@ class Controller::Impl {
             if (absl::IsUnavailable(begun) || absl::IsResourceExhausted(begun)) {
                 awaitDisk(std::move(refused.status), std::move(past), std::string(begun.message()));
             } else {
-                refused.status.phase = model::JobPhase::kFailed;
-                refused.status.why = std::string(begun.message());
-                refused.cause = begun;
-                seeWhatIsLeft(refused);
-                refused_[run] = std::move(refused);
+                refuse(std::move(refused.status), begun);
             }
             absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
                             told(refused_[run]).why);
@@ -210,6 +212,16 @@ class Controller::Impl {
         if (!failures.empty())
             return absl::FailedPreconditionError(absl::StrCat("not taken up again: ", failures));
         return runs;
+    }
+
+    /// It is not tried again.
+    void refuse(JobStatus status, const absl::Status& cause) {
+        Refused& refused = refused_[status.run];
+        refused.status = std::move(status);
+        refused.status.phase = model::JobPhase::kFailed;
+        refused.status.why = std::string(cause.message());
+        refused.cause = cause;
+        seeWhatIsLeft(refused);
     }
 
     /// Takes up a run that has not ended, as `status.run` says; `past` is asked of history unless
@@ -226,7 +238,7 @@ class Controller::Impl {
             auto told = history_(status.run);
             if (told.ok()) past = *std::move(told);
             if (past.lastCommit) status.step = past.lastCommit->record.step;
-            return absl::IsFailedPrecondition(told.status()) ? told.status() : absl::OkStatus();
+            return anotherRun(told.status());
         };
         if (status.folderAway) {
             if (absl::Status s = ask(); !s.ok()) return s;
@@ -273,9 +285,10 @@ class Controller::Impl {
                 : absl::StrCat("; it cannot be resumed in a new run: ", found.status().message());
     }
 
-    /// Nothing is wrong with the run, and it goes on when the controller has its secret again.
+    /// Nothing is wrong with the run, and it goes on when the controller has its secret again, or
+    /// the folder or history that was there.
     static bool keepsItsRun(const Refused& refused) {
-        return absl::IsUnauthenticated(refused.cause);
+        return absl::IsUnauthenticated(refused.cause) || absl::IsAborted(refused.cause);
     }
 
     void rankEnded(const std::string& run) {
@@ -302,6 +315,16 @@ class Controller::Impl {
 
     /// FailedPrecondition while resuming from `from` would give up what ranks of the run hold.
     absl::Status checkLeft(const std::string& from) const {
+        if (const auto it = jobs_.find(from); it != jobs_.end()) {
+            const JobStatus status = it->second->status();
+            if (status.phase != model::JobPhase::kFinished &&
+                status.phase != model::JobPhase::kFailed)
+                return absl::FailedPreconditionError(absl::StrCat(
+                    "run ", from, " has not ended, it is at step ", status.step,
+                    ": both would train the samples behind its last checkpoint; stop it first and "
+                    "wait for its end (bulkheadctl watch), or name the manifest of a checkpoint to "
+                    "train from there a second time"));
+        }
         for (const auto& [run, refused] : refused_) {
             if (!goesOnFrom(refused, from)) continue;
             if (!pool_.running(run).empty() || (keepsItsRun(refused) && run == from))
@@ -491,12 +514,21 @@ class Controller::Impl {
 
   private:
     /// The log says that the run ended, and history does not know.
-    void tellEnd(const std::string& run) {
+    absl::Status tellEnd(const std::string& run) {
         const std::string dir = options_.stateDir + "/" + run;
-        if (sink_ == nullptr || !checkRunId(run).ok() || isUnfinished(files(), dir)) return;
+        if (sink_ == nullptr || !checkRunId(run).ok() || isUnfinished(files(), dir))
+            return absl::OkStatus();
         const auto entries = readLog(files(), dir);
-        if (!entries.ok()) return;
-        if (auto past = history_(run); past.ok()) tellUntold(run, *entries, *std::move(past));
+        if (!entries.ok()) return absl::OkStatus();
+        auto past = history_(run);
+        if (past.ok()) tellUntold(run, *entries, *std::move(past));
+        return anotherRun(past.status());
+    }
+
+    /// Aborted, where history has another run of the name than the folder has.
+    static absl::Status anotherRun(const absl::Status& told) {
+        if (!absl::IsFailedPrecondition(told)) return absl::OkStatus();
+        return absl::AbortedError(told.message());
     }
 
     void tellUntold(const std::string& run, const std::vector<protocol::LogEntry>& entries,
@@ -654,7 +686,10 @@ class Controller::Impl {
         refused_.erase(it);
         // A folder that is back can be of a run that had ended.
         const std::string dir = options_.stateDir + "/" + run;
-        if (isRun(files(), dir) && !isUnfinished(files(), dir)) return tellEnd(run);
+        if (isRun(files(), dir) && !isUnfinished(files(), dir)) {
+            if (const absl::Status s = tellEnd(run); !s.ok()) refuse(std::move(waiting.status), s);
+            return;
+        }
         if (absl::Status s = takeUpWaiting(waiting, runIdentity(files(), dir)); !s.ok()) {
             if (!waiting.order) waiting.status.why = std::string(s.message());
             refused_[run] = std::move(waiting);

@@ -88,11 +88,15 @@ std::optional<LogCheckpoint> byRecords(const StoredCheckpoint& stored,
     const std::vector<CommitRecord>& records = stored.records;
     if (records.empty() || records.back() != stored.last) return std::nullopt;
     if (isContradicted(stored, whole, others)) return std::nullopt;
-    const LogCheckpoint* base = nullptr;
+    // Before its first step a job has seen nothing.
+    LogCheckpoint begin;
+    begin.lineage = stored.last.lineage;
+    begin.ledger.highWater.assign(domains, 0);
+    const LogCheckpoint* base = records.front().step == 1 ? &begin : nullptr;
     for (const LogCheckpoint& b : bases) {
         const bool leads = b.lineage == stored.last.lineage && b.step + 1 >= records.front().step &&
                            b.step < stored.last.step;
-        if (leads && (base == nullptr || base->step < b.step)) base = &b;
+        if (leads && (base == nullptr || base->step <= b.step)) base = &b;
     }
     if (base == nullptr) return std::nullopt;
     std::vector<LogEntry> log = {goingOnFrom(*base)};
@@ -156,6 +160,8 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
     std::vector<LogCheckpoint> bases = byManifests(stored);
     uint64_t lineage = state->lineage;
     for (const LogCheckpoint& c : bases) lineage = std::max(lineage, c.lineage);
+    if (state->lineage == 0)  // nothing is left of the log
+        for (const StoredCheckpoint& s : stored) lineage = std::max(lineage, s.last.lineage);
     bases.insert(bases.end(), state->checkpoints.begin(), state->checkpoints.end());
     bases.push_back(LogCheckpoint{state->lineage, state->step, state->updates, "", state->layout,
                                   state->expertShard, state->domainShare, state->ledger});

@@ -72,7 +72,8 @@ absl::StatusOr<std::vector<LogCheckpoint>> judgeStored(const std::vector<LogEntr
 
 /// As judgeStored(), of what is whole of a log that is damaged in its middle: what follows the last
 /// entry that says everything anew, a lineage or a checkpoint, as far as nothing of the chain is
-/// missing; and what says so by its own records, which go on from a known ledger in one lineage.
+/// missing; and what says so by its own records, which go on from a known ledger in one lineage, or
+/// from the beginning of the job.
 /// Behind a move of experts their samples are dealt in equal shares, and what was quarantined is
 /// taken once more.
 std::vector<LogCheckpoint> judgeBehindDamage(const std::vector<LogEntry>& whole, uint32_t replicas,
