@@ -622,6 +622,38 @@ TEST_F(RankMachineTest, NoStepBeginsWhileExpertsAreOnTheirWay) {
     EXPECT_NE(did<BeginStep>(), nullptr);
 }
 
+/// The other ranks of its replica may never have been told to move.
+TEST_F(RankMachineTest, AMoveThatTheJobDoesNotWaitForIsAbandonedOnce) {
+    const auto moving = [this] {
+        tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+        ASSERT_NE(did<MoveLayout>(), nullptr);
+        EXPECT_EQ(did<AbandonMove>(), nullptr);
+    };
+    moving();
+    tell(quorum(1, 1));
+    ASSERT_NE(did<AbandonMove>(), nullptr);
+    EXPECT_EQ(did<AbandonMove>()->layout, 1u);
+    tell(quorum(1, 2));
+    EXPECT_EQ(did<AbandonMove>(), nullptr) << "once";
+    give(LayoutMoveDone{1, false, 0, "not all were ready", 11});
+    EXPECT_EQ(did<SettleLayout>(), nullptr) << "nothing has moved";
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_EQ(did<BeginStep>()->quorum.epoch, 2u);
+}
+
+TEST_F(RankMachineTest, AnOrderForJoinersOrAnotherCoordinatorSaysThatAMoveIsNotWaitedForToo) {
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    tell(KeepSnapshot{5, 0, true, {}, 0, 0});
+    EXPECT_EQ(did<AbandonMove>(), nullptr) << "nothing is settled";
+    tell(KeepSnapshot{5, 0, true, {}, 0, 1});
+    EXPECT_NE(did<AbandonMove>(), nullptr);
+    give(LayoutMoveDone{1, false, 0, "", 11});
+    tell(ChangeLayout{5, 0, 0, 2, {1, 0}});
+    tell(ChangeLayout{6, 0, 0, 3, {1, 0}});
+    ASSERT_NE(did<AbandonMove>(), nullptr) << "another move";
+    EXPECT_EQ(did<AbandonMove>()->layout, 2u);
+}
+
 /// A coordinator died between the move and the step: its successor asks for the same ranges.
 TEST_F(RankMachineTest, AGradientOfTheLayoutBeforeIsNotExchangedInTheNextOne) {
     tell(quorum(1, 1));

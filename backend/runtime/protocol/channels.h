@@ -153,6 +153,55 @@ struct Relay {
     }
 };
 
+/// What the ranks of a replica do together on their training threads, each in the middle of it
+/// waiting for the others: compute the gradient of `step` over `ranges`, for the `computation`-th
+/// time, or move experts to `layout` (`moves`; the rest is 0 then). Equal on all ranks.
+struct GroupTask {
+    bool moves = false;
+    uint64_t layout = 0;
+    uint64_t step = 0;
+    uint32_t computation = 0;
+    std::vector<SampleRange> ranges;
+    bool operator==(const GroupTask&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("moves", self.moves);
+        visit("layout", self.layout);
+        visit("step", self.step);
+        visit("computation", self.computation);
+        visit("ranges", self.ranges);
+    }
+};
+
+/// A rank -> its leader: it takes part in `task` as soon as all do, even if it has given up what
+/// comes of it by then. Its later word counts instead. `withdrawn`: it would rather not, and asks
+/// if all have begun.
+struct GroupReady {
+    RankId rank;
+    uint32_t incarnation = 0;
+    GroupTask task;
+    bool withdrawn = false;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("task", self.task);
+        visit("withdrawn", self.withdrawn);
+    }
+};
+
+/// The leader -> its ranks: all of them are ready for `task`, and do it now. Or `never`: one of
+/// them has withdrawn before that.
+struct GroupGo {
+    GroupTask task;
+    bool never = false;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("task", self.task);
+        visit("never", self.never);
+    }
+};
+
 /// Everything a rank's connection to the coordinator carries upwards. Hello comes first.
 using ToCoordinator =
     std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict, SnapshotReady,
@@ -166,7 +215,8 @@ using ToReplica =
                  ChangeLayout, Expelled, Leave, CommitFault, DiscardCheckpoints>;
 
 /// Inside a replica.
-using ToLeader = std::variant<RankVote, RankReport, RankSnapshotReady, RankFetchProgress,
-                              RankVerdict, RankCheckpoint, RankLayoutMoved, Relay>;
+using ToLeader =
+    std::variant<RankVote, RankReport, RankSnapshotReady, RankFetchProgress, RankVerdict,
+                 RankCheckpoint, RankLayoutMoved, Relay, GroupReady, GroupGo>;
 
 }  // namespace bulkhead::protocol

@@ -166,6 +166,7 @@ void RankMachine::receive(const Quorum& q) {
         return;
     }
     pending_ = q;
+    abandonMove();
     tryEnter();
     tryAdopt();
 }
@@ -239,14 +240,28 @@ void RankMachine::moveLayout(const ChangeLayout& change) {
     if (layoutMoved_) settleLayout(layout_);  // a move of a coordinator that is gone
     retainedStep_ = 0;
     computed_ = false;
+    abandonMove();
     moving_ = true;
+    abandoned_ = false;
+    movingTo_ = change.layout;
     act(MoveLayout{change.layout, change.expertShard});
+}
+
+/// The coordinator has gone on without this rank's word on the move: other ranks of the replica may
+/// not have been told to move at all.
+void RankMachine::abandonMove() {
+    if (moving_ && !std::exchange(abandoned_, true)) act(AbandonMove{movingTo_});
+}
+
+bool RankMachine::isSettled(uint64_t layout) const {
+    return settled_.term > moveTerm_ || (settled_.term == moveTerm_ && layout <= settled_.upTo);
 }
 
 void RankMachine::noteSettled(uint64_t term, uint64_t upTo, uint64_t layout) {
     if (term > settled_.term) settled_ = {term, upTo, layout};
     settled_.upTo = std::max(settled_.upTo, upTo);
     settled_.layout = layout;
+    if (isSettled(movingTo_)) abandonMove();
 }
 
 /// Keeps the layout moved to, or the one before, whichever `counts` names. If it names neither, the
@@ -521,7 +536,7 @@ void RankMachine::receive(const Fetch& m) {
     }
     if (moving_) {
         fetchAfterMove_ = m;
-        return;
+        return abandonMove();
     }
     if (layoutMoved_) settleLayout(m.layout);
     const bool again =
@@ -659,9 +674,7 @@ void RankMachine::receive(const ChangeLayout& m) {
 void RankMachine::on(MonoNs, const LayoutMoveDone& in) {
     moving_ = false;
     if (in.ok) layoutMoved_ = in;
-    const bool settled =
-        settled_.term > moveTerm_ || (settled_.term == moveTerm_ && in.layout <= settled_.upTo);
-    if (in.ok && settled) settleLayout(settled_.layout);
+    if (in.ok && isSettled(in.layout)) settleLayout(settled_.layout);
     if (fetchAfterMove_) return receive(*std::exchange(fetchAfterMove_, std::nullopt));
     takeWanted();
     writeWanted();

@@ -176,6 +176,11 @@ struct MoveLayout {
     uint64_t layout = 0;
     std::vector<int32_t> expertShard;
 };
+/// The job goes on without that move of experts: if it has not begun, it need not. LayoutMoveDone
+/// follows in any case.
+struct AbandonMove {
+    uint64_t layout = 0;
+};
 /// The moved experts count from here on (`adopt`), or the old placement stays, which is layout
 /// `countsInstead`.
 struct SettleLayout {
@@ -199,10 +204,10 @@ struct ExitRank {
     std::string why;
 };
 
-using RankAction =
-    std::variant<BuildReplica, BeginStep, AbortExchange, DropStep, ApplyCommit, WriteCheckpoint,
-                 RemoveCheckpoints, TakeSnapshot, DropSnapshot, BeginFetch, ReplayCommit,
-                 JudgeReplay, MoveLayout, SettleLayout, InjectFault, SendUp, SendLeader, ExitRank>;
+using RankAction = std::variant<BuildReplica, BeginStep, AbortExchange, DropStep, ApplyCommit,
+                                WriteCheckpoint, RemoveCheckpoints, TakeSnapshot, DropSnapshot,
+                                BeginFetch, ReplayCommit, JudgeReplay, MoveLayout, AbandonMove,
+                                SettleLayout, InjectFault, SendUp, SendLeader, ExitRank>;
 using RankActions = std::vector<RankAction>;
 
 /// Thread: none of its own; externally serialised. Deterministic.
@@ -266,6 +271,8 @@ class RankMachine {
     void leaveExchange(const char* why);
     uint64_t placement() const;
     void moveLayout(const ChangeLayout& change);
+    void abandonMove();
+    bool isSettled(uint64_t layout) const;
     void settleLayout(uint64_t counts);
     void noteSettled(uint64_t term, uint64_t upTo, uint64_t layout);
     void writeWanted();
@@ -329,6 +336,8 @@ class RankMachine {
     std::optional<ChangeLayout> layoutChange_;
     uint64_t layoutAsked_ = 0;  ///< highest that it was told to move to
     bool moving_ = false;
+    bool abandoned_ = false;  ///< the move under way
+    uint64_t movingTo_ = 0;   ///< layout
     uint64_t moveTerm_ = 0;   ///< of the coordinator that wanted the last move
     uint64_t moveStep_ = 0;   ///< after which it was wanted
     uint64_t moveEpoch_ = 0;  ///< quorums up to this one were taken back for it

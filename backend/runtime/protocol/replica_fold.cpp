@@ -146,8 +146,9 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
     return std::visit(
         [this](const auto& p) -> absl::StatusOr<Answer> {
             using Part = std::remove_cvref_t<decltype(p)>;
-            if constexpr (std::same_as<Part, Relay> || std::same_as<Part, RankCheckpoint>) {
-                return Answer();  // files and relays are the driver's business
+            if constexpr (std::same_as<Part, Relay> || std::same_as<Part, RankCheckpoint> ||
+                          std::same_as<Part, GroupReady> || std::same_as<Part, GroupGo>) {
+                return Answer();  // files, relays and threads are the driver's business
             } else {
                 if (p.rank.replica != replica_ || p.incarnation != incarnation_ ||
                     p.rank.shard < 0 || static_cast<uint32_t>(p.rank.shard) >= shards_)

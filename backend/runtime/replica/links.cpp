@@ -199,6 +199,12 @@ void LeaderLink::send(const protocol::ToLeader& message) {
     flush();
 }
 
+void LeaderLink::sendToSiblings(const protocol::ToLeader& message) {
+    const std::string bytes = encode(message);
+    for (auto& [id, sibling] : siblings_)
+        if (sibling.heard) (void)sibling.channel->send(bytes);
+}
+
 bool LeaderLink::sendToSibling(const protocol::ToLeader& message) {
     const std::string bytes = encode(message);
     return std::any_of(siblings_.begin(), siblings_.end(), [&](auto& entry) {

@@ -80,6 +80,8 @@ class LeaderLink {
     void send(const protocol::ToLeader& message);
     /// Leader: to any sibling; false when none is connected.
     bool sendToSibling(const protocol::ToLeader& message);
+    /// Leader: to all that are connected.
+    void sendToSiblings(const protocol::ToLeader& message);
 
   private:
     LeaderLink(Reactor& reactor, Network& network, const Secret& secret, Received received);

@@ -92,6 +92,9 @@ void ReplicaRank::Impl::fromSibling(const protocol::ToLeader& message) {
     }
     if (const auto* part = std::get_if<protocol::RankCheckpoint>(&message))
         return checkpoints_->shardReported(*part);
+    if (const auto* go = std::get_if<protocol::GroupGo>(&message))
+        return go->never ? giveUp(go->task) : queue_.go(go->task);
+    if (const auto* ready = std::get_if<protocol::GroupReady>(&message)) return groupReady(*ready);
     absl::StatusOr<std::optional<protocol::ToCoordinator>> folded = fold_.add(message);
     if (!folded.ok())
         spdlog::warn("a sibling's message was refused: {}", std::string(folded.status().message()));
@@ -102,6 +105,41 @@ void ReplicaRank::Impl::fromSibling(const protocol::ToLeader& message) {
 void ReplicaRank::Impl::toLeader(const protocol::ToLeader& message) {
     if (leader_) return fromSibling(message);
     if (leaderLink_ != nullptr) leaderLink_->send(message);
+}
+
+void ReplicaRank::Impl::pushTogether(TrainingTask task) {
+    if (options_.spec.shards > 1)
+        readyFor_ = {options_.rank, options_.incarnation, *task.group, false};
+    else
+        task.group.reset();
+    queue_.push(std::move(task));
+    tellReady();
+}
+
+void ReplicaRank::Impl::tellReady() {
+    if (readyFor_) toLeader(*readyFor_);
+}
+
+/// Of a leader. What began goes on, whoever asks.
+void ReplicaRank::Impl::groupReady(const protocol::GroupReady& ready) {
+    if (ready.incarnation != options_.incarnation) return;
+    if (ready.withdrawn && agreement_.withdraw(ready.rank.shard, ready.task)) {
+        leaderLink_->sendToSiblings(protocol::GroupGo{ready.task, true});
+        return giveUp(ready.task);
+    }
+    if (!ready.withdrawn && !agreement_.ready(ready.rank.shard, ready.task)) return;
+    leaderLink_->sendToSiblings(protocol::GroupGo{ready.task});
+    queue_.go(ready.task);
+}
+
+void ReplicaRank::Impl::giveUp(const protocol::GroupTask& move) {
+    if (readyFor_ && readyFor_->task == move) readyFor_.reset();
+    if (!queue_.cancel(move)) return;
+    protocol::LayoutMoveDone done;
+    done.layout = move.layout;
+    done.ok = false;
+    done.error = "the job went on before all ranks of the replica were ready to move";
+    feed(done);
 }
 
 void ReplicaRank::Impl::sendUp(const protocol::ToCoordinator& message) {
@@ -132,7 +170,10 @@ void ReplicaRank::Impl::on(const protocol::BuildReplica& action) {
         leaderLink_ = LeaderLink::follow(
             *reactor_, options_.host->network(), action.formed.ranks[0].control,
             options_.secrets.replica, [this](const protocol::ToLeader& m) { fromSibling(m); },
-            [this] { feed(protocol::LeaderBack{}); });
+            [this] {
+                tellReady();
+                feed(protocol::LeaderBack{});
+            });
     queue_.push({[this, action] { return build(action); }, std::nullopt});
 }
 
@@ -190,12 +231,16 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
     if (action.compute) {
         // Whatever is still being computed belongs to a gradient nobody waits for any more.
         queue_.dropWork(quorum.step);
+        protocol::GroupTask task{false, quorum.layout, quorum.step, 0, action.ranges};
+        for (const protocol::Member& member : quorum.contributors)
+            if (member.contribution.replica == options_.rank.replica)
+                task.computation = member.computation;
         work.step = quorum.step;
         work.ranges = action.ranges;
         work.domainShare = quorum.domainShare;
         work.routedTokens = quorum.routedTokens;
         work.generation = exchange_->restart();
-        queue_.push({nullptr, work});
+        pushTogether({nullptr, work, std::move(task)});
     } else if (action.enter) {
         // Nothing was computed since adopt() cleared the gradient: it is whole, and zero.
         spdlog::info("step {}: exchanging with the contributors", quorum.step);
@@ -268,7 +313,16 @@ void ReplicaRank::Impl::on(const protocol::JudgeReplay& action) {
 }
 
 void ReplicaRank::Impl::on(const protocol::MoveLayout& action) {
-    queue_.push({[this, action] { return moveLayout(action); }, std::nullopt});
+    protocol::GroupTask task;
+    task.moves = true;
+    task.layout = action.layout;
+    pushTogether({[this, action] { return moveLayout(action); }, std::nullopt, std::move(task)});
+}
+
+void ReplicaRank::Impl::on(const protocol::AbandonMove& action) {
+    if (!readyFor_ || !readyFor_->task.moves || readyFor_->task.layout != action.layout) return;
+    readyFor_->withdrawn = true;
+    tellReady();
 }
 
 void ReplicaRank::Impl::on(const protocol::SettleLayout& action) {

@@ -23,33 +23,10 @@
 #include "backend/runtime/replica/state_server.h"
 #include "backend/runtime/replica/state_store.h"
 #include "backend/runtime/replica/step_exchange.h"
+#include "backend/runtime/replica/training_queue.h"
 #include "backend/runtime/transport/reactor.h"
 
 namespace bulkhead::runtime {
-
-/// What the training thread is to do next: a task of the protocol, or work for the caller.
-struct TrainingTask {
-    std::function<absl::Status()> run;
-    std::optional<Work> work;
-};
-
-/// First in, first out, from the control thread to the training thread.
-class TrainingQueue {
-  public:
-    void push(TrainingTask task);
-    TrainingTask pop();
-    /// Takes back work on `step` that nobody has begun.
-    void dropWork(uint64_t step);
-    /// Only `last` is left, and nothing but end() comes behind it.
-    void finishWith(TrainingTask last);
-    void end(Work work);
-
-  private:
-    Mutex mutex_;
-    ConditionVariable arrived_;
-    std::deque<TrainingTask> tasks_;
-    bool finished_ = false;
-};
 
 /// Control-thread functions carry out the machine's actions; training-thread functions touch the
 /// program. They meet in the queue one way and in post() the other.
@@ -88,6 +65,10 @@ class ReplicaRank::Impl {
     void fromSibling(const protocol::ToLeader& message);
     void sendUp(const protocol::ToCoordinator& message);
     void toLeader(const protocol::ToLeader& message);
+    void pushTogether(TrainingTask task);
+    void tellReady();
+    void groupReady(const protocol::GroupReady& ready);
+    void giveUp(const protocol::GroupTask& move);
     void beat();
     void on(const protocol::BuildReplica& action);
     void on(const protocol::BeginStep& action);
@@ -102,6 +83,7 @@ class ReplicaRank::Impl {
     void on(const protocol::ReplayCommit& action);
     void on(const protocol::JudgeReplay& action);
     void on(const protocol::MoveLayout& action);
+    void on(const protocol::AbandonMove& action);
     void on(const protocol::SettleLayout& action);
     void on(const protocol::InjectFault& action);
     void on(const protocol::SendUp& action);
@@ -162,6 +144,8 @@ class ReplicaRank::Impl {
     std::unique_ptr<DataPort> dataPort_;
     std::unique_ptr<LeaderLink> leaderLink_;
     std::unique_ptr<CoordinatorLink> coordinator_;
+    std::optional<protocol::GroupReady> readyFor_;      ///< of several ranks: the last task pushed
+    GroupAgreement agreement_;                          ///< of a leader
     std::map<protocol::ExchangeId, ExchangeKey> keys_;  ///< of exchanges begun, the last few
 
     StateStore store_;

@@ -13,47 +13,6 @@
 
 namespace bulkhead::runtime {
 
-void TrainingQueue::push(TrainingTask task) {
-    {
-        const std::lock_guard<Mutex> lock(mutex_);
-        if (finished_) return;
-        tasks_.push_back(std::move(task));
-    }
-    arrived_.notify_one();
-}
-
-TrainingTask TrainingQueue::pop() {
-    std::unique_lock<Mutex> lock(mutex_);
-    arrived_.wait(lock, [this] { return !tasks_.empty(); });
-    TrainingTask task = std::move(tasks_.front());
-    tasks_.pop_front();
-    return task;
-}
-
-void TrainingQueue::dropWork(uint64_t step) {
-    const std::lock_guard<Mutex> lock(mutex_);
-    std::erase_if(tasks_, [&](const TrainingTask& t) { return t.work && t.work->step == step; });
-}
-
-void TrainingQueue::finishWith(TrainingTask last) {
-    {
-        const std::lock_guard<Mutex> lock(mutex_);
-        if (finished_) return;
-        finished_ = true;
-        tasks_.clear();
-        tasks_.push_back(std::move(last));
-    }
-    arrived_.notify_one();
-}
-
-void TrainingQueue::end(Work work) {
-    {
-        const std::lock_guard<Mutex> lock(mutex_);
-        tasks_.push_back({nullptr, std::move(work)});
-    }
-    arrived_.notify_one();
-}
-
 ReplicaRank::Impl::Impl(RankOptions options, TrainingProgram* program, const Clock& clock)
     : options_(std::move(options)),
       program_(program),
@@ -63,6 +22,7 @@ ReplicaRank::Impl::Impl(RankOptions options, TrainingProgram* program, const Clo
       machine_({options_.rank, options_.incarnation, options_.spec.shards,
                 options_.spec.timeouts.orphanMs}),
       fold_(options_.rank.replica, options_.incarnation, options_.spec.shards),
+      agreement_(options_.spec.shards),
       snapshots_(program, [this](const absl::Status& why) { cannotGoOn(why); }),
       onDevice_(program->dataPlane()) {}
 

@@ -141,6 +141,9 @@ struct RankText {
     std::string operator()(const MoveLayout& a) const {
         return absl::StrCat("moves to layout ", a.layout);
     }
+    std::string operator()(const AbandonMove& a) const {
+        return absl::StrCat("would rather not move to layout ", a.layout);
+    }
     std::string operator()(const SettleLayout& a) const {
         return absl::StrCat(a.adopt ? "adopts layout " : "drops layout ", a.layout);
     }

@@ -155,6 +155,8 @@ class DrivenJob final : public SimulatedJob {
     std::set<uint64_t> tainted_;     ///< states that come from a flipped bit
     std::set<std::string> damaged_;  ///< manifests of checkpoints in which a bit flipped
     std::map<RankKey, std::shared_ptr<Ranking>> rankings_;
+    /// By replica and incarnation, then by shard: what its ranks have begun together, in order.
+    std::map<std::pair<int32_t, uint32_t>, std::vector<std::vector<std::string>>> together_;
 };
 
 /// The setup of a seed for a DrivenJob. Detection bounds that no job file sets are the real ones.

@@ -2,6 +2,7 @@
 #include "backend/runtime/simulation/driven_rank.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -542,6 +543,10 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
         return absl::OkStatus();
     }
     absl::StatusOr<uint64_t> moveLayout(const std::vector<int32_t>& expertShard) override {
+        if (absl::Status s =
+                meet(absl::StrCat("a move of experts to layout ", moves.front().layout));
+            !s.ok())
+            return s;
         busy(1, 5);
         const MoveLayout move = std::move(moves.front());
         moves.pop_front();
@@ -566,11 +571,15 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
         job_.oracle_.settled(shown_);
         return absl::OkStatus();
     }
-    void interrupt() override {}
+    void interrupt() override { interrupted_ = true; }
 
-    void compute(const runtime::Work& work, runtime::ReplicaRank& rank) {
+    absl::Status compute(const runtime::Work& work, runtime::ReplicaRank& rank) {
         if (!warm_) job_.fail("warm-up", absl::StrCat(nameOf(shown_.id), " computes without it"));
         const MonoNs begun = rank_.clock_.now();
+        std::string what = absl::StrCat("step ", work.step);
+        for (const SampleRange& r : work.ranges)
+            absl::StrAppend(&what, " ", r.domain, ":", r.begin, "-", r.end);
+        if (absl::Status s = meet(what); !s.ok()) return s;
         shown_.computing = true;
         busy(8 * shown_.slow, 25 * shown_.slow);
         shown_.computing = false;
@@ -604,6 +613,7 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
         figures.tokens = job_.options_.sequenceLength * samples / job_.options_.shards;
         figures.lossSum = 2.0 * static_cast<double>(figures.tokens);
         rank.computed(work.generation, std::move(figures));
+        return absl::OkStatus();
     }
 
     uint64_t layout = 0;  ///< that it is built in
@@ -612,9 +622,36 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
 
   private:
     void busy(double fromMs, double toMs) { sleepFor(rank_.rng_.between(fromMs, toMs)); }
+
+    /// The ranks of a replica wait for each other in the middle of whatever needs all of them; what
+    /// one does there the others must do too.
+    absl::Status meet(const std::string& what) {
+        constexpr MonoNs kPatience = 30 * kSecond;  // as a group of the real workload has
+        auto& all = job_.together_[{shown_.id.replica, shown_.incarnation}];
+        all.resize(job_.options_.shards);
+        auto& mine = all[static_cast<size_t>(shown_.id.shard)];
+        const size_t place = mine.size();
+        mine.push_back(what);
+        const auto there = [&](const auto& begun) { return begun.size() > place; };
+        const MonoNs until = rank_.clock_.now() + kPatience;
+        while (!std::all_of(all.begin(), all.end(), there)) {
+            if (interrupted_) return absl::AbortedError("the rank leaves");
+            if (rank_.clock_.now() > until)
+                return absl::UnavailableError(
+                    absl::StrCat("a sibling did not come to ", what, " within 30 s"));
+            sleepFor(2 * kMillisecond);
+        }
+        for (const auto& begun : all)
+            if (begun[place] != what)
+                job_.fail("group", absl::StrCat(nameOf(shown_.id), " is at ", what,
+                                                " where a sibling is at ", begun[place]));
+        return absl::OkStatus();
+    }
+
     Ranking& rank_;
     DrivenJob& job_;
     Process& shown_;
+    std::atomic<bool> interrupted_{false};
     std::vector<float> gradient_;
     bool warm_ = false;
     std::vector<float> reduced_;
@@ -724,7 +761,9 @@ absl::StatusOr<runtime::Work> DrivenJob::Ranking::train(runtime::ReplicaRank& ra
     for (;;) {
         absl::StatusOr<runtime::Work> work = rank.next();
         if (!work.ok() || work->finished) return work;
-        training_->compute(*work, rank);
+        // When it is to leave, next() says so.
+        if (absl::Status s = training_->compute(*work, rank); !s.ok() && !absl::IsAborted(s))
+            return s;
     }
 }
 
@@ -819,6 +858,10 @@ void DrivenJob::Ranking::told(const RankInput& input) {
         shown_.connected = false;
     } else if (const auto* taken = std::get_if<SnapshotTaken>(&input)) {
         shown_.snapshots[taken->step] = shown_.now;
+    } else if (const auto* moved = std::get_if<LayoutMoveDone>(&input)) {
+        auto& moves = training_->moves;  // one that was given up before it began
+        if (!moved->ok && !moves.empty() && moves.front().layout == moved->layout)
+            moves.pop_front();
     }
 }
 
