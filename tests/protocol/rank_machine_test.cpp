@@ -652,6 +652,10 @@ TEST_F(RankMachineTest, AnOrderForJoinersOrAnotherCoordinatorSaysThatAMoveIsNotW
     tell(ChangeLayout{6, 0, 0, 3, {1, 0}});
     ASSERT_NE(did<AbandonMove>(), nullptr) << "another move";
     EXPECT_EQ(did<AbandonMove>()->layout, 2u);
+    EXPECT_EQ(did<MoveLayout>(), nullptr) << "one at a time";
+    give(LayoutMoveDone{2, false, 0, "", 11});
+    ASSERT_NE(did<MoveLayout>(), nullptr);
+    EXPECT_EQ(did<MoveLayout>()->layout, 3u);
 }
 
 /// A coordinator died between the move and the step: its successor asks for the same ranges.

@@ -8,7 +8,7 @@ namespace {
 
 using protocol::GroupTask;
 
-GroupTask computing(uint64_t step, uint32_t computation) {
+GroupTask computing(uint64_t step, uint64_t computation) {
     GroupTask task;
     task.step = step;
     task.computation = computation;

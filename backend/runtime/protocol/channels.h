@@ -31,6 +31,7 @@ struct RankReport {
     std::optional<CommitRecord> last;
     uint64_t retainedStep = 0;
     std::vector<SampleRange> retained;
+    uint64_t computation = 0;  ///< of the retained, as in Report
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -47,6 +48,7 @@ struct RankReport {
         visit("last", self.last);
         visit("retained_step", self.retainedStep);
         visit("retained", self.retained);
+        visit("computation", self.computation);
     }
 };
 
@@ -154,13 +156,13 @@ struct Relay {
 };
 
 /// What the ranks of a replica do together on their training threads, each in the middle of it
-/// waiting for the others: compute the gradient of `step` over `ranges`, for the `computation`-th
-/// time, or move experts to `layout` (`moves`; the rest is 0 then). Equal on all ranks.
+/// waiting for the others: compute the gradient of `step` over `ranges`, as `computation`, or move
+/// experts to `layout` (`moves`; the rest is 0 then). Equal on all ranks.
 struct GroupTask {
     bool moves = false;
     uint64_t layout = 0;
     uint64_t step = 0;
-    uint32_t computation = 0;
+    uint64_t computation = 0;
     std::vector<SampleRange> ranges;
     bool operator==(const GroupTask&) const = default;
     template <class Self, class Visitor>

@@ -79,6 +79,7 @@ void CoordinatorMachine::Impl::sendFetch(Replica& r) {
     r.sources.assign(r.ready.begin(), r.ready.end());
     r.followsWith.reset();
     r.sentFetch = true;
+    r.gradients.clear();
     tell(r, fetchOf(r));
 }
 

@@ -66,6 +66,14 @@ struct Life : CatchUp {
     EvidenceKind accusedOf = EvidenceKind::kTransportReset;  ///< by the first of them
     uint64_t toldAgain = 0;             ///< step whose commit it was told again after a recovery
     std::vector<SampleRange> retained;  ///< it held gradients of the open step when it reported
+    struct Gradient {
+        uint64_t layout = 0;
+        std::vector<SampleRange> ranges;
+        uint64_t computation = 0;
+    };
+    /// By step: what its ranks were told to compute, or told that they have. All of them have it,
+    /// or will; where some may have given it up it is not here.
+    std::map<uint64_t, Gradient> gradients;
     uint64_t step = 0;
     /// Hashes of the last commit's state, which it told this coordinator that it follows with:
     /// until it is sent a Fetch it holds that state.
@@ -110,7 +118,6 @@ struct Exchange {
     std::map<int32_t, std::set<int32_t>> resetAccusers;  ///< accused -> by whom
     std::map<int32_t, uint32_t> nonFiniteBy;             ///< replica -> times in this step
     std::map<SampleRange, uint32_t> nonFiniteRanges;
-    std::map<int32_t, uint32_t> computations;  ///< Member::computation, where it is not 0
     std::optional<std::map<int32_t, std::optional<bool>>> tie;  ///< verdicts awaited
     MonoNs tieSince = 0;
     struct Committing {
@@ -275,6 +282,7 @@ class CoordinatorMachine::Impl : Lineage {
     void ensurePending();
     Quorum makeQuorum(uint64_t step, uint32_t attempt, uint64_t afterEpoch,
                       const QuorumDecision& decision);
+    uint64_t computationOf(uint64_t step, const Contribution& of);
     uint64_t nextEpoch();
     void announce(const Quorum& q);
     void tellQuorum(const Quorum& q);
@@ -355,13 +363,14 @@ class CoordinatorMachine::Impl : Lineage {
     void tryStop();
     void finish(bool ok, const std::string& why);
     void startLayoutMove();
-    void askToMove(const Replica& r);
+    void askToMove(Replica& r);
     void settleLayoutMove(bool ok, const std::string& why);
     void checkLayoutMove();
     std::string explain(const std::string& why) const;
 
     Options options_;
     uint64_t term_ = 0;
+    uint64_t computations_ = 0;  ///< named by this coordinator
     MonoNs now_ = 0;
     Actions out_;
 

@@ -196,13 +196,14 @@ void CoordinatorMachine::Impl::startLayoutMove() {
     move_->step = committed_;
     movedAfter_ = committed_;
     membership_.clear();  // quorums from before the move and after it differ by their epoch
-    for (const Replica& r : replicas_) {
+    for (Replica& r : replicas_) {
         if (r.stage == Stage::kUpToDate) askToMove(r);
     }
     if (move_->waiting.empty()) settleLayoutMove(false, "no replica holds the state");
 }
 
-void CoordinatorMachine::Impl::askToMove(const Replica& r) {
+void CoordinatorMachine::Impl::askToMove(Replica& r) {
+    r.gradients.clear();  // each of its ranks gives them up when it hears this
     move_->waiting.insert(r.id);
     tell(r, ChangeLayout{term_, committed_, epoch_, move_->layout, move_->expertShard});
 }

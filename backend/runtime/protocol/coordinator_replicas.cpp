@@ -237,7 +237,11 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         cannotLoad_.try_emplace(r->id, "a replica could not begin from it");
     const bool placed = m.layout == layout_ || m.moved == layout_;
     if (m.hasState && m.ready && m.step == committed_ && !m.following && placed) {
-        if (m.retainedStep == committed_ + 1) r->retained = m.retained;
+        if (m.retainedStep == committed_ + 1) {
+            r->retained = m.retained;
+            if (m.layout == layout_)
+                r->gradients[m.retainedStep] = {m.layout, m.retained, m.computation};
+        }
         upToDate(*r);
         noteReported(m);
     } else if (!m.hasState || !m.ready || m.step + 1 != committed_ || r->toldAgain != committed_) {

@@ -90,6 +90,18 @@ bool CoordinatorMachine::Impl::mayOverlap() const {
            !(options_.steps != 0 && open_->quorum.step >= options_.steps);
 }
 
+/// The computation that gives the replica's gradient of the step: the one it was told before where
+/// nothing has changed since.
+uint64_t CoordinatorMachine::Impl::computationOf(uint64_t step, const Contribution& of) {
+    auto& gradients = find(of.replica)->gradients;
+    gradients.erase(gradients.begin(), gradients.upper_bound(committed_));
+    auto& [layout, ranges, computation] = gradients[step];
+    if (computation != 0 && layout == layout_ && ranges == of.ranges) return computation;
+    layout = layout_;
+    ranges = of.ranges;
+    return computation = term_ << 32 | ++computations_;
+}
+
 Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uint64_t afterEpoch,
                                             const QuorumDecision& decision) {
     Quorum q;
@@ -102,9 +114,6 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
     for (const int32_t id : all) {
         const Replica& r = *find(id);
         Member m{{r.id, r.incarnation, {}}, r.endpoints, false};
-        if (open_ && open_->quorum.step == step)
-            if (const auto it = open_->computations.find(id); it != open_->computations.end())
-                m.computation = it->second;
         if (std::binary_search(decision.entering.begin(), decision.entering.end(), id)) {
             m.entering = true;
         } else if (const auto* held = ledger_.leased(step, r.id)) {
@@ -115,8 +124,11 @@ Quorum CoordinatorMachine::Impl::makeQuorum(uint64_t step, uint32_t attempt, uin
             if (leased.ok()) m.contribution.ranges = *std::move(leased);
         }
         members.emplace_back(r.id, r.incarnation);
+        if (!m.entering) m.computation = computationOf(step, m.contribution);
         q.contributors.push_back(std::move(m));
     }
+    for (Replica& r : replicas_)
+        if (!std::binary_search(all.begin(), all.end(), r.id)) r.gradients.erase(step);
     if (members != membership_) {
         nextEpoch();
         membership_ = members;
@@ -502,7 +514,6 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     next.noes = lost.empty() ? e.noes : 0;
     next.nonFiniteBy = std::move(e.nonFiniteBy);
     next.nonFiniteRanges = std::move(e.nonFiniteRanges);
-    next.computations = std::move(e.computations);
     next.ballot = ballotOf(q);
     if (lost.empty()) next.ballot.failedPairs = std::move(e.ballot.failedPairs);
     next.quorum = std::move(q);
@@ -546,10 +557,9 @@ bool CoordinatorMachine::Impl::moveNonFinite(const std::vector<int32_t>& nonFini
                     std::find(nonFinite.begin(), nonFinite.end(), c) == nonFinite.end()) {
                     if (other < 0 || (other < id && c > id)) other = c;
                 }
-            if (other >= 0 && ledger_.swapLeases(e.quorum.step, id, other).ok())
-                ++e.computations[other];
+            if (other >= 0) (void)ledger_.swapLeases(e.quorum.step, id, other);
         }
-        ++e.computations[id];
+        r.gradients.erase(e.quorum.step);  // computed anew, whatever its ranges are
     }
     return true;
 }

@@ -151,6 +151,7 @@ struct Report {
     std::optional<CommitRecord> last;  ///< last record applied, for a coordinator that restarts
     uint64_t retainedStep = 0;  ///< gradients of this step are held or being computed; 0: none
     std::vector<SampleRange> retained;  ///< over these
+    uint64_t computation = 0;           ///< by this one, Member::computation
     uint64_t snapshotStep = 0;          ///< of the fetch that its state comes from; 0: none
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -167,6 +168,7 @@ struct Report {
         visit("last", self.last);
         visit("retained_step", self.retainedStep);
         visit("retained", self.retained);
+        visit("computation", self.computation);
         visit("snapshot_step", self.snapshotStep);
     }
 };
@@ -467,9 +469,9 @@ struct Member {
     /// A joiner that brings zeros and computes nothing: so the sum comes to it when it comes to
     /// the others, and not a delta's way later. The record of the step does not name it.
     bool entering = false;
-    /// Its gradient of this step is to be computed so many times anew, whatever it retains: the one
-    /// it has was not finite.
-    uint32_t computation = 0;
+    /// Names the computation of its gradient of this step. A rank that has done or begun it keeps
+    /// it; any other computes anew, so that all ranks of the replica do the same. Never used again.
+    uint64_t computation = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("contribution", self.contribution);

@@ -133,7 +133,10 @@ void RankMachine::report() {
     r.moved = placement();
     r.last = last_;
     r.retainedStep = retainedStep_;
-    if (retainedStep_ != 0) r.retained = ranges_;
+    if (retainedStep_ != 0) {
+        r.retained = ranges_;
+        r.computation = computation_;
+    }
     act(SendLeader{r});
 }
 
@@ -240,7 +243,6 @@ void RankMachine::moveLayout(const ChangeLayout& change) {
     if (layoutMoved_) settleLayout(layout_);  // a move of a coordinator that is gone
     retainedStep_ = 0;
     computed_ = false;
-    abandonMove();
     moving_ = true;
     abandoned_ = false;
     movingTo_ = change.layout;
@@ -663,11 +665,12 @@ void RankMachine::receive(const ChangeLayout& m) {
     moveTerm_ = m.term;
     moveStep_ = m.step;
     moveEpoch_ = m.epoch;
+    abandonMove();  // one by a coordinator that is gone
     // What the coordinator took back for the move.
     if (pending_ && pending_->step == m.step + 1) pending_.reset();
-    if (m.step == applied_ && hasState_ && !applying_ && !joiner_)
+    if (m.step == applied_ && hasState_ && !applying_ && !joiner_ && !moving_)
         moveLayout(m);
-    else if (m.step > applied_)
+    else if (m.step > applied_ || moving_)
         layoutChange_ = m;
 }
 
@@ -680,6 +683,8 @@ void RankMachine::on(MonoNs, const LayoutMoveDone& in) {
     writeWanted();
     act(SendLeader{RankLayoutMoved{config_.rank, config_.incarnation, applied_, in.layout, in.ok,
                                    in.bytesMoved, in.error}});
+    if (layoutChange_ && layoutChange_->step == applied_)
+        return moveLayout(*std::exchange(layoutChange_, std::nullopt));
     tryAdopt();
 }
 

@@ -319,7 +319,7 @@ class RankMachine {
     std::vector<SampleRange> ranges_;  ///< of the gradients in work or retained
     uint64_t retainedStep_ = 0;        ///< whose gradients `ranges_` are; 0: none
     uint64_t retainedLayout_ = 0;      ///< in which those lie
-    uint32_t computation_ = 0;         ///< Member::computation they answer to
+    uint64_t computation_ = 0;         ///< Member::computation they answer to
     bool computed_ = false;
     bool nonFinite_ = false;  ///< what was computed
     Vote vote_ = Vote::kNone;

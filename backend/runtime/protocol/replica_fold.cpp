@@ -131,10 +131,13 @@ std::optional<ToCoordinator> ReplicaFold::addReport(const RankReport& report) {
     out.last = report.last;
     out.retainedStep = report.retainedStep;
     out.retained = report.retained;
+    out.computation = report.computation;
     out.snapshotStep = report.snapshotStep;
     for (const auto& part : reports_) {
         if (report.hasState) out.hashes.push_back(part->hash);
-        if (part->retainedStep == out.retainedStep && part->retained == out.retained) continue;
+        if (part->retainedStep == out.retainedStep && part->retained == out.retained &&
+            part->computation == out.computation)
+            continue;
         out.retainedStep = 0;  // a shard that dropped its gradient makes all of them compute
     }
     if (out.retainedStep == 0) out.retained.clear();
