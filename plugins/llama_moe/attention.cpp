@@ -26,7 +26,7 @@ absl::Status Attention<A>::open(const ModelConfig& config, bool full, Math<A>* m
     BULKHEAD_RETURN_IF_ERROR(normed_.reserve(device, wide));
     BULKHEAD_RETURN_IF_ERROR(qkv_.reserve(device, tokens * shape_.width()));
     BULKHEAD_RETURN_IF_ERROR(mixed_.reserve(device, wide));
-    BULKHEAD_RETURN_IF_ERROR(probabilities_.reserve(device, tokens * config.heads * shape_.chunk));
+    BULKHEAD_RETURN_IF_ERROR(kept_.reserve(device, math->keptOfAttention(shape_)));
     BULKHEAD_RETURN_IF_ERROR(scratch->dOut.reserve(device, wide));
     BULKHEAD_RETURN_IF_ERROR(scratch->dQkv.reserve(device, tokens * shape_.width()));
     BULKHEAD_RETURN_IF_ERROR(scratch->dx.reserve(device, wide));
@@ -40,7 +40,7 @@ void Attention<A>::forward(const AttentionWeights<const A>& w, const T* in, T* o
     const size_t tokens = shape_.tokens(), dim = shape_.dim();
     math_->normForward(in, w.norm, normed_.data(), scale_.data(), tokens, dim, epsilon_);
     multiply(*math_, normed_.data(), w.wqkv, qkv_.data(), tokens, dim, shape_.width(), T(0));
-    math_->attentionForward(shape_, qkv_.data(), probabilities_.data(), mixed_.data());
+    math_->attentionForward(shape_, qkv_.data(), kept_.data(), mixed_.data());
     math_->copy(out, in, tokens * dim);
     multiply(*math_, mixed_.data(), w.wo, out, tokens, dim, dim, T(1));
 }
@@ -56,7 +56,7 @@ void Attention<A>::backward(const AttentionWeights<const A>& w, const AttentionW
     const A* up = scratch_->dx.fill(*math_, dx, tokens * dim);
     multiplyBack(*math_, up, w.wo, dOut, tokens, dim, dim, T(0));
     addWeightGradient(*math_, mixed_.data(), up, dw.wo, tokens, dim, dim);
-    math_->attentionBackward(shape_, qkv_.data(), probabilities_.data(), dOut, dQkv);
+    math_->attentionBackward(shape_, qkv_.data(), kept_.data(), mixed_.data(), dOut, dQkv);
     addWeightGradient(*math_, normed_.data(), dQkv, dw.wqkv, tokens, dim, shape_.width());
     multiplyBack(*math_, dQkv, w.wqkv, dNormed, tokens, dim, shape_.width(), T(0));
     math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, dw.norm, tokens, dim);

@@ -50,7 +50,7 @@ class Attention {
     AttentionScratch<A>* scratch_ = nullptr;
     Buffer<T> scale_;
     Buffer<A> normed_, qkv_, mixed_;
-    Buffer<A> probabilities_;  ///< [sample][head][row][chunk]
+    Buffer<T> kept_;
 };
 
 }  // namespace bulkhead::llama_moe

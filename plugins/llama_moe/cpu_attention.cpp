@@ -77,7 +77,7 @@ void CpuMath<T>::attentionForward(const AttentionShape& shape, T* qkv, T* probab
 
 template <class T>
 void CpuMath<T>::attentionBackward(const AttentionShape& shape, const T* qkv,
-                                   const T* probabilities, const T* dMixed, T* dQkv) {
+                                   const T* probabilities, const T*, const T* dMixed, T* dQkv) {
     const size_t head = shape.headDim, width = shape.width(), dim = shape.dim();
     T* dScores = dScores_.data();
     std::fill_n(dQkv, shape.tokens() * width, T(0));

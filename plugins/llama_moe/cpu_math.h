@@ -17,9 +17,13 @@ class CpuMath final : public Math<T> {
                      T epsilon) override;
     void normBackward(const T* dy, const T* x, const T* gain, const T* scale, T* dx, T* dGain,
                       size_t rows, size_t dim) override;
+    /// Probabilities, [sample][head][row][chunk].
+    size_t keptOfAttention(const AttentionShape& shape) const override {
+        return shape.tokens() * shape.heads * shape.chunk;
+    }
     void attentionForward(const AttentionShape& shape, T* qkv, T* probabilities, T* mixed) override;
     void attentionBackward(const AttentionShape& shape, const T* qkv, const T* probabilities,
-                           const T* dMixed, T* dQkv) override;
+                           const T* mixed, const T* dMixed, T* dQkv) override;
     void swigluForward(const T* h, T* act, size_t rows, size_t hidden) override;
     void swigluBackward(T* h, const T* dAct, size_t rows, size_t hidden) override;
     void route(const T* logits, const T* balance, int32_t* chosen, T* gates, size_t rows,

@@ -110,13 +110,13 @@ class Math {
     virtual void normBackward(const T* dy, const T* x, const A* gain, const T* scale, T* dx,
                               T* dGain, size_t rows, size_t dim) = 0;
 
-    /// mixed[tokens][dim]; turns queries and keys in `qkv` in place and keeps the softmax in
-    /// `probabilities` [sample][head][row][chunk], for the way back.
-    virtual void attentionForward(const AttentionShape& shape, A* qkv, A* probabilities,
-                                  A* mixed) = 0;
+    /// Numbers that attention over `shape` keeps for the way back.
+    virtual size_t keptOfAttention(const AttentionShape& shape) const = 0;
+    /// mixed[tokens][dim]; turns queries and keys in `qkv` in place.
+    virtual void attentionForward(const AttentionShape& shape, A* qkv, T* kept, A* mixed) = 0;
     /// dQkv becomes the gradient of qkv before it was turned.
-    virtual void attentionBackward(const AttentionShape& shape, const A* qkv,
-                                   const A* probabilities, const A* dMixed, A* dQkv) = 0;
+    virtual void attentionBackward(const AttentionShape& shape, const A* qkv, const T* kept,
+                                   const A* mixed, const A* dMixed, A* dQkv) = 0;
 
     /// act[rows,hidden] = silu(gate) * up, where h is [rows][gate hidden, up hidden].
     virtual void swigluForward(const A* h, A* act, size_t rows, size_t hidden) = 0;

@@ -166,28 +166,46 @@ TEST_P(GpuKernels, Swiglu) {
 }
 
 TEST_P(GpuKernels, Attention) {
-    // A chunk that is the sample, one that leaves a rest, and samples cut into whole chunks.
-    for (const auto& [chunk, rotary, sequence] :
-         {std::tuple{size_t{13}, false, size_t{13}}, {5, true, 13}, {6, true, 12}}) {
+    // A chunk that is the sample, one that leaves a rest, samples cut into whole chunks; several
+    // tiles of a chunk, heads of each width, and a last tile and chunk that are not whole.
+    struct Case {
+        size_t chunk;
+        bool rotary;
+        size_t sequence, heads, kvHeads, headDim;
+    };
+    for (const auto& [chunk, rotary, sequence, heads, kvHeads, headDim] :
+         {Case{13, false, 13, 4, 2, 6}, Case{5, true, 13, 4, 2, 6}, Case{6, true, 12, 4, 2, 6},
+          Case{150, false, 150, 2, 1, 32}, Case{130, true, 200, 1, 1, 40},
+          Case{128, true, 256, 2, 2, 64}, Case{70, true, 70, 1, 1, 128}}) {
         SCOPED_TRACE(chunk);
+        test::Shards ranks(1);
+        CpuMath<double> cpu(ranks.device(0));
+        GpuMath gpu(ranks_->device(0), place().machine, nullptr);
+        ModelConfig shaped = config();
+        shaped.dim = heads * headDim;
+        shaped.heads = heads;
+        ASSERT_TRUE(cpu.open(shaped, kSamples, sequence).ok());
+        ASSERT_TRUE(gpu.open(shaped, kSamples, sequence).ok());
         const AttentionShape shape{.samples = kSamples,
                                    .sequence = sequence,
-                                   .heads = 4,
-                                   .kvHeads = 2,
-                                   .headDim = 6,
+                                   .heads = heads,
+                                   .kvHeads = kvHeads,
+                                   .headDim = headDim,
                                    .chunk = chunk,
                                    .rotary = rotary};
         Doubles qkv = some(shape.tokens() * shape.width()), mixed(shape.tokens() * shape.dim());
-        Doubles p(shape.tokens() * shape.heads * chunk), dQkv(qkv.size());
+        Doubles p(cpu.keptOfAttention(shape)), dQkv(qkv.size());
         const Doubles up = some(mixed.size());
-        const auto gQkv = bf16s(qkv), gMixed = bf16s(mixed), gp = bf16s(p), gdQkv = bf16s(dQkv);
+        const auto gQkv = bf16s(qkv), gMixed = bf16s(mixed), gdQkv = bf16s(dQkv);
+        const auto gp = floats(Doubles(gpu.keptOfAttention(shape)));
         const auto gUp = bf16s(up);
-        cpu_.attentionForward(shape, qkv.data(), p.data(), mixed.data());
-        gpu_->attentionForward(shape, gQkv.data(), gp.data(), gMixed.data());
+        cpu.attentionForward(shape, qkv.data(), p.data(), mixed.data());
+        gpu.attentionForward(shape, gQkv.data(), gp.data(), gMixed.data());
         expectNear(gQkv, qkv, 2 * kNarrow);
         expectDistance(gMixed, mixed, kProducts);
-        cpu_.attentionBackward(shape, qkv.data(), p.data(), up.data(), dQkv.data());
-        gpu_->attentionBackward(shape, gQkv.data(), gp.data(), gUp.data(), gdQkv.data());
+        cpu.attentionBackward(shape, qkv.data(), p.data(), mixed.data(), up.data(), dQkv.data());
+        gpu.attentionBackward(shape, gQkv.data(), gp.data(), gMixed.data(), gUp.data(),
+                              gdQkv.data());
         expectDistance(gdQkv, dQkv, kProducts);
     }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/plugins/loop_machine.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -34,9 +37,18 @@ using llama_moe::Turn;
 
 /// What the threads of one block share.
 struct Shared {
-    explicit Shared(uint32_t threads) : barrier(threads), values(threads) {}
+    /// Memory of a block holds not-a-numbers at first, so that nobody counts on zeros.
+    Shared(uint32_t threads, uint32_t bytes)
+        : barrier(threads), values(threads), memory(bytes / kLine + 1) {
+        std::memset(static_cast<void*>(memory.data()), 0xff, memory.size() * kLine);
+    }
+    static constexpr size_t kLine = 128;
+    struct alignas(kLine) Line {
+        char bytes[kLine];
+    };
     support::Barrier barrier;
     std::vector<double> values;
+    std::vector<Line> memory;
 };
 
 class Block {
@@ -47,6 +59,37 @@ class Block {
     uint32_t blocks() const { return blocks_; }
     uint32_t thread() const { return thread_; }
     uint32_t threads() const { return static_cast<uint32_t>(shared_.values.size()); }
+    void sync() {
+        if (shared_.values.size() > 1) shared_.barrier.meet();
+    }
+    char* shared() { return shared_.memory.front().bytes; }
+
+    /// Rows are the threads' in turn.
+    template <uint32_t kM, uint32_t kN>
+    struct Sums {
+        std::array<float, size_t{kM} * kN> at;
+    };
+    template <uint32_t kM, uint32_t kN>
+    void clear(Sums<kM, kN>& sums) {
+        sums.at.fill(0);
+    }
+    template <bool kTurnA, bool kTurnB, uint32_t kM, uint32_t kN>
+    void add(Sums<kM, kN>& sums, const Bf16* a, uint32_t lda, const Bf16* b, uint32_t ldb,
+             Extent extent) {
+        for (uint32_t r = thread_; r < extent.m; r += threads())
+            for (uint32_t k = 0; k < extent.k; ++k) {
+                const float x = widen(a[kTurnA ? k * lda + r : r * lda + k]);
+                float* line = sums.at.data() + r * kN;
+                for (uint32_t c = 0; c < extent.n; ++c)
+                    line[c] += x * widen(b[kTurnB ? c * ldb + k : k * ldb + c]);
+            }
+    }
+    template <uint32_t kM, uint32_t kN>
+    void store(const Sums<kM, kN>& sums, float* c, uint32_t ldc) {
+        for (uint32_t r = thread_; r < kM; r += threads())
+            std::copy_n(sums.at.data() + r * kN, kN, c + r * ldc);
+    }
+
     template <class T>
     T sum(T mine) {
         return overAll(mine, [](T a, T b) { return a + b; });
@@ -56,9 +99,6 @@ class Block {
     }
 
   private:
-    void sync() {
-        if (shared_.values.size() > 1) shared_.barrier.meet();
-    }
     template <class T, class Two>
     T overAll(T mine, Two&& two) {
         shared_.values[thread_] = static_cast<double>(mine);
@@ -76,7 +116,7 @@ class Block {
 
 template <class Body>
 void runAll(const Body& body, uint32_t blocks, uint32_t threads) {
-    Shared shared(threads);
+    Shared shared(threads, SharedOf<Body>::bytes);
     const auto one = [&](uint32_t thread) {
         for (uint32_t b = 0; b < blocks; ++b) {
             Block block(shared, thread, b, blocks);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plugins/llama_moe/cuda/kernels.h"
 
+#include <cuda_bf16.h>
+#include <mma.h>
+
 #include "plugins/llama_moe/gpu/grid.h"
 
 namespace bulkhead::llama_moe::gpu {
@@ -9,12 +12,88 @@ namespace {
 constexpr unsigned kWarp = 32;
 constexpr unsigned kWarps = kBlockThreads / kWarp;
 
+constexpr unsigned kWarpsDown = 4, kWarpsAcross = 2;  ///< how they share a tile's sums
+static_assert(kWarpsDown * kWarpsAcross == kWarps);
+constexpr unsigned kSide = 16;  ///< of what a warp multiplies at once
+
+extern __shared__ __align__(128) char memoryOfBlock[];
+
 /// What bodies know of the block they run on.
 struct GpuBlock {
     __device__ uint32_t block() const { return blockIdx.x; }
     __device__ uint32_t blocks() const { return gridDim.x; }
     __device__ uint32_t thread() const { return threadIdx.x; }
     __device__ uint32_t threads() const { return blockDim.x; }
+
+    __device__ void sync() const { __syncthreads(); }
+    __device__ char* shared() const { return memoryOfBlock; }
+
+    /// A warp's part of a tile's sums.
+    template <unsigned kM, unsigned kN>
+    struct Sums {
+        static constexpr unsigned kDown = kM / kSide / kWarpsDown;
+        static constexpr unsigned kAcross = kN / kSide / kWarpsAcross;
+        static_assert(kDown * kSide * kWarpsDown == kM && kAcross * kSide * kWarpsAcross == kN);
+        nvcuda::wmma::fragment<nvcuda::wmma::accumulator, kSide, kSide, kSide, float> at[kDown]
+                                                                                        [kAcross];
+
+        __device__ static unsigned row() {
+            return threadIdx.x / kWarp / kWarpsAcross * kDown * kSide;
+        }
+        __device__ static unsigned column() {
+            return threadIdx.x / kWarp % kWarpsAcross * kAcross * kSide;
+        }
+    };
+    template <unsigned kM, unsigned kN>
+    __device__ void clear(Sums<kM, kN>& sums) const {
+        BULKHEAD_UNROLL
+        for (auto& line : sums.at) {
+            BULKHEAD_UNROLL
+            for (auto& part : line) nvcuda::wmma::fill_fragment(part, 0.0f);
+        }
+    }
+    template <bool kTurnA, bool kTurnB, unsigned kM, unsigned kN>
+    __device__ void add(Sums<kM, kN>& sums, const Bf16* a, unsigned lda, const Bf16* b,
+                        unsigned ldb, Extent extent) const {
+        using namespace nvcuda;
+        using LayoutA = std::conditional_t<kTurnA, wmma::col_major, wmma::row_major>;
+        using LayoutB = std::conditional_t<kTurnB, wmma::col_major, wmma::row_major>;
+        using S = Sums<kM, kN>;
+        const auto* const fromA = reinterpret_cast<const __nv_bfloat16*>(a);
+        const auto* const fromB = reinterpret_cast<const __nv_bfloat16*>(b);
+        wmma::fragment<wmma::matrix_a, kSide, kSide, kSide, __nv_bfloat16, LayoutA> x[S::kDown];
+        wmma::fragment<wmma::matrix_b, kSide, kSide, kSide, __nv_bfloat16, LayoutB> y[S::kAcross];
+        for (unsigned k = 0; k < extent.k; k += kSide) {
+            BULKHEAD_UNROLL
+            for (unsigned i = 0; i < S::kDown; ++i) {
+                const unsigned m = S::row() + i * kSide;
+                wmma::load_matrix_sync(x[i], fromA + (kTurnA ? k * lda + m : m * lda + k), lda);
+            }
+            BULKHEAD_UNROLL
+            for (unsigned j = 0; j < S::kAcross; ++j) {
+                const unsigned n = S::column() + j * kSide;
+                wmma::load_matrix_sync(y[j], fromB + (kTurnB ? n * ldb + k : k * ldb + n), ldb);
+            }
+            BULKHEAD_UNROLL
+            for (unsigned i = 0; i < S::kDown; ++i) {
+                BULKHEAD_UNROLL
+                for (unsigned j = 0; j < S::kAcross; ++j)
+                    wmma::mma_sync(sums.at[i][j], x[i], y[j], sums.at[i][j]);
+            }
+        }
+    }
+    template <unsigned kM, unsigned kN>
+    __device__ void store(const Sums<kM, kN>& sums, float* c, unsigned ldc) const {
+        using S = Sums<kM, kN>;
+        BULKHEAD_UNROLL
+        for (unsigned i = 0; i < S::kDown; ++i) {
+            BULKHEAD_UNROLL
+            for (unsigned j = 0; j < S::kAcross; ++j)
+                nvcuda::wmma::store_matrix_sync(
+                    c + (S::row() + i * kSide) * ldc + S::column() + j * kSide, sums.at[i][j], ldc,
+                    nvcuda::wmma::mem_row_major);
+        }
+    }
 
     template <class T>
     __device__ T sum(T mine) const {
@@ -50,8 +129,12 @@ __global__ void __launch_bounds__(kBlockThreads) runOnGpu(const __grid_constant_
 cudaError_t loadKernels() {
     cudaFuncAttributes ignored;
     cudaError_t code = cudaSuccess;
-#define BULKHEAD_LOAD(K) \
-    if (code == cudaSuccess) code = cudaFuncGetAttributes(&ignored, runOnGpu<K>);
+    // More than 48 KiB of a block's own memory must be asked for.
+#define BULKHEAD_LOAD(K)                                                                      \
+    if (code == cudaSuccess) code = cudaFuncGetAttributes(&ignored, runOnGpu<K>);             \
+    if (code == cudaSuccess && SharedOf<K>::bytes > 0)                                        \
+        code = cudaFuncSetAttribute(runOnGpu<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, \
+                                    SharedOf<K>::bytes);
     BULKHEAD_LLAMA_MOE_KERNELS(BULKHEAD_LOAD)
 #undef BULKHEAD_LOAD
     return code;
@@ -61,9 +144,10 @@ cudaError_t launchKernel(Kernel kernel, const void* body, uint32_t blocks) {
     // The launch's own error: the last error of this thread may be that of a call before.
     void* arguments[] = {const_cast<void*>(body)};
     switch (kernel) {
-#define BULKHEAD_LAUNCH(K) \
-    case Kernel::k##K:     \
-        return cudaLaunchKernel(runOnGpu<K>, dim3(blocks), dim3(kBlockThreads), arguments, 0, 0);
+#define BULKHEAD_LAUNCH(K)                                                                 \
+    case Kernel::k##K:                                                                     \
+        return cudaLaunchKernel(runOnGpu<K>, dim3(blocks), dim3(kBlockThreads), arguments, \
+                                SharedOf<K>::bytes, 0);
         BULKHEAD_LLAMA_MOE_KERNELS(BULKHEAD_LAUNCH)
 #undef BULKHEAD_LAUNCH
     }

@@ -22,10 +22,14 @@ class GpuMath final : public Math<Bf16> {
                      size_t dim, float epsilon) override;
     void normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
                       float* dx, float* dGain, size_t rows, size_t dim) override;
-    void attentionForward(const AttentionShape& shape, Bf16* qkv, Bf16* probabilities,
+    /// Of each row and head the logarithm of the sum of the exponentials of its scores.
+    size_t keptOfAttention(const AttentionShape& shape) const override {
+        return shape.tokens() * shape.heads;
+    }
+    void attentionForward(const AttentionShape& shape, Bf16* qkv, float* kept,
                           Bf16* mixed) override;
-    void attentionBackward(const AttentionShape& shape, const Bf16* qkv, const Bf16* probabilities,
-                           const Bf16* dMixed, Bf16* dQkv) override;
+    void attentionBackward(const AttentionShape& shape, const Bf16* qkv, const float* kept,
+                           const Bf16* mixed, const Bf16* dMixed, Bf16* dQkv) override;
     void swigluForward(const Bf16* h, Bf16* act, size_t rows, size_t hidden) override;
     void swigluBackward(Bf16* h, const Bf16* dAct, size_t rows, size_t hidden) override;
     void route(const float* logits, const Bf16* balance, int32_t* chosen, float* gates, size_t rows,
@@ -61,18 +65,14 @@ class GpuMath final : public Math<Bf16> {
         if (blocks > 0)
             api_->launch(machine_, kernelOf(body), &body, static_cast<uint32_t>(blocks));
     }
-    void rotate(const AttentionShape& shape, Bf16* qkv);
 
     const gpu::MachineApi* api_;
     const bulkhead_host* host_;
     gpu::Machine* machine_ = nullptr;
     Buffer<char> workspace_;
     Buffer<float> cosine_, sine_;  ///< [sequence][headDim / 2]
-    Buffer<float> scores_;         ///< of one head of all samples: [sample][row][chunk]
-    Buffer<Bf16> dScores_;         ///< likewise
-    Buffer<float> dQkv_;
-    Buffer<float> parts_;     ///< of norms' gains, [kParts][dim], and behind them sums of some
-    Buffer<double> squares_;  ///< [block]
+    Buffer<float> parts_;          ///< of norms' gains, [kParts][dim], and behind them sums of some
+    Buffer<double> squares_;       ///< [block]
     Buffer<double, BULKHEAD_MEMORY_HOST> squaresOnHost_;
     Buffer<uint64_t> pieceSums_;    ///< [piece][kPairs]
     Buffer<uint64_t> pieceHashes_;  ///< [piece]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "plugins/llama_moe/gpu/attention_kernels.h"
 #include "plugins/llama_moe/gpu/flat_kernels.h"
 #include "plugins/llama_moe/gpu/hash_kernels.h"
 #include "plugins/llama_moe/gpu/layer_kernels.h"
@@ -12,9 +13,12 @@
     X(NormBackward)                   \
     X(ColumnSums)                     \
     X(Rotate)                         \
-    X(RotateBack)                     \
-    X(CausalSoftmax)                  \
-    X(CausalSoftmaxBackward)          \
+    X(AttentionForward32)             \
+    X(AttentionForward64)             \
+    X(AttentionForward128)            \
+    X(AttentionBackward32)            \
+    X(AttentionBackward64)            \
+    X(AttentionBackward128)           \
     X(SwigluForward)                  \
     X(SwigluBackward)                 \
     X(Route)                          \

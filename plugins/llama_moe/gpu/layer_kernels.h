@@ -3,7 +3,7 @@
 
 #include "plugins/llama_moe/gpu/kernel.h"
 
-/// Norms, rotary positions, softmax and SwiGLU. What each computes is said in math.h.
+/// Norms, rotary positions and SwiGLU. What each computes is said in math.h.
 namespace bulkhead::llama_moe::gpu {
 
 struct NormForward {
@@ -105,97 +105,6 @@ struct Rotate {
                 low[0] = narrow(a * c - b * s);
                 low[pairs] = narrow(b * c + a * s);
             }
-        }
-    }
-};
-
-/// Gradients turned back and rounded; heads from `turned` on, of `heads`, are only rounded.
-struct RotateBack {
-    const float* from;
-    Bf16* to;
-    const float* cosine;
-    const float* sine;
-    uint64_t rows, positions;
-    uint32_t heads, turned, pairs;
-
-    template <class Block>
-    BULKHEAD_BODY void run(Block& block) const {
-        const uint64_t stride = uint64_t{heads} * 2 * pairs;
-        for (uint64_t row = block.block(); row < rows; row += block.blocks()) {
-            const uint64_t angle = row % positions * pairs;
-            for (uint32_t i = block.thread(); i < heads * pairs; i += block.threads()) {
-                const uint32_t pair = i % pairs;
-                const uint64_t low = row * stride + uint64_t{i / pairs} * 2 * pairs + pair;
-                const bool plain = i / pairs >= turned;
-                const float a = from[low], b = from[low + pairs];
-                const float c = plain ? 1.0f : cosine[angle + pair];
-                const float s = plain ? 0.0f : sine[angle + pair];
-                to[low] = narrow(a * c + b * s);
-                to[low + pairs] = narrow(b * c - a * s);
-            }
-        }
-    }
-};
-
-/// Where a row of one head's scores and of its probabilities is, and how much of it counts: token t
-/// of its sample sees keys 0 to t % chunk of its chunk.
-struct HeadRows {
-    uint64_t samples, sequence, chunk;
-    uint64_t sampleStride;  ///< elements between one sample's probabilities and the next's
-
-    BULKHEAD_BODY uint64_t rows() const { return samples * sequence; }
-    BULKHEAD_BODY uint64_t valid(uint64_t row) const { return row % sequence % chunk + 1; }
-    BULKHEAD_BODY uint64_t probabilities(uint64_t row) const {
-        return row / sequence * sampleStride + row % sequence * chunk;
-    }
-};
-
-/// Softmax of one head's scores; what a row may not see becomes zero.
-struct CausalSoftmax {
-    const float* scores;  ///< [row][chunk]
-    Bf16* probabilities;  ///< of this head's first row
-    HeadRows head;
-
-    template <class Block>
-    BULKHEAD_BODY void run(Block& block) const {
-        for (uint64_t row = block.block(); row < head.rows(); row += block.blocks()) {
-            const float* line = scores + row * head.chunk;
-            Bf16* out = probabilities + head.probabilities(row);
-            const uint64_t valid = head.valid(row);
-            float largest = -INFINITY;
-            for (uint64_t i = block.thread(); i < valid; i += block.threads())
-                largest = largest < line[i] ? line[i] : largest;
-            largest = block.most(largest);
-            float sum = 0;
-            for (uint64_t i = block.thread(); i < valid; i += block.threads())
-                sum += expf(line[i] - largest);
-            const float factor = 1.0f / block.sum(sum);
-            for (uint64_t i = block.thread(); i < head.chunk; i += block.threads())
-                out[i] = narrow(i < valid ? expf(line[i] - largest) * factor : 0.0f);
-        }
-    }
-};
-
-/// dScores = p * (dp - sum(p * dp)), zero where a row may not see.
-struct CausalSoftmaxBackward {
-    const Bf16* probabilities;
-    const float* dp;  ///< [row][chunk]
-    Bf16* dScores;    ///< [row][chunk]
-    HeadRows head;
-
-    template <class Block>
-    BULKHEAD_BODY void run(Block& block) const {
-        for (uint64_t row = block.block(); row < head.rows(); row += block.blocks()) {
-            const Bf16* p = probabilities + head.probabilities(row);
-            const float* up = dp + row * head.chunk;
-            const uint64_t valid = head.valid(row);
-            float along = 0;
-            for (uint64_t i = block.thread(); i < valid; i += block.threads())
-                along += widen(p[i]) * up[i];
-            along = block.sum(along);
-            for (uint64_t i = block.thread(); i < head.chunk; i += block.threads())
-                dScores[row * head.chunk + i] =
-                    narrow(i < valid ? widen(p[i]) * (up[i] - along) : 0.0f);
         }
     }
 };
