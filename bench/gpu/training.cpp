@@ -137,6 +137,7 @@ class Trainer {
                                      static_cast<float>(1 - std::pow(0.9, power)),
                                      static_cast<float>(1 - std::pow(0.95, power))};
         must(api_->apply(workload_, gradient, &update));
+        must(plugin_.device().stream_synchronize(rank_.device(), nullptr));
     }
 
   private:

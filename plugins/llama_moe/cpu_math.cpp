@@ -46,6 +46,49 @@ void CpuMath<T>::route(const T* logits, const T* balance, int32_t* chosen, T* ga
 }
 
 template <class T>
+void CpuMath<T>::sortByExpert(const int32_t* chosen, int32_t* place, int32_t* starts,
+                              size_t choices, size_t experts) {
+    std::fill_n(starts, experts + 1, 0);
+    for (size_t a = 0; a < choices; ++a) ++starts[chosen[a]];
+    // Counts become ends, then, filled from behind, beginnings.
+    for (size_t e = 0; e < experts; ++e) starts[e + 1] += starts[e];
+    for (size_t a = choices; a-- > 0;) place[a] = --starts[chosen[a]];
+}
+
+namespace {
+
+/// Calls visit(group, first row, rows).
+template <class Visit>
+void forGroups(const Groups& groups, Visit&& visit) {
+    for (size_t g = 0; g < groups.count; ++g) {
+        const auto begin = static_cast<size_t>(groups.starts[g]);
+        const size_t rows = static_cast<size_t>(groups.starts[g + 1]) - begin;
+        if (rows > 0) visit(g, begin, rows);
+    }
+}
+
+}  // namespace
+
+template <class T>
+void CpuMath<T>::multiplyGroups(const Groups& groups, const T* x, const GroupWeights<T>& w, T* y) {
+    forGroups(groups, [&](size_t g, size_t begin, size_t rows) {
+        multiply(*this, x + begin * w.in, w.first + g * w.apart, y + begin * w.out, rows, w.in,
+                 w.out, T(0));
+    });
+}
+
+template <class T>
+void CpuMath<T>::multiplyGroupsBack(const Groups& groups, const T* x, const T* dy,
+                                    const GroupWeights<T>& w, T* dw, T* dx) {
+    forGroups(groups, [&](size_t g, size_t begin, size_t rows) {
+        addWeightGradient(*this, x + begin * w.in, dy + begin * w.out, dw + g * w.apart, rows, w.in,
+                          w.out);
+        multiplyBack(*this, dy + begin * w.out, w.first + g * w.apart, dx + begin * w.in, rows,
+                     w.in, w.out, T(0));
+    });
+}
+
+template <class T>
 void CpuMath<T>::spread(const T* from, const int32_t* place, const T* gates, T* to, size_t rows,
                         size_t k, size_t dim) {
     for (size_t a = 0; a < rows * k; ++a) {

@@ -28,6 +28,11 @@ class CpuMath final : public Math<T> {
     void swigluBackward(T* h, const T* dAct, size_t rows, size_t hidden) override;
     void route(const T* logits, const T* balance, int32_t* chosen, T* gates, size_t rows,
                size_t experts, size_t k) override;
+    void sortByExpert(const int32_t* chosen, int32_t* place, int32_t* starts, size_t choices,
+                      size_t experts) override;
+    void multiplyGroups(const Groups& groups, const T* x, const GroupWeights<T>& w, T* y) override;
+    void multiplyGroupsBack(const Groups& groups, const T* x, const T* dy, const GroupWeights<T>& w,
+                            T* dw, T* dx) override;
     void spread(const T* from, const int32_t* place, const T* gates, T* to, size_t rows, size_t k,
                 size_t dim) override;
     void collect(const T* from, const int32_t* place, T* to, size_t rows, size_t k,

@@ -62,9 +62,7 @@ absl::Status Decoder<A>::open(ParameterStore<A>* store, size_t samples, size_t s
     BULKHEAD_RETURN_IF_ERROR(logits_.reserve(device, maxTokens_ * kVocabulary));
     BULKHEAD_RETURN_IF_ERROR(dLogits_.reserve(device, maxTokens_ * kVocabulary));
     BULKHEAD_RETURN_IF_ERROR(told_.reserve(device, toldCount()));
-    BULKHEAD_RETURN_IF_ERROR(toldOnHost_.reserve(device, toldCount()));
-    BULKHEAD_RETURN_IF_ERROR(losses_.reserve(device, maxTokens_));
-    return lossesOnHost_.reserve(device, maxTokens_);
+    return losses_.reserve(device, maxTokens_);
 }
 
 template <class A>
@@ -90,8 +88,29 @@ typename Decoder<A>::template LayerWeights<P> Decoder<A>::layerWeights(size_t la
 }
 
 template <class A>
-void Decoder<A>::tell(const Batch& batch) {
-    const Told host = told(toldOnHost_.data());
+absl::StatusOr<typename Decoder<A>::Passage*> Decoder<A>::nextPassage(const Batch& batch) {
+    // What an earlier batch is told from is written again only when that has been read.
+    if (unsettled_ == 0) BULKHEAD_RETURN_IF_ERROR(wait());
+    if (unsettled_ == passages_.size()) {
+        auto passage = std::make_unique<Passage>();
+        const Device& device = math_->device();
+        BULKHEAD_RETURN_IF_ERROR(passage->told.reserve(device, toldCount()));
+        BULKHEAD_RETURN_IF_ERROR(passage->losses.reserve(device, maxTokens_));
+        BULKHEAD_RETURN_IF_ERROR(
+            passage->chosen.reserve(device, config().mixtureLayers() * choices()));
+        passages_.push_back(std::move(passage));
+    }
+    last_ = unsettled_++;
+    put_ = math_->waits();
+    samples_ = batch.samples;
+    Passage& passage = *passages_[last_];
+    passage.domain.assign(batch.domain, batch.domain + batch.samples);
+    return &passage;
+}
+
+template <class A>
+void Decoder<A>::tell(const Batch& batch, Passage& passage) {
+    const Told host = told(passage.told.data());
     const size_t rows = batch.samples * sequence_;
     std::fill_n(host.starts, kVocabulary + 1, 0);
     for (size_t row = 0; row < rows; ++row) {
@@ -104,38 +123,36 @@ void Decoder<A>::tell(const Batch& batch) {
     for (size_t v = 0; v < kVocabulary; ++v) host.starts[v + 1] += host.starts[v];
     for (size_t row = rows; row-- > 0;)
         host.order[--host.starts[host.inputs[row]]] = static_cast<int32_t>(row);
-    math_->copy(told_.data(), toldOnHost_.data(), toldCount());
+    math_->copy(told_.data(), passage.told.data(), toldCount());
 }
 
 template <class A>
-absl::Status Decoder<A>::forward(const Batch& batch, Sums* sums) {
+absl::Status Decoder<A>::forward(const Batch& batch) {
     const size_t tokens = batch.samples * sequence_;
-    samples_ = batch.samples;
+    absl::StatusOr<Passage*> passage = nextPassage(batch);
+    if (!passage.ok()) return passage.status();
     math_->besideExchange(false);
     BULKHEAD_RETURN_IF_ERROR(store_->gather(0));
-    tell(batch);
+    tell(batch, **passage);
     math_->embed(store_->dense(0), told(told_.data()).inputs, stream(0), tokens, config().dim);
     for (size_t l = 0; l < layers_.size(); ++l) {
         BULKHEAD_RETURN_IF_ERROR(store_->gather(l + 1));
         const auto w = layerWeights(l, store_->dense(l + 1));
         Layer& layer = *layers_[l];
         layer.attention.forward(w.attention, stream(2 * l), stream(2 * l + 1), batch.samples);
-        if (ModelConfig::mixture(l)) {
-            BULKHEAD_RETURN_IF_ERROR(layer.mixture.forward(*store_, w.mixture, stream(2 * l + 1),
-                                                           stream(2 * l + 2), tokens));
-            addCounts(batch, l, sums);
-        } else {
+        if (ModelConfig::mixture(l))
+            BULKHEAD_RETURN_IF_ERROR(
+                layer.mixture.forward(*store_, w.mixture, stream(2 * l + 1), stream(2 * l + 2),
+                                      tokens, (*passage)->chosen.data() + l / 2 * choices()));
+        else
             layer.feedForward.forward(w.feedForward, stream(2 * l + 1), stream(2 * l + 2), tokens);
-        }
     }
-    BULKHEAD_RETURN_IF_ERROR(head(batch));
-    addLosses(batch, sums);
-    return absl::OkStatus();
+    return head(tokens, **passage);
 }
 
 template <class A>
-absl::Status Decoder<A>::head(const Batch& batch) {
-    const size_t tokens = batch.samples * sequence_, dim = config().dim;
+absl::Status Decoder<A>::head(size_t tokens, Passage& passage) {
+    const size_t dim = config().dim;
     BULKHEAD_RETURN_IF_ERROR(store_->gather(headUnit()));
     const A* unit = store_->dense(headUnit());
     math_->normForward(stream(2 * layers_.size()), unit, headNormed_.data(), headScale_.data(),
@@ -144,42 +161,58 @@ absl::Status Decoder<A>::head(const Batch& batch) {
              kVocabulary, T(0));
     math_->crossEntropy(logits_.data(), told(told_.data()).targets, losses_.data(),
                         dLogits_.of(logits_.data()), tokens, kVocabulary);
-    math_->copy(lossesOnHost_.data(), losses_.data(), tokens);
-    return math_->finish();
+    math_->copy(passage.losses.data(), losses_.data(), tokens);
+    put_ = math_->waits();
+    return absl::OkStatus();
 }
 
 template <class A>
-void Decoder<A>::addLosses(const Batch& batch, Sums* sums) const {
-    for (size_t s = 0; s < batch.samples; ++s) {
+absl::Status Decoder<A>::settle(Sums* sums) {
+    if (unsettled_ == 0) return absl::OkStatus();
+    BULKHEAD_RETURN_IF_ERROR(wait());
+    for (size_t i = 0; i < unsettled_; ++i) {
+        addLosses(*passages_[i], sums);
+        addCounts(*passages_[i], sums);
+    }
+    unsettled_ = 0;
+    return absl::OkStatus();
+}
+
+template <class A>
+void Decoder<A>::addLosses(const Passage& passage, Sums* sums) const {
+    for (size_t s = 0; s < passage.domain.size(); ++s) {
         double sum = 0;
-        for (size_t t = 0; t < sequence_; ++t) sum += lossesOnHost_.data()[s * sequence_ + t];
-        sums->domainLoss[batch.domain[s]] += sum;
-        sums->domainTokens[batch.domain[s]] += sequence_;
+        for (size_t t = 0; t < sequence_; ++t) sum += passage.losses.data()[s * sequence_ + t];
+        sums->domainLoss[passage.domain[s]] += sum;
+        sums->domainTokens[passage.domain[s]] += sequence_;
     }
 }
 
 template <class A>
-void Decoder<A>::addCounts(const Batch& batch, size_t layer, Sums* sums) const {
+void Decoder<A>::addCounts(const Passage& passage, Sums* sums) const {
     const size_t experts = config().experts, rows = sequence_ * config().topK;
-    uint64_t* counts = sums->expertCounts.data() + layer / 2 * domains_ * experts;
-    const int32_t* chosen = layers_[layer]->mixture.chosen();
-    for (size_t a = 0; a < batch.samples * rows; ++a)
-        ++counts[batch.domain[a / rows] * experts + static_cast<size_t>(chosen[a])];
+    for (size_t mixture = 0; mixture < config().mixtureLayers(); ++mixture) {
+        uint64_t* counts = sums->expertCounts.data() + mixture * domains_ * experts;
+        const int32_t* chosen = passage.chosen.data() + mixture * choices();
+        for (size_t a = 0; a < passage.domain.size() * rows; ++a)
+            ++counts[passage.domain[a / rows] * experts + static_cast<size_t>(chosen[a])];
+    }
 }
 
 template <class A>
 absl::Status Decoder<A>::finish(size_t unit, bool last, const Ready& ready) {
     if (!last) return absl::OkStatus();
     BULKHEAD_RETURN_IF_ERROR(store_->reduceUnit(unit));
+    if (!ready) return absl::OkStatus();
     BULKHEAD_RETURN_IF_ERROR(math_->finish());
     const UnitRegion& region = store_->layout().units()[unit];
-    if (ready) ready(region.begin, region.end);
+    ready(region.begin, region.end);
     return absl::OkStatus();
 }
 
 template <class A>
-absl::Status Decoder<A>::backward(const Batch& batch, bool last, const Ready& ready) {
-    const size_t tokens = batch.samples * sequence_;
+absl::Status Decoder<A>::backward(bool last, const Ready& ready) {
+    const size_t tokens = samples_ * sequence_;
     T* dx = gradient_.data();
     math_->besideExchange(last);
     headBackward(tokens);
@@ -194,25 +227,27 @@ absl::Status Decoder<A>::backward(const Batch& batch, bool last, const Ready& re
         else
             layer.feedForward.backward(w.feedForward, dw.feedForward, stream(2 * l + 1), dx,
                                        tokens);
-        layer.attention.backward(w.attention, dw.attention, stream(2 * l), dx, batch.samples);
+        layer.attention.backward(w.attention, dw.attention, stream(2 * l), dx, samples_);
         BULKHEAD_RETURN_IF_ERROR(finish(l + 1, last, ready));
     }
     const Told device = told(told_.data());
     math_->embedBackward(dx, device.order, device.starts, store_->denseGradient(0), config().dim);
-    BULKHEAD_RETURN_IF_ERROR(finish(0, last, ready));
-    return last ? absl::OkStatus() : math_->finish();
+    put_ = math_->waits();
+    return finish(0, last, ready);
 }
 
 template <class A>
-void Decoder<A>::routing(size_t sample, uint32_t* out) const {
-    const size_t k = config().topK, layers = config().mixtureLayers();
-    for (size_t l = 0; l < layers_.size(); ++l) {
-        if (!ModelConfig::mixture(l)) continue;
-        const int32_t* chosen = layers_[l]->mixture.chosen() + sample * sequence_ * k;
+absl::Status Decoder<A>::routing(size_t sample, uint32_t* out) {
+    BULKHEAD_RETURN_IF_ERROR(wait());
+    const size_t k = config().topK, mixtures = config().mixtureLayers();
+    for (size_t m = 0; m < mixtures; ++m) {
+        const int32_t* chosen =
+            lastPassage().chosen.data() + m * choices() + sample * sequence_ * k;
         for (size_t t = 0; t < sequence_; ++t)
             for (size_t j = 0; j < k; ++j)
-                out[(t * layers + l / 2) * k + j] = static_cast<uint32_t>(chosen[t * k + j]);
+                out[(t * mixtures + m) * k + j] = static_cast<uint32_t>(chosen[t * k + j]);
     }
+    return absl::OkStatus();
 }
 
 template <class A>

@@ -37,7 +37,8 @@ struct Sums {
 
 /// The whole model: embedding, layers, final norm, head, cross-entropy. Forward and backward of one
 /// micro-batch over a ParameterStore. Allocates when opened; later only when more rows reach this
-/// shard's experts than ever before. Not thread-safe.
+/// shard's experts, or more micro-batches are not settled, than ever before. Waits for the device
+/// only where it must be known what was computed. Not thread-safe.
 template <class A>
 class Decoder {
   public:
@@ -48,16 +49,20 @@ class Decoder {
     absl::Status open(ParameterStore<A>* store, size_t samples, size_t sequence, size_t domains);
 
     Sums emptySums() const;
-    /// Collective. Adds losses and router counts to `sums`. Returns when all is computed.
-    absl::Status forward(const Batch& batch, Sums* sums);
+    /// Collective. May only have been started when it returns; the batch is copied.
+    absl::Status forward(const Batch& batch);
     /// Collective. Of the batch last given to forward, once; adds to the gradients. With `last`,
-    /// units are reduced over the shards, from the head down, and `ready` told. Returns when all is
-    /// computed.
-    absl::Status backward(const Batch& batch, bool last, const Ready& ready);
+    /// units are reduced over the shards, from the head down; `ready` is told when they are there.
+    /// The rest may only have been started when it returns.
+    absl::Status backward(bool last, const Ready& ready);
+    /// Adds losses and router counts of all forward passes since the last settle to `sums`, once
+    /// they are computed. Waits if nobody has since.
+    absl::Status settle(Sums* sums);
     /// Of the batch last given to forward.
     size_t samples() const { return samples_; }
     /// Experts chosen by the tokens of a sample of that batch, [token][mixture layer][choice].
-    void routing(size_t sample, uint32_t* out) const;
+    /// Waits if nobody has since.
+    absl::Status routing(size_t sample, uint32_t* out);
     /// To other shards for the experts, since open.
     uint64_t sentBytes() const;
 
@@ -95,11 +100,23 @@ class Decoder {
     }
     size_t toldCount() const { return 3 * maxTokens_ + kVocabulary + 1; }
 
-    void tell(const Batch& batch);
-    absl::Status head(const Batch& batch);
+    /// What host and device tell each other of one micro-batch, while one of them may be behind.
+    struct Passage {
+        std::vector<uint32_t> domain;                  ///< [samples]
+        Buffer<int32_t, BULKHEAD_MEMORY_HOST> told;    ///< as `told` on the device
+        Buffer<double, BULKHEAD_MEMORY_HOST> losses;   ///< by row
+        Buffer<int32_t, BULKHEAD_MEMORY_HOST> chosen;  ///< [mixture layer][row][choice]
+    };
+    absl::StatusOr<Passage*> nextPassage(const Batch& batch);
+    const Passage& lastPassage() const { return *passages_[last_]; }
+    size_t choices() const { return maxTokens_ * config().topK; }
+    absl::Status wait() { return math_->waits() > put_ ? absl::OkStatus() : math_->finish(); }
+
+    void tell(const Batch& batch, Passage& passage);
+    absl::Status head(size_t tokens, Passage& passage);
     void headBackward(size_t tokens);
-    void addLosses(const Batch& batch, Sums* sums) const;
-    void addCounts(const Batch& batch, size_t layer, Sums* sums) const;
+    void addLosses(const Passage& passage, Sums* sums) const;
+    void addCounts(const Passage& passage, Sums* sums) const;
     absl::Status finish(size_t unit, bool last, const Ready& ready);
 
     Math<A>* math_ = nullptr;
@@ -118,9 +135,11 @@ class Decoder {
     Buffer<A> headNormed_;
     Narrowed<A> dLogits_;
     Buffer<int32_t> told_;
-    Buffer<int32_t, BULKHEAD_MEMORY_HOST> toldOnHost_;
     Buffer<double> losses_;
-    Buffer<double, BULKHEAD_MEMORY_HOST> lossesOnHost_;
+    std::vector<std::unique_ptr<Passage>> passages_;
+    size_t unsettled_ = 0;  ///< so many of them
+    size_t last_ = 0;       ///< the one of the last forward
+    uint64_t put_ = 0;      ///< how often the math had waited when that was put on the device
 };
 
 }  // namespace bulkhead::llama_moe

@@ -33,13 +33,14 @@ Layout::Layout(const ModelSpec& spec, size_t shard, size_t shards, Placement pla
         size_t at = region.begin + region.slice;
         if (unit.mixture >= 0) {
             region.expertAt.assign(experts_, kElsewhere);
+            region.expertsApart = alignedUp(unit.expertCount);
             const int32_t* shardOf = shardsOf(static_cast<size_t>(unit.mixture));
             for (size_t e = 0; e < experts_; ++e) {
                 if (shardOf[e] != static_cast<int32_t>(shard)) continue;
                 region.experts.push_back(e);
                 region.expertAt[e] = at;
                 addSegment(at, at + unit.expertCount, TensorKind::kMatrix);
-                at += alignedUp(unit.expertCount);
+                at += region.expertsApart;
                 addSegment(segments_.back().end, at, TensorKind::kPadding);
             }
         }

@@ -29,7 +29,8 @@ struct UnitRegion {
     size_t begin = 0;              ///< of the region, in the shard's flat run
     size_t slice = 0;              ///< elements of the dense slice, equal on all shards
     size_t end = 0;                ///< of the region
-    std::vector<size_t> experts;   ///< placed here, ascending
+    std::vector<size_t> experts;   ///< placed here, ascending, one behind the other
+    size_t expertsApart = 0;       ///< elements between two of these
     std::vector<size_t> expertAt;  ///< by expert: where it begins in the flat run, or kElsewhere
 };
 

@@ -64,6 +64,21 @@ struct AttentionShape {
     size_t width() const { return (heads + 2 * kvHeads) * headDim; }
 };
 
+/// Rows that lie grouped: those of group g from starts[g] to starts[g + 1].
+struct Groups {
+    const int32_t* starts = nullptr;  ///< [count + 1], device memory, 0 first
+    size_t count = 0;
+    size_t rows = 0;  ///< at least starts[count]
+};
+
+/// A matrix [in, out] for each group, so many elements apart.
+template <class A>
+struct GroupWeights {
+    const A* first = nullptr;
+    size_t apart = 0;
+    size_t in = 0, out = 0;
+};
+
 /// Operations on memory of one device, in the order of the calls, each as large as a layer. They
 /// may only have been started when they return; finish() waits and tells what went wrong. Rows are
 /// tokens, matrices row-major without gaps. Not a number stays not a number. One thread at a time.
@@ -95,10 +110,14 @@ class Math {
     }
     /// Waits for all that was put before; the first error since the last finish.
     absl::Status finish() {
+        ++waits_;
         keep(device_.synchronize());
         keep(check());
         return std::exchange(status_, absl::OkStatus());
     }
+
+    /// How often finish() was called.
+    uint64_t waits() const { return waits_; }
 
     virtual void product(const Product<A>& product) = 0;
 
@@ -127,6 +146,16 @@ class Math {
     /// of their logits.
     virtual void route(const T* logits, const A* balance, int32_t* chosen, T* gates, size_t rows,
                        size_t experts, size_t k) = 0;
+    /// place[a]: where choice a stands among the `choices` sorted by expert, those of one expert in
+    /// their order; starts[e]: how many come before expert e, for 0 to `experts`.
+    virtual void sortByExpert(const int32_t* chosen, int32_t* place, int32_t* starts,
+                              size_t choices, size_t experts) = 0;
+    /// Of each group y[rows, out] = x[rows, in] * w.
+    virtual void multiplyGroups(const Groups& groups, const A* x, const GroupWeights<A>& w,
+                                A* y) = 0;
+    /// Of each group dw += x^T * dy and dx = dy * w^T; dw lies as w does.
+    virtual void multiplyGroupsBack(const Groups& groups, const A* x, const A* dy,
+                                    const GroupWeights<A>& w, T* dw, A* dx) = 0;
     /// to[place[a]] = gates[a] * from[a / k] for every choice a of rows * k; gates null: 1.
     virtual void spread(const A* from, const int32_t* place, const T* gates, A* to, size_t rows,
                         size_t k, size_t dim) = 0;
@@ -175,6 +204,7 @@ class Math {
   private:
     const Device device_;
     absl::Status status_;
+    uint64_t waits_ = 0;
 };
 
 /// y[rows,out] = x[rows,in] * w[in,out] + beta * y

@@ -6,10 +6,16 @@
 namespace bulkhead::llama_moe {
 namespace {
 
-/// An expert's two matrices, which lie behind each other.
+/// Of the experts of a shard: each's two matrices lie behind each other.
 template <class P>
-SwigluWeights<P> expertWeights(P* base, const SwigluShape& shape) {
-    return {base, base + shape.dim * 2 * shape.hidden};
+struct ExpertMatrices {
+    P* w13 = nullptr;
+    P* w2 = nullptr;
+};
+
+template <class P>
+ExpertMatrices<P> matricesFrom(P* first, const SwigluShape& shape) {
+    return {first, first + shape.dim * 2 * shape.hidden};
 }
 
 }  // namespace
@@ -28,7 +34,6 @@ absl::Status Mixture<A>::open(const ModelConfig& config, Math<A>* math, size_t t
     const size_t rows = tokens * config.topK;
     BULKHEAD_RETURN_IF_ERROR(exchange_.open(math, config.experts, config.dim, rows));
     BULKHEAD_RETURN_IF_ERROR(chosen_.reserve(device, rows));
-    BULKHEAD_RETURN_IF_ERROR(chosenOnHost_.reserve(device, rows));
     BULKHEAD_RETURN_IF_ERROR(gates_.reserve(device, rows));
     BULKHEAD_RETURN_IF_ERROR(scale_.reserve(device, tokens));
     BULKHEAD_RETURN_IF_ERROR(normed_.reserve(device, tokens * config.dim));
@@ -46,7 +51,7 @@ absl::Status Mixture<A>::open(const ModelConfig& config, Math<A>* math, size_t t
 
 template <class A>
 absl::Status Mixture<A>::reserveGrouped() {
-    const size_t needed = exchange_.groupedRows();
+    const size_t needed = exchange_.groups().rows;
     if (needed * config_.dim <= groupedIn_.capacity() ||
         (alone() && needed * config_.expertHidden <= expertAct_.capacity()))
         return absl::OkStatus();
@@ -61,24 +66,23 @@ absl::Status Mixture<A>::reserveGrouped() {
 }
 
 template <class A>
-absl::Status Mixture<A>::route(const MixtureWeights<const A>& w, size_t tokens) {
+void Mixture<A>::route(const MixtureWeights<const A>& w, size_t tokens, int32_t* chosenOnHost) {
     T* logits = scratch_->logits.data();
     multiply(*math_, normed_.data(), w.router, logits, tokens, config_.dim, config_.experts, T(0));
     math_->route(logits, w.balance, chosen_.data(), gates_.data(), tokens, config_.experts,
                  config_.topK);
-    math_->copy(chosenOnHost_.data(), chosen_.data(), tokens * config_.topK);
-    return math_->finish();
+    math_->copy(chosenOnHost, chosen_.data(), tokens * config_.topK);
 }
 
 template <class A>
 absl::Status Mixture<A>::forward(Store& store, const MixtureWeights<const A>& w, const T* in,
-                                 T* out, size_t tokens) {
+                                 T* out, size_t tokens, int32_t* chosenOnHost) {
     const size_t dim = config_.dim, k = config_.topK, hidden = config_.expertHidden;
     math_->normForward(in, w.norm, normed_.data(), scale_.data(), tokens, dim,
                        static_cast<T>(config_.normEpsilon));
-    BULKHEAD_RETURN_IF_ERROR(route(w, tokens));
-    BULKHEAD_RETURN_IF_ERROR(
-        exchange_.plan(chosenOnHost_.data(), tokens * k, store.layout().shardsOf(mixture_)));
+    route(w, tokens, chosenOnHost);
+    BULKHEAD_RETURN_IF_ERROR(exchange_.plan(chosen_.data(), chosenOnHost, tokens * k,
+                                            store.layout().shardsOf(mixture_)));
     BULKHEAD_RETURN_IF_ERROR(reserveGrouped());
     math_->spread(normed_.data(), exchange_.place(), gates_.data(), sortedIn_.data(), tokens, k,
                   dim);
@@ -87,12 +91,13 @@ absl::Status Mixture<A>::forward(Store& store, const MixtureWeights<const A>& w,
     swigluLayer(*math_, sharedShape_, w.shared, normed_.data(), sharedH_.data(), sharedAct_.data(),
                 out, tokens, T(1));
     A* results = scratch_->grouped.data();
-    for (const auto& group : exchange_.groups())
-        swigluLayer(*math_, expertShape_,
-                    expertWeights(store.expert(unit_, group.expert), expertShape_),
-                    groupedIn() + group.begin * dim, expertH_.data() + group.begin * 2 * hidden,
-                    expertAct_.data() + group.begin * hidden, results + group.begin * dim,
-                    group.rows, T(0));
+    const Groups groups = exchange_.groups();
+    const auto experts = matricesFrom(store.firstExpert(unit_), expertShape_);
+    const size_t apart = store.layout().units()[unit_].expertsApart;
+    math_->multiplyGroups(groups, groupedIn(), {experts.w13, apart, dim, 2 * hidden},
+                          expertH_.data());
+    math_->swigluForward(expertH_.data(), expertAct_.data(), groups.rows, hidden);
+    math_->multiplyGroups(groups, expertAct_.data(), {experts.w2, apart, hidden, dim}, results);
     A* returned = alone() ? results : scratch_->sorted.data();
     BULKHEAD_RETURN_IF_ERROR(exchange_.fromExperts(results, returned));
     math_->collect(returned, exchange_.place(), out, tokens, k, dim);
@@ -108,16 +113,17 @@ absl::Status Mixture<A>::backward(Store& store, const MixtureWeights<const A>& w
     const A* up = scratch_->feedForward.dx.fill(*math_, dx, tokens * dim);
     math_->spread(up, exchange_.place(), nullptr, sorted, tokens, k, dim);
     BULKHEAD_RETURN_IF_ERROR(exchange_.toExperts(sorted, grouped));
-    // The gradient of a group's input replaces that of its output once this has been used.
-    for (const auto& group : exchange_.groups()) {
-        A* rows = grouped + group.begin * dim;
-        swigluLayerBackward(
-            *math_, expertShape_, expertWeights(store.expert(unit_, group.expert), expertShape_),
-            expertWeights(store.expertGradient(unit_, group.expert), expertShape_),
-            groupedIn() + group.begin * dim, expertH_.data() + group.begin * 2 * hidden,
-            expertAct_.data() + group.begin * hidden, rows, scratch_->expertAct.data(), rows,
-            group.rows, T(0));
-    }
+    const Groups groups = exchange_.groups();
+    const auto experts = matricesFrom(store.firstExpert(unit_), expertShape_);
+    const auto gradients = matricesFrom(store.firstExpertGradient(unit_), expertShape_);
+    const size_t apart = store.layout().units()[unit_].expertsApart;
+    A* dAct = scratch_->expertAct.data();
+    math_->multiplyGroupsBack(groups, expertAct_.data(), grouped, {experts.w2, apart, hidden, dim},
+                              gradients.w2, dAct);
+    math_->swigluBackward(expertH_.data(), dAct, groups.rows, hidden);
+    // The gradient of a group's input replaces that of its output, which has been used.
+    math_->multiplyGroupsBack(groups, groupedIn(), expertH_.data(),
+                              {experts.w13, apart, dim, 2 * hidden}, gradients.w13, grouped);
     BULKHEAD_RETURN_IF_ERROR(exchange_.fromExperts(grouped, sorted));
     T* dNormed = scratch_->feedForward.dNormed.data();
     swigluLayerBackward(*math_, sharedShape_, w.shared, dw.shared, normed_.data(), sharedH_.data(),

@@ -47,20 +47,19 @@ class Mixture {
     absl::Status open(const ModelConfig& config, Math<A>* math, size_t tokens, size_t unit,
                       size_t mixture, MixtureScratch<A>* scratch);
 
-    /// Collective. Waits for what was put on the device before.
+    /// Collective. The expert chosen by token t as its j-th will be at chosenOnHost[t * topK + j],
+    /// in host memory. With several shards waits for what was put on the device before.
     absl::Status forward(Store& store, const MixtureWeights<const A>& w, const T* in, T* out,
-                         size_t tokens);
+                         size_t tokens, int32_t* chosenOnHost);
     /// Collective.
     absl::Status backward(Store& store, const MixtureWeights<const A>& w,
                           const MixtureWeights<T>& dw, const T* in, T* dx, size_t tokens);
 
-    /// Expert chosen by token t as its j-th, at [t * topK + j], in the last forward; host memory.
-    const int32_t* chosen() const { return chosenOnHost_.data(); }
     /// To other shards, since open.
     uint64_t sentBytes() const { return exchange_.sentBytes(); }
 
   private:
-    absl::Status route(const MixtureWeights<const A>& w, size_t tokens);
+    void route(const MixtureWeights<const A>& w, size_t tokens, int32_t* chosenOnHost);
     absl::Status reserveGrouped();
     void addRouterGradient(const MixtureWeights<const A>& w, const MixtureWeights<T>& dw,
                            const A* dRows, T* dNormed, size_t tokens);
@@ -75,7 +74,6 @@ class Mixture {
     SwigluShape sharedShape_, expertShape_;
     TokenExchange<A> exchange_;
     Buffer<int32_t> chosen_;
-    Buffer<int32_t, BULKHEAD_MEMORY_HOST> chosenOnHost_;
     Buffer<T> scale_, gates_;
     Buffer<A> normed_, sharedH_, sharedAct_;
     Buffer<A> sortedIn_, groupedIn_, expertH_, expertAct_;

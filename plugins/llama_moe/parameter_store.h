@@ -64,17 +64,13 @@ class ParameterStore {
     /// whole dense run.
     absl::Status gather(size_t unit);
     const A* dense(size_t unit) const { return dense_[unit]; }
-    /// Of an expert placed here.
-    const A* expert(size_t unit, size_t expert) const {
-        return weights() + layout().units()[unit].expertAt[expert];
-    }
+    /// Of the first of the experts placed here; the others follow as the layout says.
+    const A* firstExpert(size_t unit) const { return weights() + expertsBegin(unit); }
 
     /// Gradients are zero afterwards.
     void clearGradient();
     T* denseGradient(size_t unit) { return denseGradient_[unit]; }
-    T* expertGradient(size_t unit, size_t expert) {
-        return gradient_.data() + layout().units()[unit].expertAt[expert];
-    }
+    T* firstExpertGradient(size_t unit) { return gradient_.data() + expertsBegin(unit); }
     /// Collective. Adds the unit's dense gradients of all shards to the slices of the shards; what
     /// gathered here is zero again.
     absl::Status reduceUnit(size_t unit);
@@ -101,6 +97,10 @@ class ParameterStore {
     StateRuns<T> runs() {
         const size_t count = layout().count();
         return {parameters(), parameters() + count, parameters() + 2 * count};
+    }
+    size_t expertsBegin(size_t unit) const {
+        const UnitRegion& region = layout().units()[unit];
+        return region.begin + region.slice;
     }
     absl::StatusOr<Holding> makeHolding(Placement placement) const;
     absl::Status useLayout();

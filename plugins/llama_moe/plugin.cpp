@@ -106,10 +106,7 @@ bulkhead_status evaluate(bulkhead_workload* workload, const bulkhead_batch* batc
 }
 
 bulkhead_status metrics(bulkhead_workload* workload, bulkhead_metrics* out) {
-    return call(workload, [&](Workload& w) {
-        w.metrics(out);
-        return absl::OkStatus();
-    });
+    return call(workload, [&](Workload& w) { return w.metrics(out); });
 }
 
 bulkhead_status gradient(bulkhead_workload* workload, float** out, uint64_t* count,

@@ -22,13 +22,14 @@ class ShardModel {
     virtual const Layout& layout() const = 0;
     virtual Sums emptySums() const = 0;
     virtual size_t samples() const = 0;
-    virtual void routing(size_t sample, uint32_t* out) const = 0;
+    virtual absl::Status routing(size_t sample, uint32_t* out) = 0;
 
     virtual absl::Status initialise(uint64_t seed) = 0;
     virtual void clearGradient() = 0;
     virtual void forgetWholeUnits() = 0;
-    virtual absl::Status forward(const Batch& batch, Sums* sums) = 0;
-    virtual absl::Status backward(const Batch& batch, bool last, const Ready& ready) = 0;
+    virtual absl::Status forward(const Batch& batch) = 0;
+    virtual absl::Status backward(bool last, const Ready& ready) = 0;
+    virtual absl::Status settle(Sums* sums) = 0;
     virtual uint64_t sentBytes() const = 0;
 
     virtual float* gradient() = 0;
@@ -61,17 +62,18 @@ class ShardModelOf final : public ShardModel {
     const Layout& layout() const override { return store_.layout(); }
     Sums emptySums() const override { return decoder_.emptySums(); }
     size_t samples() const override { return decoder_.samples(); }
-    void routing(size_t sample, uint32_t* out) const override { decoder_.routing(sample, out); }
+    absl::Status routing(size_t sample, uint32_t* out) override {
+        return decoder_.routing(sample, out);
+    }
 
     absl::Status initialise(uint64_t seed) override { return store_.initialise(seed); }
     void clearGradient() override { store_.clearGradient(); }
     void forgetWholeUnits() override { store_.forgetWholeUnits(); }
-    absl::Status forward(const Batch& batch, Sums* sums) override {
-        return decoder_.forward(batch, sums);
+    absl::Status forward(const Batch& batch) override { return decoder_.forward(batch); }
+    absl::Status backward(bool last, const Ready& ready) override {
+        return decoder_.backward(last, ready);
     }
-    absl::Status backward(const Batch& batch, bool last, const Ready& ready) override {
-        return decoder_.backward(batch, last, ready);
-    }
+    absl::Status settle(Sums* sums) override { return decoder_.settle(sums); }
     uint64_t sentBytes() const override { return decoder_.sentBytes(); }
 
     float* gradient() override { return store_.gradient(); }

@@ -18,19 +18,29 @@ absl::Status TokenExchange<A>::open(Math<A>* math, size_t experts, size_t rowWid
     next_.resize(experts);
     sendBytes_.resize(shards_);
     receiveBytes_.resize(shards_);
-    BULKHEAD_RETURN_IF_ERROR(placeOnHost_.reserve(device, rows));
     BULKHEAD_RETURN_IF_ERROR(place_.reserve(device, rows));
-    BULKHEAD_RETURN_IF_ERROR(counts_.reserve(device, experts * shards_));
+    BULKHEAD_RETURN_IF_ERROR(starts_.reserve(device, experts + 1));
     if (shards_ == 1) return absl::OkStatus();
+    BULKHEAD_RETURN_IF_ERROR(placeOnHost_.reserve(device, rows));
+    BULKHEAD_RETURN_IF_ERROR(startsOnHost_.reserve(device, experts + 1));
+    BULKHEAD_RETURN_IF_ERROR(counts_.reserve(device, experts * shards_));
     BULKHEAD_RETURN_IF_ERROR(ownCounts_.reserve(device, experts));
     return allCounts_.reserve(device, experts * shards_);
 }
 
 template <class A>
-absl::Status TokenExchange<A>::plan(const int32_t* expertOf, size_t rows, const int32_t* shardOf) {
+absl::Status TokenExchange<A>::plan(const int32_t* expertOf, const int32_t* onHost, size_t rows,
+                                    const int32_t* shardOf) {
     rows_ = rows;
-    planSorted(expertOf, shardOf);
-    if (shards_ > 1) BULKHEAD_RETURN_IF_ERROR(gatherCounts());
+    if (shards_ == 1) {
+        groupCount_ = experts_;
+        groupedRows_ = rows;
+        math_->sortByExpert(expertOf, place_.data(), starts_.data(), rows, experts_);
+        return absl::OkStatus();
+    }
+    BULKHEAD_RETURN_IF_ERROR(math_->finish());
+    planSorted(onHost, shardOf);
+    BULKHEAD_RETURN_IF_ERROR(gatherCounts());
     return planGrouped(shardOf);
 }
 
@@ -71,15 +81,16 @@ absl::Status TokenExchange<A>::planGrouped(const int32_t* shardOf) {
     groupedRows_ = 0;
     for (size_t e = 0; e < experts_; ++e) {
         if (static_cast<size_t>(shardOf[e]) != shard_) continue;
-        Group group{e, groupedRows_, 0};
+        startsOnHost_.data()[groups_.size()] = static_cast<int32_t>(groupedRows_);
+        groups_.push_back({e, groupedRows_});
         for (size_t source = 0; source < shards_; ++source) {
-            group.rows += countOf(source, e);
+            groupedRows_ += countOf(source, e);
             receiveBytes_[source] += countOf(source, e) * width_ * sizeof(A);
         }
-        groupedRows_ += group.rows;
-        groups_.push_back(group);
     }
-    if (shards_ == 1) return absl::OkStatus();
+    groupCount_ = groups_.size();
+    startsOnHost_.data()[groupCount_] = static_cast<int32_t>(groupedRows_);
+    math_->copy(starts_.data(), startsOnHost_.data(), groupCount_ + 1);
     // A little more than asked for, so that a drifting router does not allocate every step.
     const size_t wanted = groupedRows_ * width_;
     return wanted <= packed_.capacity() ? absl::OkStatus()

@@ -17,25 +17,21 @@ namespace bulkhead::llama_moe {
 template <class A>
 class TokenExchange {
   public:
-    struct Group {
-        size_t expert = 0;
-        size_t begin = 0;  ///< row
-        size_t rows = 0;
-    };
-
     /// For up to `rows` rows a plan.
     absl::Status open(Math<A>* math, size_t experts, size_t rowWidth, size_t rows);
 
-    /// Collective. Row i goes to expert expertOf[i], which is host memory; shardOf is by expert.
-    /// Afterwards the accessors below hold until the next plan.
-    absl::Status plan(const int32_t* expertOf, size_t rows, const int32_t* shardOf);
+    /// Collective. Row i goes to expert expertOf[i]; shardOf is by expert, in host memory.
+    /// Afterwards the accessors below hold until the next plan. With one shard the device alone
+    /// makes the plan; with several, `onHost` is what `expertOf` becomes on the host, and is waited
+    /// for.
+    absl::Status plan(const int32_t* expertOf, const int32_t* onHost, size_t rows,
+                      const int32_t* shardOf);
 
     /// Where row i stands among the sorted, in device memory.
     const int32_t* place() const { return place_.data(); }
     size_t sortedRows() const { return rows_; }
-    size_t groupedRows() const { return groupedRows_; }
-    /// Experts of this shard, ascending.
-    const std::vector<Group>& groups() const { return groups_; }
+    /// Of the experts of this shard, ascending.
+    Groups groups() const { return {starts_.data(), groupCount_, groupedRows_}; }
     /// That this shard sent to others, since open.
     uint64_t sentBytes() const { return sent_; }
 
@@ -48,6 +44,10 @@ class TokenExchange {
     void planSorted(const int32_t* expertOf, const int32_t* shardOf);
     absl::Status gatherCounts();
     absl::Status planGrouped(const int32_t* shardOf);
+    struct Group {
+        size_t expert = 0;
+        size_t begin = 0;  ///< row
+    };
     size_t countOf(size_t source, size_t expert) const {
         return static_cast<size_t>(counts_.data()[source * experts_ + expert]);
     }
@@ -60,14 +60,15 @@ class TokenExchange {
     size_t experts_ = 0;
     size_t width_ = 0;
     size_t rows_ = 0;
-    size_t groupedRows_ = 0;
+    size_t groupedRows_ = 0, groupCount_ = 0;
     Buffer<int32_t, BULKHEAD_MEMORY_HOST> placeOnHost_;
-    Buffer<int32_t> place_;
+    Buffer<int32_t> place_, starts_;
+    Buffer<int32_t, BULKHEAD_MEMORY_HOST> startsOnHost_;
     Buffer<int32_t, BULKHEAD_MEMORY_HOST> counts_;  ///< [source][expert]
     Buffer<int32_t> ownCounts_, allCounts_;         ///< for the collective; with several shards
     std::vector<size_t> next_;
     std::vector<size_t> sendBytes_, receiveBytes_;
-    std::vector<Group> groups_;
+    std::vector<Group> groups_;  ///< with several shards
     Buffer<A> packed_;
     uint64_t sent_ = 0;
 };

@@ -167,42 +167,44 @@ absl::Status Workload::forwardBackward(const bulkhead_batch& batch, bulkhead_gra
                                        void* context) {
     BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
     if (batch.first != 0) {
+        BULKHEAD_RETURN_IF_ERROR(model_->settle(&sums_));
         model_->forgetWholeUnits();
         model_->clearGradient();
         sums_.clear();
     }
     const Batch samples{batch.samples, batch.tokens, batch.domain};
     const uint64_t sent = model_->sentBytes();
-    BULKHEAD_RETURN_IF_ERROR(model_->forward(samples, &sums_));
+    BULKHEAD_RETURN_IF_ERROR(model_->forward(samples));
     Ready tell;
     if (ready != nullptr) tell = [=](size_t begin, size_t end) { ready(context, begin, end); };
-    BULKHEAD_RETURN_IF_ERROR(model_->backward(samples, batch.last != 0, tell));
+    BULKHEAD_RETURN_IF_ERROR(model_->backward(batch.last != 0, tell));
     sums_.sentBytes += model_->sentBytes() - sent;
     return absl::OkStatus();
 }
 
-absl::Status Workload::routing(uint32_t sample, uint32_t* out) const {
+absl::Status Workload::routing(uint32_t sample, uint32_t* out) {
     if (sample >= model_->samples())
         return absl::InvalidArgumentError(absl::StrCat("the last micro-batch has ",
                                                        model_->samples(), " samples; there is no ",
                                                        sample, " to tell the routing of"));
-    model_->routing(sample, out);
-    return absl::OkStatus();
+    return model_->routing(sample, out);
 }
 
 absl::Status Workload::evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics) {
     BULKHEAD_RETURN_IF_ERROR(checkBatch(batch));
+    BULKHEAD_RETURN_IF_ERROR(model_->settle(&sums_));
     evaluation_.clear();
     model_->forgetWholeUnits();
     const uint64_t sent = model_->sentBytes();
-    BULKHEAD_RETURN_IF_ERROR(
-        model_->forward({batch.samples, batch.tokens, batch.domain}, &evaluation_));
+    BULKHEAD_RETURN_IF_ERROR(model_->forward({batch.samples, batch.tokens, batch.domain}));
+    BULKHEAD_RETURN_IF_ERROR(model_->settle(&evaluation_));
     evaluation_.sentBytes = model_->sentBytes() - sent;
     addTo(metrics, evaluation_);
     return absl::OkStatus();
 }
 
-void Workload::metrics(bulkhead_metrics* out) const {
+absl::Status Workload::metrics(bulkhead_metrics* out) {
+    BULKHEAD_RETURN_IF_ERROR(model_->settle(&sums_));
     out->tokens = 0;
     out->loss_sum = 0;
     const auto clear = [](auto* values, size_t count) {
@@ -214,6 +216,7 @@ void Workload::metrics(bulkhead_metrics* out) const {
     if (out->struct_size >= offsetof(bulkhead_metrics, all_to_all_bytes) + sizeof(uint64_t))
         out->all_to_all_bytes = 0;
     addTo(out, sums_);
+    return absl::OkStatus();
 }
 
 absl::Status Workload::apply(const float* reduced, const bulkhead_update& update) {

@@ -30,7 +30,7 @@ class Workload {
     absl::Status forwardBackward(const bulkhead_batch& batch, bulkhead_gradient_ready ready,
                                  void* context);
     absl::Status evaluate(const bulkhead_batch& batch, bulkhead_metrics* metrics);
-    void metrics(bulkhead_metrics* out) const;
+    absl::Status metrics(bulkhead_metrics* out);
     float* gradient() { return model_->gradient(); }
     uint64_t gradientCount() const { return model_->layout().count(); }
 
@@ -49,7 +49,7 @@ class Workload {
     absl::Status adoptLayout(const int32_t* expertShard, uint32_t count);
     absl::StatusOr<uint64_t> changeLayout(const int32_t* expertShard, uint32_t count);
     absl::Status settleLayout(bool keep) { return model_->settleLayout(keep); }
-    absl::Status routing(uint32_t sample, uint32_t* out) const;
+    absl::Status routing(uint32_t sample, uint32_t* out);
 
   private:
     Workload() = default;

@@ -256,6 +256,55 @@ TEST_P(GpuKernels, RoutingAndRowsThereAndBack) {
     expectNear(gSurplus, surplus, kWide);
 }
 
+TEST_P(GpuKernels, ChoicesAreSortedByExpert) {
+    for (const auto& [choices, experts] : {std::pair{size_t{700}, uint32_t{5}}, {1, 3}, {90, 64}}) {
+        const std::vector<int32_t> chosen = someBelow(choices, experts);
+        std::vector<int32_t> place(choices), starts(experts + 1);
+        GpuMath gpu(ranks_->device(0), OnGpu::place().machine, nullptr);
+        ModelConfig shaped = config();
+        shaped.experts = experts;
+        shaped.topK = 1;
+        ASSERT_TRUE(gpu.open(shaped, 1, choices).ok());
+        const auto gChosen = both(chosen), gPlace = both(place), gStarts = both(starts);
+        cpu_.sortByExpert(chosen.data(), place.data(), starts.data(), choices, experts);
+        gpu.sortByExpert(gChosen.data(), gPlace.data(), gStarts.data(), choices, experts);
+        ASSERT_TRUE(gpu.finish().ok());
+        for (size_t a = 0; a < choices; ++a) EXPECT_EQ(gPlace[a], place[a]) << a;
+        for (size_t e = 0; e <= experts; ++e) EXPECT_EQ(gStarts[e], starts[e]) << e;
+        for (size_t a = 0; a < choices; ++a) {
+            const auto e = static_cast<size_t>(chosen[a]);
+            EXPECT_TRUE(place[a] >= starts[e] && place[a] < starts[e + 1]) << a;
+        }
+    }
+}
+
+TEST_P(GpuKernels, ProductsOfGroupsThereAndBack) {
+    // Groups without rows, smaller and larger than a tile; widths below, beside and above a tile's,
+    // and one that does not go by eight.
+    const std::vector<int32_t> starts{0, 3, 3, 140, 141};
+    const size_t rows = 141, groups = starts.size() - 1;
+    const auto gStarts = both(starts);
+    const Groups here{starts.data(), groups, rows};
+    const Groups there{gStarts.data(), groups, rows + 17};
+    for (const auto& [in, out] : {std::pair{size_t{24}, size_t{40}}, {144, 136}, {7, 130}}) {
+        SCOPED_TRACE(in);
+        const size_t apart = in * out + 16;
+        const Doubles x = some(rows * in), w = some(groups * apart), dy = some(rows * out);
+        Doubles y(rows * out), dw = some(w.size()), dx(x.size());
+        const auto gx = bf16s(x), gw = bf16s(w), gdy = bf16s(dy), gy = bf16s(y), gdx = bf16s(dx);
+        const auto gdw = floats(dw);
+        cpu_.multiplyGroups(here, x.data(), {w.data(), apart, in, out}, y.data());
+        gpu_->multiplyGroups(there, gx.data(), {gw.data(), apart, in, out}, gy.data());
+        expectNear(gy, y, kNarrow);
+        cpu_.multiplyGroupsBack(here, x.data(), dy.data(), {w.data(), apart, in, out}, dw.data(),
+                                dx.data());
+        gpu_->multiplyGroupsBack(there, gx.data(), gdy.data(), {gw.data(), apart, in, out},
+                                 gdw.data(), gdx.data());
+        expectNear(gdx, dx, kNarrow);
+        expectNear(gdw, dw, 10 * kWide);
+    }
+}
+
 TEST_P(GpuKernels, TheFirstFreeExpertIsTakenWhereNothingCompares) {
     const auto logits = both(std::vector<float>(4, std::nanf("")));
     const auto balance = both(std::vector<Bf16>(4));

@@ -65,8 +65,9 @@ Pass passWith(Math<A>& math, const ModelSpec& spec) {
     const std::vector<uint32_t> domains(kBatchSamples, 0);
     const Batch batch{kBatchSamples, tokens.data(), domains.data()};
     Sums sums = decoder.emptySums();
-    EXPECT_TRUE(decoder.forward(batch, &sums).ok());
-    EXPECT_TRUE(decoder.backward(batch, true, nullptr).ok());
+    EXPECT_TRUE(decoder.forward(batch).ok());
+    EXPECT_TRUE(decoder.backward(true, nullptr).ok());
+    EXPECT_TRUE(decoder.settle(&sums).ok());
     Pass pass;
     pass.loss = sums.domainLoss[0];
     pass.gradient.resize(store.layout().count());
@@ -75,7 +76,7 @@ Pass passWith(Math<A>& math, const ModelSpec& spec) {
     EXPECT_TRUE(math.finish().ok());
     for (size_t s = 0; s < kBatchSamples; ++s) {
         std::vector<uint32_t> chosen(kBatchTokens * spec.config.mixtureLayers() * spec.config.topK);
-        decoder.routing(s, chosen.data());
+        EXPECT_TRUE(decoder.routing(s, chosen.data()).ok());
         pass.routing.insert(pass.routing.end(), chosen.begin(), chosen.end());
     }
     return pass;

@@ -63,14 +63,15 @@ class GradientTest : public testing::Test {
 
     double loss() {
         Sums sums = decoder_.emptySums();
-        EXPECT_TRUE(decoder_.forward(text_.batch(), &sums).ok());
+        EXPECT_TRUE(decoder_.forward(text_.batch()).ok());
+        EXPECT_TRUE(decoder_.settle(&sums).ok());
         return sums.domainLoss[0];
     }
 
     void computeGradient() {
         store_.clearGradient();
         loss();
-        ASSERT_TRUE(decoder_.backward(text_.batch(), true, nullptr).ok());
+        ASSERT_TRUE(decoder_.backward(true, nullptr).ok());
     }
 
     /// Compares `checks` elements spread over [begin, begin + count).
@@ -166,7 +167,8 @@ TEST_F(GradientTest, RoutedExperts) {
 TEST_F(GradientTest, BalanceCollectsTheSurplusOfRows) {
     computeGradient();
     Sums sums = decoder_.emptySums();
-    ASSERT_TRUE(decoder_.forward(text_.batch(), &sums).ok());
+    ASSERT_TRUE(decoder_.forward(text_.batch()).ok());
+    EXPECT_TRUE(decoder_.settle(&sums).ok());
     const double share = static_cast<double>(kSamples * kSequence * spec_.config.topK) / 4;
     const size_t at =
         store_.layout().units()[2].begin + offsetOf(spec_.units[2].dense, "moe.balance");
@@ -194,7 +196,8 @@ TEST_F(GradientTest, ATokenSeesNothingBehindItselfNorOutsideItsChunkInALocalLaye
         // The sum over 6 positions less that over a text equal but for what follows.
         const uint32_t domain = 0;
         Sums sums = decoder.emptySums();
-        EXPECT_TRUE(decoder.forward({1, tokens.data(), &domain}, &sums).ok());
+        EXPECT_TRUE(decoder.forward({1, tokens.data(), &domain}).ok());
+        EXPECT_TRUE(decoder.settle(&sums).ok());
         return sums.domainLoss[0];
     };
     const double base = last({1, 2, 3, 4, 5, 6, 7}) - last({1, 2, 3, 4, 5, 6, 8});
@@ -222,8 +225,9 @@ std::vector<double> gradientWith(size_t shards, double* loss) {
         stores[s].clearGradient();
         const Batch batch{each, all.tokens.data() + s * each * (kSequence + 1), all.domains.data()};
         Sums sums = decoder.emptySums();
-        ASSERT_TRUE(decoder.forward(batch, &sums).ok());
-        ASSERT_TRUE(decoder.backward(batch, true, nullptr).ok());
+        ASSERT_TRUE(decoder.forward(batch).ok());
+        ASSERT_TRUE(decoder.backward(true, nullptr).ok());
+        ASSERT_TRUE(decoder.settle(&sums).ok());
         losses[s] = sums.domainLoss[0];
     });
     *loss = std::accumulate(losses.begin(), losses.end(), 0.0);

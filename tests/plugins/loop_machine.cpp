@@ -64,6 +64,17 @@ class Block {
     }
     char* shared() { return shared_.memory.front().bytes; }
 
+    /// As late as they may: when somebody waits.
+    void fetch(Bf16* to, const Bf16* from) { fetches_.push_back({to, from}); }
+    void sent() { batches_.push_back(fetches_.size()); }
+    template <uint32_t kBatches>
+    void await() {
+        if (batches_.size() <= kBatches) return;
+        const size_t known = batches_.size() - kBatches, end = batches_[known - 1];
+        for (; fetched_ < end; ++fetched_)
+            std::copy_n(fetches_[fetched_].from, 8, fetches_[fetched_].to);
+    }
+
     /// Rows are the threads' in turn.
     template <uint32_t kM, uint32_t kN>
     struct Sums {
@@ -110,8 +121,16 @@ class Block {
         return all;
     }
 
+    struct Fetch {
+        Bf16* to;
+        const Bf16* from;
+    };
+
     Shared& shared_;
     const uint32_t thread_, block_, blocks_;
+    std::vector<Fetch> fetches_;
+    std::vector<size_t> batches_;  ///< where each ends
+    size_t fetched_ = 0;
 };
 
 template <class Body>
@@ -159,18 +178,18 @@ std::vector<float> widened(const Bf16* from, size_t rows, size_t columns, size_t
     return to;
 }
 
-void multiplyOne(const BatchedProduct& p, uint64_t index) {
+void multiply(const MatrixProduct& p) {
     const size_t rowsA = p.turnA ? p.k : p.m, columnsA = p.turnA ? p.m : p.k;
     const size_t rowsB = p.turnB ? p.n : p.k, columnsB = p.turnB ? p.k : p.n;
-    const auto a = widened(p.a + index * p.strideA, rowsA, columnsA, p.lda);
-    const auto b = widened(p.b + index * p.strideB, rowsB, columnsB, p.ldb);
+    const auto a = widened(p.a, rowsA, columnsA, p.lda);
+    const auto b = widened(p.b, rowsB, columnsB, p.ldb);
     const auto turn = [](uint32_t yes) { return yes ? Turn::kYes : Turn::kNo; };
     const auto into = [&](float beta, float* c, size_t ldc) {
         llama_moe::gemm(turn(p.turnA), turn(p.turnB), p.m, p.n, p.k, p.alpha, a.data(), columnsA,
                         b.data(), columnsB, beta, c, ldc);
     };
-    if (p.wide) return into(p.beta, static_cast<float*>(p.c) + index * p.strideC, p.ldc);
-    Bf16* c = static_cast<Bf16*>(p.c) + index * p.strideC;
+    if (p.wide) return into(p.beta, static_cast<float*>(p.c), p.ldc);
+    Bf16* c = static_cast<Bf16*>(p.c);
     std::vector<float> sums(p.m * p.n);
     if (p.beta != 0) sums = widened(c, p.m, p.n, p.ldc);
     into(p.beta, sums.data(), p.n);
@@ -178,10 +197,8 @@ void multiplyOne(const BatchedProduct& p, uint64_t index) {
         for (size_t i = 0; i < p.n; ++i) c[r * p.ldc + i] = narrow(sums[r * p.n + i]);
 }
 
-void product(Machine* machine, const BatchedProduct* product) {
-    machine->put([p = *product] {
-        for (uint64_t index = 0; index < p.batch; ++index) multiplyOne(p, index);
-    });
+void product(Machine* machine, const MatrixProduct* product) {
+    machine->put([p = *product] { multiply(p); });
 }
 
 bulkhead_status check(Machine*) {

@@ -239,6 +239,7 @@ void Model::onDevice(const std::vector<float>& values, void** memory) const {
 }
 
 void Model::freeOnDevice(void* memory) const {
+    EXPECT_TRUE(ranks_.device(0).synchronize().ok());
     ranks_.device(0).api->free(ranks_.device(0).device, memory);
 }
 

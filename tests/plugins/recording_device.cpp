@@ -6,8 +6,6 @@
 #include <cstring>
 #include <map>
 
-#include "plugins/llama_moe/gpu/kernels.h"
-
 namespace bulkhead::llama_moe::gpu {
 
 struct Machine {
@@ -79,15 +77,11 @@ bulkhead_device_api makeDevice() {
     return api;
 }
 
-void launch(Machine*, Kernel kernel, const void* body, uint32_t) {
+void launch(Machine*, Kernel, const void*, uint32_t) {
     ++recorded.kernels;
-    if (kernel != Kernel::kRoute) return;
-    const auto& route = *static_cast<const Route*>(body);
-    for (uint64_t i = 0; i < route.rows * route.k; ++i)
-        route.chosen[i] = static_cast<int32_t>(i % route.experts);
 }
 
-void product(Machine* machine, const BatchedProduct*) {
+void product(Machine* machine, const MatrixProduct*) {
     ++recorded.products;
     if (machine->processorsLeft == 0) return;
     ++recorded.productsWithRoom;

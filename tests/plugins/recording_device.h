@@ -21,9 +21,8 @@ struct Record {
 };
 
 /// A device of any size that computes nothing, so that a step of a large model can be counted: its
-/// memory has pages only where something was written, copies within it do nothing, and of all
-/// kernels only that runs which tells the host what to do next: tokens go to all experts in turn.
-/// One for the process. Threads: one.
+/// memory has pages only where something was written, copies within it do nothing, and no kernel
+/// runs: with one shard none tells the host what to do next. One for the process. Threads: one.
 const bulkhead_device_api* recordingDevice();
 const llama_moe::gpu::MachineApi* recordingMachine();
 const Record& record();

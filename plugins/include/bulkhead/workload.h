@@ -124,7 +124,10 @@ typedef struct bulkhead_workload_api {
     /* Fresh parameters and optimizer state; independent of the number of shards and the layout. */
     bulkhead_status (*initialise)(bulkhead_workload* workload, uint64_t seed);
 
-    /* Collective. Adds to the shard's gradient. */
+    /* Collective. Adds to the shard's gradient. The batch is copied; what was put on the device's
+       default stream may still run when the call returns, but for the parts that `ready` was told
+       of. What then goes wrong is told by the next call that waits: metrics, sum_of_squares, hash,
+       routing, evaluate, and exports and imports do. */
     bulkhead_status (*forward_backward)(bulkhead_workload* workload, const bulkhead_batch* batch,
                                         bulkhead_gradient_ready ready, void* ready_context);
     /* Collective. Loss only; touches neither gradient nor state. Sums are added to *metrics. */
@@ -139,6 +142,8 @@ typedef struct bulkhead_workload_api {
        and in an order that depends on nothing but the layout. */
     bulkhead_status (*sum_of_squares)(bulkhead_workload* workload, const float* reduced,
                                       double* out);
+    /* May return before it is done: who reads the state on a stream of its own, or frees `reduced`,
+       waits for the default stream first. */
     bulkhead_status (*apply)(bulkhead_workload* workload, const float* reduced,
                              const bulkhead_update* update);
 

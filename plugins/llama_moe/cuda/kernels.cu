@@ -2,6 +2,7 @@
 #include "plugins/llama_moe/cuda/kernels.h"
 
 #include <cuda_bf16.h>
+#include <cuda_pipeline.h>
 #include <mma.h>
 
 #include "plugins/llama_moe/gpu/grid.h"
@@ -27,6 +28,14 @@ struct GpuBlock {
 
     __device__ void sync() const { __syncthreads(); }
     __device__ char* shared() const { return memoryOfBlock; }
+    __device__ void fetch(Bf16* to, const Bf16* from) const {
+        __pipeline_memcpy_async(to, from, 8 * sizeof(Bf16));
+    }
+    __device__ void sent() const { __pipeline_commit(); }
+    template <unsigned kBatches>
+    __device__ void await() const {
+        __pipeline_wait_prior(kBatches);
+    }
 
     /// A warp's part of a tile's sums.
     template <unsigned kM, unsigned kN>

@@ -111,23 +111,17 @@ void launch(Machine* machine, Kernel kernel, const void* body, uint32_t blocks) 
 }
 
 /// Row-major C = op(A) op(B) is column-major C^T = op(B)^T op(A)^T.
-cublasStatus_t multiply(cublasHandle_t blas, const BatchedProduct& p) {
+cublasStatus_t multiply(cublasHandle_t blas, const MatrixProduct& p) {
     const auto turn = [](uint32_t yes) { return yes != 0 ? CUBLAS_OP_T : CUBLAS_OP_N; };
     const auto count = [](uint64_t value) { return static_cast<int64_t>(value); };
     const cudaDataType_t typeC = p.wide != 0 ? CUDA_R_32F : CUDA_R_16BF;
-    if (p.batch == 1)
-        return cublasGemmEx_64(blas, turn(p.turnB), turn(p.turnA), count(p.n), count(p.m),
-                               count(p.k), &p.alpha, p.b, CUDA_R_16BF, count(p.ldb), p.a,
-                               CUDA_R_16BF, count(p.lda), &p.beta, p.c, typeC, count(p.ldc),
-                               CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-    return cublasGemmStridedBatchedEx_64(
-        blas, turn(p.turnB), turn(p.turnA), count(p.n), count(p.m), count(p.k), &p.alpha, p.b,
-        CUDA_R_16BF, count(p.ldb), count(p.strideB), p.a, CUDA_R_16BF, count(p.lda),
-        count(p.strideA), &p.beta, p.c, typeC, count(p.ldc), count(p.strideC), count(p.batch),
-        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return cublasGemmEx_64(blas, turn(p.turnB), turn(p.turnA), count(p.n), count(p.m), count(p.k),
+                           &p.alpha, p.b, CUDA_R_16BF, count(p.ldb), p.a, CUDA_R_16BF, count(p.lda),
+                           &p.beta, p.c, typeC, count(p.ldc), CUBLAS_COMPUTE_32F,
+                           CUBLAS_GEMM_DEFAULT);
 }
 
-void product(Machine* machine, const BatchedProduct* product) {
+void product(Machine* machine, const MatrixProduct* product) {
     if (machine->keep(cudaSetDevice(machine->device), "cudaSetDevice"))
         machine->keep(multiply(machine->blas, *product), "a matrix product");
 }

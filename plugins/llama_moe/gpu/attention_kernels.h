@@ -120,17 +120,17 @@ struct AttentionForward {
         const uint32_t kvHead = at.head / (in.heads / in.kvHeads);
         const uint64_t end = at.row + at.rows;
 
-        loadTile<kTile, kWidth>(block, q, in.qkv + in.queryAt(at, at.head, at.row), in.width(),
-                                at.rows, in.headDim);
+        fetchTile<kTile, kWidth>(block, q, in.qkv + in.queryAt(at, at.head, at.row), in.width(),
+                                 at.rows, in.headDim);
         for (uint32_t i = block.thread(); i < kTile * kItems; i += block.threads()) {
             most[i] = -INFINITY;
             sum[i] = 0;
         }
         for (uint64_t key = at.chunkBegin; key < end; key += kTile) {
             const uint32_t keys = AttentionTiles::rowsFrom(key, end);
-            loadTile<kTile, kWidth>(block, k, in.qkv + in.keyAt(at, kvHead, key), in.width(), keys,
-                                    in.headDim);
-            block.sync();
+            fetchTile<kTile, kWidth>(block, k, in.qkv + in.keyAt(at, kvHead, key), in.width(), keys,
+                                     in.headDim);
+            fetched(block);
             scoresOf<kWidth>(block, scores, q, k, {at.rows, keys, in.headDim});
             block.sync();
             for (uint32_t i = block.thread(); i < at.rows * kItems; i += block.threads())
@@ -147,11 +147,11 @@ struct AttentionForward {
         block.clear(sums);
         for (uint64_t key = at.chunkBegin; key < end; key += kTile) {
             const uint32_t keys = AttentionTiles::rowsFrom(key, end);
-            loadTile<kTile, kWidth>(block, k, in.qkv + in.keyAt(at, kvHead, key), in.width(), keys,
-                                    in.headDim);
-            loadTile<kTile, kWidth>(block, v, in.qkv + in.valueAt(at, kvHead, key), in.width(),
-                                    keys, in.headDim);
-            block.sync();
+            fetchTile<kTile, kWidth>(block, k, in.qkv + in.keyAt(at, kvHead, key), in.width(), keys,
+                                     in.headDim);
+            fetchTile<kTile, kWidth>(block, v, in.qkv + in.valueAt(at, kvHead, key), in.width(),
+                                     keys, in.headDim);
+            fetched(block);
             scoresOf<kWidth>(block, scores, q, k, {at.rows, keys, in.headDim});
             block.sync();
             for (uint32_t i = block.thread(); i < kTile * kItems; i += block.threads()) {
@@ -273,7 +273,7 @@ struct AttentionBackward {
             for (uint64_t row = at.row; row < at.chunkEnd; row += kTile) {
                 const uint32_t rows = AttentionTiles::rowsFrom(row, at.chunkEnd);
                 loadQueries(block, m, at, head, row, rows);
-                block.sync();
+                fetched(block);
                 back<true>(block, m, row, rows, at.row, at.rows);
                 const Extent extent{at.rows, in.headDim, rows};
                 block.template add<true, false>(dV, m.p, strideOf(kTile), m.up, strideOf(kWidth),
@@ -297,7 +297,7 @@ struct AttentionBackward {
         for (uint64_t key = at.chunkBegin; key < end; key += kTile) {
             const uint32_t keys = AttentionTiles::rowsFrom(key, end);
             loadKeys(block, m, at, kvHead, key, keys);
-            block.sync();
+            fetched(block);
             back<false>(block, m, at.row, at.rows, key, keys);
             block.template add<false, false>(dQ, m.ds, strideOf(kTile), m.k, strideOf(kWidth),
                                              Extent{at.rows, in.headDim, keys});
@@ -309,10 +309,10 @@ struct AttentionBackward {
     template <class Block>
     BULKHEAD_BODY void loadKeys(Block& block, const Memory& m, const AttentionTiles::Tile& at,
                                 uint32_t kvHead, uint64_t key, uint32_t keys) const {
-        loadTile<kTile, kWidth>(block, m.k, in.qkv + in.keyAt(at, kvHead, key), in.width(), keys,
-                                in.headDim);
-        loadTile<kTile, kWidth>(block, m.v, in.qkv + in.valueAt(at, kvHead, key), in.width(), keys,
-                                in.headDim);
+        fetchTile<kTile, kWidth>(block, m.k, in.qkv + in.keyAt(at, kvHead, key), in.width(), keys,
+                                 in.headDim);
+        fetchTile<kTile, kWidth>(block, m.v, in.qkv + in.valueAt(at, kvHead, key), in.width(), keys,
+                                 in.headDim);
     }
 
     /// And what belongs to each of the rows.
@@ -320,10 +320,10 @@ struct AttentionBackward {
     BULKHEAD_BODY void loadQueries(Block& block, const Memory& m, const AttentionTiles::Tile& at,
                                    uint32_t head, uint64_t row, uint32_t rows) const {
         const uint64_t stride = uint64_t{in.heads} * in.headDim;
-        loadTile<kTile, kWidth>(block, m.q, in.qkv + in.queryAt(at, head, row), in.width(), rows,
-                                in.headDim);
-        loadTile<kTile, kWidth>(block, m.up, dMixed + in.mixedAt(at, head, row), stride, rows,
-                                in.headDim);
+        fetchTile<kTile, kWidth>(block, m.q, in.qkv + in.queryAt(at, head, row), in.width(), rows,
+                                 in.headDim);
+        fetchTile<kTile, kWidth>(block, m.up, dMixed + in.mixedAt(at, head, row), stride, rows,
+                                 in.headDim);
         for (uint32_t i = block.thread(); i < rows * kItems; i += block.threads()) {
             const uint64_t line = in.mixedAt(at, head, row + i / kItems);
             float sum = 0;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -27,11 +28,15 @@ gpu::AttentionTiles tilesOf(const AttentionShape& shape, const Bf16* qkv) {
 
 }  // namespace
 
-absl::Status GpuMath::open(const ModelConfig& config, size_t, size_t sequence) {
+absl::Status GpuMath::open(const ModelConfig& config, size_t samples, size_t sequence) {
     if (config.headDim() > kWidestHead)
         return absl::InvalidArgumentError(absl::StrCat("[model]: dim / heads must be at most ",
                                                        kWidestHead, " on a GPU, but is ",
                                                        config.headDim(), "; use more heads"));
+    if (config.experts > gpu::kMostExperts)
+        return absl::InvalidArgumentError(absl::StrCat("[model]: experts must be at most ",
+                                                       gpu::kMostExperts, " on a GPU, but is ",
+                                                       config.experts));
     BULKHEAD_RETURN_IF_ERROR(workspace_.reserve(device(), kWorkspace));
     BULKHEAD_RETURN_IF_ERROR(
         fromDevice(api_->open(host_, workspace_.data(), kWorkspace, &machine_), "opening"));
@@ -39,6 +44,9 @@ absl::Status GpuMath::open(const ModelConfig& config, size_t, size_t sequence) {
     BULKHEAD_RETURN_IF_ERROR(cosine_.reserve(device(), sequence * half));
     BULKHEAD_RETURN_IF_ERROR(sine_.reserve(device(), sequence * half));
     BULKHEAD_RETURN_IF_ERROR(parts_.reserve(device(), (kParts + kParts / kPartsEach) * config.dim));
+    BULKHEAD_RETURN_IF_ERROR(choiceCounts_.reserve(
+        device(),
+        std::max<size_t>(blocksOfThreads(samples * sequence * config.topK), 1) * config.experts));
     BULKHEAD_RETURN_IF_ERROR(squares_.reserve(device(), kParts));
     BULKHEAD_RETURN_IF_ERROR(squaresOnHost_.reserve(device(), kParts));
     std::vector<float> cosine(sequence * half), sine(cosine.size());

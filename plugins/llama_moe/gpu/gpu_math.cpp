@@ -18,25 +18,21 @@ GpuMath::~GpuMath() {
 
 void GpuMath::product(const Product<Bf16>& p) {
     if (p.m == 0 || p.n == 0) return;
-    const gpu::BatchedProduct batched{p.turnA == Turn::kYes,
-                                      p.turnB == Turn::kYes,
-                                      p.wide,
-                                      p.m,
-                                      p.n,
-                                      p.k,
-                                      p.a,
-                                      p.lda,
-                                      0,
-                                      p.b,
-                                      p.ldb,
-                                      0,
-                                      p.c,
-                                      p.ldc,
-                                      0,
-                                      p.alpha,
-                                      p.beta,
-                                      1};
-    api_->product(machine_, &batched);
+    const gpu::MatrixProduct product{p.turnA == Turn::kYes,
+                                     p.turnB == Turn::kYes,
+                                     p.wide,
+                                     p.m,
+                                     p.n,
+                                     p.k,
+                                     p.a,
+                                     p.lda,
+                                     p.b,
+                                     p.ldb,
+                                     p.c,
+                                     p.ldc,
+                                     p.alpha,
+                                     p.beta};
+    api_->product(machine_, &product);
 }
 
 absl::Status GpuMath::check() {
@@ -74,6 +70,41 @@ void GpuMath::route(const float* logits, const Bf16* balance, int32_t* chosen, f
     launch(gpu::Route{logits, balance, chosen, gates, rows, static_cast<uint32_t>(experts),
                       static_cast<uint32_t>(k)},
            blocksOfElements(rows));
+}
+
+void GpuMath::sortByExpert(const int32_t* chosen, int32_t* place, int32_t* starts, size_t choices,
+                           size_t experts) {
+    const size_t stretches = std::max<size_t>(blocksOfThreads(choices), 1);
+    const size_t stretch = (choices + stretches - 1) / stretches;
+    const auto count = static_cast<uint32_t>(experts);
+    launch(gpu::CountChoices{chosen, choiceCounts_.data(), choices, stretch, count}, stretches);
+    launch(gpu::PlaceChoices{chosen, choiceCounts_.data(), place, starts, choices, stretch, count},
+           stretches);
+}
+
+namespace {
+
+gpu::RowGroups groupsOf(const Groups& groups) {
+    return {groups.starts, static_cast<uint32_t>(groups.count), groups.rows};
+}
+
+}  // namespace
+
+void GpuMath::multiplyGroups(const Groups& groups, const Bf16* x, const GroupWeights<Bf16>& w,
+                             Bf16* y) {
+    if (groups.count == 0 || groups.rows == 0) return;
+    const gpu::MultiplyGroups body{{x, w.first, y, groupsOf(groups), w.apart,
+                                    static_cast<uint32_t>(w.out), static_cast<uint32_t>(w.in)}};
+    launch(body, body.jobs());
+}
+
+void GpuMath::multiplyGroupsBack(const Groups& groups, const Bf16* x, const Bf16* dy,
+                                 const GroupWeights<Bf16>& w, float* dw, Bf16* dx) {
+    if (groups.count == 0 || groups.rows == 0) return;
+    const auto in = static_cast<uint32_t>(w.in), out = static_cast<uint32_t>(w.out);
+    const gpu::MultiplyGroupsBack body{{dy, w.first, dx, groupsOf(groups), w.apart, in, out},
+                                       {x, dy, dw, groupsOf(groups), w.apart, in, out}};
+    launch(body, body.jobs());
 }
 
 void GpuMath::spread(const Bf16* from, const int32_t* place, const float* gates, Bf16* to,

@@ -34,6 +34,12 @@ class GpuMath final : public Math<Bf16> {
     void swigluBackward(Bf16* h, const Bf16* dAct, size_t rows, size_t hidden) override;
     void route(const float* logits, const Bf16* balance, int32_t* chosen, float* gates, size_t rows,
                size_t experts, size_t k) override;
+    void sortByExpert(const int32_t* chosen, int32_t* place, int32_t* starts, size_t choices,
+                      size_t experts) override;
+    void multiplyGroups(const Groups& groups, const Bf16* x, const GroupWeights<Bf16>& w,
+                        Bf16* y) override;
+    void multiplyGroupsBack(const Groups& groups, const Bf16* x, const Bf16* dy,
+                            const GroupWeights<Bf16>& w, float* dw, Bf16* dx) override;
     void spread(const Bf16* from, const int32_t* place, const float* gates, Bf16* to, size_t rows,
                 size_t k, size_t dim) override;
     void collect(const Bf16* from, const int32_t* place, float* to, size_t rows, size_t k,
@@ -72,7 +78,8 @@ class GpuMath final : public Math<Bf16> {
     Buffer<char> workspace_;
     Buffer<float> cosine_, sine_;  ///< [sequence][headDim / 2]
     Buffer<float> parts_;          ///< of norms' gains, [kParts][dim], and behind them sums of some
-    Buffer<double> squares_;       ///< [block]
+    Buffer<int32_t> choiceCounts_;  ///< [stretch][expert]
+    Buffer<double> squares_;        ///< [block]
     Buffer<double, BULKHEAD_MEMORY_HOST> squaresOnHost_;
     Buffer<uint64_t> pieceSums_;    ///< [piece][kPairs]
     Buffer<uint64_t> pieceHashes_;  ///< [piece]

@@ -28,6 +28,10 @@
 /// bytes; lda and ldb are multiples of 8, ldc of 4. An extent says how much counts: the rest of M
 /// and N may become anything that finite operands give, and up to the next multiple of 16 behind k
 /// both operands are zero. A GPU takes its tensor cores for it, a CPU loops. None is a barrier.
+///
+/// fetch(to, from) copies 16 bytes into shared(), both addresses multiples of 16, while the thread
+/// goes on. What it fetched up to sent() is a batch; await<N>() waits for all of the thread's
+/// batches but the last N, and other threads see them behind the next sync().
 #ifdef __CUDACC__
 #define BULKHEAD_BODY __device__
 #else

@@ -3,6 +3,7 @@
 
 #include "plugins/llama_moe/gpu/attention_kernels.h"
 #include "plugins/llama_moe/gpu/flat_kernels.h"
+#include "plugins/llama_moe/gpu/group_kernels.h"
 #include "plugins/llama_moe/gpu/hash_kernels.h"
 #include "plugins/llama_moe/gpu/layer_kernels.h"
 #include "plugins/llama_moe/gpu/token_kernels.h"
@@ -26,6 +27,10 @@
     X(Collect)                        \
     X(RouteBackward)                  \
     X(AddSurplus)                     \
+    X(CountChoices)                   \
+    X(PlaceChoices)                   \
+    X(MultiplyGroups)                 \
+    X(MultiplyGroupsBack)             \
     X(Embed)                          \
     X(EmbedBackward)                  \
     X(CrossEntropy)                   \

@@ -12,20 +12,18 @@
 /// test. Host and machine must be of one build.
 namespace bulkhead::llama_moe::gpu {
 
-/// `batch` times C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C, row-major, the operands of
-/// each so many elements behind those of the one before. A and B are bfloat16, C is float32 if
-/// wide, else bfloat16; sums are in float32.
-struct BatchedProduct {
+/// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C, row-major. A and B are bfloat16, C is
+/// float32 if wide, else bfloat16; sums are in float32.
+struct MatrixProduct {
     uint32_t turnA, turnB, wide;
     uint64_t m, n, k;
     const Bf16* a;
-    uint64_t lda, strideA;
+    uint64_t lda;
     const Bf16* b;
-    uint64_t ldb, strideB;
+    uint64_t ldb;
     void* c;
-    uint64_t ldc, strideC;
+    uint64_t ldc;
     float alpha, beta;
-    uint64_t batch;
 };
 
 struct Machine;  // what `open` made
@@ -41,9 +39,9 @@ struct MachineApi {
     void (*close)(Machine* machine);
 
     /// Both put work on the device's default stream and keep the first error. `body` is a struct of
-    /// the kernel's name, copied before the call returns; `blocks` and `batch` are at least 1.
+    /// the kernel's name, copied before the call returns; `blocks` is at least 1.
     void (*launch)(Machine* machine, Kernel kernel, const void* body, uint32_t blocks);
-    void (*product)(Machine* machine, const BatchedProduct* product);
+    void (*product)(Machine* machine, const MatrixProduct* product);
     /// The first error since the last call, after the stream was waited for; told to the host.
     bulkhead_status (*check)(Machine* machine);
     /// Products that follow leave so many multiprocessors free; 0: none. Keeps the first error.
@@ -51,7 +49,7 @@ struct MachineApi {
 };
 
 /// Changes with what passes between the two.
-constexpr uint32_t kMachineBuild = 3;
+constexpr uint32_t kMachineBuild = 4;
 /// A module's one symbol, and its type.
 #define BULKHEAD_LLAMA_MOE_GET_MACHINE "bulkhead_llama_moe_get_machine"
 using GetMachine = const MachineApi* (*)();

@@ -16,37 +16,36 @@ BULKHEAD_BOTH constexpr uint32_t wideStrideOf(uint32_t columns) {
     return columns + 4;
 }
 
-/// Copies 16 bytes between addresses that are multiples of 16.
-BULKHEAD_BODY inline void copyEight(Bf16* to, const Bf16* from) {
-#ifdef __CUDA_ARCH__
-    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-#else
-    memcpy(to, from, 8 * sizeof(Bf16));
-#endif
-}
-
 /// Whether rows of `columns` elements can be copied by eight.
 BULKHEAD_BODY inline bool byEight(const Bf16* from, uint64_t stride, uint32_t columns) {
     return columns % 8 == 0 && stride % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
 }
 
 /// to[r][c] = from[r * stride + c] where r < rows and c < columns, else zero, for all kRows rows
-/// and kColumns columns of the tile. No barrier.
+/// and kColumns columns of the tile: fetched, as kernel.h says, where rows go by eight.
 template <uint32_t kRows, uint32_t kColumns, class Block>
-BULKHEAD_BODY void loadTile(Block& block, Bf16* to, const Bf16* from, uint64_t stride,
-                            uint32_t rows, uint32_t columns) {
+BULKHEAD_BODY void fetchTile(Block& block, Bf16* to, const Bf16* from, uint64_t stride,
+                             uint32_t rows, uint32_t columns) {
     constexpr uint32_t kEights = kColumns / 8;
     const bool vectors = byEight(from, stride, columns);
     for (uint32_t i = block.thread(); i < kRows * kEights; i += block.threads()) {
         const uint32_t r = i / kEights, c = i % kEights * 8;
         Bf16* here = to + r * strideOf(kColumns) + c;
         if (vectors && r < rows && c < columns) {
-            copyEight(here, from + r * stride + c);
+            block.fetch(here, from + r * stride + c);
             continue;
         }
         for (uint32_t j = 0; j < 8; ++j)
             here[j] = r < rows && c + j < columns ? from[r * stride + c + j] : Bf16{0};
     }
+}
+
+/// A barrier behind which all that the block's threads fetched is there.
+template <class Block>
+BULKHEAD_BODY void fetched(Block& block) {
+    block.sent();
+    block.template await<0>();
+    block.sync();
 }
 
 }  // namespace bulkhead::llama_moe::gpu

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "plugins/llama_moe/gpu/tiles.h"
+
+/// Rows sorted by expert, and products of each expert's rows with its own matrix. How many rows an
+/// expert has is known on the device alone, so that nobody waits for it.
+namespace bulkhead::llama_moe::gpu {
+
+constexpr uint32_t kSquare = 128;  ///< rows and columns of a tile of results
+constexpr uint32_t kDepth = 32;    ///< of what is multiplied at once
+constexpr uint32_t kStages = 3;    ///< of operands on their way
+
+/// Rows of group g are starts[g] to starts[g + 1].
+struct RowGroups {
+    const int32_t* starts;  ///< [count + 1]
+    uint32_t count;
+    uint64_t rows;  ///< at least starts[count]
+
+    BULKHEAD_BOTH static uint64_t tiles(uint64_t size) { return (size + kSquare - 1) / kSquare; }
+    /// At least as many as the tiles of all groups.
+    BULKHEAD_BOTH uint64_t rowTiles() const { return tiles(rows) + count; }
+    BULKHEAD_BODY uint64_t begin(uint32_t g) const { return static_cast<uint64_t>(starts[g]); }
+    BULKHEAD_BODY uint64_t size(uint32_t g) const { return begin(g + 1) - begin(g); }
+
+    struct Tile {
+        uint32_t group;
+        uint64_t row;
+        uint32_t rows;  ///< 0: there is no such tile
+    };
+    BULKHEAD_BODY Tile tile(uint64_t index) const {
+        for (uint32_t g = 0; g < count; ++g) {
+            const uint64_t here = tiles(size(g));
+            if (index < here) {
+                const uint64_t row = begin(g) + index * kSquare;
+                return {g, row, part(row, begin(g + 1))};
+            }
+            index -= here;
+        }
+        return {0, 0, 0};
+    }
+    BULKHEAD_BODY static uint32_t part(uint64_t at, uint64_t end) {
+        return at >= end ? 0 : end - at < kSquare ? static_cast<uint32_t>(end - at) : kSquare;
+    }
+};
+
+/// A matrix's rows from one of them on, with which a tile of a product begins.
+struct Lines {
+    const Bf16* at;
+    uint64_t stride;
+};
+
+/// The block's memory of a tile's product: stages of operands, and in their place the results.
+struct GroupMemory {
+    static constexpr uint32_t kLying = kSquare * strideOf(kDepth);     ///< [square][depth]
+    static constexpr uint32_t kStanding = kDepth * strideOf(kSquare);  ///< [depth][square]
+    static constexpr uint32_t kOperand = kLying > kStanding ? kLying : kStanding;
+    static constexpr uint32_t kStage = 2 * kOperand;  ///< elements
+    static constexpr uint32_t kResults = kSquare * wideStrideOf(kSquare) * sizeof(float);
+    static constexpr uint32_t kOperands = kStages * kStage * sizeof(Bf16);
+    static constexpr uint32_t kBytes = kResults > kOperands ? kResults : kOperands;
+};
+
+/// One stage of an operand: its columns `at` to `at` + kDepth, or its rows if they are what is
+/// summed over (kStanding).
+template <bool kStanding, class Block>
+BULKHEAD_BODY void fetchOperand(Block& block, Bf16* to, const Lines& from, uint32_t size,
+                                uint64_t at, uint64_t depth) {
+    const auto some = static_cast<uint32_t>(depth - at < kDepth ? depth - at : kDepth);
+    if (kStanding)
+        fetchTile<kDepth, kSquare>(block, to, from.at + at * from.stride, from.stride, some, size);
+    else
+        fetchTile<kSquare, kDepth>(block, to, from.at + at, from.stride, size, some);
+}
+
+/// The block's memory becomes op(A)[m, depth] op(B)[depth, n] in float32, m and n at most kSquare.
+/// Begins and ends with a barrier.
+template <bool kTurnA, bool kTurnB, class Block>
+BULKHEAD_BODY const float* productOf(Block& block, const Lines& a, const Lines& b, uint32_t m,
+                                     uint32_t n, uint64_t depth) {
+    auto* operands = reinterpret_cast<Bf16*>(block.shared());
+    const uint64_t steps = (depth + kDepth - 1) / kDepth;
+    const auto fetch = [&](uint64_t step) {
+        if (step < steps) {
+            Bf16* to = operands + step % kStages * GroupMemory::kStage;
+            fetchOperand<kTurnA>(block, to, a, m, step * kDepth, depth);
+            fetchOperand<!kTurnB>(block, to + GroupMemory::kOperand, b, n, step * kDepth, depth);
+        }
+        block.sent();
+    };
+    typename Block::template Sums<kSquare, kSquare> sums;
+    block.clear(sums);
+    block.sync();  // nobody reads the results before
+    for (uint64_t step = 0; step + 1 < kStages; ++step) fetch(step);
+    for (uint64_t step = 0; step < steps; ++step) {
+        block.template await<kStages - 2>();
+        block.sync();  // all of this stage is there, and nobody is at the one before
+        fetch(step + kStages - 1);
+        const Bf16* at = operands + step % kStages * GroupMemory::kStage;
+        const uint64_t left = depth - step * kDepth;
+        block.template add<kTurnA, kTurnB>(
+            sums, at, strideOf(kTurnA ? kSquare : kDepth), at + GroupMemory::kOperand,
+            strideOf(kTurnB ? kDepth : kSquare),
+            Extent{m, n, static_cast<uint32_t>(left < kDepth ? left : kDepth)});
+    }
+    block.template await<0>();
+    block.sync();
+    auto* results = reinterpret_cast<float*>(block.shared());
+    block.store(sums, results, wideStrideOf(kSquare));
+    block.sync();
+    return results;
+}
+
+/// to[rows of g][n] = from[rows of g][depth] op(weights of g)[depth, n], job by job: a tile each.
+template <bool kTurned>
+struct RowsProduct {
+    const Bf16* from;
+    const Bf16* weights;  ///< of the first group
+    Bf16* to;
+    RowGroups groups;
+    uint64_t apart;  ///< one group's weights and the next's
+    uint32_t n, depth;
+
+    BULKHEAD_BOTH uint64_t jobs() const { return groups.rowTiles() * RowGroups::tiles(n); }
+    template <class Block>
+    BULKHEAD_BODY void job(Block& block, uint64_t index) const {
+        const RowGroups::Tile tile = groups.tile(index / RowGroups::tiles(n));
+        if (tile.rows == 0) return;
+        const uint64_t column = index % RowGroups::tiles(n) * kSquare;
+        const uint32_t columns = RowGroups::part(column, n);
+        const Bf16* w = weights + tile.group * apart;
+        const float* results = productOf<false, kTurned>(
+            block, Lines{from + tile.row * depth, depth},
+            kTurned ? Lines{w + column * depth, depth} : Lines{w + column, n}, tile.rows, columns,
+            depth);
+        for (uint32_t i = block.thread(); i < tile.rows * columns; i += block.threads()) {
+            const uint32_t r = i / columns, c = i % columns;
+            to[(tile.row + r) * n + column + c] = narrow(results[r * wideStrideOf(kSquare) + c]);
+        }
+    }
+};
+
+/// to of g[m, n] += from[rows of g][m]^T with[rows of g][n].
+struct WeightsProduct {
+    const Bf16* from;
+    const Bf16* with;
+    float* to;  ///< of the first group
+    RowGroups groups;
+    uint64_t apart;
+    uint32_t m, n;
+
+    BULKHEAD_BOTH uint64_t jobs() const {
+        return groups.count * RowGroups::tiles(m) * RowGroups::tiles(n);
+    }
+    template <class Block>
+    BULKHEAD_BODY void job(Block& block, uint64_t index) const {
+        const uint64_t column = index % RowGroups::tiles(n) * kSquare;
+        const uint64_t line = index / RowGroups::tiles(n) % RowGroups::tiles(m) * kSquare;
+        const auto g = static_cast<uint32_t>(index / RowGroups::tiles(n) / RowGroups::tiles(m));
+        const uint64_t begin = groups.begin(g), rows = groups.size(g);
+        if (rows == 0) return;
+        const uint32_t lines = RowGroups::part(line, m), columns = RowGroups::part(column, n);
+        const float* results =
+            productOf<true, false>(block, Lines{from + begin * m + line, m},
+                                   Lines{with + begin * n + column, n}, lines, columns, rows);
+        float* out = to + g * apart + line * n + column;
+        for (uint32_t i = block.thread(); i < lines * columns; i += block.threads()) {
+            const uint32_t r = i / columns, c = i % columns;
+            out[r * n + c] += results[r * wideStrideOf(kSquare) + c];
+        }
+    }
+};
+
+struct MultiplyGroups {
+    RowsProduct<false> product;
+
+    static constexpr uint32_t kShared = GroupMemory::kBytes;
+    BULKHEAD_BOTH uint64_t jobs() const { return product.jobs(); }
+    template <class Block>
+    BULKHEAD_BODY void run(Block& block) const {
+        for (uint64_t job = block.block(); job < jobs(); job += block.blocks())
+            product.job(block, job);
+    }
+};
+
+/// Both gradients of such a product, which need nothing of each other.
+struct MultiplyGroupsBack {
+    RowsProduct<true> rows;
+    WeightsProduct weights;
+
+    static constexpr uint32_t kShared = GroupMemory::kBytes;
+    BULKHEAD_BOTH uint64_t jobs() const { return rows.jobs() + weights.jobs(); }
+    template <class Block>
+    BULKHEAD_BODY void run(Block& block) const {
+        for (uint64_t job = block.block(); job < jobs(); job += block.blocks()) {
+            if (job < weights.jobs())
+                weights.job(block, job);
+            else
+                rows.job(block, job - weights.jobs());
+        }
+    }
+};
+
+/// How many of each of the stretches of choices are for which expert; a block a stretch.
+struct CountChoices {
+    const int32_t* chosen;
+    int32_t* counts;  ///< [stretch][expert]
+    uint64_t choices, stretch;
+    uint32_t experts;
+
+    template <class Block>
+    BULKHEAD_BODY void run(Block& block) const {
+        const uint64_t begin = block.block() * stretch;
+        const uint64_t end = begin + stretch < choices ? begin + stretch : choices;
+        for (uint32_t e = block.thread(); e < experts; e += block.threads()) {
+            int32_t count = 0;
+            for (uint64_t a = begin; a < end; ++a)
+                count += chosen[a] == static_cast<int32_t>(e) ? 1 : 0;
+            counts[uint64_t{block.block()} * experts + e] = count;
+        }
+    }
+};
+
+constexpr uint32_t kMostExperts = 4096;
+
+/// Where each choice stands among all, sorted by expert and, of one, in their order.
+struct PlaceChoices {
+    const int32_t* chosen;
+    const int32_t* counts;
+    int32_t* place;
+    int32_t* starts;  ///< [experts + 1]
+    uint64_t choices, stretch;
+    uint32_t experts;  ///< at most kMostExperts
+
+    static constexpr uint32_t kShared = kMostExperts * sizeof(int32_t);
+
+    template <class Block>
+    BULKHEAD_BODY void run(Block& block) const {
+        auto* all = reinterpret_cast<int32_t*>(block.shared());
+        for (uint32_t e = block.thread(); e < experts; e += block.threads()) {
+            all[e] = 0;
+            for (uint32_t s = 0; s < block.blocks(); ++s)
+                all[e] += counts[uint64_t{s} * experts + e];
+        }
+        block.sync();
+        const uint64_t begin = block.block() * stretch;
+        const uint64_t end = begin + stretch < choices ? begin + stretch : choices;
+        for (uint32_t e = block.thread(); e < experts; e += block.threads()) {
+            int32_t at = 0;
+            for (uint32_t before = 0; before < e; ++before) at += all[before];
+            if (block.block() == 0) starts[e] = at;
+            if (block.block() == 0 && e + 1 == experts) starts[experts] = at + all[e];
+            for (uint32_t s = 0; s < block.block(); ++s) at += counts[uint64_t{s} * experts + e];
+            for (uint64_t a = begin; a < end; ++a)
+                if (chosen[a] == static_cast<int32_t>(e)) place[a] = at++;
+        }
+        block.sync();
+    }
+};
+
+}  // namespace bulkhead::llama_moe::gpu
