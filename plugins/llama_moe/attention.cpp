@@ -29,7 +29,6 @@ absl::Status Attention<A>::open(const ModelConfig& config, bool full, Math<A>* m
     BULKHEAD_RETURN_IF_ERROR(kept_.reserve(device, math->keptOfAttention(shape_)));
     BULKHEAD_RETURN_IF_ERROR(scratch->dOut.reserve(device, wide));
     BULKHEAD_RETURN_IF_ERROR(scratch->dQkv.reserve(device, tokens * shape_.width()));
-    BULKHEAD_RETURN_IF_ERROR(scratch->dx.reserve(device, wide));
     return scratch->dNormed.reserve(device, wide);
 }
 
@@ -47,19 +46,19 @@ void Attention<A>::forward(const AttentionWeights<const A>& w, const T* in, T* o
 
 template <class A>
 void Attention<A>::backward(const AttentionWeights<const A>& w, const AttentionWeights<T>& dw,
-                            const T* in, T* dx, size_t samples) {
+                            const T* in, T* dx, A* rounded, size_t samples) {
     shape_.samples = samples;
     const size_t tokens = shape_.tokens(), dim = shape_.dim();
     A* dOut = scratch_->dOut.data();
     A* dQkv = scratch_->dQkv.data();
     T* dNormed = scratch_->dNormed.data();
-    const A* up = scratch_->dx.fill(*math_, dx, tokens * dim);
-    multiplyBack(*math_, up, w.wo, dOut, tokens, dim, dim, T(0));
-    addWeightGradient(*math_, mixed_.data(), up, dw.wo, tokens, dim, dim);
+    multiplyBack(*math_, static_cast<const A*>(rounded), w.wo, dOut, tokens, dim, dim, T(0));
+    addWeightGradient(*math_, mixed_.data(), static_cast<const A*>(rounded), dw.wo, tokens, dim,
+                      dim);
     math_->attentionBackward(shape_, qkv_.data(), kept_.data(), mixed_.data(), dOut, dQkv);
     addWeightGradient(*math_, normed_.data(), dQkv, dw.wqkv, tokens, dim, shape_.width());
     multiplyBack(*math_, dQkv, w.wqkv, dNormed, tokens, dim, shape_.width(), T(0));
-    math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, dw.norm, tokens, dim);
+    math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, rounded, dw.norm, tokens, dim);
 }
 
 BULKHEAD_FOR_NUMBERS(Attention)

@@ -21,7 +21,6 @@ template <class A>
 struct AttentionScratch {
     Buffer<A> dOut, dQkv;
     Buffer<Master<A>> dNormed;
-    Narrowed<A> dx;
 };
 
 /// Causal grouped-query attention with pre-norm and residual, over samples of one length. Chunked:
@@ -38,10 +37,10 @@ class Attention {
 
     /// out[tokens, dim] = in + attention(norm(in))
     void forward(const AttentionWeights<const A>& w, const T* in, T* out, size_t samples);
-    /// `in` as in forward. dx holds the gradient of `out` and becomes that of `in`; gradients of
-    /// the weights are added to `dw`.
+    /// `in` as in forward. dx holds the gradient of `out` and becomes that of `in`, and so does
+    /// `rounded`, which is it in A; gradients of the weights are added to `dw`.
     void backward(const AttentionWeights<const A>& w, const AttentionWeights<T>& dw, const T* in,
-                  T* dx, size_t samples);
+                  T* dx, A* rounded, size_t samples);
 
   private:
     Math<A>* math_ = nullptr;

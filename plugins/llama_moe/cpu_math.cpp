@@ -22,7 +22,7 @@ void CpuMath<T>::normForward(const T* x, const T* gain, T* y, T* scale, size_t r
 }
 
 template <class T>
-void CpuMath<T>::normBackward(const T* dy, const T* x, const T* gain, const T* scale, T* dx,
+void CpuMath<T>::normBackward(const T* dy, const T* x, const T* gain, const T* scale, T* dx, T*,
                               T* dGain, size_t rows, size_t dim) {
     llama_moe::normBackward(dy, x, gain, scale, dx, dGain, rows, dim);
 }
@@ -161,9 +161,10 @@ void CpuMath<T>::narrow(const T* from, T* to, size_t count) {
 }
 
 template <class T>
-void CpuMath<T>::adamW(const AdamW<T>& rule, const Layout& layout, const T* reduced,
-                       const StateRuns<T>& state, T*) {
+absl::Status CpuMath<T>::adamW(const AdamW<T>& rule, const Layout& layout, const T* reduced,
+                               const StateRuns<T>& state, T*) {
     apply(rule, layout, reduced, state);
+    return absl::OkStatus();
 }
 
 template <class T>

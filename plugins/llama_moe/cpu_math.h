@@ -15,8 +15,8 @@ class CpuMath final : public Math<T> {
     void product(const Product<T>& product) override;
     void normForward(const T* x, const T* gain, T* y, T* scale, size_t rows, size_t dim,
                      T epsilon) override;
-    void normBackward(const T* dy, const T* x, const T* gain, const T* scale, T* dx, T* dGain,
-                      size_t rows, size_t dim) override;
+    void normBackward(const T* dy, const T* x, const T* gain, const T* scale, T* dx, T* rounded,
+                      T* dGain, size_t rows, size_t dim) override;
     /// Probabilities, [sample][head][row][chunk].
     size_t keptOfAttention(const AttentionShape& shape) const override {
         return shape.tokens() * shape.heads * shape.chunk;
@@ -48,8 +48,8 @@ class CpuMath final : public Math<T> {
                       size_t classes) override;
     void add(T* to, const T* from, size_t count) override;
     void narrow(const T* from, T* to, size_t count) override;
-    void adamW(const AdamW<T>& rule, const Layout& layout, const T* reduced,
-               const StateRuns<T>& state, T* image) override;
+    absl::Status adamW(const AdamW<T>& rule, const Layout& layout, const T* reduced,
+                       const StateRuns<T>& state, T* image) override;
     absl::StatusOr<double> sumOfSquares(const Layout& layout, const T* reduced) override;
     absl::StatusOr<uint64_t> stateHash(const void* state, size_t bytes) override;
 

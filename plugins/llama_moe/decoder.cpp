@@ -57,6 +57,7 @@ absl::Status Decoder<A>::open(ParameterStore<A>* store, size_t samples, size_t s
     const size_t wide = maxTokens_ * config().dim;
     BULKHEAD_RETURN_IF_ERROR(streams_.reserve(device, (2 * config().layers + 1) * wide));
     BULKHEAD_RETURN_IF_ERROR(gradient_.reserve(device, wide));
+    BULKHEAD_RETURN_IF_ERROR(rounded_.reserve(device, wide));
     BULKHEAD_RETURN_IF_ERROR(headNormed_.reserve(device, wide));
     BULKHEAD_RETURN_IF_ERROR(headScale_.reserve(device, maxTokens_));
     BULKHEAD_RETURN_IF_ERROR(logits_.reserve(device, maxTokens_ * kVocabulary));
@@ -214,6 +215,7 @@ template <class A>
 absl::Status Decoder<A>::backward(bool last, const Ready& ready) {
     const size_t tokens = samples_ * sequence_;
     T* dx = gradient_.data();
+    A* rounded = rounded_.of(dx);
     math_->besideExchange(last);
     headBackward(tokens);
     BULKHEAD_RETURN_IF_ERROR(finish(headUnit(), last, ready));
@@ -222,12 +224,12 @@ absl::Status Decoder<A>::backward(bool last, const Ready& ready) {
         const auto dw = layerWeights(l, store_->denseGradient(l + 1));
         Layer& layer = *layers_[l];
         if (ModelConfig::mixture(l))
-            BULKHEAD_RETURN_IF_ERROR(layer.mixture.backward(*store_, w.mixture, dw.mixture,
-                                                            stream(2 * l + 1), dx, tokens));
+            BULKHEAD_RETURN_IF_ERROR(layer.mixture.backward(
+                *store_, w.mixture, dw.mixture, stream(2 * l + 1), dx, rounded, tokens));
         else
             layer.feedForward.backward(w.feedForward, dw.feedForward, stream(2 * l + 1), dx,
-                                       tokens);
-        layer.attention.backward(w.attention, dw.attention, stream(2 * l), dx, samples_);
+                                       rounded, tokens);
+        layer.attention.backward(w.attention, dw.attention, stream(2 * l), dx, rounded, samples_);
         BULKHEAD_RETURN_IF_ERROR(finish(l + 1, last, ready));
     }
     const Told device = told(told_.data());
@@ -269,7 +271,7 @@ void Decoder<A>::headBackward(size_t tokens) {
     multiplyBack(*math_, dLogits, unit + headWeights_, dNormed, tokens, dim, kVocabulary, T(0));
     math_->zero(gradient_.data(), tokens * dim);
     math_->normBackward(dNormed, stream(2 * layers_.size()), unit, headScale_.data(),
-                        gradient_.data(), dUnit, tokens, dim);
+                        gradient_.data(), rounded_.of(gradient_.data()), dUnit, tokens, dim);
 }
 
 BULKHEAD_FOR_NUMBERS(Decoder)

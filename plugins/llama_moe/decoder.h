@@ -133,7 +133,7 @@ class Decoder {
     Buffer<T> streams_;  ///< residual stream [2 * layers + 1][tokens][dim]
     Buffer<T> gradient_, headScale_, logits_;
     Buffer<A> headNormed_;
-    Narrowed<A> dLogits_;
+    Narrowed<A> dLogits_, rounded_;  ///< the latter of gradient_
     Buffer<int32_t> told_;
     Buffer<double> losses_;
     std::vector<std::unique_ptr<Passage>> passages_;

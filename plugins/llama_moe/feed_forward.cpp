@@ -18,7 +18,6 @@ absl::Status FeedForward<A>::open(const ModelConfig& config, Math<A>* math, size
     BULKHEAD_RETURN_IF_ERROR(h_.reserve(device, tokens * 2 * shape_.hidden));
     BULKHEAD_RETURN_IF_ERROR(act_.reserve(device, tokens * shape_.hidden));
     BULKHEAD_RETURN_IF_ERROR(scratch->dAct.reserve(device, tokens * shape_.hidden));
-    BULKHEAD_RETURN_IF_ERROR(scratch->dx.reserve(device, tokens * shape_.dim));
     return scratch->dNormed.reserve(device, tokens * shape_.dim);
 }
 
@@ -33,12 +32,13 @@ void FeedForward<A>::forward(const FeedForwardWeights<const A>& w, const T* in, 
 
 template <class A>
 void FeedForward<A>::backward(const FeedForwardWeights<const A>& w, const FeedForwardWeights<T>& dw,
-                              const T* in, T* dx, size_t tokens) {
+                              const T* in, T* dx, A* rounded, size_t tokens) {
     T* dNormed = scratch_->dNormed.data();
-    const A* up = scratch_->dx.fill(*math_, dx, tokens * shape_.dim);
+    const A* up = rounded;
     swigluLayerBackward(*math_, shape_, w.swiglu, dw.swiglu, normed_.data(), h_.data(), act_.data(),
                         up, scratch_->dAct.data(), dNormed, tokens, T(0));
-    math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, dw.norm, tokens, shape_.dim);
+    math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, rounded, dw.norm, tokens,
+                        shape_.dim);
 }
 
 BULKHEAD_FOR_NUMBERS(FeedForward)

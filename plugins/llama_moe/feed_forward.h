@@ -14,7 +14,6 @@ template <class A>
 struct FeedForwardScratch {
     Buffer<A> dAct;
     Buffer<Master<A>> dNormed;
-    Narrowed<A> dx;
 };
 
 template <class P>
@@ -32,9 +31,9 @@ class FeedForward {
     absl::Status open(const ModelConfig& config, Math<A>* math, size_t tokens,
                       FeedForwardScratch<A>* scratch);
     void forward(const FeedForwardWeights<const A>& w, const T* in, T* out, size_t tokens);
-    /// dx holds the gradient of `out` and becomes that of `in`.
+    /// dx and `rounded` as in Attention.
     void backward(const FeedForwardWeights<const A>& w, const FeedForwardWeights<T>& dw,
-                  const T* in, T* dx, size_t tokens);
+                  const T* in, T* dx, A* rounded, size_t tokens);
 
   private:
     Math<A>* math_ = nullptr;

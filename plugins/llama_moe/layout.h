@@ -23,6 +23,7 @@ struct Segment {
     size_t begin = 0;
     size_t end = 0;
     TensorKind kind = TensorKind::kMatrix;
+    bool operator==(const Segment&) const = default;
 };
 
 struct UnitRegion {

@@ -125,9 +125,10 @@ class Math {
     /// back.
     virtual void normForward(const T* x, const A* gain, A* y, T* scale, size_t rows, size_t dim,
                              T epsilon) = 0;
-    /// dx += the gradient through the norm, dGain += its gradient.
+    /// dx += the gradient through the norm, dGain += its gradient. `rounded` becomes dx rounded to
+    /// A; where both types are one it is dx.
     virtual void normBackward(const T* dy, const T* x, const A* gain, const T* scale, T* dx,
-                              T* dGain, size_t rows, size_t dim) = 0;
+                              A* rounded, T* dGain, size_t rows, size_t dim) = 0;
 
     /// Numbers that attention over `shape` keeps for the way back.
     virtual size_t keptOfAttention(const AttentionShape& shape) const = 0;
@@ -185,8 +186,9 @@ class Math {
     /// Rounds to A. Never called where both types are one.
     virtual void narrow(const T* from, A* to, size_t count) = 0;
     /// One update; `image` gets the parameters rounded to A, and is null where both types are one.
-    virtual void adamW(const AdamW<T>& rule, const Layout& layout, const T* reduced,
-                       const StateRuns<T>& state, A* image) = 0;
+    /// Waits only for a layout that differs from the last.
+    virtual absl::Status adamW(const AdamW<T>& rule, const Layout& layout, const T* reduced,
+                               const StateRuns<T>& state, A* image) = 0;
     /// Waits. In double, in an order that depends on nothing but the layout.
     virtual absl::StatusOr<double> sumOfSquares(const Layout& layout, const T* reduced) = 0;
     /// Waits. bulkhead_state_hash() of `bytes` bytes of device memory, which `state` is the start

@@ -45,7 +45,6 @@ absl::Status Mixture<A>::open(const ModelConfig& config, Math<A>* math, size_t t
     BULKHEAD_RETURN_IF_ERROR(scratch->dLogits.reserve(device, tokens * config.experts));
     FeedForwardScratch<A>& shared = scratch->feedForward;
     BULKHEAD_RETURN_IF_ERROR(shared.dAct.reserve(device, tokens * config.sharedHidden));
-    BULKHEAD_RETURN_IF_ERROR(shared.dx.reserve(device, tokens * config.dim));
     return shared.dNormed.reserve(device, tokens * config.dim);
 }
 
@@ -106,11 +105,12 @@ absl::Status Mixture<A>::forward(Store& store, const MixtureWeights<const A>& w,
 
 template <class A>
 absl::Status Mixture<A>::backward(Store& store, const MixtureWeights<const A>& w,
-                                  const MixtureWeights<T>& dw, const T* in, T* dx, size_t tokens) {
+                                  const MixtureWeights<T>& dw, const T* in, T* dx, A* rounded,
+                                  size_t tokens) {
     const size_t dim = config_.dim, k = config_.topK, hidden = config_.expertHidden;
     A* sorted = scratch_->sorted.data();
     A* grouped = alone() ? sorted : scratch_->grouped.data();
-    const A* up = scratch_->feedForward.dx.fill(*math_, dx, tokens * dim);
+    const A* up = rounded;
     math_->spread(up, exchange_.place(), nullptr, sorted, tokens, k, dim);
     BULKHEAD_RETURN_IF_ERROR(exchange_.toExperts(sorted, grouped));
     const Groups groups = exchange_.groups();
@@ -130,7 +130,7 @@ absl::Status Mixture<A>::backward(Store& store, const MixtureWeights<const A>& w
                         sharedAct_.data(), up, scratch_->feedForward.dAct.data(), dNormed, tokens,
                         T(0));
     addRouterGradient(w, dw, sorted, dNormed, tokens);
-    math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, dw.norm, tokens, dim);
+    math_->normBackward(dNormed, in, w.norm, scale_.data(), dx, rounded, dw.norm, tokens, dim);
     return absl::OkStatus();
 }
 

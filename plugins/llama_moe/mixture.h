@@ -51,9 +51,10 @@ class Mixture {
     /// in host memory. With several shards waits for what was put on the device before.
     absl::Status forward(Store& store, const MixtureWeights<const A>& w, const T* in, T* out,
                          size_t tokens, int32_t* chosenOnHost);
-    /// Collective.
+    /// Collective. dx and `rounded` as in Attention.
     absl::Status backward(Store& store, const MixtureWeights<const A>& w,
-                          const MixtureWeights<T>& dw, const T* in, T* dx, size_t tokens);
+                          const MixtureWeights<T>& dw, const T* in, T* dx, A* rounded,
+                          size_t tokens);
 
     /// To other shards, since open.
     uint64_t sentBytes() const { return exchange_.sentBytes(); }

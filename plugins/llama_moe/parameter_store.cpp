@@ -93,9 +93,8 @@ absl::StatusOr<uint64_t> ParameterStore<A>::hash() {
 template <class A>
 absl::Status ParameterStore<A>::apply(const AdamW<T>& rule, const T* reduced) {
     A* image = kOneType<A> ? nullptr : current_.image.of(parameters());
-    math_->adamW(rule, layout(), reduced, runs(), image);
     touchedSinceChange_ = true;
-    return absl::OkStatus();
+    return math_->adamW(rule, layout(), reduced, runs(), image);
 }
 
 template <class A>

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kSequence = 2048, kSamples = 8, kMicroBatches = 4;
 // What a step takes: the host waits for the sum of squares, and for the hash of the state where it
 // is asked for one.
-constexpr uint64_t kLaunches = 2'464, kSynchronisations = 2;
+constexpr uint64_t kLaunches = 2'040, kSynchronisations = 2;
 
 class Budget : public ::testing::Test {
   protected:

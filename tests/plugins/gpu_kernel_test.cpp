@@ -125,29 +125,38 @@ TEST_P(GpuKernels, Norm) {
     const auto gGain = bf16s(gain);
     const auto gy = bf16s(y);
     const auto gScale = floats(scale), gdx = floats(dx), gdGain = floats(dGain);
+    const auto gRounded = bf16s(dx);
     cpu_.normForward(x.data(), gain.data(), y.data(), scale.data(), kRows, kDim, 1e-5);
     gpu_->normForward(gx.data(), gGain.data(), gy.data(), gScale.data(), kRows, kDim, 1e-5f);
     expectNear(gy, y, kNarrow);
     expectNear(gScale, scale, kWide);
-    cpu_.normBackward(dy.data(), x.data(), gain.data(), scale.data(), dx.data(), dGain.data(),
-                      kRows, kDim);
+    cpu_.normBackward(dy.data(), x.data(), gain.data(), scale.data(), dx.data(), dx.data(),
+                      dGain.data(), kRows, kDim);
     gpu_->normBackward(gdy.data(), gx.data(), gGain.data(), gScale.data(), gdx.data(),
-                       gdGain.data(), kRows, kDim);
+                       gRounded.data(), gdGain.data(), kRows, kDim);
     expectNear(gdx, dx, kWide);
+    expectNear(gRounded, dx, kNarrow);
     expectNear(gdGain, dGain, 10 * kWide);
 }
 
 TEST_P(GpuKernels, ManyRowsAddToANormsGain) {
-    const size_t rows = 1100, dim = 3;  // more than there are parts, and parts to some sums
+    const size_t rows = 1100, dim = 35;  // more than there are parts, and columns of a block
     const Doubles x = some(rows * dim), gain = some(dim), dy = some(rows * dim);
     Doubles scale(rows, 1), dx(rows * dim), dGain = some(dim);
     const auto gx = floats(x), gdy = floats(dy), gScale = floats(scale), gdx = floats(dx);
     const auto gGain = bf16s(gain);
     const auto gdGain = floats(dGain);
-    cpu_.normBackward(dy.data(), x.data(), gain.data(), scale.data(), dx.data(), dGain.data(), rows,
-                      dim);
-    gpu_->normBackward(gdy.data(), gx.data(), gGain.data(), gScale.data(), gdx.data(),
-                       gdGain.data(), rows, dim);
+    const auto gRounded = bf16s(dx);
+    GpuMath gpu(ranks_->device(0), place().machine, nullptr);
+    ModelConfig shaped = config();
+    shaped.dim = dim;
+    shaped.heads = shaped.kvHeads = 1;
+    ASSERT_TRUE(gpu.open(shaped, 1, rows).ok());
+    cpu_.normBackward(dy.data(), x.data(), gain.data(), scale.data(), dx.data(), dx.data(),
+                      dGain.data(), rows, dim);
+    gpu.normBackward(gdy.data(), gx.data(), gGain.data(), gScale.data(), gdx.data(),
+                     gRounded.data(), gdGain.data(), rows, dim);
+    ASSERT_TRUE(gpu.finish().ok());
     expectNear(gdGain, dGain, 10 * kWide);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -235,6 +236,27 @@ TEST_P(GpuModel, AnUpdateHasTheBitsOfTheCpus) {
         ASSERT_EQ(model->api().apply(model->shard(0), static_cast<float*>(memory), &update),
                   BULKHEAD_OK);
         model->freeOnDevice(memory);
+    }
+    EXPECT_EQ(gpu.exportAll(), cpu.exportAll());
+}
+
+TEST_P(GpuModel, AnUpdateAfterExpertsMovedHasTheBitsOfTheCpus) {
+    Model cpu({.shards = 2});
+    Model gpu(on(2));
+    gpu.initialise(4);
+    cpu.initialise(4);
+    for (Model* model : {&cpu, &gpu}) model->step(someText(4, 16));  // by the layout before
+    std::vector<int32_t> other = gpu.layout();
+    const auto moved = std::find(other.begin(), other.end(), 0);
+    *moved = 1;  // so that both shards have other tensors elsewhere
+    for (Model* model : {&cpu, &gpu}) {
+        EXPECT_GT(model->changeLayout(other), 0u);
+        EXPECT_EQ(model->settle(1), BULKHEAD_OK);
+    }
+    cpu.importAll(gpu.exportAll());
+    for (Model* model : {&cpu, &gpu}) {
+        model->forwardBackward({});  // no gradient: moments and decay change the parameters
+        model->apply(3e-3f, 1);
     }
     EXPECT_EQ(gpu.exportAll(), cpu.exportAll());
 }

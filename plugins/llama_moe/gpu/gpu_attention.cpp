@@ -43,7 +43,7 @@ absl::Status GpuMath::open(const ModelConfig& config, size_t samples, size_t seq
     const size_t half = config.headDim() / 2;
     BULKHEAD_RETURN_IF_ERROR(cosine_.reserve(device(), sequence * half));
     BULKHEAD_RETURN_IF_ERROR(sine_.reserve(device(), sequence * half));
-    BULKHEAD_RETURN_IF_ERROR(parts_.reserve(device(), (kParts + kParts / kPartsEach) * config.dim));
+    BULKHEAD_RETURN_IF_ERROR(parts_.reserve(device(), kParts * config.dim));
     BULKHEAD_RETURN_IF_ERROR(choiceCounts_.reserve(
         device(),
         std::max<size_t>(blocksOfThreads(samples * sequence * config.topK), 1) * config.experts));

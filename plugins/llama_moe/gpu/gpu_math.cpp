@@ -46,15 +46,12 @@ void GpuMath::normForward(const float* x, const Bf16* gain, Bf16* y, float* scal
 }
 
 void GpuMath::normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
-                           float* dx, float* dGain, size_t rows, size_t dim) {
-    // In two steps, so that enough threads add: parts to some thirty sums, those to the gradient.
-    const size_t parts = std::min(rows, kParts), sums = (parts + kPartsEach - 1) / kPartsEach;
-    float* partSums = parts_.data() + kParts * dim;
-    launch(gpu::NormBackward{dy, x, gain, scale, dx, parts_.data(), rows, dim}, parts);
-    launch(gpu::ColumnSums{parts_.data(), partSums, parts, dim, kPartsEach, 0},
-           blocksOfThreads(sums * dim));
-    launch(gpu::ColumnSums{partSums, dGain, sums, dim, std::max<size_t>(sums, 1), 1},
-           parts == 0 ? 0 : blocksOfThreads(dim));
+                           float* dx, Bf16* rounded, float* dGain, size_t rows, size_t dim) {
+    if (rows == 0) return;
+    const size_t parts = std::min(rows, kParts);
+    launch(gpu::NormBackward{dy, x, gain, scale, dx, rounded, parts_.data(), rows, dim}, parts);
+    launch(gpu::ColumnSums{parts_.data(), dGain, parts, dim},
+           (dim + gpu::ColumnSums::kColumns - 1) / gpu::ColumnSums::kColumns);
 }
 
 void GpuMath::swigluForward(const Bf16* h, Bf16* act, size_t rows, size_t hidden) {
@@ -153,34 +150,40 @@ void GpuMath::narrow(const float* from, Bf16* to, size_t count) {
     launch(gpu::Narrow{from, to, count}, blocksOfElements(count));
 }
 
-void GpuMath::adamW(const AdamW<float>& rule, const Layout& layout, const float* reduced,
-                    const StateRuns<float>& state, Bf16* image) {
-    for (const Segment& segment : layout.segments()) {
-        const size_t at = segment.begin, count = segment.end - at;
-        if (segment.kind == TensorKind::kPadding) continue;
-        if (segment.kind == TensorKind::kBalance) {
-            launch(gpu::Balance{reduced + at, state.parameters + at, image + at, count,
-                                rule.balanceRate},
-                   blocksOfElements(count));
-            continue;
-        }
-        const float decay = segment.kind == TensorKind::kMatrix ? rule.weightDecay : 0.0f;
-        launch(
-            gpu::AdamWStretch{reduced + at, state.parameters + at, state.first + at,
-                              state.second + at, image + at, count, rule.beta1, 1.0f - rule.beta1,
-                              rule.beta2, 1.0f - rule.beta2, rule.epsilon, decay, rule.learningRate,
-                              rule.gradientScale, rule.correction1, rule.correction2},
-            blocksOfElements(count));
-    }
+absl::Status GpuMath::useLayout(const Layout& layout) {
+    if (layout.segments() == segments_) return absl::OkStatus();
+    std::vector<gpu::Stretch> cut;
+    for (const Segment& segment : layout.segments())
+        for (size_t at = segment.begin; at < segment.end; at += gpu::kStretch)
+            cut.push_back({at, std::min<size_t>(segment.end - at, gpu::kStretch),
+                           segment.kind == TensorKind::kPadding   ? gpu::Treated::kNot
+                           : segment.kind == TensorKind::kBalance ? gpu::Treated::kBalance
+                           : segment.kind == TensorKind::kMatrix  ? gpu::Treated::kDecaying
+                                                                  : gpu::Treated::kPlain});
+    segments_.clear();                   // should what follows fail
+    BULKHEAD_RETURN_IF_ERROR(finish());  // nothing may still read the stretches of before
+    BULKHEAD_RETURN_IF_ERROR(stretches_.reserve(device(), cut.size()));
+    copy(stretches_.data(), cut.data(), cut.size());
+    BULKHEAD_RETURN_IF_ERROR(finish());
+    stretchCount_ = cut.size();
+    segments_ = layout.segments();
+    return absl::OkStatus();
+}
+
+absl::Status GpuMath::adamW(const AdamW<float>& rule, const Layout& layout, const float* reduced,
+                            const StateRuns<float>& state, Bf16* image) {
+    BULKHEAD_RETURN_IF_ERROR(useLayout(layout));
+    launch(gpu::Update{stretches_.data(), stretchCount_, reduced, state.parameters, state.first,
+                       state.second, image, rule.beta1, 1.0f - rule.beta1, rule.beta2,
+                       1.0f - rule.beta2, rule.epsilon, rule.weightDecay, rule.learningRate,
+                       rule.gradientScale, rule.correction1, rule.correction2, rule.balanceRate},
+           blocksOfRows(stretchCount_));
+    return absl::OkStatus();
 }
 
 absl::StatusOr<double> GpuMath::sumOfSquares(const Layout& layout, const float* reduced) {
-    zero(squares_.data(), kParts);
-    for (const Segment& segment : layout.segments())
-        launch(
-            gpu::SquareSums{reduced + segment.begin, squares_.data(), segment.end - segment.begin,
-                            segment.kind == TensorKind::kBalance ? 0.0 : 1.0},
-            kParts);
+    BULKHEAD_RETURN_IF_ERROR(useLayout(layout));
+    launch(gpu::SquareSums{stretches_.data(), stretchCount_, reduced, squares_.data()}, kParts);
     copy(squaresOnHost_.data(), squares_.data(), kParts);
     BULKHEAD_RETURN_IF_ERROR(finish());
     return std::accumulate(squaresOnHost_.data(), squaresOnHost_.data() + kParts, 0.0);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "plugins/llama_moe/gpu/machine.h"
 #include "plugins/llama_moe/math.h"
 
@@ -21,7 +23,7 @@ class GpuMath final : public Math<Bf16> {
     void normForward(const float* x, const Bf16* gain, Bf16* y, float* scale, size_t rows,
                      size_t dim, float epsilon) override;
     void normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
-                      float* dx, float* dGain, size_t rows, size_t dim) override;
+                      float* dx, Bf16* rounded, float* dGain, size_t rows, size_t dim) override;
     /// Of each row and head the logarithm of the sum of the exponentials of its scores.
     size_t keptOfAttention(const AttentionShape& shape) const override {
         return shape.tokens() * shape.heads;
@@ -56,8 +58,8 @@ class GpuMath final : public Math<Bf16> {
                       size_t rows, size_t classes) override;
     void add(float* to, const float* from, size_t count) override;
     void narrow(const float* from, Bf16* to, size_t count) override;
-    void adamW(const AdamW<float>& rule, const Layout& layout, const float* reduced,
-               const StateRuns<float>& state, Bf16* image) override;
+    absl::Status adamW(const AdamW<float>& rule, const Layout& layout, const float* reduced,
+                       const StateRuns<float>& state, Bf16* image) override;
     absl::StatusOr<double> sumOfSquares(const Layout& layout, const float* reduced) override;
     absl::StatusOr<uint64_t> stateHash(const void* state, size_t bytes) override;
     void besideExchange(bool may) override;
@@ -72,14 +74,20 @@ class GpuMath final : public Math<Bf16> {
             api_->launch(machine_, kernelOf(body), &body, static_cast<uint32_t>(blocks));
     }
 
+    /// Makes the stretches on the device those of the layout, if they are not.
+    absl::Status useLayout(const Layout& layout);
+
     const gpu::MachineApi* api_;
     const bulkhead_host* host_;
     gpu::Machine* machine_ = nullptr;
     Buffer<char> workspace_;
     Buffer<float> cosine_, sine_;  ///< [sequence][headDim / 2]
     Buffer<float> parts_;          ///< of norms' gains, [kParts][dim], and behind them sums of some
-    Buffer<int32_t> choiceCounts_;  ///< [stretch][expert]
-    Buffer<double> squares_;        ///< [block]
+    Buffer<int32_t> choiceCounts_;   ///< [stretch][expert]
+    std::vector<Segment> segments_;  ///< that the stretches are of
+    Buffer<gpu::Stretch> stretches_;
+    size_t stretchCount_ = 0;
+    Buffer<double> squares_;  ///< [block]
     Buffer<double, BULKHEAD_MEMORY_HOST> squaresOnHost_;
     Buffer<uint64_t> pieceSums_;    ///< [piece][kPairs]
     Buffer<uint64_t> pieceHashes_;  ///< [piece]

@@ -9,7 +9,6 @@ namespace bulkhead::llama_moe {
 
 constexpr size_t kBlockThreads = 256;  ///< of a GPU's block
 constexpr size_t kParts = 1024;        ///< in which what all rows add to is summed
-constexpr size_t kPartsEach = 32;      ///< of them are added at once
 constexpr size_t kMostBlocks = 4096;
 
 /// A block takes one row at a time.

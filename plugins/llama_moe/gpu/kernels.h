@@ -36,8 +36,7 @@
     X(CrossEntropy)                   \
     X(Add)                            \
     X(Narrow)                         \
-    X(AdamWStretch)                   \
-    X(Balance)                        \
+    X(Update)                         \
     X(SquareSums)                     \
     X(PieceSums)                      \
     X(PieceHashes)

@@ -37,6 +37,7 @@ struct NormBackward {
     const Bf16* gain;
     const float* scale;
     float* dx;
+    Bf16* rounded;
     float* parts;  ///< [blocks][dim]
     uint64_t rows, dim;
 
@@ -55,32 +56,49 @@ struct NormBackward {
             const float back =
                 block.sum(along) * inverse * inverse * inverse / static_cast<float>(dim);
             for (uint64_t i = block.thread(); i < dim; i += block.threads()) {
-                dx[row * dim + i] += inverse * widen(gain[i]) * up[i] - back * in[i];
+                const float sum =
+                    dx[row * dim + i] + (inverse * widen(gain[i]) * up[i] - back * in[i]);
+                dx[row * dim + i] = sum;
+                rounded[row * dim + i] = narrow(sum);
                 part[i] += up[i] * in[i] * inverse;
             }
         }
     }
 };
 
-/// Sums of columns, `each` parts at a time, in the order of the parts: to[g][i], or with `add` what
-/// was there and it, for the g-th stretch of parts.
+/// to[i] += the sum of column i of all parts: a block's columns in some stretches of the parts, and
+/// these in their order.
 struct ColumnSums {
     const float* parts;  ///< [count][columns]
-    float* to;           ///< [count / each, rounded up][columns]
-    uint64_t count, columns, each;
-    uint32_t add;
+    float* to;
+    uint64_t count, columns;
+
+    static constexpr uint32_t kColumns = 32, kStretches = 8;
+    static constexpr uint32_t kShared = kColumns * kStretches * sizeof(float);
 
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {
-        const uint64_t step = uint64_t{block.blocks()} * block.threads();
-        const uint64_t elements = (count + each - 1) / each * columns;
-        for (uint64_t i = uint64_t{block.block()} * block.threads() + block.thread(); i < elements;
-             i += step) {
-            const uint64_t first = i / columns * each, column = i % columns;
-            const uint64_t end = first + each < count ? first + each : count;
-            float sum = 0;
-            for (uint64_t part = first; part < end; ++part) sum += parts[part * columns + column];
-            to[i] = add != 0 ? to[i] + sum : sum;
+        auto* sums = reinterpret_cast<float*>(block.shared());
+        const uint64_t each = (count + kStretches - 1) / kStretches;
+        for (uint64_t first = uint64_t{block.block()} * kColumns; first < columns;
+             first += uint64_t{block.blocks()} * kColumns) {
+            for (uint32_t i = block.thread(); i < kColumns * kStretches; i += block.threads()) {
+                const uint64_t column = first + i % kColumns, begin = i / kColumns * each;
+                const uint64_t end = begin + each < count ? begin + each : count;
+                float sum = 0;
+                for (uint64_t part = begin; part < end && column < columns; ++part)
+                    sum += parts[part * columns + column];
+                sums[i] = sum;
+            }
+            block.sync();
+            for (uint32_t i = block.thread(); i < kColumns; i += block.threads()) {
+                if (first + i >= columns) continue;
+                float sum = 0;
+                for (uint32_t stretch = 0; stretch < kStretches; ++stretch)
+                    sum += sums[stretch * kColumns + i];
+                to[first + i] += sum;
+            }
+            block.sync();
         }
     }
 };
