@@ -27,6 +27,8 @@ using bulkhead::fake_cuda::Kernel;
 
 constexpr size_t kPage = 4096;
 constexpr size_t kGpuBytes = size_t{80} << 30;
+constexpr int kProcessors = 16;
+constexpr size_t kSharedBytes = 227 << 10;  // of one block, on a Hopper
 
 struct Block {
     bool onDevice = false;
@@ -347,7 +349,16 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
         out->uuid.bytes[15] = static_cast<char>(number);
         out->totalGlobalMem = kGpuBytes;
         out->major = 9;
-        out->multiProcessorCount = 16;
+        out->multiProcessorCount = kProcessors;
+        return cudaSuccess;
+    });
+}
+cudaError_t cudaDeviceGetAttribute(int* out, cudaDeviceAttr attribute, int device) {
+    return call("cudaDeviceGetAttribute", [&](Driver& d) {
+        if (device < 0 || static_cast<size_t>(device) >= d.gpus.size())
+            return cudaErrorInvalidDevice;
+        if (attribute != cudaDevAttrMultiProcessorCount) return cudaErrorInvalidValue;
+        *out = kProcessors;
         return cudaSuccess;
     });
 }
@@ -586,7 +597,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
     });
 }
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments,
-                             size_t, cudaStream_t stream) {
+                             size_t shared, cudaStream_t stream) {
     if (kernel == nullptr) return keep(cudaErrorInvalidDeviceFunction);
     const auto body = static_cast<const Kernel*>(kernel)->prepare(blocks.x, arguments);
     bool blocking = false;
@@ -597,7 +608,8 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
     return put(
         "cudaLaunchKernel", stream, blocking,
         [&](Driver& d) {
-            if (blocks.x == 0 || threads.x == 0 || threads.x > 1024) return cudaErrorInvalidValue;
+            if (blocks.x == 0 || threads.x == 0 || threads.x > 1024 || shared > kSharedBytes)
+                return cudaErrorInvalidValue;
             // Its module is loaded at the first launch.
             if (d.gpus[static_cast<size_t>(current)].loaded.insert(kernel).second)
                 d.waitForIdle(current);

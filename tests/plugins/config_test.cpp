@@ -98,6 +98,7 @@ TEST(Config, EverySizeIsAModelOfTheWeightItClaims) {
     EXPECT_NEAR(static_cast<double>(parameters("tiny")), 1.5e6, 0.1e6);
     EXPECT_LT(parameters("tiny"), parameters("small"));
     EXPECT_NEAR(static_cast<double>(parameters("base")), 0.735e9, 0.005e9);
+    EXPECT_NEAR(static_cast<double>(parameters("large")), 1.73e9, 0.01e9);
 }
 
 TEST(Config, ParametersAreListedByName) {

@@ -52,6 +52,7 @@ struct cudaPointerAttributes {
     enum cudaMemoryType type;
     int device;
 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 struct dim3 {
     unsigned x, y, z;
@@ -70,6 +71,7 @@ cudaError_t cudaGetLastError(void);
 const char* cudaGetErrorString(cudaError_t code);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* out, int device);
+cudaError_t cudaDeviceGetAttribute(int* out, enum cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "plugins/llama_moe/gpu/kernels.h"
+#include "tests/support/barrier.h"
+
+/// The Block of plugins/llama_moe/gpu/kernel.h on the CPU: its threads are real ones, or one.
+namespace bulkhead::test {
+
+using llama_moe::gpu::Extent;
+
+/// What the threads of one block share.
+struct Shared {
+    /// Memory of a block holds not-a-numbers at first, so that nobody counts on zeros.
+    Shared(uint32_t threads, uint32_t bytes)
+        : barrier(threads), values(threads), memory(bytes / kLine + 1) {
+        std::memset(static_cast<void*>(memory.data()), 0xff, memory.size() * kLine);
+    }
+    static constexpr size_t kLine = 128;
+    struct alignas(kLine) Line {
+        char bytes[kLine];
+    };
+    support::Barrier barrier;
+    std::vector<double> values;
+    std::vector<Line> memory;
+};
+
+class Block {
+  public:
+    Block(Shared& shared, uint32_t thread, uint32_t block, uint32_t blocks)
+        : shared_(shared), thread_(thread), block_(block), blocks_(blocks) {}
+    uint32_t block() const { return block_; }
+    uint32_t blocks() const { return blocks_; }
+    uint32_t thread() const { return thread_; }
+    uint32_t threads() const { return static_cast<uint32_t>(shared_.values.size()); }
+    void sync() {
+        if (shared_.values.size() > 1) shared_.barrier.meet();
+    }
+    char* shared() { return shared_.memory.front().bytes; }
+
+    /// As late as they may: when somebody waits.
+    void fetch(Bf16* to, const Bf16* from) { fetches_.push_back({to, from}); }
+    void sent() { batches_.push_back(fetches_.size()); }
+    template <uint32_t kBatches>
+    void await() {
+        if (batches_.size() <= kBatches) return;
+        const size_t known = batches_.size() - kBatches, end = batches_[known - 1];
+        for (; fetched_ < end; ++fetched_)
+            std::copy_n(fetches_[fetched_].from, 8, fetches_[fetched_].to);
+    }
+
+    /// Rows are the threads' in turn.
+    template <uint32_t kM, uint32_t kN>
+    struct Sums {
+        std::array<float, size_t{kM} * kN> at;
+    };
+    template <uint32_t kM, uint32_t kN>
+    void clear(Sums<kM, kN>& sums) {
+        sums.at.fill(0);
+    }
+    template <bool kTurnA, bool kTurnB, uint32_t kM, uint32_t kN>
+    void add(Sums<kM, kN>& sums, const Bf16* a, uint32_t lda, const Bf16* b, uint32_t ldb,
+             Extent extent) {
+        for (uint32_t r = thread_; r < extent.m; r += threads())
+            for (uint32_t k = 0; k < extent.k; ++k) {
+                const float x = widen(a[kTurnA ? k * lda + r : r * lda + k]);
+                float* line = sums.at.data() + r * kN;
+                for (uint32_t c = 0; c < extent.n; ++c)
+                    line[c] += x * widen(b[kTurnB ? c * ldb + k : k * ldb + c]);
+            }
+    }
+    template <uint32_t kM, uint32_t kN>
+    void store(const Sums<kM, kN>& sums, float* c, uint32_t ldc) {
+        for (uint32_t r = thread_; r < kM; r += threads())
+            std::copy_n(sums.at.data() + r * kN, kN, c + r * ldc);
+    }
+
+    template <class T>
+    T sum(T mine) {
+        return overAll(mine, [](T a, T b) { return a + b; });
+    }
+    float most(float mine) {
+        return overAll(mine, [](float a, float b) { return a < b ? b : a; });
+    }
+
+  private:
+    template <class T, class Two>
+    T overAll(T mine, Two&& two) {
+        shared_.values[thread_] = static_cast<double>(mine);
+        sync();
+        T all = static_cast<T>(shared_.values[0]);
+        for (size_t t = 1; t < shared_.values.size(); ++t)
+            all = two(all, static_cast<T>(shared_.values[t]));
+        sync();
+        return all;
+    }
+
+    struct Fetch {
+        Bf16* to;
+        const Bf16* from;
+    };
+
+    Shared& shared_;
+    const uint32_t thread_, block_, blocks_;
+    std::vector<Fetch> fetches_;
+    std::vector<size_t> batches_;  ///< where each ends
+    size_t fetched_ = 0;
+};
+
+template <class Body>
+void runBlocks(const Body& body, uint32_t blocks, uint32_t threads) {
+    Shared shared(threads, llama_moe::gpu::SharedOf<Body>::bytes);
+    const auto one = [&](uint32_t thread) {
+        for (uint32_t b = 0; b < blocks; ++b) {
+            Block block(shared, thread, b, blocks);
+            body.run(block);
+        }
+    };
+    std::vector<std::jthread> others;
+    for (uint32_t t = 1; t < threads; ++t) others.emplace_back(one, t);
+    one(0);
+}
+
+}  // namespace bulkhead::test
