@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -45,7 +47,10 @@ class Block {
     char* shared() { return shared_.memory.front().bytes; }
 
     /// As late as they may: when somebody waits.
-    void fetch(Bf16* to, const Bf16* from) { fetches_.push_back({to, from}); }
+    void fetch(Bf16* to, const Bf16* from) {
+        need(aligned(to, 16) && aligned(from, 16));
+        fetches_.push_back({to, from});
+    }
     void sent() { batches_.push_back(fetches_.size()); }
     template <uint32_t kBatches>
     void await() {
@@ -64,11 +69,14 @@ class Block {
     void clear(Sums<kM, kN>& sums) {
         sums.at.fill(0);
     }
+    /// As a GPU does: in steps of 16, behind whose end operands are zero.
     template <bool kTurnA, bool kTurnB, uint32_t kM, uint32_t kN>
     void add(Sums<kM, kN>& sums, const Bf16* a, uint32_t lda, const Bf16* b, uint32_t ldb,
              Extent extent) {
+        need(extent.m <= kM && extent.n <= kN);
+        need(aligned(a, 32) && aligned(b, 32) && lda % 8 == 0 && ldb % 8 == 0);
         for (uint32_t r = thread_; r < extent.m; r += threads())
-            for (uint32_t k = 0; k < extent.k; ++k) {
+            for (uint32_t k = 0; k < (extent.k + 15) / 16 * 16; ++k) {
                 const float x = widen(a[kTurnA ? k * lda + r : r * lda + k]);
                 float* line = sums.at.data() + r * kN;
                 for (uint32_t c = 0; c < extent.n; ++c)
@@ -77,6 +85,7 @@ class Block {
     }
     template <uint32_t kM, uint32_t kN>
     void store(const Sums<kM, kN>& sums, float* c, uint32_t ldc) {
+        need(aligned(c, 32) && ldc % 4 == 0);
         for (uint32_t r = thread_; r < kM; r += threads())
             std::copy_n(sums.at.data() + r * kN, kN, c + r * ldc);
     }
@@ -99,6 +108,14 @@ class Block {
             all = two(all, static_cast<T>(shared_.values[t]));
         sync();
         return all;
+    }
+
+    /// What kernel.h asks of a body.
+    static void need(bool kept) {
+        if (!kept) std::abort();
+    }
+    static bool aligned(const void* at, size_t bytes) {
+        return reinterpret_cast<uintptr_t>(at) % bytes == 0;
     }
 
     struct Fetch {
