@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DNVCC=... -DPTXAS=... -DROOT=... -DSOURCE=x.cu -DARCH=90 -DFTAR=1 -DOUT=folder -P this
 # The code that a GPU gets of a source: no kernel may spill registers, and with FTAR the exchange's
-# kernel has its bounds and tells the host its words in the right order.
+# kernel has its bounds and tells the host its words in the right order. Without, the kernels that
+# multiply tiles take the tensor cores for it, with operands that came into the block's own memory
+# while it computed.
 file(MAKE_DIRECTORY ${OUT})
 set(ptx ${OUT}/kernels_${ARCH}.ptx)
 execute_process(COMMAND ${NVCC} -ptx -arch=compute_${ARCH} -O3 -std=c++17 -I${ROOT}
@@ -35,6 +37,27 @@ foreach(kernel IN LISTS kernels)
   endif()
 endforeach()
 if(NOT FTAR)
+  file(READ ${ptx} text)
+  string(REGEX MATCHALL "\\.entry [a-zA-Z0-9_]*(Attention|MultiplyGroups)[a-zA-Z0-9_]*" entries
+    "${text}")
+  list(LENGTH entries count)
+  if(count LESS 8)
+    message(SEND_ERROR "${SOURCE} has ${count} kernels of tiles, expected 8: ${entries}")
+  endif()
+  foreach(entry IN LISTS entries)
+    string(FIND "${text}" "${entry}" begin)
+    string(SUBSTRING "${text}" ${begin} -1 body)
+    string(FIND "${body}" "\n}" end)
+    string(SUBSTRING "${body}" 0 ${end} body)
+    foreach(instruction "wmma.mma.sync" "wmma.load.a.sync[a-z0-9.]*shared" "cp.async")
+      if(NOT body MATCHES "${instruction}")
+        message(SEND_ERROR "${entry} has no ${instruction} for sm_${ARCH}")
+      endif()
+    endforeach()
+    if(body MATCHES "wmma.load.[ab].sync.aligned.(row|col).m16n16k16.bf16")
+      message(SEND_ERROR "${entry} looks for its tiles in all memory for sm_${ARCH}")
+    endif()
+  endforeach()
   return()
 endif()
 

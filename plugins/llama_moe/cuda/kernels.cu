@@ -19,6 +19,45 @@ constexpr unsigned kSide = 16;  ///< of what a warp multiplies at once
 
 extern __shared__ __align__(128) char memoryOfBlock[];
 
+/// wmma::load_matrix_sync and store_matrix_sync of memory that is known to be the block's own,
+/// which they would look for in all memory.
+#define BULKHEAD_LOAD_FRAGMENT(operand, order, to, from, stride)                               \
+    {                                                                                          \
+        static_assert(sizeof((to).x) == 4 * sizeof(unsigned));                                 \
+        auto* part = reinterpret_cast<unsigned*>(&(to).x);                                     \
+        asm volatile("wmma.load." operand ".sync.aligned." order                               \
+                     ".m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"                      \
+                     : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])              \
+                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(from))), "r"(stride) \
+                     : "memory");                                                              \
+    }
+template <bool kTurned, class Fragment>
+__device__ void loadA(Fragment& to, const Bf16* from, unsigned stride) {
+    if constexpr (kTurned)
+        BULKHEAD_LOAD_FRAGMENT("a", "col", to, from, stride)
+    else
+        BULKHEAD_LOAD_FRAGMENT("a", "row", to, from, stride)
+}
+template <bool kTurned, class Fragment>
+__device__ void loadB(Fragment& to, const Bf16* from, unsigned stride) {
+    if constexpr (kTurned)
+        BULKHEAD_LOAD_FRAGMENT("b", "col", to, from, stride)
+    else
+        BULKHEAD_LOAD_FRAGMENT("b", "row", to, from, stride)
+}
+#undef BULKHEAD_LOAD_FRAGMENT
+template <class Fragment>
+__device__ void storeSums(float* to, const Fragment& from, unsigned stride) {
+    static_assert(sizeof(from.x) == 8 * sizeof(float));
+    asm volatile(
+        "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%0], {%1, %2, %3, %4, %5, %6, %7, "
+        "%8}, "
+        "%9;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
+        "f"(from.x[0]), "f"(from.x[1]), "f"(from.x[2]), "f"(from.x[3]), "f"(from.x[4]),
+        "f"(from.x[5]), "f"(from.x[6]), "f"(from.x[7]), "r"(stride)
+        : "memory");
+}
+
 /// What bodies know of the block they run on.
 struct GpuBlock {
     __device__ uint32_t block() const { return blockIdx.x; }
@@ -68,20 +107,18 @@ struct GpuBlock {
         using LayoutA = std::conditional_t<kTurnA, wmma::col_major, wmma::row_major>;
         using LayoutB = std::conditional_t<kTurnB, wmma::col_major, wmma::row_major>;
         using S = Sums<kM, kN>;
-        const auto* const fromA = reinterpret_cast<const __nv_bfloat16*>(a);
-        const auto* const fromB = reinterpret_cast<const __nv_bfloat16*>(b);
         wmma::fragment<wmma::matrix_a, kSide, kSide, kSide, __nv_bfloat16, LayoutA> x[S::kDown];
         wmma::fragment<wmma::matrix_b, kSide, kSide, kSide, __nv_bfloat16, LayoutB> y[S::kAcross];
         for (unsigned k = 0; k < extent.k; k += kSide) {
             BULKHEAD_UNROLL
             for (unsigned i = 0; i < S::kDown; ++i) {
                 const unsigned m = S::row() + i * kSide;
-                wmma::load_matrix_sync(x[i], fromA + (kTurnA ? k * lda + m : m * lda + k), lda);
+                loadA<kTurnA>(x[i], a + (kTurnA ? k * lda + m : m * lda + k), lda);
             }
             BULKHEAD_UNROLL
             for (unsigned j = 0; j < S::kAcross; ++j) {
                 const unsigned n = S::column() + j * kSide;
-                wmma::load_matrix_sync(y[j], fromB + (kTurnB ? n * ldb + k : k * ldb + n), ldb);
+                loadB<kTurnB>(y[j], b + (kTurnB ? n * ldb + k : k * ldb + n), ldb);
             }
             BULKHEAD_UNROLL
             for (unsigned i = 0; i < S::kDown; ++i) {
@@ -98,9 +135,8 @@ struct GpuBlock {
         for (unsigned i = 0; i < S::kDown; ++i) {
             BULKHEAD_UNROLL
             for (unsigned j = 0; j < S::kAcross; ++j)
-                nvcuda::wmma::store_matrix_sync(
-                    c + (S::row() + i * kSide) * ldc + S::column() + j * kSide, sums.at[i][j], ldc,
-                    nvcuda::wmma::mem_row_major);
+                storeSums(c + (S::row() + i * kSide) * ldc + S::column() + j * kSide, sums.at[i][j],
+                          ldc);
         }
     }
 
@@ -127,8 +163,16 @@ struct GpuBlock {
     }
 };
 
+/// Blocks that a multiprocessor holds at once by their own memory, as far as it says; 0: it does
+/// not.
 template <class Body>
-__global__ void __launch_bounds__(kBlockThreads) runOnGpu(const __grid_constant__ Body body) {
+constexpr unsigned blocksAtOnce() {
+    return SharedOf<Body>::bytes == 0 ? 0 : SharedOf<Body>::bytes > 100 * 1024 ? 1 : 2;
+}
+
+template <class Body>
+__global__ void __launch_bounds__(kBlockThreads, blocksAtOnce<Body>())
+    runOnGpu(const __grid_constant__ Body body) {
     GpuBlock block;
     body.run(block);
 }
