@@ -74,7 +74,7 @@ void openWanted(const QCommandLineParser& parser, ui::MainWindow& window, ui::Se
     }
 }
 
-/// What Qt says of every dialog on the offscreen platform, and to every user without a login
+/// Drops what Qt prints for every dialog on the offscreen platform and for a user without a login
 /// session.
 void withoutPlatformNoise(QtMsgType type, const QMessageLogContext& context, const QString& text) {
     if (!text.contains(QLatin1String("propagateSizeHints")) &&

@@ -31,7 +31,7 @@ double overMean(std::span<const uint64_t> row, size_t expert) {
     return sum > 0 ? static_cast<double>(row[expert]) * static_cast<double>(row.size()) / sum : 0;
 }
 
-/// Of the requests that have both prompt and generated tokens.
+/// Adds loads by phase, from the requests that have both prompt and generated tokens.
 void addPhases(const planner::Routing& routing, ExpertStudy& study) {
     std::vector<uint32_t> both;
     for (uint32_t r = 0; r < routing.requests().size(); ++r) {
@@ -50,7 +50,7 @@ void addPhases(const planner::Routing& routing, ExpertStudy& study) {
     }
 }
 
-/// Of counts by domain where the recording tells them.
+/// Adds the loads in total, and by domain if the recording tells them.
 void addLoads(const planner::Recording& recording, ExpertStudy& study) {
     const auto add = [&](const planner::Counts& counts) {
         const auto values = counts.values();

@@ -11,7 +11,7 @@
 #include "backend/model/run_state.h"
 #include "backend/planner/characterise/characterise.h"
 
-/// What routing shows beyond loads: how far domains are apart, which experts a token uses together,
+/// Figures of routing beyond loads: how far domains are apart, which experts a token uses together,
 /// and whether the prompt tells what is generated. A running job tells counts by domain only; a
 /// recording of routing tells the rest. Pure; thread: any.
 namespace bulkhead::ui {
@@ -41,7 +41,7 @@ std::vector<RowsModel::Row> togetherRows(const ExpertStudy& study);
 /// Expert, share in prefill, share in decode; of one layer.
 std::vector<RowsModel::Row> phaseRows(const ExpertStudy& study, int layer);
 
-/// What each says, or why the source cannot tell.
+/// The statement of each, or the reason for which the source cannot tell.
 QString distanceWords(const ExpertStudy& study);
 QString togetherWords(const ExpertStudy& study);
 QString phaseWords(const ExpertStudy& study);

@@ -5,7 +5,7 @@
 
 namespace bulkhead::ui {
 
-/// Which fields a kind of fault has; the composer shows those and no others. Pure; thread: any.
+/// The fields that a kind of fault has; the composer shows those and no others. Pure; thread: any.
 struct FaultFields {
     bool replica = false;
     bool shard = false;  ///< needed

@@ -7,7 +7,7 @@
 #include "app/models/labels.h"
 #include "backend/model/run_state.h"
 
-/// What the cells of the fleet say. Pure; thread: any.
+/// Texts of the fleet's cells. Pure; thread: any.
 namespace bulkhead::ui {
 
 struct FleetColumns {

@@ -15,7 +15,7 @@ namespace {
 /// A replica's index carries this, a rank's the row of its replica plus one.
 constexpr quintptr kTop = 0;
 
-/// Which rows there are; the model is reset when this changes.
+/// The set of rows; the model is reset when this changes.
 QStringList shapeOf(const std::vector<FleetRow>& rows, const std::vector<FleetNode>& nodes) {
     QStringList shape;
     for (const FleetRow& row : rows)

@@ -23,7 +23,7 @@ class FleetModel final : public QAbstractItemModel {
     void refresh();
     QModelIndex indexOf(int replica, int shard = -1) const;
     QModelIndex indexOf(const QString& node) const;
-    /// Whether any rank or node reports GPU figures; the column can be hidden otherwise.
+    /// True when any rank or node reports GPU figures; the column can be hidden otherwise.
     bool hasGpu() const { return hasGpu_; }
 
     QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;

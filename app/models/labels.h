@@ -8,7 +8,7 @@
 /// The operator's words for the model's values, in one place. Thread: any.
 namespace bulkhead::ui {
 
-/// How a thing should be read at a glance. Colours follow from it; words always stand beside it.
+/// The severity of a thing at a glance. Colours follow from it; words always stand beside it.
 enum class Tone { kNeutral, kGood, kBusy, kNotice, kWarning, kBad, kMuted };
 
 QString label(model::ReplicaState state);

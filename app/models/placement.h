@@ -25,7 +25,7 @@ struct Placement {
     planner::LiveJob job;
     QStringList names;  ///< of the layers
     PlacementSide now;
-    std::optional<PlacementSide> then;          ///< what is proposed
+    std::optional<PlacementSide> then;          ///< the proposed layout
     planner::LivePreview preview;               ///< of `then`, or of staying
     planner::LiveForecast staying;              ///< of what is in use
     bool grouped = false, groupedThen = false;  ///< samples go to the shards of their domain
@@ -51,7 +51,7 @@ struct PlacementChange {
 Placement placementOf(const model::RunState& state, planner::LiveJob job,
                       const std::optional<PlacementChange>& change);
 
-/// What the operator is told first.
+/// The summary sentence of the preview.
 QString previewWords(const Placement& placement);
 /// "Plan 3 of 11. Best so far: 48.2 % of copies remote. As long again would bring about 0.4 %."
 QString progressWords(const planner::LiveFrontProgress& progress);

@@ -13,9 +13,9 @@ namespace bulkhead::ui {
 struct PolicyField {
     std::string key;     ///< as in a job file's [policies]
     QString title;       ///< "Learning rate"
-    QString hint;        ///< what it decides, one sentence
-    QString unit;        ///< what stands behind the figure, empty for a bare number
-    QString zero;        ///< what 0 means, empty if it is just 0
+    QString hint;        ///< its effect, one sentence
+    QString unit;        ///< unit behind the figure, empty for a bare number
+    QString zero;        ///< meaning of 0, empty if it is just 0
     uint64_t scale = 1;  ///< of the unit in the policy's own: 2^20 where MiB are shown for bytes
     /// A choice when not empty: the operator's word for each, and the job file's.
     struct Choice {
@@ -27,9 +27,9 @@ struct PolicyField {
 
 const std::vector<PolicyField>& policyFields();
 
-/// As in a job file; empty for an unknown key.
+/// Formats the value as in a job file; empty for an unknown key.
 std::string policyValue(const model::Policies& policies, const std::string& key);
-/// As an operator reads it: "Square root", "50 steps", "no cap".
+/// Formats the value for an operator: "Square root", "50 steps", "no cap".
 QString policyWords(const model::Policies& policies, const PolicyField& field);
 
 }  // namespace bulkhead::ui

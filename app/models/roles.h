@@ -5,7 +5,7 @@
 
 namespace bulkhead::ui {
 
-/// What our models offer beside Qt's own roles.
+/// Roles of our models in addition to Qt's.
 enum Role {
     kToneRole = Qt::UserRole + 1,  ///< int of Tone: how the text is coloured
     kPillRole,                     ///< bool: draw the text behind a coloured dot
@@ -15,7 +15,7 @@ enum Role {
     kShardRole,                    ///< int, -1 for a whole replica
     kTimeRole,                     ///< qint64 Unix nanoseconds
     kIdRole,                       ///< qulonglong or QString naming the row's object
-    kSortRole,                     ///< what to sort by
+    kSortRole,                     ///< sort key
     kKindRole,                     ///< QString: type of an event
 };
 

@@ -6,7 +6,7 @@
 namespace bulkhead::ui {
 namespace {
 
-/// Which counters an event moves.
+/// The counters that an event changes.
 struct Bump {
     Revisions& r;
 

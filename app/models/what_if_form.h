@@ -18,18 +18,18 @@ struct Knob {
 
 /// Every number of a scenario but the time between failures, which the failure rate stands for.
 const std::vector<Knob>& knobs();
-/// Of the value nearest to `value`.
+/// Position of the value nearest to `value`.
 int positionOf(const Knob& knob, double value);
-/// What the scenario has; the failure rate whichever way it is given.
+/// The scenario's value; the failure rate in either unit.
 double valueOf(const Knob& knob, const model::WhatIf& scenario);
 
 /// "8 192", "10 min 00 s", "5.3 %", "3.9 GB".
 QString words(const model::WhatIfParameter& parameter, double value);
-/// Where the number is from: the preset's source, or that it was set here and what the preset has.
+/// The number's source: the preset's source, or that it was set here and what the preset has.
 QString sourceWords(const model::WhatIfPreset& preset, const Knob& knob,
                     const model::WhatIf& scenario);
 
-/// Why moving it would change nothing as the others stand; empty where it would.
+/// The reason for which a change would have no effect with the other values; empty if it would.
 QString idleWords(const Knob& knob, const model::WhatIf& scenario);
 
 /// Those to start from; their twins that differ only in the spacing of failures are left out.

@@ -7,7 +7,7 @@
 #include "app/models/series.h"
 #include "backend/model/what_if.h"
 
-/// What a scenario gives, and what it would give with more or fewer GPUs. Pure; thread: any.
+/// Results of a scenario, and of the same one with more or fewer GPUs. Pure; thread: any.
 namespace bulkhead::ui {
 
 struct WhatIfStudy {
@@ -36,7 +36,7 @@ struct PublishedPoint {
 };
 [[nodiscard]] std::vector<PublishedPoint> publishedPoints();
 
-/// What a scenario and a live job have in common; absent where there is none.
+/// Figures that a scenario and a live job have in common; absent where there is none.
 struct WhatIfFigures {
     std::optional<double> effective;  ///< 0..1
     std::optional<double> stallMs;    ///< mean stand-still for a failure

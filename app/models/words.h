@@ -6,7 +6,7 @@
 
 namespace bulkhead::ui {
 
-/// What people read, for sources without a class of their own to translate in.
+/// Translated texts for sources without a class of their own to translate in.
 inline QString tr(const char* text) {
     return QCoreApplication::translate("models", text);
 }

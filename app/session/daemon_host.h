@@ -22,7 +22,7 @@ class DaemonHost final : public QObject {
 
     /// Precondition: called once. ready() or failed() follows.
     void start(client::PrivateDaemonOptions options);
-    /// Where it listens; empty before ready().
+    /// Its address; empty before ready().
     QString target() const;
     /// It goes on when the console ends.
     void release();

@@ -14,7 +14,7 @@
 
 namespace bulkhead::ui {
 
-/// Who thought of a proposal.
+/// The author of a proposal.
 enum class PlanOrigin { kPlanner, kRollback, kFile, kByHand, kBackend };
 
 /// A placement that is considered: nothing of it has happened to the job.
@@ -48,21 +48,21 @@ class PlanDesk final : public QObject {
     void proposeWaiting();
     /// Back to before the last move.
     void proposeRollback();
-    /// What is proposed, or else what is in use, with one expert elsewhere.
+    /// The proposed layout, or else the one in use, with one expert moved.
     void move(int layer, int expert, int shard);
     void drop();
 
     bool isPlanning() const { return planning_; }
-    /// How far the search of propose() is; `of` is 0 until it has begun.
+    /// Progress of the search of propose(); `of` is 0 until it has begun.
     const planner::LiveFrontProgress& progress() const { return progress_; }
     const std::optional<PlanProposal>& proposal() const { return proposal_; }
     /// The plans that propose() made; null when there are none for what is in use.
     const planner::LiveFront* front() const { return front_ ? &*front_ : nullptr; }
-    /// Which of them is the proposal; -1: none.
+    /// Index of the one that is the proposal; -1: none.
     int chosen() const;
-    /// Why there is no proposal, after one was asked for; OK otherwise.
+    /// The reason for which a requested proposal does not exist; OK otherwise.
     const absl::Status& refusal() const { return refusal_; }
-    /// Of the layout that the last proposal became void in; 0: none did.
+    /// Number of the layout that voided the last proposal; 0: none did.
     uint64_t voidSince() const { return voidSince_; }
 
   Q_SIGNALS:
@@ -84,7 +84,7 @@ class PlanDesk final : public QObject {
     absl::Status refusal_;
     bool planning_ = false;
     planner::LiveFrontProgress progress_;
-    std::shared_ptr<std::atomic<bool>> stop_;  ///< what the search under way looks at
+    std::shared_ptr<std::atomic<bool>> stop_;  ///< polled by the running search
     uint64_t asked_ = 0;                       ///< the answer to an older question is dropped
     uint64_t voidSince_ = 0;
 };

@@ -7,14 +7,14 @@
 
 namespace bulkhead::ui {
 
-/// What was opened before, newest first. Addresses and paths only: no token is ever stored, only
+/// Targets opened before, newest first. Addresses and paths only: no token is ever stored, only
 /// the path of its file. Thread: the GUI's.
 struct Recent {
     enum class Kind { kAddress, kFile };
     Kind kind = Kind::kAddress;
     QString target;  ///< "unix:/path", "host:port" or the path of a run file
     QString tokenFile;
-    QString lastStatus;  ///< how it went last time
+    QString lastStatus;  ///< result of the last time
     QString certs = {};  ///< folder of certificates
     bool operator==(const Recent&) const = default;
 };

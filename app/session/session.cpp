@@ -175,7 +175,7 @@ void Session::host(client::PrivateDaemonOptions options) {
     daemon_->start(std::move(options));
 }
 
-/// What a console that was killed left unfinished goes on, instead of a new job.
+/// Continues the job that a killed console left unfinished, instead of a new one.
 void Session::keepInsteadOfPending(const model::JobInfo& job) {
     if (!pendingJob_) return;
     pendingJob_.reset();

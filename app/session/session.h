@@ -144,7 +144,7 @@ class Session final : public QObject {
     client::SteadyTime lastDelivery_;
     client::SteadyTime lastWord_;  ///< on the run that is watched
     bool connected_ = false;       ///< the daemon has answered
-    /// How each of the watches stands; empty while it gets through.
+    /// State of each watch; empty while it is connected.
     std::optional<Delivery::Lost> jobsLost_;
     std::optional<Delivery::Lost> runLost_;
     uint64_t historyAsked_ = 0;

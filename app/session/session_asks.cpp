@@ -4,7 +4,7 @@
 #include "app/models/labels.h"
 #include "app/session/session.h"
 
-/// What views ask of the daemon; session.cpp has what comes by itself.
+/// Requests of the views to the daemon; session.cpp handles updates.
 namespace bulkhead::ui {
 
 client::Failure Session::noClient() const {

@@ -27,11 +27,11 @@ QString inWords(const client::Failure& failure);
 
 struct SessionStatus {
     Link link = Link::kNone;
-    QString target;                    ///< what was opened, in the operator's words
+    QString target;                    ///< the opened target, in the operator's words
     bool embedded = false;             ///< a private daemon of this console, with a job
     std::vector<model::JobInfo> jobs;  ///< all that the daemon has
     bool offline = false;              ///< a run file
-    bool replay = false;               ///< what is on screen is a replay
+    bool replay = false;               ///< the screen shows a replay
     std::optional<client::Failure> failure;
     std::chrono::steady_clock::time_point nextAttempt;
     /// Since the last word on the run that is on screen.
@@ -40,16 +40,16 @@ struct SessionStatus {
     /// not ended, and either no connection or no word for longer than a job is ever silent.
     bool unknown = false;
     bool readOnly = false;
-    model::ServerInfo server;  ///< what it said of itself and of us; empty before
+    model::ServerInfo server;  ///< its version and our permissions; empty before the handshake
     std::optional<model::JobInfo> job;
     std::optional<model::ReplayPosition> position;
 
-    /// Whether actions and faults have anybody to act on them.
+    /// True when somebody can carry out actions and faults.
     bool canAct() const {
         return link == Link::kLive && !replay && !readOnly && job.has_value() &&
                server.role != "viewer";
     }
-    /// Whether a job of this console's own would be left without a word.
+    /// True when closing would abandon this console's own job.
     bool leavesJob() const {
         using enum model::JobPhase;
         return embedded && job && link == Link::kLive && job->phase != kFinished &&

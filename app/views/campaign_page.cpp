@@ -351,7 +351,7 @@ void CampaignPage::refresh() {
     const Revisions& now = context_.feed.revisions();
     const bool news = now.incidents != drawn_.incidents;
     const bool ticks = active() != nullptr && state.lastEventNs - drawnNs_ >= kRedrawNs;
-    // What it would do depends on who is there.
+    // The preview depends on the present replicas.
     if (const uint32_t there = model::contributors(state); there != contributors_ || news) {
         contributors_ = there;
         if (active() == nullptr && !preflightTimer_.isActive())

@@ -24,7 +24,7 @@ class CampaignPage final : public QWidget {
   public:
     explicit CampaignPage(ViewContext& context, QWidget* parent = nullptr);
 
-    /// As chosen; the text is read when it is asked for.
+    /// The chosen file; its text is read on request.
     client::Result<model::CampaignText> chosen() const;
     void chooseFile(const QString& path);
     /// The run moved on.

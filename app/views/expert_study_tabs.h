@@ -17,8 +17,8 @@ namespace bulkhead::ui {
 
 class ScatterChart;
 
-/// What routing shows beyond loads, a tab for each, behind a first one that is handed in: of the
-/// running job, or of a recording that was opened.
+/// Shows figures of routing beyond loads, a tab for each, behind a first one that is handed in: of
+/// the running job, or of a recording that was opened.
 class ExpertStudyTabs final : public QTabWidget {
     Q_OBJECT
   public:

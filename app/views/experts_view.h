@@ -16,7 +16,7 @@ class ExpertStudyTabs;
 class HeatMap;
 class TimeSeriesView;
 
-/// Which experts carry the load, by layer and by domain: heat maps, their text twin, imbalance over
+/// Shows the load of experts, by layer and by domain: heat maps, their text twin, imbalance over
 /// time, and what else routing shows, of the job or of a recording.
 class ExpertsView final : public View {
     Q_OBJECT

@@ -11,7 +11,7 @@ class QSpinBox;
 
 namespace bulkhead::ui {
 
-/// What of a run goes into a file, and into which.
+/// Asks for the part of a run to export, and for the file.
 class ExportDialog final : public QDialog {
     Q_OBJECT
   public:

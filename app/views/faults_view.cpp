@@ -293,7 +293,7 @@ void FaultsView::refreshFaults() {
             table_->selectRow(0);
         showSelected();
     }
-    // What a fault would do depends on who is there to survive it.
+    // The preview of a fault depends on the replicas present.
     std::vector<model::ReplicaState> there;
     for (const model::ReplicaView& r : context_.feed.state().replicas) there.push_back(r.state);
     if (sentence_->text().isEmpty() || there != states_) composeChanged();

@@ -62,7 +62,7 @@ QString tr2(const char* text) {
     return QCoreApplication::translate("fleet", text);
 }
 
-/// What the panel says of a replica, by line.
+/// The panel's text on a replica, by line.
 QString replicaDetail(const model::RunState& state, const model::ReplicaView& r, int shard) {
     QStringList lines;
     lines << QStringLiteral("<b>%1</b>  %2").arg(tr2("Replica %1").arg(r.replica), label(r.state));
@@ -226,7 +226,7 @@ void FleetView::enableActions() {
     enable("node.cordon", can && node && node->state == model::NodeState::kUp);
     enable("node.uncordon", can && node && node->state == model::NodeState::kCordoned);
     enable("replica.fault", can && (onReplica || node));
-    // Of two rows of buttons the one that fits the selection; keys and palette have them all.
+    // Shows the row of buttons that fits the selection; keys and palette have them all.
     for (size_t i = 0; i < kActions.size(); ++i)
         buttons_[i]->setVisible(kActions[i].onNode != onReplica);
     target_->setText(onReplica ? tr("Replica %1").arg(selectedReplica()) : selectedNode());

@@ -33,7 +33,7 @@ class JobCommands final : public QObject {
     void tell(const QString& words) { Q_EMIT succeeded(words); }
     void complain(const client::Failure& failure) { Q_EMIT failed(failure); }
 
-    /// What the operator is asked before a deed with this outcome.
+    /// The question before an action with this preview.
     static ConfirmRequest requestFor(const model::Preflight& preflight, const QString& sentence,
                                      bool destructive);
 

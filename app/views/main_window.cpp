@@ -71,7 +71,7 @@ void MainWindow::makeViews() {
     for (const Page& page : pages()) docks_.add(page.make(context_), page.place);
 }
 
-/// What one page asks of another, or of the window.
+/// Connects requests of a page to another page or the window.
 void MainWindow::wireViews() {
     auto* faults = docks_.find<FaultsView>();
     connect(docks_.find<FleetView>(), &FleetView::faultWanted, this,

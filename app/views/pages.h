@@ -8,10 +8,10 @@ namespace bulkhead::ui {
 class View;
 struct ViewContext;
 
-/// Where a page stands in the default arrangement.
+/// Place of a page in the default arrangement.
 enum class Place {
-    kLeft,   ///< what goes on, one below the other
-    kRight,  ///< what it means and what to do about it, behind each other as tabs
+    kLeft,   ///< current activity, one below the other
+    kRight,  ///< analysis and actions, as tabs
 };
 
 /// The one list of pages: docks, their arrangement, the View menu, number keys and pictures are

@@ -61,7 +61,7 @@ QString reasonOf(const absl::Status& status) {
     return toQt(std::string(status.message()));
 }
 
-/// As high as its rows.
+/// Fits the height to its rows.
 void fitRows(QTableView* table, int rows) {
     const int row = table->verticalHeader()->defaultSectionSize();
     table->setFixedHeight(table->horizontalHeader()->sizeHint().height() + rows * row + 4);

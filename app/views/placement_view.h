@@ -34,7 +34,7 @@ class PlacementView final : public View {
     QWidget* focusTarget() override;
     /// A plan of ours, to be looked at.
     void importFrom(const QString& path);
-    /// What is proposed, or else what is in use, as `engine` reads it.
+    /// The proposed layout, or else the one in use, in the format of `engine`.
     void exportTo(const QString& path, planner::Engine engine);
     /// The same as a file of ours that lives as long as the page, for who drags it away; empty
     /// after a complaint.
@@ -53,7 +53,7 @@ class PlacementView final : public View {
     QWidget* makeBoard();
     QWidget* makeDetails();
     QTableView* tableOf(RowsModel& model, const QString& name, std::initializer_list<int> widths);
-    /// What is considered, as it stands by the latest counts; nothing without experts.
+    /// The layout under consideration, rated by the latest counts; nothing without experts.
     void showPlacement();
     void showLayer();
     void showHomes();
@@ -78,7 +78,7 @@ class PlacementView final : public View {
     // placement_files.cpp
     void askImport();
     void askExport();
-    /// What there is to say beside the path; nullopt after a complaint.
+    /// Options beyond the path; nullopt after an error was shown.
     std::optional<QString> write(const QString& path, planner::Engine engine);
 
     PlanDesk desk_;

@@ -11,7 +11,7 @@ class QProgressBar;
 
 namespace bulkhead::ui {
 
-/// How far the search for plans is, with the best so far, and the button that ends it.
+/// Shows the progress of the search for plans, the best so far, and the button that ends it.
 class PlanProgress final : public QWidget {
     Q_OBJECT
   public:

@@ -129,7 +129,7 @@ void PolicyDialog::showNow() {
 }
 
 void PolicyDialog::changed() {
-    ++asked_;  // what was asked before is of no interest any more
+    ++asked_;  // earlier requests are obsolete
     effect_->clear();
     showNow();
     preflightTimer_.stop();

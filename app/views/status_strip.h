@@ -47,7 +47,7 @@ class LinkBanner final : public QFrame {
     QPushButton* retry_;
 };
 
-/// What is wrong right now comes first: the phase of the job, the figures that matter, how fresh
+/// Shows problems first, then the phase of the job, the figures that matter, how fresh
 /// all this is, and below, always, why anything waits.
 class StatusStrip final : public QWidget {
     Q_OBJECT

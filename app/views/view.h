@@ -18,7 +18,7 @@ namespace bulkhead::ui {
 
 class JobCommands;
 
-/// What every view is handed. All outlive the views.
+/// The dependencies of every view. All outlive the views.
 struct ViewContext {
     RunFeed& feed;
     TimeCursor& cursor;
@@ -42,17 +42,17 @@ class View : public QWidget {
     QWidget* header() const { return header_; }
     /// Off where a tab says it already.
     void setTitleShown(bool shown);
-    /// Where the keyboard goes when the view is raised.
+    /// The widget that gets the focus when the view is raised.
     virtual QWidget* focusTarget() = 0;
 
   protected:
     virtual void refresh() = 0;
-    /// Whether the body has something to show; asked before refresh().
+    /// True when the body has something to show; called before refresh().
     virtual bool hasContent() const { return context_.feed.hasRun(); }
     /// True when the body shows how the job is now: it loses its colours when nobody knows.
     virtual bool isOfNow() const { return true; }
     void setBody(QWidget* body);
-    /// What the body says while there is a run but nothing of this kind in it yet.
+    /// The body's text while the run has nothing of this kind yet.
     void setEmptyText(const QString& headline, const QString& advice);
     virtual QString emptyText() const { return emptyText_; }
     QHBoxLayout* controls() const { return controls_; }

@@ -17,7 +17,7 @@ class ScaleChart;
 class ShareBar;
 class WhatIfPanel;
 
-/// What a job of any size would get out of its GPUs, simulated while its numbers are changed, with
+/// Shows the throughput of a job of any size, simulated while its numbers are changed, with
 /// the live job's own figures beside it. Needs no run.
 class WhatIfView final : public View {
     Q_OBJECT

@@ -38,8 +38,8 @@ class ActionRegistry final : public QObject {
     std::vector<Entry> entries_;
 };
 
-/// How well `needle` fits `text` as a subsequence, ignoring case: 0 does not fit, more is better.
-/// Starts of words and runs of letters count most, the start of the text above all.
+/// Rates the fit of `needle` to `text` as a subsequence, ignoring case: 0 does not fit, more is
+/// better. Starts of words and runs of letters count most, the start of the text above all.
 int fuzzyScore(const QString& needle, const QString& text);
 
 }  // namespace bulkhead::ui

@@ -17,7 +17,7 @@ struct ConfirmRequest {
     };
     QString title;  ///< names action and target: "Drain replica 2"
     QString effect;
-    QString warning;  ///< what it costs beyond the obvious, empty if nothing
+    QString warning;  ///< cost beyond the obvious, empty if none
     std::vector<Figure> figures;
     /// Buttons, left to right, the first being the deed itself; Cancel is added.
     QStringList choices;

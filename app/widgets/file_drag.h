@@ -19,7 +19,7 @@ class FileDrag final : public QObject {
   public:
     /// `make` writes the file when a drag begins and returns its path; empty: there is none.
     FileDrag(QWidget* widget, std::function<QString()> make);
-    /// What a drag that begins now would carry; null: nothing.
+    /// The data of a drag that begins now; null: none.
     [[nodiscard]] std::unique_ptr<QMimeData> data() const;
 
   protected:

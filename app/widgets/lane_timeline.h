@@ -66,7 +66,7 @@ class LaneTimeline final : public QWidget {
     QString wordsAt(const QPoint& at) const;
     /// Says what all survivors waited for; empty: for one that was lost.
     QString stallWords(const model::StallInterval& stall) const;
-    /// Why nobody trained then, whatever the lanes say; empty: they did.
+    /// The reason for which no replica trained then; empty: they did.
     QString jobWordsAt(int64_t timeNs, int32_t replica) const;
     void paintAxis(QPainter& painter) const;
     void paintLane(QPainter& painter, size_t i) const;

@@ -44,7 +44,7 @@ class PlacementBoard final : public QWidget {
     void set(BoardLayer layer);
     void setCurrent(int expert);
     int current() const { return current_; }
-    /// Whether chips can be pinned, forbidden and freed.
+    /// Allows chips to be pinned, forbidden and freed.
     void setRulable(bool rulable) { rulable_ = rulable; }
     bool hasHeightForWidth() const override { return true; }
     int heightForWidth(int width) const override;

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "backend/model/toml_reader.h"
 
-/// What stands in a campaign's TOML file; resources/campaigns/storm.toml shows all of it.
+/// The contents of a campaign's TOML file; resources/campaigns/storm.toml shows all of it.
 /// Thread: any; nothing is kept.
 namespace bulkhead::campaign {
 

@@ -8,7 +8,8 @@
 
 #include "backend/model/run_state.h"
 
-/// How a campaign goes and what its criteria say, from the run's state alone. Pure; thread: any.
+/// Judges the progress of a campaign and its criteria, from the run's state alone. Pure; thread:
+/// any.
 namespace bulkhead::campaign {
 
 enum class Stage { kInjecting, kSettling, kOver };
@@ -28,7 +29,7 @@ struct Progress {
 [[nodiscard]] Progress progressOf(const model::RunState& state, const model::CampaignView& campaign,
                                   int64_t nowNs);
 
-/// What only whoever has the commit log can say: whether it tiles the data exactly.
+/// The check that needs the commit log: it covers the data exactly once.
 struct LedgerFinding {
     bool exact = false;
     std::string words;

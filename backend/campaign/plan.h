@@ -12,7 +12,7 @@
 /// and job give the same plan. Thread: any.
 namespace bulkhead::campaign {
 
-/// What a plan needs to know of the job.
+/// The facts of the job that a plan depends on.
 struct JobShape {
     uint32_t replicas = 1;
     uint32_t shards = 1;
@@ -26,7 +26,7 @@ struct JobShape {
 [[nodiscard]] absl::StatusOr<model::CampaignStarted> makePlan(const model::CampaignText& text,
                                                               const JobShape& job);
 
-/// What of a plan stays when the campaign is over, each with its reason: gradients that were wrong,
+/// Effects of a plan that outlast the campaign, each with its reason: gradients that were wrong,
 /// nodes whose agent is gone, replicas that would be given up. Empty: all of it can be undone.
 [[nodiscard]] std::vector<std::string> lastingOf(const model::CampaignStarted& plan,
                                                  const JobShape& job);

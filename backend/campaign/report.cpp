@@ -244,7 +244,7 @@ class Report {
         std::string out = "<div class=\"bar\">";
         for (const model::PhaseView& p : incident.phases) {
             if (!(p.ms() > 0)) continue;
-            // Who is silently wrong keeps nobody waiting before it is found.
+            // A silently wrong replica delays nobody before it is found.
             const bool survivors =
                 incident.survivorStallMs > 0 && p.phase <= model::IncidentPhaseKind::kReexchange;
             out += printed("<i class=\"%s\" style=\"width:%.2f%%\" title=\"%s %s\"></i>",

@@ -62,7 +62,7 @@ int act(const Cli& cli, const ActOptions& options) {
     if (!job.ok()) return fail(cli, job.failure());
     client::Result<model::JobInfo> done = model::JobInfo{};
     std::string title;
-    // Whoever says yes beforehand means it whatever the job is like by then.
+    // --yes given beforehand holds for any later state of the job.
     int attempts = options.yes ? kAttempts : 1;
     do {
         const auto preflight =

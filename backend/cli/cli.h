@@ -14,7 +14,7 @@ class Validator;
 
 namespace bulkhead::cli {
 
-/// What the process exits with; documented in --help and stable.
+/// Exit codes of the process; documented in --help and stable.
 enum ExitCode {
     kOk = 0,
     kRunFailed = 1,    ///< the job or campaign ended badly, or a ledger does not add up
@@ -27,7 +27,7 @@ enum ExitCode {
     kInterrupted = 130,
 };
 
-/// What every verb needs, and the verb that was chosen.
+/// Options shared by all verbs, and the chosen verb.
 struct Cli {
     std::string target;  ///< unix:/path or host:port; default: this user's own daemon
     std::string tokenFile;

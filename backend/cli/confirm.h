@@ -8,7 +8,7 @@
 
 namespace bulkhead::cli {
 
-/// What an action or fault would do, on stderr.
+/// Prints the preview of an action or fault on stderr.
 void printPreflight(const model::Preflight& preflight);
 
 /// True when `yes`, or when a person at the terminal says so. Never asks a pipe.

@@ -40,7 +40,7 @@ std::vector<std::string> row(const model::NodeView& node, const model::GpuSample
 std::string gpusText(const model::RunState& state) {
     std::vector<std::vector<std::string>> rows{{"NODE", "GPU", "NAME", "BUSY", "MEMORY", "TEMP",
                                                 "POWER", "CLOCK", "MEMORY CLOCK", "ECC", "XID"}};
-    std::map<std::string, std::string> without;  // why, nodes
+    std::map<std::string, std::string> without;  // reason, nodes
     for (const model::NodeView& node : state.nodes) {
         if (!node.sample || node.sample->gpus.empty()) {
             std::string& nodes = without[model::whyNoGpus(node)];

@@ -51,8 +51,8 @@ absl::Status freeExpert(const std::string& text, planner::LiveJob& job) {
     return absl::OkStatus();
 }
 
-/// What the job is to keep to; a plan is made with it, so that rules which no layout can keep are
-/// refused now and not when routing drifts.
+/// The rules that the job keeps to; a plan is made with it, so that rules which no layout can keep
+/// are refused now and not when routing drifts.
 absl::StatusOr<std::vector<model::ExpertRule>> rulesAfter(const RuleArguments& arguments,
                                                           planner::LiveJob job) {
     const auto given = rulesGiven(arguments.pins, arguments.forbids, job);

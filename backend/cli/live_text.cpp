@@ -13,7 +13,7 @@ std::string partText(double share) {
     return share < 0 ? "-" : absl::StrFormat("%.1f %%", share * 100);
 }
 
-/// Of the all-to-all, all contributors.
+/// Megabytes per step of the all-to-all, summed over all contributors.
 std::string megabytesPerStep(const model::TrafficSum& sum) {
     if (sum.steps == 0) return "-";
     return absl::StrFormat("%.3f",
@@ -57,7 +57,7 @@ std::string proposalsText(const model::RunState& state) {
     return "\n" + table(rows) + (model::openProposal(state) != nullptr ? next : "");
 }
 
-/// What a replica moves, by the same reckoning as a preview.
+/// Bytes that a replica moves, computed as a preview.
 std::string eachText(const model::RunState& state, const model::LayoutView& v) {
     if (state.model.expertBytes == 0) return "-";
     return absl::StrFormat("%.1f",

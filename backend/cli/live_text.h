@@ -15,7 +15,7 @@ std::string previewText(const planner::LivePreview& preview);
 std::string rulesText(const std::vector<model::ExpertRule>& rules, const planner::LiveJob& job);
 /// A run's moves, one line each, and the plans that the backend proposed.
 std::string layoutsText(const model::RunState& state);
-/// What became of a proposal: "waiting", "dismissed", "applied", or "replaced" by a later one or by
+/// The outcome of a proposal: "waiting", "dismissed", "applied", or "replaced" by a later one or by
 /// another move. `i` is its place among the state's. A run does not keep which plan a move was made
 /// from: it is this one when it was the last proposed for the layout before and moves as many
 /// experts (and, where they are still there, the same ones).

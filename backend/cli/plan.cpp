@@ -26,7 +26,7 @@ int characterise(const Cli& cli, const RoutingArguments& arguments,
     return kOk;
 }
 
-/// What was read, for whoever wrote it to a file and would see nothing otherwise.
+/// Summarises the input on stderr, because the output may go to a file.
 void tell(const Cli& cli, const planner::Recording& it, const std::string& file) {
     if (cli.json) return;
     std::fprintf(stderr, "%s: %u MoE layers x %u experts", it.source.c_str(), it.shape.layers,

@@ -12,10 +12,10 @@
 #include "backend/planner/solve/front.h"
 #include "backend/planner/solve/replan.h"
 
-/// What the verbs of `bulkheadctl plan` share: the planner's values in files, and its refusals.
+/// Code shared by the verbs of `bulkheadctl plan`: the planner's values in files, and its refusals.
 namespace bulkhead::cli {
 
-/// What all of them may be given; each verb reads its own part.
+/// Options common to all of them; each verb reads its own part.
 struct PlanOptions {
     RoutingArguments recording;
     std::string plan, against, current, out, topology;
@@ -50,8 +50,8 @@ struct Replanned {
     planner::Replan made;                     ///< with its forecast
     std::vector<planner::FrontPoint> points;  ///< in use, after
 };
-/// From `current` towards what the recording's tokens ask for; of `wanted` what a new plan near the
-/// old one has a use for. InvalidArgument as replan() and crossValidate().
+/// A plan from `current` towards the load that the recording's tokens ask for, of `wanted` what a
+/// new plan near the old one has a use for. InvalidArgument as replan() and crossValidate().
 absl::StatusOr<Replanned> replannedFrom(const planner::Plan& current, const PlanOptions& options,
                                         const planner::Recording& recording,
                                         const planner::FrontOptions& wanted);

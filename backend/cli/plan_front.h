@@ -8,7 +8,7 @@
 #include "backend/planner/evaluate/migration.h"
 #include "backend/planner/solve/front.h"
 
-/// What `plan solve` shows of plans: every objective it knows by name.
+/// The figures that `plan solve` shows of plans: every objective it knows by name.
 namespace bulkhead::cli {
 
 /// A row for each plan and `marks` beside it; with `moves`, what it takes to get to each from the
@@ -23,8 +23,8 @@ std::string forecastTable(const planner::Plan& plan);
 
 model::Json pointJson(const planner::FrontPoint& point);
 
-/// What a reader of `plan` has to know before using it: tokens that were drawn from counts, GPUs of
-/// unequally many slots. One sentence each.
+/// Caveats that a reader of `plan` has to know before using it: tokens that were drawn from counts,
+/// GPUs of unequally many slots. One sentence each.
 std::vector<std::string> planNotes(const planner::Plan& plan);
 
 }  // namespace bulkhead::cli

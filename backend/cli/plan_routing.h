@@ -15,11 +15,11 @@ class App;
 
 namespace bulkhead::cli {
 
-/// What every verb of `plan` that looks at routing takes.
+/// Options of every verb of `plan` that reads routing.
 struct RoutingArguments {
     std::vector<std::string> routing;  ///< PATH or DOMAIN=PATH
     std::string model;                 ///< name in the catalogue, or a catalogue's file and #NAME
-    std::string part;                  ///< which of several models in one file
+    std::string part;                  ///< one of several models in one file
 };
 
 /// --routing, --model, --part.

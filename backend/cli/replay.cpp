@@ -35,7 +35,7 @@ int replay(const Cli& cli, const ReplayOptions& options) {
     const Interrupts interrupts;
     Follower follower(session.value()->client(), {.job = "", .replay = id.value()}, cli.json,
                       options.everyEvent ? Shows::kEveryEvent : Shows::kSummary);
-    // What is played before anybody listens would arrive as a snapshot.
+    // Events played before anybody listens would arrive as a snapshot.
     follower.awaitFirst();
     model::ReplayControl play;
     play.paused = false;

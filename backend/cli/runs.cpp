@@ -103,7 +103,7 @@ std::string shortNumber(const model::Json& row, const char* key, const char* for
     return text;
 }
 
-/// Of the copies that tokens sent to experts, those that left their shard; "-": there are none.
+/// Share of the token copies sent to experts that left their shard; "-": there are none.
 std::string remoteShare(const model::Json& row) {
     const double copies = row.value("copies", 0.0);
     return copies > 0 ? absl::StrFormat("%.1f %%", row.value("remote_copies", 0.0) * 100 / copies)

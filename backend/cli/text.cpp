@@ -203,7 +203,7 @@ std::string summaryLine(const model::RunState& state) {
                scalarsText(*state.lastCommit, "  ", " ");
     out += printed("  %u/%u replicas  ", replicasThatTrain(state), state.spec.replicas);
     out += enumName(state.phase);
-    // Why it failed is an error of its own.
+    // The reason of the failure is printed as an error of its own.
     const bool waits =
         state.phase != model::JobPhase::kTraining && state.phase != model::JobPhase::kFailed;
     if (waits && !state.explanation.empty()) out += ": " + state.explanation;

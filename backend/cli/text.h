@@ -9,7 +9,7 @@
 #include "backend/model/ledger_audit.h"
 #include "backend/model/run_state.h"
 
-/// What terminals are shown. Pure; thread: any.
+/// Text for terminals. Pure; thread: any.
 namespace bulkhead::cli {
 
 /// Columns as wide as their widest cell, two spaces between; the first row is the heading.
@@ -36,7 +36,7 @@ std::string incidentsText(const model::RunState& state);
 /// A line for each finding of a ledger's check: what is off and what to do.
 std::string findingsText(const model::LedgerReport& report);
 
-/// Why a run ended badly, in its own words.
+/// The reason for which a run ended badly, in its own words.
 client::Failure runFailed(const model::RunFinished& finished);
 
 }  // namespace bulkhead::cli

@@ -11,7 +11,7 @@
 #include "backend/proto/state_form.h"
 #include "bulkhead/v1/service.pb.h"
 
-/// From the daemon's messages to what client.h promises. Internal to backend/client.
+/// Converts the daemon's messages into the values of client.h. Internal to backend/client.
 namespace bulkhead::client {
 
 inline Failure unreadable(std::string title, const absl::Status& status) {

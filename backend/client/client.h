@@ -41,13 +41,13 @@ struct Options {
     std::string tokenFile;  ///< for TCP: first line is sent with every call; empty: none
     std::string who;        ///< recorded as the author of actions, e.g. "anna@console"
     std::chrono::milliseconds deadline{5000};  ///< of every call that is not a watch
-    /// For TCP: folder of certificates (backend/access/certificates.h); with ca.pem alone only the
+    /// Folder of certificates for TCP (backend/access/certificates.h); with ca.pem alone only the
     /// daemon proves who it is. Empty: no TLS.
     std::string certs = {};
     bool insecure = false;  ///< send the token in plain text beyond this machine, where TLS is not
 };
 
-/// What makes a mutating call safe to repeat and safe from stale clicks.
+/// Makes a mutating call safe to repeat and safe from stale clicks.
 struct Mutation {
     std::string requestId;  ///< empty: the client makes one; the same id gets the same answer
     uint64_t expectedRevision = 0;  ///< JobInfo::revision or Preflight::revision; 0: any
@@ -91,7 +91,7 @@ struct WatchHandlers {
     /// The whole state: first of all, after every reconnect, after a seek of a replay, and when
     /// this reader fell behind. Replaces everything shown before.
     std::function<void(StatePtr)> onSnapshot;
-    /// What followed, to be applied to the last snapshot in order; sequence numbers continue
+    /// Later events, to be applied to the last snapshot in order; sequence numbers continue
     /// without gaps from the snapshot's.
     std::function<void(std::vector<model::Event>)> onEvents;
     /// Replays only: at most ten times a second while it moves, and at once after each order.
@@ -137,7 +137,7 @@ class Client {
     virtual void startJob(JobText text, Mutation mutation, Reply<model::JobInfo> reply) = 0;
     virtual void listJobs(Reply<std::vector<model::JobInfo>> reply) = 0;
     virtual void getJob(std::string job, Reply<model::JobInfo> reply) = 0;
-    /// What an action or a fault would do. Always succeeds for a known job: see Preflight::refusal.
+    /// Previews an action or a fault. Always succeeds for a known job: see Preflight::refusal.
     virtual void preflight(std::string job, model::Action action,
                            Reply<model::Preflight> reply) = 0;
     virtual void preflight(std::string job, model::FaultSpec fault,
@@ -151,7 +151,7 @@ class Client {
     /// Ends a fault that lasts, or cancels one that has not been injected yet.
     virtual void endFault(std::string job, uint64_t fault, Mutation mutation,
                           Reply<Done> reply) = 0;
-    /// What a campaign would do, fault by fault.
+    /// Previews a campaign, fault by fault.
     virtual void preflight(std::string job, model::CampaignText campaign,
                            Reply<model::CampaignPreflight> reply) = 0;
     /// The reply is the campaign's id; it goes on in the daemon, and its events tell how.

@@ -5,7 +5,7 @@
 #include <utility>
 #include <variant>
 
-/// What went wrong, in words an operator can act on. No raw gRPC text ever reaches a screen: the
+/// A failure in words that an operator can act on. No raw gRPC text ever reaches a screen: the
 /// one file failure.cpp turns every grpc::Status into this.
 namespace bulkhead::client {
 
@@ -24,9 +24,9 @@ enum class FailureCode {
 
 struct Failure {
     FailureCode code = FailureCode::kServer;
-    std::string title;       ///< what could not be done, a few words
-    std::string cause;       ///< why, one sentence
-    std::string remedy;      ///< what to do about it, one sentence
+    std::string title;       ///< the operation that failed, a few words
+    std::string cause;       ///< the reason, one sentence
+    std::string remedy;      ///< the remedy, one sentence
     bool retryable = false;  ///< the same call may succeed later, unchanged
     bool operator==(const Failure&) const = default;
 };

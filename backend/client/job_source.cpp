@@ -27,7 +27,7 @@ Failure badJob(const absl::Status& status) {
                         std::string(status.message()));
 }
 
-/// As a TOML string.
+/// Quotes it as a TOML string.
 std::string quoted(const std::string& text) {
     std::string out = "\"";
     for (const char c : text) {

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 
-/// How the daemon reports on --ready-fd: "ready\n", or "error\nCAUSE\nREMEDY\n".
+/// Descriptor of the daemon's report (--ready-fd): "ready\n", or "error\nCAUSE\nREMEDY\n".
 constexpr int kReadyFd = 3;
 /// The daemon's end of a connection (--life-fd) whose other end only this process holds.
 constexpr int kLifeFd = 4;
@@ -35,7 +35,7 @@ Failure cannotStart(std::string cause, std::string remedy) {
             false};
 }
 
-/// What the daemon was given cannot be used: a file, a folder, an address.
+/// The failure for an argument that the daemon cannot use: a file, a folder, an address.
 Failure cannotUse(std::string cause, std::string remedy) {
     Failure failure = cannotStart(std::move(cause), std::move(remedy));
     failure.code = FailureCode::kInvalid;

@@ -37,7 +37,7 @@ class PrivateDaemon {
     /// stop(), unless released.
     virtual ~PrivateDaemon() = default;
 
-    /// For Options::target.
+    /// The value for Options::target.
     virtual std::string target() const = 0;
     virtual int pid() const = 0;
     virtual std::string stateDir() const = 0;

@@ -50,8 +50,8 @@ FailureCode codeOf(grpc::StatusCode code) {
     }
 }
 
-/// Why TLS came to nothing, from gRPC's words; nullopt when that is not what failed. All of these
-/// can be mended at the daemon's end, so that trying again is right.
+/// The reason of a TLS failure, from gRPC's words; nullopt when that is not what failed. All of
+/// these can be mended at the daemon's end, so that trying again is right.
 std::optional<Failure> ofTls(const std::string& words, const std::string& title,
                              const std::string& target) {
     const auto says = [&](const char* part) { return words.find(part) != std::string::npos; };
@@ -84,7 +84,7 @@ std::optional<Failure> ofTls(const std::string& words, const std::string& title,
     return std::nullopt;
 }
 
-/// For statuses that gRPC itself made: their text is for programmers and stays out of sight.
+/// Handles statuses that gRPC itself made: their text is for programmers and stays out of sight.
 Failure ofTransport(FailureCode code, std::string title, const std::string& target) {
     switch (code) {
         case FailureCode::kUnreachable:

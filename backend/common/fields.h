@@ -20,7 +20,7 @@
 ///         static void fields(Self& self, Visitor& visit) { visit("step", self.step); }
 ///     };
 ///
-/// Whatever carries structs (the binary codec of the control channel, JSON, protobuf) walks that
+/// Each carrier of structs (the binary codec of the control channel, JSON, protobuf) walks that
 /// one list, so a field can neither be forgotten nor be spelt two ways. Supported: bool, int32,
 /// int64, uint32, uint64, double, std::string, named enums, described structs, std::optional,
 /// std::vector and std::variant of those. A variant's alternatives each have a `kType` name.

@@ -51,7 +51,7 @@ struct Scalar {
     }
 };
 
-/// What one contributor brought to a committed sum.
+/// One contributor's part in a committed sum.
 struct Contribution {
     int32_t replica = 0;
     uint32_t incarnation = 0;
@@ -65,7 +65,7 @@ struct Contribution {
     }
 };
 
-/// What the mixture layers sent to their experts, by the place of the tokens that sent it.
+/// Traffic of the mixture layers to their experts, by the place of the tokens that sent it.
 struct ExpertTraffic {
     std::vector<uint64_t> copies;  ///< by domain: one for each token, mixture and expert it chose
     std::vector<uint64_t> remote;  ///< by domain: of them, to an expert on another shard
@@ -79,7 +79,7 @@ struct ExpertTraffic {
     }
 };
 
-/// Which experts the tokens of one sample chose.
+/// The experts that the tokens of one sample chose.
 struct RoutedSample {
     uint32_t domain = 0;
     uint64_t sample = 0;            ///< its index in the domain's stream
@@ -110,7 +110,7 @@ struct ParityGroup {
 /// States after one step that should be equal and are not.
 struct ParityDispute {
     uint64_t lineage = 0;
-    uint64_t step = 0;     ///< whose state
+    uint64_t step = 0;     ///< the step after which the state was hashed
     uint64_t epoch = 0;    ///< of the exchange that told it, of step + 1
     uint32_t attempt = 0;  ///< of that exchange; 0: told by reports while the job waited
     uint64_t layout = 0;   ///< in which the states lie

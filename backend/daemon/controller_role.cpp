@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// How long running jobs may take to write their last checkpoint.
+/// Time limit for running jobs to write their last checkpoint.
 constexpr std::chrono::seconds kStopLimit{45};
 
 bool isOver(model::JobPhase phase) {

@@ -14,7 +14,7 @@
 
 namespace {
 
-/// Whoever made us may end without a word: then so do we.
+/// Ends this process when its parent ends without notice.
 void endWithCreator(int fd) {
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     std::thread([fd] {

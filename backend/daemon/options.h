@@ -45,8 +45,8 @@ struct Options {
     std::string controlSocket() const { return stateDir + "/control.sock"; }
 };
 
-/// What parse() came to: go on with `options`, or end with `exitCode` (help was printed, or a usage
-/// error was reported).
+/// The result of parse(): continue with `options`, or end with `exitCode` (help was printed, or a
+/// usage error was reported).
 struct Parsed {
     Options options;
     bool goOn = false;

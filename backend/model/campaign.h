@@ -86,7 +86,7 @@ struct CampaignStarted {
     uint64_t durationMs = 0;    ///< faults come within this
     uint64_t settleMs = 0;      ///< at most so long after it until all are back
     uint32_t keepTraining = 1;  ///< contributors that every fault must leave
-    bool allowLasting = false;  ///< what cannot be undone was accepted
+    bool allowLasting = false;  ///< lasting effects were accepted
     CampaignCriteria criteria;
     std::vector<PlannedFault> plan;
     std::string requestId;
@@ -155,7 +155,7 @@ struct CampaignText {
     }
 };
 
-/// What a campaign would do, without doing it.
+/// The preview of a campaign.
 struct CampaignPreflight {
     Preflight preflight;
     CampaignStarted campaign;  ///< as it would begin
@@ -166,7 +166,8 @@ struct CampaignPreflight {
     }
 };
 
-/// What FaultInjected::by says of planned fault `planned` of a campaign: "campaign 2, fault 17".
+/// The value of FaultInjected::by for planned fault `planned` of a campaign: "campaign 2, fault
+/// 17".
 [[nodiscard]] std::string campaignFault(uint64_t campaign, uint64_t planned);
 /// Its inverse: the place in the plan; 0 when `by` is not of this campaign.
 [[nodiscard]] uint64_t plannedOf(std::string_view by, uint64_t campaign);

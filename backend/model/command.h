@@ -7,7 +7,7 @@
 
 #include "backend/common/fields.h"
 
-/// What an operator can ask of a running job: faults and actions, and what each would do first.
+/// Requests of an operator to a running job: faults and actions, and their previews.
 namespace bulkhead::model {
 
 enum class FaultKind {
@@ -118,12 +118,12 @@ struct Action {
     }
 };
 
-/// What an action or fault would do, computed without doing it.
+/// The preview of an action or fault.
 struct Preflight {
     bool allowed = true;
     std::string title;    ///< "Drain replica 2"
     std::string effect;   ///< one sentence in the operator's words
-    std::string refusal;  ///< why not, and what to do instead; empty when allowed
+    std::string refusal;  ///< reason and remedy; empty when allowed
     uint32_t contributorsBefore = 0;
     uint32_t contributorsAfter = 0;
     uint64_t samplesBefore = 0;  ///< per step

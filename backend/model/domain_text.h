@@ -27,7 +27,8 @@ struct DomainText {
 /// out. InvalidArgument naming domain, path and what to do: nothing there, unreadable, no text.
 [[nodiscard]] absl::StatusOr<DomainText> readDomain(const DomainSpec& domain);
 
-/// Which text a job reads: what two readers compare. Domains are added in the job's order.
+/// Identifies the text that a job reads, for comparison by two readers. Domains are added in the
+/// job's order.
 class TextIdentity {
   public:
     void add(const std::string& domain, const DomainText& text);

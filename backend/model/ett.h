@@ -47,7 +47,7 @@ double predictFaultTolerant(const FailureModel& model);
 /// Synchronous restart: (interval - stall) / interval. The same source: (18 - 10) / 18 = 44%.
 double predictRestartAll(double interval, double stall);
 
-/// What the model says for the failures this run has had: interval = time per closed incident,
+/// The model's result for the failures of this run: interval = time per closed incident,
 /// stall and degraded = their means. nullopt before the first incident closed.
 std::optional<double> predictForRun(const RunState& state);
 

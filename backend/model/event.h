@@ -117,7 +117,7 @@ struct EnumNames<model::Severity> {
 
 namespace bulkhead::model {
 
-/// What the workload says of its model; layers and experts shape the expert views.
+/// The workload's description of its model; layers and experts shape the expert views.
 struct ModelInfo {
     std::string name;
     uint64_t parameters = 0;
@@ -348,13 +348,13 @@ struct GpuSample {
     }
 };
 
-/// How a node is, whoever uses it.
+/// Condition of a node, independent of jobs.
 struct NodeSample {
     std::string node;
     std::optional<uint64_t> memoryTotalBytes;
     std::optional<uint64_t> memoryAvailableBytes;
     std::vector<GpuSample> gpus;  ///< by index
-    std::string noGpus;           ///< why there are none; empty when there are
+    std::string noGpus;           ///< reason for their absence; empty when there are some
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("node", self.node);
@@ -475,8 +475,8 @@ struct StepCommitted {
     std::vector<ShardLedger> shards;
     std::vector<ReplicaLedger> replicas;
     ExpertTraffic traffic;        ///< inside the replicas, all contributors; empty: no experts
-    double predictedRemote = -1;  ///< what the layout's plan said of it, as in Action
-    /// What every contributor that voted told of its state before this step, where the step
+    double predictedRemote = -1;  ///< forecast of the layout's plan, as in Action
+    /// State hashes that every voting contributor reported before this step, where the step
     /// compared it: one group, because otherwise it does not commit.
     std::vector<ParityGroup> parity;
     std::string link;  ///< as in LineageOpened
@@ -808,7 +808,7 @@ struct PlanProposed {
     static constexpr std::string_view kType = "plan_proposed";
     uint64_t step = 0;
     uint64_t layout = 0;          ///< in use
-    std::string why;              ///< what was predicted and what is measured
+    std::string why;              ///< prediction and measurement
     double measuredRemote = -1;   ///< share of routed copies that leave their shard, the last steps
     double predictedRemote = -1;  ///< ... under the plan proposed
     uint64_t expertsMoved = 0;    ///< by the plan proposed

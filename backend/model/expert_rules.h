@@ -10,12 +10,12 @@
 #include "absl/status/statusor.h"
 #include "backend/model/command.h"
 
-/// What an operator lays down for single experts of a running job. Pure; thread: any.
+/// An operator's rules for single experts of a running job. Pure; thread: any.
 namespace bulkhead::model {
 
 /// "0:3=shard1" or "0:3=1": mixture layer, expert, shard. InvalidArgument saying what was expected.
 [[nodiscard]] absl::StatusOr<ExpertRule> parseRule(std::string_view text, bool pins);
-/// As parseRule reads it.
+/// Formats a rule as parseRule reads it.
 [[nodiscard]] std::string formatRule(const ExpertRule& rule);
 /// "expert 3 of mixture layer 0 is pinned to shard 1"; with `layerNumbers`, the model's own number
 /// of each mixture, "expert 3 of layer 1 ...".

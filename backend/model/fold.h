@@ -50,9 +50,9 @@ bool fold(RunState& s, int64_t at, const ExpertLoads& e);
 bool fold(RunState& s, int64_t at, const LayoutChanged& e);
 bool fold(RunState& s, int64_t at, const PlanProposed& e);
 bool fold(RunState& s, int64_t at, const RoutingSampled& e);
-/// What an action that was done means for plans.
+/// Folds a completed action into the state of plans.
 void noteAction(RunState& s, const Action& action);
-/// What a step's commit says of the experts' traffic, to its point and to the layout it ran in.
+/// Folds the experts' traffic of a commit into its point and into the layout it ran in.
 void noteTraffic(RunState& s, StepPoint& point, const StepCommitted& e);
 
 // fold_incidents.cpp

@@ -33,7 +33,7 @@ void bookStall(RunState& s, int64_t endNs, double ms) {
     p.stallMs = std::max(p.stallMs, std::min(p.stallMs + ms, p.stepMs));
 }
 
-/// What was seen of the replica shortly before its incident was opened belongs to it.
+/// Evidence on the replica from shortly before its incident belongs to that incident.
 void adoptEvidence(RunState& s, IncidentView& incident) {
     constexpr double kShortlyMs = 60'000;
     for (EvidenceView& seen : s.recentEvidence) {

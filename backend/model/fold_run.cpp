@@ -63,7 +63,7 @@ bool fold(RunState& s, int64_t at, const OperatorActed& e) {
     action.node = text(action.node);
     action.policy = text(action.policy);
     action.value = text(action.value);
-    // Where experts went is in LayoutChanged; a list of actions is no place for it.
+    // The list of actions leaves the experts' placement to LayoutChanged.
     action.expertShard.clear();
     action.domainShare.clear();
     action.rules.clear();

@@ -6,7 +6,7 @@
 #include "backend/model/event.h"
 #include "backend/model/run_views.h"
 
-/// What a GPU's trouble means to an operator. Pure; thread: any.
+/// Explains GPU errors to an operator. Pure; thread: any.
 namespace bulkhead::model {
 
 /// kWarning when only the program that ran there is the likely cause or the only victim, kError
@@ -24,7 +24,7 @@ namespace bulkhead::model {
 /// "computed there: r0s1, r2s0"
 [[nodiscard]] std::string ranksText(const GpuTroubled& trouble);
 
-/// Why a node shows no GPU: its agent's words, or that there is no sample.
+/// The reason for which a node shows no GPU: its agent's words, or the lack of a sample.
 [[nodiscard]] std::string whyNoGpus(const NodeView& node);
 
 }  // namespace bulkhead::model

@@ -32,7 +32,7 @@ namespace bulkhead::model {
 [[nodiscard]] absl::StatusOr<JobSpec> parseJob(std::string_view toml, std::string_view name,
                                                const std::filesystem::path& folder);
 
-/// What can be said without touching a file: counts of at least one, samples that divide over
+/// Checks that need no file: counts of at least one, samples that divide over
 /// shards and micro-batches, every replica placed exactly once, min_replicas within replicas,
 /// domains named once, faults that parse and name replicas and nodes there are.
 /// InvalidArgument naming the key. `readJobFile` has called it; call it after changing a spec.

@@ -49,7 +49,7 @@ struct EnumNames<model::AllReduce> {
 
 namespace bulkhead::model {
 
-/// What may be changed while the job runs; each change is an event.
+/// Policies that may change while the job runs; each change is an event.
 struct Policies {
     LrPolicy lr = LrPolicy::kSqrt;
     BatchPolicy batch = BatchPolicy::kShrink;
@@ -144,7 +144,7 @@ struct DomainSpec {
     }
 };
 
-/// Which node holds the ranks of which replica. Empty node list in the file: one local node.
+/// Maps replicas to nodes. Empty node list in the file: one local node.
 struct NodePlacement {
     std::string node;
     std::vector<int32_t> replicas;

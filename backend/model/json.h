@@ -23,7 +23,7 @@ namespace bulkhead::model {
 
 using Json = nlohmann::json;
 
-/// Whether a key nobody knows is passed over (events, which a newer writer may have written) or an
+/// Decides if an unknown key is skipped (events, which a newer writer may have written) or an
 /// error (what a person typed).
 enum class UnknownKeys { kIgnore, kRefuse };
 

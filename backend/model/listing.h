@@ -9,7 +9,7 @@
 #include "backend/common/fields.h"
 #include "backend/model/event.h"
 
-/// What lists and queries show of jobs, runs and replays: the plain values that the controller, the
+/// Values of lists and queries of jobs, runs and replays: the plain values that the controller, the
 /// services, the client library, the console and bulkheadctl share. Pure data.
 namespace bulkhead::model {
 
@@ -91,7 +91,7 @@ struct RunInfo {
     }
 };
 
-/// Which events of a run, in order of their sequence numbers; every condition given must hold.
+/// Selects events of a run, in order of their sequence numbers; every condition given must hold.
 struct EventQuery {
     std::string run;
     uint64_t fromSeq = 0;
@@ -123,7 +123,7 @@ struct EventQuery {
 
 struct EventPage {
     std::vector<Event> events;
-    /// Where the next page begins: its fromSeq, or its toSeq when newest first; 0: there is none.
+    /// Start of the next page: its fromSeq, or its toSeq when newest first; 0: there is none.
     uint64_t nextSeq = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -132,7 +132,7 @@ struct EventPage {
     }
 };
 
-/// Where a replay stands. Times are those of the run, Unix nanoseconds.
+/// Position of a replay. Times are those of the run, Unix nanoseconds.
 struct ReplayPosition {
     std::string run;
     int64_t timeNs = 0;
@@ -176,7 +176,7 @@ struct ReplayControl {
     }
 };
 
-/// What a server says of itself in the version handshake.
+/// A server's description of itself in the version handshake.
 struct ServerInfo {
     uint32_t apiVersion = 0;
     std::string build;        ///< "0.1.0"
@@ -227,7 +227,7 @@ struct AuditEntry {
     uint64_t revision = 0;  ///< that the caller expected; 0: any
     std::string request;    ///< as text, cut at 2 KiB
     std::string outcome;    ///< "ok", or a status code's name: "PERMISSION_DENIED"
-    std::string message;    ///< why it was refused or failed
+    std::string message;    ///< reason of the refusal or failure
     uint64_t repeated = 0;  ///< equal refusals since the entry before of this kind, not kept
     bool operator==(const AuditEntry&) const = default;
     template <class Self, class Visitor>

@@ -19,7 +19,7 @@ class Ring {
 
     size_t size() const { return items_.size(); }
     bool empty() const { return items_.empty(); }
-    /// How many were ever pushed: `total() - size()` have been forgotten.
+    /// Number of elements ever pushed: `total() - size()` have been forgotten.
     uint64_t total() const { return total_; }
 
     /// 0 is the oldest kept.

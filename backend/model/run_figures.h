@@ -8,7 +8,7 @@
 
 namespace bulkhead::model {
 
-/// What a person would name first of a run, and what two runs are compared by. Absent figures are
+/// Headline figures of a run, by which two runs are compared. Absent figures are
 /// absent, never zero.
 struct RunFigures {
     uint64_t steps = 0;  ///< last committed step

@@ -123,7 +123,8 @@ uint64_t modelFingerprint() {
 }
 
 std::string encodeKeyframe(const RunState& state) {
-    // Where a ring's oldest element sits is no part of the state: equal states give equal bytes.
+    // The position of a ring's oldest element is no part of the state: equal states give equal
+    // bytes.
     RunState ordered = state;
     repair(ordered);
     Encoder encoder;

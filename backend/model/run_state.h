@@ -41,7 +41,7 @@ struct RunState {
     JobPhase phase = JobPhase::kStarting;
     int64_t phaseSinceNs = 0;
     Ring<JobInterval, 512> phases;  ///< the last one is the present
-    std::string explanation;        ///< why the phase; the quorum's words while anything waits
+    std::string explanation;  ///< reason for the phase; the quorum's words while anything waits
 
     uint64_t lineage = 0;
     std::string link;  ///< last of the ledger's chain; empty: the run has none yet
@@ -172,7 +172,7 @@ const CampaignView* findCampaign(const RunState& state, uint64_t campaign);
 /// The proposal that waits for an operator: the last one, for the layout in use, not dismissed.
 const ProposalView* openProposal(const RunState& state);
 
-/// What the plan behind `layout` said of its remote copies; -1: it said nothing.
+/// Forecast of remote copies by the plan behind `layout`; -1: none.
 double predictedRemote(const RunState& state, uint64_t layout);
 
 /// Of the layout in use, its last steps, at most LayoutView::kWindow.

@@ -14,7 +14,7 @@
 /// about. Times are Unix nanoseconds, 0 where a thing has not happened.
 namespace bulkhead::model {
 
-/// What hostile input cannot exceed.
+/// Limits on hostile input.
 struct Limits {
     static constexpr int32_t kReplicas = 4096;
     static constexpr int32_t kShards = 16384;
@@ -29,7 +29,7 @@ struct Limits {
     static constexpr size_t kExpertRules = 4096;
 };
 
-/// From begin to end in milliseconds; 0 when the end is not after the begin.
+/// Time from begin to end in milliseconds; 0 when the end is not after the begin.
 inline double durationMs(int64_t beginNs, int64_t endNs) {
     if (endNs <= beginNs) return 0;
     return static_cast<double>(static_cast<uint64_t>(endNs) - static_cast<uint64_t>(beginNs)) / 1e6;

@@ -158,7 +158,7 @@ void Simulation::lose(Replica& victim, double now) {
     const Role role = std::exchange(victim.role, Role::kOut);
     victim.backAt = now + outageS(s_);  // a replacement that dies starts again
     if (role != Role::kContributes) return;
-    // What was under way for an earlier failure starts again with this one.
+    // Recovery from an earlier failure starts again with this one.
     std::erase_if(stalls_, [](const Stall& s) { return s.reason != TimeLoss::kCheckpoint; });
     const bool silent = uniform() < s_.silentShare;
     standStill(TimeLoss::kDetect, silent ? s_.silentDetectS : s_.detectS);

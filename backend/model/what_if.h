@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-/// What a job of any size would get out of its GPUs: a seeded event simulation of failures, stalls
+/// Simulates the throughput of a job of any size: a seeded event simulation of failures, stalls
 /// and returns, replica by replica. The live job runs on a handful of processes; this says what
 /// the same protocol is worth at a hundred thousand GPUs, and under which assumptions.
 /// Pure; thread: values with one owner.
@@ -55,7 +55,7 @@ struct WhatIf {
     double stateGBPerGpu = 0;  ///< to fetch: weights and optimizer state
     double fetchGBps = 1;      ///< per GPU
     double replayS = 0;        ///< steps missed since the snapshot, optimizer only
-    double rejoinWaitS = 0;    ///< what the others wait when it comes back: in bench/failover
+    double rejoinWaitS = 0;    ///< wait of the others at its return: in bench/failover
                                ///< 0.06 % of a step; in the published job 100 s
 
     double checkpointEveryS = 0;  ///< 0: nothing is lost when all go back
@@ -136,7 +136,7 @@ struct WhatIfSource {
     std::string_view key;     ///< of WhatIfParameter
     std::string_view source;
 };
-/// Where a preset's number comes from; empty when it is 0 because nothing is assumed.
+/// Source of a preset's number; empty when it is 0 because nothing is assumed.
 std::string_view whatIfSource(std::string_view preset, std::string_view key);
 
 std::string_view timeLossName(TimeLoss loss);

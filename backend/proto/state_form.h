@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "backend/model/run_state.h"
 
-/// How a RunState crosses the wire (service.proto, StateForm). Thread: stateless, any.
+/// Encodes a RunState for the wire (service.proto, StateForm). Thread: stateless, any.
 namespace bulkhead::proto {
 
 constexpr uint32_t kApiVersion = 1;

@@ -155,7 +155,7 @@ class Agent::Impl {
     }
 
     void report(AgentMessage message) {
-        // What a rank printed and how it was doing while nobody listened is not worth keeping; how
+        // Output and samples of a rank from a time without a listener are dropped; how
         // it ended is, until somebody has acted on it: sent is not heard.
         keep(std::get_if<RankDied>(&message), message);
         keep(std::get_if<RankGone>(&message), message);
@@ -181,7 +181,7 @@ class Agent::Impl {
     MonoNs delay_ = kFirstRetry;
     Reactor::TimerId beating_ = 0;
     std::optional<MonoNs> nameTakenSince_;
-    std::string saidOf_;  ///< why no controller has welcomed it, as the log has it
+    std::string saidOf_;  ///< the reason last logged for not being welcomed by a controller
     absl::Status refused_;
     std::unique_ptr<ControlConnector> connector_;
     std::unique_ptr<ControlChannel> channel_;

@@ -37,8 +37,8 @@ struct AgentOptions {
     FileSystem* files = &diskFiles();
     Network* network = &socketNetwork();
     Host* host = nullptr;  ///< null: this machine
-    /// Whoever gives one runs it, and calls begin() instead of run(), on its thread; null: the
-    /// agent has one of its own.
+    /// The caller that gives one runs it, and calls begin() instead of run(), on its thread; null:
+    /// the agent has one of its own.
     Reactor* reactor = nullptr;
     int32_t pid = 0;                               ///< of the agent, for people; 0: this process's
     std::string gpuLibrary = "libnvidia-ml.so.1";  ///< without `host`: by which it knows its GPUs
@@ -46,7 +46,7 @@ struct AgentOptions {
     /// names.
     std::string worker;
     std::optional<model::AllowList> allow;  ///< of jobs with a command; nullopt: everything
-    std::string allowFile;                  ///< where it was read
+    std::string allowFile;                  ///< the file it was read from
 };
 
 /// Supervises the rank processes of one node: starts, reaps, signals and samples them, forwards

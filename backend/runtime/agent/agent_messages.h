@@ -13,7 +13,7 @@
 #include "backend/model/event.h"
 #include "backend/runtime/transport/rank_secrets.h"
 
-/// What the controller and the agent of a node tell each other over a control channel. Pure values
+/// The messages between the controller and the agent of a node over a control channel. Pure values
 /// in the codec's binary form. The controller decides everything; the agent obeys and reports.
 namespace bulkhead::runtime {
 
@@ -24,7 +24,7 @@ namespace bulkhead::runtime {
 /// first frame begins with a small variant index, an agent's with this.
 constexpr uint32_t kAgentMagic = 0x41424b48;
 
-/// How a controller knows that an agent lives: it hears something of it once an interval at least.
+/// Sign of life: a controller hears from an agent at least once an interval.
 struct AgentHeartbeat {
     uint32_t intervalMs = 1000;
     uint32_t limit = 3;  ///< intervals of silence after which the node does not respond
@@ -274,7 +274,7 @@ struct StartRank {
     RankProcess process;
     std::vector<std::string> argv;
     std::vector<std::string> environment;  ///< NAME=value
-    std::string directory = {};            ///< where it runs; empty: where the agent does
+    std::string directory = {};            ///< working directory; empty: the agent's
     bool onGpu = false;
     bool shareGpu = false;
     RankSecrets secrets = {};  ///< handed down (inheritSecrets)

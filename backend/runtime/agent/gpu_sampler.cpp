@@ -80,7 +80,7 @@ struct GpuSampler::Library {
         find("nvmlEventSetWait_v2", eventSetWait);
     }
 
-    /// Why there is nothing to ask here; empty when there is.
+    /// The reason for which there is nothing to ask here; empty when there is.
     std::string start() {
         if (init == nullptr || count == nullptr || handle == nullptr)
             return "the library found is not NVIDIA's management library";

@@ -40,10 +40,10 @@ class GpuSampler {
     /// Those that answer and have a name, by the driver's index.
     std::vector<GpuPlace> places() const;
 
-    /// Why there are none; empty when there are.
+    /// The reason for which there are none; empty when there are.
     const std::string& whyNone() const { return whyNone_; }
 
-    /// Of process `pid`: how busy its GPU is, and its own memory there. On several GPUs: the
+    /// Utilisation of the GPU of process `pid`, and its own memory there. On several GPUs: the
     /// busiest, and the sum. Absent when it computes on none.
     struct Share {
         std::optional<double> busyPercent;

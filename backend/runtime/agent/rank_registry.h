@@ -13,7 +13,7 @@
 
 namespace bulkhead::runtime {
 
-/// What is on disk of one running rank.
+/// The record on disk of one running rank.
 struct RegisteredRank {
     RankProcess process;
     int32_t pid = 0;         ///< 0: it is about to be started

@@ -298,7 +298,7 @@ void Supervisor::tellTroubles(const std::vector<GpuFigures>& gpus) {
         std::set<RankProcess> now;
         for (const auto& [id, process] : processes_)
             if (gpu.processes.contains(process.handle->pid())) now.insert(id);
-        // Whoever ran there when it happened may be dead by now.
+        // The rank that ran there when it happened may be dead by now.
         std::set<RankProcess> users = std::exchange(gpuUsers_[gpu.sample.gpu], now);
         users.merge(now);
         for (model::GpuTroubled trouble : gpu.troubles) {

@@ -11,7 +11,7 @@ namespace bulkhead::runtime {
 /// live in one process (tests run ranks as threads). Returns null for another ABI version.
 const bulkhead_device_api* cpuDeviceApi(uint32_t abiVersion);
 
-/// Where a CPU device keeps BULKHEAD_MEMORY_PEER. Lives as long as the device.
+/// Heap in which a CPU device keeps BULKHEAD_MEMORY_PEER. Lives as long as the device.
 const SharedHeap* cpuDeviceHeap(const bulkhead_device* device);
 
 }  // namespace bulkhead::runtime

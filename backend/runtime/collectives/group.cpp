@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxBroadcast = size_t{1} << 20;
 constexpr size_t kAlign = 64;
 
-/// What a round is for; ranks that do not make the same calls find out by it.
+/// The purpose of a round: detects ranks that do not make the same calls.
 enum class Kind : uint32_t { kGather = 1, kReduce, kAllToAll, kBarrier, kBroadcast };
 
 class MeshGroup final : public Group {

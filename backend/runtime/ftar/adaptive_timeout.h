@@ -7,7 +7,7 @@
 
 namespace bulkhead::runtime {
 
-/// How long a peer may be silent before it is accused: a multiple of the waits seen lately, never
+/// The silence after which a peer is accused: a multiple of the waits seen lately, never
 /// below the floor that the coordinator sets nor above a cap. Waits grow the estimate at once and
 /// leave it slowly, so that one fast round does not make the next one nervous. Pure.
 class AdaptiveTimeout {

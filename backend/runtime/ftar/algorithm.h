@@ -13,7 +13,7 @@
 
 namespace bulkhead::runtime {
 
-/// What an all-reduce works with at one member: one membership's connections. All outlive it.
+/// The context of an all-reduce at one member: one membership's connections. All outlive it.
 struct Workplace {
     const PeerMesh* mesh = nullptr;
     Rounds* rounds = nullptr;
@@ -51,13 +51,14 @@ absl::StatusOr<std::unique_ptr<AllReduce>> makeDeviceDirect(const Workplace& wor
                                                             const DevicePlane& device,
                                                             StagingPool& staging);
 
-/// Of a membership, what the choice depends on: equal at all its members.
+/// The facts of a membership that the choice depends on: equal at all its members.
 struct MeshFacts {
     size_t members = 0;
     bool overTcp = false;  ///< all of it
     bool tiers = false;    ///< makeHierarchical() can
 };
-/// What kAuto means for a bucket of so many bytes. Thresholds: bench/results/ftar.md. Pure.
+/// The algorithm that kAuto stands for, for a bucket of so many bytes. Thresholds:
+/// bench/results/ftar.md. Pure.
 Algorithm choose(const MeshFacts& mesh, size_t bytes);
 
 }  // namespace bulkhead::runtime

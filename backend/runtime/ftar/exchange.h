@@ -22,7 +22,8 @@
 /// The fault tolerant all-reduce among rank s of all contributors (docs/protocol.md, "A step" 3).
 namespace bulkhead::runtime {
 
-/// Which exchange: what Quorum names. Ordered: a later exchange of a job has a greater key.
+/// Identifies an exchange, as Quorum names it. Ordered: a later exchange of a job has a greater
+/// key.
 struct ExchangeKey {
     uint64_t term = 0;
     uint64_t epoch = 0;
@@ -55,7 +56,7 @@ struct ExchangeGroup {
     MonoNs connectTimeout = 2 * kSecond;  ///< for all peers together
 };
 
-/// Why a peer is named.
+/// The reason for which a peer is named.
 enum class PeerFault {
     kReset,    ///< its connection broke, or the writer of its segment is gone
     kTimeout,  ///< nothing came for longer than the timeout

@@ -3,7 +3,7 @@
 
 namespace bulkhead::runtime {
 
-/// How gradients travel between replicas; mirrors the job's `wire` key. Sums are float32 always.
+/// The format of gradients between replicas; mirrors the job's `wire` key. Sums are float32 always.
 enum class WireType {
     kFloat32,
     /// Half the bytes. Every input is rounded to bfloat16 (to nearest, ties to even), the rounded
@@ -15,7 +15,7 @@ enum class WireType {
     kBfloat16,
 };
 
-/// Who adds what, and which way it goes; mirrors the job's `all_reduce` key. Each gives all
+/// The algorithm of the sum; mirrors the job's `all_reduce` key. Each gives all
 /// participants the same bits, and the same bits again for the same membership.
 enum class Algorithm {
     /// By size, number of peers and how they are reached; equal at all of them.
@@ -30,7 +30,7 @@ enum class Algorithm {
     /// carries n / (n - 1) times what it would in a ring whose slices start at different replicas;
     /// that is the price of one order of addition for all elements.
     kRing,
-    /// For several replicas on each of several hosts: a host's replicas sum through memory, then
+    /// Suits several replicas on each of several hosts: a host's replicas sum through memory, then
     /// one of each host exchanges its part with those of the others, so that what leaves a host is
     /// one gradient and not one for each replica. Sums in ascending order within a host, then over
     /// the hosts in order of their first replica. With kBfloat16 only what goes between hosts is

@@ -32,7 +32,7 @@ struct Rounded {
     static float load(Bfloat16 x) { return widen(x); }
 };
 
-/// As many sources pass by at once as the processor fetches ahead of without losing track: one
+/// Adds as many sources at once as the processor's prefetcher can follow: one
 /// after the other takes a third longer (measured, 4 sources of 64 MiB).
 constexpr size_t kAtOnce = 4;
 

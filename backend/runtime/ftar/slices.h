@@ -10,8 +10,8 @@
 
 namespace bulkhead::runtime {
 
-/// Where slice `index` of `slices` lies in `count` elements: [first, second). Slices begin at cache
-/// lines; the last ones may be short or empty.
+/// The range of slice `index` of `slices` in `count` elements: [first, second). Slices begin at
+/// cache lines; the last ones may be short or empty.
 std::pair<size_t, size_t> sliceOf(size_t index, size_t slices, size_t count);
 
 /// The two halves of an all-reduce among some members of a mesh. The first `owners` of `members`
@@ -49,7 +49,7 @@ class Slices {
     size_t self_ = 0;  // index into members_
     std::vector<Rounds::Give> give_;
     std::vector<Rounds::Get> get_;
-    std::vector<Bfloat16> narrowed_;  // what we give, as it travels
+    std::vector<Bfloat16> narrowed_;  // our part in the wire format
 };
 
 }  // namespace bulkhead::runtime

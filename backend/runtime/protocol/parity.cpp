@@ -23,7 +23,7 @@ ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica) {
     std::vector<std::pair<const Hashes*, size_t>> groups;
     for (const auto& [replica, hashes] : byReplica) {
         auto it = std::find_if(groups.begin(), groups.end(),
-                               [&](const auto& g) { return *g.first == hashes; });
+                               [&own = hashes](const auto& g) { return *g.first == own; });
         if (it == groups.end())
             groups.emplace_back(&hashes, 1);
         else
@@ -58,8 +58,9 @@ std::vector<ParityGroup> groupHashes(const std::map<int32_t, Hashes>& byReplica,
                                      const std::map<int32_t, uint32_t>& incarnations) {
     std::vector<ParityGroup> groups;
     for (const auto& [replica, hashes] : byReplica) {
-        auto group = std::find_if(groups.begin(), groups.end(),
-                                  [&](const ParityGroup& g) { return g.hashes == hashes; });
+        auto group =
+            std::find_if(groups.begin(), groups.end(),
+                         [&own = hashes](const ParityGroup& g) { return g.hashes == own; });
         if (group == groups.end()) group = groups.insert(group, ParityGroup{hashes, {}, {}});
         group->replicas.push_back(replica);
         group->incarnations.push_back(incarnations.at(replica));

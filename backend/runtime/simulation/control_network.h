@@ -11,7 +11,7 @@
 
 namespace bulkhead::simulation {
 
-/// What a control link does to messages besides a small delay. An honest link keeps their order.
+/// Faults of a control link beyond a small delay. An honest link keeps their order.
 struct Storm {
     double drop = 0;  ///< probability, likewise below
     double duplicate = 0;

@@ -45,7 +45,7 @@ About aboutOf(const Input& input) {
     return {};
 }
 
-/// What a stale input may still lead to: telling the stale one that it is.
+/// A stale input may have one effect: its sender is told that it is stale.
 bool harmless(const Action& action, const About& about) {
     if (std::holds_alternative<Emit>(action) || std::holds_alternative<WakeAt>(action)) return true;
     if (const auto* s = std::get_if<StopReplica>(&action))
@@ -371,7 +371,7 @@ bool SimulatedJob::holdsLast(int32_t replica) const {
     return true;
 }
 
-/// Whoever leaves because an operator drains it leaves the last step to somebody, or on disk.
+/// A drained replica leaves its last step to another replica, or on disk.
 void SimulatedJob::checkDrained(int32_t replica) {
     if (!holdsLast(replica) || oracle_.checkpointed() == oracle_.durableStep()) return;
     for (const ReplicaView& r : machine()->replicas())
@@ -391,7 +391,7 @@ void SimulatedJob::written(LogEntry entry) {
     oracle_.durable(entry);
     if (const auto* c = std::get_if<LogCheckpoint>(&entry))
         oracle_.stored(*c, checkpoints_[c->path].parts);
-    // Which of the samples of a lease is bad nobody can tell; but one has to be.
+    // At least one sample of a lease has to be bad; nobody can tell which.
     if (const auto* q = std::get_if<LogQuarantine>(&entry);
         q != nullptr && notFinite_ < 2 && badSamples_ == 0)
         fail("I2", absl::StrCat("samples from ", q->range.begin, " of domain ", q->range.domain,

@@ -73,7 +73,7 @@ void DataPlane::reduce(const FrameKey& key) {
         for (const Seat& b : m.seats)
             if (a.replica != b.replica && isCut(a.replica, b.replica)) return;
     for (const Seat& s : m.seats)
-        // Who was aborted sends no more; who died may just have sent all.
+        // An aborted rank sends no more; a dead one may just have sent all.
         if (s.side == Side::kOut || (s.dead && !s.partOut)) return;
     m.reduced = true;
     m.overflow = std::exchange(overflowNext_, false);

@@ -17,7 +17,7 @@
 
 namespace bulkhead::simulation {
 
-/// What fences a frame: another one of any of these never meets.
+/// The fence of a frame: ranks that differ in any of these never meet.
 struct FrameKey {
     uint64_t term = 0;
     ExchangeId id;

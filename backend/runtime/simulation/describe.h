@@ -7,7 +7,7 @@
 
 namespace bulkhead::simulation {
 
-/// For people; empty where there is nothing to say.
+/// Describes it for people; empty if there is nothing to say.
 std::string describe(const Fact& fact);
 std::string describe(const Action& action);
 std::string describe(const RankAction& action);

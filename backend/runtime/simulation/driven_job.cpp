@@ -163,7 +163,7 @@ void DrivenJob::startCoordinator() {
     const auto c = makeController(mix(seed_, ++life_));
     controller_ = c;
     auto past = c->history.open();
-    if (!past.ok() && foundNoRoom(past.status())) {  // whoever keeps it running starts it again
+    if (!past.ok() && foundNoRoom(past.status())) {  // its supervisor starts it again
         crash(c);
         return at(now_ + kSecond, [this] { startCoordinator(); });
     }
@@ -259,7 +259,7 @@ void DrivenJob::logged(LogEntry entry) {
     written(std::move(entry));
 }
 
-/// Whoever wrote the checkpoint had been told that its step was committed.
+/// The writer of the checkpoint had been told that its step was committed.
 void DrivenJob::restoreUpTo(const LogCheckpoint& checkpoint) {
     const auto at = std::find_if(lost_.begin(), lost_.end(), [&](const LogEntry& entry) {
         const auto* commit = std::get_if<LogCommit>(&entry);
@@ -295,7 +295,7 @@ void DrivenJob::kill(const std::shared_ptr<Program>& p, Rng& rng) {
     at(now_ + kDyingWithin, [this, p] { crash(p); });
 }
 
-/// From here on nothing that it does has an effect; what is left of it goes when nothing of it is
+/// Nothing that it does has an effect any more; the rest of it is destroyed when nothing of it is
 /// on the stack.
 void DrivenJob::crash(const std::shared_ptr<Program>& p) {
     if (std::exchange(p->dead, true)) return;

@@ -137,9 +137,9 @@ class DrivenJob final : public SimulatedJob {
     bool lies_ = false;                        ///< its disk
     /// The log has lost what was told of, and nobody has said yet that it has.
     bool lossUnsaid_ = false;
-    std::vector<LogEntry> lost_;  ///< what the log had and a disk that lied has lost, in order
-    MonoNs fullUntil_ = 0;        ///< the controller's disk
-    uint64_t lastTold_ = 0;       ///< event
+    std::vector<LogEntry> lost_;           ///< log records lost by a disk that lied, in order
+    MonoNs fullUntil_ = 0;                 ///< the controller's disk
+    uint64_t lastTold_ = 0;                ///< event
     std::optional<Operation> unanswered_;  ///< by the coordinator that was told it
     bool unansweredLogged_ = false;        ///< the log has it
     std::vector<LogEntry> pending_;        ///< given to the log, not known to be on the disk

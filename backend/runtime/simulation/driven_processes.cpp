@@ -55,7 +55,7 @@ void DrivenJob::die(Process& rank, int signal, bool silent) {
         NodeHost* host = hostOf(node);
         if (host != nullptr && process.exitCode != 0)
             host->printed(pid, true, "00:00:00.000 critical it was put out");
-        const auto later = [&](double fromMs, double toMs, auto f) {
+        const auto later = [&, pid = pid, &process = process](double fromMs, double toMs, auto f) {
             at(now_ + agentRng_.between(fromMs, toMs),
                [this, node, p = pid, start = process.startTime, f] {
                    if (kernelProcess(node, p, start) != nullptr) f(node, p);
@@ -307,7 +307,7 @@ void DrivenJob::startAgent(size_t node) {
     run(a);
 }
 
-/// As the kernel does: a SYN that is lost is sent again, a dead controller's machine refuses.
+/// Follows the kernel: a SYN that is lost is sent again, a dead controller's machine refuses.
 void DrivenJob::connectAgent(const std::weak_ptr<Agenting>& weak,
                              std::weak_ptr<runtime::ConnectedChannel> done, size_t attempt) {
     const bool last = attempt == std::size(kSynAgain);
@@ -334,7 +334,7 @@ void DrivenJob::connectAgent(const std::weak_ptr<Agenting>& weak,
     });
 }
 
-/// Whoever keeps agents running starts one again that was refused.
+/// The agents' supervisor restarts a refused one.
 void DrivenJob::Agenting::looked() {
     if (!dead && !agent->refused().ok()) job.killAgent(node, kSecond, false);
 }

@@ -31,7 +31,7 @@ inline uint32_t machineOf(size_t node) {
 
 /// A kill that waits for a file operation does not wait longer.
 inline constexpr MonoNs kDyingWithin = 30 * kMillisecond;
-/// From the first attempt to connect: when the kernel sends its SYN again, and when it gives up.
+/// Times from the first attempt to connect: the kernel repeats its SYN, and gives up.
 inline constexpr MonoNs kSynAgain[] = {0, kSecond, 3 * kSecond};
 inline constexpr MonoNs kConnectTimeout = 5 * kSecond;
 

@@ -22,7 +22,7 @@ namespace {
 constexpr uint32_t kBitsEach = 26;
 /// Sign and exponent that are finite whatever the 26 bits below them are.
 constexpr uint32_t kFinite = 0x3c000000;
-/// As worker_main.cpp has it.
+/// Same as in worker_main.cpp.
 constexpr MonoNs kLeaveLimit = 15 * kSecond;
 constexpr size_t kWorksKept = 16;
 
@@ -587,7 +587,7 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
         if (shown_.flipGradientNext) own[0] ^= 1u << 7;
         shown_.gradient = own;
         toFloats(own, gradient_);
-        // What it computes for nothing nobody looks at.
+        // Nobody looks at a result that it computes in vain.
         const auto exchange = shown_.rules().exchange();
         if (exchange && exchange->step == work.step && shown_.work &&
             shown_.work->ranges == work.ranges && shown_.work->quorum.step == work.step) {
@@ -819,7 +819,7 @@ void DrivenJob::Ranking::breakUp() {
 }
 
 void DrivenJob::Ranking::look() {
-    // What was lost between siblings is sent again when the network lets it through, or breaks.
+    // A message lost between siblings is sent again when the network lets it through, or breaks.
     const size_t link = job_.linkOf(shown_.id, Wire::kInner);
     if (job_.network_.link(link).cutUntil <= job_.now_)
         for (const auto& connection : inner_)

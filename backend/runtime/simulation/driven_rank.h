@@ -78,7 +78,7 @@ class DrivenJob::Ranking final : public std::enable_shared_from_this<Ranking> {
     std::vector<Program::Connection> inner_;  ///< to its siblings
     std::vector<std::weak_ptr<StateWire>> wires_;
     std::map<ExchangeId, BeginStep> works_;  ///< the last few
-    bool ignores_ = false;                   ///< what it was told last
+    bool ignores_ = false;                   ///< its latest order
     bool leaving_ = false;
     bool over_ = false;  ///< nothing is left of it but its exit
     bool dead_ = false;

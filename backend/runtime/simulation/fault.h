@@ -19,7 +19,7 @@ enum class FaultKind {
     kHangRank,
     kSlowRank,
     kCutData,        ///< of one replica from and to all others
-    kCutDataOneWay,  ///< what `replica` sends to `other` does not arrive
+    kCutDataOneWay,  ///< messages from `replica` to `other` are lost
     kCutControl,     ///< a rank's connection breaks and cannot be made again for a while
     kLoseUp,         ///< one way: nothing of what a rank says arrives, nobody is told
     kLoseDown,
@@ -29,7 +29,7 @@ enum class FaultKind {
     kIsolate,    ///< a replica's control and data at once
     kLoseInner,  ///< between a rank and its leader
     kKillCoordinator,
-    kKillCoordinatorLosingTail,  ///< what was not fsynced is lost with it
+    kKillCoordinatorLosingTail,  ///< data not fsynced is lost with it
     kSlowDisk,
     kKillAgent,
     kFailStart,  ///< the next start of a replica

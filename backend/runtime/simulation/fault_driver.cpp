@@ -407,7 +407,7 @@ void SimulatedJob::wake(Process& rank) {
     if (Process* r = live(id, inc)) workOff(*r);
 }
 
-/// What was postponed, one after the other, before anything that came later.
+/// Runs postponed faults in order, before any later one.
 void SimulatedJob::workOff(Process& rank) {
     if (rank.postponed.empty()) return;
     at(now_ + rank.rng.between(0.1, 5), [this, id = rank.id, inc = rank.incarnation] {

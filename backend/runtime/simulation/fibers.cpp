@@ -17,9 +17,9 @@ namespace bulkhead::simulation {
 namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
-/// How often a thread that could take a lock lets another one go first.
+/// Probability that a thread that could take a lock lets another one go first.
 constexpr double kPasses = 0.1;
-/// How often a thread goes on later than it could, and by how much at most.
+/// Probability that a thread continues later than it could, and its longest delay.
 constexpr double kLate = 0.05;
 constexpr double kLateMs = 2;
 
@@ -265,7 +265,7 @@ void Fibers::begin(uint32_t high, uint32_t low) {
     } catch (const Killed&) {
     }
     fiber.tearsDown = true;
-    fiber.body = nullptr;  // what it holds goes while it still is a thread
+    fiber.body = nullptr;  // destroys its captures while it still is a thread
     fiber.state = Fiber::State::kOver;
     self->leave();
 }

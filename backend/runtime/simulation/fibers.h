@@ -19,10 +19,10 @@ namespace bulkhead::simulation {
 /// than they could, as on a busy machine.
 class Fibers final : public ThreadHost {
   public:
-    /// What unwinds the stacks of a process that is killed.
+    /// The exception that unwinds the stacks of a killed process.
     struct Killed {};
 
-    /// From a time of the process's clock to the first moment that shows it.
+    /// Converts a time of the process's clock to the first moment that shows it.
     using ToGlobal = std::function<MonoNs(MonoNs local)>;
     Fibers(EventQueue& events, const MonoNs& now, const Clock& clock, ToGlobal toGlobal,
            uint64_t seed);

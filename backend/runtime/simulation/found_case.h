@@ -15,7 +15,7 @@ namespace bulkhead::simulation {
 struct FoundCase {
     uint64_t seed = 0;
     bool drivers = false;  ///< as setupOf() takes it
-    std::string broken;    ///< what it broke, for people
+    std::string broken;    ///< the broken rule, for people
     Schedule schedule;
 };
 

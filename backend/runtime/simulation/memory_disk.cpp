@@ -117,7 +117,7 @@ class DiskUser::File final : public AppendFile {
         if (user == nullptr || !user->alive_) return dead();
         const bool fits = user->disk_.fits(bytes.size());
         if (user->begin()) {
-            if (!fits) return full("write", path_);  // what was written is cut off again
+            if (!fits) return full("write", path_);  // cuts the written part off again
             write(*user, bytes);
             return absl::OkStatus();
         }

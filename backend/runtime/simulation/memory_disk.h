@@ -33,7 +33,7 @@ class MemoryDisk {
     /// A bit of a file flips, if there is one.
     void flipBit(const std::string& path);
 
-    /// From now on there is room for so many bytes more; nullopt: for any number. A write that does
+    /// Leaves room for so many bytes more; nullopt: for any number. A write that does
     /// not fit fails; what was removed or cut off makes room.
     void leaveRoom(std::optional<uint64_t> bytes);
 

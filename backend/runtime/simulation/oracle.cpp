@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kStepsKept = 600;
 constexpr size_t kVotesKept = 64;
 
-/// Who enters brings nothing, and no record names it.
+/// An entering replica brings nothing, and no record names it.
 std::vector<Contribution> broughtBy(const Quorum& quorum) {
     std::vector<Contribution> out;
     for (const Member& m : quorum.contributors)
@@ -90,7 +90,7 @@ void Oracle::decided(const CommitRecord& record, const Living& process) {
     const ExchangeId id{record.step, record.epoch, record.attempt};
     for (const Member& m : a->quorum.contributors) {
         const Contribution& c = m.contribution;
-        // Who enters brings nothing; one that has to fetch again is not waited for.
+        // An entering replica brings nothing; nobody waits for one that has to fetch again.
         if (m.entering || expelled_.contains({c.replica, c.incarnation})) continue;
         for (uint32_t s = 0; s < options_.shards; ++s) {
             const RankId rank{c.replica, static_cast<int32_t>(s)};
@@ -147,7 +147,7 @@ void Oracle::durable(const LogEntry& entry) {
         if (samples_.empty()) samples_.resize(options_.domains);
         for (auto& domain : samples_)
             for (Sample& s : domain) {
-                // What was found bad stays out, whatever lineage found it.
+                // A sample found bad stays out, in every lineage.
                 if (s.use == Use::kQuarantined)
                     s.step = 0;
                 else if (s.step > l->fromStep)
@@ -257,7 +257,7 @@ void Oracle::commitSent(const Commit& commit) {
         checkUse(*position, r.step, absl::StrCat("the data position sent with ", stepName(r)));
 }
 
-/// What is behind a manifest is one committed step, whole and in one layout.
+/// A manifest refers to one committed step, whole and in one layout.
 void Oracle::stored(const LogCheckpoint& e, const std::map<int32_t, StateCopy>& parts) {
     const std::string which = absl::StrCat("the checkpoint of step ", e.step);
     const Truth* truth = truthAt(e.lineage, e.step);

@@ -44,9 +44,9 @@ class Oracle {
     void decided(const CommitRecord& record, const Living& process);
     /// An entry goes to the log; a crash may still lose it.
     void appended(const LogEntry& entry);
-    /// What stands in the log for good now.
+    /// The entry is durable in the log.
     void durable(const LogEntry& entry);
-    /// What lies behind the manifest of a checkpoint that stands in the log, by shard.
+    /// The copies of the state, by shard, behind a checkpoint that the log names.
     void stored(const LogCheckpoint& entry, const std::map<int32_t, StateCopy>& parts);
     /// Its files are removed.
     void removed(const std::string& path);
@@ -55,10 +55,10 @@ class Oracle {
     /// The next of the entries that were lost then: a checkpoint shows that their steps happened.
     void restore(const std::vector<LogEntry>& entries);
     void commitSent(const Commit& commit);
-    /// What reaches the coordinator and is not stale. `term` is the coordinator's.
+    /// A message that reaches the coordinator and is not stale. `term` is the coordinator's.
     void voted(const ReplicaVote& vote, uint64_t term);
     void reported(const Report& report);
-    /// What people are told: each loss has one incident, which ends when the replica is back or
+    /// Checks the incidents: each loss has one incident, which ends when the replica is back or
     /// stays out, and says what was seen; each attempt at a step is told of.
     void told(const Fact& fact);
     /// The coordinator said that it does what an operator asked for.
@@ -104,7 +104,7 @@ class Oracle {
         Use use = Use::kFree;
         uint64_t step = 0;  ///< when it was used
     };
-    /// What is true after a step.
+    /// Checks the invariants after a step.
     struct Truth {
         std::vector<uint64_t> states;  ///< by shard, in `layout`
         uint64_t layout = 0;
@@ -112,10 +112,10 @@ class Oracle {
     };
     struct Announcement {
         Quorum quorum;
-        double factor = 1;  ///< what the learning rate must be multiplied with
+        double factor = 1;  ///< expected factor of the learning rate
         bool checkParity = true;
     };
-    /// What a joiner last said of itself, until it contributes.
+    /// A joiner's last report, until it contributes.
     struct Follower {
         uint64_t step = 0;
         bool wrong = false;  ///< its hashes never were those of its step
@@ -192,7 +192,7 @@ class Oracle {
     std::map<int32_t, std::set<EvidenceKind>> evidence_;  ///< told of it since it was started
     ExchangeId redone_;                                   ///< told of last
     std::optional<LogOrders> orders_;                     ///< as they stand in the log
-    // As the operator was told that they are.
+    // Reasons for which the states of replicas may differ.
     bool flipped_ = false;
     bool rewound_ = false;
     std::map<StepKey, Truth> judged_;  ///< while it rewinds or restores: the truths there were

@@ -8,7 +8,7 @@
 #include "backend/runtime/simulation/describe.h"
 #include "backend/runtime/simulation/oracle.h"
 
-/// What the log's records must say: whose sums, which samples, dealt to whom, which figures.
+/// Rules for the log's records: whose sums, which samples, dealt to whom, which figures.
 namespace bulkhead::simulation {
 namespace {
 
@@ -147,7 +147,7 @@ void Oracle::checkDealt(const CommitRecord& r) {
 void Oracle::checkBaseline(const CommitRecord& r) {
     const auto before = records_.find({r.lineage, r.step - 1});
     if (options_.policies.recovery != RecoveryPolicy::kRestartAll || before == records_.end() ||
-        before->second.term != r.term)  // who was lost with a coordinator is nobody's decision
+        before->second.term != r.term)  // nobody decides on replicas lost with a coordinator
         return;
     for (const Contribution& c : before->second.contributors) {
         const bool goesOn =

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/simulation/oracle.h"
 
-/// What a quorum may say: whom it may name, what each of them computes, when there may be one.
+/// Rules for a quorum: whom it may name, what each of them computes, when there may be one.
 namespace bulkhead::simulation {
 namespace {
 
@@ -49,7 +49,7 @@ void Oracle::announced(const Quorum& q, const Policies& policies, const Living& 
     if (q.attempt > 1 && redone_ != key.id)
         fail_("told", absl::StrCat(which(q), " was not told of"));
     checkOrders(q, policies);
-    // Whoever trained before may have vouched for a state that was wrong by then.
+    // A replica that trained before may have vouched for a state that was wrong by then.
     const bool tainted =
         anyTainted(q, process) || (newest_ && anyTainted(announced_.at(*newest_).quorum, process));
     for (size_t i = 0; i < q.contributors.size(); ++i) {
@@ -77,7 +77,7 @@ void Oracle::announced(const Quorum& q, const Policies& policies, const Living& 
     announcedOrder_.erase(announcedOrder_.begin(), announcedOrder_.begin() + kAnnouncedKept);
 }
 
-/// What operators and policies asked for.
+/// Requests of operators and policies.
 void Oracle::checkOrders(const Quorum& q, const Policies& policies) {
     if (policies_ && policies != *policies_)
         fail_("orders", absl::StrCat(which(q), " is made under other policies than were ordered"));
@@ -85,7 +85,7 @@ void Oracle::checkOrders(const Quorum& q, const Policies& policies) {
     if (bringing(q) < least || bringing(q) > options_.replicas)
         fail_("orders", absl::StrCat(which(q), " has ", bringing(q), " contributors of ",
                                      options_.replicas, " replicas and at least ", least));
-    if (q.attempt > 1) return;  // what was begun is ended
+    if (q.attempt > 1) return;  // the exchange begun before is ended
     if (paused_) fail_("orders", absl::StrCat(which(q), " begins a step of a paused job"));
     for (const Member& m : q.contributors)
         if (drained_.contains(m.contribution.replica))
@@ -93,7 +93,7 @@ void Oracle::checkOrders(const Quorum& q, const Policies& policies) {
                                          ", which is to be drained"));
 }
 
-/// Whoever is named has told that it holds the state; a joiner, that it follows closely, and by
+/// A named replica has told that it holds the state; a joiner, that it follows closely, and by
 /// hashes that are those of its step.
 void Oracle::checkMember(const Quorum& q, const Contribution& c, bool tainted) {
     const std::pair<int32_t, uint32_t> key{c.replica, c.incarnation};

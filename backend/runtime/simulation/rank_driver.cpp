@@ -133,7 +133,7 @@ void SimulatedJob::step(Process& rank, const RankInput& input) {
     carryOut(rank, std::move(actions));
 }
 
-/// Whether the message is stale by what is plainly known of the rank: nothing may follow from it.
+/// True when the message is stale by the known facts on the rank: nothing may follow from it.
 bool SimulatedJob::mustIgnore(Process& rank, const RankInput& input) {
     if (std::holds_alternative<Connected>(input)) rank.knowsLink = true;
     if (std::holds_alternative<Disconnected>(input)) {

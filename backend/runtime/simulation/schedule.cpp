@@ -11,7 +11,7 @@ namespace {
 struct Weight {
     FaultKind kind;
     uint32_t weight;
-    double fromMs;  ///< how long it lasts
+    double fromMs;  ///< shortest duration
     double toMs;
 };
 

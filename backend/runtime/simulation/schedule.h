@@ -16,8 +16,8 @@ struct Setup {
     Options options;
     SimulatedJob::Environment environment;
     bool corruption = false;  ///< faults may flip bits, which excuses the states they reach
-    bool drivers = false;     ///< what only the real programs know strikes too
-    /// From the last fault until everything is as it should be. The longest way there that is in
+    bool drivers = false;     ///< faults that only the real programs know strike too
+    /// Time from the last fault until full recovery. The longest way there that is in
     /// order: a start that hangs (startMs), twice, behind a coordinator's join time and the longest
     /// back-off.
     MonoNs healWithin = 40 * kSecond;

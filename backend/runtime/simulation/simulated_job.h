@@ -41,7 +41,7 @@ class SimulatedJob {
         uint64_t fenced = 0;
         ControlNetwork::Counts messages;
     };
-    /// Who did what; only asked for when somebody listens.
+    /// Describes each act; called only when somebody listens.
     using Story = std::function<void(MonoNs, const std::string& who, const std::string& what)>;
 
     SimulatedJob(Options options, uint64_t seed);
@@ -187,7 +187,7 @@ class SimulatedJob {
     void tryStarts();
     void startProcess(RankId id, uint32_t incarnation, size_t node);
     Process& makeProcess(RankId id, uint32_t incarnation, size_t node);
-    /// How fast the node's clock runs.
+    /// Rate of the node's clock.
     double nodeRate(size_t node) const;
     void beat(RankId id, uint32_t incarnation);
     void stopProcesses(size_t node, int32_t replica, uint32_t incarnation, bool kill);
@@ -317,7 +317,8 @@ class SimulatedJob {
     bool logLost_ = false;  ///< some of what it had, to a disk that lied
 
     std::vector<std::unique_ptr<Process>> ranks_;  ///< by index(); null: never started
-    /// Of older incarnations: dead, or alive on a node whose agent could not be told to stop them.
+    /// Processes of older incarnations: dead, or alive on a node whose agent could not be told to
+    /// stop them.
     std::vector<std::unique_ptr<Process>> zombies_;
     std::map<int32_t, size_t> placement_;  ///< where else than at home a replica was started last
     std::vector<Agent> agents_;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/runtime/simulation/simulated_job.h"
 
-/// What the job's files share: how a message and how a task of a training thread are put in time.
+/// Shared by the job's files: scheduling of messages and of tasks of a training thread.
 namespace bulkhead::simulation {
 
 inline std::string nameOf(RankId id) {

@@ -62,7 +62,7 @@ void SimulatedJob::begin(Process& rank, BeginStep a) {
         if (rank.computed) exchange(rank);
         return;
     }
-    // What was being computed falls away when it is done; nothing overtakes it.
+    // The running computation is dropped when it is done; nothing overtakes it.
     rank.computing = true;
     rank.computed = false;
     const uint64_t generation = ++rank.generation;
@@ -257,7 +257,7 @@ void SimulatedJob::writeCheckpoint(Process& rank, uint64_t step) {
        });
 }
 
-/// Whatever lies on disk is gone; nobody may need it any more.
+/// All files on disk are gone; nobody may need them any more.
 void SimulatedJob::removeCheckpoints(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
         const auto it = checkpoints_.find(path);

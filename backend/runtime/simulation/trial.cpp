@@ -25,7 +25,7 @@ void heal(SimulatedJob& job, const Setup& setup) {
     const auto healed = [&] {
         return job.oracle().commits() >= commits + kStepsAfter && job.whole() &&
                job.living() == processesOf(setup) &&
-               job.now() > job.struckUntil();  // what waited on the way has come
+               job.now() > job.struckUntil();  // messages in flight have arrived
     };
     if (job.runUntil(healed, setup.healWithin) || !job.failures().empty()) return;
     job.broken("I4", absl::StrCat("the job is not whole ", setup.healWithin / kSecond,
@@ -114,7 +114,7 @@ Verdict runTrial(uint64_t seed, const Setup& setup, const Schedule& schedule,
         job.strike(f);
     }
     if (job.failures().empty()) {
-        // What strikes last also has its time.
+        // The last fault also gets its time.
         job.runFor(300 * kMillisecond);
         if (job.failures().empty()) heal(job, setup);
         if (job.failures().empty()) stayWhole(job, setup);

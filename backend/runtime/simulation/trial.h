@@ -10,7 +10,7 @@
 
 namespace bulkhead::simulation {
 
-/// What became of one seed. Equal for equal (seed, schedule).
+/// The outcome of one seed. Equal for equal (seed, schedule).
 struct Verdict {
     uint64_t seed = 0;
     std::optional<std::string> broken;  ///< "I2: ..."; nullopt: all is well

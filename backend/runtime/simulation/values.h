@@ -41,8 +41,8 @@ inline Sum gradientOf(uint64_t state, const std::vector<SampleRange>& ranges) {
     return sum;
 }
 
-/// What a shard's vote reports: finite unless the sum overflowed. Large enough that some steps
-/// clip.
+/// The squared gradient norm in a shard's vote: finite unless the sum overflowed. Large enough that
+/// some steps clip.
 inline double squaresOf(const Sum& sum) {
     return static_cast<double>(mix(sum[0], sum[1]) % 16'000'000);
 }
@@ -66,7 +66,7 @@ struct StateBytes {
     uint64_t layout = 0;
 };
 
-/// What a rank tells of the state that it holds while experts lie as in `layout`.
+/// A rank's report on its state while experts lie as in `layout`.
 uint64_t moved(uint64_t state, uint64_t layout);
 
 }  // namespace bulkhead::simulation

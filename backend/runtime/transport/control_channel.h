@@ -16,10 +16,10 @@
 #include "backend/runtime/transport/network_faults.h"
 #include "backend/runtime/transport/reactor.h"
 
-/// How ranks, leaders, agents and the coordinator talk: whole messages (opaque bytes; callers use
-/// common/codec.h), in order, each at most once, over a Unix socket, TCP or memory. Addresses are
-/// "unix:/path/of/socket" or "ip:port"; port 0 lets the kernel choose when listening.
-/// Threads: a channel, listener or connector belongs to the thread of its reactor.
+/// Carries messages between ranks, leaders, agents and the coordinator: whole messages (opaque
+/// bytes; callers use common/codec.h), in order, each at most once, over a Unix socket, TCP or
+/// memory. Addresses are "unix:/path/of/socket" or "ip:port"; port 0 lets the kernel choose when
+/// listening. Threads: a channel, listener or connector belongs to the thread of its reactor.
 namespace bulkhead::runtime {
 
 constexpr size_t kMaxControlMessage = size_t{64} << 20;

@@ -27,7 +27,7 @@ struct PeerHello {
     uint32_t version = kDataVersion;
     MeshIdentity identity;  ///< `token` is 0: it is for shared memory
     int32_t from = 0;       ///< the caller's id (its replica, or its rank in a group)
-    int32_t to = 0;         ///< whom it believes to have reached
+    int32_t to = 0;         ///< the replica that it intends to reach
     uint32_t incarnation = 0;
     uint32_t connection = 0;  ///< its index among those of this pair
     uint64_t nonce[2] = {};   ///< drawn: no two connections have the same keys
@@ -37,7 +37,7 @@ static_assert(sizeof(PeerHello) == 104);
 
 enum class HelloVerdict : uint32_t {
     kAccepted = 0,
-    kUnproven = 1,    ///< whoever calls does not know the group's secret
+    kUnproven = 1,    ///< the caller does not know the group's secret
     kOtherGroup = 2,  ///< not a member, or another group listens here just now
     kOlder = 3,       ///< the listener is in a later exchange
     kNotYet = 4,      ///< the listener is in an earlier exchange
@@ -102,7 +102,7 @@ struct ConnectionKeys {
 ConnectionKeys connectionKeys(const PeerHello& hello, const HelloReply& reply,
                               const Secret& secret);
 
-/// What a listener in exchange `mine` answers; `toMe`: the hello names us and a peer we expect.
+/// The answer of a listener in exchange `mine`; `toMe`: the hello names us and a peer we expect.
 HelloVerdict judge(const PeerHello& hello, const MeshIdentity& mine, const Secret& secret,
                    bool toMe);
 

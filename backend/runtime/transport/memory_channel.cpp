@@ -11,7 +11,7 @@ namespace {
 
 class MemoryEnd;
 
-/// What both ends know of each other; an end that is gone is null.
+/// State shared by both ends; an end that is gone is null.
 struct Link {
     MemoryEnd* ends[2] = {nullptr, nullptr};
 };

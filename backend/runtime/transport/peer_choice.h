@@ -5,7 +5,7 @@
 
 namespace bulkhead::runtime {
 
-/// How two peers reach each other; mirrors the job's `transport` key.
+/// The transport between two peers; mirrors the job's `transport` key.
 enum class PeerChoice {
     kAuto,  ///< shared memory where both `host` strings are equal, TCP elsewhere
     kShm,

@@ -36,7 +36,7 @@ struct MeshSpec {
     size_t slotBytes = 0;  ///< the most a member publishes in one round
     TcpConnection::Options tcp;
     uint32_t connections = 1;          ///< TCP, to each peer; equal at all members
-    const SharedHeap* heap = nullptr;  ///< what is given from it is read in place; may be null
+    const SharedHeap* heap = nullptr;  ///< spans inside it are read in place; may be null
     int listenFd = -1;                 ///< needed when a peer with a greater index comes over TCP
     MonoNs timeout = 2 * kSecond;
 };
@@ -49,7 +49,7 @@ struct MeshFailure {
     std::string detail;
 };
 
-/// What a mesh works with; all outlive it.
+/// The dependencies of a mesh; all outlive it.
 struct MeshContext {
     const Clock* clock = nullptr;
     AbortSignal* abort = nullptr;

@@ -10,7 +10,7 @@ namespace bulkhead::runtime {
 /// Secrets that a rank is given when it is started, for this incarnation alone.
 struct RankSecrets {
     Secret rank;     ///< key of its rankIdentity()
-    Secret replica;  ///< which all ranks of its replica know, and nobody else
+    Secret replica;  ///< shared by all ranks of its replica, and nobody else
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);

@@ -140,7 +140,8 @@ absl::Status Rounds::publish(const RoundTag& tag, std::span<const Give> give, bo
     return absl::OkStatus();
 }
 
-/// Where readers find `bytes`: in the heap they lie in, else in the slot, of which `used` is taken.
+/// The place where readers find `bytes`: in the heap they lie in, else in the slot, of which `used`
+/// is taken.
 absl::Status Rounds::place(std::span<const std::byte> bytes, size_t& used, ShmPiece& piece) {
     const SharedHeap* heap = mesh_.spec().heap;
     if (const auto at = heap == nullptr ? std::nullopt : heap->find(bytes)) {
@@ -184,7 +185,8 @@ absl::Status Rounds::await(const RoundTag& tag, std::span<const Get> get, MonoNs
             if (!waitsFor(i)) continue;
             if (!context_.isCut())
                 if (const absl::Status s = tryPeer(tag, i, get[i]); !s.ok()) {
-                    // Who was told of the abort before us may have left already: no fault of its.
+                    // A peer that learned of the abort first may have left already: no fault of its
+                    // own.
                     if (context_.abort->raised()) return context_.abort->why();
                     // A stream out of step cannot be mended; its other end shall know at once.
                     if (mesh_.tcp(i) != nullptr) mesh_.tcp(i)->breakOff();

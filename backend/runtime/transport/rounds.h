@@ -49,7 +49,7 @@ class Rounds {
     [[nodiscard]] absl::Status run(const RoundTag& tag, std::span<const Give> give,
                                    std::span<const Get> get, MonoNs timeout, bool more = false);
 
-    /// What member `peer` gave in the last round; valid until the next run().
+    /// The data of member `peer` in the last round; valid until the next run().
     std::span<const std::byte> got(size_t peer) const { return got_[peer]; }
     /// Somebody (we included) said `more` in the last round.
     bool anyMore() const { return anyMore_; }

@@ -23,7 +23,7 @@ namespace bulkhead::runtime {
 
 constexpr size_t kMaxMembers = kMaxGroupMembers;
 
-/// What both ends must agree on before a segment or connection is used.
+/// The parameters that both ends must agree on before a segment or connection is used.
 struct MeshIdentity {
     uint64_t group = 0;  ///< hash of the group's name
     uint64_t token = 0;
@@ -77,7 +77,7 @@ class ShmSegment {
     ShmSegment(const ShmSegment&) = delete;
     ShmSegment& operator=(const ShmSegment&) = delete;
 
-    /// Of sequence `sequence`; the one before stays readable.
+    /// The slot of round `sequence`; the one before stays readable.
     ShmSlotHeader& slotHeader(uint32_t sequence);
     std::span<std::byte> slot(uint32_t sequence);
     /// Makes the slot visible and wakes who waits for it.
@@ -114,7 +114,7 @@ class ShmView {
     bool attached() const { return header().attached.load(std::memory_order_acquire) != 0; }
     /// A copy, since its writer may be hostile or broken.
     ShmSlotHeader slotHeader(uint32_t sequence) const;
-    /// Of a piece in the slot. DataLoss when it lies outside.
+    /// The bytes of a piece in the slot. DataLoss when it lies outside.
     absl::StatusOr<std::span<const std::byte>> piece(uint32_t sequence, const ShmPiece& at) const;
     /// False once the writing process is gone, however it went.
     bool writerAlive() const;

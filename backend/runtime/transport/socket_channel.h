@@ -66,7 +66,7 @@ class SocketChannel final : public ControlChannel {
     size_t inboxBytes_ = 0;
     std::deque<Timed> outbox_;
     size_t outboxBytes_ = 0;
-    std::string wire_;  // what leaves next, as the socket takes it
+    std::string wire_;  // bytes to send next, as the socket takes them
     size_t wireAt_ = 0;
     bool started_ = false;
     bool watched_ = false;

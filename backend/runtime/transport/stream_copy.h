@@ -5,7 +5,7 @@
 
 namespace bulkhead::runtime {
 
-/// From this many bytes on a result has left the caches before anybody comes to read it.
+/// Size in bytes above which a result has left the caches before it is read.
 constexpr size_t kStreamFrom = 1u << 20;
 
 /// memcpy that writes past the caches: it saves fetching every line before overwriting it, and

@@ -76,7 +76,7 @@ class TcpConnection {
     absl::Status acceptData();
     absl::Status readPayload(Parsed& parsed);
     absl::Status finishFrame();
-    /// Where the payload of the frame that we wait for goes.
+    /// The destination of the payload of the awaited frame.
     std::span<std::byte> expected() const;
     /// Into `to`, then into `ahead`. Bytes moved, 0 when nothing has come.
     absl::StatusOr<size_t> receive(std::span<std::byte> to, std::span<std::byte> ahead = {});

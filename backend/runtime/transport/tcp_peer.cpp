@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kStripeAlign = 64;
 
-/// What goes over connection `index` of `count`; the first one's is empty only if `whole` is.
+/// The part that goes over connection `index` of `count`; the first one's is empty only if `whole`
+/// is.
 template <class T>
 std::span<T> partOf(std::span<T> whole, size_t index, size_t count, size_t least) {
     const size_t parts = std::clamp<size_t>(whole.size() / least, 1, count);

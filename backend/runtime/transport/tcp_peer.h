@@ -32,7 +32,7 @@ class TcpPeer {
 
     /// Appends one entry per connection, with what advance() could use.
     void appendWaits(std::vector<pollfd>& waits) const;
-    /// What poll() found for those entries.
+    /// Handles the results of poll() for those entries.
     void onPolled(std::span<const pollfd> found);
     size_t connections() const { return lanes_.size(); }
 

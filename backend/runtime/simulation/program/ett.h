@@ -9,7 +9,7 @@ namespace bulkhead::simulation {
 
 inline constexpr int kUsage = 2;  ///< exit code of a call that makes no sense
 
-/// What `bulkhead-sim ett` was asked.
+/// Arguments of `bulkhead-sim ett`.
 struct EttArguments {
     std::string preset;                ///< empty: all
     std::vector<std::string> changes;  ///< "key=value", for each scenario shown
