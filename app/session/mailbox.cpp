@@ -48,7 +48,7 @@ void Mailbox::putLost(client::Failure failure, client::SteadyTime nextAttempt) {
 }
 
 Delivery Mailbox::take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     posted_ = false;
     return std::exchange(content_, {});
 }

@@ -3,15 +3,16 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/client/client.h"
+#include "backend/common/threads.h"
 
 namespace bulkhead::ui {
 
-/// What came from a watch since the GUI last looked. The snapshot, if there is one, comes before
+/// Updates of a watch since the GUI last took them. The snapshot, if there is one, comes before
 /// the events.
 struct Delivery {
     struct Lost {
@@ -28,8 +29,8 @@ struct Delivery {
     bool overflowed = false;
 };
 
-/// Where client threads leave what they bring. Bounded; `wake` is called once per take(), on the
-/// thread that put something into the empty box. Thread: any; take() by one reader.
+/// Passes updates from client threads to the GUI thread. Bounded; `wake` is called once per take(),
+/// on the thread that put something into the empty box. Thread: any; take() by one reader.
 class Mailbox {
   public:
     static constexpr size_t kMaxEvents = 20'000;
@@ -50,7 +51,7 @@ class Mailbox {
     void put(F change) {
         bool first = false;
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             change(content_);
             first = !posted_;
             posted_ = true;
@@ -59,9 +60,9 @@ class Mailbox {
     }
 
     std::function<void()> wake_;
-    std::mutex mutex_;
-    Delivery content_;
-    bool posted_ = false;
+    Mutex mutex_;
+    Delivery content_ ABSL_GUARDED_BY(mutex_);
+    bool posted_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace bulkhead::ui

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/access/audit_log.h"
+#include "absl/base/thread_annotations.h"
 
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <fcntl.h>
@@ -8,10 +9,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <mutex>
 
 #include "backend/common/codec.h"
 #include "backend/common/digest.h"
+#include "backend/common/threads.h"
 #include "backend/history/store_status.h"
 
 namespace bulkhead::access {
@@ -90,8 +91,9 @@ class AuditLog::Impl {
     }
 
     absl::Status add(AuditEntry entry) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return history::guarded(file_, [&] {
+            mutex_.assertHeld();
             entry.seq = last_ + 1;
             const std::string hash = hashOf(head_, entry);
             SQLite::Statement insert(
@@ -108,8 +110,9 @@ class AuditLog::Impl {
     }
 
     absl::StatusOr<AuditPage> read(const AuditQuery& query) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return history::guardedValue<AuditPage>(file_, [&]() -> absl::StatusOr<AuditPage> {
+            mutex_.assertHeld();
             AuditPage page;
             page.total = last_;
             page.head = head_;
@@ -127,7 +130,7 @@ class AuditLog::Impl {
     }
 
   private:
-    uint64_t firstBroken() {
+    uint64_t firstBroken() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         SQLite::Statement all(db_, "SELECT * FROM audit ORDER BY seq");
         std::string previous;
         uint64_t expected = 1;
@@ -141,10 +144,10 @@ class AuditLog::Impl {
     }
 
     const std::string file_;
-    std::mutex mutex_;
-    SQLite::Database db_;
-    uint64_t last_ = 0;
-    std::string head_;
+    Mutex mutex_;
+    SQLite::Database db_ ABSL_GUARDED_BY(mutex_);
+    uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::string head_ ABSL_GUARDED_BY(mutex_);
 };
 
 AuditLog::AuditLog(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -7,11 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 
 namespace bulkhead::access {
 
@@ -32,7 +33,7 @@ class WatchedFile {
     }
 
     std::shared_ptr<const T> now() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const Seen found = look();
         if (found == seen_) return value_;
         seen_ = found;
@@ -72,9 +73,9 @@ class WatchedFile {
 
     const std::string path_;
     const Read read_;
-    std::mutex mutex_;
-    Seen seen_;
-    std::shared_ptr<const T> value_;
+    Mutex mutex_;
+    Seen seen_ ABSL_GUARDED_BY(mutex_);
+    std::shared_ptr<const T> value_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::access

@@ -39,14 +39,14 @@ Follower::Follower(client::Client& client, client::WatchTarget target, bool json
     : json_(json), shows_(shows) {
     client::WatchHandlers handlers;
     handlers.onSnapshot = [this](client::StatePtr state) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         state_ = *state;
         seen_ = true;
         connected_ = true;
         changed_.notify_all();
     };
     handlers.onEvents = [this](std::vector<model::Event> events) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         for (const model::Event& event : events) {
             model::apply(state_, event);
             if (shows_ == Shows::kEveryEvent || isNotable(event))
@@ -55,12 +55,12 @@ Follower::Follower(client::Client& client, client::WatchTarget target, bool json
         if (state_.finished) changed_.notify_all();
     };
     handlers.onPosition = [this](model::ReplayPosition position) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         over_ = position.atEnd;
         changed_.notify_all();
     };
     handlers.onDisconnected = [this](client::Failure failure, client::SteadyTime) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!failure.retryable) {
             failure_ = std::move(failure);
             over_ = true;
@@ -79,13 +79,16 @@ Follower::~Follower() {
 }
 
 void Follower::awaitFirst() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return seen_ || failure_; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock,
+                  [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return seen_ || failure_; });
 }
 
 bool Follower::tick() {
-    std::unique_lock lock(mutex_);
-    const auto isOver = [this] { return over_ || state_.finished.has_value(); };
+    MutexLock lock(mutex_);
+    const auto isOver = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return over_ || state_.finished.has_value();
+    };
     const bool over = changed_.wait_for(lock, std::chrono::seconds(1), isOver);
     if (seen_ && connected_ && (shows_ == Shows::kSummary))
         print(json_ ? summaryJson(state_) : summaryLine(state_));
@@ -93,12 +96,12 @@ bool Follower::tick() {
 }
 
 model::RunState Follower::state() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return state_;
 }
 
 std::optional<client::Failure> Follower::failure() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return failure_;
 }
 

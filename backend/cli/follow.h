@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/client/client.h"
+#include "backend/common/threads.h"
 #include "backend/model/run_state.h"
 
 namespace bulkhead::cli {
@@ -29,7 +29,7 @@ class Follower {
     bool tick();
     /// The last state; empty before the first snapshot.
     model::RunState state() const;
-    /// Why it cannot go on, when it cannot.
+    /// The reason for which it cannot continue; nullopt while it can.
     std::optional<client::Failure> failure() const;
 
   private:
@@ -37,13 +37,13 @@ class Follower {
 
     const bool json_;
     const Shows shows_;
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
-    model::RunState state_;
-    bool seen_ = false;
-    bool over_ = false;
-    bool connected_ = false;
-    std::optional<client::Failure> failure_;
+    mutable Mutex mutex_;
+    ConditionVariable changed_;
+    model::RunState state_ ABSL_GUARDED_BY(mutex_);
+    bool seen_ ABSL_GUARDED_BY(mutex_) = false;
+    bool over_ ABSL_GUARDED_BY(mutex_) = false;
+    bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+    std::optional<client::Failure> failure_ ABSL_GUARDED_BY(mutex_);
     std::unique_ptr<client::Watch> watch_;  // last: its callbacks use the rest
 };
 

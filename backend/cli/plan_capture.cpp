@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "backend/cli/plan_files.h"
 #include "backend/cli/session.h"
+#include "backend/common/threads.h"
 #include "backend/planner/export/recording_lines.h"
 #include "backend/planner/live/captured.h"
 
@@ -20,53 +20,73 @@ namespace {
 /// A job that commits no step for so long brings no routing either.
 constexpr std::chrono::seconds kNothingCame{60};
 
-/// What a job tells of its routing, as it comes. Callbacks are the client's thread's.
+/// Collects a job's routing events as they arrive. Callbacks are the client's thread's.
 class RoutingCatch {
   public:
     RoutingCatch(client::Client& client, const std::string& job) {
         client::WatchHandlers handlers;
         handlers.onSnapshot = [this](client::StatePtr state) {
-            change([&] { state_ = std::move(state); });
+            change([&] {
+                mutex_.assertHeld();
+                state_ = std::move(state);
+            });
         };
         handlers.onEvents = [this](const std::vector<model::Event>& events) {
             change([&] {
+                mutex_.assertHeld();
                 for (const model::Event& event : events) take(event);
             });
         };
         handlers.onDisconnected = [this](const client::Failure& failure, client::SteadyTime) {
-            if (!failure.retryable) change([&] { failure_ = failure; });
+            if (!failure.retryable)
+                change([&] {
+                    mutex_.assertHeld();
+                    failure_ = failure;
+                });
         };
         watch_ = client.watch({job, ""}, std::move(handlers));
     }
 
     /// With the first snapshot: what is asked for from now on is not missed.
     void awaitFirst() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return state_ || failure_; });
+        MutexLock lock(mutex_);
+        changed_.wait(
+            lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return state_ || failure_; });
     }
     /// Until `choices` came; false when the job ended or nothing came for too long.
     bool await(uint64_t choices) {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         while (choices_ < choices && !over_ && !failure_) {
             const uint64_t before = choices_;
-            if (!changed_.wait_for(lock, kNothingCame,
-                                   [&] { return choices_ != before || over_ || failure_; }))
+            if (!changed_.wait_for(lock, kNothingCame, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                    return choices_ != before || over_ || failure_;
+                }))
                 return false;
         }
         return choices_ >= choices;
     }
-    client::StatePtr state() const { return state_; }
-    const std::optional<client::Failure>& failure() const { return failure_; }
-    const std::vector<RoutedSample>& samples() const { return samples_; }
+    client::StatePtr state() const {
+        const MutexLock lock(mutex_);
+        return state_;
+    }
+    std::optional<client::Failure> failure() const {
+        const MutexLock lock(mutex_);
+        return failure_;
+    }
+    /// Those that came so far.
+    std::vector<RoutedSample> samples() const {
+        const MutexLock lock(mutex_);
+        return samples_;
+    }
 
   private:
     template <class Change>
     void change(Change&& apply) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         apply();
         changed_.notify_all();
     }
-    void take(const model::Event& event) {
+    void take(const model::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         over_ = over_ || std::holds_alternative<model::RunFinished>(event.body);
         const auto* routing = std::get_if<model::RoutingSampled>(&event.body);
         if (routing == nullptr) return;
@@ -76,13 +96,13 @@ class RoutingCatch {
         }
     }
 
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    client::StatePtr state_;
-    std::optional<client::Failure> failure_;
-    std::vector<RoutedSample> samples_;
-    uint64_t choices_ = 0;
-    bool over_ = false;
+    mutable Mutex mutex_;
+    ConditionVariable changed_;
+    client::StatePtr state_ ABSL_GUARDED_BY(mutex_);
+    std::optional<client::Failure> failure_ ABSL_GUARDED_BY(mutex_);
+    std::vector<RoutedSample> samples_ ABSL_GUARDED_BY(mutex_);
+    uint64_t choices_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool over_ ABSL_GUARDED_BY(mutex_) = false;
     std::unique_ptr<client::Watch> watch_;  // last: its callbacks use the rest
 };
 
@@ -98,7 +118,7 @@ int capture(const Cli& cli, const std::string& wanted, uint64_t tokens, const st
     if (!job.ok()) return fail(cli, job.failure());
     RoutingCatch caught(session.value()->client(), job.value());
     caught.awaitFirst();
-    if (caught.failure()) return fail(cli, *caught.failure());
+    if (const auto failure = caught.failure()) return fail(cli, *failure);
     model::Action action;
     action.kind = model::ActionKind::kCaptureRouting;
     action.tokens = tokens;
@@ -106,13 +126,15 @@ int capture(const Cli& cli, const std::string& wanted, uint64_t tokens, const st
         c.act(job.value(), action, {"", 0}, std::move(reply));
     });
     if (!asked.ok()) return fail(cli, asked.failure());
-    const model::RunState& state = *caught.state();
+    const client::StatePtr first = caught.state();
+    const model::RunState& state = *first;
     const uint64_t choices = uint64_t{state.model.moeLayers} * state.model.topK;
     if (!caught.await(tokens * choices))
         return refuseCapture(cli, job.value(),
                              absl::UnavailableError("the job ended, or committed no step for a "
                                                     "minute, before all tokens came"));
-    const auto recording = planner::captured(state, caught.samples());
+    const std::vector<RoutedSample> samples = caught.samples();
+    const auto recording = planner::captured(state, samples);
     if (!recording.ok()) return refuseCapture(cli, job.value(), recording.status());
     std::ofstream out(path, std::ios::trunc);
     const absl::Status written = planner::writeLines(*recording, out);
@@ -122,7 +144,7 @@ int capture(const Cli& cli, const std::string& wanted, uint64_t tokens, const st
             cli, job.value(),
             written.ok() ? absl::UnavailableError(path + ": cannot be written") : written);
     if (!cli.json)
-        std::printf("%s: %zu samples, %llu tokens\n", path.c_str(), caught.samples().size(),
+        std::printf("%s: %zu samples, %llu tokens\n", path.c_str(), samples.size(),
                     static_cast<unsigned long long>(recording->routing->tokens()));
     return kOk;
 }

@@ -195,31 +195,31 @@ v1::Mutation Connection::mutation(const Mutation& mutation) const {
 }
 
 void Connection::began(grpc::ClientContext* context) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     pending_.insert(context);
     if (draining_) context->TryCancel();
 }
 
 void Connection::ended(grpc::ClientContext* context) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     pending_.erase(context);
 }
 
 void Connection::hold() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++holds_;
 }
 
 void Connection::release() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (--holds_ == 0) idle_.notify_all();
 }
 
 void Connection::drain() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     draining_ = true;
     for (grpc::ClientContext* context : pending_) context->TryCancel();
-    idle_.wait(lock, [this] { return holds_ == 0; });
+    idle_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return holds_ == 0; });
 }
 
 Result<model::ServerInfo> Connection::check(const v1::ServerInfo& message) {

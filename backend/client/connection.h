@@ -4,19 +4,19 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/client/client.h"
 #include "backend/client/status_failure.h"
+#include "backend/common/threads.h"
 #include "bulkhead/v1/service.grpc.pb.h"
 
-/// What the calls and streams of one client share. Internal to backend/client.
+/// State shared by the calls and streams of one client. Internal to backend/client.
 namespace bulkhead::client {
 
 /// The channel must be let go by the thread that destroys the Client: let go last on one of gRPC's
@@ -47,7 +47,7 @@ class Connection {
     /// Makes gRPC forget its own back-off: the next call dials at once.
     void redial();
 
-    /// Who is asking, a fresh request id if there is none.
+    /// The caller's identity, with a fresh request id if there is none.
     v1::Mutation mutation(const Mutation& mutation) const;
 
     /// A unary call: `start` begins it, `convert` turns the response into the result.
@@ -72,7 +72,7 @@ class Connection {
     std::unique_ptr<v1::Watch::Stub> watch;
     std::unique_ptr<v1::Runs::Stub> runs;
 
-    /// What drain() cancels.
+    /// The calls that drain() cancels.
     void began(grpc::ClientContext* context);
     void ended(grpc::ClientContext* context);
 
@@ -82,11 +82,11 @@ class Connection {
 
     std::string token_;
     std::shared_ptr<grpc::Channel> channel_;
-    std::mutex mutex_;
-    std::condition_variable idle_;
-    std::set<grpc::ClientContext*> pending_;
-    size_t holds_ = 0;
-    bool draining_ = false;
+    Mutex mutex_;
+    ConditionVariable idle_;
+    std::set<grpc::ClientContext*> pending_ ABSL_GUARDED_BY(mutex_);
+    size_t holds_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 template <class T, class Request, class Response, class Start, class Convert>

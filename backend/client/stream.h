@@ -5,16 +5,16 @@
 #include <grpcpp/support/client_callback.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/client/client.h"
 #include "backend/client/connection.h"
+#include "backend/common/threads.h"
 
 /// A server stream that comes back by itself: handshake, stream, and after a break the same again
 /// with growing delays. Internal to backend/client; it keeps client.h's promises for watches.
@@ -46,22 +46,25 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
         : hold_(connection), connection_(&connection), hooks_(std::move(hooks)) {}
 
     void start() {
-        busy_ = true;
+        {
+            const MutexLock lock(mutex_);
+            busy_ = true;
+        }
         handshake();
     }
 
     /// Returns when no callback runs any more, see Watch.
     void stop() {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         stopped_ = true;
         if (context_) context_->TryCancel();
         if (alarm_) alarm_->Cancel();
         if (inCallback_ == std::this_thread::get_id()) return;
-        idle_.wait(lock, [this] { return !busy_; });
+        idle_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; });
     }
 
     void retryNow() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (alarm_) alarm_->Cancel();
     }
 
@@ -90,7 +93,7 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
 
     /// A new context for the next call, or nullptr when stopped.
     std::shared_ptr<grpc::ClientContext> newContext() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (stopped_) {
             finish();
             return nullptr;
@@ -100,7 +103,7 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
     }
 
     void dropContext() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         context_.reset();
     }
 
@@ -140,7 +143,7 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
     bool take(const Update& update) {
         delay_ = kFirstDelay;
         deliver([&] { fatal_ = hooks_.onUpdate(update); });
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (fatal_) context_->TryCancel();
         return !fatal_ && !stopped_;
     }
@@ -161,7 +164,7 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
         const SteadyTime next = std::chrono::steady_clock::now() + delay;
         const bool again = failure.retryable;
         deliver([&] { hooks_.onDisconnected(std::move(failure), next); });
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         context_.reset();
         if (stopped_ || !again) return finish();
         alarm_ = std::make_shared<grpc::Alarm>();
@@ -169,7 +172,7 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
         alarm_->Set(std::chrono::system_clock::now() + delay, [self](bool) {
             std::shared_ptr<grpc::Alarm> fired;
             {
-                const std::lock_guard inner(self->mutex_);
+                const MutexLock inner(self->mutex_);
                 fired = std::move(self->alarm_);
             }
             self->handshake();
@@ -180,17 +183,17 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
     template <class F>
     void deliver(F&& f) {
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (stopped_) return;
             inCallback_ = std::this_thread::get_id();
         }
         f();
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         inCallback_ = {};
     }
 
-    /// Nothing is under way any more. Lock held.
-    void finish() {
+    /// Nothing is under way any more.
+    void finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         busy_ = false;
         idle_.notify_all();
     }
@@ -198,14 +201,14 @@ class StreamCore : public std::enable_shared_from_this<StreamCore<Request, Updat
     Connection::Hold hold_;  // first: released last
     Connection* connection_;
     Hooks hooks_;
-    std::mutex mutex_;
-    std::condition_variable idle_;
-    bool stopped_ = false;
-    bool busy_ = false;
-    std::thread::id inCallback_;
-    std::shared_ptr<grpc::ClientContext> context_;
-    std::shared_ptr<grpc::Alarm> alarm_;
-    // Of the one callback chain that runs at a time.
+    Mutex mutex_;
+    ConditionVariable idle_;
+    bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+    bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+    std::thread::id inCallback_ ABSL_GUARDED_BY(mutex_);
+    std::shared_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
+    std::shared_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
+    // Used by the one callback chain that runs at a time.
     std::chrono::milliseconds delay_ = kFirstDelay;
     std::optional<Failure> fatal_;
 };

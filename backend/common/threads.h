@@ -13,10 +13,18 @@
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/clock.h"
 
-/// Threads, and what they wait by: the kernel's, unless a ThreadHost runs the caller. Then they are
-/// the host's, so that a simulation decides which thread of a program goes on and when.
+/// Threads, mutexes and condition variables: the kernel's, unless a ThreadHost runs the caller.
+/// Then they are the host's, so that a simulation decides which thread of a program goes on and
+/// when.
+///
+/// All code of the backend, the console and the tests locks by the types of this file, because
+/// libstdc++ annotates neither std::mutex nor its guards, and a simulation cannot schedule
+/// absl::Mutex. Each mutex names what it guards (ABSL_GUARDED_BY), each function that expects a
+/// held mutex says so (ABSL_EXCLUSIVE_LOCKS_REQUIRED), and `./dev lint` lets clang check both.
+/// Plugins see only C headers of ours and use absl::Mutex.
 namespace bulkhead {
 
 /// Runs the threads of one process in place of the kernel, one at a time: another one goes on only
@@ -48,9 +56,9 @@ class ThreadHost {
 inline constinit thread_local ThreadHost* threadHost = nullptr;
 
 /// Contract of std::mutex. One object is used with or without a host, not both.
-class Mutex {
+class ABSL_LOCKABLE Mutex {
   public:
-    void lock() {
+    void lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
         if (threadHost == nullptr) return native_.lock();
         threadHost->pass();
         while (held_ && !threadHost->ending()) {
@@ -60,11 +68,14 @@ class Mutex {
         }
         held_ = true;
     }
-    void unlock() {
+    void unlock() ABSL_UNLOCK_FUNCTION() {
         if (threadHost == nullptr) return native_.unlock();
         held_ = false;
         if (waiting_ > 0) threadHost->wake(this, true);
     }
+    /// Tells the compiler that the caller holds it, where it cannot see that: in a lambda that a
+    /// function with the mutex held passes down. Does nothing when run.
+    void assertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
   private:
     friend class ConditionVariable;
@@ -73,7 +84,47 @@ class Mutex {
     uint32_t waiting_ = 0;
 };
 
-/// Contract of std::condition_variable.
+/// A mutex that is held for a few instructions, which never wait: a host does not switch threads
+/// there. It has no condition variable.
+class ABSL_LOCKABLE LeafMutex {
+  public:
+    void lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { native_.lock(); }
+    void unlock() ABSL_UNLOCK_FUNCTION() { native_.unlock(); }
+
+  private:
+    std::mutex native_;
+};
+
+/// Holds a mutex while it lives, except between unlock() and lock(). Thread: the one that made it.
+template <class Lockable = Mutex>
+class ABSL_SCOPED_LOCKABLE MutexLock {
+  public:
+    explicit MutexLock(Lockable& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
+        mutex_.lock();
+    }
+    ~MutexLock() ABSL_UNLOCK_FUNCTION() {
+        if (held_) mutex_.unlock();
+    }
+    MutexLock(const MutexLock&) = delete;
+    MutexLock& operator=(const MutexLock&) = delete;
+
+    void lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+        mutex_.lock();
+        held_ = true;
+    }
+    void unlock() ABSL_UNLOCK_FUNCTION() {
+        held_ = false;
+        mutex_.unlock();
+    }
+
+  private:
+    friend class ConditionVariable;
+    Lockable& mutex_;
+    bool held_ = true;
+};
+
+/// Contract of std::condition_variable. `lock` holds its mutex before and after a wait; `ready` is
+/// called with it held and is annotated with it.
 class ConditionVariable {
   public:
     void notify_one() {
@@ -82,15 +133,15 @@ class ConditionVariable {
     void notify_all() {
         threadHost == nullptr ? native_.notify_all() : threadHost->wake(this, true);
     }
-    void wait(std::unique_lock<Mutex>& lock) {
+    void wait(MutexLock<>& lock) {
         if (threadHost != nullptr) return parkFor(lock, ThreadHost::kForEver);
-        std::unique_lock<std::mutex> native(lock.mutex()->native_, std::adopt_lock);
+        std::unique_lock<std::mutex> native(lock.mutex_.native_, std::adopt_lock);
         native_.wait(native);
         native.release();
     }
     /// When its host is ending and does not unwind the thread, `ready` may be false afterwards.
     template <class Ready>
-    void wait(std::unique_lock<Mutex>& lock, Ready ready) {
+    void wait(MutexLock<>& lock, Ready ready) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         while (!ready()) {
             const bool over = threadHost != nullptr && threadHost->ending();
             wait(lock);
@@ -98,7 +149,8 @@ class ConditionVariable {
         }
     }
     template <class Ready>
-    bool wait_for(std::unique_lock<Mutex>& lock, std::chrono::nanoseconds atMost, Ready ready) {
+    bool wait_for(MutexLock<>& lock, std::chrono::nanoseconds atMost,
+                  Ready ready) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         if (threadHost != nullptr) {
             const MonoNs end = threadHost->now() + atMost.count();
             while (!ready() && threadHost->now() < end) {
@@ -108,14 +160,14 @@ class ConditionVariable {
             }
             return ready();
         }
-        std::unique_lock<std::mutex> native(lock.mutex()->native_, std::adopt_lock);
+        std::unique_lock<std::mutex> native(lock.mutex_.native_, std::adopt_lock);
         const bool done = native_.wait_for(native, atMost, ready);
         native.release();
         return done;
     }
 
   private:
-    void parkFor(std::unique_lock<Mutex>& lock, MonoNs atMost) {
+    void parkFor(MutexLock<>& lock, MonoNs atMost) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         lock.unlock();
         threadHost->park(this, atMost);
         lock.lock();

@@ -80,7 +80,7 @@ absl::StatusOr<model::JobInfo> ControllerBackend::job(const std::string& id) {
 model::JobInfo ControllerBackend::info(const runtime::JobStatus& status) const {
     model::JobInfo info = infoOf(status);
     const std::string lacks = history_.lacks(status.run);
-    const std::string lost = history_.lost(status.run);  // what a run was refused for, perhaps
+    const std::string lost = history_.lost(status.run);  // the reason of a refusal, if any
     if (!lost.empty() && info.why.find(lost) != std::string::npos) return info;
     if (!lacks.empty()) info.why += (info.why.empty() ? "" : "; ") + lacks;
     return info;
@@ -140,7 +140,7 @@ absl::Status ControllerBackend::stop(const std::string& job, bool checkpoint,
 absl::Status ControllerBackend::subscribe(const std::string& job, service::Subscriber* subscriber) {
     auto watcher = std::make_unique<WatcherOf>(subscriber);
     if (absl::Status status = controller_.watch(job, watcher.get()); !status.ok()) return status;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     watchers_[subscriber] = std::move(watcher);
     return absl::OkStatus();
 }
@@ -148,7 +148,7 @@ absl::Status ControllerBackend::subscribe(const std::string& job, service::Subsc
 void ControllerBackend::unsubscribe(const std::string& job, service::Subscriber* subscriber) {
     std::unique_ptr<runtime::Watcher> watcher;
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto it = watchers_.find(subscriber);
         if (it == watchers_.end()) return;
         watcher = std::move(it->second);

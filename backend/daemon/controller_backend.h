@@ -3,11 +3,12 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "backend/daemon/history_sink.h"
 #include "backend/model/allow_list.h"
 #include "backend/runtime/coordinator/controller.h"
@@ -22,7 +23,7 @@ class ControllerBackend final : public service::Backend {
     /// Limits of the jobs that start here.
     struct Allowed {
         std::optional<model::AllowList> list;  ///< nullopt: everything
-        std::string file;                      ///< where it was read
+        std::string file;                      ///< the file it was read from
         std::string stateDir;                  ///< the daemon's own, always allowed
     };
     ControllerBackend(runtime::Controller& controller, HistorySink& history, Allowed allowed)
@@ -60,8 +61,9 @@ class ControllerBackend final : public service::Backend {
     runtime::Controller& controller_;
     HistorySink& history_;
     const Allowed allowed_;
-    std::mutex mutex_;
-    std::map<service::Subscriber*, std::unique_ptr<runtime::Watcher>> watchers_;
+    Mutex mutex_;
+    std::map<service::Subscriber*, std::unique_ptr<runtime::Watcher>> watchers_
+        ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::daemon

@@ -63,7 +63,7 @@ absl::StatusOr<std::string> HistorySink::open(const std::string& job) {
     if (absl::Status s = diskFiles().makeFolder((runs_ / name).string()); !s.ok())
         spdlog::warn("run {}: {}", name, std::string(s.message()));
     keepIdentity(name, (*writer)->info());
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     kept_[name] = {*std::move(writer), ""};
     return name;
 }
@@ -78,7 +78,7 @@ void HistorySink::closeFailed(const std::string& run, const std::string& why) {
     (void)diskFiles().remove(identityFile(run));
     std::error_code ignored;
     std::filesystem::remove(runs_ / run, ignored);  // an empty folder only
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     kept_.erase(run);
 }
 
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<history::RunWriter>> HistorySink::goOn(
 
 absl::StatusOr<model::RunState> HistorySink::resume(const std::string& run) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         // All of them before the file is opened anew: SQLite removes what lies beside a file when
         // its last connection ends, by name.
         const auto mine = kept_.find(run);
@@ -127,7 +127,7 @@ absl::StatusOr<model::RunState> HistorySink::resume(const std::string& run) {
             }
     }
     auto writer = goOn(run);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Kept& kept = kept_[run];
     if (!writer.ok()) {
         const std::string why(writer.status().message());
@@ -158,7 +158,7 @@ std::vector<std::string> HistorySink::withoutEnd() const {
 }
 
 void HistorySink::onEvent(const std::string& run, const model::Event& event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = kept_.find(run);
     if (it == kept_.end() || !it->second.writer) return;
     const absl::Status status = it->second.writer->append(event);
@@ -167,7 +167,7 @@ void HistorySink::onEvent(const std::string& run, const model::Event& event) {
 }
 
 std::string HistorySink::lost(const std::string& run) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = kept_.find(run);
     if (it == kept_.end()) return "";
     if (!it->second.writer) return it->second.why;
@@ -176,7 +176,7 @@ std::string HistorySink::lost(const std::string& run) const {
 }
 
 std::string HistorySink::lacks(const std::string& run) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = kept_.find(run);
     if (it == kept_.end()) return "";
     if (!it->second.writer) return absl::StrCat("history is not written: ", it->second.why);
@@ -190,7 +190,7 @@ std::string HistorySink::lacks(const std::string& run) const {
 }
 
 void HistorySink::flush() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [run, kept] : kept_) {
         if (!kept.writer) continue;
         if (absl::Status status = kept.writer->flush(); !status.ok())

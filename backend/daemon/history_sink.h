@@ -4,12 +4,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/history/run_store.h"
 #include "backend/runtime/coordinator/event_sink.h"
 
@@ -66,8 +67,8 @@ class HistorySink final : public runtime::EventSink {
     const std::filesystem::path file_;
     const std::filesystem::path runs_;
     const Clock& clock_;
-    mutable std::mutex mutex_;
-    std::map<std::string, Kept> kept_;
+    mutable Mutex mutex_;
+    std::map<std::string, Kept> kept_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::daemon

@@ -18,7 +18,7 @@ TakeUps::TakeUps(FileSystem& files, std::string file) : files_(files), file_(std
 }
 
 absl::Status TakeUps::begin(const std::string& run) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (done_) return absl::OkStatus();
     ended_.erase(current_);
     current_.clear();
@@ -34,7 +34,7 @@ absl::Status TakeUps::begin(const std::string& run) {
 }
 
 void TakeUps::done() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_.erase(current_);
     done_ = true;
     write();

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "backend/common/file_system.h"
+#include "backend/common/threads.h"
 
 namespace bulkhead::daemon {
 
@@ -22,14 +23,15 @@ class TakeUps {
     void done();
 
   private:
-    void write();
+    void write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
     FileSystem& files_;
     const std::string file_;
-    std::mutex mutex_;
-    std::map<std::string, int> ended_;  ///< controllers, while they took the run up
-    std::string current_;
-    bool done_ = false;
+    Mutex mutex_;
+    std::map<std::string, int> ended_
+        ABSL_GUARDED_BY(mutex_);  ///< controllers, while they took the run up
+    std::string current_ ABSL_GUARDED_BY(mutex_);
+    bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace bulkhead::daemon

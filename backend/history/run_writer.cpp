@@ -3,11 +3,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <random>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "backend/history/event_buffer.h"
 #include "backend/history/event_tail.h"
 #include "backend/history/row_io.h"
@@ -91,6 +91,7 @@ class SqliteRunWriter final : public RunWriter {
           connection_(std::move(beginning.connection)),
           past_(beginning.state),
           state_(std::move(beginning.state)),
+          id_(beginning.info.id),
           info_(std::move(beginning.info)),
           durableSeq_(state_.seq),
           buffer_(std::max<size_t>(1, options_.bufferEvents), options_.bufferBytes, state_.seq),
@@ -98,7 +99,7 @@ class SqliteRunWriter final : public RunWriter {
 
     ~SqliteRunWriter() override {
         {
-            std::lock_guard guard(mutex_);
+            const MutexLock guard(mutex_);
             stopping_ = true;
             giveUpAt_ = std::chrono::steady_clock::now() + kFarewell;
         }
@@ -111,21 +112,27 @@ class SqliteRunWriter final : public RunWriter {
 
     /// What a killed writer had accepted and not written, before anything new.
     absl::Status writeLeft() {
-        for (const model::Event& event : tail_->takeLeft()) {
-            std::lock_guard guard(mutex_);
+        std::vector<model::Event> left;
+        {
+            const MutexLock guard(mutex_);
+            left = tail_->takeLeft();
+        }
+        for (const model::Event& event : left) {
+            const MutexLock guard(mutex_);
             if (event.seq != buffer_.lastSeq() + 1) continue;
             if (absl::Status s = buffer_.push(event, clock_.unixNs(), "the buffer is full");
                 !s.ok())
                 return s;
             model::apply(past_, event);
         }
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         leftSeq_ = buffer_.lastSeq();
         ++flushers_;
         wake_.notify_all();
         // A full disk keeps nobody waiting: it is tried again until there is room.
-        written_.wait_for(lock, milliseconds(5000),
-                          [&] { return durableSeq_ >= leftSeq_ || !health_.ok(); });
+        written_.wait_for(lock, milliseconds(5000), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+            return durableSeq_ >= leftSeq_ || !health_.ok();
+        });
         --flushers_;
         settled_ = durableSeq_ >= leftSeq_;
         if (settled_) tail_->clear();
@@ -133,7 +140,7 @@ class SqliteRunWriter final : public RunWriter {
     }
 
     absl::Status append(const model::Event& event) override {
-        std::lock_guard guard(mutex_);
+        const MutexLock guard(mutex_);
         if (isLost()) return health_;
         const std::string why = health_.ok() ? "events came faster than they could be written"
                                              : std::string(health_.message());
@@ -145,12 +152,14 @@ class SqliteRunWriter final : public RunWriter {
     }
 
     absl::Status flush(uint32_t timeoutMs) override {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         const uint64_t wanted = buffer_.lastSeq();
         ++flushers_;
         wake_.notify_all();
         written_.wait_for(lock, milliseconds(timeoutMs),
-                          [&] { return durableSeq_ >= wanted || isLost(); });
+                          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                              return durableSeq_ >= wanted || isLost();
+                          });
         --flushers_;
         if (isLost()) return health_;
         if (durableSeq_ >= wanted) return absl::OkStatus();
@@ -159,21 +168,21 @@ class SqliteRunWriter final : public RunWriter {
             health_.ok() ? "" : ": " + std::string(health_.message())));
     }
 
-    int64_t runId() const override { return info_.id; }
+    int64_t runId() const override { return id_; }
     StoredRun info() const override {
-        std::lock_guard guard(mutex_);
+        const MutexLock guard(mutex_);
         return info_;
     }
     uint64_t lastSeq() const override {
-        std::lock_guard guard(mutex_);
+        const MutexLock guard(mutex_);
         return buffer_.lastSeq();
     }
     uint64_t durableSeq() const override {
-        std::lock_guard guard(mutex_);
+        const MutexLock guard(mutex_);
         return durableSeq_;
     }
     absl::Status health() const override {
-        std::lock_guard guard(mutex_);
+        const MutexLock guard(mutex_);
         if (health_.ok()) return isThere();
         return health_;
     }
@@ -213,7 +222,7 @@ class SqliteRunWriter final : public RunWriter {
             ::rename(file_.c_str(), beside(file_, ".emptied").c_str());
         connection_.close();
     }
-    bool isLost() const { return absl::IsAborted(health_); }
+    bool isLost() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return absl::IsAborted(health_); }
 
     void loop() {
         while (true) {
@@ -228,11 +237,14 @@ class SqliteRunWriter final : public RunWriter {
     Batch nextBatch() {
         std::vector<model::Event> events;
         {
-            std::unique_lock lock(mutex_);
-            wake_.wait(lock, [&] { return stopping_ || !buffer_.empty(); });
-            wake_.wait_for(lock, milliseconds(options_.flushMs), [&] {
-                return stopping_ || flushers_ > 0 || buffer_.size() >= options_.batchEvents;
+            MutexLock lock(mutex_);
+            wake_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                return stopping_ || !buffer_.empty();
             });
+            wake_.wait_for(
+                lock, milliseconds(options_.flushMs), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                    return stopping_ || flushers_ > 0 || buffer_.size() >= options_.batchEvents;
+                });
             events = buffer_.take(options_.batchEvents, clock_.unixNs());
             turned_ = settled_ && buffer_.empty();
             if (turned_) tail_->turn();
@@ -280,7 +292,7 @@ class SqliteRunWriter final : public RunWriter {
             return s;
         }
         if (!connection_.db) {
-            absl::StatusOr<Connection> again = Connection::open(file_, info_.id);
+            absl::StatusOr<Connection> again = Connection::open(file_, id_);
             if (!again.ok()) return again.status();
             connection_ = *std::move(again);
         }
@@ -302,7 +314,7 @@ class SqliteRunWriter final : public RunWriter {
     /// Tells of the outcome and, after a failure, waits for the next try. False: no more tries.
     bool report(absl::Status status, const Batch& batch) {
         const bool good = status.ok();
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         const bool changed = health_.ok() != good;
         health_ = std::move(status);
         if (good) {
@@ -324,12 +336,13 @@ class SqliteRunWriter final : public RunWriter {
         if (stopping_ && now >= giveUpAt_) return false;
         // A stop cuts the pause short once; afterwards it is waited out, so as not to spin.
         const bool wasStopping = stopping_;
-        wake_.wait_for(lock, milliseconds(options_.retryMs),
-                       [&] { return stopping_ && !wasStopping; });
+        wake_.wait_for(
+            lock, milliseconds(options_.retryMs),
+            [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ && !wasStopping; });
         return true;
     }
 
-    void noteInfo(const Batch& batch) {
+    void noteInfo(const Batch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         info_.startedNs = state_.startedNs;
         info_.endedNs = state_.lastEventNs;
         info_.events += batch.events.size();
@@ -353,7 +366,7 @@ class SqliteRunWriter final : public RunWriter {
     const Clock& clock_;
     const WriterOptions options_;
     const std::unique_ptr<WriterLock> lock_;
-    const std::unique_ptr<EventTail> tail_;  ///< under mutex_
+    const std::unique_ptr<EventTail> tail_ ABSL_PT_GUARDED_BY(mutex_);
 
     const std::optional<FileId> opened_;
 
@@ -366,19 +379,23 @@ class SqliteRunWriter final : public RunWriter {
     size_t bytesSinceKeyframe_ = 0;
     size_t lastKeyframeBytes_ = 0;
 
-    mutable std::mutex mutex_;  // guards what follows
-    std::condition_variable wake_;
-    std::condition_variable written_;
-    StoredRun info_;
-    uint64_t durableSeq_;
-    EventBuffer buffer_;
-    absl::Status health_;
-    int flushers_ = 0;
-    uint64_t leftSeq_ = UINT64_MAX;  ///< the last event of an earlier life
-    bool settled_ = false;           ///< nothing of an earlier life stands in the tail alone
-    bool turned_ = false;            ///< the batch being written is all of the tail's other part
-    bool stopping_ = false;
-    std::chrono::steady_clock::time_point giveUpAt_;
+    const int64_t id_;  ///< of the run in the file
+
+    mutable Mutex mutex_;
+    ConditionVariable wake_;
+    ConditionVariable written_;
+    StoredRun info_ ABSL_GUARDED_BY(mutex_);
+    uint64_t durableSeq_ ABSL_GUARDED_BY(mutex_);
+    EventBuffer buffer_ ABSL_GUARDED_BY(mutex_);
+    absl::Status health_ ABSL_GUARDED_BY(mutex_);
+    int flushers_ ABSL_GUARDED_BY(mutex_) = 0;
+    uint64_t leftSeq_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;  ///< the last event of an earlier life
+    bool settled_ ABSL_GUARDED_BY(mutex_) =
+        false;  ///< nothing of an earlier life stands in the tail alone
+    bool turned_ ABSL_GUARDED_BY(mutex_) =
+        false;  ///< the batch being written is all of the tail's other part
+    bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+    std::chrono::steady_clock::time_point giveUpAt_ ABSL_GUARDED_BY(mutex_);
 
     std::thread thread_;  // last: it uses all of the above
 };

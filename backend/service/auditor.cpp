@@ -76,7 +76,7 @@ Auditor::Auditor(access::AuditLog* log, const Clock& clock) : log_(log), clock_(
 
 Auditor::~Auditor() {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         ending_ = true;
     }
     changed_.notify_all();
@@ -111,25 +111,26 @@ void Auditor::refused(const grpc::ServerContextBase& context, const Caller* call
     // Nothing of a request is read for a caller whom nobody knows.
     if (caller != nullptr && request != nullptr) describe(kept, *request);
     conclude(kept, status);
-    post(refusals_, std::move(kept));
+    post(&Auditor::refusals_, std::move(kept));
 }
 
 void Auditor::called(const grpc::ServerContextBase& context, const Caller& caller) {
     if (log_ == nullptr || caller.via == "socket") return;
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!known_.insert(caller.name + " " + context.peer()).second) return;
         if (known_.size() > kMostConnections) known_.clear();
     }
     AuditEntry kept = entry(context, &caller);
     kept.call = "sign in";
     kept.outcome = "ok";
-    post(signIns_, std::move(kept));
+    post(&Auditor::signIns_, std::move(kept));
 }
 
-void Auditor::post(Allowance& allowance, AuditEntry entry) {
+void Auditor::post(Allowance Auditor::*of, AuditEntry entry) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
+        Allowance& allowance = this->*of;
         if (!allowance.take(clock_.now())) return;
         entry.repeated = std::exchange(allowance.withheld, 0);
         waiting_.push_back(std::move(entry));
@@ -139,7 +140,7 @@ void Auditor::post(Allowance& allowance, AuditEntry entry) {
 
 void Auditor::write(AuditEntry entry) {
     const absl::Status status = log_->add(std::move(entry));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (status.ok() == !failing_) return;
     failing_ = !status.ok();
     if (failing_)
@@ -149,9 +150,11 @@ void Auditor::write(AuditEntry entry) {
 }
 
 void Auditor::run() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+        changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+            return ending_ || !waiting_.empty();
+        });
         if (waiting_.empty()) return;
         AuditEntry next = std::move(waiting_.front());
         waiting_.pop_front();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_set>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "backend/access/audit_log.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 
 namespace google::protobuf {
 class Message;
@@ -54,20 +54,21 @@ class Auditor {
         bool take(int64_t nowNs);
     };
     model::AuditEntry entry(const grpc::ServerContextBase& context, const Caller* caller) const;
-    void post(Allowance& allowance, model::AuditEntry entry);
+    void post(Allowance Auditor::*of, model::AuditEntry entry);
     void write(model::AuditEntry entry);
     void run();
 
     access::AuditLog* const log_;
     const Clock& clock_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<model::AuditEntry> waiting_;  ///< at most 2 * kBurst are let through at once
-    Allowance refusals_;
-    Allowance signIns_;
-    std::unordered_set<std::string> known_;  ///< connections that signed in
-    bool failing_ = false;
-    bool ending_ = false;
+    Mutex mutex_;
+    ConditionVariable changed_;
+    std::deque<model::AuditEntry> waiting_
+        ABSL_GUARDED_BY(mutex_);  ///< at most 2 * kBurst are let through at once
+    Allowance refusals_ ABSL_GUARDED_BY(mutex_);
+    Allowance signIns_ ABSL_GUARDED_BY(mutex_);
+    std::unordered_set<std::string> known_ ABSL_GUARDED_BY(mutex_);  ///< connections that signed in
+    bool failing_ ABSL_GUARDED_BY(mutex_) = false;
+    bool ending_ ABSL_GUARDED_BY(mutex_) = false;
     std::thread thread_;
 };
 

@@ -3,14 +3,14 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <ostream>
 #include <streambuf>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "backend/common/threads.h"
 #include "backend/service/open.h"
 #include "backend/service/status_map.h"
 #include "backend/service/workers.h"
@@ -36,13 +36,13 @@ class ExportStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
     }
 
     void OnWriteDone(bool ok) override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         writing_ = false;
         gone_ = gone_ || !ok;
         written_.notify_all();
     }
     void OnCancel() override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         gone_ = true;
         written_.notify_all();
     }
@@ -81,21 +81,21 @@ class ExportStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
 
     /// Returns when it has left; false when the reader went away.
     bool send(std::string text) {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         if (gone_) return false;
         chunk_.set_data(std::move(text));
         writing_ = true;
         StartWrite(&chunk_);
-        written_.wait(lock, [this] { return !writing_; });
+        written_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !writing_; });
         return !gone_;
     }
 
     Open& open_;
-    std::mutex mutex_;
-    std::condition_variable written_;
-    v1::ExportChunk chunk_;
-    bool writing_ = false;
-    bool gone_ = false;
+    Mutex mutex_;
+    ConditionVariable written_;
+    v1::ExportChunk chunk_ ABSL_GUARDED_BY(mutex_);
+    bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+    bool gone_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace bulkhead::service

@@ -22,7 +22,7 @@ Feed::Kept::~Kept() = default;
 
 void Feed::reset(model::RunState state) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         state_ = std::move(state);
         ++generation_;
         recent_.clear();
@@ -36,7 +36,7 @@ void Feed::push(const model::Event& event) {
     proto::toMessage(event, *message);
     const size_t bytes = message->ByteSizeLong();
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!state_ || event.seq <= state_->seq) return;
         model::apply(*state_, event);
         recent_.emplace_back(event.seq, bytes, std::move(message));
@@ -51,7 +51,7 @@ void Feed::push(const model::Event& event) {
 
 void Feed::setPosition(const model::ReplayPosition& position) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         position_ = position;
         ++positionVersion_;
     }
@@ -60,7 +60,7 @@ void Feed::setPosition(const model::ReplayPosition& position) {
 
 void Feed::end(absl::Status why) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         ended_ = std::move(why);
     }
     wakeAll();
@@ -69,7 +69,7 @@ void Feed::end(absl::Status why) {
 bool Feed::next(Cursor& cursor, v1::WatchUpdate& update) const {
     if (cursor.state.empty()) {
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (!nextLocked(cursor, update)) return false;
         }
         if (!update.has_snapshot()) return true;
@@ -123,28 +123,28 @@ bool Feed::nextLocked(Cursor& cursor, v1::WatchUpdate& update) const {
 }
 
 std::optional<absl::Status> Feed::ended(const Cursor& cursor) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state_ && cursor.seq < state_->seq) return std::nullopt;
     return ended_;
 }
 
 void Feed::add(Listener* listener) {
-    const std::lock_guard lock(listenersMutex_);
+    const MutexLock lock(listenersMutex_);
     listeners_.push_back(listener);
 }
 
 void Feed::remove(Listener* listener) {
-    const std::lock_guard lock(listenersMutex_);
+    const MutexLock lock(listenersMutex_);
     std::erase(listeners_, listener);
 }
 
 size_t Feed::listeners() const {
-    const std::lock_guard lock(listenersMutex_);
+    const MutexLock lock(listenersMutex_);
     return listeners_.size();
 }
 
 void Feed::wakeAll() {
-    const std::lock_guard lock(listenersMutex_);
+    const MutexLock lock(listenersMutex_);
     for (Listener* listener : listeners_) listener->wake();
 }
 

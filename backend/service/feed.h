@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "backend/common/threads.h"
 #include "backend/model/listing.h"
 #include "backend/model/run_state.h"
 
@@ -84,20 +85,21 @@ class Feed {
     };
 
     void wakeAll();
-    bool nextLocked(Cursor& cursor, v1::WatchUpdate& update) const;
+    bool nextLocked(Cursor& cursor, v1::WatchUpdate& update) const
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
     const FeedLimits limits_;
-    mutable std::mutex mutex_;
-    std::optional<model::RunState> state_;
-    uint64_t generation_ = 0;
-    std::deque<Kept> recent_;
-    size_t recentBytes_ = 0;
-    std::optional<model::ReplayPosition> position_;
-    uint64_t positionVersion_ = 0;
-    std::optional<absl::Status> ended_;
+    mutable Mutex mutex_;
+    std::optional<model::RunState> state_ ABSL_GUARDED_BY(mutex_);
+    uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::deque<Kept> recent_ ABSL_GUARDED_BY(mutex_);
+    size_t recentBytes_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::optional<model::ReplayPosition> position_ ABSL_GUARDED_BY(mutex_);
+    uint64_t positionVersion_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
 
-    mutable std::mutex listenersMutex_;
-    std::vector<Listener*> listeners_;
+    mutable Mutex listenersMutex_;
+    std::vector<Listener*> listeners_ ABSL_GUARDED_BY(listenersMutex_);
 };
 
 }  // namespace bulkhead::service

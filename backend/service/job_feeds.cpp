@@ -29,7 +29,7 @@ class JobFeed final : public Feed, private Subscriber {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Feed>> JobFeeds::open(const std::string& job) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase_if(feeds_, [](const auto& entry) { return entry.second.expired(); });
     if (const auto it = feeds_.find(job); it != feeds_.end())
         if (auto feed = it->second.lock()) return feed;

@@ -3,10 +3,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "backend/service/backend.h"
 #include "backend/service/feed.h"
 
@@ -25,8 +26,8 @@ class JobFeeds {
   private:
     Backend& backend_;
     const FeedLimits limits_;
-    std::mutex mutex_;
-    std::map<std::string, std::weak_ptr<Feed>> feeds_;
+    Mutex mutex_;
+    std::map<std::string, std::weak_ptr<Feed>> feeds_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::service

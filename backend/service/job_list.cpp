@@ -17,7 +17,7 @@ JobListFeed::JobListFeed(Backend* backend) : backend_(backend), thread_([this] {
 
 JobListFeed::~JobListFeed() {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         ending_ = true;
     }
     wake_.notify_all();
@@ -25,9 +25,10 @@ JobListFeed::~JobListFeed() {
 }
 
 void JobListFeed::poll() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (!ending_) {
-        wake_.wait(lock, [this] { return ending_ || anybody_; });
+        wake_.wait(lock,
+                   [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || anybody_; });
         if (ending_) return;
         lock.unlock();
         std::vector<model::JobInfo> jobs;
@@ -38,17 +39,18 @@ void JobListFeed::poll() {
             ++version_;
             lock.unlock();
             {
-                const std::lock_guard listening(listenersMutex_);
+                const MutexLock listening(listenersMutex_);
                 for (Listener* listener : listeners_) listener->wake();
             }
             lock.lock();
         }
-        wake_.wait_for(lock, kEvery, [this] { return ending_; });
+        wake_.wait_for(lock, kEvery,
+                       [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_; });
     }
 }
 
 bool JobListFeed::next(Cursor& cursor, v1::JobList& update) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (cursor.version == version_) return false;
     for (const model::JobInfo& job : jobs_) proto::toMessage(job, *update.add_jobs());
     cursor.version = version_;
@@ -56,25 +58,25 @@ bool JobListFeed::next(Cursor& cursor, v1::JobList& update) const {
 }
 
 std::optional<absl::Status> JobListFeed::ended(const Cursor&) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return ended_;
 }
 
 void JobListFeed::end(absl::Status why) {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         ended_ = std::move(why);
     }
-    const std::lock_guard listening(listenersMutex_);
+    const MutexLock listening(listenersMutex_);
     for (Listener* listener : listeners_) listener->wake();
 }
 
 void JobListFeed::add(Listener* listener) {
     {
-        const std::lock_guard lock(listenersMutex_);
+        const MutexLock lock(listenersMutex_);
         listeners_.push_back(listener);
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     anybody_ = true;
     wake_.notify_all();
 }
@@ -82,11 +84,11 @@ void JobListFeed::add(Listener* listener) {
 void JobListFeed::remove(Listener* listener) {
     bool empty = false;
     {
-        const std::lock_guard lock(listenersMutex_);
+        const MutexLock lock(listenersMutex_);
         std::erase(listeners_, listener);
         empty = listeners_.empty();
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (empty) anybody_ = false;
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "backend/common/threads.h"
 #include "backend/service/backend.h"
 #include "backend/service/feed.h"
 
@@ -38,15 +38,15 @@ class JobListFeed {
     void poll();
 
     Backend* const backend_;  ///< null: there are no jobs and never will be
-    mutable std::mutex mutex_;
-    std::condition_variable wake_;
-    bool ending_ = false;
-    std::vector<model::JobInfo> jobs_;
-    uint64_t version_ = 0;
-    std::optional<absl::Status> ended_;
-    std::mutex listenersMutex_;
-    std::vector<Listener*> listeners_;
-    bool anybody_ = false;
+    mutable Mutex mutex_;
+    ConditionVariable wake_;
+    bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+    std::vector<model::JobInfo> jobs_ ABSL_GUARDED_BY(mutex_);
+    uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
+    Mutex listenersMutex_;
+    std::vector<Listener*> listeners_ ABSL_GUARDED_BY(listenersMutex_);
+    bool anybody_ ABSL_GUARDED_BY(mutex_) = false;
     std::thread thread_;
 };
 

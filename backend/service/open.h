@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
+
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 
 namespace bulkhead::service {
 
@@ -11,23 +12,23 @@ namespace bulkhead::service {
 class Open {
   public:
     void enter() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         ++count_;
     }
     void leave() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         --count_;
         none_.notify_all();
     }
     void awaitNone() {
-        std::unique_lock lock(mutex_);
-        none_.wait(lock, [this] { return count_ == 0; });
+        MutexLock lock(mutex_);
+        none_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return count_ == 0; });
     }
 
   private:
-    std::mutex mutex_;
-    std::condition_variable none_;
-    size_t count_ = 0;
+    Mutex mutex_;
+    ConditionVariable none_;
+    size_t count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bulkhead::service

@@ -4,8 +4,9 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "backend/service/feed.h"
 #include "backend/service/open.h"
 #include "backend/service/status_map.h"
@@ -28,7 +29,7 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
     }
 
     void OnWriteDone(bool ok) override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         writing_ = false;
         if (ok)
             pump();
@@ -37,7 +38,7 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
     }
 
     void OnCancel() override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         cancelled_ = true;
         if (!writing_) finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader went away"));
     }
@@ -51,11 +52,11 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
 
   private:
     void wake() override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!writing_) pump();
     }
 
-    void pump() {
+    void pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         if (finished_) return;
         if (cancelled_)
             return finish(grpc::Status(grpc::StatusCode::CANCELLED, "the reader went away"));
@@ -68,20 +69,20 @@ class PushStream final : public grpc::ServerWriteReactor<Update>, private Listen
         }
     }
 
-    void finish(const grpc::Status& status) {
+    void finish(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         if (finished_) return;
         finished_ = true;
         this->Finish(status);
     }
 
     std::shared_ptr<Source> source_;
-    std::mutex mutex_;
-    typename Source::Cursor cursor_;
+    Mutex mutex_;
+    typename Source::Cursor cursor_ ABSL_GUARDED_BY(mutex_);
     Open& open_;
-    Update update_;
-    bool writing_ = false;
-    bool cancelled_ = false;
-    bool finished_ = false;
+    Update update_ ABSL_GUARDED_BY(mutex_);
+    bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+    bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+    bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 /// A stream that was refused before it began.

@@ -45,7 +45,7 @@ Replay::Replay(std::unique_ptr<history::RunReader> reader, history::StoredRun in
 
 Replay::~Replay() {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         ending_ = true;
     }
     wake_.notify_all();
@@ -58,7 +58,7 @@ absl::StatusOr<model::ReplayPosition> Replay::control(const model::ReplayControl
         return absl::InvalidArgumentError("the speed must be between 0.01 and 10000");
     auto answer = std::make_shared<std::promise<absl::StatusOr<model::ReplayPosition>>>();
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (ending_) return absl::NotFoundError("the replay was closed; open the run again");
         orders_.push_back([this, order, answer] {
             const absl::Status status = obey(order);
@@ -73,13 +73,13 @@ absl::StatusOr<model::ReplayPosition> Replay::control(const model::ReplayControl
 }
 
 MonoNs Replay::unwatchedFor() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (feed_->listeners() > 0) lastWatchedNs_ = clock_.now();
     return clock_.now() - lastWatchedNs_;
 }
 
 void Replay::run() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
         while (!orders_.empty()) {
             const auto order = std::move(orders_.front());
@@ -91,7 +91,9 @@ void Replay::run() {
         if (ending_) return;
         if (feed_->listeners() > 0) lastWatchedNs_ = clock_.now();
         if (position_.paused) {
-            wake_.wait(lock, [this] { return ending_ || !orders_.empty(); });
+            wake_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                return ending_ || !orders_.empty();
+            });
             continue;
         }
         lock.unlock();
@@ -107,8 +109,9 @@ void Replay::run() {
                                      kLongestNap);
         }
         lock.lock();
-        wake_.wait_for(lock, std::chrono::nanoseconds(nap),
-                       [this] { return ending_ || !orders_.empty(); });
+        wake_.wait_for(
+            lock, std::chrono::nanoseconds(nap),
+            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || !orders_.empty(); });
     }
 }
 

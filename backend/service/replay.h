@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/history/run_store.h"
 #include "backend/model/listing.h"
 #include "backend/service/feed.h"
@@ -62,11 +62,11 @@ class Replay {
     MonoNs anchorRealNs_ = 0;  ///< ... at this moment
     MonoNs publishedNs_ = 0;
 
-    mutable std::mutex mutex_;
-    std::condition_variable wake_;
-    bool ending_ = false;
-    std::deque<std::function<void()>> orders_;
-    mutable MonoNs lastWatchedNs_ = 0;
+    mutable Mutex mutex_;
+    ConditionVariable wake_;
+    bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+    std::deque<std::function<void()>> orders_ ABSL_GUARDED_BY(mutex_);
+    mutable MonoNs lastWatchedNs_ ABSL_GUARDED_BY(mutex_) = 0;
     std::thread thread_;
 };
 

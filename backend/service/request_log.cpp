@@ -21,14 +21,15 @@ absl::Status RequestLog::once(const std::string& id, const google::protobuf::Mes
     const uint64_t asked = XXH3_64bits(bytes.data(), bytes.size());
     std::shared_ptr<Entry> entry;
     {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         if (const auto it = entries_.find(id); it != entries_.end()) {
             entry = it->second;
             if (entry->request != asked)
                 return absl::InvalidArgumentError(
                     "request id " + id +
                     " was used for another request; send a fresh id with every new one");
-            answered_.wait(lock, [&] { return entry->done; });
+            answered_.wait(lock,
+                           [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return entry->done; });
             if (entry->status.ok()) response.ParseFromString(entry->response);
             return entry->status;
         }
@@ -37,7 +38,7 @@ absl::Status RequestLog::once(const std::string& id, const google::protobuf::Mes
         entries_[id] = entry;
     }
     const absl::Status status = action();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     entry->done = true;
     entry->status = status;
     if (status.ok()) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "backend/common/threads.h"
 
 namespace google::protobuf {
 class Message;
@@ -39,10 +39,10 @@ class RequestLog {
         std::string response;
     };
 
-    std::mutex mutex_;
-    std::condition_variable answered_;
-    std::unordered_map<std::string, std::shared_ptr<Entry>> entries_;
-    std::deque<std::string> order_;
+    Mutex mutex_;
+    ConditionVariable answered_;
+    std::unordered_map<std::string, std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
+    std::deque<std::string> order_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::service

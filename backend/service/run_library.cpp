@@ -145,7 +145,7 @@ absl::StatusOr<std::string> RunLibrary::openReplay(const std::string& run) {
     auto replay = Replay::open(file_, run, clock_);
     if (!replay.ok()) return replay.status();
     std::vector<std::shared_ptr<Replay>> expired;  // ended outside the lock: they join a thread
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto it = replays_.begin(); it != replays_.end();) {
         if (it->second->unwatchedFor() > kUnwatchedLimit) {
             expired.push_back(it->second);
@@ -162,7 +162,7 @@ absl::StatusOr<std::string> RunLibrary::openReplay(const std::string& run) {
 }
 
 absl::StatusOr<std::shared_ptr<Replay>> RunLibrary::find(const std::string& replay) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = replays_.find(replay);
     if (it == replays_.end())
         return absl::NotFoundError("there is no replay \"" + replay + "\"; open the run again");
@@ -179,7 +179,7 @@ absl::StatusOr<model::ReplayPosition> RunLibrary::controlReplay(const std::strin
 absl::Status RunLibrary::closeReplay(const std::string& replay) {
     auto found = find(replay);
     if (!found.ok()) return found.status();
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     replays_.erase(replay);
     return absl::OkStatus();
 }

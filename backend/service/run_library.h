@@ -5,12 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/history/run_store.h"
 #include "backend/model/listing.h"
 #include "backend/service/replay.h"
@@ -59,9 +60,9 @@ class RunLibrary {
     const std::filesystem::path file_;
     const Clock& clock_;
     const CommitLogs logs_;
-    std::mutex mutex_;
-    uint64_t opened_ = 0;
-    std::map<std::string, std::shared_ptr<Replay>> replays_;
+    Mutex mutex_;
+    uint64_t opened_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::map<std::string, std::shared_ptr<Replay>> replays_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::service

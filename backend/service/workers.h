@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 
 namespace bulkhead::service {
 
@@ -20,7 +21,7 @@ class Workers {
     /// Runs what was posted, then ends.
     ~Workers() {
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             ending_ = true;
         }
         wake_.notify_all();
@@ -31,7 +32,7 @@ class Workers {
 
     void post(std::function<void()> task) {
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             tasks_.push_back(std::move(task));
         }
         wake_.notify_one();
@@ -39,9 +40,11 @@ class Workers {
 
   private:
     void work() {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         for (;;) {
-            wake_.wait(lock, [this] { return ending_ || !tasks_.empty(); });
+            wake_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                return ending_ || !tasks_.empty();
+            });
             if (tasks_.empty()) return;
             const std::function<void()> task = std::move(tasks_.front());
             tasks_.pop_front();
@@ -51,10 +54,10 @@ class Workers {
         }
     }
 
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    std::deque<std::function<void()>> tasks_;
-    bool ending_ = false;
+    Mutex mutex_;
+    ConditionVariable wake_;
+    std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+    bool ending_ ABSL_GUARDED_BY(mutex_) = false;
     std::vector<std::thread> threads_;
 };
 

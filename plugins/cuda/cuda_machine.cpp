@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<CudaMachine>> CudaMachine::create(bulkhead_device
             cudaStreamCreateWithPriority(&machine->stream_, cudaStreamNonBlocking, greatest),
             "stream");
     if (!s.ok()) return s;
-    const std::lock_guard lock(device->mutex);
+    const absl::MutexLock lock(&device->mutex);
     ++device->planes;
     return machine;
 }
@@ -70,7 +70,7 @@ CudaMachine::~CudaMachine() {
     if (stream_ == nullptr || !enter().ok()) return;
     ignore(cudaStreamDestroy(stream_));
     {
-        const std::lock_guard lock(device_->mutex);
+        const absl::MutexLock lock(&device_->mutex);
         if (--device_->planes > 0) return;
     }
     cuda::epochBegan(device_);

@@ -5,12 +5,13 @@
 
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "bulkhead/device.h"
 
 /// One GPU as the device ABI shows it. Threads: any.
@@ -18,18 +19,19 @@ struct bulkhead_device {
     bulkhead_host host{};
     int index = 0;
     std::atomic<uint64_t> used{0};
-    std::mutex mutex;
+    absl::Mutex mutex;
     struct Block {
         bulkhead_memory kind = BULKHEAD_MEMORY_DEVICE;
         size_t bytes = 0;             ///< as asked for
         cudaIpcMemHandle_t handle{};  ///< kind PEER: by which other processes find it
     };
-    std::map<void*, Block> blocks;  ///< guarded by mutex, likewise below
+    std::map<void*, Block> blocks ABSL_GUARDED_BY(mutex);
     /// Blocks of kind PEER that were given back, which peers may still map: freed once all members
     /// of an epoch that began later have met in it, for by then they have left the ones before.
-    std::map<void*, Block> retired;
-    std::map<void*, Block> leaving;  ///< those of `retired` from before the epoch that is open
-    int planes = 0;                  ///< where there is none, no peer maps anything
+    std::map<void*, Block> retired ABSL_GUARDED_BY(mutex);
+    std::map<void*, Block> leaving
+        ABSL_GUARDED_BY(mutex);  ///< those of `retired` from before the epoch that is open
+    int planes ABSL_GUARDED_BY(mutex) = 0;  ///< where there is none, no peer maps anything
 };
 
 struct bulkhead_stream {

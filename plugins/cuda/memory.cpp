@@ -46,7 +46,7 @@ bulkhead_status allocate(bulkhead_device* device, bulkhead_memory kind, size_t b
                 ignore(cudaFree(memory));
                 return s;
             }
-        const std::lock_guard lock(device->mutex);
+        const absl::MutexLock lock(&device->mutex);
         device->blocks[memory] = block;
         device->used.fetch_add(bytes, std::memory_order_relaxed);
         *out = memory;
@@ -59,7 +59,7 @@ void release(bulkhead_device* device, void* memory) {
     (void)guarded(device, [&]() -> absl::Status {
         bulkhead_device::Block block;
         {
-            const std::lock_guard lock(device->mutex);
+            const absl::MutexLock lock(&device->mutex);
             const auto it = device->blocks.find(memory);
             if (it == device->blocks.end())
                 return absl::InvalidArgumentError("free: this memory is not from this device");
@@ -77,14 +77,14 @@ void release(bulkhead_device* device, void* memory) {
 }
 
 void epochBegan(bulkhead_device* device) {
-    const std::lock_guard lock(device->mutex);
+    const absl::MutexLock lock(&device->mutex);
     device->leaving.merge(device->retired);
 }
 
 void freeLeaving(bulkhead_device* device) {
     std::map<void*, bulkhead_device::Block> blocks;
     {
-        const std::lock_guard lock(device->mutex);
+        const absl::MutexLock lock(&device->mutex);
         blocks.swap(device->leaving);
     }
     for (const auto& [memory, block] : blocks) {
@@ -140,7 +140,7 @@ bulkhead_status reduceCopy(bulkhead_device* device, void* to, const void* const*
 }
 
 std::optional<PeerBlock> peerBlockOf(bulkhead_device* device, const void* memory, size_t bytes) {
-    const std::lock_guard lock(device->mutex);
+    const absl::MutexLock lock(&device->mutex);
     auto it = device->blocks.upper_bound(const_cast<void*>(memory));
     if (it == device->blocks.begin()) return std::nullopt;
     --it;

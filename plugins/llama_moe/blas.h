@@ -4,9 +4,9 @@
 #include <cblas.h>
 
 #include <cstddef>
-#include <mutex>
 #include <type_traits>
 
+#include "absl/synchronization/mutex.h"
 #include "plugins/llama_moe/math.h"
 
 /// Matrix products, row-major, float or double, on one thread.
@@ -15,7 +15,7 @@ namespace bulkhead::llama_moe {
 /// Held during every product. OpenBLAS built for one thread shares its work memory within a
 /// process, so two ranks that are threads of one process (tests run them so) would mix their
 /// operands. A worker has one computing thread and never waits here.
-inline std::mutex blasMutex;
+inline absl::Mutex blasMutex(absl::kConstInit);
 
 /// A rank is one of many processes on its cores: OpenBLAS must not start threads of its own where
 /// the installed variant could.
@@ -34,7 +34,7 @@ void gemm(Turn turnA, Turn turnB, size_t m, size_t n, size_t k, T alpha, const T
         function(CblasRowMajor, op(turnA), op(turnB), blas(m), blas(n), blas(k), alpha, a,
                  blas(lda), b, blas(ldb), beta, c, blas(ldc));
     };
-    const std::lock_guard<std::mutex> lock(blasMutex);
+    const absl::MutexLock lock(&blasMutex);
     if constexpr (std::is_same_v<T, float>)
         run(&cblas_sgemm);
     else

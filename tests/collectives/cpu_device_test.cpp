@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/collectives/cpu_device.h"
+#include "absl/base/thread_annotations.h"
 
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <thread>
 
+#include "backend/common/threads.h"
 #include "tests/collectives/group_ranks.h"
 
 namespace bulkhead::runtime {
@@ -13,17 +14,17 @@ namespace {
 
 /// Keeps what the device said last; ranks on several threads may speak.
 struct Host {
-    std::mutex mutex;
+    Mutex mutex;
     std::string said;
     bulkhead_host table{this, [](void*, int32_t, const char*) {},
                         [](void* self, const char* line) {
                             auto& host = *static_cast<Host*>(self);
-                            const std::lock_guard lock(host.mutex);
+                            const MutexLock lock(host.mutex);
                             host.said = line;
                         }};
     std::string error() {
-        const std::lock_guard lock(mutex);
-        return said;
+        const MutexLock lock(mutex);
+        return said ABSL_GUARDED_BY(mutex);
     }
 };
 

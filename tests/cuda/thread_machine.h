@@ -9,11 +9,12 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "backend/common/threads.h"
 #include "plugins/cuda/ftar/kernel_body.h"
 #include "plugins/cuda/ftar/machine.h"
 #include "tests/support/barrier.h"
@@ -40,7 +41,7 @@ class World {
         Block block{process, nullptr, bytes, ::memfd_create("rank", MFD_CLOEXEC)};
         if (::ftruncate(block.fd, static_cast<off_t>(bytes)) != 0) std::abort();
         block.base = see(block.fd, bytes);
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         blocks_.push_back(block);
         return block.base;
     }
@@ -50,7 +51,7 @@ class World {
 
     absl::StatusOr<Place> place(uint64_t process, const void* memory, size_t bytes) {
         const auto* at = static_cast<const std::byte*>(memory);
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         for (const Block& b : blocks_)
             if (b.process == process && at >= b.base && at + bytes <= b.base + b.bytes) {
                 Place place;
@@ -63,7 +64,7 @@ class World {
     }
 
     absl::StatusOr<Machine::Block> map(const Place& place) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         for (const Block& b : blocks_)
             if (b.process == place.process && reinterpret_cast<uint64_t>(b.base) == place.base) {
                 mapped_.push_back({see(b.fd, b.bytes), b.bytes});
@@ -74,12 +75,12 @@ class World {
     }
     void unmap(const Machine::Block& block) {
         ::mprotect(block.base, block.bytes, PROT_NONE);
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         --live_;
     }
 
     int live() const {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return live_;
     }
     /// Whether this process may read there; asked of the kernel, so that the answer may be no.
@@ -104,10 +105,10 @@ class World {
         if (at == MAP_FAILED) std::abort();
         return static_cast<std::byte*>(at);
     }
-    mutable std::mutex mutex_;
-    std::vector<Block> blocks_;
-    std::vector<Machine::Block> mapped_;
-    int live_ = 0;
+    mutable Mutex mutex_;
+    std::vector<Block> blocks_ ABSL_GUARDED_BY(mutex_);
+    std::vector<Machine::Block> mapped_ ABSL_GUARDED_BY(mutex_);
+    int live_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 /// What serve() is given instead of a block of a GPU.

@@ -6,21 +6,25 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "tests/fake_cuda/fake_cuda.h"
 
 namespace {
+
+using bulkhead::ConditionVariable;
+using bulkhead::Mutex;
+using bulkhead::MutexLock;
 
 using bulkhead::fake_cuda::Counts;
 using bulkhead::fake_cuda::Kernel;
@@ -45,7 +49,7 @@ class Stream {
     explicit Stream(int gpu) : gpu(gpu), thread_([this] { serve(); }) {}
     ~Stream() {
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             ending_ = true;
         }
         changed_.notify_all();
@@ -53,30 +57,33 @@ class Stream {
     }
     /// The number that this work has.
     uint64_t put(std::function<void()> work) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         work_.push_back(std::move(work));
         changed_.notify_all();
         return ++put_;
     }
     bool done(uint64_t number) const {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return done_ >= number;
     }
     uint64_t last() const {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return put_;
     }
     void wait(uint64_t number) const {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return done_ >= number; });
+        MutexLock lock(mutex_);
+        changed_.wait(lock,
+                      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= number; });
     }
     const int gpu;
 
   private:
     void serve() {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         for (;;) {
-            changed_.wait(lock, [this] { return ending_ || !work_.empty(); });
+            changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                return ending_ || !work_.empty();
+            });
             if (work_.empty()) return;
             const std::function<void()> work = std::move(work_.front());
             work_.pop_front();
@@ -87,11 +94,12 @@ class Stream {
             changed_.notify_all();
         }
     }
-    mutable std::mutex mutex_;
-    mutable std::condition_variable changed_;
-    std::deque<std::function<void()>> work_;
-    uint64_t put_ = 0, done_ = 0;
-    bool ending_ = false;
+    mutable Mutex mutex_;
+    mutable ConditionVariable changed_;
+    std::deque<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
+    uint64_t put_ ABSL_GUARDED_BY(mutex_) = 0;
+    uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool ending_ ABSL_GUARDED_BY(mutex_) = false;
     std::thread thread_;
 };
 
@@ -121,39 +129,39 @@ class Driver {
         return *driver;
     }
 
-    std::mutex lock;
-    std::vector<Gpu> gpus;
-    std::set<Stream*> streams;
-    std::map<std::byte*, Block> blocks;
-    std::map<std::string, cudaError_t> failures;
-    bool blocking = false;
+    Mutex lock;
+    std::vector<Gpu> gpus ABSL_GUARDED_BY(lock);
+    std::set<Stream*> streams ABSL_GUARDED_BY(lock);
+    std::map<std::byte*, Block> blocks ABSL_GUARDED_BY(lock);
+    std::map<std::string, cudaError_t> failures ABSL_GUARDED_BY(lock);
+    bool blocking ABSL_GUARDED_BY(lock) = false;
     std::atomic<uint64_t> launches{0}, bytesToHost{0}, synchronisations{0}, allocations{0};
 
     /// The block around `at`, or none.
-    std::map<std::byte*, Block>::iterator around(const void* at) {
+    std::map<std::byte*, Block>::iterator around(const void* at)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock) {
         auto it = blocks.upper_bound(static_cast<std::byte*>(const_cast<void*>(at)));
         if (it == blocks.begin()) return blocks.end();
         --it;
         return static_cast<const std::byte*>(at) < it->first + it->second.whole ? it : blocks.end();
     }
     /// False: these bytes begin in a block and end outside.
-    bool inside(const void* at, size_t bytes) {
+    bool inside(const void* at, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock) {
         const auto it = around(at);
         return it == blocks.end() ||
                bytes <= static_cast<size_t>(it->first + it->second.whole -
                                             static_cast<const std::byte*>(at));
     }
-    Stream& streamOf(cudaStream_t stream, int gpu) {
+    Stream& streamOf(cudaStream_t stream, int gpu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock) {
         if (stream != nullptr) return *reinterpret_cast<Stream*>(stream);
         if (gpus[static_cast<size_t>(gpu)].usual == nullptr)
             gpus[static_cast<size_t>(gpu)].usual = std::make_unique<Stream>(gpu);
         return *gpus[static_cast<size_t>(gpu)].usual;
     }
-    bool known(cudaStream_t stream) const {
+    bool known(cudaStream_t stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock) {
         return stream == nullptr || streams.count(reinterpret_cast<Stream*>(stream)) > 0;
     }
-    /// With the lock held, as drivers do.
-    void waitForIdle(int gpu) {
+    void waitForIdle(int gpu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock) {
         ++synchronisations;
         Gpu& of = gpus[static_cast<size_t>(gpu)];
         if (of.lost != cudaSuccess) return;
@@ -186,7 +194,7 @@ class Driver {
             at = end + 1;
         }
     }
-    void add(int number) {
+    void add(int number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(lock) {
         gpus.emplace_back();
         gpus.back().number = number;
     }
@@ -207,7 +215,7 @@ cudaError_t keep(cudaError_t code) {
 template <class Body>
 cudaError_t call(const char* function, Body body) {
     Driver& d = driver();
-    const std::lock_guard lock(d.lock);
+    const MutexLock lock(d.lock);
     if (d.gpus.empty()) return keep(cudaErrorNoDevice);
     if (const auto it = d.failures.find(function); it != d.failures.end()) {
         const cudaError_t code = it->second;
@@ -223,6 +231,7 @@ cudaError_t call(const char* function, Body body) {
 template <class Body>
 cudaError_t waitingCall(const char* function, Body body) {
     return call(function, [&](Driver& d) {
+        d.lock.assertHeld();
         d.waitForIdle(current);
         return body(d);
     });
@@ -234,6 +243,7 @@ cudaError_t put(const char* function, cudaStream_t stream, bool wait,
     Stream* on = nullptr;
     uint64_t number = 0;
     const cudaError_t code = call(function, [&](Driver& d) {
+        d.lock.assertHeld();
         if (!d.known(stream)) return cudaErrorInvalidResourceHandle;
         if (const cudaError_t bad = check(d); bad != cudaSuccess) return bad;
         on = &d.streamOf(stream, current);
@@ -268,7 +278,9 @@ void forget(std::map<std::byte*, Block>::iterator it) {
     } else {
         std::free(it->first);
     }
-    driver().blocks.erase(it);
+    Driver& d = driver();
+    d.lock.assertHeld();
+    d.blocks.erase(it);
 }
 
 struct Handle {
@@ -284,15 +296,15 @@ Counts counts() {
     return {d.launches, d.bytesToHost, d.synchronisations, d.allocations};
 }
 void blockLaunches(bool block) {
-    const std::lock_guard lock(driver().lock);
+    const MutexLock lock(driver().lock);
     driver().blocking = block;
 }
 void failNext(const std::string& function, cudaError_t code) {
-    const std::lock_guard lock(driver().lock);
+    const MutexLock lock(driver().lock);
     driver().failures[function] = code;
 }
 void loseGpu(int gpu, cudaError_t code) {
-    const std::lock_guard lock(driver().lock);
+    const MutexLock lock(driver().lock);
     driver().gpus[static_cast<size_t>(gpu)].lost = code;
 }
 
@@ -304,7 +316,7 @@ extern "C" {
 
 cudaError_t cudaGetLastError() {
     Driver& d = driver();
-    const std::lock_guard lock(d.lock);
+    const MutexLock lock(d.lock);
     const cudaError_t last = lastError;
     lastError = d.gpus.empty() ? cudaSuccess : d.gpus[static_cast<size_t>(current)].lost;
     return last;
@@ -331,7 +343,7 @@ const char* cudaGetErrorString(cudaError_t code) {
 }
 cudaError_t cudaSetDevice(int device) {
     Driver& d = driver();
-    const std::lock_guard lock(d.lock);
+    const MutexLock lock(d.lock);
     if (d.gpus.empty()) return keep(cudaErrorNoDevice);
     if (device < 0 || static_cast<size_t>(device) >= d.gpus.size())
         return keep(cudaErrorInvalidDevice);
@@ -340,6 +352,7 @@ cudaError_t cudaSetDevice(int device) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
     return call("cudaGetDeviceProperties", [&](Driver& d) {
+        d.lock.assertHeld();
         if (device < 0 || static_cast<size_t>(device) >= d.gpus.size())
             return cudaErrorInvalidDevice;
         *out = {};
@@ -371,6 +384,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     return call("cudaDeviceEnablePeerAccess", [&](Driver& d) {
+        d.lock.assertHeld();
         static std::set<std::pair<int, int>> enabled;
         if (flags != 0) return cudaErrorInvalidValue;
         if (peer == current || peer < 0 || static_cast<size_t>(peer) >= d.gpus.size())
@@ -382,6 +396,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
 
 cudaError_t cudaMalloc(void** out, size_t bytes) {
     return waitingCall("cudaMalloc", [&](Driver& d) {
+        d.lock.assertHeld();
         if (out == nullptr) return cudaErrorInvalidValue;
         if (bytes == 0) return *out = nullptr, cudaSuccess;
         if (bytes > kGpuBytes) return cudaErrorMemoryAllocation;
@@ -403,6 +418,7 @@ cudaError_t cudaMalloc(void** out, size_t bytes) {
 }
 cudaError_t cudaFree(void* memory) {
     return waitingCall("cudaFree", [&](Driver& d) {
+        d.lock.assertHeld();
         if (memory == nullptr) return cudaSuccess;
         const auto it = d.blocks.find(static_cast<std::byte*>(memory));
         if (it == d.blocks.end() || !it->second.onDevice || it->second.imported)
@@ -413,6 +429,7 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) {
     return waitingCall("cudaHostAlloc", [&](Driver& d) {
+        d.lock.assertHeld();
         if (out == nullptr) return cudaErrorInvalidValue;
         Block block;
         block.bytes = bytes;
@@ -428,6 +445,7 @@ cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) {
 }
 cudaError_t cudaFreeHost(void* memory) {
     return waitingCall("cudaFreeHost", [&](Driver& d) {
+        d.lock.assertHeld();
         const auto it = d.blocks.find(static_cast<std::byte*>(memory));
         if (it == d.blocks.end() || it->second.onDevice) return cudaErrorInvalidValue;
         forget(it);
@@ -439,6 +457,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
     return put(
         "cudaMemsetAsync", stream, false,
         [&](Driver& d) {
+            d.lock.assertHeld();
             return d.around(to) != d.blocks.end() && d.inside(to, bytes) ? cudaSuccess
                                                                          : cudaErrorInvalidValue;
         },
@@ -452,12 +471,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     bool pageable = false;
     {
         Driver& d = driver();
-        const std::lock_guard lock(d.lock);
+        const MutexLock lock(d.lock);
         pageable = d.around(to) == d.blocks.end() || d.around(from) == d.blocks.end();
     }
     return put(
         "cudaMemcpyAsync", stream, pageable,
         [&](Driver& d) {
+            d.lock.assertHeld();
             if (bytes > 0 && (to == nullptr || from == nullptr)) return cudaErrorInvalidValue;
             if (!d.inside(to, bytes) || !d.inside(from, bytes)) return cudaErrorInvalidValue;
             const auto target = d.around(to), source = d.around(from);
@@ -472,6 +492,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* at) {
     return call("cudaPointerGetAttributes", [&](Driver& d) {
+        d.lock.assertHeld();
         *out = {};
         const auto it = d.around(at);
         out->device = it == d.blocks.end() ? -1 : it->second.gpu;
@@ -484,6 +505,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* at)
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* memory) {
     return call("cudaIpcGetMemHandle", [&](Driver& d) {
+        d.lock.assertHeld();
         const auto it = d.blocks.find(static_cast<std::byte*>(memory));
         if (it == d.blocks.end() || !it->second.onDevice || it->second.imported)
             return cudaErrorInvalidValue;
@@ -496,6 +518,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* memory) {
 }
 cudaError_t cudaIpcOpenMemHandle(void** out, cudaIpcMemHandle_t from, unsigned flags) {
     return waitingCall("cudaIpcOpenMemHandle", [&](Driver& d) {
+        d.lock.assertHeld();
         Handle handle{};
         std::memcpy(&handle, from.reserved, sizeof handle);
         if (flags != cudaIpcMemLazyEnablePeerAccess) return cudaErrorInvalidValue;
@@ -522,6 +545,7 @@ cudaError_t cudaIpcOpenMemHandle(void** out, cudaIpcMemHandle_t from, unsigned f
 }
 cudaError_t cudaIpcCloseMemHandle(void* memory) {
     return waitingCall("cudaIpcCloseMemHandle", [&](Driver& d) {
+        d.lock.assertHeld();
         const auto it = d.blocks.find(static_cast<std::byte*>(memory));
         if (it == d.blocks.end() || !it->second.imported) return cudaErrorInvalidValue;
         forget(it);
@@ -531,6 +555,7 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned flags, int) {
     return call("cudaStreamCreate", [&](Driver& d) {
+        d.lock.assertHeld();
         // Others would wait for the default stream, and it for them; nobody here means that.
         if (flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
         auto* stream = new Stream(current);
@@ -545,6 +570,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     auto* ours = reinterpret_cast<Stream*>(stream);
     const cudaError_t code = call("cudaStreamDestroy", [&](Driver& d) {
+        d.lock.assertHeld();
         return d.streams.erase(ours) > 0 ? cudaSuccess : cudaErrorInvalidResourceHandle;
     });
     if (code == cudaSuccess) delete ours;
@@ -552,6 +578,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return call("cudaStreamQuery", [&](Driver& d) {
+        d.lock.assertHeld();
         if (!d.known(stream)) return cudaErrorInvalidResourceHandle;
         const Stream& on = d.streamOf(stream, current);
         return on.done(on.last()) ? cudaSuccess : cudaErrorNotReady;
@@ -574,6 +601,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return call("cudaEventRecord", [&](Driver& d) {
+        d.lock.assertHeld();
         if (!d.known(stream)) return cudaErrorInvalidResourceHandle;
         Stream& on = d.streamOf(stream, current);
         *reinterpret_cast<Event*>(event) = {&on, on.last()};
@@ -590,6 +618,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* kernel) {
     return waitingCall("cudaFuncGetAttributes", [&](Driver& d) {
+        d.lock.assertHeld();
         if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
         *out = {};
         d.gpus[static_cast<size_t>(current)].loaded.insert(kernel);
@@ -602,12 +631,13 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
     const auto body = static_cast<const Kernel*>(kernel)->prepare(blocks.x, arguments);
     bool blocking = false;
     {
-        const std::lock_guard lock(driver().lock);
+        const MutexLock lock(driver().lock);
         blocking = driver().blocking;
     }
     return put(
         "cudaLaunchKernel", stream, blocking,
         [&](Driver& d) {
+            d.lock.assertHeld();
             if (blocks.x == 0 || threads.x == 0 || threads.x > 1024 || shared > kSharedBytes)
                 return cudaErrorInvalidValue;
             // Its module is loaded at the first launch.
@@ -634,6 +664,7 @@ int cuDeviceGetCount(int* count) {
 }
 int cuMemGetAddressRange_v2(unsigned long long* base, size_t* bytes, unsigned long long at) {
     return call("cuMemGetAddressRange", [&](Driver& d) {
+        d.lock.assertHeld();
         const auto it = d.around(reinterpret_cast<const void*>(at));
         if (it == d.blocks.end()) return cudaErrorInvalidValue;
         *base = reinterpret_cast<unsigned long long>(it->first);

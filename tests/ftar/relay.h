@@ -8,13 +8,13 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <list>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "backend/common/unique_fd.h"
 #include "backend/runtime/transport/address.h"
 
@@ -40,14 +40,14 @@ class Relay {
     /// So many more bytes from now on.
     void allow(uint64_t bytes) {
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             budget_ = bytes;
         }
         poke();
     }
     void untilDry() {
-        std::unique_lock lock(mutex_);
-        dry_.wait(lock, [this] { return budget_ == 0; });
+        MutexLock lock(mutex_);
+        dry_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return budget_ == 0; });
     }
 
   private:
@@ -66,7 +66,7 @@ class Relay {
             std::vector<pollfd> waits{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
             bool dry = false;
             {
-                const std::lock_guard lock(mutex_);
+                const MutexLock lock(mutex_);
                 dry = budget_ == 0;
             }
             // A dry relay still notices who hangs up.
@@ -103,7 +103,7 @@ class Relay {
     bool pass(Line& line, int from) {
         std::array<char, 4096> bytes;
         while (true) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (budget_ == 0) {
                 char one = 0;
                 const ssize_t n = ::recv(line.ends[from].get(), &one, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -133,9 +133,9 @@ class Relay {
     UniqueFd listener_, wake_;
     std::atomic<bool> stop_{false};
     std::atomic<uint64_t> passed_{0};
-    std::mutex mutex_;
-    std::condition_variable dry_;
-    uint64_t budget_ = 0;  // guarded by mutex_
+    Mutex mutex_;
+    ConditionVariable dry_;
+    uint64_t budget_ ABSL_GUARDED_BY(mutex_) = 0;
     std::list<Line> lines_;
     std::thread thread_;
 };

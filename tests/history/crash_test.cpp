@@ -8,9 +8,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "tests/history/store_fixture.h"
 
 namespace bulkhead::history {
@@ -192,21 +192,23 @@ class SizeLimit {
 class Health {
   public:
     void set(const absl::Status& status) {
-        std::lock_guard guard(mutex_);
+        const MutexLock guard(mutex_);
         reports_.push_back(status);
         changed_.notify_all();
     }
     absl::Status waitFor(size_t count) {
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, std::chrono::seconds(60), [&] { return reports_.size() >= count; });
+        MutexLock lock(mutex_);
+        changed_.wait_for(
+            lock, std::chrono::seconds(60),
+            [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return reports_.size() >= count; });
         return reports_.size() >= count ? reports_[count - 1]
                                         : absl::DeadlineExceededError("no report");
     }
 
   private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<absl::Status> reports_;
+    Mutex mutex_;
+    ConditionVariable changed_;
+    std::vector<absl::Status> reports_ ABSL_GUARDED_BY(mutex_);
 };
 
 TEST_F(Crash, keepsWhatItAcceptedWhileTheDiskFails) {

@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "tests/plugins/thread_device.h"
 
 namespace bulkhead::test {
@@ -18,8 +19,8 @@ namespace {
 constexpr size_t kSpace = size_t{1} << 32;
 constexpr size_t kPage = 4096;
 
-std::mutex devicesMutex;
-std::vector<FencedDevice*> devices;
+Mutex devicesMutex;
+std::vector<FencedDevice*> devices ABSL_GUARDED_BY(devicesMutex);
 
 size_t pages(size_t bytes) {
     return (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
@@ -36,13 +37,13 @@ FencedDevice::FencedDevice() {
         ::mmap(nullptr, kSpace, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED) std::abort();
     base_ = static_cast<char*>(space);
-    const std::lock_guard lock(devicesMutex);
+    const MutexLock lock(devicesMutex);
     devices.push_back(this);
 }
 
 FencedDevice::~FencedDevice() {
     ::munmap(base_, kSpace);
-    const std::lock_guard lock(devicesMutex);
+    const MutexLock lock(devicesMutex);
     devices.erase(std::find(devices.begin(), devices.end(), this));
 }
 
@@ -52,7 +53,7 @@ bool FencedDevice::inside(const void* memory) const {
 }
 
 FencedDevice* FencedDevice::of(const void* memory) {
-    const std::lock_guard lock(devicesMutex);
+    const MutexLock lock(devicesMutex);
     for (FencedDevice* device : devices)
         if (device->inside(memory)) return device;
     return nullptr;

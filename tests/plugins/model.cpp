@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <numeric>
 #include <random>
 
+#include "backend/common/threads.h"
 #include "plugins/llama_moe/workload.h"
 
 namespace bulkhead::test {
@@ -21,8 +21,8 @@ Model::Model(const ModelOptions& options)
     host_.context = this;
     host_.log = [](void*, int32_t, const char*) {};
     host_.error = [](void* context, const char* line) {
-        static std::mutex mutex;
-        const std::lock_guard<std::mutex> lock(mutex);
+        static Mutex mutex;
+        const MutexLock lock(mutex);
         static_cast<Model*>(context)->error_ = line;
     };
     std::vector<bulkhead_status> statuses(options.shards);

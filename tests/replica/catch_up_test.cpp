@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/catch_up.h"
+#include "absl/base/thread_annotations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
 
+#include "backend/common/threads.h"
 #include "backend/runtime/replica/state_server.h"
 #include "bulkhead/state_hash.h"
 
@@ -68,14 +70,15 @@ class CatchUpTest : public testing::Test {
     /// The next thing that a hook told.
     template <class T>
     T await(std::optional<T>& told) {
-        std::unique_lock<Mutex> lock(mutex_);
-        EXPECT_TRUE(
-            changed_.wait_for(lock, std::chrono::seconds(60), [&] { return told.has_value(); }));
+        MutexLock lock(mutex_);
+        EXPECT_TRUE(changed_.wait_for(
+            lock, std::chrono::seconds(60),
+            [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return told.has_value(); }));
         return std::exchange(told, std::nullopt).value_or(T{});
     }
     template <class T>
     void tell(std::optional<T>& told, T value) {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         told = std::move(value);
         changed_.notify_all();
     }
@@ -88,9 +91,9 @@ class CatchUpTest : public testing::Test {
     Mutex mutex_;
     ConditionVariable changed_;
     std::atomic<uint64_t> pulled_{0};
-    std::optional<std::shared_ptr<const StateSnapshot>> state_;
-    std::optional<Delta> delta_;
-    std::optional<Broke> broke_;
+    std::optional<std::shared_ptr<const StateSnapshot>> state_ ABSL_GUARDED_BY(mutex_);
+    std::optional<Delta> delta_ ABSL_GUARDED_BY(mutex_);
+    std::optional<Broke> broke_ ABSL_GUARDED_BY(mutex_);
     Source first_{3}, second_{4};
     CatchUp catchUp_{
         {9, kShard},

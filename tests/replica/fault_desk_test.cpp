@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/fault_desk.h"
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <condition_variable>
 #include <csignal>
 
 namespace bulkhead::runtime {
@@ -35,30 +36,31 @@ class FaultDeskTest : public ::testing::Test {
     FaultDesk make(RankId self, const Clock& clock) {
         return FaultDesk(self, 5, clock, &network_,
                          {[this](const protocol::FaultNoted& n) {
-                              const std::lock_guard<std::mutex> lock(mutex_);
+                              const MutexLock lock(mutex_);
                               noted_.push_back(n);
                           },
                           [this](MonoNs, std::function<void()> task) { later_.push_back(task); },
                           [this](bool cut) { stateCut_ = cut; },
                           [this](int signal) {
-                              const std::lock_guard<std::mutex> lock(mutex_);
+                              const MutexLock lock(mutex_);
                               signal_ = signal;
                               changed_.notify_all();
                           }});
     }
     int awaitSignal() {
-        std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait_for(lock, std::chrono::seconds(20), [this] { return signal_ != 0; });
+        MutexLock lock(mutex_);
+        changed_.wait_for(lock, std::chrono::seconds(20),
+                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return signal_ != 0; });
         return signal_;
     }
     SystemClock clock_;
     NetworkFaults network_{clock_};
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<protocol::FaultNoted> noted_;
-    std::vector<std::function<void()>> later_;
-    bool stateCut_ = false;
-    int signal_ = 0;
+    Mutex mutex_;
+    ConditionVariable changed_;
+    std::vector<protocol::FaultNoted> noted_ ABSL_GUARDED_BY(mutex_);
+    std::vector<std::function<void()>> later_ ABSL_GUARDED_BY(mutex_);
+    bool stateCut_ ABSL_GUARDED_BY(mutex_) = false;
+    int signal_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 TEST_F(FaultDeskTest, slownessBeginsAtItsStepAndEnds) {

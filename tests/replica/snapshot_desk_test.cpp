@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One copy of a step's state for all that want it, made while the program goes on.
 #include "backend/runtime/replica/snapshot_desk.h"
+#include "absl/base/thread_annotations.h"
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
+
+#include "backend/common/threads.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -22,7 +23,7 @@ class Program final : public TrainingProgram {
     std::vector<std::byte> state() const { return state_; }
     void hold(bool hold) {
         {
-            const std::lock_guard<std::mutex> lock(mutex_);
+            const MutexLock lock(mutex_);
             held_ = hold;
         }
         changed_.notify_all();
@@ -41,8 +42,9 @@ class Program final : public TrainingProgram {
         if (!beside_) return copy();
         thread_ = std::thread([this, copy] {
             {
-                std::unique_lock<std::mutex> lock(mutex_);
-                changed_.wait(lock, [this] { return !held_; });
+                MutexLock lock(mutex_);
+                changed_.wait(lock,
+                              [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !held_; });
             }
             copy();
         });
@@ -84,9 +86,9 @@ class Program final : public TrainingProgram {
     uint8_t value_ = 0;
     absl::Status answer_;
     int copies_ = 0, waits_ = 0;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool held_ = false;
+    Mutex mutex_;
+    ConditionVariable changed_;
+    bool held_ ABSL_GUARDED_BY(mutex_) = false;
     std::thread thread_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/step_exchange.h"
+#include "absl/base/thread_annotations.h"
 
 #include <gmock/gmock.h>
 
@@ -7,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "backend/common/threads.h"
 #include "backend/model/job_spec.h"
 
 namespace bulkhead::runtime {
@@ -23,7 +25,7 @@ class Alone final : public Exchange {
     absl::Status reduce(uint32_t bucket, std::span<const float> input,
                         std::span<float> output) override {
         std::copy(input.begin(), input.end(), output.begin());
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         reduced_.push_back(bucket);
         changed_.notify_all();
         return absl::OkStatus();
@@ -34,15 +36,16 @@ class Alone final : public Exchange {
     ExchangeStats stats() const override { return {}; }
 
     std::vector<uint32_t> awaitReduced(size_t count) {
-        std::unique_lock<Mutex> lock(mutex_);
-        changed_.wait(lock, [&] { return reduced_.size() >= count; });
+        MutexLock lock(mutex_);
+        changed_.wait(
+            lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return reduced_.size() >= count; });
         return reduced_;
     }
 
   private:
     Mutex mutex_;
     ConditionVariable changed_;
-    std::vector<uint32_t> reduced_;
+    std::vector<uint32_t> reduced_ ABSL_GUARDED_BY(mutex_);
 };
 
 class StepExchangeTest : public testing::Test {
@@ -54,8 +57,9 @@ class StepExchangeTest : public testing::Test {
         exchange_.begin({step_, 1, 1}, std::move(group));
     }
     ExchangeResult await() {
-        std::unique_lock<Mutex> lock(mutex_);
-        changed_.wait(lock, [&] { return result_.has_value(); });
+        MutexLock lock(mutex_);
+        changed_.wait(lock,
+                      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return result_.has_value(); });
         return *std::exchange(result_, std::nullopt);
     }
 
@@ -68,8 +72,8 @@ class StepExchangeTest : public testing::Test {
     Alone* alone_ = new Alone;
     StepExchange exchange_{std::unique_ptr<Exchange>(alone_), kBucketFloats * sizeof(float), clock_,
                            [this](ExchangeResult result) {
-                               const std::lock_guard<Mutex> lock(mutex_);
-                               result_ = std::move(result);
+                               const MutexLock lock(mutex_);
+                               result_ ABSL_GUARDED_BY(mutex_) = std::move(result);
                                changed_.notify_all();
                            }};
 };
@@ -141,7 +145,7 @@ TEST(StepExchangeTimes, ABucketThatIsToldAgainCountsOnceTowardsTheWholeGradient)
     auto* alone = new Alone;
     StepExchange exchange(std::unique_ptr<Exchange>(alone), kBucketFloats * sizeof(float), clock,
                           [&](ExchangeResult r) {
-                              const std::lock_guard<Mutex> lock(mutex);
+                              const MutexLock lock(mutex);
                               result = std::move(r);
                               changed.notify_all();
                           });
@@ -154,7 +158,7 @@ TEST(StepExchangeTimes, ABucketThatIsToldAgainCountsOnceTowardsTheWholeGradient)
     alone->awaitReduced(1);
     clock.at = 3 * kSecond;
     exchange.ready(generation, 0, 10);
-    std::unique_lock<Mutex> lock(mutex);
+    MutexLock lock(mutex);
     changed.wait(lock, [&] { return result.has_value(); });
     EXPECT_TRUE(result->complete);
     EXPECT_EQ(result->exchangeMs, 2000);

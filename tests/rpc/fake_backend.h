@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "backend/service/backend.h"
 
 namespace bulkhead::testing {
@@ -16,7 +17,7 @@ namespace bulkhead::testing {
 class FakeBackend final : public service::Backend {
   public:
     model::JobInfo& addJob(const std::string& id) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         Job& job = jobs_[id];
         job.info.id = id;
         job.info.name = id;
@@ -26,7 +27,7 @@ class FakeBackend final : public service::Backend {
     }
 
     void emit(const std::string& id, model::EventBody body) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         Job& job = jobs_.at(id);
         model::Event event;
         event.seq = job.state.seq + 1;
@@ -37,23 +38,23 @@ class FakeBackend final : public service::Backend {
     }
 
     size_t subscribers(const std::string& id) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return jobs_.at(id).subscribers.size();
     }
 
     model::RunState state(const std::string& id) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return jobs_.at(id).state;
     }
 
     std::vector<service::Call> calls() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return calls_;
     }
 
     /// Those that were accepted.
     std::vector<model::Action> actions() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return actions_;
     }
 
@@ -68,14 +69,14 @@ class FakeBackend final : public service::Backend {
         return spec.name;
     }
     std::vector<model::JobInfo> jobs() override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         std::vector<model::JobInfo> out;
         for (const auto& [id, job] : jobs_) out.push_back(job.info);
         return out;
     }
     absl::StatusOr<model::JobInfo> job(const std::string& id) override {
         if (onCall) onCall();
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto it = jobs_.find(id);
         if (it == jobs_.end())
             return absl::NotFoundError("there is no job \"" + id + "\"; list the jobs");
@@ -105,7 +106,7 @@ class FakeBackend final : public service::Backend {
                      const service::Call& call) override {
         enter(call);
         if (absl::Status status = change(id, call); !status.ok()) return status;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         actions_.push_back(action);
         return absl::OkStatus();
     }
@@ -113,7 +114,7 @@ class FakeBackend final : public service::Backend {
                                     const service::Call& call) override {
         enter(call);
         if (absl::Status status = change(id, call); !status.ok()) return status;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return ++faults_;
     }
     absl::Status endFault(const std::string& id, uint64_t, const service::Call& call) override {
@@ -135,14 +136,14 @@ class FakeBackend final : public service::Backend {
                                            const service::Call& call) override {
         enter(call);
         if (absl::Status status = change(id, call); !status.ok()) return status;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return ++campaigns_;
     }
     absl::Status stopCampaign(const std::string& id, uint64_t campaign,
                               const service::Call& call) override {
         enter(call);
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (campaign != campaigns_) return absl::NotFoundError("that campaign is over");
         }
         return change(id, call);
@@ -152,7 +153,7 @@ class FakeBackend final : public service::Backend {
         return change(id, call);
     }
     absl::Status subscribe(const std::string& id, service::Subscriber* subscriber) override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto it = jobs_.find(id);
         if (it == jobs_.end())
             return absl::NotFoundError("there is no job \"" + id + "\"; list the jobs");
@@ -161,7 +162,7 @@ class FakeBackend final : public service::Backend {
         return absl::OkStatus();
     }
     void unsubscribe(const std::string& id, service::Subscriber* subscriber) override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         std::erase(jobs_.at(id).subscribers, subscriber);
     }
 
@@ -174,11 +175,11 @@ class FakeBackend final : public service::Backend {
 
     void enter(const service::Call& call) {
         if (onCall) onCall();
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         calls_.push_back(call);
     }
     absl::Status change(const std::string& id, const service::Call& call) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto it = jobs_.find(id);
         if (it == jobs_.end())
             return absl::NotFoundError("there is no job \"" + id + "\"; list the jobs");
@@ -189,12 +190,12 @@ class FakeBackend final : public service::Backend {
         return absl::OkStatus();
     }
 
-    std::mutex mutex_;
-    std::map<std::string, Job> jobs_;
-    std::vector<service::Call> calls_;
-    std::vector<model::Action> actions_;
-    uint64_t faults_ = 0;
-    uint64_t campaigns_ = 0;
+    Mutex mutex_;
+    std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);
+    std::vector<service::Call> calls_ ABSL_GUARDED_BY(mutex_);
+    std::vector<model::Action> actions_ ABSL_GUARDED_BY(mutex_);
+    uint64_t faults_ ABSL_GUARDED_BY(mutex_) = 0;
+    uint64_t campaigns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bulkhead::testing

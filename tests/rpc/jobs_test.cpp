@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "backend/common/threads.h"
 #include "tests/rpc/rpc_fixture.h"
 
 namespace bulkhead::testing {
@@ -218,22 +219,22 @@ TEST_F(JobsTest, ReadsThatHangOrWereAbandonedDoNotKeepAStopWaiting) {
 TEST_F(JobsTest, TheJobListFollowsChanges) {
     serve(unixOptions());
     const auto client = connect();
-    std::mutex mutex;
-    std::condition_variable changed;
+    Mutex mutex;
+    ConditionVariable changed;
     bool connected = false;
     size_t count = 0;
     client::JobsHandlers handlers;
     handlers.onConnected = [&](const model::ServerInfo&) {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         connected = true;
     };
     handlers.onJobs = [&](const std::vector<model::JobInfo>& jobs) {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         count = jobs.size();
         changed.notify_all();
     };
     const auto watch = client->watchJobs(handlers);
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     ASSERT_TRUE(changed.wait_for(lock, kForever, [&] { return count == 1; }));
     EXPECT_TRUE(connected);
     backend_.addJob("second");

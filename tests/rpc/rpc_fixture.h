@@ -4,17 +4,16 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/client/client.h"
+#include "backend/common/threads.h"
 #include "backend/model/run_state.h"
 #include "backend/service/server.h"
 #include "tests/rpc/fake_backend.h"
@@ -67,8 +66,10 @@ class WatchLog {
 
     template <class Condition>
     bool waitFor(Condition condition) {
-        std::unique_lock lock(mutex_);
-        return changed_.wait_for(lock, kForever, [&] { return condition(*this); });
+        MutexLock lock(mutex_);
+        return changed_.wait_for(lock, kForever, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+            return condition(*this);
+        });
     }
 
     int snapshots = 0;
@@ -82,12 +83,12 @@ class WatchLog {
   private:
     template <class F>
     void note(F&& f) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         f();
         changed_.notify_all();
     }
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    Mutex mutex_;
+    ConditionVariable changed_;
 };
 
 class RpcTest : public ::testing::Test {

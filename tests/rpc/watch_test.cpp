@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 
 #include "backend/common/codec.h"
+#include "backend/common/threads.h"
 #include "backend/proto/convert.h"
 #include "backend/proto/state_form.h"
 #include "backend/service/feed.h"
@@ -236,16 +237,16 @@ TEST_F(WatchTest, AWatchMayEndItselfFromItsOwnCallback) {
     serve(unixOptions());
     const auto client = connect();
     std::unique_ptr<client::Watch> watch;
-    std::mutex mutex;
+    Mutex mutex;
     std::promise<void> ended;
     client::WatchHandlers handlers;
     handlers.onSnapshot = [&](const client::StatePtr&) {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         watch.reset();
         ended.set_value();
     };
     {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         watch = client->watch({.job = "demo", .replay = ""}, handlers);
     }
     EXPECT_EQ(ended.get_future().wait_for(kForever), std::future_status::ready);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/common/threads.h"
 #include "backend/runtime/transport/reactor.h"
 
 namespace bulkhead::simulation {
@@ -54,7 +55,7 @@ TEST_F(FibersTest, ThreadsWaitForEachOtherAsTheKernelsDo) {
         int turn = 0;
         const auto count = [&](int mine) {
             for (int i = 0; i < 50; ++i) {
-                std::unique_lock<Mutex> lock(mutex);
+                MutexLock lock(mutex);
                 changed.wait(lock, [&] { return turn % 2 == mine; });
                 seen.push_back(turn++);
                 changed.notify_all();
@@ -75,7 +76,7 @@ TEST_F(FibersTest, AWaitWithALimitEndsInVirtualTime) {
     fibers_->start([&] {
         Mutex mutex;
         ConditionVariable changed;
-        std::unique_lock<Mutex> lock(mutex);
+        MutexLock lock(mutex);
         const MonoNs begun = now_;
         came = changed.wait_for(lock, std::chrono::seconds(30), [] { return false; });
         waited = now_ - begun;
@@ -126,7 +127,7 @@ TEST_F(FibersTest, AKilledProcessGoesNoFurtherAndLeavesNothing) {
         ConditionVariable changed;
         bool never = false;
         const auto wait = [&, witness] {
-            std::unique_lock<Mutex> lock(mutex);
+            MutexLock lock(mutex);
             changed.wait(lock, [&] { return never; });
             wentOn = true;
         };

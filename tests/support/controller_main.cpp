@@ -10,12 +10,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <mutex>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/daemon/history_sink.h"
 #include "backend/model/command_text.h"
 #include "backend/model/json.h"
@@ -27,10 +28,10 @@ namespace protocol = bulkhead::protocol;
 namespace model = bulkhead::model;
 namespace runtime = bulkhead::runtime;
 
-std::mutex outMutex;
+bulkhead::Mutex outMutex;
 
 void say(const std::string& line) {
-    const std::lock_guard lock(outMutex);
+    const bulkhead::MutexLock lock(outMutex);
     std::fputs((line + "\n").c_str(), stdout);
     std::fflush(stdout);
 }
@@ -40,12 +41,12 @@ void say(const std::string& line) {
 class Crash {
   public:
     void arm(const std::string& point, int times) {
-        const std::lock_guard lock(mutex_);
+        const bulkhead::MutexLock lock(mutex_);
         point_ = point;
         left_ = times;
     }
     void input(const protocol::Input& in) {
-        const std::lock_guard lock(mutex_);
+        const bulkhead::MutexLock lock(mutex_);
         if (left_ == 0) return;
         if (const auto* received = std::get_if<protocol::Received>(&in)) {
             if (const auto* beat = std::get_if<protocol::Beat>(&received->message))
@@ -63,7 +64,7 @@ class Crash {
         justCommitted_ = false;
     }
     void action(const protocol::Action& action) {
-        const std::lock_guard lock(mutex_);
+        const bulkhead::MutexLock lock(mutex_);
         if (left_ == 0) return;
         if (const auto* log = std::get_if<protocol::AppendLog>(&action)) {
             if (std::holds_alternative<protocol::LogCommit>(log->entry)) pass("append");
@@ -93,10 +94,10 @@ class Crash {
         if (point == point_ && --left_ == 0) ::kill(::getpid(), SIGKILL);
     }
 
-    std::mutex mutex_;
-    std::string point_;
-    int left_ = 0;
-    bool justCommitted_ = false;
+    bulkhead::Mutex mutex_;
+    std::string point_ ABSL_GUARDED_BY(mutex_);
+    int left_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool justCommitted_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class Sink final : public runtime::EventSink {

@@ -16,7 +16,7 @@ std::chrono::steady_clock::time_point fromNow(MonoNs timeout) {
 }  // namespace
 
 void EventTape::onEvent(const std::string& run, const model::Event& event) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Run& r = runs_[run];
     r.events.push_back(event);
     model::apply(r.state, event);
@@ -24,7 +24,7 @@ void EventTape::onEvent(const std::string& run, const model::Event& event) {
 }
 
 std::vector<model::Event> EventTape::events(const std::string& run, uint64_t after) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<model::Event> found;
     for (const model::Event& e : runs_[run].events)
         if (e.seq > after) found.push_back(e);
@@ -32,7 +32,7 @@ std::vector<model::Event> EventTape::events(const std::string& run, uint64_t aft
 }
 
 model::RunState EventTape::state(const std::string& run) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return runs_[run].state;
 }
 
@@ -40,14 +40,17 @@ std::optional<model::Event> EventTape::await(
     const std::string& run, size_t* from, const std::function<bool(const model::Event&)>& matches,
     MonoNs timeout) const {
     const auto deadline = fromNow(timeout);
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const Run& r = runs_[run];
     for (;;) {
         while (*from < r.events.size()) {
             const model::Event& event = r.events[(*from)++];
             if (matches(event)) return event;
         }
-        if (grew_.wait_until(lock, deadline) == std::cv_status::timeout) return std::nullopt;
+        if (!grew_.wait_for(
+                lock, deadline - std::chrono::steady_clock::now(),
+                [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return *from < r.events.size(); }))
+            return std::nullopt;
     }
 }
 
@@ -55,16 +58,20 @@ absl::Status EventTape::awaitState(const std::string& run, const std::string& wh
                                    const std::function<bool(const model::RunState&)>& reached,
                                    MonoNs timeout) const {
     const auto deadline = fromNow(timeout);
-    std::unique_lock lock(mutex_);
-    const model::RunState& s = runs_[run].state;
-    while (!reached(s)) {
+    MutexLock lock(mutex_);
+    const Run& r = runs_[run];
+    const model::RunState& s = r.state;
+    for (bool inTime = true; !reached(s);) {
         if (s.finished)
             return absl::AbortedError(
                 absl::StrCat("waiting for ", what, ", the run ended: ", s.finished->why));
-        if (grew_.wait_until(lock, deadline) == std::cv_status::timeout && !reached(s))
+        if (!inTime)
             return absl::DeadlineExceededError(
                 absl::StrCat("no ", what, " in time; step ",
                              s.lastCommit ? s.lastCommit->record.step : 0, ": ", s.explanation));
+        inTime = grew_.wait_for(lock, deadline - std::chrono::steady_clock::now(),
+                                [&, seen = r.events.size()]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                                    mutex_) { return r.events.size() != seen; });
     }
     return absl::OkStatus();
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 #include "backend/model/event.h"
 #include "backend/model/run_state.h"
 #include "backend/runtime/coordinator/event_sink.h"
@@ -44,9 +44,9 @@ class EventTape : public runtime::EventSink {
         model::RunState state;
     };
 
-    mutable std::mutex mutex_;
-    mutable std::condition_variable grew_;
-    mutable std::map<std::string, Run> runs_;
+    mutable Mutex mutex_;
+    mutable ConditionVariable grew_;
+    mutable std::map<std::string, Run> runs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::support

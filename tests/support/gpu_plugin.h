@@ -3,10 +3,11 @@
 
 #include <dlfcn.h>
 
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "bulkhead/data_plane.h"
 
 namespace bulkhead::support {
@@ -45,17 +46,17 @@ class GpuPlugin {
 
     const bulkhead_host* host() const { return &host_; }
     std::string error() {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return error_;
     }
 
   private:
-    std::mutex mutex_;
-    std::string error_;
+    Mutex mutex_;
+    std::string error_ ABSL_GUARDED_BY(mutex_);
     bulkhead_host host_{this, [](void*, int32_t, const char*) {},
                         [](void* self, const char* line) {
                             auto& plugin = *static_cast<GpuPlugin*>(self);
-                            const std::lock_guard lock(plugin.mutex_);
+                            const MutexLock lock(plugin.mutex_);
                             plugin.error_ = line;
                         }};
     const bulkhead_device_api* device_ = nullptr;

@@ -68,13 +68,13 @@ void OutsideController::read(int fd) {
                 tape_.onEvent(text.substr(6, space - 6), *event);
             continue;
         }
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         answers_.push_back(text);
         answered_.notify_all();
     }
     ::free(line);
     std::fclose(stream);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     gone_ = true;
     answered_.notify_all();
 }
@@ -90,8 +90,10 @@ std::string OutsideController::ask(const std::string& command) {
 }
 
 std::string OutsideController::awaitAnswer() {
-    std::unique_lock lock(mutex_);
-    answered_.wait(lock, [this] { return gone_ || !answers_.empty(); });
+    MutexLock lock(mutex_);
+    answered_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return gone_ || !answers_.empty();
+    });
     if (answers_.empty()) return "";
     const std::string answer = answers_.front();
     answers_.pop_front();
@@ -99,16 +101,19 @@ std::string OutsideController::awaitAnswer() {
 }
 
 bool OutsideController::gone(std::chrono::milliseconds patience) {
-    std::unique_lock lock(mutex_);
-    return answered_.wait_for(lock, patience, [this] { return gone_; });
+    MutexLock lock(mutex_);
+    return answered_.wait_for(lock, patience,
+                              [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_; });
 }
 
 bool OutsideController::awaitKilled() {
     if (pid_ <= 0) return false;
     {
-        std::unique_lock lock(mutex_);
+        MutexLock lock(mutex_);
         // Its end of the pipe closes with it. The moment it was to die at may never come.
-        if (!answered_.wait_for(lock, kPatience, [this] { return gone_; })) ::kill(pid_, SIGTERM);
+        if (!answered_.wait_for(lock, kPatience,
+                                [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_; }))
+            ::kill(pid_, SIGTERM);
     }
     int status = 0;
     ::waitpid(pid_, &status, 0);

@@ -4,12 +4,12 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 #include "tests/support/event_tape.h"
 
 namespace bulkhead::support {
@@ -46,10 +46,10 @@ class OutsideController {
     pid_t pid_ = -1;
     int in_ = -1;
     std::thread reader_;
-    std::mutex mutex_;
-    std::condition_variable answered_;
-    std::deque<std::string> answers_;
-    bool gone_ = true;
+    Mutex mutex_;
+    ConditionVariable answered_;
+    std::deque<std::string> answers_ ABSL_GUARDED_BY(mutex_);
+    bool gone_ ABSL_GUARDED_BY(mutex_) = true;
 };
 
 }  // namespace bulkhead::support

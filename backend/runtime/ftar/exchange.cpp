@@ -2,11 +2,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/ftar/adaptive_timeout.h"
 #include "backend/runtime/ftar/algorithm.h"
 #include "backend/runtime/ftar/exchange.h"
@@ -67,7 +68,7 @@ class MeshExchange final : public Exchange {
     }
 
     void abort(const ExchangeKey& upTo, std::string_view reason) override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (key_ <= upTo) {
             abort_.raise(absl::AbortedError(std::string(reason)));
             if (options_.device) options_.device.api->abort(options_.device.plane);
@@ -80,12 +81,12 @@ class MeshExchange final : public Exchange {
     uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
 
     std::vector<FailedPeer> failedPeers() const override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return failed_;
     }
 
     ExchangeStats stats() const override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return stats_;
     }
 
@@ -112,7 +113,7 @@ class MeshExchange final : public Exchange {
 
     /// Makes `key` current unless an abort covers it already.
     absl::Status enter(const ExchangeKey& key) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         failed_.clear();
         stats_ = {};
         if (key < key_)
@@ -155,7 +156,7 @@ class MeshExchange final : public Exchange {
                next.wire == group_.wire && next.algorithm == group_.algorithm;
     }
 
-    /// From here on stats() counts.
+    /// Restarts the figures of stats().
     void startCounting() {
         base_ = rounds_->totals();
         waitsBefore_.assign(rounds_->waits().begin(), rounds_->waits().end());
@@ -200,7 +201,7 @@ class MeshExchange final : public Exchange {
         if (absl::Status s = makeAlgorithms(); !s.ok()) return s;
         forgetOldHeaps();
         startCounting();
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (mesh_->last() != mesh_->self())
             stats_.connectedLast = group_.peers[mesh_->last()].replica;
         return absl::OkStatus();
@@ -255,7 +256,7 @@ class MeshExchange final : public Exchange {
         }
         const Rounds::Totals& now = rounds_->totals();
         const double took = inMs(options_.clock->now() - start);
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (status.ok()) ++stats_.buckets;
         stats_.bytesSent = now.bytesSent - base_.bytesSent;
         stats_.bytesReceived = now.bytesReceived - base_.bytesReceived;
@@ -270,7 +271,7 @@ class MeshExchange final : public Exchange {
     }
 
     void recordFailures(const std::vector<MeshFailure>& failures) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         for (const MeshFailure& f : failures)
             failed_.push_back(
                 {group_.peers[f.peer].replica, static_cast<PeerFault>(f.fault), f.detail});
@@ -293,12 +294,12 @@ class MeshExchange final : public Exchange {
     AdaptiveTimeout timeout_;
     std::atomic<uint64_t> progress_{0};
 
-    mutable std::mutex mutex_;
-    ExchangeKey key_{0, 0, 0, 0};  // guarded by mutex_, as all below
-    std::optional<ExchangeKey> abortedUpTo_;
-    std::string abortReason_;
-    std::vector<FailedPeer> failed_;
-    ExchangeStats stats_;
+    mutable Mutex mutex_;
+    ExchangeKey key_ ABSL_GUARDED_BY(mutex_){0, 0, 0, 0};
+    std::optional<ExchangeKey> abortedUpTo_ ABSL_GUARDED_BY(mutex_);
+    std::string abortReason_ ABSL_GUARDED_BY(mutex_);
+    std::vector<FailedPeer> failed_ ABSL_GUARDED_BY(mutex_);
+    ExchangeStats stats_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

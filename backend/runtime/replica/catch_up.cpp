@@ -28,7 +28,7 @@ CatchUp::CatchUp(RankId self, uint32_t shards, StateNetwork& network, const Cloc
 CatchUp::~CatchUp() {
     stop();
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -36,7 +36,7 @@ CatchUp::~CatchUp() {
 }
 
 void CatchUp::stop() {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (fetch_ != nullptr) fetch_->cancel();
     fetch_.reset();
     deltas_.clear();
@@ -64,7 +64,7 @@ void CatchUp::fetch(const protocol::Fetch& order) {
             sources.push_back({member.contribution.replica,
                                member.ranks[static_cast<size_t>(self_.shard)].state});
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         sources_ = std::move(sources);
         retry_ = true;
         if (fetch_ != nullptr && step_ == order.snapshotStep && layout_ == order.layout) {
@@ -85,7 +85,7 @@ void CatchUp::fetch(const protocol::Fetch& order) {
 
 void CatchUp::replay(const CommitRecord& record) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (fetch_ == nullptr) return;
         deltas_.push_back(record);
     }
@@ -94,8 +94,8 @@ void CatchUp::replay(const CommitRecord& record) {
 
 void CatchUp::run() {
     for (;;) {
-        std::unique_lock<Mutex> lock(mutex_);
-        changed_.wait(lock, [this] {
+        MutexLock lock(mutex_);
+        changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
             return stopping_ || wanted_ || (complete_ && retry_ && !deltas_.empty());
         });
         if (stopping_) return;
@@ -114,7 +114,7 @@ void CatchUp::pull() {
     std::shared_ptr<StateFetch> fetch;
     std::vector<FetchSource> sources;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         wanted_ = false;
         fetch = fetch_;
         sources = sources_;
@@ -126,7 +126,7 @@ void CatchUp::pull() {
     for (const auto& [replica, bytes] : fetch->bytesBySource())
         absl::StrAppend(&parts, parts.empty() ? "" : ", ", "r", replica, " ", bytes);
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (fetch_ != fetch) return;
         wanted_ = false;
         complete_ = true;
@@ -140,7 +140,7 @@ void CatchUp::pullDelta(const CommitRecord& record) {
     std::shared_ptr<StateFetch> fetch;
     std::vector<FetchSource> sources;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         fetch = fetch_;
         sources = sources_;
     }
@@ -154,7 +154,7 @@ void CatchUp::pullDelta(const CommitRecord& record) {
                 absl::StrCat("a source applied another record for step ", record.step));
         if (last.ok()) {
             {
-                const std::lock_guard<Mutex> lock(mutex_);
+                const MutexLock lock(mutex_);
                 if (fetch_ != fetch || deltas_.empty()) return;
                 deltas_.pop_front();
             }
@@ -168,7 +168,7 @@ void CatchUp::pullDelta(const CommitRecord& record) {
 void CatchUp::fail(const std::shared_ptr<StateFetch>& fetch, const absl::Status& why,
                    const std::vector<FetchSource>& sources) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (fetch_ != fetch) return;  // replaced by another
         const bool same = std::equal(
             sources.begin(), sources.end(), sources_.begin(), sources_.end(),

@@ -4,10 +4,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
 #include "backend/common/threads.h"
@@ -55,15 +55,16 @@ class CatchUp {
     Hooks hooks_;
     Mutex mutex_;
     ConditionVariable changed_;
-    std::shared_ptr<StateFetch> fetch_;  ///< null: nothing to catch up with
-    std::vector<FetchSource> sources_;
-    uint64_t step_ = 0;  ///< of the snapshot
-    uint64_t layout_ = 0;
-    bool wanted_ = false;    ///< the snapshot is still to be pulled
-    bool complete_ = false;  ///< the snapshot was handed over
-    bool retry_ = true;      ///< false: the front delta failed, other sources must come first
-    std::deque<CommitRecord> deltas_;
-    bool stopping_ = false;
+    std::shared_ptr<StateFetch> fetch_ ABSL_GUARDED_BY(mutex_);  ///< null: nothing to catch up with
+    std::vector<FetchSource> sources_ ABSL_GUARDED_BY(mutex_);
+    uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  ///< of the snapshot
+    uint64_t layout_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool wanted_ ABSL_GUARDED_BY(mutex_) = false;    ///< the snapshot is still to be pulled
+    bool complete_ ABSL_GUARDED_BY(mutex_) = false;  ///< the snapshot was handed over
+    bool retry_ ABSL_GUARDED_BY(mutex_) =
+        true;  ///< false: the front delta failed, other sources must come first
+    std::deque<CommitRecord> deltas_ ABSL_GUARDED_BY(mutex_);
+    bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
     Thread thread_;
 };
 

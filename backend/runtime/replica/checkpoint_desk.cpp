@@ -23,7 +23,7 @@ CheckpointDesk::CheckpointDesk(CheckpointSettings settings, FileSystem& files, c
     : settings_(std::move(settings)), files_(files), clock_(clock), hooks_(std::move(hooks)) {}
 
 void CheckpointDesk::update(const model::JobSpec& spec, const std::string& jobJson) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     settings_.spec = spec;
     settings_.jobJson = jobJson;
 }
@@ -40,7 +40,7 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot, std::s
     std::string folder;
     protocol::RankCheckpoint part;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         folder = folderOf(*snapshot);
         part.rank = settings_.rank;
         part.incarnation = settings_.incarnation;
@@ -76,7 +76,7 @@ void CheckpointDesk::write(std::shared_ptr<const StateSnapshot> snapshot, std::s
             if (absl::IsInternal(file.status())) hooks_.damaged(file.status());
         }
         {
-            const std::lock_guard<Mutex> lock(mutex_);
+            const MutexLock lock(mutex_);
             writing_.erase({part.step, part.layout});
         }
         hooks_.shardWritten(part);
@@ -101,7 +101,7 @@ CheckpointDesk::Pending& CheckpointDesk::pending(Key key) {
 
 void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         const Key key{part.step, part.layout};
         if (isWhole(key) || finishing_.contains(key)) return;
         Pending& entry = pending(key);
@@ -113,7 +113,7 @@ void CheckpointDesk::shardReported(const protocol::RankCheckpoint& part) {
 }
 
 void CheckpointDesk::discard(const std::vector<std::string>& manifests) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (whole_ && std::ranges::count(manifests, whole_->path) > 0) whole_.reset();
     writer_.post([this, directory = settings_.spec.checkpointDir, manifests] {
         for (const std::string& path : manifests) discardOwnCheckpoint(files_, directory, path);
@@ -121,7 +121,7 @@ void CheckpointDesk::discard(const std::vector<std::string>& manifests) {
 }
 
 void CheckpointDesk::tryFinish(Key key) {
-    std::unique_lock<Mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const auto it = pending_.find(key);
     if (it == pending_.end() || it->second.snapshot == nullptr) return;
     const auto& parts = it->second.parts;
@@ -162,7 +162,7 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
     std::string folder;
     CheckpointManifest manifest;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         folder = folderOf(*pending.snapshot);
         done.replica = settings_.rank.replica;
         done.incarnation = settings_.incarnation;
@@ -195,7 +195,7 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
     else
         spdlog::error("no checkpoint of step {}: {}", step, done.error);
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         finishing_.erase({step, done.layout});
         if (done.ok) whole_ = done;
     }
@@ -205,27 +205,28 @@ void CheckpointDesk::finish(uint64_t step, Pending pending) {
 
 void CheckpointDesk::over(uint64_t step) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         lastOver_ = std::max(lastOver_, step);
     }
     changed_.notify_all();
 }
 
 void CheckpointDesk::forbid() {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     forbidden_ = true;
 }
 
 bool CheckpointDesk::await(uint64_t step, std::chrono::milliseconds patience) {
-    std::unique_lock<Mutex> lock(mutex_);
-    return changed_.wait_for(lock, patience, [&] { return lastOver_ >= step; });
+    MutexLock lock(mutex_);
+    return changed_.wait_for(
+        lock, patience, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lastOver_ >= step; });
 }
 
 CheckpointThread::CheckpointThread() : thread_([this] { run(); }) {}
 
 CheckpointThread::~CheckpointThread() {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -234,22 +235,25 @@ CheckpointThread::~CheckpointThread() {
 
 void CheckpointThread::post(std::function<void()> job) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         jobs_.push_back(std::move(job));
     }
     changed_.notify_all();
 }
 
 void CheckpointThread::drain() {
-    std::unique_lock<Mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return jobs_.empty() && !busy_; });
+    MutexLock lock(mutex_);
+    changed_.wait(
+        lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return jobs_.empty() && !busy_; });
 }
 
 void CheckpointThread::run() {
     lowerThreadPriority(kNice);
-    std::unique_lock<Mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+        changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+            return stopping_ || !jobs_.empty();
+        });
         if (jobs_.empty()) return;
         std::function<void()> job = std::move(jobs_.front());
         jobs_.pop_front();

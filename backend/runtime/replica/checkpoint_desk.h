@@ -7,12 +7,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/clock.h"
 #include "backend/common/threads.h"
 #include "backend/model/job_spec.h"
@@ -37,9 +37,9 @@ class CheckpointThread {
 
     Mutex mutex_;
     ConditionVariable changed_;
-    std::deque<std::function<void()>> jobs_;
-    bool busy_ = false;
-    bool stopping_ = false;
+    std::deque<std::function<void()>> jobs_ ABSL_GUARDED_BY(mutex_);
+    bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+    bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
     Thread thread_;
 };
 
@@ -102,26 +102,28 @@ class CheckpointDesk {
     };
     /// Step, layout: experts may move between two checkpoints of one step.
     using Key = std::pair<uint64_t, uint64_t>;
-    bool isWhole(Key key) const;
-    Pending& pending(Key key);
+    bool isWhole(Key key) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    Pending& pending(Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
     void tryFinish(Key key);
     void finish(uint64_t step, Pending pending);
     void over(uint64_t step);
-    std::string folderOf(const StateSnapshot& snapshot) const;
-    CheckpointManifest manifestOf(const Pending& pending) const;
+    std::string folderOf(const StateSnapshot& snapshot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    CheckpointManifest manifestOf(const Pending& pending) const
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-    CheckpointSettings settings_;  // guarded by mutex_
     FileSystem& files_;
     const Clock& clock_;
     Hooks hooks_;
-    Mutex mutex_;
+    mutable Mutex mutex_;
     ConditionVariable changed_;
-    std::set<Key> writing_;                          ///< own shards
-    std::map<Key, Pending> pending_;                 ///< leader
-    std::set<Key> finishing_;                        ///< leader: all their shards have reported
-    std::optional<protocol::CheckpointDone> whole_;  ///< leader: the last one that was written
-    uint64_t lastOver_ = 0;
-    bool forbidden_ = false;
+    CheckpointSettings settings_ ABSL_GUARDED_BY(mutex_);
+    std::set<Key> writing_ ABSL_GUARDED_BY(mutex_);           ///< own shards
+    std::map<Key, Pending> pending_ ABSL_GUARDED_BY(mutex_);  ///< leader
+    std::set<Key> finishing_ ABSL_GUARDED_BY(mutex_);  ///< leader: all their shards have reported
+    std::optional<protocol::CheckpointDone> whole_
+        ABSL_GUARDED_BY(mutex_);  ///< leader: the last one that was written
+    uint64_t lastOver_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool forbidden_ ABSL_GUARDED_BY(mutex_) = false;
     CheckpointThread writer_;
 };
 

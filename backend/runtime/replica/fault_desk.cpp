@@ -52,7 +52,7 @@ void FaultDesk::inject(const CommitFault& fault) {
     uint64_t step = 0;
     std::optional<std::vector<protocol::FaultNoted>> told;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto [known, isNew] = told_.try_emplace(fault.fault);
         if (!isNew) told = known->second;
     }
@@ -61,7 +61,7 @@ void FaultDesk::inject(const CommitFault& fault) {
         return;
     }
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         // Aimed at a phase: the next entry, so that the moment is random within the whole phase.
         if (waitsForItsPlace(fault.kind) || !fault.phase.empty() || step_ < fault.step) {
             armed_.push_back(fault);
@@ -77,7 +77,7 @@ void FaultDesk::enter(uint64_t step, Phase phase) {
     std::vector<CommitFault> now;
     MonoNs length = 0;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         const MonoNs at = clock_.now();
         lengths_[phase_] = at - entered_;
         step_ = step;
@@ -104,7 +104,7 @@ void FaultDesk::fire(const CommitFault& fault, uint64_t step, MonoNs phaseLength
 
 void FaultDesk::last(const CommitFault& fault, uint64_t step) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         lasting_[fault.fault] = fault;
     }
     note(fault, false, step);
@@ -117,7 +117,7 @@ void FaultDesk::last(const CommitFault& fault, uint64_t step) {
 
 /// Makes the network what the lasting faults say it is.
 void FaultDesk::settle() {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     bool cut = false;
     MonoNs delay = 0;
     for (const auto& [id, fault] : lasting_) {
@@ -133,7 +133,7 @@ void FaultDesk::settle() {
 void FaultDesk::end(uint64_t id) {
     CommitFault over;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto armed = std::find_if(armed_.begin(), armed_.end(),
                                         [id](const CommitFault& f) { return f.fault == id; });
         const auto lasting = lasting_.find(id);
@@ -157,7 +157,7 @@ void FaultDesk::signalLater(const CommitFault& fault, uint64_t step, MonoNs with
     // A kill is told by the agent that reaps; nobody but this rank tells that it stops itself.
     MonoNs wait = signal == SIGSTOP ? kReportFirst : 0;
     if (within > 0) {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         wait = std::max(wait, static_cast<MonoNs>(random_() % static_cast<uint64_t>(within)));
     }
     note(fault, false, step, wait);  // now: the dead tell nothing
@@ -171,14 +171,14 @@ void FaultDesk::signalLater(const CommitFault& fault, uint64_t step, MonoNs with
 void FaultDesk::note(const CommitFault& fault, bool ended, uint64_t step, MonoNs in) {
     const protocol::FaultNoted noted{fault.fault, self_, ended, clock_.unixNs() + in, step};
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         told_[fault.fault].push_back(noted);
     }
     hooks_.noted(noted);
 }
 
 double FaultDesk::slowFactor() const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     double factor = 1;
     for (const auto& [id, fault] : lasting_)
         if (fault.kind == "slow") factor = std::max(factor, fault.factor);
@@ -186,7 +186,7 @@ double FaultDesk::slowFactor() const {
 }
 
 std::optional<CommitFault> FaultDesk::take(uint64_t step, std::string_view kind) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = std::find_if(armed_.begin(), armed_.end(), [&](const CommitFault& f) {
         return f.kind == kind && step >= f.step;
     });
@@ -197,7 +197,7 @@ std::optional<CommitFault> FaultDesk::take(uint64_t step, std::string_view kind)
 }
 
 bool FaultDesk::touchesGradient(uint64_t step) const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return std::any_of(armed_.begin(), armed_.end(), [&](const CommitFault& f) {
         return (f.kind == "nan_gradient" || f.kind == "flip_gradient") && step >= f.step;
     });
@@ -212,7 +212,7 @@ void FaultDesk::touchGradient(uint64_t step, std::span<float> part) {
     if (const auto fault = take(step, "flip_gradient")) {
         uint64_t where = 0;
         {
-            const std::lock_guard<Mutex> lock(mutex_);
+            const MutexLock lock(mutex_);
             where = random_();
         }
         // A mantissa or low exponent bit: wrong, yet finite.
@@ -226,7 +226,7 @@ std::optional<uint64_t> FaultDesk::takeParameterFlip(uint64_t step) {
     const auto fault = take(step, "flip_parameter");
     if (!fault) return std::nullopt;
     note(*fault, false, step);
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return random_();
 }
 

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/clock.h"
 #include "backend/common/threads.h"
 #include "backend/runtime/protocol/messages.h"
@@ -75,14 +75,16 @@ class FaultDesk {
     Hooks hooks_;
 
     mutable Mutex mutex_;
-    std::mt19937_64 random_;
-    std::vector<protocol::CommitFault> armed_;
-    std::map<uint64_t, std::vector<protocol::FaultNoted>> told_;  ///< by fault
-    uint64_t step_ = 0;
-    protocol::Phase phase_ = protocol::Phase::kStarting;
-    MonoNs entered_ = 0;
-    std::map<protocol::Phase, MonoNs> lengths_;          ///< of each phase, last time
-    std::map<uint64_t, protocol::CommitFault> lasting_;  ///< by id
+    std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
+    std::vector<protocol::CommitFault> armed_ ABSL_GUARDED_BY(mutex_);
+    std::map<uint64_t, std::vector<protocol::FaultNoted>> told_
+        ABSL_GUARDED_BY(mutex_);  ///< by fault
+    uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
+    protocol::Phase phase_ ABSL_GUARDED_BY(mutex_) = protocol::Phase::kStarting;
+    MonoNs entered_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::map<protocol::Phase, MonoNs> lengths_
+        ABSL_GUARDED_BY(mutex_);  ///< of each phase, last time
+    std::map<uint64_t, protocol::CommitFault> lasting_ ABSL_GUARDED_BY(mutex_);  ///< by id
 };
 
 }  // namespace bulkhead::runtime

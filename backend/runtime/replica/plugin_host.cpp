@@ -112,14 +112,14 @@ PluginLog::PluginLog() {
     };
     host_.error = [](void* context, const char* line) {
         auto* self = static_cast<PluginLog*>(context);
-        const std::lock_guard<std::mutex> lock(self->mutex_);
+        const MutexLock lock(self->mutex_);
         self->lastError_ = line;
     };
 }
 
 absl::Status PluginLog::check(bulkhead_status status, std::string_view what) {
     if (status == BULKHEAD_OK) return absl::OkStatus();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     std::string why = std::exchange(lastError_, {});
     return absl::Status(
         codeOf(status),

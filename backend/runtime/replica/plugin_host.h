@@ -2,13 +2,14 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "bulkhead/data_plane.h"
 #include "bulkhead/workload.h"
 
@@ -27,8 +28,8 @@ class PluginLog {
     [[nodiscard]] absl::Status check(bulkhead_status status, std::string_view what);
 
   private:
-    std::mutex mutex_;
-    std::string lastError_;
+    Mutex mutex_;
+    std::string lastError_ ABSL_GUARDED_BY(mutex_);
     bulkhead_host host_;
 };
 

@@ -221,7 +221,7 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
     keys_[id] = group.key;
     while (keys_.size() > kKeysKept) keys_.erase(keys_.begin());
     {
-        const std::lock_guard<Mutex> lock(figuresMutex_);
+        const MutexLock lock(figuresMutex_);
         entering_.reset();
         if (action.enter) entering_ = id;
         incarnations_.clear();
@@ -381,7 +381,7 @@ void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
         return post(protocol::ExchangeDone{result.id, false, std::move(vote)});
     }
     {
-        const std::lock_guard<Mutex> lock(figuresMutex_);
+        const MutexLock lock(figuresMutex_);
         if (entering_ == result.id) return post(protocol::ExchangeDone{result.id, true, vote});
     }
     // The sum of squares is the program's arithmetic and so the training thread's. Where the
@@ -410,7 +410,7 @@ protocol::RankVote ReplicaRank::Impl::figuresOf(const ExchangeResult& result) {
 }
 
 void ReplicaRank::Impl::addFigures(protocol::RankVote& vote) {
-    const std::lock_guard<Mutex> lock(figuresMutex_);
+    const MutexLock lock(figuresMutex_);
     vote.computeMs = computeMs_;
     vote.lossSum = figures_.lossSum;
     vote.tokens = figures_.tokens;
@@ -434,7 +434,7 @@ void ReplicaRank::Impl::accuse(const ExchangeResult& result) {
         evidence.epoch = result.id.epoch;
         evidence.attempt = result.id.attempt;
         {
-            const std::lock_guard<Mutex> lock(figuresMutex_);
+            const MutexLock lock(figuresMutex_);
             const auto it = incarnations_.find(peer.replica);
             if (it == incarnations_.end()) continue;
             evidence.incarnation = it->second;

@@ -6,11 +6,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/threads.h"
 #include "backend/runtime/protocol/rank_machine.h"
 #include "backend/runtime/protocol/replica_fold.h"
@@ -161,10 +161,12 @@ class ReplicaRank::Impl {
     std::atomic<uint64_t> keepBefore_{0};  ///< the step before which the state is to be kept
     std::atomic<bool> leaving_{false};
     Mutex figuresMutex_;
-    StepFigures figures_;
-    double computeMs_ = 0;
-    std::map<int32_t, uint32_t> incarnations_;      ///< of the peers of the exchange begun last
-    std::optional<protocol::ExchangeId> entering_;  ///< it, when a joiner enters by it
+    StepFigures figures_ ABSL_GUARDED_BY(figuresMutex_);
+    double computeMs_ ABSL_GUARDED_BY(figuresMutex_) = 0;
+    std::map<int32_t, uint32_t> incarnations_
+        ABSL_GUARDED_BY(figuresMutex_);  ///< of the peers of the exchange begun last
+    std::optional<protocol::ExchangeId> entering_
+        ABSL_GUARDED_BY(figuresMutex_);  ///< it, when a joiner enters by it
 
     // Training thread only.
     uint64_t lineage_ = 0;

@@ -101,7 +101,7 @@ void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
         offer(generation, 0, heldBack_);
     }
     {
-        const std::lock_guard<Mutex> lock(figuresMutex_);
+        const MutexLock lock(figuresMutex_);
         figures_ = std::move(figures);
         computeMs_ = inMs(clock_.now() - computeBegun_);
     }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "backend/common/threads.h"
 #include "backend/model/event_json.h"
 #include "backend/runtime/replica/rank_impl.h"
 
@@ -151,16 +152,18 @@ void ReplicaRank::Impl::startControl() {
 
 /// Returns when the control thread has done all that was posted to it.
 void ReplicaRank::Impl::awaitControl() {
-    Mutex mutex;
-    ConditionVariable changed;
-    bool done = false;
+    struct {
+        Mutex mutex;
+        ConditionVariable changed;
+        bool done ABSL_GUARDED_BY(mutex) = false;
+    } all;
     reactor_->post([&] {
-        const std::lock_guard<Mutex> lock(mutex);
-        done = true;
-        changed.notify_one();
+        const MutexLock lock(all.mutex);
+        all.done = true;
+        all.changed.notify_one();
     });
-    std::unique_lock<Mutex> lock(mutex);
-    changed.wait(lock, [&] { return done; });
+    MutexLock lock(all.mutex);
+    all.changed.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(all.mutex) { return all.done; });
 }
 
 ReplicaRank::Impl::~Impl() {

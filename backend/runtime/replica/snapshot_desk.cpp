@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/snapshot_desk.h"
+#include "absl/base/thread_annotations.h"
 
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -14,12 +14,12 @@ struct SnapshotDesk::Copy {
     StateSnapshot snapshot;
     bool shared = false;  ///< somebody else got it, or will
     Mutex mutex;
-    std::optional<absl::Status> end;
-    std::vector<Taker> takers;  ///< until the end
+    std::optional<absl::Status> end ABSL_GUARDED_BY(mutex);
+    std::vector<Taker> takers ABSL_GUARDED_BY(mutex);  ///< until the end
 
     static Snapshot share(const std::shared_ptr<Copy>& copy) { return {copy, &copy->snapshot}; }
     std::optional<absl::Status> ended() {
-        const std::lock_guard<Mutex> lock(mutex);
+        const MutexLock lock(mutex);
         return end;
     }
 };
@@ -36,7 +36,7 @@ void SnapshotDesk::give(StateSnapshot label, Taker taker) {
     }
     if (taker != nullptr) {
         now_->shared = true;
-        std::unique_lock<Mutex> lock(now_->mutex);
+        MutexLock lock(now_->mutex);
         if (!now_->end) {
             now_->takers.push_back(std::move(taker));
         } else if (now_->end->ok()) {
@@ -48,7 +48,7 @@ void SnapshotDesk::give(StateSnapshot label, Taker taker) {
     const auto made = [copy = now_, failed = failed_](const absl::Status& status) {
         std::vector<Taker> takers;
         {
-            const std::lock_guard<Mutex> lock(copy->mutex);
+            const MutexLock lock(copy->mutex);
             copy->end = status;
             takers = std::move(copy->takers);
         }

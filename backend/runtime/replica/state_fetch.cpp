@@ -24,11 +24,11 @@ absl::Status named(const FetchSource& source, const absl::Status& s) {
 class StateFetch::InUse {
   public:
     InUse(StateFetch* fetch, StateStream* stream) : fetch_(fetch), stream_(stream) {
-        const std::lock_guard<Mutex> lock(fetch_->mutex_);
+        const MutexLock lock(fetch_->mutex_);
         fetch_->waiting_.push_back(stream_);
     }
     ~InUse() {
-        const std::lock_guard<Mutex> lock(fetch_->mutex_);
+        const MutexLock lock(fetch_->mutex_);
         std::erase(fetch_->waiting_, stream_);
     }
     InUse(const InUse&) = delete;
@@ -45,25 +45,20 @@ StateFetch::StateFetch(FetchOptions options, const Clock& clock)
 StateFetch::~StateFetch() = default;
 
 void StateFetch::setKey(const Secret& key) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     key_ = key;
 }
 
 Credential StateFetch::credential() const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return joinerCredential(key_);
 }
 
 void StateFetch::cancel() {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     cancelled_ = true;
     for (StateStream* stream : waiting_) stream->shutdown();
     changed_.notify_all();
-}
-
-std::vector<std::pair<int32_t, uint64_t>> StateFetch::bytesBySource() const {
-    const std::lock_guard<Mutex> lock(mutex_);
-    return bySource_;
 }
 
 StateRequest StateFetch::request(StateAsk ask, uint64_t step) const {
@@ -116,6 +111,10 @@ void StateFetch::adopt(const StateAnswer& answer) {
         pieces_.push_back({at, std::min(options_.pieceBytes, answer.totalBytes - at)});
 }
 
+bool StateFetch::complete() const {
+    return std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.done; });
+}
+
 absl::Status StateFetch::describe(std::vector<Link>* links) {
     std::vector<std::string> reasons;
     bool allGone = true;
@@ -166,9 +165,7 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
     }
     for (const Link& link : links) bySource_.emplace_back(link.source.replica, link.bytes);
     if (cancelled_) return absl::AbortedError("the fetch was cancelled");
-    const bool complete =
-        std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.done; });
-    if (!complete) {
+    if (!complete()) {
         std::vector<std::string> reasons;
         for (const absl::Status& s : ends) reasons.push_back(std::string(s.message()));
         const bool gone = std::all_of(ends.begin(), ends.end(), absl::IsNotFound);
@@ -183,7 +180,7 @@ absl::StatusOr<std::shared_ptr<const StateSnapshot>> StateFetch::run(
 }
 
 StateFetch::Piece* StateFetch::takePiece() {
-    std::unique_lock<Mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
         if (cancelled_) return nullptr;
         bool pending = false;
@@ -205,7 +202,7 @@ absl::Status StateFetch::pull(Link* link) {
         pace(piece->bytes);
         const absl::Status s = pullPiece(link, piece);
         {
-            const std::lock_guard<Mutex> lock(mutex_);
+            const MutexLock lock(mutex_);
             piece->taken = false;
             piece->done = s.ok();
             if (s.ok()) {
@@ -244,13 +241,15 @@ absl::Status StateFetch::pullPiece(Link* link, Piece* piece) {
 
 void StateFetch::pace(uint64_t bytes) {
     if (options_.bytesPerSecond == 0) return;
-    std::unique_lock<Mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const MonoNs now = clock_.now();
     const MonoNs start = std::max(now, nextSendNs_);
     nextSendNs_ = start + static_cast<MonoNs>(static_cast<double>(bytes) * kSecond /
                                               static_cast<double>(options_.bytesPerSecond));
     changed_.wait_for(lock, std::chrono::nanoseconds(start - now),
-                      [&] { return cancelled_.load() || clock_.now() >= start; });
+                      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                          return cancelled_.load() || clock_.now() >= start;
+                      });
 }
 
 absl::StatusOr<Delta> StateFetch::delta(uint64_t step, const std::vector<FetchSource>& sources,

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
@@ -69,8 +69,8 @@ class StateFetch {
     void cancel();
 
     uint64_t bytesDone() const { return bytesDone_; }
-    /// Bytes by replica, for reports.
-    std::vector<std::pair<int32_t, uint64_t>> bytesBySource() const;
+    /// Bytes by replica, of the runs that have returned. Thread: the caller of run().
+    std::vector<std::pair<int32_t, uint64_t>> bytesBySource() const { return bySource_; }
 
   private:
     struct Piece {
@@ -88,7 +88,10 @@ class StateFetch {
     class InUse;
     absl::StatusOr<StateAnswer> ask(Link* link, const StateRequest& request);
     absl::Status describe(std::vector<Link>* links);
-    void adopt(const StateAnswer& answer);
+    /// While no thread of run() pulls, as complete(): neither takes the mutex, where a simulation
+    /// would switch threads.
+    void adopt(const StateAnswer& answer) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+    bool complete() const ABSL_NO_THREAD_SAFETY_ANALYSIS;
     absl::Status pull(Link* link);
     absl::Status pullPiece(Link* link, Piece* piece);
     Piece* takePiece();
@@ -102,14 +105,14 @@ class StateFetch {
     std::atomic<uint64_t> bytesDone_{0};
 
     mutable Mutex mutex_;
-    Secret key_;
+    Secret key_ ABSL_GUARDED_BY(mutex_);
     ConditionVariable changed_;
-    std::shared_ptr<StateSnapshot> state_;
-    std::vector<Piece> pieces_;
+    std::shared_ptr<StateSnapshot> state_;  ///< set before the threads that fill it begin
+    std::vector<Piece> pieces_ ABSL_GUARDED_BY(mutex_);
     std::vector<std::pair<int32_t, uint64_t>> bySource_;
-    MonoNs nextSendNs_ = 0;
-    std::vector<StateStream*> waiting_;  ///< in use, for cancel
-    std::vector<Link> deltaLinks_;       ///< kept open between deltas
+    MonoNs nextSendNs_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::vector<StateStream*> waiting_ ABSL_GUARDED_BY(mutex_);  ///< in use, for cancel
+    std::vector<Link> deltaLinks_;                               ///< kept open between deltas
 };
 
 }  // namespace bulkhead::runtime

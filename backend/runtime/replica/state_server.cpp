@@ -54,7 +54,7 @@ StateServer::~StateServer() {
     stopping_ = true;
     listener_->shutdown();
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         stopped_.notify_all();
     }
     store_->close();
@@ -68,17 +68,19 @@ StateServer::~StateServer() {
 void StateServer::setCut(bool cut) {
     cut_ = cut;
     if (!cut) return;
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Connection& c : connections_) c.stream->shutdown();
 }
 
 void StateServer::accept() {
     while (!stopping_) {
         absl::StatusOr<std::unique_ptr<StateStream>> stream = listener_->accept();
-        std::unique_lock<Mutex> lock(mutex_);
+        MutexLock lock(mutex_);
         if (!stream.ok()) {
             // No descriptor or no memory is free: that passes.
-            stopped_.wait_for(lock, kAcceptAgain, [this] { return stopping_.load(); });
+            stopped_.wait_for(lock, kAcceptAgain, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                return stopping_.load();
+            });
             continue;
         }
         if (cut_ || stopping_) continue;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/threads.h"
@@ -53,8 +53,8 @@ class StateServer {
     absl::Status answer(StateStream* stream, const StateRequest& request);
     absl::Status answerSnapshot(StateStream* stream, const StateRequest& request);
     absl::Status answerDelta(StateStream* stream, const StateRequest& request);
-    void reap();
-    bool makeRoom();
+    void reap() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    bool makeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
     const std::unique_ptr<StateListener> listener_;
     const std::string address_;
@@ -65,7 +65,7 @@ class StateServer {
     std::atomic<uint64_t> bytesServed_{0};
     Mutex mutex_;
     ConditionVariable stopped_;
-    std::list<Connection> connections_;
+    std::list<Connection> connections_ ABSL_GUARDED_BY(mutex_);
     Thread acceptor_;
 };
 

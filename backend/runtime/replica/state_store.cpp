@@ -9,48 +9,48 @@
 namespace bulkhead::runtime {
 
 void StateStore::setDeltaBudget(uint64_t bytes) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     budget_ = bytes;
     shrink();
 }
 
 void StateStore::fillWindow(size_t floats) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const uint64_t each = std::max<uint64_t>(1, floats * sizeof(float));
     if (each > budget_) return;
-    const std::lock_guard<Mutex> pool(pool_->mutex);
+    const MutexLock pool(pool_->mutex);
     // One more than the window: the oldest leaves it when the newest is there.
     while (pool_->free.size() * each + bytes_ <= budget_) pool_->free.emplace_back(floats);
 }
 
 void StateStore::putSnapshot(SnapshotPtr snapshot) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const uint64_t step = snapshot->step;
     snapshots_[step] = std::move(snapshot);
 }
 
 void StateStore::dropSnapshot(uint64_t step) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     snapshots_.erase(step);
 }
 
 StateStore::SnapshotPtr StateStore::snapshot(uint64_t step) const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = snapshots_.find(step);
     return it == snapshots_.end() ? nullptr : it->second;
 }
 
 bool StateStore::keeps(size_t floats) const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return floats * sizeof(float) <= budget_;
 }
 
 std::optional<std::vector<float>> StateStore::room(size_t floats) {
     std::vector<float> memory;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (floats * sizeof(float) > budget_) return std::nullopt;
-        const std::lock_guard<Mutex> pool(pool_->mutex);
+        const MutexLock pool(pool_->mutex);
         if (!pool_->free.empty()) {
             memory = std::move(pool_->free.back());
             pool_->free.pop_back();
@@ -63,14 +63,14 @@ std::optional<std::vector<float>> StateStore::room(size_t floats) {
 void StateStore::putDelta(const CommitRecord& record, std::vector<float> reduced) {
     const auto recycle = [pool = pool_](Delta* old) {
         if (!old->reduced.empty()) {
-            const std::lock_guard<Mutex> lock(pool->mutex);
+            const MutexLock lock(pool->mutex);
             pool->free.push_back(std::move(old->reduced));
         }
         delete old;
     };
     std::shared_ptr<Delta> delta(new Delta{record, std::move(reduced)}, recycle);
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!deltas_.empty()) {
             const CommitRecord& last = deltas_.back()->record;
             if (last.step + 1 != record.step || last.lineage != record.lineage ||
@@ -91,7 +91,7 @@ void StateStore::shrink() {
         bytes_ -= deltas_.front()->reduced.size() * sizeof(float);
         deltas_.pop_front();
     }
-    const std::lock_guard<Mutex> pool(pool_->mutex);
+    const MutexLock pool(pool_->mutex);
     uint64_t free = 0;
     for (const std::vector<float>& memory : pool_->free) free += memory.size() * sizeof(float);
     for (; pool_->free.size() > 1 && bytes_ + free > budget_; pool_->free.pop_back())
@@ -104,8 +104,8 @@ StateStore::DeltaPtr StateStore::delta(uint64_t step) const {
 
 StateStore::DeltaPtr StateStore::awaitDelta(uint64_t step,
                                             std::chrono::milliseconds patience) const {
-    std::unique_lock<Mutex> lock(mutex_);
-    const auto settled = [&] {
+    MutexLock lock(mutex_);
+    const auto settled = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return closed_ || (!deltas_.empty() && deltas_.back()->record.step >= step);
     };
     if (patience.count() > 0) arrived_.wait_for(lock, patience, settled);
@@ -116,36 +116,36 @@ StateStore::DeltaPtr StateStore::awaitDelta(uint64_t step,
 }
 
 std::pair<uint64_t, uint64_t> StateStore::window() const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (deltas_.empty()) return {1, 0};
     return {deltas_.front()->record.step, deltas_.back()->record.step};
 }
 
 uint64_t StateStore::deltaBytes() const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return bytes_;
 }
 
 void StateStore::clearDeltas() {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     deltas_.clear();
     bytes_ = 0;
 }
 
 void StateStore::allow(const Secret& key) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     joiners_[joinerCredential(key).identity] = key;
 }
 
 std::optional<Secret> StateStore::keyOf(std::string_view identity) const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto it = joiners_.find(identity);
     return it == joiners_.end() ? std::nullopt : std::optional(it->second);
 }
 
 void StateStore::close() {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         closed_ = true;
     }
     arrived_.notify_all();

@@ -6,12 +6,12 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/secret.h"
 #include "backend/common/threads.h"
 #include "backend/common/types.h"
@@ -77,19 +77,19 @@ class StateStore {
     /// Where the memory of deltas that nobody reads any more waits for the next ones.
     struct Pool {
         Mutex mutex;
-        std::vector<std::vector<float>> free;
+        std::vector<std::vector<float>> free ABSL_GUARDED_BY(mutex);
     };
-    void shrink();
+    void shrink() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
     mutable Mutex mutex_;
     mutable ConditionVariable arrived_;
-    std::map<uint64_t, SnapshotPtr> snapshots_;
-    std::deque<DeltaPtr> deltas_;
+    std::map<uint64_t, SnapshotPtr> snapshots_ ABSL_GUARDED_BY(mutex_);
+    std::deque<DeltaPtr> deltas_ ABSL_GUARDED_BY(mutex_);
     std::shared_ptr<Pool> pool_ = std::make_shared<Pool>();
-    std::map<std::string, Secret, std::less<>> joiners_;  ///< by identity
-    uint64_t budget_ = 256ull << 20;
-    uint64_t bytes_ = 0;
-    bool closed_ = false;
+    std::map<std::string, Secret, std::less<>> joiners_ ABSL_GUARDED_BY(mutex_);  ///< by identity
+    uint64_t budget_ ABSL_GUARDED_BY(mutex_) = 256ull << 20;
+    uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace bulkhead::runtime

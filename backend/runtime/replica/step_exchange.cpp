@@ -32,7 +32,7 @@ StepExchange::~StepExchange() {
     last.attempt = ~0u;
     abort(last, "the rank leaves");
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -40,7 +40,7 @@ StepExchange::~StepExchange() {
 }
 
 void StepExchange::bind(std::span<const float> gradient, std::span<float> reduced) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     gradient_ = gradient;
     reduced_ = reduced;
     nothingReady();
@@ -53,7 +53,7 @@ void StepExchange::nothingReady() {
 }
 
 uint64_t StepExchange::restart() {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     nothingReady();
     firstAt_ = wholeAt_ = 0;
     poison_.reset();
@@ -61,13 +61,13 @@ uint64_t StepExchange::restart() {
 }
 
 uint64_t StepExchange::generation() const {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return generation_;
 }
 
 void StepExchange::ready(uint64_t generation, uint64_t begin, uint64_t end) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (generation != generation_) return;
         // Buckets count from the end: the one of float i holds all that are as far from there.
         const uint64_t size = gradient_.size();
@@ -89,7 +89,7 @@ void StepExchange::ready(uint64_t generation, uint64_t begin, uint64_t end) {
 
 void StepExchange::poison(uint64_t generation, const std::string& why) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (generation != generation_) return;
         poison_ = why;
     }
@@ -98,7 +98,7 @@ void StepExchange::poison(uint64_t generation, const std::string& why) {
 
 void StepExchange::begin(const protocol::ExchangeId& id, ExchangeGroup group) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         queue_.push_back({id, std::move(group), generation_});
     }
     changed_.notify_all();
@@ -106,7 +106,7 @@ void StepExchange::begin(const protocol::ExchangeId& id, ExchangeGroup group) {
 
 void StepExchange::abort(const ExchangeKey& key, const std::string& why) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (abortedUpTo_ < key) {
             abortedUpTo_ = key;
             abortReason_ = why;
@@ -118,8 +118,10 @@ void StepExchange::abort(const ExchangeKey& key, const std::string& why) {
 
 void StepExchange::run() {
     for (;;) {
-        std::unique_lock<Mutex> lock(mutex_);
-        changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        MutexLock lock(mutex_);
+        changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+            return stopping_ || !queue_.empty();
+        });
         if (queue_.empty()) return;
         const Job job = std::move(queue_.front());
         queue_.erase(queue_.begin());
@@ -145,7 +147,7 @@ ExchangeResult StepExchange::perform(const Job& job) {
 /// A bucket that was ready before the connections stood waited for them: for the last to connect.
 void StepExchange::addConnecting(MonoNs begun, MonoNs connected, ExchangeStats* stats) const {
     if (stats->connectedLast < 0) return;
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (firstAt_ == 0 || firstAt_ >= connected) return;
     double waited = ms(std::max(begun, firstAt_), connected);
     if (stats->waitedOn == stats->connectedLast) waited += stats->waitedMs;
@@ -158,7 +160,7 @@ absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {
     std::span<const float> gradient;
     std::span<float> reduced;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         gradient = gradient_;
         reduced = reduced_;
     }
@@ -176,15 +178,15 @@ absl::Status StepExchange::reduceAll(const Job& job, ExchangeResult* result) {
         end = begin;
     }
     const MonoNs now = clock_.now();
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     result->exchangeMs = ms(started, now);
     result->exposedMs = ms(std::max(started, wholeAt_), now);
     return absl::OkStatus();
 }
 
 absl::Status StepExchange::awaitBucket(const Job& job, uint32_t bucket) {
-    std::unique_lock<Mutex> lock(mutex_);
-    changed_.wait(lock, [&] {
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || poison_ || job.generation != generation_ ||
                job.group.key <= abortedUpTo_ || lacking_[bucket] == 0;
     });

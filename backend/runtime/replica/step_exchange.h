@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "backend/common/clock.h"
 #include "backend/common/threads.h"
@@ -74,7 +74,7 @@ class StepExchange {
         ExchangeGroup group;
         uint64_t generation = 0;
     };
-    void nothingReady();  ///< mutex_ is held
+    void nothingReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
     void run();
     ExchangeResult perform(const Job& job);
     absl::Status reduceAll(const Job& job, ExchangeResult* result);
@@ -89,18 +89,19 @@ class StepExchange {
 
     mutable Mutex mutex_;
     ConditionVariable changed_;
-    uint64_t generation_ = 0;
-    std::span<const float> gradient_;
-    std::span<float> reduced_;
-    std::vector<uint64_t> lacking_;  ///< by bucket, from the gradient's end: floats not final yet
-    uint64_t lackingBuckets_ = 0;
-    MonoNs firstAt_ = 0;  ///< when its first bucket was
-    MonoNs wholeAt_ = 0;  ///< when the gradient was complete
-    std::optional<std::string> poison_;
-    std::vector<Job> queue_;
-    ExchangeKey abortedUpTo_;
-    std::string abortReason_;
-    bool stopping_ = false;
+    uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::span<const float> gradient_ ABSL_GUARDED_BY(mutex_);
+    std::span<float> reduced_ ABSL_GUARDED_BY(mutex_);
+    std::vector<uint64_t> lacking_
+        ABSL_GUARDED_BY(mutex_);  ///< by bucket, from the gradient's end: floats not final yet
+    uint64_t lackingBuckets_ ABSL_GUARDED_BY(mutex_) = 0;
+    MonoNs firstAt_ ABSL_GUARDED_BY(mutex_) = 0;  ///< when its first bucket was
+    MonoNs wholeAt_ ABSL_GUARDED_BY(mutex_) = 0;  ///< when the gradient was complete
+    std::optional<std::string> poison_ ABSL_GUARDED_BY(mutex_);
+    std::vector<Job> queue_ ABSL_GUARDED_BY(mutex_);
+    ExchangeKey abortedUpTo_ ABSL_GUARDED_BY(mutex_);
+    std::string abortReason_ ABSL_GUARDED_BY(mutex_);
+    bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
     Thread thread_;
 };
 

@@ -12,7 +12,7 @@ namespace bulkhead::runtime {
 AbortSignal::AbortSignal() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void AbortSignal::raise(absl::Status why) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (word_.load(std::memory_order_acquire) != 0) return;
     why_ = std::move(why);
     word_.store(1, std::memory_order_release);
@@ -22,7 +22,7 @@ void AbortSignal::raise(absl::Status why) {
 }
 
 void AbortSignal::clear() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t n = ::read(fd_.get(), &count, sizeof count);
     why_ = absl::OkStatus();
@@ -30,7 +30,7 @@ void AbortSignal::clear() {
 }
 
 absl::Status AbortSignal::why() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return why_;
 }
 

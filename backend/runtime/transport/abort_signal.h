@@ -3,10 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "backend/common/unique_fd.h"
 
 namespace bulkhead::runtime {
@@ -35,8 +36,8 @@ class AbortSignal {
   private:
     UniqueFd fd_;
     std::atomic<uint32_t> word_{0};
-    mutable std::mutex mutex_;
-    absl::Status why_;  // guarded by mutex_
+    mutable Mutex mutex_;
+    absl::Status why_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::runtime

@@ -28,18 +28,18 @@ void NetworkFaults::clear() {
 }
 
 uint64_t NetworkFaults::subscribe(std::function<void()> changed) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     subscribers_.emplace(next_, std::move(changed));
     return next_++;
 }
 
 void NetworkFaults::unsubscribe(uint64_t id) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     subscribers_.erase(id);
 }
 
 void NetworkFaults::notify() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [id, changed] : subscribers_) changed();
 }
 

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/clock.h"
+#include "backend/common/threads.h"
 
 namespace bulkhead::runtime {
 
@@ -55,9 +56,9 @@ class NetworkFaults {
     std::atomic<MonoNs> delayUntil_{0};
     std::atomic<MonoNs> delay_{0};
     std::atomic<uint64_t> resets_{0};
-    std::mutex mutex_;
-    uint64_t next_ = 1;
-    std::map<uint64_t, std::function<void()>> subscribers_;  // guarded by mutex_
+    LeafMutex mutex_;
+    uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+    std::map<uint64_t, std::function<void()>> subscribers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead::runtime

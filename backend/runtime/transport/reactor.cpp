@@ -42,7 +42,7 @@ Reactor::~Reactor() {
     // Tasks may own objects that unwatch and cancel as they go; let them find a whole reactor.
     std::vector<Task> posted;
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         posted.swap(posted_);
     }
     posted.clear();
@@ -74,7 +74,7 @@ void Reactor::wake() {
 void Reactor::post(Task task) {
     bool first = false;
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         first = posted_.empty();
         posted_.push_back(std::move(task));
     }
@@ -153,7 +153,7 @@ void Reactor::runOnce(MonoNs maxWait) {
 void Reactor::waitHosted(MonoNs maxWait) {
     const MonoNs wait = waitNs(maxWait);
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!posted_.empty() || stopped_) return;
     }
     if (wait > 0) host_->park(this, wait);
@@ -188,7 +188,7 @@ void Reactor::runDue() {
 
 std::optional<MonoNs> Reactor::nextDue() {
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!posted_.empty()) return now();
     }
     if (timers_.empty()) return std::nullopt;
@@ -214,7 +214,7 @@ void Reactor::runTimers() {
 void Reactor::runPosted() {
     std::vector<Task> tasks;
     {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         tasks.swap(posted_);
     }
     for (Task& task : tasks) {

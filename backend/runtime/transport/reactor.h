@@ -6,11 +6,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/clock.h"
@@ -96,8 +96,8 @@ class Reactor {
     UniqueFd epoll_;
     UniqueFd wakeFd_;
     std::atomic<bool> stopped_{false};
-    std::mutex mutex_;
-    std::vector<Task> posted_;  // guarded by mutex_
+    LeafMutex mutex_;
+    std::vector<Task> posted_ ABSL_GUARDED_BY(mutex_);
     std::multimap<MonoNs, Timer> timers_;
     TimerId nextTimer_ = 1;
     TimerId running_ = 0;

@@ -70,14 +70,14 @@ absl::StatusOr<void*> SharedHeap::allocate(size_t bytes) {
         ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
     if (base == MAP_FAILED) return exhausted(bytes, errno);
     std::byte* data = static_cast<std::byte*>(base) + kHeader;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     *static_cast<BlockHeader*>(base) = {kHeapMagic, id_, bytes, ++blocks_};
     byAddress_[data] = {std::move(fd), blocks_, bytes};
     return data;
 }
 
 bool SharedHeap::free(void* memory) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = byAddress_.find(static_cast<const std::byte*>(memory));
     if (found == byAddress_.end()) return false;
     ::munmap(static_cast<std::byte*>(memory) - kHeader, kHeader + found->second.bytes);
@@ -86,7 +86,7 @@ bool SharedHeap::free(void* memory) {
 }
 
 std::optional<HeapPlace> SharedHeap::find(std::span<const std::byte> bytes) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto after = byAddress_.upper_bound(bytes.data());
     if (after == byAddress_.begin()) return std::nullopt;
     const auto& [data, block] = *--after;

@@ -4,12 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "backend/common/unique_fd.h"
 
 /// Memory that its owner works in and other processes of the host read in place: gradients, so that
@@ -51,9 +52,10 @@ class SharedHeap {
         size_t bytes = 0;  ///< without the header
     };
     const uint64_t id_;
-    mutable std::mutex mutex_;
-    uint32_t blocks_ = 0;
-    std::map<const std::byte*, Block> byAddress_;  ///< key: first byte after the header
+    mutable Mutex mutex_;
+    uint32_t blocks_ ABSL_GUARDED_BY(mutex_) = 0;
+    std::map<const std::byte*, Block> byAddress_
+        ABSL_GUARDED_BY(mutex_);  ///< key: first byte after the header
 };
 
 /// Other processes' heaps, each block mapped read-only on first use and kept. Threads: one at a

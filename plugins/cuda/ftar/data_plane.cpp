@@ -2,11 +2,11 @@
 #include "plugins/cuda/ftar/data_plane.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "plugins/cuda/ftar/order.h"
 
 namespace bulkhead::cuda {
@@ -72,98 +72,104 @@ class DataPlane::Caller {
         : machine_(machine), queue_(queue), thread_([this] { serve(); }) {}
     ~Caller() {
         {
-            const std::lock_guard lock(mutex_);
+            const absl::MutexLock lock(&mutex_);
             ending_ = true;
         }
-        wake_.notify_one();
+        wake_.Signal();
         thread_.join();
     }
 
     /// Soon; not at all when the run is stopped before.
     void launch(uint64_t run, uint32_t blocks) {
         {
-            const std::lock_guard lock(mutex_);
+            const absl::MutexLock lock(&mutex_);
             wanted_ = run;
             blocks_ = blocks;
         }
-        wake_.notify_one();
+        wake_.Signal();
     }
     /// Has the kernel's health asked for; sick() tells it later.
     void look() {
         {
-            const std::lock_guard lock(mutex_);
+            const absl::MutexLock lock(&mutex_);
             looking_ = true;
         }
-        wake_.notify_one();
+        wake_.Signal();
     }
 
     /// Why the kernel can no longer be expected to answer.
     absl::Status sick() const {
-        const std::lock_guard lock(mutex_);
+        const absl::MutexLock lock(&mutex_);
         return sick_;
     }
     /// The same, or why run `run` did not start.
     absl::Status why(uint64_t run) const {
-        const std::lock_guard lock(mutex_);
+        const absl::MutexLock lock(&mutex_);
         return settled_ == run && !refused_.ok() ? refused_ : sick_;
     }
     /// No block will enter run `run`.
     bool never(uint64_t run) const {
-        const std::lock_guard lock(mutex_);
+        const absl::MutexLock lock(&mutex_);
         return settled_ == run && !started_;
     }
     /// It is in no call.
     bool idle() const {
-        const std::lock_guard lock(mutex_);
+        const absl::MutexLock lock(&mutex_);
         return !calling_;
     }
 
   private:
     void serve() {
-        std::unique_lock lock(mutex_);
+        const absl::MutexLock lock(&mutex_);
         for (;;) {
-            wake_.wait(lock, [this] { return ending_ || looking_ || settled_ != wanted_; });
+            while (!ending_ && !looking_ && settled_ == wanted_) wake_.Wait(&mutex_);
             if (settled_ != wanted_)
-                start(lock);
+                start();
             else if (ending_)
                 return;
             else
-                ask(lock);
+                ask();
         }
     }
-    void start(std::unique_lock<std::mutex>& lock) {
+    void start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         const uint64_t run = wanted_;
         const uint32_t blocks = blocks_;
         const bool stopped = loadAcquire(&queue_->control.stop) >= run;
-        refused_ = stopped ? absl::OkStatus()
-                           : call(lock, [&] { return machine_.launch(queue_, blocks, run); });
+        refused_ =
+            stopped ? absl::OkStatus() : call([&] { return machine_.launch(queue_, blocks, run); });
         started_ = !stopped && refused_.ok();
         settled_ = run;
     }
-    void ask(std::unique_lock<std::mutex>& lock) {
+    void ask() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         looking_ = false;
-        sick_ = call(lock, [&] { return machine_.health(); });
+        sick_ = call([&] { return machine_.health(); });
     }
+    /// Runs `body` without the mutex.
     template <class Body>
-    absl::Status call(std::unique_lock<std::mutex>& lock, Body body) {
+    absl::Status call(Body body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         calling_ = true;
-        lock.unlock();
+        mutex_.Unlock();
         absl::Status s = body();
-        lock.lock();
+        mutex_.Lock();
         calling_ = false;
         return s;
     }
 
     Machine& machine_;
     Queue* const queue_;
-    mutable std::mutex mutex_;
-    std::condition_variable wake_;
-    uint64_t wanted_ = 0;   ///< the run that is to start
-    uint32_t blocks_ = 0;   ///< of it
-    uint64_t settled_ = 0;  ///< the last run that was started, refused or not started any more
-    bool started_ = false;  ///< and this is whether it was the first of these
-    bool looking_ = false, ending_ = false, calling_ = false;
-    absl::Status refused_, sick_;
+    mutable absl::Mutex mutex_;
+    absl::CondVar wake_;
+    uint64_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;  ///< the run that is to start
+    uint32_t blocks_ ABSL_GUARDED_BY(mutex_) = 0;  ///< of it
+    uint64_t settled_ ABSL_GUARDED_BY(mutex_) =
+        0;  ///< the last run that was started, refused or not started any more
+    bool started_ ABSL_GUARDED_BY(mutex_) =
+        false;  ///< and this is whether it was the first of these
+    bool looking_ ABSL_GUARDED_BY(mutex_) = false;
+    bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+    bool calling_ ABSL_GUARDED_BY(mutex_) = false;
+    absl::Status refused_ ABSL_GUARDED_BY(mutex_);
+    absl::Status sick_ ABSL_GUARDED_BY(mutex_);
     std::thread thread_;  ///< last, because it uses all of the above
 };
 

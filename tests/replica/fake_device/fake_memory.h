@@ -11,11 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "plugins/cuda/ftar/machine.h"
 
 namespace bulkhead::testing {
@@ -40,7 +41,7 @@ class FakeMemory {
         block.work = map(block.fd, block.bytes, PROT_READ | PROT_WRITE);
         void* shown = ::mmap(nullptr, block.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (block.work == nullptr || shown == MAP_FAILED) return nullptr;
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         block.number = ++numbers_;
         blocks_[static_cast<std::byte*>(shown)] = block;
         return shown;
@@ -48,7 +49,7 @@ class FakeMemory {
 
     /// False when it is none of ours.
     bool release(void* memory) {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto it = blocks_.find(static_cast<std::byte*>(memory));
         if (it == blocks_.end()) return false;
         ::munmap(it->first, it->second.bytes);
@@ -62,7 +63,7 @@ class FakeMemory {
     template <class T>
     T* work(T* address) const {
         const auto* at = reinterpret_cast<const std::byte*>(address);
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto it = blockOf(at);
         if (it == blocks_.end()) return address;
         return reinterpret_cast<T*>(it->second.work + (at - it->first));
@@ -70,7 +71,7 @@ class FakeMemory {
 
     absl::StatusOr<cuda::Place> place(const void* memory, size_t bytes) const {
         const auto* at = static_cast<const std::byte*>(memory);
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto it = blockOf(at);
         if (it == blocks_.end() || at + bytes > it->first + it->second.bytes)
             return absl::InvalidArgumentError("not in memory that peers may map");
@@ -121,9 +122,9 @@ class FakeMemory {
         return at < it->first + it->second.bytes ? it : blocks_.end();
     }
 
-    mutable std::mutex mutex_;
-    Blocks blocks_;
-    uint64_t numbers_ = 0;
+    mutable Mutex mutex_;
+    Blocks blocks_ ABSL_GUARDED_BY(mutex_);
+    uint64_t numbers_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bulkhead::testing

@@ -3,13 +3,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 
 /// A stream that is one: what is put on it is done later, in order, by a thread of its own.
 struct bulkhead_stream {
@@ -22,15 +23,16 @@ struct bulkhead_stream {
 
     void put(std::function<void()> work) {
         {
-            const std::lock_guard lock(mutex_);
+            const bulkhead::MutexLock lock(mutex_);
             work_.push_back(std::move(work));
             ++put_;
         }
         changed_.notify_all();
     }
     void synchronize() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this, all = put_] { return done_ >= all; });
+        bulkhead::MutexLock lock(mutex_);
+        changed_.wait(lock, [this, all = put_]()
+                                ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= all; });
     }
 
     /// While it is true no stream works.
@@ -42,8 +44,9 @@ struct bulkhead_stream {
   private:
     void run() {
         while (!ended_) {
-            std::unique_lock lock(mutex_);
-            changed_.wait(lock, [this] { return !work_.empty(); });
+            bulkhead::MutexLock lock(mutex_);
+            changed_.wait(
+                lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !work_.empty(); });
             const std::function<void()> work = std::move(work_.front());
             work_.pop_front();
             lock.unlock();
@@ -57,10 +60,11 @@ struct bulkhead_stream {
             changed_.notify_all();
         }
     }
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<std::function<void()>> work_;
-    uint64_t put_ = 0, done_ = 0;
-    bool ended_ = false;  // the thread's
+    bulkhead::Mutex mutex_;
+    bulkhead::ConditionVariable changed_;
+    std::deque<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
+    uint64_t put_ ABSL_GUARDED_BY(mutex_) = 0;
+    uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // the thread's
     std::thread thread_;
 };

@@ -29,7 +29,7 @@ absl::Status DeviceCopy::prepare() {
 DeviceCopy::~DeviceCopy() {
     await();
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
@@ -43,7 +43,7 @@ DeviceCopy::~DeviceCopy() {
 uint64_t DeviceCopy::begin(Order order) {
     uint64_t number = 0;
     {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         orders_.push_back(std::move(order));
         number = ++begun_;
     }
@@ -52,19 +52,22 @@ uint64_t DeviceCopy::begin(Order order) {
 }
 
 void DeviceCopy::await(uint64_t number) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this, number] { return done_ >= number; });
+    MutexLock lock(mutex_);
+    changed_.wait(
+        lock, [this, number]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= number; });
 }
 
 void DeviceCopy::await() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return done_ == begun_; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ == begun_; });
 }
 
 void DeviceCopy::run() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this] { return stopping_ || !orders_.empty(); });
+        changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+            return stopping_ || !orders_.empty();
+        });
         if (orders_.empty()) return;
         {
             const Order order = std::move(orders_.front());

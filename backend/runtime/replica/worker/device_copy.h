@@ -2,18 +2,18 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/replica/plugin_host.h"
 #include "bulkhead/device.h"
 
@@ -69,11 +69,12 @@ class DeviceCopy {
 
     const Device device_;
     std::array<Piece, 2> pieces_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<Order> orders_;  ///< the first is under way
-    uint64_t begun_ = 0, done_ = 0;
-    bool stopping_ = false;
+    Mutex mutex_;
+    ConditionVariable changed_;
+    std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);  ///< the first is under way
+    uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
+    uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
     std::thread thread_;
 };
 

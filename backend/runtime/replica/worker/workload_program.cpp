@@ -81,7 +81,7 @@ WorkloadProgram::~WorkloadProgram() {
     freeMemory();
     if (workload_ != nullptr) api_->destroy(workload_);
     {
-        const std::lock_guard<std::mutex> lock(groupMutex_);
+        const MutexLock lock(groupMutex_);
         if (group_ != nullptr) deviceApi_->group_destroy(group_);
         group_ = nullptr;
     }
@@ -146,7 +146,7 @@ absl::Status WorkloadProgram::createGroup(const BuildOrder& order) {
             log_.check(deviceApi_->group_create(device_, &desc, &group), "the replica's group");
         !s.ok())
         return s;
-    const std::lock_guard<std::mutex> lock(groupMutex_);
+    const MutexLock lock(groupMutex_);
     group_ = group;
     if (interrupted_) deviceApi_->group_abort(group_);
     return absl::OkStatus();
@@ -158,7 +158,10 @@ absl::Status WorkloadProgram::createWorkload() {
     config.host = log_.host();
     config.device_api = deviceApi_;
     config.device = device_;
-    config.group = group_;
+    {
+        const MutexLock lock(groupMutex_);
+        config.group = group_;
+    }
     config.shard = rank_.shard;
     config.shards = static_cast<int32_t>(spec_.shards);
     config.model_toml = spec_.modelToml.c_str();
@@ -538,7 +541,7 @@ absl::Status WorkloadProgram::settleLayout(bool keep) {
 
 void WorkloadProgram::interrupt() {
     interrupted_ = true;
-    const std::lock_guard<std::mutex> lock(groupMutex_);
+    const MutexLock lock(groupMutex_);
     if (group_ != nullptr) deviceApi_->group_abort(group_);
 }
 

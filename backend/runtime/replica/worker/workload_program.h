@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "backend/runtime/replica/corpus.h"
 #include "backend/runtime/replica/plugin_host.h"
 #include "backend/runtime/replica/replica_rank.h"
@@ -101,8 +102,8 @@ class WorkloadProgram final : public TrainingProgram {
     const bulkhead_workload_api* api_ = nullptr;
     const bulkhead_device_api* deviceApi_ = nullptr;
     bulkhead_device* device_ = nullptr;
-    std::mutex groupMutex_;  ///< between interrupt() and the group's end
-    bulkhead_group* group_ = nullptr;
+    Mutex groupMutex_;  ///< between interrupt() and the group's end
+    bulkhead_group* group_ ABSL_GUARDED_BY(groupMutex_) = nullptr;
     std::atomic<bool> interrupted_{false};
     bulkhead_workload* workload_ = nullptr;
     bulkhead_model_info info_{};
