@@ -27,8 +27,11 @@ class WatchedFile {
     /// Fails as `read` does, but for NotFound.
     static absl::StatusOr<std::unique_ptr<WatchedFile>> open(std::string path, Read read) {
         std::unique_ptr<WatchedFile> file(new WatchedFile(std::move(path), std::move(read)));
-        file->seen_ = file->look();
-        if (absl::Status status = file->take(); !status.ok()) return status;
+        {
+            const MutexLock lock(file->mutex_);
+            file->seen_ = file->look();
+            if (absl::Status status = file->take(); !status.ok()) return status;
+        }
         return file;
     }
 
@@ -64,7 +67,7 @@ class WatchedFile {
                 info.st_ino};
     }
 
-    absl::Status take() {
+    absl::Status take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         auto value = read_(path_);
         if (!value.ok() && !absl::IsNotFound(value.status())) return value.status();
         value_ = std::make_shared<const T>(value.ok() ? *std::move(value) : T());

@@ -179,7 +179,7 @@ struct ReplayControl {
 /// A server's description of itself in the version handshake.
 struct ServerInfo {
     uint32_t apiVersion = 0;
-    std::string build;        ///< "0.1.0"
+    std::string build;        ///< version of the program, as "0.2.0"
     std::string fingerprint;  ///< of the described run state; equal: snapshots can be read
     bool readOnly = false;    ///< it serves a run file and has no jobs
     std::string runFile;      ///< path of the history it serves, on its host

@@ -88,8 +88,7 @@ class Supervisor {
     Emit emit_;
     const std::vector<GpuPlace> allGpus_;  ///< of the node
     std::vector<GpuPlace> gpus_;           ///< those that it gives to ranks
-    std::string
-        gpuGone_;  ///< the reason for giving one fewer than at its start; empty: it does not
+    std::string gpuGone_;  ///< reason for giving one fewer than at its start; empty: none
     std::map<uint32_t, std::set<RankProcess>> gpuUsers_;  ///< by GPU, at the last sample
     std::map<RankProcess, Process> processes_;
     std::multimap<FaultKey, LastingFault> faults_;

@@ -119,7 +119,7 @@ enum {
 
 #define BULKHEAD_RANK_API __attribute__((visibility("default")))
 
-/** The version of the library, as "0.1.0". */
+/** The version of the library, as "0.2.0". */
 BULKHEAD_RANK_API const char* bulkhead_rank_version(void);
 
 /** Reads what the agent said in the environment (variables BULKHEAD_...), takes the life lock and
