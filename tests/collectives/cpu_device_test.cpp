@@ -15,7 +15,7 @@ namespace {
 /// Keeps what the device said last; ranks on several threads may speak.
 struct Host {
     Mutex mutex;
-    std::string said;
+    std::string said ABSL_GUARDED_BY(mutex);
     bulkhead_host table{this, [](void*, int32_t, const char*) {},
                         [](void* self, const char* line) {
                             auto& host = *static_cast<Host*>(self);
@@ -24,7 +24,7 @@ struct Host {
                         }};
     std::string error() {
         const MutexLock lock(mutex);
-        return said ABSL_GUARDED_BY(mutex);
+        return said;
     }
 };
 

@@ -68,12 +68,12 @@ class StepExchangeTest : public testing::Test {
     SystemClock clock_;
     Mutex mutex_;
     ConditionVariable changed_;
-    std::optional<ExchangeResult> result_;
+    std::optional<ExchangeResult> result_ ABSL_GUARDED_BY(mutex_);
     Alone* alone_ = new Alone;
     StepExchange exchange_{std::unique_ptr<Exchange>(alone_), kBucketFloats * sizeof(float), clock_,
                            [this](ExchangeResult result) {
                                const MutexLock lock(mutex_);
-                               result_ ABSL_GUARDED_BY(mutex_) = std::move(result);
+                               result_ = std::move(result);
                                changed_.notify_all();
                            }};
 };
