@@ -10,9 +10,9 @@
 #include "backend/access/audit_log.h"
 #include "backend/daemon/controller_backend.h"
 #include "backend/daemon/programs.h"
+#include "backend/daemon/recovery_attempts.h"
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
-#include "backend/daemon/take_ups.h"
 #include "backend/model/job_file.h"
 #include "backend/planner/live/drift.h"
 #include "backend/runtime/coordinator/run_files.h"
@@ -93,14 +93,14 @@ absl::StatusOr<std::unique_ptr<runtime::Controller>> makeController(const Option
 }
 
 void recoverJobs(runtime::Controller& controller, HistorySink& sink, const std::string& stateDir) {
-    const auto takeUps = std::make_shared<TakeUps>(diskFiles(), stateDir + "/taking-up");
+    const auto attempts = std::make_shared<RecoveryAttempts>(diskFiles(), stateDir + "/taking-up");
     const auto taken = controller.recover(
-        [&sink, takeUps](const std::string& run) -> absl::StatusOr<model::RunState> {
-            if (absl::Status s = takeUps->begin(run); !s.ok()) return s;
+        [&sink, attempts](const std::string& run) -> absl::StatusOr<model::RunState> {
+            if (absl::Status s = attempts->begin(run); !s.ok()) return s;
             return sink.resume(run);
         },
         sink.withoutEnd());
-    takeUps->done();
+    attempts->done();
     if (!taken.ok())
         spdlog::error("{}", std::string(taken.status().message()));
     else

@@ -91,9 +91,9 @@ class CatchUpTest : public testing::Test {
     Mutex mutex_;
     ConditionVariable changed_;
     std::atomic<uint64_t> pulled_{0};
-    std::optional<std::shared_ptr<const StateSnapshot>> state_ ABSL_GUARDED_BY(mutex_);
-    std::optional<Delta> delta_ ABSL_GUARDED_BY(mutex_);
-    std::optional<Broke> broke_ ABSL_GUARDED_BY(mutex_);
+    std::optional<std::shared_ptr<const StateSnapshot>> state_;
+    std::optional<Delta> delta_;
+    std::optional<Broke> broke_;
     Source first_{3}, second_{4};
     CatchUp catchUp_{
         {9, kShard},

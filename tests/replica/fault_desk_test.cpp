@@ -47,19 +47,20 @@ class FaultDeskTest : public ::testing::Test {
                               changed_.notify_all();
                           }});
     }
+    /// Forgets it then.
     int awaitSignal() {
         MutexLock lock(mutex_);
         changed_.wait_for(lock, std::chrono::seconds(20),
                           [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return signal_ != 0; });
-        return signal_;
+        return std::exchange(signal_, 0);
     }
     SystemClock clock_;
     NetworkFaults network_{clock_};
     Mutex mutex_;
     ConditionVariable changed_;
-    std::vector<protocol::FaultNoted> noted_ ABSL_GUARDED_BY(mutex_);
-    std::vector<std::function<void()>> later_ ABSL_GUARDED_BY(mutex_);
-    bool stateCut_ ABSL_GUARDED_BY(mutex_) = false;
+    std::vector<protocol::FaultNoted> noted_;
+    std::vector<std::function<void()>> later_;
+    bool stateCut_ = false;
     int signal_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
@@ -147,7 +148,6 @@ TEST_F(FaultDeskTest, aHangIsNotedForAMomentThatIsStillToComeAndAKillForNow) {
     ASSERT_EQ(noted_.size(), 1u);
     EXPECT_EQ(noted_[0].unixNs, clock.at) << "whoever reaps it tells";
 
-    signal_ = 0;
     CommitFault hang = fault("hang");
     hang.fault = 8;
     desk.inject(hang);

@@ -15,15 +15,15 @@ constexpr size_t kRingFrom = 64u << 20;
 
 }  // namespace
 
-bool Workplace::inPlace(std::span<const size_t> members) const {
+bool AllReduceContext::inPlace(std::span<const size_t> members) const {
     if (mesh->spec().heap == nullptr) return false;
     for (const size_t m : members)
         if (mesh->tcp(m) != nullptr) return false;
     return true;
 }
 
-absl::Status Workplace::round(const RoundTag& tag, std::span<const Rounds::Give> give,
-                              std::span<const Rounds::Get> get) const {
+absl::Status AllReduceContext::round(const RoundTag& tag, std::span<const Rounds::Give> give,
+                                     std::span<const Rounds::Get> get) const {
     absl::Status status = rounds->run(tag, give, get, timeout->current());
     if (status.ok()) timeout->observe(rounds->lastWait());
     return status;

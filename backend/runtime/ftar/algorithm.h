@@ -14,7 +14,7 @@
 namespace bulkhead::runtime {
 
 /// The context of an all-reduce at one member: one membership's connections. All outlive it.
-struct Workplace {
+struct AllReduceContext {
     const PeerMesh* mesh = nullptr;
     Rounds* rounds = nullptr;
     const AbortSignal* abort = nullptr;
@@ -39,15 +39,15 @@ class AllReduce {
                                            std::span<float> out) = 0;
 };
 
-std::unique_ptr<AllReduce> makeDirect(const Workplace& work);
+std::unique_ptr<AllReduce> makeDirect(const AllReduceContext& work);
 /// All peers must be connected over TCP.
-std::unique_ptr<AllReduce> makeRing(const Workplace& work);
+std::unique_ptr<AllReduce> makeRing(const AllReduceContext& work);
 /// Null where no host has two members, or only one host has any.
-std::unique_ptr<AllReduce> makeHierarchical(const Workplace& work);
+std::unique_ptr<AllReduce> makeHierarchical(const AllReduceContext& work);
 
 /// Input and output are in the memory of `device`, which outlives it, as does `staging`, of which
 /// it takes all that it needs now.
-absl::StatusOr<std::unique_ptr<AllReduce>> makeDeviceDirect(const Workplace& work,
+absl::StatusOr<std::unique_ptr<AllReduce>> makeDeviceDirect(const AllReduceContext& work,
                                                             const DevicePlane& device,
                                                             StagingPool& staging);
 

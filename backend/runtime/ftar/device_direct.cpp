@@ -51,7 +51,7 @@ class Plane {
 /// copies, we tell it what.
 class DeviceDirect final : public AllReduce {
   public:
-    DeviceDirect(const Workplace& work, const DevicePlane& device)
+    DeviceDirect(const AllReduceContext& work, const DevicePlane& device)
         : work_(work),
           plane_(device),
           members_(work.mesh->size()),
@@ -202,7 +202,7 @@ class DeviceDirect final : public AllReduce {
         return plane_.finish();
     }
 
-    const Workplace& work_;
+    const AllReduceContext& work_;
     const Plane plane_;
     const size_t members_, self_;
     bool far_ = false;  ///< some member is reached over TCP
@@ -231,7 +231,7 @@ absl::StatusOr<std::byte*> StagingPool::take(size_t bytes) {
     return areas_[used_++].memory;
 }
 
-absl::StatusOr<std::unique_ptr<AllReduce>> makeDeviceDirect(const Workplace& work,
+absl::StatusOr<std::unique_ptr<AllReduce>> makeDeviceDirect(const AllReduceContext& work,
                                                             const DevicePlane& device,
                                                             StagingPool& staging) {
     auto made = std::make_unique<DeviceDirect>(work, device);

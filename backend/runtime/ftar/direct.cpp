@@ -16,7 +16,7 @@ std::vector<size_t> everybody(const PeerMesh& mesh) {
 /// Method kDirect: see there.
 class Direct final : public AllReduce {
   public:
-    explicit Direct(const Workplace& work)
+    explicit Direct(const AllReduceContext& work)
         : slices_(work, everybody(*work.mesh), work.mesh->size(), work.wire),
           piece_((slices_.inPlace() ? work.directBytes : work.roundBytes) /
                  (work.wire == WireType::kBfloat16 && !slices_.inPlace() ? sizeof(Bfloat16)
@@ -41,7 +41,7 @@ class Direct final : public AllReduce {
 
 }  // namespace
 
-std::unique_ptr<AllReduce> makeDirect(const Workplace& work) {
+std::unique_ptr<AllReduce> makeDirect(const AllReduceContext& work) {
     return std::make_unique<Direct>(work);
 }
 

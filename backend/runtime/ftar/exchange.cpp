@@ -287,7 +287,7 @@ class MeshExchange final : public Exchange {
     HeapReader heaps_;  ///< kept over memberships: the same peers' memory is mapped once
     std::unique_ptr<PeerMesh> mesh_;
     std::unique_ptr<Rounds> rounds_;
-    Workplace work_;
+    AllReduceContext work_;
     std::unique_ptr<AllReduce> direct_, ring_, hierarchical_;
     Rounds::Totals base_;
     std::vector<MonoNs> waitsBefore_;

@@ -40,7 +40,7 @@ std::vector<size_t> laneOf(const std::vector<std::vector<size_t>>& hosts, size_t
 /// that every lane has one carrier on each host; further members bring inputs and take sums.
 class Hierarchical final : public AllReduce {
   public:
-    Hierarchical(const Workplace& work, const std::vector<std::vector<size_t>>& hosts)
+    Hierarchical(const AllReduceContext& work, const std::vector<std::vector<size_t>>& hosts)
         : piece_(work.roundBytes / sizeof(float)) {
         const size_t lanes = smallest(hosts);
         for (const auto& host : hosts) {
@@ -83,7 +83,7 @@ class Hierarchical final : public AllReduce {
 
 }  // namespace
 
-std::unique_ptr<AllReduce> makeHierarchical(const Workplace& work) {
+std::unique_ptr<AllReduce> makeHierarchical(const AllReduceContext& work) {
     const std::vector<std::vector<size_t>> hosts = hostsOf(*work.mesh);
     if (work.mesh->spec().choice != PeerChoice::kAuto || hosts.size() == 1 ||
         hosts.size() == work.mesh->size())

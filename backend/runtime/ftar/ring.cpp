@@ -15,7 +15,7 @@ constexpr size_t kLeastPiece = 16u << 10;  // elements: below that a round costs
 /// that every addition is, and one for finished pieces, which travel as the wire type says.
 class Ring final : public AllReduce {
   public:
-    explicit Ring(const Workplace& work)
+    explicit Ring(const AllReduceContext& work)
         : work_(work),
           members_(work.mesh->size()),
           self_(work.mesh->self()),
@@ -125,7 +125,7 @@ class Ring final : public AllReduce {
         }
     }
 
-    const Workplace& work_;
+    const AllReduceContext& work_;
     const size_t members_, self_, next_, previous_;
     std::vector<Rounds::Give> give_;
     std::vector<Rounds::Get> get_;
@@ -134,7 +134,7 @@ class Ring final : public AllReduce {
 
 }  // namespace
 
-std::unique_ptr<AllReduce> makeRing(const Workplace& work) {
+std::unique_ptr<AllReduce> makeRing(const AllReduceContext& work) {
     return std::make_unique<Ring>(work);
 }
 

@@ -19,7 +19,8 @@ std::pair<size_t, size_t> sliceOf(size_t index, size_t slices, size_t count) {
     return {std::min(count, index * width), std::min(count, (index + 1) * width)};
 }
 
-Slices::Slices(const Workplace& work, std::vector<size_t> members, size_t owners, WireType wire)
+Slices::Slices(const AllReduceContext& work, std::vector<size_t> members, size_t owners,
+               WireType wire)
     : work_(work),
       members_(std::move(members)),
       owners_(owners),

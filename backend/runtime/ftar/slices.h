@@ -21,7 +21,7 @@ std::pair<size_t, size_t> sliceOf(size_t index, size_t slices, size_t count);
 class Slices {
   public:
     /// `members` contain ourselves and stand in the order of addition, the same at all of them.
-    Slices(const Workplace& work, std::vector<size_t> members, size_t owners, WireType wire);
+    Slices(const AllReduceContext& work, std::vector<size_t> members, size_t owners, WireType wire);
 
     /// out[i] = the sum of everybody's in[i], in the order of members, for i in our slice.
     absl::Status reduceScatter(const RoundTag& tag, std::span<const float> in,
@@ -41,7 +41,7 @@ class Slices {
     absl::Status sum(std::vector<const T*> sources, std::span<float> out, Add add) const;
     absl::Status sumOwn(std::span<const float> in, std::span<float> out) const;
 
-    const Workplace& work_;
+    const AllReduceContext& work_;
     const std::vector<size_t> members_;
     const size_t owners_;
     const WireType wire_;

@@ -19,7 +19,7 @@
 #include "backend/runtime/replica/fault_desk.h"
 #include "backend/runtime/replica/links.h"
 #include "backend/runtime/replica/replica_rank.h"
-#include "backend/runtime/replica/snapshot_desk.h"
+#include "backend/runtime/replica/snapshot_cache.h"
 #include "backend/runtime/replica/state_server.h"
 #include "backend/runtime/replica/state_store.h"
 #include "backend/runtime/replica/step_exchange.h"
@@ -179,7 +179,7 @@ class ReplicaRank::Impl {
     std::deque<CommitRecord> records_;
     size_t contributions_ = 0;  ///< in records_
     std::vector<int32_t> expertShard_;
-    SnapshotDesk snapshots_;
+    SnapshotCache snapshots_;
     std::optional<uint64_t> kept_;  ///< the step whose state the program keeps
     bool noRoomToKeep_ = false;
     uint64_t computing_ = 0;  ///< step

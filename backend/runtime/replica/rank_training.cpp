@@ -361,7 +361,7 @@ void ReplicaRank::Impl::forgetBefore() {
 void ReplicaRank::Impl::writeCheckpoint(const std::string& dataPosition) {
     std::vector<CommitRecord> records;
     if (dataPosition.empty()) records.assign(records_.begin(), records_.end());
-    snapshots_.give(label(), [this, dataPosition, records](SnapshotDesk::Snapshot snapshot) {
+    snapshots_.give(label(), [this, dataPosition, records](SnapshotCache::Snapshot snapshot) {
         checkpoints_->write(std::move(snapshot), dataPosition, records);
     });
 }
@@ -386,7 +386,7 @@ absl::Status ReplicaRank::Impl::takeSnapshot(uint64_t step) {
     // Somebody may have found that the one before is not what its hash says. While the job waits
     // no vote would show that.
     const bool again = std::exchange(snapshotOf_, step) == step;
-    snapshots_.give(label(), [this, step, again](SnapshotDesk::Snapshot snapshot) {
+    snapshots_.give(label(), [this, step, again](SnapshotCache::Snapshot snapshot) {
         if (absl::Status s = again ? checkIntact(*snapshot) : absl::OkStatus(); !s.ok())
             return cannotGoOn(s);
         store_.putSnapshot(std::move(snapshot));

@@ -115,7 +115,8 @@ class FakeMemory {
         void* at = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
         return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
     }
-    Blocks::const_iterator blockOf(const std::byte* at) const {
+    Blocks::const_iterator blockOf(const std::byte* at) const
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         auto it = blocks_.upper_bound(const_cast<std::byte*>(at));
         if (it == blocks_.begin()) return blocks_.end();
         --it;

@@ -65,6 +65,6 @@ struct bulkhead_stream {
     std::deque<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
     uint64_t put_ ABSL_GUARDED_BY(mutex_) = 0;
     uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
-    bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // the thread's
+    bool ended_ = false;  // the thread's
     std::thread thread_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One copy of a step's state for all that want it, made while the program goes on.
-#include "backend/runtime/replica/snapshot_desk.h"
+#include "backend/runtime/replica/snapshot_cache.h"
 #include "absl/base/thread_annotations.h"
 
 #include <gtest/gtest.h>
@@ -99,28 +99,28 @@ StateSnapshot label(uint64_t step) {
     return label;
 }
 
-class SnapshotDeskTest : public ::testing::TestWithParam<bool> {
+class SnapshotCacheTest : public ::testing::TestWithParam<bool> {
   protected:
-    SnapshotDesk::Taker into(SnapshotDesk::Snapshot* to) {
-        return [to](SnapshotDesk::Snapshot snapshot) { *to = std::move(snapshot); };
+    SnapshotCache::Taker into(SnapshotCache::Snapshot* to) {
+        return [to](SnapshotCache::Snapshot snapshot) { *to = std::move(snapshot); };
     }
     /// As a rank does at a commit.
     void step() {
         program_.awaitCopies();
         program_.change();
-        desk_.changed();
+        cache_.changed();
     }
     Program program_{GetParam()};
     absl::Status failure_;
-    SnapshotDesk desk_{&program_, [this](absl::Status why) { failure_ = std::move(why); }};
+    SnapshotCache cache_{&program_, [this](absl::Status why) { failure_ = std::move(why); }};
 };
 
-TEST_P(SnapshotDeskTest, AllWhoWantTheStateOfAStepShareOneCopy) {
-    SnapshotDesk::Snapshot joiner, checkpoint, late;
-    desk_.give(label(1), into(&joiner));
-    desk_.give(label(1), into(&checkpoint));
-    ASSERT_TRUE(desk_.await(label(1)).ok());
-    desk_.give(label(1), into(&late));
+TEST_P(SnapshotCacheTest, AllWhoWantTheStateOfAStepShareOneCopy) {
+    SnapshotCache::Snapshot joiner, checkpoint, late;
+    cache_.give(label(1), into(&joiner));
+    cache_.give(label(1), into(&checkpoint));
+    ASSERT_TRUE(cache_.await(label(1)).ok());
+    cache_.give(label(1), into(&late));
     ASSERT_NE(joiner, nullptr);
     EXPECT_EQ(joiner, checkpoint);
     EXPECT_EQ(joiner, late);
@@ -130,10 +130,10 @@ TEST_P(SnapshotDeskTest, AllWhoWantTheStateOfAStepShareOneCopy) {
     EXPECT_EQ(program_.copies(), 1);
 }
 
-TEST_P(SnapshotDeskTest, EachStepHasItsOwnInTheMemoryThatNobodyHolds) {
+TEST_P(SnapshotCacheTest, EachStepHasItsOwnInTheMemoryThatNobodyHolds) {
     const std::byte* memory = nullptr;
     for (uint64_t n = 1; n < 6; ++n) {
-        const auto copy = desk_.await(label(n));
+        const auto copy = cache_.await(label(n));
         ASSERT_TRUE(copy.ok()) << copy.status();
         EXPECT_EQ((*copy)->step, n);
         EXPECT_EQ((*copy)->bytes, program_.state());
@@ -144,53 +144,53 @@ TEST_P(SnapshotDeskTest, EachStepHasItsOwnInTheMemoryThatNobodyHolds) {
     EXPECT_EQ(program_.copies(), 5);
 }
 
-TEST_P(SnapshotDeskTest, WhatOthersHoldIsNotWrittenOver) {
-    SnapshotDesk::Snapshot joiner;
-    desk_.give(label(1), into(&joiner));
+TEST_P(SnapshotCacheTest, WhatOthersHoldIsNotWrittenOver) {
+    SnapshotCache::Snapshot joiner;
+    cache_.give(label(1), into(&joiner));
     step();
     const std::vector<std::byte> held = joiner->bytes;
     for (uint64_t n = 2; n < 6; ++n) {
-        ASSERT_TRUE(desk_.await(label(n)).ok());
+        ASSERT_TRUE(cache_.await(label(n)).ok());
         step();
     }
     EXPECT_EQ(joiner->step, 1u);
     EXPECT_EQ(joiner->bytes, held);
 }
 
-TEST_P(SnapshotDeskTest, WhoAskedGetsTheOldStateWhenAStepWithoutAnUpdateFollows) {
-    SnapshotDesk::Snapshot first, second;
+TEST_P(SnapshotCacheTest, WhoAskedGetsTheOldStateWhenAStepWithoutAnUpdateFollows) {
+    SnapshotCache::Snapshot first, second;
     program_.hold(true);
-    desk_.give(label(1), into(&first));
-    desk_.changed();
+    cache_.give(label(1), into(&first));
+    cache_.changed();
     program_.hold(false);
-    desk_.give(label(2), into(&second));
-    ASSERT_TRUE(desk_.await(label(2)).ok());
+    cache_.give(label(2), into(&second));
+    ASSERT_TRUE(cache_.await(label(2)).ok());
     ASSERT_TRUE(first != nullptr && second != nullptr);
     EXPECT_EQ(first->step, 1u);
     EXPECT_EQ(second->step, 2u);
     EXPECT_EQ(program_.copies(), 2);
 }
 
-TEST_P(SnapshotDeskTest, ACopyThatCannotBeMadeIsToldAndGoesToNobody) {
-    SnapshotDesk::Snapshot joiner;
+TEST_P(SnapshotCacheTest, ACopyThatCannotBeMadeIsToldAndGoesToNobody) {
+    SnapshotCache::Snapshot joiner;
     program_.refuse();
-    desk_.give(label(1), into(&joiner));
-    EXPECT_TRUE(absl::IsResourceExhausted(desk_.await(label(1)).status()));
+    cache_.give(label(1), into(&joiner));
+    EXPECT_TRUE(absl::IsResourceExhausted(cache_.await(label(1)).status()));
     EXPECT_TRUE(absl::IsResourceExhausted(failure_));
     EXPECT_EQ(joiner, nullptr);
 }
 
-INSTANTIATE_TEST_SUITE_P(Copies, SnapshotDeskTest, ::testing::Bool(), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Copies, SnapshotCacheTest, ::testing::Bool(), [](const auto& info) {
     return std::string(info.param ? "BesideTraining" : "AtOnce");
 });
 
-class BesideTraining : public SnapshotDeskTest {};
+class BesideTraining : public SnapshotCacheTest {};
 TEST_P(BesideTraining, OnlyTheNextUpdateWaits) {
-    SnapshotDesk::Snapshot joiner;
+    SnapshotCache::Snapshot joiner;
     program_.hold(true);
-    desk_.give(label(1), nullptr);
-    desk_.give(label(1), into(&joiner));
-    desk_.give(label(1), nullptr);
+    cache_.give(label(1), nullptr);
+    cache_.give(label(1), into(&joiner));
+    cache_.give(label(1), nullptr);
     EXPECT_EQ(program_.waits(), 0);
     EXPECT_EQ(joiner, nullptr);
     program_.hold(false);

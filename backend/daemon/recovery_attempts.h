@@ -11,11 +11,11 @@
 
 namespace bulkhead::daemon {
 
-/// Remembers, in a file of the state folder, which run a controller is taking up, so that one whose
+/// Records in a file of the state folder which run a controller is recovering, so that a run whose
 /// recovery ends the controller is left alone and the other jobs go on. Thread: any.
-class TakeUps {
+class RecoveryAttempts {
   public:
-    explicit TakeUps(FileSystem& files, std::string file);
+    explicit RecoveryAttempts(FileSystem& files, std::string file);
     /// Before `run` is taken up. FailedPrecondition when two controllers in a row ended while they
     /// did that; says what to do. OK after done(). A file that cannot be written stops nobody.
     absl::Status begin(const std::string& run);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/runtime/replica/snapshot_desk.h"
+#include "backend/runtime/replica/snapshot_cache.h"
 #include "absl/base/thread_annotations.h"
 
 #include <optional>
@@ -10,7 +10,7 @@
 namespace bulkhead::runtime {
 
 /// One under way or whole. Its maker is done with it once `end` is set.
-struct SnapshotDesk::Copy {
+struct SnapshotCache::Copy {
     StateSnapshot snapshot;
     bool shared = false;  ///< somebody else got it, or will
     Mutex mutex;
@@ -24,10 +24,10 @@ struct SnapshotDesk::Copy {
     }
 };
 
-SnapshotDesk::SnapshotDesk(TrainingProgram* program, std::function<void(absl::Status)> failed)
+SnapshotCache::SnapshotCache(TrainingProgram* program, std::function<void(absl::Status)> failed)
     : program_(program), failed_(std::move(failed)) {}
 
-void SnapshotDesk::give(StateSnapshot label, Taker taker) {
+void SnapshotCache::give(StateSnapshot label, Taker taker) {
     const bool begun = now_ != nullptr;
     if (!begun) {
         now_ = std::make_shared<Copy>();
@@ -58,19 +58,19 @@ void SnapshotDesk::give(StateSnapshot label, Taker taker) {
     program_->snapshot(&now_->snapshot.bytes, made);
 }
 
-absl::StatusOr<const StateSnapshot*> SnapshotDesk::await(StateSnapshot label) {
+absl::StatusOr<const StateSnapshot*> SnapshotCache::await(StateSnapshot label) {
     give(std::move(label), nullptr);
     program_->awaitCopies();
     if (const absl::Status end = *now_->ended(); !end.ok()) return end;
     return &now_->snapshot;
 }
 
-void SnapshotDesk::changed() {
+void SnapshotCache::changed() {
     if (now_ != nullptr && !now_->shared && now_->ended()) spare_ = std::move(now_->snapshot.bytes);
     now_.reset();
 }
 
-void SnapshotDesk::clear() {
+void SnapshotCache::clear() {
     now_.reset();
     spare_ = {};
 }

@@ -16,14 +16,14 @@ namespace bulkhead::runtime {
 /// Copies of a rank's state, at most one of a step, made while the program computes where it can:
 /// whoever wants one (joiners, a checkpoint, parity's judgement) shares it.
 /// Thread: the one of the program, before whose end this one ends.
-class SnapshotDesk {
+class SnapshotCache {
   public:
     using Snapshot = std::shared_ptr<const StateSnapshot>;
     /// Gets a copy once it is whole: at once, or on whatever thread made it.
     using Taker = std::function<void(Snapshot)>;
 
     /// `failed` hears why a copy could not be made, likewise.
-    SnapshotDesk(TrainingProgram* program, std::function<void(absl::Status)> failed);
+    SnapshotCache(TrainingProgram* program, std::function<void(absl::Status)> failed);
 
     /// Begins a copy of the state as it stands, unless there is one or it is under way; `taker`
     /// gets it. `label` is all that is said of that state, without its bytes.

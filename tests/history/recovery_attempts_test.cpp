@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/daemon/take_ups.h"
+#include "backend/daemon/recovery_attempts.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -9,21 +9,22 @@ namespace {
 
 using testing::HasSubstr;
 
-class TakeUpsTest : public testing::Test {
+class RecoveryAttemptsTest : public testing::Test {
   protected:
-    ~TakeUpsTest() override { (void)diskFiles().remove(file_); }
+    ~RecoveryAttemptsTest() override { (void)diskFiles().remove(file_); }
     /// A controller that takes up these runs in order, and ends within the last unless it `lives`.
     absl::Status controller(const std::vector<std::string>& runs, bool lives) {
-        TakeUps takeUps(diskFiles(), file_);
+        RecoveryAttempts attempts(diskFiles(), file_);
         absl::Status first;
-        for (const std::string& run : runs) first.Update(takeUps.begin(run));
-        if (lives) takeUps.done();
+        for (const std::string& run : runs) first.Update(attempts.begin(run));
+        if (lives) attempts.done();
         return first;
     }
-    const std::string file_ = testing::TempDir() + "take_ups_" + std::to_string(::getpid());
+    const std::string file_ =
+        testing::TempDir() + "recovery_attempts_" + std::to_string(::getpid());
 };
 
-TEST_F(TakeUpsTest, TheRunThatEndedTwoControllersIsLeftAloneAndNoOther) {
+TEST_F(RecoveryAttemptsTest, TheRunThatEndedTwoControllersIsLeftAloneAndNoOther) {
     EXPECT_TRUE(controller({"a", "b"}, false).ok());
     EXPECT_TRUE(controller({"a", "b"}, false).ok()) << "once is no pattern";
     const absl::Status left = controller({"a", "b", "c"}, true);
@@ -36,22 +37,22 @@ TEST_F(TakeUpsTest, TheRunThatEndedTwoControllersIsLeftAloneAndNoOther) {
     EXPECT_FALSE(diskFiles().exists(file_));
 }
 
-TEST_F(TakeUpsTest, OnlyControllersInARowCount) {
+TEST_F(RecoveryAttemptsTest, OnlyControllersInARowCount) {
     for (int i = 0; i < 5; ++i) {
         EXPECT_TRUE(controller({"a"}, false).ok());
         EXPECT_TRUE(controller({"a"}, true).ok());
     }
 }
 
-TEST_F(TakeUpsTest, WhatIsAskedLaterIsNoRecovery) {
-    TakeUps takeUps(diskFiles(), file_);
-    EXPECT_TRUE(takeUps.begin("a").ok());
-    takeUps.done();
-    EXPECT_TRUE(takeUps.begin("a").ok());
+TEST_F(RecoveryAttemptsTest, WhatIsAskedLaterIsNoRecovery) {
+    RecoveryAttempts attempts(diskFiles(), file_);
+    EXPECT_TRUE(attempts.begin("a").ok());
+    attempts.done();
+    EXPECT_TRUE(attempts.begin("a").ok());
     EXPECT_FALSE(diskFiles().exists(file_));
 }
 
-TEST_F(TakeUpsTest, AFileOfGarbageStopsNobody) {
+TEST_F(RecoveryAttemptsTest, AFileOfGarbageStopsNobody) {
     EXPECT_TRUE(writeDurably(diskFiles(), file_, "a two\nb").ok());
     EXPECT_TRUE(controller({"a", "b"}, true).ok());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/daemon/take_ups.h"
+#include "backend/daemon/recovery_attempts.h"
 
 #include <spdlog/spdlog.h>
 
@@ -11,13 +11,14 @@ namespace bulkhead::daemon {
 
 constexpr int kMost = 2;
 
-TakeUps::TakeUps(FileSystem& files, std::string file) : files_(files), file_(std::move(file)) {
+RecoveryAttempts::RecoveryAttempts(FileSystem& files, std::string file)
+    : files_(files), file_(std::move(file)) {
     std::istringstream lines(files_.read(file_).value_or(""));
     int times = 0;
     for (std::string run; lines >> run >> times;) ended_[run] = times;
 }
 
-absl::Status TakeUps::begin(const std::string& run) {
+absl::Status RecoveryAttempts::begin(const std::string& run) {
     const MutexLock lock(mutex_);
     if (done_) return absl::OkStatus();
     ended_.erase(current_);
@@ -33,14 +34,14 @@ absl::Status TakeUps::begin(const std::string& run) {
     return absl::OkStatus();
 }
 
-void TakeUps::done() {
+void RecoveryAttempts::done() {
     const MutexLock lock(mutex_);
     ended_.erase(current_);
     done_ = true;
     write();
 }
 
-void TakeUps::write() {
+void RecoveryAttempts::write() {
     std::string text;
     for (const auto& [run, times] : ended_) absl::StrAppend(&text, run, " ", times, "\n");
     if (text.empty() && !files_.exists(file_)) return;
