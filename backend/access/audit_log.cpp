@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/access/audit_log.h"
-#include "absl/base/thread_annotations.h"
 
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <fcntl.h>
@@ -10,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/codec.h"
 #include "backend/common/digest.h"
 #include "backend/common/threads.h"

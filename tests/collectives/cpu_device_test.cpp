@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/collectives/cpu_device.h"
-#include "absl/base/thread_annotations.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/threads.h"
 #include "tests/collectives/group_ranks.h"
 

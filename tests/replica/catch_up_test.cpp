@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/catch_up.h"
-#include "absl/base/thread_annotations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/threads.h"
 #include "backend/runtime/replica/state_server.h"
 #include "bulkhead/state_hash.h"

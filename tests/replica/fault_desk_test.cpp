@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/fault_desk.h"
-#include "absl/base/thread_annotations.h"
-#include "backend/common/threads.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <csignal>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
 
 namespace bulkhead::runtime {
 namespace {

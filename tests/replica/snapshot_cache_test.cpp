@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One copy of a step's state for all that want it, made while the program goes on.
 #include "backend/runtime/replica/snapshot_cache.h"
-#include "absl/base/thread_annotations.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/threads.h"
 
 namespace bulkhead::runtime {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/step_exchange.h"
-#include "absl/base/thread_annotations.h"
 
 #include <gmock/gmock.h>
 
@@ -8,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/threads.h"
 #include "backend/model/job_spec.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/replica/snapshot_cache.h"
-#include "absl/base/thread_annotations.h"
 
 #include <optional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/common/threads.h"
 
 namespace bulkhead::runtime {
