@@ -6,15 +6,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
 #include <exception>
-#include <mutex>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "backend/cli/follow.h"
 #include "backend/cli/session.h"
 #include "backend/common/fields.h"
+#include "backend/common/threads.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -178,14 +178,14 @@ class Exporter final : public prometheus::Collectable {
     explicit Exporter(client::Client& client) : client_(client) {
         client::JobsHandlers handlers;
         handlers.onConnected = [this](model::ServerInfo info) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             observed_.up = true;
             observed_.build = info.build;
             observed_.certificateEndsNs = info.certificateEndsNs;
         };
         handlers.onJobs = [this](std::vector<model::JobInfo> jobs) { follow(std::move(jobs)); };
         handlers.onDisconnected = [this](client::Failure failure, client::SteadyTime) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (observed_.up || !failure.retryable)
                 std::fprintf(stderr, "bulkheadctl: %s: %s / %s\n", failure.title.c_str(),
                              failure.cause.c_str(), failure.remedy.c_str());
@@ -199,34 +199,34 @@ class Exporter final : public prometheus::Collectable {
         jobs_.reset();  // nothing is followed anew from here on
         decltype(watches_) ending;
         {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             ending.swap(watches_);
         }
     }
 
     std::vector<MetricFamily> Collect() const override {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return metricFamilies(observed_);
     }
 
     /// Waits until every job has sent its state. The reason, when that will not be.
     std::optional<client::Failure> awaitAll() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] {
+        MutexLock lock(mutex_);
+        changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
             return failure_ || (listed_ && observed_.states.size() >= watches_.size());
         });
         return failure_;
     }
     /// Set when the connection cannot be made at all.
     std::optional<client::Failure> failure() const {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         return failure_;
     }
 
   private:
     void follow(std::vector<model::JobInfo> jobs) {
         std::map<std::string, std::unique_ptr<client::Watch>> ending;  // after the lock
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         for (auto it = watches_.begin(); it != watches_.end();) {
             const bool listed = std::any_of(jobs.begin(), jobs.end(),
                                             [&](const auto& j) { return j.id == it->first; });
@@ -247,12 +247,12 @@ class Exporter final : public prometheus::Collectable {
     std::unique_ptr<client::Watch> watch(const std::string& job) {
         client::WatchHandlers handlers;
         handlers.onSnapshot = [this, job](client::StatePtr state) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             if (watches_.contains(job)) observed_.states[job] = *state;
             changed_.notify_all();
         };
         handlers.onEvents = [this, job](std::vector<model::Event> events) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             const auto state = observed_.states.find(job);
             if (state == observed_.states.end()) return;
             for (const model::Event& event : events) model::apply(state->second, event);
@@ -261,12 +261,12 @@ class Exporter final : public prometheus::Collectable {
     }
 
     client::Client& client_;
-    mutable std::mutex mutex_;
-    std::condition_variable changed_;
-    Observed observed_;
-    bool listed_ = false;  ///< the jobs have been told once
-    std::optional<client::Failure> failure_;
-    std::map<std::string, std::unique_ptr<client::Watch>> watches_;
+    mutable Mutex mutex_;
+    ConditionVariable changed_;
+    Observed observed_ ABSL_GUARDED_BY(mutex_);
+    bool listed_ ABSL_GUARDED_BY(mutex_) = false;  ///< the jobs have been told once
+    std::optional<client::Failure> failure_ ABSL_GUARDED_BY(mutex_);
+    std::map<std::string, std::unique_ptr<client::Watch>> watches_ ABSL_GUARDED_BY(mutex_);
     std::unique_ptr<client::Watch> jobs_;
 };
 
