@@ -90,7 +90,7 @@ class Crash {
     }
 
   private:
-    void pass(const std::string& point) {
+    void pass(const std::string& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         if (point == point_ && --left_ == 0) ::kill(::getpid(), SIGKILL);
     }
 

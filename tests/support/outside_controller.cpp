@@ -37,8 +37,11 @@ std::string OutsideController::start() {
     int from[2];
     if (::pipe2(to, O_CLOEXEC) != 0 || ::pipe2(from, O_CLOEXEC) != 0) return "";
     const std::string program = JobHost::program("bulkhead-test-controller");
-    gone_ = false;
-    answers_.clear();
+    {
+        const MutexLock lock(mutex_);
+        gone_ = false;
+        answers_.clear();
+    }
     pid_ = ::fork();
     if (pid_ == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
