@@ -45,7 +45,7 @@ class AgentTest : public testing::Test {
         std::filesystem::remove_all(dir_);
     }
 
-    /// What a controller with the agent's secret listens with.
+    /// Credentials of a controller that knows the agent's secret.
     static ChannelOptions keyed() {
         ChannelOptions options;
         options.keyOf = [](std::string_view identity) {
@@ -82,7 +82,7 @@ class AgentTest : public testing::Test {
         channel_.reset();  // with what is still on its way
         hello_.reset();
     }
-    /// What an agent that is gone has left on disk.
+    /// The files that a dead agent has left on disk.
     void note(const RegisteredRank& rank) {
         auto registry = RankRegistry::open(diskFiles(), dir_ + "/node7");
         ASSERT_TRUE(registry.ok()) << registry.status();

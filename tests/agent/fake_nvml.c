@@ -2,8 +2,9 @@
 /* NVIDIA's management library as a driver may ship it: WHOLE tells everything of two GPUs; PARTIAL
    lacks functions and fails at others; EMPTY starts and has no GPU; BROKEN does not start. LIVE is
    like WHOLE, but the processes that the caller started compute on GPU B, which has an Xid and
-   memory errors as soon as there are any; EIGHT is like WHOLE with eight of them, of which the second
-   falls off the bus each time that the file BULKHEAD_FAKE_XID is there, and takes it away. */
+   memory errors as soon as there are any; EIGHT is like WHOLE with eight of them, of which the
+   second falls off the bus each time that the file BULKHEAD_FAKE_XID is there, and takes it away.
+ */
 #include <dirent.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -118,7 +119,7 @@ struct process {
 static int pending;
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned* count,
                                                    struct process* list) {
-    // Whatever thread of the agent has started them.
+    // Lists the children of all threads of the agent.
     unsigned many = 0;
     unsigned pid;
     DIR* threads = device == &gpus[1] ? opendir("/proc/self/task") : NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-only
-// What routing shows beyond loads: of a running job, and of a recording.
+// Figures of routing beyond loads: of a running job, and of a recording.
 #include <gmock/gmock.h>
 
 #include "app/models/expert_study.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-3.0-only
-// What the Placement page says, and the plan that is considered on it.
+// Texts of the Placement page, and the plan that is considered on it.
 #include <gmock/gmock.h>
 
 #include <QTest>

@@ -63,7 +63,7 @@ class LedgerProofTest : public WholeJobTest {
         update.exec();
     }
 
-    /// As somebody would who knows the tables: the events behind close up, the counters follow.
+    /// Edits the file as an expert would: the events behind close up, the counters follow.
     static void deleteStep(SQLite::Database& db, uint64_t seq) {
         const std::string at = std::to_string(seq);
         for (const char* table : {"events", "steps", "parity"})

@@ -23,7 +23,7 @@ std::vector<float> values(size_t rank, size_t count) {
     return out;
 }
 
-/// What rank `from` sends to rank `to`: a length and bytes that only this pair has.
+/// The message of rank `from` to rank `to`: a length and bytes that only this pair has.
 std::string parcel(size_t from, size_t to) {
     const size_t length = (from * 7919 + to * 104'729) % 20'000 * ((from + to) % 3);
     std::string out(length, '\0');
@@ -141,7 +141,7 @@ TEST_P(GroupTest, DifferentCallsEndInAnErrorNotInAHang) {
                 i == 0 ? groups[i]->barrier()
                        : groups[i]->reduceScatter(in.data(), out.data(), 1, ElementType::kF32);
             if (!s.ok()) ++failed;
-            // As its driver would: one that failed takes the others out of their waits.
+            // Acts as its driver: one that failed takes the others out of their waits.
             for (auto& g : groups) g->abort("a rank failed");
         });
     for (std::thread& t : threads) t.join();

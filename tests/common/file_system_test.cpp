@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What somebody names on a command line is read up to a limit, whatever it is.
+// A file named on a command line is read up to a limit, of any kind.
 #include "backend/common/file_system.h"
 
 #include <gmock/gmock.h>
@@ -121,7 +121,7 @@ TEST_F(ReadAtMost, whatMayNotBeReadIsNotSaidToBeMissing) {
     EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-/// Whoever opens a pipe waits for somebody at its other end.
+/// Opening a pipe waits for a process at its other end.
 TEST(FileSystemPipes, APipeInAFilesPlaceIsNamedAndNobodyWaits) {
     const std::string path = testing::TempDir() + "/pipe_" + std::to_string(::getpid());
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);

@@ -33,7 +33,7 @@ class AbortAnywhereTest : public ::testing::TestWithParam<Wiring> {
         }
     }
 
-    /// What everybody's configure() and reduce() came to. Inputs must be whole, sums that are there
+    /// Results of each member's configure() and reduce(). Inputs must be whole, sums that are there
     /// right.
     std::vector<absl::Status> exchangeOnce(const Ranks& ranks, const ExchangeKey& key,
                                            const std::string& firstAt) {

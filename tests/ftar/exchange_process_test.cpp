@@ -18,7 +18,7 @@ using testing::Wiring;
 
 constexpr size_t kCount = 150'001;
 
-/// What a rank's process tells the test; lies in memory that all of them share.
+/// The report of a rank's process to the test; lies in memory that all of them share.
 struct Report {
     std::atomic<uint32_t> buckets;   // reduced so far
     std::atomic<uint32_t> failed;    // 1: reduce() returned an error

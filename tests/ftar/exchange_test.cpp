@@ -280,7 +280,7 @@ TEST(Exchange, DifferentBucketSizesEndInAnErrorNotInAHang) {
             const std::vector<float> input(i == 0 ? 100 : 200, 1.0f);
             std::vector<float> output(input.size());
             const absl::Status s = ranks.reduce(i, *exchanges[i], 0, input, output);
-            // Whoever sees it first breaks the connection off.
+            // The first to see it breaks the connection off.
             EXPECT_TRUE(absl::IsDataLoss(s) || absl::IsUnavailable(s)) << s;
             EXPECT_FALSE(ranks.reduce(i, *exchanges[i], 1, input, output).ok())
                 << "it stays broken";

@@ -23,7 +23,7 @@
 #include "backend/model/command_text.h"
 #include "tests/app/support/console.h"
 
-/// What can be done to jobs, nodes, policies and runs: by keyboard, through the one registry, and
+/// Actions on jobs, nodes, policies and runs: by keyboard, through the one registry, and
 /// asked for through the one seam.
 namespace bulkhead::ui {
 namespace {

@@ -152,7 +152,7 @@ TEST_F(Attach, ALostConnectionCountsDownAndComesBackByItself) {
     ASSERT_TRUE(waitFor([&] { return console.feed.hasRun(); }));
     server_.reset();
     ASSERT_TRUE(waitFor([&] { return console.says("Next try in"); }));
-    // What is on screen stays there, and nothing can be done to it.
+    // The screen keeps its content, and no action is enabled.
     EXPECT_TRUE(console.feed.hasRun());
     EXPECT_FALSE(console.actions.find("job.pause")->isEnabled());
     EXPECT_TRUE(console.actions.find("file.retry")->isEnabled());

@@ -11,7 +11,7 @@
 #include "app/widgets/table_style.h"
 #include "tests/app/support/console.h"
 
-/// What can be asserted of the looks: contrast, shapes beside colours, room, and the way of the
+/// Assertions on looks: contrast, shapes beside colours, room, and the way of the
 /// keyboard.
 namespace bulkhead::ui {
 namespace {
@@ -24,7 +24,7 @@ double luminance(const QColor& color) {
            0.0722 * linear(color.blueF());
 }
 
-/// As WCAG 2 counts it: 1 to 21.
+/// Contrast ratio of WCAG 2: 1 to 21.
 double contrast(const QColor& a, const QColor& b) {
     const double x = luminance(a);
     const double y = luminance(b);

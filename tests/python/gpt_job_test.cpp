@@ -20,7 +20,7 @@ constexpr size_t kTextBytes = 64 * 32 * 17 + 1;
 constexpr size_t kDdpSteps = 3 * 17;
 constexpr uint32_t kReplicas = 4;
 
-/// What a shell says on stdout; nullopt when it fails.
+/// Standard output of a shell; nullopt when it fails.
 std::optional<std::string> shell(const std::string& line) {
     std::FILE* out = ::popen(line.c_str(), "r");
     std::string said;

@@ -34,7 +34,7 @@ client::Result<T> await(Start&& start) {
     return future.get();
 }
 
-/// What a watch said, for a test to wait on.
+/// Records the updates of a watch, for a test to wait on.
 class WatchLog {
   public:
     client::WatchHandlers handlers() {

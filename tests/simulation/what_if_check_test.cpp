@@ -17,9 +17,10 @@ namespace {
 /// So many that a few that are lost together are no half of the job: that the protocol looks at
 /// for up to Timeouts::massPauseMs, which the model leaves out.
 constexpr uint32_t kReplicas = 8;
-/// Of the job's time. A run of 250 losses strays by 0.4 points from seed to seed, since when they
-/// come and whom they hit is chance; what the model leaves out (losses that share a stall, a victim
-/// hit again before it is back) must fit into the rest. The losses cost 3.5 and 7 points in all.
+/// Tolerance as a share of the job's time. A run of 250 losses strays by 0.4 points from seed to
+/// seed, since when they come and whom they hit is chance; what the model leaves out (losses that
+/// share a stall, a victim hit again before it is back) must fit into the rest. The losses cost 3.5
+/// and 7 points in all.
 constexpr double kTolerance = 0.01;
 
 Options eightByOne() {
@@ -64,7 +65,7 @@ struct Job {
     MonoNs committed = 0;
 };
 
-/// Of an undisturbed job.
+/// Figures of an undisturbed job.
 struct Undisturbed {
     double samplesPerSecond;
     double stepS;

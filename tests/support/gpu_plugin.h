@@ -35,8 +35,8 @@ class GpuPlugin {
 
     const bulkhead_device_api& device() const { return *device_; }
     const bulkhead_data_plane_api& plane() const { return *plane_; }
-    /// Why the first GPU does not answer here; empty: it does. Without the plugin itself: its
-    /// error.
+    /// The reason for which the first GPU does not answer here; empty: it does. Without the plugin
+    /// itself: its error.
     std::string whyNot() {
         bulkhead_device* opened = nullptr;
         if (device_ != nullptr && device_->open(&host_, 0, &opened) == BULKHEAD_OK)

@@ -43,7 +43,7 @@ class JobHost {
 
     runtime::Controller& controller() { return *controller_; }
     const std::string& dir() const { return dir_; }
-    int historyAsked() const { return historyAsked_; }  ///< how often for a run's past
+    int historyAsked() const { return historyAsked_; }  ///< requests for a run's past so far
     std::string socket() const { return "unix:" + dir_ + "/c"; }
     static constexpr const char* kToken = "test-token";
     EventTape& tape() { return tape_; }

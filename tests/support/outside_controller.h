@@ -27,7 +27,7 @@ class OutsideController {
     std::string ask(const std::string& command);
     /// The same when it is expected to die of it.
     void tell(const std::string& command);
-    /// Whether it is dead, or is within `patience`.
+    /// True when it is dead, or dies within `patience`.
     bool gone(std::chrono::milliseconds patience);
     /// Waits until it is dead; true when SIGKILL ended it.
     bool awaitKilled();

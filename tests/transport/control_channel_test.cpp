@@ -55,7 +55,7 @@ class ControlChannelTest : public testing::TestWithParam<std::string> {
         listen(left_, atLeft_, leftClosed_);
         listen(right_, atRight_, rightClosed_);
         if (GetParam() != "tls") return;
-        // What is sent before the handshake is done may be lost with a close.
+        // A message sent before the end of the handshake may be lost with a close.
         ASSERT_TRUE(left_->send("first").ok());
         until([this] { return atRight_.size() == 1; });
         EXPECT_EQ(right_->identity(), "left");

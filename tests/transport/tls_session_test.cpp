@@ -124,7 +124,7 @@ TEST(TlsSession, BytesThatAreNoTlsAreSaidToBeThat) {
     }
 }
 
-/// Whoever stands between them has a certificate, which anybody can make, and not the key.
+/// The attacker between them has a certificate, which anybody can make, and not the key.
 TEST(TlsSession, ACertificateTakesThePlaceOfNoKey) {
     EVP_PKEY* key = EVP_EC_gen("P-256");
     X509* certificate = X509_new();

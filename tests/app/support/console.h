@@ -42,7 +42,7 @@ struct Console {
     }
     /// Keys as if typed into the window, and what follows from them.
     void press(const char* keys);
-    /// Whether a label that can be seen says this.
+    /// True when a visible label has this text.
     bool says(const QString& words) const;
     /// The widget of this accessible name that can be seen; null when there is none.
     QWidget* named(const QString& accessibleName, QWidget* within = nullptr) const;

@@ -9,11 +9,11 @@
 namespace bulkhead::test {
 namespace {
 
-/// What of the plan happens at which step of the campaign; a kill is the sample run's own.
+/// Steps of the campaign at which its plan happens; a kill is the sample run's own.
 struct Deed {
     int step;
     uint64_t planned;
-    const char* skipped;  ///< why; null: it takes effect
+    const char* skipped;  ///< reason for skipping it; null: it takes effect
 };
 constexpr Deed kDeeds[] = {{3, 1, nullptr},
                            {6, 2, nullptr},
