@@ -23,7 +23,7 @@ class DemoJob {
         const std::string& root, const std::string& folder,
         const std::function<void(model::JobSpec&)>& change = {}, uint32_t nodes = 1);
 
-    /// As EventTape::awaitState.
+    /// Waits as EventTape::awaitState does.
     absl::Status wait(const std::string& what, double seconds,
                       const std::function<bool(const model::RunState&)>& reached);
     absl::StatusOr<uint64_t> inject(const model::FaultSpec& fault);

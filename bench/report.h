@@ -11,11 +11,11 @@ namespace CLI {
 class App;
 }
 
-/// What every benchmark's main has in common, and the one way it says what it found: a table for
+/// The common part of every benchmark's main, and the one way it says what it found: a table for
 /// people, JSON for machines.
 namespace bulkhead::bench {
 
-/// Where a bench finds the project and where it leaves results and scratch.
+/// Folders of the project, of results and of scratch.
 struct Place {
     std::string root = ".";
     std::string out = "build/bench";

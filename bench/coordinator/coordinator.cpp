@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the loss of the controller costs the live demo job: kill -9 at random moments of a step, a
+// Cost of losing the controller for the live demo job: kill -9 at random moments of a step, a
 // new one after the supervisor's pause, the time until the next step is committed.
 #include <algorithm>
 #include <chrono>
@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// As the daemon's supervisor waits before it starts a child again.
+/// Waits as long as the daemon's supervisor does before it starts a child again.
 constexpr milliseconds kSupervisorPause{200};
 
 struct Settings : Place {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the demo job trains when nothing goes wrong. `./dev bench demo`
+// Throughput of the demo job without faults. `./dev bench demo`
 #include <CLI/CLI.hpp>
 
 #include "bench/demo_job.h"

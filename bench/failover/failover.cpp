@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failure costs, on the live demo job: seeded kills in every phase of a step, other faults
+// Cost of a failure on the live demo job: seeded kills in every phase of a step, other faults
 // and the evidence that finds them, FT-HSDP against restarting everybody, what faults do to the
 // loss, and the same kills beside torchft. `./dev bench failover`, see README.md.
 #include <CLI/CLI.hpp>

@@ -36,7 +36,7 @@ uint64_t lastStep(const model::RunState& s);
 bool allContribute(const model::RunState& s);
 /// Waits for so many more steps, and for the last of them to be everybody's.
 void waitForSteps(DemoJob& job, uint64_t more);
-/// As DemoJob::start; once all replicas have contributed.
+/// Starts as DemoJob::start; returns once all replicas have contributed.
 std::unique_ptr<DemoJob> startDemo(const Settings& settings, const std::string& name,
                                    const std::function<void(model::JobSpec&)>& change = {},
                                    uint32_t nodes = 1);

@@ -18,7 +18,7 @@ constexpr size_t kTurns = 2;
 
 using Plan = std::vector<PlannedKill>;
 
-/// What torchft's lighthouse, managers and Gloo are told, in ms.
+/// Timeouts for torchft's lighthouse, managers and Gloo, in ms.
 struct Bounds {
     const char* name;
     int heartbeat, heartbeatTimeout, tick, join, gloo;
@@ -153,7 +153,7 @@ void summarise(const std::string& job, const Figures& f, Report& report) {
                              f.unplanned, " processes ended that nobody had killed"));
 }
 
-/// How many times as much the better of torchft's figures is.
+/// Ratio of the better of torchft's figures to ours.
 void compare(const std::string& what, double ours, double theirs, Report& report) {
     report.atLeast(what + ", torchft's over ours", theirs / std::max(ours, 0.1), 1, "x");
 }

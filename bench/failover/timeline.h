@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-/// What happened to a job around its kills, in terms that fit any job, so that two are measured in
+/// The course of a job around its kills, in terms that fit any job, so that two are measured in
 /// the same way. Times are Unix nanoseconds. Pure; thread: a value with one owner.
 namespace bulkhead::bench {
 
@@ -25,7 +25,7 @@ struct Timeline {
     std::vector<Moment> starts;   ///< of processes, the first ones included
 };
 
-/// Of what any replica saw from commit to commit; 0 without commits.
+/// Median of all replicas' times from commit to commit; 0 without commits.
 double medianStepMs(const Timeline& timeline);
 
 struct KillCost {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long reduce() still takes after abort(), told at a random moment of an exchange, as the
+// Time that reduce() still takes after abort(), told at a random moment of an exchange, as the
 // milliseconds of all ranks' exchanges that were running then. Arguments as ours.cpp has them.
 #include <mutex>
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine could do at best: the additions and copies of a direct all-reduce over RANKS
+// Upper bound of this machine: the additions and copies of a direct all-reduce over RANKS
 // processes, shared out over the cores, with nobody waiting for anybody and nothing but memory.
 #include <unistd.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-/// What every contender of bench/ftar does the same way, whatever library it links: it is started
+/// The part that all contenders of bench/ftar share, with any library: one is started
 /// as `PROGRAM RANKS BYTES ITERATIONS [...]`, all-reduces float32 over RANKS processes, and its
 /// first rank prints the milliseconds of each iteration, one a line.
 namespace bulkhead::bench {

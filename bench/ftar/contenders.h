@@ -7,7 +7,7 @@
 
 #include "bench/report.h"
 
-/// Who takes part in bench/ftar, and how one of them is run.
+/// The contenders of bench/ftar, and how one of them is run.
 namespace bulkhead::bench {
 
 inline constexpr size_t kMiB = 1u << 20;

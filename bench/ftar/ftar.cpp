@@ -92,7 +92,7 @@ void cost(Report& report, const Run& run, const std::string& name, const Contend
             const int iterations = 2 * iterationsFor(bytes);
             return spreadOf(runOnce(c, kBindingRanks, bytes, iterations, run.folders)).median;
         };
-        // Whoever goes second finds the other's caches: they take turns at that too.
+        // The second contender finds the other's caches: they take turns at that too.
         const bool swapped = pair % 2 == 1;
         const double first = turn(swapped ? without : with);
         const double second = turn(swapped ? with : without);

@@ -143,7 +143,8 @@ void measureExchanges(int times, size_t most, Report& report) {
                     if (bytes > most) continue;
                     const Spread s =
                         spreadOf(value(Replicas({replicas, bytes, wire, blocks}).measure(times)));
-                    // What every replica reads and writes in the two halves, in and out of memory.
+                    // Bytes that every replica reads and writes in the two halves, in and out of
+                    // memory.
                     const double moved = static_cast<double>(bytes) *
                                          (1 + 1.0 / static_cast<double>(replicas) +
                                           2 * (1 - 1.0 / static_cast<double>(replicas))) *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan from a running job's own routing saves, predicted beside measured: the demo's model
+// Savings of a plan from a running job's own routing, predicted beside measured: the demo's model
 // in 2 replicas of 4 shards, which stand for nodes, on four domains of text. Jobs in turn: some
 // with the plan, from other parameters each, one without it, and one that is hurt while the plan is
 // applied and goes back in the end. `./dev bench live [--settle STEPS] [--steps STEPS] [--runs N]`
@@ -148,7 +148,7 @@ Planned planned(const Settings& settings, uint64_t seed) {
             run.lossAfter(settings.settle)};
 }
 
-/// How often what came lay in the range that a plan's forecast had said.
+/// Share of results within the range that a plan's forecast gave.
 struct Held {
     int plans = 0, remote = 0, load = 0;
     double remoteWide = 0, loadWide = 0, off = 0;  ///< sums; off: squares, relative

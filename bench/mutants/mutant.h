@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-/// What the copies of the sources that places.py writes are compiled with; the product never sees
+/// Header for compiling the copies of the sources that places.py writes; the product never sees
 /// it. A place asks whether its bug is the active one.
 namespace bulkhead::mutants {
 

@@ -128,7 +128,7 @@ void oneModel(const Settings& settings, const Bars& bars, Report& report) {
     const uint32_t redundant = routing.shape().experts / 8;
     const Figures more = measured(halves, joint(false, redundant, 1.08), false);
     show(report, bars.name, "ours, sends, 12.5% redundant", more);
-    // How much of the figures above is the luck of those two halves.
+    // Part of the figures above that is the luck of those two halves.
     const std::vector<Halves> others = byLot(routing, kOtherPairs, settings.seed);
     const std::string lot = ", halves by lot";
     for (const bool copies : {false, true})

@@ -56,7 +56,7 @@ Outcome scored(const RoutingView& view, const Plan& plan) {
     return heldOut(view, plan, {}).value().outcome;
 }
 
-/// How near the usual search comes to one that has far more time, on some layers.
+/// Gap between the usual search and one with far more time, on some layers.
 void finalObjective(const Settings& settings, Report& report, const std::string& name) {
     const Routing few =
         madeRequests(kFewLayers, kExperts, kTopK, kTokens, kDomains, 0, settings.seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the simulator tries the protocol, and that no seed breaks it; and what a job of a
+// Speed of the simulator, and proof that no seed breaks the protocol; and what a job of a
 // hundred thousand GPUs would get out of them (the model behind `bulkhead-sim ett`).
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -63,7 +63,7 @@ void trials(const Settings& settings, Report& report) {
 }
 
 constexpr double kDays = 54;
-/// Of a published figure: a model further away explains it no more.
+/// Tolerance around a published figure: a model further away does not explain it.
 constexpr double kPoints = 2;
 
 std::string lossesOf(const model::WhatIfResult& r) {

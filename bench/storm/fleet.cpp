@@ -82,7 +82,7 @@ void Fleet::end() {
     for (const std::string& network : networks_) shell("ip netns del " + network);
     networks_.clear();
     for (const std::string& mount : mounted_) {
-        // What lies there is evidence: it moves to the disk below before the mount goes.
+        // The files there are evidence: they move to the disk below before the mount goes.
         shell(absl::StrCat("cp -a ", mount, " ", mount, ".kept"));
         ::umount2(mount.c_str(), MNT_DETACH);
         shell(absl::StrCat("rm -rf ", mount, " && mv ", mount, ".kept ", mount));

@@ -9,8 +9,9 @@
 #include "absl/status/statusor.h"
 #include "backend/runtime/protocol/commit_log.h"
 
-/// Which checkpoints a job can go back to, and which may be removed. Only the coordinator decides
-/// that, and its log says so before a file is touched: ranks write checkpoints, nothing else.
+/// Decides on the checkpoints that a job can go back to, and those that may be removed. Only the
+/// coordinator decides that, and its log says so before a file is touched: ranks write checkpoints,
+/// nothing else.
 namespace bulkhead::protocol {
 
 /// The checkpoints of the present line of descent that are whole as far as is known, in ascending
@@ -56,7 +57,7 @@ struct StoredCheckpoint {
     std::string run{};                    ///< identity of the run that wrote it; empty: not known
 };
 
-/// What the log would say of it, by its manifest alone: samples are dealt in equal shares. nullopt
+/// The log entry for it by its manifest alone: samples are dealt in equal shares. nullopt
 /// without a ledger.
 std::optional<LogCheckpoint> byManifest(const StoredCheckpoint& stored);
 

@@ -221,7 +221,8 @@ class Recovery {
     }
 
     absl::Status apply(const LogQuarantine& e) {
-        // What was leased when it was quarantined may lie beyond what records have used so far.
+        // A range that was leased when it was quarantined may lie beyond what records have used so
+        // far.
         ledger_.widen(e.range);
         if (absl::Status s = ledger_.quarantine(e.range); !s.ok())
             return absl::DataLossError(s.message());

@@ -70,9 +70,9 @@ struct LogLineage {
     }
 };
 
-/// What a step's ledger line says beside its record, so that a coordinator that dies before it told
-/// anybody leaves the line to the next one. Hashes and squares by shard are in votes.front();
-/// counts of experts are left out.
+/// The part of a step's ledger line that is not in its record, so that a coordinator that dies
+/// before it told anybody leaves the line to the next one. Hashes and squares by shard are in
+/// votes.front(); counts of experts are left out.
 struct StepFigures {
     double gradNorm = 0;  ///< of the mean gradient, before clipping
     double stepMs = 0;    ///< until the vote was complete
@@ -222,7 +222,7 @@ struct LogFinished {
     }
 };
 
-/// What was ordered and still holds, whole: the last one counts. Durable before the operator hears
+/// All orders in force: the last one counts. Durable before the operator hears
 /// that it is done.
 struct LogOrders {
     static constexpr std::string_view kType = "orders";
@@ -291,7 +291,7 @@ absl::StatusOr<DecodedLog> decodeLog(std::string_view bytes);
 /// Every entry that is whole, those behind damage too: to look for checkpoints, not to go on from.
 std::vector<LogEntry> wholeEntries(std::string_view bytes);
 
-/// What a new coordinator goes on from.
+/// The state that a new coordinator continues from.
 struct RecoveredState {
     uint64_t term = 0;     ///< highest seen; the new one is higher
     std::string run;       ///< the log's; empty: it does not say
@@ -329,8 +329,8 @@ struct RecoveredState {
     uint64_t lineageUsed = 0;  ///< highest number given out in it
 };
 
-/// How many discarded checkpoints are named again to ranks: one may have died before it removed
-/// them.
+/// Number of discarded checkpoints that are named again to ranks: one may have died before it
+/// removed them.
 constexpr size_t kDiscardedKept = 16;
 
 /// Called with each entry of a log and the state after it; its ledger is settled where the entry is

@@ -78,7 +78,7 @@ class DataLedger {
     /// back to the pool. FailedPrecondition, and nothing changes, when the record's ranges are not
     /// what was leased.
     absl::Status commit(const CommitRecord& record);
-    /// For reading a log again: moves the record's ranges to committed from the pool or from beyond
+    /// Serves replays of a log: moves the record's ranges to committed from the pool or from beyond
     /// the high water mark; what lies between becomes pooled. FailedPrecondition when a sample was
     /// committed already.
     absl::Status replayCommit(const CommitRecord& record);
@@ -102,7 +102,7 @@ class DataLedger {
     const std::vector<uint64_t>& highWater() const { return highWater_; }
 
     LedgerState state() const;
-    /// As if every open lease had been given back: what a checkpoint carries.
+    /// The ledger with every open lease given back: the part that a checkpoint carries.
     LedgerState settledState() const;
 
   private:

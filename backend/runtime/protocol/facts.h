@@ -11,7 +11,7 @@
 #include "backend/runtime/protocol/messages.h"
 #include "backend/runtime/protocol/options.h"
 
-/// What the coordinator machine tells its surroundings, rich enough for every event of a run.
+/// Facts that the coordinator machine emits, rich enough for every event of a run.
 /// Plain values, in the order they happened. Enumerators stand in the order of their counterparts
 /// in model/event.h (a test of the coordinator's room holds them together). Times are MonoNs of the
 /// machine's `now`.

@@ -10,8 +10,8 @@
 #include "backend/common/fields.h"
 #include "backend/common/secret.h"
 
-/// What the machines need to know of a job. The drivers fill it from model::JobSpec; protocol/ does
-/// not look there, so that the simulator and the tests can do without job files.
+/// The facts of a job that the machines need. The drivers fill it from model::JobSpec; protocol/
+/// does not look there, so that the simulator and the tests can do without job files.
 namespace bulkhead::protocol {
 
 enum class LrPolicy { kNone, kLinear, kSqrt };

@@ -48,7 +48,7 @@ ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica) {
 uint32_t comparisonsPerKeep(uint32_t now, double keepMs, double stepMs, uint32_t everySteps) {
     constexpr double kShare = 0.01;
     constexpr uint32_t kMost = 1024;
-    const double each = kShare * stepMs * std::max(1u, everySteps);  // what one comparison may cost
+    const double each = kShare * stepMs * std::max(1u, everySteps);  // most for one comparison
     while (now < kMost && keepMs > each * now) now *= 2;
     while (now > 1 && 4 * keepMs <= each * now) now /= 2;
     return now;

@@ -34,12 +34,12 @@ ParityResult compareHashes(const std::map<int32_t, Hashes>& byReplica);
 /// shrinks. `now` is the number so far: it shrinks only where half of it would cost half of that.
 uint32_t comparisonsPerKeep(uint32_t now, double keepMs, double stepMs, uint32_t everySteps);
 
-/// Who told which hashes: `incarnations` has every replica of `byReplica`. In the order of each
-/// group's lowest replica.
+/// Replicas grouped by the hashes they reported: `incarnations` has every replica of `byReplica`.
+/// In the order of each group's lowest replica.
 std::vector<ParityGroup> groupHashes(const std::map<int32_t, Hashes>& byReplica,
                                      const std::map<int32_t, uint32_t>& incarnations);
 
-/// What the contributors agreed on, for proving joiners. Memory: the last `window` steps.
+/// Hashes that the contributors agreed on, for proving joiners. Memory: the last `window` steps.
 class AgreedHashes {
   public:
     explicit AgreedHashes(size_t window = 64) : window_(window) {}

@@ -62,7 +62,8 @@ std::string describeAll(MonoNs now, const std::vector<const QuorumCandidate*>& w
     });
 }
 
-/// Why nothing is decided: who does not answer, what is at stake, and when it is taken for lost.
+/// Explains an undecided quorum: who does not answer, what is at stake, and when it is taken for
+/// lost.
 std::string explainSuspects(MonoNs now, const QuorumState& state) {
     std::vector<const QuorumCandidate*> suspects;
     MonoNs lostAt = 0;
@@ -113,7 +114,7 @@ void explainIssue(const QuorumState& state, const Options& options, QuorumDecisi
         absl::StrAppend(&d.explanation, "; in reserve: r", absl::StrJoin(d.reserve, ", r"));
 }
 
-/// Of more candidates than the job has places: nobody who trains gives way to one who returns.
+/// Limits candidates to the job's places: no training replica gives way to a returning one.
 void keepReserve(const QuorumState& state, const Options& options, QuorumDecision& d) {
     const auto follows = [&](int32_t replica) {
         return std::any_of(state.candidates.begin(), state.candidates.end(), [&](const auto& c) {

@@ -11,7 +11,7 @@
 
 namespace bulkhead::protocol {
 
-/// How one replica stands before a quorum.
+/// State of one replica before a quorum.
 struct QuorumCandidate {
     enum class Stage {
         kGone,      ///< no processes; will it come back? see `expected`
@@ -57,7 +57,7 @@ struct QuorumDecision {
     std::string explanation;  ///< for people: who, and what is waited for
 };
 
-/// Who takes part in `state.step`. Pure; O(candidates).
+/// Decides the members of `state.step`. Pure; O(candidates).
 /// A contributor is up to date, or a proven joiner that follows and holds the last commit. While
 /// another step is in flight that is not enough: its sum would reach the joiner as a delta, when
 /// the contributors compute already, and they would wait for it. So a joiner first enters: it takes

@@ -91,7 +91,7 @@ void RankMachine::receive(const Welcome& m) {
     tellAgain();
 }
 
-/// What was said before may not have arrived.
+/// Earlier messages may not have arrived.
 void RankMachine::tellAgain() {
     if (phase_ == Phase::kStarting) return;
     if (terminating_) act(SendUp{LeaveAsked{config_.rank, config_.incarnation}});
@@ -174,7 +174,7 @@ void RankMachine::receive(const Quorum& q) {
     tryAdopt();
 }
 
-/// What a joiner has to bring to an exchange is there from the start: it begins when the quorum
+/// A joiner's part of an exchange is ready from the start: it begins when the quorum
 /// counts, whether or not the commit before it is replayed by then.
 void RankMachine::tryEnter() {
     if (!pending_ || !joiner_ || !following_ || replayingSum_) return;
@@ -499,7 +499,7 @@ void RankMachine::forgetSnapshot(uint64_t step) {
     snapshots_.erase(kept);
 }
 
-/// What is wanted of the state as it stands, in the layout it is wanted in: a move that is not over
+/// Serves requests on the present state in the layout that they name: a move that is not over
 /// may bring it to that one, or back.
 void RankMachine::takeWanted() {
     if (!mayCopy()) return;
@@ -666,7 +666,7 @@ void RankMachine::receive(const ChangeLayout& m) {
     moveStep_ = m.step;
     moveEpoch_ = m.epoch;
     abandonMove();  // one by a coordinator that is gone
-    // What the coordinator took back for the move.
+    // The coordinator took this back for the move.
     if (pending_ && pending_->step == m.step + 1) pending_.reset();
     if (m.step == applied_ && hasState_ && !applying_ && !joiner_ && !moving_)
         moveLayout(m);

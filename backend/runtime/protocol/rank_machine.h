@@ -23,7 +23,7 @@ struct RankConfig {
     uint32_t orphanMs = 600000;
 };
 
-/// Which exchange something belongs to.
+/// Identifies the exchange that something belongs to.
 struct ExchangeId {
     uint64_t step = 0;
     uint64_t epoch = 0;
@@ -317,11 +317,11 @@ class RankMachine {
     std::optional<ExchangeId> abortedPending_;
     std::optional<Quorum> current_;    ///< in work: step applied_+1
     std::vector<SampleRange> ranges_;  ///< of the gradients in work or retained
-    uint64_t retainedStep_ = 0;        ///< whose gradients `ranges_` are; 0: none
+    uint64_t retainedStep_ = 0;        ///< step of the gradients of `ranges_`; 0: none
     uint64_t retainedLayout_ = 0;      ///< in which those lie
     uint64_t computation_ = 0;         ///< Member::computation they answer to
     bool computed_ = false;
-    bool nonFinite_ = false;  ///< what was computed
+    bool nonFinite_ = false;  ///< samples that were computed
     Vote vote_ = Vote::kNone;
     std::optional<RankVote> lastVote_;
     std::optional<Commit> applying_;

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "backend/common/types.h"
 
-/// Which shard of a replica computes which sample of its lease. Pure: a function of the lease and
+/// Assigns the samples of a lease to the shards of a replica. Pure: a function of the lease and
 /// of what the quorum says, so that all shards of a replica agree and each sample is computed once.
 namespace bulkhead::protocol {
 

@@ -72,7 +72,8 @@ CommitRecord makeRecord(const RecordInputs& in, const Options& options);
 /// Nats per token over all votes; 0 when none carried tokens.
 double meanLoss(const std::vector<ReplicaVote>& votes);
 
-/// What is told of a committed step. Without commitMs and voteMs, which only who saw it end knows.
+/// The fact of a committed step, without commitMs and voteMs, which only the witness of its end
+/// knows.
 fact::StepCommitted stepLine(const CommitRecord& record, const StepFigures& figures);
 
 /// The figures as the log keeps them: whatever the line can do without is left out.

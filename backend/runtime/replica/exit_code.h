@@ -7,7 +7,7 @@
 
 namespace bulkhead::runtime {
 
-/// How a rank's process ends. README.md tells operators and agents what these mean.
+/// Exit codes of a rank's process. README.md tells operators and agents what these mean.
 enum ExitCode {
     kExitLeft = 0,
     kExitInternal = 1,

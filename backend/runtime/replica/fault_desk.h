@@ -40,8 +40,8 @@ class FaultDesk {
     /// One that is known already is not committed again: what was told of it is told again.
     void inject(const protocol::CommitFault& fault);
 
-    /// What lasts is over, what waits for its step will not happen; told by `noted`. Unknown ids
-    /// are ignored: it may be over already.
+    /// Ends a lasting fault and cancels one that waits for its step; reported by `noted`. Unknown
+    /// ids are ignored: it may be over already.
     void end(uint64_t fault);
 
     /// The rank is in `phase` of `step` from now on.

@@ -99,7 +99,7 @@ class LeaderLink {
     std::unique_ptr<ControlListener> listener_;
     struct Sibling {
         std::unique_ptr<ControlChannel> channel;
-        bool heard = false;                 ///< which proves that it knows the secret
+        bool heard = false;                 ///< proof that it knows the secret
         Reactor::TimerId introduction = 0;  ///< until it was heard
     };
     std::map<uint64_t, Sibling> siblings_;

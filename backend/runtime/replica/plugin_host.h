@@ -46,7 +46,7 @@ class PluginLog {
 [[nodiscard]] absl::StatusOr<const bulkhead_data_plane_api*> loadDataPlane(
     const std::string& name, const std::vector<std::string>& folders);
 
-/// Where plugins lie beside a program: BULKHEAD_PLUGIN_PATH (colon separated) if set, then
+/// Folders of plugins beside a program: BULKHEAD_PLUGIN_PATH (colon separated) if set, then
 /// ../lib/bulkhead, ../plugins and . from the program's own folder.
 std::vector<std::string> pluginFolders();
 

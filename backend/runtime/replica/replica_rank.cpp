@@ -170,7 +170,7 @@ ReplicaRank::Impl::~Impl() {
     leaving_ = true;
     program_->awaitCopies();
     if (control_.joinable()) {
-        // What is queued is written while the control thread still sends: a shard's report makes
+        // Queued files are written while the control thread still sends: a shard's report makes
         // the leader's manifest, and that another message. The desks go when nobody calls them.
         checkpoints_->drain();
         awaitControl();

@@ -54,7 +54,7 @@ struct RankOptions {
 
 enum class RankEnd { kLeft, kExpelled, kOrphaned };
 
-/// What the caller does next.
+/// The caller's next task.
 struct Work {
     bool finished = false;
     RankEnd end = RankEnd::kLeft;  ///< with finished
@@ -63,7 +63,7 @@ struct Work {
     uint64_t step = 0;
     /// Samples of this replica, to be spread over its shards by the caller.
     std::vector<SampleRange> ranges;
-    /// Who of them computes what: protocol::dealSamples().
+    /// protocol::dealSamples() assigns them to shards.
     std::vector<uint32_t> domainShare;
     uint32_t routedTokens = 0;  ///< as in the quorum
     /// Names this gradient to gradientReady() and computed().

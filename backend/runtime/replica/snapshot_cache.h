@@ -42,7 +42,8 @@ class SnapshotCache {
     TrainingProgram* program_;
     std::function<void(absl::Status)> failed_;
     std::shared_ptr<Copy> now_;  ///< of the state as it stands; null: not begun
-    /// Of a copy that nobody else had: fresh pages would cost more than what is copied there.
+    /// Memory of a copy that nobody else had: fresh pages would cost more than what is copied
+    /// there.
     std::vector<std::byte> spare_;
 };
 

@@ -62,7 +62,7 @@ class StateFetch {
                                               const std::vector<FetchSource>& sources,
                                               uint32_t patienceMs);
 
-    /// For connections from now on. Any thread.
+    /// Applies to connections from now on. Any thread.
     void setKey(const Secret& key);
 
     /// Ends run() and delta() at once, now and later.

@@ -19,16 +19,15 @@
 
 namespace bulkhead::runtime {
 
-/// What turns the state after step record.step - 1 into the state after record.step.
+/// Turns the state after step record.step - 1 into the state after record.step.
 struct Delta {
     CommitRecord record;
     std::vector<float> reduced;  ///< empty when the record says skip
 };
 
-/// What a source keeps for joiners, for checkpoints and for parity replays: pinned snapshots and a
-/// window of the last deltas. Entries are shared, because a server or writer thread may still read
-/// one when training drops it.
-/// Thread: all functions from any thread.
+/// Keeps state at a source for joiners, for checkpoints and for parity replays: pinned snapshots
+/// and a window of the last deltas. Entries are shared, because a server or writer thread may still
+/// read one when training drops it. Thread: all functions from any thread.
 class StateStore {
   public:
     using SnapshotPtr = std::shared_ptr<const StateSnapshot>;
@@ -40,8 +39,8 @@ class StateStore {
     /// Takes the memory of a whole window of deltas of `floats` each now: else a joiner's first
     /// steps would pay for its pages, which its peers have long since.
     void fillWindow(size_t floats);
-    /// For the next delta: that memory, or what a dropped one had; its contents are anything.
-    /// nullopt: the budget is less than one delta, so none is kept.
+    /// Memory for the next delta: that memory, or what a dropped one had; its contents are
+    /// anything. nullopt: the budget is less than one delta, so none is kept.
     std::optional<std::vector<float>> room(size_t floats);
     /// There would be room() for one.
     bool keeps(size_t floats) const;
@@ -74,7 +73,7 @@ class StateStore {
     void close();
 
   private:
-    /// Where the memory of deltas that nobody reads any more waits for the next ones.
+    /// Recycles the memory of deltas that nobody reads any more.
     struct Pool {
         Mutex mutex;
         std::vector<std::vector<float>> free ABSL_GUARDED_BY(mutex);

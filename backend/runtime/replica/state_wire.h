@@ -18,10 +18,10 @@
 #include "backend/runtime/transport/credential.h"
 #include "backend/runtime/transport/tls_session.h"
 
-/// How a joiner's shard asks the same shard of a source for state. One request, one answer, as
-/// often as wanted on one connection: a frame is a little-endian uint32 count of header bytes, the
-/// header in the codec's form, then the payload it announces. All of it is encrypted: who asks and
-/// who answers prove to each other that they know the key of this fetch.
+/// The protocol by which a joiner's shard asks the same shard of a source for state. One request,
+/// one answer, as often as wanted on one connection: a frame is a little-endian uint32 count of
+/// header bytes, the header in the codec's form, then the payload it announces. All of it is
+/// encrypted: who asks and who answers prove to each other that they know the key of this fetch.
 namespace bulkhead::runtime {
 
 constexpr uint32_t kStateWireVersion = 2;
@@ -105,7 +105,7 @@ class StateStream {
     virtual absl::Status sendAll(const void* data, size_t bytes) = 0;
     /// Unavailable "closed" when the peer is gone.
     virtual absl::Status receiveAll(void* data, size_t bytes) = 0;
-    /// From any thread: ends every wait of the owner, now and later.
+    /// Ends every wait of the owner, now and later. Any thread.
     virtual void shutdown() = 0;
 
     template <class T>
@@ -135,7 +135,7 @@ class StateListener {
     /// Waits for the next one. Unavailable after shutdown(). Who it is, is proved when the first
     /// bytes are received: PermissionDenied by then.
     virtual absl::StatusOr<std::unique_ptr<StateStream>> accept() = 0;
-    /// From any thread.
+    /// Any thread.
     virtual void shutdown() = 0;
 };
 

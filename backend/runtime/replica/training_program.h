@@ -30,7 +30,7 @@ struct BuildOrder {
     int listenFd = -1;  ///< listening on this rank's own `data` address; stays the library's
 };
 
-/// What the program says of one step's own part. Sums, not averages.
+/// The program's figures of its own part of a step. Sums, not averages.
 struct StepFigures {
     double lossSum = 0;  ///< nats
     uint64_t tokens = 0;
@@ -42,11 +42,11 @@ struct StepFigures {
     std::vector<Scalar> scalars;         ///< of the user's own, at most Scalar::kMost
 };
 
-/// What ReplicaRank needs from the program that trains: its state as bytes, its gradient as floats,
-/// and the arithmetic of an update. State bytes and update are opaque to the library; equal state,
-/// gradient and record must give equal state, bit for bit.
-/// Thread: all called on the thread that calls ReplicaRank::next(), one at a time, never while a
-/// gradient is being computed. Every error ends the rank.
+/// The interface of the training program to ReplicaRank: its state as bytes, its gradient as
+/// floats, and the arithmetic of an update. State bytes and update are opaque to the library; equal
+/// state, gradient and record must give equal state, bit for bit. Thread: all called on the thread
+/// that calls ReplicaRank::next(), one at a time, never while a gradient is being computed. Every
+/// error ends the rank.
 class TrainingProgram {
   public:
     virtual ~TrainingProgram() = default;
@@ -104,7 +104,7 @@ class TrainingProgram {
     /// layout change, untouched except while a step is computed. The library itself clears it when
     /// a joiner is to exchange nothing.
     virtual std::span<float> gradient() = 0;
-    /// As long as gradient(); the library writes the sum over replicas here.
+    /// The span is as long as gradient(); the library writes the sum over replicas here.
     virtual std::span<float> reduced() = 0;
     /// Between host memory and `at`, a part of gradient() or reduced().
     virtual absl::Status read(std::span<const float> at, std::span<float> to) {

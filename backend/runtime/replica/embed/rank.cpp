@@ -79,7 +79,7 @@ class MemoryProgram final : public TrainingProgram {
         return absl::OkStatus();
     }
     absl::Status importState(uint64_t offset, std::span<const std::byte> from) override {
-        // What is not overwritten must be there.
+        // A partial write keeps the other bytes, which must be gathered first.
         if (from.size() < sizes_.state_bytes)
             if (absl::Status s = gather(); !s.ok()) return s;
         std::memcpy(bytes() + offset, from.data(), from.size());
@@ -135,7 +135,7 @@ class MemoryProgram final : public TrainingProgram {
     void interrupt() override {}  // alone in its replica, it waits for nobody
 
   private:
-    /// What a joiner replays belongs to the store; it stops doing so when it trains.
+    /// A joiner replays sums that belong to the store, until it trains.
     float* mayWrite(std::span<const float> sum) {
         if (sum.data() == reduced_) {
             replayed_ = {};
@@ -169,8 +169,8 @@ class MemoryProgram final : public TrainingProgram {
     bool gathered_ = false;        ///< the state memory is what the state is
 };
 
-/// From the signal handler to the watch thread. The program may have started threads that do not
-/// block a signal, so that waiting for a blocked one would not do.
+/// Passes signals from the handler to the watch thread. The program may have started threads that
+/// do not block a signal, so that waiting for a blocked one would not do.
 std::array<int, 2> signalPipe = {-1, -1};
 
 struct SignalSeen {

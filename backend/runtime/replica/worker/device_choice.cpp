@@ -9,7 +9,7 @@
 namespace bulkhead::runtime {
 namespace {
 
-// Which accelerator a rank sees is its agent's choice, by the driver's own environment variables.
+// The agent chooses the accelerator that a rank sees, by the driver's own environment variables.
 constexpr int32_t kDeviceIndex = 0;
 
 absl::StatusOr<ChosenDevice> open(const std::string& name, const bulkhead_device_api* api,

@@ -93,7 +93,7 @@ absl::Status DeviceCopy::copy(const Order& order) {
         if (!s.ok()) piece.bytes = 0;
         at += piece.bytes;
     }
-    // What is on its way ends in pinned memory, whatever became of the rest.
+    // Pieces under way end in pinned memory, even after a failure of the rest.
     for (size_t i = 0; i < pieces_.size(); ++i, turn ^= 1) s.Update(empty(pieces_[turn], order));
     return s;
 }

@@ -42,9 +42,9 @@ class DeviceCopy {
         /// Once, in the end; after an error what was taken is not whole.
         std::function<void(const absl::Status&)> done;
     };
-    /// What `device` names outlives it.
+    /// The objects that `device` names outlive it.
     [[nodiscard]] static absl::StatusOr<std::unique_ptr<DeviceCopy>> create(const Device& device);
-    /// As await().
+    /// Errors as await().
     ~DeviceCopy();
 
     /// Behind those before it; its number, from 1.

@@ -65,7 +65,7 @@ absl::StatusOr<Work> train(WorkloadProgram* program, ReplicaRank* rank) {
     }
 }
 
-/// What watch() takes, and no other thread.
+/// Signals that watch() takes, and no other thread.
 sigset_t watchedSignals() {
     sigset_t signals;
     ::sigemptyset(&signals);
