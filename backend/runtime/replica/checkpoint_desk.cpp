@@ -20,7 +20,7 @@ constexpr int kNice = 5;
 
 CheckpointDesk::CheckpointDesk(CheckpointSettings settings, FileSystem& files, const Clock& clock,
                                Hooks hooks)
-    : settings_(std::move(settings)), files_(files), clock_(clock), hooks_(std::move(hooks)) {}
+    : files_(files), clock_(clock), hooks_(std::move(hooks)), settings_(std::move(settings)) {}
 
 void CheckpointDesk::update(const model::JobSpec& spec, const std::string& jobJson) {
     const MutexLock lock(mutex_);
