@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -201,6 +202,8 @@ class MeshBuilder {
     void admit(Stranger& stranger) {
         const PeerHello& hello = stranger.hello;
         if (!readable(hello)) return;
+        // Recorded and sent again, it would take the place of the connection that it began.
+        if (answered_.contains({hello.nonce[0], hello.nonce[1]})) return;
         size_t who = spec().peers.size();
         for (size_t i = spec().self + 1; i < spec().peers.size(); ++i)
             if (peer(i).id == hello.from && peer(i).incarnation == hello.incarnation) who = i;
@@ -214,6 +217,7 @@ class MeshBuilder {
         Courier courier;
         if (courier.send(stranger.fd.get(), reply) != 1) return;
         if (reply.verdict == HelloVerdict::kAccepted) {
+            answered_.insert({hello.nonce[0], hello.nonce[1]});
             socket(who, hello.connection) = std::move(stranger.fd);
             keys_[at(who, hello.connection)] = connectionKeys(hello, reply, spec().secret);
         }
@@ -357,6 +361,7 @@ class MeshBuilder {
     std::vector<UniqueFd> sockets_;  // established, likewise
     std::vector<ConnectionKeys> keys_;
     std::vector<Stranger> strangers_;
+    std::set<std::pair<uint64_t, uint64_t>> answered_;  // nonces of hellos that were accepted
     std::vector<std::string> why_;
     bool refusedBy_[kMaxMembers] = {};
     absl::Status refused_;
