@@ -170,6 +170,22 @@ TEST_F(ExchangeTest, ANoWithNobodyLostIsTriedAgainByAllAndTheSecondEndsWhoIsMost
     EXPECT_EQ(quorum().attempt, 4u);
 }
 
+TEST_F(ExchangeTest, SumsThatDifferStallTheJobFromTheVotesOnAndNotSinceTheMachineWasStarted) {
+    train(2);
+    const MonoNs began = now;
+    for (int time = 0; time < 2; ++time)
+        for (const int32_t r : {0, 1, 2}) {
+            ReplicaVote other = voteOf(r);
+            if (r == 2) other.gradSquares = {5, 5};
+            say(r, other);
+        }
+    ASSERT_THAT(factsNow<fact::IncidentOpened>(), SizeIs(1));
+    EXPECT_EQ(factsNow<fact::IncidentOpened>()[0].cause, EvidenceKind::kCommitFailed);
+    const auto phases = factsNow<fact::IncidentPhase>();
+    ASSERT_FALSE(phases.empty());
+    for (const fact::IncidentPhase& phase : phases) EXPECT_GE(phase.begin, began);
+}
+
 TEST_F(ExchangeTest, AContributorThatDoesNotEvenVoteAfterTheEndOfItsExchangeGoes) {
     train(2);
     say(0, no(0));

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a caller who may call, or whoever a daemon's programs call, can do to them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "backend/service/request_log.h"
+#include "bulkhead/v1/service.pb.h"
+#include "tests/attack/victim.h"
+
+namespace bulkhead::attack {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(CallerAttack, LargeRequestsThatAreRefusedOrDoneLeaveNoneOfTheirBytes) {
+    constexpr size_t kBytes = 4 << 20;
+    service::RequestLog log;
+    v1::StartJobRequest request;
+    request.mutable_text()->set_text(std::string(kBytes, 'x'));
+    v1::JobInfo response;
+    const size_t before = ::mallinfo2().uordblks + ::mallinfo2().hblkhd;
+    for (int i = 0; i < 20; ++i) {
+        const bool refused = i % 2 == 0;
+        (void)log.once("id" + std::to_string(i), request, response, [&] {
+            return refused ? absl::InvalidArgumentError("no job") : absl::OkStatus();
+        });
+    }
+    const size_t after = ::mallinfo2().uordblks + ::mallinfo2().hblkhd;
+    EXPECT_LT(after, before + kBytes);
+}
+
+class DaemonAttack : public ::testing::Test {
+  protected:
+    DaemonAttack() : dir_(::testing::TempDir() + "bulkhead-attack-XXXXXX") {
+        ::mkdtemp(dir_.data());
+        victim_ = std::make_unique<Victim>(BULKHEAD_BIN, dir_);
+    }
+    ~DaemonAttack() override {
+        victim_.reset();
+        if (!HasFailure()) std::filesystem::remove_all(dir_);
+    }
+    void SetUp() override {
+        static const absl::Status alone = ownLoopback();
+        ASSERT_TRUE(alone.ok()) << alone;
+    }
+    std::string dir_;
+    std::unique_ptr<Victim> victim_;
+};
+
+TEST_F(DaemonAttack, JobsThatNoMachineHoldsAreRefusedAndNothingOfThemIsKept) {
+    const absl::Status started = victim_->start();
+    ASSERT_TRUE(started.ok()) << started;
+    for (const auto& [absurd, said] : {std::pair{"shards=16384", "expected 1 to 64"},
+                                       {"replicas=4096", "at most 64"},
+                                       {"spares=4294967295", "at most 64"},
+                                       {"connections=4294967295", "expected 1 to 16"},
+                                       {"sequence_length=4294967295", "sequence_length"},
+                                       {"samples_per_replica=4294967295", "samples_per_replica"},
+                                       {"bucket_bytes=9223372036854775807", "expected 4096 to"}}) {
+        const absl::Status refused = victim_->begin(2, {absurd});
+        EXPECT_THAT(std::string(refused.message()), HasSubstr(said)) << absurd;
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/controller/jobs"));
+    const absl::Status trains = victim_->train(1);
+    EXPECT_TRUE(trains.ok()) << trains;
+}
+
+TEST_F(DaemonAttack, AnAgentTellsNothingToAControllerThatHasNotItsKeyAndRunsNothingForIt) {
+    auto tap = Tap::begin();
+    ASSERT_TRUE(tap.ok()) << tap.status();
+    victim_->agentOf("the-secret-of-another-controller");
+    const absl::Status started = victim_->start();
+    ASSERT_TRUE(started.ok()) << started;
+    ASSERT_TRUE(victim_->begin(1).ok());
+    // It calls, is sent away, and calls again.
+    std::vector<Stream> heard;
+    const absl::Status called = victim_->await("three calls of the agent", [&] {
+        heard = (*tap)->streams();
+        return std::count_if(heard.begin(), heard.end(), [](const Stream& stream) {
+                   return stream.called && stream.to == Victim::kControlPort;
+               }) >= 3;
+    });
+    ASSERT_TRUE(called.ok()) << called;
+    const Pieces pieces = victim_->pieces();
+    for (const Stream& stream : heard)
+        if (stream.to == Victim::kControlPort || stream.from == Victim::kControlPort) {
+            EXPECT_THAT(pieces.in(stream.bytes), IsEmpty());
+        }
+    std::ifstream children("/proc/" + std::to_string(victim_->agent()) + "/task/" +
+                           std::to_string(victim_->agent()) + "/children");
+    pid_t child = 0;
+    EXPECT_FALSE(children >> child) << "it runs process " << child;
+    EXPECT_EQ(victim_->job().value().contributors, 0u);
+}
+
+}  // namespace
+}  // namespace bulkhead::attack
