@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// What somebody on the network, or a caller, costs a running job: `./dev bench attack`. See
+// README.md.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "backend/model/run_state.h"
+#include "bench/report.h"
+#include "tests/attack/victim.h"
+
+namespace bulkhead::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using attack::Callers;
+using attack::Stream;
+using attack::Victim;
+
+constexpr uint32_t kReplicas = 3;
+
+struct Settings {
+    Place place;
+    std::string programs = "build/bin";
+    double minutes = 10;
+    uint64_t seed = 1;
+};
+
+double msSince(Clock::time_point from) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - from).count();
+}
+
+/// MiB; 0: there is no such process.
+double residentOf(pid_t pid) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("VmRSS:")) return std::stod(line.substr(6)) / 1024;
+    return 0;
+}
+
+std::vector<pid_t> childrenOf(pid_t pid) {
+    std::vector<pid_t> pids;
+    std::ifstream children(absl::StrCat("/proc/", pid, "/task/", pid, "/children"));
+    for (pid_t child = 0; children >> child;) pids.push_back(child);
+    return pids;
+}
+
+template <class T>
+T reply(client::Result<T> result) {
+    if (!result.ok())
+        die(absl::UnavailableError(result.failure().title + ": " + result.failure().cause));
+    return std::move(result).value();
+}
+
+class Attack {
+  public:
+    explicit Attack(Settings settings)
+        : settings_(std::move(settings)),
+          dir_(fs::absolute(absl::StrCat(settings_.place.out, "/attack-", ::getpid())).string()),
+          random_(settings_.seed),
+          report_("attack", {"attack", "how much", "what came of it"}) {
+        fs::create_directories(dir_);
+    }
+
+    int run() {
+        need(attack::ownLoopback());
+        tap_ = value(attack::Tap::begin());
+        victim_ = std::make_unique<Victim>(fs::absolute(settings_.programs).string(), dir_);
+        need(victim_->start());
+        need(victim_->train(kReplicas));
+        hear();
+        tap_.reset();
+        floods();
+        garbage();
+        need(victim_->stopAndCheck());
+        report_.row({"all of these", absl::StrCat(reply(victim_->job()).step, " steps"),
+                     "the ledger adds up, no step lost"});
+        stops();
+        victim_.reset();
+        const int code = report_.finish(settings_.place.out);
+        fs::remove_all(dir_);
+        return code;
+    }
+
+  private:
+    size_t incidents() { return reply(victim_->state())->incidents.size(); }
+    std::string noise(size_t bytes) {
+        std::string all(bytes, '\0');
+        for (char& c : all) c = static_cast<char>(random_());
+        return all;
+    }
+
+    /// A session of the whole job is recorded, searched, and repeated.
+    void hear() {
+        need(victim_->killAndAwait(2));
+        const std::vector<Stream> heard = tap_->streams();
+        const attack::Pieces pieces = victim_->pieces();
+        size_t bytes = 0;
+        size_t found = 0;
+        for (const Stream& stream : heard) {
+            bytes += stream.bytes.size();
+            for (const auto& [name, times] : pieces.in(stream.bytes)) found += times;
+        }
+        report_.row({"a tap on every port",
+                     absl::StrFormat("%.1f MB in %u streams", static_cast<double>(bytes) / 1e6,
+                                     heard.size()),
+                     absl::StrCat(found, " of ", pieces.size(),
+                                  " pieces of secrets, text and parameters")});
+        report_.atMost("pieces of secrets, text and parameters heard", static_cast<double>(found),
+                       0, "");
+        const std::set<uint16_t> ports = attack::listeningPorts();
+        Callers replay;
+        for (const Stream& stream : heard)
+            if (stream.called && ports.contains(stream.to)) replay.call(stream.to, stream.bytes);
+        const size_t before = reply(victim_->state())->faults.size();
+        need(victim_->killAndAwait(2));
+        while (replay.open() > 0) replay.pump(100);
+        const size_t after = reply(victim_->state())->faults.size() - 1;
+        report_.row({"recorded sessions repeated", absl::StrCat(replay.made(), " connections"),
+                     absl::StrCat("all closed, ", after - before, " orders carried out again")});
+        report_.atMost("orders of a recorded session carried out again",
+                       static_cast<double>(after - before), 0, "");
+    }
+
+    struct Memory {
+        std::string who;
+        pid_t pid = 0;
+        double idle = 0;
+        double most = 0;
+    };
+    /// What every process of the job has just before a flood.
+    std::vector<Memory> idle() {
+        std::vector<Memory> all = {{"controller", victim_->controller()},
+                                   {"agent", victim_->agent()}};
+        for (const pid_t rank : childrenOf(victim_->agent())) all.push_back({"a rank", rank});
+        for (Memory& m : all) m.most = m.idle = residentOf(m.pid);
+        return all;
+    }
+    static void look(std::vector<Memory>& all) {
+        for (Memory& m : all) m.most = std::max(m.most, residentOf(m.pid));
+    }
+    void tell(const std::string& flood, const std::string& howMuch,
+              const std::vector<Memory>& memory) {
+        const Memory worst = *std::max_element(
+            memory.begin(), memory.end(),
+            [](const Memory& a, const Memory& b) { return a.most * b.idle < b.most * a.idle; });
+        report_.row({flood, howMuch,
+                     absl::StrFormat("%s: %.1f MiB, %.1f before", worst.who, worst.most,
+                                     worst.idle)});
+        report_.atMost(absl::StrCat("memory under ", flood, ", the worst process, of its own before"),
+                       worst.most / worst.idle, 1.5, "times");
+    }
+
+    /// Silence, bytes before anybody is known, and large requests that are refused.
+    void floods() {
+        const size_t before = incidents();
+        {
+            std::vector<Memory> memory = idle();
+            Callers silent;
+            for (const uint16_t port : attack::listeningPorts())
+                for (int i = 0; i < 500; ++i) {
+                    silent.call(port, "");
+                    if (i % 50 == 0) look(memory);
+                }
+            need(victim_->awaitSteps(5));
+            look(memory);
+            tell("silent connections", absl::StrCat(silent.made(), ", 500 a port"), memory);
+        }
+        {
+            std::vector<Memory> memory = idle();
+            Callers loud;
+            const std::string bytes = noise(60 << 20);
+            const std::string tls = "\x16\x03\x01\x40" + noise(1 << 14);
+            for (const uint16_t port : attack::listeningPorts())
+                for (const std::string& begin : {std::string(), tls})
+                    loud.call(port, begin + bytes);
+            for (const auto from = Clock::now(); loud.open() > 0 && msSince(from) < 10'000;) {
+                loud.pump(20);
+                look(memory);
+            }
+            tell("60 MB from strangers",
+                 absl::StrFormat("%u connections, %.1f MB were taken", loud.made(),
+                                 static_cast<double>(loud.sent()) / 1e6),
+                 memory);
+        }
+        {
+            std::vector<Memory> memory = idle();
+            const auto caller = victim_->connect();
+            client::JobText job;
+            job.fileName = "large.toml";
+            job.text = "nonsense = 1\n#" + std::string(3 << 20, 'x');
+            size_t refused = 0;
+            for (int i = 0; i < 60; ++i) {
+                refused += !attack::ask<model::JobInfo>([&](auto answer) {
+                                caller->startJob(job, {}, answer);
+                            }).ok();
+                look(memory);
+            }
+            tell("requests of 3 MB", absl::StrCat(refused, " of 60 refused"), memory);
+        }
+        report_.atMost("incidents of a job under floods", static_cast<double>(incidents() - before),
+                       0, "");
+    }
+
+    void garbage() {
+        const std::vector<std::string> beginnings = {
+            "", std::string("\x16\x03\x01\x02\x00\x01", 6), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            std::string("BKDA\x02\0\0\0", 8)};
+        const size_t before = incidents();
+        const uint64_t from = reply(victim_->job()).step;
+        const auto began = Clock::now();
+        size_t connections = 0;
+        uint64_t bytes = 0;
+        while (msSince(began) < settings_.minutes * 60'000) {
+            Callers callers;
+            for (const uint16_t port : attack::listeningPorts())
+                for (const std::string& beginning : beginnings)
+                    callers.call(port, beginning + noise(random_() % 20'000));
+            const auto round = Clock::now();
+            while (callers.open() > 0 && msSince(round) < 200) callers.pump(50);
+            connections += callers.made();
+            bytes += callers.sent();
+        }
+        const uint64_t steps = reply(victim_->job()).step - from;
+        report_.row({"garbage on every port",
+                     absl::StrFormat("%.1f min, %u connections, %.1f MB", msSince(began) / 60'000,
+                                     connections, static_cast<double>(bytes) / 1e6),
+                     absl::StrCat(steps, " steps, ", incidents() - before, " incidents")});
+        report_.atMost("incidents of a job under garbage", static_cast<double>(incidents() - before),
+                       0, "");
+        report_.atLeast("steps under garbage", static_cast<double>(steps), 1, "");
+    }
+
+    /// Each of ten jobs is stopped while a thousand reads were asked for and abandoned.
+    void stops() {
+        std::vector<double> took;
+        for (int i = 0; i < 10; ++i) {
+            need(victim_->train(1));
+            for (int caller = 0; caller < 10; ++caller) {
+                const auto reader = victim_->connect();
+                for (int read = 0; read < 100; ++read)
+                    reader->getState(victim_->run(), 0, [](client::Result<client::StatePtr>) {});
+            }
+            const auto from = Clock::now();
+            reply(attack::ask<model::JobInfo>([&](auto answer) {
+                victim_->console().stopJob(victim_->jobId(), true, {}, answer);
+            }));
+            took.push_back(msSince(from));
+        }
+        const Spread spread = spreadOf(took);
+        report_.row({"1,000 abandoned reads", absl::StrCat(took.size(), " stops"),
+                     absl::StrFormat("answered after %.1f ms (%.1f to %.1f)", spread.median,
+                                     spread.min, spread.max)});
+        report_.atMost("a stop under 1,000 abandoned reads, the slowest", spread.max, 100, "ms");
+    }
+
+    Settings settings_;
+    std::string dir_;
+    std::mt19937_64 random_;
+    Report report_;
+    std::unique_ptr<attack::Tap> tap_;
+    std::unique_ptr<Victim> victim_;
+};
+
+int main(int argc, char** argv) {
+    Settings settings;
+    CLI::App app{"Attacks on a job from its network and by its callers."};
+    addPlace(app, settings.place);
+    app.add_option("--programs", settings.programs, "folder of bulkheadd")->capture_default_str();
+    app.add_option("--minutes", settings.minutes, "of garbage")->capture_default_str();
+    app.add_option("--seed", settings.seed, "of the garbage")->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    rlimit files{};
+    ::getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+    return Attack(std::move(settings)).run();
+}
+
+}  // namespace
+}  // namespace bulkhead::bench
+
+int main(int argc, char** argv) {
+    return bulkhead::bench::main(argc, argv);
+}
