@@ -587,6 +587,44 @@ TEST_F(JobCoordinatorTest, TheDeathOfAnotherIncarnationIsNoLoss) {
     EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1));
 }
 
+TEST_F(JobCoordinatorTest, ARankThatSpeaksForAnotherReplicaLosesItsConnectionAndHarmsItNot) {
+    const auto about = [](auto message) {
+        message.replica = 0;
+        message.incarnation = 1;
+        return message;
+    };
+    const std::vector<protocol::ToCoordinator> forged = {
+        protocol::RankHopeless{{0, 0}, 1, "no card"},
+        protocol::LeaveAsked{{0, 0}, 1},
+        protocol::CheckpointUnusable{0, 1, "manifest.json", "damaged"},
+        about(protocol::Report{}),
+        about(protocol::ReplicaVote{}),
+        protocol::FaultNoted{1, {0, 0}},
+        protocol::Beat{{1, 0}, 2}};
+    train(2);
+    for (const protocol::ToCoordinator& message : forged) {
+        rankSays(1, message);
+        EXPECT_FALSE(ranks_.at({RankId{1, 0}, 1}).channel->isOpen()) << message.index();
+        connect(1);
+    }
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    EXPECT_THAT(told<protocol::Expelled>(0), IsEmpty());
+    commit();
+}
+
+TEST_F(JobCoordinatorTest, AnAgentSpeaksForTheProcessesOfItsOwnNode) {
+    train(2);
+    ASSERT_NE(placed(0), placed(1));
+    agentSays(placed(1), RankDied{process(0), pid(0), SIGKILL, clock_.unixNs(), 0, ""});
+    agentSays(placed(1), gone(0, 1));
+    agentSays(placed(1), RankUp{process(0), 555, ""});
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    EXPECT_THAT(all<model::RankExited>(), IsEmpty());
+    commit();
+    agentSays(placed(0), gone(0, 1));
+    EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1));
+}
+
 TEST_F(JobCoordinatorTest, AProcessThatWasReplacedWhileItsAgentWasAwayIsKilledWhenItIsHeardOf) {
     train(1);
     const std::string node = placed(0);

@@ -162,6 +162,7 @@ class JobCoordinator {
     // job_processes.cpp: ranks and nodes
     void tryStarts();
     struct KnownRank;
+    bool isElsewhere(const std::string& node, const RankProcess& process) const;
     const KnownRank* living(RankId rank) const;
     void tellPredecessor(int32_t replica, uint32_t incarnation, const std::string& node);
     void tellNoSlots(int32_t replica, uint32_t incarnation);

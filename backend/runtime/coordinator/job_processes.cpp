@@ -99,8 +99,20 @@ void JobCoordinator::suspect(RankId rank, uint32_t incarnation, const std::strin
     feed(protocol::Received{rank, std::move(evidence)});
 }
 
+/// An agent speaks for the processes of its own node.
+bool JobCoordinator::isElsewhere(const std::string& node, const RankProcess& process) const {
+    const auto placed = placed_.find(process.rank.replica);
+    if (placed == placed_.end() || placed->second.incarnation != process.incarnation ||
+        placed->second.node == node)
+        return false;
+    spdlog::warn("node {} spoke of {}, which runs on {}: ignored", node, name(process.rank),
+                 placed->second.node);
+    return true;
+}
+
 void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
     const RankId rank = up.process.rank;
+    if (isElsewhere(node, up.process)) return;
     if (!up.error.empty()) {
         return feed(protocol::StartFailed{rank.replica, up.process.incarnation,
                                           absl::StrCat("node ", node, ": ", up.error)});
@@ -137,6 +149,7 @@ const JobCoordinator::KnownRank* JobCoordinator::living(RankId rank) const {
 
 void JobCoordinator::rankDied(const std::string& node, const RankDied& died) {
     const RankId rank = died.process.rank;
+    if (isElsewhere(node, died.process)) return;
     const auto it = known_.find(rank);
     if (it == known_.end() || it->second.incarnation != died.process.incarnation) return;
     KnownRank& known = it->second;
@@ -149,6 +162,7 @@ void JobCoordinator::rankDied(const std::string& node, const RankDied& died) {
 
 void JobCoordinator::rankGone(const std::string& node, const RankGone& gone) {
     const RankId rank = gone.process.rank;
+    if (isElsewhere(node, gone.process)) return;
     ended_.insert(rank);
     const auto known = known_.find(rank);
     const bool current =

@@ -14,9 +14,12 @@ void RankLinks::add(RankId rank, uint32_t incarnation, std::unique_ptr<ControlCh
     link.start(
         [this, key](std::string bytes) {
             auto message = decode<protocol::ToCoordinator>(bytes);
-            if (message.ok()) return received_(key.first, key.second, *std::move(message));
+            absl::Status s = message.status();
+            if (s.ok() && !protocol::speaksForItself(*message, key.first.replica, key.second))
+                s = absl::PermissionDeniedError("it speaks for another replica or incarnation");
+            if (s.ok()) return received_(key.first, key.second, *std::move(message));
             links_.erase(key);
-            closed_(key.first, key.second, message.status());
+            closed_(key.first, key.second, s);
         },
         [this, key](const absl::Status& why) {
             links_.erase(key);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/protocol/channels.h"
 
+#include <concepts>
+
 #include "backend/common/fingerprint.h"
 
 namespace bulkhead::protocol {
@@ -22,6 +24,31 @@ struct Everything {
 };
 
 }  // namespace
+
+bool speaksForItself(const ToCoordinator& message, int32_t replica, uint32_t incarnation) {
+    return std::visit(
+        [&]<class M>(const M& m) {
+            if constexpr (std::same_as<M, Evidence>)
+                return true;
+            else if constexpr (requires { m.endpoint; })
+                return m.endpoint.rank.replica == replica && m.endpoint.incarnation == incarnation;
+            else if constexpr (requires {
+                                   m.rank.replica;
+                                   m.incarnation;
+                               })
+                return m.rank.replica == replica && m.incarnation == incarnation;
+            else if constexpr (requires { m.rank.replica; })
+                return m.rank.replica == replica;
+            else if constexpr (requires {
+                                   m.replica;
+                                   m.incarnation;
+                               })
+                return m.replica == replica && m.incarnation == incarnation;
+            else
+                return std::same_as<M, ModelDescribed>;
+        },
+        message);
+}
 
 uint64_t protocolVersion() {
     static const uint64_t version = shapeHash<Everything>() + kMeaning;

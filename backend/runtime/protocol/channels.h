@@ -210,6 +210,12 @@ using ToCoordinator =
                  FetchProgress, CheckpointDone, LayoutMoved, FaultNoted, FetchFailed,
                  ModelDescribed, RankHopeless, CheckpointUnusable, LeaveAsked>;
 
+/// A connection of a rank of this replica and incarnation may carry the message: it is about that
+/// replica, whose ranks relay for each other, in that incarnation; about no replica; or what a peer
+/// was seen to do, which is weighed.
+[[nodiscard]] bool speaksForItself(const ToCoordinator& message, int32_t replica,
+                                   uint32_t incarnation);
+
 /// Everything the coordinator sends; whole replicas are addressed, every rank gets its copy, in the
 /// order of the coordinator's actions.
 using ToReplica =
