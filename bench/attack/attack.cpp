@@ -153,11 +153,12 @@ class Attack {
         const Memory worst = *std::max_element(
             memory.begin(), memory.end(),
             [](const Memory& a, const Memory& b) { return a.most * b.idle < b.most * a.idle; });
-        report_.row({flood, howMuch,
-                     absl::StrFormat("%s: %.1f MiB, %.1f before", worst.who, worst.most,
-                                     worst.idle)});
-        report_.atMost(absl::StrCat("memory under ", flood, ", the worst process, of its own before"),
-                       worst.most / worst.idle, 1.5, "times");
+        report_.row(
+            {flood, howMuch,
+             absl::StrFormat("%s: %.1f MiB, %.1f before", worst.who, worst.most, worst.idle)});
+        report_.atMost(
+            absl::StrCat("memory under ", flood, ", the worst process, of its own before"),
+            worst.most / worst.idle, 1.5, "times");
     }
 
     /// Silence, bytes before anybody is known, and large requests that are refused.
@@ -197,7 +198,7 @@ class Attack {
             const auto caller = victim_->connect();
             client::JobText job;
             job.fileName = "large.toml";
-            job.text = "nonsense = 1\n#" + std::string(3 << 20, 'x');
+            job.text = "nonsense = 1\n#" + std::string(1900 << 10, 'x');
             size_t refused = 0;
             for (int i = 0; i < 60; ++i) {
                 refused += !attack::ask<model::JobInfo>([&](auto answer) {
@@ -205,16 +206,16 @@ class Attack {
                             }).ok();
                 look(memory);
             }
-            tell("requests of 3 MB", absl::StrCat(refused, " of 60 refused"), memory);
+            tell("requests of 1.9 MB", absl::StrCat(refused, " of 60 refused"), memory);
         }
         report_.atMost("incidents of a job under floods", static_cast<double>(incidents() - before),
                        0, "");
     }
 
     void garbage() {
-        const std::vector<std::string> beginnings = {
-            "", std::string("\x16\x03\x01\x02\x00\x01", 6), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            std::string("BKDA\x02\0\0\0", 8)};
+        const std::vector<std::string> beginnings = {"", std::string("\x16\x03\x01\x02\x00\x01", 6),
+                                                     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                                                     std::string("BKDA\x02\0\0\0", 8)};
         const size_t before = incidents();
         const uint64_t from = reply(victim_->job()).step;
         const auto began = Clock::now();
@@ -235,8 +236,8 @@ class Attack {
                      absl::StrFormat("%.1f min, %u connections, %.1f MB", msSince(began) / 60'000,
                                      connections, static_cast<double>(bytes) / 1e6),
                      absl::StrCat(steps, " steps, ", incidents() - before, " incidents")});
-        report_.atMost("incidents of a job under garbage", static_cast<double>(incidents() - before),
-                       0, "");
+        report_.atMost("incidents of a job under garbage",
+                       static_cast<double>(incidents() - before), 0, "");
         report_.atLeast("steps under garbage", static_cast<double>(steps), 1, "");
     }
 
