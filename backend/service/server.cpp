@@ -37,7 +37,7 @@ constexpr int kIdleMs = 5 * 60 * 1000;
 constexpr int kKeepaliveMs = 10000;
 constexpr int kKeepaliveAnswerMs = 5000;
 constexpr int kFastestPingMs = 5000;
-constexpr int kMaxRequestBytes = 16 << 20;
+constexpr int kMaxRequestBytes = 2 << 20;  // a job file has at most half of that
 constexpr int kCallsOfAConnection = 100;
 /// Requests of all connections may hold so much: beyond it gRPC reads more slowly.
 constexpr size_t kCallBytes = size_t{256} << 20;
