@@ -55,6 +55,7 @@ enum class EvidenceKind {
     kOperator,
     kNodeLost,
     kControllerLost,  ///< of the job as a whole: nobody coordinated it
+    kGradientJump,    ///< a gradient's size is far from those before it; nobody is expelled for it
 };
 
 enum class IncidentPhaseKind {
@@ -89,10 +90,10 @@ struct EnumNames<model::RankPhase> {
 };
 template <>
 struct EnumNames<model::EvidenceKind> {
-    static constexpr std::array<std::string_view, 11> kNames = {
-        "process_exit",    "transport_reset", "chunk_timeout",  "missed_heartbeat",
-        "missed_progress", "parity_mismatch", "non_finite",     "commit_failed",
-        "operator",        "node_lost",       "controller_lost"};
+    static constexpr std::array<std::string_view, 12> kNames = {
+        "process_exit",    "transport_reset", "chunk_timeout",   "missed_heartbeat",
+        "missed_progress", "parity_mismatch", "non_finite",      "commit_failed",
+        "operator",        "node_lost",       "controller_lost", "gradient_jump"};
 };
 template <>
 struct EnumNames<model::IncidentPhaseKind> {

@@ -186,6 +186,40 @@ TEST_F(ExchangeTest, SumsThatDifferStallTheJobFromTheVotesOnAndNotSinceTheMachin
     for (const fact::IncidentPhase& phase : phases) EXPECT_GE(phase.begin, began);
 }
 
+TEST_F(ExchangeTest, AGradientThatJumpsIsSaidAndNobodyIsExpelledForIt) {
+    train(20);
+    for (const int32_t r : {0, 1, 2}) {
+        ReplicaVote poisoned = voteOf(r);
+        poisoned.gradSquares = {400, 400};
+        say(r, poisoned);
+    }
+    durable();
+    auto seen = factsNow<fact::EvidenceSeen>();
+    ASSERT_THAT(seen, SizeIs(1));
+    EXPECT_EQ(seen[0].kind, EvidenceKind::kGradientJump);
+    EXPECT_EQ(seen[0].replica, -1);
+    EXPECT_THAT(seen[0].detail, HasSubstr("20 times the usual"));
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 1, 2));
+
+    // A replica's own, of one step in several beats.
+    const auto beat = [&](int32_t r, uint64_t at, double norm) {
+        say(r, Beat{{r, 1}, 1, Phase::kCompute, at, at, 0, norm, at});
+        return factsNow<fact::EvidenceSeen>();
+    };
+    for (uint64_t at = 1; at <= 20; ++at)
+        for (const int32_t r : {0, 1}) EXPECT_THAT(beat(r, at, 0.5), IsEmpty());
+    EXPECT_THAT(beat(0, 21, 0.5), IsEmpty());
+    seen = beat(1, 21, 5);
+    ASSERT_THAT(seen, SizeIs(1));
+    EXPECT_EQ(seen[0].kind, EvidenceKind::kGradientJump);
+    EXPECT_EQ(seen[0].replica, 1);
+    EXPECT_EQ(seen[0].shard, 1);
+    EXPECT_THAT(seen[0].detail, HasSubstr("10 times the usual"));
+    EXPECT_THAT(beat(1, 21, 5), IsEmpty());
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 1, 2));
+    EXPECT_THAT(factsNow<fact::IncidentOpened>(), IsEmpty());
+}
+
 TEST_F(ExchangeTest, AContributorThatDoesNotEvenVoteAfterTheEndOfItsExchangeGoes) {
     train(2);
     say(0, no(0));

@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 
+#include "backend/runtime/protocol/gradient_watch.h"
 #include "backend/runtime/protocol/invariants.h"
 #include "backend/runtime/protocol/membership.h"
 #include "backend/runtime/protocol/parity.h"
@@ -434,6 +435,56 @@ TEST(StepLine, WhatTheLogKeepsOfVotesThatAgreeStandsInTheFirst) {
         EXPECT_THAT(v.expertCounts, IsEmpty());
         EXPECT_THAT(v.routed, IsEmpty());
     }
+}
+
+// ---- gradients
+// -----------------------------------------------------------------------------------
+
+/// Norms as training has them: they fall from 8 to 1 and vary by a third.
+std::vector<double> norms(size_t count, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> spread(0, 0.3);
+    std::vector<double> all;
+    for (size_t i = 0; i < count; ++i)
+        all.push_back((1 + 7 * std::exp(-static_cast<double>(i) / 30)) * std::exp(spread(random)));
+    return all;
+}
+
+TEST(GradientWatchTest, WhatTrainingDoesByItselfIsNoJump) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        GradientWatch watch;
+        for (const double norm : norms(2'000, seed)) EXPECT_FALSE(watch.note(norm)) << norm;
+    }
+}
+
+TEST(GradientWatchTest, AJumpIsToldOnceHoweverLongItLastsAndThenItIsTheLevel) {
+    GradientWatch watch;
+    for (const double norm : norms(200, 1)) watch.note(norm);
+    const auto jump = watch.note(21.7);
+    ASSERT_TRUE(jump);
+    EXPECT_EQ(jump->value, 21.7);
+    EXPECT_NEAR(jump->usual, 1, 0.2);
+    EXPECT_GT(jump->score, 8);
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(watch.note(21.7));
+    EXPECT_TRUE(watch.note(1)) << "back from there is a jump too";
+}
+
+TEST(GradientWatchTest, TwoJumpsWithUsualSizesBetweenThemAreToldBoth) {
+    GradientWatch watch;
+    for (const double norm : norms(200, 2)) watch.note(norm);
+    EXPECT_TRUE(watch.note(50));
+    EXPECT_FALSE(watch.note(1));
+    EXPECT_TRUE(watch.note(0.01));
+}
+
+TEST(GradientWatchTest, FewSizesAndThoseThatAreNoneSayNothing) {
+    GradientWatch watch;
+    for (int i = 0; i < 15; ++i) EXPECT_FALSE(watch.note(1));
+    EXPECT_FALSE(watch.note(1000));
+    for (const double none : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+        for (int i = 0; i < 20; ++i) EXPECT_FALSE(watch.note(none));
+    EXPECT_FALSE(watch.note(1.04)) << "sizes that hardly differ are no ruler";
+    EXPECT_TRUE(watch.note(1000));
 }
 
 // ---- parity

@@ -12,6 +12,7 @@
 #include "backend/runtime/protocol/checkpoint_book.h"
 #include "backend/runtime/protocol/commit_log.h"
 #include "backend/runtime/protocol/coordinator_machine.h"
+#include "backend/runtime/protocol/gradient_watch.h"
 #include "backend/runtime/protocol/incident_book.h"
 #include "backend/runtime/protocol/invariants.h"
 #include "backend/runtime/protocol/membership.h"
@@ -92,6 +93,8 @@ struct Replica : Life {
     MonoNs advancedAt = 0;
     MonoNs startAt = 0;
     RestartSchedule schedule;
+
+    std::vector<GradientWatch> shares;  ///< by shard, over its incarnations
 
     bool hold = false;
     bool drain = false;
@@ -387,6 +390,7 @@ class CoordinatorMachine::Impl : Lineage {
     std::string resumeFrom_;
     uint64_t committed_ = 0;
     uint64_t updates_ = 0;
+    GradientWatch norms_;  ///< of the committed steps
     uint64_t epoch_ = 0;
     uint64_t epochsUpTo_ = 0;  ///< the log says that they are used
     uint64_t layout_ = 0;

@@ -268,7 +268,17 @@ void CoordinatorMachine::Impl::from(RankId, const Beat& m) {
     Replica* r = current(m.rank.replica, m.incarnation);
     if (r == nullptr || m.rank.shard < 0 || m.rank.shard >= static_cast<int32_t>(options_.shards))
         return;
-    r->pulses[static_cast<size_t>(m.rank.shard)].beat(now_, m);
+    const auto shard = static_cast<size_t>(m.rank.shard);
+    RankPulse& pulse = r->pulses[shard];
+    if (m.gradStep != pulse.gradStep) {
+        r->shares.resize(options_.shards);
+        if (const auto jump = r->shares[shard].note(m.gradNorm))
+            fact(fact::EvidenceSeen{
+                EvidenceKind::kGradientJump, r->id, m.rank.shard, "coordinator",
+                absl::StrCat("the norm of its own gradient by token is ", textOf(*jump, m.gradStep),
+                             "; it stays")});
+    }
+    pulse.beat(now_, m);
 }
 
 // ---- the public face

@@ -85,6 +85,9 @@ struct Beat {
     uint64_t progress = 0;  ///< grows with every micro-batch, layer, chunk, piece
     /// Keeping the state before a step took so long the last time; 0: it was not kept, or is small.
     double keepMs = 0;
+    /// Norm of the last gradient that it computed, over its tokens, and of which step; 0: none yet.
+    double gradNorm = 0;
+    uint64_t gradStep = 0;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
@@ -93,6 +96,8 @@ struct Beat {
         visit("step", self.step);
         visit("progress", self.progress);
         visit("keep_ms", self.keepMs);
+        visit("grad_norm", self.gradNorm);
+        visit("grad_step", self.gradStep);
     }
 };
 
@@ -108,6 +113,7 @@ enum class EvidenceKind {
     kOperator,
     kNodeLost,
     kControllerLost,
+    kGradientJump,
 };
 
 /// Somebody saw something; the coordinator alone decides. `shard` -1: the replica as a whole.
@@ -797,9 +803,9 @@ struct EnumNames<protocol::Phase> {
 };
 template <>
 struct EnumNames<protocol::EvidenceKind> {
-    static constexpr std::array<std::string_view, 11> kNames = {
-        "process_exit",    "transport_reset", "chunk_timeout",  "missed_heartbeat",
-        "missed_progress", "parity_mismatch", "non_finite",     "commit_failed",
-        "operator",        "node_lost",       "controller_lost"};
+    static constexpr std::array<std::string_view, 12> kNames = {
+        "process_exit",    "transport_reset", "chunk_timeout",   "missed_heartbeat",
+        "missed_progress", "parity_mismatch", "non_finite",      "commit_failed",
+        "operator",        "node_lost",       "controller_lost", "gradient_jump"};
 };
 }  // namespace bulkhead

@@ -160,6 +160,11 @@ void ReplicaRank::Impl::beat() {
     beat.step = machine_.appliedStep();
     beat.progress = progress_;
     beat.keepMs = machine_.keepMs();
+    {
+        const std::lock_guard<Mutex> lock(figuresMutex_);
+        beat.gradNorm = gradNorm_;
+        beat.gradStep = gradStep_;
+    }
     if (machine_.hasState() && exchange_ != nullptr) beat.progress += exchange_->progress();
     sendUp(beat);
     feed(protocol::RankTick{});

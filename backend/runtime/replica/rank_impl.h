@@ -162,6 +162,8 @@ class ReplicaRank::Impl {
     std::atomic<bool> leaving_{false};
     Mutex figuresMutex_;
     StepFigures figures_ ABSL_GUARDED_BY(figuresMutex_);
+    double gradNorm_ ABSL_GUARDED_BY(figuresMutex_) = 0;  ///< as Beat says
+    uint64_t gradStep_ ABSL_GUARDED_BY(figuresMutex_) = 0;
     double computeMs_ ABSL_GUARDED_BY(figuresMutex_) = 0;
     std::map<int32_t, uint32_t> incarnations_
         ABSL_GUARDED_BY(figuresMutex_);  ///< of the peers of the exchange begun last

@@ -93,15 +93,19 @@ void ReplicaRank::Impl::computed(uint64_t generation, StepFigures figures) {
         spdlog::info("step {}: a gradient was given up", computing_);
         return;
     }
+    // Squares of float32 do not overflow a double.
+    const absl::StatusOr<double> squares = program_->sumOfSquares(program_->gradient());
     if (onDevice_) {
-        // Squares of float32 do not overflow a double.
-        const absl::StatusOr<double> squares = program_->sumOfSquares(program_->gradient());
         deviceError_.Update(squares.status());
         if (!squares.ok() || !std::isfinite(*squares)) notFinite(generation);
         offer(generation, 0, heldBack_);
     }
     {
         const MutexLock lock(figuresMutex_);
+        gradNorm_ = squares.ok() && figures.tokens > 0
+                        ? std::sqrt(*squares) / static_cast<double>(figures.tokens)
+                        : 0;
+        gradStep_ = computing_;
         figures_ = std::move(figures);
         computeMs_ = inMs(clock_.now() - computeBegun_);
     }
