@@ -133,6 +133,35 @@ TEST(LivePlan, ARangeTellsHowMuchStretchesOfStepsDiffer) {
     EXPECT_THAT(forecastNotes(young), testing::Contains(HasSubstr("the counts of 40 steps")));
 }
 
+/// The more of the larger domain's experts are on one shard, the fewer copies are remote and the
+/// fuller it is, above all in the stretches that have most of that domain.
+TEST(LivePlan, KeepsTheLoadCapByTheUpperEndOfItsRange) {
+    model::RunState s = job();
+    s.model.experts = s.experts.experts = 6;
+    s.model.expertShard = {0, 0, 0, 1, 1, 1};
+    s.experts.step = 120;
+    s.experts.stretches.clear();
+    for (uint64_t i = 0; i < 12; ++i) {
+        const uint64_t a = i % 2 ? 11 : 9;
+        s.experts.stretches.push_back({10 * i,
+                                       {80 * a, 5 * a, 60 * a, 5 * a, 40 * a, 5 * a,  //
+                                        100, 400, 100, 300, 100, 200}});
+    }
+    LiveOptions options;
+    options.loadCap = 2;
+    const LiveForecast loose = recommended(s, options)->preview.forecast;
+    ASSERT_LT(loose.load.high, 2);
+    ASSERT_GT(loose.load.high, loose.loadInSample + 0.05);
+    options.loadCap = (loose.loadInSample + loose.load.high) / 2;
+    const LiveForecast careful = recommended(s, options)->preview.forecast;
+    EXPECT_LE(careful.load.high, options.loadCap);
+    EXPECT_GT(careful.remote.mean, loose.remote.mean) << "its price";
+    s.experts.stretches.resize(3);
+    const LiveForecast young = recommended(s, options)->preview.forecast;
+    ASSERT_FALSE(young.hasRange);
+    EXPECT_NEAR(young.remote.mean, loose.remote.mean, 0.02) << "the counted steps keep the cap";
+}
+
 TEST(LivePlan, IsMadeFromTheJobsOwnCounts) {
     const auto plan = recommended(job());
     ASSERT_TRUE(plan.ok()) << plan.status();

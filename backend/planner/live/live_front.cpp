@@ -46,9 +46,10 @@ void recommend(LiveFront& front, double cap) {
     const auto less = [](double a, double b) { return a < b - kSamePlan; };
     const auto better = [&](const LiveFrontPoint& a, const LiveFrontPoint& b) {
         if (a.keepsRules != b.keepsRules) return a.keepsRules;
-        const bool within = a.load <= cap + kSamePlan, other = b.load <= cap + kSamePlan;
+        const double most = a.mostLoad(), others = b.mostLoad();
+        const bool within = most <= cap + kSamePlan, other = others <= cap + kSamePlan;
         if (within != other) return within;
-        if (!within) return less(a.load, b.load);
+        if (!within) return less(most, others);
         const double ra = a.plan.preview.forecast.remote.mean,
                      rb = b.plan.preview.forecast.remote.mean;
         if (less(ra, rb) || less(rb, ra)) return less(ra, rb);
@@ -57,15 +58,17 @@ void recommend(LiveFront& front, double cap) {
     for (size_t i = 1; i < front.points.size(); ++i)
         if (better(front.points[i], front.points[front.recommended])) front.recommended = i;
     const LiveFrontPoint& best = front.points[front.recommended];
-    front.reason = best.load <= cap + kSamePlan
-                       ? absl::StrFormat(
-                             "fewest remote copies, %.1f %%, with %.2f of the mean load on the "
-                             "busiest shard, at most %.2f",
-                             best.plan.preview.forecast.remote.mean * 100, best.load, cap)
-                       : absl::StrFormat(
-                             "no plan found keeps the busiest shard within %.2f of the mean load; "
-                             "this one is most even, at %.2f",
-                             cap, best.load);
+    const char* range = best.plan.preview.forecast.hasRange ? " by the upper end of its range" : "";
+    front.reason =
+        best.mostLoad() <= cap + kSamePlan
+            ? absl::StrFormat(
+                  "fewest remote copies, %.1f %%, with %.2f of the mean load on the "
+                  "busiest shard%s, at most %.2f",
+                  best.plan.preview.forecast.remote.mean * 100, best.mostLoad(), range, cap)
+            : absl::StrFormat(
+                  "no plan found keeps the busiest shard within %.2f of the mean load; "
+                  "this one comes nearest, at %.2f%s",
+                  cap, best.mostLoad(), range);
 }
 
 }  // namespace
@@ -106,7 +109,8 @@ absl::StatusOr<LiveFront> liveFront(
                 pointOf(job, absl::StrFormat("%sload %.2f", dear > 1 ? "fewer moves, " : "", cap),
                         *std::move(plan));
             const double remote = point.plan.preview.forecast.remote.mean;
-            if (point.load <= options.loadCap + kSamePlan && (at.best < 0 || remote < at.best))
+            if (point.mostLoad() <= options.loadCap + kSamePlan &&
+                (at.best < 0 || remote < at.best))
                 at.best = remote;
             if (std::none_of(front.points.begin(), front.points.end(),
                              [&](const auto& other) { return placesAlike(other, point); }))

@@ -17,6 +17,12 @@ struct LiveFrontPoint {
     double load = 1;         ///< copies that reach a shard's experts, max/mean, mean of the layers
     bool keepsRules = true;  ///< only what is in use may not: pins came after it
     bool onFront = true;     ///< no other has as few remote copies, as even a load and as few moves
+
+    /// The upper end of its range, where one can be told; else `load`.
+    double mostLoad() const {
+        const LiveForecast& told = plan.preview.forecast;
+        return told.hasRange ? told.load.high : load;
+    }
 };
 
 struct LiveFront {
@@ -37,8 +43,8 @@ struct LiveFrontProgress {
 };
 
 /// Plans for tighter and looser loads, each with moves cheap and dear, beside what is in use.
-/// Recommends the one with the fewest remote copies whose load is at most `options.loadCap`, or,
-/// where none is, the one with the most even load. `onProgress` is called many times; after the
+/// Recommends the one with the fewest remote copies whose load is at most `options.loadCap` by
+/// mostLoad(), or, where none is, the one that comes nearest. `onProgress` is called many times; after the
 /// first false what is under way ends with the best so far, and no other plan is made. Errors as
 /// recommendPlan.
 [[nodiscard]] absl::StatusOr<LiveFront> liveFront(

@@ -23,6 +23,11 @@ constexpr uint64_t kFewSteps = 10;
 /// Of all copies: less would not be seen.
 constexpr double kLeastOptimism = 0.0005;
 
+/// Lower aims for load at higher prices, until the upper end of a plan's range keeps the cap; a
+/// plan that comes less near than this is none the better for it.
+constexpr uint32_t kMostAims = 4;
+constexpr double kDearer = 3, kLeastNearer = 0.001;
+
 /// Of the prediction: as far as it may be off.
 constexpr double kSteady = 0.03;
 
@@ -279,11 +284,28 @@ absl::StatusOr<LivePlan> recommendPlan(const LiveJob& job, const LiveOptions& op
         !s.ok())
         return s;
     const auto parts = options.group ? job.domainShare : std::vector<uint32_t>();
-    const auto made =
-        solveDomains(job.counts, planOf(job, job.expertShard, parts), wantedOf(job, options));
-    if (!made.ok()) return made.status();
-    return livePlan(job, {made->plan.nodeOf.begin(), made->plan.nodeOf.end()},
-                    partsOf(made->plan.share), optimism ? *optimism : optimismOf(job, options));
+    const DomainPlan now = planOf(job, job.expertShard, parts);
+    DomainPlanOptions wanted = wantedOf(job, options);
+    std::optional<LivePlan> best;
+    double least = INFINITY;
+    for (uint32_t i = 0; i < kMostAims && (i == 0 || !options.goOn || options.goOn()); ++i) {
+        const auto made = solveDomains(job.counts, now, wanted);
+        if (!made.ok()) return made.status();
+        if (!optimism) optimism = optimismOf(job, options);
+        LivePlan plan = livePlan(job, {made->plan.nodeOf.begin(), made->plan.nodeOf.end()},
+                                 partsOf(made->plan.share), *optimism);
+        const LiveForecast& told = plan.preview.forecast;
+        const double above = told.hasRange ? told.load.high - options.loadCap : 0;
+        if (above < least - kLeastNearer) {
+            least = above;
+            best = std::move(plan);
+        }
+        if (above <= 0) break;
+        wanted.loadCap = std::max(1.0, wanted.loadCap - above - kLeastNearer);
+        wanted.loadPrice *= kDearer;
+        wanted.onStart = {};  // its values are those of the first aim
+    }
+    return *std::move(best);
 }
 
 LivePlan planWith(const LiveJob& job, std::vector<int32_t> expertShard,

@@ -103,6 +103,8 @@ struct LivePlan {
 
 struct LiveOptions {
     bool group = true;  ///< samples go to shards by their domain
+    /// Shard load max/mean to be kept by the upper end of the plan's range, where one can be told;
+    /// else on the counted steps. Where no plan keeps it, the one that comes nearest is taken.
     double loadCap = 1.15;
     double pricePerMove = DomainPlanOptions().pricePerMove;
     uint64_t seed = 1;

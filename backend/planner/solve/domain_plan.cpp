@@ -79,7 +79,7 @@ class DomainSolver {
     }
 
   private:
-    /// Remote copies, moves at their price, and load above the cap as if it were remote.
+    /// Remote copies, with moves and load above the cap at their prices.
     double priced(const DomainPlan& plan) const {
         double price = remoteShare(counts_, plan, options_.nodes) +
                        static_cast<double>(moves(plan)) * options_.pricePerMove / counts_.layers;
@@ -87,7 +87,7 @@ class DomainSolver {
             const std::vector<double> load = loads(l, plan);
             const double mean = std::accumulate(load.begin(), load.end(), 0.0) / options_.nodes;
             for (const double x : load)
-                price += std::max(0.0, x - options_.loadCap * mean) / total_;
+                price += options_.loadPrice * std::max(0.0, x - options_.loadCap * mean) / total_;
         }
         return price;
     }
@@ -245,7 +245,7 @@ class DomainSolver {
         const auto worth = [&](uint32_t e, uint32_t n) {
             return local[size_t{e} * nodes + n] - (n != was[e] ? price : 0);
         };
-        const auto over = [&](double x) { return std::max(0.0, x - cap); };
+        const auto over = [&](double x) { return options_.loadPrice * std::max(0.0, x - cap); };
         bool better = true;
         for (int pass = 0; better && pass < 100; ++pass) {
             better = false;

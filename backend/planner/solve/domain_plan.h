@@ -42,6 +42,7 @@ struct DomainPlanOptions {
     uint32_t nodes = 0;
     bool group = true;      ///< else samples stay where `current` has them and only experts move
     double loadCap = 1.15;  ///< tokens of a node in a layer, max/mean, where that is possible
+    double loadPrice = 1;   ///< of a copy above it, in remote copies
     /// An expert moves for no less than this part of its layer's copies.
     double pricePerMove = 0.0005;
     uint32_t starts = 8;           ///< groupings tried
