@@ -16,7 +16,7 @@ struct AttentionWeights {
     P* wo = nullptr;    ///< [dim, dim]
 };
 
-/// What attention layers share: memory that lives for one call.
+/// Memory that attention layers share for one call.
 template <class A>
 struct AttentionScratch {
     Buffer<A> dOut, dQkv;

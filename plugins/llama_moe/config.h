@@ -48,7 +48,7 @@ struct ModelConfig {
 [[nodiscard]] absl::StatusOr<ModelConfig> readModelConfig(std::string_view toml,
                                                           const std::string& directory);
 
-/// Whether the model can be cut into `shards` and fed micro-batches of `samples` samples of
+/// Tells if the model can be cut into `shards` and fed micro-batches of `samples` samples of
 /// `sequenceLength` tokens; also refuses what no machine could hold, before any size overflows.
 [[nodiscard]] absl::Status checkFits(const ModelConfig& config, size_t shards, size_t samples,
                                      size_t sequenceLength);

@@ -58,7 +58,7 @@ class Decoder {
     /// Adds losses and router counts of all forward passes since the last settle to `sums`, once
     /// they are computed. Waits if nobody has since.
     absl::Status settle(Sums* sums);
-    /// Of the batch last given to forward.
+    /// These are figures of the batch last given to forward.
     size_t samples() const { return samples_; }
     /// Experts chosen by the tokens of a sample of that batch, [token][mixture layer][choice].
     /// Waits if nobody has since.
@@ -88,7 +88,7 @@ class Decoder {
     LayerWeights<P> layerWeights(size_t layer, P* base) const;
     T* stream(size_t index) { return streams_.data() + index * maxTokens_ * config().dim; }
 
-    /// What the device needs to know of the micro-batch's tokens, each an array of device memory.
+    /// The device needs this of the micro-batch's tokens, each an array of device memory.
     struct Told {
         int32_t* inputs = nullptr;   ///< by row
         int32_t* targets = nullptr;  ///< by row
@@ -100,7 +100,7 @@ class Decoder {
     }
     size_t toldCount() const { return 3 * maxTokens_ + kVocabulary + 1; }
 
-    /// What host and device tell each other of one micro-batch, while one of them may be behind.
+    /// Host and device exchange this for one micro-batch, while one of them may be behind.
     struct Passage {
         std::vector<uint32_t> domain;                  ///< [samples]
         Buffer<int32_t, BULKHEAD_MEMORY_HOST> told;    ///< as `told` on the device

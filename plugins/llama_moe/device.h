@@ -25,7 +25,8 @@ constexpr bulkhead_dtype dtypeOf() {
     if constexpr (std::is_same_v<T, int32_t>) return BULKHEAD_I32;
 }
 
-/// Where a workload computes and whom it speaks to. The tables outlive everything made with it.
+/// The device that a workload computes on, and its group. The tables outlive everything made with
+/// it.
 struct Device {
     const bulkhead_device_api* api = nullptr;
     bulkhead_device* device = nullptr;

@@ -116,7 +116,7 @@ class Math {
         return std::exchange(status_, absl::OkStatus());
     }
 
-    /// How often finish() was called.
+    /// Counts the calls of finish().
     uint64_t waits() const { return waits_; }
 
     virtual void product(const Product<A>& product) = 0;
@@ -154,7 +154,7 @@ class Math {
     /// Of each group y[rows, out] = x[rows, in] * w.
     virtual void multiplyGroups(const Groups& groups, const A* x, const GroupWeights<A>& w,
                                 A* y) = 0;
-    /// Of each group dw += x^T * dy and dx = dy * w^T; dw lies as w does.
+    /// For each group, dw += x^T * dy and dx = dy * w^T; dw lies as w does.
     virtual void multiplyGroupsBack(const Groups& groups, const A* x, const A* dy,
                                     const GroupWeights<A>& w, T* dw, A* dx) = 0;
     /// to[place[a]] = gates[a] * from[a / k] for every choice a of rows * k; gates null: 1.
@@ -199,7 +199,7 @@ class Math {
     virtual void besideExchange(bool) {}
 
   protected:
-    /// What the operations themselves have run into since the last call; asked when all is done.
+    /// The error that the operations have run into since the last call; asked when all is done.
     virtual absl::Status check() { return absl::OkStatus(); }
     void keep(const absl::Status& status) { status_.Update(status); }
 
@@ -241,7 +241,7 @@ class Narrowed {
     absl::Status reserve(const Device& device, size_t count) {
         return kOneType<A> ? absl::OkStatus() : memory_.reserve(device, count);
     }
-    /// Where the narrow form of `wide` goes.
+    /// The narrow form of `wide` goes here.
     A* of(Master<A>* wide) const {
         if constexpr (kOneType<A>)
             return wide;

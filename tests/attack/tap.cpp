@@ -138,7 +138,7 @@ void Tap::take(std::string_view packet) {
     if (packet.size() < header) return;
     const Key key{ip.saddr, ip.daddr, ntohs(tcp.source), ntohs(tcp.dest)};
     const uint32_t sequence = ntohl(tcp.seq);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto [begin, end] = heard_.equal_range(key);
     const bool known = begin != end;
     if (tcp.syn || !known) {
@@ -156,7 +156,7 @@ void Tap::take(std::string_view packet) {
 }
 
 std::vector<Stream> Tap::streams() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<Stream> streams;
     for (const auto& [key, heard] : heard_) {
         Stream stream{key.from, key.to, heard.called, ""};

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/common/threads.h"
 #include "backend/common/unique_fd.h"
 
 /// The network as an attacker has it: all bytes of a loopback, its open ports, connections of his.
@@ -63,8 +63,9 @@ class Tap {
 
     UniqueFd fd_;
     std::atomic<bool> stop_{false};
-    mutable std::mutex mutex_;
-    std::multimap<Key, Heard> heard_;  ///< guarded by mutex_; the last of a key is the present
+    mutable Mutex mutex_;
+    /// The last of a key is the present.
+    std::multimap<Key, Heard> heard_ ABSL_GUARDED_BY(mutex_);
     std::thread thread_;
 };
 

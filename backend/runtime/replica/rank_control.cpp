@@ -161,7 +161,7 @@ void ReplicaRank::Impl::beat() {
     beat.progress = progress_;
     beat.keepMs = machine_.keepMs();
     {
-        const std::lock_guard<Mutex> lock(figuresMutex_);
+        const MutexLock lock(figuresMutex_);
         beat.gradNorm = gradNorm_;
         beat.gradStep = gradStep_;
     }

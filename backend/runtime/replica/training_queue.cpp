@@ -8,7 +8,7 @@ namespace bulkhead::runtime {
 
 void TrainingQueue::push(TrainingTask task) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (finished_) return;
         tasks_.push_back(std::move(task));
     }
@@ -25,8 +25,9 @@ TrainingQueue::Tasks::iterator TrainingQueue::first() {
 }
 
 TrainingTask TrainingQueue::pop() {
-    std::unique_lock<Mutex> lock(mutex_);
-    arrived_.wait(lock, [this] { return first() != tasks_.end(); });
+    MutexLock lock(mutex_);
+    arrived_.wait(
+        lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return first() != tasks_.end(); });
     const auto it = first();
     TrainingTask task = std::move(*it);
     tasks_.erase(it);
@@ -34,7 +35,7 @@ TrainingTask TrainingQueue::pop() {
 }
 
 void TrainingQueue::dropWork(uint64_t step) {
-    const std::lock_guard<Mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (auto it = tasks_.begin(); it != tasks_.end();) {
         if (!it->work || it->work->step != step || it->allowed) {
             ++it;
@@ -47,7 +48,7 @@ void TrainingQueue::dropWork(uint64_t step) {
 
 void TrainingQueue::go(const protocol::GroupTask& task) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto names = [&task](const TrainingTask& t) { return t.group == task && !t.allowed; };
         if (const auto it = std::find_if(tasks_.begin(), tasks_.end(), names); it != tasks_.end()) {
             it->allowed = true;
@@ -67,7 +68,7 @@ void TrainingQueue::go(const protocol::GroupTask& task) {
 bool TrainingQueue::cancel(const protocol::GroupTask& task) {
     bool found = false;
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         found = std::erase_if(tasks_, [&](const TrainingTask& t) {
                     return t.group == task && !t.allowed;
                 }) > 0;
@@ -78,7 +79,7 @@ bool TrainingQueue::cancel(const protocol::GroupTask& task) {
 
 void TrainingQueue::finishWith(TrainingTask last) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         if (finished_) return;
         finished_ = true;
         tasks_.clear();
@@ -90,7 +91,7 @@ void TrainingQueue::finishWith(TrainingTask last) {
 
 void TrainingQueue::end(Work work) {
     {
-        const std::lock_guard<Mutex> lock(mutex_);
+        const MutexLock lock(mutex_);
         tasks_.push_back({nullptr, std::move(work)});
     }
     arrived_.notify_one();

@@ -45,13 +45,13 @@ class TrainingQueue {
 
   private:
     using Tasks = std::deque<TrainingTask>;
-    Tasks::iterator first();
+    Tasks::iterator first() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
     Mutex mutex_;
     ConditionVariable arrived_;
-    Tasks tasks_;
-    Tasks dropped_;  ///< since the last go()
-    bool finished_ = false;
+    Tasks tasks_ ABSL_GUARDED_BY(mutex_);
+    Tasks dropped_ ABSL_GUARDED_BY(mutex_);  ///< since the last go()
+    bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 /// A leader's view of what the ranks of its replica are ready for. Pure. Thread: one.

@@ -58,7 +58,7 @@ __device__ void storeSums(float* to, const Fragment& from, unsigned stride) {
         : "memory");
 }
 
-/// What bodies know of the block they run on.
+/// The block that a body runs on.
 struct GpuBlock {
     __device__ uint32_t block() const { return blockIdx.x; }
     __device__ uint32_t blocks() const { return gridDim.x; }

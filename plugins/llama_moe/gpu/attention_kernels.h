@@ -58,14 +58,14 @@ struct AttentionTiles {
     BULKHEAD_BODY uint64_t valueAt(const Tile& at, uint32_t kvHead, uint64_t row) const {
         return queryAt(at, heads + kvHeads + kvHead, row);
     }
-    /// Of rows of queries without keys and values.
+    /// Rows of queries without keys and values.
     BULKHEAD_BODY uint64_t mixedAt(const Tile& at, uint32_t head, uint64_t row) const {
         return ((at.sample * sequence + row) * heads + head) * headDim;
     }
     BULKHEAD_BODY uint64_t logSumAt(const Tile& at, uint32_t head, uint64_t row) const {
         return (at.sample * heads + head) * sequence + row;
     }
-    /// How many of the keys from `key` on query `row` sees.
+    /// Counts the keys from `key` on that query `row` sees.
     BULKHEAD_BODY static uint32_t seen(uint64_t row, uint64_t key, uint32_t keys) {
         return row < key ? 0 : row - key + 1 < keys ? static_cast<uint32_t>(row - key + 1) : keys;
     }

@@ -34,7 +34,7 @@ struct Narrow {
     }
 };
 
-/// How the optimizer treats a stretch of the state.
+/// The optimizer treats a stretch of the state by these.
 enum class Treated : uint32_t { kNot, kPlain, kDecaying, kBalance };
 
 /// Elements of the flat runs that are treated alike; at most kStretch.

@@ -11,7 +11,7 @@
 namespace bulkhead::llama_moe {
 namespace {
 
-/// What cuBLAS asks for on Hopper.
+/// cuBLAS asks for this on Hopper.
 constexpr size_t kWorkspace = size_t{32} << 20;
 constexpr size_t kWidestHead = 128;
 

@@ -24,7 +24,7 @@ class GpuMath final : public Math<Bf16> {
                      size_t dim, float epsilon) override;
     void normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
                       float* dx, Bf16* rounded, float* dGain, size_t rows, size_t dim) override;
-    /// Of each row and head the logarithm of the sum of the exponentials of its scores.
+    /// The logarithm, for each row and head, of the sum of the exponentials of its scores.
     size_t keptOfAttention(const AttentionShape& shape) const override {
         return shape.tokens() * shape.heads;
     }

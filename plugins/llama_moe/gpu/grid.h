@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-/// How many blocks work on what: a function of sizes alone, since the order of sums follows it.
+/// The number of blocks for a task: a function of sizes alone, since the order of sums follows it.
 namespace bulkhead::llama_moe {
 
 constexpr size_t kBlockThreads = 256;  ///< of a GPU's block

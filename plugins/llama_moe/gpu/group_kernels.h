@@ -201,7 +201,7 @@ struct MultiplyGroupsBack {
     }
 };
 
-/// How many of each of the stretches of choices are for which expert; a block a stretch.
+/// Counts, for each stretch of choices, those for each expert; a block a stretch.
 struct CountChoices {
     const int32_t* chosen;
     int32_t* counts;  ///< [stretch][expert]

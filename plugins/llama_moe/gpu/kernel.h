@@ -40,7 +40,7 @@
 
 namespace bulkhead::llama_moe::gpu {
 
-/// What counts of a product of tiles.
+/// The part of a product of tiles that counts.
 struct Extent {
     uint32_t m, n, k;
 };

@@ -16,7 +16,7 @@ BULKHEAD_BOTH constexpr uint32_t wideStrideOf(uint32_t columns) {
     return columns + 4;
 }
 
-/// Whether rows of `columns` elements can be copied by eight.
+/// True if rows of `columns` elements can be copied by eight.
 BULKHEAD_BODY inline bool byEight(const Bf16* from, uint64_t stride, uint32_t columns) {
     return columns % 8 == 0 && stride % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
 }
