@@ -44,9 +44,9 @@ struct LiveFrontProgress {
 
 /// Plans for tighter and looser loads, each with moves cheap and dear, beside what is in use.
 /// Recommends the one with the fewest remote copies whose load is at most `options.loadCap` by
-/// mostLoad(), or, where none is, the one that comes nearest. `onProgress` is called many times; after the
-/// first false what is under way ends with the best so far, and no other plan is made. Errors as
-/// recommendPlan.
+/// mostLoad(), or, where none is, the one that comes nearest. `onProgress` is called many times;
+/// after the first false what is under way ends with the best so far, and no other plan is made.
+/// Errors as recommendPlan.
 [[nodiscard]] absl::StatusOr<LiveFront> liveFront(
     const LiveJob& job, const LiveOptions& options,
     const std::function<bool(const LiveFrontProgress&)>& onProgress = {});
