@@ -15,7 +15,7 @@
 namespace bulkhead::bench {
 namespace {
 
-using llama_moe::gpu::BatchedProduct;
+using llama_moe::gpu::MatrixProduct;
 using llama_moe::gpu::Machine;
 using llama_moe::gpu::MachineApi;
 
@@ -46,11 +46,10 @@ double productRate(support::GpuPlugin& plugin, int times) {
     std::normal_distribution<float> normal;
     std::vector<Bf16> values(kSide * kSide);
     for (Bf16& v : values) v = narrow(normal(random));
-    BatchedProduct product{};
+    MatrixProduct product{};
     product.m = product.n = product.k = kSide;
     product.lda = product.ldb = product.ldc = kSide;
     product.alpha = 1;
-    product.batch = 1;
     void* a = rank.allocate(bytes);
     void* b = rank.allocate(bytes);
     product.a = static_cast<const Bf16*>(a);
