@@ -170,12 +170,15 @@ TEST_F(JobsTest, ACallPastItsDeadlineTimesOut) {
 }
 
 TEST_F(JobsTest, DestroyingTheClientCancelsWhatIsUnderWay) {
-    std::promise<void> entered;
+    struct Entered {  // the call goes on in the server's thread when this function has returned
+        std::promise<void> promise;
+        std::once_flag once;
+    };
+    const auto entered = std::make_shared<Entered>();
     std::promise<void> release;
     const auto released = release.get_future().share();
-    std::once_flag once;
-    backend_.onCall = [&, released] {
-        std::call_once(once, [&] { entered.set_value(); });
+    backend_.onCall = [entered, released] {
+        std::call_once(entered->once, [&] { entered->promise.set_value(); });
         released.wait();
     };
     serve(unixOptions());
@@ -184,7 +187,7 @@ TEST_F(JobsTest, DestroyingTheClientCancelsWhatIsUnderWay) {
     client->getJob("demo", [&](client::Result<model::JobInfo> result) {
         failed.set_value(result.ok() ? client::Failure{} : result.failure());
     });
-    entered.get_future().wait();
+    entered->promise.get_future().wait();
     client.reset();
     auto future = failed.get_future();
     ASSERT_EQ(future.wait_for(std::chrono::seconds(0)), std::future_status::ready);
