@@ -95,7 +95,7 @@ plant(rank_machine.cpp "    const bool retained = retainedStep_ == q.step && ret
         castVote(again, true, false);
         return;
     }
-    const bool retained = retainedStep_ == q.step && retainedLayout_ == q.layout && computation_ == me->computation && (ranges_ == me->contribution.ranges || MUTATED(keep_the_gradient_of_other_ranges));]==])
+    const bool retained = retainedStep_ == q.step && retainedLayout_ == q.layout && ((computation_ == me->computation && ranges_ == me->contribution.ranges) || MUTATED(keep_the_gradient_of_other_ranges));]==])
 plant(coordinator_step.cpp "makeQuorum(e.quorum.step, e.quorum.attempt + 1,"
   "makeQuorum(e.quorum.step, e.quorum.attempt + (MUTATED(no_new_attempt) ? 0 : 1),")
 plant(coordinator_step.cpp "    if (members != membership_) {\n        nextEpoch();"
