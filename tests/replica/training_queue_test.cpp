@@ -7,6 +7,8 @@ namespace bulkhead::runtime {
 namespace {
 
 using protocol::GroupTask;
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
 
 GroupTask computing(uint64_t step, uint64_t computation) {
     GroupTask task;
@@ -49,7 +51,7 @@ TEST_F(TrainingQueueTest, WorkWaitsForTheOtherRanksAndKeepsNothingElseWaiting) {
     pushRun(7);
     EXPECT_EQ(next(), -7);
     pushRun(8);
-    queue_.go(computing(5, 0));
+    queue_.go({computing(5, 0)});
     EXPECT_EQ(next(), 1);
     EXPECT_EQ(next(), -8);
 }
@@ -61,20 +63,35 @@ TEST_F(TrainingQueueTest, WorkOfARankAloneIsDroppedWhenNobodyHasBegunIt) {
     EXPECT_EQ(next(), 2);
 }
 
+/// The connection to the leader broke, and with it the word on what the others have begun.
+TEST_F(TrainingQueueTest, WhatWasNotHeardIsDoneBeforeWhatFollows) {
+    pushWork(computing(5, 0), 5, 1);
+    queue_.dropWork(5);
+    pushWork(computing(5, 1), 5, 2);
+    queue_.dropWork(5);
+    pushWork(computing(5, 2), 5, 3);
+    pushRun(4);
+    queue_.go({computing(4, 0), computing(5, 0), computing(5, 1), computing(5, 2)});
+    EXPECT_EQ(next(), 1);
+    EXPECT_EQ(next(), 2);
+    EXPECT_EQ(next(), 3);
+    EXPECT_EQ(next(), -4);
+}
+
 /// The others may have begun what this rank has given up meanwhile.
 TEST_F(TrainingQueueTest, WhatAllWereReadyForIsDoneThoughItWasDropped) {
     pushWork(computing(5, 0), 5, 1);
     queue_.dropWork(5);
     pushWork(computing(5, 1), 5, 2);
-    queue_.go(computing(5, 0));
-    queue_.go(computing(5, 1));
+    queue_.go({computing(5, 0)});
+    queue_.go({computing(5, 1)});
     EXPECT_EQ(next(), 1);
     EXPECT_EQ(next(), 2);
 }
 
 TEST_F(TrainingQueueTest, WhatMayBeginIsNotDroppedAnyMore) {
     pushWork(computing(5, 0), 5, 1);
-    queue_.go(computing(5, 0));
+    queue_.go({computing(5, 0)});
     queue_.dropWork(5);
     EXPECT_EQ(next(), 1);
 }
@@ -83,10 +100,10 @@ TEST_F(TrainingQueueTest, NothingIsDoneTwiceOrOutOfOrder) {
     pushWork(computing(5, 0), 5, 1);
     queue_.dropWork(5);
     pushWork(computing(5, 1), 5, 2);
-    queue_.go(computing(5, 1));
-    queue_.go(computing(5, 0));  // the others are past it
-    queue_.go(computing(5, 1));  // said again
-    queue_.go(computing(9, 0));  // never pushed
+    queue_.go({computing(5, 1)});
+    queue_.go({computing(5, 0)});  // the others are past it
+    queue_.go({computing(5, 1)});  // said again
+    queue_.go({computing(9, 0)});  // never pushed
     pushRun(3);
     EXPECT_EQ(next(), 2);
     EXPECT_EQ(next(), -3);
@@ -95,7 +112,7 @@ TEST_F(TrainingQueueTest, NothingIsDoneTwiceOrOutOfOrder) {
 TEST_F(TrainingQueueTest, WhatFollowsAMoveOfExpertsWaitsForIt) {
     pushRun(1, moving(4));
     pushRun(2);
-    queue_.go(moving(4));
+    queue_.go({moving(4)});
     EXPECT_EQ(next(), -1);
     EXPECT_EQ(next(), -2);
 }
@@ -107,7 +124,7 @@ TEST_F(TrainingQueueTest, AMoveThatNeverBeginsIsTakenBack) {
     EXPECT_FALSE(queue_.cancel(moving(4)));
     EXPECT_EQ(next(), -2);
     pushRun(3, moving(5));
-    queue_.go(moving(5));
+    queue_.go({moving(5)});
     EXPECT_FALSE(queue_.cancel(moving(5))) << "the others do it";
     EXPECT_EQ(next(), -3);
 }
@@ -115,7 +132,7 @@ TEST_F(TrainingQueueTest, AMoveThatNeverBeginsIsTakenBack) {
 TEST_F(TrainingQueueTest, AMoveGivesWayToALaterOneThatAllAreReadyFor) {
     pushRun(1, moving(4));
     pushRun(2, moving(5));
-    queue_.go(moving(5));
+    queue_.go({moving(5)});
     EXPECT_EQ(next(), -2);
 }
 
@@ -137,6 +154,12 @@ TEST(GroupAgreementTest, ATaskBeginsWhenAllAreReadyForTheSame) {
     EXPECT_TRUE(agreement.ready(2, computing(5, 1)));
     EXPECT_TRUE(agreement.ready(1, computing(5, 1))) << "it did not hear the answer";
     EXPECT_FALSE(agreement.ready(1, computing(6, 0)));
+    for (const int32_t shard : {0, 1, 2}) (void)agreement.ready(shard, computing(6, 1));
+    EXPECT_THAT(agreement.begun(), ElementsAre(computing(5, 1), computing(6, 1)));
+    for (uint64_t step = 7; step < 99; ++step)
+        for (const int32_t shard : {0, 1, 2}) (void)agreement.ready(shard, computing(step, 0));
+    EXPECT_THAT(agreement.begun(), SizeIs(protocol::GroupGo::kMost));
+    EXPECT_EQ(agreement.begun().back(), computing(98, 0));
 }
 
 TEST(GroupAgreementTest, WhoeverWithdrawsInTimeIsNotWaitedForAndWhatHasBegunGoesOn) {

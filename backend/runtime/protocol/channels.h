@@ -192,15 +192,23 @@ struct GroupReady {
     }
 };
 
-/// The leader -> its ranks: all of them are ready for `task`, and do it now. Or `never`: one of
-/// them has withdrawn before that.
+/// The leader -> its ranks: all of them are ready for the last of `tasks`, and do it now. Those
+/// before it were begun before, the oldest first: a rank whose connection broke may not have heard.
 struct GroupGo {
+    static constexpr size_t kMost = 16;
+    std::vector<GroupTask> tasks;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("tasks", self.tasks);
+    }
+};
+
+/// The leader -> its ranks: `task` never begins, because one of them has withdrawn before that.
+struct GroupNever {
     GroupTask task;
-    bool never = false;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("task", self.task);
-        visit("never", self.never);
     }
 };
 
@@ -225,6 +233,6 @@ using ToReplica =
 /// Inside a replica.
 using ToLeader =
     std::variant<RankVote, RankReport, RankSnapshotReady, RankFetchProgress, RankVerdict,
-                 RankCheckpoint, RankLayoutMoved, Relay, GroupReady, GroupGo>;
+                 RankCheckpoint, RankLayoutMoved, Relay, GroupReady, GroupGo, GroupNever>;
 
 }  // namespace bulkhead::protocol

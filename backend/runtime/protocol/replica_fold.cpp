@@ -150,7 +150,8 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
         [this](const auto& p) -> absl::StatusOr<Answer> {
             using Part = std::remove_cvref_t<decltype(p)>;
             if constexpr (std::same_as<Part, Relay> || std::same_as<Part, RankCheckpoint> ||
-                          std::same_as<Part, GroupReady> || std::same_as<Part, GroupGo>) {
+                          std::same_as<Part, GroupReady> || std::same_as<Part, GroupGo> ||
+                          std::same_as<Part, GroupNever>) {
                 return Answer();  // files, relays and threads are the driver's business
             } else {
                 if (p.rank.replica != replica_ || p.incarnation != incarnation_ ||

@@ -92,8 +92,8 @@ void ReplicaRank::Impl::fromSibling(const protocol::ToLeader& message) {
     }
     if (const auto* part = std::get_if<protocol::RankCheckpoint>(&message))
         return checkpoints_->shardReported(*part);
-    if (const auto* go = std::get_if<protocol::GroupGo>(&message))
-        return go->never ? giveUp(go->task) : queue_.go(go->task);
+    if (const auto* go = std::get_if<protocol::GroupGo>(&message)) return queue_.go(go->tasks);
+    if (const auto* never = std::get_if<protocol::GroupNever>(&message)) return giveUp(never->task);
     if (const auto* ready = std::get_if<protocol::GroupReady>(&message)) return groupReady(*ready);
     absl::StatusOr<std::optional<protocol::ToCoordinator>> folded = fold_.add(message);
     if (!folded.ok())
@@ -124,12 +124,12 @@ void ReplicaRank::Impl::tellReady() {
 void ReplicaRank::Impl::groupReady(const protocol::GroupReady& ready) {
     if (ready.incarnation != options_.incarnation) return;
     if (ready.withdrawn && agreement_.withdraw(ready.rank.shard, ready.task)) {
-        leaderLink_->sendToSiblings(protocol::GroupGo{ready.task, true});
+        leaderLink_->sendToSiblings(protocol::GroupNever{ready.task});
         return giveUp(ready.task);
     }
     if (!ready.withdrawn && !agreement_.ready(ready.rank.shard, ready.task)) return;
-    leaderLink_->sendToSiblings(protocol::GroupGo{ready.task});
-    queue_.go(ready.task);
+    leaderLink_->sendToSiblings(protocol::GroupGo{agreement_.begun()});
+    queue_.go(agreement_.begun());
 }
 
 void ReplicaRank::Impl::giveUp(const protocol::GroupTask& move) {

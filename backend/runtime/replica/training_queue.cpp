@@ -46,23 +46,29 @@ void TrainingQueue::dropWork(uint64_t step) {
     }
 }
 
-void TrainingQueue::go(const protocol::GroupTask& task) {
+void TrainingQueue::go(const std::vector<protocol::GroupTask>& tasks) {
     {
         const MutexLock lock(mutex_);
-        const auto names = [&task](const TrainingTask& t) { return t.group == task && !t.allowed; };
-        if (const auto it = std::find_if(tasks_.begin(), tasks_.end(), names); it != tasks_.end()) {
-            it->allowed = true;
-            dropped_.clear();  // older, and the others are past them
-            const auto isPassed = [](const TrainingTask& t) { return t.group && !t.allowed; };
-            tasks_.erase(std::remove_if(tasks_.begin(), it, isPassed), it);
-        } else if (const auto old = std::find_if(dropped_.begin(), dropped_.end(), names);
-                   old != dropped_.end()) {
-            old->allowed = true;
-            tasks_.push_front(std::move(*old));
-            dropped_.erase(dropped_.begin(), old + 1);
-        }
+        for (const protocol::GroupTask& task : tasks) allow(task);
     }
     arrived_.notify_one();
+}
+
+void TrainingQueue::allow(const protocol::GroupTask& task) {
+    const auto names = [&task](const TrainingTask& t) { return t.group == task && !t.allowed; };
+    if (const auto it = std::find_if(tasks_.begin(), tasks_.end(), names); it != tasks_.end()) {
+        it->allowed = true;
+        dropped_.clear();  // older, and the others are past them
+        const auto isPassed = [](const TrainingTask& t) { return t.group && !t.allowed; };
+        tasks_.erase(std::remove_if(tasks_.begin(), it, isPassed), it);
+    } else if (const auto old = std::find_if(dropped_.begin(), dropped_.end(), names);
+               old != dropped_.end()) {
+        old->allowed = true;
+        // Before what is younger, behind what was allowed before.
+        const auto waits = [](const TrainingTask& t) { return !t.group || !t.allowed; };
+        tasks_.insert(std::find_if(tasks_.begin(), tasks_.end(), waits), std::move(*old));
+        dropped_.erase(dropped_.begin(), old + 1);
+    }
 }
 
 bool TrainingQueue::cancel(const protocol::GroupTask& task) {
@@ -100,15 +106,16 @@ void TrainingQueue::end(Work work) {
 bool GroupAgreement::ready(int32_t shard, const protocol::GroupTask& task) {
     if (shard < 0 || static_cast<size_t>(shard) >= ready_.size()) return false;
     ready_[static_cast<size_t>(shard)] = task;
-    if (begun_ == task) return true;
+    if (std::find(begun_.begin(), begun_.end(), task) != begun_.end()) return true;
     if (!std::all_of(ready_.begin(), ready_.end(), [&](const auto& r) { return r == task; }))
         return false;
-    begun_ = task;
+    if (begun_.size() == protocol::GroupGo::kMost) begun_.erase(begun_.begin());
+    begun_.push_back(task);
     return true;
 }
 
 bool GroupAgreement::withdraw(int32_t shard, const protocol::GroupTask& task) {
-    if (begun_ == task) return false;
+    if (std::find(begun_.begin(), begun_.end(), task) != begun_.end()) return false;
     if (shard >= 0 && static_cast<size_t>(shard) < ready_.size() &&
         ready_[static_cast<size_t>(shard)] == task)
         ready_[static_cast<size_t>(shard)].reset();

@@ -35,8 +35,9 @@ class TrainingQueue {
     TrainingTask pop();
     /// Takes back work on `step` that may not begin yet; go() can still ask for it.
     void dropWork(uint64_t step);
-    /// All ranks of the replica are ready for it. Ignored when it is done or was never pushed.
-    void go(const protocol::GroupTask& task);
+    /// All ranks of the replica are ready for these, in their order. One that is done or was never
+    /// pushed is ignored.
+    void go(const std::vector<protocol::GroupTask>& tasks);
     /// Takes back a task that may not begin yet, for good; false when there is none.
     bool cancel(const protocol::GroupTask& task);
     /// Only `last` is left, and nothing but end() comes behind it.
@@ -45,6 +46,7 @@ class TrainingQueue {
 
   private:
     using Tasks = std::deque<TrainingTask>;
+    void allow(const protocol::GroupTask& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
     Tasks::iterator first() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
     Mutex mutex_;
@@ -58,15 +60,17 @@ class TrainingQueue {
 class GroupAgreement {
   public:
     explicit GroupAgreement(uint32_t shards) : ready_(shards) {}
-    /// True when all may do the task now: all are ready for it, or all were and this rank did not
-    /// hear it. Words of ranks that do not exist are ignored.
+    /// True when all are ready for the task, or were and this rank did not hear it: begun() says
+    /// what to do. Words of ranks that do not exist are ignored.
     bool ready(int32_t shard, const protocol::GroupTask& task);
+    /// What all were ready for, the last ones, the oldest first.
+    const std::vector<protocol::GroupTask>& begun() const { return begun_; }
     /// The rank would rather not. True when the task never begins, since it has not yet.
     bool withdraw(int32_t shard, const protocol::GroupTask& task);
 
   private:
     std::vector<std::optional<protocol::GroupTask>> ready_;  ///< by shard, the last word
-    std::optional<protocol::GroupTask> begun_;
+    std::vector<protocol::GroupTask> begun_;
 };
 
 }  // namespace bulkhead::runtime
