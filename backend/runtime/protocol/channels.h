@@ -155,7 +155,7 @@ struct Relay {
     }
 };
 
-/// What the ranks of a replica do together on their training threads, each in the middle of it
+/// The ranks of a replica do this together on their training threads, each in the middle of it
 /// waiting for the others: compute the gradient of `step` over `ranges`, as `computation`, or move
 /// experts to `layout` (`moves`; the rest is 0 then). Equal on all ranks.
 struct GroupTask {

@@ -120,7 +120,7 @@ void ReplicaRank::Impl::tellReady() {
     if (readyFor_) toLeader(*readyFor_);
 }
 
-/// Of a leader. What began goes on, whoever asks.
+/// Leader only. A task that has begun goes on, whoever asks.
 void ReplicaRank::Impl::groupReady(const protocol::GroupReady& ready) {
     if (ready.incarnation != options_.incarnation) return;
     if (ready.withdrawn && agreement_.withdraw(ready.rank.shard, ready.task)) {

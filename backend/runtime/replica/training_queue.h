@@ -63,7 +63,7 @@ class GroupAgreement {
     /// True when all are ready for the task, or were and this rank did not hear it: begun() says
     /// what to do. Words of ranks that do not exist are ignored.
     bool ready(int32_t shard, const protocol::GroupTask& task);
-    /// What all were ready for, the last ones, the oldest first.
+    /// The last tasks that all were ready for, the oldest first.
     const std::vector<protocol::GroupTask>& begun() const { return begun_; }
     /// The rank would rather not. True when the task never begins, since it has not yet.
     bool withdraw(int32_t shard, const protocol::GroupTask& task);
