@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What somebody on the network, or a caller, costs a running job: `./dev bench attack`. See
+// Costs that somebody on the network, or a caller, has for a running job: `./dev bench attack`. See
 // README.md.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -137,7 +137,7 @@ class Attack {
         double idle = 0;
         double most = 0;
     };
-    /// What every process of the job has just before a flood.
+    /// Memory and descriptors of every process of the job just before a flood.
     std::vector<Memory> idle() {
         std::vector<Memory> all = {{"controller", victim_->controller()},
                                    {"agent", victim_->agent()}};

@@ -90,7 +90,7 @@ typename Decoder<A>::template LayerWeights<P> Decoder<A>::layerWeights(size_t la
 
 template <class A>
 absl::StatusOr<typename Decoder<A>::Passage*> Decoder<A>::nextPassage(const Batch& batch) {
-    // What an earlier batch is told from is written again only when that has been read.
+    // Memory that an earlier batch is told from is written again only when that has been read.
     if (unsettled_ == 0) BULKHEAD_RETURN_IF_ERROR(wait());
     if (unsettled_ == passages_.size()) {
         auto passage = std::make_unique<Passage>();

@@ -151,7 +151,7 @@ class Math {
     /// their order; starts[e]: how many come before expert e, for 0 to `experts`.
     virtual void sortByExpert(const int32_t* chosen, int32_t* place, int32_t* starts,
                               size_t choices, size_t experts) = 0;
-    /// Of each group y[rows, out] = x[rows, in] * w.
+    /// For each group, y[rows, out] = x[rows, in] * w.
     virtual void multiplyGroups(const Groups& groups, const A* x, const GroupWeights<A>& w,
                                 A* y) = 0;
     /// For each group, dw += x^T * dy and dx = dy * w^T; dw lies as w does.

@@ -6,7 +6,7 @@
 namespace bulkhead::llama_moe {
 namespace {
 
-/// Of the experts of a shard: each's two matrices lie behind each other.
+/// Experts of a shard: each's two matrices lie behind each other.
 template <class P>
 struct ExpertMatrices {
     P* w13 = nullptr;

@@ -64,7 +64,7 @@ class ParameterStore {
     /// whole dense run.
     absl::Status gather(size_t unit);
     const A* dense(size_t unit) const { return dense_[unit]; }
-    /// Of the first of the experts placed here; the others follow as the layout says.
+    /// The place of the first of the experts placed here; the others follow as the layout says.
     const A* firstExpert(size_t unit) const { return weights() + expertsBegin(unit); }
 
     /// Gradients are zero afterwards.

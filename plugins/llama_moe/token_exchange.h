@@ -30,7 +30,7 @@ class TokenExchange {
     /// Where row i stands among the sorted, in device memory.
     const int32_t* place() const { return place_.data(); }
     size_t sortedRows() const { return rows_; }
-    /// Of the experts of this shard, ascending.
+    /// Numbers of the experts of this shard, ascending.
     Groups groups() const { return {starts_.data(), groupCount_, groupedRows_}; }
     /// That this shard sent to others, since open.
     uint64_t sentBytes() const { return sent_; }

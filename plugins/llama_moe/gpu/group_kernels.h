@@ -223,7 +223,7 @@ struct CountChoices {
 
 constexpr uint32_t kMostExperts = 4096;
 
-/// Where each choice stands among all, sorted by expert and, of one, in their order.
+/// The place of each choice among all, sorted by expert and, of one, in their order.
 struct PlaceChoices {
     const int32_t* chosen;
     const int32_t* counts;
