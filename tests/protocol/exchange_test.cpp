@@ -831,8 +831,10 @@ TEST_F(ExchangeTest, ComplaintsCountAgainstWhomTwoFailedExchangesAreBlamed) {
 
 TEST_F(ExchangeTest, WhoNamesItselfOrNobodyOfTheExchangeBlamesNobody) {
     train(2);
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; ++i) {
         for (const int32_t r : {0, 1, 2}) say(r, no(r, {9, r, -1}));
+        pass(100 * kMillisecond);
+    }
     for (const int32_t r : {0, 1, 2}) EXPECT_THAT(sentTo<Expelled>(r), IsEmpty());
     EXPECT_EQ(quorum().attempt, 4u);
 }

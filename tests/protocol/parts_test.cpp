@@ -156,7 +156,7 @@ TEST(QuorumTest, BelowMinReplicasItSaysWhoIsMissing) {
     o.policies.minReplicas = 3;
     QuorumState s = upToDate(4, 5);
     s.candidates[0].stage = Stage::kGone;
-    s.candidates[1].leaving = true;
+    s.candidates[1].leaving = "drained";
     const QuorumDecision d = quorumCompute(kSecond, s, o);
     EXPECT_FALSE(d.issue);
     EXPECT_THAT(d.explanation, HasSubstr("2 of at least 3"));
@@ -198,21 +198,25 @@ TEST(QuorumTest, NobodyWaitsForWhoIsNotExpectedOrIsLeaving) {
     s.candidates[2].stage = Stage::kCatchingUp;
     EXPECT_THAT(quorumCompute(kSecond, s, o).joiners, IsEmpty());
     s.candidates[2].expected = true;
-    s.candidates[2].leaving = true;
+    s.candidates[2].leaving = "drained";
     d = quorumCompute(kSecond, s, o);
     EXPECT_TRUE(d.issue);
     EXPECT_THAT(d.joiners, IsEmpty());
     s.first = false;
-    s.candidates[2].leaving = false;
+    s.candidates[2].leaving.reset();
     EXPECT_THAT(quorumCompute(kSecond, s, o).joiners, ElementsAre(2));
     o.policies.minReplicas = 3;
     s.candidates[2].expected = false;
     EXPECT_THAT(quorumCompute(kSecond, s, o).explanation, HasSubstr("waiting for an operator"));
+    s.candidates[1].leaving = "its gradients are not finite";
+    s.candidates[1].alone = true;
+    EXPECT_THAT(quorumCompute(kSecond, s, o).explanation,
+                HasSubstr("nobody but r1 holds it, which leaves then (its gradients are not"));
 }
 
 TEST(QuorumTest, WhoIsLeavingOrSuspectedIsNamedInNoQuorum) {
     QuorumState s = upToDate(3, 5);
-    s.candidates[1].leaving = true;
+    s.candidates[1].leaving = "drained";
     s.candidates[2].suspected = true;
     EXPECT_THAT(quorumCompute(kSecond, s, Options()).contributors, ElementsAre(0));
     s.candidates[0].expected = false;

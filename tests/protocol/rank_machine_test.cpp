@@ -229,6 +229,25 @@ TEST_F(RankMachineTest, AGradientThatIsNotFiniteIsSaidOnEveryAttemptThatBringsIt
     EXPECT_TRUE(voted()->nonFiniteLocal);
 }
 
+/// Part of the gradient is enough to know; the rest may wait for a sibling that has stopped.
+TEST_F(RankMachineTest, AnExchangeThatAGradientEndedSaysSoBeforeTheGradientIsWhole) {
+    tell(quorum(1, 2));
+    give(ExchangeDone{{1, 2, 1}, false, {}, true});
+    ASSERT_TRUE(voted());
+    EXPECT_FALSE(voted()->complete);
+    EXPECT_TRUE(voted()->nonFiniteLocal);
+    tell(quorum(1, 3, 2));
+    tell(Abort{5, 1, 3, 2, "r0 lost"});
+    ASSERT_TRUE(voted());
+    EXPECT_TRUE(voted()->nonFiniteLocal) << "the same computation";
+    Quorum redo = quorum(1, 4, 3);
+    redo.contributors.back().computation = 7;
+    tell(redo);
+    tell(Abort{5, 1, 4, 3, "r0 lost"});
+    ASSERT_TRUE(voted());
+    EXPECT_FALSE(voted()->nonFiniteLocal) << "it is computed anew";
+}
+
 TEST_F(RankMachineTest, AnAbortWhileComputingIsAnsweredAtOnce) {
     tell(quorum(1, 2));
     tell(Abort{5, 1, 2, 1, "r0 lost"});

@@ -278,6 +278,22 @@ TEST_F(ReplicasTest, GradientsThatSurvivorsHoldOfTheOpenStepAreLeasedToThemAgain
     EXPECT_EQ(quorum().contributors[1].contribution.ranges, leases[0].ranges);
 }
 
+/// A disk that lied may have taken with it that a number was given out; a process still has it.
+TEST_F(ReplicasTest, ANumberThatTheLogHasLostIsNotGivenOutAgain) {
+    begin(past(3));
+    for (const int32_t r : {0, 1, 2}) runs(r);
+    for (const int32_t r : {0, 1, 2}) greets(r);
+    hello({1, 0}, 4);
+    step(RankRunning{{2, 1}, 3, 1, "n"});
+    EXPECT_EQ(view(1).incarnation, 1u) << "the one before is whole";
+    step(InventoryDone{});
+    exits({1, 0});
+    exits({2, 0});
+    pass(2 * options.timeouts.backoffFirstMs * kMillisecond, {1, 2});
+    EXPECT_EQ(view(1).incarnation, 5u);
+    EXPECT_EQ(view(2).incarnation, 4u);
+}
+
 TEST_F(ReplicasTest, WhatIsGoneOrHalfGoneSinceIsStartedAgainAndTheLossIsToldOnce) {
     begin(past(3));
     runs(0);
@@ -708,6 +724,70 @@ TEST_F(ReplicasTest, TheLastThatHoldsTheStateLeavesWhenItsCheckpointIsWritten) {
     EXPECT_THAT(shown(0), ElementsAre(ReplicaState::kDrained));
     EXPECT_EQ(logged<LogCheckpoint>().at(0).path, "/c/4");
     EXPECT_EQ(logged<LogCheckpoint>().at(0).step, 4u);
+}
+
+/// Its state is sound and all there is: it goes into a checkpoint before the process is replaced.
+TEST_F(ReplicasTest, TheLastThatHoldsTheStateIsNotPutOutForItsGradients) {
+    options.replicas = 1;
+    train(3);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_NE(machine->openStep(), 0u);
+        ReplicaVote v = no(0);
+        v.nonFiniteLocal = true;
+        say(0, v);
+    }
+    EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
+    EXPECT_EQ(machine->openStep(), 0u) << "nothing more is asked of it";
+    EXPECT_THAT(machine->explanation(), HasSubstr("nobody but r0 holds it"));
+    const auto asked = sentNow<Commit>(0);
+    ASSERT_THAT(asked, SizeIs(1));
+    EXPECT_TRUE(asked[0].checkpoint);
+    EXPECT_THAT(sentNow<Leave>(0), IsEmpty());
+    const LogCheckpoint written = [&] {
+        say(0, CheckpointDone{0, 1, 3, 0, "/c/3", 1, 1, true, ""});
+        return logged<LogCheckpoint>().at(0);
+    }();
+    EXPECT_THAT(sentTo<Leave>(0), SizeIs(1));
+    EXPECT_EQ(facts<fact::IncidentOpened>().back().cause, EvidenceKind::kNonFinite);
+    pass(100 * kMillisecond, {0});
+    found({written});
+    EXPECT_EQ(machine->committedStep(), 3u);
+    pass(2 * options.timeouts.backoffFirstMs * kMillisecond, {0});
+    EXPECT_EQ(view(0).incarnation, 2u);
+}
+
+TEST_F(ReplicasTest, OneOfSeveralIsPutOutForItsGradientsAtOnce) {
+    train(3);
+    for (int i = 0; i < 2; ++i)
+        for (const int32_t r : {0, 1, 2}) {
+            ReplicaVote v = no(r);
+            v.nonFiniteLocal = r == 1;
+            say(r, v);
+        }
+    EXPECT_THAT(sentTo<Expelled>(1), SizeIs(1));
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 2));
+}
+
+/// Attempts that fail with nobody to blame are made again, not in a tight loop.
+TEST_F(ReplicasTest, AttemptsThatFailUnexplainedAreMadeMoreAndMoreSeldom) {
+    options.replicas = 1;
+    train(3);
+    const auto attempt = [&] { return quorum().attempt; };
+    say(0, no(0));
+    EXPECT_EQ(attempt(), 2u) << "the first again at once";
+    std::vector<double> took;  // ms
+    for (uint32_t n = 2; n < 12; ++n) {
+        say(0, no(0));
+        const MonoNs from = now;
+        while (attempt() == n && now - from < 10 * kSecond) pass(kMillisecond);
+        ASSERT_EQ(attempt(), n + 1);
+        took.push_back(inMs(now - from));
+    }
+    EXPECT_NEAR(took.front(), 20, 2);
+    EXPECT_TRUE(std::is_sorted(took.begin(), took.end()));
+    EXPECT_NEAR(took.back(), 1000, 2);
+    EXPECT_EQ(view(0).incarnation, 1u);
+    commit();
 }
 
 TEST_F(ReplicasTest, OfTwoThatAreDrainedTogetherTheLastOneWritesTheState) {

@@ -40,6 +40,7 @@
     X(parity_off)                         \
     X(go_on_though_paused)                \
     X(keep_the_drained)                   \
+    X(give_up_the_last_for_a_gradient)    \
     X(start_the_held)                     \
     X(start_twice)                        \
     X(use_up_no_number)                   \

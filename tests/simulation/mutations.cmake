@@ -33,8 +33,9 @@ plant(rank_machine.cpp [==[    if (!current_ || id != idOf(*current_)) {
     if (vote_ != Vote::kNone) return;
     act(AbortExchange{idOf(*current_), m.why});]==])
 # What is applied, and when.
-plant(rank_machine.cpp "    castVote(in.vote, in.complete, !in.complete && nonFinite_);\n}"
-  [==[    castVote(in.vote, in.complete, !in.complete && nonFinite_);
+plant(rank_machine.cpp "    if (vote_ != Vote::kNone) return;\n    castVote(in.vote, in.complete);\n}"
+  [==[    if (vote_ != Vote::kNone) return;
+    castVote(in.vote, in.complete);
     if (MUTATED(apply_before_commit) && in.complete) {
         CommitRecord early;
         early.lineage = lineage_;
@@ -92,7 +93,7 @@ plant(rank_machine.cpp "    const bool retained = retainedStep_ == q.step && ret
   [==[    if (MUTATED(redo_only_the_failed_shard) && current_ && current_->step == q.step && vote_ == Vote::kYes) {
         current_ = q;
         RankVote again = *lastVote_;
-        castVote(again, true, false);
+        castVote(again, true);
         return;
     }
     const bool retained = retainedStep_ == q.step && retainedLayout_ == q.layout && ((computation_ == me->computation && ranges_ == me->contribution.ranges) || MUTATED(keep_the_gradient_of_other_ranges));]==])
@@ -119,7 +120,8 @@ plant(coordinator_step.cpp "            m.entering = true;\n        } else if"
 plant(coordinator_step.cpp "    q.checkParity = every != 0 && step % every == 0;"
   "    q.checkParity = every != 0 && step % every == 0 && !MUTATED(parity_off);")
 plant(coordinator_step.cpp "    state.paused = paused_;" "    state.paused = paused_ && !MUTATED(go_on_though_paused);")
-plant(coordinator_step.cpp "        c.leaving = r.leaves();" "        c.leaving = r.leaves() && !MUTATED(keep_the_drained);")
+plant(coordinator_step.cpp "        if (r.leaves()) c.leaving" "        if (r.leaves() && !MUTATED(keep_the_drained)) c.leaving")
+plant(coordinator_step.cpp "if (mustWriteBeforeLeaving(r)) {" "if (!MUTATED(give_up_the_last_for_a_gradient) && mustWriteBeforeLeaving(r)) {")
 plant(coordinator_replicas.cpp "    if (r.drain || r.hold) return stayOut(r, why);"
   "    if (r.drain || (r.hold && !MUTATED(start_the_held))) return stayOut(r, why);")
 plant(coordinator_replicas.cpp "    act(StartReplica{r.id, r.incarnation});"
@@ -158,8 +160,8 @@ plant(rank_machine.cpp "    if (next.layout != layout_) {"
   "    if (next.layout != layout_ && !MUTATED(delta_across_a_layout)) {")
 plant(coordinator_operations.cpp "        if (r.joining()) planFetch(r, \"experts have moved\");"
   "        if (r.joining() && !MUTATED(delta_across_a_layout)) planFetch(r, \"experts have moved\");")
-plant(coordinator_replicas.cpp "    ++r.incarnation;"
-  "    if (!MUTATED(reuse_an_incarnation) || r.incarnation == 0) ++r.incarnation;")
+plant(coordinator_replicas.cpp "    r.incarnation = std::max(r.incarnation, r.heard) + 1;"
+  "    if (!MUTATED(reuse_an_incarnation) || r.incarnation == 0) r.incarnation = std::max(r.incarnation, r.heard) + 1;")
 
 # What a record says.
 plant(step_commit.cpp "    const double divisor = std::max<double>(1, static_cast<double>(r.tokens));"

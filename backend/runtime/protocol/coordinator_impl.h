@@ -57,8 +57,13 @@ struct Life : CatchUp {
     uint32_t hellos = 0;
     std::set<int32_t> running;  ///< shards heard of
     bool formed = false;
-    uint64_t greetedIn = 0;    ///< layout that the first of its ranks was told to build in
-    bool asksToLeave = false;  ///< one of its processes was asked to end
+    uint64_t greetedIn = 0;  ///< layout that the first of its ranks was told to build in
+    struct Wish {
+        EvidenceKind kind = EvidenceKind::kProcessExit;
+        std::string why;
+    };
+    /// It is to end and start again, as soon as nothing is lost by that.
+    std::optional<Wish> wish;
     /// Found by nobody after a recovery, and waited for: the node it ran on, as far as that is
     /// known, has not told that it is gone.
     std::optional<std::string> unheardOn;
@@ -87,6 +92,7 @@ struct Replica : Life {
     int32_t id = 0;
     uint32_t incarnation = 0;  ///< current, or highest used
     uint32_t gone = 0;         ///< let go by this coordinator, up to this one
+    uint32_t heard = 0;        ///< highest that a process has: the log may have lost its number
     Stage stage = Stage::kOut;
     ReplicaState shown = ReplicaState::kAbsent;
     MonoNs stageSince = 0;
@@ -102,7 +108,7 @@ struct Replica : Life {
     bool hopeless = false;  ///< given up for a reason that no restart can help
 
     bool alive() const { return stage >= Stage::kAdopted; }
-    bool leaves() const { return drain || asksToLeave; }
+    bool leaves() const { return drain || wish; }
     bool joining() const { return stage >= Stage::kSnapshot && stage <= Stage::kReplaying; }
 };
 
@@ -114,6 +120,7 @@ struct Exchange {
     bool aborted = false;
     MonoNs abortedAt = 0;
     uint32_t noes = 0;     ///< redone with nobody lost
+    MonoNs redoAt = 0;     ///< not before: nobody knows yet why the last attempts failed
     bool tainted = false;  ///< a lost contributor's part must not count: redo even if complete
     bool holding = false;  ///< cannot go on before min_replicas are there
     MonoNs lastVoteAt = 0;

@@ -188,6 +188,7 @@ void CoordinatorMachine::Impl::wake() {
         if (r.stage == Stage::kBackingOff && !recovering_ && !stopping_ && !searching_)
             at = std::min(at, r.startAt);
     if (decideAgain_ > now_) at = std::min(at, decideAgain_);
+    if (open_ && open_->redoAt > now_) at = std::min(at, open_->redoAt);
     if (toldWake_ > now_ && toldWake_ <= at) return;
     toldWake_ = std::max(at, now_ + 1);
     act(WakeAt{toldWake_});
@@ -273,10 +274,9 @@ void CoordinatorMachine::Impl::from(RankId, const Beat& m) {
     if (m.gradStep != pulse.gradStep) {
         r->shares.resize(options_.shards);
         if (const auto jump = r->shares[shard].note(m.gradNorm))
-            fact(fact::EvidenceSeen{
-                EvidenceKind::kGradientJump, r->id, m.rank.shard, "coordinator",
-                absl::StrCat("the norm of its own gradient by token is ", textOf(*jump, m.gradStep),
-                             "; it stays")});
+            fact(fact::EvidenceSeen{EvidenceKind::kGradientJump, r->id, m.rank.shard, "coordinator",
+                                    absl::StrCat("the norm of its own gradient by token is ",
+                                                 textOf(*jump, m.gradStep), "; it stays")});
     }
     pulse.beat(now_, m);
 }

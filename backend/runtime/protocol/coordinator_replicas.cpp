@@ -56,7 +56,7 @@ Welcome CoordinatorMachine::Impl::welcome() const {
 
 /// A new incarnation: its number is used up in the log, whatever becomes of the start.
 void CoordinatorMachine::Impl::start(Replica& r) {
-    ++r.incarnation;
+    r.incarnation = std::max(r.incarnation, r.heard) + 1;
     log(LogIncarnation{r.id, r.incarnation}, false);
     adoptRunning(r, r.incarnation);
     enter(r, Stage::kStarting);
@@ -83,6 +83,7 @@ bool CoordinatorMachine::Impl::adoptable(const Replica& r, uint32_t incarnation)
 void CoordinatorMachine::Impl::on(const RankRunning& in) {
     Replica* r = find(in.rank.replica);
     if (r == nullptr) return;
+    r->heard = std::max(r->heard, in.incarnation);
     if (adoptable(*r, in.incarnation)) adoptRunning(*r, in.incarnation);
     if (r->alive() && in.incarnation == r->incarnation)
         heardOf(*r, in.rank.shard);
@@ -107,6 +108,7 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
                      Expelled{term_, e.incarnation, "there is no such rank"}});
         return;
     }
+    r->heard = std::max(r->heard, e.incarnation);
     if (adoptable(*r, e.incarnation)) adoptRunning(*r, e.incarnation);
     if (!r->alive() || e.incarnation != r->incarnation) {
         act(SendRank{e.rank, e.incarnation,
@@ -330,8 +332,8 @@ void CoordinatorMachine::Impl::from(RankId, const RankHopeless& m) {
 
 void CoordinatorMachine::Impl::from(RankId, const LeaveAsked& m) {
     Replica* r = current(m.rank.replica, m.incarnation);
-    if (r == nullptr || r->asksToLeave) return;
-    r->asksToLeave = true;
+    if (r == nullptr || r->wish) return;
+    r->wish = {EvidenceKind::kProcessExit, "asked to end by a signal"};
     const std::string name = absl::StrCat("r", r->id, "s", m.rank.shard);
     fact(fact::EvidenceSeen{EvidenceKind::kProcessExit, r->id, m.rank.shard, name,
                             absl::StrCat(name, " was asked to end by a signal")});
@@ -446,12 +448,12 @@ void CoordinatorMachine::Impl::finishDrains() {
         if (!r.leaves() || !r.alive() || contributes(r.id)) continue;
         if (!r.drain && stopping_) continue;  // all leave then
         if (!stopping_ && mustWriteBeforeLeaving(r)) continue;
-        const std::string why = r.drain ? "drained" : "asked to end by a signal";
+        const std::string why = r.drain ? "drained" : r.wish->why;
         tell(r, Leave{term_, why});
         act(StopReplica{r.id, r.incarnation, false, why});
         if (!r.drain)
             book([&](auto& out) {
-                incidents_.open(now_, r.id, r.incarnation, committed_, EvidenceKind::kProcessExit,
+                incidents_.open(now_, r.id, r.incarnation, committed_, r.wish->kind,
                                 absl::StrCat("r", r.id, " left: ", why), now_, now_, false, 0, out);
             });
         letGo(r, why);

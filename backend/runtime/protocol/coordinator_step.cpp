@@ -13,6 +13,15 @@ namespace {
 /// So many epochs at a time are reserved in the log, so that a redo does not wait for the disk.
 constexpr uint64_t kEpochsReserved = 63;
 
+/// Attempts that fail at once, with nobody to blame, are not made in a tight loop: doubled from the
+/// second on, up to the limit.
+constexpr MonoNs kRedoPause = 20 * kMillisecond;
+constexpr MonoNs kRedoPauseMost = kSecond;
+
+MonoNs redoPause(uint32_t noes) {
+    return std::min(kRedoPauseMost, kRedoPause << std::min(noes - 2, 10u));
+}
+
 }  // namespace
 
 bool CoordinatorMachine::Impl::contributes(int32_t replica) const {
@@ -47,10 +56,10 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         QuorumCandidate c;
         c.replica = r.id;
         c.expected = !(r.givenUp || (r.hold && !r.alive()));
-        c.leaving = r.leaves();
+        if (r.leaves()) c.leaving = r.drain ? "drained by the operator" : r.wish->why;
         c.suspected = gate_.suspects().contains(r.id);
         c.lostAt = c.suspected ? suspectLostAt(r) : 0;
-        c.alone = c.suspected && holdsAlone(r);
+        c.alone = (c.suspected || c.leaving) && holdsAlone(r);
         c.unheardOn = r.unheardOn;
         c.proven = r.proven;
         c.exchanges = contributes(r.id);
@@ -327,7 +336,8 @@ void CoordinatorMachine::Impl::decide() {
             beginCommit(result);
             return;
         }
-        if (open_->ballot.lost.empty() && result.nonFinite.empty() && ++open_->noes >= 2) {
+        const bool unexplained = open_->ballot.lost.empty() && result.nonFinite.empty();
+        if (unexplained && open_->redoAt == 0 && ++open_->noes >= 2) {
             auto worst = result.disagreeing.empty()
                              ? mostBlamed(open_->ballot)
                              : std::optional<int32_t>(result.disagreeing.back());
@@ -341,7 +351,9 @@ void CoordinatorMachine::Impl::decide() {
                 if (open_ && open_->ballot.lost.empty()) return;  // too many suspects: wait
                 continue;
             }
+            open_->redoAt = now_ + redoPause(open_->noes);
         }
+        if (unexplained && now_ < open_->redoAt) return;
         redo(result);
         if (open_ && open_->holding) return;
     }
@@ -547,8 +559,14 @@ bool CoordinatorMachine::Impl::moveNonFinite(const std::vector<int32_t>& nonFini
             }
             ledger_.giveBack(e.quorum.step, id);  // nothing is left of it: a new lease follows
         } else if (++e.nonFiniteBy[id] >= 2) {
-            condemn(r, EvidenceKind::kNonFinite, "its gradients are not finite, whatever the data",
-                    now_, true);
+            const std::string why = "its gradients are not finite, whatever the data";
+            if (mustWriteBeforeLeaving(r)) {
+                // What it computes is wrong; the state it computes from is all that the job has.
+                r.wish = {EvidenceKind::kNonFinite, why};
+                voidOpen(absl::StrCat("r", id, ": ", why));
+            } else {
+                condemn(r, EvidenceKind::kNonFinite, why, now_, true);
+            }
             return false;
         } else {
             int32_t other = -1;

@@ -114,6 +114,15 @@ void explainIssue(const QuorumState& state, const Options& options, QuorumDecisi
         absl::StrAppend(&d.explanation, "; in reserve: r", absl::StrJoin(d.reserve, ", r"));
 }
 
+/// What an undecided quorum waits for when no replica is to come by itself.
+std::string whatElse(const QuorumState& state) {
+    for (const QuorumCandidate& c : state.candidates)
+        if (c.leaving && c.alone)
+            return absl::StrCat("a checkpoint of step ", state.committed, ": nobody but r",
+                                c.replica, " holds it, which leaves then (", *c.leaving, ")");
+    return "an operator: every other replica is held, drained or given up";
+}
+
 /// Limits candidates to the job's places: no training replica gives way to a returning one.
 void keepReserve(const QuorumState& state, const Options& options, QuorumDecision& d) {
     const auto follows = [&](int32_t replica) {
@@ -201,11 +210,10 @@ QuorumDecision quorumCompute(MonoNs now, const QuorumState& state, const Options
         return d;
     }
     if (d.contributors.size() < needed) {
-        d.explanation = absl::StrCat(
-            "step ", state.step, ": ", d.contributors.size(), " of at least ", needed,
-            " replicas can contribute; waiting for ",
-            waited.empty() ? "an operator: every other replica is held, drained or given up"
-                           : describeAll(now, waited));
+        d.explanation =
+            absl::StrCat("step ", state.step, ": ", d.contributors.size(), " of at least ", needed,
+                         " replicas can contribute; waiting for ",
+                         waited.empty() ? whatElse(state) : describeAll(now, waited));
         return d;
     }
     d.issue = true;

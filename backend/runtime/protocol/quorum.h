@@ -22,8 +22,8 @@ struct QuorumCandidate {
     };
     int32_t replica = 0;
     Stage stage = Stage::kGone;
-    bool expected = true;    ///< false: held or given up: nobody waits for it
-    bool leaving = false;    ///< drained, or asks to go: not in the next quorum, nor waited for
+    bool expected = true;                ///< false: held or given up: nobody waits for it
+    std::optional<std::string> leaving;  ///< why it is not in the next quorum, nor waited for
     bool suspected = false;  ///< unconfirmed evidence: nothing is decided while there is a suspect
     bool alone = false;      ///< nobody else holds the last commit, and no checkpoint has it
     /// A suspect that may run on a node, of this name if it is known, that has not told.

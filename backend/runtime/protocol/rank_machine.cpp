@@ -316,7 +316,7 @@ void RankMachine::adopt(const Quorum& q) {
     act(BeginStep{q, !retained, ranges_});
     if (abortedPending_ == idOf(q)) {
         act(AbortExchange{idOf(q), "ended before it began"});
-        if (!computed_) castVote({}, false, false);
+        if (!computed_) castVote({}, false);
     }
     abortedPending_.reset();
 }
@@ -325,30 +325,32 @@ void RankMachine::on(MonoNs, const ComputeDone& in) {
     if (!current_ || in.step != current_->step || computed_) return;
     computed_ = true;
     phase_ = vote_ == Vote::kNone ? Phase::kExchange : Phase::kVote;
-    nonFinite_ = in.nonFinite;
+    nonFinite_ = nonFinite_ || in.nonFinite;
     if (!in.nonFinite) return;
     // Said before the exchange, so that nobody waits for a sum that cannot be good.
     if (vote_ == Vote::kNone) act(AbortExchange{idOf(*current_), "the own gradient is not finite"});
-    castVote({}, false, true);
+    castVote({}, false);
 }
 
 void RankMachine::on(MonoNs, const ExchangeDone& in) {
     if (entering_ && in.id == idOf(*entering_)) {
         if (vote_ != Vote::kNone) return;
         if (in.complete) sum_ = in.id;
-        castVote(in.vote, in.complete, false);
+        castVote(in.vote, in.complete);
         return;
     }
     if (!current_ || in.id != idOf(*current_)) {
         ++fenced_;
         return;
     }
+    nonFinite_ = nonFinite_ || in.nonFinite;
     if (vote_ != Vote::kNone) return;
-    // The word on the attempt before may have come too late for it.
-    castVote(in.vote, in.complete, !in.complete && nonFinite_);
+    castVote(in.vote, in.complete);
 }
 
-void RankMachine::castVote(RankVote vote, bool complete, bool nonFinite) {
+/// Every "no" tells that the gradient is not finite once that is known: the word on the attempt
+/// before may have come too late for it.
+void RankMachine::castVote(RankVote vote, bool complete) {
     vote.rank = config_.rank;
     vote.incarnation = config_.incarnation;
     const Quorum& of = current_ ? *current_ : *entering_;
@@ -357,7 +359,7 @@ void RankMachine::castVote(RankVote vote, bool complete, bool nonFinite) {
     vote.epoch = of.epoch;
     vote.attempt = of.attempt;
     vote.complete = complete;
-    vote.nonFiniteLocal = nonFinite;
+    vote.nonFiniteLocal = current_ && !complete && nonFinite_;
     vote.hash = hash_;
     vote.applyMs = applyMs_;
     vote_ = complete ? Vote::kYes : Vote::kNo;
@@ -384,7 +386,7 @@ void RankMachine::receive(const Abort& m) {
     if (vote_ != Vote::kNone) return;
     act(AbortExchange{id, m.why});
     // Without the gradient the sum cannot have been complete: no need to wait for the driver.
-    if (!computed_) castVote({}, false, false);
+    if (!computed_) castVote({}, false);
 }
 
 void RankMachine::receive(const Commit& m) {

@@ -59,6 +59,8 @@ struct ExchangeDone {
     ExchangeId id;
     bool complete = false;
     RankVote vote;
+    bool nonFinite =
+        false;  ///< it failed because the own gradient is not; the rest is not computed
 };
 struct Applied {
     uint64_t step = 0;
@@ -277,7 +279,7 @@ class RankMachine {
     void noteSettled(uint64_t term, uint64_t upTo, uint64_t layout);
     void writeWanted();
     void dropCurrent(const char* why);
-    void castVote(RankVote vote, bool complete, bool nonFinite);
+    void castVote(RankVote vote, bool complete);
     void afterState();
     /// The state is whole and stands still.
     bool mayCopy() const { return hasState_ && !applying_ && !replaying_ && !moving_; }
@@ -321,7 +323,7 @@ class RankMachine {
     uint64_t retainedLayout_ = 0;      ///< in which those lie
     uint64_t computation_ = 0;         ///< Member::computation they answer to
     bool computed_ = false;
-    bool nonFinite_ = false;  ///< samples that were computed
+    bool nonFinite_ = false;  ///< these gradients, as far as they are computed
     Vote vote_ = Vote::kNone;
     std::optional<RankVote> lastVote_;
     std::optional<Commit> applying_;

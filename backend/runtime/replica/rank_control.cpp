@@ -383,7 +383,7 @@ void ReplicaRank::Impl::exchanged(const ExchangeResult& result) {
             accuse(result);
         }
         faults_->enter(result.id.step, protocol::Phase::kVote);
-        return post(protocol::ExchangeDone{result.id, false, std::move(vote)});
+        return post(protocol::ExchangeDone{result.id, false, std::move(vote), result.poisoned});
     }
     {
         const MutexLock lock(figuresMutex_);

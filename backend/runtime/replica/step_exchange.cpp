@@ -141,6 +141,8 @@ ExchangeResult StepExchange::perform(const Job& job) {
     result.failedPeers = exchange_->failedPeers();
     result.stats = exchange_->stats();
     addConnecting(begun, connected, &result.stats);
+    const MutexLock lock(mutex_);
+    result.poisoned = !result.complete && poison_ && job.generation == generation_;
     return result;
 }
 

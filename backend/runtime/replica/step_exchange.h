@@ -22,6 +22,7 @@ namespace bulkhead::runtime {
 struct ExchangeResult {
     protocol::ExchangeId id;
     bool complete = false;
+    bool poisoned = false;  ///< not complete, and its gradient is known never to be
     absl::Status status;
     std::vector<FailedPeer> failedPeers;
     ExchangeStats stats;

@@ -279,8 +279,9 @@ void SimulatedJob::sent(const SendReplica& a) {
     } else if (const auto* r = std::get_if<ReplayLast>(&a.message)) {
         oracle_.asked(*r);
     } else if (const auto* v = std::get_if<Leave>(&a.message)) {
-        if (v->why == "drained") checkDrained(a.replica);
-    } else if (std::holds_alternative<Expelled>(a.message)) {
+        if (machine()->phase() != JobPhase::kStopping) checkLeaves(a.replica, v->why);
+    } else if (const auto* e = std::get_if<Expelled>(&a.message)) {
+        if (e->why.starts_with("its gradients are not finite")) checkLeaves(a.replica, e->why);
         oracle_.expelled(a.replica, a.incarnation);
     }
 }
@@ -294,7 +295,10 @@ void SimulatedJob::recordFact(Fact fact) {
         if (c->state == ReplicaState::kProven || c->state == ReplicaState::kTraining)
             refetching_.erase(c->replica);
     }
-    redone_ += std::holds_alternative<fact::StepRedone>(fact);
+    if (const auto* redone = std::get_if<fact::StepRedone>(&fact)) {
+        ++redone_;
+        if (redone->lost.empty()) checkPace();
+    }
     if (const auto* a = std::get_if<fact::OperatorAnswered>(&fact); a != nullptr && a->ok)
         oracle_.ordered(operation_);
     if (const auto* e = std::get_if<fact::EvidenceSeen>(&fact))
@@ -303,6 +307,15 @@ void SimulatedJob::recordFact(Fact fact) {
                            machine()->replicas()[static_cast<size_t>(e->replica)].incarnation,
                            finder());
     if (keepFacts) facts_.push_back(std::move(fact));
+}
+
+/// Attempts that fail although nobody is lost are not made in a tight loop.
+void SimulatedJob::checkPace() {
+    constexpr size_t kMostInASecond = 20;
+    std::erase_if(redoneAt_, [this](MonoNs at) { return at + kSecond < now_; });
+    redoneAt_.push_back(now_);
+    if (redoneAt_.size() > kMostInASecond)
+        fail("pace", absl::StrCat(redoneAt_.size(), " attempts within a second, nobody lost"));
 }
 
 // ---- the disk
@@ -371,13 +384,14 @@ bool SimulatedJob::holdsLast(int32_t replica) const {
     return true;
 }
 
-/// A drained replica leaves its last step to another replica, or on disk.
-void SimulatedJob::checkDrained(int32_t replica) {
+/// Who goes although its state is sound leaves the last step to another replica, or on disk.
+void SimulatedJob::checkLeaves(int32_t replica, const std::string& why) {
     if (!holdsLast(replica) || oracle_.checkpointed() == oracle_.durableStep()) return;
     for (const ReplicaView& r : machine()->replicas())
         if (r.replica != replica && r.step == oracle_.durableStep() && r.incarnation > 0) return;
-    fail("I6", absl::StrCat("r", replica, " is drained and takes step ", oracle_.durableStep(),
-                            " with it, the last checkpoint is of step ", oracle_.checkpointed()));
+    fail("I6",
+         absl::StrCat("r", replica, " goes (", why, ") and takes step ", oracle_.durableStep(),
+                      " with it, the last checkpoint is of step ", oracle_.checkpointed()));
 }
 
 void SimulatedJob::sync(uint64_t upTo) {

@@ -597,7 +597,8 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
             job_.oracle_.computed(shown_);
         }
         shown_.flipGradientNext = false;
-        bool finite = !std::exchange(shown_.nanNext, false);
+        bool finite = shown_.nanNext == 0;
+        if (!finite) --shown_.nanNext;
         job_.notFinite_ += !finite;
         uint64_t samples = 0;
         for (const SampleRange& range : work.ranges) {
@@ -606,8 +607,17 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
                 finite = finite &&
                          !(range.domain == domain && range.begin <= sample && sample < range.end);
         }
-        if (!finite) gradient_[1] = std::numeric_limits<float>::quiet_NaN();
-        rank.gradientReady(work.generation, 0, gradient_.size());
+        const uint64_t middle = gradient_.size() / 2;
+        if (!finite)
+            gradient_[rank_.rng_.chance(0.5) ? 1 : middle] =
+                std::numeric_limits<float>::quiet_NaN();
+        // The end of the gradient is exchanged while the ranks compute its beginning together.
+        rank.gradientReady(work.generation, middle, gradient_.size());
+        shown_.computing = true;
+        if (absl::Status s = meet(absl::StrCat(what, ", second half")); !s.ok()) return s;
+        busy(1, 6);
+        shown_.computing = false;
+        rank.gradientReady(work.generation, 0, middle);
         rank.microBatchDone(rank_.clock_.now() - begun);
         runtime::StepFigures figures;
         figures.tokens = job_.options_.sequenceLength * samples / job_.options_.shards;

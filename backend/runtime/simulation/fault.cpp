@@ -56,7 +56,8 @@ std::string what(const Fault& f) {
         case FaultKind::kFlipGradient:
             return absl::StrCat("a bit of the next gradient flips in ", rank);
         case FaultKind::kNanGradient:
-            return absl::StrCat("the next gradient of ", rank, " is not finite");
+            return absl::StrCat("the next gradients of ", rank,
+                                " are not finite: ", gradientsNotFinite(f));
         case FaultKind::kPoisonSample:
             return "a sample that gives non-finite gradients lies ahead";
         case FaultKind::kOverflow:

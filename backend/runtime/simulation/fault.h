@@ -95,6 +95,12 @@ struct Fault {
 };
 using Schedule = std::vector<Fault>;
 
+/// How many gradients in a row a kNanGradient spoils: once is a cosmic ray, again and again is a
+/// device that has gone wrong.
+inline uint64_t gradientsNotFinite(const Fault& fault) {
+    return fault.parameter % 4 != 0 ? 1 : 2 + (fault.parameter >> 8) % 6;
+}
+
 /// "r2s1 is killed"; for people.
 std::string describe(const Fault& fault);
 

@@ -141,7 +141,7 @@ void SimulatedJob::strikeNow(const Fault& f) {
             if (rank != nullptr) rank->flipGradientNext = true;
             return;
         case FaultKind::kNanGradient:
-            if (rank != nullptr) rank->nanNext = true;
+            if (rank != nullptr) rank->nanNext = gradientsNotFinite(f);
             return;
         case FaultKind::kPoisonSample: {
             if (!coordinatorUp()) return;
@@ -361,7 +361,8 @@ void SimulatedJob::healAll() {
     for (const auto& r : ranks_) {
         if (!r) continue;
         r->slow = 1;
-        r->nanNext = r->flipGradientNext = false;
+        r->nanNext = 0;
+        r->flipGradientNext = false;
     }
     for (size_t n = 0; n < agents_.size(); ++n) {
         agents_[n].up = true;
@@ -433,7 +434,7 @@ void SimulatedJob::flip(Process& rank) {
 }
 
 void SimulatedJob::nextGradientNotFinite(int32_t replica) {
-    if (Process* r = live({replica, 0})) r->nanNext = true;
+    if (Process* r = live({replica, 0})) r->nanNext = 1;
 }
 
 void SimulatedJob::poison(uint32_t domain, uint64_t sample) {

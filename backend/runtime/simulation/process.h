@@ -93,8 +93,8 @@ struct Process {
     Sum gradient{};           ///< retained until the commit
     Sum reduced{};            ///< bucket by bucket, whatever came last
     bool overflow = false;
-    bool sumIn = false;  ///< the exchange in work completed
-    bool nanNext = false;
+    bool sumIn = false;    ///< the exchange in work completed
+    uint64_t nanNext = 0;  ///< so many gradients to come are not finite
     bool flipGradientNext = false;
 
     std::map<uint64_t, Delta> deltas;

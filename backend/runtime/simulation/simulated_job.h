@@ -168,7 +168,8 @@ class SimulatedJob {
     void carryOut(Actions actions);
     void carryOut(AppendLog action);
     void checkRollback(const LogLineage& to);
-    void checkDrained(int32_t replica);
+    void checkLeaves(int32_t replica, const std::string& why);
+    void checkPace();
     void sync(uint64_t upTo);
     void inventory(MonoNs until, uint64_t life);
     void findCheckpoints();
@@ -286,6 +287,7 @@ class SimulatedJob {
     uint64_t digest_ = 0;
     uint64_t faultCount_ = 0;
     uint64_t redone_ = 0;
+    std::vector<MonoNs> redoneAt_;  ///< of the last second, with nobody lost
     uint64_t starts_ = 0;
     Operation operation_;  ///< the last one
     ControlNetwork network_;

@@ -83,7 +83,8 @@ void SimulatedJob::computeDone(Process& rank) {
     if (rank.flipGradientNext) rank.gradient[0] ^= 1u << 7;
     oracle_.computed(rank);
     rank.flipGradientNext = false;
-    bool finite = !std::exchange(rank.nanNext, false);
+    bool finite = rank.nanNext == 0;
+    if (!finite) --rank.nanNext;
     notFinite_ += !finite;
     for (const SampleRange& range : rank.work->ranges)
         for (const auto& [domain, sample] : poisoned_)
