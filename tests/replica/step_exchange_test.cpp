@@ -114,6 +114,88 @@ TEST_F(StepExchangeTest, AnyTilingIsWholeInTheEndAndARedoNeedsNoneAgain) {
     EXPECT_TRUE(await().complete);
 }
 
+/// Between two members: whoever is in it waits until it is ended.
+class Waiting final : public Exchange {
+  public:
+    absl::Status configure(const ExchangeGroup&) override { return absl::OkStatus(); }
+    absl::Status reduce(uint32_t, std::span<const float>, std::span<float>) override {
+        MutexLock lock(mutex_);
+        ++inside_;
+        changed_.notify_all();
+        changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return aborted_; });
+        --inside_;
+        return absl::AbortedError(why_);
+    }
+    void abort(const ExchangeKey&, std::string_view why) override {
+        const MutexLock lock(mutex_);
+        aborted_ = true;
+        why_ = why;
+        changed_.notify_all();
+    }
+    uint64_t progress() const override { return 0; }
+    std::vector<FailedPeer> failedPeers() const override { return {}; }
+    ExchangeStats stats() const override { return {}; }
+    void awaitInside() {
+        MutexLock lock(mutex_);
+        changed_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return inside_ > 0; });
+    }
+    int inside() {
+        const MutexLock lock(mutex_);
+        return inside_;
+    }
+
+  private:
+    Mutex mutex_;
+    ConditionVariable changed_;
+    int inside_ ABSL_GUARDED_BY(mutex_) = 0;
+    bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
+    std::string why_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(StepExchangeReading, NobodyReadsTheGradientAnyMoreWhenItHasEnded) {
+    std::vector<float> gradient(14);
+    std::vector<float> reduced(14);
+    SystemClock clock;
+    auto* waiting = new Waiting;
+    std::vector<absl::Status> ends;
+    StepExchange exchange(std::unique_ptr<Exchange>(waiting), kBucketFloats * sizeof(float), clock,
+                          [&](const ExchangeResult& result) { ends.push_back(result.status); });
+    exchange.bind(gradient, reduced);
+    ExchangeGroup group;
+    group.key.step = 1;
+    exchange.ready(exchange.restart(), 0, 14);
+    exchange.begin({1, 1, 1}, group);
+    waiting->awaitInside();
+    exchange.endReading("it is written");
+    EXPECT_EQ(waiting->inside(), 0);
+    ASSERT_EQ(ends.size(), 1u);
+    EXPECT_EQ(ends[0].message(), "it is written");
+    exchange.endReading("again");
+    EXPECT_EQ(ends.size(), 1u);
+}
+
+TEST_F(StepExchangeTest, OneThatWaitsForTheWholeGradientReadsNoneOfIt) {
+    const uint64_t generation = exchange_.restart();
+    begin();
+    exchange_.endReading("another gradient is computed");
+    exchange_.ready(generation, 0, ~0ull);
+    EXPECT_TRUE(await().complete);
+}
+
+TEST_F(StepExchangeTest, OnlyWhatEndedForIsToldToBePoisoned) {
+    const uint64_t generation = exchange_.restart();
+    begin();
+    exchange_.poison(generation, "it is not finite");
+    EXPECT_TRUE(await().poisoned);
+    exchange_.poison(generation, "too late");
+    const uint64_t next = exchange_.restart();
+    begin();
+    exchange_.ready(next, 0, ~0ull);
+    const ExchangeResult result = await();
+    EXPECT_TRUE(result.complete);
+    EXPECT_FALSE(result.poisoned);
+}
+
 TEST(BucketTest, ADeviceExchangesMuchAtATimeUnlessTheJobSaysOtherwise) {
     EXPECT_EQ(bucketBytesFor(0, false), 1u << 20);
     EXPECT_EQ(bucketBytesFor(0, true), 64u << 20);

@@ -82,9 +82,10 @@ TEST(DrivenTest, SeedsNobodyHasSeenKeepEveryInvariantAndHeal) {
 /// disk lost from the log and that was found again; an orphan that was about to leave; a flipped
 /// gradient of a step that had been exchanged before from other samples.
 TEST(DrivenTest, SeedsThatBrokeTheJobOrItsJudgeStayWhole) {
-    for (const uint64_t seed : {896512085ull, 896518722ull, 5468463527ull, 896512764ull,
-                                896518315ull, 1795528064ull, 1795530202ull, 1795615794ull,
-                                1795615981ull, 1795616194ull, 1795616280ull, 1795616594ull}) {
+    for (const uint64_t seed :
+         {896512085ull, 896518722ull, 5468463527ull, 896512764ull, 896518315ull, 1795528064ull,
+          1795530202ull, 1795615794ull, 1795615981ull, 1795616194ull, 1795616280ull, 1795616594ull,
+          1795626838ull}) {
         const Verdict v = runDriven(seed, 100);
         EXPECT_FALSE(v.broken) << seed << ": " << *v.broken << "\n" << v.standing;
     }

@@ -247,15 +247,14 @@ void ReplicaRank::Impl::on(const protocol::BeginStep& action) {
         work.generation = exchange_->restart();
         pushTogether({nullptr, work, std::move(task)});
     } else if (action.enter) {
-        // Nothing was computed since adopt() cleared the gradient: it is whole, and zero.
         spdlog::info("step {}: exchanging with the contributors", quorum.step);
-        exchange_->restart();
+        queue_.push({[this, generation = exchange_->restart()] { return bringNothing(generation); },
+                     std::nullopt});
     } else {
         spdlog::info("step {}: exchange again, attempt {} of epoch {}: {}", quorum.step,
                      quorum.attempt, quorum.epoch, quorum.explanation);
     }
     exchange_->begin(id, group);
-    if (action.enter) exchange_->ready(exchange_->generation(), 0, ~0ull);
 }
 
 void ReplicaRank::Impl::on(const protocol::AbortExchange& action) {

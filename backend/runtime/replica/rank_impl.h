@@ -113,6 +113,8 @@ class ReplicaRank::Impl {
     StateSnapshot label() const;
     absl::Status importState(const StateSnapshot& snapshot);
     absl::Status adopt(std::shared_ptr<const StateSnapshot> snapshot);
+    absl::Status clearGradient();
+    absl::Status bringNothing(uint64_t generation);
     absl::Status replay(const Delta& delta);
     absl::Status replayExchanged(const CommitRecord& record);
     absl::StatusOr<double> keepBefore();  ///< milliseconds that count, as RankVote says
@@ -188,6 +190,7 @@ class ReplicaRank::Impl {
     uint64_t computingGeneration_ = 0;
     MonoNs computeBegun_ = 0;
     bool nonFinite_ = false;
+    bool gradientIsZero_ = false;
     uint64_t heldBack_ = 0;     ///< the end of the part at 0 that a device's gradient still owes
     const bool onDevice_;       ///< gradient and sum are out of the CPU's reach
     absl::Status deviceError_;  ///< met where it could not be returned

@@ -36,6 +36,11 @@ absl::StatusOr<Work> ReplicaRank::Impl::next() {
         if (task.work && task.work->finished) return *task.work;
         if (!deviceError_.ok()) return deviceError_;
         if (task.work) {
+            // In vain, but its siblings wait for it. A sum that this rank enters by must not get
+            // it.
+            if (task.work->generation != exchange_->generation())
+                exchange_->endReading("a gradient that was given up is computed");
+            gradientIsZero_ = false;
             computing_ = task.work->step;
             computingGeneration_ = task.work->generation;
             computeBegun_ = clock_.now();
@@ -189,6 +194,7 @@ absl::Status ReplicaRank::Impl::makeExchange() {
 }
 
 void ReplicaRank::Impl::bindExchange() {
+    gradientIsZero_ = false;
     exchange_->bind(program_->gradient(), program_->reduced());
 }
 
@@ -404,13 +410,27 @@ absl::Status ReplicaRank::Impl::adopt(std::shared_ptr<const StateSnapshot> snaps
     if (absl::Status s = importState(*snapshot); !s.ok()) return s;
     applied_ = step_;
     stands(false);
-    // What it brings to the exchange it enters by.
-    const std::span<float> gradient = program_->gradient();
-    if (absl::Status s = program_->write(std::vector<float>(gradient.size()), gradient); !s.ok())
-        return s;
+    if (absl::Status s = clearGradient(); !s.ok()) return s;  // ahead of the exchange it enters by
     if (absl::Status s = takeRoomToKeep(); !s.ok()) return s;
     spdlog::info("adopted the state of step {}", step_);
     post(protocol::FetchDone{step_, hash_, layout_});
+    return absl::OkStatus();
+}
+
+absl::Status ReplicaRank::Impl::clearGradient() {
+    const std::span<float> gradient = program_->gradient();
+    if (absl::Status s = program_->write(std::vector<float>(gradient.size()), gradient); !s.ok())
+        return s;
+    gradientIsZero_ = true;
+    return absl::OkStatus();
+}
+
+/// What a joiner brings to the exchange it enters by. A gradient that was given up may have been
+/// computed since its state was adopted.
+absl::Status ReplicaRank::Impl::bringNothing(uint64_t generation) {
+    if (!gradientIsZero_)
+        if (absl::Status s = clearGradient(); !s.ok()) return s;
+    exchange_->ready(generation, 0, ~0ull);
     return absl::OkStatus();
 }
 

@@ -116,6 +116,21 @@ void StepExchange::abort(const ExchangeKey& key, const std::string& why) {
     changed_.notify_all();
 }
 
+void StepExchange::endReading(const std::string& why) {
+    std::optional<ExchangeKey> newest;
+    {
+        const MutexLock lock(mutex_);
+        if (lackingBuckets_ == lacking_.size()) return;  // none of it is ready: all wait for it
+        newest = queue_.empty() ? running_ : std::optional(queue_.back().group.key);
+    }
+    if (!newest) return;
+    abort(*newest, why);
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return !running_ && queue_.empty();
+    });
+}
+
 void StepExchange::run() {
     for (;;) {
         MutexLock lock(mutex_);
@@ -125,8 +140,13 @@ void StepExchange::run() {
         if (queue_.empty()) return;
         const Job job = std::move(queue_.front());
         queue_.erase(queue_.begin());
+        running_ = job.group.key;
         lock.unlock();
         done_(perform(job));
+        lock.lock();
+        running_.reset();
+        lock.unlock();
+        changed_.notify_all();
     }
 }
 

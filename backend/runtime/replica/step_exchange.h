@@ -67,6 +67,10 @@ class StepExchange {
     /// Ends the exchange of `key` and all before it, at once; queued ones end likewise.
     void abort(const ExchangeKey& key, const std::string& why);
 
+    /// The gradient's memory is about to be written for a generation that nobody waits for: ends
+    /// the exchanges that may read it, and returns when none does. Not on the communication thread.
+    void endReading(const std::string& why);
+
     uint64_t progress() const { return exchange_->progress() + buckets_; }
 
   private:
@@ -100,6 +104,7 @@ class StepExchange {
     MonoNs wholeAt_ ABSL_GUARDED_BY(mutex_) = 0;  ///< when the gradient was complete
     std::optional<std::string> poison_ ABSL_GUARDED_BY(mutex_);
     std::vector<Job> queue_ ABSL_GUARDED_BY(mutex_);
+    std::optional<ExchangeKey> running_ ABSL_GUARDED_BY(mutex_);
     ExchangeKey abortedUpTo_ ABSL_GUARDED_BY(mutex_);
     std::string abortReason_ ABSL_GUARDED_BY(mutex_);
     bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

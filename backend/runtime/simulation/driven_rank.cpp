@@ -595,6 +595,8 @@ class DrivenJob::Ranking::Training final : public runtime::TrainingProgram {
                 job_.fail("I5", absl::StrCat(nameOf(shown_.id), " is to compute step ", work.step,
                                              " from a state of step ", shown_.now.step));
             job_.oracle_.computed(shown_);
+        } else {
+            job_.tell(nameOf(shown_.id), absl::StrCat("computes step ", work.step, " in vain"));
         }
         shown_.flipGradientNext = false;
         bool finite = shown_.nanNext == 0;
