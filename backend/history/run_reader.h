@@ -42,6 +42,7 @@ class SqliteRunReader final : public RunReader {
                       const std::function<absl::Status(model::Event)>& take);
     bool exists(int64_t runId);
     absl::Status noRun(int64_t runId) const;
+    bool grows(int64_t runId);
     std::vector<model::LedgerFinding> examine(int64_t runId,
                                               const std::function<void(const model::Event&)>& take);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "backend/history/event_row.h"
 #include "backend/history/run_reader.h"
@@ -161,7 +163,10 @@ absl::StatusOr<model::LedgerReport> SqliteRunReader::audit(int64_t runId, const 
                     ledger.find(std::move(found));
             }
             const auto steps = log();
-            if (steps.ok()) return ledger.report(*steps, growing);
+            if (steps.ok()) {
+                const bool behind = !steps->empty() && steps->back().step != ledger.lastStep();
+                return ledger.report(*steps, growing && (!behind || grows(runId)));
+            }
             if (absl::IsFailedPrecondition(steps.status())) return steps.status();
             if (!absl::IsNotFound(steps.status()))
                 ledger.find({ledger.lastStep(), std::string(steps.status().message()),
@@ -169,6 +174,25 @@ absl::StatusOr<model::LedgerReport> SqliteRunReader::audit(int64_t runId, const 
                              "run file is not noticed"});
             return ledger.report(std::nullopt);
         });
+}
+
+/// True as soon as an event of the run is recorded; false when none is for some time. A job tells
+/// of its nodes and ranks every second, whatever it does.
+bool SqliteRunReader::grows(int64_t runId) {
+    constexpr auto kPatience = std::chrono::seconds(5);
+    constexpr auto kLook = std::chrono::milliseconds(50);
+    const auto last = [&] {
+        SQLite::Statement query(*db_, "SELECT MAX(seq) FROM events WHERE run = ?");
+        query.bind(1, runId);
+        return query.executeStep() ? query.getColumn(0).getInt64() : 0;
+    };
+    const int64_t before = last();
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (last() == before) {
+        if (std::chrono::steady_clock::now() > until) return false;
+        std::this_thread::sleep_for(kLook);
+    }
+    return true;
 }
 
 /// Everything that is wrong with what is stored, and `take` for every event that can be read.

@@ -97,9 +97,15 @@ bool LedgerAudit::followLink(const std::string& link, Chained what, const std::s
                   kRestore});
         return out_.links == 0;
     }
-    const bool follows = chainLink(out_.link, std::move(what)) == link;
+    bool follows = chainLink(out_.link, what) == link;
+    // A log that lost its end goes on from what it has. Looked for once: a file may be hostile.
+    if (!follows && std::exchange(goesBack_, false))
+        follows = std::any_of(chain_.begin(), chain_.end(), [&](const std::string& before) {
+            return chainLink(before, what) == link;
+        });
     ++out_.links;
     out_.link = link;
+    chain_.push_back(link);
     return follows;
 }
 
@@ -229,13 +235,18 @@ void LedgerAudit::add(const Event& event) {
             concat("behind step ", lastStep_, " r", seen->replica, " is expelled: ", seen->detail));
     } else if (const auto* invariant = std::get_if<InvariantBroken>(&event.body)) {
         ++out_.broken;
-        lost_ = lost_ || invariant->invariant == "history";
-        find(
-            {lastStep_,
-             concat("the run reported ", invariant->invariant, " broken: ", invariant->detail),
-             invariant->invariant == "history"
-                 ? "free the disk of the run file before the next run; the commit log has the steps"
-                 : "report this with the run file and its commit log"});
+        const bool ofHistory = invariant->invariant == "history";
+        const bool ofLog = invariant->invariant == "I6";
+        lost_ = lost_ || ofHistory;
+        logLost_ = logLost_ || ofLog;
+        goesBack_ = goesBack_ || ofLog;
+        find({lastStep_,
+              concat("the run reported ", invariant->invariant, " broken: ", invariant->detail),
+              ofHistory ? "free the disk of the run file before the next run; the commit log has "
+                          "the steps"
+              : ofLog   ? "keep this run file, which has what the log lost; look after the disk of "
+                          "the state folder"
+                        : "report this with the run file and its commit log"});
     }
 }
 
@@ -250,10 +261,11 @@ void LedgerAudit::compare(const std::vector<LogLink>& log, bool growing) {
     for (const LogLink& mine : links_) {
         const auto place = places.find({mine.lineage, mine.step});
         if (place == places.end()) {
-            find({mine.step,
-                  concat("step ", mine.step, " of lineage ", mine.lineage,
-                         " is not in the commit log"),
-                  kRewritten});
+            if (!logLost_)
+                find({mine.step,
+                      concat("step ", mine.step, " of lineage ", mine.lineage,
+                             " is not in the commit log"),
+                      kRewritten});
             continue;
         }
         at = std::max(at, place->second + 1);
@@ -265,12 +277,14 @@ void LedgerAudit::compare(const std::vector<LogLink>& log, bool growing) {
                   kRewritten});
     }
     if (at == log.size() || growing) return;
-    find({lastStep_,
-          concat("the run file ends at step ", links_.empty() ? 0 : links_.back().step,
-                 " of the log's ", log.back().step, ": its last ", log.size() - at,
-                 " commits are missing"),
-          "start its controller again (bulkheadctl up with the same --db, or bulkheadd with the "
-          "same folders): it records what the log has; else restore the run file from a copy"});
+    find(
+        {lastStep_,
+         concat("the run file ends at step ", links_.empty() ? 0 : links_.back().step,
+                " of the log's ", log.back().step, ": its last ", log.size() - at,
+                " commits are missing"),
+         "free the disk of the run file, and where no controller runs start it again (bulkheadctl "
+         "up with the same --db, or bulkheadd with the same folders): it records what the log has; "
+         "else restore the run file from a copy"});
 }
 
 void LedgerAudit::addUp(LedgerReport& out) const {

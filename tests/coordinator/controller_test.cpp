@@ -401,6 +401,18 @@ TEST_F(ControllerTest, ARunWhoseRanksLiveIsNotResumedUntilTheyHaveEnded) {
     EXPECT_TRUE(again.ok()) << again.status();
 }
 
+TEST_F(ControllerTest, ARefusedStartUsesUpNoNameAndLeavesNoFolder) {
+    host();
+    model::JobSpec job = spec(5);
+    job.domains = {{"verse", {host_->dir() + "/none.txt"}}};
+    job.dataCopyBytes = 1 << 20;
+    const auto refused = host_->controller().start(job, {});
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("none.txt"));
+    const std::filesystem::path state = host_->dir() + "/state";
+    for (const auto& entry : std::filesystem::directory_iterator(state))
+        EXPECT_FALSE(entry.is_directory()) << entry.path();
+}
+
 TEST_F(ControllerTest, ANewRunGoesOnFromTheCheckpointOfAnEarlierOne) {
     host();
     start(spec(25));

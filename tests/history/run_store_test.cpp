@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -236,6 +237,36 @@ TEST_F(RunStore, tellsALivingRunFromAnInterruptedAndAFinishedOne) {
     ASSERT_TRUE((*again)->append(eventAt(2, 2, model::RunFinished{true, "done", 1})).ok());
     again->reset();
     EXPECT_EQ(reading->run(id)->phase, "finished");
+}
+
+/// Behind its log because it is being written, or because its disk is full.
+TEST_F(RunStore, aLivingRunThatLagsBehindItsLogHasToGrow) {
+    auto writing = writer();
+    ASSERT_TRUE(writing->append(eventAt(1, 10, model::RunStarted{})).ok());
+    ASSERT_TRUE(writing->flush().ok());
+    const auto log = []() -> absl::StatusOr<std::vector<model::LogLink>> {
+        return std::vector<model::LogLink>{{1, 1, ""}};
+    };
+    auto report = reader()->audit(1, log);
+    ASSERT_TRUE(report.ok()) << report.status();
+    ASSERT_FALSE(report->ok);
+    EXPECT_THAT(report->findings[0].what, HasSubstr("its last 1 commits are missing"));
+    EXPECT_THAT(report->findings[0].remedy, HasSubstr("free the disk of the run file"));
+    std::atomic<bool> done{false};
+    uint64_t seq = 1;
+    std::thread records([&] {
+        while (!done) {
+            ++seq;
+            EXPECT_TRUE(writing->append(eventAt(seq, 30, model::FleetSampled{})).ok());
+            EXPECT_TRUE(writing->flush().ok());
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    });
+    report = reader()->audit(1, log);
+    done = true;
+    records.join();
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(report->ok) << report->findings[0].what;
 }
 
 TEST_F(RunStore, goesOnWithARunWhereItEnded) {

@@ -189,6 +189,33 @@ TEST(LedgerAuditTest, NothingRecordedAddsUpOnlyBesideALog) {
     EXPECT_TRUE(LedgerAudit().report(std::vector<LogLink>{}).ok);
 }
 
+/// The log's disk lost steps 6 to 8; the job went back to step 5, which both have.
+TEST(LedgerAuditTest, OfALogThatLostItsEndOnlyTheLossIsTold) {
+    std::vector<Event> events = chainedRun();
+    std::vector<LogLink> log = logOf(events);
+    log.resize(log.size() - 3);
+    const std::string at = log.back().link;
+    EXPECT_EQ(log.back().step, 5u);
+    Event lost;
+    lost.body = InvariantBroken{.invariant = "I6", .detail = "the commit log ends with step 5"};
+    events.push_back(lost);
+    LineageOpened opened;
+    opened.lineage = 3;
+    opened.fromStep = 5;
+    opened.link = chainLink(at, LineageLink{3, 5});
+    Event event;
+    event.body = opened;
+    events.push_back(event);
+    LedgerReport report = audit(events, log);
+    ASSERT_EQ(report.findings.size(), 1u) << report.findings[1].what;
+    EXPECT_NE(report.findings[0].remedy.find("keep this run file"), std::string::npos);
+    std::get<LineageOpened>(events.back().body).link[0] ^= 1;
+    EXPECT_EQ(audit(events, log).findings.size(), 2u) << "it follows nothing";
+    events.erase(events.end() - 2);
+    std::get<LineageOpened>(events.back().body).link[0] ^= 1;
+    EXPECT_GT(audit(events, log).findings.size(), 2u) << "nobody said so";
+}
+
 TEST(LedgerAuditTest, AChainMadeAnewIsFoundByTheLog) {
     const std::vector<Event> sound = chainedRun();
     std::vector<Event> events = sound;

@@ -129,8 +129,10 @@ class Controller::Impl {
     }
 
     /// All of a start that comes before the training text is copied: a run with a folder.
+    /// `made`: the folders that were not there before.
     absl::StatusOr<JobBeginning> prepare(model::JobSpec spec, const StartOptions& options,
-                                         std::optional<model::JobSpec>& earlier) {
+                                         std::optional<model::JobSpec>& earlier,
+                                         std::vector<std::string>& made) {
         if (absl::Status s = model::checkSize(spec); !s.ok()) return s;
         for (const std::string& text : spec.faults)
             if (auto fault = model::parseFault(text); !fault.ok()) return fault.status();
@@ -164,8 +166,10 @@ class Controller::Impl {
                 absl::StrCat(spec.checkpointDir,
                              " is in use already, by a run of the same name; choose another name "
                              "for this run, or another checkpoint_dir"));
-        for (const std::string& folder : {dir, spec.checkpointDir})
+        for (const std::string& folder : {dir, spec.checkpointDir}) {
+            if (!files().exists(folder)) made.push_back(folder);
             if (absl::Status s = files().makeFolder(folder); !s.ok()) return s;
+        }
         beginning.run = run;
         beginning.dir = dir;
         beginning.spec = std::move(spec);
@@ -812,15 +816,17 @@ std::vector<std::string> Controller::addresses() const {
 absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
                                               const StartOptions& options) {
     std::optional<model::JobSpec> earlier;
-    auto beginning = impl_->call([&] { return impl_->prepare(spec, options, earlier); });
+    std::vector<std::string> made;
+    auto beginning = impl_->call([&] { return impl_->prepare(spec, options, earlier, made); });
     if (!beginning.ok()) return beginning.status();
-    if (absl::Status s = takeText(beginning->spec, beginning->dir, earlier ? &*earlier : nullptr);
-        !s.ok())
-        return s;
-    if (beginning->resume)
-        if (absl::Status s = checkText(impl_->files(), beginning->spec, beginning->resume->path);
-            !s.ok())
-            return s;
+    absl::Status text = takeText(beginning->spec, beginning->dir, earlier ? &*earlier : nullptr);
+    if (text.ok() && beginning->resume)
+        text = checkText(impl_->files(), beginning->spec, beginning->resume->path);
+    if (!text.ok()) {
+        // Nothing was begun: the name is free again.
+        for (const std::string& folder : made) (void)impl_->files().removeFolder(folder);
+        return text;
+    }
     const std::string run = beginning->run;
     const absl::Status launched = impl_->call([&] {
         absl::Status s = impl_->launch(*std::move(beginning));
