@@ -191,6 +191,13 @@ TEST_F(RunFilesTest, TheJobInACheckpointCountsWhereTheJobFileCannotBeUsed) {
     entries.back() = checkpoint(7, manifestOf("b"));  // where a run began that goes on from another
     run("a", entries);
     EXPECT_TRUE(checkUnedited(diskFiles(), runDir("a"), edited).ok());
+
+    // One that was written and not logged any more when everything was killed.
+    fs::create_directories(fs::path(spec.checkpointDir) / "l0001-step000000007-layout0-r0-i1");
+    fs::copy_file(manifestOf("a"), fs::path(spec.checkpointDir) /
+                                       "l0001-step000000007-layout0-r0-i1" / "manifest.json");
+    EXPECT_FALSE(checkUnedited(diskFiles(), runDir("a"), edited).ok());
+    EXPECT_TRUE(checkUnedited(diskFiles(), runDir("a"), spec).ok());
 }
 
 TEST_F(RunFilesTest, ACheckpointIsFoundByItsRunOrByItsPath) {

@@ -146,10 +146,11 @@ struct OwnManifest {
 
 /// The newest checkpoint of the run whose manifest can be read; of another run's that it began from
 /// nothing is said here. A job without a job.json has told nobody where else to look than in its
-/// log and in its own folder.
-std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::string& runDir) {
-    std::vector<std::string> paths =
-        listCheckpoints(files, absl::StrCat(runDir, "/", kCheckpointFolder));
+/// log and in its own folder; `folder` is the one that a job.json names.
+std::optional<OwnManifest> newestManifest(const FileSystem& files, const std::string& runDir,
+                                          const std::string& folder = "") {
+    std::vector<std::string> paths = listCheckpoints(
+        files, folder.empty() ? absl::StrCat(runDir, "/", kCheckpointFolder) : folder);
     const auto entries = readWholeEntries(files, runDir);
     const std::string id = runIdentity(files, runDir);
     if (!isForeign(entries, id))
@@ -540,7 +541,8 @@ absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::stri
 
 absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
                            const model::JobSpec& spec) {
-    const auto manifest = newestManifest(files, runDir);
+    // All of them may have been written and none logged when everything was killed.
+    const auto manifest = newestManifest(files, runDir, spec.checkpointDir);
     if (!manifest) return absl::OkStatus();
     const std::string changes = differences(spec, manifest->spec);
     if (changes.empty()) return absl::OkStatus();
