@@ -258,10 +258,24 @@ void LedgerAudit::compare(const std::vector<LogLink>& log, bool growing) {
     std::map<std::pair<uint64_t, uint64_t>, size_t> places;
     for (size_t i = 0; i < log.size(); ++i) places[{log[i].lineage, log[i].step}] = i;
     size_t at = 0;
+    // Steps behind the log's last one, in a chain without a break: the log is the one that lacks.
+    size_t behind = 0;
+    for (auto mine = links_.rbegin();
+         mine != links_.rend() && !places.contains({mine->lineage, mine->step}); ++mine)
+        ++behind;
+    const bool cut = out_.findings.empty() && behind > 0 && behind < links_.size();
+    if (cut && !logLost_)
+        find(
+            {lastStep_,
+             concat("the commit log ends with step ", *out_.logStep,
+                    ", and the run file goes on to ", links_.back().step,
+                    " in a chain that holds: the log has lost its end"),
+             "keep this run file, which has what the log lost; put the commit log back from a copy "
+             "before its controller starts, or the job goes back to its last checkpoint"});
     for (const LogLink& mine : links_) {
         const auto place = places.find({mine.lineage, mine.step});
         if (place == places.end()) {
-            if (!logLost_)
+            if (!logLost_ && !cut)
                 find({mine.step,
                       concat("step ", mine.step, " of lineage ", mine.lineage,
                              " is not in the commit log"),

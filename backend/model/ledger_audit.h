@@ -112,7 +112,7 @@ class LedgerAudit {
     uint64_t lineage_ = 0;
     uint64_t lastStep_ = 0;
     bool anyStep_ = false;
-    bool lost_ = false;  ///< since the last link, the run lost events and said so
+    bool lost_ = false;               ///< since the last link, the run lost events and said so
     std::vector<std::string> chain_;  ///< every link so far
     bool logLost_ = false;            ///< the run said that its commit log lost its end
     bool goesBack_ = false;           ///< and the next link may follow any before it

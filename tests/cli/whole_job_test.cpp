@@ -436,7 +436,11 @@ TEST_F(WholeJobTest, AnotherTextThanTheCheckpointsIsRefusedUntilItIsPutBack) {
                                   "/run.db --resume " + run.filename().string());
     EXPECT_EQ(resumed.code, 4) << resumed.out;
     EXPECT_THAT(resumed.out, HasSubstr("/manifest.json was trained on a text of hash "));
-    EXPECT_THAT(resumed.out, HasSubstr("what changed last: "));
+    EXPECT_THAT(resumed.out, HasSubstr("what changed last: " + copy)) << "not a copy of it";
+    size_t runs = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/run.db.state/jobs"))
+        runs += entry.is_directory();
+    EXPECT_EQ(runs, 1u) << "nothing was begun";
 }
 
 TEST_F(WholeJobTest, WithoutItsLogOrItsRunAJobGoesOnFromTheNewestCheckpointThereIs) {

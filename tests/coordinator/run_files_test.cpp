@@ -126,10 +126,17 @@ TEST_F(RunFilesTest, ARunIsUnfinishedUntilItsLogSaysThatItEnded) {
     ended.push_back(protocol::LogFinished{});
     run("b", ended);
     EXPECT_THAT(unfinishedRuns(diskFiles(), state()), ElementsAre("a"));
-    ASSERT_TRUE(setAside(diskFiles(), runDir("a"), "damaged").ok());
+    EXPECT_TRUE(checkNotSetAside(diskFiles(), runDir("a")).ok());
+    ASSERT_TRUE(setAside(diskFiles(), runDir("a"), "run b goes on from it").ok());
     EXPECT_TRUE(unfinishedRuns(diskFiles(), state()).empty());
     EXPECT_TRUE(fs::exists(runDir("a") + "/commit.log.damaged"));
     EXPECT_EQ(readLog(diskFiles(), runDir("a"))->size(), 1u);
+    EXPECT_TRUE(absl::IsNotFound(logLinks(diskFiles(), runDir("a")).status()))
+        << "nothing to hold its run file against";
+    fs::rename(runDir("a") + "/commit.log.damaged", runDir("a") + "/commit.log");
+    EXPECT_THAT(unfinishedRuns(diskFiles(), state()), ElementsAre("a"));
+    EXPECT_THAT(std::string(checkNotSetAside(diskFiles(), runDir("a")).message()),
+                HasSubstr("run b goes on from it, and its log was put back"));
     fs::create_directories(runDir("empty"));
     EXPECT_TRUE(setAside(diskFiles(), runDir("empty"), "").ok()) << "its log was lost";
 }
@@ -191,6 +198,13 @@ TEST_F(RunFilesTest, TheJobInACheckpointCountsWhereTheJobFileCannotBeUsed) {
     entries.back() = checkpoint(7, manifestOf("b"));  // where a run began that goes on from another
     run("a", entries);
     EXPECT_TRUE(checkUnedited(diskFiles(), runDir("a"), edited).ok());
+
+    model::RunState past;
+    EXPECT_TRUE(checkUnedited(diskFiles(), runDir("a"), edited, past).ok()) << "nobody knows";
+    past.spec = spec;
+    EXPECT_TRUE(checkUnedited(diskFiles(), runDir("a"), spec, past).ok());
+    EXPECT_THAT(std::string(checkUnedited(diskFiles(), runDir("a"), edited, past).message()),
+                HasSubstr("edited since the run began: "));
 
     // One that was written and not logged any more when everything was killed.
     fs::create_directories(fs::path(spec.checkpointDir) / "l0001-step000000007-layout0-r0-i1");

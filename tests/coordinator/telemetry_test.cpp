@@ -201,6 +201,27 @@ TEST(JobPast, ARunThatIsTakenUpHasLastedSinceItBeganAndKeepsItsOpenIncidents) {
     ASSERT_EQ(recovered.incidents.size(), 1u);
 }
 
+/// Its log is lost, its history tells of what it must not train on; what it has trained on stays
+/// so.
+TEST(JobPast, WhatHistoryKnowsToBeQuarantinedIsWithheldFromARunThatGoesOn) {
+    protocol::DataLedger ledger(2);
+    ASSERT_TRUE(ledger.lease(1, 0, 8).ok());
+    protocol::LogCheckpoint checkpoint;
+    ledger.giveBackStep(1);
+    checkpoint.ledger = ledger.state();
+    checkpoint.ledger.pooled = {{0, 2, 4}, {1, 0, 4}};
+    checkpoint.ledger.committed = {{0, 0, 2}};
+    model::RunState past;
+    past.quarantined.push({1, {0, 0, 3}, "not finite"});
+    past.quarantined.push({2, {1, 6, 8}, "not finite"});
+    withholdQuarantined(checkpoint, past);
+    EXPECT_THAT(checkpoint.ledger.quarantined,
+                testing::ElementsAre(SampleRange{0, 2, 3}, SampleRange{1, 6, 8}));
+    EXPECT_THAT(checkpoint.ledger.committed, testing::ElementsAre(SampleRange{0, 0, 2}));
+    EXPECT_THAT(checkpoint.ledger.highWater, testing::ElementsAre(4, 8));
+    EXPECT_TRUE(protocol::DataLedger::restore(checkpoint.ledger, {}).ok());
+}
+
 TEST(SpecOptions, EveryPolicyGoesToTheMachineAndComesBack) {
     model::Policies p;
     p.lr = model::LrPolicy::kLinear;

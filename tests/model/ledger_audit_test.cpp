@@ -216,6 +216,24 @@ TEST(LedgerAuditTest, OfALogThatLostItsEndOnlyTheLossIsTold) {
     EXPECT_GT(audit(events, log).findings.size(), 2u) << "nobody said so";
 }
 
+TEST(LedgerAuditTest, OfALogThatWasCutTheRunFileIsNotAccused) {
+    const std::vector<Event> events = chainedRun();
+    std::vector<LogLink> log = logOf(events);
+    log.resize(log.size() - 2);
+    LedgerReport report = audit(events, log);
+    ASSERT_EQ(report.findings.size(), 1u);
+    EXPECT_EQ(report.findings[0].what,
+              "the commit log ends with step 6, and the run file goes on to 8 in a chain that "
+              "holds: the log has lost its end");
+    EXPECT_NE(report.findings[0].remedy.find("keep this run file"), std::string::npos);
+    // In the middle it is the run file that has too much.
+    log = logOf(events);
+    log.erase(log.end() - 2);
+    report = audit(events, log);
+    ASSERT_EQ(report.findings.size(), 1u);
+    EXPECT_EQ(report.findings[0].what, "step 7 of lineage 2 is not in the commit log");
+}
+
 TEST(LedgerAuditTest, AChainMadeAnewIsFoundByTheLog) {
     const std::vector<Event> sound = chainedRun();
     std::vector<Event> events = sound;

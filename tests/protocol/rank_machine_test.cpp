@@ -598,6 +598,26 @@ TEST_F(RankMachineTest, ASnapshotOfTheOldLayoutWaitsUntilTheRankHasGoneBack) {
     EXPECT_NE(did<TakeSnapshot>(), nullptr);
 }
 
+/// What it said may have gone with the connection that broke.
+TEST_F(RankMachineTest, AMoveIsToldAgainUntilItIsSettled) {
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    give(LayoutMoveDone{1, true, 10, "", 77});
+    const auto toldAgain = [&] {
+        give(LeaderBack{});
+        size_t times = 0;
+        for (const RankAction& a : last_)
+            if (const auto* s = std::get_if<SendLeader>(&a))
+                times += std::holds_alternative<RankLayoutMoved>(s->message);
+        return times;
+    };
+    EXPECT_EQ(toldAgain(), 1u);
+    Quorum next = quorum(1, 1);
+    next.layout = 1;
+    tell(next);
+    ASSERT_NE(did<SettleLayout>(), nullptr);
+    EXPECT_EQ(toldAgain(), 0u);
+}
+
 TEST_F(RankMachineTest, AQuorumTakenBackForAMoveDoesNotComeToLifeAfterIt) {
     tell(quorum(1, 1));
     sumComplete(1, 1);

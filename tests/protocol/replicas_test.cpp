@@ -294,6 +294,37 @@ TEST_F(ReplicasTest, ANumberThatTheLogHasLostIsNotGivenOutAgain) {
     EXPECT_EQ(view(2).incarnation, 4u);
 }
 
+/// A fetch was under way when the coordinator before ended: one rank has the new state, one not.
+TEST_F(ReplicasTest, OneWhoseRanksDifferFetchesAnewWhenOthersHoldTheState) {
+    begin(past(3));
+    for (const int32_t r : {0, 1, 2}) runs(r);
+    for (const int32_t r : {0, 1, 2}) greets(r);
+    for (const int32_t r : {0, 1}) say(r, reportOf(r, 3));
+    step(InventoryDone{});
+    ASSERT_NE(view(2).state, ReplicaState::kFetching);
+    pass((options.timeouts.joinMs + 1000) * kMillisecond, {}, {}, Phase::kIdle);
+    EXPECT_EQ(view(2).state, ReplicaState::kFetching);
+    EXPECT_EQ(view(2).incarnation, 1u) << "it need not start again";
+}
+
+/// What may turn out to hold the state is no reason to put out the one that does.
+TEST_F(ReplicasTest, TheOnlyOneKnownToHoldTheStateIsWaitedForWhateverOthersMayHave) {
+    begin(past(3));
+    for (const int32_t r : {0, 1}) runs(r);
+    for (const int32_t r : {0, 1}) greets(r);
+    say(1, reportOf(1, 3));
+    step(InventoryDone{});
+    Evidence evidence;
+    evidence.kind = EvidenceKind::kTransportReset;
+    evidence.accused = {1, 0};
+    evidence.incarnation = 1;
+    evidence.reporter = "r1/s1";
+    evidence.detail = "its control connection";
+    say(1, evidence);
+    EXPECT_THAT(sentTo<Expelled>(1), IsEmpty());
+    EXPECT_EQ(view(1).incarnation, 1u);
+}
+
 TEST_F(ReplicasTest, WhatIsGoneOrHalfGoneSinceIsStartedAgainAndTheLossIsToldOnce) {
     begin(past(3));
     runs(0);

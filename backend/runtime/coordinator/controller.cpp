@@ -154,6 +154,10 @@ class Controller::Impl {
                 return s;
             beginning.resumedFrom = checkpoint->checkpoint.path;
             beginning.resume = std::move(checkpoint->checkpoint);
+            if (const auto manifest = readManifest(files(), beginning.resume->path);
+                manifest.ok() && history_)
+                if (const auto past = history_(manifest->job); past.ok())
+                    withholdQuarantined(*beginning.resume, *past);
             earlier = std::move(checkpoint->spec);
         }
         // A folder of its own also where the job names one: runs that share it would take each
@@ -252,6 +256,7 @@ class Controller::Impl {
                 " is not there, or has nothing of it: mount the disk, or move the folder back, and "
                 "the job goes on by itself; `stop --without-checkpoint` forgets the run"));
         }
+        if (absl::Status s = checkNotSetAside(files(), beginning.dir); !s.ok()) return s;
         auto spec = readSpec(files(), beginning.dir);
         if (!spec.ok()) return spec.status();
         status.spec = *spec;
@@ -261,6 +266,7 @@ class Controller::Impl {
         if (absl::Status s = checkUnedited(files(), beginning.dir, *spec); !s.ok()) return s;
         if (absl::Status s = model::checkSize(*spec); !s.ok()) return s;
         if (absl::Status s = ask(); !s.ok()) return s;
+        if (absl::Status s = checkUnedited(files(), beginning.dir, *spec, past); !s.ok()) return s;
         beginning.spec = *std::move(spec);
         beginning.past = past;
         return launch(std::move(beginning));
@@ -842,6 +848,9 @@ absl::Status Controller::canResume(const std::string& from, const model::JobSpec
         impl_->call([&] { return findCheckpoint(impl_->files(), impl_->options_.stateDir, from); });
     if (!found.ok()) return found.status();
     if (absl::Status s = checkFits(from, *found, spec); !s.ok()) return s;
+    model::JobSpec own = spec;
+    own.domains = textOf(spec, found->spec);
+    if (absl::Status s = checkText(impl_->files(), own, found->checkpoint.path); !s.ok()) return s;
     // The ranks of a named run go round what is damaged.
     return found->checkpoint.path == from ? checkStates(impl_->files(), from) : absl::OkStatus();
 }

@@ -92,7 +92,7 @@ class Controller {
     absl::StatusOr<std::string> start(const model::JobSpec& spec, const StartOptions& options);
 
     /// OK when StartOptions::resumeFrom of a job of `spec` may be `from`; NotFound, or what is
-    /// wrong with that run or with the files of that manifest, which are read whole.
+    /// wrong with that run, its text, or with the files of that manifest, which are read whole.
     absl::Status canResume(const std::string& from, const model::JobSpec& spec);
 
     /// Takes up again every run of the state directory that had not finished when an earlier

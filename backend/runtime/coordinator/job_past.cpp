@@ -109,6 +109,14 @@ void addPast(protocol::RecoveredState& recovered, const std::vector<protocol::Lo
     }
 }
 
+void withholdQuarantined(protocol::LogCheckpoint& checkpoint, const model::RunState& past) {
+    auto ledger = protocol::DataLedger::restore(checkpoint.ledger, {});
+    if (!ledger.ok()) return;  // whoever begins from it says so
+    for (size_t i = 0; i < past.quarantined.size(); ++i)
+        ledger->withhold(past.quarantined[i].range);
+    checkpoint.ledger = ledger->state();
+}
+
 size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past) {
     if (const size_t behind = behindLink(entries, past); behind > 0) return behind;
     if (!past.lastCommit) return 0;

@@ -19,6 +19,10 @@ namespace bulkhead::runtime {
 void addPast(protocol::RecoveredState& recovered, const std::vector<protocol::LogEntry>& entries,
              const model::RunState& past, const Clock& clock);
 
+/// Withholds from a run that begins at `checkpoint` what `past`, the history of the run that wrote
+/// it, has quarantined since: its log may be lost.
+void withholdQuarantined(protocol::LogCheckpoint& checkpoint, const model::RunState& past);
+
 /// Index of the first log entry that `past` need not know of: the one behind the last step it has.
 size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past);
 

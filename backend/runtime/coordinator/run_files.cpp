@@ -28,6 +28,7 @@ uint32_t domainsOf(const model::JobSpec& spec) {
 }
 
 constexpr const char* kTextFolder = "text";
+constexpr const char* kSetAside = "set_aside";  ///< why, of a run that another one goes on from
 constexpr const char* kCheckpointFolder = "checkpoints";
 constexpr const char* kCheckpointLock = "controller.lock";
 
@@ -370,6 +371,8 @@ absl::StatusOr<std::vector<model::LogLink>> logLinks(const FileSystem& files,
         return absl::DataLossError(runDir + "/commit.log: it is empty, expected the run's steps");
     if (isForeign(*entries, runIdentity(files, runDir)))
         return absl::DataLossError(runDir + "/commit.log: it is another run's");
+    if (entries->size() == 1 && std::holds_alternative<protocol::LogFinished>(entries->front()))
+        return absl::NotFoundError(runDir + "/commit.log: it was set aside");
     std::vector<model::LogLink> links;
     std::string before;
     uint64_t step = 0, most = 0;
@@ -485,9 +488,21 @@ absl::Status setAside(FileSystem& files, const std::string& runDir, const std::s
     const std::string path = runDir + "/commit.log";
     if (absl::Status s = files.rename(path, path + ".damaged"); !s.ok() && !absl::IsNotFound(s))
         return s;
+    if (absl::Status s = writeDurably(files, runDir + "/" + kSetAside, why + "\n"); !s.ok())
+        return s;
     return writeDurably(files, path,
                         std::string(protocol::kLogHeader) +
                             protocol::encodeEntry(protocol::LogFinished{false, why}));
+}
+
+absl::Status checkNotSetAside(const FileSystem& files, const std::string& runDir) {
+    const auto why = files.read(runDir + "/" + kSetAside);
+    if (!why.ok()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "it was set aside: ", absl::StripAsciiWhitespace(*why),
+        ", and its log was put back since; both would train on the same samples. To take it up all "
+        "the same, remove ",
+        runDir, "/", kSetAside));
 }
 
 bool isRun(const FileSystem& files, const std::string& runDir) {
@@ -549,6 +564,15 @@ absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
     return absl::FailedPreconditionError(
         absl::StrCat(runDir, "/job.json was edited since its checkpoint of step ", manifest->step,
                      ": ", changes, "; put it back, or remove it to go on as the checkpoint says"));
+}
+
+absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
+                           const model::JobSpec& spec, const model::RunState& past) {
+    if (past.spec.name.empty()) return absl::OkStatus();  // history does not know the run's begin
+    const std::string changes = differences(spec, specNow(files, runDir, past.spec));
+    if (changes.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        runDir, "/job.json was edited since the run began: ", changes, "; put it back"));
 }
 
 absl::StatusOr<FoundCheckpoint> findCheckpoint(const FileSystem& files, const std::string& stateDir,
@@ -638,10 +662,13 @@ absl::Status checkStates(const FileSystem& files, const std::string& manifest) {
     return read.ok() ? checkStates(files, manifest, *read) : read.status();
 }
 
+std::vector<model::DomainSpec> textOf(const model::JobSpec& spec, const model::JobSpec& earlier) {
+    return isCopied(earlier) && sameDomains(earlier, spec) ? earlier.domains : spec.domains;
+}
+
 absl::Status takeText(model::JobSpec& spec, const std::string& runDir,
                       const model::JobSpec* earlier) {
-    if (earlier != nullptr && isCopied(*earlier) && sameDomains(*earlier, spec))
-        spec.domains = earlier->domains;
+    if (earlier != nullptr) spec.domains = textOf(spec, *earlier);
     if (!spec.command.empty() || spec.dataCopyBytes == 0 || spec.domains.empty())
         return absl::OkStatus();
     const absl::StatusOr<uint64_t> bytes = model::dataBytes(spec);
@@ -664,7 +691,8 @@ absl::Status checkText(const FileSystem& files, const model::JobSpec& spec,
     if (!spec.command.empty()) return absl::OkStatus();  // only its ranks know their data
     const auto read = readManifest(files, manifest);
     const auto bytes = model::dataBytes(spec);
-    if (!read.ok() || !bytes.ok() || *bytes > spec.dataCopyBytes) return absl::OkStatus();
+    const uint64_t most = std::max(spec.dataCopyBytes, model::JobSpec().dataCopyBytes);
+    if (!read.ok() || !bytes.ok() || *bytes > most) return absl::OkStatus();
     model::TextIdentity identity;
     for (const model::DomainSpec& domain : spec.domains) {
         const auto text = model::readDomain(domain);

@@ -12,6 +12,7 @@
 #include "backend/common/file_system.h"
 #include "backend/model/job_spec.h"
 #include "backend/model/ledger_audit.h"
+#include "backend/model/run_state.h"
 #include "backend/runtime/protocol/commit_log.h"
 
 /// The state directory: one folder per run with job.json, commit.log, checkpoints/, and text/
@@ -48,6 +49,8 @@ bool isUnfinished(const FileSystem& files, const std::string& runDir);
 /// A run whose commit log cannot be read goes on as another: its log is kept as commit.log.damaged,
 /// and it counts as ended.
 absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why);
+/// FailedPrecondition for a run that was set aside and whose log somebody has put back.
+absl::Status checkNotSetAside(const FileSystem& files, const std::string& runDir);
 /// The folder is a run's, if only by its checkpoints.
 bool isRun(const FileSystem& files, const std::string& runDir);
 std::vector<std::string> unfinishedRuns(const FileSystem& files, const std::string& stateDir);
@@ -65,6 +68,9 @@ absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::stri
 /// checkpoint: job.json is written once, and was edited since. Names each key with both values.
 absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
                            const model::JobSpec& spec);
+/// Likewise from what the run's history says that it began with: there may be no checkpoint yet.
+absl::Status checkUnedited(const FileSystem& files, const std::string& runDir,
+                           const model::JobSpec& spec, const model::RunState& past);
 
 /// The state directory of a run may have been moved or the run renamed since `entries` were logged:
 /// what lay in the run's folder, or in one beside it, is looked for where it lies now. A path that
@@ -127,17 +133,21 @@ absl::Status checkFits(const std::string& from, const FoundCheckpoint& found,
 /// manifest says, and what is wrong with it. Reads every state: not for the reactor's thread.
 absl::Status checkStates(const FileSystem& files, const std::string& manifest);
 
+/// The text that a job of `spec` reads when it goes on from one of `earlier`: the copy that was
+/// made of that one's, if the domains are the same.
+std::vector<model::DomainSpec> textOf(const model::JobSpec& spec, const model::JobSpec& earlier);
+
 /// Copies the job's training text into the run's folder and makes the job read it there, when it is
-/// no larger than the job's data_copy_bytes. `earlier`, when given, is the job that is resumed: if
-/// its text was copied and has the same domains, that copy is the text. Errors as
-/// model::copyDomains. Reads and writes up to data_copy_bytes: not for the reactor's thread.
+/// no larger than the job's data_copy_bytes. `earlier`, when given, is the job that is resumed
+/// (textOf). Errors as model::copyDomains. Reads and writes up to data_copy_bytes: not for the
+/// reactor's thread.
 absl::Status takeText(model::JobSpec& spec, const std::string& runDir,
                       const model::JobSpec* earlier);
 
 /// FailedPrecondition as checkSameText() unless the text that `spec` reads is the one that the
 /// checkpoint `manifest` was trained on. Passed over if the manifest cannot be read here, or the
-/// text was too large to be copied, or is a command's own: each rank compares too. Reads up to
-/// data_copy_bytes: not for the reactor's thread.
+/// text is larger than what is copied by default, or is a command's own: each rank compares too.
+/// Reads all of it: not for the reactor's thread.
 absl::Status checkText(const FileSystem& files, const model::JobSpec& spec,
                        const std::string& manifest);
 

@@ -191,6 +191,15 @@ void CoordinatorMachine::Impl::judgeSilent() {
         for (int32_t id : stuck) gate_.suspect(now_, id);
     for (Replica& r : replicas_) {
         if (!r.alive() || gate_.suspects().contains(r.id)) continue;
+        // Its ranks stand at different states, as a fetch leaves them that was not over when the
+        // coordinator before ended.
+        if (r.stage == Stage::kAdopted && r.formed && !recovering_ &&
+            std::any_of(replicas_.begin(), replicas_.end(),
+                        [this](const Replica& o) { return holdsLast(o); }) &&
+            now_ - std::max(r.stageSince, begunAt_) > options_.timeouts.joinMs * kMillisecond) {
+            planFetch(r, "its ranks do not tell of one state");
+            continue;
+        }
         if (missesRanks(r)) {
             condemn(r, EvidenceKind::kMissedHeartbeat,
                     "some of its ranks did not find the new coordinator", r.stageSince, false);

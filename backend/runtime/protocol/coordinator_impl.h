@@ -374,6 +374,7 @@ class CoordinatorMachine::Impl : Lineage {
     void finish(bool ok, const std::string& why);
     void startLayoutMove();
     void askToMove(Replica& r);
+    ChangeLayout orderOfMove() const;
     void settleLayoutMove(bool ok, const std::string& why);
     void checkLayoutMove();
     std::string explain(const std::string& why) const;

@@ -205,18 +205,19 @@ void CoordinatorMachine::Impl::startLayoutMove() {
 void CoordinatorMachine::Impl::askToMove(Replica& r) {
     r.gradients.clear();  // each of its ranks gives them up when it hears this
     move_->waiting.insert(r.id);
-    tell(r, ChangeLayout{term_, committed_, epoch_, move_->layout, move_->expertShard});
+    tell(r, orderOfMove());
+}
+
+ChangeLayout CoordinatorMachine::Impl::orderOfMove() const {
+    return {term_, committed_, epoch_, move_->layout, move_->expertShard};
 }
 
 void CoordinatorMachine::Impl::from(RankId, const LayoutMoved& m) {
     if (!move_ || !move_->sent || m.layout != move_->layout ||
         current(m.replica, m.incarnation) == nullptr)
         return;
-    move_->bytesMoved += m.bytesMoved;
-    if (!m.ok)
-        settleLayoutMove(false, absl::StrCat("r", m.replica, ": ", m.error));
-    else
-        move_->waiting.erase(m.replica);
+    if (!m.ok) return settleLayoutMove(false, absl::StrCat("r", m.replica, ": ", m.error));
+    if (move_->waiting.erase(m.replica) > 0) move_->bytesMoved += m.bytesMoved;  // said once more
 }
 
 void CoordinatorMachine::Impl::checkLayoutMove() {

@@ -163,6 +163,8 @@ void CoordinatorMachine::Impl::from(RankId, const Hello& m) {
                          Abort{term_, q.step, q.epoch, q.attempt, "ended while it was away"}});
     }
     if (pending_) act(SendRank{e.rank, e.incarnation, *pending_});
+    if (move_ && move_->sent && move_->waiting.contains(r->id))
+        act(SendRank{e.rank, e.incarnation, orderOfMove()});
 }
 
 void CoordinatorMachine::Impl::form(Replica& r) {
@@ -568,9 +570,14 @@ bool CoordinatorMachine::Impl::someoneHolds(int32_t but) const {
                        [&](const Replica& r) { return r.id != but && holds(r); });
 }
 
-/// With it would go what was committed since the last checkpoint.
+/// With it would go what was committed since the last checkpoint. One that may turn out to hold it
+/// does not stand in for one that does.
 bool CoordinatorMachine::Impl::holdsAlone(const Replica& r) const {
-    return holds(r) && !someoneHolds(r.id) && !checkpointed();
+    if (!holds(r) || checkpointed()) return false;
+    if (r.stage == Stage::kAdopted) return !someoneHolds(r.id);
+    return std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
+        return o.id != r.id && o.stage != Stage::kAdopted && holds(o);
+    });
 }
 
 /// Joiners and spares that followed a coordinator before fetch anew from those who train. If none

@@ -97,6 +97,7 @@ void RankMachine::tellAgain() {
     if (terminating_) act(SendUp{LeaveAsked{config_.rank, config_.incarnation}});
     report();
     if (lastVote_ && (current_ || entering_) && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
+    if (lastMoved_) act(SendLeader{*lastMoved_});
 }
 
 void RankMachine::receive(const ReplicaFormed& m) {
@@ -269,6 +270,7 @@ void RankMachine::noteSettled(uint64_t term, uint64_t upTo, uint64_t layout) {
 /// Keeps the layout moved to, or the one before, whichever `counts` names. If it names neither, the
 /// state goes back and the report says so. Copies in another layout are of no use any more.
 void RankMachine::settleLayout(uint64_t counts) {
+    lastMoved_.reset();
     if (!layoutMoved_) return;
     const LayoutMoveDone moved = *std::exchange(layoutMoved_, std::nullopt);
     const bool adopt = counts == moved.layout;
@@ -683,8 +685,9 @@ void RankMachine::on(MonoNs, const LayoutMoveDone& in) {
     if (fetchAfterMove_) return receive(*std::exchange(fetchAfterMove_, std::nullopt));
     takeWanted();
     writeWanted();
-    act(SendLeader{RankLayoutMoved{config_.rank, config_.incarnation, applied_, in.layout, in.ok,
-                                   in.bytesMoved, in.error}});
+    lastMoved_ = RankLayoutMoved{config_.rank, config_.incarnation, applied_, in.layout,
+                                 in.ok,        in.bytesMoved,       in.error};
+    act(SendLeader{*lastMoved_});
     if (layoutChange_ && layoutChange_->step == applied_)
         return moveLayout(*std::exchange(layoutChange_, std::nullopt));
     tryAdopt();

@@ -326,6 +326,7 @@ class RankMachine {
     bool nonFinite_ = false;  ///< these gradients, as far as they are computed
     Vote vote_ = Vote::kNone;
     std::optional<RankVote> lastVote_;
+    std::optional<RankLayoutMoved> lastMoved_;  ///< until it is known which layout counts
     std::optional<Commit> applying_;
     std::optional<Commit> checkpointWanted_;  ///< of a step that is applied, or being applied
 

@@ -194,7 +194,6 @@ absl::StatusOr<std::optional<ToCoordinator>> ReplicaFold::add(const ToLeader& pa
                         out.ok = false;
                         if (out.error.empty()) out.error = m->error;
                     }
-                    layouts_.clear();
                     return Answer(out);
                 }
             }
