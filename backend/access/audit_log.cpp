@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "backend/common/codec.h"
@@ -77,61 +79,79 @@ class AuditLog::Impl {
   public:
     Impl(std::string file, bool writes)
         : file_(std::move(file)),
-          db_(file_, writes ? SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE : SQLite::OPEN_READONLY,
-              kBusyMs) {
-        if (writes) {
-            db_.exec("PRAGMA journal_mode = WAL");
-            db_.exec("PRAGMA synchronous = FULL");
-            db_.exec(kTable);
-        }
-        SQLite::Statement last(db_, "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1");
-        if (!last.executeStep()) return;
-        last_ = static_cast<uint64_t>(last.getColumn(0).getInt64());
-        head_ = last.getColumn(1).getString();
+          writer_(writes ? openWriter(file_) : nullptr),
+          reader_(file_, SQLite::OPEN_READONLY, kBusyMs) {
+        if (writes) std::tie(last_, head_) = end(*writer_);
     }
 
-    absl::Status add(AuditEntry entry) {
+    absl::Status add(std::vector<AuditEntry> entries) {
+        if (writer_ == nullptr)
+            return absl::FailedPreconditionError(file_ + ": was opened for reading");
         const MutexLock lock(mutex_);
         return history::guarded(file_, [&] {
             mutex_.assertHeld();
-            entry.seq = last_ + 1;
-            const std::string hash = hashOf(head_, entry);
+            uint64_t last = last_;
+            std::string head = head_;
+            SQLite::Transaction whole(*writer_);
             SQLite::Statement insert(
-                db_, "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-            Binder bind{insert};
-            const AuditEntry& kept = entry;
-            AuditEntry::fields(kept, bind);
-            insert.bind(bind.at + 1, hash);
-            insert.exec();
-            last_ = entry.seq;
-            head_ = hash;
+                *writer_, "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+            for (AuditEntry& entry : entries) {
+                entry.seq = ++last;
+                head = hashOf(head, entry);
+                Binder bind{insert};
+                const AuditEntry& kept = entry;
+                AuditEntry::fields(kept, bind);
+                insert.bind(bind.at + 1, head);
+                insert.exec();
+                insert.reset();
+            }
+            whole.commit();
+            last_ = last;
+            head_ = head;
             return absl::OkStatus();
         });
     }
 
     absl::StatusOr<AuditPage> read(const AuditQuery& query) {
-        const MutexLock lock(mutex_);
+        const MutexLock lock(readMutex_);
         return history::guardedValue<AuditPage>(file_, [&]() -> absl::StatusOr<AuditPage> {
-            mutex_.assertHeld();
+            readMutex_.assertHeld();
+            SQLite::Transaction moment(reader_);  // what is added meanwhile is not seen
             AuditPage page;
-            page.total = last_;
-            page.head = head_;
+            std::tie(page.total, page.head) = end(reader_);
             SQLite::Statement select(
-                db_, query.newestFirst
-                         ? "SELECT * FROM audit WHERE seq <= ? ORDER BY seq DESC LIMIT ?"
-                         : "SELECT * FROM audit WHERE seq >= ? ORDER BY seq LIMIT ?");
-            const uint64_t from = query.newestFirst && query.fromSeq == 0 ? last_ : query.fromSeq;
+                reader_, query.newestFirst
+                             ? "SELECT * FROM audit WHERE seq <= ? ORDER BY seq DESC LIMIT ?"
+                             : "SELECT * FROM audit WHERE seq >= ? ORDER BY seq LIMIT ?");
+            const uint64_t from =
+                query.newestFirst && query.fromSeq == 0 ? page.total : query.fromSeq;
             select.bind(1, static_cast<int64_t>(std::min<uint64_t>(from, INT64_MAX)));
             select.bind(2, static_cast<int64_t>(std::min(query.limit, kMostEntries)));
             while (select.executeStep()) page.entries.push_back(rowOf(select).entry);
-            if (query.check) page.brokenAt = firstBroken();
+            if (query.check) page.brokenAt = firstBroken(page.total);
             return page;
         });
     }
 
   private:
-    uint64_t firstBroken() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        SQLite::Statement all(db_, "SELECT * FROM audit ORDER BY seq");
+    static std::unique_ptr<SQLite::Database> openWriter(const std::string& file) {
+        auto db = std::make_unique<SQLite::Database>(
+            file, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, kBusyMs);
+        db->exec("PRAGMA journal_mode = WAL");
+        db->exec("PRAGMA synchronous = FULL");
+        db->exec(kTable);
+        return db;
+    }
+
+    /// Number and hash of the last entry; 0 and none before the first.
+    static std::pair<uint64_t, std::string> end(SQLite::Database& db) {
+        SQLite::Statement last(db, "SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1");
+        if (!last.executeStep()) return {};
+        return {static_cast<uint64_t>(last.getColumn(0).getInt64()), last.getColumn(1).getString()};
+    }
+
+    uint64_t firstBroken(uint64_t total) ABSL_EXCLUSIVE_LOCKS_REQUIRED(readMutex_) {
+        SQLite::Statement all(reader_, "SELECT * FROM audit ORDER BY seq");
         std::string previous;
         uint64_t expected = 1;
         for (; all.executeStep(); ++expected) {
@@ -140,14 +160,18 @@ class AuditLog::Impl {
                 return expected;
             previous = std::move(row.hash);
         }
-        return expected == last_ + 1 ? 0 : expected;
+        return expected == total + 1 ? 0 : expected;
     }
 
     const std::string file_;
     Mutex mutex_;
-    SQLite::Database db_ ABSL_GUARDED_BY(mutex_);
+    const std::unique_ptr<SQLite::Database> writer_
+        ABSL_PT_GUARDED_BY(mutex_);  ///< null: opened for reading
     uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
     std::string head_ ABSL_GUARDED_BY(mutex_);
+    /// A connection of its own: whoever reads or checks a long audit keeps no change waiting.
+    Mutex readMutex_;
+    SQLite::Database reader_ ABSL_GUARDED_BY(readMutex_);
 };
 
 AuditLog::AuditLog(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -173,8 +197,8 @@ absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::openForReading(const std::st
         });
 }
 
-absl::Status AuditLog::add(AuditEntry entry) {
-    return impl_->add(std::move(entry));
+absl::Status AuditLog::add(std::vector<AuditEntry> entries) {
+    return impl_->add(std::move(entries));
 }
 absl::StatusOr<AuditPage> AuditLog::read(const AuditQuery& query) {
     return impl_->read(query);

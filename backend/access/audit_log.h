@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,13 +23,13 @@ class AuditLog {
 
     /// Makes the file when it is not there.
     static absl::StatusOr<std::unique_ptr<AuditLog>> open(const std::string& file);
-    /// NotFound when there is none; add() is then an error.
+    /// NotFound when there is none; add() is then FailedPrecondition.
     static absl::StatusOr<std::unique_ptr<AuditLog>> openForReading(const std::string& file);
     ~AuditLog();
 
-    /// Keeps `entry` under the next number, whatever its `seq` says; it survives a power cut when
-    /// this returns.
-    absl::Status add(model::AuditEntry entry);
+    /// Keeps `entries` under the next numbers, whatever their `seq` says, all or none; they survive
+    /// a power cut when this returns. Waits for the disk once, and for no reader.
+    absl::Status add(std::vector<model::AuditEntry> entries);
     absl::StatusOr<model::AuditPage> read(const model::AuditQuery& query);
 
   private:

@@ -79,7 +79,7 @@ Auditor::~Auditor() {
         const MutexLock lock(mutex_);
         ending_ = true;
     }
-    changed_.notify_all();
+    posting_.notify_all();
     if (thread_.joinable()) thread_.join();
 }
 
@@ -100,7 +100,11 @@ void Auditor::changed(const grpc::ServerContextBase& context, const Caller& call
     AuditEntry kept = entry(context, &caller);
     describe(kept, request);
     conclude(kept, status);
-    write(std::move(kept));
+    MutexLock lock(mutex_);
+    waiting_.push_back(std::move(kept));
+    const uint64_t mine = ++posted_;
+    posting_.notify_one();
+    written_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= mine; });
 }
 
 void Auditor::refused(const grpc::ServerContextBase& context, const Caller* caller,
@@ -128,39 +132,34 @@ void Auditor::called(const grpc::ServerContextBase& context, const Caller& calle
 }
 
 void Auditor::post(Allowance Auditor::*of, AuditEntry entry) {
-    {
-        const MutexLock lock(mutex_);
-        Allowance& allowance = this->*of;
-        if (!allowance.take(clock_.now())) return;
-        entry.repeated = std::exchange(allowance.withheld, 0);
-        waiting_.push_back(std::move(entry));
-    }
-    changed_.notify_all();
-}
-
-void Auditor::write(AuditEntry entry) {
-    const absl::Status status = log_->add(std::move(entry));
     const MutexLock lock(mutex_);
-    if (status.ok() == !failing_) return;
-    failing_ = !status.ok();
-    if (failing_)
-        spdlog::error("the audit is not kept: {}", std::string(status.message()));
-    else
-        spdlog::info("the audit is kept again");
+    Allowance& allowance = this->*of;
+    if (!allowance.take(clock_.now())) return;
+    entry.repeated = std::exchange(allowance.withheld, 0);
+    waiting_.push_back(std::move(entry));
+    ++posted_;
+    posting_.notify_one();
 }
 
 void Auditor::run() {
+    bool failing = false;
     MutexLock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        posting_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
             return ending_ || !waiting_.empty();
         });
         if (waiting_.empty()) return;
-        AuditEntry next = std::move(waiting_.front());
-        waiting_.pop_front();
+        std::vector<AuditEntry> all = std::exchange(waiting_, {});
+        const uint64_t upTo = posted_;
         lock.unlock();
-        write(std::move(next));
+        const absl::Status status = log_->add(std::move(all));
+        if (!status.ok() && !failing)
+            spdlog::error("the audit is not kept: {}", std::string(status.message()));
+        if (status.ok() && failing) spdlog::info("the audit is kept again");
+        failing = !status.ok();
         lock.lock();
+        done_ = upTo;
+        written_.notify_all();
     }
 }
 

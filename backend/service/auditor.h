@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <deque>
 #include <string>
 #include <thread>
 #include <unordered_set>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -23,10 +23,11 @@ namespace bulkhead::service {
 
 struct Caller;
 
-/// Writes the audit. Changes are in it before they are answered; refusals and sign-ins are written
-/// a moment later by a thread of its own, at most kBurst at once and then one a second of each: of
-/// those beyond only the number is kept. An audit that cannot be written stops nobody: the log says
-/// so, once until it can. Thread: any.
+/// Writes the audit on a thread of its own, all that waits at once, so that a change waits for the
+/// disk at most twice, however many sign in. Changes are in it before they are answered; refusals
+/// and sign-ins a moment later, at most kBurst at once and then one a second of each: of those
+/// beyond only the number is kept. An audit that cannot be written stops nobody: the log says so,
+/// once until it can. Thread: any.
 class Auditor {
   public:
     static constexpr int kBurst = 20;
@@ -55,19 +56,20 @@ class Auditor {
     };
     model::AuditEntry entry(const grpc::ServerContextBase& context, const Caller* caller) const;
     void post(Allowance Auditor::*of, model::AuditEntry entry);
-    void write(model::AuditEntry entry);
     void run();
 
     access::AuditLog* const log_;
     const Clock& clock_;
     Mutex mutex_;
-    ConditionVariable changed_;
-    std::deque<model::AuditEntry> waiting_
-        ABSL_GUARDED_BY(mutex_);  ///< at most 2 * kBurst are let through at once
+    ConditionVariable posting_;
+    ConditionVariable written_;
+    std::vector<model::AuditEntry> waiting_
+        ABSL_GUARDED_BY(mutex_);  ///< at most 2 * kBurst are let through at once, beside changes
+    uint64_t posted_ ABSL_GUARDED_BY(mutex_) = 0;
+    uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;  ///< of those posted; written, if that can be
     Allowance refusals_ ABSL_GUARDED_BY(mutex_);
     Allowance signIns_ ABSL_GUARDED_BY(mutex_);
     std::unordered_set<std::string> known_ ABSL_GUARDED_BY(mutex_);  ///< connections that signed in
-    bool failing_ ABSL_GUARDED_BY(mutex_) = false;
     bool ending_ ABSL_GUARDED_BY(mutex_) = false;
     std::thread thread_;
 };

@@ -33,7 +33,7 @@ class AuditLogTest : public ::testing::Test {
             entry.object = "job-" + std::to_string(i);
             entry.revision = 7;
             entry.outcome = i % 2 == 0 ? "ok" : "NOT_FOUND";
-            ASSERT_TRUE(log.add(entry).ok());
+            ASSERT_TRUE(log.add({entry}).ok());
         }
     }
     model::AuditPage checked() {
@@ -78,6 +78,24 @@ TEST_F(AuditLogTest, PagesFromBothEnds) {
         (*log)->read({.fromSeq = 2, .limit = 2, .newestFirst = false, .check = false});
     ASSERT_EQ(middle->entries.size(), 2u);
     EXPECT_EQ(middle->entries[0].seq, 2u);
+}
+
+TEST_F(AuditLogTest, KeepsEntriesThatComeTogetherAllOrNone) {
+    const auto log = AuditLog::open(path());
+    ASSERT_TRUE(log.ok());
+    add(**log, 1);
+    SQLite::Database(path(), SQLite::OPEN_READWRITE)
+        .exec(
+            "CREATE TRIGGER full BEFORE INSERT ON audit WHEN NEW.seq = 3 BEGIN SELECT "
+            "RAISE(ABORT, 'no room'); END");
+    model::AuditEntry entry;
+    entry.principal = "anna";
+    EXPECT_FALSE((*log)->add({entry, entry, entry}).ok());
+    EXPECT_EQ(checked().total, 1u);
+    SQLite::Database(path(), SQLite::OPEN_READWRITE).exec("DROP TRIGGER full");
+    EXPECT_TRUE((*log)->add({entry, entry, entry}).ok());
+    EXPECT_EQ(checked().total, 4u);
+    EXPECT_EQ(checked().brokenAt, 0u);
 }
 
 TEST_F(AuditLogTest, ShowsWhatWasChangedRemovedOrCutOff) {
