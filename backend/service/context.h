@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 
 #include "absl/status/status.h"
@@ -30,7 +31,9 @@ struct Context {
     Workers& reads;    ///< calls that answer soon and change nothing
     Workers& changes;  ///< calls that change something: no number of reads keeps them waiting
     Workers& stops;    ///< stops of jobs: nothing else keeps them waiting
-    Workers& exports;  ///< those that go on as long as their reader reads, or read all of a run
+    Workers& checks;   ///< those that read all of a run
+    Workers& exports;  ///< those that go on as long as their reader reads
+    std::chrono::milliseconds exportPatience;
     std::function<model::ServerInfo()> info;  ///< but for what it says of the caller
     std::function<absl::Status()> shutdown;
 };

@@ -3,6 +3,7 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
 #include <functional>
 #include <ostream>
 #include <streambuf>
@@ -10,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "backend/common/threads.h"
 #include "backend/service/open.h"
 #include "backend/service/status_map.h"
@@ -18,13 +20,16 @@
 
 namespace bulkhead::service {
 
-/// Text written to an ostream on a worker, sent piece by piece as fast as the reader takes it.
-/// Owns itself from its creation to OnDone.
+/// Text written to an ostream on a worker, sent piece by piece as fast as the reader takes it. A
+/// reader that takes nothing for `patience` holds a worker that others wait for: its export ends
+/// with DeadlineExceeded. Owns itself from its creation to OnDone.
 class ExportStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
   public:
     using Write = std::function<absl::Status(std::ostream&)>;
 
-    ExportStream(Workers& workers, Open& open, Write write) : open_(open) {
+    ExportStream(grpc::CallbackServerContext& context, Workers& workers, Open& open,
+                 std::chrono::milliseconds patience, Write write)
+        : context_(context), open_(open), patience_(patience) {
         open_.enter();
         workers.post([this, write = std::move(write)] {
             Pieces pieces(*this);
@@ -81,16 +86,25 @@ class ExportStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
 
     /// Returns when it has left; false when the reader went away.
     bool send(std::string text) {
+        const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !writing_; };
         MutexLock lock(mutex_);
         if (gone_) return false;
         chunk_.set_data(std::move(text));
         writing_ = true;
         StartWrite(&chunk_);
-        written_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !writing_; });
-        return !gone_;
+        if (written_.wait_for(lock, patience_, left)) return !gone_;
+        lock.unlock();
+        endNow(context_, absl::DeadlineExceededError(absl::StrCat(
+                             "The reader of this export took nothing for ", patience_.count(),
+                             " ms; export into a file and read that")));
+        lock.lock();
+        written_.wait(lock, left);
+        return false;
     }
 
+    grpc::CallbackServerContext& context_;
     Open& open_;
+    const std::chrono::milliseconds patience_;
     Mutex mutex_;
     ConditionVariable written_;
     v1::ExportChunk chunk_ ABSL_GUARDED_BY(mutex_);

@@ -2,7 +2,6 @@
 #include "backend/service/gate.h"
 
 #include <google/protobuf/message.h>
-#include <grpc/grpc.h>
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
@@ -98,15 +97,6 @@ Caller ownerOfProcess() {
             Role::kAdmin, true, "socket"};
 }
 
-/// Ends a call whose handler is not ours. TryCancel would too, but the caller could not tell why.
-void refuse(grpc::ServerContextBase& context, const absl::Status& status) {
-    const std::string text =
-        concat(std::string_view(status.message().data(), status.message().size()),
-               "; send \"authorization: Bearer TOKEN\" with the token of its --token-file");
-    ::grpc_call_cancel_with_status(context.c_call(), GRPC_STATUS_UNAUTHENTICATED, text.c_str(),
-                                   nullptr);
-}
-
 class GateInterceptor final : public grpc::experimental::Interceptor {
   public:
     GateInterceptor(const Gate& gate, grpc::experimental::ServerRpcInfo* info)
@@ -116,7 +106,11 @@ class GateInterceptor final : public grpc::experimental::Interceptor {
                 grpc::experimental::InterceptionHookPoints::POST_RECV_INITIAL_METADATA) &&
             !isOurs(info_->method()))
             if (const auto caller = gate_.identify(*info_->server_context()); !caller.ok())
-                refuse(*info_->server_context(), caller.status());
+                endNow(*info_->server_context(),
+                       absl::UnauthenticatedError(
+                           concat(std::string(caller.status().message()),
+                                  "; send \"authorization: Bearer TOKEN\" with the token of its "
+                                  "--token-file")));
         batch->Proceed();
     }
 

@@ -66,7 +66,7 @@ class RunsService final : public v1::Runs::CallbackService {
     grpc::ServerUnaryReactor* CheckLedger(grpc::CallbackServerContext* context,
                                           const v1::CheckLedgerRequest* request,
                                           v1::LedgerReport* response) override {
-        return withRuns(context, request, shared_.exports, request->run(), [=](RunLibrary& runs) {
+        return withRuns(context, request, shared_.checks, request->run(), [=](RunLibrary& runs) {
             const auto report = runs.audit(request->run());
             if (!report.ok()) return report.status();
             proto::toMessage(*report, *response);
@@ -79,7 +79,7 @@ class RunsService final : public v1::Runs::CallbackService {
         if (auto caller = shared_.gate.admit(*context, *request); !caller.ok())
             return new RefusedStream<v1::ExportChunk>(caller.status());
         if (shared_.runs == nullptr) return new RefusedStream<v1::ExportChunk>(noHistory());
-        return new ExportStream(shared_.exports, shared_.open,
+        return new ExportStream(*context, shared_.exports, shared_.open, shared_.exportPatience,
                                 [runs = shared_.runs, wanted = *request](std::ostream& out) {
                                     const auto what = wanted.what() == v1::EXPORT_WHAT_EVENTS
                                                           ? RunLibrary::What::kEvents

@@ -26,10 +26,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kReads = 4;
+constexpr size_t kReads = 2;  // they compute: more would only take processors from a stop
 constexpr size_t kChanges = 4;
 constexpr size_t kStops = 1;
-constexpr size_t kExports = 2;
+constexpr size_t kChecks = 2;
+constexpr size_t kExports = 16;  // each waits for its reader most of the time
+/// Of checks and exports, as steps of nice(1): on a busy machine all else goes first.
+constexpr int kLowerPriority = 10;
 /// A peer that does not speak HTTP/2 by then is put out.
 constexpr int kHandshakeMs = 5000;
 /// A connection without a call is closed after so long; its client connects again when it calls.
@@ -112,7 +115,8 @@ class Server::Impl {
           reads_(kReads),
           changes_(kChanges),
           stops_(kStops),
-          exports_(kExports) {
+          checks_(kChecks, kLowerPriority),
+          exports_(kExports, kLowerPriority) {
         if (options_.backend != nullptr) feeds_.emplace(*options_.backend, options_.feed);
         if (!options_.history.empty()) runs_.emplace(options_.history, clock, options_.commitLogs);
         if (!options_.shutdown)
@@ -150,6 +154,7 @@ class Server::Impl {
     Workers reads_;
     Workers changes_;
     Workers stops_;
+    Workers checks_;
     Workers exports_;
     std::optional<Context> context_;
     std::vector<std::unique_ptr<grpc::Service>> services_;
@@ -232,10 +237,10 @@ absl::Status Server::Impl::serve() {
         spdlog::warn("the certificate in {} ends in {} hours; renew it: bulkheadctl certs renew {}",
                      options_.certs, (us.certificateEndsNs - clock_.unixNs()) / (3600 * kSecond),
                      options_.certs);
-    context_.emplace(Context{gate_, auditor_, options_.audit, options_.backend,
-                             runs_ ? &*runs_ : nullptr, feeds_ ? &*feeds_ : nullptr, jobList_,
-                             requests_, open_, reads_, changes_, stops_, exports_,
-                             [this] { return info(); }, options_.shutdown});
+    context_.emplace(Context{
+        gate_, auditor_, options_.audit, options_.backend, runs_ ? &*runs_ : nullptr,
+        feeds_ ? &*feeds_ : nullptr, jobList_, requests_, open_, reads_, changes_, stops_, checks_,
+        exports_, options_.exportPatience, [this] { return info(); }, options_.shutdown});
     services_.push_back(makeServerService(*context_));
     services_.push_back(makeJobsService(*context_));
     services_.push_back(makeWatchService(*context_));

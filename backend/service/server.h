@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -32,6 +33,8 @@ struct ServerOptions {
     CommitLogs commitLogs;
     std::string build;
     FeedLimits feed;
+    /// An export whose reader takes nothing for so long ends.
+    std::chrono::milliseconds exportPatience{60'000};
     /// What the Shutdown call does; unset: it is refused.
     std::function<absl::Status()> shutdown;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/service/status_map.h"
 
+#include <grpc/grpc.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
 #include "absl/strings/cord.h"
@@ -80,6 +82,11 @@ grpc::Status toGrpc(const absl::Status& status) {
     details.set_message(cause);
     details.add_details()->PackFrom(detail);
     return {static_cast<grpc::StatusCode>(status.code()), cause, details.SerializeAsString()};
+}
+
+void endNow(grpc::ServerContextBase& context, const absl::Status& status) {
+    ::grpc_call_cancel_with_status(context.c_call(), static_cast<grpc_status_code>(status.code()),
+                                   std::string(status.message()).c_str(), nullptr);
 }
 
 }  // namespace bulkhead::service

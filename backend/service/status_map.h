@@ -6,8 +6,9 @@
 #include "absl/status/status.h"
 
 namespace grpc {
+class ServerContextBase;
 class Status;
-}
+}  // namespace grpc
 
 namespace bulkhead::service {
 
@@ -20,5 +21,9 @@ namespace bulkhead::service {
 /// message, and an ErrorDetail (service.proto). A message that reads "cause; remedy" is split
 /// there unless a hint was attached.
 grpc::Status toGrpc(const absl::Status& status);
+
+/// Ends a call whose handler is not ours, or still writes: at once, past what waits for its reader.
+/// The caller is told `status` without an ErrorDetail.
+void endNow(grpc::ServerContextBase& context, const absl::Status& status);
 
 }  // namespace bulkhead::service

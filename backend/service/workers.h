@@ -15,8 +15,13 @@ namespace bulkhead::service {
 /// never do. Thread: post() from any.
 class Workers {
   public:
-    explicit Workers(size_t threads) {
-        for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    /// `lower`: the threads let others go first on a busy machine, by so many steps of nice(1).
+    explicit Workers(size_t threads, int lower = 0) {
+        for (size_t i = 0; i < threads; ++i)
+            threads_.emplace_back([this, lower] {
+                if (lower > 0) lowerThreadPriority(lower);
+                work();
+            });
     }
     /// Runs what was posted, then ends.
     ~Workers() {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 
 #include <sstream>
 
 #include "backend/common/codec.h"
+#include "bulkhead/v1/service.grpc.pb.h"
 #include "tests/rpc/rpc_fixture.h"
 #include "tests/rpc/run_file.h"
 
@@ -112,6 +114,53 @@ TEST_F(RunsTest, AnExportComesWhole) {
     size_t count = 0;
     for (std::string line; std::getline(lines, line);) ++count;
     EXPECT_EQ(count, kSteps + 1);
+}
+
+TEST_F(RunsTest, ExportsThatNobodyReadsEndAndOthersGoOn) {
+    constexpr int kUnread = 20;  // more than the server has threads for
+    writeRun(dir_ + "/large.db", madeUpRun(1000), clock_);
+    service::ServerOptions options = unixOptions();
+    options.socket = dir_ + "/large.sock";
+    options.history = dir_ + "/large.db";
+    options.exportPatience = std::chrono::milliseconds(300);
+    serve(options);
+    grpc::ChannelArguments small;  // what is unread waits at the server
+    small.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    const auto stub = v1::Runs::NewStub(grpc::CreateCustomChannel(
+        server_->addresses().front(), grpc::InsecureChannelCredentials(), small));
+    v1::ExportRequest whole;
+    whole.set_run("demo");
+    whole.set_what(v1::EXPORT_WHAT_EVENTS);
+    whole.set_format(v1::EXPORT_FORMAT_JSON_LINES);
+    struct Unread {
+        grpc::ClientContext context;
+        std::unique_ptr<grpc::ClientReader<v1::ExportChunk>> reader;
+    };
+    std::vector<Unread> unread(kUnread);
+    for (Unread& one : unread) one.reader = stub->Export(&one.context, whole);
+
+    const auto client = connect();
+    client::ExportRequest part;
+    part.run = "demo";
+    part.format = client::ExportFormat::kJsonLines;
+    part.fromStep = part.toStep = 7;
+    const auto done = await<client::Done>([&](auto reply) {
+        client->exportRun(
+            part, [](const std::string&) {}, reply);
+    });
+    EXPECT_TRUE(done.ok()) << done.failure().cause;
+    int ended = 0;
+    for (Unread& one : unread) {
+        v1::ExportChunk chunk;
+        while (one.reader->Read(&chunk)) {
+        }
+        const grpc::Status why = one.reader->Finish();
+        if (why.ok()) continue;  // some may fit into what the network keeps
+        ++ended;
+        EXPECT_EQ(why.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+        EXPECT_THAT(why.error_message(), HasSubstr("took nothing for 300 ms"));
+    }
+    EXPECT_GE(ended, kUnread / 2);
 }
 
 TEST_F(RunsTest, ARunThatIsNotThereIsSaid) {
