@@ -66,6 +66,7 @@ int runAgent(const Options& options, Report report) {
     wanted.controller = *controller;
     wanted.key = *key;
     wanted.worker = workerOf(options);
+    wanted.inherited = options.inherit;
     auto allow = model::readAllowList(options.allow);
     if (!allow.ok()) return report.failed(allow.status());
     wanted.allow = *std::move(allow);

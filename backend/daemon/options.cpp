@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 
@@ -33,6 +34,16 @@ std::string hostName() {
     char name[256] = "";
     (void)::gethostname(name, sizeof name - 1);
     return name;
+}
+
+/// NAME or PREFIX*; "*" is every variable.
+bool isVariable(std::string_view name) {
+    if (name.ends_with('*'))
+        name.remove_suffix(1);
+    else if (name.empty())
+        return false;
+    return std::all_of(name.begin(), name.end(),
+                       [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
 }
 
 /// Ranks of nodes that share a host find each other at its loopback address.
@@ -127,6 +138,9 @@ Parsed parse(int argc, char** argv) {
                    "their commit logs [FILE.state/jobs, or jobs beside FILE]");
     app.add_option("--job", o.job, "start the job of this file");
     app.add_option("--worker", o.worker, "path of bulkhead-worker [beside this program]");
+    app.add_option("--inherit", o.inherit,
+                   "variables of the agent's environment that ranks have too, beside those that "
+                   "docs/security.md lists: NAME or PREFIX* [none; with --private: all]");
     app.add_option("--agents", o.agents, "role all: nodes to stand up on this machine")
         ->check(CLI::Range(1, 64));
     app.add_option("--node", o.node, "role agent: name of this node [the host's name]");
@@ -197,6 +211,11 @@ Parsed parse(int argc, char** argv) {
     for (std::string* path : {&o.stateDir, &o.socket, &o.db, &o.run, &o.jobs, &o.job, &o.tokenFile,
                               &o.access, &o.certs, &o.allow, &o.agentKey})
         absolute(*path);
+    for (const std::string& name : o.inherit)
+        if (!isVariable(name))
+            return refuse("--inherit: expected the name of a variable or PREFIX*, found \"" +
+                          model::printable(name) + "\"; repeat the option for each");
+    if (o.inherit.empty() && o.isPrivate) o.inherit = {"*"};
     if (o.onTerm.empty()) o.onTerm = o.role == "controller" && !o.isPrivate ? "leave" : "stop";
     if (o.socket.empty()) o.socket = o.stateDir + "/bulkhead.sock";
     if (o.access.empty()) o.access = o.stateDir + "/access.toml";

@@ -15,13 +15,16 @@ struct Options {
     std::string socket;               ///< default <state-dir>/bulkhead.sock
     std::vector<std::string> listen;  ///< TCP, none by default
     std::string tokenFile;
-    std::string access;      ///< default <state-dir>/access.toml
-    std::string certs;       ///< default <state-dir>/certs, if a certificate lies there
-    bool insecure = false;   ///< TCP without TLS beyond this machine
-    std::string db;          ///< default <state-dir>/runs.db
-    std::string run;         ///< serve this file read-only, no jobs
-    std::string jobs;        ///< with `run`: folders of its runs, for their commit logs
-    std::string job;         ///< start this job file
+    std::string access;     ///< default <state-dir>/access.toml
+    std::string certs;      ///< default <state-dir>/certs, if a certificate lies there
+    bool insecure = false;  ///< TCP without TLS beyond this machine
+    std::string db;         ///< default <state-dir>/runs.db
+    std::string run;        ///< serve this file read-only, no jobs
+    std::string jobs;       ///< with `run`: folders of its runs, for their commit logs
+    std::string job;        ///< start this job file
+    /// Variables, or PREFIX*, that ranks have of their agent's environment beside kInherited;
+    /// default: all for a private daemon, else none.
+    std::vector<std::string> inherit;
     std::string allow;       ///< default <state-dir>/allow.toml
     std::string worker;      ///< path of bulkhead-worker; default beside this program
     uint32_t agents = 1;     ///< role all: nodes on this machine

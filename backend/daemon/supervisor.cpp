@@ -91,6 +91,8 @@ void Supervisor::plan() {
              "127.0.0." + std::to_string(i + 1), "--controller", o.controller, "--slots",
              std::to_string(o.slots), "--gpus",
              o.gpus == "all" ? std::to_string(i + 1) + "/" + std::to_string(o.agents) : o.gpus});
+        for (const std::string& name : o.inherit)
+            agent.args.insert(agent.args.end(), {"--inherit", name});
         children_.push_back(std::move(agent));
     }
 }

@@ -53,11 +53,6 @@ bool isBelowAny(const std::string& path, const std::vector<std::string>& roots) 
                        [&](const std::string& root) { return isBelow(found, resolved(root)); });
 }
 
-bool matches(std::string_view name, std::string_view pattern) {
-    return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1))
-                                  : name == pattern;
-}
-
 absl::Status refused(std::string_view key, const std::string& value, std::string_view list,
                      const std::vector<std::string>& allowed, const std::string& file) {
     return absl::PermissionDeniedError(concat(
@@ -66,6 +61,11 @@ absl::Status refused(std::string_view key, const std::string& value, std::string
 }
 
 }  // namespace
+
+bool matchesName(std::string_view name, std::string_view pattern) {
+    return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1))
+                                  : name == pattern;
+}
 
 absl::StatusOr<std::optional<AllowList>> readAllowList(const std::string& file) {
     const auto text = readAtMost(file, kMostBytes);
@@ -103,7 +103,7 @@ absl::Status checkAllowed(const AllowList& list, const std::string& program,
     for (const std::string& variable : environment) {
         const std::string name = variable.substr(0, variable.find('='));
         if (std::none_of(list.environment.begin(), list.environment.end(),
-                         [&](const std::string& pattern) { return matches(name, pattern); }))
+                         [&](const std::string& pattern) { return matchesName(name, pattern); }))
             return refused("env", name, "environment", list.environment, file);
     }
     return absl::OkStatus();

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +29,9 @@ struct AllowList {
         visit("environment", self.environment);
     }
 };
+
+/// `pattern`: NAME, or PREFIX*.
+bool matchesName(std::string_view name, std::string_view pattern);
 
 /// nullopt when there is no such file: everything is allowed. Errors name file, line and key;
 /// PermissionDenied when others can write it.

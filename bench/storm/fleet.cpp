@@ -191,9 +191,9 @@ void Fleet::startMember(uint32_t member) {
         args.insert(args.end(), {"--role=controller", "--state-dir", dir + "/state", "--db",
                                  history(), "--control-listen", control});
     else
-        args.insert(args.end(), {"--role=agent", "--node", name(member), "--state-dir",
-                                 absl::StrCat(dir, "/", name(member)), "--controller", control,
-                                 "--address", address(member)});
+        args.insert(args.end(), {"--role=agent", "--inherit", "FAKETIME_*", "--node", name(member),
+                                 "--state-dir", absl::StrCat(dir, "/", name(member)),
+                                 "--controller", control, "--address", address(member)});
     const std::string log = absl::StrCat(dir, "/", name(member), ".log");
     const pid_t pid = ::fork();
     if (pid != 0) {

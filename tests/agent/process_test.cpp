@@ -91,6 +91,36 @@ TEST(Process, StartTimeTellsLivesOfAPidApart) {
     reap(*fd);
 }
 
+TEST(Process, HasOfOurEnvironmentOnlyWhatIsListed) {
+    int pipe[2];
+    ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+    const std::pair<const char*, const char*> ours[] = {{"SITE_TOKEN", "secret"},
+                                                        {"SITE_A", "named"},
+                                                        {"SITE_AB", "prefixed"},
+                                                        {"NCCL_DEBUG", "listed"},
+                                                        {"OMP_NUM_THREADS", "replaced"}};
+    for (const auto& [name, value] : ours) ::setenv(name, value, 1);
+    const auto pid = launch({.argv = {"/usr/bin/env"},
+                             .environment = {"OMP_NUM_THREADS=3"},
+                             .out = pipe[1],
+                             .inherited = {"SITE_A*"}});
+    for (const auto& [name, value] : ours) ::unsetenv(name);
+    ASSERT_TRUE(pid.ok());
+    ::close(pipe[1]);
+    std::string out = "\n";
+    char buffer[4096];
+    for (ssize_t n; (n = ::read(pipe[0], buffer, sizeof buffer)) > 0;)
+        out.append(buffer, static_cast<size_t>(n));
+    ::close(pipe[0]);
+    for (const char* line :
+         {"SITE_A=named", "SITE_AB=prefixed", "NCCL_DEBUG=listed", "OMP_NUM_THREADS=3", "PATH="})
+        EXPECT_NE(out.find(std::string("\n") + line), std::string::npos) << line << out;
+    EXPECT_EQ(out.find("SITE_TOKEN"), std::string::npos) << out;
+    EXPECT_EQ(out.find("replaced"), std::string::npos) << out;
+    auto fd = openProcess(*pid);
+    if (fd.ok() && ends(*fd)) reap(*fd);
+}
+
 TEST(Process, RunsInItsOwnSessionWithTheGivenEnvironmentAndNoStrayDescriptors) {
     int pipe[2];
     ASSERT_EQ(::pipe(pipe), 0);

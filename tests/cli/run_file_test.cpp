@@ -102,6 +102,7 @@ TEST_F(RunFileTest, ADaemonSaysWhatItCannotUseInOneLine) {
         {common + "--db /proc/nowhere/run.db", "/proc/nowhere"},
         {common + "--job " + dir_ + "/absent.toml", "absent.toml"},
         {common + "--job " + dir_ + "/job.toml", "did you mean \"replicas\""},
+        {common + "--inherit A,B", "--inherit"},
         {common + "--worker " + dir_ + "/absent", "--worker"},
         {kDaemon + "--state-dir /proc/nowhere", "--state-dir"},
         {kDaemon + "--state-dir " + dir_ + "/" + std::string(120, 'x'), "shorter --state-dir"}};

@@ -209,19 +209,19 @@ TEST_F(DeviceJob, aGradientThatIsNotFiniteIsFoundOnTheDevice) {
 
 #ifndef BULKHEAD_CUDA_PLUGIN
 TEST_F(DeviceJob, aDeviceWithoutRoomForTheSumIsToldByTheRankAsItEnds) {
-    ::setenv("FAKE_DEVICE_PEER_BLOCKS", "1", 1);  // the workload's gradient is the one
+    ::setenv("BULKHEAD_FAKE_PEER_BLOCKS", "1", 1);  // the workload's gradient is the one
     MiniJob job(specOn(kDevice), folderOf(kDevice));
     EXPECT_TRUE(job.runUntil([&] { return !job.exits().empty(); })) << job.output();
-    ::unsetenv("FAKE_DEVICE_PEER_BLOCKS");
+    ::unsetenv("BULKHEAD_FAKE_PEER_BLOCKS");
     EXPECT_THAT(job.output(), HasSubstr("buffers: "));
     EXPECT_EQ(job.committed(), 0u);
 }
 
 TEST_F(DeviceJob, aGradientThatTheDeviceCannotLookAtEndsItsRankInOrder) {
-    ::setenv("BIGRAM_SUMS", "1", 1);  // one when it warms up
+    ::setenv("BULKHEAD_BIGRAM_SUMS", "1", 1);  // one when it warms up
     MiniJob job(specOn(kDevice), folderOf(kDevice));
     EXPECT_TRUE(job.runUntil([&] { return !job.exits().empty(); })) << job.output();
-    ::unsetenv("BIGRAM_SUMS");
+    ::unsetenv("BULKHEAD_BIGRAM_SUMS");
     EXPECT_THAT(job.output(), HasSubstr("squares: "));
     EXPECT_EQ(job.exits().front().second, kExitInternal) << job.output();
     EXPECT_EQ(job.committed(), 0u);

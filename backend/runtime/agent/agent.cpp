@@ -41,7 +41,7 @@ class Agent::Impl {
           thisMachine_(options_.host != nullptr
                            ? nullptr
                            : std::make_unique<LinuxHost>(*reactor_, options_.outputLinesPerSecond,
-                                                         options_.gpuLibrary)),
+                                                         options_.gpuLibrary, options_.inherited)),
           supervisor_(options_, std::move(registry), *reactor_,
                       options_.host != nullptr ? *options_.host : *thisMachine_,
                       [this](AgentMessage message) { report(std::move(message)); }) {

@@ -45,6 +45,7 @@ struct AgentOptions {
     /// The program that ranks of a workload run, whatever the controller names; empty: what it
     /// names.
     std::string worker;
+    std::vector<std::string> inherited;     ///< LaunchSpec::inherited of ranks
     std::optional<model::AllowList> allow;  ///< of jobs with a command; nullopt: everything
     std::string allowFile;                  ///< the file it was read from
 };

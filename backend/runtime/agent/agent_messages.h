@@ -266,7 +266,7 @@ struct AgentWelcome {
 };
 
 /// Start a process. `argv[0]` is the program's path, or a name that the agent's PATH has;
-/// `environment` is added to the agent's own.
+/// `environment` is added to what every rank has of the agent's own.
 /// Starting a process that runs already answers with its pid and starts nothing.
 /// On a node with GPUs a rank that may compute on one is given one of its own, by
 /// CUDA_VISIBLE_DEVICES; when all are taken it is not started, or shares one if it may.

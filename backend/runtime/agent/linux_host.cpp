@@ -99,7 +99,7 @@ class LinuxHost::Process final : public HostProcess {
         if (!secrets.ok()) return secrets.status();
         auto pid = runtime::launch({command.argv, std::move(environment), output_[0]->fd(),
                                     output_[1]->fd(), life.ok() ? life->fd() : -1, secrets->get(),
-                                    command.directory});
+                                    command.directory, host_.inherited_});
         if (!pid.ok()) return pid.status();
         pid_ = *pid;
         auto handle = openProcess(pid_);  // a child stays a zombie until it is reaped

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "backend/runtime/agent/host.h"
 #include "backend/runtime/transport/reactor.h"
@@ -15,9 +17,12 @@ namespace bulkhead::runtime {
 /// reactor after it.
 class LinuxHost final : public Host {
   public:
-    LinuxHost(Reactor& reactor, uint32_t outputLinesPerSecond, const std::string& gpuLibrary)
+    /// `inherited`: LaunchSpec::inherited of every process.
+    LinuxHost(Reactor& reactor, uint32_t outputLinesPerSecond, const std::string& gpuLibrary,
+              std::vector<std::string> inherited)
         : reactor_(reactor),
           outputLinesPerSecond_(outputLinesPerSecond),
+          inherited_(std::move(inherited)),
           gpus_(gpuLibrary.c_str()) {}
 
     absl::StatusOr<std::unique_ptr<HostProcess>> start(const StartRank& command,
@@ -34,6 +39,7 @@ class LinuxHost final : public Host {
 
     Reactor& reactor_;
     const uint32_t outputLinesPerSecond_;
+    const std::vector<std::string> inherited_;
     ProcSampler sampler_;
     GpuSampler gpus_;
     std::jthread askingGpus_;  ///< uses gpus_

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "backend/model/allow_list.h"
 #include "backend/runtime/transport/life_lock.h"
 #include "backend/runtime/transport/rank_secrets.h"
 
@@ -40,15 +42,23 @@ absl::Status launchError(const std::string& program, const std::string& director
     return absl::UnavailableError(message);
 }
 
-/// Our environment with `extra` in place of variables of the same name.
-std::vector<std::string> mergedEnvironment(const std::vector<std::string>& extra) {
-    std::vector<std::string> all = extra;
+/// `given`, and of our environment what is inherited and has no other value there.
+std::vector<std::string> environmentFor(const std::vector<std::string>& given,
+                                        const std::vector<std::string>& inherited) {
+    std::vector<std::string> all = given;
     for (char** e = environ; *e != nullptr; ++e) {
         const std::string_view entry(*e);
-        const std::string_view name = entry.substr(0, entry.find('=') + 1);
-        bool replaced = false;
-        for (const std::string& x : extra) replaced = replaced || x.starts_with(name);
-        if (!replaced) all.emplace_back(entry);
+        const size_t equals = entry.find('=');
+        const std::string_view name = entry.substr(0, equals);
+        const auto matches = [&](std::string_view pattern) {
+            return model::matchesName(name, pattern);
+        };
+        const bool replaced = std::any_of(given.begin(), given.end(), [&](const std::string& x) {
+            return x.starts_with(entry.substr(0, equals + 1));
+        });
+        if (!replaced && (std::any_of(std::begin(kInherited), std::end(kInherited), matches) ||
+                          std::any_of(inherited.begin(), inherited.end(), matches)))
+            all.emplace_back(entry);
     }
     return all;
 }
@@ -117,7 +127,7 @@ absl::StatusOr<int32_t> launch(const LaunchSpec& spec) {
         static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
 
     std::vector<std::string> argv = spec.argv;
-    std::vector<std::string> environment = mergedEnvironment(extra);
+    std::vector<std::string> environment = environmentFor(extra, spec.inherited);
     pid_t pid = 0;
     const int error = posix_spawnp(&pid, argv[0].c_str(), &actions, &attributes,
                                    pointers(argv).data(), pointers(environment).data());

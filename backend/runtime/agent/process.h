@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,14 +15,28 @@
 /// that may not be our child. Thread: any; nothing is shared.
 namespace bulkhead::runtime {
 
+/// Variables that any program has from this process: its user and language, where it finds programs
+/// and libraries, and what devices, mathematics, Python and sanitizers read. Nothing else: an
+/// agent's environment may have secrets.
+constexpr std::string_view kInherited[] = {
+    "HOME",         "LANG",          "LANGUAGE", "LC_*",         "LOGNAME",
+    "PATH",         "SHELL",         "TMPDIR",   "TZ",           "USER",
+    "LD_*",         "BULKHEAD_*",    "CUDA_*",   "NVIDIA_*",     "NCCL_*",
+    "OMP_*",        "OPENBLAS_*",    "MKL_*",    "MALLOC_*",     "PYTHON*",
+    "VIRTUAL_ENV",  "CONDA_PREFIX",  "TORCH_*",  "ASAN_OPTIONS", "LSAN_OPTIONS",
+    "TSAN_OPTIONS", "UBSAN_OPTIONS",
+};
+
 struct LaunchSpec {
     std::vector<std::string> argv;  ///< argv[0]: path of the program, or a name that our PATH has
-    std::vector<std::string> environment;  ///< NAME=value, over this process's own
+    std::vector<std::string> environment;  ///< NAME=value; others only as `inherited` has them
     int out = -1;                          ///< becomes stdout; not closed here
     int err = -1;
     int lifeLock = -1;  ///< becomes kLifeLockFd, which the environment then names; not closed here
     int secrets = -1;   ///< the same, kSecretsFd
     std::string directory = {};  ///< where it runs, a relative argv[0] begins; empty: where we do
+    /// Names of variables, or PREFIX*, that it has from this process beside kInherited.
+    std::vector<std::string> inherited = {};
 };
 
 /// Starts the program in a session of its own, with default signals, stdin from /dev/null and no

@@ -180,10 +180,10 @@ bulkhead_status gradient(Workload* w, float** out, uint64_t* count, bulkhead_mem
     return BULKHEAD_OK;
 }
 
-/// BIGRAM_SUMS: so many sums of squares can be had; any number where it is not set.
+/// BULKHEAD_BIGRAM_SUMS: so many sums of squares can be had; any number where it is not set.
 bulkhead_status sumOfSquares(Workload* w, const float* reduced, double* out) {
     static int had = 0;
-    const char* most = std::getenv("BIGRAM_SUMS");
+    const char* most = std::getenv("BULKHEAD_BIGRAM_SUMS");
     if (most != nullptr && ++had > std::atoi(most)) return BULKHEAD_INTERNAL;
     std::vector<float> values(Workload::kWeights);
     const bulkhead_status s = w->copy(values.data(), reduced, values.size() * sizeof(float));

@@ -31,10 +31,10 @@ bulkhead_status describe(bulkhead_device* device, bulkhead_device_info* out) {
     return status;
 }
 
-/// FAKE_DEVICE_PEER_BLOCKS: so many fit on it; any number where it is not set.
+/// BULKHEAD_FAKE_PEER_BLOCKS: so many fit on it; any number where it is not set.
 bool full() {
     static int taken = 0;
-    const char* most = std::getenv("FAKE_DEVICE_PEER_BLOCKS");
+    const char* most = std::getenv("BULKHEAD_FAKE_PEER_BLOCKS");
     return most != nullptr && ++taken > std::atoi(most);
 }
 
