@@ -352,7 +352,7 @@ int audit(const Cli& cli, const AuditOptions& o) {
     // Asked for from the end, shown in order.
     if (o.query.newestFirst) std::ranges::reverse(entries);
     std::vector<std::vector<std::string>> rows{
-        {"TIME", "WHO", "BY", "FROM", "CALL", "JOB", "OUTCOME"}};
+        {"TIME", "WHO", "BY", "FROM", "CALL", "JOB", "REVISION", "OUTCOME"}};
     for (const model::AuditEntry& e : entries) {
         if (cli.json) {
             model::Json json = model::Json::object();
@@ -363,10 +363,10 @@ int audit(const Cli& cli, const AuditOptions& o) {
         std::string outcome = e.outcome;
         if (!e.message.empty()) outcome += ": " + e.message;
         if (e.repeated > 0) outcome += concat(" (and ", e.repeated, " more)");
-        rows.push_back({dateTime(e.timeNs),
-                        e.principal.empty() ? "-" : concat(e.principal, " (", e.via, ")"),
-                        e.by.empty() ? "-" : e.by, e.peer, e.call,
-                        e.object.empty() ? "-" : e.object, outcome});
+        rows.push_back(
+            {dateTime(e.timeNs), e.principal.empty() ? "-" : concat(e.principal, " (", e.via, ")"),
+             e.by.empty() ? "-" : e.by, e.peer, e.call, e.object.empty() ? "-" : e.object,
+             e.revision == 0 ? "-" : concat(e.revision), outcome});
     }
     if (!cli.json) std::printf("%s", table(rows).c_str());
     if (!o.query.check) return kOk;

@@ -51,6 +51,16 @@ void describe(AuditEntry& entry, const Message& request) {
     entry.request = cut(request.ShortDebugString(), kMostRequest);
 }
 
+/// Effect of a call that was done.
+std::string effectOf(const Message& response) {
+    if (response.GetDescriptor() != v1::JobInfo::descriptor())
+        return cut(response.ShortDebugString(), kMostWords);
+    v1::JobInfo job;
+    job.CopyFrom(response);
+    return model::concat("job ", cut(job.id(), kMostWords), " at revision ", job.revision(),
+                         ", step ", job.step());
+}
+
 void conclude(AuditEntry& entry, const absl::Status& status) {
     entry.outcome = status.ok() ? "ok" : absl::StatusCodeToString(status.code());
     entry.message = cut(std::string(status.message()), kMostWords);
@@ -95,11 +105,12 @@ AuditEntry Auditor::entry(const grpc::ServerContextBase& context, const Caller* 
 }
 
 void Auditor::changed(const grpc::ServerContextBase& context, const Caller& caller,
-                      const Message& request, const absl::Status& status) {
+                      const Message& request, const Message& response, const absl::Status& status) {
     if (log_ == nullptr) return;
     AuditEntry kept = entry(context, &caller);
     describe(kept, request);
     conclude(kept, status);
+    if (status.ok()) kept.message = effectOf(response);
     MutexLock lock(mutex_);
     waiting_.push_back(std::move(kept));
     const uint64_t mine = ++posted_;

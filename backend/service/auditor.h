@@ -38,7 +38,8 @@ class Auditor {
 
     /// A call that changes something, after it did or did not. Waits for the disk.
     void changed(const grpc::ServerContextBase& context, const Caller& caller,
-                 const google::protobuf::Message& request, const absl::Status& status);
+                 const google::protobuf::Message& request,
+                 const google::protobuf::Message& response, const absl::Status& status);
     /// `caller` null: nobody known. Does not wait.
     void refused(const grpc::ServerContextBase& context, const Caller* caller,
                  const std::string& call, const google::protobuf::Message* request,

@@ -61,7 +61,7 @@ grpc::ServerUnaryReactor* change(const Context& shared, grpc::CallbackServerCont
                             ownWord ? mutation.by() : caller.name, caller.faults};
             const absl::Status status = shared.requests.once(call.requestId, *request, *response,
                                                              [&] { return work(call); });
-            shared.auditor.changed(*context, caller, *request, status);
+            shared.auditor.changed(*context, caller, *request, *response, status);
             return status;
         });
 }

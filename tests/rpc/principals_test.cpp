@@ -189,7 +189,8 @@ TEST_F(PrincipalsTest, WhoCallsIsToldAsWhomAndRecordedAsThat) {
     }
     EXPECT_TRUE(awaitAudit([](const model::AuditEntry& e) {
         return e.call == "Jobs/StopJob" && e.principal == "operator" && e.via == "token" &&
-               e.by == "somebody-else@console" && e.object == "demo" && e.outcome == "ok";
+               e.by == "somebody-else@console" && e.object == "demo" && e.outcome == "ok" &&
+               e.message.starts_with("job demo at revision ");
     }));
     EXPECT_TRUE(awaitAudit([](const model::AuditEntry& e) {
         return e.call == "Jobs/InjectFault" && e.principal == "operator" &&
