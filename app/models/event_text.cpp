@@ -215,6 +215,14 @@ struct Describe {
                 toQt(model::gpuName(e) + ": " + model::troubleText(e) + "; " + model::ranksText(e)),
                 e.ranks.empty() ? -1 : e.ranks.front().replica};
     }
+    EventText operator()(const model::ProgramSeen& e) const {
+        const QString hash = toQt(e.path) + " " + toQt(e.sha256.substr(0, 12));
+        return {e.before.empty() ? tr("Program") : tr("Program changed"), toQt(e.node),
+                e.before.empty()
+                    ? hash
+                    : tr("%1; %2 at the start before").arg(hash, toQt(e.before.substr(0, 12))),
+                e.rank.replica};
+    }
     EventText operator()(const model::RunFinished& e) const {
         return {
             tr("Run finished"),

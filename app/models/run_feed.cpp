@@ -16,6 +16,7 @@ struct Bump {
     void operator()(const model::RankExited&) const { ++r.fleet; }
     void operator()(const model::RankOutput&) const { ++r.fleet; }
     void operator()(const model::NodeChanged&) const { ++r.fleet; }
+    void operator()(const model::ProgramSeen&) const { ++r.fleet; }
     void operator()(const model::GpuTroubled&) const {
         ++r.fleet;
         ++r.status;

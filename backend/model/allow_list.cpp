@@ -4,11 +4,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "backend/common/file_system.h"
 #include "backend/model/names.h"
+#include "backend/model/program_files.h"
 #include "backend/model/toml_reader.h"
 
 namespace bulkhead::model {
@@ -18,29 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMostBytes = 1 << 20;
 
-/// The path as the system would find it, without links.
-std::string resolved(const fs::path& path) {
-    std::error_code error;
-    const fs::path there = fs::weakly_canonical(path, error);
-    return (error ? path.lexically_normal() : there).string();
-}
-
-/// The file that posix_spawnp would run; empty: none.
-std::string programFile(const std::string& program, const std::string& directory) {
-    if (program.find('/') != std::string::npos)
-        return resolved(directory.empty() ? fs::path(program) : fs::path(directory) / program);
-    const char* path = std::getenv("PATH");
-    std::string_view rest = path != nullptr ? path : "";
-    while (!rest.empty()) {
-        const size_t end = std::min(rest.find(':'), rest.size());
-        const fs::path candidate = fs::path(rest.substr(0, end)) / program;
-        std::error_code ignored;
-        if (fs::is_regular_file(candidate, ignored)) return resolved(candidate);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
-    return {};
-}
-
 bool isBelow(const std::string& path, const std::string& root) {
     const fs::path inner(path), outer(root);
     return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first ==
@@ -48,9 +25,9 @@ bool isBelow(const std::string& path, const std::string& root) {
 }
 
 bool isBelowAny(const std::string& path, const std::vector<std::string>& roots) {
-    const std::string found = resolved(path);
+    const std::string found = withoutLinks(path);
     return std::any_of(roots.begin(), roots.end(),
-                       [&](const std::string& root) { return isBelow(found, resolved(root)); });
+                       [&](const std::string& root) { return isBelow(found, withoutLinks(root)); });
 }
 
 absl::Status refused(std::string_view key, const std::string& value, std::string_view list,
@@ -130,7 +107,7 @@ absl::Status checkAllowed(const AllowList& list, const JobSpec& spec, const std:
 
 absl::Status checkResume(const AllowList& list, const std::string& manifest,
                          const std::string& stateDir, const std::string& file) {
-    if (isBelow(resolved(manifest), resolved(stateDir)) || isBelowAny(manifest, list.checkpoints))
+    if (isBelow(withoutLinks(manifest), withoutLinks(stateDir)) || isBelowAny(manifest, list.checkpoints))
         return absl::OkStatus();
     return refused("resume", manifest, "checkpoints", list.checkpoints, file);
 }

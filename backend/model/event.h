@@ -400,6 +400,25 @@ struct GpuTroubled {
     }
 };
 
+/// A file that ranks of a node run, when the first is started from it, or from other contents than
+/// the one before: a program, a script that its command names, a plugin.
+struct ProgramSeen {
+    static constexpr std::string_view kType = "program_seen";
+    std::string node;
+    std::string path;    ///< on the node, links followed
+    std::string sha256;  ///< 64 hexadecimal digits
+    std::string before;  ///< of the start before, if it was another; empty: the first
+    RankId rank;         ///< that was started
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("node", self.node);
+        visit("path", self.path);
+        visit("sha256", self.sha256);
+        visit("before", self.before);
+        visit("rank", self.rank);
+    }
+};
+
 struct QuorumDecided {
     static constexpr std::string_view kType = "quorum_decided";
     uint64_t step = 0;
@@ -844,14 +863,13 @@ struct RunFinished {
 };
 
 /// Order is part of the binary form and of the proto's oneof: append only.
-using EventBody =
-    std::variant<RunStarted, ModelDescribed, LineageOpened, JobPhaseChanged, NodeChanged,
-                 ReplicaChanged, RankStarted, RankExited, RankOutput, FleetSampled, QuorumDecided,
-                 StepCommitted, ExpertLoads, StepRedone, EvidenceSeen, IncidentOpened,
-                 IncidentPhase, IncidentClosed, CatchUpProgress, FaultInjected, FaultEnded,
-                 OperatorActed, PoliciesChanged, CheckpointWritten, StepsSuspect, RangeQuarantined,
-                 InvariantBroken, LayoutChanged, RunFinished, CampaignStarted, CampaignSkipped,
-                 CampaignEnded, RoutingSampled, PlanProposed, GpuTroubled, ParityDisputed>;
+using EventBody = std::variant<
+    RunStarted, ModelDescribed, LineageOpened, JobPhaseChanged, NodeChanged, ReplicaChanged,
+    RankStarted, RankExited, RankOutput, FleetSampled, QuorumDecided, StepCommitted, ExpertLoads,
+    StepRedone, EvidenceSeen, IncidentOpened, IncidentPhase, IncidentClosed, CatchUpProgress,
+    FaultInjected, FaultEnded, OperatorActed, PoliciesChanged, CheckpointWritten, StepsSuspect,
+    RangeQuarantined, InvariantBroken, LayoutChanged, RunFinished, CampaignStarted, CampaignSkipped,
+    CampaignEnded, RoutingSampled, PlanProposed, GpuTroubled, ParityDisputed, ProgramSeen>;
 
 struct Event {
     uint64_t seq = 0;    ///< 1, 2, 3 ... within a run, without gaps

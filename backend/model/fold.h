@@ -33,6 +33,7 @@ bool fold(RunState& s, int64_t at, const RankOutput& e);
 bool fold(RunState& s, int64_t at, const FleetSampled& e);
 bool fold(RunState& s, int64_t at, const CatchUpProgress& e);
 bool fold(RunState& s, int64_t at, const GpuTroubled& e);
+bool fold(RunState& s, int64_t at, const ProgramSeen& e);
 
 // fold_steps.cpp
 bool fold(RunState& s, int64_t at, const LineageOpened& e);

@@ -102,6 +102,11 @@ bool fold(RunState& s, int64_t at, const GpuTroubled& e) {
     return true;
 }
 
+bool fold(RunState& s, int64_t, const ProgramSeen& e) {
+    s.programs.push({text(e.node), text(e.path), text(e.sha256), text(e.before), e.rank});
+    return true;
+}
+
 bool fold(RunState& s, int64_t at, const ReplicaChanged& e) {
     ReplicaView* view = replicaOf(s, e.replica);
     if (!view) return false;

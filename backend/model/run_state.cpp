@@ -164,7 +164,7 @@ void repair(RunState& s) {
     const auto repairAll = [](auto&... rings) { (rings.repair(), ...); };
     repairAll(s.phases, s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents,
               s.stalls, s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns,
-              s.layouts, s.proposals, s.gpuTroubles);
+              s.layouts, s.proposals, s.gpuTroubles, s.programs);
     repair(s.experts);
     for (std::vector<int32_t>* placement : {&s.expertShard, &s.shardBefore})
         if (placement->size() > Limits::kExpertCells) placement->clear();

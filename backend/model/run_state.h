@@ -93,6 +93,7 @@ struct RunState {
     Ring<EvidenceView, 64> recentEvidence;
     Ring<CampaignView, 32> campaigns;
     Ring<GpuTroubleView, 64> gpuTroubles;
+    Ring<ProgramSeen, 256> programs;
 
     ExpertView experts;
     Counters counters;
@@ -152,6 +153,7 @@ struct RunState {
         visit("recent_evidence", self.recentEvidence);
         visit("campaigns", self.campaigns);
         visit("gpu_troubles", self.gpuTroubles);
+        visit("programs", self.programs);
         visit("experts", self.experts);
         visit("counters", self.counters);
         visit("finished", self.finished);

@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "backend/common/codec.h"
+#include "backend/common/digest.h"
+#include "backend/common/file_system.h"
 #include "backend/runtime/agent/agent_messages.h"
 #include "backend/runtime/agent/process.h"
 #include "backend/runtime/agent/rank_registry.h"
@@ -177,6 +179,26 @@ TEST_F(AgentTest, AnExitComesWithItsCodeAndTheLastWords) {
     EXPECT_EQ(gone.exitCode, 3);
     EXPECT_EQ(await<OutputLine>([](const OutputLine& l) { return !l.isStderr; }).line, "hello 1");
     EXPECT_EQ(await<OutputLine>([](const OutputLine& l) { return l.isStderr; }).line, "oops");
+}
+
+TEST_F(AgentTest, SaysWhichFilesAProcessWasStartedFrom) {
+    const auto fileAt = [](const RankUp& up, const std::string& path) {
+        for (const RunFile& file : up.files)
+            if (file.path == path) return file.sha256;
+        return std::string();
+    };
+    const std::string script = dir_ + "/train.sh";
+    std::ofstream(script) << "exit 0\n";
+    const std::string shell = std::filesystem::canonical("/bin/sh").string();
+    const RankUp first = start(kRank, {"sh", script, "no-file"});
+    ASSERT_EQ(first.files.size(), 2u);
+    EXPECT_EQ(fileAt(first, script), sha256Hex("exit 0\n"));
+    EXPECT_EQ(fileAt(first, shell), sha256Hex(*readAtMost(shell, 1 << 30)));
+    await<RankGone>();
+    std::ofstream(script) << "exit 7\n";
+    const RankUp second = start({kRank.job, kRank.rank, kRank.incarnation + 1}, {"sh", script});
+    EXPECT_EQ(fileAt(second, script), sha256Hex("exit 7\n"));
+    EXPECT_EQ(fileAt(second, shell), fileAt(first, shell));
 }
 
 TEST_F(AgentTest, AKillIsReportedAsTheSignal) {

@@ -435,6 +435,30 @@ TEST_F(JobCoordinatorTest, TheGpuThatARankWasGivenIsTold) {
     EXPECT_EQ(model::findRank(job_->state(), {0, 0})->gpus, std::vector<uint32_t>{3});
 }
 
+TEST_F(JobCoordinatorTest, AFileThatRanksRunIsToldOnceAndAgainWhenItWasReplaced) {
+    join("node0");
+    begin();
+    const auto start = [this](uint32_t incarnation, const std::string& hash) {
+        RankUp up{process(0, incarnation), pid(0, incarnation), ""};
+        up.files = {{"/opt/worker", "w"}, {"/opt/plugin.so", hash}};
+        agentSays("node0", up);
+    };
+    start(1, "a");
+    ASSERT_THAT(all<model::ProgramSeen>(), SizeIs(2));
+    EXPECT_EQ(all<model::ProgramSeen>()[1].path, "/opt/plugin.so");
+    EXPECT_EQ(all<model::ProgramSeen>()[1].before, "");
+    start(2, "a");
+    EXPECT_THAT(all<model::ProgramSeen>(), SizeIs(2)) << "the same";
+    start(3, "b");
+    ASSERT_THAT(all<model::ProgramSeen>(), SizeIs(3));
+    const model::ProgramSeen& replaced = all<model::ProgramSeen>()[2];
+    EXPECT_EQ(replaced.node, "node0");
+    EXPECT_EQ(replaced.path, "/opt/plugin.so");
+    EXPECT_EQ(replaced.sha256, "b");
+    EXPECT_EQ(replaced.before, "a");
+    EXPECT_EQ(job_->state().programs.size(), 3u);
+}
+
 TEST_F(JobCoordinatorTest, AStartThatANodeRefusesIsTriedAgainAsANewIncarnation) {
     join("node0");
     join("node1");

@@ -100,18 +100,32 @@ struct AgentHello {
     }
 };
 
+/// A file that a process runs, as it was just before.
+struct RunFile {
+    std::string path;    ///< links followed
+    std::string sha256;  ///< 64 hexadecimal digits
+    bool operator==(const RunFile&) const = default;
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("path", self.path);
+        visit("sha256", self.sha256);
+    }
+};
+
 /// Answer to StartRank: it runs, or it could not be started (`error` names the program and why).
 struct RankUp {
     RankProcess process;
     int32_t pid = 0;
     std::string error = {};
-    GpuPlace gpu = {};  ///< that it was given
+    GpuPlace gpu = {};                ///< that it was given
+    std::vector<RunFile> files = {};  ///< it was started from them; empty: it ran already
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
         visit("pid", self.pid);
         visit("error", self.error);
         visit("gpu", self.gpu);
+        visit("files", self.files);
     }
 };
 
@@ -277,7 +291,9 @@ struct StartRank {
     std::string directory = {};            ///< working directory; empty: the agent's
     bool onGpu = false;
     bool shareGpu = false;
-    RankSecrets secrets = {};  ///< handed down (inheritSecrets)
+    RankSecrets secrets = {};   ///< handed down (inheritSecrets)
+    std::string workload = {};  ///< plugins that our worker loads, as the job names them
+    std::string device = {};
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
@@ -287,6 +303,8 @@ struct StartRank {
         visit("on_gpu", self.onGpu);
         visit("share_gpu", self.shareGpu);
         visit("secrets", self.secrets);
+        visit("workload", self.workload);
+        visit("device", self.device);
     }
 };
 

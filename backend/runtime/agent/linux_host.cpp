@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -14,6 +15,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "backend/common/digest.h"
+#include "backend/common/file_system.h"
+#include "backend/model/program_files.h"
 #include "backend/runtime/agent/death_watch.h"
 #include "backend/runtime/agent/output_reader.h"
 #include "spdlog/spdlog.h"
@@ -197,6 +201,43 @@ absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::start(const StartRank& c
     if (absl::Status s = process->openOutput(output); !s.ok()) return s;
     if (absl::Status s = process->launch(command); !s.ok()) return s;
     return process;
+}
+
+/// Empty for what is no file that can be read, or larger than a program.
+std::string LinuxHost::hashOf(const std::string& path) {
+    constexpr off_t kMostBytes = off_t{256} << 20;
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kMostBytes)
+        return {};
+    const auto ns = [](const timespec& t) { return absl::StrCat(t.tv_sec, ".", t.tv_nsec); };
+    std::string identity = absl::StrCat(info.st_dev, " ", info.st_ino, " ", info.st_size, " ",
+                                        ns(info.st_mtim), " ", ns(info.st_ctim));
+    Hashed& known = hashed_[path];
+    if (known.identity == identity) return known.sha256;
+    const auto bytes = readAtMost(path, kMostBytes);
+    known = {std::move(identity), bytes.ok() ? sha256Hex(*bytes) : ""};
+    return known.sha256;
+}
+
+std::vector<RunFile> LinuxHost::files(const StartRank& command) {
+    constexpr size_t kMostArguments = 8;
+    std::vector<std::string> paths{model::programFile(command.argv.front(), command.directory)};
+    const std::vector<std::string> folders = model::pluginFolders(paths.front());
+    if (!command.workload.empty())
+        paths.push_back(model::pluginFile("workload", command.workload, folders));
+    // A worker that may choose takes the GPU's, if it can.
+    if (!command.device.empty())
+        paths.push_back(model::pluginFile(
+            "device", command.device == "auto" ? "cuda" : command.device, folders));
+    for (size_t i = 1; i < std::min(command.argv.size(), kMostArguments); ++i)
+        if (command.workload.empty())
+            paths.push_back(
+                model::withoutLinks(std::filesystem::path(command.directory) / command.argv[i]));
+    std::vector<RunFile> files;
+    for (const std::string& path : paths)
+        if (std::string hash = hashOf(path); !hash.empty())
+            files.push_back({path, std::move(hash)});
+    return files;
 }
 
 absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::find(const RegisteredRank& rank,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -31,15 +32,22 @@ class LinuxHost final : public Host {
     absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
                                                       const std::string& output,
                                                       ProcessWatcher watcher) override;
+    std::vector<RunFile> files(const StartRank& command) override;
     std::vector<GpuPlace> gpus() override { return gpus_.places(); }
     void sample(std::function<void(HostFigures)> done) override;
 
   private:
     class Process;
+    struct Hashed {
+        std::string identity;  ///< of the file and its last change
+        std::string sha256;
+    };
+    std::string hashOf(const std::string& path);
 
     Reactor& reactor_;
     const uint32_t outputLinesPerSecond_;
     const std::vector<std::string> inherited_;
+    std::map<std::string, Hashed> hashed_;  ///< by path
     ProcSampler sampler_;
     GpuSampler gpus_;
     std::jthread askingGpus_;  ///< uses gpus_

@@ -133,12 +133,28 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
                                 up.gpu.uuid.empty() ? std::nullopt : std::optional(up.gpu.gpu),
                                 up.gpu.uuid},
              model::Severity::kInfo);
+    noteFiles(node, up);
     feed(protocol::RankRunning{rank, up.process.incarnation, up.pid, node});
     faults_.rankBack(rank, up.process.incarnation);
     // Behind the rest of what its agent tells: a hello names one rank after the other.
     if (inventoryTimer_ == 0) return;
     around_.reactor.cancel(inventoryTimer_);
     inventoryTimer_ = around_.reactor.after(0, [this] { takeInventory(); });
+}
+
+void JobCoordinator::noteFiles(const std::string& node, const RankUp& up) {
+    constexpr size_t kMost = 16;  // more than an agent of ours names
+    for (size_t f = 0; f < std::min(up.files.size(), kMost); ++f) {
+        const RunFile& file = up.files[f];
+        std::string before;
+        for (size_t i = 0; i < state_.programs.size(); ++i)
+            if (state_.programs[i].node == node && state_.programs[i].path == file.path)
+                before = state_.programs[i].sha256;
+        if (before == file.sha256) continue;
+        const bool changed = !before.empty();
+        emit(model::ProgramSeen{node, file.path, file.sha256, std::move(before), up.process.rank},
+             changed ? model::Severity::kWarning : model::Severity::kInfo);
+    }
 }
 
 /// Not one that died and is not gone yet.
@@ -443,6 +459,8 @@ absl::Status JobCoordinator::startOn(const std::string& node, int32_t replica,
         start.directory = beginning_.spec.directory;
         start.onGpu = beginning_.spec.mayUseGpus();
         start.shareGpu = beginning_.spec.shareGpu;
+        if (!own) start.workload = beginning_.spec.workload;
+        if (!own) start.device = beginning_.spec.device;
         start.secrets = rankSecrets(start.process);
         const std::pair<std::string, std::string> told[] = {
             {"job", beginning_.run},

@@ -4,13 +4,12 @@
 #include <dlfcn.h>
 #include <spdlog/spdlog.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "backend/model/program_files.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -39,17 +38,10 @@ absl::StatusCode codeOf(bulkhead_status status) {
 
 absl::StatusOr<std::string> locate(const std::string& kind, const std::string& name,
                                    const std::vector<std::string>& folders) {
-    std::error_code ignored;
-    if (name.find('/') != std::string::npos || name.ends_with(".so")) {
-        if (fs::exists(name, ignored)) return fs::absolute(name).string();
+    if (std::string path = model::pluginFile(kind, name, folders); !path.empty()) return path;
+    if (name.find('/') != std::string::npos || name.ends_with(".so"))
         return absl::NotFoundError(
             absl::StrCat(kind, " plugin ", name, ": no such file; give the path of a .so"));
-    }
-    for (const std::string& folder : folders)
-        for (const std::string& file :
-             {absl::StrCat("bulkhead_", kind, "_", name, ".so"), name + ".so"})
-            if (const fs::path path = fs::path(folder) / file; fs::exists(path, ignored))
-                return path.string();
     return absl::NotFoundError(absl::StrCat("unknown ", kind, " \"", name, "\": no bulkhead_", kind,
                                             "_", name, ".so in ", absl::StrJoin(folders, ", "),
                                             "; check the job's `", kind,
@@ -147,14 +139,8 @@ absl::StatusOr<const bulkhead_data_plane_api*> loadDataPlane(
 }
 
 std::vector<std::string> pluginFolders() {
-    std::vector<std::string> folders;
-    if (const char* path = std::getenv("BULKHEAD_PLUGIN_PATH"); path != nullptr && *path != '\0')
-        folders = absl::StrSplit(path, ':', absl::SkipEmpty());
     std::error_code error;
-    const fs::path self = fs::read_symlink("/proc/self/exe", error).parent_path();
-    for (const char* relative : {"../lib/bulkhead", "../plugins", "."})
-        folders.push_back((self / relative).lexically_normal().string());
-    return folders;
+    return model::pluginFolders(fs::read_symlink("/proc/self/exe", error));
 }
 
 }  // namespace bulkhead::runtime
