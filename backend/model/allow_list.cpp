@@ -107,7 +107,8 @@ absl::Status checkAllowed(const AllowList& list, const JobSpec& spec, const std:
 
 absl::Status checkResume(const AllowList& list, const std::string& manifest,
                          const std::string& stateDir, const std::string& file) {
-    if (isBelow(withoutLinks(manifest), withoutLinks(stateDir)) || isBelowAny(manifest, list.checkpoints))
+    if (isBelow(withoutLinks(manifest), withoutLinks(stateDir)) ||
+        isBelowAny(manifest, list.checkpoints))
         return absl::OkStatus();
     return refused("resume", manifest, "checkpoints", list.checkpoints, file);
 }

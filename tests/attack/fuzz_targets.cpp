@@ -126,7 +126,7 @@ bool dataFrames(std::string_view bytes) {
 
 std::string framesSeed() {
     std::string all;
-    for (const uint64_t offset : {0, 1000, 2000}) {
+    for (const uint64_t offset : {uint64_t{0}, uint64_t{1000}, uint64_t{2000}}) {
         runtime::FrameHeader header;
         header.term = identity().term;
         header.epoch = identity().epoch;
