@@ -134,6 +134,8 @@ TEST_F(CatchUpTest, ProgressIsToldWithItsSourcesAndOneOfAnOlderFetchIsNot) {
     EXPECT_EQ(told[0].snapshotStep, 4u);
     EXPECT_THAT(told[0].sources, ElementsAre(0, 1));
     EXPECT_THAT(shown(2), IsEmpty());
+    say(2, FetchProgress{2, 2, 4, 0, 0, 0});
+    EXPECT_THAT(shown(2), IsEmpty()) << "it does not know yet how much there is";
     say(2, FetchProgress{2, 2, 3, 400, 1000, 0});
     EXPECT_THAT(factsNow<fact::CatchUpProgress>(), IsEmpty());
     say(0, FetchProgress{0, 1, 4, 400, 1000, 0});
@@ -383,6 +385,52 @@ TEST_F(CatchUpTest, AFetchThatStandsStillEndsTheJoinerAndOneThatGetsOnDoesNot) {
                         HasSubstr("its catch-up stands still"));
         }
     }
+}
+
+TEST_F(CatchUpTest, WhoEntersALongStepDoesNotStandStill) {
+    options.timeouts.fetchMs = 4000;
+    replaying();
+    commit();
+    say(2, following(2, 5));
+    voteAll();
+    durable();
+    ASSERT_TRUE(quorum().contributors.at(2).entering);
+    pass(6 * kSecond, {}, {}, Phase::kCompute);
+    EXPECT_THAT(sentTo<Expelled>(2), SizeIs(1)) << "of its incarnation before";
+    EXPECT_EQ(view(2).incarnation, 2u);
+    commit();
+}
+
+TEST_F(CatchUpTest, WhoFollowsAJobThatWaitsDoesNotStandStill) {
+    options.timeouts.fetchMs = 4000;
+    options.replicas = options.policies.minReplicas = 4;
+    train(2);
+    for (const int32_t r : {2, 3}) exits({r, 0});
+    for (const int32_t r : {0, 1}) say(r, no(r, {2}));
+    ASSERT_EQ(machine->phase(), JobPhase::kWaiting);
+    up(2);
+    say(2, blank(2));
+    for (const int32_t r : {0, 1}) say(r, SnapshotReady{r, 1, 2});
+    say(2, following(2, 2));
+    ASSERT_EQ(state(2), ReplicaState::kProven);
+    pass(6 * kSecond, {3});
+    EXPECT_EQ(view(2).incarnation, 2u);
+    EXPECT_EQ(state(2), ReplicaState::kProven);
+}
+
+/// With the order to fetch it gave up the state that it could have stood in with.
+TEST_F(CatchUpTest, AFollowerThatWasToldToFetchStandsInForNobody) {
+    begin(past(3));
+    operate(OperationKind::kPause);
+    for (const int32_t r : {0, 1}) runs(r), greets(r);
+    step(InventoryDone{});
+    say(0, reportOf(0, 3));
+    say(1, following(1, 3));
+    say(0, SnapshotReady{0, 1, 3});
+    ASSERT_THAT(sentTo<Fetch>(1), SizeIs(1));
+    exits({0, 0});
+    EXPECT_THAT(actionsIn<FindCheckpoints>(last), SizeIs(1));
+    EXPECT_NE(state(1), ReplicaState::kProven);
 }
 
 TEST_F(CatchUpTest, ExpertsThatMoveMakeJoinersBeginAnew) {

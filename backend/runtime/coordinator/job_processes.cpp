@@ -207,10 +207,7 @@ void JobCoordinator::rankUnknown(const std::string& node, const RunningRank& ran
 /// It may run there all the same, or begin when the node wakes: the next start is a new
 /// incarnation, which fences this one.
 void JobCoordinator::startLost(const std::string& node, const RankProcess& process) {
-    const int32_t replica = process.rank.replica;
-    const auto placed = placed_.find(replica);
-    if (placed == placed_.end() || placed->second.incarnation != process.incarnation) return;
-    feed(protocol::StartFailed{replica, process.incarnation,
+    feed(protocol::StartFailed{process.rank.replica, process.incarnation,
                                absl::StrCat("node ", node, " went meanwhile")});
 }
 

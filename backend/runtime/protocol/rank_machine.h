@@ -279,8 +279,11 @@ class RankMachine {
     void noteSettled(uint64_t term, uint64_t upTo, uint64_t layout);
     void writeWanted();
     void dropCurrent(const char* why);
+    void forgetGradient();
     void castVote(RankVote vote, bool complete);
     void afterState();
+    /// The last state that it knows to be committed.
+    bool holds() const { return hasState_ && (!joiner_ || following_); }
     /// The state is whole and stands still.
     bool mayCopy() const { return hasState_ && !applying_ && !replaying_ && !moving_; }
     void takeWanted();
