@@ -992,6 +992,104 @@ TEST_F(JobCoordinatorTest, AFaultIsPutOnceForOneRequestAndTookEffectWhenItsProce
     EXPECT_EQ(all<model::IncidentOpened>().at(0).fault, all<model::FaultInjected>()[0].fault);
 }
 
+// ---- campaigns
+
+class JobCampaignTest : public JobCoordinatorTest {
+  protected:
+    static model::CampaignText campaign(const std::string& faults) {
+        model::CampaignText text;
+        text.fileName = "c.toml";
+        text.text = "duration = \"5s\"\nsettle = \"1s\"\nkeep_training = 1\n" + faults;
+        return text;
+    }
+    static model::CampaignText flip() {
+        return campaign("[[faults]]\nat = \"0s\"\nfault = \"flip-gradient:replica=1\"\n");
+    }
+    std::string refusal(const model::CampaignText& text) const {
+        const auto check = job_->preflightCampaign(text);
+        EXPECT_TRUE(check.ok()) << check.status();
+        EXPECT_EQ(check->preflight.allowed, check->preflight.refusal.empty());
+        return check->preflight.refusal;
+    }
+    void recover(const std::string& how) {
+        model::Action policy;
+        policy.kind = model::ActionKind::kSetPolicy;
+        policy.policy = "recovery";
+        policy.value = how;
+        ASSERT_TRUE(job_->act(policy, 0, "", "ana").ok());
+    }
+    /// Of the campaign that has just ended.
+    model::CampaignVerdict ledger() const {
+        for (const auto& verdict : all<model::CampaignEnded>().back().verdicts)
+            if (verdict.check == model::CampaignCheck::kLedger) return verdict;
+        return {};
+    }
+};
+
+TEST_F(JobCampaignTest, ItIsRefusedForWhatTheJobCannotBearAndBegunOnceForARequest) {
+    train(2);
+    model::CampaignText text = flip();
+    EXPECT_THAT(refusal(text), HasSubstr("it stays in the weights"));
+    EXPECT_TRUE(absl::IsFailedPrecondition(job_->startCampaign(text, 0, "c1", "ana").status()));
+    text.allowLasting = true;
+    recover("restart_all");
+    EXPECT_THAT(refusal(text), HasSubstr("every loss would stop it whole"));
+    recover("ft");
+    EXPECT_EQ(refusal(text), "");
+    const uint64_t revision = job_->status().revision;
+    EXPECT_TRUE(absl::IsAborted(job_->startCampaign(text, revision + 1, "c1", "ana").status()));
+    EXPECT_THAT(all<model::CampaignStarted>(), IsEmpty());
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(*job_->startCampaign(text, revision, "c1", "ana"), 1u);
+    EXPECT_THAT(all<model::CampaignStarted>(), SizeIs(1));
+    EXPECT_THAT(refusal(text), HasSubstr("a campaign goes on in this job already"));
+    EXPECT_FALSE(job_->startCampaign(text, 0, "", "ana").ok()) << "an empty id is no id";
+    EXPECT_TRUE(absl::IsNotFound(job_->stopCampaign(2, "ana")));
+    EXPECT_TRUE(job_->stopCampaign(1, "ana").ok());
+    EXPECT_EQ(*job_->startCampaign(text, 0, "c2", "ana"), 2u);
+    ASSERT_TRUE(job_->stop(false, "ana").ok());
+    for (const int32_t r : {0, 1}) agentSays(placed(r), gone(r, 0));
+    ASSERT_TRUE(job_->finished());
+    EXPECT_THAT(refusal(text), HasSubstr("the job has ended"));
+}
+
+TEST_F(JobCampaignTest, ANodeThatIsLostIsNotHit) {
+    train(2);
+    const std::string node = placed(1);
+    agents_.at(node).channel->close();
+    agents_.at(node).channel = nullptr;
+    pass(3 * kSecond);
+    model::CampaignText text =
+        campaign("[[rates]]\nevery = \"5s\"\nfault = \"kill-node:node=any\"\n");
+    text.durationMs = 600'000;
+    const auto check = job_->preflightCampaign(text);
+    ASSERT_TRUE(check.ok()) << check.status();
+    EXPECT_GT(check->campaign.plan.size(), 20u);
+    for (const auto& fault : check->campaign.plan) EXPECT_EQ(fault.spec.node, placed(0));
+}
+
+TEST_F(JobCampaignTest, ItsEndLooksAtTheCommitLogAsItLiesOnDisk) {
+    train(3);
+    model::CampaignText text = flip();
+    text.allowLasting = true;
+    ASSERT_TRUE(job_->startCampaign(text, 0, "", "ana").ok());
+    pass(7 * kSecond);
+    ASSERT_THAT(all<model::CampaignEnded>(), SizeIs(1));
+    EXPECT_EQ(ledger().state, model::VerdictState::kPassed) << ledger().words;
+    EXPECT_THAT(ledger().words, HasSubstr("exactly once up to step 3"));
+    const std::string log = dir_ + "/commit.log";
+    const std::string whole = diskFiles().read(log).value();
+    for (const bool there : {true, false}) {
+        ASSERT_TRUE(job_->startCampaign(text, 0, "", "ana").ok());
+        std::string damaged = whole;
+        damaged[damaged.size() / 2] ^= 0x55;
+        std::ofstream(log, std::ios::binary) << damaged;
+        if (!there) std::filesystem::remove(log);
+        pass(7 * kSecond);
+        EXPECT_EQ(ledger().state, model::VerdictState::kFailed) << ledger().words;
+    }
+    EXPECT_THAT(all<model::CampaignEnded>(), SizeIs(3));
+}
+
 // ---- plans
 
 TEST_F(JobCoordinatorTest, APlanIsProposedOnceAndAgainAfterItsCooldown) {
