@@ -481,6 +481,46 @@ TEST_F(JobCoordinatorTest, ANewIncarnationWaitsUntilThePreviousIsGoneFromItsNode
     EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1)) << "its end is no second loss";
 }
 
+TEST_F(JobCoordinatorTest, APreviousProcessThatEndsInTimeIsNotSpokenOf) {
+    join("node0", 3);
+    begin();
+    up(0);
+    up(1);
+    agentSays("node0", RankDied{process(0), pid(0), SIGKILL, clock_.unixNs(), 5, ""});
+    pass(3 * kSecond);
+    EXPECT_EQ(starts(0, 2), 0u);
+    agentSays("node0", gone(0, 0, SIGKILL));
+    pass(3 * kSecond);
+    for (const auto& r : all<model::ReplicaChanged>())
+        EXPECT_THAT(r.why, testing::Not(HasSubstr("it starts when process")));
+    EXPECT_EQ(starts(0, 2), 1u);
+}
+
+TEST_F(JobCoordinatorTest, ARankOfWhichItsAgentKnowsNothingTrainsOnIfItIsConnected) {
+    train(1);
+    const std::string node = placed(0);
+    agents_.at(node).channel->close();
+    run();
+    join(node);
+    pass(kSecond);
+    size_t said = 0;
+    for (const auto& e : all<model::EvidenceSeen>())
+        said += e.detail.find("trains on without an agent") != std::string::npos;
+    EXPECT_GE(said, 1u);
+    EXPECT_THAT(all<model::RankExited>(), IsEmpty());
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    commit();
+}
+
+TEST_F(JobCoordinatorTest, AJobDescribesItsModelOnce) {
+    train(1);
+    protocol::ModelDescribed described;
+    described.name = "small";
+    for (const int32_t r : {0, 1}) rankSays(r, described);
+    ASSERT_THAT(all<model::ModelDescribed>(), SizeIs(1));
+    EXPECT_EQ(all<model::ModelDescribed>()[0].model.name, "small");
+}
+
 TEST_F(JobCoordinatorTest, EveryLifeHasAHigherTerm) {
     train(1);
     EXPECT_EQ(job_->status().term, 1u);
@@ -799,8 +839,12 @@ TEST_F(JobCoordinatorTest, AJobThatIsStoppedSaysWhoStoppedItAndRefusesWhatComesL
     EXPECT_THAT(all<model::RunFinished>(), SizeIs(1));
     const size_t events = events_.size();
     pass(3 * kSecond);
+    ranks_.at({RankId{1, 0}, 1}).channel->close();
+    pass(kSecond);
     EXPECT_EQ(events_.size(), events) << "nothing follows";
     EXPECT_TRUE(job_->stop(true, "ana").ok()) << "it has ended";
+    EXPECT_THAT(connect(0).heard, SizeIs(1)) << "a rank that has missed it";
+    EXPECT_THAT(told<protocol::Leave>(0), SizeIs(1));
 }
 
 // ---- another coordinator
@@ -990,6 +1034,30 @@ TEST_F(JobCoordinatorTest, AFaultIsPutOnceForOneRequestAndTookEffectWhenItsProce
     ASSERT_THAT(all<model::FaultInjected>(), SizeIs(1));
     EXPECT_EQ(all<model::FaultInjected>()[0].by, "ana");
     EXPECT_EQ(all<model::IncidentOpened>().at(0).fault, all<model::FaultInjected>()[0].fault);
+}
+
+TEST_F(JobCoordinatorTest, AFaultThatCannotBePutIsRefusedOrSaid) {
+    train(2);
+    model::FaultSpec nan;
+    nan.kind = model::FaultKind::kNanGradient;
+    nan.replica = 9;
+    EXPECT_TRUE(absl::IsFailedPrecondition(job_->inject(nan, 0, "f0", "ana").status()));
+    nan.replica = 1;
+    const uint64_t revision = job_->status().revision;
+    EXPECT_TRUE(absl::IsAborted(job_->inject(nan, revision + 1, "f1", "ana").status()));
+    EXPECT_THAT(told<protocol::CommitFault>(1), IsEmpty());
+    ASSERT_TRUE(job_->inject(nan, revision, "f1", "ana").ok());
+    run();
+    EXPECT_THAT(told<protocol::CommitFault>(1), SizeIs(1));
+    EXPECT_TRUE(absl::IsAlreadyExists(job_->inject(nan, 0, "f1", "ana").status()));
+    ranks_.at({RankId{1, 0}, 1}).channel->close();
+    run();
+    ASSERT_TRUE(job_->inject(nan, 0, "", "ana").ok());
+    EXPECT_THAT(all<model::FaultEnded>().back().outcome, HasSubstr("r1s0 is not connected"));
+    agentSays(placed(1), gone(1, 1));
+    nan.kind = model::FaultKind::kKillReplica;
+    (void)job_->inject(nan, 0, "", "ana");
+    EXPECT_THAT(all<model::FaultEnded>().back().outcome, HasSubstr("r1s0 does not run"));
 }
 
 // ---- campaigns

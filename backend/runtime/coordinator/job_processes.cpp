@@ -72,7 +72,6 @@ void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoo
 }
 
 void JobCoordinator::linkClosed(RankId rank, uint32_t incarnation, const absl::Status& why) {
-    if (finished_) return;
     const std::weak_ptr<bool> alive = alive_;
     around_.reactor.after(kExitGrace,
                           [this, alive, rank, incarnation, text = std::string(why.message())] {
@@ -84,7 +83,7 @@ void JobCoordinator::suspect(RankId rank, uint32_t incarnation, const std::strin
     const auto known = known_.find(rank);
     const bool explained = known == known_.end() || known->second.incarnation != incarnation ||
                            known->second.stopping || links_.has(rank, incarnation);
-    if (finished_ || explained) return;
+    if (explained) return;
     protocol::Evidence evidence;
     evidence.accused = rank;
     evidence.incarnation = incarnation;
