@@ -283,10 +283,62 @@ TEST_F(CatchUpTest, AProvenJoinerEntersTheNextExchangeAndContributesToTheOneAfte
     EXPECT_THAT(facts<fact::StepCommitted>().back().record.contributors, SizeIs(2));
     EXPECT_EQ(state(2), ReplicaState::kProven);
     EXPECT_THAT(facts<fact::IncidentClosed>(), IsEmpty());
+    say(2, following(2, 7));
     commit();
     EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kTraining));
     EXPECT_THAT(factsNow<fact::IncidentClosed>(), SizeIs(1));
     EXPECT_EQ(factsNow<fact::IncidentClosed>()[0].outcome, "rejoined at step 8");
+    for (int i = 0; i < 3; ++i) commit();
+    EXPECT_THAT(facts<fact::StepCommitted>().back().record.contributors, SizeIs(3)) << "it stays";
+}
+
+TEST_F(CatchUpTest, RecordsGoToThoseWhoHoldTheSumAndToJoinersAndToNobodyElse) {
+    train(2);
+    loseAndReturn(2);
+    commit();
+    EXPECT_THAT(sentNow<Commit>(0), SizeIs(1));
+    EXPECT_THAT(sentNow<Commit>(2), IsEmpty()) << "it has not said what it holds";
+    say(2, blank(2));
+    commit();
+    EXPECT_THAT(sentNow<Commit>(2), SizeIs(1)) << "it will replay it";
+}
+
+/// A spare has taken its place: it is as good as back when it follows.
+TEST_F(CatchUpTest, TheIncidentOfOneWhosePlaceIsTakenEndsWhenItFollowsInReserve) {
+    options.replicas = 2;
+    options.spares = 1;
+    train(2);
+    catchUp(2);
+    const auto follow = [this](int32_t r) {
+        if (state(r) != ReplicaState::kTraining) say(r, following(r, machine->committedStep()));
+    };
+    const auto reserve = [this] {
+        size_t n = 0;
+        for (const auto& c : facts<fact::IncidentClosed>())
+            n += c.outcome.starts_with("in reserve from step");
+        return n;
+    };
+    commit();
+    follow(2);
+    ASSERT_EQ(state(2), ReplicaState::kProven);
+    exits({1, 0});
+    for (int i = 0; i < 4; ++i) {
+        voteAll();
+        durable();
+        follow(2);
+    }
+    ASSERT_THAT(members(quorum()), ElementsAre(0, 2));
+    up(1);
+    catchUp(1);
+    EXPECT_EQ(reserve(), 0u);
+    for (int i = 0; i < 2; ++i) {
+        commit();
+        follow(1);
+    }
+    EXPECT_EQ(state(1), ReplicaState::kProven);
+    commit();
+    EXPECT_EQ(reserve(), 1u);
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 2));
 }
 
 /// The state it is to be replaced with may be younger, or lie otherwise, than the one it tells of.

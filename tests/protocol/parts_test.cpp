@@ -969,6 +969,16 @@ TEST(StepLine, FiguresOfTheUsersOwnAreMeansOverTheTokensOfThoseThatToldThem) {
     for (int i = 0; i < 100; ++i)
         figures.votes[2].scalars.push_back({"name" + std::to_string(i), 0});
     EXPECT_EQ(stepLine(CommitRecord{}, figures).scalars.size(), Scalar::kMost);
+    figures.votes.resize(4);
+    figures.votes[3].tokens = 60;
+    figures.votes[3].scalars = {{"accuracy", 0.6}, {"one too many", 1}};
+    const auto line = stepLine(CommitRecord{}, figures);
+    EXPECT_EQ(line.scalars.size(), Scalar::kMost);
+    EXPECT_THAT(line.scalars, ::testing::Contains(Scalar{"accuracy", 0.6}));
+    figures.votes[3].scalars[0].value = 1;
+    EXPECT_THAT(stepLine(CommitRecord{}, figures).scalars,
+                ::testing::Contains(Scalar{"accuracy", 0.84}))
+        << "a figure that is told already counts of all";
 }
 
 }  // namespace

@@ -23,6 +23,8 @@ TEST(LedgerTest, FreshSamplesGoRoundRobinOrByWeight) {
     EXPECT_THAT(*even.lease(1, 0, 4), ElementsAre(SampleRange{0, 0, 2}, SampleRange{1, 0, 2}));
     DataLedger weighted(2, {3, 1});
     EXPECT_THAT(*weighted.lease(1, 0, 8), ElementsAre(SampleRange{0, 0, 6}, SampleRange{1, 0, 2}));
+    DataLedger second(2, {1, 3});
+    EXPECT_THAT(*second.lease(1, 0, 2), ElementsAre(SampleRange{1, 0, 2})) << "it has most to go";
 }
 
 TEST(LedgerTest, AVoidQuorumReturnsItsLeasesAndTheyComeFirst) {

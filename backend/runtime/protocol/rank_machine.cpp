@@ -96,7 +96,7 @@ void RankMachine::tellAgain() {
     if (phase_ == Phase::kStarting) return;
     if (terminating_) act(SendUp{LeaveAsked{config_.rank, config_.incarnation}});
     report();
-    if (lastVote_ && (current_ || entering_) && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
+    if (vote_ != Vote::kNone) act(SendLeader{lastVote_});
 }
 
 void RankMachine::receive(const ReplicaFormed& m) {
@@ -190,7 +190,6 @@ void RankMachine::tryEnter() {
     entering_ = q;
     sum_.reset();
     vote_ = Vote::kNone;
-    lastVote_.reset();
     const ExchangeId id = idOf(q);
     act(BeginStep{std::move(q), false, {}, true});
     if (abortedPending_ == id) act(AbortExchange{id, "ended before it began"});
@@ -202,7 +201,6 @@ void RankMachine::leaveExchange(const char* why) {
     if (vote_ == Vote::kNone) act(AbortExchange{idOf(*entering_), why});
     entering_.reset();
     sum_.reset();
-    lastVote_.reset();
     vote_ = Vote::kNone;
 }
 
@@ -231,7 +229,6 @@ void RankMachine::dropCurrent(const char* why) {
     act(AbortExchange{idOf(*current_), why});
     act(DropStep{current_->step});
     current_.reset();
-    lastVote_.reset();
     vote_ = Vote::kNone;
     forgetGradient();
 }
@@ -314,7 +311,6 @@ void RankMachine::adopt(const Quorum& q) {
     }
     current_ = q;
     vote_ = Vote::kNone;
-    lastVote_.reset();
     phase_ = computed_ ? Phase::kExchange : Phase::kCompute;
     act(BeginStep{q, !retained, ranges_});
     if (abortedPending_ == idOf(q)) {
@@ -444,7 +440,6 @@ void RankMachine::on(MonoNs, const Applied& in) {
     applyMs_ = in.applyMs;
     if (in.keepMs > 0) keepMs_ = in.keepMs;
     current_.reset();
-    lastVote_.reset();
     vote_ = Vote::kNone;
     forgetGradient();
     phase_ = Phase::kIdle;
