@@ -633,7 +633,10 @@ TEST_F(JobCoordinatorTest, ARankThatSpeaksForAnotherReplicaLosesItsConnectionAnd
         message.incarnation = 1;
         return message;
     };
+    protocol::Hello hello;
+    hello.endpoint.incarnation = 1;
     const std::vector<protocol::ToCoordinator> forged = {
+        hello,
         protocol::RankHopeless{{0, 0}, 1, "no card"},
         protocol::LeaveAsked{{0, 0}, 1},
         protocol::CheckpointUnusable{0, 1, "manifest.json", "damaged"},

@@ -375,6 +375,8 @@ TEST(RecordTest, ClipsTheMeanGradientAndFixesEverythingAsFloatBits) {
     EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.gradScaleBits)), 0.25f / 100);
     EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.learningRateBits)), 0.25f);
     EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.biasCorrection1Bits)), 1 - 0.81f);
+    EXPECT_EQ(r.biasCorrection2Bits, floatBits(1 - std::pow(o.optimizer->beta2, 2)));
+    EXPECT_EQ(stepLine(r, {}).learningRate, 0.25);
     r = makeRecord({1, 2, 1, &q, &squares, true}, o);
     EXPECT_TRUE(r.skip);
     EXPECT_EQ(r.updates, 1u);

@@ -767,6 +767,10 @@ TEST_F(RankMachineTest, AnOrderToMoveThatComesTwiceMovesOnce) {
     ASSERT_NE(did<MoveLayout>(), nullptr);
     tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     EXPECT_EQ(did<MoveLayout>(), nullptr);
+    give(LayoutMoveDone{1, true, 10, "", 77});
+    EXPECT_EQ(did<MoveLayout>(), nullptr);
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    EXPECT_EQ(did<MoveLayout>(), nullptr) << "it has moved";
 }
 
 // ---- what it says it does is what it does: peers wait for a slow rank, not for a dead one

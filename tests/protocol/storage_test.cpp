@@ -25,6 +25,8 @@ TEST(LedgerTest, FreshSamplesGoRoundRobinOrByWeight) {
     EXPECT_THAT(*weighted.lease(1, 0, 8), ElementsAre(SampleRange{0, 0, 6}, SampleRange{1, 0, 2}));
     DataLedger second(2, {1, 3});
     EXPECT_THAT(*second.lease(1, 0, 2), ElementsAre(SampleRange{1, 0, 2})) << "it has most to go";
+    DataLedger none(2, {-1, 1});
+    EXPECT_THAT(*none.lease(1, 0, 3), ElementsAre(SampleRange{1, 0, 3})) << "of no part nothing";
 }
 
 TEST(LedgerTest, AVoidQuorumReturnsItsLeasesAndTheyComeFirst) {
