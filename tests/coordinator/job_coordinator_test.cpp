@@ -420,6 +420,7 @@ TEST_F(JobCoordinatorTest, AJobThatStandsStillForWantOfGpusSaysSoAndWhatItMayDo)
 TEST_F(JobCoordinatorTest, RanksThatMayShareAGpuAreAllStarted) {
     spec_.device = "auto";
     spec_.shareGpu = true;
+    spec_.shards = 2;  // more ranks of a replica than the node has GPUs
     join("node0", 4, {}, 1);
     begin();
     EXPECT_EQ(starts(0, 1) + starts(1, 1), 2u);
@@ -1100,6 +1101,7 @@ class JobCampaignTest : public JobCoordinatorTest {
 TEST_F(JobCampaignTest, ItIsRefusedForWhatTheJobCannotBearAndBegunOnceForARequest) {
     train(2);
     model::CampaignText text = flip();
+    EXPECT_FALSE(job_->preflightCampaign(campaign("nonsense")).ok());
     EXPECT_THAT(refusal(text), HasSubstr("it stays in the weights"));
     EXPECT_TRUE(absl::IsFailedPrecondition(job_->startCampaign(text, 0, "c1", "ana").status()));
     text.allowLasting = true;
