@@ -31,7 +31,7 @@ UNIT = ["protocol_parts_test", "protocol_machine_test", "protocol_job_test", "ch
         "replica_corpus_test", "replica_state_test", "replica_shm_lease_test", "replica_checkpoint_desk_test",
         "replica_fault_desk_test", "replica_links_test", "replica_step_exchange_test", "replica_catch_up_test",
         "replica_rank_arguments_test", "replica_snapshot_cache_test", "replica_plugin_host_test",
-        "replica_device_copy_test", "replica_device_choice_test"]
+        "replica_device_copy_test", "replica_device_choice_test", "replica_training_queue_test"]
 SIMULATOR = ["driven_test", "simulation_test"]
 # Not those of tests/fault that stand or fall with the moment at which something is killed: on a busy
 # machine they fail without a bug as well.

@@ -6,6 +6,7 @@
 #include <toml++/toml.h>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <sstream>
 
 namespace bulkhead {
@@ -38,6 +39,23 @@ TEST(EquivalentMutants, EachHasAReasonAndIsStillInItsSource) {
         EXPECT_NE(source.find(place), std::string::npos)
             << "bench/mutants/equivalent.toml: " << file << " no longer has: " << place;
     }
+}
+
+/// A test that the bench does not know of kills nothing there.
+TEST(EquivalentMutants, EveryTestOfTheRoomsIsRunAgainstTheBugs) {
+    const std::string root = BULKHEAD_SOURCE;
+    const std::string bench = read(root + "/bench/mutants/mutants.py");
+    const std::regex named("bulkhead_test\\((\\w+)");
+    size_t tests = 0;
+    for (const std::string room : {"protocol", "coordinator", "replica"}) {
+        const std::string lists = read(root + "/tests/" + room + "/CMakeLists.txt");
+        for (std::sregex_iterator it(lists.begin(), lists.end(), named), end; it != end; ++it) {
+            ++tests;
+            EXPECT_NE(bench.find("\"" + it->str(1) + "\""), std::string::npos)
+                << it->str(1) << " is missing in bench/mutants/mutants.py";
+        }
+    }
+    EXPECT_GE(tests, 15u);
 }
 
 }  // namespace

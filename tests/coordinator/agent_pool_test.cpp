@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backend/common/codec.h"
 #include "backend/common/file_system.h"
 
 namespace bulkhead::runtime {
@@ -44,7 +45,8 @@ class AgentPoolTest : public ::testing::Test {
                                const std::string& why) {
             unknown_ = why + " " + std::to_string(rank.pid);
         };
-        l.other = [](const std::string&, const AgentMessage&) { return true; };
+        l.rankGone = [this](const std::string&, const RankGone&) { return ++told_, acts_; };
+        l.other = [this](const std::string&, const AgentMessage&) { return ++told_, true; };
         return l;
     }
     /// In steps, as a program that is run.
@@ -59,6 +61,8 @@ class AgentPoolTest : public ::testing::Test {
     std::unique_ptr<Reactor> reactor_;
     std::string why_;
     std::string unknown_;
+    int told_ = 0;
+    bool acts_ = true;
     AgentPool pool_;
     std::unique_ptr<ControlChannel> agent_;
 };
@@ -158,6 +162,80 @@ TEST_F(AgentPoolTest, AnAgentThatWentHasItsNameKeptForItWhileItMayReturn) {
     EXPECT_EQ(unknown_,
               "the agent of node1 was replaced: the one at a:/notes had started it, the one at "
               "b:/notes does not know of it 77");
+}
+
+/// The job that it is of may be about to be taken up again.
+TEST_F(AgentPoolTest, WhatNobodyCouldActOnIsToldAgainAndOnlyThenAcknowledged) {
+    std::vector<uint64_t> heard;
+    agent_->start(
+        [&](std::string bytes) {
+            const auto command = decode<AgentCommand>(bytes);
+            ASSERT_TRUE(command.ok());
+            if (const auto* h = std::get_if<AgentHeard>(&*command)) heard.push_back(h->receipt);
+        },
+        [](const absl::Status&) {});
+    const auto say = [&](const AgentMessage& message) {
+        ASSERT_TRUE(agent_->send(encode(message)).ok());
+        pass(40 * kMillisecond);
+    };
+    say(AgentBeat{});
+    EXPECT_EQ(told_, 0) << "a beat is nobody's news";
+    acts_ = false;
+    RankGone gone;
+    gone.receipt = 7;
+    say(gone);
+    EXPECT_EQ(told_, 1);
+    pool_.tellHeld();
+    EXPECT_EQ(told_, 2);
+    pass(40 * kMillisecond);
+    EXPECT_THAT(heard, ::testing::IsEmpty());
+    acts_ = true;
+    pool_.tellHeld();
+    pool_.tellHeld();
+    pass(40 * kMillisecond);
+    EXPECT_EQ(told_, 3);
+    EXPECT_THAT(heard, ::testing::ElementsAre(7u));
+    // An agent that connects anew tells it anew.
+    acts_ = false;
+    say(gone);
+    pass(400 * kMillisecond);
+    agent_ = join("node0");
+    acts_ = true;
+    pool_.tellHeld();
+    EXPECT_EQ(told_, 4);
+    gone.receipt = 0;
+    const size_t before = heard.size();
+    say(gone);
+    EXPECT_EQ(heard.size(), before) << "it asks for no receipt";
+}
+
+TEST_F(AgentPoolTest, AnAgentWithoutAUsableNameIsSentAwayAndWhoIsNotUnderstoodLosesItsConnection) {
+    std::string error;
+    const auto unnamed = join("a/b");
+    unnamed->start(
+        [&](std::string bytes) {
+            const auto command = decode<AgentCommand>(bytes);
+            if (command.ok()) error = std::get<AgentWelcome>(*command).error;
+        },
+        [](const absl::Status&) {});
+    pass(40 * kMillisecond);
+    EXPECT_THAT(error, ::testing::HasSubstr("its name is none"));
+    EXPECT_FALSE(pool_.knows("a/b"));
+    ASSERT_TRUE(agent_->send("\xff\xff\xff\xff nonsense").ok());
+    pass(40 * kMillisecond);
+    EXPECT_FALSE(pool_.isConnected("node0"));
+    EXPECT_EQ(told_, 0);
+}
+
+TEST_F(AgentPoolTest, WhoWaitsForAPredecessorIsToldOfThoseOnThatNodeAlone) {
+    const std::vector<RunningRank> ranks = {{{"job", {1, 0}, 2}, 77}};
+    const auto other = join("node1", "", ranks);
+    EXPECT_EQ(pool_.predecessor("node1", "job", 1, 3)->pid, 77);
+    EXPECT_FALSE(pool_.predecessor("node1", "job", 1, 2)) << "itself";
+    EXPECT_FALSE(pool_.predecessor("node1", "another", 1, 3));
+    EXPECT_FALSE(pool_.predecessor("node1", "job", 0, 3));
+    EXPECT_FALSE(pool_.predecessor("node0", "job", 1, 3));
+    EXPECT_FALSE(pool_.predecessor("nobody", "job", 1, 3));
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "backend/common/codec.h"
+#include "backend/runtime/protocol/messages.h"
+#include "backend/runtime/transport/control_channel.h"
 #include "tests/coordinator/scripted_job.h"
 #include "tests/support/held_at_exit.h"
 
@@ -17,7 +20,39 @@ using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class ControllerTest : public ScriptedJob {};
+class ControllerTest : public ScriptedJob {
+  protected:
+    /// The controller's answer to the first rank of a run; none: it closed the connection without
+    /// a word.
+    std::optional<protocol::ToReplica> answerTo(const std::string& run) {
+        const std::string identity = rankIdentity(run, {0, 0}, 1);
+        const Secret root = Secret::ofText(support::JobHost::kToken);
+        ChannelOptions options;
+        options.credential = {identity, root.derive("job " + run).derive(identity)};
+        const SystemClock clock;
+        const auto reactor = *Reactor::create(clock);
+        std::unique_ptr<ControlChannel> channel;
+        std::optional<protocol::ToReplica> answer;
+        bool closed = false;
+        const auto connector =
+            connectControl(*reactor, host_->socket(), options, [&](auto connected) {
+                if (!connected.ok()) return;
+                channel = *std::move(connected);
+                channel->start(
+                    [&](std::string bytes) { answer = *decode<protocol::ToReplica>(bytes); },
+                    [&](const absl::Status&) { closed = true; });
+                protocol::Hello hello;
+                hello.version = protocol::protocolVersion();
+                hello.job = run;
+                hello.endpoint.incarnation = 1;
+                (void)channel->send(encode(protocol::ToCoordinator(hello)));
+            });
+        for (const MonoNs end = clock.now() + patience_; !closed && clock.now() < end;)
+            reactor->runOnce(20 * kMillisecond);
+        EXPECT_TRUE(closed);
+        return answer;
+    }
+};
 
 TEST_F(ControllerTest, RunsToItsLastStepAndEndsWithACheckpoint) {
     host();
@@ -356,6 +391,10 @@ TEST_F(ControllerTest, ARunWhoseFolderIsAwayIsWaitedForUntilItIsBackOrGivenUp) {
         EXPECT_EQ(drained->refusal, jobs[0].why);
     };
     comesBackWithoutIt();
+    EXPECT_FALSE(answerTo(run_).has_value()) << "it holds its state, and comes again";
+    const auto refused = answerTo("nothing");
+    ASSERT_TRUE(refused.has_value());
+    EXPECT_THAT(std::get<protocol::Expelled>(*refused).why, HasSubstr("no job is named"));
     const int asked = host_->historyAsked();
     std::filesystem::rename(away, home);
     const auto lineage =

@@ -420,6 +420,7 @@ TEST_F(JobCoordinatorTest, AJobThatStandsStillForWantOfGpusSaysSoAndWhatItMayDo)
 TEST_F(JobCoordinatorTest, RanksThatMayShareAGpuAreAllStarted) {
     spec_.device = "auto";
     spec_.shareGpu = true;
+    spec_.shards = 2;  // more ranks of a replica than the node has GPUs
     join("node0", 4, {}, 1);
     begin();
     EXPECT_EQ(starts(0, 1) + starts(1, 1), 2u);
@@ -503,6 +504,46 @@ TEST_F(JobCoordinatorTest, ANewIncarnationWaitsUntilThePreviousIsGoneFromItsNode
     ASSERT_THAT(all<model::RankExited>(), SizeIs(1));
     EXPECT_EQ(all<model::RankExited>()[0].signal, SIGKILL);
     EXPECT_THAT(all<model::IncidentOpened>(), SizeIs(1)) << "its end is no second loss";
+}
+
+TEST_F(JobCoordinatorTest, APreviousProcessThatEndsInTimeIsNotSpokenOf) {
+    join("node0", 3);
+    begin();
+    up(0);
+    up(1);
+    agentSays("node0", RankDied{process(0), pid(0), SIGKILL, clock_.unixNs(), 5, ""});
+    pass(3 * kSecond);
+    EXPECT_EQ(starts(0, 2), 0u);
+    agentSays("node0", gone(0, 0, SIGKILL));
+    pass(3 * kSecond);
+    for (const auto& r : all<model::ReplicaChanged>())
+        EXPECT_THAT(r.why, testing::Not(HasSubstr("it starts when process")));
+    EXPECT_EQ(starts(0, 2), 1u);
+}
+
+TEST_F(JobCoordinatorTest, ARankOfWhichItsAgentKnowsNothingTrainsOnIfItIsConnected) {
+    train(1);
+    const std::string node = placed(0);
+    agents_.at(node).channel->close();
+    run();
+    join(node);
+    pass(kSecond);
+    size_t said = 0;
+    for (const auto& e : all<model::EvidenceSeen>())
+        said += e.detail.find("trains on without an agent") != std::string::npos;
+    EXPECT_GE(said, 1u);
+    EXPECT_THAT(all<model::RankExited>(), IsEmpty());
+    EXPECT_THAT(all<model::IncidentOpened>(), IsEmpty());
+    commit();
+}
+
+TEST_F(JobCoordinatorTest, AJobDescribesItsModelOnce) {
+    train(1);
+    protocol::ModelDescribed described;
+    described.name = "small";
+    for (const int32_t r : {0, 1}) rankSays(r, described);
+    ASSERT_THAT(all<model::ModelDescribed>(), SizeIs(1));
+    EXPECT_EQ(all<model::ModelDescribed>()[0].model.name, "small");
 }
 
 TEST_F(JobCoordinatorTest, EveryLifeHasAHigherTerm) {
@@ -617,7 +658,10 @@ TEST_F(JobCoordinatorTest, ARankThatSpeaksForAnotherReplicaLosesItsConnectionAnd
         message.incarnation = 1;
         return message;
     };
+    protocol::Hello hello;
+    hello.endpoint.incarnation = 1;
     const std::vector<protocol::ToCoordinator> forged = {
+        hello,
         protocol::RankHopeless{{0, 0}, 1, "no card"},
         protocol::LeaveAsked{{0, 0}, 1},
         protocol::CheckpointUnusable{0, 1, "manifest.json", "damaged"},
@@ -823,8 +867,12 @@ TEST_F(JobCoordinatorTest, AJobThatIsStoppedSaysWhoStoppedItAndRefusesWhatComesL
     EXPECT_THAT(all<model::RunFinished>(), SizeIs(1));
     const size_t events = events_.size();
     pass(3 * kSecond);
+    ranks_.at({RankId{1, 0}, 1}).channel->close();
+    pass(kSecond);
     EXPECT_EQ(events_.size(), events) << "nothing follows";
     EXPECT_TRUE(job_->stop(true, "ana").ok()) << "it has ended";
+    EXPECT_THAT(connect(0).heard, SizeIs(1)) << "a rank that has missed it";
+    EXPECT_THAT(told<protocol::Leave>(0), SizeIs(1));
 }
 
 // ---- another coordinator
@@ -1014,6 +1062,129 @@ TEST_F(JobCoordinatorTest, AFaultIsPutOnceForOneRequestAndTookEffectWhenItsProce
     ASSERT_THAT(all<model::FaultInjected>(), SizeIs(1));
     EXPECT_EQ(all<model::FaultInjected>()[0].by, "ana");
     EXPECT_EQ(all<model::IncidentOpened>().at(0).fault, all<model::FaultInjected>()[0].fault);
+}
+
+TEST_F(JobCoordinatorTest, AFaultThatCannotBePutIsRefusedOrSaid) {
+    train(2);
+    model::FaultSpec nan;
+    nan.kind = model::FaultKind::kNanGradient;
+    nan.replica = 9;
+    EXPECT_TRUE(absl::IsFailedPrecondition(job_->inject(nan, 0, "f0", "ana").status()));
+    nan.replica = 1;
+    const uint64_t revision = job_->status().revision;
+    EXPECT_TRUE(absl::IsAborted(job_->inject(nan, revision + 1, "f1", "ana").status()));
+    EXPECT_THAT(told<protocol::CommitFault>(1), IsEmpty());
+    ASSERT_TRUE(job_->inject(nan, revision, "f1", "ana").ok());
+    run();
+    EXPECT_THAT(told<protocol::CommitFault>(1), SizeIs(1));
+    EXPECT_TRUE(absl::IsAlreadyExists(job_->inject(nan, 0, "f1", "ana").status()));
+    ranks_.at({RankId{1, 0}, 1}).channel->close();
+    run();
+    ASSERT_TRUE(job_->inject(nan, 0, "", "ana").ok());
+    EXPECT_THAT(all<model::FaultEnded>().back().outcome, HasSubstr("r1s0 is not connected"));
+    agentSays(placed(1), gone(1, 1));
+    nan.kind = model::FaultKind::kKillReplica;
+    (void)job_->inject(nan, 0, "", "ana");
+    EXPECT_THAT(all<model::FaultEnded>().back().outcome, HasSubstr("r1s0 does not run"));
+}
+
+// ---- campaigns
+
+class JobCampaignTest : public JobCoordinatorTest {
+  protected:
+    static model::CampaignText campaign(const std::string& faults) {
+        model::CampaignText text;
+        text.fileName = "c.toml";
+        text.text = "duration = \"5s\"\nsettle = \"1s\"\nkeep_training = 1\n" + faults;
+        return text;
+    }
+    static model::CampaignText flip() {
+        return campaign("[[faults]]\nat = \"0s\"\nfault = \"flip-gradient:replica=1\"\n");
+    }
+    std::string refusal(const model::CampaignText& text) const {
+        const auto check = job_->preflightCampaign(text);
+        EXPECT_TRUE(check.ok()) << check.status();
+        EXPECT_EQ(check->preflight.allowed, check->preflight.refusal.empty());
+        return check->preflight.refusal;
+    }
+    void recover(const std::string& how) {
+        model::Action policy;
+        policy.kind = model::ActionKind::kSetPolicy;
+        policy.policy = "recovery";
+        policy.value = how;
+        ASSERT_TRUE(job_->act(policy, 0, "", "ana").ok());
+    }
+    /// Of the campaign that has just ended.
+    model::CampaignVerdict ledger() const {
+        for (const auto& verdict : all<model::CampaignEnded>().back().verdicts)
+            if (verdict.check == model::CampaignCheck::kLedger) return verdict;
+        return {};
+    }
+};
+
+TEST_F(JobCampaignTest, ItIsRefusedForWhatTheJobCannotBearAndBegunOnceForARequest) {
+    train(2);
+    model::CampaignText text = flip();
+    EXPECT_FALSE(job_->preflightCampaign(campaign("nonsense")).ok());
+    EXPECT_THAT(refusal(text), HasSubstr("it stays in the weights"));
+    EXPECT_TRUE(absl::IsFailedPrecondition(job_->startCampaign(text, 0, "c1", "ana").status()));
+    text.allowLasting = true;
+    recover("restart_all");
+    EXPECT_THAT(refusal(text), HasSubstr("every loss would stop it whole"));
+    recover("ft");
+    EXPECT_EQ(refusal(text), "");
+    const uint64_t revision = job_->status().revision;
+    EXPECT_TRUE(absl::IsAborted(job_->startCampaign(text, revision + 1, "c1", "ana").status()));
+    EXPECT_THAT(all<model::CampaignStarted>(), IsEmpty());
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(*job_->startCampaign(text, revision, "c1", "ana"), 1u);
+    EXPECT_THAT(all<model::CampaignStarted>(), SizeIs(1));
+    EXPECT_THAT(refusal(text), HasSubstr("a campaign goes on in this job already"));
+    EXPECT_FALSE(job_->startCampaign(text, 0, "", "ana").ok()) << "an empty id is no id";
+    EXPECT_TRUE(absl::IsNotFound(job_->stopCampaign(2, "ana")));
+    EXPECT_TRUE(job_->stopCampaign(1, "ana").ok());
+    EXPECT_EQ(*job_->startCampaign(text, 0, "c2", "ana"), 2u);
+    ASSERT_TRUE(job_->stop(false, "ana").ok());
+    for (const int32_t r : {0, 1}) agentSays(placed(r), gone(r, 0));
+    ASSERT_TRUE(job_->finished());
+    EXPECT_THAT(refusal(text), HasSubstr("the job has ended"));
+}
+
+TEST_F(JobCampaignTest, ANodeThatIsLostIsNotHit) {
+    train(2);
+    const std::string node = placed(1);
+    agents_.at(node).channel->close();
+    agents_.at(node).channel = nullptr;
+    pass(3 * kSecond);
+    model::CampaignText text =
+        campaign("[[rates]]\nevery = \"5s\"\nfault = \"kill-node:node=any\"\n");
+    text.durationMs = 600'000;
+    const auto check = job_->preflightCampaign(text);
+    ASSERT_TRUE(check.ok()) << check.status();
+    EXPECT_GT(check->campaign.plan.size(), 20u);
+    for (const auto& fault : check->campaign.plan) EXPECT_EQ(fault.spec.node, placed(0));
+}
+
+TEST_F(JobCampaignTest, ItsEndLooksAtTheCommitLogAsItLiesOnDisk) {
+    train(3);
+    model::CampaignText text = flip();
+    text.allowLasting = true;
+    ASSERT_TRUE(job_->startCampaign(text, 0, "", "ana").ok());
+    pass(7 * kSecond);
+    ASSERT_THAT(all<model::CampaignEnded>(), SizeIs(1));
+    EXPECT_EQ(ledger().state, model::VerdictState::kPassed) << ledger().words;
+    EXPECT_THAT(ledger().words, HasSubstr("exactly once up to step 3"));
+    const std::string log = dir_ + "/commit.log";
+    const std::string whole = diskFiles().read(log).value();
+    for (const bool there : {true, false}) {
+        ASSERT_TRUE(job_->startCampaign(text, 0, "", "ana").ok());
+        std::string damaged = whole;
+        damaged[damaged.size() / 2] ^= 0x55;
+        std::ofstream(log, std::ios::binary) << damaged;
+        if (!there) std::filesystem::remove(log);
+        pass(7 * kSecond);
+        EXPECT_EQ(ledger().state, model::VerdictState::kFailed) << ledger().words;
+    }
+    EXPECT_THAT(all<model::CampaignEnded>(), SizeIs(3));
 }
 
 // ---- plans

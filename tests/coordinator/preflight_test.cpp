@@ -78,8 +78,27 @@ TEST(Preflight, RoutingCanBeAskedForWhereThereIsSome) {
     s.expertShard = {0, 1};
     EXPECT_TRUE(preflight(s, ask).allowed);
     EXPECT_THAT(preflight(s, ask).effect, HasSubstr("the experts that some of their tokens chose"));
-    ask.tokens = 2'000'000;
-    EXPECT_THAT(preflight(s, ask).refusal, HasSubstr("1 to 1048576 tokens"));
+    for (const uint64_t tokens : {uint64_t{0}, uint64_t{2'000'000}}) {
+        ask.tokens = tokens;
+        EXPECT_THAT(preflight(s, ask).refusal, HasSubstr("1 to 1048576 tokens"));
+    }
+}
+
+TEST(Preflight, EachOrderSaysWhatItDoes) {
+    JobStatus s = fourReplicas();
+    s.replicas[1].releasable = s.pauseOrdered = true;
+    const auto effect = [&](ActionKind kind, int32_t replica = -1, const std::string& node = "") {
+        const auto check = preflight(s, act(kind, replica, node));
+        EXPECT_TRUE(check.allowed) << check.refusal;
+        EXPECT_FALSE(check.title.empty());
+        return check.effect;
+    };
+    EXPECT_THAT(effect(ActionKind::kCheckpoint), HasSubstr("writes the state"));
+    EXPECT_THAT(effect(ActionKind::kResume), HasSubstr("goes on"));
+    EXPECT_THAT(effect(ActionKind::kHoldRejoin, 0), HasSubstr("stays out until it is released"));
+    EXPECT_THAT(effect(ActionKind::kReleaseRejoin, 1), HasSubstr("may start and join again"));
+    EXPECT_THAT(effect(ActionKind::kCordon, -1, "node0"), HasSubstr("takes no new ranks"));
+    EXPECT_THAT(effect(ActionKind::kUncordon, -1, "node0"), HasSubstr("takes new ranks again"));
 }
 
 TEST(Preflight, ALayoutSaysHowManyExpertsMoveAndHowManyBytes) {

@@ -134,6 +134,8 @@ TEST_F(CatchUpTest, ProgressIsToldWithItsSourcesAndOneOfAnOlderFetchIsNot) {
     EXPECT_EQ(told[0].snapshotStep, 4u);
     EXPECT_THAT(told[0].sources, ElementsAre(0, 1));
     EXPECT_THAT(shown(2), IsEmpty());
+    say(2, FetchProgress{2, 2, 4, 0, 0, 0});
+    EXPECT_THAT(shown(2), IsEmpty()) << "it does not know yet how much there is";
     say(2, FetchProgress{2, 2, 3, 400, 1000, 0});
     EXPECT_THAT(factsNow<fact::CatchUpProgress>(), IsEmpty());
     say(0, FetchProgress{0, 1, 4, 400, 1000, 0});
@@ -281,10 +283,62 @@ TEST_F(CatchUpTest, AProvenJoinerEntersTheNextExchangeAndContributesToTheOneAfte
     EXPECT_THAT(facts<fact::StepCommitted>().back().record.contributors, SizeIs(2));
     EXPECT_EQ(state(2), ReplicaState::kProven);
     EXPECT_THAT(facts<fact::IncidentClosed>(), IsEmpty());
+    say(2, following(2, 7));
     commit();
     EXPECT_THAT(shown(2), ElementsAre(ReplicaState::kTraining));
     EXPECT_THAT(factsNow<fact::IncidentClosed>(), SizeIs(1));
     EXPECT_EQ(factsNow<fact::IncidentClosed>()[0].outcome, "rejoined at step 8");
+    for (int i = 0; i < 3; ++i) commit();
+    EXPECT_THAT(facts<fact::StepCommitted>().back().record.contributors, SizeIs(3)) << "it stays";
+}
+
+TEST_F(CatchUpTest, RecordsGoToThoseWhoHoldTheSumAndToJoinersAndToNobodyElse) {
+    train(2);
+    loseAndReturn(2);
+    commit();
+    EXPECT_THAT(sentNow<Commit>(0), SizeIs(1));
+    EXPECT_THAT(sentNow<Commit>(2), IsEmpty()) << "it has not said what it holds";
+    say(2, blank(2));
+    commit();
+    EXPECT_THAT(sentNow<Commit>(2), SizeIs(1)) << "it will replay it";
+}
+
+/// A spare has taken its place: it is as good as back when it follows.
+TEST_F(CatchUpTest, TheIncidentOfOneWhosePlaceIsTakenEndsWhenItFollowsInReserve) {
+    options.replicas = 2;
+    options.spares = 1;
+    train(2);
+    catchUp(2);
+    const auto follow = [this](int32_t r) {
+        if (state(r) != ReplicaState::kTraining) say(r, following(r, machine->committedStep()));
+    };
+    const auto reserve = [this] {
+        size_t n = 0;
+        for (const auto& c : facts<fact::IncidentClosed>())
+            n += c.outcome.starts_with("in reserve from step");
+        return n;
+    };
+    commit();
+    follow(2);
+    ASSERT_EQ(state(2), ReplicaState::kProven);
+    exits({1, 0});
+    for (int i = 0; i < 4; ++i) {
+        voteAll();
+        durable();
+        follow(2);
+    }
+    ASSERT_THAT(members(quorum()), ElementsAre(0, 2));
+    up(1);
+    catchUp(1);
+    EXPECT_EQ(reserve(), 0u);
+    for (int i = 0; i < 2; ++i) {
+        commit();
+        follow(1);
+    }
+    EXPECT_EQ(state(1), ReplicaState::kProven);
+    commit();
+    EXPECT_EQ(reserve(), 1u);
+    EXPECT_THAT(members(quorum()), ElementsAre(0, 2));
 }
 
 /// The state it is to be replaced with may be younger, or lie otherwise, than the one it tells of.
@@ -383,6 +437,52 @@ TEST_F(CatchUpTest, AFetchThatStandsStillEndsTheJoinerAndOneThatGetsOnDoesNot) {
                         HasSubstr("its catch-up stands still"));
         }
     }
+}
+
+TEST_F(CatchUpTest, WhoEntersALongStepDoesNotStandStill) {
+    options.timeouts.fetchMs = 4000;
+    replaying();
+    commit();
+    say(2, following(2, 5));
+    voteAll();
+    durable();
+    ASSERT_TRUE(quorum().contributors.at(2).entering);
+    pass(6 * kSecond, {}, {}, Phase::kCompute);
+    EXPECT_THAT(sentTo<Expelled>(2), SizeIs(1)) << "of its incarnation before";
+    EXPECT_EQ(view(2).incarnation, 2u);
+    commit();
+}
+
+TEST_F(CatchUpTest, WhoFollowsAJobThatWaitsDoesNotStandStill) {
+    options.timeouts.fetchMs = 4000;
+    options.replicas = options.policies.minReplicas = 4;
+    train(2);
+    for (const int32_t r : {2, 3}) exits({r, 0});
+    for (const int32_t r : {0, 1}) say(r, no(r, {2}));
+    ASSERT_EQ(machine->phase(), JobPhase::kWaiting);
+    up(2);
+    say(2, blank(2));
+    for (const int32_t r : {0, 1}) say(r, SnapshotReady{r, 1, 2});
+    say(2, following(2, 2));
+    ASSERT_EQ(state(2), ReplicaState::kProven);
+    pass(6 * kSecond, {3});
+    EXPECT_EQ(view(2).incarnation, 2u);
+    EXPECT_EQ(state(2), ReplicaState::kProven);
+}
+
+/// With the order to fetch it gave up the state that it could have stood in with.
+TEST_F(CatchUpTest, AFollowerThatWasToldToFetchStandsInForNobody) {
+    begin(past(3));
+    operate(OperationKind::kPause);
+    for (const int32_t r : {0, 1}) runs(r), greets(r);
+    step(InventoryDone{});
+    say(0, reportOf(0, 3));
+    say(1, following(1, 3));
+    say(0, SnapshotReady{0, 1, 3});
+    ASSERT_THAT(sentTo<Fetch>(1), SizeIs(1));
+    exits({0, 0});
+    EXPECT_THAT(actionsIn<FindCheckpoints>(last), SizeIs(1));
+    EXPECT_NE(state(1), ReplicaState::kProven);
 }
 
 TEST_F(CatchUpTest, ExpertsThatMoveMakeJoinersBeginAnew) {

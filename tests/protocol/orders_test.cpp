@@ -137,6 +137,17 @@ TEST_F(OrdersTest, AStepThatDoesNotEndHoldsAStopUpForSoLong) {
     EXPECT_THAT(askedToWrite(), SizeIs(1)) << "of the last step that counts";
 }
 
+TEST_F(OrdersTest, AStopWaitsForNoSuspectWhenSomebodyWhoAnswersHoldsTheState) {
+    options.timeouts.massPauseMs = 5000;
+    train(3);
+    operate(OperationKind::kStop);
+    pass(4 * kSecond, {1, 2}, {}, Phase::kExchange);
+    say(0, no(0));
+    pass(6 * kSecond, {1, 2}, {}, Phase::kExchange);
+    for (const int32_t r : {1, 2}) EXPECT_THAT(sentTo<Expelled>(r), SizeIs(1)) << r;
+    EXPECT_THAT(sentTo<Expelled>(0), IsEmpty());
+}
+
 /// A record that is being written is no step that hangs.
 TEST_F(OrdersTest, AStopWaitsForTheRecordThatIsBeingWritten) {
     train(2);

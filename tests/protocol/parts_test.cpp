@@ -375,6 +375,8 @@ TEST(RecordTest, ClipsTheMeanGradientAndFixesEverythingAsFloatBits) {
     EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.gradScaleBits)), 0.25f / 100);
     EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.learningRateBits)), 0.25f);
     EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.biasCorrection1Bits)), 1 - 0.81f);
+    EXPECT_EQ(r.biasCorrection2Bits, floatBits(1 - std::pow(o.optimizer->beta2, 2)));
+    EXPECT_EQ(stepLine(r, {}).learningRate, 0.25);
     r = makeRecord({1, 2, 1, &q, &squares, true}, o);
     EXPECT_TRUE(r.skip);
     EXPECT_EQ(r.updates, 1u);
@@ -971,6 +973,16 @@ TEST(StepLine, FiguresOfTheUsersOwnAreMeansOverTheTokensOfThoseThatToldThem) {
     for (int i = 0; i < 100; ++i)
         figures.votes[2].scalars.push_back({"name" + std::to_string(i), 0});
     EXPECT_EQ(stepLine(CommitRecord{}, figures).scalars.size(), Scalar::kMost);
+    figures.votes.resize(4);
+    figures.votes[3].tokens = 60;
+    figures.votes[3].scalars = {{"accuracy", 0.6}, {"one too many", 1}};
+    const auto line = stepLine(CommitRecord{}, figures);
+    EXPECT_EQ(line.scalars.size(), Scalar::kMost);
+    EXPECT_THAT(line.scalars, ::testing::Contains(Scalar{"accuracy", 0.6}));
+    figures.votes[3].scalars[0].value = 1;
+    EXPECT_THAT(stepLine(CommitRecord{}, figures).scalars,
+                ::testing::Contains(Scalar{"accuracy", 0.84}))
+        << "a figure that is told already counts of all";
 }
 
 }  // namespace

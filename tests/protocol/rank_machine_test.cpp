@@ -787,6 +787,10 @@ TEST_F(RankMachineTest, AnOrderToMoveThatComesTwiceMovesOnce) {
     ASSERT_NE(did<MoveLayout>(), nullptr);
     tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     EXPECT_EQ(did<MoveLayout>(), nullptr);
+    give(LayoutMoveDone{1, true, 10, "", 77});
+    EXPECT_EQ(did<MoveLayout>(), nullptr);
+    tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
+    EXPECT_EQ(did<MoveLayout>(), nullptr) << "it has moved";
 }
 
 // ---- what it says it does is what it does: peers wait for a slow rank, not for a dead one
@@ -933,6 +937,38 @@ TEST_F(RankMachineTest, WhoMissedTheSumOfACommittedStepSaysThatItCannotGoOn) {
     EXPECT_EQ(machine_.phase(), Phase::kIdle);
     give(FetchBroke{true, {}, "no source"});
     EXPECT_THAT(last_, ::testing::IsEmpty()) << "it fetches nothing yet";
+}
+
+TEST_F(RankMachineTest, WhoMissedASumAfterItHadComputedIsAJoinerLikeAnyOther) {
+    give(Connected{});
+    tell(quorum(1, 2));
+    give(ComputeDone{1, false});
+    tell(commit(1, 2));
+    tell(quorum(1, 3, 2));
+    EXPECT_EQ(did<BeginStep>(), nullptr) << "it cannot go on before it has fetched";
+    for (const bool orphan : {false, true}) {
+        RankMachine behind = machine_;
+        if (orphan) (void)behind.step(now_, Disconnected{});
+        const auto end =
+            orphan ? behind.step(now_ + 3 * kSecond, RankTick{}) : behind.step(now_, Terminate{});
+        ASSERT_EQ(end.size(), 1u) << "nobody is asked whether it may leave";
+        EXPECT_FALSE(std::get<ExitRank>(end[0]).checkpoint) << "the job is a step ahead";
+    }
+    Fetch f;
+    f.term = 5;
+    f.lineage = 1;
+    f.snapshotStep = 1;
+    f.snapshotEpoch = 2;
+    tell(f);
+    give(FetchDone{1, 12, 0});
+    Quorum next = quorum(2, 4, 1, 2);
+    next.contributors[1].entering = true;
+    tell(next);
+    ASSERT_NE(did<BeginStep>(), nullptr);
+    EXPECT_TRUE(did<BeginStep>()->enter);
+    give(ExchangeDone{{2, 4, 1}, true, {}});
+    ASSERT_NE(voted(), nullptr);
+    EXPECT_EQ(machine_.phase(), Phase::kIdle) << "no gradient of its own waits for a vote";
 }
 
 TEST_F(RankMachineTest, ItsLastStepIsReplayedForItsVerdictAndNoOtherIs) {

@@ -222,6 +222,24 @@ TEST_F(ReplicasTest, AStateThatLiesOrCanLieAsTheJobsDoesIsUpToDate) {
     EXPECT_EQ(factsNow<fact::ReplicaChanged>().at(0).why, "experts moved without it");
 }
 
+TEST_F(ReplicasTest, WhoIsNotReadyOrHasNothingToBeToldAgainIsTakenAsItIs) {
+    begin(past(3));
+    for (const int32_t r : {0, 1, 2}) runs(r), greets(r);
+    step(InventoryDone{});
+    Report busy = reportOf(1, 3);
+    busy.ready = false;
+    say(1, busy);
+    EXPECT_THAT(shown(1), ElementsAre(ReplicaState::kFetching)) << "it cannot contribute";
+    // Of a lineage without a step there is no record to tell again.
+    now = kSecond;
+    everything.clear();
+    begin(past(0));
+    runs(0);
+    greets(0);
+    EXPECT_THAT(sentNow<ReplicaFormed>(0), SizeIs(1));
+    EXPECT_THAT(sentTo<Commit>(0), IsEmpty());
+}
+
 TEST_F(ReplicasTest, AJobThatBeginsFromAnothersCheckpointLiesAsThatDoesAndNeverRemovesIt) {
     options.policies.checkpointsKept = 1;
     train(1);
@@ -937,6 +955,11 @@ TEST_F(ReplicasTest, WhoCannotReadTheCheckpointFetchesFromWhoCould) {
     EXPECT_EQ(machine->lineage(), 2u);
     say(1, SnapshotReady{1, 2, 2});
     EXPECT_THAT(sentNow<Fetch>(0), SizeIs(1));
+    exits({0, 0});
+    pass(2 * options.timeouts.backoffFirstMs * kMillisecond);
+    ASSERT_EQ(view(0).incarnation, 3u);
+    up(0);
+    EXPECT_TRUE(sentTo<ReplicaFormed>(0).back().blank) << "it would only fail to read it again";
 }
 
 TEST_F(ReplicasTest, WithNoOtherCheckpointTheJobEndsAndNeverBeginsAnew) {

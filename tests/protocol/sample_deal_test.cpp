@@ -35,6 +35,16 @@ TEST(SampleDeal, WhoFindsItsHomeFullGoesWhereMostOfItsDomainIsBesides) {
     EXPECT_EQ(dealt[2], (std::vector<Sample>{{0, 2}, {0, 3}}));
 }
 
+TEST(SampleDeal, TheEmptierOneIsPreferredOnlyAmongThoseWithTheSamePart) {
+    // All six at home on shard 2, which has room for two; shard 1 has no part in the domain.
+    const auto dealt = dealSamples({{0, 1, 7}}, 3, {1, 0, 100000});
+    EXPECT_EQ(dealt[0], (std::vector<Sample>{{0, 3}, {0, 4}}));
+    EXPECT_EQ(dealt[1], (std::vector<Sample>{{0, 5}, {0, 6}}));
+    const auto even = dealSamples({{0, 1, 7}}, 3, {0, 0, 1});
+    EXPECT_EQ(even[0], (std::vector<Sample>{{0, 3}, {0, 5}}));
+    EXPECT_EQ(even[1], (std::vector<Sample>{{0, 4}, {0, 6}}));
+}
+
 TEST(SampleDeal, SharesHoldOverAnyStretchOfTheStream) {
     const std::vector<uint32_t> share = {600, 300, 100, 0};
     for (const uint64_t from : {0ull, 12345ull, 1ull << 40}) {

@@ -23,6 +23,10 @@ TEST(LedgerTest, FreshSamplesGoRoundRobinOrByWeight) {
     EXPECT_THAT(*even.lease(1, 0, 4), ElementsAre(SampleRange{0, 0, 2}, SampleRange{1, 0, 2}));
     DataLedger weighted(2, {3, 1});
     EXPECT_THAT(*weighted.lease(1, 0, 8), ElementsAre(SampleRange{0, 0, 6}, SampleRange{1, 0, 2}));
+    DataLedger second(2, {1, 3});
+    EXPECT_THAT(*second.lease(1, 0, 2), ElementsAre(SampleRange{1, 0, 2})) << "it has most to go";
+    DataLedger none(2, {-1, 1});
+    EXPECT_THAT(*none.lease(1, 0, 3), ElementsAre(SampleRange{1, 0, 3})) << "of no part nothing";
 }
 
 TEST(LedgerTest, AVoidQuorumReturnsItsLeasesAndTheyComeFirst) {
@@ -100,6 +104,12 @@ TEST(LedgerTest, AStateThatIsNoPartitionIsRefused) {
     EXPECT_FALSE(DataLedger::restore(s, {}).ok());  // 5 is twice
     s.pooled = {{0, 6, 10}};
     EXPECT_TRUE(DataLedger::restore(s, {}).ok());
+    s.quarantined = {{0, 0, 1}};
+    EXPECT_FALSE(DataLedger::restore(s, {}).ok()) << "0 is twice, and all the others once";
+    s.quarantined.clear();
+    s.leases = {{1, 0, {{0, 2, 3}}}};
+    EXPECT_FALSE(DataLedger::restore(s, {}).ok()) << "2 is committed and leased";
+    s.leases.clear();
     s.pooled.push_back({0, 3, 3});
     EXPECT_FALSE(DataLedger::restore(s, {}).ok()) << "an empty range";
     s.pooled.back() = {1, 0, 1};
@@ -119,6 +129,24 @@ TEST(LedgerTest, LeasesAreSwappedWhenBothHoldOne) {
     EXPECT_EQ(*l.leased(1, 0), second);
     EXPECT_EQ(*l.leased(1, 1), first);
     EXPECT_EQ(l.leased(2, 0), nullptr);
+}
+
+/// A rank tells which samples its gradient is of, and may tell anything.
+TEST(LedgerTest, OnlyWhatIsFreeIsLeasedAgain) {
+    DataLedger l(1);
+    (void)l.lease(1, 0, 4);
+    l.giveBackAll();
+    for (const SampleRange bad :
+         {SampleRange{1, 0, 1}, SampleRange{0, 2, 2}, SampleRange{0, 3, 2}, SampleRange{0, 0, 2}}) {
+        EXPECT_FALSE(l.leaseExactly(2, 0, {{0, 0, 1}, bad}).ok()) << bad.domain << bad.begin;
+        EXPECT_EQ(l.pooledSamples(), 4u) << "all of it or nothing";
+    }
+    ASSERT_TRUE(l.leaseExactly(2, 0, {{0, 1, 3}}).ok());
+    EXPECT_THAT(*l.leased(2, 0), ElementsAre(SampleRange{0, 1, 3}));
+    EXPECT_FALSE(l.leaseExactly(2, 0, {{0, 0, 1}}).ok()) << "it holds one";
+    EXPECT_FALSE(l.leaseExactly(2, 1, {{0, 2, 4}}).ok()) << "r0 holds 2";
+    EXPECT_TRUE(l.leaseExactly(2, 1, {{0, 3, 9}}).ok()) << "more than was ever handed out";
+    EXPECT_TRUE(l.check().ok()) << l.check();
 }
 
 TEST(LedgerTest, ARecordThatNamesNoSamplesOrNoDomainIsNotReplayed) {

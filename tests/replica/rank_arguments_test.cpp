@@ -4,7 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "backend/model/json.h"
 
 namespace bulkhead::runtime {
 namespace {
@@ -73,6 +79,55 @@ TEST(RankArguments, WhatIsNotKnownIsRefusedByName) {
 TEST(RankArguments, ALineIsOptionsEachWithItsValue) {
     EXPECT_THAT(whyNot({"job", "j"}), StartsWith("\"job\": expected --option VALUE"));
     EXPECT_THAT(whyNot({"--job"}), StartsWith("\"--job\": expected --option VALUE"));
+}
+
+/// In a job's folder, with secrets as an agent hands them down.
+class WholeRankArguments : public testing::Test {
+  protected:
+    WholeRankArguments() {
+        std::filesystem::create_directories(dir_);
+        model::JobSpec spec;
+        spec.shards = 2;
+        std::ofstream(dir_ + "/job.json") << model::toJsonText(spec);
+        std::ofstream(dir_ + "/id") << "the run\n";
+    }
+    ~WholeRankArguments() override { std::filesystem::remove_all(dir_); }
+    absl::StatusOr<RankOptions> read(const std::string& shard) {
+        UniqueFd pipe = *secretsPipe(secrets_);
+        if (pipe.get() == kSecretsFd)
+            (void)pipe.release();
+        else
+            EXPECT_EQ(::dup2(pipe.get(), kSecretsFd), kSecretsFd);
+        ::setenv(kSecretsVariable, "1", 1);
+        std::vector<std::string> args = line("shard", shard);
+        for (std::string& arg : args)
+            if (arg == "/nowhere/job.json") arg = dir_ + "/job.json";
+        return readRankArguments(args);
+    }
+    const std::string dir_ = testing::TempDir() + "rank_arguments_" + std::to_string(::getpid());
+    const RankSecrets secrets_{Secret::ofText("rank"), Secret::ofText("replica")};
+};
+
+TEST_F(WholeRankArguments, ARankKnowsItsJobItsRunAndItsSecrets) {
+    const auto options = read("1");
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->job, "j");
+    EXPECT_EQ(options->run, "the run");
+    EXPECT_EQ(options->rank, (RankId{0, 1}));
+    EXPECT_EQ(options->incarnation, 1u);
+    EXPECT_EQ(options->spec.shards, 2u);
+    EXPECT_TRUE(options->secrets.rank == secrets_.rank);
+    EXPECT_TRUE(options->secrets.replica == secrets_.replica);
+    EXPECT_FALSE(readRankArguments(line("shard", "1")).ok()) << "secrets are given once";
+}
+
+TEST_F(WholeRankArguments, WhatItsJobFileRulesOutIsRefused) {
+    EXPECT_THAT(std::string(read("2").status().message()),
+                StartsWith("--shard 2: the job has 2 shards"));
+    std::ofstream(dir_ + "/job.json") << "{";
+    EXPECT_THAT(std::string(read("1").status().message()), StartsWith(dir_ + "/job.json: "));
+    std::filesystem::remove(dir_ + "/job.json");
+    EXPECT_THAT(std::string(read("1").status().message()), StartsWith("--job-file " + dir_));
 }
 
 TEST(RankArguments, AProgramOfItsOwnIsToldWhichVariableAndWhoStartsIt) {

@@ -321,12 +321,6 @@ std::string AgentPool::addressOf(const std::string& node) const {
     return it == nodes_.end() ? "" : it->second.status.address;
 }
 
-std::optional<std::string> AgentPool::nodeOf(const RankProcess& process) const {
-    for (const auto& [name, node] : nodes_)
-        if (node.processes.contains(process)) return name;
-    return std::nullopt;
-}
-
 std::optional<RunningRank> AgentPool::predecessor(const std::string& node, const std::string& job,
                                                   int32_t replica, uint32_t incarnation) const {
     const auto it = nodes_.find(node);

@@ -83,8 +83,6 @@ class AgentPool {
     /// controller listens on, a wildcard too. Empty: the agent is not connected.
     std::string reachedAt(const std::string& node) const;
     std::string addressOf(const std::string& node) const;
-    /// Where a process runs, as far as its agent has said; nullopt when it is gone.
-    std::optional<std::string> nodeOf(const RankProcess& process) const;
     /// One of the replica's processes of incarnations before `incarnation` that is not gone from
     /// the node; its pid, 0 while starting.
     std::optional<RunningRank> predecessor(const std::string& node, const std::string& job,

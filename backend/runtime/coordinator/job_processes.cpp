@@ -72,7 +72,6 @@ void JobCoordinator::received(RankId rank, uint32_t incarnation, protocol::ToCoo
 }
 
 void JobCoordinator::linkClosed(RankId rank, uint32_t incarnation, const absl::Status& why) {
-    if (finished_) return;
     const std::weak_ptr<bool> alive = alive_;
     around_.reactor.after(kExitGrace,
                           [this, alive, rank, incarnation, text = std::string(why.message())] {
@@ -84,7 +83,7 @@ void JobCoordinator::suspect(RankId rank, uint32_t incarnation, const std::strin
     const auto known = known_.find(rank);
     const bool explained = known == known_.end() || known->second.incarnation != incarnation ||
                            known->second.stopping || links_.has(rank, incarnation);
-    if (finished_ || explained) return;
+    if (explained) return;
     protocol::Evidence evidence;
     evidence.accused = rank;
     evidence.incarnation = incarnation;
@@ -223,10 +222,7 @@ void JobCoordinator::rankUnknown(const std::string& node, const RunningRank& ran
 /// It may run there all the same, or begin when the node wakes: the next start is a new
 /// incarnation, which fences this one.
 void JobCoordinator::startLost(const std::string& node, const RankProcess& process) {
-    const int32_t replica = process.rank.replica;
-    const auto placed = placed_.find(replica);
-    if (placed == placed_.end() || placed->second.incarnation != process.incarnation) return;
-    feed(protocol::StartFailed{replica, process.incarnation,
+    feed(protocol::StartFailed{process.rank.replica, process.incarnation,
                                absl::StrCat("node ", node, " went meanwhile")});
 }
 

@@ -110,8 +110,9 @@ void CoordinatorMachine::Impl::judgeAccused() {
 }
 
 /// Found by a new coordinator that some of its ranks have not found for longer than they may take.
+/// The inventory is taken within that time.
 bool CoordinatorMachine::Impl::missesRanks(const Replica& r) const {
-    return r.stage == Stage::kAdopted && r.hellos < options_.shards && !recovering_ &&
+    return r.stage == Stage::kAdopted && r.hellos < options_.shards &&
            now_ - std::max(r.stageSince, begunAt_) > options_.timeouts.joinMs * kMillisecond;
 }
 

@@ -195,8 +195,8 @@ void CoordinatorMachine::Impl::wake() {
 }
 
 Replica* CoordinatorMachine::Impl::find(int32_t replica) {
-    if (replica < 0 || static_cast<size_t>(replica) >= replicas_.size()) return nullptr;
-    return &replicas_[static_cast<size_t>(replica)];
+    const auto at = static_cast<size_t>(replica);  // of a negative one: beyond all
+    return at < replicas_.size() ? &replicas_[at] : nullptr;
 }
 
 Replica* CoordinatorMachine::Impl::current(int32_t replica, uint32_t incarnation) {

@@ -203,8 +203,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         expel(*r, EvidenceKind::kParityMismatch, "it is ahead of the commit log", now_);
         return;
     }
-    if (m.hasState && m.ready && m.following && m.step == committed_ && m.layout == layout_ &&
-        !r->sentFetch)
+    if (m.ready && m.following && m.step == committed_ && m.layout == layout_ && !r->sentFetch)
         r->followsWith = m.hashes;
     if (r->stage == Stage::kUpToDate) {
         // Idle contributors tell their hashes: no vote would while the job waits.
@@ -240,7 +239,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
     else if (committed_ == lineageFrom_)  // as the coordinator before told it to be
         cannotLoad_.try_emplace(r->id, "a replica could not begin from it");
     const bool placed = m.layout == layout_ || m.moved == layout_;
-    if (m.hasState && m.ready && m.step == committed_ && !m.following && placed) {
+    if (m.ready && m.step == committed_ && !m.following && placed) {
         if (m.retainedStep == committed_ + 1) {
             r->retained = m.retained;
             if (m.layout == layout_)
@@ -248,7 +247,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         }
         upToDate(*r);
         noteReported(m);
-    } else if (!m.hasState || !m.ready || m.step + 1 != committed_ || r->toldAgain != committed_) {
+    } else if (!m.ready || m.step + 1 != committed_ || r->toldAgain != committed_) {
         planFetch(*r, !m.hasState ? "it has no state yet"
                       : placed    ? "it is behind"
                                   : "experts moved without it");

@@ -96,7 +96,7 @@ void RankMachine::tellAgain() {
     if (phase_ == Phase::kStarting) return;
     if (terminating_) act(SendUp{LeaveAsked{config_.rank, config_.incarnation}});
     report();
-    if (lastVote_ && (current_ || entering_) && vote_ != Vote::kNone) act(SendLeader{*lastVote_});
+    if (vote_ != Vote::kNone) act(SendLeader{lastVote_});
     if (lastMoved_) act(SendLeader{*lastMoved_});
 }
 
@@ -128,8 +128,8 @@ void RankMachine::report() {
     r.step = applied_;
     r.hash = hash_;
     if (fetch_) r.snapshotStep = fetch_->snapshotStep;
-    r.ready = hasState_ && (!joiner_ || following_);
-    r.following = joiner_ && following_;
+    r.ready = holds();
+    r.following = following_;
     r.layout = layout_;
     r.moved = placement();
     r.last = last_;
@@ -178,7 +178,7 @@ void RankMachine::receive(const Quorum& q) {
 /// A joiner's part of an exchange is ready from the start: it begins when the quorum
 /// counts, whether or not the commit before it is replayed by then.
 void RankMachine::tryEnter() {
-    if (!pending_ || !joiner_ || !following_ || replayingSum_) return;
+    if (!pending_ || !following_ || replayingSum_) return;
     const Member* me = memberOf(*pending_, config_);
     if (me == nullptr || !me->entering) return;
     const CommitRecord* newest = replay_.empty() ? nullptr : &replay_.rbegin()->second.record;
@@ -191,7 +191,6 @@ void RankMachine::tryEnter() {
     entering_ = q;
     sum_.reset();
     vote_ = Vote::kNone;
-    lastVote_.reset();
     const ExchangeId id = idOf(q);
     act(BeginStep{std::move(q), false, {}, true});
     if (abortedPending_ == id) act(AbortExchange{id, "ended before it began"});
@@ -203,7 +202,6 @@ void RankMachine::leaveExchange(const char* why) {
     if (vote_ == Vote::kNone) act(AbortExchange{idOf(*entering_), why});
     entering_.reset();
     sum_.reset();
-    lastVote_.reset();
     vote_ = Vote::kNone;
 }
 
@@ -223,14 +221,17 @@ void RankMachine::tryAdopt() {
     adopt(q);
 }
 
+void RankMachine::forgetGradient() {
+    retainedStep_ = 0;
+    computed_ = false;
+}
+
 void RankMachine::dropCurrent(const char* why) {
     act(AbortExchange{idOf(*current_), why});
     act(DropStep{current_->step});
     current_.reset();
-    lastVote_.reset();
     vote_ = Vote::kNone;
-    retainedStep_ = 0;
-    computed_ = false;
+    forgetGradient();
 }
 
 /// As which layout the state lies, whether or not that counts yet.
@@ -242,8 +243,7 @@ void RankMachine::moveLayout(const ChangeLayout& change) {
     // A quorum that the coordinator took back for the move.
     if (current_) dropCurrent("experts move first");
     if (layoutMoved_) settleLayout(layout_);  // a move of a coordinator that is gone
-    retainedStep_ = 0;
-    computed_ = false;
+    forgetGradient();
     moving_ = true;
     abandoned_ = false;
     movingTo_ = change.layout;
@@ -313,7 +313,6 @@ void RankMachine::adopt(const Quorum& q) {
     }
     current_ = q;
     vote_ = Vote::kNone;
-    lastVote_.reset();
     phase_ = computed_ ? Phase::kExchange : Phase::kCompute;
     act(BeginStep{q, !retained, ranges_});
     if (abortedPending_ == idOf(q)) {
@@ -443,10 +442,8 @@ void RankMachine::on(MonoNs, const Applied& in) {
     applyMs_ = in.applyMs;
     if (in.keepMs > 0) keepMs_ = in.keepMs;
     current_.reset();
-    lastVote_.reset();
     vote_ = Vote::kNone;
-    retainedStep_ = 0;
-    computed_ = false;
+    forgetGradient();
     phase_ = Phase::kIdle;
     afterState();
     tryAdopt();
@@ -597,13 +594,13 @@ void RankMachine::on(MonoNs, const FetchDone& in) {
 }
 
 void RankMachine::on(MonoNs, const FetchBroke& in) {
-    if (!joiner_ || !fetch_) return;
+    if (!fetch_) return;
     act(SendUp{FetchFailed{config_.rank.replica, config_.incarnation, fetch_->snapshotStep,
                            in.outOfWindow, in.failedSources, in.why}});
 }
 
 void RankMachine::pumpReplay() {
-    if (!joiner_ || !fetched_ || replaying_) return;
+    if (!fetched_ || replaying_) return;
     replay_.erase(replay_.begin(), replay_.upper_bound(applied_));
     if (replay_.empty()) return;
     const CommitRecord& next = replay_.begin()->second.record;
@@ -721,8 +718,7 @@ void RankMachine::on(MonoNs, const Connected&) {
 /// has what it holds; without one that has taken it, it does what an orphan does. A second signal
 /// ends it at once.
 void RankMachine::on(MonoNs, const Terminate&) {
-    const bool holds = hasState_ && (!joiner_ || following_);
-    if (!holds || std::exchange(terminating_, true))
+    if (!holds() || std::exchange(terminating_, true))
         return leave(true, false, "terminated by a signal");
     if (!connected_ || orphanSince_)
         return leave(true, true, "terminated by a signal, and there is no coordinator");
@@ -740,8 +736,7 @@ void RankMachine::on(MonoNs, const LeaderBack&) {
 
 void RankMachine::on(MonoNs now, const RankTick&) {
     if (orphanSince_ && now - *orphanSince_ >= config_.orphanMs * kMillisecond)
-        leave(false, hasState_ && (!joiner_ || following_),
-              absl::StrCat("no coordinator for ", config_.orphanMs, " ms"));
+        leave(false, holds(), absl::StrCat("no coordinator for ", config_.orphanMs, " ms"));
 }
 
 }  // namespace bulkhead::protocol

@@ -279,8 +279,11 @@ class RankMachine {
     void noteSettled(uint64_t term, uint64_t upTo, uint64_t layout);
     void writeWanted();
     void dropCurrent(const char* why);
+    void forgetGradient();
     void castVote(RankVote vote, bool complete);
     void afterState();
+    /// The last state that it knows to be committed.
+    bool holds() const { return hasState_ && (!joiner_ || following_); }
     /// The state is whole and stands still.
     bool mayCopy() const { return hasState_ && !applying_ && !replaying_ && !moving_; }
     void takeWanted();
@@ -325,7 +328,7 @@ class RankMachine {
     bool computed_ = false;
     bool nonFinite_ = false;  ///< these gradients, as far as they are computed
     Vote vote_ = Vote::kNone;
-    std::optional<RankVote> lastVote_;
+    RankVote lastVote_;  ///< unless vote_ is kNone
     std::optional<RankLayoutMoved> lastMoved_;  ///< until it is known which layout counts
     std::optional<Commit> applying_;
     std::optional<Commit> checkpointWanted_;  ///< of a step that is applied, or being applied
