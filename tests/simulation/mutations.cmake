@@ -92,7 +92,7 @@ plant(rank_machine.cpp "    const bool retained = retainedStep_ == q.step && ret
                           computation_ == me->computation && ranges_ == me->contribution.ranges;"
   [==[    if (MUTATED(redo_only_the_failed_shard) && current_ && current_->step == q.step && vote_ == Vote::kYes) {
         current_ = q;
-        RankVote again = *lastVote_;
+        RankVote again = lastVote_;
         castVote(again, true);
         return;
     }
