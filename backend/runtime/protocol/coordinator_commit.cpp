@@ -126,10 +126,9 @@ void CoordinatorMachine::Impl::finishCommit() {
     sendCommit(record);
     fact(ledgerLine(*open_));
     if (const auto jump = norms_.note(open_->committing->figures.gradNorm))
-        fact(fact::EvidenceSeen{
-            EvidenceKind::kGradientJump, -1, -1, "coordinator",
-            absl::StrCat("the gradient's norm, before clipping, is ", textOf(*jump, record.step),
-                         "; the step counts")});
+        fact(fact::EvidenceSeen{EvidenceKind::kGradientJump, -1, -1, "coordinator",
+                                absl::StrCat("the gradient's norm, before clipping, is ",
+                                             textOf(*jump, record.step), "; the step counts")});
     double exchangeMs = 0;
     for (const auto& [replica, vote] : open_->ballot.votes)
         exchangeMs = std::max(exchangeMs, vote.exchangeMs);

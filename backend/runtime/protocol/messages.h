@@ -150,8 +150,8 @@ struct Report {
     bool hasState = false;         ///< false: blank, needs a fetch
     uint64_t step = 0;             ///< last applied
     std::vector<uint64_t> hashes;  ///< by shard, of the state at `step`; empty when blank
-    bool ready = false;  ///< and thus has a state
-    bool following = false;  ///< a joiner that applies the commit stream as it comes
+    bool ready = false;            ///< and thus has a state
+    bool following = false;        ///< a joiner that applies the commit stream as it comes
     uint64_t layout = 0;
     uint64_t moved = 0;  ///< to this layout it has moved too; a quorum will say whether it counts
     std::optional<CommitRecord> last;  ///< last record applied, for a coordinator that restarts

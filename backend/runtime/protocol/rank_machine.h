@@ -328,7 +328,7 @@ class RankMachine {
     bool computed_ = false;
     bool nonFinite_ = false;  ///< these gradients, as far as they are computed
     Vote vote_ = Vote::kNone;
-    RankVote lastVote_;  ///< unless vote_ is kNone
+    RankVote lastVote_;                         ///< unless vote_ is kNone
     std::optional<RankLayoutMoved> lastMoved_;  ///< until it is known which layout counts
     std::optional<Commit> applying_;
     std::optional<Commit> checkpointWanted_;  ///< of a step that is applied, or being applied
