@@ -97,16 +97,22 @@ TEST_F(NetworkAttack, WhatIsHeardTellsNoSecretNoTextNoParameterAndIsOfNoUseAgain
     // The tap hears what is not protected.
     const std::map<std::string, size_t> before = found(pieces, tap_->streams());
     EXPECT_THAT(before, IsEmpty());
-    Callers plain;
+    std::string state;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_ + "/checkpoints"))
         if (entry.path().extension() == ".state") {
             std::ifstream in(entry.path(), std::ios::binary);
-            plain.call(Victim::kControlPort, {std::istreambuf_iterator<char>(in), {}});
+            state.assign(std::istreambuf_iterator<char>(in), {});
             break;
         }
-    plain.call(Victim::kConsolePort, victim_->text());
-    while (plain.open() > 0) plain.pump(100);
-    const std::map<std::string, size_t> after = found(pieces, tap_->streams());
+    std::map<std::string, size_t> after;
+    // The listener may hang up before all is through.
+    for (int i = 0; i < 20 && !(after.contains("text") && after.contains("parameters")); ++i) {
+        Callers plain;
+        plain.call(Victim::kControlPort, state);
+        plain.call(Victim::kConsolePort, victim_->text());
+        while (plain.open() > 0) plain.pump(100);
+        after = found(pieces, tap_->streams());
+    }
     EXPECT_TRUE(after.contains("text"));
     EXPECT_TRUE(after.contains("parameters"));
 }

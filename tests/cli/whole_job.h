@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -94,15 +96,29 @@ class WholeJobTest : public RpcTest {
         }
         return last;
     }
-    /// kill -9 of every process whose command line contains `word`, until there is none.
+    /// kill -9 of every process whose command line contains `word`, until there is none. Returns
+    /// when none of them holds a file or a socket any more: one that ends has no command line for
+    /// some time before that.
     static void killAllThatName(const std::string& word) {
+        std::set<std::string> killed;
+        const auto ended = [](const std::string& pid) {
+            const std::string stat = read("/proc/" + pid + "/stat");
+            const size_t name = stat.rfind(") ");
+            if (name == std::string::npos || stat[name + 2] == 'X') return true;
+            std::error_code gone;
+            std::filesystem::directory_iterator threads("/proc/" + pid + "/task", gone);
+            const auto left = std::distance(threads, std::filesystem::directory_iterator());
+            return stat[name + 2] == 'Z' && left <= 1;
+        };
         for (bool found = true; found;) {
-            found = false;
+            std::erase_if(killed, ended);
+            found = !killed.empty();
             for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
                 const std::string pid = entry.path().filename().string();
                 if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
                 if (read(entry.path() / "cmdline").find(word) == std::string::npos) continue;
                 found = true;
+                killed.insert(pid);
                 ::kill(std::stoi(pid), SIGKILL);
             }
         }
