@@ -97,18 +97,18 @@ TEST_F(NetworkAttack, WhatIsHeardTellsNoSecretNoTextNoParameterAndIsOfNoUseAgain
     // The tap hears what is not protected.
     const std::map<std::string, size_t> before = found(pieces, tap_->streams());
     EXPECT_THAT(before, IsEmpty());
-    std::string state;
+    std::string parameters;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(dir_ + "/checkpoints"))
         if (entry.path().extension() == ".state") {
             std::ifstream in(entry.path(), std::ios::binary);
-            state.assign(std::istreambuf_iterator<char>(in), {});
+            parameters.assign(std::istreambuf_iterator<char>(in), {});
             break;
         }
     std::map<std::string, size_t> after;
     // The listener may hang up before all is through.
     for (int i = 0; i < 20 && !(after.contains("text") && after.contains("parameters")); ++i) {
         Callers plain;
-        plain.call(Victim::kControlPort, state);
+        plain.call(Victim::kControlPort, parameters);
         plain.call(Victim::kConsolePort, victim_->text());
         while (plain.open() > 0) plain.pump(100);
         after = found(pieces, tap_->streams());
