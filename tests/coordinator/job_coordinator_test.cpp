@@ -452,7 +452,7 @@ TEST_F(JobCoordinatorTest, AFileThatRanksRunIsToldOnceAndAgainWhenItWasReplaced)
     EXPECT_THAT(all<model::ProgramSeen>(), SizeIs(2)) << "the same";
     start(3, "b");
     ASSERT_THAT(all<model::ProgramSeen>(), SizeIs(3));
-    const model::ProgramSeen& replaced = all<model::ProgramSeen>()[2];
+    const model::ProgramSeen replaced = all<model::ProgramSeen>()[2];
     EXPECT_EQ(replaced.node, "node0");
     EXPECT_EQ(replaced.path, "/opt/plugin.so");
     EXPECT_EQ(replaced.sha256, "b");
@@ -1116,7 +1116,8 @@ class JobCampaignTest : public JobCoordinatorTest {
     }
     /// Of the campaign that has just ended.
     model::CampaignVerdict ledger() const {
-        for (const auto& verdict : all<model::CampaignEnded>().back().verdicts)
+        const model::CampaignEnded ended = all<model::CampaignEnded>().back();
+        for (const auto& verdict : ended.verdicts)
             if (verdict.check == model::CampaignCheck::kLedger) return verdict;
         return {};
     }
