@@ -1098,6 +1098,25 @@ TEST_F(JoiningTest, AFetchThatBreaksIsToldToTheCoordinatorWithWhoFailed) {
     EXPECT_EQ(failed()->why, "reset");
 }
 
+/// That word may be lost with a connection, and the coordinator would wait for the fetch.
+TEST_F(JoiningTest, AFetchThatBrokeIsToldAgainUntilAnotherBegins) {
+    fetch(6);
+    give(FetchBroke{true, {0}, "the sum is gone"});
+    give(LeaderBack{});
+    ASSERT_NE(failed(), nullptr);
+    EXPECT_EQ(failed()->snapshotStep, 6u);
+    fetch(6);  // the coordinator, which has not heard of it, says again what it had said
+    give(LeaderBack{});
+    EXPECT_NE(failed(), nullptr);
+    fetch(7);
+    give(LeaderBack{});
+    EXPECT_EQ(failed(), nullptr);
+    give(FetchBroke{false, {0}, "reset"});
+    fetch(7);  // from others
+    give(LeaderBack{});
+    EXPECT_EQ(failed(), nullptr);
+}
+
 TEST_F(JoiningTest, TheSameSnapshotFromOtherSourcesKeepsWhatArrivedAndAYoungerOneDoesNot) {
     fetch(6);
     fetch(6);

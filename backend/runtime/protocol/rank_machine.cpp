@@ -98,6 +98,7 @@ void RankMachine::tellAgain() {
     report();
     if (vote_ != Vote::kNone) act(SendLeader{lastVote_});
     if (lastMoved_) act(SendLeader{*lastMoved_});
+    if (fetchFailed_) act(SendUp{*fetchFailed_});
 }
 
 void RankMachine::receive(const ReplicaFormed& m) {
@@ -300,6 +301,7 @@ void RankMachine::adopt(const Quorum& q) {
         joiner_ = following_ = fetched_ = false;
         sum_.reset();
         fetch_.reset();
+        fetchFailed_.reset();
         replay_.clear();
     }
     const bool retained = retainedStep_ == q.step && retainedLayout_ == q.layout &&
@@ -545,6 +547,8 @@ void RankMachine::receive(const Fetch& m) {
     const bool again =
         fetch_ && fetch_->snapshotStep == m.snapshotStep && m.layout == fetch_->layout;
     fetch_ = m;
+    // Other sources may do where one broke, not where none has the sums any more.
+    if (fetchFailed_ && (!again || !fetchFailed_->outOfWindow)) fetchFailed_.reset();
     if (!again) {
         if (current_) dropCurrent("fetching state");
         leaveExchange("fetching state");
@@ -577,6 +581,7 @@ void RankMachine::on(MonoNs, const FetchDone& in) {
         in.layout != fetch_->layout)
         return;
     fetched_ = hasState_ = true;
+    fetchFailed_.reset();
     applied_ = in.snapshotStep;
     appliedEpoch_ = fetch_->snapshotEpoch;
     layout_ = fetch_->layout;
@@ -594,9 +599,14 @@ void RankMachine::on(MonoNs, const FetchDone& in) {
 }
 
 void RankMachine::on(MonoNs, const FetchBroke& in) {
-    if (!fetch_) return;
-    act(SendUp{FetchFailed{config_.rank.replica, config_.incarnation, fetch_->snapshotStep,
-                           in.outOfWindow, in.failedSources, in.why}});
+    if (fetch_) fetchFailed(in.outOfWindow, in.failedSources, in.why);
+}
+
+void RankMachine::fetchFailed(bool outOfWindow, std::vector<int32_t> failedSources,
+                              std::string why) {
+    fetchFailed_ = FetchFailed{config_.rank.replica, config_.incarnation,      fetch_->snapshotStep,
+                               outOfWindow,          std::move(failedSources), std::move(why)};
+    act(SendUp{*fetchFailed_});
 }
 
 void RankMachine::pumpReplay() {
@@ -606,14 +616,8 @@ void RankMachine::pumpReplay() {
     const CommitRecord& next = replay_.begin()->second.record;
     if (next.step != applied_ + 1) {
         replay_.clear();
-        act(SendUp{
-            FetchFailed{config_.rank.replica,
-                        config_.incarnation,
-                        fetch_->snapshotStep,
-                        true,
-                        {},
-                        absl::StrCat("the record of step ", applied_ + 1, " did not come")}});
-        return;
+        return fetchFailed(true, {},
+                           absl::StrCat("the record of step ", applied_ + 1, " did not come"));
     }
     if (next.layout != layout_) {
         following_ = false;  // the state will come anew, as it lies in that layout
@@ -628,6 +632,7 @@ void RankMachine::pumpReplay() {
 void RankMachine::on(MonoNs, const Replayed& in) {
     if (!replaying_ || in.step != applied_ + 1 || replay_.empty()) return;
     replaying_ = replayingSum_ = false;
+    fetchFailed_.reset();
     last_ = replay_.begin()->second.record;
     replay_.erase(replay_.begin());
     applied_ = in.step;

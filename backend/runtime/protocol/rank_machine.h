@@ -280,6 +280,7 @@ class RankMachine {
     void writeWanted();
     void dropCurrent(const char* why);
     void forgetGradient();
+    void fetchFailed(bool outOfWindow, std::vector<int32_t> failedSources, std::string why);
     void castVote(RankVote vote, bool complete);
     void afterState();
     /// The last state that it knows to be committed.
@@ -330,6 +331,7 @@ class RankMachine {
     Vote vote_ = Vote::kNone;
     RankVote lastVote_;                         ///< unless vote_ is kNone
     std::optional<RankLayoutMoved> lastMoved_;  ///< until it is known which layout counts
+    std::optional<FetchFailed> fetchFailed_;    ///< until another fetch begins
     std::optional<Commit> applying_;
     std::optional<Commit> checkpointWanted_;  ///< of a step that is applied, or being applied
 
