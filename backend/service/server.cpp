@@ -31,7 +31,7 @@ constexpr size_t kChanges = 4;
 constexpr size_t kStops = 1;
 constexpr size_t kChecks = 2;
 constexpr size_t kExports = 16;  // each waits for its reader most of the time
-/// Of checks and exports, as steps of nice(1): on a busy machine all else goes first.
+/// Checks and exports have so many steps of nice(1) more: on a busy machine all else goes first.
 constexpr int kLowerPriority = 10;
 /// A peer that does not speak HTTP/2 by then is put out.
 constexpr int kHandshakeMs = 5000;

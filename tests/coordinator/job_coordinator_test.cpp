@@ -1114,7 +1114,7 @@ class JobCampaignTest : public JobCoordinatorTest {
         policy.value = how;
         ASSERT_TRUE(job_->act(policy, 0, "", "ana").ok());
     }
-    /// Of the campaign that has just ended.
+    /// The verdict on the ledger of the campaign that has just ended.
     model::CampaignVerdict ledger() const {
         const model::CampaignEnded ended = all<model::CampaignEnded>().back();
         for (const auto& verdict : ended.verdicts)

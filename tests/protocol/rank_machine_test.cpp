@@ -598,7 +598,7 @@ TEST_F(RankMachineTest, ASnapshotOfTheOldLayoutWaitsUntilTheRankHasGoneBack) {
     EXPECT_NE(did<TakeSnapshot>(), nullptr);
 }
 
-/// What it said may have gone with the connection that broke.
+/// Its answer may have gone with the connection that broke.
 TEST_F(RankMachineTest, AMoveIsToldAgainUntilItIsSettled) {
     tell(ChangeLayout{5, 0, 0, 1, {1, 0}});
     give(LayoutMoveDone{1, true, 10, "", 77});

@@ -66,8 +66,8 @@ class Host {
     virtual absl::StatusOr<std::unique_ptr<HostProcess>> start(const StartRank& command,
                                                                const std::string& output,
                                                                ProcessWatcher watcher) = 0;
-    /// What start() of this would run: the program, files that its arguments name, plugins. Without
-    /// those that cannot be read.
+    /// Names the files that start() of this would run: the program, what its arguments name,
+    /// plugins. Without those that cannot be read.
     virtual std::vector<RunFile> files(const StartRank&) { return {}; }
     /// One that an earlier agent started, or was about to start and did not note (`pid` is 0): then
     /// the one that prints to `output`. NotFound when it is gone, or was not started to print

@@ -561,7 +561,7 @@ bool CoordinatorMachine::Impl::moveNonFinite(const std::vector<int32_t>& nonFini
         } else if (++e.nonFiniteBy[id] >= 2) {
             const std::string why = "its gradients are not finite, whatever the data";
             if (mustWriteBeforeLeaving(r)) {
-                // What it computes is wrong; the state it computes from is all that the job has.
+                // Its gradients are wrong; the state they come from is all that the job has.
                 r.wish = {EvidenceKind::kNonFinite, why};
                 voidOpen(absl::StrCat("r", id, ": ", why));
             } else {

@@ -114,7 +114,7 @@ void explainIssue(const QuorumState& state, const Options& options, QuorumDecisi
         absl::StrAppend(&d.explanation, "; in reserve: r", absl::StrJoin(d.reserve, ", r"));
 }
 
-/// What an undecided quorum waits for when no replica is to come by itself.
+/// Says what an undecided quorum waits for when no replica is to come by itself.
 std::string whatElse(const QuorumState& state) {
     for (const QuorumCandidate& c : state.candidates)
         if (c.leaving && c.alone)

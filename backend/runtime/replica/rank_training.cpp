@@ -425,7 +425,7 @@ absl::Status ReplicaRank::Impl::clearGradient() {
     return absl::OkStatus();
 }
 
-/// What a joiner brings to the exchange it enters by. A gradient that was given up may have been
+/// Gives zeros to the exchange that a joiner enters by. A gradient that was given up may have been
 /// computed since its state was adopted.
 absl::Status ReplicaRank::Impl::bringNothing(uint64_t generation) {
     if (!gradientIsZero_)

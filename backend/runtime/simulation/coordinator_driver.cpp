@@ -384,7 +384,7 @@ bool SimulatedJob::holdsLast(int32_t replica) const {
     return true;
 }
 
-/// Who goes although its state is sound leaves the last step to another replica, or on disk.
+/// A replica that goes although its state is sound leaves the last step to another, or on disk.
 void SimulatedJob::checkLeaves(int32_t replica, const std::string& why) {
     if (!holdsLast(replica) || oracle_.checkpointed() == oracle_.durableStep()) return;
     for (const ReplicaView& r : machine()->replicas())
