@@ -29,6 +29,21 @@ void balanceRange(T rate, size_t n, const T* surplus, T* bias) {
         bias[i] -= surplus[i] > T(0) ? rate : surplus[i] < T(0) ? -rate : T(0);
 }
 
+using Lanes = std::array<double, 8>;
+
+template <class T>
+void addSquares(size_t n, const T* values, Lanes& sums) {
+    Lanes local = sums;
+    size_t i = 0;
+    for (; i + local.size() <= n; i += local.size())
+        for (size_t lane = 0; lane < local.size(); ++lane) {
+            const auto g = static_cast<double>(values[i + lane]);
+            local[lane] += g * g;
+        }
+    for (; i < n; ++i) local[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    sums = local;
+}
+
 }  // namespace
 
 template <class T>
@@ -50,20 +65,15 @@ void apply(const AdamW<T>& rule, const Layout& layout, const T* reduced,
 
 template <class T>
 double sumOfSquares(const Layout& layout, const T* reduced) {
-    constexpr size_t kLanes = 8;
-    std::array<double, kLanes> sums{};
+    Lanes sums{};
     for (const Segment& segment : layout.segments()) {
-        const double weight = segment.kind == TensorKind::kBalance ? 0.0 : 1.0;
-        size_t i = segment.begin;
-        for (; i + kLanes <= segment.end; i += kLanes)
-            for (size_t lane = 0; lane < kLanes; ++lane) {
-                const auto g = static_cast<double>(reduced[i + lane]);
-                sums[lane] += g * g * weight;
-            }
-        for (; i < segment.end; ++i) {
-            const auto g = static_cast<double>(reduced[i]);
-            sums[0] += g * g * weight;
-        }
+        const size_t n = segment.end - segment.begin;
+        // They do not count, unless one of them is not finite.
+        if (segment.kind == TensorKind::kBalance)
+            for (size_t i = segment.begin; i < segment.end; ++i)
+                sums[0] += 0.0 * static_cast<double>(reduced[i]);
+        else
+            addSquares(n, reduced + segment.begin, sums);
     }
     double sum = 0;
     for (const double lane : sums) sum += lane;
