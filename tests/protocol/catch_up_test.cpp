@@ -470,6 +470,28 @@ TEST_F(CatchUpTest, WhoFollowsAJobThatWaitsDoesNotStandStill) {
     EXPECT_EQ(state(2), ReplicaState::kProven);
 }
 
+/// The job waits for its joiners, and they for the state: nothing else shows that it does not come.
+TEST_F(CatchUpTest, WhoDoesNotGiveTheStateThatOthersWaitForIsSuspected) {
+    options.timeouts.fetchMs = 4000;
+    options.policies.minReplicas = 2;
+    train(2);
+    for (const int32_t r : {1, 2}) exits({r, 0});
+    say(0, no(0, {1}));
+    ASSERT_EQ(machine->phase(), JobPhase::kWaiting);
+    up(1);
+    say(1, blank(1));
+    ASSERT_THAT(sentTo<KeepSnapshot>(0), Not(IsEmpty()));
+    pass(3900 * kMillisecond, {2});
+    EXPECT_THAT(machine->explanation(), Not(HasSubstr("suspected")));
+    pass(400 * kMillisecond, {2});
+    EXPECT_THAT(machine->explanation(), HasSubstr("r0 is suspected"));
+    EXPECT_EQ(state(0), ReplicaState::kTraining) << "nobody else has the state: it stays";
+    say(0, SnapshotReady{0, 1, 2});
+    EXPECT_THAT(sentTo<Fetch>(1), SizeIs(1));
+    pass(200 * kMillisecond, {2});
+    EXPECT_THAT(machine->explanation(), Not(HasSubstr("suspected")));
+}
+
 /// With the order to fetch it gave up the state that it could have stood in with.
 TEST_F(CatchUpTest, AFollowerThatWasToldToFetchStandsInForNobody) {
     begin(past(3));

@@ -438,6 +438,86 @@ TEST_F(LayoutTest, WhoComesUpWhileOthersMoveMovesToo) {
     EXPECT_TRUE(word().ok);
 }
 
+/// Experts moved while one replica had not told the new coordinator of its state, and all who moved
+/// end before another step is committed.
+class PlacedOtherwiseTest : public LayoutTest {
+  protected:
+    void moveWithoutLast() {
+        begin(past(3));
+        for (const int32_t r : {0, 1, 2}) runs(r), greets(r);
+        step(InventoryDone{});
+        operate(OperationKind::kPause);
+        for (const int32_t r : {0, 1}) say(r, reportOf(r, 3));
+        order();
+        for (const int32_t r : {0, 1}) moved(r);
+        ASSERT_TRUE(word().ok);
+    }
+    /// r2 is told to move after the others.
+    void expectFollows() const {
+        ASSERT_THAT(sentNow<ChangeLayout>(2), SizeIs(1));
+        EXPECT_EQ(sentNow<ChangeLayout>(2)[0].layout, 2u);
+        EXPECT_EQ(sentNow<ChangeLayout>(2)[0].step, 3u);
+        EXPECT_THAT(sentNow<ChangeLayout>(2)[0].expertShard, ElementsAre(1, 0));
+        EXPECT_EQ(logged<LogLayoutTried>().back().layout, 2u);
+    }
+};
+
+TEST_F(PlacedOtherwiseTest, ItMovesAfterThemInsteadOfGivingUpTheStep) {
+    for (const bool before : {false, true}) {
+        now = kSecond;
+        everything.clear();
+        moveWithoutLast();
+        if (before) say(2, reportOf(2, 3));
+        for (const int32_t r : {0, 1}) exits({r, 0});
+        if (!before) say(2, reportOf(2, 3));
+        expectFollows();
+        operate(OperationKind::kResume);
+        EXPECT_EQ(machine->openStep(), 0u);
+        moved(2, true, 2);
+        EXPECT_TRUE(word().ok);
+        EXPECT_EQ(word().layout, 2u);
+        EXPECT_EQ(logged<LogLayout>().back().layout, 2u);
+        EXPECT_THAT(actionsIn<FindCheckpoints>(everything), IsEmpty());
+        ASSERT_EQ(machine->openStep(), 4u);
+        EXPECT_EQ(quorum().layout, 2u);
+        EXPECT_THAT(members(quorum()), ElementsAre(2));
+        commit();
+    }
+}
+
+TEST_F(PlacedOtherwiseTest, WithTheOrderToFetchItGivesUpTheState) {
+    moveWithoutLast();
+    say(2, reportOf(2, 3));
+    for (const int32_t r : {0, 1}) say(r, SnapshotReady{r, 1, 3});
+    ASSERT_THAT(sentTo<Fetch>(2), SizeIs(1));
+    for (const int32_t r : {0, 1}) exits({r, 0});
+    EXPECT_THAT(sentTo<ChangeLayout>(2), IsEmpty());
+    EXPECT_THAT(actionsIn<FindCheckpoints>(last), SizeIs(1));
+}
+
+TEST_F(PlacedOtherwiseTest, IfItCannotMoveTheJobGoesBackToItsCheckpoint) {
+    moveWithoutLast();
+    say(2, reportOf(2, 3));
+    for (const int32_t r : {0, 1}) exits({r, 0});
+    expectFollows();
+    moved(2, false, 2);
+    EXPECT_FALSE(word().ok);
+    EXPECT_THAT(actionsIn<FindCheckpoints>(last), SizeIs(1));
+}
+
+/// It leaves when a checkpoint has the state, and that is written as experts lie now.
+TEST_F(PlacedOtherwiseTest, DrainedItStaysUntilItsStateIsWritten) {
+    moveWithoutLast();
+    say(2, reportOf(2, 3));
+    for (const int32_t r : {0, 1}) exits({r, 0});
+    operate(OperationKind::kDrain, 2);
+    EXPECT_THAT(sentTo<Leave>(2), IsEmpty());
+    moved(2, true, 2);
+    ASSERT_THAT(sentTo<Commit>(2), Not(IsEmpty()));
+    EXPECT_TRUE(sentTo<Commit>(2).back().checkpoint);
+    EXPECT_THAT(sentTo<Leave>(2), IsEmpty());
+}
+
 /// Whoever trained is gone before the move began, and a joiner holds the state.
 TEST_F(LayoutTest, AMoveThatNobodyIsLeftForIsOver) {
     options.policies.parityEverySteps = 0;

@@ -535,6 +535,26 @@ TEST_F(EnteringTest, AQuorumFromBeforeAnotherFetchDoesNotComeToLifeAfterIt) {
     EXPECT_FALSE(machine_.exchange().has_value());
 }
 
+/// It fetched the state for the step that it contributes to now.
+TEST_F(EnteringTest, AFetchFromBeforeItContributedDoesNotTakeItOutOfItsStep) {
+    committed(7, 4);
+    give(Replayed{7, 70});
+    decided(8, 5, 4, false);
+    ASSERT_TRUE(did<BeginStep>());
+    Fetch f;
+    f.lineage = 1;
+    f.snapshotStep = 7;
+    f.epoch = 4;
+    const uint64_t fenced = machine_.fenced();
+    give(FromCoordinator{f});
+    EXPECT_FALSE(did<BeginFetch>());
+    EXPECT_EQ(machine_.exchange(), (ExchangeId{8, 5, 1}));
+    EXPECT_EQ(machine_.fenced(), fenced + 1);
+    f.epoch = 5;
+    give(FromCoordinator{f});
+    EXPECT_TRUE(did<BeginFetch>()) << "an order of that epoch, or of a younger one, counts";
+}
+
 TEST_F(EnteringTest, AFetchOfWhatItHasLongPassedDoesNotTakeItOutOfItsStep) {
     committed(7, 4);
     give(Replayed{7, 70});
@@ -616,6 +636,29 @@ TEST_F(RankMachineTest, AMoveIsToldAgainUntilItIsSettled) {
     tell(next);
     ASSERT_NE(did<SettleLayout>(), nullptr);
     EXPECT_EQ(toldAgain(), 0u);
+}
+
+/// Its siblings hold the sum and go on: the replica never reports as one.
+TEST_F(RankMachineTest, ACommitThatItHoldsNoSumOfIsToldToTheCoordinatorUntilAFetch) {
+    tell(quorum(1, 1));
+    tell(commit(1, 1));
+    const auto told = [&] {
+        for (const RankAction& a : last_)
+            if (const auto* s = std::get_if<SendUp>(&a))
+                if (const auto* m = std::get_if<CommitMissed>(&s->message)) return m->step;
+        return uint64_t{0};
+    };
+    EXPECT_EQ(told(), 1u);
+    give(LeaderBack{});
+    EXPECT_EQ(told(), 1u);
+    Fetch f;
+    f.term = 5;
+    f.lineage = 1;
+    f.snapshotStep = 1;
+    tell(f);
+    EXPECT_TRUE(did<BeginFetch>());
+    give(LeaderBack{});
+    EXPECT_EQ(told(), 0u);
 }
 
 TEST_F(RankMachineTest, AQuorumTakenBackForAMoveDoesNotComeToLifeAfterIt) {
@@ -1734,6 +1777,7 @@ TEST_F(RankMachineTest, AnOrderToFetchTakesARankOutOfItsStep) {
     tell(quorum(1, 1));
     Fetch f;
     f.term = 5;
+    f.epoch = 1;
     f.lineage = 1;
     f.snapshotStep = 4;
     tell(f);

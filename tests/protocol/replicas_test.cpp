@@ -159,6 +159,20 @@ TEST_F(ReplicasTest, AContributorThatCouldNotApplyTheLastCommitFetches) {
     EXPECT_THAT(sentNow<Expelled>(1), IsEmpty());
 }
 
+TEST_F(ReplicasTest, OneRankThatCouldNotApplyTheLastCommitMakesItsReplicaFetch) {
+    train(2);
+    say(1, CommitMissed{{1, 1}, 1, 1});
+    say(1, CommitMissed{{1, 1}, 7, 2});
+    EXPECT_EQ(state(1), ReplicaState::kTraining) << "of an earlier step, of another life";
+    say(1, CommitMissed{{1, 1}, 1, 2});
+    EXPECT_THAT(shown(1), ElementsAre(ReplicaState::kFetching));
+    EXPECT_EQ(factsNow<fact::ReplicaChanged>()[0].why, "r1s1 could not apply the last commit");
+    EXPECT_THAT(sentNow<Abort>(0), SizeIs(1)) << "it cannot give what the others wait for";
+    EXPECT_THAT(sentNow<KeepSnapshot>(2), SizeIs(1));
+    say(1, CommitMissed{{1, 1}, 1, 2});
+    EXPECT_THAT(sentNow<KeepSnapshot>(2), IsEmpty()) << "it fetches already";
+}
+
 // ---- what a new coordinator finds
 
 TEST_F(ReplicasTest, ANewCoordinatorGoesOnWithThoseWhoHoldTheLastCommit) {
@@ -803,6 +817,36 @@ TEST_F(ReplicasTest, TheLastThatHoldsTheStateIsNotPutOutForItsGradients) {
     EXPECT_EQ(machine->committedStep(), 3u);
     pass(2 * options.timeouts.backoffFirstMs * kMillisecond, {0});
     EXPECT_EQ(view(0).incarnation, 2u);
+}
+
+/// Another holds the state by the time that it leaves: by the policy it does not go alone.
+TEST_F(ReplicasTest, WhoLeavesForItsGradientsTakesAllBackWhereThePolicySaysSo) {
+    for (const auto recovery : {RecoveryPolicy::kFt, RecoveryPolicy::kRestartAll}) {
+        everything.clear();
+        options.replicas = 2;
+        train(3);
+        loseAndReturn(1);
+        catchUp(1);
+        Operation change;
+        change.kind = OperationKind::kSetPolicies;
+        change.policies = machine->policies();
+        change.policies.recovery = recovery;
+        step(change);
+        for (int i = 0; i < 3; ++i) {
+            ReplicaVote v = no(0);
+            v.nonFiniteLocal = true;
+            say(0, v);
+        }
+        ASSERT_EQ(machine->openStep(), 0u);
+        EXPECT_THAT(sentTo<Leave>(0), IsEmpty());
+        say(0, reportOf(0, machine->committedStep()));
+        ASSERT_EQ(state(1), ReplicaState::kProven);
+        EXPECT_THAT(sentTo<Leave>(0), SizeIs(1));
+        const bool back = !actionsIn<FindCheckpoints>(everything).empty();
+        pass(10 * kMillisecond, {0});
+        EXPECT_EQ(back || !actionsIn<FindCheckpoints>(last).empty(),
+                  recovery == RecoveryPolicy::kRestartAll);
+    }
 }
 
 TEST_F(ReplicasTest, OneOfSeveralIsPutOutForItsGradientsAtOnce) {

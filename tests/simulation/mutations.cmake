@@ -209,8 +209,8 @@ plant(rank_machine.cpp "    appliedEpoch_ = last_->epoch;\n    hash_ = in.hash;\
   "    appliedEpoch_ = last_->epoch;\n    if (!MUTATED(tell_an_older_hash)) hash_ = in.hash;\n    if (replay_.empty()) {")
 plant(parity.cpp "    const bool majority = 2 * largest->second > byReplica.size();"
   "    const bool majority = 2 * largest->second + (MUTATED(call_a_tie_a_majority) ? 1 : 0) > byReplica.size();")
-plant(coordinator_replicas.cpp "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && (hadState || contributed))"
-  "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && (hadState || contributed) && !MUTATED(go_on_though_all_restart))")
+plant(coordinator_replicas.cpp "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll)"
+  "    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && !MUTATED(go_on_though_all_restart))")
 plant(coordinator_step.cpp "    if (!open_->quorum.checkParity) return true;"
   "    if (!open_->quorum.checkParity || MUTATED(ignore_parity)) return true;")
 plant(coordinator_replicas.cpp "        if (auto ledger = DataLedger::restore(c.ledger, options_.domainWeights); ledger.ok())\n            ledger_ = *std::move(ledger);"

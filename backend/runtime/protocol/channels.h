@@ -216,7 +216,7 @@ struct GroupNever {
 using ToCoordinator =
     std::variant<Hello, Beat, Evidence, Report, ReplicaVote, ReplayVerdict, SnapshotReady,
                  FetchProgress, CheckpointDone, LayoutMoved, FaultNoted, FetchFailed,
-                 ModelDescribed, RankHopeless, CheckpointUnusable, LeaveAsked>;
+                 ModelDescribed, RankHopeless, CheckpointUnusable, LeaveAsked, CommitMissed>;
 
 /// A connection of a rank of this replica and incarnation may carry the message: it is about that
 /// replica, whose ranks relay for each other, in that incarnation; about no replica; or what a peer

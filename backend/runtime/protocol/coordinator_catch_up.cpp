@@ -78,6 +78,7 @@ void CoordinatorMachine::Impl::maybeFetch(Replica& r) {
 void CoordinatorMachine::Impl::sendFetch(Replica& r) {
     r.sources.assign(r.ready.begin(), r.ready.end());
     r.followsWith.reset();
+    r.placedOtherwise = false;
     r.sentFetch = true;
     r.gradients.clear();
     tell(r, fetchOf(r));
@@ -86,6 +87,7 @@ void CoordinatorMachine::Impl::sendFetch(Replica& r) {
 Fetch CoordinatorMachine::Impl::fetchOf(const Replica& r) const {
     Fetch f;
     f.term = term_;
+    f.epoch = epoch_;
     f.lineage = lineage_;
     f.snapshotStep = r.snapshotStep;
     const auto epoch = epochOf_.find(r.snapshotStep);
@@ -249,9 +251,32 @@ void CoordinatorMachine::Impl::askForHashes() {
     }
 }
 
+/// While the job waits for those who catch up nobody votes: whoever does not give the snapshot that
+/// they need is seen by that alone.
+void CoordinatorMachine::Impl::judgeSources() {
+    for (Replica& source : replicas_) {
+        const bool owes = (!open_ || open_->holding) && serves(source) &&
+                          std::any_of(replicas_.begin(), replicas_.end(), [&](const Replica& r) {
+                              return r.stage == Stage::kSnapshot && r.snapshotStep == committed_ &&
+                                     r.kept.contains(source.id) && !r.ready.contains(source.id);
+                          });
+        if (!owes || source.owesSnapshotSince == 0) source.owesSnapshotSince = owes ? now_ : 0;
+        if (owesSnapshot(source) && !gate_.suspects().contains(source.id))
+            condemn(source, EvidenceKind::kMissedProgress,
+                    "it does not give the state that others wait for", source.owesSnapshotSince,
+                    false);
+    }
+}
+
+bool CoordinatorMachine::Impl::owesSnapshot(const Replica& r) const {
+    return r.owesSnapshotSince != 0 &&
+           now_ - r.owesSnapshotSince > options_.timeouts.fetchMs * kMillisecond;
+}
+
 /// Snapshots that never come, and joiners that stand still.
 void CoordinatorMachine::Impl::scanJoiners() {
     askForHashes();
+    judgeSources();
     for (Replica& r : replicas_) {
         if (!r.joining() || contributes(r.id)) continue;
         maybeFetch(r);

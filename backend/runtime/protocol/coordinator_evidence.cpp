@@ -159,7 +159,8 @@ void CoordinatorMachine::Impl::judgeSuspects() {
             std::all_of(r.pulses.begin(), r.pulses.end(), [&, at = since](const RankPulse& p) {
                 return p.hello && p.lastBeat > at && !missed(now_, p, limits_, options_.timeouts);
             });
-        const bool late = silent(r) || owesVote(r) || missesRanks(r) || startOverdue(r);
+        const bool late =
+            silent(r) || owesVote(r) || missesRanks(r) || startOverdue(r) || owesSnapshot(r);
         if (!r.alive() || (heard && !late)) gate_.clear(id);
     }
     for (const auto& [id, since] : std::map(gate_.suspects())) {

@@ -85,7 +85,10 @@ struct Life : CatchUp {
     /// until it is sent a Fetch it holds that state.
     std::optional<Hashes> followsWith;
     bool sentFetch = false;
-    std::set<uint64_t> dropped;  ///< as a source: steps of snapshots it was told to drop
+    /// It holds the last commit's state placed as before experts moved, until it is sent a Fetch.
+    bool placedOtherwise = false;
+    MonoNs owesSnapshotSince = 0;  ///< of the last commit's state, while the job waits; 0: of none
+    std::set<uint64_t> dropped;    ///< as a source: steps of snapshots it was told to drop
 };
 
 struct Replica : Life {
@@ -149,6 +152,7 @@ struct LayoutMove {
     bool sent = false;
     MonoNs sentAt = 0;
     std::set<int32_t> waiting;
+    bool takesUp = false;  ///< those that move hold the state in a layout that no longer counts
     uint64_t bytesMoved = 0;
 };
 
@@ -207,6 +211,7 @@ class CoordinatorMachine::Impl : Lineage {
     void from(RankId, const ModelDescribed&) {}
     void from(RankId from, const RankHopeless& m);
     void from(RankId from, const LeaveAsked& m);
+    void from(RankId from, const CommitMissed& m);
     void from(RankId from, const FetchFailed& m);
     void noteAbsence(MonoNs now);
     void advance();
@@ -245,6 +250,7 @@ class CoordinatorMachine::Impl : Lineage {
     bool someoneHolds(int32_t but = -1) const;
     bool holdsAlone(const Replica& r) const;
     void takeFollowers();
+    void takePlacedOtherwise();
     bool nobodyCanLoad() const;
     bool mustWriteBeforeLeaving(const Replica& r);
     void start(Replica& r);
@@ -256,6 +262,7 @@ class CoordinatorMachine::Impl : Lineage {
     void scheduleRestart(Replica& r, bool atOnce, const std::string& why);
     void expel(Replica& r, EvidenceKind kind, const std::string& why, MonoNs symptomAt,
                bool atOnce = false);
+    void restartAll(const Replica& lost, const std::string& why);
     void letGo(Replica& r, const std::string& why);
     void hopeless(Replica& r, const std::string& why, MonoNs symptomAt);
     void stayOut(Replica& r, const std::string& why);
@@ -340,6 +347,8 @@ class CoordinatorMachine::Impl : Lineage {
     bool vouches(const Replica& r) const;
     void doubtSources();
     void askForHashes();
+    void judgeSources();
+    bool owesSnapshot(const Replica& r) const;
     KeepSnapshot snapshotOrder(const Replica& r, bool keep) const;
     void sendFetch(Replica& r);
     Fetch fetchOf(const Replica& r) const;
@@ -375,7 +384,7 @@ class CoordinatorMachine::Impl : Lineage {
     void startLayoutMove();
     void askToMove(Replica& r);
     ChangeLayout orderOfMove() const;
-    void settleLayoutMove(bool ok, const std::string& why);
+    void settleLayoutMove(bool ok, const std::string& why, bool others = false);
     void checkLayoutMove();
     std::string explain(const std::string& why) const;
 

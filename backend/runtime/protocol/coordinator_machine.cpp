@@ -146,6 +146,7 @@ void CoordinatorMachine::Impl::advance() {
     decide();
     if (nobodyLeft()) return finish(false, absl::StrCat("no replica can train: ", givenUpWhy_));
     if (!open_) takeFollowers();
+    if (!open_) takePlacedOtherwise();
     // First whether it is the checkpoint that is at fault: going back to it again would not help.
     if (!rollbackWhy_ && !stopping_ && nobodyCanLoad()) {
         beginsDamaged_ = true;

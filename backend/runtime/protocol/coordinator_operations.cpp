@@ -11,9 +11,12 @@ namespace bulkhead::protocol {
 
 std::string CoordinatorMachine::Impl::explain(const std::string& why) const {
     std::string text = why;
-    for (const Replica& r : replicas_)
-        if (r.stage != Stage::kUpToDate && !r.drain && !r.givenUp)
-            absl::StrAppend(&text, "; r", r.id, " is ", std::string(enumName(r.shown)));
+    for (const Replica& r : replicas_) {
+        const bool suspected = gate_.suspects().contains(r.id);
+        if (suspected || (r.stage != Stage::kUpToDate && !r.drain && !r.givenUp))
+            absl::StrAppend(&text, "; r", r.id, " is ",
+                            suspected ? "suspected" : std::string(enumName(r.shown)));
+    }
     return text;
 }
 
@@ -230,7 +233,8 @@ void CoordinatorMachine::Impl::checkLayoutMove() {
 }
 
 /// All or nobody: the next quorum names the layout that counts.
-void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why) {
+/// `others`: it failed for one that left, and may succeed with the others.
+void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why, bool others) {
     const LayoutMove move = *std::exchange(move_, std::nullopt);
     if (ok) {
         layout_ = move.layout;
@@ -249,6 +253,11 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why)
         // checkpoint is written.
         for (const Replica& r : replicas_)
             if (r.formed) tell(r, KeepSnapshot{term_, 0, false, {}, layout_, layoutTried_});
+        for (Replica& r : replicas_) {
+            if (!move.takesUp || r.stage != Stage::kUpToDate) continue;
+            planFetch(r, "experts moved without it");
+            r.placedOtherwise = others;
+        }
         return;
     }
     // Windows never cross a layout change, and none of them serves another what it holds.

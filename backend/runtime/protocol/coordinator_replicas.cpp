@@ -248,6 +248,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         upToDate(*r);
         noteReported(m);
     } else if (!m.ready || m.step + 1 != committed_ || r->toldAgain != committed_) {
+        r->placedOtherwise = m.ready && m.step == committed_ && !m.following && !placed;
         planFetch(*r, !m.hasState ? "it has no state yet"
                       : placed    ? "it is behind"
                                   : "experts moved without it");
@@ -342,6 +343,14 @@ void CoordinatorMachine::Impl::from(RankId, const LeaveAsked& m) {
     if (open_ && open_->committing) ensurePending();
 }
 
+/// The word on an earlier commit comes late: its replica has fetched since.
+void CoordinatorMachine::Impl::from(RankId, const CommitMissed& m) {
+    Replica* r = current(m.rank.replica, m.incarnation);
+    if (r == nullptr || r->stage != Stage::kUpToDate || m.step != committed_) return;
+    r->step = committed_ - 1;
+    planFetch(*r, absl::StrCat("r", r->id, "s", m.rank.shard, " could not apply the last commit"));
+}
+
 /// Given up at once. The rank's own reason replaces whatever the replica was lost for just before.
 void CoordinatorMachine::Impl::hopeless(Replica& r, const std::string& why, MonoNs symptomAt) {
     r.hopeless = true;
@@ -380,18 +389,25 @@ void CoordinatorMachine::Impl::expel(Replica& r, EvidenceKind kind, const std::s
     });
     letGo(r, why);
     scheduleRestart(r, atOnce, why);
-    if (options_.policies.recovery == RecoveryPolicy::kRestartAll && (hadState || contributed))
-        rollbackWhy_ = absl::StrCat("recovery = restart_all: r", r.id, " lost: ", why);
+    if (hadState || contributed) restartAll(r, why);
+}
+
+/// Where the policy says so, it does not go alone.
+void CoordinatorMachine::Impl::restartAll(const Replica& lost, const std::string& why) {
+    if (options_.policies.recovery == RecoveryPolicy::kRestartAll)
+        rollbackWhy_ = absl::StrCat("recovery = restart_all: r", lost.id, " lost: ", why);
 }
 
 /// What an expelled and an orderly leaving replica have in common.
 void CoordinatorMachine::Impl::letGo(Replica& r, const std::string& why) {
     releaseSnapshot(r);
+    const bool moved = r.stage == Stage::kUpToDate;
     r.stage = Stage::kOut;
     r.gone = r.incarnation;
     r.unheardOn.reset();
     ++revision_;
-    if (move_ && move_->sent) settleLayoutMove(false, absl::StrCat("r", r.id, " left meanwhile"));
+    if (move_ && move_->sent && (moved || !move_->takesUp))
+        settleLayoutMove(false, absl::StrCat("r", r.id, " left meanwhile"), true);
     for (auto it = checkpointPlans_.begin(); it != checkpointPlans_.end();) {
         const bool lost = it->second.writer == r.id;
         if (lost && !stopping_) checkpointWanted_ = true;
@@ -457,6 +473,7 @@ void CoordinatorMachine::Impl::finishDrains() {
                 incidents_.open(now_, r.id, r.incarnation, committed_, r.wish->kind,
                                 absl::StrCat("r", r.id, " left: ", why), now_, now_, false, 0, out);
             });
+        if (!r.drain && r.wish->kind == EvidenceKind::kNonFinite) restartAll(r, why);
         letGo(r, why);
         if (r.drain)
             stayOut(r, "drained by the operator");
@@ -470,7 +487,8 @@ bool CoordinatorMachine::Impl::mustWriteBeforeLeaving(const Replica& r) {
     const bool trains = std::any_of(replicas_.begin(), replicas_.end(),
                                     [](const Replica& o) { return o.stage == Stage::kUpToDate; });
     // It has not told what it holds, or may turn out to hold what nobody else does.
-    const bool unknown = r.stage == Stage::kAdopted || (r.followsWith && !trains);
+    const bool otherwise = r.placedOtherwise && r.step == committed_;
+    const bool unknown = r.stage == Stage::kAdopted || ((r.followsWith || otherwise) && !trains);
     if (unknown && committed_ != lineageFrom_ && !holdsLast(r)) return true;
     if (!holdsLast(r) || checkpointed() || !last_) return false;
     const bool last = std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
@@ -598,6 +616,31 @@ void CoordinatorMachine::Impl::takeFollowers() {
         r.step = committed_;
         show(r, ReplicaState::kProven, "nobody who trained is left");
     }
+}
+
+/// Experts moved while nobody heard of these, and all who moved are gone: they move after them.
+void CoordinatorMachine::Impl::takePlacedOtherwise() {
+    if (someoneHolds() || searching_ || (move_ && move_->sent)) return;
+    bool any = false;
+    for (Replica& r : replicas_) {
+        if (r.stage != Stage::kSnapshot || !r.placedOtherwise || r.step != committed_) continue;
+        any = true;
+        r.placedOtherwise = false;
+        releaseSnapshot(r);
+        enter(r, Stage::kUpToDate);
+        r.proven = true;
+        show(r, ReplicaState::kProven, "nobody is left who moved experts; it moves them now");
+    }
+    if (!any) return;
+    if (!move_) {
+        move_.emplace();
+        move_->layout = ++layoutTried_;
+        log(LogLayoutTried{layoutTried_}, false);
+        move_->expertShard = expertShard_;
+        move_->domainShare = domainShare_;
+    }
+    move_->takesUp = true;
+    startLayoutMove();
 }
 
 /// Everybody back to the last checkpoint, in a new lineage.

@@ -592,6 +592,7 @@ struct KeepSnapshot {
 /// To a joiner: pull the state after `snapshotStep` from these, then replay their deltas.
 struct Fetch {
     uint64_t term = 0;
+    uint64_t epoch = 0;  ///< the newest: a rank that contributes in a later one has come to more
     uint64_t lineage = 0;
     uint64_t snapshotStep = 0;
     uint64_t snapshotEpoch = 0;  ///< in which snapshotStep was committed (Quorum::afterEpoch)
@@ -603,6 +604,7 @@ struct Fetch {
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("term", self.term);
+        visit("epoch", self.epoch);
         visit("lineage", self.lineage);
         visit("snapshot_step", self.snapshotStep);
         visit("snapshot_epoch", self.snapshotEpoch);
@@ -790,6 +792,20 @@ struct LeaveAsked {
     static void fields(Self& self, Visitor& visit) {
         visit("rank", self.rank);
         visit("incarnation", self.incarnation);
+    }
+};
+
+/// A rank holds no sum of a step that was committed with its replica: its state stays behind, and
+/// its replica is as good as all its ranks. Said again until a fetch begins.
+struct CommitMissed {
+    RankId rank;
+    uint32_t incarnation = 0;
+    uint64_t step = 0;  ///< that was committed
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("rank", self.rank);
+        visit("incarnation", self.incarnation);
+        visit("step", self.step);
     }
 };
 

@@ -99,6 +99,7 @@ void RankMachine::tellAgain() {
     if (vote_ != Vote::kNone) act(SendLeader{lastVote_});
     if (lastMoved_) act(SendLeader{*lastMoved_});
     if (fetchFailed_) act(SendUp{*fetchFailed_});
+    if (missed_) act(SendUp{*missed_});
 }
 
 void RankMachine::receive(const ReplicaFormed& m) {
@@ -431,6 +432,8 @@ void RankMachine::receive(const Commit& m) {
     phase_ = Phase::kIdle;
     replay_.emplace(r.step, m);
     report();
+    missed_ = CommitMissed{config_.rank, config_.incarnation, r.step};
+    act(SendUp{*missed_});
 }
 
 void RankMachine::on(MonoNs, const Applied& in) {
@@ -535,7 +538,9 @@ void RankMachine::receive(const Fetch& m) {
     if (!accept(m.term)) return;
     // Overtaken by a younger order, or by what this rank has come to since.
     const uint64_t reached = fetch_ ? fetch_->snapshotStep : applied_;
-    if (m.lineage != lineage_ || m.snapshotStep < reached) {
+    const bool contributedSince =
+        !fetch_ && current_ && m.term == current_->term && m.epoch < current_->epoch;
+    if (m.lineage != lineage_ || m.snapshotStep < reached || contributedSince) {
         ++fenced_;
         return;
     }
@@ -547,6 +552,7 @@ void RankMachine::receive(const Fetch& m) {
     const bool again =
         fetch_ && fetch_->snapshotStep == m.snapshotStep && m.layout == fetch_->layout;
     fetch_ = m;
+    missed_.reset();
     // Other sources may do where one broke, not where none has the sums any more.
     if (fetchFailed_ && (!again || !fetchFailed_->outOfWindow)) fetchFailed_.reset();
     if (!again) {

@@ -332,6 +332,7 @@ class RankMachine {
     RankVote lastVote_;                         ///< unless vote_ is kNone
     std::optional<RankLayoutMoved> lastMoved_;  ///< until it is known which layout counts
     std::optional<FetchFailed> fetchFailed_;    ///< until another fetch begins
+    std::optional<CommitMissed> missed_;        ///< until a fetch begins
     std::optional<Commit> applying_;
     std::optional<Commit> checkpointWanted_;  ///< of a step that is applied, or being applied
 
