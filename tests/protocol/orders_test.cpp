@@ -485,6 +485,28 @@ TEST_F(PlacedOtherwiseTest, ItMovesAfterThemInsteadOfGivingUpTheStep) {
     }
 }
 
+TEST_F(PlacedOtherwiseTest, AFollowerThatHeldTheStepMovesAfterThemToo) {
+    options.policies.parityEverySteps = 0;
+    train(2);
+    loseAndReturn(2);
+    operate(OperationKind::kPause);
+    catchUp(2);
+    ASSERT_EQ(machine->committedStep(), 4u);
+    ASSERT_EQ(state(2), ReplicaState::kProven);
+    order();
+    for (const int32_t r : {0, 1}) moved(r);
+    ASSERT_TRUE(word().ok);
+    EXPECT_EQ(state(2), ReplicaState::kFetching);
+    for (const int32_t r : {0, 1}) exits({r, 0});
+    ASSERT_THAT(sentNow<ChangeLayout>(2), SizeIs(1));
+    EXPECT_EQ(sentNow<ChangeLayout>(2)[0].layout, 2u);
+    moved(2, true, 2);
+    EXPECT_TRUE(word().ok);
+    operate(OperationKind::kResume);
+    EXPECT_THAT(members(quorum()), ElementsAre(2));
+    EXPECT_THAT(actionsIn<FindCheckpoints>(everything), IsEmpty());
+}
+
 TEST_F(PlacedOtherwiseTest, WithTheOrderToFetchItGivesUpTheState) {
     moveWithoutLast();
     say(2, reportOf(2, 3));

@@ -535,6 +535,17 @@ TEST_F(EnteringTest, AQuorumFromBeforeAnotherFetchDoesNotComeToLifeAfterIt) {
     EXPECT_FALSE(machine_.exchange().has_value());
 }
 
+/// All who trained moved and are gone: what a follower holds is the job's.
+TEST_F(EnteringTest, WhoFollowsMovesExpertsWhenItIsAskedTo) {
+    decided(7, 5, 4, true);
+    give(FromCoordinator{ChangeLayout{0, 6, 5, 1, {1, 0}}});
+    ASSERT_TRUE(did<MoveLayout>());
+    EXPECT_TRUE(did<AbortExchange>());
+    EXPECT_FALSE(machine_.exchange().has_value());
+    give(LayoutMoveDone{1, true, 10, "", 77});
+    ASSERT_TRUE(did<SendLeader>());
+}
+
 /// It fetched the state for the step that it contributes to now.
 TEST_F(EnteringTest, AFetchFromBeforeItContributedDoesNotTakeItOutOfItsStep) {
     committed(7, 4);

@@ -244,6 +244,7 @@ uint64_t RankMachine::placement() const {
 void RankMachine::moveLayout(const ChangeLayout& change) {
     // A quorum that the coordinator took back for the move.
     if (current_) dropCurrent("experts move first");
+    leaveExchange("experts move first");
     if (layoutMoved_) settleLayout(layout_);  // a move of a coordinator that is gone
     forgetGradient();
     moving_ = true;
@@ -680,7 +681,7 @@ void RankMachine::receive(const ChangeLayout& m) {
     abandonMove();  // one by a coordinator that is gone
     // The coordinator took this back for the move.
     if (pending_ && pending_->step == m.step + 1) pending_.reset();
-    if (m.step == applied_ && hasState_ && !applying_ && !joiner_ && !moving_)
+    if (m.step == applied_ && holds() && !applying_ && !replaying_ && !moving_)
         moveLayout(m);
     else if (m.step > applied_ || moving_)
         layoutChange_ = m;
