@@ -453,6 +453,23 @@ TEST_F(CatchUpTest, WhoEntersALongStepDoesNotStandStill) {
     commit();
 }
 
+/// Nothing is committed meanwhile that it could replay.
+TEST_F(CatchUpTest, WhoFollowsInReserveDoesNotStandStillInALongStep) {
+    options.spares = 1;
+    options.timeouts.fetchMs = 4000;
+    train(2);
+    catchUp(3);
+    commit();
+    say(3, following(3, machine->committedStep()));
+    ASSERT_EQ(state(3), ReplicaState::kProven);
+    pass(6 * kSecond, {}, {}, Phase::kCompute);
+    commit();
+    pass(2 * kSecond, {}, {}, Phase::kCompute);
+    EXPECT_EQ(view(3).incarnation, 1u) << "it has just been told of the commit";
+    pass(3 * kSecond, {}, {}, Phase::kCompute);
+    EXPECT_EQ(view(3).incarnation, 2u) << "it did not replay it";
+}
+
 TEST_F(CatchUpTest, WhoFollowsAJobThatWaitsDoesNotStandStill) {
     options.timeouts.fetchMs = 4000;
     options.replicas = options.policies.minReplicas = 4;

@@ -289,11 +289,13 @@ void CoordinatorMachine::Impl::scanJoiners() {
                 std::any_of(replicas_.begin(), replicas_.end(),
                             [&](const Replica& o) { return !o.leaves() && serves(o); });
             if (stale && served) planFetch(r, "its snapshot did not come");
-        } else if (now_ - r.advancedAt > options_.timeouts.fetchMs * kMillisecond &&
-                   !(r.following && (!open_ || open_->holding))) {
-            condemn(r, EvidenceKind::kMissedProgress, "its catch-up stands still", r.advancedAt,
-                    false);
+            continue;
         }
+        // Who follows has nothing to get on with before the next commit.
+        if (r.following && r.step >= committed_) continue;
+        const MonoNs since = r.following ? std::max(r.advancedAt, lastCommitAt_) : r.advancedAt;
+        if (now_ - since > options_.timeouts.fetchMs * kMillisecond)
+            condemn(r, EvidenceKind::kMissedProgress, "its catch-up stands still", since, false);
     }
 }
 
