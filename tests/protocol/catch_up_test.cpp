@@ -453,6 +453,26 @@ TEST_F(CatchUpTest, WhoEntersALongStepDoesNotStandStill) {
     commit();
 }
 
+/// Its memory is damaged, and it is gone before it is known who else runs.
+TEST_F(CatchUpTest, TheFirstThatANewCoordinatorHearsOfDoesNotSayWhatTheStateIs) {
+    begin(past(3));
+    runs(0), greets(0);
+    Report damaged = reportOf(0, 3);
+    damaged.hashes[0] ^= 1;
+    say(0, damaged);
+    for (const int32_t r : {1, 2}) runs(r), greets(r);
+    step(InventoryDone{});
+    operate(OperationKind::kPause);
+    exits({0, 0});
+    say(1, reportOf(1, 3));
+    say(2, blank(2));
+    say(1, SnapshotReady{1, 1, 3});
+    say(2, following(2, 3));
+    EXPECT_EQ(view(2).incarnation, 1u);
+    say(1, reportOf(1, 3));
+    EXPECT_EQ(state(2), ReplicaState::kProven);
+}
+
 /// Nothing is committed meanwhile that it could replay.
 TEST_F(CatchUpTest, WhoFollowsInReserveDoesNotStandStillInALongStep) {
     options.spares = 1;

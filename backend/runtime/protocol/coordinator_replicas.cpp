@@ -268,6 +268,7 @@ void CoordinatorMachine::Impl::noteReported(const Report& m) {
 /// compared as votes are. One alone may be the one that is wrong.
 void CoordinatorMachine::Impl::judgeReported() {
     if ((open_ && !open_->holding) || agreed_.find(committed_) != nullptr || rollbackWhy_) return;
+    if (recovering_) return;  // nor is it known who runs
     if (reportedOf_ != std::pair(committed_, layout_)) return;
     std::map<int32_t, Hashes> told;
     for (const Replica& r : replicas_) {
