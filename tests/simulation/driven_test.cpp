@@ -77,16 +77,16 @@ TEST(DrivenTest, SeedsNobodyHasSeenKeepEveryInvariantAndHeal) {
 /// Each found something of the job: the last holder of a step whose memory was damaged served that
 /// state for ever to two joiners, one of whom always waited for it; a checkpoint of a step
 /// that its disk had lost, for which the log was taken for another run's; ranks of one replica that
-/// computed or moved different things together (the last five but one); experts that moved while
-/// one replica was not heard (the last); or of the judge: the one that a replica had been started
-/// anew, which a disk lost; a checkpoint with a flipped bit that a disk lost from the log and that
-/// was found again; an orphan that was about to leave; a flipped gradient of a step that had been
-/// exchanged before from other samples.
+/// computed or moved different things together (the last five but two); experts that moved while
+/// one replica was not heard; a damaged state that the next coordinator heard of first; or of the
+/// judge: the one that a replica had been started anew, which a disk lost; a checkpoint with a
+/// flipped bit that a disk lost from the log and that was found again; an orphan that was about to
+/// leave; a flipped gradient of a step that had been exchanged before from other samples.
 TEST(DrivenTest, SeedsThatBrokeTheJobOrItsJudgeStayWhole) {
     for (const uint64_t seed :
          {896512085ull, 896518722ull, 5468463527ull, 896512764ull, 896518315ull, 1795528064ull,
           1795530202ull, 1795615794ull, 1795615981ull, 1795616194ull, 1795616280ull, 1795616594ull,
-          1795626838ull, 1795636975ull}) {
+          1795626838ull, 1795636975ull, 3591283834ull}) {
         const Verdict v = runDriven(seed, 100);
         EXPECT_FALSE(v.broken) << seed << ": " << *v.broken << "\n" << v.standing;
     }
