@@ -485,6 +485,18 @@ TEST_F(PlacedOtherwiseTest, ItMovesAfterThemInsteadOfGivingUpTheStep) {
     }
 }
 
+TEST_F(PlacedOtherwiseTest, SoDoesAFollowerThatTheNextCoordinatorHearsOfLate) {
+    moveWithoutLast();
+    for (const int32_t r : {0, 1}) exits({r, 0});
+    say(2, following(2, 3));
+    expectFollows();
+    moved(2, true, 2);
+    EXPECT_TRUE(word().ok);
+    operate(OperationKind::kResume);
+    EXPECT_THAT(members(quorum()), ElementsAre(2));
+    EXPECT_THAT(actionsIn<FindCheckpoints>(everything), IsEmpty());
+}
+
 TEST_F(PlacedOtherwiseTest, AFollowerThatHeldTheStepMovesAfterThemToo) {
     options.policies.parityEverySteps = 0;
     train(2);

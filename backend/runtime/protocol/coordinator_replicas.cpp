@@ -248,7 +248,7 @@ void CoordinatorMachine::Impl::from(RankId, const Report& m) {
         upToDate(*r);
         noteReported(m);
     } else if (!m.ready || m.step + 1 != committed_ || r->toldAgain != committed_) {
-        r->placedOtherwise = m.ready && m.step == committed_ && !m.following && !placed;
+        r->placedOtherwise = m.ready && m.step == committed_ && !placed;
         planFetch(*r, !m.hasState ? "it has no state yet"
                       : placed    ? "it is behind"
                                   : "experts moved without it");
