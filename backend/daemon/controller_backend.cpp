@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "backend/common/file_system.h"
 #include "backend/model/command_text.h"
 #include "backend/model/job_file.h"
+#include "backend/runtime/coordinator/run_files.h"
 
 namespace bulkhead::daemon {
 namespace {
@@ -58,7 +60,11 @@ absl::StatusOr<std::string> ControllerBackend::start(const model::JobSpec& spec,
     if (!resumeFrom.empty())
         if (absl::Status status = controller_.canResume(resumeFrom, spec); !status.ok())
             return status;
-    const auto run = history_.open(spec.name);
+    const auto run = history_.open(spec.name, [&](const std::string& name) {
+        if (spec.checkpointDir.empty()) return absl::OkStatus();
+        return runtime::claimCheckpoints(diskFiles(),
+                                         runtime::checkpointsBelow(spec.checkpointDir, name));
+    });
     if (!run.ok()) return run.status();
     auto started = controller_.start(spec, {.run = *run, .resumeFrom = resumeFrom});
     if (!started.ok()) history_.closeFailed(*run, std::string(started.status().message()));

@@ -56,8 +56,11 @@ void HistorySink::keepIdentity(const std::string& run, const history::StoredRun&
     if (!kept.ok()) spdlog::warn("run {}: {}", run, std::string(kept.message()));
 }
 
-absl::StatusOr<std::string> HistorySink::open(const std::string& job) {
-    auto writer = history::RunWriter::create(file_, job, clock_, writerOptions(job, true));
+absl::StatusOr<std::string> HistorySink::open(
+    const std::string& job, std::function<absl::Status(const std::string&)> claim) {
+    history::WriterOptions options = writerOptions(job, true);
+    options.claim = std::move(claim);
+    auto writer = history::RunWriter::create(file_, job, clock_, std::move(options));
     if (!writer.ok()) return writer.status();
     const std::string name = (*writer)->info().name;
     if (absl::Status s = diskFiles().makeFolder((runs_ / name).string()); !s.ok())

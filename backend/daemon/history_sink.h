@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,8 +26,10 @@ class HistorySink final : public runtime::EventSink {
     HistorySink(std::filesystem::path file, std::filesystem::path runs, const Clock& clock)
         : file_(std::move(file)), runs_(std::move(runs)), clock_(clock) {}
 
-    /// Opens a run named after the job ("demo", "demo-2" ...) and returns that name.
-    absl::StatusOr<std::string> open(const std::string& job);
+    /// Opens a run named after the job ("demo", "demo-2" ...) and returns that name. An error of
+    /// `claim`, which is told the name, leaves no run of it.
+    absl::StatusOr<std::string> open(const std::string& job,
+                                     std::function<absl::Status(const std::string&)> claim = {});
     /// Ends a run that was opened and could not start.
     void closeFailed(const std::string& run, const std::string& why);
     /// Goes on with a run of an earlier life of the daemon, or whose file was lost(); the fold of

@@ -85,6 +85,9 @@ struct WriterOptions {
     std::string uuid;                ///< of a run that is made anew; empty: a new one
     /// A name that is taken although the file does not know it. May be empty.
     std::function<bool(const std::string& name)> isTaken;
+    /// Called with the name of a new run before anything of it is made; after an error nothing is,
+    /// and create() returns it. Runs while the file is locked for writing. May be empty.
+    std::function<absl::Status(const std::string& name)> claim;
     /// Called on the writer's thread whenever its health changes: not OK while it cannot write
     /// (it keeps retrying), OK again afterwards. Must not call back into the writer.
     std::function<void(const absl::Status&)> onHealth;

@@ -430,12 +430,14 @@ std::string freeName(SQLite::Database& db, std::string_view wanted, const Writer
     }
 }
 
-StoredRun insertRun(SQLite::Database& db, std::string_view name, int64_t nowNs,
-                    const WriterOptions& options) {
+absl::StatusOr<StoredRun> insertRun(SQLite::Database& db, std::string_view name, int64_t nowNs,
+                                    const WriterOptions& options) {
     StoredRun info;
     SQLite::Transaction transaction(db, SQLite::TransactionBehavior::IMMEDIATE);
     info.uuid = options.uuid.empty() ? newUuid() : options.uuid;
     info.name = freeName(db, name, options);
+    if (options.claim)
+        if (absl::Status s = options.claim(info.name); !s.ok()) return s;
     info.createdNs = nowNs;
     info.phase = "starting";
     SQLite::Statement insert(db, "INSERT INTO runs (uuid, name, created_ns) VALUES (?, ?, ?)");
@@ -467,7 +469,9 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::create(const fs::path& fil
     if (!db.ok()) return db.status();
     return guardedValue<Result>(file.string(), [&]() -> absl::StatusOr<Result> {
         Beginning beginning;
-        beginning.info = insertRun(**db, name, clock.unixNs(), options);
+        absl::StatusOr<StoredRun> inserted = insertRun(**db, name, clock.unixNs(), options);
+        if (!inserted.ok()) return inserted.status();
+        beginning.info = *std::move(inserted);
         beginning.opened = fileAt(file);
         auto lock = WriterLock::take(file, beginning.info.id);
         if (!lock.ok()) return lock.status();

@@ -902,6 +902,41 @@ TEST_F(WholeJobTest, ANewRunOnAnOldHistorySaysHowToGoOnWithTheOldOne) {
                 HasSubstr("to go on with one, which ended at step 3, add --resume one"));
 }
 
+TEST_F(WholeJobTest, AStartRefusedForItsCheckpointFolderLeavesNothing) {
+    const auto owner = daemon();
+    auto client = client::Client::open({owner->target(), "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    client::JobText text = smallJob();
+    const auto start = [&](const std::string& folder) {
+        text.overrides = {"checkpoint_dir=\"" + folder + "\"", "steps=3"};
+        return await<model::JobInfo>(
+            [&](auto reply) { client.value()->startJob(text, {}, reply); });
+    };
+    const std::filesystem::path here = dir_;
+    std::ofstream(here / "file") << "mine";
+    std::filesystem::create_directories(here / "mine" / "small" / "x");
+    std::filesystem::create_directories(here / "named");
+    std::ofstream(here / "named" / "small") << "mine";
+    for (const std::string& folder : {dir_ + "/file", dir_ + "/file/below", dir_ + "/mine",
+                                      dir_ + "/named", std::string("/proc/not-there")}) {
+        const auto refused = start(folder);
+        ASSERT_FALSE(refused.ok()) << folder;
+        EXPECT_EQ(refused.failure().code, client::FailureCode::kInvalid) << folder;
+        EXPECT_THAT(refused.failure().cause, HasSubstr(folder));
+        EXPECT_THAT(refused.failure().remedy, HasSubstr("checkpoint_dir"));
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(here / "state" / "jobs"));
+    EXPECT_EQ(read(dir_ + "/named/small"), "mine");
+    EXPECT_TRUE(std::filesystem::exists(here / "mine" / "small" / "x"));
+    const auto runs = await<std::vector<model::RunInfo>>(
+        [&](auto reply) { client.value()->listRuns("", reply); });
+    ASSERT_TRUE(runs.ok()) << runs.failure().cause;
+    EXPECT_TRUE(runs.value().empty());
+    const auto started = start(dir_ + "/checkpoints");
+    ASSERT_TRUE(started.ok()) << started.failure().cause;
+    EXPECT_EQ(started.value().id, "small") << "the name is free";
+}
+
 TEST_F(WholeJobTest, ADaemonWithAnAllowListStartsNoJobThatUsesAnythingElse) {
     ASSERT_EQ(shell("umask 077; mkdir -p " + dir_ + "/state; printf 'data = [\"" + dir_ +
                     "/text.txt\"]\ncheckpoints = [\"" + dir_ + "/checkpoints\"]\n' > " + dir_ +

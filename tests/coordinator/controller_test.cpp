@@ -484,8 +484,9 @@ TEST_F(ControllerTest, JobsThatNameTheSameCheckpointFolderKeepOutOfEachOthersWay
     // Another controller's run of the same name.
     std::filesystem::create_directories(s.checkpointDir + "/taken/l0001-step000000010-layout0-r0");
     const auto taken = host_->controller().start(s, {"taken", ""});
-    EXPECT_TRUE(absl::IsAlreadyExists(taken.status()));
+    EXPECT_TRUE(absl::IsInvalidArgument(taken.status()));
     EXPECT_THAT(std::string(taken.status().message()), HasSubstr("checkpoint_dir"));
+    EXPECT_FALSE(std::filesystem::exists(host_->dir() + "/state/taken"));
 }
 
 TEST_F(ControllerTest, SeveralJobsShareTheNodes) {

@@ -384,7 +384,7 @@ TEST_F(RunFilesTest, TwoControllersCannotWriteCheckpointsToOneFolder) {
     ASSERT_TRUE(first.ok()) << first.status();
     const auto second = lockCheckpoints(diskFiles(), folder);
     EXPECT_THAT(std::string(second.status().message()), HasSubstr("a copy of one that is in use"));
-    EXPECT_TRUE(isFreeForCheckpoints(diskFiles(), folder)) << "a lock is no checkpoint";
+    EXPECT_TRUE(claimCheckpoints(diskFiles(), folder).ok()) << "a lock is no checkpoint";
     const auto falls = [](const FileLock& lock) {
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
         while (lock.stands() && std::chrono::steady_clock::now() < end)
@@ -403,7 +403,7 @@ TEST_F(RunFilesTest, TwoControllersCannotWriteCheckpointsToOneFolder) {
         fs::remove(folder + "/away");
     }
     write(folder + "/l1/manifest.json", "{}");
-    EXPECT_FALSE(isFreeForCheckpoints(diskFiles(), folder));
+    EXPECT_TRUE(absl::IsInvalidArgument(claimCheckpoints(diskFiles(), folder)));
 
     // By another path, and from below another parent.
     fs::create_directories(folder_ / "other");

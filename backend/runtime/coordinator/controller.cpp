@@ -129,7 +129,7 @@ class Controller::Impl {
     }
 
     /// All of a start that comes before the training text is copied: a run with a folder.
-    /// `made`: the folders that were not there before.
+    /// `made`: the folders that were not there before, or were empty.
     absl::StatusOr<JobBeginning> prepare(model::JobSpec spec, const StartOptions& options,
                                          std::optional<model::JobSpec>& earlier,
                                          std::vector<std::string>& made) {
@@ -160,20 +160,12 @@ class Controller::Impl {
                     withholdQuarantined(*beginning.resume, *past);
             earlier = std::move(checkpoint->spec);
         }
-        // A folder of its own also where the job names one: runs that share it would take each
-        // other's checkpoints for theirs.
-        spec.checkpointDir = spec.checkpointDir.empty()
-                                 ? dir + "/checkpoints"
-                                 : absl::StrCat(spec.checkpointDir, "/", run);
-        if (!isFreeForCheckpoints(files(), spec.checkpointDir))
-            return absl::AlreadyExistsError(
-                absl::StrCat(spec.checkpointDir,
-                             " is in use already, by a run of the same name; choose another name "
-                             "for this run, or another checkpoint_dir"));
-        for (const std::string& folder : {dir, spec.checkpointDir}) {
-            if (!files().exists(folder)) made.push_back(folder);
-            if (absl::Status s = files().makeFolder(folder); !s.ok()) return s;
-        }
+        spec.checkpointDir = spec.checkpointDir.empty() ? dir + "/checkpoints"
+                                                        : checkpointsBelow(spec.checkpointDir, run);
+        if (!files().exists(dir)) made.push_back(dir);
+        if (absl::Status s = claimCheckpoints(files(), spec.checkpointDir); !s.ok()) return s;
+        if (files().list(spec.checkpointDir).empty()) made.push_back(spec.checkpointDir);
+        if (absl::Status s = files().makeFolder(dir); !s.ok()) return s;
         beginning.run = run;
         beginning.dir = dir;
         beginning.spec = std::move(spec);
@@ -824,14 +816,15 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
     std::optional<model::JobSpec> earlier;
     std::vector<std::string> made;
     auto beginning = impl_->call([&] { return impl_->prepare(spec, options, earlier, made); });
-    if (!beginning.ok()) return beginning.status();
-    absl::Status text = takeText(beginning->spec, beginning->dir, earlier ? &*earlier : nullptr);
-    if (text.ok() && beginning->resume)
-        text = checkText(impl_->files(), beginning->spec, beginning->resume->path);
-    if (!text.ok()) {
+    absl::Status ready = beginning.status();
+    if (ready.ok())
+        ready = takeText(beginning->spec, beginning->dir, earlier ? &*earlier : nullptr);
+    if (ready.ok() && beginning->resume)
+        ready = checkText(impl_->files(), beginning->spec, beginning->resume->path);
+    if (!ready.ok()) {
         // Nothing was begun: the name is free again.
         for (const std::string& folder : made) (void)impl_->files().removeFolder(folder);
-        return text;
+        return ready;
     }
     const std::string run = beginning->run;
     const absl::Status launched = impl_->call([&] {

@@ -447,10 +447,22 @@ absl::StatusOr<std::unique_ptr<FileLock>> lockCheckpoints(FileSystem& files,
     return lock;
 }
 
-bool isFreeForCheckpoints(const FileSystem& files, const std::string& checkpointDir) {
-    const std::vector<std::string> there = files.list(checkpointDir);
-    return std::all_of(there.begin(), there.end(),
-                       [](const std::string& name) { return name == kCheckpointLock; });
+std::string checkpointsBelow(const std::string& checkpointDir, const std::string& run) {
+    return absl::StrCat(checkpointDir, "/", run);
+}
+
+absl::Status claimCheckpoints(FileSystem& files, const std::string& folder) {
+    for (const std::string& name : files.list(folder))
+        if (name != kCheckpointLock)
+            return absl::InvalidArgumentError(
+                absl::StrCat(folder,
+                             " is in use already, by a run of the same name or for something else; "
+                             "choose another name for this run, or another checkpoint_dir"));
+    const absl::Status made = files.makeFolder(folder);
+    if (made.ok() || absl::IsResourceExhausted(made)) return made;
+    return absl::InvalidArgumentError(
+        absl::StrCat("no checkpoint can be written: ", made.message(),
+                     "; set checkpoint_dir to a folder that can be made and written"));
 }
 
 std::string runIdentity(const FileSystem& files, const std::string& runDir) {

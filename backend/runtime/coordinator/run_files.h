@@ -32,8 +32,12 @@ absl::StatusOr<std::unique_ptr<FileLock>> lockRun(FileSystem& files, const std::
 absl::StatusOr<std::unique_ptr<FileLock>> lockCheckpoints(FileSystem& files,
                                                           const std::string& checkpointDir);
 
-/// Nothing but a lock lies in it, or it is not there.
-bool isFreeForCheckpoints(const FileSystem& files, const std::string& checkpointDir);
+/// The folder of a run's checkpoints in the `checkpoint_dir` of its job: a folder of its own, since
+/// runs that share one would take each other's checkpoints for theirs.
+std::string checkpointsBelow(const std::string& checkpointDir, const std::string& run);
+/// Makes this folder for a run that begins. InvalidArgument when it cannot be made or written, or
+/// when something other than a lock lies in it; ResourceExhausted when the disk is full.
+absl::Status claimCheckpoints(FileSystem& files, const std::string& folder);
 
 /// InvalidArgument unless it is a plain folder name.
 absl::Status checkRunId(const std::string& run);
