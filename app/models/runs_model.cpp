@@ -17,8 +17,12 @@ std::optional<model::JobPhase> phaseOf(const model::RunInfo& run) {
 }
 
 QString phaseText(const model::RunInfo& run) {
-    const auto phase = phaseOf(run);
-    return phase ? label(*phase) : QCoreApplication::translate("labels", "Interrupted");
+    if (const auto phase = phaseOf(run)) return label(*phase);
+    constexpr std::string_view kSuperseded = "superseded by ";
+    if (run.phase.starts_with(kSuperseded))
+        return QCoreApplication::translate("labels", "Superseded by %1")
+            .arg(QString::fromStdString(run.phase.substr(kSuperseded.size())));
+    return QCoreApplication::translate("labels", "Interrupted");
 }
 
 Tone phaseTone(const model::RunInfo& run) {

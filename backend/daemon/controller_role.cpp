@@ -15,7 +15,6 @@
 #include "backend/daemon/signals.h"
 #include "backend/model/job_file.h"
 #include "backend/planner/live/drift.h"
-#include "backend/runtime/coordinator/run_files.h"
 #include "backend/service/server.h"
 
 namespace bulkhead::daemon {
@@ -152,9 +151,7 @@ int runController(const Options& options, Report report) {
     serving.audit = audit->get();
     serving.backend = &backend;
     serving.history = options.db;
-    serving.commitLogs = [dir = options.stateDir + "/jobs"](const std::string& run) {
-        return runtime::logLinks(diskFiles(), dir + "/" + run);
-    };
+    serving.runFolders = runFolders(options.stateDir + "/jobs");
     serving.build = BULKHEAD_VERSION;
     if (options.isPrivate)
         serving.shutdown = [supervised = options.supervised] {

@@ -5,6 +5,7 @@
 
 #include "backend/daemon/options.h"
 #include "backend/daemon/report.h"
+#include "backend/service/run_library.h"
 
 /// One function for each thing the program can be; each returns the exit code.
 namespace bulkhead::daemon {
@@ -28,5 +29,8 @@ absl::Status claimStateDir(const Options& options);
 /// gone or another than before while runs have not ended: ranks that live know the old one.
 /// `control.id` in the state directory tells the one before.
 absl::StatusOr<std::string> controllerSecret(const Options& options);
+
+/// Reads what the folders of the runs below `jobs` say of them.
+service::RunFolders runFolders(const std::string& jobs);
 
 }  // namespace bulkhead::daemon

@@ -8,7 +8,6 @@
 #include "backend/daemon/roles.h"
 #include "backend/daemon/signals.h"
 #include "backend/history/run_store.h"
-#include "backend/runtime/coordinator/run_files.h"
 #include "backend/service/server.h"
 
 namespace bulkhead::daemon {
@@ -43,9 +42,7 @@ int serveRun(const Options& options, Report report) {
     serving.certs = options.certs;
     serving.insecure = options.insecure;
     serving.history = options.run;
-    serving.commitLogs = [dir = jobsOf(options)](const std::string& run) {
-        return runtime::logLinks(diskFiles(), dir + "/" + run);
-    };
+    serving.runFolders = runFolders(jobsOf(options));
     serving.build = BULKHEAD_VERSION;
     if (options.isPrivate)
         serving.shutdown = [] {

@@ -86,4 +86,13 @@ absl::Status claimStateDir(const Options& options) {
     return absl::OkStatus();
 }
 
+service::RunFolders runFolders(const std::string& jobs) {
+    const auto folder = [jobs](const std::string& run) { return jobs + "/" + run; };
+    return {
+        [folder](const std::string& run) { return runtime::logLinks(diskFiles(), folder(run)); },
+        [folder](const std::string& run) {
+            return runtime::supersededBy(diskFiles(), folder(run));
+        }};
+}
+
 }  // namespace bulkhead::daemon

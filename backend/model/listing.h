@@ -52,7 +52,7 @@ struct RunInfo {
     std::string uuid;  ///< across files
     std::string note;  ///< the operator's, free text
     std::string workload;
-    /// A JobPhase by name, or "interrupted": its writer ended without saying how the run did.
+    /// A JobPhase by name, "interrupted" (no end of it was told), or "superseded by RUN".
     std::string phase;
     std::string resumedFrom;
     int64_t startedNs = 0;

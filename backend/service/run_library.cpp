@@ -67,7 +67,12 @@ absl::StatusOr<std::vector<model::RunInfo>> RunLibrary::list(const std::string& 
     auto runs = (*reader)->runs(filter);
     if (!runs.ok()) return runs.status();
     std::vector<model::RunInfo> out;
-    for (const history::StoredRun& run : *runs) out.push_back(infoOf(run));
+    for (const history::StoredRun& run : *runs) {
+        out.push_back(infoOf(run));
+        if (!folders_.supersededBy) continue;
+        if (const std::string by = folders_.supersededBy(run.name); !by.empty())
+            out.back().phase = "superseded by " + by;
+    }
     return out;
 }
 
@@ -113,8 +118,9 @@ absl::StatusOr<model::LedgerReport> RunLibrary::audit(const std::string& run) co
     if (!opened.ok()) return opened.status();
     return opened->reader->audit(opened->run.id,
                                  [&]() -> absl::StatusOr<std::vector<model::LogLink>> {
-                                     if (!logs_) return absl::NotFoundError("no commit logs");
-                                     return logs_(opened->run.name);
+                                     if (!folders_.commitLog)
+                                         return absl::NotFoundError("no commit logs");
+                                     return folders_.commitLog(opened->run.name);
                                  });
 }
 

@@ -18,9 +18,13 @@
 
 namespace bulkhead::service {
 
-/// By a run's id, as history::RunReader::LogSource.
-using CommitLogs =
-    std::function<absl::StatusOr<std::vector<model::LogLink>>(const std::string& run)>;
+/// Answers from the runs' folders, by a run's id. Unset: there are none.
+struct RunFolders {
+    /// As history::RunReader::LogSource.
+    std::function<absl::StatusOr<std::vector<model::LogLink>>(const std::string& run)> commitLog;
+    /// The run that goes on from this one, which could not be taken up; empty: none does.
+    std::function<std::string(const std::string& run)> supersededBy;
+};
 
 /// The runs of one history file in the API's words, and the replays that are open. Every call opens
 /// the file anew: readers belong to one thread, and opening is cheap beside reading.
@@ -30,8 +34,8 @@ class RunLibrary {
     static constexpr uint32_t kMostEvents = 10000;
     static constexpr size_t kMostReplays = 32;
 
-    RunLibrary(std::filesystem::path file, const Clock& clock, CommitLogs logs = {})
-        : file_(std::move(file)), clock_(clock), logs_(std::move(logs)) {}
+    RunLibrary(std::filesystem::path file, const Clock& clock, RunFolders folders = {})
+        : file_(std::move(file)), clock_(clock), folders_(std::move(folders)) {}
 
     const std::filesystem::path& file() const { return file_; }
 
@@ -59,7 +63,7 @@ class RunLibrary {
 
     const std::filesystem::path file_;
     const Clock& clock_;
-    const CommitLogs logs_;
+    const RunFolders folders_;
     Mutex mutex_;
     uint64_t opened_ ABSL_GUARDED_BY(mutex_) = 0;
     std::map<std::string, std::shared_ptr<Replay>> replays_ ABSL_GUARDED_BY(mutex_);

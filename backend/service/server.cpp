@@ -118,7 +118,7 @@ class Server::Impl {
           checks_(kChecks, kLowerPriority),
           exports_(kExports, kLowerPriority) {
         if (options_.backend != nullptr) feeds_.emplace(*options_.backend, options_.feed);
-        if (!options_.history.empty()) runs_.emplace(options_.history, clock, options_.commitLogs);
+        if (!options_.history.empty()) runs_.emplace(options_.history, clock, options_.runFolders);
         if (!options_.shutdown)
             options_.shutdown = [] {
                 return absl::FailedPreconditionError(

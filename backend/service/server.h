@@ -29,8 +29,7 @@ struct ServerOptions {
     access::AuditLog* audit = nullptr;  ///< null: none is kept; must outlive the server
     Backend* backend = nullptr;         ///< null: read-only
     std::filesystem::path history;      ///< file of runs; empty: none
-    /// The steps of a run's commit log, by the run's id; NotFound: there is none. Unset: for none.
-    CommitLogs commitLogs;
+    RunFolders runFolders;
     std::string build;
     FeedLimits feed;
     /// An export whose reader takes nothing for so long ends.

@@ -229,6 +229,9 @@ TEST_F(Models, RunsShowAnInterruptedRunAsSuch) {
     model.set({run});
     EXPECT_EQ(shown(model, 0, RunsModel::kHow), "Interrupted");
     EXPECT_EQ(shown(model, 0, RunsModel::kLoss), noFigure());
+    run.phase = "superseded by demo-2";
+    model.set({run});
+    EXPECT_EQ(shown(model, 0, RunsModel::kHow), "Superseded by demo-2");
 }
 
 TEST(Series, DecimationKeepsEndsAndExtremes) {

@@ -357,6 +357,9 @@ TEST_F(WholeJobTest, ADamagedCommitLogIsSaidAndTheCommandItNamesGoesOn) {
     const Ran resumed = shellBoth(kBin + "/" + command + " --steps " + std::to_string(from + 2));
     EXPECT_EQ(resumed.code, 0) << resumed.out;
     EXPECT_THAT(resumed.out, HasSubstr(std::to_string(from + 2) + " steps"));
+    const std::string left = std::filesystem::path(runDir).filename().string();
+    const Ran runs = shell(kBin + "/bulkheadctl --json runs -f " + dir_ + "/run.db");
+    EXPECT_THAT(runs.out, HasSubstr("\"phase\":\"superseded by " + left + "-2\""));
     EXPECT_EQ(shellBoth(up + " --steps 1").code, 0) << "what was resumed from is refused again";
 }
 

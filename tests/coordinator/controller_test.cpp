@@ -437,7 +437,11 @@ TEST_F(ControllerTest, ARunWhoseRanksLiveIsNotResumedUntilTheyHaveEnded) {
     EXPECT_THAT(why(), HasSubstr("its last whole checkpoint is of step"));
     EXPECT_EQ(host_->controller().status(run_)->phase, model::JobPhase::kFailed);
     const auto again = host_->controller().start(spec(60), {"", run_});
-    EXPECT_TRUE(again.ok()) << again.status();
+    ASSERT_TRUE(again.ok()) << again.status();
+    const auto end = await<model::RunFinished>();
+    ASSERT_TRUE(end.has_value());
+    EXPECT_FALSE(end->ok);
+    EXPECT_EQ(end->why, "run " + *again + " goes on from its checkpoint");
 }
 
 TEST_F(ControllerTest, ARefusedStartUsesUpNoNameAndLeavesNoFolder) {

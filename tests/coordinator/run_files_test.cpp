@@ -127,7 +127,9 @@ TEST_F(RunFilesTest, ARunIsUnfinishedUntilItsLogSaysThatItEnded) {
     run("b", ended);
     EXPECT_THAT(unfinishedRuns(diskFiles(), state()), ElementsAre("a"));
     EXPECT_TRUE(checkNotSetAside(diskFiles(), runDir("a")).ok());
-    ASSERT_TRUE(setAside(diskFiles(), runDir("a"), "run b goes on from it").ok());
+    EXPECT_EQ(supersededBy(diskFiles(), runDir("a")), "");
+    ASSERT_TRUE(setAside(diskFiles(), runDir("a"), "b").ok());
+    EXPECT_EQ(supersededBy(diskFiles(), runDir("a")), "b");
     EXPECT_TRUE(unfinishedRuns(diskFiles(), state()).empty());
     EXPECT_TRUE(fs::exists(runDir("a") + "/commit.log.damaged"));
     EXPECT_EQ(readLog(diskFiles(), runDir("a"))->size(), 1u);
@@ -136,9 +138,9 @@ TEST_F(RunFilesTest, ARunIsUnfinishedUntilItsLogSaysThatItEnded) {
     fs::rename(runDir("a") + "/commit.log.damaged", runDir("a") + "/commit.log");
     EXPECT_THAT(unfinishedRuns(diskFiles(), state()), ElementsAre("a"));
     EXPECT_THAT(std::string(checkNotSetAside(diskFiles(), runDir("a")).message()),
-                HasSubstr("run b goes on from it, and its log was put back"));
+                HasSubstr("run b goes on from its checkpoint, and its log was put back"));
     fs::create_directories(runDir("empty"));
-    EXPECT_TRUE(setAside(diskFiles(), runDir("empty"), "").ok()) << "its log was lost";
+    EXPECT_TRUE(setAside(diskFiles(), runDir("empty"), "b").ok()) << "its log was lost";
 }
 
 TEST_F(RunFilesTest, AJobFileThatCannotBeReadIsNamed) {

@@ -346,9 +346,10 @@ class Controller::Impl {
     absl::Status supersede(const std::string& from, const std::string& run) {
         for (auto it = refused_.begin(); it != refused_.end(); ++it) {
             if (!goesOnFrom(it->second, from)) continue;
-            absl::Status s = setAside(files(), options_.stateDir + "/" + it->first,
-                                      absl::StrCat("run ", run, " goes on from its checkpoint"));
+            const std::string left = it->first;
             refused_.erase(it);
+            absl::Status s = setAside(files(), options_.stateDir + "/" + left, run);
+            if (s.ok()) (void)tellEnd(left);  // else the next controller tells
             return s;
         }
         return absl::OkStatus();
@@ -523,8 +524,24 @@ class Controller::Impl {
         const auto entries = readLog(files(), dir);
         if (!entries.ok()) return absl::OkStatus();
         auto past = history_(run);
-        if (past.ok()) tellUntold(run, *entries, *std::move(past));
-        return anotherRun(past.status());
+        if (!past.ok()) return anotherRun(past.status());
+        const std::string by = supersededBy(files(), dir);
+        if (by.empty())
+            tellUntold(run, *entries, *std::move(past));
+        else if (!past->finished)
+            tellFinished(run, *past, supersededText(by));
+        return absl::OkStatus();
+    }
+
+    /// The end of a run that has no coordinator.
+    void tellFinished(const std::string& run, const model::RunState& past, std::string why) {
+        model::Event event;
+        event.seq = past.seq + 1;
+        event.timeNs = reactor_->clock().unixNs();
+        event.severity = model::Severity::kWarning;
+        event.body = model::RunFinished{false, std::move(why),
+                                        past.lastCommit ? past.lastCommit->record.step : 0};
+        sink_->onEvent(run, event);
     }
 
     /// Aborted, where history has another run of the name than the folder has.
@@ -651,16 +668,9 @@ class Controller::Impl {
 
     /// A run whose folder is gone ends in history, which is all that is left of it.
     void forget(const std::string& run, const model::RunState& past, const std::string& by) {
-        if (sink_ != nullptr) {
-            model::Event event;
-            event.seq = past.seq + 1;
-            event.timeNs = reactor_->clock().unixNs();
-            event.severity = model::Severity::kWarning;
-            event.body = model::RunFinished{
-                false, absl::StrCat("its folder is gone, and operator ", by, " gave it up"),
-                past.lastCommit ? past.lastCommit->record.step : 0};
-            sink_->onEvent(run, event);
-        }
+        if (sink_ != nullptr)
+            tellFinished(run, past,
+                         absl::StrCat("its folder is gone, and operator ", by, " gave it up"));
         JobStatus& last = givenUp_[run] = refused_.at(run).status;
         last.phase = model::JobPhase::kFailed;
         last.why = "it was given up";

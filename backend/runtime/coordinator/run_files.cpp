@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "backend/common/clock.h"
 #include "backend/model/domain_text.h"
 #include "backend/model/event_json.h"
@@ -29,6 +30,8 @@ uint32_t domainsOf(const model::JobSpec& spec) {
 
 constexpr const char* kTextFolder = "text";
 constexpr const char* kSetAside = "set_aside";  ///< why, of a run that another one goes on from
+/// What that file says, around the name of the other run.
+constexpr absl::string_view kSupersedes[] = {"run ", " goes on from its checkpoint"};
 constexpr const char* kCheckpointFolder = "checkpoints";
 constexpr const char* kCheckpointLock = "controller.lock";
 
@@ -496,7 +499,20 @@ bool isUnfinished(const FileSystem& files, const std::string& runDir) {
            });
 }
 
-absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why) {
+std::string supersededText(const std::string& by) {
+    return absl::StrCat(kSupersedes[0], by, kSupersedes[1]);
+}
+
+std::string supersededBy(const FileSystem& files, const std::string& runDir) {
+    const std::string text = files.read(runDir + "/" + kSetAside).value_or("");
+    absl::string_view by = absl::StripAsciiWhitespace(text);
+    const bool said =
+        absl::ConsumePrefix(&by, kSupersedes[0]) && absl::ConsumeSuffix(&by, kSupersedes[1]);
+    return said && checkRunId(std::string(by)).ok() ? std::string(by) : "";
+}
+
+absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& by) {
+    const std::string why = supersededText(by);
     const std::string path = runDir + "/commit.log";
     if (absl::Status s = files.rename(path, path + ".damaged"); !s.ok() && !absl::IsNotFound(s))
         return s;

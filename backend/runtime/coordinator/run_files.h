@@ -50,9 +50,13 @@ absl::Status writeIdentity(FileSystem& files, const std::string& runDir, const s
 /// Its commit log does not say that it ended, is another run's, or cannot be read: taking it up
 /// will say what is wrong.
 bool isUnfinished(const FileSystem& files, const std::string& runDir);
-/// A run whose commit log cannot be read goes on as another: its log is kept as commit.log.damaged,
-/// and it counts as ended.
-absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& why);
+/// A run whose commit log cannot be read goes on as the run `by`: its log is kept as
+/// commit.log.damaged, and it counts as ended.
+absl::Status setAside(FileSystem& files, const std::string& runDir, const std::string& by);
+/// The run that goes on from one that was set aside; empty: none does.
+std::string supersededBy(const FileSystem& files, const std::string& runDir);
+/// Says that in a sentence.
+std::string supersededText(const std::string& by);
 /// FailedPrecondition for a run that was set aside and whose log somebody has put back.
 absl::Status checkNotSetAside(const FileSystem& files, const std::string& runDir);
 /// The folder is a run's, if only by its checkpoints.
