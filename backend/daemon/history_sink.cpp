@@ -178,6 +178,13 @@ std::string HistorySink::lost(const std::string& run) const {
     return absl::IsAborted(health) ? std::string(health.message()) : "";
 }
 
+/// The writer leaves beside the file what it could not put into it, for the next one.
+void HistorySink::release(const std::string& run) {
+    decltype(kept_)::node_type released;  // its writer writes what it has, without the lock
+    const MutexLock lock(mutex_);
+    released = kept_.extract(run);
+}
+
 std::string HistorySink::lacks(const std::string& run) const {
     const MutexLock lock(mutex_);
     const auto it = kept_.find(run);

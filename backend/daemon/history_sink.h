@@ -41,6 +41,7 @@ class HistorySink final : public runtime::EventSink {
     std::vector<std::string> withoutEnd() const;
     void onEvent(const std::string& run, const model::Event& event) override;
     std::string lost(const std::string& run) const override;
+    void release(const std::string& run) override;
     /// Says in a line which events of the run the file lacks, and why; empty: it has all, or
     /// nearly.
     std::string lacks(const std::string& run) const;

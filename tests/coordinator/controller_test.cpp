@@ -411,6 +411,28 @@ TEST_F(ControllerTest, ARunWhoseFolderIsAwayIsWaitedForUntilItIsBackOrGivenUp) {
     EXPECT_THAT(end->why, HasSubstr("its folder is gone"));
 }
 
+TEST_F(ControllerTest, HistoryHasWhatTheLogHasOfARunThatIsNotTakenUp) {
+    host();
+    model::JobSpec job = spec(0);
+    job.policies.checkpointEverySteps = 1000;
+    start(job);
+    awaitStep(12);
+    host_->killEverything();
+    // The history was not written for some steps, and the job is lost.
+    for (const model::Event& e : host_->tape().events(run_))
+        if (const auto* c = std::get_if<model::StepCommitted>(&e.body); c && c->record.step == 6)
+            host_->tape().forget(run_, e.seq);
+    std::filesystem::remove(host_->dir() + "/state/" + run_ + "/job.json");
+    EXPECT_FALSE(host_->comeBack().ok());
+    std::vector<std::string> told, logged;
+    for (const auto& commit : all<model::StepCommitted>()) told.push_back(commit.link);
+    for (const protocol::LogEntry& entry : commitLog())
+        if (const auto* c = std::get_if<protocol::LogCommit>(&entry)) logged.push_back(c->link);
+    EXPECT_GE(logged.size(), 12u);
+    EXPECT_EQ(told, logged);
+    EXPECT_THAT(support::auditRun(host_->tape().events(run_)), IsEmpty());
+}
+
 /// Whoever resumes it would give up what they hold.
 TEST_F(ControllerTest, ARunWhoseRanksLiveIsNotResumedUntilTheyHaveEnded) {
     host();

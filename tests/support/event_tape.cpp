@@ -31,6 +31,14 @@ std::vector<model::Event> EventTape::events(const std::string& run, uint64_t aft
     return found;
 }
 
+void EventTape::forget(const std::string& run, uint64_t behind) {
+    const MutexLock lock(mutex_);
+    Run& r = runs_[run];
+    std::erase_if(r.events, [behind](const model::Event& e) { return e.seq > behind; });
+    r.state = {};
+    for (const model::Event& e : r.events) model::apply(r.state, e);
+}
+
 model::RunState EventTape::state(const std::string& run) const {
     const MutexLock lock(mutex_);
     return runs_[run].state;

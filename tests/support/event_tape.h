@@ -25,6 +25,8 @@ class EventTape : public runtime::EventSink {
     /// The events of a run with seq > `after`.
     std::vector<model::Event> events(const std::string& run, uint64_t after = 0) const;
     model::RunState state(const std::string& run) const;
+    /// Forgets what came behind that event of the run, as a history that was not written in time.
+    void forget(const std::string& run, uint64_t behind);
 
     /// The first event of `run` from index `*from` on that `matches`; nullopt when the time is over
     /// first. `*from` becomes the index behind it.

@@ -202,6 +202,7 @@ class Controller::Impl {
                 awaitDisk(std::move(refused.status), std::move(past), std::string(begun.message()));
             } else {
                 refuse(std::move(refused.status), begun);
+                tellRest(run, std::move(past));
             }
             absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
                             told(refused_[run]).why);
@@ -249,6 +250,7 @@ class Controller::Impl {
                 "the job goes on by itself; `stop --without-checkpoint` forgets the run"));
         }
         if (absl::Status s = checkNotSetAside(files(), beginning.dir); !s.ok()) return s;
+        if (absl::Status s = ask(); !s.ok()) return s;
         auto spec = readSpec(files(), beginning.dir);
         if (!spec.ok()) return spec.status();
         status.spec = *spec;
@@ -257,7 +259,6 @@ class Controller::Impl {
         status.checkpoint = checkpoint;
         if (absl::Status s = checkUnedited(files(), beginning.dir, *spec); !s.ok()) return s;
         if (absl::Status s = model::checkSize(*spec); !s.ok()) return s;
-        if (absl::Status s = ask(); !s.ok()) return s;
         if (absl::Status s = checkUnedited(files(), beginning.dir, *spec, past); !s.ok()) return s;
         beginning.spec = *std::move(spec);
         beginning.past = past;
@@ -531,6 +532,17 @@ class Controller::Impl {
         else if (!past->finished)
             tellFinished(run, *past, supersededText(by));
         return absl::OkStatus();
+    }
+
+    /// Tells history what the log of a run has that is not taken up, as far as it is certain to be
+    /// the log of which `past` was told. Nobody trains the run meanwhile.
+    void tellRest(const std::string& run, model::RunState past) {
+        if (sink_ == nullptr || past.seq == 0) return;
+        const std::string dir = options_.stateDir + "/" + run;
+        const auto entries = readLog(files(), dir);
+        if (entries.ok() && logLinks(files(), dir).ok() && goesOn(*entries, past))
+            tellUntold(run, *entries, std::move(past));
+        sink_->release(run);
     }
 
     /// The end of a run that has no coordinator.

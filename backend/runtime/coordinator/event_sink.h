@@ -16,6 +16,8 @@ class EventSink {
     /// Why the run's events are not kept any more and have to be told anew from the last that is:
     /// "FILE: was removed while it was written". Empty: they are kept, if late.
     virtual std::string lost(const std::string&) const { return ""; }
+    /// No more is told of the run until its history is asked for again.
+    virtual void release(const std::string&) {}
 };
 
 }  // namespace bulkhead::runtime

@@ -117,6 +117,11 @@ void withholdQuarantined(protocol::LogCheckpoint& checkpoint, const model::RunSt
     checkpoint.ledger = ledger->state();
 }
 
+bool goesOn(const std::vector<protocol::LogEntry>& entries, const model::RunState& past) {
+    if (past.link.empty()) return !past.lastCommit;
+    return behindLink(entries, past) > 0;
+}
+
 size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past) {
     if (const size_t behind = behindLink(entries, past); behind > 0) return behind;
     if (!past.lastCommit) return 0;

@@ -23,6 +23,10 @@ void addPast(protocol::RecoveredState& recovered, const std::vector<protocol::Lo
 /// it, has quarantined since: its log may be lost.
 void withholdQuarantined(protocol::LogCheckpoint& checkpoint, const model::RunState& past);
 
+/// The log has the last link that history knows, or history knows no step of the run yet: it is the
+/// run's log, and what stands behind can be told.
+bool goesOn(const std::vector<protocol::LogEntry>& entries, const model::RunState& past);
+
 /// Index of the first log entry that `past` need not know of: the one behind the last step it has.
 size_t firstUntold(const std::vector<protocol::LogEntry>& entries, const model::RunState& past);
 
