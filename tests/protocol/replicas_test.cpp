@@ -1425,6 +1425,23 @@ TEST_F(ReplicasTest, PeopleSeeWhenTheLastRankOfAReplicaWasHeard) {
     EXPECT_THAT(machine->explanation(), HasSubstr("r2 (starting), "));
 }
 
+TEST_F(ReplicasTest, PeopleSeeThatARankOfASuspectIsAwayWhileTheOthersBeat) {
+    options.shards = 2;
+    options.policies.minReplicas = 1;
+    begin(past(3));
+    for (const int32_t r : {0, 1, 2}) runs(r);
+    for (const RankId there : {RankId{0, 0}, {1, 0}, {2, 1}}) hello(there, 1);
+    step(InventoryDone{});
+    for (int i = 0; i < 400 && machine->explanation().find("suspected") == std::string::npos; ++i) {
+        now += 50 * kMillisecond;
+        for (const RankId there : {RankId{0, 0}, {1, 0}, {2, 1}})
+            step(Received{there, Beat{there, 1, Phase::kIdle, 0, 0}});
+        step(Tick{});
+    }
+    EXPECT_THAT(machine->explanation(),
+                HasSubstr("r0 (suspected, 1 of 2 ranks is heard of, last "));
+}
+
 TEST_F(ReplicasTest, AReplicaThatIsUpAndNeverTellsWhatItHoldsGoes) {
     options.timeouts.startMs = 3000;
     begin(past(3));

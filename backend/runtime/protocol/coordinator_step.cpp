@@ -65,8 +65,12 @@ QuorumDecision CoordinatorMachine::Impl::compute(uint64_t step) {
         c.exchanges = contributes(r.id);
         c.step = r.step;
         c.awaited = !isSpare(r) && (!lookingForState || r.stage == Stage::kAdopted);
-        for (const RankPulse& p : r.pulses)
-            if (p.hello && (c.lastBeat == 0 || p.lastBeat < c.lastBeat)) c.lastBeat = p.lastBeat;
+        c.ranks = options_.shards;
+        for (const RankPulse& p : r.pulses) {
+            if (!p.hello) continue;
+            ++c.heard;
+            if (c.lastBeat == 0 || p.lastBeat < c.lastBeat) c.lastBeat = p.lastBeat;
+        }
         switch (r.stage) {
             case Stage::kOut:
             case Stage::kBackingOff:

@@ -52,6 +52,10 @@ std::string describe(MonoNs now, const QuorumCandidate& c) {
                         c.unheardOn->empty() ? "its node" : *c.unheardOn, " is away");
     else
         absl::StrAppend(&text, c.suspected ? "suspected" : stageName(c.stage));
+    // The beats of the others would read as if it were there.
+    if (c.heard > 0 && c.heard < c.ranks)
+        absl::StrAppend(&text, ", ", c.heard, " of ", c.ranks, " ranks ",
+                        c.heard == 1 ? "is" : "are", " heard of");
     if (c.lastBeat != 0) absl::StrAppend(&text, ", last beat ", seconds(now - c.lastBeat), " ago");
     return text + ")";
 }

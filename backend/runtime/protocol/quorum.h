@@ -33,7 +33,9 @@ struct QuorumCandidate {
     bool proven = false;     ///< its hash agreed with the contributors'
     bool exchanges = false;  ///< takes part in the exchange of the step in flight
     uint64_t step = 0;       ///< last it is known to hold
-    MonoNs lastBeat = 0;     ///< 0: none yet
+    uint32_t ranks = 0;      ///< that it has
+    uint32_t heard = 0;      ///< of them said hello to this coordinator
+    MonoNs lastBeat = 0;     ///< the oldest of those that were heard; 0: none was
 };
 
 struct QuorumState {
