@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "backend/daemon/options.h"
 #include "backend/daemon/report.h"
@@ -22,8 +24,13 @@ int printAgentKey(const Options& options, Report report);
 int supervise(const Options& options, Report report);
 
 /// Makes the state directory (0700) and takes its lock, held until the process ends: two daemons
-/// on one state would both believe its jobs theirs. AlreadyExists when another holds it.
+/// on one state would both believe its jobs theirs. AlreadyExists when another holds it. Waits for
+/// the processes of a daemon that was killed, up to 10 s: until they have ended they have its
+/// sockets and files.
 absl::Status claimStateDir(const Options& options);
+/// Notes in the lock that this process and `others`, its children, are what the next daemon waits
+/// for.
+void noteHolders(const Options& options, const std::vector<int32_t>& others);
 
 /// The secret of `options.controlToken`, made when it is not there. FailedPrecondition when it is
 /// gone or another than before while runs have not ended: ranks that live know the old one.

@@ -1,24 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "backend/common/digest.h"
 #include "backend/common/file_system.h"
 #include "backend/daemon/roles.h"
+#include "backend/runtime/agent/process.h"
 #include "backend/runtime/coordinator/run_files.h"
 #include "backend/service/gate.h"
 
 namespace bulkhead::daemon {
 namespace {
 
+using Steady = std::chrono::steady_clock;
+
 constexpr size_t kLongestSocket = 107;  // sun_path without its end
+/// Time limit for the processes of a daemon that was killed to end.
+constexpr std::chrono::seconds kEndLimit{10};
+
+/// A process that has this state directory; its start time tells it from a later one of the pid.
+struct Holder {
+    int32_t pid = 0;
+    uint64_t startTime = 0;
+};
+
+std::string lockPath(const Options& options) {
+    return options.stateDir + "/daemon.lock";
+}
+
+/// Empty for the lock of an older build.
+std::vector<Holder> readHolders(const Options& options) {
+    constexpr size_t kMost = 2;
+    std::vector<Holder> holders;
+    std::istringstream lines(diskFiles().read(lockPath(options)).value_or(""));
+    for (Holder h; holders.size() < kMost && lines >> h.pid >> h.startTime;) holders.push_back(h);
+    return holders;
+}
+
+/// Waits until it has ended, with all of its files and sockets, or the time is over.
+void awaitEnd(const Holder& holder, Steady::time_point until) {
+    const auto start = runtime::processStartTime(holder.pid);
+    if (holder.pid <= 0 || (start && *start != holder.startTime)) return;
+    const auto process = runtime::openProcess(holder.pid);
+    if (!process.ok()) return;
+    pollfd ended{process->get(), POLLIN, 0};
+    if (::poll(&ended, 1, 0) != 0) return;
+    spdlog::info("waits for process {} of the daemon before, which ends", holder.pid);
+    for (int n = 0; n == 0 || (n < 0 && errno == EINTR);) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Steady::now());
+        if (left.count() <= 0) return;
+        n = ::poll(&ended, 1, static_cast<int>(left.count()));
+    }
+}
 
 /// Tells one secret from another and nothing else of it.
 std::string idOf(const std::string& secret) {
@@ -73,17 +118,35 @@ absl::Status claimStateDir(const Options& options) {
                                            " cannot be made: " + error.message() +
                                            "; choose another with --state-dir");
     if (options.supervised) return absl::OkStatus();
-    const std::string path = options.stateDir + "/daemon.lock";
+    const std::string path = lockPath(options);
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return absl::PermissionDeniedError(path + " cannot be opened: " + std::strerror(errno) +
                                            "; choose another place with --state-dir");
     // The descriptor is kept on purpose: the lock lives as long as the process.
-    if (::flock(fd, LOCK_EX | LOCK_NB) != 0)
+    const auto lock = [fd] { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; };
+    const std::vector<Holder> before = readHolders(options);
+    const auto until = Steady::now() + kEndLimit;
+    bool locked = lock();
+    if (!locked && !before.empty() && runtime::endingSignal(before[0].pid)) {
+        awaitEnd(before[0], until);
+        locked = lock();
+    }
+    if (!locked)
         return absl::AlreadyExistsError("another daemon uses the state directory " +
                                         options.stateDir +
                                         "; use that one, stop it, or choose another --state-dir");
+    // A controller ends with its supervisor, and a little after it.
+    for (const Holder& holder : before) awaitEnd(holder, until);
+    noteHolders(options, {});
     return absl::OkStatus();
+}
+
+void noteHolders(const Options& options, const std::vector<int32_t>& others) {
+    std::ofstream lock(lockPath(options), std::ios::trunc);
+    lock << ::getpid() << ' ' << runtime::processStartTime(::getpid()).value_or(0) << '\n';
+    for (const int32_t pid : others)
+        lock << pid << ' ' << runtime::processStartTime(pid).value_or(0) << '\n';
 }
 
 service::RunFolders runFolders(const std::string& jobs) {

@@ -111,6 +111,7 @@ void Supervisor::start(Child& child) {
         ::execv(argv[0], argv.data());
         ::_exit(kBadStart);
     }
+    if (&child == &controller()) noteHolders(options_, {child.pid});
 }
 
 int Supervisor::reap() {

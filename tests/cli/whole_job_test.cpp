@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <map>
 #include <sstream>
@@ -852,6 +854,43 @@ TEST_F(WholeJobTest, AFolderInThePlaceOfAnAgentsLockIsSaidOnceAndEndsIt) {
     EXPECT_EQ(ran.code, 6) << ran.out;
     EXPECT_EQ(ran.lines(), 1) << ran.out;
     EXPECT_THAT(ran.out, HasSubstr(lock));
+}
+
+/// It has the sockets and the files until it has given back its memory.
+TEST_F(WholeJobTest, TheControllerOfAKilledDaemonIsWaitedFor) {
+    const std::string state = dir_ + "/state";
+    std::filesystem::create_directory(state);
+    int held[2];
+    ASSERT_EQ(::pipe(held), 0);
+    const pid_t old = ::fork();
+    if (old == 0) {
+        const int fd = ::open((state + "/bulkhead.sock.lock").c_str(), O_RDWR | O_CREAT, 0600);
+        if (::flock(fd, LOCK_EX | LOCK_NB) == 0) (void)!::write(held[1], "y", 1);
+        for (;;) ::pause();
+    }
+    char byte = 0;
+    ASSERT_EQ(::read(held[0], &byte, 1), 1);
+    for (const int end : held) ::close(end);
+    const std::string stat = read("/proc/" + std::to_string(old) + "/stat");
+    std::istringstream fields(stat.substr(stat.rfind(") ") + 2));
+    std::string started;
+    for (int field = 3; field <= 22; ++field) fields >> started;
+    std::ofstream(state + "/daemon.lock") << "1 0\n" << old << " " << started << "\n";
+
+    client::PrivateDaemonOptions options;
+    options.program = kBin + "/bulkheadd";
+    options.stateDir = state;
+    options.runFile = dir_ + "/runs.db";
+    auto next =
+        std::async(std::launch::async, [&] { return client::PrivateDaemon::create(options); });
+    const std::string waits = "waits for process " + std::to_string(old);
+    while (next.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready)
+        if (read(state + "/daemon.log").find(waits) != std::string::npos) break;
+    EXPECT_THAT(read(state + "/daemon.log"), HasSubstr(waits));
+    ::kill(old, SIGKILL);
+    const auto daemon = next.get();
+    EXPECT_TRUE(daemon.ok()) << daemon.failure().cause;
+    ::waitpid(old, nullptr, 0);
 }
 
 TEST_F(WholeJobTest, ASecondDaemonOnTheSameStateIsRefused) {
