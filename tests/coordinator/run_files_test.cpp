@@ -265,6 +265,18 @@ TEST_F(RunFilesTest, WhatIsWrongWithACheckpointIsSaidBeforeAJobBeginsFromIt) {
     EXPECT_THAT(std::string(checkFits(path, *found, spec).message()),
                 HasSubstr("was written with 2 shards and the job has 1"));
 
+    const std::string other = (folder_ / "other.json").string();
+    for (const auto& [text, says] : {std::pair{"{\"name\": \"demo\"}", "key '"},
+                                     {"{", "not JSON: error at byte 2"},
+                                     {"[1]", "array"}}) {
+        write(other, text);
+        const std::string wrong(
+            findCheckpoint(diskFiles(), this->state(), other).status().message());
+        EXPECT_THAT(wrong, HasSubstr(other + " is no checkpoint manifest: "));
+        EXPECT_THAT(wrong, HasSubstr(says));
+        EXPECT_THAT(wrong, HasSubstr("; name the manifest.json of a checkpoint"));
+        EXPECT_THAT(wrong, testing::Not(HasSubstr("json.exception")));
+    }
     manifest.step = 8;
     write(path, manifestText(manifest));
     EXPECT_THAT(std::string(checkStates(diskFiles(), path).message()),

@@ -242,10 +242,20 @@ absl::StatusOr<CheckpointManifest> readManifest(const FileSystem& files, const s
 }
 
 absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path, const std::string& text) {
+    const auto wrong = [&](absl::string_view what) {
+        return absl::DataLossError(absl::StrCat(path, " is no checkpoint manifest: ", what));
+    };
     try {
         return fromJson(json::parse(text));
+    } catch (const json::parse_error& e) {
+        return wrong(absl::StrCat("not JSON: error at byte ", e.byte));
+    } catch (const json::exception& e) {
+        // The library's name of the error stands in front: "[json.exception.type_error.302] ".
+        const absl::string_view what = e.what();
+        const size_t name = what.find("] ");
+        return wrong(name == absl::string_view::npos ? what : what.substr(name + 2));
     } catch (const std::exception& e) {
-        return absl::DataLossError(absl::StrCat(path, " is no checkpoint manifest: ", e.what()));
+        return wrong(e.what());
     }
 }
 

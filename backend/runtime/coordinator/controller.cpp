@@ -861,6 +861,9 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
 absl::Status Controller::canResume(const std::string& from, const model::JobSpec& spec) {
     auto found =
         impl_->call([&] { return findCheckpoint(impl_->files(), impl_->options_.stateDir, from); });
+    // A file that was named and cannot be used.
+    if (absl::IsDataLoss(found.status()))
+        return absl::InvalidArgumentError(found.status().message());
     if (!found.ok()) return found.status();
     if (absl::Status s = checkFits(from, *found, spec); !s.ok()) return s;
     model::JobSpec own = spec;

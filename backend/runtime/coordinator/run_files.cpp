@@ -188,6 +188,11 @@ absl::Status checkStates(const FileSystem& files, const std::string& path,
 /// it has seen.
 absl::StatusOr<FoundCheckpoint> byManifestAlone(const FileSystem& files, const std::string& path) {
     const auto manifest = readManifest(files, path);
+    if (absl::IsDataLoss(manifest.status()))
+        return absl::DataLossError(
+            absl::StrCat(manifest.status().message(),
+                         "; name the manifest.json of a checkpoint, or a run to go on from its "
+                         "last checkpoint"));
     if (!manifest.ok()) return manifest.status();
     auto spec = model::fromJsonText<model::JobSpec>(manifest->jobJson);
     if (!spec.ok())
