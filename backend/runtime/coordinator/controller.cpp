@@ -22,6 +22,7 @@
 #include "backend/runtime/coordinator/job_coordinator.h"
 #include "backend/runtime/coordinator/job_past.h"
 #include "backend/runtime/coordinator/newcomers.h"
+#include "backend/runtime/coordinator/refused_runs.h"
 #include "backend/runtime/coordinator/run_files.h"
 #include "spdlog/spdlog.h"
 
@@ -34,24 +35,6 @@ constexpr MonoNs kDiskRetry = kSecond;
 }  // namespace
 
 class Controller::Impl {
-    /// An operator's order to a job whose log cannot be written.
-    struct KeptOrder {
-        model::Action action;
-        std::string requestId;
-        std::string by;
-    };
-    struct Refused {
-        JobStatus status;
-        /// Set for a run that is tried again until its files can be written.
-        std::optional<model::RunState> past;
-        std::optional<KeptOrder> order;  ///< carried out when they can
-        std::string waits;               ///< what for, if there is an order
-        bool askedAgain = false;         ///< history, once more
-        std::string id = {};             ///< of the run in its folder, of which history told `past`
-        std::string left = {};           ///< from what another run can go on
-        absl::Status cause = {};         ///< of a run that is not tried again
-    };
-
   public:
     /// `own` is null when the options name a reactor.
     Impl(ControllerOptions options, EventSink* sink, std::unique_ptr<Reactor> own)
@@ -63,6 +46,7 @@ class Controller::Impl {
           root_(Secret::ofText(options_.token)),
           pool_(*reactor_, files(), options_.agentHeartbeat, options_.stateDir + "/cordoned",
                 poolListener()),
+          refused_(files(), options_.stateDir, pool_),
           newcomers_(
               *reactor_,
               [this](std::unique_ptr<ControlChannel> c, const AgentHello& h) {
@@ -114,12 +98,7 @@ class Controller::Impl {
     absl::StatusOr<JobCoordinator*> find(const std::string& run) {
         const auto it = jobs_.find(run);
         if (it != jobs_.end()) return it->second.get();
-        if (const auto refused = refused_.find(run); refused != refused_.end())
-            return refused->second.past
-                       ? absl::ResourceExhaustedError(refused->second.status.why)
-                       : absl::FailedPreconditionError(absl::StrCat(
-                             "run ", run,
-                             " could not be taken up again: ", told(refused->second).why));
+        if (absl::Status s = refused_.why(run); !s.ok()) return s;
         std::string known;
         for (const auto& [name, job] : jobs_)
             absl::StrAppend(&known, known.empty() ? "" : ", ", name);
@@ -181,7 +160,7 @@ class Controller::Impl {
             if (const absl::Status s = tellEnd(run); !s.ok()) {
                 JobStatus status;
                 status.run = run;
-                refuse(std::move(status), s);
+                refused_.refuse(std::move(status), s);
                 absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ", s.message());
             }
         std::vector<std::string> open = unfinishedRuns(files(), options_.stateDir);
@@ -190,22 +169,22 @@ class Controller::Impl {
                 open.push_back(run);
         for (const std::string& run : open) {
             if (jobs_.contains(run)) continue;
-            Refused refused;
-            refused.status.run = run;
+            JobStatus status;
+            status.run = run;
             model::RunState past;
-            const absl::Status begun = takeUp(refused.status, past, false);
+            const absl::Status begun = takeUp(status, past, false);
             if (begun.ok()) {
                 runs.push_back(run);
                 continue;
             }
             if (absl::IsUnavailable(begun) || absl::IsResourceExhausted(begun)) {
-                awaitDisk(std::move(refused.status), std::move(past), std::string(begun.message()));
+                awaitDisk(std::move(status), std::move(past), std::string(begun.message()));
             } else {
-                refuse(std::move(refused.status), begun);
+                refused_.refuse(std::move(status), begun);
                 tellRest(run, std::move(past));
             }
             absl::StrAppend(&failures, failures.empty() ? "" : "; ", run, ": ",
-                            told(refused_[run]).why);
+                            refused_.status(run)->why);
         }
         recovered_ = true;
         pool_.tellHeld();
@@ -213,16 +192,6 @@ class Controller::Impl {
         if (!failures.empty())
             return absl::FailedPreconditionError(absl::StrCat("not taken up again: ", failures));
         return runs;
-    }
-
-    /// It is not tried again.
-    void refuse(JobStatus status, const absl::Status& cause) {
-        Refused& refused = refused_[status.run];
-        refused.status = std::move(status);
-        refused.status.phase = model::JobPhase::kFailed;
-        refused.status.why = std::string(cause.message());
-        refused.cause = cause;
-        seeWhatIsLeft(refused);
     }
 
     /// Takes up a run that has not ended, as `status.run` says; `past` is asked of history unless
@@ -265,57 +234,6 @@ class Controller::Impl {
         return launch(std::move(beginning));
     }
 
-    /// From what another run can go on: asked anew when the last of its ranks has ended, which may
-    /// have written a checkpoint.
-    void seeWhatIsLeft(Refused& refused) {
-        refused.status.step = 0;
-        if (keepsItsRun(refused)) return;
-        const auto found = findCheckpoint(files(), options_.stateDir, refused.status.run);
-        if (found.ok()) refused.status.step = found->checkpoint.step;
-        std::string newer;
-        if (const auto newest =
-                found.ok() ? newestFolder(files(), found->spec.checkpointDir) : std::nullopt;
-            newest && std::pair(newest->lineage, newest->step) >
-                          std::pair(found->checkpoint.lineage, found->checkpoint.step))
-            newer = absl::StrCat(" (what is in ", newest->path,
-                                 " is not whole, or does not say which samples it has seen)");
-        refused.left =
-            found.ok()
-                ? absl::StrCat("; its last whole checkpoint is of step ", found->checkpoint.step,
-                               newer, ": resume ", refused.status.run, " in a new run")
-            : found.status() == refused.cause
-                ? ""
-                : absl::StrCat("; it cannot be resumed in a new run: ", found.status().message());
-    }
-
-    /// Nothing is wrong with the run, and it goes on when the controller has its secret again, or
-    /// the folder or history that was there.
-    static bool keepsItsRun(const Refused& refused) {
-        return absl::IsUnauthenticated(refused.cause) || absl::IsAborted(refused.cause);
-    }
-
-    void rankEnded(const std::string& run) {
-        const auto it = refused_.find(run);
-        if (it != refused_.end() && !it->second.past && pool_.running(run).empty())
-            seeWhatIsLeft(it->second);
-    }
-
-    /// A run that could not be taken up, with what of it runs nevertheless.
-    JobStatus told(const Refused& refused) const {
-        JobStatus status = refused.status;
-        const size_t ranks = refused.past ? 0 : pool_.running(status.run).size();
-        if (ranks == 0) absl::StrAppend(&status.why, refused.left);
-        if (ranks > 0)
-            absl::StrAppend(&status.why, "; ", ranks,
-                            " of its ranks run and hold what they trained, until it is mended");
-        if (ranks > 0 && !refused.left.empty())
-            absl::StrAppend(
-                &status.why, " or bulkheadctl stop --job ", status.run,
-                " has them write a checkpoint and end; `jobs` says then from which step --resume ",
-                status.run, " goes on");
-        return status;
-    }
-
     /// FailedPrecondition while resuming from `from` would give up what ranks of the run hold.
     absl::Status checkLeft(const std::string& from) const {
         if (const auto it = jobs_.find(from); it != jobs_.end()) {
@@ -328,37 +246,20 @@ class Controller::Impl {
                     "wait for its end (bulkheadctl watch), or name the manifest of a checkpoint to "
                     "train from there a second time"));
         }
-        for (const auto& [run, refused] : refused_) {
-            if (!goesOnFrom(refused, from)) continue;
-            if (!pool_.running(run).empty() || (keepsItsRun(refused) && run == from))
-                return absl::FailedPreconditionError(
-                    absl::StrCat("run ", run, " could not be taken up: ", told(refused).why));
-        }
-        return absl::OkStatus();
-    }
-
-    static bool goesOnFrom(const Refused& refused, const std::string& from) {
-        const std::string& checkpoints = refused.status.spec.checkpointDir;
-        return refused.status.run == from ||
-               (!checkpoints.empty() && from.starts_with(checkpoints + "/"));
+        return refused_.checkLeft(from);
     }
 
     /// A run that could not be taken up goes on as `run`: nobody is to be told of it again.
     absl::Status supersede(const std::string& from, const std::string& run) {
-        for (auto it = refused_.begin(); it != refused_.end(); ++it) {
-            if (!goesOnFrom(it->second, from)) continue;
-            const std::string left = it->first;
-            refused_.erase(it);
-            absl::Status s = setAside(files(), options_.stateDir + "/" + left, run);
-            if (s.ok()) (void)tellEnd(left);  // else the next controller tells
-            return s;
-        }
-        return absl::OkStatus();
+        const auto left = refused_.supersede(from);
+        if (!left) return absl::OkStatus();
+        absl::Status s = setAside(files(), options_.stateDir + "/" + *left, run);
+        if (s.ok()) (void)tellEnd(*left);  // else the next controller tells
+        return s;
     }
 
     absl::StatusOr<JobStatus> status(const std::string& run) {
-        if (const auto it = refused_.find(run); it != refused_.end()) return told(it->second);
-        if (const auto it = givenUp_.find(run); it != givenUp_.end()) return it->second;
+        if (auto refused = refused_.status(run)) return *std::move(refused);
         auto job = find(run);
         if (!job.ok()) return job.status();
         return (*job)->status();
@@ -366,27 +267,7 @@ class Controller::Impl {
 
     absl::StatusOr<model::Preflight> preflight(const std::string& run,
                                                const model::Action& action) {
-        using Kind = model::ActionKind;
-        const bool stops = action.kind == Kind::kStop || action.kind == Kind::kStopNow;
-        const bool kept = stops || action.kind == Kind::kPause || action.kind == Kind::kResume;
-        const auto it = refused_.find(run);
-        const size_t ranks = pool_.running(run).size();
-        if (it != refused_.end() && it->second.past && !kept) {
-            model::Preflight check;
-            check.allowed = false;
-            check.refusal = it->second.status.why;
-            return check;
-        }
-        if (it != refused_.end() && !it->second.past && stops && ranks > 0) {
-            model::Preflight check;
-            check.title = absl::StrCat("End the ranks of ", run);
-            check.effect = absl::StrCat("The ", ranks, " ranks that run ",
-                                        action.kind == Kind::kStop
-                                            ? "write a checkpoint of what they hold and end"
-                                            : "end, and what they hold is lost");
-            return check;
-        }
-        if (it != refused_.end() && !it->second.past) return find(run).status();
+        if (auto refused = refused_.preflight(run, action)) return *std::move(refused);
         auto now = status(run);
         if (!now.ok()) return now.status();
         return runtime::preflight(*now, action);
@@ -394,28 +275,26 @@ class Controller::Impl {
 
     /// Has the job's coordinator do it, which `give` asks; keeps it if there is no room for it.
     template <class Give>
-    absl::Status order(const std::string& run, KeptOrder order, Give give) {
+    absl::Status order(const std::string& run, JobOrder order, Give give) {
         if (const auto it = jobs_.find(run); it != jobs_.end()) {
             absl::Status done = give(*it->second);
             if (it->second->halted().empty()) return done;
             halted(run);
         }
-        if (Refused* waiting = waitingForDisk(run)) return keep(*waiting, std::move(order));
-        // Its ranks write a checkpoint, as they do without a coordinator.
-        using Kind = model::ActionKind;
-        const auto ranks = pool_.running(run);
-        const bool stops = order.action.kind == Kind::kStop || order.action.kind == Kind::kStopNow;
-        if (!refused_.contains(run) || !stops || ranks.empty()) return find(run).status();
-        for (const auto& [node, running] : ranks)
-            (void)pool_.send(
-                node, SignalRank{running.process,
-                                 order.action.kind == Kind::kStop ? SIGTERM : SIGKILL, 0, 0});
+        const WaitingRun* waiting = refused_.waiting(run);
+        if (waiting == nullptr)
+            return refused_.endRanks(run, order.action) ? absl::OkStatus() : find(run).status();
+        const bool gone = !isRun(files(), options_.stateDir + "/" + run);
+        const model::ActionKind kind = order.action.kind;
+        const std::string by = order.by;
+        if (absl::Status s = refused_.keep(run, std::move(order)); !s.ok()) return s;
+        if (kind == model::ActionKind::kStopNow && gone) forget(run, waiting->past, by);
         return absl::OkStatus();
     }
 
     absl::Status watch(const std::string& run, Watcher* watcher) {
-        if (const Refused* waiting = waitingForDisk(run)) {
-            model::RunState now = *waiting->past;
+        if (const WaitingRun* waiting = refused_.waiting(run)) {
+            model::RunState now = waiting->past;
             now.phase = waiting->status.phase;
             now.explanation = waiting->status.why;
             if (pool_.running(run).empty())
@@ -462,12 +341,11 @@ class Controller::Impl {
     std::mt19937_64 random_;
     const Secret root_;
     AgentPool pool_;
+    RefusedRuns refused_;
     Newcomers newcomers_;
     std::vector<std::string> addresses_;
     std::vector<std::unique_ptr<ControlListener>> listeners_;
     std::map<std::string, std::unique_ptr<JobCoordinator>> jobs_;
-    std::map<std::string, Refused> refused_;    ///< runs that could not be taken up
-    std::map<std::string, JobStatus> givenUp_;  ///< runs that were, and had no folder
     /// The folder of a run's checkpoints as it was when the run was last begun.
     struct Quiet {
         std::string there;
@@ -629,53 +507,8 @@ class Controller::Impl {
 
     void awaitDisk(JobStatus status, model::RunState past, std::string why) {
         const std::string run = status.run;
-        status.phase = model::JobPhase::kWaiting;
-        status.why = std::move(why);
-        const std::string id = runIdentity(files(), options_.stateDir + "/" + run);
-        refused_[run] = {std::move(status), std::move(past), std::nullopt, "", false, id};
+        refused_.await(std::move(status), std::move(past), std::move(why));
         reactor_->after(kDiskRetry, [this, run] { tryDisk(run); });
-    }
-
-    Refused* waitingForDisk(const std::string& run) {
-        const auto it = refused_.find(run);
-        return it != refused_.end() && it->second.past ? &it->second : nullptr;
-    }
-
-    /// An order stands in the log before it is acknowledged, and there is no room for it: this one
-    /// is kept until there is, or until this controller ends. Nothing trains meanwhile. Without a
-    /// checkpoint there is nothing to wait for: the ranks end now, and only the word that the job
-    /// ended waits.
-    absl::Status keep(Refused& waiting, KeptOrder order) {
-        using Kind = model::ActionKind;
-        const Kind kind = order.action.kind;
-        const bool stopping = waiting.order && (waiting.order->action.kind == Kind::kStop ||
-                                                waiting.order->action.kind == Kind::kStopNow);
-        if (kind != Kind::kStop && kind != Kind::kStopNow && kind != Kind::kPause &&
-            kind != Kind::kResume)
-            return absl::ResourceExhaustedError(waiting.status.why);
-        const bool pauses = kind == Kind::kPause || kind == Kind::kResume;
-        if (pauses && stopping) return absl::FailedPreconditionError("the job is stopping");
-        if (kind == Kind::kStop && stopping) return absl::OkStatus();
-        if (!waiting.order) waiting.waits = waiting.status.why;
-        if (pauses) waiting.status.pauseOrdered = kind == Kind::kPause;
-        if (kind == Kind::kStopNow)
-            for (const auto& [node, running] : pool_.running(waiting.status.run))
-                (void)pool_.send(node, SignalRank{running.process, SIGKILL, 0, 0});
-        waiting.status.phase = kind == Kind::kPause    ? model::JobPhase::kPaused
-                               : kind == Kind::kResume ? model::JobPhase::kWaiting
-                                                       : model::JobPhase::kStopping;
-        waiting.status.why = absl::StrCat(
-            kind == Kind::kStopNow ? "its ranks were ended; that it ended is logged"
-            : kind == Kind::kStop  ? "it stops with a checkpoint"
-            : kind == Kind::kPause ? "it pauses"
-                                   : "it resumes",
-            " when there is room, and until then only this controller knows of the order: ",
-            waiting.waits);
-        spdlog::warn("run {}: {}", waiting.status.run, waiting.status.why);
-        if (kind == Kind::kStopNow && !isRun(files(), options_.stateDir + "/" + waiting.status.run))
-            return forget(waiting.status.run, *waiting.past, order.by), absl::OkStatus();
-        waiting.order = std::move(order);
-        return absl::OkStatus();
     }
 
     /// A run whose folder is gone ends in history, which is all that is left of it.
@@ -683,14 +516,11 @@ class Controller::Impl {
         if (sink_ != nullptr)
             tellFinished(run, past,
                          absl::StrCat("its folder is gone, and operator ", by, " gave it up"));
-        JobStatus& last = givenUp_[run] = refused_.at(run).status;
-        last.phase = model::JobPhase::kFailed;
-        last.why = "it was given up";
-        refused_.erase(run);
+        refused_.giveUp(run);
     }
 
     /// Folders of two runs may have been exchanged when history was asked, and be right now.
-    absl::Status takeUpWaiting(Refused& waiting, const std::string& id) {
+    absl::Status takeUpWaiting(WaitingRun& waiting, const std::string& id) {
         if (id != waiting.id) {
             auto told = history_(waiting.status.run);
             if (absl::IsFailedPrecondition(told.status())) return told.status();
@@ -700,29 +530,28 @@ class Controller::Impl {
             waiting.past = told.ok() ? *std::move(told) : model::RunState();
             waiting.id = id;
         }
-        return takeUp(waiting.status, *waiting.past, true);
+        return takeUp(waiting.status, waiting.past, true);
     }
 
     void tryDisk(const std::string& run) {
-        const auto it = refused_.find(run);
-        if (it == refused_.end() || !it->second.past) return;  // another run goes on from it
-        Refused waiting = std::move(it->second);
-        refused_.erase(it);
+        std::optional<WaitingRun> waiting = refused_.take(run);
+        if (!waiting) return;  // another run goes on from it
         // A folder that is back can be of a run that had ended.
         const std::string dir = options_.stateDir + "/" + run;
         if (isRun(files(), dir) && !isUnfinished(files(), dir)) {
-            if (const absl::Status s = tellEnd(run); !s.ok()) refuse(std::move(waiting.status), s);
+            if (const absl::Status s = tellEnd(run); !s.ok())
+                refused_.refuse(std::move(waiting->status), s);
             return;
         }
-        if (absl::Status s = takeUpWaiting(waiting, runIdentity(files(), dir)); !s.ok()) {
-            if (!waiting.order) waiting.status.why = std::string(s.message());
-            refused_[run] = std::move(waiting);
+        if (absl::Status s = takeUpWaiting(*waiting, runIdentity(files(), dir)); !s.ok()) {
+            if (!waiting->order) waiting->status.why = std::string(s.message());
+            refused_.putBack(*std::move(waiting));
             reactor_->after(kDiskRetry, [this, run] { tryDisk(run); });
             return;
         }
         pool_.tellHeld();
-        if (!waiting.order) return;
-        const KeptOrder kept = *std::move(waiting.order);
+        if (!waiting->order) return;
+        const JobOrder kept = *std::move(waiting->order);
         const absl::Status done = order(run, kept, [&](JobCoordinator& job) {
             return job.act(kept.action, 0, kept.requestId, kept.by);
         });
@@ -743,13 +572,13 @@ class Controller::Impl {
         };
         l.rankDied = [this](const std::string& node, const RankDied& died) {
             if (willBeTakenUp(died.process.job)) return false;
-            rankEnded(died.process.job);
+            refused_.rankEnded(died.process.job);
             if (auto* job = jobOf(died.process)) job->rankDied(node, died);
             return true;
         };
         l.rankGone = [this](const std::string& node, const RankGone& gone) {
             if (willBeTakenUp(gone.process.job)) return false;
-            rankEnded(gone.process.job);
+            refused_.rankEnded(gone.process.job);
             if (auto* job = jobOf(gone.process)) job->rankGone(node, gone);
             // Its slot is free for any job.
             const auto nodes = pool_.nodes();
@@ -782,8 +611,7 @@ class Controller::Impl {
     /// Agents may be back, with what happened meanwhile, and ranks, before recover() was called, or
     /// while the job's files cannot be written.
     bool willBeTakenUp(const std::string& run) const {
-        if (const auto it = refused_.find(run); it != refused_.end() && it->second.past)
-            return true;
+        if (refused_.waiting(run) != nullptr) return true;
         if (const auto it = jobs_.find(run); it != jobs_.end() && !it->second->halted().empty())
             return true;
         if (recovered_ || jobs_.contains(run) || !checkRunId(run).ok()) return false;
@@ -968,7 +796,7 @@ std::vector<JobStatus> Controller::list() {
     return impl_->call([&] {
         std::vector<JobStatus> all;
         for (const auto& [run, job] : impl_->jobs_) all.push_back(job->status());
-        for (const auto& [run, refused] : impl_->refused_) all.push_back(impl_->told(refused));
+        for (JobStatus& refused : impl_->refused_.list()) all.push_back(std::move(refused));
         return all;
     });
 }
