@@ -442,11 +442,11 @@ TEST_F(LayoutTest, WhoComesUpWhileOthersMoveMovesToo) {
 /// end before another step is committed.
 class PlacedOtherwiseTest : public LayoutTest {
   protected:
-    void moveWithoutLast() {
+    void moveWithoutLast(bool paused = true) {
         begin(past(3));
         for (const int32_t r : {0, 1, 2}) runs(r), greets(r);
         step(InventoryDone{});
-        operate(OperationKind::kPause);
+        if (paused) operate(OperationKind::kPause);
         for (const int32_t r : {0, 1}) say(r, reportOf(r, 3));
         order();
         for (const int32_t r : {0, 1}) moved(r);
@@ -520,13 +520,29 @@ TEST_F(PlacedOtherwiseTest, AFollowerThatHeldTheStepMovesAfterThemToo) {
 }
 
 TEST_F(PlacedOtherwiseTest, WithTheOrderToFetchItGivesUpTheState) {
-    moveWithoutLast();
+    options.policies.minReplicas = 3;
+    moveWithoutLast(false);
     say(2, reportOf(2, 3));
     for (const int32_t r : {0, 1}) say(r, SnapshotReady{r, 1, 3});
     ASSERT_THAT(sentTo<Fetch>(2), SizeIs(1));
     for (const int32_t r : {0, 1}) exits({r, 0});
     EXPECT_THAT(sentTo<ChangeLayout>(2), IsEmpty());
     EXPECT_THAT(actionsIn<FindCheckpoints>(last), SizeIs(1));
+}
+
+TEST_F(PlacedOtherwiseTest, WhileTheJobIsPausedItIsNotSentForTheState) {
+    moveWithoutLast();
+    say(2, reportOf(2, 3));
+    pass(3 * kSecond);
+    EXPECT_THAT(sentTo<Fetch>(2), IsEmpty());
+    size_t asked = 0;
+    for (const KeepSnapshot& k : sentTo<KeepSnapshot>(0)) asked += k.keep;
+    EXPECT_EQ(asked, 0u);
+    operate(OperationKind::kResume);
+    pass(kSecond, {}, {}, Phase::kCompute);
+    asked = 0;
+    for (const KeepSnapshot& k : sentTo<KeepSnapshot>(0)) asked += k.keep;
+    EXPECT_NE(asked, 0u) << "the others go on without it";
 }
 
 TEST_F(PlacedOtherwiseTest, IfItCannotMoveTheJobGoesBackToItsCheckpoint) {

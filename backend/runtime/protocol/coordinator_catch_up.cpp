@@ -43,8 +43,15 @@ void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
     enter(r, Stage::kSnapshot);
     show(r, ReplicaState::kFetching, why);
     r.snapshotStep = open_ && !open_->holding ? open_->quorum.step : committed_;
+    if (keepsItsOwn(r)) return;
     for (Replica& source : replicas_)
         if (serves(source) && !source.leaves()) keepSnapshot(source, r);
+}
+
+/// Nobody waits for it: it need not give up a state that the others' end could make the only one.
+bool CoordinatorMachine::Impl::keepsItsOwn(const Replica& r) const {
+    return paused_ && !open_ && r.stage == Stage::kSnapshot && r.placedOtherwise &&
+           r.step == committed_;
 }
 
 void CoordinatorMachine::Impl::keepSnapshot(Replica& source, Replica& r) {
@@ -278,7 +285,7 @@ void CoordinatorMachine::Impl::scanJoiners() {
     askForHashes();
     judgeSources();
     for (Replica& r : replicas_) {
-        if (!r.joining() || contributes(r.id)) continue;
+        if (!r.joining() || contributes(r.id) || keepsItsOwn(r)) continue;
         maybeFetch(r);
         if (r.stage == Stage::kSnapshot) {
             // The step it was planned for may never come, or its sources may be gone.

@@ -352,6 +352,7 @@ class CoordinatorMachine::Impl : Lineage {
     KeepSnapshot snapshotOrder(const Replica& r, bool keep) const;
     void sendFetch(Replica& r);
     Fetch fetchOf(const Replica& r) const;
+    bool keepsItsOwn(const Replica& r) const;
     void keepSnapshot(Replica& source, Replica& r);
     void dropSnapshot(Replica& source, const Replica& r);
     void maybeFetch(Replica& r);

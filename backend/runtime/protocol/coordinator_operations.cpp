@@ -267,8 +267,8 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why,
     for (Replica& r : replicas_) r.proven = r.proven && !r.joining();
     for (Replica& r : replicas_) {
         if (!r.joining()) continue;
-        planFetch(r, "experts have moved");
         r.placedOtherwise = r.placedOtherwise || held.contains(r.id);
+        planFetch(r, "experts have moved");
     }
 }
 
