@@ -73,7 +73,10 @@ class AgentTest : public testing::Test {
         auto agent = Agent::create(std::move(options), clock_);
         ASSERT_TRUE(agent.ok()) << agent.status();
         agent_ = *std::move(agent);
-        thread_ = std::thread([this] { result_ = agent_->run(); });
+        thread_ = std::thread([this] {
+            agentThread_ = ::gettid();
+            result_ = agent_->run();
+        });
         until([this] { return hello_.has_value(); });
     }
     void stopAgent() {
@@ -155,6 +158,7 @@ class AgentTest : public testing::Test {
     std::unique_ptr<ControlChannel> channel_;
     std::unique_ptr<Agent> agent_;
     std::thread thread_;
+    std::atomic<pid_t> agentThread_{0};
     absl::Status result_;
     std::optional<AgentHello> hello_;
     std::vector<AgentMessage> messages_;
@@ -182,23 +186,62 @@ TEST_F(AgentTest, AnExitComesWithItsCodeAndTheLastWords) {
 }
 
 TEST_F(AgentTest, SaysWhichFilesAProcessWasStartedFrom) {
-    const auto fileAt = [](const RankUp& up, const std::string& path) {
-        for (const RunFile& file : up.files)
+    const auto fileAt = [](const RankFiles& from, const std::string& path) {
+        for (const RunFile& file : from.files)
             if (file.path == path) return file.sha256;
         return std::string();
     };
     const std::string script = dir_ + "/train.sh";
     std::ofstream(script) << "exit 0\n";
     const std::string shell = std::filesystem::canonical("/bin/sh").string();
-    const RankUp first = start(kRank, {"sh", script, "no-file"});
+    start(kRank, {"sh", script, "no-file"});
+    const RankFiles first = await<RankFiles>();
     ASSERT_EQ(first.files.size(), 2u);
     EXPECT_EQ(fileAt(first, script), sha256Hex("exit 0\n"));
     EXPECT_EQ(fileAt(first, shell), sha256Hex(*readAtMost(shell, 1 << 30)));
     await<RankGone>();
     std::ofstream(script) << "exit 7\n";
-    const RankUp second = start({kRank.job, kRank.rank, kRank.incarnation + 1}, {"sh", script});
+    const RankProcess again{kRank.job, kRank.rank, kRank.incarnation + 1};
+    start(again, {"sh", script});
+    const RankFiles second =
+        await<RankFiles>([&](const RankFiles& from) { return from.process == again; });
     EXPECT_EQ(fileAt(second, script), sha256Hex("exit 7\n"));
     EXPECT_EQ(fileAt(second, shell), fileAt(first, shell));
+}
+
+TEST_F(AgentTest, ALargeFileIsReadOnAnotherThreadThanTheOneThatBeats) {
+    constexpr uint64_t kBytes = uint64_t{64} << 20;
+    const auto bytesRead = [this] {
+        std::ifstream file("/proc/self/task/" + std::to_string(agentThread_) + "/io");
+        std::string field;
+        uint64_t count = kBytes;
+        file >> field >> count;
+        EXPECT_EQ(field, "rchar:");
+        return count;
+    };
+    const std::string large = dir_ + "/large";
+    std::ofstream(large) << "x";
+    std::filesystem::resize_file(large, kBytes);
+    start(kRank, {"/bin/sh", "-c", "exit 0", large});
+    std::string bytes(kBytes, 0);
+    bytes[0] = 'x';
+    EXPECT_EQ(await<RankFiles>().files.back(), (RunFile{large, sha256Hex(bytes)}));
+    EXPECT_LT(bytesRead(), kBytes / 4);
+}
+
+TEST_F(AgentTest, FilesAreToldAgainUntilTheControllerHasHeard) {
+    start(kRank, {"/bin/sh", "-c", "exit 0"});
+    const RankFiles told = await<RankFiles>();
+    messages_.clear();
+    channel_.reset();
+    EXPECT_EQ(await<RankFiles>().files, told.files);
+    tell(AgentHeard{told.receipt});
+    await<NodeSample>();
+    messages_.clear();
+    channel_.reset();
+    until([this] { return hello_.has_value(); });
+    await<NodeSample>();
+    EXPECT_EQ(seen<RankFiles>(), nullptr);
 }
 
 TEST_F(AgentTest, AKillIsReportedAsTheSignal) {

@@ -440,9 +440,9 @@ TEST_F(JobCoordinatorTest, AFileThatRanksRunIsToldOnceAndAgainWhenItWasReplaced)
     join("node0");
     begin();
     const auto start = [this](uint32_t incarnation, const std::string& hash) {
-        RankUp up{process(0, incarnation), pid(0, incarnation), ""};
-        up.files = {{"/opt/worker", "w"}, {"/opt/plugin.so", hash}};
-        agentSays("node0", up);
+        agentSays("node0", RankUp{process(0, incarnation), pid(0, incarnation), ""});
+        agentSays("node0", RankFiles{process(0, incarnation),
+                                     {{"/opt/worker", "w"}, {"/opt/plugin.so", hash}}});
     };
     start(1, "a");
     ASSERT_THAT(all<model::ProgramSeen>(), SizeIs(2));

@@ -161,6 +161,7 @@ class Agent::Impl {
         keep(std::get_if<RankGone>(&message), message);
         keep(std::get_if<AgentFaultNoted>(&message), message);
         keep(std::get_if<GpuTroubleSeen>(&message), message);
+        keep(std::get_if<RankFiles>(&message), message);
         if (welcome_) (void)channel_->send(encode(message));
     }
 

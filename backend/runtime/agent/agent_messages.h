@@ -100,7 +100,7 @@ struct AgentHello {
     }
 };
 
-/// A file that a process runs, as it was just before.
+/// A file that a process runs, as it was just before the start.
 struct RunFile {
     std::string path;    ///< links followed
     std::string sha256;  ///< 64 hexadecimal digits
@@ -117,15 +117,27 @@ struct RankUp {
     RankProcess process;
     int32_t pid = 0;
     std::string error = {};
-    GpuPlace gpu = {};                ///< that it was given
-    std::vector<RunFile> files = {};  ///< it was started from them; empty: it ran already
+    GpuPlace gpu = {};  ///< that it was given
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("process", self.process);
         visit("pid", self.pid);
         visit("error", self.error);
         visit("gpu", self.gpu);
+    }
+};
+
+/// The files that a process was started from. Follows RankUp by as long as it takes to read them;
+/// the process may be gone by then.
+struct RankFiles {
+    RankProcess process;
+    std::vector<RunFile> files;
+    uint64_t receipt = 0;  ///< as RankGone's
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("process", self.process);
         visit("files", self.files);
+        visit("receipt", self.receipt);
     }
 };
 
@@ -260,7 +272,7 @@ struct AgentBeat {
 };
 
 using AgentMessage = std::variant<RankUp, RankDied, RankGone, OutputLine, NodeSample,
-                                  AgentFaultNoted, GpuTroubleSeen, AgentBeat>;
+                                  AgentFaultNoted, GpuTroubleSeen, AgentBeat, RankFiles>;
 
 // ---- controller -> agent ---------------------------------------------------------------------
 

@@ -28,8 +28,11 @@ struct ProcessWatcher {
     /// A signal ends the process, which may hold memory and addresses until it is gone. At most
     /// once; perhaps never.
     std::function<void(int32_t signal)> died;
-    /// Once, and the last notice. It may destroy the HostProcess.
+    /// Once, and the last notice but files. It may destroy the HostProcess.
     std::function<void()> gone;
+    /// What start() ran, without what cannot be read: the program, what its arguments name,
+    /// plugins. At most once, also after gone; never after the host is destroyed.
+    std::function<void(std::vector<RunFile>)> files;
 };
 
 /// A process that a host runs. Destroying the object ends the notices, not the process.
@@ -66,9 +69,6 @@ class Host {
     virtual absl::StatusOr<std::unique_ptr<HostProcess>> start(const StartRank& command,
                                                                const std::string& output,
                                                                ProcessWatcher watcher) = 0;
-    /// Names the files that start() of this would run: the program, what its arguments name,
-    /// plugins. Without those that cannot be read.
-    virtual std::vector<RunFile> files(const StartRank&) { return {}; }
     /// One that an earlier agent started, or was about to start and did not note (`pid` is 0): then
     /// the one that prints to `output`. NotFound when it is gone, or was not started to print
     /// there: whose folder is a copy finds the original's ranks in it.

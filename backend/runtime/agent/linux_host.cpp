@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/runtime/agent/linux_host.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -197,29 +199,43 @@ class LinuxHost::Process final : public HostProcess {
 absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::start(const StartRank& command,
                                                               const std::string& output,
                                                               ProcessWatcher watcher) {
+    ToHash from{open(command), watcher.files};
     auto process = std::make_unique<Process>(*this, command.process, std::move(watcher));
     if (absl::Status s = process->openOutput(output); !s.ok()) return s;
     if (absl::Status s = process->launch(command); !s.ok()) return s;
+    hash(std::move(from));
     return process;
 }
 
-/// Empty for what is no file that can be read, or larger than a program.
-std::string LinuxHost::hashOf(const std::string& path) {
+LinuxHost::~LinuxHost() {
+    ending_ = true;
+    {
+        MutexLock lock(mutex_);
+        changed_.notify_all();
+    }
+    if (hashing_.joinable()) hashing_.join();
+}
+
+/// Null for what is no file that can be read, or larger than a program.
+std::shared_ptr<LinuxHost::Hashed> LinuxHost::open(const std::string& path) {
     constexpr off_t kMostBytes = off_t{256} << 20;
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kMostBytes)
-        return {};
+    // Opening a device may do something.
+    if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return nullptr;
+    UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_size > kMostBytes)
+        return nullptr;
     const auto ns = [](const timespec& t) { return absl::StrCat(t.tv_sec, ".", t.tv_nsec); };
     std::string identity = absl::StrCat(info.st_dev, " ", info.st_ino, " ", info.st_size, " ",
                                         ns(info.st_mtim), " ", ns(info.st_ctim));
-    Hashed& known = hashed_[path];
-    if (known.identity == identity) return known.sha256;
-    const auto bytes = readAtMost(path, kMostBytes);
-    known = {std::move(identity), bytes.ok() ? sha256Hex(*bytes) : ""};
-    return known.sha256;
+    std::shared_ptr<Hashed>& known = hashed_[path];
+    if (known == nullptr || known->identity != identity)
+        known.reset(new Hashed{std::move(identity), std::move(file), ""});
+    return known;
 }
 
-std::vector<RunFile> LinuxHost::files(const StartRank& command) {
+LinuxHost::Files LinuxHost::open(const StartRank& command) {
     constexpr size_t kMostArguments = 8;
     std::vector<std::string> paths{model::programFile(command.argv.front(), command.directory)};
     const std::vector<std::string> folders = model::pluginFolders(paths.front());
@@ -233,11 +249,52 @@ std::vector<RunFile> LinuxHost::files(const StartRank& command) {
         if (command.workload.empty())
             paths.push_back(
                 model::withoutLinks(std::filesystem::path(command.directory) / command.argv[i]));
-    std::vector<RunFile> files;
+    Files files;
     for (const std::string& path : paths)
-        if (std::string hash = hashOf(path); !hash.empty())
-            files.push_back({path, std::move(hash)});
+        if (std::shared_ptr<Hashed> file = open(path)) files.emplace_back(path, std::move(file));
     return files;
+}
+
+void LinuxHost::hash(ToHash what) {
+    MutexLock lock(mutex_);
+    toHash_.push_back(std::move(what));
+    changed_.notify_all();
+    if (!hashing_.joinable()) hashing_ = Thread([this] { hashAll(); });
+}
+
+void LinuxHost::hashAll() {
+    for (;;) {
+        ToHash next;
+        {
+            MutexLock lock(mutex_);
+            changed_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                return ending_ || !toHash_.empty();
+            });
+            if (ending_) return;
+            next = std::move(toHash_.front());
+            toHash_.pop_front();
+        }
+        std::vector<RunFile> files;
+        for (const auto& [path, file] : next.files) {
+            if (file->file.valid()) read(*file);
+            if (!file->sha256.empty()) files.push_back({path, file->sha256});
+        }
+        reactor_.post([done = std::move(next.done), files = std::move(files)]() mutable {
+            done(std::move(files));
+        });
+    }
+}
+
+void LinuxHost::read(Hashed& hashed) const {
+    const UniqueFd file = std::move(hashed.file);
+    std::vector<char> buffer(size_t{1} << 20);
+    Sha256 hash;
+    for (ssize_t got = 1; got != 0;) {
+        got = ::read(file.get(), buffer.data(), buffer.size());
+        if (ending_ || (got < 0 && errno != EINTR)) return;
+        if (got > 0) hash.add({buffer.data(), static_cast<size_t>(got)});
+    }
+    hashed.sha256 = hash.hex();
 }
 
 absl::StatusOr<std::unique_ptr<HostProcess>> LinuxHost::find(const RegisteredRank& rank,

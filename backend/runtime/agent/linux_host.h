@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "backend/common/threads.h"
+#include "backend/common/unique_fd.h"
 #include "backend/runtime/agent/host.h"
 #include "backend/runtime/transport/reactor.h"
 
@@ -25,6 +31,7 @@ class LinuxHost final : public Host {
           outputLinesPerSecond_(outputLinesPerSecond),
           inherited_(std::move(inherited)),
           gpus_(gpuLibrary.c_str()) {}
+    ~LinuxHost() override;
 
     absl::StatusOr<std::unique_ptr<HostProcess>> start(const StartRank& command,
                                                        const std::string& output,
@@ -32,25 +39,39 @@ class LinuxHost final : public Host {
     absl::StatusOr<std::unique_ptr<HostProcess>> find(const RegisteredRank& rank,
                                                       const std::string& output,
                                                       ProcessWatcher watcher) override;
-    std::vector<RunFile> files(const StartRank& command) override;
     std::vector<GpuPlace> gpus() override { return gpus_.places(); }
     void sample(std::function<void(HostFigures)> done) override;
 
   private:
     class Process;
     struct Hashed {
-        std::string identity;  ///< of the file and its last change
-        std::string sha256;
+        const std::string identity;  ///< of the file and its last change
+        UniqueFd file;               ///< until it was read; the hashing thread's
+        std::string sha256;          ///< afterwards; empty: it could not be read
     };
-    std::string hashOf(const std::string& path);
+    using Files = std::vector<std::pair<std::string, std::shared_ptr<Hashed>>>;  ///< by path
+    struct ToHash {
+        Files files;
+        std::function<void(std::vector<RunFile>)> done;
+    };
+    Files open(const StartRank& command);
+    std::shared_ptr<Hashed> open(const std::string& path);
+    void hash(ToHash what);
+    void hashAll();
+    void read(Hashed& file) const;
 
     Reactor& reactor_;
     const uint32_t outputLinesPerSecond_;
     const std::vector<std::string> inherited_;
-    std::map<std::string, Hashed> hashed_;  ///< by path
+    std::map<std::string, std::shared_ptr<Hashed>> hashed_;  ///< by path, as last opened
     ProcSampler sampler_;
     GpuSampler gpus_;
     std::jthread askingGpus_;  ///< uses gpus_
+    std::atomic<bool> ending_{false};
+    Mutex mutex_;
+    ConditionVariable changed_;
+    std::deque<ToHash> toHash_ ABSL_GUARDED_BY(mutex_);
+    Thread hashing_;  ///< from the first start on; a file of 256 MiB takes a second
 };
 
 }  // namespace bulkhead::runtime

@@ -95,7 +95,7 @@ void Supervisor::start(const StartRank& command) {
         registry_.remove(command.process);
         return emit_(RankUp{command.process, 0, std::string(process.status().message())});
     }
-    const RankUp up{command.process, process->handle->pid(), "", process->gpu, process->files};
+    const RankUp up{command.process, process->handle->pid(), "", process->gpu};
     processes_[command.process] = *std::move(process);
     emit_(up);
 }
@@ -157,7 +157,6 @@ absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
         return absl::Status(s.code(),
                             absl::StrCat("node ", options_.node, " cannot note that it runs ",
                                          nameOf(command.process), ", and does not: ", s.message()));
-    std::vector<RunFile> files = host_.files(command);
     auto process = host_.start(command, registry_.path(command.process), watcher(command.process));
     if (!process.ok()) return process.status();
     // With the first note alone it is found by what it prints to.
@@ -165,14 +164,17 @@ absl::StatusOr<Supervisor::Process> Supervisor::spawn(StartRank command) {
             registry_.add({command.process, (*process)->pid(), (*process)->startTime(), *gpu});
         !s.ok())
         spdlog::warn("the pid of {} is not noted: {}", nameOf(command.process), s.ToString());
-    return Process{*std::move(process), *gpu, std::move(files), 0, {}};
+    return Process{*std::move(process), *gpu, 0, {}};
 }
 
 ProcessWatcher Supervisor::watcher(const RankProcess& id) {
     return {[this, id](bool isStderr, std::string line, uint64_t dropped) {
                 printed(id, isStderr, std::move(line), dropped);
             },
-            [this, id](int32_t signal) { died(id, signal); }, [this, id] { gone(id); }};
+            [this, id](int32_t signal) { died(id, signal); }, [this, id] { gone(id); },
+            [this, id](std::vector<RunFile> files) {
+                emit_(RankFiles{id, std::move(files)});
+            }};
 }
 
 void Supervisor::printed(const RankProcess& id, bool isStderr, std::string line, uint64_t dropped) {

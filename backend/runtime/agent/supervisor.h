@@ -50,9 +50,8 @@ class Supervisor {
   private:
     struct Process {
         std::unique_ptr<HostProcess> handle;
-        GpuPlace gpu;                ///< its own, or shared; no UUID: none
-        std::vector<RunFile> files;  ///< it was started from them
-        int32_t killedBy = 0;        ///< the signal, once it was told that it died
+        GpuPlace gpu;          ///< its own, or shared; no UUID: none
+        int32_t killedBy = 0;  ///< the signal, once it was told that it died
         LastWords words;
     };
     struct LastingFault {

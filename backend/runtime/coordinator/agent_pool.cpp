@@ -172,10 +172,12 @@ void AgentPool::tell(const std::string& name, AgentMessage message) {
     const auto* gone = std::get_if<RankGone>(&message);
     const auto* noted = std::get_if<AgentFaultNoted>(&message);
     const auto* trouble = std::get_if<GpuTroubleSeen>(&message);
+    const auto* files = std::get_if<RankFiles>(&message);
     const uint64_t receipt = died != nullptr      ? died->receipt
                              : gone != nullptr    ? gone->receipt
                              : noted != nullptr   ? noted->receipt
                              : trouble != nullptr ? trouble->receipt
+                             : files != nullptr   ? files->receipt
                                                   : 0;
     const bool acted = died != nullptr   ? listener_.rankDied(name, *died)
                        : gone != nullptr ? listener_.rankGone(name, *gone)

@@ -162,7 +162,7 @@ class JobCoordinator {
     // job_processes.cpp: ranks and nodes
     void tryStarts();
     struct KnownRank;
-    void noteFiles(const std::string& node, const RankUp& up);
+    void noteFiles(const std::string& node, const RankFiles& of);
     bool isElsewhere(const std::string& node, const RankProcess& process) const;
     const KnownRank* living(RankId rank) const;
     void tellPredecessor(int32_t replica, uint32_t incarnation, const std::string& node);

@@ -132,7 +132,6 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
                                 up.gpu.uuid.empty() ? std::nullopt : std::optional(up.gpu.gpu),
                                 up.gpu.uuid},
              model::Severity::kInfo);
-    noteFiles(node, up);
     feed(protocol::RankRunning{rank, up.process.incarnation, up.pid, node});
     faults_.rankBack(rank, up.process.incarnation);
     // Behind the rest of what its agent tells: a hello names one rank after the other.
@@ -141,17 +140,18 @@ void JobCoordinator::rankUp(const std::string& node, const RankUp& up) {
     inventoryTimer_ = around_.reactor.after(0, [this] { takeInventory(); });
 }
 
-void JobCoordinator::noteFiles(const std::string& node, const RankUp& up) {
+void JobCoordinator::noteFiles(const std::string& node, const RankFiles& of) {
+    if (of.process.job != beginning_.run || isElsewhere(node, of.process)) return;
     constexpr size_t kMost = 16;  // more than an agent of ours names
-    for (size_t f = 0; f < std::min(up.files.size(), kMost); ++f) {
-        const RunFile& file = up.files[f];
+    for (size_t f = 0; f < std::min(of.files.size(), kMost); ++f) {
+        const RunFile& file = of.files[f];
         std::string before;
         for (size_t i = 0; i < state_.programs.size(); ++i)
             if (state_.programs[i].node == node && state_.programs[i].path == file.path)
                 before = state_.programs[i].sha256;
         if (before == file.sha256) continue;
         const bool changed = !before.empty();
-        emit(model::ProgramSeen{node, file.path, file.sha256, std::move(before), up.process.rank},
+        emit(model::ProgramSeen{node, file.path, file.sha256, std::move(before), of.process.rank},
              changed ? model::Severity::kWarning : model::Severity::kInfo);
     }
 }
@@ -227,7 +227,7 @@ void JobCoordinator::startLost(const std::string& node, const RankProcess& proce
 }
 
 void JobCoordinator::agentSaid(const std::string& node, const AgentMessage& message) {
-    (void)node;
+    if (const auto* files = std::get_if<RankFiles>(&message)) noteFiles(node, *files);
     if (const auto* sample = std::get_if<NodeSample>(&message)) {
         for (const ProcessSample& rank : sample->ranks)
             if (rank.process.job == beginning_.run) fleet_.sampled(rank);
