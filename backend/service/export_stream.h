@@ -5,9 +5,12 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
+#include <memory>
 #include <ostream>
 #include <streambuf>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -20,6 +23,31 @@
 
 namespace bulkhead::service {
 
+/// Counts the exports that each principal has open, waiting ones included. Thread: any.
+class ExportShares {
+  public:
+    static constexpr size_t kEach = 4;
+
+    /// Counts one until the result is destroyed, which the object outlives. Null: the principal has
+    /// kEach already.
+    std::shared_ptr<void> take(const std::string& principal) {
+        const MutexLock lock(mutex_);
+        size_t& open = open_[principal];
+        if (open == kEach) return nullptr;
+        ++open;
+        return {this, [principal](ExportShares* shares) { shares->giveBack(principal); }};
+    }
+
+  private:
+    void giveBack(const std::string& principal) {
+        const MutexLock lock(mutex_);
+        const auto it = open_.find(principal);
+        if (--it->second == 0) open_.erase(it);
+    }
+    Mutex mutex_;
+    std::map<std::string, size_t> open_ ABSL_GUARDED_BY(mutex_);
+};
+
 /// Text written to an ostream on a worker, sent piece by piece as fast as the reader takes it. A
 /// reader that takes nothing for `patience` holds a worker that others wait for: its export ends
 /// with DeadlineExceeded. Owns itself from its creation to OnDone.
@@ -27,9 +55,10 @@ class ExportStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
   public:
     using Write = std::function<absl::Status(std::ostream&)>;
 
+    /// `share` is destroyed when the export is over.
     ExportStream(grpc::CallbackServerContext& context, Workers& workers, Open& open,
-                 std::chrono::milliseconds patience, Write write)
-        : context_(context), open_(open), patience_(patience) {
+                 std::shared_ptr<void> share, std::chrono::milliseconds patience, Write write)
+        : context_(context), open_(open), share_(std::move(share)), patience_(patience) {
         open_.enter();
         workers.post([this, write = std::move(write)] {
             Pieces pieces(*this);
@@ -104,6 +133,7 @@ class ExportStream final : public grpc::ServerWriteReactor<v1::ExportChunk> {
 
     grpc::CallbackServerContext& context_;
     Open& open_;
+    const std::shared_ptr<void> share_;
     const std::chrono::milliseconds patience_;
     Mutex mutex_;
     ConditionVariable written_;

@@ -76,22 +76,29 @@ class RunsService final : public v1::Runs::CallbackService {
 
     grpc::ServerWriteReactor<v1::ExportChunk>* Export(grpc::CallbackServerContext* context,
                                                       const v1::ExportRequest* request) override {
-        if (auto caller = shared_.gate.admit(*context, *request); !caller.ok())
-            return new RefusedStream<v1::ExportChunk>(caller.status());
+        const auto caller = shared_.gate.admit(*context, *request);
+        if (!caller.ok()) return new RefusedStream<v1::ExportChunk>(caller.status());
         if (shared_.runs == nullptr) return new RefusedStream<v1::ExportChunk>(noHistory());
-        return new ExportStream(*context, shared_.exports, shared_.open, shared_.exportPatience,
-                                [runs = shared_.runs, wanted = *request](std::ostream& out) {
-                                    const auto what = wanted.what() == v1::EXPORT_WHAT_EVENTS
-                                                          ? RunLibrary::What::kEvents
-                                                          : RunLibrary::What::kLedger;
-                                    const auto format = wanted.format() == v1::EXPORT_FORMAT_CSV
-                                                            ? history::ExportFormat::kCsv
-                                                            : history::ExportFormat::kJsonLines;
-                                    return withDetail(
-                                        runs->write(wanted.run(), what, format, wanted.from_step(),
-                                                    wanted.to_step(), out),
-                                        "run", wanted.run());
-                                });
+        std::shared_ptr<void> share = shared_.exportShares.take(caller->name);
+        if (share == nullptr)
+            return new RefusedStream<v1::ExportChunk>(
+                withDetail(absl::ResourceExhaustedError(absl::StrCat(
+                               caller->name, " has ", ExportShares::kEach,
+                               " exports open, and one caller may have no more at a time")),
+                           "run", request->run(), "read one of them to its end, or end it"));
+        return new ExportStream(
+            *context, shared_.exports, shared_.open, std::move(share), shared_.exportPatience,
+            [runs = shared_.runs, wanted = *request](std::ostream& out) {
+                const auto what = wanted.what() == v1::EXPORT_WHAT_EVENTS
+                                      ? RunLibrary::What::kEvents
+                                      : RunLibrary::What::kLedger;
+                const auto format = wanted.format() == v1::EXPORT_FORMAT_CSV
+                                        ? history::ExportFormat::kCsv
+                                        : history::ExportFormat::kJsonLines;
+                return withDetail(runs->write(wanted.run(), what, format, wanted.from_step(),
+                                              wanted.to_step(), out),
+                                  "run", wanted.run());
+            });
     }
 
     grpc::ServerUnaryReactor* OpenReplay(grpc::CallbackServerContext* context,

@@ -17,6 +17,7 @@
 #include "backend/proto/grpc_log.h"
 #include "backend/proto/state_form.h"
 #include "backend/service/context.h"
+#include "backend/service/export_stream.h"
 #include "backend/service/server_sockets.h"
 #include "backend/service/services.h"
 #include "backend/service/tls.h"
@@ -150,6 +151,7 @@ class Server::Impl {
     std::optional<JobFeeds> feeds_;
     std::optional<RunLibrary> runs_;
     JobListFeed jobList_;
+    ExportShares exportShares_;
     Open open_;
     Workers reads_;
     Workers changes_;
@@ -237,10 +239,11 @@ absl::Status Server::Impl::serve() {
         spdlog::warn("the certificate in {} ends in {} hours; renew it: bulkheadctl certs renew {}",
                      options_.certs, (us.certificateEndsNs - clock_.unixNs()) / (3600 * kSecond),
                      options_.certs);
-    context_.emplace(Context{
-        gate_, auditor_, options_.audit, options_.backend, runs_ ? &*runs_ : nullptr,
-        feeds_ ? &*feeds_ : nullptr, jobList_, requests_, open_, reads_, changes_, stops_, checks_,
-        exports_, options_.exportPatience, [this] { return info(); }, options_.shutdown});
+    context_.emplace(Context{gate_, auditor_, options_.audit, options_.backend,
+                             runs_ ? &*runs_ : nullptr, feeds_ ? &*feeds_ : nullptr, jobList_,
+                             requests_, open_, reads_, changes_, stops_, checks_, exports_,
+                             exportShares_, options_.exportPatience, [this] { return info(); },
+                             options_.shutdown});
     services_.push_back(makeServerService(*context_));
     services_.push_back(makeJobsService(*context_));
     services_.push_back(makeWatchService(*context_));

@@ -28,6 +28,44 @@ class RunsTest : public RpcTest {
     }
     ~RunsTest() override { client_.reset(); }
 
+    struct Unread {
+        grpc::ClientContext context;
+        std::unique_ptr<grpc::ClientReader<v1::ExportChunk>> reader;
+    };
+    /// Exports of a run that is too large to wait in the network. Nobody reads them.
+    std::vector<Unread> exportsThatNobodyReads(int count, service::ServerOptions options) {
+        writeRun(dir_ + "/large.db", madeUpRun(3000), clock_);
+        options.socket = dir_ + "/large.sock";
+        options.history = dir_ + "/large.db";
+        serve(options);
+        grpc::ChannelArguments small;  // what is unread waits at the server
+        small.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+        const auto stub = v1::Runs::NewStub(grpc::CreateCustomChannel(
+            server_->addresses().front(), grpc::InsecureChannelCredentials(), small));
+        v1::ExportRequest whole;
+        whole.set_run("demo");
+        whole.set_what(v1::EXPORT_WHAT_EVENTS);
+        whole.set_format(v1::EXPORT_FORMAT_JSON_LINES);
+        std::vector<Unread> unread(count);
+        for (Unread& one : unread) one.reader = stub->Export(&one.context, whole);
+        return unread;
+    }
+    /// Until the caller has one fewer open than it may.
+    void awaitExport(client::Client& client) {
+        const auto until = std::chrono::steady_clock::now() + kForever;
+        while (!exportStep(client).ok()) ASSERT_LT(std::chrono::steady_clock::now(), until);
+    }
+    client::Result<client::Done> exportStep(client::Client& client) {
+        client::ExportRequest part;
+        part.run = "demo";
+        part.format = client::ExportFormat::kJsonLines;
+        part.fromStep = part.toStep = 7;
+        return await<client::Done>([&](auto reply) {
+            client.exportRun(
+                part, [](const std::string&) {}, reply);
+        });
+    }
+
     model::RunState foldTo(uint64_t seq) const {
         model::RunState state;
         for (const model::Event& event : events_)
@@ -116,51 +154,56 @@ TEST_F(RunsTest, AnExportComesWhole) {
     EXPECT_EQ(count, kSteps + 1);
 }
 
-TEST_F(RunsTest, ExportsThatNobodyReadsEndAndOthersGoOn) {
-    constexpr int kUnread = 20;  // more than the server has threads for
-    writeRun(dir_ + "/large.db", madeUpRun(1000), clock_);
+TEST_F(RunsTest, ExportsThatNobodyReadsEndAndOthersTakeTheirPlace) {
     service::ServerOptions options = unixOptions();
-    options.socket = dir_ + "/large.sock";
-    options.history = dir_ + "/large.db";
     options.exportPatience = std::chrono::milliseconds(300);
-    serve(options);
-    grpc::ChannelArguments small;  // what is unread waits at the server
-    small.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    const auto stub = v1::Runs::NewStub(grpc::CreateCustomChannel(
-        server_->addresses().front(), grpc::InsecureChannelCredentials(), small));
-    v1::ExportRequest whole;
-    whole.set_run("demo");
-    whole.set_what(v1::EXPORT_WHAT_EVENTS);
-    whole.set_format(v1::EXPORT_FORMAT_JSON_LINES);
-    struct Unread {
-        grpc::ClientContext context;
-        std::unique_ptr<grpc::ClientReader<v1::ExportChunk>> reader;
-    };
-    std::vector<Unread> unread(kUnread);
-    for (Unread& one : unread) one.reader = stub->Export(&one.context, whole);
-
+    std::vector<Unread> unread = exportsThatNobodyReads(4, options);
     const auto client = connect();
-    client::ExportRequest part;
-    part.run = "demo";
-    part.format = client::ExportFormat::kJsonLines;
-    part.fromStep = part.toStep = 7;
-    const auto done = await<client::Done>([&](auto reply) {
-        client->exportRun(
-            part, [](const std::string&) {}, reply);
-    });
-    EXPECT_TRUE(done.ok()) << done.failure().cause;
+    awaitExport(*client);
     int ended = 0;
     for (Unread& one : unread) {
         v1::ExportChunk chunk;
         while (one.reader->Read(&chunk)) {
         }
         const grpc::Status why = one.reader->Finish();
-        if (why.ok()) continue;  // some may fit into what the network keeps
+        if (why.ok()) continue;  // its patience was not over when it was read
         ++ended;
         EXPECT_EQ(why.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
         EXPECT_THAT(why.error_message(), HasSubstr("took nothing for 300 ms"));
     }
-    EXPECT_GE(ended, kUnread / 2);
+    EXPECT_GE(ended, 1);
+}
+
+TEST_F(RunsTest, OneCallerCannotTakeAllExports) {
+    service::ServerOptions options = unixOptions();
+    options.listen = {"127.0.0.1:0"};
+    options.tokenFile = tokenFile();
+    std::vector<Unread> unread = exportsThatNobodyReads(20, options);
+    size_t refused = 0;
+    for (Unread& one : unread) {
+        v1::ExportChunk chunk;
+        if (one.reader->Read(&chunk)) continue;
+        const grpc::Status why = one.reader->Finish();
+        EXPECT_EQ(why.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+        EXPECT_THAT(why.error_message(), HasSubstr("has 4 exports open"));
+        ++refused;
+    }
+    EXPECT_EQ(refused, unread.size() - 4);
+
+    client::Options another;
+    another.target = server_->addresses().back();
+    another.tokenFile = tokenFile();
+    another.deadline = kForever;
+    const auto other = std::move(client::Client::open(another)).value();
+    const auto done = exportStep(*other);
+    EXPECT_TRUE(done.ok()) << done.failure().cause;
+
+    const auto same = connect();
+    const auto denied = exportStep(*same);
+    ASSERT_FALSE(denied.ok());
+    EXPECT_THAT(denied.failure().remedy, HasSubstr("read one of them to its end"));
+    for (Unread& one : unread) one.context.TryCancel();
+    awaitExport(*same);
 }
 
 TEST_F(RunsTest, ARunThatIsNotThereIsSaid) {
