@@ -5,7 +5,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
@@ -76,7 +75,8 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
     return std::pair(std::move(host), std::move(port));
 }
 
-ServerSockets::ServerSockets() : wake_(::eventfd(0, EFD_CLOEXEC)) {}
+ServerSockets::ServerSockets(std::chrono::milliseconds silence)
+    : silence_(silence), wake_(::eventfd(0, EFD_CLOEXEC)) {}
 
 ServerSockets::~ServerSockets() {
     if (thread_.joinable()) {
@@ -155,15 +155,17 @@ void ServerSockets::start(Accepted accepted) {
 
 void ServerSockets::run() {
     std::vector<pollfd> ready;
-    for (const Socket& socket : sockets_) ready.push_back({socket.fd.get(), POLLIN, 0});
-    ready.push_back({wake_.get(), POLLIN, 0});
     uint64_t told = 0;
     auto quietUntil = std::chrono::steady_clock::now();
     for (;;) {
-        // Without a free descriptor the sockets stay readable: only the wake is waited for then.
-        pollfd* const from = exhausted_ ? &ready.back() : ready.data();
-        ::poll(from, exhausted_ ? 1 : ready.size(), exhausted_ ? kRetryMs : -1);
-        if (ready.back().revents != 0) return;
+        ready.assign({{wake_.get(), POLLIN, 0}});
+        for (const Silent& one : silent_) ready.push_back({one.fd.get(), POLLIN, 0});
+        // Without a free descriptor the sockets stay readable and are not waited for.
+        if (!exhausted_)
+            for (const Socket& socket : sockets_) ready.push_back({socket.fd.get(), POLLIN, 0});
+        ::poll(ready.data(), ready.size(), waitMs());
+        if (ready.front().revents != 0) return;
+        hearSilent(ready.data() + 1);
         exhausted_ = false;
         for (const Socket& socket : sockets_) acceptAll(socket);
         if (refused_ == told || std::chrono::steady_clock::now() < quietUntil) continue;
@@ -174,6 +176,30 @@ void ServerSockets::run() {
         told = refused_;
         quietUntil = std::chrono::steady_clock::now() + kBetweenWarnings;
     }
+}
+
+int ServerSockets::waitMs() const {
+    if (exhausted_) return kRetryMs;
+    if (silent_.empty()) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        silent_.front().until - std::chrono::steady_clock::now());
+    return static_cast<int>(std::max<int64_t>(left.count(), 0));
+}
+
+/// Hands over those that said something, closes those that hung up or have been silent for too
+/// long. `ready`: one for each.
+void ServerSockets::hearSilent(const pollfd* ready) {
+    const auto now = std::chrono::steady_clock::now();
+    std::deque<Silent> left;
+    for (Silent& one : silent_) {
+        char first = 0;
+        if ((ready++)->revents == 0) {
+            if (now < one.until) left.push_back(std::move(one));
+        } else if (::recv(one.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+            accepted_(one.fd.release(), false);
+        }
+    }
+    silent_ = std::move(left);
 }
 
 void ServerSockets::acceptAll(const Socket& from) {
@@ -190,11 +216,14 @@ void ServerSockets::acceptAll(const Socket& from) {
             ++refused_;
             continue;
         }
-        if (!from.local) {
-            const int on = 1;
-            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        if (from.local) {
+            accepted_(fd, true);
+            continue;
         }
-        accepted_(fd, from.local);
+        const int on = 1;
+        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        if (silent_.size() == kMostSilent) silent_.pop_front();
+        silent_.push_back({UniqueFd(fd), std::chrono::steady_clock::now() + silence_});
     }
 }
 

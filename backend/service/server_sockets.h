@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <thread>
@@ -24,13 +28,17 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
 /// for the process itself, and a part beyond that for the Unix socket, so that callers over the
 /// network cannot lock out an operator on this machine; a connection beyond its part is closed at
 /// once, and the log says so, at most once a minute.
-/// Thread: one owner; `accepted` is called on a thread of its own.
+/// A connection over the network comes to gRPC with its first byte. Until then it is a descriptor
+/// and nothing else; at most kMostSilent wait so, and the one that has waited for longest gives
+/// way. Thread: one owner; `accepted` is called on a thread of its own.
 class ServerSockets {
   public:
     /// Takes the descriptor over. `local`: it came over a Unix socket.
     using Accepted = std::function<void(int fd, bool local)>;
+    static constexpr size_t kMostSilent = 256;
 
-    ServerSockets();
+    /// `silence`: a connection over the network that says nothing for so long is closed.
+    explicit ServerSockets(std::chrono::milliseconds silence = std::chrono::seconds(5));
     ~ServerSockets();  ///< no call of `accepted` follows
 
     /// Serves a socket file of mode 0600, replacing one that nobody serves any more. AlreadyExists
@@ -51,9 +59,17 @@ class ServerSockets {
         UniqueFd fd;
         bool local = false;
     };
+    struct Silent {
+        UniqueFd fd;
+        std::chrono::steady_clock::time_point until;
+    };
     void run();
     void acceptAll(const Socket& from);
+    void hearSilent(const pollfd* ready);
+    int waitMs() const;
 
+    const std::chrono::milliseconds silence_;
+    std::deque<Silent> silent_;  ///< the one that came first in front
     std::vector<Socket> sockets_;
     std::vector<UniqueFd> locks_;     ///< of `paths_`
     std::vector<std::string> paths_;  ///< of the socket files; they go with the object

@@ -243,6 +243,9 @@ class SilentCallers {
     ~SilentCallers() {
         for (const int fd : fds_) ::close(fd);
     }
+    void say(const std::string& words) {
+        for (const int fd : fds_) ::send(fd, words.data(), words.size(), MSG_NOSIGNAL);
+    }
     /// Waits until the server has closed so many of them.
     bool closed(size_t number) {
         const auto until = std::chrono::steady_clock::now() + kForever;
@@ -299,6 +302,34 @@ TEST_F(AccessTest, SilentConnectionsNeitherUseUpTheDescriptorsNorStay) {
         await<model::ServerInfo>([&](auto reply) { client.value()->handshake(reply); });
     EXPECT_TRUE(info.ok()) << "the TCP listener lives: " << info.failure().cause;
     ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST(ServerSocketsTest, AConnectionComesToGrpcWithItsFirstByte) {
+    service::ServerSockets sockets(kForever);
+    const auto address = sockets.listenTcp("127.0.0.1:0");
+    ASSERT_TRUE(address.ok()) << address.status();
+    std::atomic<int> accepted = 0;
+    sockets.start([&](int fd, bool) {
+        ::close(fd);
+        ++accepted;
+    });
+    SilentCallers silent(*address, service::ServerSockets::kMostSilent + 10);
+    EXPECT_TRUE(silent.closed(10)) << "those that came first give way";
+    EXPECT_EQ(accepted, 0);
+    silent.say("x");
+    EXPECT_TRUE(silent.closed(service::ServerSockets::kMostSilent + 10));
+    EXPECT_EQ(accepted, static_cast<int>(service::ServerSockets::kMostSilent));
+}
+
+TEST(ServerSocketsTest, AConnectionThatSaysNothingIsClosed) {
+    service::ServerSockets sockets(std::chrono::milliseconds(50));
+    const auto address = sockets.listenTcp("127.0.0.1:0");
+    ASSERT_TRUE(address.ok()) << address.status();
+    std::atomic<int> accepted = 0;
+    sockets.start([&](int, bool) { ++accepted; });
+    SilentCallers silent(*address, 3);
+    EXPECT_TRUE(silent.closed(3));
+    EXPECT_EQ(accepted, 0);
 }
 
 TEST(GateTest, SecretsCompareByContentAndLength) {

@@ -3,11 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace bulkhead::runtime {
 namespace {
@@ -42,6 +45,19 @@ struct Pair {
     std::string wire, atLeft, atRight;
     absl::Status atLeftWhy, atRightWhy;
 };
+
+TEST(TlsSession, AListenerHoldsNoMemoryForWhoeverConnectsAndSaysNothing) {
+    constexpr size_t kEnds = 100;
+    (void)Pair({"agent node0", kKey});  // what all share
+    std::vector<std::unique_ptr<TlsSession>> silent;
+    const size_t before = ::mallinfo2().uordblks;
+    for (size_t i = 0; i < kEnds; ++i)
+        silent.push_back(std::make_unique<TlsSession>(
+            KeyOf([](std::string_view) { return std::optional(kKey); })));
+    EXPECT_LT(::mallinfo2().uordblks, before + kEnds * 1024);
+    EXPECT_FALSE(silent.front()->established());
+    EXPECT_EQ(silent.front()->takeOutput(), "");
+}
 
 TEST(TlsSession, WhoKnowsTheKeyIsKnownByNameAndIsReadByNobodyElse) {
     Pair pair({"agent node0", kKey});

@@ -90,20 +90,19 @@ struct TlsSession::Callbacks {
 };
 
 TlsSession::TlsSession(const Credential& credential, int socket)
-    : ssl_(::SSL_new(Callbacks::context()), &::SSL_free),
-      identity_(credential.identity),
-      key_(credential.key) {
+    : ssl_(nullptr, &::SSL_free), identity_(credential.identity), key_(credential.key) {
     begin(false, socket);
 }
 
 TlsSession::TlsSession(KeyOf keyOf, int socket)
-    : ssl_(::SSL_new(Callbacks::context()), &::SSL_free), keyOf_(std::move(keyOf)) {
-    begin(true, socket);
+    : ssl_(nullptr, &::SSL_free), keyOf_(std::move(keyOf)) {
+    if (socket >= 0) begin(true, socket);
 }
 
 TlsSession::~TlsSession() = default;
 
 void TlsSession::begin(bool listens, int socket) {
+    ssl_.reset(::SSL_new(Callbacks::context()));
     SSL_set_app_data(ssl_.get(), this);
     if (socket < 0) {
         ::SSL_set_bio(ssl_.get(), ::BIO_new(::BIO_s_mem()), ::BIO_new(::BIO_s_mem()));
@@ -130,7 +129,7 @@ void TlsSession::begin(bool listens, int socket) {
 }
 
 bool TlsSession::established() const {
-    return SSL_is_init_finished(ssl_.get()) == 1;
+    return ssl_ != nullptr && SSL_is_init_finished(ssl_.get()) == 1;
 }
 
 absl::Status TlsSession::failure() {
@@ -154,6 +153,7 @@ absl::Status TlsSession::failure() {
 }
 
 absl::Status TlsSession::receive(std::string_view wire, std::string& plain) {
+    if (ssl_ == nullptr) begin(true, -1);
     ::ERR_clear_error();
     wasEstablished_ = established();
     ::BIO_write(::SSL_get_rbio(ssl_.get()), wire.data(), static_cast<int>(wire.size()));
@@ -235,6 +235,7 @@ absl::Status TlsSession::writeAll(const void* data, size_t bytes) {
 }
 
 std::string TlsSession::takeOutput() {
+    if (ssl_ == nullptr) return {};
     BIO* out = ::SSL_get_wbio(ssl_.get());
     std::string bytes(BIO_ctrl_pending(out), '\0');
     if (!bytes.empty()) ::BIO_read(out, bytes.data(), static_cast<int>(bytes.size()));

@@ -21,7 +21,8 @@ class TlsSession {
   public:
     /// The end that connects. Without a socket its first bytes are in takeOutput() at once.
     explicit TlsSession(const Credential& credential, int socket = -1);
-    /// The end that listens. Outlived by what `keyOf` needs.
+    /// The end that listens. Outlived by what `keyOf` needs. Without a socket it costs next to
+    /// nothing until the first bytes come: whoever connects and says nothing holds no memory.
     explicit TlsSession(KeyOf keyOf, int socket = -1);
     ~TlsSession();
     TlsSession(const TlsSession&) = delete;
@@ -50,7 +51,7 @@ class TlsSession {
     absl::Status failure();
     absl::Status broken(int result);
 
-    std::unique_ptr<ssl_st, void (*)(ssl_st*)> ssl_;
+    std::unique_ptr<ssl_st, void (*)(ssl_st*)> ssl_;  ///< null: the listening end has heard nothing
     std::string identity_;
     Secret key_;
     KeyOf keyOf_;
