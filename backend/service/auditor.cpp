@@ -2,6 +2,7 @@
 #include "backend/service/auditor.h"
 
 #include <google/protobuf/message.h>
+#include <google/protobuf/text_format.h>
 #include <grpcpp/server_context.h>
 #include <spdlog/spdlog.h>
 
@@ -42,13 +43,24 @@ std::string cut(const std::string& text, size_t most) {
     return model::shortened(model::printable(text), most);
 }
 
+/// With long fields cut: a request of 2 MB is not printed to keep 2 KiB of it.
+std::string textOf(const Message& request) {
+    google::protobuf::TextFormat::Printer printer;
+    printer.SetSingleLineMode(true);
+    printer.SetExpandAny(true);
+    printer.SetTruncateStringFieldLongerThan(kMostRequest);
+    std::string text;
+    printer.PrintToString(request, &text);
+    return text;
+}
+
 void describe(AuditEntry& entry, const Message& request) {
     entry.call = methodOf(request);
     entry.object = cut(textField(request, "job"), kMostWords);
     const v1::Mutation mutation = mutationOf(request);
     entry.by = cut(mutation.by(), kMostWords);
     entry.revision = mutation.expected_revision();
-    entry.request = cut(request.ShortDebugString(), kMostRequest);
+    entry.request = cut(textOf(request), kMostRequest);
 }
 
 /// Effect of a call that was done.

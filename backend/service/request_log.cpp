@@ -9,6 +9,13 @@ namespace {
 
 constexpr size_t kLongestId = 64;
 
+uint64_t hashOf(const google::protobuf::Message& request) {
+    const std::string bytes = request.SerializeAsString();
+    return XXH3_64bits(bytes.data(), bytes.size()) ^
+           XXH3_64bits(request.GetDescriptor()->full_name().data(),
+                       request.GetDescriptor()->full_name().size());
+}
+
 }  // namespace
 
 absl::Status RequestLog::once(const std::string& id, const google::protobuf::Message& request,
@@ -17,8 +24,7 @@ absl::Status RequestLog::once(const std::string& id, const google::protobuf::Mes
     if (id.empty() || id.size() > kLongestId)
         return absl::InvalidArgumentError(
             "mutation.request_id must have 1 to 64 bytes; send a fresh random one");
-    const std::string bytes = request.GetDescriptor()->full_name() + request.SerializeAsString();
-    const uint64_t asked = XXH3_64bits(bytes.data(), bytes.size());
+    const uint64_t asked = hashOf(request);
     std::shared_ptr<Entry> entry;
     {
         MutexLock lock(mutex_);

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -152,8 +153,11 @@ class Attack {
         for (Memory& m : all) m.most = m.idle = residentOf(m.pid);
         return all;
     }
-    static void look(std::vector<Memory>& all) {
-        for (Memory& m : all) m.most = std::max(m.most, residentOf(m.pid));
+    void look(std::vector<Memory>& all) {
+        for (Memory& m : all) {
+            m.most = std::max(m.most, residentOf(m.pid));
+            most_[m.pid] = std::max(most_[m.pid], m.most);
+        }
     }
     void tell(const std::string& flood, const std::string& howMuch,
               const std::vector<Memory>& memory) {
@@ -171,6 +175,7 @@ class Attack {
     /// Silence, bytes before anybody is known, and large requests that are refused.
     void floods() {
         const size_t before = incidents();
+        std::vector<Memory> together = idle();
         {
             std::vector<Memory> memory = idle();
             Callers silent;
@@ -215,6 +220,9 @@ class Attack {
             }
             tell("requests of 1.9 MB", absl::StrCat(refused, " of 60 refused"), memory);
         }
+        for (Memory& m : together)
+            if (const auto most = most_.find(m.pid); most != most_.end()) m.most = most->second;
+        tell("all floods one after another", "", together);
         report_.atMost("incidents of a job under floods", static_cast<double>(incidents() - before),
                        0, "");
     }
@@ -276,6 +284,7 @@ class Attack {
     Settings settings_;
     std::string dir_;
     std::mt19937_64 random_;
+    std::map<pid_t, double> most_;  ///< MiB of a process under any flood
     Report report_;
     std::unique_ptr<attack::Tap> tap_;
     std::unique_ptr<Victim> victim_;

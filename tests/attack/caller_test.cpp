@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -70,6 +71,27 @@ TEST_F(DaemonAttack, JobsThatNoMachineHoldsAreRefusedAndNothingOfThemIsKept) {
     EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/controller/jobs"));
     const absl::Status trains = victim_->train(1);
     EXPECT_TRUE(trains.ok()) << trains;
+}
+
+TEST_F(DaemonAttack, TheMemoryOfLargeRequestsThatAreRefusedIsGivenBack) {
+    constexpr double kMiB = 1 << 20;
+    const absl::Status started = victim_->start();
+    ASSERT_TRUE(started.ok()) << started;
+    const auto resident = [this] {
+        std::ifstream file("/proc/" + std::to_string(victim_->controller()) + "/statm");
+        double pages = 0;
+        file >> pages >> pages;
+        return pages * static_cast<double>(::sysconf(_SC_PAGESIZE)) / kMiB;
+    };
+    client::JobText job;
+    job.fileName = "large.toml";
+    job.text = "nonsense = 1\n#" + std::string(1900 << 10, 'x');
+    const double before = resident();
+    for (int i = 0; i < 30; ++i)
+        EXPECT_FALSE(ask<model::JobInfo>([&](auto answer) {
+                         victim_->console().startJob(job, {}, answer);
+                     }).ok());
+    EXPECT_LT(resident(), before + 12) << "MiB; 60 such requests took 45 once";
 }
 
 TEST_F(DaemonAttack, AnAgentTellsNothingToAControllerThatHasNotItsKeyAndRunsNothingForIt) {
