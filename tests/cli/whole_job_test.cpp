@@ -253,6 +253,69 @@ TEST_F(WholeJobTest, ASecretThatIsLostOverALiveRunIsAskedForAndNotMadeAnew) {
     killAllThatName(dir_);
 }
 
+TEST_F(WholeJobTest, TheControllersSecretIsChangedAsDocumentedAndNoStepIsLost) {
+    const std::string state = dir_ + "/state";
+    const std::string key = dir_ + "/west.key";
+    const std::string ctl = kBin + "/bulkheadctl -t unix:" + state + "/bulkhead.sock ";
+    auto client =
+        client::Client::open({"unix:" + state + "/bulkhead.sock", "", "tester", kForever});
+    ASSERT_TRUE(client.ok());
+    pid_t controller = 0, agent = 0;
+    const auto begin = [&] {
+        controller = role("controller");
+        ASSERT_TRUE(waitUntil([&] { return answers(*client.value()); }));
+        const Ran printed = shellBoth("umask 077; " + kBin + "/bulkheadd --state-dir " + state +
+                                      " --print-agent-key west > " + key);
+        ASSERT_EQ(printed.code, 0) << printed.out;
+        agent =
+            spawn({kBin + "/bulkheadd", "--role=agent", "--state-dir", dir_ + "/west", "--node",
+                   "west", "--agent-key", key, "--controller", "unix:" + state + "/control.sock"},
+                  dir_ + "/agent.out");
+    };
+    const auto end = [&] {
+        for (const pid_t pid : {agent, controller}) {
+            ::kill(pid, SIGTERM);
+            ::waitpid(pid, nullptr, 0);
+        }
+    };
+    /// Trains `more` steps, stops with a checkpoint and names run and last step.
+    const auto trainAndStop = [&](const std::string& resume, uint64_t from) {
+        client::JobText text = smallJob();
+        text.resumeFrom = resume;
+        const auto job =
+            await<model::JobInfo>([&](auto reply) { client.value()->startJob(text, {}, reply); });
+        EXPECT_TRUE(job.ok()) << job.failure().cause << job.failure().remedy;
+        if (!job.ok()) return std::pair(std::string(), from);
+        WatchLog log;
+        const auto watch =
+            client.value()->watch({.job = job.value().id, .replay = ""}, log.handlers());
+        EXPECT_TRUE(log.waitFor([&](auto& l) { return stepped(l, from + 5); }));
+        const Ran stopped = shellBoth(ctl + "stop --yes");
+        EXPECT_EQ(stopped.code, 0) << stopped.out;
+        const auto over = [](auto& l) { return l.state->phase == model::JobPhase::kFinished; };
+        EXPECT_TRUE(log.waitFor(over));
+        EXPECT_EQ(log.state->lineage, 1u) << "nothing was rolled back";
+        const Ran ledger = shellBoth(ctl + "ledger --check " + job.value().run);
+        EXPECT_EQ(ledger.code, 0) << ledger.out;
+        return std::pair(job.value().run, log.state->lastCommit->record.step);
+    };
+    begin();
+    const auto [first, last] = trainAndStop("", 0);
+    const std::string secret = read(state + "/control.token");
+    const std::string keyBefore = read(key);
+    end();
+    std::filesystem::remove(state + "/control.token");
+    begin();
+    EXPECT_NE(read(state + "/control.token"), secret);
+    EXPECT_NE(read(key), keyBefore);
+    const auto [second, stopped] = trainAndStop(first, last);
+    EXPECT_EQ(lastCheckpoint(), stopped);
+    const Ran steps = shellBoth(ctl + "export " + second + " --format csv | head -2");
+    EXPECT_THAT(steps.out, HasSubstr("\n1," + std::to_string(last + 1) + ",")) << steps.out;
+    end();
+    killAllThatName(dir_);
+}
+
 TEST_F(WholeJobTest, ARunWhoseFolderIsAwayLeavesItsPlaceFreeAndCanBeGivenUp) {
     const pid_t agent = role("agent");
     pid_t controller = role("controller");
