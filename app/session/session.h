@@ -85,6 +85,7 @@ class Session final : public QObject {
     void exportRun(const client::ExportRequest& request, const QString& path,
                    Answer<client::Done> answer);
     void checkLedger(const QString& run, Answer<model::LedgerReport> answer);
+    void readAudit(const model::AuditQuery& query, Answer<model::AuditPage> answer);
 
   Q_SIGNALS:
     void statusChanged();

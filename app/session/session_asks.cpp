@@ -146,4 +146,9 @@ void Session::checkLedger(const QString& run, Answer<model::LedgerReport> answer
     client_->checkLedger(run.toStdString(), here<model::LedgerReport>(std::move(answer)));
 }
 
+void Session::readAudit(const model::AuditQuery& query, Answer<model::AuditPage> answer) {
+    if (!client_) return answer(noClient());
+    client_->readAudit(query, here<model::AuditPage>(std::move(answer)));
+}
+
 }  // namespace bulkhead::ui

@@ -18,7 +18,7 @@ class View;
 class DockLayout final : public QObject {
   public:
     /// Grows when the set of docks changes, so that an old layout is not put upon new docks.
-    static constexpr int kVersion = 2;
+    static constexpr int kVersion = 3;
 
     explicit DockLayout(QMainWindow& window) : window_(window) {}
     void add(View* view, Place place);

@@ -125,7 +125,9 @@ void MainWindow::addViewActions() {
     int number = 1;
     for (View* v : docks_.views())
         a.add("view." + v->id(), view, v->title(), tr("Bring %1 to the front").arg(v->title()),
-              number < 10 ? QKeySequence(QStringLiteral("Ctrl+%1").arg(number)) : QKeySequence(),
+              QKeySequence(QStringLiteral("%1+%2")
+                               .arg(number < 10 ? QStringLiteral("Ctrl") : QStringLiteral("Alt"))
+                               .arg(number % 10)),
               [this, v] { docks_.raise(v); }),
             ++number;
     a.add("view.only", view, tr("This view alone"), tr("Or everything as it was before"),

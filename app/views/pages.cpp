@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/views/pages.h"
 
+#include "app/views/audit_view.h"
 #include "app/views/events_view.h"
 #include "app/views/experts_view.h"
 #include "app/views/faults_view.h"
@@ -23,11 +24,11 @@ View* make(ViewContext& context) {
 
 const std::vector<Page>& pages() {
     static const std::vector<Page> list = {
-        {Place::kLeft, make<FleetView>},     {Place::kLeft, make<TimelineView>},
-        {Place::kRight, make<TrainingView>}, {Place::kRight, make<ExpertsView>},
-        {Place::kRight, make<FaultsView>},   {Place::kRight, make<RunsView>},
-        {Place::kRight, make<EventsView>},   {Place::kRight, make<WhatIfView>},
-        {Place::kRight, make<PlacementView>}};
+        {Place::kLeft, make<FleetView>},      {Place::kLeft, make<TimelineView>},
+        {Place::kRight, make<TrainingView>},  {Place::kRight, make<ExpertsView>},
+        {Place::kRight, make<FaultsView>},    {Place::kRight, make<RunsView>},
+        {Place::kRight, make<EventsView>},    {Place::kRight, make<WhatIfView>},
+        {Place::kRight, make<PlacementView>}, {Place::kRight, make<AuditView>}};
     return list;
 }
 

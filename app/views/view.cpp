@@ -94,7 +94,8 @@ void View::setEmptyText(const QString& headline, const QString& advice) {
 
 void View::sayWhyEmpty() {
     const SessionStatus& status = context_.session.status();
-    if (const QString words = emptyText(); context_.feed.hasRun() && !words.isEmpty())
+    if (const QString words = emptyText();
+        (context_.feed.hasRun() || !isOfRun()) && !words.isEmpty())
         return empty_->setText(words);
     switch (status.link) {
         case Link::kFailed:

@@ -51,6 +51,8 @@ class View : public QWidget {
     virtual bool hasContent() const { return context_.feed.hasRun(); }
     /// True when the body shows how the job is now: it loses its colours when nobody knows.
     virtual bool isOfNow() const { return true; }
+    /// False when what the body shows does not come from the run: its empty text holds without one.
+    virtual bool isOfRun() const { return true; }
     void setBody(QWidget* body);
     /// The body's text while the run has nothing of this kind yet.
     void setEmptyText(const QString& headline, const QString& advice);

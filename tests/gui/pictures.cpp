@@ -9,6 +9,7 @@
 #include <QTextStream>
 #include <QTimer>
 
+#include "app/views/audit_view.h"
 #include "app/views/experts_view.h"
 #include "app/views/faults_view.h"
 #include "app/views/fleet_view.h"
@@ -147,6 +148,55 @@ int grabStudy(test::Console& console, const QString& folder, const QString& reco
     return read ? 0 : 1;
 }
 
+/// The Audit page of an administrator, then of somebody who may not read it.
+int grabAudit(test::Console& console, const QString& folder) {
+    const struct {
+        const char *principal, *via, *peer, *call, *object;
+        uint64_t revision;
+        const char *outcome, *message;
+        uint64_t repeated;
+    } kept[] = {
+        {"anna", "certificate", "ipv4:10.0.0.7:51234", "sign in", "", 0, "ok", "", 0},
+        {"anna", "certificate", "ipv4:10.0.0.7:51234", "Jobs/StartJob", "", 0, "ok",
+         "job demo at revision 1, step 0", 0},
+        {"", "", "ipv4:192.168.4.19:40022", "Jobs/ListJobs", "", 0, "UNAUTHENTICATED",
+         "The token is not one that this daemon knows.", 118},
+        {"dashboard", "token", "ipv4:10.0.0.12:39914", "sign in", "", 0, "ok", "", 0},
+        {"dashboard", "token", "ipv4:10.0.0.12:39914", "Jobs/Act", "demo", 0, "PERMISSION_DENIED",
+         "This call (Jobs/Act) needs the role operator, and dashboard has the role viewer", 0},
+        {"olga", "token", "ipv6:[fd00::17]:41234", "Jobs/Act", "demo", 4, "ABORTED",
+         "The job is at revision 6 now: replica 2 was drained", 0},
+        {"olga", "token", "ipv6:[fd00::17]:41234", "Jobs/Act", "demo", 6, "ok",
+         "job demo at revision 7, step 41", 0},
+        {"mike", "socket", "unix:", "Jobs/InjectFault", "demo", 7, "ok", "fault: 3", 0}};
+    uint64_t seq = 0;
+    for (int round = 0; round < 4; ++round)
+        for (const auto& k : kept) {
+            ++seq;
+            console.log->audit.push_back(
+                {seq, test::SampleRun::kStartNs + static_cast<int64_t>(seq) * 17'000'000'000,
+                 k.principal, k.via, k.peer, "", k.call, k.object, k.revision, "", k.outcome,
+                 k.message, k.repeated});
+        }
+    auto& page = console.view<ui::AuditView>();
+    console.window->layout().raise(&page);
+    const bool told = QTest::qWaitFor([&] { return page.shownRows() == 32; });
+    const auto speak = [&] {  // else the job is shown as unknown
+        console.log->run.onSnapshot(console.log->state);
+        (void)QTest::qWaitFor([&] { return !console.session->status().unknown; });
+    };
+    speak();
+    grab(console, folder, QStringLiteral("audit-window"));
+    console.window->layout().toggleOnly(&page);
+    speak();
+    grab(console, folder, QStringLiteral("audit"));
+    speak();
+    console.log->server.role = "operator";
+    console.log->jobs.onConnected(console.log->server);
+    const bool refused = QTest::qWaitFor([&] { return console.says("has the role operator"); });
+    return grab(console, folder, QStringLiteral("audit-operator")) + (told && refused ? 0 : 1);
+}
+
 /// The Fleet page with a node's GPUs, one of which has fallen off the bus and one is mute.
 int grabGpus(test::Console& console, const QString& folder) {
     model::NodeSample node;
@@ -207,7 +257,8 @@ int main(int argc, char** argv) {
          {"width", "of the window", "px", "1600"},
          {"height", "of the window", "px", "1000"},
          {"recording", "of routing: the Experts page's tabs of it", "file"},
-         {"state", "live, empty, lost, dialogs, campaign, verdict, plan, search, pins, or gpus",
+         {"state",
+          "live, empty, lost, dialogs, campaign, verdict, plan, search, pins, gpus, or audit",
           "state", "live"}});
     parser.process(app);
     const QString folder = parser.positionalArguments().value(0, QStringLiteral("pictures"));
@@ -219,6 +270,8 @@ int main(int argc, char** argv) {
     addRuns(console);
     if (state == u"campaign" || state == u"verdict") return grabCampaign(console, folder, state);
     if (state == u"empty") return grab(console, folder, state);
+    console.log->server.principal = "olga";
+    console.log->server.role = "admin";
     console.goLive(parser.value("steps").toInt());
     if (state == u"lost") {
         lose(console);
@@ -226,6 +279,7 @@ int main(int argc, char** argv) {
         return grab(console, folder, state);
     }
     if (state == u"gpus") return grabGpus(console, folder);
+    if (state == u"audit") return grabAudit(console, folder);
     if (state == u"plan") return grabPlan(console, folder);
     if (state == u"search") return grabSearch(console, folder);
     if (state == u"pins") return grabPins(console, folder);

@@ -19,7 +19,7 @@ class FakeWatch final : public client::Watch {
 
 void FakeClient::goLive(Log& log, client::StatePtr state) {
     log.state = state;
-    log.jobs.onConnected(model::ServerInfo{});
+    log.jobs.onConnected(log.server);
     model::JobInfo job;
     job.id = "demo";
     job.name = "demo";
@@ -74,6 +74,19 @@ void FakeClient::readEvents(model::EventQuery query, client::Reply<model::EventP
     if (!log_->holdHistory) return reply(std::move(page));
     log_->held.push_back(
         [reply = std::move(reply), page = std::move(page)] { reply(model::EventPage(page)); });
+}
+
+void FakeClient::readAudit(model::AuditQuery query, client::Reply<model::AuditPage> reply) {
+    if (log_->noAudit) return reply(*log_->noAudit);
+    model::AuditPage page;
+    page.total = log_->audit.size();
+    page.head = "c0ffee";
+    if (query.check) page.brokenAt = log_->auditBrokenAt;
+    for (const model::AuditEntry& entry : log_->audit)
+        if (query.newestFirst || entry.seq >= query.fromSeq) page.entries.push_back(entry);
+    if (query.newestFirst) std::reverse(page.entries.begin(), page.entries.end());
+    page.entries.resize(std::min<size_t>(page.entries.size(), query.limit));
+    reply(std::move(page));
 }
 
 void FakeClient::openReplay(std::string run, client::Reply<std::string> reply) {

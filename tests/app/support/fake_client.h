@@ -32,6 +32,10 @@ class FakeClient final : public client::Client {
         std::vector<client::JobText> started;
         std::vector<client::ExportRequest> exported;
         std::string exportText;
+        model::ServerInfo server;
+        std::vector<model::AuditEntry> audit;    ///< oldest first
+        std::optional<client::Failure> noAudit;  ///< said in its place
+        uint64_t auditBrokenAt = 0;
         std::vector<model::RunInfo> runs;
         int runsListed = 0;
         std::vector<model::Event> history;
@@ -101,9 +105,7 @@ class FakeClient final : public client::Client {
     void getState(std::string, uint64_t, client::Reply<client::StatePtr> reply) override {
         reply(log_->state);
     }
-    void readAudit(model::AuditQuery, client::Reply<model::AuditPage> reply) override {
-        reply(model::AuditPage{});
-    }
+    void readAudit(model::AuditQuery query, client::Reply<model::AuditPage> reply) override;
     void checkLedger(std::string, client::Reply<model::LedgerReport> reply) override {
         model::LedgerAudit audit;
         for (const model::Event& e : log_->history) audit.add(e);
