@@ -99,7 +99,8 @@ TEST(SimulationTest, SeedsThatOnceBrokeSomethingStayWhole) {
                                                  {1659483136, 100},
                                                  {12569448866, 100},
                                                  {22569453398, 100},
-                                                 {22569454254, 100}};
+                                                 {22569454254, 100},
+                                                 {54179655320, 100}};
     for (const auto& [seed, faults] : found) {
         const Verdict v = runTrial(seed, faults);
         EXPECT_FALSE(v.broken) << storyOf(seed, faults);

@@ -465,6 +465,10 @@ void CoordinatorMachine::Impl::resolveTie() {
 /// The same step again, from the retained gradients, among those who are left.
 void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     Exchange& e = *open_;
+    const size_t needed = std::max<size_t>(1, options_.policies.minReplicas);
+    const auto bring = std::count_if(e.ballot.contributors.begin(), e.ballot.contributors.end(),
+                                     [this](int32_t r) { return contributesData(r); });
+    if (static_cast<size_t>(bring) < needed) noteHeldHashes();
     QuorumDecision d;
     std::vector<int32_t> survivors;
     for (int32_t r : e.ballot.contributors) {
@@ -476,7 +480,6 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
         return;
     }
     std::vector<int32_t>& members = d.contributors = survivors;
-    const size_t needed = std::max<size_t>(1, options_.policies.minReplicas);
     for (const Replica& r : replicas_) {
         if (members.size() >= needed || r.drain) continue;
         const bool able = r.step == committed_ && !contributesData(r.id) &&
@@ -489,7 +492,6 @@ void CoordinatorMachine::Impl::redo(const BallotResult& result) {
     }
     std::sort(members.begin(), members.end());
     if (members.size() < needed) {
-        noteHeldHashes();
         if (stopping_) {
             voidOpen("the job is stopping");
             return;
