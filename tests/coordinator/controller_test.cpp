@@ -411,6 +411,35 @@ TEST_F(ControllerTest, ARunWhoseFolderIsAwayIsWaitedForUntilItIsBackOrGivenUp) {
     EXPECT_THAT(end->why, HasSubstr("its folder is gone"));
 }
 
+/// Killed between its row in history and its log: nothing was trained, nothing can come back.
+TEST_F(ControllerTest, AStartThatWasCutOffEndsWithTheNextController) {
+    host();
+    host_->killEverything();
+    run_ = "cut";
+    const std::string home = host_->dir() + "/state/" + run_;
+    std::filesystem::create_directories(home + "/text");
+    const auto runs = host_->comeBack({}, {run_});
+    ASSERT_TRUE(runs.ok()) << runs.status();
+    EXPECT_THAT(*runs, IsEmpty());
+    EXPECT_THAT(host_->controller().list(), IsEmpty());
+    const auto end = await<model::RunFinished>();
+    ASSERT_TRUE(end.has_value());
+    EXPECT_FALSE(end->ok);
+    EXPECT_THAT(end->why, HasSubstr("was cut off"));
+}
+
+/// Before its first checkpoint too: what a refused resume makes is nothing.
+TEST_F(ControllerTest, ARunThatTrainsIsNotResumedWhateverItHas) {
+    host();
+    start(spec(0));
+    awaitStep(2);
+    const absl::Status refused = host_->controller().canResume(run_, spec(0));
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("has not ended, it is at step "));
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+}
+
 TEST_F(ControllerTest, HistoryHasWhatTheLogHasOfARunThatIsNotTakenUp) {
     host();
     model::JobSpec job = spec(0);

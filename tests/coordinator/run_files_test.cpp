@@ -268,7 +268,7 @@ TEST_F(RunFilesTest, WhatIsWrongWithACheckpointIsSaidBeforeAJobBeginsFromIt) {
     const std::string other = (folder_ / "other.json").string();
     for (const auto& [text, says] : {std::pair{"{\"name\": \"demo\"}", "key '"},
                                      {"{", "not JSON: error at byte 2"},
-                                     {"[1]", "array"}}) {
+                                     {"[1]", "a JSON array, expected an object"}}) {
         write(other, text);
         const std::string wrong(
             findCheckpoint(diskFiles(), this->state(), other).status().message());

@@ -246,7 +246,10 @@ absl::StatusOr<CheckpointManifest> parseManifest(const std::string& path, const 
         return absl::DataLossError(absl::StrCat(path, " is no checkpoint manifest: ", what));
     };
     try {
-        return fromJson(json::parse(text));
+        const json parsed = json::parse(text);
+        if (!parsed.is_object())
+            return wrong(absl::StrCat("a JSON ", parsed.type_name(), ", expected an object"));
+        return fromJson(parsed);
     } catch (const json::parse_error& e) {
         return wrong(absl::StrCat("not JSON: error at byte ", e.byte));
     } catch (const json::exception& e) {

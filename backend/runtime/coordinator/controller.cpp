@@ -173,10 +173,8 @@ class Controller::Impl {
             status.run = run;
             model::RunState past;
             const absl::Status begun = takeUp(status, past, false);
-            if (begun.ok()) {
-                runs.push_back(run);
-                continue;
-            }
+            if (begun.ok()) runs.push_back(run);
+            if (begun.ok() || absl::IsCancelled(begun)) continue;
             if (absl::IsUnavailable(begun) || absl::IsResourceExhausted(begun)) {
                 awaitDisk(std::move(status), std::move(past), std::string(begun.message()));
             } else {
@@ -196,7 +194,8 @@ class Controller::Impl {
 
     /// Takes up a run that has not ended, as `status.run` says; `past` is asked of history unless
     /// it `waited`. Unavailable: its files are not there, or not all of them, and may come back;
-    /// ResourceExhausted: there is no room for its log.
+    /// ResourceExhausted: there is no room for its log. Cancelled: it never began, and has ended
+    /// now.
     absl::Status takeUp(JobStatus& status, model::RunState& past, bool waited) {
         JobBeginning beginning;
         beginning.run = status.run;
@@ -213,6 +212,14 @@ class Controller::Impl {
         if (status.folderAway) {
             if (absl::Status s = ask(); !s.ok()) return s;
             if (past.spec.replicas > 0) status.spec = past.spec;
+            // Its folder is there, with what a start makes before the log; history was told
+            // nothing.
+            const bool cutOff = !waited && past.seq == 0 && !files().list(beginning.dir).empty();
+            if (cutOff && sink_ != nullptr) {
+                const std::string why = "its start was cut off before the first step";
+                tellFinished(status.run, past, why);
+                return absl::CancelledError(why);
+            }
             return absl::UnavailableError(absl::StrCat(
                 "the run has not ended, and ", beginning.dir,
                 " is not there, or has nothing of it: mount the disk, or move the folder back, and "
@@ -687,8 +694,10 @@ absl::StatusOr<std::string> Controller::start(const model::JobSpec& spec,
 }
 
 absl::Status Controller::canResume(const std::string& from, const model::JobSpec& spec) {
-    auto found =
-        impl_->call([&] { return findCheckpoint(impl_->files(), impl_->options_.stateDir, from); });
+    auto found = impl_->call([&]() -> absl::StatusOr<FoundCheckpoint> {
+        if (absl::Status s = impl_->checkLeft(from); !s.ok()) return s;
+        return findCheckpoint(impl_->files(), impl_->options_.stateDir, from);
+    });
     // A file that was named and cannot be used.
     if (absl::IsDataLoss(found.status()))
         return absl::InvalidArgumentError(found.status().message());
