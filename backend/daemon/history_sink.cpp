@@ -72,17 +72,31 @@ absl::StatusOr<std::string> HistorySink::open(
 }
 
 void HistorySink::closeFailed(const std::string& run, const std::string& why) {
-    model::Event event;
-    event.seq = 1;
-    event.timeNs = clock_.unixNs();
-    event.severity = model::Severity::kError;
-    event.body = model::RunFinished{.ok = false, .why = why};
-    onEvent(run, event);
-    (void)diskFiles().remove(identityFile(run));
+    decltype(kept_)::node_type ended;
+    {
+        const MutexLock lock(mutex_);
+        ended = kept_.extract(run);
+    }
+    if (ended.empty() || ended.mapped().writer == nullptr) return;
+    std::unique_ptr<history::RunWriter> writer = std::move(ended.mapped().writer);
+    absl::Status closed;
+    if (writer->lastSeq() > 0) {
+        model::Event event;
+        event.seq = writer->lastSeq() + 1;
+        event.timeNs = clock_.unixNs();
+        event.severity = model::Severity::kError;
+        event.body = model::RunFinished{.ok = false, .why = why};
+        closed = writer->append(event);
+    } else {
+        const int64_t id = writer->runId();
+        writer.reset();
+        closed = history::removeUnusedRun(file_, id);
+    }
+    if (!closed.ok()) spdlog::warn("run {}: {}", run, std::string(closed.message()));
+    for (const char* part : {"", ".new"})  // the second where the disk was full
+        (void)diskFiles().remove(identityFile(run) + part);
     std::error_code ignored;
     std::filesystem::remove(runs_ / run, ignored);  // an empty folder only
-    const MutexLock lock(mutex_);
-    kept_.erase(run);
 }
 
 absl::StatusOr<std::unique_ptr<history::RunWriter>> HistorySink::goOn(

@@ -30,7 +30,8 @@ class HistorySink final : public runtime::EventSink {
     /// `claim`, which is told the name, leaves no run of it.
     absl::StatusOr<std::string> open(const std::string& job,
                                      std::function<absl::Status(const std::string&)> claim = {});
-    /// Ends a run that was opened and could not start.
+    /// Ends a run that was opened and could not start. If nothing was told of it, it leaves
+    /// nothing, and its name is free again.
     void closeFailed(const std::string& run, const std::string& why);
     /// Goes on with a run of an earlier life of the daemon, or whose file was lost(); the fold of
     /// its events so far. A run the file does not know is opened anew under its old uuid, and an

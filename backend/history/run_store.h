@@ -295,6 +295,8 @@ class RunReader {
 /// Renames a run or sets its note; `name` must be free. Its own short transaction.
 [[nodiscard]] absl::Status renameRun(const std::filesystem::path& file, int64_t runId,
                                      std::string_view name);
+/// Takes out a run that has no event and that nobody writes; one with events is left as it is.
+[[nodiscard]] absl::Status removeUnusedRun(const std::filesystem::path& file, int64_t runId);
 [[nodiscard]] absl::Status setRunNote(const std::filesystem::path& file, int64_t runId,
                                       std::string_view note);
 

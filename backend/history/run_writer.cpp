@@ -543,6 +543,19 @@ absl::Status renameRun(const fs::path& file, int64_t runId, std::string_view nam
     });
 }
 
+absl::Status removeUnusedRun(const fs::path& file, int64_t runId) {
+    absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openExisting(file);
+    if (!db.ok()) return db.status();
+    return guarded(file.string(), [&]() -> absl::Status {
+        SQLite::Statement remove(**db,
+                                 "DELETE FROM runs WHERE id = ? AND NOT EXISTS (SELECT 1 FROM "
+                                 "events WHERE run = runs.id)");
+        remove.bind(1, runId);
+        remove.exec();
+        return absl::OkStatus();
+    });
+}
+
 absl::Status setRunNote(const fs::path& file, int64_t runId, std::string_view note) {
     absl::StatusOr<std::unique_ptr<SQLite::Database>> db = openExisting(file);
     if (!db.ok()) return db.status();

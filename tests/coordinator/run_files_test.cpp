@@ -155,6 +155,8 @@ TEST_F(RunFilesTest, AJobFileThatCannotBeReadIsNamed) {
     };
     write(file, "{");
     EXPECT_THAT(wrong(), HasSubstr(file.string() + " is damaged: "));
+    write(file, "{}");
+    EXPECT_THAT(wrong(), HasSubstr(file.string() + " is damaged: it names no job"));
     write(file, "\n");
     EXPECT_THAT(wrong(), HasSubstr(file.string() + " is empty"));
     fs::remove(file);

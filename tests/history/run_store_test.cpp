@@ -217,6 +217,15 @@ TEST_F(RunStore, givesRunsNamesOfTheirOwn) {
     EXPECT_EQ(reading->findRun("2")->name, "demo-2");
     EXPECT_EQ(reading->findRun("latest")->id, 3);
     EXPECT_EQ(reading->findRun("nothing").status().code(), absl::StatusCode::kNotFound);
+    {
+        const auto told = writer("told");
+        ASSERT_TRUE(told->append(eventAt(1, 1, model::LineageOpened{1, 0, 1, ""})).ok());
+        ASSERT_TRUE(told->flush().ok());
+    }
+    for (const int64_t id : {3, 4}) EXPECT_TRUE(removeUnusedRun(file_, id).ok());
+    EXPECT_EQ(reading->findRun("demo-3").status().code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(reading->findRun("told")->id, 4) << "it has an event";
+    EXPECT_EQ(writer("demo-3")->info().name, "demo-3") << "the name is free again";
 }
 
 TEST_F(RunStore, tellsALivingRunFromAnInterruptedAndAFinishedOne) {

@@ -576,8 +576,9 @@ absl::StatusOr<model::JobSpec> readSpec(const FileSystem& files, const std::stri
         wrong = path + " is empty";
     if (wrong.empty()) {
         auto spec = model::fromJsonText<model::JobSpec>(*text);
-        if (spec.ok()) return specNow(files, runDir, *std::move(spec));
-        wrong = absl::StrCat(path, " is damaged: ", std::string(spec.status().message()));
+        if (spec.ok() && !spec->name.empty()) return specNow(files, runDir, *std::move(spec));
+        wrong = absl::StrCat(
+            path, " is damaged: ", spec.ok() ? "it names no job" : spec.status().message());
     }
     if (auto manifest = newestManifest(files, runDir)) {
         spdlog::warn("{}; the job in {} counts", wrong, manifest->path);
