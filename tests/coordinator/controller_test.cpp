@@ -418,6 +418,12 @@ TEST_F(ControllerTest, AStartThatWasCutOffEndsWithTheNextController) {
     run_ = "cut";
     const std::string home = host_->dir() + "/state/" + run_;
     std::filesystem::create_directories(home + "/text");
+    ASSERT_TRUE(host_->comeBack().ok());
+    const auto unreadable = [](const std::string&) { return absl::UnavailableError("locked"); };
+    EXPECT_FALSE(host_->controller().recover(unreadable, {run_}).ok());
+    ASSERT_THAT(host_->controller().list(), testing::SizeIs(1)) << "it may have trained";
+    EXPECT_EQ(host_->controller().list()[0].phase, model::JobPhase::kWaiting);
+    host_->killEverything();
     const auto runs = host_->comeBack({}, {run_});
     ASSERT_TRUE(runs.ok()) << runs.status();
     EXPECT_THAT(*runs, IsEmpty());

@@ -202,9 +202,11 @@ class Controller::Impl {
         beginning.dir = options_.stateDir + "/" + status.run;
         beginning.waited = waited;
         status.folderAway = !isRun(files(), beginning.dir);
+        bool asked = false;
         const auto ask = [&] {
             if (waited) return absl::OkStatus();
             auto told = history_(status.run);
+            asked = told.ok();
             if (told.ok()) past = *std::move(told);
             if (past.lastCommit) status.step = past.lastCommit->record.step;
             return anotherRun(told.status());
@@ -214,7 +216,7 @@ class Controller::Impl {
             if (past.spec.replicas > 0) status.spec = past.spec;
             // Its folder is there, with what a start makes before the log; history was told
             // nothing.
-            const bool cutOff = !waited && past.seq == 0 && !files().list(beginning.dir).empty();
+            const bool cutOff = asked && past.seq == 0 && !files().list(beginning.dir).empty();
             if (cutOff && sink_ != nullptr) {
                 const std::string why = "its start was cut off before the first step";
                 tellFinished(status.run, past, why);
