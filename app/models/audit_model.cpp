@@ -37,7 +37,7 @@ QString words(AuditModel::Result result) {
     return {};
 }
 
-/// What it did, or why not.
+/// The call's effect, or why it had none.
 QString effect(const model::AuditEntry& entry) {
     const QString text = orNone(entry.message);
     return entry.repeated == 0 ? text
@@ -45,7 +45,7 @@ QString effect(const model::AuditEntry& entry) {
                                      .arg(text, formatCount(entry.repeated));
 }
 
-/// What does not fit into a row.
+/// Tells what does not fit into a row.
 QString details(const model::AuditEntry& entry) {
     QStringList lines{effect(entry)};
     if (!entry.request.empty()) lines << AuditModel::tr("Request: %1").arg(toQt(entry.request));

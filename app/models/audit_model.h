@@ -11,7 +11,8 @@
 
 namespace bulkhead::ui {
 
-/// What a daemon was asked for and what came of it, newest first: the newest kCapacity entries.
+/// Lists what a daemon was asked for and what came of it: the newest kCapacity entries, newest
+/// first.
 class AuditModel final : public QAbstractTableModel {
     Q_OBJECT
   public:

@@ -18,10 +18,9 @@ std::optional<model::JobPhase> phaseOf(const model::RunInfo& run) {
 
 QString phaseText(const model::RunInfo& run) {
     if (const auto phase = phaseOf(run)) return label(*phase);
-    constexpr std::string_view kSuperseded = "superseded by ";
-    if (run.phase.starts_with(kSuperseded))
+    if (run.phase.starts_with(model::kSupersededBy))
         return QCoreApplication::translate("labels", "Superseded by %1")
-            .arg(QString::fromStdString(run.phase.substr(kSuperseded.size())));
+            .arg(QString::fromStdString(run.phase.substr(model::kSupersededBy.size())));
     return QCoreApplication::translate("labels", "Interrupted");
 }
 

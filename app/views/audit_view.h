@@ -14,7 +14,7 @@ class QTableView;
 
 namespace bulkhead::ui {
 
-/// Who asked the daemon for what, newest first, for administrators. Others read which role they
+/// Shows administrators who asked the daemon for what, newest first. Others read which role they
 /// need.
 class AuditView final : public View {
     Q_OBJECT

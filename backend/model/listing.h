@@ -46,13 +46,16 @@ struct JobInfo {
     }
 };
 
+/// RunInfo::phase of a run that another goes on from: this and the other's id.
+inline constexpr std::string_view kSupersededBy = "superseded by ";
+
 /// One run of a history file. Absent figures are absent, never zero.
 struct RunInfo {
     std::string id;    ///< unique within its file, e.g. "demo-2"; what every call takes as `run`
     std::string uuid;  ///< across files
     std::string note;  ///< the operator's, free text
     std::string workload;
-    /// A JobPhase by name, "interrupted" (no end of it was told), or "superseded by RUN".
+    /// A JobPhase by name, "interrupted" (no end of it was told), or kSupersededBy and a run.
     std::string phase;
     std::string resumedFrom;
     int64_t startedNs = 0;

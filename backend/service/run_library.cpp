@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<model::RunInfo>> RunLibrary::list(const std::string& 
         out.push_back(infoOf(run));
         if (!folders_.supersededBy) continue;
         if (const std::string by = folders_.supersededBy(run.name); !by.empty())
-            out.back().phase = "superseded by " + by;
+            out.back().phase = std::string(model::kSupersededBy) + by;
     }
     return out;
 }

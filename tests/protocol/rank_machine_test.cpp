@@ -394,14 +394,19 @@ class EnteringTest : public ::testing::Test {
         give(FromCoordinator{Welcome{0, 1, "", "", 0, {}}});
         give(FromCoordinator{ReplicaFormed{0, 1, {}, true}});
         give(InitDone{false, 0, 0, 0});
-        Fetch f;
-        f.lineage = 1;
-        f.snapshotStep = 6;
-        f.snapshotEpoch = 4;
-        give(FromCoordinator{f});
+        fetch(6);
         give(FetchDone{6, 60});
     }
     RankActions give(RankInput in) { return last_ = laws_.step(machine_, kSecond, in); }
+    /// `epoch`: the coordinator's newest when it said so.
+    RankActions fetch(uint64_t step, uint64_t epoch = 0) {
+        Fetch f;
+        f.lineage = 1;
+        f.snapshotStep = step;
+        f.snapshotEpoch = 4;
+        f.epoch = epoch;
+        return give(FromCoordinator{f});
+    }
     RankActions committed(uint64_t step, uint64_t epoch) {
         Commit c;
         c.record.lineage = 1;
@@ -514,10 +519,7 @@ TEST_F(EnteringTest, ACommitOfAnotherLayoutIsNotReplayed) {
 
 TEST_F(EnteringTest, AnotherFetchEndsTheExchangeItEnteredBy) {
     decided(7, 5, 4, true);
-    Fetch f;
-    f.lineage = 1;
-    f.snapshotStep = 7;
-    give(FromCoordinator{f});
+    fetch(7);
     ASSERT_TRUE(did<AbortExchange>());
     EXPECT_FALSE(machine_.exchange().has_value());
 }
@@ -525,11 +527,7 @@ TEST_F(EnteringTest, AnotherFetchEndsTheExchangeItEnteredBy) {
 /// It named a state that is thrown away; what voided it was told to those who could begin it.
 TEST_F(EnteringTest, AQuorumFromBeforeAnotherFetchDoesNotComeToLifeAfterIt) {
     decided(8, 5, 4, false);
-    Fetch f;
-    f.lineage = 1;
-    f.snapshotStep = 7;
-    f.snapshotEpoch = 4;
-    give(FromCoordinator{f});
+    fetch(7);
     give(FetchDone{7, 70});
     EXPECT_FALSE(did<BeginStep>());
     EXPECT_FALSE(machine_.exchange().has_value());
@@ -552,17 +550,12 @@ TEST_F(EnteringTest, AFetchFromBeforeItContributedDoesNotTakeItOutOfItsStep) {
     give(Replayed{7, 70});
     decided(8, 5, 4, false);
     ASSERT_TRUE(did<BeginStep>());
-    Fetch f;
-    f.lineage = 1;
-    f.snapshotStep = 7;
-    f.epoch = 4;
     const uint64_t fenced = machine_.fenced();
-    give(FromCoordinator{f});
+    fetch(7, 4);
     EXPECT_FALSE(did<BeginFetch>());
     EXPECT_EQ(machine_.exchange(), (ExchangeId{8, 5, 1}));
     EXPECT_EQ(machine_.fenced(), fenced + 1);
-    f.epoch = 5;
-    give(FromCoordinator{f});
+    fetch(7, 5);
     EXPECT_TRUE(did<BeginFetch>()) << "an order of that epoch, or of a younger one, counts";
 }
 
@@ -571,11 +564,8 @@ TEST_F(EnteringTest, AFetchOfWhatItHasLongPassedDoesNotTakeItOutOfItsStep) {
     give(Replayed{7, 70});
     decided(8, 5, 4, false);
     ASSERT_TRUE(did<BeginStep>());
-    Fetch f;
-    f.lineage = 1;
-    f.snapshotStep = 6;
     const uint64_t fenced = machine_.fenced();
-    give(FromCoordinator{f});
+    fetch(6);
     EXPECT_FALSE(did<BeginFetch>());
     EXPECT_EQ(machine_.exchange(), (ExchangeId{8, 5, 1}));
     EXPECT_EQ(machine_.fenced(), fenced + 1);
@@ -1902,10 +1892,7 @@ TEST_F(EnteringTest, WhoFollowsAsksBeforeItLeavesAndWhoStillFetchesDoesNot) {
     give(Terminate{});
     EXPECT_EQ(did<ExitRank>(), nullptr) << "it holds the state";
     EXPECT_NE(did<SendUp>(), nullptr);
-    Fetch f;
-    f.lineage = 1;
-    f.snapshotStep = 9;
-    give(FromCoordinator{f});
+    fetch(9);
     give(Terminate{});
     EXPECT_NE(did<ExitRank>(), nullptr);
 }

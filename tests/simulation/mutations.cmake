@@ -158,8 +158,8 @@ plant(coordinator_replicas.cpp "    Replica* r = current(in.rank.replica, in.inc
   "    Replica* r = MUTATED(exit_of_any_incarnation) ? find(in.rank.replica) : current(in.rank.replica, in.incarnation);\n    if (r == nullptr) return;\n    if (leaving_)")
 plant(rank_machine.cpp "    if (next.layout != layout_) {"
   "    if (next.layout != layout_ && !MUTATED(delta_across_a_layout)) {")
-plant(coordinator_operations.cpp "        planFetch(r, \"experts have moved\");"
-  "        if (!MUTATED(delta_across_a_layout)) planFetch(r, \"experts have moved\");")
+plant(coordinator_operations.cpp "        if (r.joining()) planFetch(r, \"experts have moved\");"
+  "        if (r.joining() && !MUTATED(delta_across_a_layout)) planFetch(r, \"experts have moved\");")
 plant(coordinator_replicas.cpp "    r.incarnation = std::max(r.incarnation, r.heard) + 1;"
   "    if (!MUTATED(reuse_an_incarnation) || r.incarnation == 0) r.incarnation = std::max(r.incarnation, r.heard) + 1;")
 

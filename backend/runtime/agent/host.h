@@ -30,7 +30,7 @@ struct ProcessWatcher {
     std::function<void(int32_t signal)> died;
     /// Once, and the last notice but files. It may destroy the HostProcess.
     std::function<void()> gone;
-    /// What start() ran, without what cannot be read: the program, what its arguments name,
+    /// Names what start() ran, without what cannot be read: the program, what its arguments name,
     /// plugins. At most once, also after gone; never after the host is destroyed.
     std::function<void(std::vector<RunFile>)> files;
 };

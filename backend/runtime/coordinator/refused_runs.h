@@ -59,7 +59,7 @@ class RefusedRuns {
     /// The status of a run that could not be taken up, with what of it runs nevertheless, or of one
     /// that was given up.
     std::optional<JobStatus> status(const std::string& run) const;
-    /// Of all but those that were given up.
+    /// The status of each, but not of those that were given up.
     std::vector<JobStatus> list() const;
     /// OK unless the run could not be taken up: ResourceExhausted while it waits, else
     /// FailedPrecondition.

@@ -50,8 +50,7 @@ void CoordinatorMachine::Impl::planFetch(Replica& r, const std::string& why) {
 
 /// Nobody waits for it: it need not give up a state that the others' end could make the only one.
 bool CoordinatorMachine::Impl::keepsItsOwn(const Replica& r) const {
-    return paused_ && !open_ && r.stage == Stage::kSnapshot && r.placedOtherwise &&
-           r.step == committed_;
+    return paused_ && !open_ && holdsOtherwise(r);
 }
 
 void CoordinatorMachine::Impl::keepSnapshot(Replica& source, Replica& r) {
@@ -298,7 +297,7 @@ void CoordinatorMachine::Impl::scanJoiners() {
             if (stale && served) planFetch(r, "its snapshot did not come");
             continue;
         }
-        // Who follows has nothing to get on with before the next commit.
+        // A follower has nothing to get on with before the next commit.
         if (r.following && r.step >= committed_) continue;
         const MonoNs since = r.following ? std::max(r.advancedAt, lastCommitAt_) : r.advancedAt;
         if (now_ - since > options_.timeouts.fetchMs * kMillisecond)

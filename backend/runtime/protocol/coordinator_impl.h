@@ -250,6 +250,7 @@ class CoordinatorMachine::Impl : Lineage {
     bool someoneHolds(int32_t but = -1) const;
     bool holdsAlone(const Replica& r) const;
     void takeFollowers();
+    bool holdsOtherwise(const Replica& r) const;
     void takePlacedOtherwise();
     bool nobodyCanLoad() const;
     bool mustWriteBeforeLeaving(const Replica& r);

@@ -261,15 +261,13 @@ void CoordinatorMachine::Impl::settleLayoutMove(bool ok, const std::string& why,
         return;
     }
     // Windows never cross a layout change, and none of them serves another what it holds.
-    std::set<int32_t> held;
-    for (const Replica& r : replicas_)
-        if (r.stage == Stage::kReplaying && holds(r)) held.insert(r.id);
-    for (Replica& r : replicas_) r.proven = r.proven && !r.joining();
     for (Replica& r : replicas_) {
         if (!r.joining()) continue;
-        r.placedOtherwise = r.placedOtherwise || held.contains(r.id);
-        planFetch(r, "experts have moved");
+        r.placedOtherwise = r.placedOtherwise || (r.stage == Stage::kReplaying && holds(r));
+        r.proven = false;
     }
+    for (Replica& r : replicas_)
+        if (r.joining()) planFetch(r, "experts have moved");
 }
 
 }  // namespace bulkhead::protocol

@@ -488,8 +488,8 @@ bool CoordinatorMachine::Impl::mustWriteBeforeLeaving(const Replica& r) {
     const bool trains = std::any_of(replicas_.begin(), replicas_.end(),
                                     [](const Replica& o) { return o.stage == Stage::kUpToDate; });
     // It has not told what it holds, or may turn out to hold what nobody else does.
-    const bool otherwise = r.placedOtherwise && r.step == committed_;
-    const bool unknown = r.stage == Stage::kAdopted || ((r.followsWith || otherwise) && !trains);
+    const bool unknown =
+        r.stage == Stage::kAdopted || ((r.followsWith || holdsOtherwise(r)) && !trains);
     if (unknown && committed_ != lineageFrom_ && !holdsLast(r)) return true;
     if (!holdsLast(r) || checkpointed() || !last_) return false;
     const bool last = std::none_of(replicas_.begin(), replicas_.end(), [&](const Replica& o) {
@@ -619,12 +619,17 @@ void CoordinatorMachine::Impl::takeFollowers() {
     }
 }
 
+/// It has the last commit's state, placed as before experts moved.
+bool CoordinatorMachine::Impl::holdsOtherwise(const Replica& r) const {
+    return r.stage == Stage::kSnapshot && r.placedOtherwise && r.step == committed_;
+}
+
 /// Experts moved while nobody heard of these, and all who moved are gone: they move after them.
 void CoordinatorMachine::Impl::takePlacedOtherwise() {
     if (someoneHolds() || searching_ || (move_ && move_->sent)) return;
     bool any = false;
     for (Replica& r : replicas_) {
-        if (r.stage != Stage::kSnapshot || !r.placedOtherwise || r.step != committed_) continue;
+        if (!holdsOtherwise(r)) continue;
         any = true;
         r.placedOtherwise = false;
         releaseSnapshot(r);
