@@ -67,7 +67,7 @@ RunsView::RunsView(ViewContext& context, QWidget* parent)
     table_->setModel(&sorted_);
     styleTable(table_, tr("Runs"));
     table_->setSelectionMode(QAbstractItemView::ExtendedSelection);
-    const int widths[] = {120, 148, 80, 56, 72, 80, 84, 76, 64, 104};
+    const int widths[] = {120, 148, 80, 56, 72, 80, 84, 76, 64, 184};
     for (int i = 0; i < 10; ++i) table_->setColumnWidth(i, widths[i]);
     table_->setSortingEnabled(true);
     table_->sortByColumn(RunsModel::kStarted, Qt::DescendingOrder);

@@ -28,7 +28,10 @@ void addRuns(test::Console& console) {
         model::RunInfo run;
         run.id = "demo-" + std::to_string(5 - i);
         run.workload = "llama_moe";
-        run.phase = i == 0 ? "training" : i == 3 ? "interrupted" : "finished";
+        run.phase = i == 0   ? "training"
+                    : i == 2 ? "superseded by demo-4"
+                    : i == 3 ? "interrupted"
+                             : "finished";
         run.startedNs = test::SampleRun::kStartNs - i * 7'200'000'000'000;
         run.endedNs = run.startedNs + 54'000'000'000 * (i + 1);
         run.replicas = 4;
