@@ -268,7 +268,7 @@ absl::Status keep(const fs::path& authority, X509* certificate) {
 
 absl::Status makeFolder(const fs::path& folder) {
     std::error_code error;
-    fs::create_directories(folder, error);
+    if (fs::create_directories(folder, error)) ::chmod(folder.c_str(), 0700);
     if (error)
         return absl::PermissionDeniedError(
             concat(folder.string(), " cannot be made: ", error.message(), "; name another folder"));

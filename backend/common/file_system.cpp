@@ -246,24 +246,29 @@ absl::Status writeDurably(FileSystem& files, const std::string& path, std::strin
     return status;
 }
 
-absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most) {
-    const auto why = [&](int error) { return absl::StrCat(path, ": ", std::strerror(error)); };
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-    if (fd.get() < 0 && (errno == EACCES || errno == EPERM))
-        return absl::PermissionDeniedError(why(errno));
-    if (fd.get() < 0) return absl::NotFoundError(why(errno));
-    struct stat about {};
-    if (::fstat(fd.get(), &about) != 0) return absl::UnavailableError(why(errno));
-    const bool file = S_ISREG(about.st_mode);
-    if (!file && !S_ISFIFO(about.st_mode))
-        return absl::InvalidArgumentError(absl::StrCat(
-            path, S_ISDIR(about.st_mode) ? ": is a folder" : ": is a device or a socket",
-            ", expected a file"));
+namespace {
+
+std::string whyOf(const std::string& path, int error) {
+    return absl::StrCat(path, ": ", std::strerror(error));
+}
+
+/// `flags` beside those of every reading.
+absl::StatusOr<UniqueFd> openToRead(const std::string& path, int flags, struct stat& about) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | flags));
+    if (!fd.valid() && (errno == EACCES || errno == EPERM))
+        return absl::PermissionDeniedError(whyOf(path, errno));
+    if (!fd.valid()) return absl::NotFoundError(whyOf(path, errno));
+    if (::fstat(fd.get(), &about) != 0) return absl::UnavailableError(whyOf(path, errno));
+    return fd;
+}
+
+absl::StatusOr<std::string> readToEnd(int fd, const struct stat& about, const std::string& path,
+                                      uint64_t most) {
     const auto tooLarge = [&] {
         return absl::ResourceExhaustedError(
             absl::StrCat(path, ": more than ", most, " bytes, the most that is read"));
     };
-    const auto size = file ? static_cast<uint64_t>(about.st_size) : 0;
+    const auto size = S_ISREG(about.st_mode) ? static_cast<uint64_t>(about.st_size) : 0;
     if (size > most) return tooLarge();
     constexpr uint64_t kPiece = 1 << 20;
     std::string bytes;
@@ -271,15 +276,47 @@ absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most) {
         // One byte more than a file says it has shows that it does not end there.
         const uint64_t room = held < size ? size - held + 1 : kPiece;
         bytes.resize(std::min(held + room, most + 1));
-        const ssize_t n = ::read(fd.get(), bytes.data() + held, bytes.size() - held);
+        const ssize_t n = ::read(fd, bytes.data() + held, bytes.size() - held);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return absl::UnavailableError(why(errno));
+        if (n < 0) return absl::UnavailableError(whyOf(path, errno));
         held += static_cast<uint64_t>(n);
         if (held > most) return tooLarge();
         if (n > 0) continue;
         bytes.resize(held);
         return bytes;
     }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most) {
+    struct stat about {};
+    const auto fd = openToRead(path, 0, about);
+    if (!fd.ok()) return fd.status();
+    if (!S_ISREG(about.st_mode) && !S_ISFIFO(about.st_mode))
+        return absl::InvalidArgumentError(absl::StrCat(
+            path, S_ISDIR(about.st_mode) ? ": is a folder" : ": is a device or a socket",
+            ", expected a file"));
+    return readToEnd(fd->get(), about, path, most);
+}
+
+absl::StatusOr<std::string> readTrusted(const std::string& path, uint64_t most) {
+    struct stat about {};
+    const auto fd = openToRead(path, O_NONBLOCK, about);
+    if (!fd.ok()) return fd.status();
+    if (!S_ISREG(about.st_mode))
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, S_ISDIR(about.st_mode) ? ": is a folder" : ": is no ordinary file",
+                         ", expected a file"));
+    if (about.st_uid != 0 && about.st_uid != ::geteuid())
+        return absl::PermissionDeniedError(
+            absl::StrCat(path, " belongs to another user (", about.st_uid,
+                         "), who could change it; make it this program's user's: chown ",
+                         ::geteuid(), " ", path));
+    if ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return absl::PermissionDeniedError(
+            absl::StrCat(path, " can be written by others; run chmod go-w ", path));
+    return readToEnd(fd->get(), about, path, most);
 }
 
 std::string folderOf(const std::string& path) {

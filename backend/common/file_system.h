@@ -80,6 +80,11 @@ absl::Status writeDurably(FileSystem& files, const std::string& path, std::strin
 /// any.
 absl::StatusOr<std::string> readAtMost(const std::string& path, uint64_t most);
 
+/// Reads a file that says who may do what: as readAtMost(), but PermissionDenied for one, or the
+/// target of a link, that belongs to somebody other than this process's user or root or that others
+/// can write, and InvalidArgument for a pipe. Never waits for another process. Thread: any.
+absl::StatusOr<std::string> readTrusted(const std::string& path, uint64_t most);
+
 /// "a/b" of "a/b/c".
 std::string folderOf(const std::string& path);
 

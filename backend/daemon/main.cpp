@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -55,6 +56,7 @@ int main(int argc, char** argv) {
     const Options& options = parsed.options;
     spdlog::set_default_logger(spdlog::stderr_logger_mt("bulkheadd"));
     spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+    ::umask(::umask(0) | (S_IWGRP | S_IWOTH));  // what lies in the state folder is nobody else's
     raiseFileLimit();
     keepLittleMemory();
     const Report report(options.readyFd);

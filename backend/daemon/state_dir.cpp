@@ -117,6 +117,14 @@ absl::Status claimStateDir(const Options& options) {
         return absl::PermissionDeniedError("state directory " + options.stateDir +
                                            " cannot be made: " + error.message() +
                                            "; choose another with --state-dir");
+    struct stat about {};
+    if (::stat(options.stateDir.c_str(), &about) == 0 &&
+        ((about.st_mode & (S_IWGRP | S_IWOTH)) != 0 ||
+         (about.st_uid != 0 && about.st_uid != ::geteuid())))
+        return absl::PermissionDeniedError(
+            "state directory " + options.stateDir +
+            " can be written by others, who could give themselves rights with it; run chmod 700 " +
+            options.stateDir + " if it is yours, or choose another with --state-dir");
     if (options.supervised) return absl::OkStatus();
     const std::string path = lockPath(options);
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

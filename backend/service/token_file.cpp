@@ -65,6 +65,10 @@ absl::StatusOr<std::string> loadToken(const std::string& file) {
     if (n < 0)
         return absl::InvalidArgumentError("token file " + file +
                                           " is no readable file; name another");
+    if (info.st_uid != 0 && info.st_uid != ::geteuid())
+        return absl::PermissionDeniedError("token file " + file +
+                                           " belongs to another user, who knows it; name one of "
+                                           "your own");
     if ((info.st_mode & 077) != 0)
         return absl::PermissionDeniedError("token file " + file +
                                            " can be read by others; run chmod 600 " + file);

@@ -100,7 +100,7 @@ TEST_F(WatchedFileTest, OneThatOthersMayWriteIsRefused) {
     ::chmod(path().c_str(), 0620);
     const auto file = WatchedFile<AccessList>::open(path(), &AccessList::read);
     ASSERT_FALSE(file.ok());
-    EXPECT_THAT(std::string(file.status().message()), HasSubstr("chmod 600"));
+    EXPECT_THAT(std::string(file.status().message()), HasSubstr("chmod go-w"));
 }
 
 }  // namespace

@@ -96,6 +96,8 @@ TEST_F(RunFileTest, ADaemonSaysWhatItCannotUseInOneLine) {
     writeRun(dir_ + "/run.db", madeUpRun(1), clock_);
     std::ofstream(dir_ + "/notes.txt") << "this is no database, it is a text of some length\n";
     std::ofstream(dir_ + "/job.toml") << "replicsa = 3\n";
+    std::filesystem::create_directory(dir_ + "/open");
+    std::filesystem::permissions(dir_ + "/open", std::filesystem::perms::all);
     const std::string common = kDaemon + "--state-dir " + dir_ + "/state ";
     const std::pair<std::string, const char*> starts[] = {
         {common + "--db " + dir_ + "/notes.txt", "notes.txt"},
@@ -105,6 +107,7 @@ TEST_F(RunFileTest, ADaemonSaysWhatItCannotUseInOneLine) {
         {common + "--inherit A,B", "--inherit"},
         {common + "--worker " + dir_ + "/absent", "--worker"},
         {kDaemon + "--state-dir /proc/nowhere", "--state-dir"},
+        {kDaemon + "--state-dir " + dir_ + "/open", "chmod 700"},
         {kDaemon + "--state-dir " + dir_ + "/" + std::string(120, 'x'), "shorter --state-dir"}};
     for (const auto& [command, said] : starts) {
         const Ran ran = shellErrors("timeout 60 " + command);

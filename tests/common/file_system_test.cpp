@@ -69,6 +69,31 @@ TEST_F(ReadAtMost, aFolderOrAPipeInThePlaceOfAFileOfOursIsAnErrorAtOnce) {
     EXPECT_TRUE(absl::IsNotFound(diskFiles().read(folder_ + "/none").status()));
 }
 
+TEST_F(ReadAtMost, whatSaysWhoMayDoWhatIsAFileOfOursThatNobodyElseWrites) {
+    const std::string path = file("anna");
+    EXPECT_EQ(readTrusted(path, 4).value(), "anna");
+    EXPECT_EQ(readTrusted(path, 3).status().code(), absl::StatusCode::kResourceExhausted);
+    const std::string link = folder_ + "/link";
+    fs::create_symlink(path, link);
+    EXPECT_EQ(readTrusted(link, 4).value(), "anna");
+    ::chmod(path.c_str(), 0620);
+    for (const std::string& name : {path, link}) {
+        const auto open = readTrusted(name, 4);
+        EXPECT_EQ(open.status().code(), absl::StatusCode::kPermissionDenied) << name;
+        EXPECT_THAT(open.status().message(), HasSubstr("chmod go-w"));
+    }
+    const std::string pipe = folder_ + "/pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_EQ(readTrusted(pipe, 4).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(readTrusted(folder_ + "/none", 4).status().code(), absl::StatusCode::kNotFound);
+    if (::geteuid() != 0) return;  // only root can give a file away
+    ::chmod(path.c_str(), 0644);
+    ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+    const auto others = readTrusted(link, 4);
+    EXPECT_EQ(others.status().code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(others.status().message(), HasSubstr("belongs to another user (65534)"));
+}
+
 TEST_F(ReadAtMost, ofAPipeThatNeverEndsNoMoreIsTakenThanTheLimit) {
     const std::string path = folder_ + "/pipe";
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
