@@ -27,6 +27,45 @@ class Check {
     absl::Status status_;
 };
 
+/// No text of a job has a control character but those that are programs and their variables: it
+/// becomes part of messages and paths, and the system ends a path at a NUL.
+class CheckText {
+  public:
+    explicit CheckText(Check& check) : check_(check) {}
+
+    template <class T>
+    void operator()(std::string_view name, const T& value) {
+        const size_t outer = key_.size();
+        key_ += concat(outer == 0 ? "" : ".", name);
+        that(value, name == "command" || name == "env" || name == "model_toml");
+        key_.resize(outer);
+    }
+
+  private:
+    template <class T>
+    void that(const T& value, bool lines) {
+        if constexpr (std::same_as<T, std::string>) {
+            const bool good = std::ranges::none_of(value, [&](unsigned char c) {
+                return c == 0 || (!lines && (c < ' ' || c == 0x7F));
+            });
+            check_.that(good, key_, "expected text without control characters, found \"",
+                        shortened(printable(value), 200), "\"");
+        } else if constexpr (requires { value.begin(); }) {
+            for (size_t i = 0; i < value.size(); ++i) {
+                const size_t outer = key_.size();
+                key_ += concat("[", i, "]");
+                that(value[i], lines);
+                key_.resize(outer);
+            }
+        } else if constexpr (requires { T::fields(value, *this); }) {
+            T::fields(value, *this);
+        }
+    }
+
+    Check& check_;
+    std::string key_;
+};
+
 bool between(double value, double least, double most) {
     return std::isfinite(value) && value >= least && value <= most;
 }
@@ -198,6 +237,8 @@ absl::Status checkSize(const JobSpec& spec) {
 
 absl::Status checkJob(const JobSpec& spec) {
     Check check;
+    CheckText text(check);
+    JobSpec::fields(spec, text);
     checkCounts(spec, check);
     checkOptimizer(spec.optimizer, check);
     if (check.ok()) checkPolicies(spec, check);

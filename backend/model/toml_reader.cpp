@@ -39,7 +39,7 @@ void TomlReader::failAt(const toml::source_region& at, std::string_view words) {
     if (failed()) return;
     const std::string key = joined(path_, "");
     status_ = absl::InvalidArgumentError(
-        concat(file_, ":", at.begin.line, ": ", key, key.empty() ? "" : ": ", words));
+        printable(concat(file_, ":", at.begin.line, ": ", key, key.empty() ? "" : ": ", words)));
 }
 
 void TomlReader::failUnknownKey(std::string_view key, const toml::source_region& at,
@@ -50,8 +50,8 @@ void TomlReader::failUnknownKey(std::string_view key, const toml::source_region&
 std::string TomlReader::located(std::string_view problem) const {
     const std::string_view key = problem.substr(0, problem.find(": "));
     const auto line = lines_.find(key);
-    if (line == lines_.end()) return concat(file_, ": ", problem);
-    return concat(file_, ":", line->second, ": ", problem);
+    return printable(line == lines_.end() ? concat(file_, ": ", problem)
+                                          : concat(file_, ":", line->second, ": ", problem));
 }
 
 absl::Status parseToml(std::string_view text, std::string_view file, toml::table& out) {
@@ -63,7 +63,7 @@ absl::Status parseToml(std::string_view text, std::string_view file, toml::table
         out = toml::parse(text);
     } catch (const toml::parse_error& e) {
         return absl::InvalidArgumentError(
-            concat(file, ":", e.source().begin.line, ": not TOML: ", e.description()));
+            printable(concat(file, ":", e.source().begin.line, ": not TOML: ", e.description())));
     }
     return absl::OkStatus();
 }

@@ -91,10 +91,12 @@ class TomlReader {
             else
                 fail(node, concat("one of ", joined(EnumNames<T>::kNames)));
         } else if constexpr (std::same_as<T, std::string>) {
-            if (const auto* text = node.as_string())
-                value = text->get();
-            else
-                fail(node, "a string");
+            const auto* text = node.as_string();
+            if (text == nullptr) return fail(node, "a string");
+            // The system ends a path there: another one would be checked than is opened.
+            if (text->get().find('\0') != std::string::npos)
+                return fail(node, "text without a NUL");
+            value = text->get();
         } else if constexpr (IsVector<T>::value) {
             readArray(node, value);
         } else {

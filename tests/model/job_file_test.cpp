@@ -178,6 +178,30 @@ TEST_F(JobFile, namesLineKeyAndExpectation) {
                 StartsWith("a.toml:2: model.file: "));
 }
 
+TEST_F(JobFile, aTextThatOthersWouldReadOtherwiseIsRefused) {
+    EXPECT_EQ(errorOf("command = [\"bash\\u0000/../run.sh\"]\n"),
+              "a.toml:1: command[0]: expected text without a NUL, found "
+              "\"bash\\x00/../run.sh\"");
+    EXPECT_THAT(errorOf("command = [\"sh\"]\nenv = [\"A=b\\u0000c\"]\n"),
+                HasSubstr("env[0]: expected text without"));
+    for (const char* key : {"checkpoint_dir", "workload", "device"}) {
+        EXPECT_THAT(errorOf(std::string(key) + " = \"/a\\u0000/../b\"\n" + kDomain),
+                    HasSubstr(key));
+        EXPECT_THAT(errorOf(std::string(key) + " = \"/a\\nFAKE\"\n" + kDomain),
+                    HasSubstr("found \"/a\\x0aFAKE\""));
+    }
+    EXPECT_THAT(errorOf("[[domains]]\nname = \"a\"\npaths = [\"x\\u0000y\"]\n"),
+                HasSubstr("domains[0].paths[0]"));
+    EXPECT_THAT(errorOf(std::string("\"rep\\nFAKE\" = 4\n") + kDomain),
+                StartsWith("a.toml:1: unknown key \"rep\\x0aFAKE\"; known: "));
+}
+
+TEST_F(JobFile, aCommandHasLinesOfItsOwn) {
+    const auto spec =
+        parseJob("command = [\"python3\", \"-c\", \"a = 1\\nprint(a)\"]\n", "a.toml", folder_);
+    EXPECT_TRUE(spec.ok()) << spec.status();
+}
+
 TEST_F(JobFile, hintsAtTheKeyThatWasMeant) {
     EXPECT_EQ(errorOf(std::string("replcas = 4\n") + kDomain),
               "a.toml:1: unknown key \"replcas\"; did you mean \"replicas\"?");
