@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <tuple>
 #include <utility>
@@ -77,19 +78,22 @@ Row rowOf(SQLite::Statement& statement) {
 
 class AuditLog::Impl {
   public:
-    Impl(std::string file, bool writes)
-        : file_(std::move(file)),
-          writer_(writes ? openWriter(file_) : nullptr),
-          reader_(file_, SQLite::OPEN_READONLY, kBusyMs) {
-        if (writes) std::tie(last_, head_) = end(*writer_);
+    Impl(std::string file, bool writes) : file_(std::move(file)), writes_(writes) {
+        const MutexLock lock(mutex_);
+        const MutexLock reading(readMutex_);
+        open();
     }
 
     absl::Status add(std::vector<AuditEntry> entries) {
-        if (writer_ == nullptr)
-            return absl::FailedPreconditionError(file_ + ": was opened for reading");
+        if (!writes_) return absl::FailedPreconditionError(file_ + ": was opened for reading");
         const MutexLock lock(mutex_);
         return history::guarded(file_, [&] {
             mutex_.assertHeld();
+            if (fileNow() != opened_ || writer_ == nullptr) {
+                const MutexLock reading(readMutex_);
+                entries.insert(entries.begin(), removal());
+                open();
+            }
             uint64_t last = last_;
             std::string head = head_;
             SQLite::Transaction whole(*writer_);
@@ -116,13 +120,15 @@ class AuditLog::Impl {
         const MutexLock lock(readMutex_);
         return history::guardedValue<AuditPage>(file_, [&]() -> absl::StatusOr<AuditPage> {
             readMutex_.assertHeld();
-            SQLite::Transaction moment(reader_);  // what is added meanwhile is not seen
+            if (reader_ == nullptr)
+                return absl::UnavailableError(file_ + ": cannot be opened; see the daemon's log");
+            SQLite::Transaction moment(*reader_);  // what is added meanwhile is not seen
             AuditPage page;
-            std::tie(page.total, page.head) = end(reader_);
+            std::tie(page.total, page.head) = end(*reader_);
             SQLite::Statement select(
-                reader_, query.newestFirst
-                             ? "SELECT * FROM audit WHERE seq <= ? ORDER BY seq DESC LIMIT ?"
-                             : "SELECT * FROM audit WHERE seq >= ? ORDER BY seq LIMIT ?");
+                *reader_, query.newestFirst
+                              ? "SELECT * FROM audit WHERE seq <= ? ORDER BY seq DESC LIMIT ?"
+                              : "SELECT * FROM audit WHERE seq >= ? ORDER BY seq LIMIT ?");
             const uint64_t from =
                 query.newestFirst && query.fromSeq == 0 ? page.total : query.fromSeq;
             select.bind(1, static_cast<int64_t>(std::min<uint64_t>(from, INT64_MAX)));
@@ -134,6 +140,41 @@ class AuditLog::Impl {
     }
 
   private:
+    /// Device and inode; zeros: there is no file.
+    std::pair<dev_t, ino_t> fileNow() const {
+        struct stat about {};
+        if (::stat(file_.c_str(), &about) != 0) return {};
+        return {about.st_dev, about.st_ino};
+    }
+
+    /// The old connections end first: with the last one SQLite removes what lies beside the file,
+    /// by name.
+    void open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_, readMutex_) {
+        writer_.reset();
+        reader_.reset();
+        if (writes_) {
+            // SQLite gives what lies beside it the same mode.
+            const int fd = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+            if (fd >= 0) ::close(fd);
+            writer_ = openWriter(file_);
+            std::tie(last_, head_) = end(*writer_);
+        }
+        reader_ = std::make_unique<SQLite::Database>(file_, SQLite::OPEN_READONLY, kBusyMs);
+        opened_ = fileNow();
+    }
+
+    AuditEntry removal() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        AuditEntry out;
+        out.timeNs = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count();
+        out.call = "audit";
+        out.outcome = absl::StatusCodeToString(absl::StatusCode::kDataLoss);
+        out.message = "The file was removed or replaced while the daemon ran; its last entry was " +
+                      std::to_string(last_) + ", with the hash " + head_ + ".";
+        return out;
+    }
+
     static std::unique_ptr<SQLite::Database> openWriter(const std::string& file) {
         auto db = std::make_unique<SQLite::Database>(
             file, SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, kBusyMs);
@@ -151,7 +192,7 @@ class AuditLog::Impl {
     }
 
     uint64_t firstBroken(uint64_t total) ABSL_EXCLUSIVE_LOCKS_REQUIRED(readMutex_) {
-        SQLite::Statement all(reader_, "SELECT * FROM audit ORDER BY seq");
+        SQLite::Statement all(*reader_, "SELECT * FROM audit ORDER BY seq");
         std::string previous;
         uint64_t expected = 1;
         for (; all.executeStep(); ++expected) {
@@ -164,23 +205,21 @@ class AuditLog::Impl {
     }
 
     const std::string file_;
-    Mutex mutex_;
-    const std::unique_ptr<SQLite::Database> writer_
-        ABSL_PT_GUARDED_BY(mutex_);  ///< null: opened for reading
+    const bool writes_;
+    Mutex mutex_;                                                       ///< before readMutex_
+    std::unique_ptr<SQLite::Database> writer_ ABSL_GUARDED_BY(mutex_);  ///< null: only read
+    std::pair<dev_t, ino_t> opened_ ABSL_GUARDED_BY(mutex_);
     uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
     std::string head_ ABSL_GUARDED_BY(mutex_);
     /// A connection of its own: whoever reads or checks a long audit keeps no change waiting.
     Mutex readMutex_;
-    SQLite::Database reader_ ABSL_GUARDED_BY(readMutex_);
+    std::unique_ptr<SQLite::Database> reader_ ABSL_GUARDED_BY(readMutex_);
 };
 
 AuditLog::AuditLog(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 AuditLog::~AuditLog() = default;
 
 absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::open(const std::string& file) {
-    // SQLite gives what lies beside it the same mode.
-    const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0) ::close(fd);
     return history::guardedValue<std::unique_ptr<AuditLog>>(
         file, [&]() -> absl::StatusOr<std::unique_ptr<AuditLog>> {
             return std::unique_ptr<AuditLog>(new AuditLog(std::make_unique<Impl>(file, true)));

@@ -28,7 +28,8 @@ class AuditLog {
     ~AuditLog();
 
     /// Keeps `entries` under the next numbers, whatever their `seq` says, all or none; they survive
-    /// a power cut when this returns. Waits for the disk once, and for no reader.
+    /// a power cut when this returns. Waits for the disk once, and for no reader. When the file was
+    /// removed or replaced since, another one is made, whose first entry says so.
     absl::Status add(std::vector<model::AuditEntry> entries);
     absl::StatusOr<model::AuditPage> read(const model::AuditQuery& query);
 

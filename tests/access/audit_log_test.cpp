@@ -98,6 +98,27 @@ TEST_F(AuditLogTest, KeepsEntriesThatComeTogetherAllOrNone) {
     EXPECT_EQ(checked().brokenAt, 0u);
 }
 
+TEST_F(AuditLogTest, AFileThatIsRemovedIsMadeAnewAndSaysSo) {
+    const auto log = AuditLog::open(path());
+    ASSERT_TRUE(log.ok()) << log.status();
+    add(**log, 3);
+    const std::string head = checked().head;
+    for (const char* part : {"", "-wal", "-shm"}) std::filesystem::remove(path() + part);
+    add(**log, 2);
+    const model::AuditPage page = checked();
+    ASSERT_EQ(page.entries.size(), 3u);
+    EXPECT_EQ(page.brokenAt, 0u);
+    EXPECT_EQ(page.entries[0].call, "audit");
+    EXPECT_EQ(page.entries[0].message,
+              "The file was removed or replaced while the daemon ran; its last entry was 3, with "
+              "the hash " +
+                  head + ".");
+    EXPECT_EQ(page.entries[2].object, "job-1");
+    const auto read = (*log)->read({.fromSeq = 0, .limit = 10, .newestFirst = true, .check = true});
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->total, 3u);
+}
+
 TEST_F(AuditLogTest, ShowsWhatWasChangedRemovedOrCutOff) {
     const std::pair<const char*, uint64_t> changes[] = {
         {"UPDATE audit SET principal = 'bob' WHERE seq = 3", 3},
