@@ -105,10 +105,10 @@ Auditor::~Auditor() {
     if (thread_.joinable()) thread_.join();
 }
 
-AuditEntry Auditor::entry(const grpc::ServerContextBase& context, const Caller* caller) const {
+AuditEntry Auditor::entry(const std::string& peer, const Caller* caller) const {
     AuditEntry out;
     out.timeNs = clock_.unixNs();
-    out.peer = cut(context.peer(), kMostWords);
+    out.peer = cut(peer, kMostWords);
     if (caller != nullptr) {
         out.principal = caller->name;
         out.via = caller->via;
@@ -119,7 +119,7 @@ AuditEntry Auditor::entry(const grpc::ServerContextBase& context, const Caller* 
 void Auditor::changed(const grpc::ServerContextBase& context, const Caller& caller,
                       const Message& request, const Message& response, const absl::Status& status) {
     if (log_ == nullptr) return;
-    AuditEntry kept = entry(context, &caller);
+    AuditEntry kept = entry(context.peer(), &caller);
     describe(kept, request);
     conclude(kept, status);
     if (status.ok()) kept.message = effectOf(response);
@@ -127,13 +127,14 @@ void Auditor::changed(const grpc::ServerContextBase& context, const Caller& call
     waiting_.push_back(std::move(kept));
     const uint64_t mine = ++posted_;
     posting_.notify_one();
-    written_.wait(lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= mine; });
+    written_.wait(
+        lock, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return failing_ || done_ >= mine; });
 }
 
-void Auditor::refused(const grpc::ServerContextBase& context, const Caller* caller,
-                      const std::string& call, const Message* request, const absl::Status& status) {
+void Auditor::refused(const std::string& peer, const Caller* caller, const std::string& call,
+                      const Message* request, const absl::Status& status) {
     if (log_ == nullptr) return;
-    AuditEntry kept = entry(context, caller);
+    AuditEntry kept = entry(peer, caller);
     kept.call = call;
     // Nothing of a request is read for a caller whom nobody knows.
     if (caller != nullptr && request != nullptr) describe(kept, *request);
@@ -148,7 +149,7 @@ void Auditor::called(const grpc::ServerContextBase& context, const Caller& calle
         if (!known_.insert(caller.name + " " + context.peer()).second) return;
         if (known_.size() > kMostConnections) known_.clear();
     }
-    AuditEntry kept = entry(context, &caller);
+    AuditEntry kept = entry(context.peer(), &caller);
     kept.call = "sign in";
     kept.outcome = "ok";
     post(&Auditor::signIns_, std::move(kept));
@@ -165,25 +166,60 @@ void Auditor::post(Allowance Auditor::*of, AuditEntry entry) {
 }
 
 void Auditor::run() {
-    bool failing = false;
     MutexLock lock(mutex_);
-    for (;;) {
-        posting_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-            return ending_ || !waiting_.empty();
-        });
-        if (waiting_.empty()) return;
+    const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return ending_ || (!waiting_.empty() && !failing_);
+    };
+    for (bool last = false; !last;) {
+        if (failing_)
+            posting_.wait_for(lock, kTryAgain, due);
+        else
+            posting_.wait(lock, due);
+        last = ending_;
+        if (waiting_.empty()) continue;
         std::vector<AuditEntry> all = std::exchange(waiting_, {});
+        const uint64_t lost = lost_;
         const uint64_t upTo = posted_;
         lock.unlock();
-        const absl::Status status = log_->add(std::move(all));
-        if (!status.ok() && !failing)
-            spdlog::error("the audit is not kept: {}", std::string(status.message()));
-        if (status.ok() && failing) spdlog::info("the audit is kept again");
-        failing = !status.ok();
+        if (lost > 0) all.insert(all.begin(), gap(lost));
+        const absl::Status status = log_->add(all);
+        if (lost > 0) all.erase(all.begin());
         lock.lock();
+        note(status);
         done_ = upTo;
+        if (status.ok())
+            lost_ -= lost;
+        else
+            keepForLater(std::move(all));
         written_.notify_all();
     }
+    if (!waiting_.empty())
+        spdlog::error("{} entries of the audit are lost", lost_ + waiting_.size());
+}
+
+AuditEntry Auditor::gap(uint64_t lost) const {
+    AuditEntry out = entry("", nullptr);
+    out.call = "audit";
+    out.outcome = absl::StatusCodeToString(absl::StatusCode::kDataLoss);
+    out.message = model::concat(lost, " entries that came while it could not be written are lost.");
+    out.repeated = lost;
+    return out;
+}
+
+void Auditor::note(const absl::Status& written) {
+    if (!written.ok() && !failing_)
+        spdlog::error("the audit is not kept: {}", std::string(written.message()));
+    if (written.ok() && failing_) spdlog::info("the audit is kept again");
+    failing_ = !written.ok();
+}
+
+void Auditor::keepForLater(std::vector<AuditEntry> unwritten) {
+    unwritten.insert(unwritten.end(), std::make_move_iterator(waiting_.begin()),
+                     std::make_move_iterator(waiting_.end()));
+    const size_t over = unwritten.size() - std::min(unwritten.size(), kMostWaiting);
+    lost_ += over;
+    unwritten.erase(unwritten.begin(), unwritten.begin() + static_cast<ptrdiff_t>(over));
+    waiting_ = std::move(unwritten);
 }
 
 }  // namespace bulkhead::service

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -27,10 +28,13 @@ struct Caller;
 /// disk at most twice, however many sign in. Changes are in it before they are answered; refusals
 /// and sign-ins a moment later, at most kBurst at once and then one a second of each: of those
 /// beyond only the number is kept. An audit that cannot be written stops nobody: the log says so,
-/// once until it can. Thread: any.
+/// once until it can, and its entries wait for that, kMostWaiting at most: an entry tells how many
+/// more there were. Thread: any.
 class Auditor {
   public:
     static constexpr int kBurst = 20;
+    static constexpr size_t kMostWaiting = 10'000;
+    static constexpr std::chrono::milliseconds kTryAgain{1000};
 
     /// Null `log`: nothing is kept.
     Auditor(access::AuditLog* log, const Clock& clock);
@@ -41,9 +45,8 @@ class Auditor {
                  const google::protobuf::Message& request,
                  const google::protobuf::Message& response, const absl::Status& status);
     /// `caller` null: nobody known. Does not wait.
-    void refused(const grpc::ServerContextBase& context, const Caller* caller,
-                 const std::string& call, const google::protobuf::Message* request,
-                 const absl::Status& status);
+    void refused(const std::string& peer, const Caller* caller, const std::string& call,
+                 const google::protobuf::Message* request, const absl::Status& status);
     /// Kept for the first call of a connection over TCP. Does not wait.
     void called(const grpc::ServerContextBase& context, const Caller& caller);
 
@@ -55,9 +58,13 @@ class Auditor {
         uint64_t withheld = 0;
         bool take(int64_t nowNs);
     };
-    model::AuditEntry entry(const grpc::ServerContextBase& context, const Caller* caller) const;
+    model::AuditEntry entry(const std::string& peer, const Caller* caller) const;
     void post(Allowance Auditor::*of, model::AuditEntry entry);
     void run();
+    model::AuditEntry gap(uint64_t lost) const;
+    void note(const absl::Status& written) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    void keepForLater(std::vector<model::AuditEntry> unwritten)
+        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
     access::AuditLog* const log_;
     const Clock& clock_;
@@ -66,6 +73,8 @@ class Auditor {
     ConditionVariable written_;
     std::vector<model::AuditEntry> waiting_
         ABSL_GUARDED_BY(mutex_);  ///< at most 2 * kBurst are let through at once, beside changes
+    uint64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;  ///< before `waiting_`
+    bool failing_ ABSL_GUARDED_BY(mutex_) = false;
     uint64_t posted_ ABSL_GUARDED_BY(mutex_) = 0;
     uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;  ///< of those posted; written, if that can be
     Allowance refusals_ ABSL_GUARDED_BY(mutex_);

@@ -147,8 +147,12 @@ std::string methodOf(const Message& request) {
                              : concat(method->service()->name(), "/", method->name());
 }
 
-Gate::Gate(Options options, Auditor& auditor, const Clock& clock)
-    : options_(std::move(options)), auditor_(auditor), clock_(clock), owner_(ownerOfProcess()) {}
+Gate::Gate(Options options, Auditor& auditor, Strangers& strangers, const Clock& clock)
+    : options_(std::move(options)),
+      auditor_(auditor),
+      strangers_(strangers),
+      clock_(clock),
+      owner_(ownerOfProcess()) {}
 
 absl::StatusOr<Caller> Gate::unlessExpired(const access::Principal& principal,
                                            const char* via) const {
@@ -188,7 +192,14 @@ absl::StatusOr<Caller> Gate::withCertificate(const std::string& name,
 }
 
 absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
-    if (context.peer().rfind("unix:", 0) == 0) return owner_;
+    const std::string peer = context.peer();
+    if (peer.rfind("unix:", 0) == 0) return owner_;
+    auto caller = proved(context);
+    if (caller.ok()) strangers_.signedIn(peer);
+    return caller;
+}
+
+absl::StatusOr<Caller> Gate::proved(const grpc::ServerContextBase& context) const {
     if (const std::string shown = metadata(context, "authorization"); !shown.empty())
         return withToken(shown);
     if (const std::string pem = property(context, GRPC_X509_PEM_CERT_PROPERTY_NAME); !pem.empty())
@@ -200,7 +211,7 @@ absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context,
                                    const Message& request) const {
     auto caller = identify(context);
     if (!caller.ok()) {
-        auditor_.refused(context, nullptr, methodOf(request), nullptr, caller.status());
+        auditor_.refused(context.peer(), nullptr, methodOf(request), nullptr, caller.status());
         return caller;
     }
     const std::string version = metadata(context, "bulkhead-api");
@@ -211,7 +222,7 @@ absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context,
                                           ", the caller version " + version.substr(0, 16)),
             "version", "", "Use a console and a daemon of the same version.");
     if (absl::Status status = allowed(*caller, request); !status.ok()) {
-        auditor_.refused(context, &*caller, methodOf(request), &request, status);
+        auditor_.refused(context.peer(), &*caller, methodOf(request), &request, status);
         return status;
     }
     auditor_.called(context, *caller);

@@ -11,6 +11,7 @@
 #include "backend/access/access_list.h"
 #include "backend/access/watched_file.h"
 #include "backend/service/auditor.h"
+#include "backend/service/strangers.h"
 
 namespace google::protobuf {
 class Message;
@@ -48,7 +49,7 @@ class Gate {
         std::unique_ptr<AccessFile> access;    ///< null: nobody
         std::unique_ptr<RevokedFile> revoked;  ///< null: none
     };
-    Gate(Options options, Auditor& auditor, const Clock& clock);
+    Gate(Options options, Auditor& auditor, Strangers& strangers, const Clock& clock);
 
     /// The caller, or Unauthenticated (nobody it knows), PermissionDenied (not allowed this), or
     /// FailedPrecondition for a caller built for another API version. `request` is of the method
@@ -64,12 +65,15 @@ class Gate {
     absl::StatusOr<Caller> identify(const grpc::ServerContextBase& context) const;
 
   private:
+    /// Over TCP: what the connection or the call proves.
+    absl::StatusOr<Caller> proved(const grpc::ServerContextBase& context) const;
     absl::StatusOr<Caller> withToken(const std::string& shown) const;
     absl::StatusOr<Caller> withCertificate(const std::string& name, const std::string& pem) const;
     absl::StatusOr<Caller> unlessExpired(const access::Principal& principal, const char* via) const;
 
     const Options options_;
     Auditor& auditor_;
+    Strangers& strangers_;
     const Clock& clock_;
     const Caller owner_;  ///< this process's user
 };

@@ -77,7 +77,10 @@ class JobsService final : public v1::Jobs::CallbackService {
             return new RefusedStream<v1::JobList>(caller.status());
         // The list outlives every stream: Server ends them first.
         const std::shared_ptr<JobListFeed> list(std::shared_ptr<void>(), &shared_.jobList);
-        return new PushStream<JobListFeed, v1::JobList>(list, {}, shared_.open);
+        return new PushStream<JobListFeed, v1::JobList>(
+            list, {},
+            [this, context, request] { return shared_.gate.admit(*context, *request).status(); },
+            shared_.open);
     }
 
     grpc::ServerUnaryReactor* PreflightAction(grpc::CallbackServerContext* context,

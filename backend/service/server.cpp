@@ -20,6 +20,7 @@
 #include "backend/service/export_stream.h"
 #include "backend/service/server_sockets.h"
 #include "backend/service/services.h"
+#include "backend/service/strangers.h"
 #include "backend/service/tls.h"
 
 namespace bulkhead::service {
@@ -64,10 +65,10 @@ std::string hostName() {
 
 absl::StatusOr<std::vector<std::string>> readRevoked(const std::string& crl) {
     constexpr uint64_t kMostBytes = 16 << 20;
-    const auto list = readAtMost(crl, kMostBytes);
+    const auto list = readTrusted(crl, kMostBytes);
     if (!list.ok()) return list.status();
     const auto authorities =
-        readAtMost((fs::path(crl).parent_path() / "ca.pem").string(), kMostBytes);
+        readTrusted((fs::path(crl).parent_path() / "ca.pem").string(), kMostBytes);
     if (!authorities.ok()) return authorities.status();
     auto serials = access::revokedBy(*list, *authorities);
     if (serials.ok()) return serials;
@@ -111,7 +112,10 @@ class Server::Impl {
         : options_(std::move(options)),
           clock_(clock),
           auditor_(options_.audit, clock),
-          gate_(std::move(known), auditor_, clock),
+          strangers_([this](const std::string& peer, const std::string& why) {
+              auditor_.refused(peer, nullptr, "connect", nullptr, absl::UnauthenticatedError(why));
+          }),
+          gate_(std::move(known), auditor_, strangers_, clock),
           jobList_(options_.backend),
           reads_(kReads),
           changes_(kChanges),
@@ -146,6 +150,7 @@ class Server::Impl {
     ServerOptions options_;
     const Clock& clock_;
     Auditor auditor_;
+    Strangers strangers_;
     const Gate gate_;
     RequestLog requests_;
     std::optional<JobFeeds> feeds_;
@@ -233,7 +238,7 @@ absl::Status Server::Impl::serve() {
         if (!credentials.ok()) return credentials.status();
         tls_ = builder.experimental().AddExternalConnectionAcceptor(Kind::FROM_FD, *credentials);
     }
-    sockets_.emplace();
+    sockets_.emplace(strangers_);
     if (absl::Status status = listen(); !status.ok()) return status;
     if (const model::ServerInfo us = info(); us.certificateEndsSoon(clock_.unixNs()))
         spdlog::warn("the certificate in {} ends in {} hours; renew it: bulkheadctl certs renew {}",

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/service/server_sockets.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
@@ -36,6 +37,26 @@ int ceilingFor(bool local) {
     const int most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 30));
     const int reserve = std::min(kReserve, most / 4);
     return most - (local ? reserve : 2 * reserve);
+}
+
+/// As gRPC writes it: "ipv4:10.0.0.7:51234", "ipv6:%5B::1%5D:51234". An IPv4 address that IPv6
+/// carries is one of IPv4.
+std::string peerOf(int fd) {
+    sockaddr_storage at{};
+    socklen_t size = sizeof at;
+    ::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &size);
+    char text[INET6_ADDRSTRLEN] = "";
+    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(at);
+    if (at.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+        ::inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof text);
+        return "ipv6:%5B" + std::string(text) + "%5D:" + std::to_string(ntohs(in6.sin6_port));
+    }
+    const auto& in4 = reinterpret_cast<const sockaddr_in&>(at);
+    const void* v4 = at.ss_family == AF_INET6 ? static_cast<const void*>(in6.sin6_addr.s6_addr + 12)
+                                              : &in4.sin_addr;
+    ::inet_ntop(AF_INET, v4, text, sizeof text);
+    // The port has the same place in both.
+    return "ipv4:" + std::string(text) + ":" + std::to_string(ntohs(in4.sin_port));
 }
 
 absl::Status cannotListen(const std::string& address, int error) {
@@ -75,8 +96,8 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
     return std::pair(std::move(host), std::move(port));
 }
 
-ServerSockets::ServerSockets(std::chrono::milliseconds silence)
-    : silence_(silence), wake_(::eventfd(0, EFD_CLOEXEC)) {}
+ServerSockets::ServerSockets(Strangers& strangers, std::chrono::milliseconds silence)
+    : strangers_(strangers), silence_(silence), wake_(::eventfd(0, EFD_CLOEXEC)) {}
 
 ServerSockets::~ServerSockets() {
     if (thread_.joinable()) {
@@ -165,6 +186,7 @@ void ServerSockets::run() {
             for (const Socket& socket : sockets_) ready.push_back({socket.fd.get(), POLLIN, 0});
         ::poll(ready.data(), ready.size(), waitMs());
         if (ready.front().revents != 0) return;
+        strangers_.look();
         hearSilent(ready.data() + 1);
         exhausted_ = false;
         for (const Socket& socket : sockets_) acceptAll(socket);
@@ -180,10 +202,12 @@ void ServerSockets::run() {
 
 int ServerSockets::waitMs() const {
     if (exhausted_) return kRetryMs;
-    if (silent_.empty()) return -1;
+    const int strangers = strangers_.waitMs();
+    if (silent_.empty()) return strangers;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
         silent_.front().until - std::chrono::steady_clock::now());
-    return static_cast<int>(std::max<int64_t>(left.count(), 0));
+    const int silent = static_cast<int>(std::max<int64_t>(left.count(), 0));
+    return strangers < 0 ? silent : std::min(strangers, silent);
 }
 
 /// Hands over those that said something, closes those that hung up or have been silent for too
@@ -196,6 +220,7 @@ void ServerSockets::hearSilent(const pollfd* ready) {
         if ((ready++)->revents == 0) {
             if (now < one.until) left.push_back(std::move(one));
         } else if (::recv(one.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+            strangers_.add(one.fd.get(), peerOf(one.fd.get()));
             accepted_(one.fd.release(), false);
         }
     }

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/common/unique_fd.h"
+#include "backend/service/strangers.h"
 
 namespace bulkhead::service {
 
@@ -28,9 +29,9 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
 /// for the process itself, and a part beyond that for the Unix socket, so that callers over the
 /// network cannot lock out an operator on this machine; a connection beyond its part is closed at
 /// once, and the log says so, at most once a minute.
-/// A connection over the network comes to gRPC with its first byte. Until then it is a descriptor
-/// and nothing else; at most kMostSilent wait so, and the one that has waited for longest gives
-/// way. Thread: one owner; `accepted` is called on a thread of its own.
+/// A connection over the network comes to gRPC with its first byte, watched by Strangers. Until
+/// then it is a descriptor and nothing else; at most kMostSilent wait so, and the one that has
+/// waited for longest gives way. Thread: one owner; `accepted` is called on a thread of its own.
 class ServerSockets {
   public:
     /// Takes the descriptor over. `local`: it came over a Unix socket.
@@ -38,7 +39,8 @@ class ServerSockets {
     static constexpr size_t kMostSilent = 256;
 
     /// `silence`: a connection over the network that says nothing for so long is closed.
-    explicit ServerSockets(std::chrono::milliseconds silence = std::chrono::seconds(5));
+    explicit ServerSockets(Strangers& strangers,
+                           std::chrono::milliseconds silence = std::chrono::seconds(5));
     ~ServerSockets();  ///< no call of `accepted` follows
 
     /// Serves a socket file of mode 0600, replacing one that nobody serves any more. AlreadyExists
@@ -68,6 +70,7 @@ class ServerSockets {
     void hearSilent(const pollfd* ready);
     int waitMs() const;
 
+    Strangers& strangers_;
     const std::chrono::milliseconds silence_;
     std::deque<Silent> silent_;  ///< the one that came first in front
     std::vector<Socket> sockets_;

@@ -18,7 +18,10 @@ class WatchService final : public v1::Watch::CallbackService {
         if (!feed.ok()) return new RefusedStream<v1::WatchUpdate>(feed.status());
         Feed::Cursor cursor;
         cursor.json = request->form() == v1::STATE_FORM_JSON;
-        return new PushStream<Feed, v1::WatchUpdate>(*std::move(feed), cursor, shared_.open);
+        return new PushStream<Feed, v1::WatchUpdate>(
+            *std::move(feed), cursor,
+            [this, context, request] { return shared_.gate.admit(*context, *request).status(); },
+            shared_.open);
     }
 
   private:

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <thread>
 
@@ -229,7 +230,8 @@ TEST(TargetTest, WhatIsNoAddressIsSaidAtOnce) {
 /// Opens connections that say nothing, and counts those that were closed.
 class SilentCallers {
   public:
-    SilentCallers(const std::string& address, int number) {
+    /// `host`: an address of this machine that they call from.
+    SilentCallers(const std::string& address, int number, const char* host = "127.0.0.1") {
         const size_t colon = address.rfind(':');
         sockaddr_in at{};
         at.sin_family = AF_INET;
@@ -237,6 +239,10 @@ class SilentCallers {
         ::inet_pton(AF_INET, address.substr(0, colon).c_str(), &at.sin_addr);
         for (int i = 0; i < number; ++i) {
             fds_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            sockaddr_in from{};
+            from.sin_family = AF_INET;
+            ::inet_pton(AF_INET, host, &from.sin_addr);
+            EXPECT_EQ(::bind(fds_.back(), reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
             EXPECT_EQ(::connect(fds_.back(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
         }
     }
@@ -250,16 +256,24 @@ class SilentCallers {
     bool closed(size_t number) {
         const auto until = std::chrono::steady_clock::now() + kForever;
         while (std::chrono::steady_clock::now() < until) {
-            size_t ended = 0;
-            for (const int fd : fds_) {
-                pollfd end{fd, POLLRDHUP, 0};
-                ::poll(&end, 1, 0);
-                ended += (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0 ? 1 : 0;
-            }
-            if (ended >= number) return true;
+            if (ended() >= number) return true;
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
         return false;
+    }
+    size_t ended() const {
+        return static_cast<size_t>(std::ranges::count_if(fds_, [](int fd) {
+            pollfd end{fd, POLLRDHUP, 0};
+            ::poll(&end, 1, 0);
+            return (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+        }));
+    }
+    /// The first of them, as the server names it.
+    std::string peer() const {
+        sockaddr_in at{};
+        socklen_t size = sizeof at;
+        ::getsockname(fds_.front(), reinterpret_cast<sockaddr*>(&at), &size);
+        return "ipv4:127.0.0.1:" + std::to_string(ntohs(at.sin_port));
     }
 
   private:
@@ -304,12 +318,79 @@ TEST_F(AccessTest, SilentConnectionsNeitherUseUpTheDescriptorsNorStay) {
     ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
+/// Accepts on a port of this machine, and reads nothing of what comes.
+struct Door {
+    explicit Door(std::chrono::milliseconds time)
+        : strangers([this](auto&, const std::string& why) { said.push_back(why); }, time),
+          sockets(strangers, kForever) {
+        const auto listens = sockets.listenTcp("127.0.0.1:0");
+        EXPECT_TRUE(listens.ok()) << listens.status();
+        address = *listens;
+        sockets.start([this](int fd, bool) {
+            open.emplace_back(fd);
+            ++accepted;
+        });
+    }
+    bool awaitAccepted(int number) const {
+        const auto until = std::chrono::steady_clock::now() + kForever;
+        while (accepted < number && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return accepted >= number;
+    }
+    std::vector<std::string> said;  ///< of those that were put out
+    std::vector<UniqueFd> open;
+    std::atomic<int> accepted = 0;
+    std::string address;
+    service::Strangers strangers;
+    service::ServerSockets sockets;
+};
+
+TEST(StrangersTest, WhoeverSendsMuchAndDoesNotSignInIsPutOut) {
+    Door door(kForever);
+    SilentCallers quiet(door.address, 1);
+    SilentCallers loud(door.address, 1);
+    quiet.say("x");
+    loud.say(std::string(service::Strangers::kMostBytes, 'x'));
+    ASSERT_TRUE(door.awaitAccepted(2));
+    EXPECT_EQ(loud.ended(), 0u);
+    loud.say("x");
+    EXPECT_TRUE(loud.closed(1));
+    EXPECT_EQ(quiet.ended(), 0u);
+}
+
+TEST(StrangersTest, WhoeverSignedInStaysWhateverItSendsAndOthersAreOutInTime) {
+    Door door(std::chrono::milliseconds(200));
+    SilentCallers known(door.address, 1);
+    known.say("x");
+    ASSERT_TRUE(door.awaitAccepted(1));
+    door.strangers.signedIn(known.peer());
+    known.say(std::string(service::Strangers::kMostBytes + 1, 'x'));
+    SilentCallers slow(door.address, 3);
+    slow.say("x");
+    EXPECT_TRUE(slow.closed(3));
+    EXPECT_EQ(known.ended(), 0u);
+    EXPECT_THAT(door.said, ::testing::Each("Nobody had signed in after 200 ms."));
+}
+
+TEST(StrangersTest, ManyOfOneHostTakePlacesOfTheirOwn) {
+    Door door(kForever);
+    SilentCallers other(door.address, 1, "127.0.0.2");
+    other.say("x");
+    ASSERT_TRUE(door.awaitAccepted(1));
+    SilentCallers many(door.address, static_cast<int>(service::Strangers::kMost) + 9);
+    many.say("x");
+    EXPECT_TRUE(many.closed(10));
+    EXPECT_EQ(other.ended(), 0u);
+}
+
 TEST(ServerSocketsTest, AConnectionComesToGrpcWithItsFirstByte) {
-    service::ServerSockets sockets(kForever);
+    service::Strangers strangers([](auto&, auto&) {}, kForever);
+    service::ServerSockets sockets(strangers, kForever);
     const auto address = sockets.listenTcp("127.0.0.1:0");
     ASSERT_TRUE(address.ok()) << address.status();
     std::atomic<int> accepted = 0;
     sockets.start([&](int fd, bool) {
+        ::shutdown(fd, SHUT_RDWR);
         ::close(fd);
         ++accepted;
     });
@@ -322,7 +403,8 @@ TEST(ServerSocketsTest, AConnectionComesToGrpcWithItsFirstByte) {
 }
 
 TEST(ServerSocketsTest, AConnectionThatSaysNothingIsClosed) {
-    service::ServerSockets sockets(std::chrono::milliseconds(50));
+    service::Strangers strangers([](auto&, auto&) {}, kForever);
+    service::ServerSockets sockets(strangers, std::chrono::milliseconds(50));
     const auto address = sockets.listenTcp("127.0.0.1:0");
     ASSERT_TRUE(address.ok()) << address.status();
     std::atomic<int> accepted = 0;

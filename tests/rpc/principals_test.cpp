@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <SQLiteCpp/SQLiteCpp.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/support/sync_stream.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
@@ -221,14 +225,69 @@ TEST_F(PrincipalsTest, WhoIsRemovedOrExpiredIsRefusedWithoutARestart) {
     EXPECT_TRUE(greet(address(), tokenFileOf("operator"), "").ok());
 }
 
+TEST_F(PrincipalsTest, WhoIsRemovedIsToldNothingMoreByWhatHeWatches) {
+    serve(options());
+    client::Options wanted;
+    wanted.target = address();
+    wanted.tokenFile = tokenFileOf("viewer");
+    wanted.deadline = kForever;
+    const auto client = client::Client::open(wanted);
+    ASSERT_TRUE(client.ok());
+    WatchLog log;
+    const auto watch = client.value()->watch({.job = "demo", .replay = ""}, log.handlers());
+    ASSERT_TRUE(log.waitFor([](auto& l) { return l.snapshots == 1; }));
+    list_.remove("viewer");
+    keepList();
+    const auto until = std::chrono::steady_clock::now() + kForever;
+    bool ended = false;
+    while (!ended && std::chrono::steady_clock::now() < until) {
+        backend_.emit("demo", model::JobPhaseChanged{model::JobPhase::kTraining, "goes on"});
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        log.waitFor([&](auto& l) { return ended = !l.failures.empty(), true; });
+    }
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(log.failures[0].code, FailureCode::kToken);
+    EXPECT_TRUE(awaitAudit([](const model::AuditEntry& e) {
+        return e.call == "Watch/Watch" && e.outcome == "UNAUTHENTICATED";
+    }));
+}
+
+TEST_F(PrincipalsTest, WhatIsDoneWhileTheAuditCannotBeWrittenIsInItLater) {
+    serve(options());
+    const auto client = connect(tokenFileOf("operator"));
+    const auto order = [&](bool checkpoint) {
+        return await<model::JobInfo>(
+                   [&](auto reply) { client->stopJob("demo", checkpoint, {}, reply); })
+            .ok();
+    };
+    {
+        SQLite::Database other(dir_ + "/audit.db", SQLite::OPEN_READWRITE);
+        other.exec("BEGIN IMMEDIATE");
+        for (int i = 0; i < 3; ++i) EXPECT_TRUE(order(true)) << "an audit stops nobody";
+        other.exec("ROLLBACK");
+    }
+    int stops = 0;
+    EXPECT_TRUE(awaitAudit([&](const model::AuditEntry& e) {
+        if (e.seq == 1) stops = 0;
+        stops += e.call == "Jobs/StopJob" && e.outcome == "ok" ? 1 : 0;
+        return stops == 3;
+    }));
+    EXPECT_EQ(audited().brokenAt, 0u);
+}
+
 TEST_F(PrincipalsTest, AFloodOfRefusalsDoesNotFillTheAudit) {
     serve(options());
     const auto channel = grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
     const auto& method = *v1::Mutation::descriptor()->file()->service(0)->method(0);
     constexpr int kCalls = 500;
-    for (int i = 0; i < kCalls; ++i)
-        ASSERT_EQ(callEmpty(*channel, method, "guess-number-" + std::to_string(i)),
-                  grpc::StatusCode::UNAUTHENTICATED);
+    for (int refused = 0; refused < kCalls;) {
+        const auto code = callEmpty(*channel, method, "guess-number-" + std::to_string(refused));
+        refused += code == grpc::StatusCode::UNAUTHENTICATED ? 1 : 0;
+        // A connection with so many refusals is closed, and its client makes another.
+        ASSERT_TRUE(code == grpc::StatusCode::UNAUTHENTICATED ||
+                    code == grpc::StatusCode::UNAVAILABLE)
+            << code;
+    }
     uint64_t known = 0;
     const auto whole = [&] {
         known = 0;
@@ -242,6 +301,52 @@ TEST_F(PrincipalsTest, AFloodOfRefusalsDoesNotFillTheAudit) {
         callEmpty(*channel, method, "one more");
     EXPECT_GE(known, static_cast<uint64_t>(kCalls));
     EXPECT_LT(audited().entries.size(), 100u);
+}
+
+TEST_F(PrincipalsTest, AStrangerThatSendsMuchIsPutOutAndTheAuditKnowsItsPeer) {
+    serve(options());
+    const auto ask = [&](const std::string& token, size_t bytes) {
+        grpc::ChannelArguments own;
+        own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+        const auto channel =
+            grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), own);
+        grpc::ClientContext context;
+        context.set_deadline(std::chrono::system_clock::now() + kForever);
+        context.AddMetadata("authorization", "Bearer " + token);
+        v1::GetInfoRequest hello;
+        v1::ServerInfo info;
+        if (const auto greeted = v1::Server::NewStub(channel)->GetInfo(&context, hello, &info);
+            bytes == 0 || !greeted.ok())
+            return greeted.error_code();
+        grpc::ClientContext second;
+        second.AddMetadata("authorization", "Bearer " + token);
+        v1::StartJobRequest request;
+        request.mutable_text()->set_text("nonsense = 1\n#" + std::string(bytes, 'x'));
+        v1::JobInfo response;
+        return v1::Jobs::NewStub(channel)->StartJob(&second, request, &response).error_code();
+    };
+    EXPECT_EQ(ask(tokenOf("operator"), 900'000), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(ask("nobody's-token-at-all", 0), grpc::StatusCode::UNAUTHENTICATED);
+    // A million small settings of its window, by hand: no program of gRPC's would.
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_port =
+        htons(static_cast<uint16_t>(std::stoi(address().substr(address().rfind(':') + 1))));
+    ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    std::string flood("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+    for (int i = 0; i < 1'000'000; ++i) flood.append("\0\0\4\x8\0\0\0\0\0\0\0\0\1", 13);
+    size_t sent = 0;
+    for (ssize_t n = 1; n > 0 && sent<flood.size(); sent += n> 0 ? static_cast<size_t>(n) : 0)
+        n = ::send(fd, flood.data() + sent, flood.size() - sent, MSG_NOSIGNAL);
+    ::close(fd);
+    EXPECT_LT(sent, flood.size());
+    EXPECT_TRUE(awaitAudit([](const model::AuditEntry& e) {
+        return e.call == "connect" && e.outcome == "UNAUTHENTICATED" &&
+               e.peer.starts_with("ipv4:127.0.0.1:") &&
+               e.message.find("more than") != e.message.npos;
+    }));
 }
 
 class TlsTest : public PrincipalsTest {
@@ -362,11 +467,13 @@ TEST_F(TlsTest, PlainTextBeyondThisMachineIsRefusedAtBothEndsUnlessSaid) {
     ASSERT_TRUE(info.ok()) << info.failure().cause;
     EXPECT_TRUE(info.value().insecure);
     client::Options remote;
-    remote.target = "10.0.0.7:" + port;
     remote.tokenFile = tokenFile();
-    const auto client = client::Client::open(remote);
-    ASSERT_FALSE(client.ok());
-    EXPECT_THAT(client.failure().cause, HasSubstr("plain text"));
+    for (const char* host : {"10.0.0.7:", "127.attacker.example:", "127.0.0.1.example:"}) {
+        remote.target = host + port;
+        const auto client = client::Client::open(remote);
+        ASSERT_FALSE(client.ok()) << host;
+        EXPECT_THAT(client.failure().cause, HasSubstr("plain text"));
+    }
     remote.insecure = true;
     EXPECT_TRUE(client::Client::open(remote).ok());
 }
