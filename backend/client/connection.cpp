@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/client/connection.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -82,8 +83,11 @@ std::string wrongWithTarget(const std::string& target) {
 
 bool isOfThisMachine(const std::string& target) {
     const std::string host = target.substr(0, target.rfind(':'));
-    return target.rfind("unix:", 0) == 0 || host == "localhost" || host == "[::1]" ||
-           host.rfind("127.", 0) == 0;
+    // A name that begins with "127." can be anybody's.
+    in_addr v4{};
+    const bool loopback =
+        ::inet_pton(AF_INET, host.c_str(), &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127;
+    return target.rfind("unix:", 0) == 0 || host == "localhost" || host == "[::1]" || loopback;
 }
 
 /// Plain text, or TLS with the certificates in `folder`.
