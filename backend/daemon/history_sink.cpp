@@ -58,6 +58,7 @@ void HistorySink::keepIdentity(const std::string& run, const history::StoredRun&
 
 absl::StatusOr<std::string> HistorySink::open(
     const std::string& job, std::function<absl::Status(const std::string&)> claim) {
+    closeEnded();
     history::WriterOptions options = writerOptions(job, true);
     options.claim = std::move(claim);
     auto writer = history::RunWriter::create(file_, job, clock_, std::move(options));
@@ -181,6 +182,20 @@ void HistorySink::onEvent(const std::string& run, const model::Event& event) {
     const absl::Status status = it->second.writer->append(event);
     if (!status.ok() && !absl::IsResourceExhausted(status) && !absl::IsAborted(status))
         spdlog::error("history of {}: {}", run, std::string(status.message()));
+    it->second.ended = it->second.ended || std::holds_alternative<model::RunFinished>(event.body);
+}
+
+/// A writer has a thread and five descriptors.
+void HistorySink::closeEnded() {
+    std::vector<Kept> closed;  // without the lock
+    const MutexLock lock(mutex_);
+    for (auto it = kept_.begin(); it != kept_.end();) {
+        Kept& kept = it->second;
+        const bool whole = kept.ended && kept.writer && kept.writer->health().ok() &&
+                           kept.writer->durableSeq() == kept.writer->lastSeq();
+        if (whole) closed.push_back(std::move(kept));
+        it = whole ? kept_.erase(it) : std::next(it);
+    }
 }
 
 std::string HistorySink::lost(const std::string& run) const {

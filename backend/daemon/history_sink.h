@@ -26,7 +26,8 @@ class HistorySink final : public runtime::EventSink {
     HistorySink(std::filesystem::path file, std::filesystem::path runs, const Clock& clock)
         : file_(std::move(file)), runs_(std::move(runs)), clock_(clock) {}
 
-    /// Opens a run named after the job ("demo", "demo-2" ...) and returns that name. An error of
+    /// Opens a run named after the job ("demo", "demo-2" ...) and returns that name; runs that have
+    /// ended and are in the file need their writers no more. An error of
     /// `claim`, which is told the name, leaves no run of it.
     absl::StatusOr<std::string> open(const std::string& job,
                                      std::function<absl::Status(const std::string&)> claim = {});
@@ -53,6 +54,7 @@ class HistorySink final : public runtime::EventSink {
     struct Kept {
         std::unique_ptr<history::RunWriter> writer;  ///< null: nothing is kept
         std::string why;                             ///< there is no writer
+        bool ended = false;
     };
     struct Identity {
         std::string uuid;
@@ -63,6 +65,7 @@ class HistorySink final : public runtime::EventSink {
             visit("created_ns", self.createdNs);
         }
     };
+    void closeEnded();
     history::WriterOptions writerOptions(const std::string& run, bool fresh) const;
     std::string identityFile(const std::string& run) const;
     Identity identity(const std::string& run) const;

@@ -94,6 +94,34 @@ TEST_F(DaemonAttack, TheMemoryOfLargeRequestsThatAreRefusedIsGivenBack) {
     EXPECT_LT(resident(), before + 12) << "MiB; 60 such requests took 45 once";
 }
 
+TEST_F(DaemonAttack, JobsThatEndedHoldNoDescriptors) {
+    const absl::Status started = victim_->start();
+    ASSERT_TRUE(started.ok()) << started;
+    const auto descriptors = [this] {
+        return std::distance(std::filesystem::directory_iterator(
+                                 "/proc/" + std::to_string(victim_->controller()) + "/fd"),
+                             std::filesystem::directory_iterator());
+    };
+    const auto endOne = [this] {
+        const absl::Status begun = victim_->begin(1);
+        ASSERT_TRUE(begun.ok()) << begun;
+        ASSERT_TRUE(ask<model::JobInfo>([&](auto answer) {
+                        victim_->console().stopJob(victim_->jobId(), false, {}, answer);
+                    }).ok());
+        const absl::Status ended = victim_->await("the end of the job", [this] {
+            const auto job = victim_->job();
+            return job.ok() && job.value().phase == model::JobPhase::kFinished;
+        });
+        ASSERT_TRUE(ended.ok()) << ended;
+    };
+    endOne();
+    const auto before = descriptors();
+    constexpr int kJobs = 6;
+    for (int i = 0; i < kJobs; ++i) endOne();
+    // The last ones may not be in the history yet.
+    EXPECT_LT(descriptors(), before + 3 * kJobs) << "each held eight once";
+}
+
 TEST_F(DaemonAttack, AnAgentTellsNothingToAControllerThatHasNotItsKeyAndRunsNothingForIt) {
     auto tap = Tap::begin();
     ASSERT_TRUE(tap.ok()) << tap.status();

@@ -27,6 +27,8 @@ class CommitLog {
     /// All entries are durable when this returns OK. After an error nothing may be appended any
     /// more (FailedPrecondition): what is on disk is unknown until the log is opened again.
     absl::Status append(const std::vector<protocol::LogEntry>& entries);
+    /// Nothing is appended any more.
+    void close() { file_.reset(); }
 
   private:
     CommitLog(std::string path, std::unique_ptr<AppendFile> file)

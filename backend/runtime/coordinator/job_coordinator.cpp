@@ -315,8 +315,11 @@ void JobCoordinator::act(const protocol::Finished& action) {
     flushLog();
     if (finished_) return;
     finished_ = true;
-    around_.reactor.cancel(fleetTimer_);
-    around_.reactor.cancel(wake_);
+    // An ended job is listed as long as the controller lives, and holds no file open.
+    log_.close();
+    locks_.clear();
+    for (const Reactor::TimerId timer : {fleetTimer_, wake_, campaignTimer_})
+        around_.reactor.cancel(timer);
     spdlog::info("run {} ended: {}", beginning_.run, action.why);
 }
 

@@ -184,7 +184,7 @@ class JobCoordinator {
 
     JobSurroundings around_;
     JobBeginning beginning_;
-    const std::vector<std::unique_ptr<FileLock>> locks_;  ///< of the run and of its checkpoints
+    std::vector<std::unique_ptr<FileLock>> locks_;  ///< of the run and its checkpoints, to its end
     CommitLog log_;
     protocol::CoordinatorMachine machine_;
     protocol::InvariantChecker invariants_;
