@@ -16,6 +16,8 @@ constexpr uint32_t kIdleMs = 60'000;
 constexpr uint32_t kIntroductionMs = 5'000;
 /// Far more than a job has joiners at a time; each has a thread.
 constexpr size_t kMostConnections = 256;
+/// Of those that have proved nothing yet; the one that came first gives way to one more.
+constexpr ptrdiff_t kMostStrangers = 16;
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr uint32_t kMaxPatienceMs = 10'000;
 
@@ -59,8 +61,13 @@ StateServer::~StateServer() {
     }
     store_->close();
     acceptor_.join();
-    for (Connection& c : connections_) c.stream->shutdown();
-    for (Connection& c : connections_)
+    setCut(true);
+    std::list<Connection> all;
+    {
+        const MutexLock lock(mutex_);
+        all.swap(connections_);
+    }
+    for (Connection& c : all)
         if (c.thread.joinable())
             c.thread.join();  // the acceptor may have been ended before it began
 }
@@ -69,7 +76,8 @@ void StateServer::setCut(bool cut) {
     cut_ = cut;
     if (!cut) return;
     const MutexLock lock(mutex_);
-    for (Connection& c : connections_) c.stream->shutdown();
+    for (Connection& c : connections_)
+        if (c.stream) c.stream->shutdown();
 }
 
 void StateServer::accept() {
@@ -85,7 +93,10 @@ void StateServer::accept() {
         }
         if (cut_ || stopping_) continue;
         reap();
-        if (connections_.size() >= kMostConnections && !makeRoom()) continue;
+        lock.unlock();
+        const bool room = makeRoom();
+        lock.lock();
+        if (!room) continue;
         (*stream)->setTimeout(kIntroductionMs);
         Connection& connection = connections_.emplace_back();
         connection.stream = *std::move(stream);
@@ -101,14 +112,19 @@ void StateServer::reap() {
     });
 }
 
-/// The one that has proved nothing for longest gives way. False: all are joiners.
+/// False: all are joiners.
 bool StateServer::makeRoom() {
-    const auto stranger = std::find_if(connections_.begin(), connections_.end(),
-                                       [](const Connection& c) { return !c.proven; });
-    if (stranger == connections_.end()) return false;
-    stranger->stream->shutdown();
-    stranger->thread.join();
-    connections_.erase(stranger);
+    std::list<Connection> gone;  // its thread ends without the mutex held
+    {
+        const MutexLock lock(mutex_);
+        const auto isStranger = [](const Connection& c) { return !c.proven && !c.done; };
+        if (std::ranges::count_if(connections_, isStranger) < kMostStrangers)
+            return connections_.size() < kMostConnections;
+        const auto first = std::ranges::find_if(connections_, isStranger);
+        if (first->stream) first->stream->shutdown();
+        gone.splice(gone.end(), connections_, first);
+    }
+    gone.front().thread.join();
     return true;
 }
 
@@ -119,7 +135,8 @@ void StateServer::serve(Connection* connection) {
         if (!connection->proven.exchange(true)) connection->stream->setTimeout(kIdleMs);
         if (absl::Status s = answer(connection->stream.get(), *request); !s.ok()) break;
     }
-    connection->stream->shutdown();
+    const MutexLock lock(mutex_);
+    connection->stream.reset();
     connection->done = true;
 }
 

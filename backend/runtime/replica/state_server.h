@@ -41,7 +41,7 @@ class StateServer {
 
   private:
     struct Connection {
-        std::unique_ptr<StateStream> stream;
+        std::unique_ptr<StateStream> stream;  ///< reset under mutex_ by its thread, which ends then
         Thread thread;
         std::atomic<bool> proven{false};  ///< knows a joiner's key
         std::atomic<bool> done{false};
@@ -54,7 +54,7 @@ class StateServer {
     absl::Status answerSnapshot(StateStream* stream, const StateRequest& request);
     absl::Status answerDelta(StateStream* stream, const StateRequest& request);
     void reap() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-    bool makeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    bool makeRoom() ABSL_LOCKS_EXCLUDED(mutex_);
 
     const std::unique_ptr<StateListener> listener_;
     const std::string address_;
