@@ -9,6 +9,7 @@
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
 #include "backend/model/event_json.h"
+#include "backend/model/names.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -20,7 +21,8 @@ void printJob(const Cli& cli, const model::JobInfo& job) {
     }
     std::printf("%s  %s  step %llu  %u/%u replicas%s%s\n", job.id.c_str(),
                 std::string(enumName(job.phase)).c_str(), static_cast<unsigned long long>(job.step),
-                job.contributors, job.replicas, job.why.empty() ? "" : "  ", job.why.c_str());
+                job.contributors, job.replicas, job.why.empty() ? "" : "  ",
+                model::printable(job.why).c_str());
 }
 
 int listJobs(const Cli& cli) {

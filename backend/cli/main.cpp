@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <ext/stdio_sync_filebuf.h>
+#include <iostream>
 #include <string>
 #include <string_view>
 
@@ -48,5 +50,7 @@ int main(int argc, char** argv) {
     static Terminal err;
     guard(stdout, out, STDOUT_FILENO, _IOLBF);
     guard(stderr, err, STDERR_FILENO, _IONBF);
+    static __gnu_cxx::stdio_sync_filebuf<char> through(stdout);
+    std::cout.rdbuf(&through);
     return bulkhead::cli::run(argc, argv);
 }

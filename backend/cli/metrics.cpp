@@ -281,7 +281,9 @@ int serve(const Cli& cli, const std::string& listen, bool once) {
         return kOk;
     }
     try {
-        prometheus::Exposer exposer(listen);
+        // Each connection has a thread until it has asked or a second is over.
+        prometheus::Exposer exposer(std::vector<std::string>{
+            "listening_ports", listen, "num_threads", "64", "request_timeout_ms", "1000"});
         exposer.RegisterCollectable(exporter);
         std::fprintf(stderr, "serving http://%s/metrics\n", listen.c_str());
         while (interrupts.count() == 0 && !exporter->failure())

@@ -13,6 +13,7 @@
 #include "backend/model/command_text.h"
 #include "backend/model/event_json.h"
 #include "backend/model/gpu_text.h"
+#include "backend/model/names.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -113,7 +114,9 @@ uint32_t replicasThatTrain(const model::RunState& state) {
 
 }  // namespace
 
-std::string table(const std::vector<std::vector<std::string>>& rows) {
+std::string table(std::vector<std::vector<std::string>> rows) {
+    for (auto& row : rows)
+        for (std::string& cell : row) cell = model::printable(cell);
     std::vector<size_t> widths;
     for (const auto& row : rows) {
         widths.resize(std::max(widths.size(), row.size()));
@@ -149,7 +152,9 @@ std::string scalarsText(const model::StepCommitted& commit, const char* before,
     return text;
 }
 
-std::string eventLine(const model::Event& event) {
+namespace {
+
+std::string lineOf(const model::Event& event) {
     const std::string type(model::typeName(event.body));
     std::string text = clockTime(event.timeNs) + printed("  %6" PRIu64 "  ", event.seq);
     text += printed("%-7s  ", std::string(enumName(event.severity)).c_str());
@@ -174,10 +179,16 @@ std::string eventLine(const model::Event& event) {
     return text + shortFields(fields);
 }
 
+}  // namespace
+
+std::string eventLine(const model::Event& event) {
+    return model::printable(lineOf(event));
+}
+
 std::string findingsText(const model::LedgerReport& report) {
     std::string out;
     for (const model::LedgerFinding& finding : report.findings)
-        out += finding.what + "; " + finding.remedy + "\n";
+        out += model::printable(finding.what + "; " + finding.remedy) + "\n";
     return out;
 }
 
@@ -207,7 +218,7 @@ std::string summaryLine(const model::RunState& state) {
     const bool waits =
         state.phase != model::JobPhase::kTraining && state.phase != model::JobPhase::kFailed;
     if (waits && !state.explanation.empty()) out += ": " + state.explanation;
-    return out;
+    return model::printable(out);
 }
 
 std::string summaryJson(const model::RunState& state) {
@@ -243,9 +254,10 @@ std::string incidentsText(const model::RunState& state) {
 }
 
 std::string stateText(const model::RunState& state) {
-    std::string out = state.spec.name + "  " + summaryLine(state) + "\n";
-    out += "started " + dateTime(state.startedNs) + " on " + state.host + ", version " +
-           state.version + "\n";
+    std::string out = model::printable(state.spec.name) + "  " + summaryLine(state) + "\n";
+    out += model::printable("started " + dateTime(state.startedNs) + " on " + state.host +
+                            ", version " + state.version) +
+           "\n";
     if (!state.replicas.empty()) {
         std::vector<std::vector<std::string>> rows{
             {"REPLICA", "STATE", "STEP", "NODE", "INCARNATION", "WHY"}};
@@ -265,7 +277,8 @@ std::string stateText(const model::RunState& state) {
     if (!state.nodes.empty()) out += "\n" + gpusText(state);
     if (!state.layouts.empty()) out += "\n" + layoutsText(state);
     if (!state.incidents.empty()) out += "\n" + incidentsText(state);
-    if (state.finished && !state.finished->ok) out += "\nfailed: " + state.finished->why + "\n";
+    if (state.finished && !state.finished->ok)
+        out += "\nfailed: " + model::printable(state.finished->why) + "\n";
     return out;
 }
 

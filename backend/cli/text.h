@@ -9,11 +9,12 @@
 #include "backend/model/ledger_audit.h"
 #include "backend/model/run_state.h"
 
-/// Text for terminals. Pure; thread: any.
+/// Text for terminals: what names and messages of a run hold, line breaks too, cannot look like
+/// lines of ours (model::printable). Pure; thread: any.
 namespace bulkhead::cli {
 
 /// Columns as wide as their widest cell, two spaces between; the first row is the heading.
-std::string table(const std::vector<std::vector<std::string>>& rows);
+std::string table(std::vector<std::vector<std::string>> rows);
 
 /// "12:03:44.120"
 std::string clockTime(int64_t unixNs);

@@ -17,6 +17,21 @@ std::string line(model::EventBody body) {
     return eventLine({7, 1'000'000'000, model::Severity::kInfo, std::move(body)});
 }
 
+TEST(EventLineTest, WhatARunSaysStaysInItsLine) {
+    model::RunFinished finished;
+    finished.why = "no\n12:00:00.000       8  info     run_finished  ok=true";
+    EXPECT_EQ(line(finished).find('\n'), std::string::npos);
+    EXPECT_THAT(line(finished), HasSubstr("no\\x0a12:00"));
+    EXPECT_EQ(table({{"RUN", "WHY"}, {"demo\nfake", "a"}}),
+              "RUN            WHY\ndemo\\x0afake  a\n");
+    model::RunState state;
+    state.spec.name = "demo\nfake";
+    state.explanation = "waits\nfake";
+    state.finished = finished;
+    EXPECT_THAT(stateText(state), Not(HasSubstr("\nfake")));
+    EXPECT_THAT(stateText(state), Not(HasSubstr("\n12:00:00")));
+}
+
 TEST(EventLineTest, NumbersHaveTheUnitsPeopleReadAndJsonHasThemExactly) {
     model::IncidentClosed closed;
     closed.incident = 3;
