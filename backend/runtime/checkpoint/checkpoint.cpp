@@ -233,8 +233,18 @@ absl::Status checkSameText(const std::string& path, const CheckpointManifest& ma
                      "; put back what changed last: ", newest, "; or start a new run from step 0"));
 }
 
+/// A file that is larger than any manifest is not read.
+static absl::StatusOr<std::string> manifestText(const FileSystem& files, const std::string& path) {
+    constexpr uint64_t kMostBytes = 64 << 20;
+    const absl::StatusOr<uint64_t> bytes = files.size(path);
+    if (bytes.ok() && *bytes > kMostBytes)
+        return absl::ResourceExhaustedError(
+            absl::StrCat(path, " has ", *bytes, " bytes; a manifest has at most ", kMostBytes));
+    return files.read(path);
+}
+
 absl::StatusOr<CheckpointManifest> readManifest(const FileSystem& files, const std::string& path) {
-    const absl::StatusOr<std::string> text = files.read(path);
+    const absl::StatusOr<std::string> text = manifestText(files, path);
     if (!text.ok())
         return absl::NotFoundError(
             absl::StrCat("no such checkpoint manifest: ", text.status().message()));
@@ -355,7 +365,7 @@ std::vector<protocol::StoredCheckpoint> storedCheckpoints(const FileSystem& file
     for (const std::string& name : files.list(directory)) {
         const std::string folder = absl::StrCat(directory, "/", name);
         const std::string path = absl::StrCat(folder, "/", kManifestName);
-        const absl::StatusOr<std::string> text = files.read(path);
+        const absl::StatusOr<std::string> text = manifestText(files, path);
         if (!text.ok()) continue;
         absl::StatusOr<CheckpointManifest> m = parseManifest(path, *text);
         if (!m.ok()) continue;
