@@ -148,6 +148,9 @@ absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
     UniqueFd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    // Its connections have it too: nobody sends more at once until he has signed in.
+    const int room = Strangers::kMostBytes;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     const bool listens = fd.get() >= 0 &&
                          ::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
                          ::listen(fd.get(), kBacklog) == 0;
@@ -180,7 +183,8 @@ void ServerSockets::run() {
     auto quietUntil = std::chrono::steady_clock::now();
     for (;;) {
         ready.assign({{wake_.get(), POLLIN, 0}});
-        for (const Silent& one : silent_) ready.push_back({one.fd.get(), POLLIN, 0});
+        const short wanted = strangers_.hasRoom() ? POLLIN : 0;
+        for (const Silent& one : silent_) ready.push_back({one.fd.get(), wanted, 0});
         // Without a free descriptor the sockets stay readable and are not waited for.
         if (!exhausted_)
             for (const Socket& socket : sockets_) ready.push_back({socket.fd.get(), POLLIN, 0});
@@ -217,7 +221,7 @@ void ServerSockets::hearSilent(const pollfd* ready) {
     std::deque<Silent> left;
     for (Silent& one : silent_) {
         char first = 0;
-        if ((ready++)->revents == 0) {
+        if ((ready++)->revents == 0 || !strangers_.hasRoom()) {
             if (now < one.until) left.push_back(std::move(one));
         } else if (::recv(one.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
             strangers_.add(one.fd.get(), peerOf(one.fd.get()));

@@ -31,7 +31,8 @@ absl::StatusOr<std::pair<std::string, std::string>> tcpAddress(const std::string
 /// once, and the log says so, at most once a minute.
 /// A connection over the network comes to gRPC with its first byte, watched by Strangers. Until
 /// then it is a descriptor and nothing else; at most kMostSilent wait so, and the one that has
-/// waited for longest gives way. Thread: one owner; `accepted` is called on a thread of its own.
+/// waited for longest gives way. Those that have said something wait likewise while there are as
+/// many strangers as may be. Thread: one owner; `accepted` is called on a thread of its own.
 class ServerSockets {
   public:
     /// Takes the descriptor over. `local`: it came over a Unix socket.

@@ -17,10 +17,13 @@
 namespace bulkhead::service {
 namespace {
 
-/// Of whoever has signed in.
-constexpr uint64_t kWindow = 4 << 20;
-/// What a fast network brings meanwhile is a few MB.
-constexpr int kLookMs = 5;
+/// For what whoever has signed in has on its way.
+constexpr int kRoom = 1 << 20;
+/// What a fast network brings meanwhile is some 100 KB.
+constexpr int kLookMs = 1;
+/// When gRPC has let go of what it held for those that were put out, which lies between what it
+/// holds for others.
+constexpr std::chrono::milliseconds kTrimAfter{500};
 
 /// That the kernel has received on a connection; all, if it does not say.
 uint64_t bytesReceived(int fd) {
@@ -33,12 +36,6 @@ uint64_t bytesReceived(int fd) {
 bool hungUp(int fd) {
     pollfd end{fd, POLLRDHUP, 0};
     return ::poll(&end, 1, 0) > 0;
-}
-
-/// Most that the other end may have on its way.
-void setWindow(int fd, uint64_t bytes) {
-    const int most = static_cast<int>(bytes);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &most, sizeof most);
 }
 
 /// "ipv4:10.0.0.7:51234" -> "ipv4:10.0.0.7"
@@ -59,18 +56,23 @@ void Strangers::add(int fd, const std::string& peer) {
         ::shutdown(fd, SHUT_RDWR);
         return;
     }
-    setWindow(fd, kMostBytes);
-    std::vector<Stranger> out;
+    Stranger out;
     {
         const MutexLock<LeafMutex> lock(mutex_);
-        all_.push_back(std::move(one));
-        if (all_.size() > kMost) {
+        if (all_.size() >= kMost) {
             const auto gives = leastWelcome();
-            out.push_back(std::move(*gives));
+            out = std::move(*gives);
             all_.erase(gives);
         }
+        all_.push_back(std::move(one));
     }
-    for (Stranger& gone : out) putOut(std::move(gone), "Others came, and nobody had signed in.");
+    if (out.fd.valid()) putOut(std::move(out), "Others waited, and nobody had signed in.");
+}
+
+bool Strangers::hasRoom() {
+    const MutexLock<LeafMutex> lock(mutex_);
+    return all_.size() < kMost ||
+           std::chrono::steady_clock::now() >= leastWelcome()->until - time_ + kTurn;
 }
 
 Strangers::All::iterator Strangers::leastWelcome() {
@@ -85,7 +87,8 @@ void Strangers::signedIn(const std::string& peer) {
     const MutexLock<LeafMutex> lock(mutex_);
     const auto known = std::ranges::find(all_, peer, &Stranger::peer);
     if (known == all_.end()) return;
-    setWindow(known->fd.get(), kWindow);
+    const int most = kRoom;
+    ::setsockopt(known->fd.get(), SOL_SOCKET, SO_RCVBUF, &most, sizeof most);
     all_.erase(known);
 }
 
@@ -98,9 +101,9 @@ void Strangers::look() {
         for (Stranger& one : all_) {
             const uint64_t bytes = bytesReceived(one.fd.get());
             if (bytes > kMostBytes)
-                out.emplace_back(std::move(one), model::concat("Nobody had signed in when it had "
-                                                               "sent more than ",
-                                                               kMostBytes, " bytes."));
+                out.emplace_back(
+                    std::move(one),
+                    model::concat("Nobody had signed in when it had sent ", bytes, " bytes."));
             else if (now >= one.until)
                 out.emplace_back(std::move(one), model::concat("Nobody had signed in after ",
                                                                time_.count(), " ms."));
@@ -109,19 +112,22 @@ void Strangers::look() {
         }
         all_ = std::move(left);
     }
-    if (out.empty()) return;
     for (auto& [stranger, why] : out) putOut(std::move(stranger), why);
-    ::malloc_trim(0);  // what gRPC held for them lies between what it holds for others
+    if (!trimAt_ || now < *trimAt_) return;
+    trimAt_.reset();
+    ::malloc_trim(0);
 }
 
 void Strangers::putOut(Stranger stranger, const std::string& why) {
     ::shutdown(stranger.fd.get(), SHUT_RDWR);
     closed_(stranger.peer, why);
+    if (!trimAt_) trimAt_ = std::chrono::steady_clock::now() + kTrimAfter;
 }
 
 int Strangers::waitMs() const {
     const MutexLock<LeafMutex> lock(mutex_);
-    return all_.empty() ? -1 : kLookMs;
+    if (!all_.empty()) return kLookMs;
+    return trimAt_ ? static_cast<int>(kTrimAfter.count()) : -1;
 }
 
 }  // namespace bulkhead::service

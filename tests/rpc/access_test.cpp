@@ -372,15 +372,21 @@ TEST(StrangersTest, WhoeverSignedInStaysWhateverItSendsAndOthersAreOutInTime) {
     EXPECT_THAT(door.said, ::testing::Each("Nobody had signed in after 200 ms."));
 }
 
-TEST(StrangersTest, ManyOfOneHostTakePlacesOfTheirOwn) {
+TEST(StrangersTest, ManyOfOneHostGiveWayToEachOtherAndTheirTurnIsNotCutShort) {
     Door door(kForever);
     SilentCallers other(door.address, 1, "127.0.0.2");
     other.say("x");
     ASSERT_TRUE(door.awaitAccepted(1));
-    SilentCallers many(door.address, static_cast<int>(service::Strangers::kMost) + 9);
+    constexpr int kMost = static_cast<int>(service::Strangers::kMost);
+    const auto from = std::chrono::steady_clock::now();
+    SilentCallers many(door.address, kMost + 9);
     many.say("x");
+    ASSERT_TRUE(door.awaitAccepted(kMost));
     EXPECT_TRUE(many.closed(10));
+    EXPECT_GE(std::chrono::steady_clock::now() - from, service::Strangers::kTurn);
     EXPECT_EQ(other.ended(), 0u);
+    ASSERT_TRUE(door.awaitAccepted(kMost + 10));
+    EXPECT_EQ(many.ended(), 10u);
 }
 
 TEST(ServerSocketsTest, AConnectionComesToGrpcWithItsFirstByte) {
