@@ -19,6 +19,7 @@ except ImportError as _error:
     __getattr__ = _without_torch(_error)
 else:
     from ._job import Dataset, Job, Step, attach
+    from ._local import Rng
     from ._state import JobError
 
-__all__ = ["Dataset", "Job", "JobError", "Step", "attach"]
+__all__ = ["Dataset", "Job", "JobError", "Rng", "Step", "attach"]

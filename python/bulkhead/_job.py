@@ -16,6 +16,7 @@ import torch
 
 from . import _ends, _library
 from ._library import Library
+from ._local import Local
 from ._state import JobError, State, _leaves, view_of
 
 _attached: Optional["Job"] = None
@@ -209,6 +210,8 @@ class Job:
         self.samples_per_replica = says.samples_per_replica
         self.tokens_per_sample = says.sequence_length
         self._state: Optional[State] = None
+        self._own = Local()
+        self._drawn_before = False  # the random generators go on from a checkpoint
         self._data_words: List[str] = []
         self._raised: Optional[BaseException] = None
         self._final_from_here = False
@@ -239,8 +242,6 @@ class Job:
         change them, or the job says which one it did. "reduced" (BatchNorm's running statistics):
         with each step all replicas take the mean, over all samples, of what their forward passes
         made of them; a number of batches is rounded. They travel as the gradient does.
-
-        Seeds torch anew, differently on each replica, so that dropout differs.
 
         JobError names what cannot be registered: the module, parameter or option, and what to use.
         """
@@ -277,7 +278,23 @@ class Job:
             node = p.expand_as(p).grad_fn.next_functions[0][0]
             node.register_hook(lambda *_, at=at: self._added(at))
             self._accumulators.append(node)
-        torch.manual_seed((self.seed * 1_000_003 + self.replica) * 1_000_003 + self.incarnation)
+
+    def register_local(self, **kept: Any) -> None:
+        """What this replica keeps for itself, by name: anything with state_dict() and
+        load_state_dict(), bulkhead.Rng() say. Before the loop.
+
+        It is part of the checkpoints that this replica writes, and of no hash. A replica that
+        resumes from a checkpoint of its own number gets back what it was before the first step that
+        is computed next; any other one, and whoever gets its state from peers, begins with what was
+        registered. state_dict() is called in each step; it holds tensors, numbers, strings, and
+        lists, tuples and dictionaries of them.
+
+        JobError names what has no such state.
+        """
+        if self._begun:
+            raise JobError("register_local() was called in the loop; call it before")
+        for name, value in kept.items():
+            self._own.add(name, value)
 
     def dataset(self, data: Union[Any, Mapping[str, Any]], *, shuffle: bool = True,
                 collate: Optional[Callable[[List[Any]], Any]] = None) -> Dataset:
@@ -331,7 +348,7 @@ class Job:
                 samples = [(r.domain, index) for r in work.ranges[:work.range_count]
                            for index in range(r.begin, r.end)]
                 step = Step(self, work.step, samples)
-                self._step = work.step
+                self._begin(work.step)
                 with self._watch:
                     self._begin_gradient()
                     yield step
@@ -342,6 +359,13 @@ class Job:
             elif not self._is_fork and not self._explained:  # no thread starts while Python ends
                 self._leave_soon()
 
+    def _begin(self, number: int) -> None:
+        if self._step == 0 and not self._drawn_before:  # so that dropout differs between replicas
+            words = f"{self.seed} {self.replica} {self.incarnation} {number}"
+            torch.manual_seed(int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "little"))
+        self._step = number
+        self._own.begins(number)
+
     def _start(self) -> None:
         # Kept, because ctypes does not keep what the library calls.
         self._program = _library.Program(
@@ -349,6 +373,8 @@ class Job:
             _library.MOVE(lambda _: self._guarded(self._state.gather)),
             _library.MOVE(lambda _: self._guarded(self._state.scatter)),
             _library.UPDATE(lambda _, total, update: self._guarded(self._update, total, update.contents)),
+            _library.SAVE_LOCAL(lambda _, step, to, size: self._guarded(self._save_local, step, to, size)),
+            _library.LOAD_LOCAL(lambda _, given, size: self._guarded(self._load_local, given, size)),
             self._model_name.encode(), self._parameters, *self._fingerprint())
         self._need(self._library.start(self._rank, ctypes.byref(self._program)))
 
@@ -475,6 +501,14 @@ class Job:
             self._scheduler.step()
         for p, view in zip(self._state.trained, self._local):
             p.grad = view
+
+    def _save_local(self, step: int, to: Any, size: Any) -> None:
+        self._saved = self._own.bytes(step)  # lives until the next call
+        to[0] = ctypes.cast(self._saved, ctypes.c_void_p)
+        size[0] = len(self._saved)
+
+    def _load_local(self, given: int, size: int) -> None:
+        self._drawn_before = self._own.load(ctypes.string_at(given, size))
 
     # ---- ends ----------------------------------------------------------------------------------
 

@@ -39,11 +39,14 @@ class Update(c.Structure):
 
 MOVE = c.CFUNCTYPE(c.c_int, c.c_void_p)
 UPDATE = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.POINTER(Update))
+SAVE_LOCAL = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint64, c.POINTER(c.c_void_p), c.POINTER(c.c_uint64))
+LOAD_LOCAL = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_uint64)
 
 
 class Program(c.Structure):
     _fields_ = [("struct_size", c.c_uint32), ("context", c.c_void_p),
                 ("gather", MOVE), ("scatter", MOVE), ("update", UPDATE),
+                ("save_local", SAVE_LOCAL), ("load_local", LOAD_LOCAL),
                 ("model", c.c_char_p), ("parameters", c.c_uint64),
                 ("data_hash", c.c_uint64), ("data", c.c_char_p)]
 

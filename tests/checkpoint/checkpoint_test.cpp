@@ -108,6 +108,36 @@ TEST_F(CheckpointTest, comesBackAsItWas) {
                 HasSubstr("2 shards"));
 }
 
+TEST_F(CheckpointTest, whatAReplicaKeepsForItselfLiesBehindTheStateAndIsCheckedByItself) {
+    auto snapshot = makeSnapshot(50);
+    snapshot->local.assign(300, std::byte{9});
+    const std::string folder = folder_ + "/" + checkpointFolder(2, 50, 3, 1, 1);
+    CheckpointManifest m;
+    m.step = 50;
+    m.lineage = 2;
+    m.layout = 3;
+    m.shards = 1;
+    m.files.push_back(*writeShardFile(diskFiles(), folder, 0, *snapshot));
+    const std::string manifest = folder + "/manifest.json", shard = folder + "/shard-0.state";
+    auto state = readShardFile(diskFiles(), manifest, m, 0);
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ((*state)->bytes, snapshot->bytes);
+    EXPECT_EQ((*state)->local, snapshot->local);
+    const std::string whole = *diskFiles().read(shard);
+    const auto refused = [&](const std::string& bytes, uint64_t listed, const char* why) {
+        std::ofstream(shard, std::ios::binary) << bytes;
+        m.files[0].bytes = listed;
+        EXPECT_THAT(std::string(readShardFile(diskFiles(), manifest, m, 0).status().message()),
+                    HasSubstr(why));
+    };
+    std::string changed = whole;
+    changed.back() ^= 1;
+    refused(changed, whole.size(), "its local state has another hash");
+    refused(whole, whole.size() + 1, "ends otherwise than its manifest says");
+    refused(whole, whole.size() - 308, "ends otherwise than its manifest says");
+    refused(whole.substr(0, whole.size() - 1), whole.size(), "ends too early");
+}
+
 TEST_F(CheckpointTest, anotherTextThanItWasTrainedOnIsNamedByBothHashes) {
     const std::string path = write(50);
     const auto manifest = readManifest(diskFiles(), path);

@@ -7,6 +7,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 class CommandJob : public JobTest {
   protected:
@@ -59,6 +60,14 @@ TEST_F(CommandJob, ItGoesOnFromItsCheckpointInALineageOfItsOwn) {
     const auto commits = all<model::StepCommitted>();
     EXPECT_EQ(commits.front().record.step, 26u);
     EXPECT_GT(commits.back().loss, 0) << "the program was told which samples are its";
+    std::vector<std::string> local;
+    for (const auto& said : all<model::RankOutput>())
+        if (said.line.find("local state") != std::string::npos)
+            local.push_back("r" + std::to_string(said.rank.replica) +
+                            said.line.substr(said.line.find(" has")));
+    ASSERT_THAT(local, SizeIs(1)) << "its writer's alone";
+    const std::string writer = local[0].substr(0, 2);
+    EXPECT_EQ(local[0], writer + " has the local state of " + writer + " after step 25");
 }
 
 TEST_F(CommandJob, AProgramThatIsNotThereEndsTheJobAndIsNamed) {

@@ -13,6 +13,10 @@ typedef struct {
     float* weights; /* in the state's memory */
     double updates; /* beside it: gathered and scattered */
     unsigned char* state;
+    struct {
+        int32_t replica;
+        uint64_t step;
+    } local; /* of this replica alone */
 } Fit;
 
 static int gather(void* context) {
@@ -35,6 +39,26 @@ static int update(void* context, float* sum, const bulkhead_rank_update* of) {
     fit->updates += 1;
     return fit->updates == (double)of->updates ? 0
                                                : 1; /* a state that missed one, or has one twice */
+}
+
+static int saveLocal(void* context, uint64_t step, const void** bytes, uint64_t* size) {
+    Fit* fit = context;
+    fit->local.step = step;
+    *bytes = &fit->local;
+    *size = sizeof fit->local;
+    return 0;
+}
+
+static int loadLocal(void* context, const void* bytes, uint64_t size) {
+    Fit* fit = context;
+    const int32_t own = fit->local.replica;
+    if (size != sizeof fit->local) return 1;
+    memcpy(&fit->local, bytes, size);
+    char line[80];
+    snprintf(line, sizeof line, "r%d has the local state of r%d after step %d", own,
+             fit->local.replica, (int)fit->local.step);
+    bulkhead_rank_log(0, line);
+    return 0;
 }
 
 static int ended(bulkhead_rank* rank, const char* why) {
@@ -63,10 +87,10 @@ int main(void) {
     bulkhead_rank_blocks blocks;
     if (bulkhead_rank_memory(rank, &sizes, &blocks) != 0)
         return ended(rank, bulkhead_rank_error(rank));
-    Fit fit = {blocks.state, 0, blocks.state};
+    Fit fit = {blocks.state, 0, blocks.state, {job.replica, 0}};
     for (int i = 0; i < kFloats; ++i) fit.weights[i] = (float)i;
-    bulkhead_rank_program program = {sizeof program, &fit,    gather, scatter,  update,
-                                     "fit",          kFloats, 1,      "numbers"};
+    bulkhead_rank_program program = {sizeof program, &fit,  gather,  scatter, update,   saveLocal,
+                                     loadLocal,      "fit", kFloats, 1,       "numbers"};
     if (bulkhead_rank_start(rank, &program) != 0) return ended(rank, bulkhead_rank_error(rank));
     bulkhead_rank_work work;
     int outcome;

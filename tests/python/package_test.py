@@ -3,15 +3,19 @@
 
 import ctypes
 import os
+import pickle
 import queue
+import random
 import signal
 import subprocess
 import sys
 import threading
 import unittest
 
+import bulkhead
+import numpy
 import torch
-from bulkhead import Job, JobError, _ends, attach
+from bulkhead import Job, JobError, _ends, _local, attach
 from bulkhead import _library as library
 from bulkhead._state import State
 
@@ -413,6 +417,92 @@ class LoopTest(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
         with self.assertRaises(JobError):
             job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+
+
+class Counter:
+    """A Stateful of the user's own."""
+
+    def __init__(self, **state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+class LocalTest(unittest.TestCase):
+    def draws(self):
+        return torch.rand(3).tolist(), random.random(), numpy.random.rand()
+
+    def saved(self, said, step):
+        to, size = ctypes.c_void_p(), ctypes.c_uint64()
+        self.assertEqual(said.program.save_local(None, step, ctypes.byref(to), ctypes.byref(size)), 0)
+        return ctypes.string_at(to, size.value)
+
+    def test_a_replica_draws_on_where_its_checkpoint_was_written(self):
+        steps = [[(0, 0, 4)], [(0, 4, 8)]]
+        job, said, model, data = job_of(steps)
+        job.register_local(rng=bulkhead.Rng(), seen=Counter(at=1.5, rows=[torch.arange(3)], of=(None, "x")))
+        drawn, kept = [], []
+        for step in job:
+            kept.append(self.saved(said, step.number - 1))
+            drawn.append(self.draws())
+            self.assertEqual(self.saved(said, step.number - 1), kept[-1], "as it was before the step")
+            self.assertNotEqual(self.saved(said, step.number), kept[-1], "as it is after it")
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+        again, said, model, data = job_of(steps)
+        seen = Counter(at=0.0, rows=[], of=())
+        again.register_local(rng=bulkhead.Rng(), seen=seen)
+        again._start()
+        self.assertEqual(said.program.load_local(None, kept[0], len(kept[0])), 0)
+        for step, before in zip(again, drawn):
+            self.assertEqual(self.draws(), before)
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+        self.assertEqual((seen.state["at"], seen.state["of"]), (1.5, (None, "x")))
+        self.assertTrue(torch.equal(seen.state["rows"][0], torch.arange(3)))
+
+    def test_what_a_step_computed_anew_draws_does_not_count(self):
+        job, said, model, data = job_of([[(0, 0, 4)], [(0, 4, 8)]])
+        job.register_local(rng=bulkhead.Rng())
+        kept = []
+        for step in job:  # twice step 1
+            kept.append(self.saved(said, 0))
+            torch.rand(1)
+            for x in step.batches(data, 4):
+                step.backward(model(x).mean())
+        self.assertEqual(kept[0], kept[1])
+
+    def test_replicas_and_starts_draw_differently(self):
+        firsts = set()
+        for replica, incarnation in ((0, 1), (0, 2), (1, 1)):
+            job, said, model, data = job_of([[(0, 0, 4)]])
+            job.replica, job.incarnation = replica, incarnation
+            for step in job:
+                firsts.add(torch.rand(1).item())
+                for x in step.batches(data, 4):
+                    step.backward(model(x).mean())
+        self.assertEqual(len(firsts), 3)
+
+    def test_what_cannot_come_back_is_refused_by_name(self):
+        job, said, model, data = job_of([])
+        job.register_local(rng=bulkhead.Rng())
+        for kept, words in ((bulkhead.Rng(), "registered before"), (7, "a int has no state_dict()"),
+                            (Counter(of=queue.Queue), "cannot be kept"),
+                            (Counter(on=torch.empty(2, device="meta")), "a tensor of layout"),
+                            (Counter(at=numpy.zeros(2)), "expected tensors, numbers, strings")):
+            with self.assertRaises(JobError) as caught:
+                job.register_local(**{"rng" if isinstance(kept, bulkhead.Rng) else "kept": kept})
+            self.assertIn(words, str(caught.exception))
+
+    def test_a_checkpoint_from_elsewhere_runs_no_code(self):
+        hostile = pickle.dumps({"rng": subprocess.Popen}, 4)
+        with self.assertRaises(pickle.UnpicklingError) as caught:
+            _local.Local().load(hostile)
+        self.assertIn("subprocess.Popen is in it", str(caught.exception))
 
 
 class TorchftTest(unittest.TestCase):

@@ -46,6 +46,21 @@ struct ShardHeader {
     }
 };
 
+/// Stands behind the state, before the local state; not there when that is empty.
+struct LocalHeader {
+    uint64_t bytes = 0;
+    uint64_t hash = 0;  ///< XXH3-64
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("bytes", self.bytes);
+        visit("hash", self.hash);
+    }
+};
+
+std::string_view textOf(const std::vector<std::byte>& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 absl::Status explained(const absl::Status& status) {
     if (!absl::IsResourceExhausted(status)) return status;
     return absl::ResourceExhaustedError(
@@ -178,12 +193,17 @@ absl::StatusOr<CheckpointFile> writeShardFile(FileSystem& files, const std::stri
     header.bytes = snapshot.bytes.size();
     header.hash = snapshot.hash;
     const std::string head = encode(header);
+    const std::string_view local = textOf(snapshot.local);
+    const std::string localHead =
+        local.empty() ? ""
+                      : encode(LocalHeader{local.size(), XXH3_64bits(local.data(), local.size())});
     CheckpointFile result{shard, absl::StrCat("shard-", shard, ".state"),
-                          head.size() + snapshot.bytes.size(), snapshot.hash};
-    const std::string_view state(reinterpret_cast<const char*>(snapshot.bytes.data()),
-                                 snapshot.bytes.size());
+                          head.size() + snapshot.bytes.size() + localHead.size() + local.size(),
+                          snapshot.hash};
     const std::string path = absl::StrCat(folder, "/", result.name);
-    if (absl::Status s = publish(files, path, {head, state}); !s.ok()) return s;
+    if (absl::Status s = publish(files, path, {head, textOf(snapshot.bytes), localHead, local});
+        !s.ok())
+        return s;
     return result;
 }
 
@@ -304,7 +324,8 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const FileSystem& f
     compare("lineage", header->lineage, manifest.lineage);
     compare("step", header->step, manifest.step);
     compare("layout", header->layout, manifest.layout);
-    compare("bytes", header->bytes + head.size(), listed->bytes);
+    const uint64_t end = header->bytes + head.size();
+    if (end < head.size() || end > listed->bytes) compare("bytes", end, listed->bytes);
     compare("state_hash", hex(header->hash), hex(listed->hash));
     if (!wrong.empty())
         return damaged(absl::StrCat("is not the file that ", manifestPath, " names: ", wrong));
@@ -322,6 +343,17 @@ absl::StatusOr<std::shared_ptr<StateSnapshot>> readShardFile(const FileSystem& f
     if (written != listed->hash)
         return damaged(absl::StrCat("is damaged: the hash of its state is ", hex(written),
                                     ", expected ", hex(listed->hash)));
+    if (listed->bytes == end) return state;
+    std::string localHead(encode(LocalHeader{}).size(), '\0');
+    const absl::Status more = files.read(path, end, bytesOf(localHead));
+    absl::StatusOr<LocalHeader> local = decode<LocalHeader>(localHead);
+    if (!more.ok() || !local.ok() || local->bytes != listed->bytes - end - localHead.size())
+        return damaged("ends otherwise than its manifest says");
+    state->local.resize(local->bytes);
+    if (!files.read(path, end + localHead.size(), state->local).ok())
+        return damaged("ends too early");
+    if (XXH3_64bits(state->local.data(), state->local.size()) != local->hash)
+        return damaged("is damaged: its local state has another hash than was written");
     return state;
 }
 

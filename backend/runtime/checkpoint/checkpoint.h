@@ -27,6 +27,8 @@ struct StateSnapshot {
     uint64_t hash = 0;                 ///< bulkhead_state_hash() of `bytes`
     CommitRecord last;                 ///< the record that led here; step 0: none
     std::vector<std::byte> bytes;
+    /// The replica keeps it for itself alone: `hash` does not cover it, and nobody is served it.
+    std::vector<std::byte> local;
 };
 
 /// Internal when `bytes` do not have `hash`: memory was damaged between the two.

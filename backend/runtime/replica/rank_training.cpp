@@ -226,7 +226,11 @@ absl::Status ReplicaRank::Impl::loadCheckpoint(const protocol::Welcome& welcome)
     absl::StatusOr<std::shared_ptr<StateSnapshot>> state =
         readShardFile(options_.host->files(), path, *manifest, options_.rank.shard);
     if (!state.ok()) return unusable(path, state.status());
-    return importState(**state);
+    if (absl::Status s = importState(**state); !s.ok()) return s;
+    // Another replica's would make this one draw what that one draws.
+    if (manifest->replica != options_.rank.replica || (*state)->local.empty())
+        return absl::OkStatus();
+    return program_->importLocal((*state)->local);
 }
 
 /// The coordinator hears of it: an older checkpoint may do. No reason for this rank not to run
@@ -241,7 +245,7 @@ absl::Status ReplicaRank::Impl::unusable(const std::string& path, const absl::St
 }
 
 StateSnapshot ReplicaRank::Impl::label() const {
-    return {lineage_, step_, layout_, expertShard_, hash_, last_, {}};
+    return {lineage_, step_, layout_, expertShard_, hash_, last_, {}, {}};
 }
 
 absl::Status ReplicaRank::Impl::importState(const StateSnapshot& snapshot) {

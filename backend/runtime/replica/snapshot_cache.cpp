@@ -55,6 +55,9 @@ void SnapshotCache::give(StateSnapshot label, Taker taker) {
         if (!status.ok()) return failed(status);
         for (const Taker& taker : takers) taker(Copy::share(copy));
     };
+    absl::StatusOr<std::vector<std::byte>> local = program_->exportLocal(now_->snapshot.step);
+    if (!local.ok()) return made(local.status());
+    now_->snapshot.local = *std::move(local);
     program_->snapshot(&now_->snapshot.bytes, made);
 }
 

@@ -91,6 +91,16 @@ class TrainingProgram {
     virtual absl::Status importState(uint64_t offset, std::span<const std::byte> from) = 0;
     /// After the last import of a whole state. Collective.
     virtual absl::Status imported() = 0;
+    /// What this replica keeps for itself beside the state (random generators, say), as it was
+    /// when `step` had been applied and nothing of the next step was computed. Part of this
+    /// replica's checkpoints; neither hashed nor given to joiners.
+    virtual absl::StatusOr<std::vector<std::byte>> exportLocal(uint64_t /*step*/) {
+        return std::vector<std::byte>{};
+    }
+    /// After imported(), of a checkpoint that this replica wrote.
+    virtual absl::Status importLocal(std::span<const std::byte> /*from*/) {
+        return absl::OkStatus();
+    }
     /// bulkhead_state_hash() of the state bytes.
     virtual absl::StatusOr<uint64_t> stateHash() = 0;
 

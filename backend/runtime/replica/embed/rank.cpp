@@ -89,6 +89,20 @@ class MemoryProgram final : public TrainingProgram {
         gathered_ = true;
         return said(calls_.scatter(calls_.context), "taking a state over");
     }
+    absl::StatusOr<std::vector<std::byte>> exportLocal(uint64_t step) override {
+        const void* bytes = nullptr;
+        uint64_t size = 0;
+        if (absl::Status s = said(calls_.save_local(calls_.context, step, &bytes, &size),
+                                  "handing local state over");
+            !s.ok())
+            return s;
+        const auto* begin = static_cast<const std::byte*>(bytes);
+        return std::vector<std::byte>(begin, begin + size);
+    }
+    absl::Status importLocal(std::span<const std::byte> from) override {
+        return said(calls_.load_local(calls_.context, from.data(), from.size()),
+                    "taking local state over");
+    }
     absl::StatusOr<uint64_t> stateHash() override {
         if (absl::Status s = gather(); !s.ok()) return s;
         return bulkhead_state_hash(state_, sizes_.state_bytes);

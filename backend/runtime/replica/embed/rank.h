@@ -79,6 +79,12 @@ typedef struct {
     /** One update from `sum`, which is gradient_floats long, and may be
      *  overwritten. Equal state, sum and update must give equal state, bit for bit. */
     int (*update)(void* context, float* sum, const bulkhead_rank_update* update);
+    /** What this replica keeps for itself, as it was when `step` had been applied and nothing of
+     *  the next one was computed: `*bytes` until the next call. Part of this replica's
+     *  checkpoints, of no hash, and given to no other replica. */
+    int (*save_local)(void* context, uint64_t step, const void** bytes, uint64_t* size);
+    /** After scatter(), of a checkpoint that this replica wrote. */
+    int (*load_local)(void* context, const void* bytes, uint64_t size);
     const char* model;   /**< its name, for people */
     uint64_t parameters; /**< their number, for people */
     uint64_t data_hash;  /**< must agree across the job; 0 agrees with anything */
