@@ -169,8 +169,6 @@ void checkCommand(const JobSpec& s, Check& check) {
     check.that(!s.command[0].empty(), "command", "expected a program and its arguments");
     check.that(!s.directory.empty() && s.directory[0] == '/', "directory",
                "expected an absolute path, found \"", shortened(s.directory, 60), "\"");
-    check.that(s.shards == 1, "shards",
-               "a job with a command has one rank in a replica; expected 1");
     check.that(s.workload == untouched.workload, "workload", kOwn);
     check.that(s.modelToml.empty(), "model", kOwn);
     check.that(s.optimizer == untouched.optimizer, "optimizer", kOwn);

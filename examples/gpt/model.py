@@ -28,7 +28,7 @@ class Attention(nn.Module):
 
     def __init__(self, size: Size) -> None:
         super().__init__()
-        self.heads = size.heads
+        self.head = size.width // size.heads
         self.project = nn.Linear(size.width, 3 * size.width, bias=False)
         self.out = nn.Linear(size.width, size.width, bias=False)
         self.dropout = nn.Dropout(size.dropout)
@@ -36,13 +36,13 @@ class Attention(nn.Module):
         self.register_buffer("future", future, persistent=False)  # added to scores
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, positions, width = x.shape
-        parts = self.project(x).view(batch, positions, 3, self.heads, width // self.heads)
+        batch, positions, _ = x.shape
+        parts = self.project(x).view(batch, positions, 3, -1, self.head)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        scores = query @ key.transpose(-2, -1) / math.sqrt(width // self.heads)
+        scores = query @ key.transpose(-2, -1) / math.sqrt(self.head)
         scores = scores + self.future[:positions, :positions]
         mixed = self.dropout(scores.softmax(dim=-1)) @ value
-        return self.out(mixed.transpose(1, 2).reshape(batch, positions, width))
+        return self.out(mixed.transpose(1, 2).reshape(batch, positions, -1))
 
 
 class Block(nn.Module):

@@ -32,6 +32,11 @@ def cause(error: BaseException) -> str:
     return f"{line}; at {where}" if where else line
 
 
+def is_of_a_group(error: BaseException) -> bool:
+    """A collective ended because a rank of the process group is gone: Gloo names its source file."""
+    return isinstance(error, RuntimeError) and "gloo/" in str(error)
+
+
 class Watch:
     """Calls `stuck` (seconds, where), once and from a thread of its own, when the program has had the
     word for too long without progress: a little less than what the controller allows it.

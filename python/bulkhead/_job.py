@@ -13,11 +13,12 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
+from torch import distributed
 
 from . import _ends, _library
 from ._library import Library
 from ._local import Local
-from ._state import JobError, State, _leaves, view_of
+from ._state import JobError, State, _leaves, alike, is_sharded, local_of, view_of
 
 _attached: Optional["Job"] = None
 
@@ -52,6 +53,8 @@ def attach() -> "Job":
 def _unhandled(library: Library, before: Callable[..., Any], kind: Any, error: BaseException,
                trace: Any) -> None:
     """The last critical line of the log says what the process ended of; agents tell it as the cause."""
+    # torch.distributed may have put its own hook around this one, and keeps what is written for later.
+    sys.stderr = sys.__stderr__
     before(kind, error, trace)
     if _attached is not None:
         if _attached._is_fork:
@@ -59,14 +62,20 @@ def _unhandled(library: Library, before: Callable[..., Any], kind: Any, error: B
         _attached._explained = True
     hopeless = isinstance(error, JobError)
     words = str(error) if hopeless else _ends.cause(error)
-    library.log(1, words.encode())
+    code = _library.EXIT_HOPELESS if hopeless else 1
+    if _attached is not None and _attached._grouped and not hopeless:
+        if library.leaving(_attached._rank):
+            words, code = _attached._end_in_a_step()
+        elif _ends.is_of_a_group(error):
+            words, code = f"a sibling in this replica was lost: {words}", _library.EXIT_SIBLING_LOST
+    library.log(int(code != 0), words.encode())
     if _attached is not None and hopeless:
         library.hopeless(_attached._rank, words.encode())
         library.close(_attached._rank)
     sys.stdout.flush()
     sys.stderr.flush()
     # At once: threads of the program may wait for ever, and peers wait for this rank.
-    os._exit(_library.EXIT_HOPELESS if hopeless else 1)
+    os._exit(code)
 
 
 class Dataset:
@@ -96,10 +105,15 @@ class Step:
     number: int
     """Counts the job's steps from 1; the first one after a restart is not 1."""
 
-    def __init__(self, job: "Job", number: int, samples: List[Tuple[int, int]]) -> None:
-        self.number = number
+    def __init__(self, job: "Job", work: _library.Work) -> None:
+        self.number = work.step
         self._job = job
-        self._samples = samples
+        self._replicas = [(r.domain, index) for r in work.ranges[:work.range_count]
+                          for index in range(r.begin, r.end)]
+        self._samples = self._replicas if job._whole else [
+            (s.domain, s.index) for s in work.samples[:work.sample_count]]
+        # Ranks of a replica compute together: each takes as many batches as the one with most samples.
+        self._most = -(-len(self._replicas) // (1 if job._whole else job.shards))
         self._batch: Optional[List[Tuple[int, int]]] = None  # given out, without its backward
         self._given = 0
         self._loss: List[float] = [0.0] * len(job.domains)
@@ -109,19 +123,23 @@ class Step:
 
     @property
     def samples(self) -> int:
-        """How many samples of the step are this replica's."""
+        """How many samples of the step are this rank's."""
         return len(self._samples)
 
     def batches(self, data: Dataset, size: int) -> Iterator[Any]:
         """The step's samples in batches of `size`, the last one perhaps smaller, as `data` collates
-        them. Every batch is owed one backward()."""
+        them. Every batch is owed one backward().
+
+        A rank with fewer samples than its siblings of the replica gets as many batches: one beyond
+        its samples holds one of theirs, and its loss counts for nothing."""
         if size < 1:
             raise ValueError(f"a batch of {size} samples; expected 1 or more")
-        while self._given < len(self._samples):
+        while self._given < self._most:
             self._owes_nothing()
             batch = self._samples[self._given:self._given + size]
-            collated = data._collate([data.sample(domain, index) for domain, index in batch])
-            self._given += len(batch)
+            collated = data._collate([data.sample(domain, index) for domain, index in
+                                      batch or self._replicas[:1]])
+            self._given = min(self._given + size, self._most)
             self._batch = batch
             self._began = time.monotonic_ns()
             yield collated
@@ -140,11 +158,11 @@ class Step:
         batch, self._batch = self._batch, None
         tokens = len(batch) * job.tokens_per_sample
         job._untouched(self.number)
-        job._final_from_here = self._given == len(self._samples)
+        job._final_from_here = self._given == self._most
         (loss * tokens).backward()
         job._mark()
         share = float(loss.detach()) * job.tokens_per_sample
-        for domain, _ in batch:
+        for domain, _ in batch if job._tells else []:
             self._loss[domain] += share
             self._tokens[domain] += job.tokens_per_sample
         job._library.progress(job._rank, time.monotonic_ns() - self._began)
@@ -171,8 +189,8 @@ class Step:
 
     def _figures(self) -> Tuple[List[float], List[int]]:
         self._owes_nothing()
-        if self._given < len(self._samples):
-            raise RuntimeError(f"step {self.number} ended with {self._given} of {len(self._samples)} samples "
+        if self._given < self._most:
+            raise RuntimeError(f"step {self.number} ended with {self._given} of {self._most} samples "
                                "trained on; take all of step.batches()")
         if self._told is None:
             return self._loss, self._tokens
@@ -180,7 +198,7 @@ class Step:
 
 
 class Job:
-    """The job, as one of its replicas. Made by attach(). Iterating over it trains."""
+    """The job, as a rank of one of its replicas. Made by attach(). Iterating over it trains."""
 
     run: str
     """The run's id."""
@@ -188,6 +206,10 @@ class Job:
     """This replica, from 0; it keeps its number when it is started again."""
     replicas: int
     """How many the job has when all are there."""
+    shard: int
+    """This rank of the replica, from 0."""
+    shards: int
+    """How many ranks a replica has; they hold its parameters between them."""
     incarnation: int
     """How often this replica was started, from 1."""
     seed: int
@@ -205,6 +227,8 @@ class Job:
         self._library, self._rank = library, rank
         self.run = says.job.decode()
         self.replica, self.replicas, self.incarnation = says.replica, says.replicas, says.incarnation
+        self.shard, self.shards = says.shard, says.shards
+        self._address, self._run_dir = says.address.decode(), says.run_dir.decode()
         self.seed = says.seed
         self.domains = [says.domain_names[i].decode() for i in range(says.domains)]
         self.samples_per_replica = says.samples_per_replica
@@ -213,6 +237,8 @@ class Job:
         self._own = Local()
         self._drawn_before = False  # the random generators go on from a checkpoint
         self._data_words: List[str] = []
+        self._whole = False  # every rank of the replica is given all of its samples
+        self._tells = True  # loss and tokens: of samples that several ranks have, one does
         self._raised: Optional[BaseException] = None
         self._final_from_here = False
         self._begun = False
@@ -222,6 +248,7 @@ class Job:
         self._samples_of_last = 0
         self._explained = False  # the log says what the process ends of
         self._is_fork = False
+        self._grouped = False  # process_group() was made
         self._watch = _ends.Watch(says.progress_floor_ms / 1000, says.progress_multiple, self._stuck)
         torch.manual_seed(self.seed)
         atexit.register(self._exits)
@@ -249,6 +276,9 @@ class Job:
             raise JobError("register() was called before; a process trains one model")
         if buffers not in ("fixed", "reduced"):
             raise JobError(f"buffers={buffers!r}; expected \"fixed\" or \"reduced\"")
+        if buffers == "reduced" and self.shards > 1:
+            raise JobError("buffers=\"reduced\" with several ranks in a replica; use LayerNorm or GroupNorm, or "
+                           "set shards = 1")
         state = State(model, optimizer, scheduler, buffers == "reduced")
         # Buffers come first: they are final last, and what is last in memory leaves first.
         self._reduced = state.buffers() if buffers == "reduced" else []
@@ -256,7 +286,7 @@ class Job:
         offsets, floats = [], others
         for p in state.trained:
             offsets.append(floats)
-            floats += -(-p.numel() // 16) * 16  # so that each begins at a cache line
+            floats += -(-local_of(p).numel() // 16) * 16  # so that each begins at a cache line
         sizes = _library.Sizes(state.bytes, state.parameter_bytes, floats, others)
         blocks = _library.Blocks()
         self._need(self._library.memory(self._rank, ctypes.byref(sizes), ctypes.byref(blocks)))
@@ -264,7 +294,8 @@ class Job:
         self._state, self._floats = state, floats
         self._optimizer, self._scheduler, self._before_update = optimizer, scheduler, before_update
         self._gradient = view_of(blocks.gradient, torch.float32, torch.Size([floats]))
-        self._ranges = [(at, at - (-p.numel() // 16) * 16) for at, p in zip(offsets, state.trained)]
+        self._ranges = [(at, at - (-local_of(p).numel() // 16) * 16)
+                        for at, p in zip(offsets, state.trained)]
         self._local = self._views(self._gradient)
         self._others = others
         self._mean_at = 0  # the address of the sum that _mean views
@@ -274,6 +305,9 @@ class Job:
         self._parameters = sum(p.numel() for p in model.parameters())
         self._accumulators = []
         for at, p in enumerate(state.trained):
+            if is_sharded(p):
+                p.register_post_accumulate_grad_hook(lambda _, at=at: self._added(at))
+                continue
             # The node that adds to p.grad; its hook runs when it has. It must be held, or it is made anew.
             node = p.expand_as(p).grad_fn.next_functions[0][0]
             node.register_hook(lambda *_, at=at: self._added(at))
@@ -296,14 +330,50 @@ class Job:
         for name, value in kept.items():
             self._own.add(name, value)
 
+    def process_group(self) -> Any:
+        """torch's default process group, which it makes: of this replica's ranks alone, in this start
+        of the replica, over Gloo. Code that shards a model within a replica runs in it.
+
+        The rank that is lost ends the replica, and the group with it; the next start makes its own.
+        Call it on all ranks of the replica, before a model is sharded. JobError when the program has
+        made a default group itself.
+        """
+        if not self._grouped:
+            if distributed.is_initialized():
+                raise JobError("torch.distributed has a process group already; job.process_group() makes it: "
+                               "remove init_process_group()")
+            if self._address.startswith("127."):
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            # A file of this start, in a folder that only the job's user can read.
+            store = os.path.join(self._run_dir, f"group-r{self.replica}-{self.incarnation}")
+            distributed.init_process_group("gloo", store=distributed.FileStore(store, self.shards),
+                                           rank=self.shard, world_size=self.shards)
+            self._grouped = True
+        return distributed.group.WORLD
+
+    def device_mesh(self, name: str = "shard") -> Any:
+        """The ranks of this replica in process_group() as a torch DeviceMesh of one dimension: what
+        fully_shard() and parallelize_module() take. JobError before torch 2.2."""
+        self.process_group()
+        try:
+            from torch.distributed.device_mesh import init_device_mesh
+        except ImportError:
+            raise JobError(f"torch {torch.__version__} has no device meshes; use job.process_group(), or torch "
+                           "2.2 or newer") from None
+        return init_device_mesh("cpu", (self.shards,), mesh_dim_names=(name,))
+
     def dataset(self, data: Union[Any, Mapping[str, Any]], *, shuffle: bool = True,
-                collate: Optional[Callable[[List[Any]], Any]] = None) -> Dataset:
+                collate: Optional[Callable[[List[Any]], Any]] = None, whole: bool = False) -> Dataset:
         """Samples to be leased by index: anything with len() and [index], of the same length on all
         replicas. A job of several domains takes a dictionary with one dataset for each name.
 
         In each pass every sample comes once: in an order drawn from the job's seed and the pass, or
         with shuffle=False in their own. `collate` makes a batch of a list of samples (default:
         torch's default_collate).
+
+        The samples of a replica are dealt to its ranks, each to one; `whole` gives all of them to
+        every rank, for models whose ranks compute one sample together. A program has one or the
+        other.
 
         JobError when the names are not the job's, or a dataset is empty.
         """
@@ -319,8 +389,14 @@ class Job:
         for name, part in zip(self.domains, parts):
             if len(part) == 0:
                 raise JobError(f"the dataset of domain {name} is empty")
+        if self._data_words and whole != self._whole:
+            raise JobError("a dataset whose samples are dealt to the ranks of a replica beside one that is "
+                           "whole; use whole=True with all of them, or with none")
+        self._whole = whole
+        self._tells = self.shard == 0 or not whole
         self._data_words.append(", ".join(f"{len(part)} samples in {name}" for name, part in
-                                          zip(self.domains, parts)) + ("" if shuffle else ", in order"))
+                                          zip(self.domains, parts)) + ("" if shuffle else ", in order") +
+                                (", whole" if whole else ""))
         return Dataset(self, parts, shuffle, collate or torch.utils.data.default_collate)
 
     # ---- the loop ------------------------------------------------------------------------------
@@ -345,9 +421,7 @@ class Job:
                 outcome = self._library.next(self._rank, ctypes.byref(work))
                 if outcome != _library.STEP:
                     return self._end(outcome, work)
-                samples = [(r.domain, index) for r in work.ranges[:work.range_count]
-                           for index in range(r.begin, r.end)]
-                step = Step(self, work.step, samples)
+                step = Step(self, work)
                 self._begin(work.step)
                 with self._watch:
                     self._begin_gradient()
@@ -361,7 +435,9 @@ class Job:
 
     def _begin(self, number: int) -> None:
         if self._step == 0 and not self._drawn_before:  # so that dropout differs between replicas
-            words = f"{self.seed} {self.replica} {self.incarnation} {number}"
+            # Ranks that compute one sample together draw alike.
+            shard = 0 if self._whole else self.shard
+            words = f"{self.seed} {self.replica} {shard} {self.incarnation} {number}"
             torch.manual_seed(int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "little"))
         self._step = number
         self._own.begins(number)
@@ -385,8 +461,14 @@ class Job:
         return int.from_bytes(hashlib.sha256(text).digest()[:8], "little") or 1, text
 
     def _views(self, flat: torch.Tensor) -> List[torch.Tensor]:
-        return [flat[begin:begin + p.numel()].view_as(p)
+        return [flat[begin:begin + local_of(p).numel()].view_as(local_of(p))
                 for (begin, _), p in zip(self._ranges, self._state.trained)]
+
+    def _lend_gradients(self) -> None:
+        """What autograd adds to: views of the flat gradient, but for parameters that several ranks
+        share, whose gradients come and go as torch makes them."""
+        for p, view in zip(self._state.trained, self._local):
+            p.grad = None if is_sharded(p) else view
 
     def _other_views(self, flat: torch.Tensor) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
         """(buffer, its part of `flat`)"""
@@ -401,8 +483,7 @@ class Job:
         self._gradient.zero_()
         self._final = [False] * len(self._final)
         self._final_from_here = False
-        for p, view in zip(self._state.trained, self._local):
-            p.grad = view
+        self._lend_gradients()
         self._values = [p._version for p in self._state.trained]
         self._gradients: List[int] = []
 
@@ -417,7 +498,8 @@ class Job:
             raise RuntimeError(f"step {number}: a parameter changed in the body of the loop; the update is "
                                "made between two steps: remove optimizer.step()")
         changed = self._gradients and (self._gradients != [view._version for view in self._local] or
-                                       any(p.grad is not view for p, view in zip(trained, self._local)))
+                                       any(p.grad is not view for p, view in zip(trained, self._local)
+                                           if not is_sharded(p)))
         if changed:
             raise RuntimeError(f"step {number}: a gradient changed between two batches; the loop clears them "
                                "itself: remove zero_grad()")
@@ -428,7 +510,7 @@ class Job:
     def _added(self, at: int) -> None:
         """Autograd has added to the gradient of trained parameter `at`."""
         p, view = self._state.trained[at], self._local[at]
-        if p.grad is not view:  # zero_grad(set_to_none=True) before the first batch
+        if p.grad is not view and not is_sharded(p):  # zero_grad(set_to_none=True) before the first batch
             view.copy_(p.grad)
             p.grad = view
         if not self._final_from_here:
@@ -437,9 +519,18 @@ class Job:
             raise RuntimeError(f"{self._state.name_of(p)}: a second gradient after the step's last one had "
                                "left; call step.backward() once for a batch")
         self._final[at] = True
+        self._offer(at)
+        self._watch.moved()
+
+    def _offer(self, at: int) -> None:
+        """The gradient of trained parameter `at` is final."""
+        p, view = self._state.trained[at], self._local[at]
+        if is_sharded(p) and p.grad is not None:
+            grad = p.grad if p.grad.placements == p.placements else p.grad.redistribute(
+                p.device_mesh, p.placements)
+            view.copy_(local_of(grad))
         if self._scale != 1:
             view.mul_(self._scale)
-        self._watch.moved()
         self._library.gradient_ready(self._rank, *self._ranges[at])
 
     def _finish_gradient(self, step: Step) -> None:
@@ -452,9 +543,9 @@ class Job:
                                "persistent=False")
         self._offer_buffers(sum(tokens))
         self._buffers_before = []
-        for at, (begin, end) in enumerate(self._ranges):
-            if not self._final[at]:  # it had no part in the loss
-                self._library.gradient_ready(self._rank, begin, end)
+        for at, final in enumerate(self._final):
+            if not final:  # it had no part in the last batch's loss
+                self._offer(at)
         count = len(self.domains)
         scalars = step._scalars
         figures = _library.Figures(
@@ -477,7 +568,8 @@ class Job:
         total = view_of(address, torch.float32, torch.Size([self._floats]))
         total.mul_(update.gradient_scale)
         if self._mean_at != address:
-            self._mean_at, self._mean = address, self._views(total)
+            self._mean_at = address
+            self._mean = [alike(view, p) for view, p in zip(self._views(total), self._state.trained)]
         self._state.check_parameters()
         self._samples_of_last = update.samples
         groups = self._optimizer.param_groups
@@ -499,8 +591,7 @@ class Job:
                     group["lr"] = rate
         if self._scheduler is not None:
             self._scheduler.step()
-        for p, view in zip(self._state.trained, self._local):
-            p.grad = view
+        self._lend_gradients()
 
     def _save_local(self, step: int, to: Any, size: Any) -> None:
         self._saved = self._own.bytes(step)  # lives until the next call
@@ -563,6 +654,23 @@ class Job:
         if failed:
             raise JobError(self._library.error(self._rank).decode())
 
+    def _end_in_a_step(self) -> Tuple[str, int]:
+        """(why, exit code) of a rank that was to leave while it computed, and whose siblings have left."""
+        work = _library.Work()
+        outcome = _library.STEP
+        while outcome == _library.STEP:
+            outcome = self._library.next(self._rank, ctypes.byref(work))
+        if outcome == _library.LEFT:
+            self._library.close(self._rank)
+            return f"left at step {work.step}: {work.why.decode()}", 0
+        why, code = self._why(outcome, work)
+        return why.decode(), code
+
+    def _why(self, outcome: int, work: _library.Work) -> Tuple[bytes, int]:
+        if outcome == _library.FAILED:
+            return self._library.error(self._rank), self._library.exit_code(self._rank)
+        return work.why, _library.EXIT_EXPELLED if outcome == _library.EXPELLED else _library.EXIT_ORPHANED
+
     def _end(self, outcome: int, work: _library.Work) -> None:
         self._over = self._explained = outcome == _library.LEFT
         if outcome == _library.LEFT:
@@ -570,11 +678,7 @@ class Job:
             return
         if self._raised is not None:
             raise self._raised
-        if outcome == _library.FAILED:
-            why, code = self._library.error(self._rank), self._library.exit_code(self._rank)
-        else:
-            why = work.why
-            code = _library.EXIT_EXPELLED if outcome == _library.EXPELLED else _library.EXIT_ORPHANED
+        why, code = self._why(outcome, work)
         self._library.log(1, why)
         self._explained = True
         raise SystemExit(code)

@@ -10,12 +10,13 @@ import ctypes as c
 import os
 
 STEP, LEFT, EXPELLED, ORPHANED, FAILED = 0, 1, 2, 3, -1
-EXIT_EXPELLED, EXIT_ORPHANED, EXIT_HOPELESS = 3, 4, 5
+EXIT_EXPELLED, EXIT_ORPHANED, EXIT_HOPELESS, EXIT_SIBLING_LOST = 3, 4, 5, 6
 
 
 class JobSays(c.Structure):
     _fields_ = [("job", c.c_char_p), ("device", c.c_char_p),
                 ("replica", c.c_int32), ("shard", c.c_int32),
+                ("address", c.c_char_p), ("run_dir", c.c_char_p),
                 ("replicas", c.c_uint32), ("shards", c.c_uint32), ("incarnation", c.c_uint32),
                 ("sequence_length", c.c_uint32), ("samples_per_replica", c.c_uint32),
                 ("progress_floor_ms", c.c_uint32), ("progress_multiple", c.c_uint32),
@@ -55,9 +56,13 @@ class Range(c.Structure):
     _fields_ = [("domain", c.c_uint32), ("begin", c.c_uint64), ("end", c.c_uint64)]
 
 
+class Sample(c.Structure):
+    _fields_ = [("domain", c.c_uint32), ("index", c.c_uint64)]
+
+
 class Work(c.Structure):
     _fields_ = [("step", c.c_uint64), ("range_count", c.c_uint32), ("ranges", c.POINTER(Range)),
-                ("why", c.c_char_p)]
+                ("sample_count", c.c_uint64), ("samples", c.POINTER(Sample)), ("why", c.c_char_p)]
 
 
 class Figures(c.Structure):
@@ -77,6 +82,7 @@ _SIGNATURES = {
     "gradient_ready": (None, [c.c_void_p, c.c_uint64, c.c_uint64]),
     "progress": (None, [c.c_void_p, c.c_uint64]),
     "computed": (None, [c.c_void_p, c.POINTER(Figures)]),
+    "leaving": (c.c_int, [c.c_void_p]),
     "error": (c.c_char_p, [c.c_void_p]),
     "exit_code": (c.c_int, [c.c_void_p]),
     "hopeless": (None, [c.c_void_p, c.c_char_p]),

@@ -13,6 +13,12 @@ from typing import Any, Callable, Iterator, List, Tuple
 
 import torch
 
+try:
+    from torch.distributed.tensor import DTensor
+except ImportError:  # torch before 2.5
+    class DTensor:  # type: ignore[no-redef]
+        """No tensor is one."""
+
 _ALIGN = 64
 
 
@@ -21,6 +27,24 @@ class JobError(RuntimeError):
 
     The process ends with code 5, and the job gives its replica up and names the reason.
     """
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """It is a part of a tensor that the ranks of a replica hold together."""
+    return isinstance(tensor, DTensor)
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of it."""
+    return tensor._local_tensor if is_sharded(tensor) else tensor
+
+
+def alike(local: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """`local` as this rank's part of a tensor that lies as `tensor` does."""
+    if not is_sharded(tensor):
+        return local
+    return DTensor.from_local(local, tensor.device_mesh, tensor.placements, run_check=False,
+                              shape=tensor.shape, stride=tensor.stride())
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
@@ -42,12 +66,14 @@ class _Tensor:
     one where there is none."""
 
     def __init__(self, name: str, get: Callable[[], Any], put: Callable[[Any], None],
-                 like: torch.Tensor) -> None:
+                 tensor: torch.Tensor) -> None:
+        like = local_of(tensor)
         if like.is_complex() or like.layout != torch.strided or like.device.type != "cpu":
             raise JobError(f"{name} is a {like.dtype} tensor of layout {like.layout} on {like.device};"
                            " expected a dense real one on the CPU")
         self.name, self._get, self._put = name, get, put
         self._dtype, self._shape = like.dtype, like.shape
+        self._like = tensor
         self.bytes = bytes_of(like)
 
     def bind(self, address: int) -> None:
@@ -55,24 +81,41 @@ class _Tensor:
         self.gather()
 
     def gather(self) -> None:
-        tensor = self._get()
-        if tensor is None:
+        held = self._get()
+        if held is None:
             self._view.zero_()
             return
+        tensor = local_of(held)
         if tensor.data_ptr() == self._view.data_ptr():
             return
         if tensor.dtype != self._dtype or tensor.shape != self._shape:
             raise JobError(f"{self.name} was {self._dtype} of shape {tuple(self._shape)} and has become "
                            f"{tensor.dtype} of shape {tuple(tensor.shape)}; a state keeps its layout")
         self._view.copy_(tensor.detach())
-        tensor.data = self._view
+        self._move(tensor)
 
     def scatter(self) -> None:
-        tensor = self._get()
-        if tensor is None:
-            self._put(self._view)
-        elif tensor.data_ptr() != self._view.data_ptr():
-            tensor.data = self._view
+        held = self._get()
+        if held is None:
+            self._put(alike(self._view, self._like))
+        elif local_of(held).data_ptr() != self._view.data_ptr():
+            self._take(local_of(held))
+
+    def _move(self, tensor: torch.Tensor) -> None:
+        tensor.data = self._view
+
+    def _take(self, tensor: torch.Tensor) -> None:
+        tensor.data = self._view
+
+
+class _Copied(_Tensor):
+    """One that stays where it is: fully_shard() gathers parameters from memory of its own."""
+
+    def _move(self, tensor: torch.Tensor) -> None:
+        pass
+
+    def _take(self, tensor: torch.Tensor) -> None:
+        tensor.detach().copy_(self._view)
 
 
 class _Number:
@@ -140,6 +183,12 @@ class State:
     JobError, naming the module or parameter, when something cannot be part of it.
     """
 
+    _REPLACED = {
+        "DistributedDataParallel": "averages gradients itself; register the module in it",
+        "FullyShardedDataParallel": "keeps parameters in flat ones that come and go; use fully_shard() of "
+                                    "torch.distributed.fsdp",
+    }
+
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any,
                  buffers_reduced: bool = False) -> None:
         self._model, self._optimizer, self._scheduler = model, optimizer, scheduler
@@ -152,7 +201,8 @@ class State:
             raise JobError("the optimizer has no parameter that requires a gradient")
         parameters = list(model.parameters())
         self._slots: List[Any] = [
-            _Tensor(self.name_of(p), lambda p=p: p, lambda _: None, p) for p in parameters]
+            (_Copied if is_sharded(p) else _Tensor)(self.name_of(p), lambda p=p: p, lambda _: None, p)
+            for p in parameters]
         self._lay_out_buffers(parameters)
         self._lay_out_optimizer()
         if scheduler is not None:
@@ -210,7 +260,13 @@ class State:
                                "LayerNorm, GroupNorm or track_running_stats=False")
             if getattr(module, "sparse", False) is True:
                 raise JobError(f"{where} has sparse gradients; set sparse=False")
-        for name, p in self._model.named_parameters():
+            if type(module).__name__ in self._REPLACED:
+                raise JobError(f"{where} {self._REPLACED[type(module).__name__]}")
+            if hasattr(module, "set_gradient_divide_factor"):  # of fully_shard(): sums, not means
+                module.set_force_sum_reduction_for_comms(True)
+                module.set_gradient_divide_factor(1.0)
+        for name, whole in self._model.named_parameters():
+            p = local_of(whole)
             if p.dtype != torch.float32 or p.device.type != "cpu" or not p.is_contiguous():
                 raise JobError(f"parameter {name} is {p.dtype} on {p.device}"
                                f"{'' if p.is_contiguous() else ', not contiguous'}; expected contiguous "
@@ -283,7 +339,7 @@ class State:
         optimizer = self._optimizer
         before = {p: {key: value.clone() if isinstance(value, torch.Tensor) else value
                       for key, value in kept.items()} for p, kept in optimizer.state.items()}
-        values = [p.detach().clone() for p in self.trained]
+        values = [local_of(p).detach().clone() for p in self.trained]
         grads = [p.grad for p in self.trained]
         for p in self.trained:
             p.grad = torch.zeros_like(p)
@@ -293,7 +349,7 @@ class State:
             raise JobError(f"the optimizer {type(optimizer).__name__} cannot take a step: {error}") from error
         created = [(p, dict(optimizer.state[p])) for p in self.trained if optimizer.state.get(p)]
         for p, value, grad in zip(self.trained, values, grads):
-            p.data.copy_(value)
+            local_of(p).data.copy_(value)
             p.grad = grad
         optimizer.state.clear()
         optimizer.state.update(before)

@@ -69,6 +69,9 @@ class Manager:
         if world_size not in (None, 1):
             raise JobError(f"world_size={world_size}; a replica is one process here")
         self._job: Job = _job._attached or _job.attach()
+        if self._job.shards != 1:
+            raise JobError(f"shards = {self._job.shards}; with bulkhead.torchft a replica is one process: set "
+                           "shards = 1")
         self._state_dict = state_dict
         self._model: Optional[torch.nn.Module] = None
         self._optimizer: Optional[torch.optim.Optimizer] = None

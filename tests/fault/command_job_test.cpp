@@ -82,15 +82,29 @@ TEST_F(CommandJob, AProgramThatIsNotThereEndsTheJobAndIsNamed) {
     ASSERT_TRUE(failed.has_value());
 }
 
-TEST_F(CommandJob, MoreShardsThanOneAreRefusedWithTheRemedy) {
+TEST_F(CommandJob, ALostRankEndsItsReplicaAloneAndEachShardAgreesWithItsTwin) {
     host();
-    model::JobSpec s = spec(1, 0);
+    model::JobSpec s = spec(2, 0);
     s.shards = 2;
     start(s);
-    const auto seen = await<model::RankOutput>([](const model::RankOutput& o) {
-        return o.line.find("set shards = 1") != std::string::npos;
-    });
-    EXPECT_TRUE(seen.has_value());
+    awaitStep(20);
+    model::FaultSpec fault;
+    fault.kind = model::FaultKind::kKillRank;
+    fault.replica = fault.shard = 1;
+    ASSERT_TRUE(host_->controller().inject(run_, fault, 0, "", "test").ok());
+    ASSERT_TRUE(await<model::IncidentClosed>().has_value());
+    await<model::StepCommitted>(
+        [](const model::StepCommitted& c) { return c.record.contributors.size() == 2; });
+    EXPECT_THAT(all<model::RankExited>(),
+                testing::Each(testing::ResultOf([](const auto& e) { return e.rank.replica; }, 1)));
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();
+    EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty());
+    size_t compared = 0;
+    for (const auto& c : all<model::StepCommitted>())
+        for (const auto& group : c.parity)
+            compared += group.replicas.size() == 2 && group.hashes.size() == 2;
+    EXPECT_GT(compared, 10u);
 }
 
 }  // namespace

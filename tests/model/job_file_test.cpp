@@ -136,8 +136,6 @@ TEST_F(JobFile, aCommandRunsInTheFilesFolderOnDataOfItsOwn) {
 TEST_F(JobFile, whatACommandDecidesItselfIsRefused) {
     const std::string command = "command = [\"a\"]\n";
     EXPECT_THAT(errorOf(command + kDomain), HasSubstr("domains[0].paths: a job with a command"));
-    EXPECT_THAT(errorOf(command + "shards = 2\nsamples_per_replica = 2\n"),
-                HasSubstr("shards: a job"));
     EXPECT_THAT(errorOf(command + "workload = \"x\"\n"), HasSubstr("workload: a job with a"));
     EXPECT_THAT(errorOf(command + "[optimizer]\nbeta1 = 0.5\n"), HasSubstr("optimizer: a job"));
     EXPECT_THAT(errorOf(command + "[model]\nsize = \"tiny\"\n"), HasSubstr("model: a job"));

@@ -133,6 +133,60 @@ TEST_F(GptJob, AKilledReplicaCatchesUpAndIsTheSameBitForBit) {
                 closed[0].survivorStallMs, closed[0].rejoinMs, alone);
 }
 
+/// Two replicas of two ranks each, whose processes hold the model between them.
+class ShardedGpt : public GptJob, public testing::WithParamInterface<const char*> {};
+
+TEST_P(ShardedGpt, AKilledRankEndsItsReplicaAloneWhichComesBackTheSameBitForBit) {
+    if (const std::string script = GetParam();
+        script == "train_fsdp.py" &&
+        !shell(BULKHEAD_PYTHON " -c 'from torch.distributed.fsdp import fully_shard' 2> /dev/null"))
+        GTEST_SKIP() << "this torch has no fully_shard()";
+    model::JobSpec s = spec(0);
+    s.replicas = s.shards = 2;
+    s.command = program(GetParam());
+    s.timeouts.beatMs = 1'000;  // an interpreter that ends is silent before it is gone
+    s.timeouts.heartbeatMs = 20'000;
+    start(s);
+    awaitStep(15);
+    model::FaultSpec fault;
+    fault.kind = model::FaultKind::kKillRank;
+    fault.replica = fault.shard = 1;
+    ASSERT_TRUE(host_->controller().inject(run_, fault, 0, "", "test").ok());
+    ASSERT_TRUE(await<model::IncidentClosed>().has_value());
+    const auto again = await<model::StepCommitted>(
+        [](const model::StepCommitted& c) { return c.record.contributors.size() == 2; });
+    ASSERT_TRUE(again.has_value());
+    awaitStep(again->record.step + 15);
+    EXPECT_THAT(all<model::RankExited>(),
+                testing::Each(testing::ResultOf([](const auto& e) { return e.rank.replica; }, 1)))
+        << "the lost rank ends its replica alone";
+    ASSERT_TRUE(act(model::ActionKind::kStop).ok());
+    expectFinishedWell();  // the ledger adds up: auditRun()
+    EXPECT_THAT(all<model::InvariantBroken>(), IsEmpty());
+    EXPECT_THAT(all<model::ParityDisputed>(), IsEmpty());
+    const auto commits = all<model::StepCommitted>();
+    size_t compared = 0, alone = 0;
+    uint64_t step = 0;
+    for (const auto& c : commits) {
+        EXPECT_EQ(c.record.step, ++step) << "no step is lost";
+        for (const auto& group : c.parity)
+            compared += group.replicas.size() == 2 && group.hashes.size() == 2;
+        alone += c.record.contributors.size() == 1;
+    }
+    EXPECT_GT(alone, 0u) << "the other one trained on";
+    EXPECT_GT(compared, 20u) << "hashes of both shards of both replicas";
+    EXPECT_LT(commits.back().loss, commits.front().loss - 1) << "it learns";
+    const auto opened = all<model::IncidentOpened>();
+    ASSERT_THAT(opened, SizeIs(1));
+    EXPECT_THAT(opened[0].title, testing::HasSubstr("r1s1"));
+    const auto closed = all<model::IncidentClosed>();
+    std::printf("survivors' stall %.0f ms, back after %.0f ms, %zu steps without it\n",
+                closed[0].survivorStallMs, closed[0].rejoinMs, alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpt, ShardedGpt,
+                         testing::Values("train_tensor_parallel.py", "train_fsdp.py"));
+
 class Ends : public JobTest {
   protected:
     void SetUp() override {

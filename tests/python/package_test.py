@@ -2,6 +2,7 @@
 """State of the package bulkhead: what is laid out, moved and refused, without a job."""
 
 import ctypes
+import json
 import os
 import pickle
 import queue
@@ -9,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -159,8 +161,10 @@ class Said:
     """In the library's place: leases samples and notes what the loop tells. It is alone, so that the
     sum is its gradient; a step counts four samples of ten tokens."""
 
-    def __init__(self, steps):
+    def __init__(self, steps, shard=0, shards=1, run_dir="/nowhere"):
         self.steps = list(steps)
+        self.place_in_replica = shard, shards
+        self.run_dir = run_dir.encode()
         self.ready, self.figures, self.blocks = [], [], []
 
     def describe(self, rank, says):
@@ -168,12 +172,14 @@ class Said:
         out = says._obj
         out.job, out.seed, out.domains, out.domain_names = b"run", 5, 2, names
         out.replica, out.replicas, out.incarnation = 1, 4, 1
+        out.shard, out.shards, out.address, out.run_dir = *self.place_in_replica, b"127.0.0.1", self.run_dir
         out.sequence_length, out.samples_per_replica = 10, 4
         out.progress_floor_ms, out.progress_multiple = 60_000, 8
 
     def memory(self, rank, sizes, blocks):
         self.sizes = sizes._obj.gradient_floats, sizes._obj.other_floats
-        blocks._obj.state = self.allocate(sizes._obj.state_bytes)
+        self.state_bytes = sizes._obj.state_bytes
+        blocks._obj.state = self.blocks_state = self.allocate(self.state_bytes)
         blocks._obj.gradient = self.gradient = self.allocate(4 * sizes._obj.gradient_floats)
         return 0
 
@@ -200,6 +206,9 @@ class Said:
         self.ranges = self.steps.pop(0)
         out.step, out.range_count, out.ranges = 1, len(self.ranges), (library.Range * 9)(
             *(library.Range(*r) for r in self.ranges))
+        shard, shards = self.place_in_replica
+        dealt = [(d, i) for d, begin, end in self.ranges for i in range(begin, end)][shard::shards]
+        out.sample_count, out.samples = len(dealt), (library.Sample * 99)(*(library.Sample(*s) for s in dealt))
         self.ready.clear()
         return library.STEP
 
@@ -215,14 +224,14 @@ class Said:
         self.figures.append((told.loss, told.tokens, told.domain_loss[0], told.domain_tokens[1]))
 
 
-def job_of(steps, model=None, **options):
-    said = Said(steps)
+def job_of(steps, model=None, shard=0, shards=1, whole=False, **options):
+    said = Said(steps, shard, shards)
 
     job = Job(said, 1)
     model = model or torch.nn.Linear(1, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     job.register(model=model, optimizer=optimizer, **options)
-    data = job.dataset({"code": [torch.tensor([2.0])] * 3, "web": [torch.tensor([1.0])] * 5})
+    data = job.dataset({"code": [torch.tensor([2.0])] * 3, "web": [torch.tensor([1.0])] * 5}, whole=whole)
     return job, said, model, data
 
 
@@ -417,6 +426,193 @@ class LoopTest(unittest.TestCase):
             self.assertIn(words, str(caught.exception))
         with self.assertRaises(JobError):
             job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+
+
+class SamplesOfRanksTest(unittest.TestCase):
+    """Of a replica of two ranks, one at a time."""
+
+    def taken(self, ranges, size, **options):
+        """[values of each batch] and the figures that were told."""
+        job, said, model, data = job_of([ranges], shards=2, **options)
+        torch.nn.init.zeros_(model.weight)
+        batches = []
+        for step in job:
+            for x in step.batches(data, size):
+                batches.append(x.flatten().tolist())
+                step.backward((model(x) + x).mean())
+        return batches, said.figures[0][:2], model.weight.item()
+
+    def test_each_sample_is_one_ranks_and_all_take_as_many_batches(self):
+        five = [(0, 0, 3), (1, 0, 2)]  # values 1, 1, 1, 2, 2
+        self.assertEqual(self.taken(five, 1, shard=0), ([[1], [1], [2]], (40.0, 30), -1.0))
+        # Its third is a sample of its sibling, for nothing.
+        self.assertEqual(self.taken(five, 1, shard=1), ([[1], [2], [1]], (30.0, 20), -0.75))
+        self.assertEqual(self.taken([(1, 0, 1)], 4, shard=1), ([[2]], (0.0, 0), 0.0))
+
+    def test_whole_samples_are_everybodys_and_told_once(self):
+        four = [(0, 0, 3), (1, 0, 1)]
+        for shard in (0, 1):
+            batches, told, weight = self.taken(four, 2, shard=shard, whole=True)
+            self.assertEqual((batches, weight), ([[1, 1], [1, 2]], -1.25))
+            self.assertEqual(told, (50.0, 40) if shard == 0 else (0.0, 0))
+
+    def test_what_several_ranks_cannot_do_is_refused(self):
+        with self.assertRaises(JobError) as caught:
+            job_of([], shards=2, buffers="reduced")
+        self.assertIn("with several ranks in a replica", str(caught.exception))
+        job, said, model, data = job_of([], shards=2)
+        with self.assertRaises(JobError) as caught:
+            job.dataset({"code": [1], "web": [2]}, whole=True)
+        self.assertIn("with all of them, or with none", str(caught.exception))
+
+
+class ReplicaTest(unittest.TestCase):
+    """The ranks of one replica as processes, without peers: the sum is their own gradient."""
+
+    def ranks(self, body, steps, shards=2):
+        """What each printed of its results, in JSON; `job` and `data` are there."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        with tempfile.TemporaryDirectory() as folder:
+            running = [subprocess.Popen([sys.executable, "-c", f"""
+import json, os, signal, sys
+sys.path[:0] = [{here!r}, {here!r} + "/../../examples/gpt"]
+import package_test, torch
+from bulkhead import _job
+from torch import distributed
+said = package_test.Said({steps!r}, {shard}, {shards}, {folder!r})
+job = _job._attached = _job.Job(said, 1)
+{body}
+"""], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for shard in range(shards)]
+            said = [process.communicate(timeout=120) for process in running]
+        self.codes = [process.returncode for process in running]
+        self.errors = [error for _, error in said]
+        return [json.loads(out) if out else None for out, _ in said]
+
+    def test_a_gpt_over_two_processes_is_that_of_one(self):
+        values = self.ranks("""
+from model import GPT, Size, loss_of
+from tensor_parallel import parallelize
+job.process_group()
+def gpt():
+    torch.manual_seed(1)
+    return GPT(Size(context=8, layers=2, heads=4, width=16))
+whole, part = gpt(), parallelize(gpt(), job.shard, job.shards)
+text = torch.randint(0, 256, (3, 9))
+losses = []
+for model in (whole, part):
+    loss = loss_of(model, text[:, :-1], text[:, 1:])
+    loss.backward()
+    losses.append(loss.item())
+def difference(a, b):
+    return (a - b).abs().max().item()
+n, of = job.shard, whole.blocks[1]
+worst = max(difference(whole.embed.weight.grad, part.embed.weight.grad),
+            difference(of.attention.project.weight.grad.view(3, 2, -1, 16)[:, n].reshape(-1, 16),
+                       part.blocks[1].attention.project.weight.grad),
+            difference(of.feed[2].weight.grad.chunk(2, 1)[n], part.blocks[1].feed[2].weight.grad),
+            difference(of.feed[2].bias.grad, part.blocks[1].feed[2].bias.grad))
+print(json.dumps([losses[0] - losses[1], worst]))
+""", [])
+        for loss, gradient in values:
+            self.assertAlmostEqual(loss, 0, places=5, msg=self.errors)
+            self.assertAlmostEqual(gradient, 0, places=5)
+
+    SHARDED = """
+from torch.distributed.fsdp import fully_shard
+from bulkhead._state import local_of
+model = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+mesh = job.device_mesh()
+fully_shard(model[0], mesh=mesh)
+fully_shard(model, mesh=mesh)
+job.register(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.1))
+data = job.dataset({"code": [torch.tensor([2.0])] * 3, "web": [torch.tensor([1.0])] * 5})
+"""
+
+    def sharded(self):
+        try:
+            from torch.distributed.fsdp import fully_shard  # noqa: F401
+        except Exception as error:  # Debian's torch does not go with its Python
+            self.skipTest(f"no fully_shard() here: {error}")
+
+    def test_fully_sharded_it_is_the_mean_over_all_samples(self):
+        self.sharded()
+        steps = [[(0, 0, 3), (1, 7, 8)], [(0, 3, 6)], [(1, 0, 4)]]
+        values = self.ranks(self.SHARDED + """
+for step in job:
+    for x in step.batches(data, 1):
+        step.backward(model(x).square().mean())
+print(json.dumps([p.full_tensor().flatten().tolist() for p in model.parameters()]))
+""", steps)
+        torch.manual_seed(5)  # the job's
+        model = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        for ranges in steps:
+            optimizer.zero_grad()
+            for domain, begin, end in ranges:
+                for _ in range(begin, end):
+                    (model(torch.tensor([[1.0 + domain]])).square().mean() / 4).backward()
+            optimizer.step()
+        for rank in values:
+            self.assertIsNotNone(rank, self.errors)
+            for ours, theirs in zip(rank, model.parameters()):
+                for a, b in zip(ours, theirs.flatten().tolist()):
+                    self.assertAlmostEqual(a, b, places=5)
+
+    def test_fully_sharded_a_joiner_goes_on_bit_for_bit(self):
+        self.sharded()
+        values = self.ranks(self.SHARDED + """
+import ctypes
+def state():
+    job._state.gather()
+    return ctypes.string_at(said.blocks_state, said.state_bytes)
+def trained(ranges):
+    said.steps.append(ranges)
+    step = next(steps)
+    for x in step.batches(data, 2):
+        step.backward(model(x).square().mean())
+def applied():
+    said.steps.append([])
+    next(steps)
+steps = iter(job)
+blank = state()
+trained([(0, 0, 4)])
+trained([(1, 0, 4)])
+applied()
+old = state()
+results = [old == blank]
+trained([(0, 4, 8)])
+applied()
+first = state()
+ctypes.memmove(said.blocks_state, old, len(old))
+job._state.scatter()
+results.append(state() == old)
+trained([(0, 4, 8)])
+applied()
+results.append(state() == first)
+print(json.dumps(results))
+os._exit(0)
+""", [])
+        self.assertEqual(values, [[False, True, True]] * 2, self.errors)
+
+    def test_a_rank_whose_sibling_is_gone_says_so_and_not_that_it_failed(self):
+        self.ranks("""
+sys.excepthook = lambda *raised: _job._unhandled(said, lambda *_: None, *raised)
+said.log = lambda critical, words: print(words.decode(), file=sys.stderr)
+job.process_group()
+distributed.all_reduce(torch.ones(4))
+if job.shard == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+distributed.all_reduce(torch.ones(4))
+""", [])
+        self.assertEqual(self.codes, [library.EXIT_SIBLING_LOST, -signal.SIGKILL])
+        self.assertRegex(self.errors[0], "a sibling in this replica was lost: RuntimeError: .*gloo")
+
+    def test_a_group_that_the_program_made_is_refused(self):
+        self.ranks("""
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+job.process_group()
+""", [], shards=1)
+        self.assertIn("remove init_process_group()", self.errors[0])
 
 
 class Counter:

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/common/clock.h"
 #include "backend/runtime/protocol/messages.h"
+#include "backend/runtime/protocol/sample_deal.h"
 #include "backend/runtime/replica/corpus.h"
 #include "backend/runtime/replica/exit_code.h"
 #include "backend/runtime/replica/rank_arguments.h"
@@ -54,10 +55,6 @@ class MemoryProgram final : public TrainingProgram {
     void* stateMemory() const { return state_; }
 
     absl::Status build(const BuildOrder& order) override {
-        if (order.ranks.size() > 1)
-            return absl::FailedPreconditionError(
-                absl::StrCat("the job has ", order.ranks.size(),
-                             " shards; a program of its own is one rank: set shards = 1"));
         return order.blank ? absl::OkStatus() : gather();
     }
     absl::Status warmUp() override {
@@ -146,7 +143,8 @@ class MemoryProgram final : public TrainingProgram {
         return noExperts();
     }
     absl::Status settleLayout(bool) override { return noExperts(); }
-    void interrupt() override {}  // alone in its replica, it waits for nobody
+    /// Where it waits for its siblings is its own matter: what watch() ends is the process.
+    void interrupt() override {}
 
   private:
     /// A joiner replays sums that belong to the store, until it trains.
@@ -264,6 +262,7 @@ struct bulkhead_rank {
     std::jthread watchdog;
     Work work;
     std::vector<bulkhead_rank_range> ranges;
+    std::vector<bulkhead_rank_sample> samples;
     std::string error;
     int exitCode = kExitInternal;
 
@@ -287,10 +286,6 @@ bulkhead_rank* bulkhead_rank_attach(char* error, size_t size) {
         return refuse(absl::AlreadyExistsError("this process has attached before; it is one rank"));
     absl::StatusOr<RankOptions> options = readRankEnvironment();
     if (!options.ok()) return refuse(options.status());
-    if (options->spec.shards != 1)
-        return refuse(absl::InvalidArgumentError(
-            absl::StrCat("the job has shards = ", options->spec.shards,
-                         "; a job with a command has one rank in a replica: set shards = 1")));
     logAsAWorkerDoes();
     if (absl::Status s = holdLifeLock(); !s.ok())
         spdlog::warn("the death of this rank will be noticed late: {}", std::string(s.message()));
@@ -311,6 +306,8 @@ void bulkhead_rank_describe(const bulkhead_rank* rank, bulkhead_rank_job* out) {
     out->device = o.device.c_str();
     out->replica = o.rank.replica;
     out->shard = o.rank.shard;
+    out->address = o.address.c_str();
+    out->run_dir = o.runDir.c_str();
     out->replicas = o.spec.replicas;
     out->shards = o.spec.shards;
     out->incarnation = o.incarnation;
@@ -360,7 +357,15 @@ int bulkhead_rank_next(bulkhead_rank* rank, bulkhead_rank_work* out) {
     rank->ranges.clear();
     for (const bulkhead::SampleRange& r : rank->work.ranges)
         rank->ranges.push_back({r.domain, r.begin, r.end});
+    const RankOptions& options = rank->options;
+    const auto dealt = bulkhead::protocol::dealSamples(rank->work.ranges, options.spec.shards,
+                                                       rank->work.domainShare);
+    rank->samples.clear();
+    for (const auto& [domain, index] : dealt[static_cast<size_t>(options.rank.shard)])
+        rank->samples.push_back({domain, index});
     *out = {};
+    out->sample_count = rank->samples.size();
+    out->samples = rank->samples.data();
     out->step = rank->work.step;
     out->range_count = static_cast<uint32_t>(rank->ranges.size());
     out->ranges = rank->ranges.data();
@@ -398,6 +403,10 @@ void bulkhead_rank_computed(bulkhead_rank* rank, const bulkhead_rank_figures* fi
     for (uint32_t i = 0; i < figures->scalars && i < bulkhead::Scalar::kMost; ++i)
         out.scalars.push_back({figures->scalar_names[i], figures->scalar_values[i]});
     rank->rank->computed(rank->work.generation, std::move(out));
+}
+
+int bulkhead_rank_leaving(const bulkhead_rank* rank) {
+    return rank->rank != nullptr && rank->rank->leaving() ? 1 : 0;
 }
 
 const char* bulkhead_rank_error(const bulkhead_rank* rank) {

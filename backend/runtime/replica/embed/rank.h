@@ -23,7 +23,14 @@ extern "C" {
  *     }
  *     bulkhead_rank_close(rank);
  *
- * One rank in a process. All functions are called on one thread, which lives as long as the
+ * One rank in a process, and `shards` processes in a replica: each has a part of the state and of
+ * the gradient, which is exchanged with the same shard's of the other replicas. What they compute
+ * together, and by which connections, is the program's: all ranks of a replica are given the same
+ * steps in the same order, and begin one when all of them are ready. gather, scatter and update
+ * must not wait for a sibling: a rank that catches up is alone. When one ends, agents end the
+ * others.
+ *
+ * All functions are called on one thread, which lives as long as the
  * process: it holds the life lock. The callbacks run on it, inside bulkhead_rank_next(). A function
  * that returns int returns 0, or else bulkhead_rank_error() says what is wrong and
  * bulkhead_rank_exit_code() with which code the process should end.
@@ -36,9 +43,11 @@ typedef struct {
     const char* job;    /**< the run's id */
     const char* device; /**< "cpu" */
     int32_t replica, shard;
+    const char* address; /**< an IP of this rank's node, for its listeners */
+    const char* run_dir; /**< a folder of the run on this node */
     uint32_t replicas, shards, incarnation;
     uint32_t sequence_length;     /**< tokens per sample */
-    uint32_t samples_per_replica; /**< per step */
+    uint32_t samples_per_replica; /**< per step, all shards together */
     uint32_t progress_floor_ms;   /**< a rank without progress for so long counts as stuck, */
     uint32_t progress_multiple;   /**< or for so many times a step, whichever is longer */
     uint64_t seed;
@@ -47,7 +56,7 @@ typedef struct {
 } bulkhead_rank_job;
 
 typedef struct {
-    uint64_t state_bytes;     /**< equal on all replicas */
+    uint64_t state_bytes;     /**< of this shard; equal on all replicas */
     uint64_t parameter_bytes; /**< of them, at the state's begin */
     uint64_t gradient_floats;
     uint64_t other_floats; /**< of them, at its begin: summed like it, outside its norm */
@@ -98,10 +107,19 @@ typedef struct {
 } bulkhead_rank_range;
 
 typedef struct {
+    uint32_t domain;
+    uint64_t index;
+} bulkhead_rank_sample;
+
+/** Pointers are good until the next call. */
+typedef struct {
     uint64_t step;
     uint32_t range_count;
-    const bulkhead_rank_range* ranges; /**< until the next call; all of this replica */
-    const char* why;                   /**< when the rank is to leave; else NULL */
+    const bulkhead_rank_range* ranges; /**< all of this replica */
+    uint64_t sample_count;
+    const bulkhead_rank_sample* samples; /**< this rank's part of them: each sample is one rank's,
+                                            and nobody has more than samples / shards, rounded up */
+    const char* why;                     /**< when the rank is to leave; else NULL */
 } bulkhead_rank_work;
 
 /** Sums over what this rank computed of the step. */
@@ -151,6 +169,10 @@ BULKHEAD_RANK_API void bulkhead_rank_progress(bulkhead_rank* rank, uint64_t nano
 /** The whole gradient stands. */
 BULKHEAD_RANK_API void bulkhead_rank_computed(bulkhead_rank* rank,
                                               const bulkhead_rank_figures* figures);
+
+/** This rank is to leave: what is being computed is for nothing, and siblings may be gone. Whoever
+ *  is still in a step calls bulkhead_rank_next(), which says how it ends. */
+BULKHEAD_RANK_API int bulkhead_rank_leaving(const bulkhead_rank* rank);
 
 /** Of the last function that failed. */
 BULKHEAD_RANK_API const char* bulkhead_rank_error(const bulkhead_rank* rank);
