@@ -158,7 +158,10 @@ void checkDomains(const JobSpec& s, Check& check) {
 
 /// Options that a program decides by itself must not be in the job as if they counted.
 void checkCommand(const JobSpec& s, Check& check) {
+    check.that(between(s.clipNorm, 0, 1e30), "clip_norm", "expected 0 (no clipping) or more");
     if (s.command.empty()) {
+        check.that(s.clipNorm == 0, "clip_norm",
+                   "is for a job with a command, and this one has none: use optimizer.clip_norm");
         check.that(s.env.empty(), "env", "is for a job with a command, and this one has none");
         check.that(s.directory.empty(), "directory",
                    "is for a job with a command, and this one has none");

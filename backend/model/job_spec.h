@@ -195,6 +195,9 @@ struct JobSpec {
     /// the original cannot hurt it; larger text is read where it is. 0: never copied.
     uint64_t dataCopyBytes = 32ull << 20;
     OptimizerSpec optimizer;
+    /// The most that the norm of a command's mean gradient may be, over all its shards; a longer
+    /// one is scaled to it before the update. 0: no clipping. A workload has optimizer.clipNorm.
+    double clipNorm = 0;
     Policies policies;
     Timeouts timeouts;
     TransportChoice transport = TransportChoice::kAuto;
@@ -233,6 +236,7 @@ struct JobSpec {
         visit("domains", self.domains);
         visit("data_copy_bytes", self.dataCopyBytes);
         visit("optimizer", self.optimizer);
+        visit("clip_norm", self.clipNorm);
         visit("policies", self.policies);
         visit("timeouts", self.timeouts);
         visit("transport", self.transport);

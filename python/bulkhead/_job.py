@@ -566,7 +566,8 @@ class Job:
 
     def _update(self, address: int, update: _library.Update) -> None:
         total = view_of(address, torch.float32, torch.Size([self._floats]))
-        total.mul_(update.gradient_scale)
+        total[self._others:].mul_(update.gradient_scale)  # the mean, clipped as the job says
+        total[:self._others].mul_(1 / max(1, update.samples * self.tokens_per_sample))
         if self._mean_at != address:
             self._mean_at = address
             self._mean = [alike(view, p) for view, p in zip(self._views(total), self._state.trained)]

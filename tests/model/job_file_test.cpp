@@ -136,6 +136,9 @@ TEST_F(JobFile, aCommandRunsInTheFilesFolderOnDataOfItsOwn) {
 TEST_F(JobFile, whatACommandDecidesItselfIsRefused) {
     const std::string command = "command = [\"a\"]\n";
     EXPECT_THAT(errorOf(command + kDomain), HasSubstr("domains[0].paths: a job with a command"));
+    EXPECT_THAT(errorOf(command + "clip_norm = -1\n"), HasSubstr("clip_norm: expected 0"));
+    EXPECT_THAT(errorOf("clip_norm = 1\n" + std::string(kDomain)),
+                HasSubstr("use optimizer.clip_norm"));
     EXPECT_THAT(errorOf(command + "workload = \"x\"\n"), HasSubstr("workload: a job with a"));
     EXPECT_THAT(errorOf(command + "[optimizer]\nbeta1 = 0.5\n"), HasSubstr("optimizer: a job"));
     EXPECT_THAT(errorOf(command + "[model]\nsize = \"tiny\"\n"), HasSubstr("model: a job"));

@@ -390,8 +390,11 @@ TEST(RecordTest, WithoutAnOptimizerItSaysTheMeanAndTheFactorAlone) {
     q.lrFactor = 0.5;
     q.contributors = {Member{{0, 1, {{0, 0, 10}}}, {}}};
     const std::vector<double> squares = {160000};  // norm 4: what the default would clip
-    const CommitRecord r = makeRecord({1, 2, 1, &q, &squares, false}, o);
+    CommitRecord r = makeRecord({1, 2, 1, &q, &squares, false}, o);
     EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.gradScaleBits)), 0.01f);
+    o.clipNorm = 2;
+    r = makeRecord({1, 2, 1, &q, &squares, false}, o);
+    EXPECT_FLOAT_EQ(static_cast<float>(fromFloatBits(r.gradScaleBits)), 0.005f) << "its own limit";
     EXPECT_EQ(fromFloatBits(r.lrFactorBits), 0.5);
     EXPECT_EQ(r.learningRateBits, 0u);
     EXPECT_EQ(r.biasCorrection1Bits, 0u);

@@ -143,6 +143,7 @@ TEST_P(ShardedGpt, AKilledRankEndsItsReplicaAloneWhichComesBackTheSameBitForBit)
         GTEST_SKIP() << "this torch has no fully_shard()";
     model::JobSpec s = spec(0);
     s.replicas = s.shards = 2;
+    s.clipNorm = 1;
     s.command = program(GetParam());
     s.timeouts.beatMs = 1'000;  // an interpreter that ends is silent before it is gone
     s.timeouts.heartbeatMs = 20'000;

@@ -47,6 +47,7 @@ protocol::Options machineOptions(const model::JobSpec& spec, const Secret& secre
         o.optimizer = {given.learningRate, given.minLearningRate, given.warmupSteps,
                        given.decaySteps,   given.beta1,           given.beta2,
                        given.clipNorm};
+    o.clipNorm = spec.clipNorm;
     o.policies = machinePolicies(spec.policies);
     o.timeouts.beatMs = spec.timeouts.beatMs;
     o.timeouts.heartbeatMs = spec.timeouts.heartbeatMs;

@@ -96,6 +96,7 @@ struct Options {
     std::vector<double> domainWeights;  ///< share of fresh samples by domain; empty: equal shares
     uint64_t corpusHash = 0;            ///< expected of every Hello; 0: the first one sets it
     std::optional<Optimizer> optimizer = Optimizer{};  ///< none: the program has its own
+    double clipNorm = 0;  ///< of such a program's mean gradient; 0: no clipping
     Policies policies;
     Timeouts timeouts;
 };
