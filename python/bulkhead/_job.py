@@ -19,6 +19,7 @@ from . import _ends, _library
 from ._library import Library
 from ._local import Local
 from ._state import JobError, State, _leaves, alike, is_sharded, local_of, view_of
+from ._workers import Batch, Workers, seed_sample
 
 _attached: Optional["Job"] = None
 
@@ -81,8 +82,10 @@ def _unhandled(library: Library, before: Callable[..., Any], kind: Any, error: B
 class Dataset:
     """A map-style dataset whose samples the controller leases by index. Made by Job.dataset()."""
 
-    def __init__(self, job: "Job", parts: Sequence[Any], shuffle: bool, collate: Callable[[List[Any]], Any]):
+    def __init__(self, job: "Job", parts: Sequence[Any], shuffle: bool, collate: Callable[[List[Any]], Any],
+                 workers: int):
         self._job, self._parts, self._shuffle, self._collate = job, parts, shuffle, collate
+        self._workers = Workers(workers, self._load_beside) if workers else None
 
     def sample(self, domain: int, index: int) -> Any:
         """The element that index `index` of a lease of domain number `domain` stands for."""
@@ -93,6 +96,24 @@ class Dataset:
         size = len(self._parts[domain])
         job = self._job
         return job._library.place(job._rank, domain, index, size) if self._shuffle else index % size
+
+    def _load(self, batch: Batch) -> Any:
+        return self._collate([self.sample(domain, index) for domain, index in batch])
+
+    def _load_beside(self, batch: Batch) -> Any:
+        """In a process of its own, so that nobody else draws from its generators."""
+        samples = []
+        for domain, index in batch:
+            seed_sample(self._job.seed, domain, index)
+            samples.append(self.sample(domain, index))
+        return self._collate(samples)
+
+    def _loaded(self, batches: List[Batch]) -> Iterator[Any]:
+        return map(self._load, batches) if self._workers is None else self._workers.loaded(batches)
+
+    def _close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
 
 
 class Step:
@@ -114,7 +135,7 @@ class Step:
             (s.domain, s.index) for s in work.samples[:work.sample_count]]
         # Ranks of a replica compute together: each takes as many batches as the one with most samples.
         self._most = -(-len(self._replicas) // (1 if job._whole else job.shards))
-        self._batch: Optional[List[Tuple[int, int]]] = None  # given out, without its backward
+        self._batch: Optional[Batch] = None  # given out, without its backward
         self._given = 0
         self._loss: List[float] = [0.0] * len(job.domains)
         self._tokens: List[int] = [0] * len(job.domains)
@@ -134,11 +155,11 @@ class Step:
         its samples holds one of theirs, and its loss counts for nothing."""
         if size < 1:
             raise ValueError(f"a batch of {size} samples; expected 1 or more")
-        while self._given < self._most:
+        batches = [self._samples[at:at + size] for at in range(self._given, self._most, size)]
+        loaded = data._loaded([batch or self._replicas[:1] for batch in batches])
+        for batch in batches:
             self._owes_nothing()
-            batch = self._samples[self._given:self._given + size]
-            collated = data._collate([data.sample(domain, index) for domain, index in
-                                      batch or self._replicas[:1]])
+            collated = next(loaded)
             self._given = min(self._given + size, self._most)
             self._batch = batch
             self._began = time.monotonic_ns()
@@ -236,6 +257,7 @@ class Job:
         self._state: Optional[State] = None
         self._own = Local()
         self._drawn_before = False  # the random generators go on from a checkpoint
+        self._datasets: List[Dataset] = []
         self._data_words: List[str] = []
         self._whole = False  # every rank of the replica is given all of its samples
         self._tells = True  # loss and tokens: of samples that several ranks have, one does
@@ -363,7 +385,8 @@ class Job:
         return init_device_mesh("cpu", (self.shards,), mesh_dim_names=(name,))
 
     def dataset(self, data: Union[Any, Mapping[str, Any]], *, shuffle: bool = True,
-                collate: Optional[Callable[[List[Any]], Any]] = None, whole: bool = False) -> Dataset:
+                collate: Optional[Callable[[List[Any]], Any]] = None, whole: bool = False,
+                workers: int = 0) -> Dataset:
         """Samples to be leased by index: anything with len() and [index], of the same length on all
         replicas. A job of several domains takes a dictionary with one dataset for each name.
 
@@ -374,6 +397,10 @@ class Job:
         The samples of a replica are dealt to its ranks, each to one; `whole` gives all of them to
         every rank, for models whose ranks compute one sample together. A program has one or the
         other.
+
+        `workers` processes load the step's samples beside the training; they are forked here, and die
+        with the rank. In them torch, Python and numpy are seeded for each sample, so that what is
+        drawn for it does not depend on who loads it. 0: they are loaded by batches() itself.
 
         JobError when the names are not the job's, or a dataset is empty.
         """
@@ -397,7 +424,9 @@ class Job:
         self._data_words.append(", ".join(f"{len(part)} samples in {name}" for name, part in
                                           zip(self.domains, parts)) + ("" if shuffle else ", in order") +
                                 (", whole" if whole else ""))
-        return Dataset(self, parts, shuffle, collate or torch.utils.data.default_collate)
+        made = Dataset(self, parts, shuffle, collate or torch.utils.data.default_collate, workers)
+        self._datasets.append(made)
+        return made
 
     # ---- the loop ------------------------------------------------------------------------------
 
@@ -428,6 +457,8 @@ class Job:
                     yield step
                     self._finish_gradient(step)
         finally:
+            for data in self._datasets:
+                data._close()
             if self._over:
                 self._library.close(self._rank)
             elif not self._is_fork and not self._explained:  # no thread starts while Python ends

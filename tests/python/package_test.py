@@ -428,6 +428,66 @@ class LoopTest(unittest.TestCase):
             job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
 
 
+class Rows:
+    """Samples with noise, that know who loaded them."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, at):
+        if at == 7:
+            raise ValueError("no such row")
+        if at == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.tensor([at, os.getpid(), torch.rand(1).item(), random.random(), numpy.random.rand()],
+                            dtype=torch.float64)
+
+
+class WorkersTest(unittest.TestCase):
+    def rows(self, ranges, workers, size=1):
+        said = Said([ranges])
+        job = Job(said, 1)
+        model = torch.nn.Linear(1, 1, bias=False)
+        job.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+        data = job.dataset({"web": Rows(), "code": Rows()}, workers=workers)
+        rows = []
+        for step in job:
+            for batch in step.batches(data, size):
+                rows += batch.tolist()
+                step.backward(model.weight.sum())
+        return rows
+
+    def test_samples_come_in_order_from_processes_and_draw_what_is_theirs(self):
+        ranges = [(0, 2, 8), (1, 2, 4)]  # places 5 to 0, and 5 and 4
+        one, two = self.rows(ranges, 2), self.rows(ranges, 3, size=3)
+        self.assertEqual([row[0] for row in one], [5, 4, 3, 2, 1, 0, 5, 4])
+        self.assertNotIn(os.getpid(), {row[1] for row in one + two})
+        self.assertEqual([row[2:] for row in one], [row[2:] for row in two], "whoever loads them")
+        self.assertEqual(len({tuple(row[2:]) for row in one}), 8)
+
+    def test_what_a_worker_raises_or_dies_of_ends_the_step(self):
+        with self.assertRaisesRegex(ValueError, "no such row"):
+            self.rows([(0, 0, 1)], 1)
+        with self.assertRaisesRegex(RuntimeError, "use fewer workers"):
+            self.rows([(0, 1, 2)], 1)
+
+    def test_workers_die_with_the_rank(self):
+        script = """
+import os, signal, sys
+import package_test
+from bulkhead import Job, _ends
+_ends.mind_forks(lambda: None)
+job = Job(package_test.Said([]), 1)
+job.dataset({"web": package_test.Rows(), "code": package_test.Rows()}, workers=2)
+print(len(open(f"/proc/self/task/{os.getpid()}/children").read().split()), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
+                              cwd=os.path.dirname(os.path.abspath(__file__)))
+        self.assertEqual(said.returncode, -signal.SIGKILL, said.stderr)
+        self.assertEqual(said.stdout, "2\n")  # at its end: the workers held it open
+
+
 class SamplesOfRanksTest(unittest.TestCase):
     """Of a replica of two ranks, one at a time."""
 
