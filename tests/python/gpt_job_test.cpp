@@ -14,6 +14,9 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr const char* kSource = BULKHEAD_SOURCE;
+/// Set by `./dev test torch`: a Python with torch 2 instead of Debian's.
+const char* const kOther = std::getenv("BULKHEAD_PYTHON");
+const std::string kPython = kOther ? kOther : BULKHEAD_PYTHON;
 constexpr uint64_t kSteps = 50;
 // Windows of 64 bytes, so many that no pass over them ends within a step of 4 x 8.
 constexpr size_t kTextBytes = 64 * 32 * 17 + 1;
@@ -41,11 +44,11 @@ class GptJob : public JobTest {
     }
     std::string text() const { return host_->dir() + "/text"; }
     std::vector<std::string> program(const std::string& script) const {
-        return {BULKHEAD_PYTHON, std::string(kSource) + "/examples/gpt/" + script,
-                "--text",        text(),
-                "--width",       "64",
-                "--layers",      "2",
-                "--epochs",      "3"};
+        return {kPython,    std::string(kSource) + "/examples/gpt/" + script,
+                "--text",   text(),
+                "--width",  "64",
+                "--layers", "2",
+                "--epochs", "3"};
     }
     model::JobSpec spec(uint64_t steps) const {
         model::JobSpec s;
@@ -69,7 +72,9 @@ class GptJob : public JobTest {
     std::vector<double> lossesByDdp() const {
         std::string line = "cd " + host_->dir() +
                            R"( && export OMP_NUM_THREADS=1 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1
-            export MASTER_PORT=$()" BULKHEAD_PYTHON R"( -c 'import socket
+            export MASTER_PORT=$()" +
+                           kPython +
+                           R"( -c 'import socket
 s = socket.socket()
 s.bind(("127.0.0.1", 0))
 print(s.getsockname()[1])')
@@ -137,10 +142,6 @@ TEST_F(GptJob, AKilledReplicaCatchesUpAndIsTheSameBitForBit) {
 class ShardedGpt : public GptJob, public testing::WithParamInterface<const char*> {};
 
 TEST_P(ShardedGpt, AKilledRankEndsItsReplicaAloneWhichComesBackTheSameBitForBit) {
-    if (const std::string script = GetParam();
-        script == "train_fsdp.py" &&
-        !shell(BULKHEAD_PYTHON " -c 'from torch.distributed.fsdp import fully_shard' 2> /dev/null"))
-        GTEST_SKIP() << "this torch has no fully_shard()";
     model::JobSpec s = spec(0);
     s.replicas = s.shards = 2;
     s.clipNorm = 1;
@@ -185,8 +186,11 @@ TEST_P(ShardedGpt, AKilledRankEndsItsReplicaAloneWhichComesBackTheSameBitForBit)
                 closed[0].survivorStallMs, closed[0].rejoinMs, alone);
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpt, ShardedGpt,
-                         testing::Values("train_tensor_parallel.py", "train_fsdp.py"));
+/// Debian's torch has no fully_shard().
+INSTANTIATE_TEST_SUITE_P(
+    Gpt, ShardedGpt,
+    testing::ValuesIn(kOther ? std::vector<const char*>{"train_tensor_parallel.py", "train_fsdp.py"}
+                             : std::vector{"train_tensor_parallel.py"}));
 
 class Ends : public JobTest {
   protected:
@@ -218,7 +222,7 @@ class Ends : public JobTest {
 };
 
 TEST_F(Ends, ARankThatEndsIsNamedByWhatItEndedOfAndTheOthersTrainOn) {
-    start(spec(6, {BULKHEAD_PYTHON, std::string(kSource) + "/tests/python/ends.py"}));
+    start(spec(6, {kPython, std::string(kSource) + "/tests/python/ends.py"}));
     await<model::StepCommitted>(
         [](const model::StepCommitted& c) { return c.record.contributors.size() == 1; });
     await<model::StepCommitted>(
@@ -250,8 +254,7 @@ TEST_F(Ends, ARankThatEndsIsNamedByWhatItEndedOfAndTheOthersTrainOn) {
 }
 
 TEST_F(Ends, AScriptForTorchftTrainsThroughAKillWithOnlyItsImportsChanged) {
-    model::JobSpec s =
-        spec(3, {BULKHEAD_PYTHON, std::string(kSource) + "/tests/python/torchft_script.py"});
+    model::JobSpec s = spec(3, {kPython, std::string(kSource) + "/tests/python/torchft_script.py"});
     s.samplesPerReplica = 16;
     start(s);
     awaitStep(20);
@@ -284,7 +287,7 @@ TEST_F(Ends, AProgramWithoutTorchIsHopelessAtOnceWhicheverItImportsFirst) {
     const std::string first = "import bulkhead", other = "import no_such_torch, bulkhead";
     for (const auto& [imports, words] :
          {std::pair(first, "install python3-torch"), std::pair(other, "named 'no_such_torch'")}) {
-        start(spec(2, {BULKHEAD_PYTHON, "-I", "-c",
+        start(spec(2, {kPython, "-I", "-c",
                        "import sys; sys.path.insert(0, '" BULKHEAD_PYTHONPATH "');"
                        "sys.modules['torch'] = None; " +
                            imports}));

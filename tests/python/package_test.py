@@ -21,6 +21,11 @@ from bulkhead import Job, JobError, _ends, _local, attach
 from bulkhead import _library as library
 from bulkhead._state import State
 
+try:
+    from torch.distributed.fsdp import fully_shard
+except (ImportError, ValueError):  # Debian's torch does not go with its Python
+    fully_shard = None
+
 
 class Net(torch.nn.Module):
     def __init__(self):
@@ -472,18 +477,18 @@ class WorkersTest(unittest.TestCase):
             self.rows([(0, 1, 2)], 1)
 
     def test_workers_die_with_the_rank(self):
-        script = """
+        script = f"""
 import os, signal, sys
+sys.path[:0] = [{os.path.dirname(os.path.abspath(__file__))!r}]
 import package_test
 from bulkhead import Job, _ends
 _ends.mind_forks(lambda: None)
 job = Job(package_test.Said([]), 1)
-job.dataset({"web": package_test.Rows(), "code": package_test.Rows()}, workers=2)
-print(len(open(f"/proc/self/task/{os.getpid()}/children").read().split()), flush=True)
+job.dataset(dict(web=package_test.Rows(), code=package_test.Rows()), workers=2)
+print(len(open("/proc/self/task/%d/children" % os.getpid()).read().split()), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
-                              cwd=os.path.dirname(os.path.abspath(__file__)))
+        said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
         self.assertEqual(said.returncode, -signal.SIGKILL, said.stderr)
         self.assertEqual(said.stdout, "2\n")  # at its end: the workers held it open
 
@@ -526,7 +531,7 @@ class SamplesOfRanksTest(unittest.TestCase):
         self.assertIn("with all of them, or with none", str(caught.exception))
 
 
-class ReplicaTest(unittest.TestCase):
+class Ranks(unittest.TestCase):
     """The ranks of one replica as processes, without peers: the sum is their own gradient."""
 
     def ranks(self, body, steps, shards=2):
@@ -548,6 +553,8 @@ job = _job._attached = _job.Job(said, 1)
         self.errors = [error for _, error in said]
         return [json.loads(out) if out else None for out, _ in said]
 
+
+class ReplicaTest(Ranks):
     def test_a_gpt_over_two_processes_is_that_of_one(self):
         values = self.ranks("""
 from model import GPT, Size, loss_of
@@ -577,9 +584,30 @@ print(json.dumps([losses[0] - losses[1], worst]))
             self.assertAlmostEqual(loss, 0, places=5, msg=self.errors)
             self.assertAlmostEqual(gradient, 0, places=5)
 
-    SHARDED = """
+    def test_a_rank_whose_sibling_is_gone_says_so_and_not_that_it_failed(self):
+        self.ranks("""
+sys.excepthook = lambda *raised: _job._unhandled(said, lambda *_: None, *raised)
+said.log = lambda critical, words: print(words.decode(), file=sys.stderr)
+job.process_group()
+distributed.all_reduce(torch.ones(4))
+if job.shard == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+distributed.all_reduce(torch.ones(4))
+""", [])
+        self.assertEqual(self.codes, [library.EXIT_SIBLING_LOST, -signal.SIGKILL])
+        self.assertRegex(self.errors[0], "a sibling in this replica was lost: RuntimeError: .*gloo")
+
+    def test_a_group_that_the_program_made_is_refused(self):
+        self.ranks("""
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+job.process_group()
+""", [], shards=1)
+        self.assertIn("remove init_process_group()", self.errors[0])
+
+if fully_shard is not None:
+    class FullyShardedTest(Ranks):
+        SHARDED = """
 from torch.distributed.fsdp import fully_shard
-from bulkhead._state import local_of
 model = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
 mesh = job.device_mesh()
 fully_shard(model[0], mesh=mesh)
@@ -588,39 +616,31 @@ job.register(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.1
 data = job.dataset({"code": [torch.tensor([2.0])] * 3, "web": [torch.tensor([1.0])] * 5})
 """
 
-    def sharded(self):
-        try:
-            from torch.distributed.fsdp import fully_shard  # noqa: F401
-        except Exception as error:  # Debian's torch does not go with its Python
-            self.skipTest(f"no fully_shard() here: {error}")
-
-    def test_fully_sharded_it_is_the_mean_over_all_samples(self):
-        self.sharded()
-        steps = [[(0, 0, 3), (1, 7, 8)], [(0, 3, 6)], [(1, 0, 4)]]
-        values = self.ranks(self.SHARDED + """
+        def test_fully_sharded_it_is_the_mean_over_all_samples(self):
+            steps = [[(0, 0, 3), (1, 7, 8)], [(0, 3, 6)], [(1, 0, 4)]]
+            values = self.ranks(self.SHARDED + """
 for step in job:
     for x in step.batches(data, 1):
         step.backward(model(x).square().mean())
 print(json.dumps([p.full_tensor().flatten().tolist() for p in model.parameters()]))
 """, steps)
-        torch.manual_seed(5)  # the job's
-        model = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-        for ranges in steps:
-            optimizer.zero_grad()
-            for domain, begin, end in ranges:
-                for _ in range(begin, end):
-                    (model(torch.tensor([[1.0 + domain]])).square().mean() / 4).backward()
-            optimizer.step()
-        for rank in values:
-            self.assertIsNotNone(rank, self.errors)
-            for ours, theirs in zip(rank, model.parameters()):
-                for a, b in zip(ours, theirs.flatten().tolist()):
-                    self.assertAlmostEqual(a, b, places=5)
+            torch.manual_seed(5)  # the job's
+            model = torch.nn.Sequential(torch.nn.Linear(1, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+            for ranges in steps:
+                optimizer.zero_grad()
+                for domain, begin, end in ranges:
+                    for _ in range(begin, end):
+                        (model(torch.tensor([[1.0 + domain]])).square().mean() / 4).backward()
+                optimizer.step()
+            for rank in values:
+                self.assertIsNotNone(rank, self.errors)
+                for ours, theirs in zip(rank, model.parameters()):
+                    for a, b in zip(ours, theirs.flatten().tolist()):
+                        self.assertAlmostEqual(a, b, places=5)
 
-    def test_fully_sharded_a_joiner_goes_on_bit_for_bit(self):
-        self.sharded()
-        values = self.ranks(self.SHARDED + """
+        def test_fully_sharded_a_joiner_goes_on_bit_for_bit(self):
+            values = self.ranks(self.SHARDED + """
 import ctypes
 def state():
     job._state.gather()
@@ -652,27 +672,7 @@ results.append(state() == first)
 print(json.dumps(results))
 os._exit(0)
 """, [])
-        self.assertEqual(values, [[False, True, True]] * 2, self.errors)
-
-    def test_a_rank_whose_sibling_is_gone_says_so_and_not_that_it_failed(self):
-        self.ranks("""
-sys.excepthook = lambda *raised: _job._unhandled(said, lambda *_: None, *raised)
-said.log = lambda critical, words: print(words.decode(), file=sys.stderr)
-job.process_group()
-distributed.all_reduce(torch.ones(4))
-if job.shard == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-distributed.all_reduce(torch.ones(4))
-""", [])
-        self.assertEqual(self.codes, [library.EXIT_SIBLING_LOST, -signal.SIGKILL])
-        self.assertRegex(self.errors[0], "a sibling in this replica was lost: RuntimeError: .*gloo")
-
-    def test_a_group_that_the_program_made_is_refused(self):
-        self.ranks("""
-distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-job.process_group()
-""", [], shards=1)
-        self.assertIn("remove init_process_group()", self.errors[0])
+            self.assertEqual(values, [[False, True, True]] * 2, self.errors)
 
 
 class Counter:
