@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
-
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
@@ -12,6 +9,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "backend/daemon/log.h"
 #include "backend/daemon/roles.h"
 
 namespace {
@@ -54,12 +52,11 @@ int main(int argc, char** argv) {
     const Parsed parsed = parse(argc, argv);
     if (!parsed.goOn) return parsed.exitCode;
     const Options& options = parsed.options;
-    spdlog::set_default_logger(spdlog::stderr_logger_mt("bulkheadd"));
-    spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+    startLog(options.logFormat);
     ::umask(::umask(0) | (S_IWGRP | S_IWOTH));  // what lies in the state folder is nobody else's
     raiseFileLimit();
     keepLittleMemory();
-    const Report report(options.readyFd);
+    const Report report(options.readyFd, options.logFormat == "json");
     if (options.lifeFd >= 0) endWithCreator(options.lifeFd);
     if (!options.printAgentKey.empty()) return printAgentKey(options, report);
     if (!options.run.empty()) return serveRun(options, report);

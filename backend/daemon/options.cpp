@@ -171,6 +171,9 @@ Parsed parse(int argc, char** argv) {
                    "on SIGTERM, SIGINT, SIGHUP: leave the jobs running for the next controller, or "
                    "stop them with a checkpoint [leave for role controller, else stop]")
         ->check(CLI::IsMember({"leave", "stop"}));
+    app.add_option("--log-format", o.logFormat, "text, or json: an object a line")
+        ->check(CLI::IsMember({"text", "json"}))
+        ->capture_default_str();
     app.add_flag("--private", o.isPrivate, "for one user: a client may end it");
     app.add_flag("--supervised", o.supervised)->group("");
     app.add_option("--ready-fd", o.readyFd, "tell on this descriptor when it serves");

@@ -39,6 +39,7 @@ struct Options {
     uint32_t slots = 64;
     std::string gpus = "all";  ///< as runtime::chooseGpus() takes it
     std::string onTerm;  ///< "leave" or "stop": what SIGTERM, SIGINT and SIGHUP do to the jobs
+    std::string logFormat = "text";  ///< or "json"
     bool isPrivate = false;
     bool supervised = false;  ///< started by the supervisor, which holds the state's lock
     int readyFd = -1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/daemon/report.h"
 
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -21,8 +22,11 @@ int Report::failed(const absl::Status& status) {
     for (std::string* text : {&cause, &remedy})
         for (char& c : *text)
             if (c == '\n') c = ' ';
-    std::fprintf(stderr, "bulkheadd: %s%s%s\n", cause.c_str(), remedy.empty() ? "" : "; ",
-                 remedy.c_str());
+    const std::string line = cause + (remedy.empty() ? "" : "; ") + remedy;
+    if (jsonLog_)
+        spdlog::critical("{}", line);
+    else
+        std::fprintf(stderr, "bulkheadd: %s\n", line.c_str());
     say("error\n" + cause + "\n" + remedy + "\n");
     return kBadStart;
 }

@@ -11,10 +11,11 @@ namespace bulkhead::daemon {
 enum ExitCode { kOk = 0, kFailed = 1, kBadStart = 2 };
 
 /// Tells whoever started the daemon how that went: on `fd` if there is one ("ready\n", or
-/// "error\nCAUSE\nREMEDY\n"), and an error always on stderr in one line.
+/// "error\nCAUSE\nREMEDY\n"), and an error always on stderr in one line, which is a log
+/// line if the log is JSON.
 class Report {
   public:
-    explicit Report(int fd) : fd_(fd) {}
+    Report(int fd, bool jsonLog) : fd_(fd), jsonLog_(jsonLog) {}
     /// Once; closes the descriptor.
     void ready();
     /// "cause; remedy" as in every message of ours. Returns kBadStart.
@@ -23,6 +24,7 @@ class Report {
   private:
     void say(const std::string& text);
     int fd_;
+    bool jsonLog_;
 };
 
 }  // namespace bulkhead::daemon

@@ -63,7 +63,8 @@ class Supervisor {
 void Supervisor::plan() {
     const Options& o = options_;
     std::vector<std::string> common{ourPath(),         "--supervised", "--state-dir", o.stateDir,
-                                    "--control-token", o.controlToken, "--allow",     o.allow};
+                                    "--control-token", o.controlToken, "--allow",     o.allow,
+                                    "--log-format",    o.logFormat};
     if (!o.worker.empty()) common.insert(common.end(), {"--worker", o.worker});
     Child controller;
     controller.what = "controller";

@@ -120,18 +120,6 @@ TEST_F(WholeJobTest, AJobOutlivesItsControllerAndAWatchFindsItAgain) {
     watch.reset();
 }
 
-/// One that nobody listened on a moment ago.
-int freePort() {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    socklen_t size = sizeof at;
-    ::bind(fd, reinterpret_cast<sockaddr*>(&at), size);
-    ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size);
-    ::close(fd);
-    return ntohs(at.sin_port);
-}
-
 TEST_F(WholeJobTest, OptionsOfTheDaemonMayStandInAFile) {
     const auto start = [&](const std::string& text, const std::string& more = "") {
         std::ofstream(dir_ + "/d.toml") << text;
@@ -158,6 +146,29 @@ TEST_F(WholeJobTest, OptionsOfTheDaemonMayStandInAFile) {
                 HasSubstr("/b is not there"));
     EXPECT_THAT(shellBoth(kBin + "/bulkheadd --config /dev/zero").out,
                 HasSubstr("/dev/zero: is a"));
+}
+
+TEST_F(WholeJobTest, ALogOfJsonHasAnObjectALineWhateverStandsInIt) {
+    const std::string state = dir_ + "/a \"state\"";
+    std::filesystem::create_directory(state);
+    std::ofstream(state + "/runs.db").flush();
+    const Ran ran = shellBoth(kBin + "/bulkheadd --log-format json --role controller --worker /b " +
+                              "--state-dir '" + state + "'");
+    EXPECT_EQ(ran.code, 2);
+    std::istringstream lines(ran.out);
+    std::vector<std::string> levels;
+    std::string all;
+    for (std::string line; std::getline(lines, line);) {
+        const auto object = model::parseJson(line);
+        ASSERT_TRUE(object.ok()) << line;
+        levels.push_back(object->value("level", ""));
+        all += object->value("message", "");
+        EXPECT_THAT(object->value("time", ""),
+                    ::testing::ContainsRegex("^20[0-9-]+T[0-9:]+\\.[0-9]+[+-][0-9:]+$"));
+    }
+    EXPECT_EQ(levels, (std::vector<std::string>{"error", "critical"}));
+    EXPECT_THAT(all, HasSubstr("/a \"state\"/runs.db: empty"));
+    EXPECT_THAT(all, HasSubstr("/b is not there"));
 }
 
 /// The socket's file is there a moment before anybody listens.
