@@ -140,14 +140,17 @@ int run(int argc, const char* const* argv) {
     addPlan(app, cli);
     addAccess(app, cli);
     addMetrics(app, cli);
+    addSlurm(app, cli);
     addCompletion(app, cli);
     const char* const* end = std::find(argv + 1, argv + argc, std::string_view("--"));
     const int ours = static_cast<int>(end - argv);
     if (ours < argc) cli.command.assign(end + 1, argv + argc);
     try {
         app.parse(ours, argv);
-        if (ours < argc && !app.got_subcommand("up") && !app.got_subcommand("start"))
-            throw CLI::ExtrasError({"-- is for up and start, before the program of a job"});
+        if (ours < argc && !app.got_subcommand("up") && !app.got_subcommand("start") &&
+            !app.got_subcommand("slurm"))
+            throw CLI::ExtrasError(
+                {"-- is for up, start and slurm submit, before the program of a job"});
         if (ours < argc && cli.command.empty())
             throw CLI::ExtrasError({"-- expects a program and its arguments behind it"});
     } catch (const CLI::ParseError& e) {

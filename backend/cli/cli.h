@@ -68,6 +68,7 @@ void addReplay(CLI::App& app, Cli& cli);
 void addPlan(CLI::App& app, Cli& cli);
 void addAccess(CLI::App& app, Cli& cli);
 void addMetrics(CLI::App& app, Cli& cli);
+void addSlurm(CLI::App& app, Cli& cli);
 void addCompletion(CLI::App& app, Cli& cli);
 
 /// Parses and runs; the whole program but for main().

@@ -13,7 +13,7 @@ std::string author() {
     return (user != nullptr ? std::string(user) : std::to_string(::getuid())) + "@bulkheadctl";
 }
 
-client::Result<std::unique_ptr<Session>> Session::open(const Cli& cli) {
+client::Result<std::unique_ptr<Session>> Session::open(const Cli& cli, const std::string& by) {
     if (!cli.file.empty()) {
         client::PrivateDaemonOptions options;
         options.runFile = std::filesystem::absolute(cli.file).string();
@@ -33,7 +33,7 @@ client::Result<std::unique_ptr<Session>> Session::open(const Cli& cli) {
     options.tokenFile = cli.tokenFile;
     options.certs = cli.certs;
     options.insecure = cli.insecure;
-    options.who = author();
+    options.who = by.empty() ? author() : by;
     auto client = client::Client::open(std::move(options));
     if (!client.ok()) return client.failure();
     auto session = std::make_unique<Session>();

@@ -17,7 +17,9 @@ namespace bulkhead::cli {
 /// run file named.
 class Session {
   public:
-    static client::Result<std::unique_ptr<Session>> open(const Cli& cli);
+    /// `by`: the author of what it does in events; empty: author().
+    static client::Result<std::unique_ptr<Session>> open(const Cli& cli,
+                                                         const std::string& by = "");
     static client::Result<std::unique_ptr<Session>> onDaemon(
         std::unique_ptr<client::PrivateDaemon> daemon);
 

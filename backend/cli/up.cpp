@@ -11,6 +11,7 @@
 #include "backend/cli/cli.h"
 #include "backend/cli/confirm.h"
 #include "backend/cli/follow.h"
+#include "backend/cli/go_on.h"
 #include "backend/cli/job_options.h"
 #include "backend/cli/session.h"
 #include "backend/cli/text.h"
@@ -108,39 +109,15 @@ client::Failure cannotGoOn(const model::JobInfo& left, const UpOptions& options)
             left.why + ".", resume + "; or name another --db for a new run.", false};
 }
 
-/// The job that an earlier `up` on the same history left unfinished, and that the daemon has taken
-/// up again, or could not (its phase is failed then); nullopt when there is none.
-client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session) {
-    const auto jobs = session.await<std::vector<model::JobInfo>>(
-        [](client::Client& c, auto reply) { c.listJobs(std::move(reply)); });
-    if (!jobs.ok()) return jobs.failure();
-    const auto failed = [](const model::JobInfo& job) {
-        return job.phase == model::JobPhase::kFailed;
-    };
-    std::optional<model::JobInfo> newest;
-    for (const model::JobInfo& job : jobs.value())
-        if (job.phase != model::JobPhase::kFinished &&
-            (!newest ||
-             std::pair(!failed(job), job.run) > std::pair(!failed(*newest), newest->run)))
-            newest = job;
-    return newest;
-}
-
 /// A run that was stopped is not gone on with by itself: who meant that one learns how.
 void sayHowToGoOn(Session& session) {
-    const auto runs = session.await<std::vector<model::RunInfo>>(
-        [](client::Client& c, auto reply) { c.listRuns("", std::move(reply)); });
-    if (!runs.ok()) return;
-    const model::RunInfo* newest = nullptr;
-    for (const model::RunInfo& run : runs.value())
-        if (run.steps > 0 && (newest == nullptr || run.startedNs > newest->startedNs))
-            newest = &run;
-    if (newest != nullptr)
-        std::fprintf(stderr,
-                     "bulkheadctl: this is a new run; to go on with %s, which ended at step %llu, "
-                     "add --resume %s\n",
-                     newest->id.c_str(), static_cast<unsigned long long>(newest->steps),
-                     newest->id.c_str());
+    const auto newest = newestRun(session);
+    if (!newest.ok() || !newest.value()) return;
+    const model::RunInfo& run = *newest.value();
+    std::fprintf(stderr,
+                 "bulkheadctl: this is a new run; to go on with %s, which ended at step %llu, add "
+                 "--resume %s\n",
+                 run.id.c_str(), static_cast<unsigned long long>(run.steps), run.id.c_str());
 }
 
 client::Result<model::JobInfo> startOrGoOn(Session& session, const UpOptions& options,

@@ -141,8 +141,9 @@ Parsed parse(int argc, char** argv) {
     app.add_option("--inherit", o.inherit,
                    "variables of the agent's environment that ranks have too, beside those that "
                    "docs/security.md lists: NAME or PREFIX* [none; with --private: all]");
-    app.add_option("--agents", o.agents, "role all: nodes to stand up on this machine")
-        ->check(CLI::Range(1, 64));
+    app.add_option("--agents", o.agents,
+                   "role all: nodes to stand up on this machine [1]; 0: a controller alone")
+        ->check(CLI::Range(0, 64));
     app.add_option("--node", o.node, "role agent: name of this node [the host's name]");
     app.add_option(
         "--address", o.address,

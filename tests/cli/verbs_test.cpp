@@ -407,7 +407,7 @@ TEST_F(VerbsTest, WhatStandsBehindTwoDashesIsTheProgramOfAJob) {
     const Said said = ask({"start", "--name", "mine", "--json", "--", "python3", "train.py"});
     ASSERT_EQ(said.code, cli::kOk) << said.err;
     EXPECT_THAT(said.out, HasSubstr("\"mine\""));
-    EXPECT_THAT(ask({"jobs", "--", "python3"}).err, HasSubstr("-- is for up and start"));
+    EXPECT_THAT(ask({"jobs", "--", "python3"}).err, HasSubstr("-- is for up, start"));
     EXPECT_THAT(ask({"start", "--"}).err, HasSubstr("expects a program"));
 }
 

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cli/go_on.h"
+
+namespace bulkhead::cli {
+
+client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session) {
+    const auto jobs = session.await<std::vector<model::JobInfo>>(
+        [](client::Client& c, auto reply) { c.listJobs(std::move(reply)); });
+    if (!jobs.ok()) return jobs.failure();
+    const auto failed = [](const model::JobInfo& job) {
+        return job.phase == model::JobPhase::kFailed;
+    };
+    std::optional<model::JobInfo> newest;
+    for (const model::JobInfo& job : jobs.value())
+        if (job.phase != model::JobPhase::kFinished &&
+            (!newest ||
+             std::pair(!failed(job), job.run) > std::pair(!failed(*newest), newest->run)))
+            newest = job;
+    return newest;
+}
+
+client::Result<std::optional<model::RunInfo>> newestRun(Session& session) {
+    const auto runs = session.await<std::vector<model::RunInfo>>(
+        [](client::Client& c, auto reply) { c.listRuns("", std::move(reply)); });
+    if (!runs.ok()) return runs.failure();
+    std::optional<model::RunInfo> newest;
+    for (const model::RunInfo& run : runs.value())
+        if (run.steps > 0 && (!newest || run.startedNs > newest->startedNs)) newest = run;
+    return newest;
+}
+
+}  // namespace bulkhead::cli

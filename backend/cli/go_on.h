@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "backend/cli/session.h"
+
+/// Earlier runs of a daemon. Each function blocks for its calls.
+namespace bulkhead::cli {
+
+/// The job that was cut off and that the daemon has taken up again, or could not (its phase is
+/// failed then); nullopt if there is none.
+client::Result<std::optional<model::JobInfo>> leftUnfinished(Session& session);
+
+/// The newest run that committed a step; nullopt if there is none.
+client::Result<std::optional<model::RunInfo>> newestRun(Session& session);
+
+}  // namespace bulkhead::cli
