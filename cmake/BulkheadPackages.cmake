@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What an installation has, and three Debian packages of it: programs in bin, plugins in lib/bulkhead,
 # what they read in share/bulkhead. `./dev package` makes the packages.
-#   bulkhead-cli      bulkheadctl, alert rules and dashboard for Prometheus
+#   bulkhead-cli      bulkheadctl, alert rules and dashboard for Prometheus, manifests for Kubernetes
 #   bulkhead-node     bulkheadd, bulkhead-worker, plugins, systemd units, the Python package
 #   bulkhead-console  the console and its demo
 include(GNUInstallDirs)
@@ -31,12 +31,29 @@ install(DIRECTORY resources/workloads DESTINATION ${share} COMPONENT node)
 install(DIRECTORY resources/systemd/ DESTINATION lib/systemd/system COMPONENT node
         FILES_MATCHING PATTERN "*.service")
 install(FILES resources/systemd/bulkhead.sysusers DESTINATION lib/sysusers.d RENAME bulkhead.conf COMPONENT node)
-install(DIRECTORY resources/prometheus resources/campaigns DESTINATION ${share}/resources COMPONENT cli)
+install(DIRECTORY resources/prometheus resources/campaigns resources/kubernetes resources/container DESTINATION ${share}/resources COMPONENT cli)
 install(DIRECTORY resources/jobs DESTINATION ${share}/resources COMPONENT cli)
 # The text that the demo learns, where its job file looks for it.
 install(DIRECTORY app backend plugins docs cmake LICENSES DESTINATION ${share} COMPONENT cli
         FILES_MATCHING REGEX "\\.(h|cpp|cu|md|txt|cmake|proto)$")
 install(FILES README.md LICENSE CMakeLists.txt CMakePresets.json dev DESTINATION ${share} COMPONENT cli)
+
+# Manual pages, made of the programs' help.
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man)
+function(bulkhead_manpage component program section)
+  if(NOT TARGET ${program})
+    return()
+  endif()
+  set(page ${PROJECT_BINARY_DIR}/man/${program}.${section})
+  set(script ${PROJECT_SOURCE_DIR}/cmake/manpage.py)
+  add_custom_command(OUTPUT ${page} DEPENDS ${program} ${script} VERBATIM
+    COMMAND Python3::Interpreter ${script} $<TARGET_FILE:${program}> ${section} ${PROJECT_VERSION} > ${page})
+  add_custom_target(manpage_${program} ALL DEPENDS ${page})
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT ${component})
+endfunction()
+bulkhead_manpage(cli bulkheadctl 1)
+bulkhead_manpage(node bulkheadd 8)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "The Bulkhead developers")
