@@ -76,7 +76,10 @@ std::vector<std::string> wordsOf(const client::JobSource& job) {
     const auto path = [](const std::string& text) {
         return text.empty() ? text : fs::absolute(text).lexically_normal().string();
     };
-    if (!job.file.empty()) words.push_back(path(job.file));
+    if (job.command.empty())
+        words.push_back(job.file.empty() ? client::demoJobFile() : path(job.file));
+    else if (!job.file.empty())
+        words.push_back(path(job.file));
     const std::pair<const char*, std::string> values[] = {
         {"--replicas", job.replicas}, {"--shards", job.shards}, {"--steps", job.steps},
         {"--seed", job.seed},         {"--name", job.name},     {"--data", path(job.data)},
@@ -203,6 +206,10 @@ client::Result<model::JobInfo> startOrGoOn(Session& session, client::JobSource s
                      left.value()->id.c_str(), static_cast<unsigned long long>(left.value()->step));
         return *left.value();
     }
+    if (source.file.empty() && source.command.empty())
+        return client::Failure{client::FailureCode::kNotFound, "There is nothing to follow",
+                               "No job runs on this daemon.", "Name a job file to start one.",
+                               false};
     const auto newest = newestRun(session);
     if (!newest.ok()) return newest.failure();
     if (source.resume.empty() && newest.value()) source.resume = newest.value()->id;
@@ -365,8 +372,9 @@ void addSubmit(CLI::App& slurm, Cli& cli) {
 }
 
 void addFollow(CLI::App& slurm, Cli& cli) {
-    CLI::App* verb = slurm.add_subcommand(
-        "follow", "In a Slurm job: start its job, or go on with it, and tell it of Slurm's nodes");
+    CLI::App* verb = slurm.add_subcommand("follow",
+                                          "Tell a running job what Slurm says of its nodes; in a "
+                                          "Slurm job, start it or go on with it");
     const auto options = std::make_shared<FollowOptions>();
     addJobOptions(*verb, options->job);
     verb->add_option("--folder", options->folder, "where what was ordered is noted")->required();

@@ -59,6 +59,14 @@ class VerbsTest : public RpcTest {
     }
 };
 
+TEST_F(VerbsTest, SlurmFollowWithoutAJobThatRunsOrIsNamedStartsNone) {
+    backend_.addJob("demo").phase = model::JobPhase::kFinished;
+    serve(unixOptions());
+    const Said said = ask({"slurm", "follow", "--folder", dir_});
+    EXPECT_EQ(said.code, cli::kNotFound);
+    EXPECT_THAT(said.err, HasSubstr("No job runs"));
+}
+
 TEST_F(VerbsTest, AccessAndCertificatesAreMadeShownAndTakenAway) {
     const std::string list = dir_ + "/access.toml";
     const auto access = [&](std::vector<std::string> words) {
