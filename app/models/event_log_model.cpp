@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-3.0-only
 #include "app/models/event_log_model.h"
 
-#include <QCoreApplication>
 #include <algorithm>
 
 #include "app/models/labels.h"
@@ -9,6 +8,13 @@
 #include "app/models/units.h"
 
 namespace bulkhead::ui {
+namespace {
+
+bool isListed(const model::Event& event) {
+    return classOf(model::typeName(event.body)) != EventClass::kGauge;
+}
+
+}  // namespace
 
 EventLogModel::EventLogModel(RunFeed& feed, QObject* parent) : QAbstractTableModel(parent) {
     connect(&feed, &RunFeed::wasReset, this, &EventLogModel::clear);
@@ -19,14 +25,15 @@ EventLogModel::Row EventLogModel::rowOf(const model::Event& event) {
     model::Severity severity = event.severity;
     if (const auto* output = std::get_if<model::RankOutput>(&event.body))
         severity = std::max(severity, outputText(output->line).severity);
-    return {event.seq, event.timeNs, severity, eventText(event)};
+    return {event.seq, event.timeNs, severity, classOf(model::typeName(event.body)),
+            eventText(event)};
 }
 
 void EventLogModel::append(const std::vector<model::Event>& events) {
     std::vector<Row> fresh;
     const uint64_t lastSeq = rows_.empty() ? 0 : rows_.back().seq;
     for (const model::Event& event : events)
-        if (!isGaugeEvent(event.body) && event.seq > lastSeq) fresh.push_back(rowOf(event));
+        if (isListed(event) && event.seq > lastSeq) fresh.push_back(rowOf(event));
     if (fresh.size() > kCapacity)
         fresh.erase(fresh.begin(), fresh.end() - static_cast<std::ptrdiff_t>(kCapacity));
     if (fresh.empty()) return;
@@ -44,19 +51,32 @@ void EventLogModel::append(const std::vector<model::Event>& events) {
     endInsertRows();
 }
 
-void EventLogModel::prepend(const std::vector<model::Event>& events) {
+bool EventLogModel::prepend(const std::vector<model::Event>& events, bool withRoutine) {
     std::vector<Row> older;
     const uint64_t limit = rows_.empty() ? UINT64_MAX : rows_.front().seq;
-    for (const model::Event& event : events)
-        if (!isGaugeEvent(event.body) && event.seq < limit) older.push_back(rowOf(event));
+    for (const model::Event& event : events) {
+        if (!isListed(event) || event.seq >= limit) continue;
+        Row row = rowOf(event);
+        if (withRoutine || !row.isRoutine()) older.push_back(std::move(row));
+    }
     const size_t room = kCapacity - rows_.size();
-    if (older.size() > room)
-        older.erase(older.begin(), older.end() - static_cast<std::ptrdiff_t>(room));
-    if (older.empty()) return;
+    const bool fits = older.size() <= room;
+    if (!fits) older.erase(older.begin(), older.end() - static_cast<std::ptrdiff_t>(room));
+    if (older.empty()) return fits;
     beginInsertRows({}, 0, static_cast<int>(older.size()) - 1);
     rows_.insert(rows_.begin(), std::make_move_iterator(older.begin()),
                  std::make_move_iterator(older.end()));
     endInsertRows();
+    return fits;
+}
+
+void EventLogModel::dropUntil(uint64_t seq) {
+    const auto kept =
+        std::find_if(rows_.begin(), rows_.end(), [seq](const Row& row) { return row.seq > seq; });
+    if (kept == rows_.begin()) return;
+    beginRemoveRows({}, 0, static_cast<int>(kept - rows_.begin()) - 1);
+    rows_.erase(rows_.begin(), kept);
+    endRemoveRows();
 }
 
 void EventLogModel::clear() {
@@ -119,8 +139,8 @@ QVariant EventLogModel::data(const QModelIndex& index, int role) const {
             return QVariant::fromValue<qulonglong>(row.seq);
         case kSortRole:
             return static_cast<int>(row.severity);
-        case kKindRole:
-            return row.text.kind;
+        case kRoutineRole:
+            return row.isRoutine();
         default:
             return {};
     }
@@ -172,13 +192,7 @@ bool EventFilter::filterAcceptsRow(int row, const QModelIndex& parent) const {
     const int severity = at(0).data(kSortRole).toInt();
     if (severity < static_cast<int>(minSeverity_)) return false;
     if (replica_ >= 0 && at(0).data(kReplicaRole).toInt() != replica_) return false;
-    if (hideRoutine_ && severity == 0) {
-        const QString kind = at(0).data(kKindRole).toString();
-        static const QStringList kRoutine = {QCoreApplication::translate("events", "Step"),
-                                             QCoreApplication::translate("events", "Quorum"),
-                                             QCoreApplication::translate("events", "Output")};
-        if (kRoutine.contains(kind)) return false;
-    }
+    if (hideRoutine_ && at(0).data(kRoutineRole).toBool()) return false;
     if (text_.isEmpty()) return true;
     for (const int column : {EventLogModel::kKind, EventLogModel::kSubject, EventLogModel::kText})
         if (at(column).data().toString().contains(text_, Qt::CaseInsensitive)) return true;

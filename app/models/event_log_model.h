@@ -20,14 +20,18 @@ class EventLogModel final : public QAbstractTableModel {
 
     explicit EventLogModel(RunFeed& feed, QObject* parent = nullptr);
 
-    /// Events from before the snapshot, oldest first, as history gives them; those already shown
-    /// are left out.
-    void prepend(const std::vector<model::Event>& events);
+    /// Events from before those shown, oldest first, as history gives them; those already shown
+    /// are left out, and so are routine ones below a warning unless `withRoutine`. False: the log
+    /// is full, so that some of the oldest were left out.
+    bool prepend(const std::vector<model::Event>& events, bool withRoutine = true);
     void append(const std::vector<model::Event>& events);
     void clear();
+    /// Takes out the events up to `seq`.
+    void dropUntil(uint64_t seq);
     /// Last row at or before `timeNs`, -1 if all are later.
     int rowAt(int64_t timeNs) const;
-    uint64_t firstSeq() const { return rows_.empty() ? 0 : rows_.front().seq; }
+    /// Of the oldest shown; 0: none.
+    int64_t firstNs() const { return rows_.empty() ? 0 : rows_.front().timeNs; }
 
     int rowCount(const QModelIndex& parent = {}) const override;
     int columnCount(const QModelIndex& parent = {}) const override;
@@ -39,7 +43,12 @@ class EventLogModel final : public QAbstractTableModel {
         uint64_t seq;
         int64_t timeNs;
         model::Severity severity;
+        EventClass kind;
         EventText text;
+
+        bool isRoutine() const {
+            return kind == EventClass::kRoutine && severity == model::Severity::kInfo;
+        }
     };
     static Row rowOf(const model::Event& event);
 

@@ -270,11 +270,26 @@ EventText eventText(const model::Event& event) {
     return std::visit(Describe{}, event.body);
 }
 
-bool isGaugeEvent(const model::EventBody& body) {
-    return std::holds_alternative<model::FleetSampled>(body) ||
-           std::holds_alternative<model::ExpertLoads>(body) ||
-           std::holds_alternative<model::RoutingSampled>(body) ||
-           std::holds_alternative<model::CatchUpProgress>(body);
+EventClass classOf(std::string_view type) {
+    for (const std::string_view gauge :
+         {model::FleetSampled::kType, model::ExpertLoads::kType, model::RoutingSampled::kType,
+          model::CatchUpProgress::kType})
+        if (type == gauge) return EventClass::kGauge;
+    for (const std::string_view routine :
+         {model::StepCommitted::kType, model::QuorumDecided::kType, model::RankOutput::kType})
+        if (type == routine) return EventClass::kRoutine;
+    return EventClass::kNotable;
+}
+
+std::vector<std::string> typesForLog(bool withRoutine) {
+    std::vector<std::string> types;
+    for (const std::string_view type : model::eventTypes()) {
+        const EventClass kind = classOf(type);
+        if (kind == EventClass::kNotable || type == model::RankOutput::kType ||
+            (withRoutine && kind == EventClass::kRoutine))
+            types.emplace_back(type);
+    }
+    return types;
 }
 
 }  // namespace bulkhead::ui

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <QString>
+#include <string>
+#include <vector>
 
 #include "backend/model/event.h"
 
@@ -26,7 +28,15 @@ OutputText outputText(std::string_view line);
 /// Thread: any.
 EventText eventText(const model::Event& event);
 
-/// Events that only feed gauges; the log leaves them out.
-bool isGaugeEvent(const model::EventBody& body);
+/// What the log does with a type of events.
+enum class EventClass {
+    kNotable,  ///< always shown
+    kRoutine,  ///< comes with every step or line of output: shown when asked for, or as a warning
+    kGauge,    ///< only feeds gauges: never shown
+};
+EventClass classOf(std::string_view type);
+
+/// Types to ask history for. Output is among them in any case: a line of it may be a warning.
+std::vector<std::string> typesForLog(bool withRoutine);
 
 }  // namespace bulkhead::ui

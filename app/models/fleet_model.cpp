@@ -34,7 +34,7 @@ std::vector<FleetRow> FleetModel::takeReplicas() const {
     for (const model::ReplicaView& replica : feed_.state().replicas) {
         FleetRow row;
         row.replica = replica;
-        row.replica.lane.clear();
+        row.replica.lane = {};
         rows.push_back(std::move(row));
     }
     for (const model::RankView& rank : feed_.state().ranks) {

@@ -16,7 +16,7 @@ enum Role {
     kTimeRole,                     ///< qint64 Unix nanoseconds
     kIdRole,                       ///< qulonglong or QString naming the row's object
     kSortRole,                     ///< sort key
-    kKindRole,                     ///< QString: type of an event
+    kRoutineRole,                  ///< bool: an event that the log hides by default
 };
 
 }  // namespace bulkhead::ui

@@ -7,51 +7,131 @@
 namespace bulkhead::ui {
 namespace {
 
-double figure(const model::StepPoint& point, Metric metric) {
+using OfStep = double (*)(const model::StepPoint&);
+using OfStretch = const model::Extent& (*)(const model::StepStretch&);
+
+struct Figure {
+    OfStep ofStep;
+    OfStretch ofStretch;
+};
+
+Figure figureOf(Metric metric) {
+    using P = const model::StepPoint&;
+    using S = const model::StepStretch&;
+    using E = const model::Extent&;
     switch (metric) {
         case Metric::kLoss:
-            return point.loss;
+            return {[](P p) { return p.loss; }, [](S s) -> E { return s.loss; }};
         case Metric::kGradNorm:
-            return point.gradNorm;
+            return {[](P p) { return p.gradNorm; }, [](S s) -> E { return s.gradNorm; }};
         case Metric::kTokensPerSecond:
-            return point.tokensPerSecond;
+            return {[](P p) { return p.tokensPerSecond; },
+                    [](S s) -> E { return s.tokensPerSecond; }};
         case Metric::kContributors:
-            return point.contributors;
+            return {[](P p) { return static_cast<double>(p.contributors); },
+                    [](S s) -> E { return s.contributors; }};
         case Metric::kLearningRate:
-            return point.learningRate;
+            return {[](P p) { return p.learningRate; }, [](S s) -> E { return s.learningRate; }};
         case Metric::kEffectiveTime:
-            return point.effectiveTime * 100;
+            return {[](P p) { return p.effectiveTime; }, [](S s) -> E { return s.effectiveTime; }};
         case Metric::kStepMs:
-            return point.stepMs;
+            return {[](P p) { return p.stepMs; }, [](S s) -> E { return s.stepMs; }};
         case Metric::kStallMs:
-            return point.stallMs;
+            return {[](P p) { return p.stallMs; }, [](S s) -> E { return s.stallMs; }};
     }
-    return 0;
+    return {};
 }
 
-template <class Get>
-Points collect(const model::RunState& state, Get get) {
-    Points points;
-    points.reserve(state.steps.size());
+double domainFigure(const model::StepPoint& p, size_t domain) {
+    return domain < p.domainLoss.size() && p.domainLoss[domain] >= 0 ? p.domainLoss[domain]
+                                                                     : std::nan("");
+}
+
+model::Extent domainExtent(const model::StepStretch& s, size_t domain) {
+    return domain < s.domainLoss.size() ? s.domainLoss[domain] : model::Extent{};
+}
+
+/// The whole run: `takeStretch` for those before the steps that are kept one by one.
+template <class OfStep, class OfStretch, class TakeStretch, class TakeStep>
+void walk(const model::RunState& state, OfStep ofStep, OfStretch ofStretch, TakeStretch takeStretch,
+          TakeStep takeStep) {
+    for (const model::StepStretch& stretch : state.earlierSteps)
+        if (const model::Extent& extent = ofStretch(stretch); extent.count > 0)
+            takeStretch(stretch, extent);
     for (const model::StepPoint& point : state.steps) {
         if (point.superseded) continue;
-        const double y = get(point);
-        if (std::isfinite(y)) points.emplace_back(static_cast<double>(point.step), y);
+        const double y = ofStep(point);
+        if (std::isfinite(y)) takeStep(static_cast<double>(point.step), y);
     }
+}
+
+template <class OfStep, class OfStretch>
+Points raw(const model::RunState& state, OfStep ofStep, OfStretch ofStretch) {
+    Points points;
+    points.reserve(state.steps.size() + 2 * state.earlierSteps.size());
+    walk(
+        state, ofStep, ofStretch,
+        [&](const model::StepStretch& stretch, const model::Extent& extent) {
+            points.emplace_back(static_cast<double>(stretch.first), extent.least);
+            if (stretch.last > stretch.first)
+                points.emplace_back(static_cast<double>(stretch.last), extent.greatest);
+        },
+        [&](double step, double y) { points.emplace_back(step, y); });
+    return points;
+}
+
+/// Exponential moving average with the bias of its start removed.
+class Average {
+  public:
+    explicit Average(double weight) : weight_(weight) {}
+    /// `y` came so many times in a row.
+    double add(double y, double times = 1) {
+        const double kept = std::pow(weight_, times);
+        value_ = kept * value_ + (1 - kept) * y;
+        all_ = kept * all_ + (1 - kept);
+        return value_ / all_;
+    }
+
+  private:
+    double weight_;
+    double value_ = 0;
+    double all_ = 0;
+};
+
+template <class OfStep, class OfStretch>
+Points averaged(const model::RunState& state, OfStep ofStep, OfStretch ofStretch, double weight) {
+    Points points;
+    points.reserve(state.steps.size() + state.earlierSteps.size());
+    Average average(weight);
+    walk(
+        state, ofStep, ofStretch,
+        [&](const model::StepStretch& stretch, const model::Extent& extent) {
+            points.emplace_back(static_cast<double>(stretch.last),
+                                average.add(extent.mean, static_cast<double>(extent.count)));
+        },
+        [&](double step, double y) { points.emplace_back(step, average.add(y)); });
     return points;
 }
 
 }  // namespace
 
 Points seriesOf(const model::RunState& state, Metric metric) {
-    return collect(state, [metric](const model::StepPoint& p) { return figure(p, metric); });
+    const Figure figure = figureOf(metric);
+    Points points = raw(state, figure.ofStep, figure.ofStretch);
+    if (metric == Metric::kEffectiveTime)
+        for (QPointF& point : points) point.ry() *= 100;
+    return points;
 }
 
-Points domainLoss(const model::RunState& state, size_t domain) {
-    return collect(state, [domain](const model::StepPoint& p) {
-        return domain < p.domainLoss.size() && p.domainLoss[domain] >= 0 ? p.domainLoss[domain]
-                                                                         : std::nan("");
-    });
+Points smoothedSeries(const model::RunState& state, Metric metric, double weight) {
+    const Figure figure = figureOf(metric);
+    return averaged(state, figure.ofStep, figure.ofStretch, weight);
+}
+
+Points domainLoss(const model::RunState& state, size_t domain, double weight) {
+    return averaged(
+        state, [domain](const model::StepPoint& p) { return domainFigure(p, domain); },
+        [domain](const model::StepStretch& s) { return domainExtent(s, domain); }, weight);
 }
 
 Points imbalance(const model::RunState& state, bool worst) {
@@ -59,19 +139,6 @@ Points imbalance(const model::RunState& state, bool worst) {
     for (const model::ImbalancePoint& p : state.experts.history)
         points.emplace_back(static_cast<double>(p.step), worst ? p.worst : p.mean);
     return points;
-}
-
-Points smoothed(const Points& raw, double weight) {
-    Points result;
-    result.reserve(raw.size());
-    double average = 0;
-    double weightOfAll = 0;
-    for (const QPointF& point : raw) {
-        average = weight * average + (1 - weight) * point.y();
-        weightOfAll = weight * weightOfAll + (1 - weight);
-        result.emplace_back(point.x(), average / weightOfAll);
-    }
-    return result;
 }
 
 Points decimated(const Points& points, size_t buckets) {
@@ -103,6 +170,15 @@ Points decimated(const Points& points, size_t buckets) {
 
 uint64_t stepAt(const model::RunState& state, int64_t timeNs) {
     uint64_t step = 0;
+    for (const model::StepStretch& stretch : state.earlierSteps) {
+        if (stretch.beginNs > timeNs) return step;
+        step = timeNs >= stretch.endNs
+                   ? stretch.last
+                   : stretch.first +
+                         static_cast<uint64_t>(static_cast<double>(stretch.last - stretch.first) *
+                                               model::durationMs(stretch.beginNs, timeNs) /
+                                               model::durationMs(stretch.beginNs, stretch.endNs));
+    }
     for (const model::StepPoint& point : state.steps) {
         if (point.timeNs > timeNs) break;
         step = point.step;
@@ -111,6 +187,14 @@ uint64_t stepAt(const model::RunState& state, int64_t timeNs) {
 }
 
 int64_t timeOfStep(const model::RunState& state, double step) {
+    for (const model::StepStretch& stretch : state.earlierSteps) {
+        const auto first = static_cast<double>(stretch.first);
+        const auto last = static_cast<double>(stretch.last);
+        if (step > last) continue;
+        const double part = last > first ? std::max(step - first, 0.0) / (last - first) : 0;
+        return stretch.beginNs +
+               static_cast<int64_t>(part * model::durationMs(stretch.beginNs, stretch.endNs) * 1e6);
+    }
     int64_t best = 0;
     double distance = 0;
     for (const model::StepPoint& point : state.steps) {

@@ -18,7 +18,6 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFrame{100};  // ten deliveries a second
 constexpr int kSilenceTickMs = 250;
 constexpr double kSilentSeconds = 2.0;
-constexpr uint32_t kHistory = 5000;
 
 QString dataFile(const QString& name) {
     const QString folder = QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation);
@@ -359,31 +358,10 @@ void Session::takeRun(Delivery delivery) {
         judgeLink();
         checkSilence();
     }
-    if (delivery.snapshot) {
-        feed_.reset(*delivery.snapshot);
-        fetchHistory(delivery.snapshot->seq);
-    }
+    if (delivery.snapshot) feed_.reset(*delivery.snapshot);
     feed_.apply(delivery.events);
     if (delivery.position) status_.position = delivery.position;
     if (delivery.position || delivery.lost || back) Q_EMIT statusChanged();
-}
-
-void Session::fetchHistory(uint64_t untilSeq) {
-    if (run_.empty() || untilSeq == 0 || !client_) return;
-    model::EventQuery query;
-    query.run = run_;
-    query.toSeq = untilSeq;
-    query.newestFirst = true;
-    query.limit = kHistory;
-    // An answer asked for before a later snapshot is of another moment than the screen.
-    client_->readEvents(query, here<model::EventPage>([this, asked = ++historyAsked_](auto result) {
-                            // History that cannot be read leaves the log shorter; the stream itself
-                            // goes on.
-                            if (!result.ok() || asked != historyAsked_) return;
-                            std::vector<model::Event> events = std::move(result).value().events;
-                            std::reverse(events.begin(), events.end());
-                            Q_EMIT history(events);
-                        }));
 }
 
 void Session::showNewestRun() {

@@ -78,6 +78,8 @@ class Session final : public QObject {
     void inject(const model::FaultSpec& fault, uint64_t revision, Answer<uint64_t> answer);
     /// Ends a fault that lasts.
     void endFault(uint64_t fault, Answer<client::Done> answer);
+    /// Events of the run on screen; `query.run` is set here.
+    void readEvents(model::EventQuery query, Answer<model::EventPage> answer);
     void listRuns(const QString& text, Answer<std::vector<model::RunInfo>> answer);
     /// The whole run folded, as it was at its end: for comparing.
     void loadRun(const QString& run, Answer<client::StatePtr> answer);
@@ -89,8 +91,6 @@ class Session final : public QObject {
 
   Q_SIGNALS:
     void statusChanged();
-    /// Events from before the snapshot, oldest first.
-    void history(const std::vector<bulkhead::model::Event>& events);
     /// Something asked for could not be done; the connection stands.
     void complained(const bulkhead::client::Failure& failure);
     /// The daemon's list of runs may have changed.
@@ -106,7 +106,6 @@ class Session final : public QObject {
     void takeRun(Delivery delivery);
     void watchJob(const model::JobInfo& job);
     void watchRun(client::WatchTarget target);
-    void fetchHistory(uint64_t untilSeq);
     void startPendingJob();
     void keepInsteadOfPending(const model::JobInfo& job);
     void show(client::JobText text);
@@ -148,7 +147,6 @@ class Session final : public QObject {
     /// State of each watch; empty while it is connected.
     std::optional<Delivery::Lost> jobsLost_;
     std::optional<Delivery::Lost> runLost_;
-    uint64_t historyAsked_ = 0;
 };
 
 template <class T>

@@ -89,6 +89,12 @@ void Session::inject(const model::FaultSpec& fault, uint64_t revision, Answer<ui
     client_->inject(status_.job->id, fault, {{}, revision}, here<uint64_t>(std::move(answer)));
 }
 
+void Session::readEvents(model::EventQuery query, Answer<model::EventPage> answer) {
+    if (!client_ || run_.empty()) return answer(noClient());
+    query.run = run_;
+    client_->readEvents(std::move(query), here<model::EventPage>(std::move(answer)));
+}
+
 void Session::listRuns(const QString& text, Answer<std::vector<model::RunInfo>> answer) {
     if (!client_) return answer(noClient());
     client_->listRuns(text.toStdString(), here<std::vector<model::RunInfo>>(std::move(answer)));

@@ -8,6 +8,7 @@
 #include <QLineEdit>
 #include <QScrollBar>
 #include <QTableView>
+#include <utility>
 
 #include "app/models/labels.h"
 #include "app/models/roles.h"
@@ -25,6 +26,7 @@ constexpr int kDebounceMs = 150;
 EventsView::EventsView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("events"), tr("Events"), parent),
       model_(context.feed),
+      history_(context.session),
       table_(new QTableView),
       text_(new QLineEdit),
       severity_(new QComboBox),
@@ -40,7 +42,12 @@ EventsView::EventsView(ViewContext& context, QWidget* parent)
     table_->setColumnWidth(EventLogModel::kSubject, 72);
     setBody(table_);
     addControls();
-    connect(&context_.session, &Session::history, &model_, &EventLogModel::prepend);
+    connect(&history_, &EventHistory::page, this, &EventsView::takeHistory);
+    connect(&history_, &EventHistory::stateChanged, this, &EventsView::countRows);
+    connect(&context_.feed, &RunFeed::wasReset, this, [this] {
+        fresh_ = true;
+        snapshotSeq_ = context_.feed.state().seq;
+    });
     connect(&context_.cursor, &TimeCursor::moved, this, &EventsView::followCursor);
     // Not the current row: a table makes its first one that when it gets the keyboard.
     connect(table_->selectionModel(), &QItemSelectionModel::selectionChanged, this, [this] {
@@ -50,8 +57,10 @@ EventsView::EventsView(ViewContext& context, QWidget* parent)
         context_.cursor.set(rows.first().data(kTimeRole).toLongLong());
         movingCursor_ = false;
     });
-    connect(table_->verticalScrollBar(), &QScrollBar::valueChanged, this,
-            [this](int value) { atEnd_ = value >= table_->verticalScrollBar()->maximum() - 4; });
+    connect(table_->verticalScrollBar(), &QScrollBar::valueChanged, this, [this](int value) {
+        atEnd_ = value >= table_->verticalScrollBar()->maximum() - 4;
+        if (value == 0) history_.more();
+    });
     // Rows that come from history arrive after the view was drawn.
     connect(table_->verticalScrollBar(), &QScrollBar::rangeChanged, this, [this] {
         if (atEnd_ && !context_.cursor.at()) table_->scrollToBottom();
@@ -74,12 +83,13 @@ void EventsView::addControls() {
     count_->setObjectName(QStringLiteral("Muted"));
     count_->setFont(Theme::font(-1));
     QAction* routine = context_.actions.add(
-        QStringLiteral("events.routine"), tr("View"), tr("Show every line of the log"),
+        QStringLiteral("events.routine"), tr("View"), tr("Show routine events"),
         tr("Show step, quorum and output lines as well"),
         QKeySequence(QStringLiteral("Ctrl+Shift+E")), [this] {
             filter_.setHideRoutine(
                 !context_.actions.find(QStringLiteral("events.routine"))->isChecked());
-            countRows();
+            model_.dropUntil(snapshotSeq_);
+            beginHistory();
         });
     routine->setCheckable(true);
     context_.actions.add(
@@ -115,10 +125,47 @@ QWidget* EventsView::focusTarget() {
     return table_;
 }
 
+void EventsView::beginHistory() {
+    history_.begin(snapshotSeq_,
+                   context_.actions.find(QStringLiteral("events.routine"))->isChecked());
+}
+
+void EventsView::takeHistory(const std::vector<model::Event>& events) {
+    // What was at the top stays where it was.
+    const QModelIndex top = table_->indexAt({0, 0});
+    const QPersistentModelIndex first = filter_.mapToSource(top);
+    const bool fits = model_.prepend(events, history_.withRoutine());
+    if (!atEnd_ && first.isValid())
+        table_->scrollTo(filter_.mapFromSource(first), QAbstractItemView::PositionAtTop);
+    if (!fits) history_.stop();
+}
+
+QString EventsView::missingWords() const {
+    const QString since = formatClock(model_.firstNs());
+    switch (history_.state()) {
+        case EventHistory::State::kReading:
+            return tr("reading earlier ones\u2026");
+        case EventHistory::State::kMore:
+            return tr("from %1 on; scroll up for earlier ones").arg(since);
+        case EventHistory::State::kFull:
+            return tr("from %1 on; filter or replay an earlier moment for the rest").arg(since);
+        case EventHistory::State::kFailed:
+            return tr("earlier ones could not be read");
+        case EventHistory::State::kWhole:
+            break;
+    }
+    return {};
+}
+
 void EventsView::countRows() {
+    const QString missing = missingWords();
     count_->setText(tr("%1 of %2")
                         .arg(formatCount(static_cast<uint64_t>(filter_.rowCount())),
-                             formatCount(static_cast<uint64_t>(model_.rowCount()))));
+                             formatCount(context_.feed.state().counters.events)) +
+                    (missing.isEmpty() ? QString() : QStringLiteral(", ") + missing));
+    count_->setToolTip(
+        tr("Events shown, and events of the run. Figures of ranks and experts, "
+           "which come several times a second, are never listed."));
 }
 
 void EventsView::followCursor() {
@@ -136,6 +183,7 @@ void EventsView::followCursor() {
 }
 
 void EventsView::refresh() {
+    if (std::exchange(fresh_, false)) beginHistory();
     const auto replicas = static_cast<int>(context_.feed.state().replicas.size());
     while (replica_->count() < replicas + 1)
         replica_->addItem(tr("Replica %1").arg(replica_->count() - 1));

@@ -4,6 +4,7 @@
 #include <QTimer>
 
 #include "app/models/event_log_model.h"
+#include "app/session/event_history.h"
 #include "app/views/view.h"
 
 class QComboBox;
@@ -28,8 +29,14 @@ class EventsView final : public View {
     void addControls();
     void followCursor();
     void countRows();
+    /// Reads what history has from before the snapshot.
+    void beginHistory();
+    void takeHistory(const std::vector<model::Event>& events);
+    /// What the log lacks at its beginning; empty: nothing.
+    QString missingWords() const;
 
     EventLogModel model_;
+    EventHistory history_;
     EventFilter filter_;
     QTableView* table_;
     QLineEdit* text_;
@@ -39,6 +46,8 @@ class EventsView final : public View {
     QTimer debounce_;
     bool movingCursor_ = false;
     bool atEnd_ = true;
+    bool fresh_ = true;         ///< since a snapshot, nothing was read from history
+    uint64_t snapshotSeq_ = 0;  ///< what is older comes from history
 };
 
 }  // namespace bulkhead::ui

@@ -202,6 +202,9 @@ void ExpertsView::refresh() {
     study_->setLive(state);
     imbalance_->set({{tr("worst layer"), imbalance(state, true), 1},
                      {tr("mean of layers"), imbalance(state, false), 0}});
+    const uint64_t width = state.experts.history.width();
+    imbalance_->setToolTip(
+        width > 1 ? tr("A point is the worst of %1 steps.").arg(formatCount(width)) : QString());
 }
 
 }  // namespace bulkhead::ui

@@ -8,6 +8,7 @@
 #include <QTableView>
 
 #include "app/models/labels.h"
+#include "app/models/range_words.h"
 #include "app/widgets/incident_bars.h"
 #include "app/widgets/lane_timeline.h"
 #include "app/widgets/table_style.h"
@@ -20,7 +21,8 @@ TimelineView::TimelineView(ViewContext& context, QWidget* parent)
       model_(context.feed),
       lanes_(new LaneTimeline),
       table_(new QTableView),
-      bars_(new IncidentBars) {
+      bars_(new IncidentBars),
+      range_(new QLabel) {
     lanes_->setState(&context_.feed.state());
     table_->setModel(&model_);
     styleTable(table_, tr("Incidents"));
@@ -80,6 +82,9 @@ void TimelineView::addLegend() {
     fill();
     connect(&theme(), &Theme::changed, legend, fill);
     controls()->insertWidget(1, legend);
+    range_->setObjectName(QStringLiteral("Muted"));
+    range_->setFont(Theme::font(-1));
+    controls()->insertWidget(2, range_);
 }
 
 void TimelineView::addActions() {
@@ -120,6 +125,11 @@ void TimelineView::refresh() {
     const Revisions& now = context_.feed.revisions();
     if (now.lanes != drawn_.lanes || now.steps != drawn_.steps || now.fleet != drawn_.fleet)
         lanes_->advance();
+    if (now.lanes != drawn_.lanes) {
+        const RangeWords range = laneRange(context_.feed.state());
+        range_->setText(range.text);
+        range_->setToolTip(range.detail);
+    }
     if (now.incidents != drawn_.incidents) {
         const bool wasFirst = table_->currentIndex().row() <= 0;
         model_.refresh();

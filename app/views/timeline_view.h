@@ -4,6 +4,7 @@
 #include "app/models/incident_model.h"
 #include "app/views/view.h"
 
+class QLabel;
 class QTableView;
 
 namespace bulkhead::ui {
@@ -31,6 +32,7 @@ class TimelineView final : public View {
     LaneTimeline* lanes_;
     QTableView* table_;
     IncidentBars* bars_;
+    QLabel* range_;
     Revisions drawn_;
 };
 

@@ -9,6 +9,7 @@
 #include <QSlider>
 
 #include "app/models/labels.h"
+#include "app/models/range_words.h"
 #include "app/models/units.h"
 #include "app/widgets/theme.h"
 #include "app/widgets/time_series_view.h"
@@ -19,6 +20,7 @@ namespace bulkhead::ui {
 TrainingView::TrainingView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("training"), tr("Training"), parent),
       smoothing_(new QSlider(Qt::Horizontal)),
+      range_(new QLabel),
       byDomain_(nullptr) {
     const auto number = [](int decimals) {
         return [decimals](double v) { return formatNumber(v, decimals); };
@@ -65,6 +67,9 @@ void TrainingView::addControls() {
                                  touch();
                              });
     byDomain_->setCheckable(true);
+    range_->setObjectName(QStringLiteral("Muted"));
+    range_->setFont(Theme::font(-1));
+    controls()->insertWidget(1, range_);
     auto* words = new QLabel(tr("Smoothing"));
     words->setObjectName(QStringLiteral("Muted"));
     smoothing_->setRange(0, 99);
@@ -100,14 +105,14 @@ void TrainingView::refresh() {
         const Points raw = seriesOf(s, metric);
         if (smoothing() == 0) return std::vector<Line>{{tr("raw"), raw, color}};
         return std::vector<Line>{{tr("raw"), raw, color, true},
-                                 {tr("smoothed"), smoothed(raw, smoothing()), color}};
+                                 {tr("smoothed"), smoothedSeries(s, metric, smoothing()), color}};
     };
     std::vector<Line> loss = withRaw(Metric::kLoss, 0);
     if (byDomain_->isChecked()) {
         loss.clear();
         for (size_t d = 0; d < s.spec.domains.size(); ++d)
-            loss.push_back({toQt(s.spec.domains[d].name), smoothed(domainLoss(s, d), smoothing()),
-                            static_cast<int>(d)});
+            loss.push_back(
+                {toQt(s.spec.domains[d].name), domainLoss(s, d, smoothing()), static_cast<int>(d)});
     }
     charts_[kLoss]->set(std::move(loss));
     charts_[kGradNorm]->set(withRaw(Metric::kGradNorm, 1));
@@ -125,6 +130,9 @@ void TrainingView::refresh() {
              true});
     lines.insert(lines.begin(), {lines.empty() ? QString() : tr("live"), effective, 0});
     charts_[kEffective]->set(std::move(lines));
+    const RangeWords range = chartRange(s);
+    range_->setText(range.text);
+    range_->setToolTip(range.detail);
     placeCursor();
 }
 

@@ -5,6 +5,7 @@
 
 #include "app/views/view.h"
 
+class QLabel;
 class QSlider;
 
 namespace bulkhead::ui {
@@ -31,6 +32,7 @@ class TrainingView final : public View {
 
     std::vector<TimeSeriesView*> charts_;
     QSlider* smoothing_;
+    QLabel* range_;
     QAction* byDomain_;
     Revisions drawn_;
 };

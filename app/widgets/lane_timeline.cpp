@@ -243,6 +243,17 @@ QString LaneTimeline::jobWordsAt(int64_t timeNs, int32_t replica) const {
     return {};
 }
 
+QString LaneTimeline::severalWords(int32_t replica, const model::LaneInterval& several) const {
+    const double whole = model::durationMs(several.beginNs, several.endNs);
+    return tr("Replica %1: %2 states between %3 and %4, training for %5 of the time. Replay the "
+              "run at this moment to see each.")
+        .arg(replica)
+        .arg(several.stretches)
+        .arg(formatElapsed(several.beginNs - state_->startedNs),
+             formatElapsed(several.endNs - state_->startedNs),
+             formatShare(whole > 0 ? several.trained() / whole : 0));
+}
+
 QString LaneTimeline::wordsAt(const QPoint& at) const {
     if (state_ == nullptr || !plot().contains(at)) return {};
     const int64_t time = timeAt(at.x());
@@ -251,6 +262,7 @@ QString LaneTimeline::wordsAt(const QPoint& at) const {
         for (const model::LaneInterval& v : state_->replicas[i].lane) {
             const int64_t end = v.endNs == 0 ? state_->lastEventNs : v.endNs;
             if (time < v.beginNs || time > end) continue;
+            if (v.stretches > 1) return severalWords(state_->replicas[i].replica, v);
             const QString job = v.state == model::ReplicaState::kTraining
                                     ? jobWordsAt(time, state_->replicas[i].replica)
                                     : QString();

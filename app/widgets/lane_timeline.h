@@ -64,6 +64,7 @@ class LaneTimeline final : public QWidget {
     int64_t timeAt(double x) const;
     void zoomAt(double factor, double x);
     QString wordsAt(const QPoint& at) const;
+    QString severalWords(int32_t replica, const model::LaneInterval& several) const;
     /// Says what all survivors waited for; empty: for one that was lost.
     QString stallWords(const model::StallInterval& stall) const;
     /// The reason for which no replica trained then; empty: they did.
@@ -72,9 +73,9 @@ class LaneTimeline final : public QWidget {
     void paintLane(QPainter& painter, size_t i) const;
     void paintStalls(QPainter& painter) const;
     void paintPhases(QPainter& painter) const;
-    /// Before this moment nothing is known any more.
-    void paintForgotten(QPainter& painter, const QRect& row, int64_t untilNs,
-                        const QString& words) const;
+    /// Of stretches that are kept as one: the lower part is the share of training.
+    void paintSeveral(QPainter& painter, const QRectF& bar,
+                      const model::LaneInterval& several) const;
     /// Over what the lanes of replicas that were training then show.
     void paintOverTraining(QPainter& painter, int64_t beginNs, int64_t endNs, int32_t but,
                            const QBrush& brush, const QString& words) const;

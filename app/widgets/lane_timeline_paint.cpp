@@ -31,10 +31,12 @@ QString tickText(int64_t ns, int64_t step) {
 }
 
 bool isTrainingAt(const model::ReplicaView& replica, int64_t timeNs) {
-    for (const model::LaneInterval& i : replica.lane)
-        if (i.beginNs <= timeNs && (i.endNs == 0 || timeNs < i.endNs))
-            return i.state == model::ReplicaState::kTraining;
-    return false;
+    const auto after =
+        std::upper_bound(replica.lane.begin(), replica.lane.end(), timeNs,
+                         [](int64_t t, const model::LaneInterval& i) { return t < i.beginNs; });
+    if (after == replica.lane.begin()) return false;
+    const model::LaneInterval& i = *std::prev(after);
+    return (i.endNs == 0 || timeNs < i.endNs) && i.state == model::ReplicaState::kTraining;
 }
 
 }  // namespace
@@ -96,8 +98,6 @@ void LaneTimeline::paintLane(QPainter& painter, size_t i) const {
                      tr("Replica %1").arg(replica.replica));
     painter.setClipRect(plot());
     const int inset = r.height() > 20 ? 4 : 1;
-    if (replica.lane.total() > replica.lane.size())
-        paintForgotten(painter, r, replica.lane[0].beginNs, tr("earlier changes are not kept"));
     for (const model::LaneInterval& interval : replica.lane) {
         const int64_t end = interval.endNs == 0 ? state_->lastEventNs : interval.endNs;
         if (end < begin_ || interval.beginNs > end_) continue;
@@ -111,6 +111,10 @@ void LaneTimeline::paintLane(QPainter& painter, size_t i) const {
         // Training is the normal case and stays quiet; everything else shows in full colour.
         const QColor fill = normal ? blend(t.surface, color, 0.30) : color;
         painter.fillRect(bar, fill);
+        if (interval.stretches > 1) {
+            paintSeveral(painter, bar, interval);
+            continue;
+        }
         if (normal) {
             painter.setPen(color);
             painter.drawLine(bar.bottomLeft(), bar.bottomRight());
@@ -127,16 +131,15 @@ void LaneTimeline::paintLane(QPainter& painter, size_t i) const {
     }
 }
 
-void LaneTimeline::paintForgotten(QPainter& painter, const QRect& row, int64_t untilNs,
-                                  const QString& words) const {
+void LaneTimeline::paintSeveral(QPainter& painter, const QRectF& bar,
+                                const model::LaneInterval& several) const {
     const Tokens& t = theme().tokens();
-    const double right = std::min(x(untilNs), plot().right() + 1.0);
-    if (right <= plot().left()) return;
-    const QRectF bar(plot().left(), row.top() + 1, right - plot().left(), row.height() - 2);
-    painter.fillRect(bar, QBrush(t.border, Qt::Dense6Pattern));
-    if (bar.width() < painter.fontMetrics().horizontalAdvance(words) + 12) return;
-    painter.setPen(t.muted);
-    painter.drawText(bar.adjusted(6, 0, -4, 0), Qt::AlignVCenter | Qt::AlignLeft, words);
+    const double whole = model::durationMs(several.beginNs, several.endNs);
+    const double trained = whole > 0 ? std::clamp(several.trained() / whole, 0.0, 1.0) : 0;
+    const QRectF lost(bar.left(), bar.top(), bar.width(), bar.height() * (1 - trained));
+    painter.fillRect(bar, blend(t.surface, t.of(model::ReplicaState::kTraining), 0.30));
+    painter.fillRect(lost, t.stall);
+    painter.fillRect(bar, QBrush(t.surface, Qt::BDiagPattern));
 }
 
 void LaneTimeline::paintOverTraining(QPainter& painter, int64_t beginNs, int64_t endNs, int32_t but,
@@ -224,11 +227,14 @@ void LaneTimeline::paintCommits(QPainter& painter) const {
     painter.setClipRect(plot().adjusted(0, 0, 0, kCommitRow));
     int lastPixel = -10;
     int lastText = -100;
+    for (const model::StepStretch& stretch : state_->earlierSteps) {
+        if (stretch.endNs < begin_ || stretch.beginNs > end_) continue;
+        const double left = std::max(x(stretch.beginNs), plot().left() - 4.0);
+        const double right = std::min(x(stretch.endNs), plot().right() + 4.0);
+        painter.fillRect(QRectF(left, top, std::max(right - left, 1.0), stretch.odd ? 9 : 6),
+                         stretch.odd ? t.warning : blend(t.surface, t.accent, 0.55));
+    }
     const size_t count = state_->steps.size();
-    if (state_->steps.total() > count)
-        paintForgotten(painter, QRect(plot().left(), top - 4, plot().width(), kCommitRow - 4),
-                       state_->steps[0].timeNs,
-                       tr("steps before %1 are not kept").arg(formatCount(state_->steps[0].step)));
     for (size_t i = 0; i < count; ++i) {
         const model::StepPoint& point = state_->steps[i];
         if (point.timeNs < begin_ || point.timeNs > end_) continue;

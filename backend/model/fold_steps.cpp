@@ -3,8 +3,51 @@
 
 #include "backend/model/fold.h"
 
+namespace bulkhead::model {
+
+StepStretch StepStretch::of(const StepPoint& p) {
+    StepStretch out{p.step, p.step, p.timeNs, p.timeNs, 1, p.samples};
+    out.odd = p.attempt > 1 || p.skip || p.suspect;
+    out.loss = Extent::of(p.loss);
+    out.gradNorm = Extent::of(p.gradNorm);
+    out.learningRate = Extent::of(p.learningRate);
+    out.tokensPerSecond = Extent::of(p.tokensPerSecond);
+    out.effectiveTime = Extent::of(p.effectiveTime);
+    out.stepMs = Extent::of(p.stepMs);
+    out.stallMs = Extent::of(p.stallMs);
+    out.contributors = Extent::of(p.contributors);
+    for (const double loss : p.domainLoss)
+        out.domainLoss.push_back(loss < 0 ? Extent{} : Extent::of(loss));
+    return out;
+}
+
+void StepStretch::absorb(const StepStretch& next) {
+    first = std::min(first, next.first);
+    last = std::max(last, next.last);
+    beginNs = std::min(beginNs, next.beginNs);
+    endNs = std::max(endNs, next.endNs);
+    steps += next.steps;
+    samples += next.samples;
+    odd = odd || next.odd;
+    for (Extent StepStretch::*figure :
+         {&StepStretch::loss, &StepStretch::gradNorm, &StepStretch::learningRate,
+          &StepStretch::tokensPerSecond, &StepStretch::effectiveTime, &StepStretch::stepMs,
+          &StepStretch::stallMs, &StepStretch::contributors})
+        (this->*figure).absorb(next.*figure);
+    if (domainLoss.size() < next.domainLoss.size()) domainLoss.resize(next.domainLoss.size());
+    for (size_t d = 0; d < next.domainLoss.size(); ++d) domainLoss[d].absorb(next.domainLoss[d]);
+}
+
+}  // namespace bulkhead::model
+
 namespace bulkhead::model::fold_detail {
 namespace {
+
+/// A step whose place the next one takes goes on in the stretches before.
+void keepEarlier(RunState& s) {
+    if (s.steps.size() < s.steps.kCapacity || s.steps[0].superseded) return;
+    s.earlierSteps.push(StepStretch::of(s.steps[0]));
+}
 
 bool fits(const std::vector<Contribution>& contributors) {
     return contributors.size() <= static_cast<size_t>(Limits::kReplicas);
@@ -76,6 +119,14 @@ bool fold(RunState& s, int64_t at, const LineageOpened& e) {
             addTo(s.counters.stepsSuperseded, 1);
             addTo(s.counters.samplesSuperseded, p.samples);
         }
+        // One that `fromStep` divides stays: the steps behind it cannot be told apart any more.
+        s.earlierSteps.dropLastWhile([&](const StepStretch& gone) {
+            if (gone.first <= e.fromStep) return false;
+            span.last = std::max(span.last, gone.last);
+            addTo(s.counters.stepsSuperseded, gone.steps);
+            addTo(s.counters.samplesSuperseded, gone.samples);
+            return true;
+        });
         addTo(s.counters.rollbacks, 1);
         if (span.last != 0) s.superseded.push(std::move(span));
     }
@@ -105,6 +156,7 @@ bool fold(RunState& s, int64_t at, const StepCommitted& e) {
         return false;
     noteLink(s, e.link);
     noteSpeed(s, e);
+    keepEarlier(s);
     s.steps.push(pointOf(s, at, e));
     s.pendingStallMs = 0;
     s.lineage = e.record.lineage;

@@ -162,9 +162,11 @@ void repair(RunState& s) {
     for (ReplicaView& replica : s.replicas) replica.lane.repair();
     for (RankView& rank : s.ranks) rank.output.repair();
     const auto repairAll = [](auto&... rings) { (rings.repair(), ...); };
-    repairAll(s.phases, s.steps, s.suspect, s.superseded, s.quarantined, s.redos, s.incidents,
-              s.stalls, s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence, s.campaigns,
-              s.layouts, s.proposals, s.gpuTroubles, s.programs);
+    repairAll(s.phases, s.steps, s.earlierSteps, s.suspect, s.superseded, s.quarantined, s.redos,
+              s.incidents, s.stalls, s.faults, s.actions, s.checkpoints, s.broken, s.recentEvidence,
+              s.campaigns, s.layouts, s.proposals, s.gpuTroubles, s.programs);
+    s.earlierSteps.dropIf(
+        [](const StepStretch& x) { return x.last < x.first || x.endNs < x.beginNs; });
     repair(s.experts);
     for (std::vector<int32_t>* placement : {&s.expertShard, &s.shardBefore})
         if (placement->size() > Limits::kExpertCells) placement->clear();

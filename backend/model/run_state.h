@@ -40,7 +40,7 @@ struct RunState {
 
     JobPhase phase = JobPhase::kStarting;
     int64_t phaseSinceNs = 0;
-    Ring<JobInterval, 512> phases;  ///< the last one is the present
+    Lane<JobInterval, 512> phases;  ///< the last one is the present
     std::string explanation;  ///< reason for the phase; the quorum's words while anything waits
 
     uint64_t lineage = 0;
@@ -74,6 +74,7 @@ struct RunState {
     int64_t lastCommitNs = 0;
     double effectiveTime = 1;  ///< running, 0..1, as the last commit says
     Ring<StepPoint, 20000> steps;
+    Thinned<StepStretch, 2048> earlierSteps;  ///< those before `steps`, from the first
     Ring<StepSpan, 256> suspect;
     Ring<StepSpan, 256> superseded;
     Ring<QuarantineView, 256> quarantined;
@@ -138,6 +139,7 @@ struct RunState {
         visit("last_commit_ns", self.lastCommitNs);
         visit("effective_time", self.effectiveTime);
         visit("steps", self.steps);
+        visit("earlier_steps", self.earlierSteps);
         visit("suspect", self.suspect);
         visit("superseded", self.superseded);
         visit("quarantined", self.quarantined);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +11,7 @@
 
 #include "backend/model/event.h"
 #include "backend/model/ring.h"
+#include "backend/model/thinned.h"
 
 /// The parts of a RunState. Plain values; run_state.h holds them together and says how they come
 /// about. Times are Unix nanoseconds, 0 where a thing has not happened.
@@ -64,6 +67,21 @@ struct LaneInterval {
     int64_t endNs = 0;  ///< 0: it lasts
     uint32_t incarnation = 0;
     uint64_t step = 0;  ///< at its begin
+    /// More than 1: so many stretches, kept as one (Lane); `state` is then what most of it was.
+    uint32_t stretches = 1;
+    double trainingMs = 0;  ///< of one kept for several: time in kTraining
+
+    /// Time in kTraining, whether it stands for several or not.
+    double trained() const {
+        if (stretches > 1) return trainingMs;
+        return state == ReplicaState::kTraining ? durationMs(beginNs, endNs) : 0;
+    }
+    void absorb(const LaneInterval& next) {
+        trainingMs = trained() + next.trained();
+        if (durationMs(next.beginNs, next.endNs) > durationMs(beginNs, endNs)) state = next.state;
+        endNs = next.endNs;
+        stretches += next.stretches;
+    }
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("state", self.state);
@@ -71,6 +89,8 @@ struct LaneInterval {
         visit("end_ns", self.endNs);
         visit("incarnation", self.incarnation);
         visit("step", self.step);
+        visit("stretches", self.stretches);
+        visit("training_ms", self.trainingMs);
     }
 };
 
@@ -78,12 +98,20 @@ struct LaneInterval {
 struct JobInterval {
     JobPhase phase = JobPhase::kStarting;
     int64_t beginNs = 0;
-    int64_t endNs = 0;  ///< 0: it lasts
+    int64_t endNs = 0;       ///< 0: it lasts
+    uint32_t stretches = 1;  ///< as in LaneInterval
+
+    void absorb(const JobInterval& next) {
+        if (durationMs(next.beginNs, next.endNs) > durationMs(beginNs, endNs)) phase = next.phase;
+        endNs = next.endNs;
+        stretches += next.stretches;
+    }
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("phase", self.phase);
         visit("begin_ns", self.beginNs);
         visit("end_ns", self.endNs);
+        visit("stretches", self.stretches);
     }
 };
 
@@ -138,7 +166,7 @@ struct ReplicaView {
     uint64_t lastContributedStep = 0;
     uint32_t losses = 0;           ///< times it left kTraining without being asked
     uint64_t openIncident = 0;     ///< 0: none
-    Ring<LaneInterval, 512> lane;  ///< the last one is the present
+    Lane<LaneInterval, 512> lane;  ///< the last one is the present
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("replica", self.replica);
@@ -262,6 +290,78 @@ struct StepPoint {
         visit("copies", self.copies);
         visit("remote_copies", self.remoteCopies);
         visit("all_to_all_bytes", self.allToAllBytes);
+    }
+};
+
+/// Figures of several steps. Those that were not finite are left out.
+struct Extent {
+    double least = 0;
+    double greatest = 0;
+    double mean = 0;
+    uint64_t count = 0;  ///< 0: the others mean nothing
+
+    static Extent of(double figure) {
+        return std::isfinite(figure) ? Extent{figure, figure, figure, 1} : Extent{};
+    }
+    void absorb(const Extent& next) {
+        if (next.count == 0) return;
+        if (count == 0) return void(*this = next);
+        const double share = static_cast<double>(next.count) /
+                             (static_cast<double>(count) + static_cast<double>(next.count));
+        least = std::min(least, next.least);
+        greatest = std::max(greatest, next.greatest);
+        mean += (next.mean - mean) * share;
+        count += next.count;
+    }
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("least", self.least);
+        visit("greatest", self.greatest);
+        visit("mean", self.mean);
+        visit("count", self.count);
+    }
+};
+
+/// Steps that followed each other, of which single ones are not kept any more. Figures as in
+/// StepPoint; superseded steps are left out.
+struct StepStretch {
+    uint64_t first = 0;
+    uint64_t last = 0;
+    int64_t beginNs = 0;  ///< commit of `first`
+    int64_t endNs = 0;    ///< commit of `last`
+    uint64_t steps = 0;
+    uint64_t samples = 0;
+    bool odd = false;  ///< some step was tried again, skipped or suspect
+    Extent loss = {};
+    Extent gradNorm = {};
+    Extent learningRate = {};
+    Extent tokensPerSecond = {};
+    Extent effectiveTime = {};
+    Extent stepMs = {};
+    Extent stallMs = {};
+    Extent contributors = {};
+    std::vector<Extent> domainLoss = {};
+
+    static StepStretch of(const StepPoint& point);
+    void absorb(const StepStretch& next);
+    template <class Self, class Visitor>
+    static void fields(Self& self, Visitor& visit) {
+        visit("first", self.first);
+        visit("last", self.last);
+        visit("begin_ns", self.beginNs);
+        visit("end_ns", self.endNs);
+        visit("steps", self.steps);
+        visit("samples", self.samples);
+        visit("odd", self.odd);
+        visit("loss", self.loss);
+        visit("grad_norm", self.gradNorm);
+        visit("learning_rate", self.learningRate);
+        visit("tokens_per_second", self.tokensPerSecond);
+        visit("effective_time", self.effectiveTime);
+        visit("step_ms", self.stepMs);
+        visit("stall_ms", self.stallMs);
+        visit("contributors", self.contributors);
+        visit("domain_loss", self.domainLoss);
     }
 };
 
@@ -531,6 +631,10 @@ struct ImbalancePoint {
     uint64_t step = 0;
     double worst = 1;  ///< of all layers: busiest expert / mean expert
     double mean = 1;   ///< over layers
+    /// Of several steps the worst counts.
+    void absorb(const ImbalancePoint& next) {
+        if (next.worst > worst) *this = next;
+    }
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
         visit("step", self.step);
@@ -566,7 +670,7 @@ struct ExpertView {
     std::vector<ExpertStretch> stretches;
     static constexpr uint64_t kStretch = 10;
     static constexpr size_t kStretches = 10;
-    Ring<ImbalancePoint, 4096> history;  ///< of recent() as it was
+    Thinned<ImbalancePoint, 4096> history;  ///< of recent() as it was
     /// Tokens of all stretches; what heat map, chart and plans look at.
     std::vector<uint64_t> recent() const {
         std::vector<uint64_t> sum(latest.size());

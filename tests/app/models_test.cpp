@@ -11,6 +11,7 @@
 #include "app/models/fleet_model.h"
 #include "app/models/gpu_rows.h"
 #include "app/models/incident_model.h"
+#include "app/models/range_words.h"
 #include "app/models/roles.h"
 #include "app/models/runs_model.h"
 #include "app/models/series.h"
@@ -124,6 +125,37 @@ TEST_F(Models, LogLeavesGaugesOutAndTakesHistoryInFront) {
                   model.index(i, 0).data(kIdRole).toULongLong());
     model.prepend(old);  // nothing twice
     EXPECT_EQ(model.index(0, 0).data(kIdRole).toULongLong(), 1u);
+}
+
+TEST_F(Models, LogTakesRoutineEventsOfThePastOnlyWhenAsked) {
+    EventLogModel model(feed);
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    const auto old = run.events(60);
+    const auto routine = [&] {
+        int count = 0;
+        for (int i = 0; i < model.rowCount(); ++i)
+            count += model.index(i, 0).data(kRoutineRole).toBool();
+        return count;
+    };
+    EXPECT_TRUE(model.prepend(old, false));
+    EXPECT_GT(model.rowCount(), 0);
+    EXPECT_EQ(routine(), 0);
+    model.dropUntil(old.back().seq);
+    EXPECT_EQ(model.rowCount(), 0);
+    model.prepend(old, true);
+    EXPECT_GE(routine(), 60);
+}
+
+TEST(EventTypes, TheLogAsksHistoryForWhatItShows) {
+    const auto asked = [](bool withRoutine, std::string_view type) {
+        const std::vector<std::string> types = typesForLog(withRoutine);
+        return std::find(types.begin(), types.end(), type) != types.end();
+    };
+    EXPECT_TRUE(asked(false, model::IncidentOpened::kType));
+    EXPECT_TRUE(asked(false, model::RankOutput::kType));
+    EXPECT_FALSE(asked(false, model::StepCommitted::kType));
+    EXPECT_TRUE(asked(true, model::StepCommitted::kType));
+    EXPECT_FALSE(asked(true, model::FleetSampled::kType));
 }
 
 TEST_F(Models, FilterNeedsEveryConditionToHold) {
@@ -246,10 +278,48 @@ TEST(Series, DecimationKeepsEndsAndExtremes) {
                                [](const QPointF& a, const QPointF& b) { return a.x() < b.x(); }));
 }
 
+/// `steps` steps of loss 5 and one of 50 in the middle of them.
+model::RunState longRun(uint64_t steps) {
+    model::RunState state;
+    model::Event event;
+    for (uint64_t step = 1; step <= steps; ++step) {
+        model::StepCommitted commit;
+        commit.record.step = step;
+        commit.loss = step == steps / 2 ? 50 : 5;
+        commit.domainLoss = {5, -1};
+        event.seq = step;
+        event.timeNs = static_cast<int64_t>(step) * 1'000'000'000;
+        event.body = commit;
+        model::apply(state, event);
+    }
+    return state;
+}
+
 TEST(Series, SmoothingOfAConstantIsThatConstant) {
-    const Points flat = {{1, 5}, {2, 5}, {3, 5}};
-    EXPECT_EQ(smoothed(flat, 0.9)[2].y(), 5);
-    EXPECT_EQ(smoothed({{1, 1}, {2, 3}}, 0)[1].y(), 3);
+    model::RunState state = longRun(30'000);
+    EXPECT_NEAR(smoothedSeries(state, Metric::kStallMs, 0.9).back().y(), 0, 1e-9);
+    EXPECT_NEAR(domainLoss(state, 0, 0.9).back().y(), 5, 1e-9);
+    EXPECT_TRUE(domainLoss(state, 1, 0.9).empty());
+    EXPECT_EQ(smoothedSeries(state, Metric::kLoss, 0).back().y(), 5);
+}
+
+TEST(Series, ALongRunIsChartedFromItsFirstStepAndNoPeakIsLost) {
+    const model::RunState state = longRun(100'000);
+    ASSERT_LT(state.steps.size(), 100'000u);
+    const Points loss = seriesOf(state, Metric::kLoss);
+    EXPECT_EQ(loss.front().x(), 1);
+    EXPECT_EQ(loss.back().x(), 100'000);
+    EXPECT_TRUE(std::is_sorted(loss.begin(), loss.end(),
+                               [](const QPointF& a, const QPointF& b) { return a.x() < b.x(); }));
+    const auto peak = std::find_if(loss.begin(), loss.end(), [](auto& p) { return p.y() == 50; });
+    ASSERT_NE(peak, loss.end());
+    EXPECT_NEAR(peak->x(), 50'000, 64);
+    const RangeWords range = chartRange(state);
+    EXPECT_TRUE(range.text.contains(formatCount(100'000)) && range.text.contains(u"64"))
+        << range.text.toStdString();
+    const int64_t early = timeOfStep(state, 700);
+    EXPECT_NEAR(static_cast<double>(early) / 1e9, 700, 1);
+    EXPECT_NEAR(static_cast<double>(stepAt(state, early)), 700, 1);
 }
 
 TEST(Series, StepAndTimeFindEachOther) {

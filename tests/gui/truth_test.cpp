@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/models/fleet_cells.h"
+#include "app/session/event_history.h"
 #include "app/views/fleet_view.h"
 #include "app/views/status_strip.h"
 #include "tests/app/support/console.h"
@@ -125,19 +126,38 @@ TEST_F(Truth, TheLinkIsNotLiveWhileTheStreamOfTheRunIsDown) {
 }
 
 TEST_F(Truth, TheHistoryOfAnEarlierSnapshotIsNotShownUnderALaterOne) {
+    EventHistory history(*console.session);
     std::vector<size_t> shown;
-    QObject::connect(
-        console.session.get(), &Session::history,
-        [&](const std::vector<model::Event>& events) { shown.push_back(events.size()); });
+    QObject::connect(&history, &EventHistory::page, [&](const std::vector<model::Event>& events) {
+        shown.push_back(events.size());
+    });
     console.log->holdHistory = true;
-    console.log->run.onSnapshot(console.log->state);
-    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->held.size() == 1; }));
-    console.log->run.onSnapshot(console.log->state);
-    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->held.size() == 2; }));
+    history.begin(console.log->state->seq, false);
+    history.begin(console.log->state->seq, false);
+    ASSERT_EQ(console.log->held.size(), 2u);
     for (const auto& answer : console.log->held) answer();
-    EXPECT_TRUE(QTest::qWaitFor([&] { return !shown.empty(); }));
-    QTest::qWait(50);
+    EXPECT_TRUE(QTest::qWaitFor([&] { return history.state() == EventHistory::State::kWhole; }));
     EXPECT_EQ(shown.size(), 1u);
+}
+
+TEST_F(Truth, TheLogReachesTheBeginningOfTheRunAPageAtATime) {
+    console.log->history = test::SampleRun().events(60);
+    console.log->pageSize = 40;
+    EventHistory history(*console.session);
+    std::vector<uint64_t> firsts;
+    QObject::connect(&history, &EventHistory::page, [&](const std::vector<model::Event>& events) {
+        firsts.push_back(events.front().seq);
+    });
+    history.begin(console.log->state->seq, false);
+    ASSERT_TRUE(QTest::qWaitFor([&] { return history.state() == EventHistory::State::kWhole; }));
+    EXPECT_GT(firsts.size(), 1u);
+    EXPECT_EQ(firsts.back(), 1u);
+    history.begin(console.log->state->seq, true);
+    ASSERT_TRUE(QTest::qWaitFor([&] { return history.state() == EventHistory::State::kMore; }));
+    const size_t before = firsts.size();
+    history.more();
+    ASSERT_TRUE(QTest::qWaitFor([&] { return history.state() != EventHistory::State::kReading; }));
+    EXPECT_EQ(firsts.size(), before + 1);
 }
 
 TEST_F(Truth, ARunThatHasEndedStaysAsItEnded) {

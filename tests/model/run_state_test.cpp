@@ -428,6 +428,68 @@ TEST(RunState, staysWithinItsBoundsHoweverLongTheRun) {
     EXPECT_EQ(story.state.counters.commits, 21'000u);
 }
 
+TEST(RunState, keepsTheWholeRunInStretchesWhereStepsAreForgotten) {
+    RunState state;
+    constexpr uint64_t kSteps = 70'000;
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+        StepCommitted commit;
+        commit.record.step = step;
+        commit.record.samples = 2;
+        commit.loss = static_cast<double>(step);
+        apply(state, Event{step, static_cast<int64_t>(step), Severity::kInfo, commit});
+    }
+    const auto& early = state.earlierSteps;
+    ASSERT_FALSE(early.empty());
+    EXPECT_EQ(early[0].first, 1u);
+    EXPECT_EQ(early.back().last + 1, state.steps[0].step);
+    uint64_t steps = state.steps.size();
+    for (const StepStretch& s : early) {
+        steps += s.steps;
+        EXPECT_EQ(s.loss.least, static_cast<double>(s.first));
+        EXPECT_EQ(s.loss.greatest, static_cast<double>(s.last));
+        EXPECT_LE(s.steps, early.width());
+    }
+    EXPECT_EQ(steps, kSteps);
+    // A rollback behind what is kept one by one takes whole stretches with it.
+    const size_t before = early.size();
+    state.lineage = 1;
+    LineageOpened back{2, 30'000, 1, "test", {}};
+    apply(state, Event{kSteps + 1, kSteps + 1, Severity::kInfo, back});
+    EXPECT_LT(early.size(), before);
+    EXPECT_LE(early.back().first, 30'000u);
+    EXPECT_NEAR(static_cast<double>(state.counters.stepsSuperseded), 40'000,
+                static_cast<double>(early.width()));
+}
+
+TEST(RunState, aLaneThatChangesWithoutEndKeepsItsRangeAndItsTraining) {
+    RunState state;
+    constexpr int kChanges = 5000;
+    for (int i = 0; i < kChanges; ++i) {
+        ReplicaChanged change;
+        change.state = i % 2 == 0 ? ReplicaState::kTraining : ReplicaState::kBackingOff;
+        change.incarnation = static_cast<uint32_t>(i);
+        // Three seconds of training, one of waiting, from 1 s on.
+        const int64_t at = 1 + (i / 2) * 4 + (i % 2) * 3;
+        apply(state,
+              Event{static_cast<uint64_t>(i) + 1, at * 1'000'000'000, Severity::kInfo, change});
+    }
+    const auto& lane = state.replicas[0].lane;
+    EXPECT_LE(lane.size(), 512u);
+    EXPECT_EQ(lane[0].beginNs, 1'000'000'000);
+    EXPECT_EQ(lane.back().endNs, 0);
+    uint64_t stretches = 0;
+    double trained = 0;
+    for (size_t i = 0; i < lane.size(); ++i) {
+        if (i > 0) {
+            EXPECT_EQ(lane[i].beginNs, lane[i - 1].endNs);
+        }
+        stretches += lane[i].stretches;
+        trained += lane[i].trained();
+    }
+    EXPECT_EQ(stretches, static_cast<uint64_t>(kChanges));
+    EXPECT_NEAR(trained, kChanges / 2 * 3000.0, 1);
+}
+
 TEST(Keyframe, isTheSameWhereverItsRingsBegin) {
     Story whole;
     whole.start();

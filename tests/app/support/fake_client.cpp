@@ -68,9 +68,17 @@ void FakeClient::inject(std::string, model::FaultSpec fault, client::Mutation mu
 
 void FakeClient::readEvents(model::EventQuery query, client::Reply<model::EventPage> reply) {
     model::EventPage page;
+    const auto& types = query.types;
     for (const model::Event& e : log_->history)
-        if (query.toSeq == 0 || e.seq <= query.toSeq) page.events.push_back(e);
+        if ((query.toSeq == 0 || e.seq <= query.toSeq) &&
+            (types.empty() ||
+             std::find(types.begin(), types.end(), model::typeName(e.body)) != types.end()))
+            page.events.push_back(e);
     if (query.newestFirst) std::reverse(page.events.begin(), page.events.end());
+    if (const size_t most = std::min(query.limit, log_->pageSize); page.events.size() > most) {
+        page.nextSeq = page.events[most].seq;
+        page.events.resize(most);
+    }
     if (!log_->holdHistory) return reply(std::move(page));
     log_->held.push_back(
         [reply = std::move(reply), page = std::move(page)] { reply(model::EventPage(page)); });

@@ -39,7 +39,8 @@ class FakeClient final : public client::Client {
         std::vector<model::RunInfo> runs;
         int runsListed = 0;
         std::vector<model::Event> history;
-        bool holdHistory = false;  ///< its answers wait in `held`
+        uint32_t pageSize = UINT32_MAX;  ///< of the history, however many are asked for
+        bool holdHistory = false;        ///< its answers wait in `held`
         std::vector<std::function<void()>> held;
         client::StatePtr state;
         client::Options options;
