@@ -125,8 +125,12 @@ void Session::openRunFile(const QString& path, Leave leave) {
         status_.link = Link::kStarting;
         status_.target = name;
     }
+    if (reader_) abandonReader();
     reader_ = std::make_unique<DaemonHost>();
+    beginOpening(name);
     connect(reader_.get(), &DaemonHost::failed, this, [this](const client::Failure& failure) {
+        status_.opening.reset();
+        Q_EMIT statusChanged();
         if (isOpen()) return void(Q_EMIT complained(failure));
         status_.link = Link::kFailed;
         status_.failure = failure;
@@ -135,19 +139,61 @@ void Session::openRunFile(const QString& path, Leave leave) {
     connect(reader_.get(), &DaemonHost::ready, this, [this, name, leave](const QString& target) {
         leave(
             [this, name, target] {
+                if (!reader_) return;  // it was cancelled meanwhile
                 close();
                 daemon_ = std::move(reader_);
                 status_.offline = true;
+                beginOpening(name);
                 client::Options way;
                 way.target = target.toStdString();
                 open(std::move(way), name);
             },
-            [this] { reader_.reset(); });
+            [this] {
+                reader_.reset();
+                status_.opening.reset();
+                Q_EMIT statusChanged();
+            });
     });
     client::PrivateDaemonOptions options;
     options.runFile = QFileInfo(path).absoluteFilePath().toStdString();
     options.readOnly = true;
     reader_->start(std::move(options));
+    Q_EMIT statusChanged();
+}
+
+void Session::beginOpening(const QString& name) {
+    ++openings_;
+    held_.reset();
+    openedSeq_.reset();
+    status_.opening = SessionStatus::Opening{name, std::nullopt};
+}
+
+/// Starting a daemon blocks its thread: one that nobody wants any more ends when it has started.
+void Session::abandonReader() {
+    DaemonHost* host = reader_.release();
+    host->disconnect(this);
+    connect(host, &DaemonHost::ready, host, &QObject::deleteLater);
+    connect(host, &DaemonHost::failed, host, &QObject::deleteLater);
+}
+
+void Session::cancelOpening() {
+    if (!status_.opening) return;
+    ++openings_;
+    status_.opening.reset();
+    held_.reset();
+    if (reader_) {
+        abandonReader();
+        if (!isOpen()) close();
+    } else {
+        leaveReplay();
+    }
+    Q_EMIT statusChanged();
+}
+
+void Session::showOpened() {
+    if (!status_.opening || !held_ || !openedSeq_ || held_->seq < *openedSeq_) return;
+    status_.opening.reset();
+    feed_.reset(*std::exchange(held_, nullptr));
     Q_EMIT statusChanged();
 }
 
@@ -358,15 +404,24 @@ void Session::takeRun(Delivery delivery) {
         judgeLink();
         checkSilence();
     }
-    if (delivery.snapshot) feed_.reset(*delivery.snapshot);
-    feed_.apply(delivery.events);
     if (delivery.position) status_.position = delivery.position;
+    if (status_.opening) {
+        if (delivery.snapshot) held_ = delivery.snapshot;
+        if (delivery.position) status_.opening->share = delivery.position->loading;
+        showOpened();
+    } else {
+        if (delivery.snapshot) feed_.reset(*delivery.snapshot);
+        feed_.apply(delivery.events);
+    }
     if (delivery.position || delivery.lost || back) Q_EMIT statusChanged();
 }
 
 void Session::showNewestRun() {
     listRuns({}, [this](client::Result<std::vector<model::RunInfo>> runs) {
-        if (runs.ok() && !runs.value().empty()) replayRun(toQt(runs.value().front().id));
+        if (runs.ok() && !runs.value().empty()) return replayRun(toQt(runs.value().front().id));
+        status_.opening.reset();
+        if (!runs.ok()) Q_EMIT complained(runs.failure());
+        Q_EMIT statusChanged();
     });
 }
 

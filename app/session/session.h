@@ -62,8 +62,11 @@ class Session final : public QObject {
     /// Ends the embedded daemon, its job after a checkpoint; `done` when it is gone.
     void stopEmbedded(std::function<void()> done);
 
-    /// Shows a run of the history as a replay, paused at its end.
+    /// Shows a run of the history as a replay, paused at its end, as soon as it is read that far:
+    /// SessionStatus::opening until then.
     void replayRun(const QString& run);
+    /// Gives up the run or run file that is being read.
+    void cancelOpening();
     /// Back to the live job.
     void leaveReplay();
     void controlReplay(const model::ReplayControl& control);
@@ -110,6 +113,9 @@ class Session final : public QObject {
     void keepInsteadOfPending(const model::JobInfo& job);
     void show(client::JobText text);
     void showNewestRun();
+    void beginOpening(const QString& name);
+    void showOpened();
+    void abandonReader();
     void lose();
     void judgeLink();
     void checkSilence();
@@ -138,6 +144,11 @@ class Session final : public QObject {
     std::string target_;  ///< address of what is open
     std::string run_;     ///< id of the run on screen, for its history
     std::string replay_;  ///< id of the open replay
+    /// While a run is being opened: its latest state, which is shown once it has come as far as
+    /// `openedSeq_`, known when the replay stands at its end.
+    client::StatePtr held_;
+    std::optional<uint64_t> openedSeq_;
+    uint64_t openings_ = 0;  ///< counts beginOpening() and what ends one
     uint64_t generation_ = 0;
     QTimer deliverTimer_;
     QTimer silenceTimer_;

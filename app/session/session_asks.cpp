@@ -15,17 +15,39 @@ client::Failure Session::noClient() const {
 
 void Session::replayRun(const QString& run) {
     if (!client_) return;
-    client_->openReplay(run.toStdString(),
-                        here<std::string>([this, id = run.toStdString()](auto result) {
-                            if (!result.ok()) return void(Q_EMIT complained(result.failure()));
-                            replay_ = std::move(result).value();
-                            run_ = id;
-                            model::ReplayControl toEnd;
-                            toEnd.seekTimeNs = INT64_MAX;
-                            toEnd.paused = true;
-                            controlReplay(toEnd);
-                            watchRun({{}, replay_});
-                        }));
+    beginOpening(run);
+    const auto isCurrent = [this, opening = openings_] { return opening == openings_; };
+    const auto failed = [this](const client::Failure& failure) {
+        cancelOpening();
+        Q_EMIT complained(failure);
+    };
+    client_->openReplay(
+        run.toStdString(), here<std::string>([=, this, id = run.toStdString()](auto result) {
+            if (!isCurrent()) {
+                if (result.ok())
+                    client_->closeReplay(result.value(), here<client::Done>([](auto) {}));
+                return;
+            }
+            if (!result.ok()) return failed(result.failure());
+            leaveReplay();
+            replay_ = std::move(result).value();
+            run_ = id;
+            feed_.clear();
+            watchRun({{}, replay_});
+            model::ReplayControl toEnd;
+            toEnd.seekTimeNs = INT64_MAX;
+            toEnd.paused = true;
+            client_->controlReplay(replay_, toEnd,
+                                   here<model::ReplayPosition>([=, this](auto position) {
+                                       if (!isCurrent()) return;
+                                       if (!position.ok()) return failed(position.failure());
+                                       status_.position = position.value();
+                                       openedSeq_ = position.value().seq;
+                                       showOpened();
+                                       Q_EMIT statusChanged();
+                                   }));
+        }));
+    Q_EMIT statusChanged();
 }
 
 void Session::leaveReplay() {

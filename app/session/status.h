@@ -31,7 +31,13 @@ struct SessionStatus {
     bool embedded = false;             ///< a private daemon of this console, with a job
     std::vector<model::JobInfo> jobs;  ///< all that the daemon has
     bool offline = false;              ///< a run file
-    bool replay = false;               ///< the screen shows a replay
+    /// A run that is being read and not on screen yet.
+    struct Opening {
+        QString name;
+        std::optional<double> share;  ///< 0..1 that is read; absent: not known
+    };
+    std::optional<Opening> opening;
+    bool replay = false;  ///< the screen shows a replay
     std::optional<client::Failure> failure;
     std::chrono::steady_clock::time_point nextAttempt;
     /// Since the last word on the run that is on screen.

@@ -5,12 +5,14 @@
 #include <QHBoxLayout>
 #include <QInputDialog>
 #include <QLabel>
+#include <QProgressBar>
 #include <QSignalBlocker>
 #include <QSlider>
 #include <QToolButton>
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <initializer_list>
 
 #include "app/models/labels.h"
 #include "app/models/units.h"
@@ -32,7 +34,8 @@ ReplayBar::ReplayBar(Session& session, ActionRegistry& actions, QWidget* parent)
       scrubber_(new QSlider(Qt::Horizontal)),
       clock_(new QLabel),
       speed_(new QComboBox),
-      leave_(new QToolButton) {
+      leave_(new QToolButton),
+      progress_(new QProgressBar) {
     setObjectName(QStringLiteral("Banner"));
     setAccessibleName(tr("Replay"));
     words_->setFont(Theme::font(0, QFont::Medium));
@@ -51,7 +54,11 @@ ReplayBar::ReplayBar(Session& session, ActionRegistry& actions, QWidget* parent)
     row->addWidget(scrubber_, 1);
     row->addWidget(clock_);
     row->addWidget(speed_);
+    row->addWidget(progress_, 1);
     row->addWidget(leave_);
+    progress_->setAccessibleName(tr("Part of the run that is read"));
+    progress_->setTextVisible(false);
+    progress_->setFixedHeight(Space::kOne);
     addActions(actions);
     connect(scrubber_, &QSlider::valueChanged, this, [this](int value) {
         const auto& position = session_.status().position;
@@ -98,14 +105,21 @@ void ReplayBar::addActions(ActionRegistry& actions) {
                 [this] { askStep(); });
     leave_->setDefaultAction(actions.add(QStringLiteral("replay.leave"), tr("Runs"),
                                          tr("Leave the replay"), tr("Back to the live job"),
-                                         QKeySequence(QStringLiteral("Ctrl+Shift+L")),
-                                         [this] { session_.leaveReplay(); }));
+                                         QKeySequence(QStringLiteral("Ctrl+Shift+L")), [this] {
+                                             if (session_.status().opening)
+                                                 session_.cancelOpening();
+                                             else
+                                                 session_.leaveReplay();
+                                         }));
     play_->setAccessibleName(tr("Play or pause"));
     leave_->setAccessibleName(tr("Leave the replay"));
     connect(&session_, &Session::statusChanged, this, [this, &actions] {
+        const SessionStatus& status = session_.status();
         for (const char* id : {"replay.play", "replay.back", "replay.forward", "replay.begin",
-                               "replay.end", "replay.step", "replay.leave"})
-            actions.find(QString::fromLatin1(id))->setEnabled(session_.status().replay);
+                               "replay.end", "replay.step"})
+            actions.find(QString::fromLatin1(id))->setEnabled(status.replay && !status.opening);
+        actions.find(QStringLiteral("replay.leave"))
+            ->setEnabled(status.replay || status.opening.has_value());
     });
 }
 
@@ -146,14 +160,31 @@ void ReplayBar::askStep() {
     dialog->open();
 }
 
+void ReplayBar::showProgress(std::optional<double> share) {
+    progress_->setRange(0, share ? kTicks : 0);  // to 0: it goes on, nobody knows how far
+    if (share) progress_->setValue(static_cast<int>(kTicks * *share));
+}
+
 void ReplayBar::refresh() {
     const SessionStatus& status = session_.status();
-    setVisible(status.replay);
+    const bool opening = status.opening.has_value();
+    const auto& p = status.position;
+    setVisible(status.replay || opening);
+    const bool moves = opening || (p && p->loading);
+    progress_->setVisible(moves);
+    for (QWidget* part : std::initializer_list<QWidget*>{play_, clock_, speed_})
+        part->setVisible(!opening);
+    scrubber_->setVisible(!moves);
+    if (moves) showProgress(opening ? status.opening->share : p->loading);
+    if (opening) {
+        words_->setText(tr("Reading %1").arg(status.opening->name));
+        leave_->setVisible(true);
+        return leave_->setText(tr("Cancel"));
+    }
     if (!status.replay) return;
     words_->setText(tr("Replay, not live"));
     leave_->setVisible(status.job.has_value());
     leave_->setText(tr("Back to live"));
-    const auto& p = status.position;
     if (!p) return;
     words_->setText(tr("Replay of %1, not live").arg(toQt(p->run)));
     play_->setText(p->atEnd ? tr("Replay from start") : p->paused ? tr("Play") : tr("Pause"));

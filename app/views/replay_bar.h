@@ -8,13 +8,14 @@
 
 class QComboBox;
 class QLabel;
+class QProgressBar;
 class QSlider;
 class QToolButton;
 
 namespace bulkhead::ui {
 
 /// Says that what is on screen is a replay, and moves it: play, speed, scrubber, step by step.
-/// Hidden while the run is live.
+/// While a run is read, how far that is, and a way to give it up. Hidden while the run is live.
 class ReplayBar final : public QFrame {
     Q_OBJECT
   public:
@@ -26,6 +27,7 @@ class ReplayBar final : public QFrame {
     void seekStep(int64_t by);
     void seekTime(bool end);
     void askStep();
+    void showProgress(std::optional<double> share);
 
     Session& session_;
     QLabel* words_;
@@ -34,6 +36,7 @@ class ReplayBar final : public QFrame {
     QLabel* clock_;
     QComboBox* speed_;
     QToolButton* leave_;
+    QProgressBar* progress_;
 };
 
 }  // namespace bulkhead::ui

@@ -7,6 +7,7 @@
 #include <QToolButton>
 
 #include "app/models/labels.h"
+#include "app/models/units.h"
 #include "app/widgets/theme.h"
 
 namespace bulkhead::ui {
@@ -94,6 +95,12 @@ void View::setEmptyText(const QString& headline, const QString& advice) {
 
 void View::sayWhyEmpty() {
     const SessionStatus& status = context_.session.status();
+    if (status.opening && !context_.feed.hasRun())
+        return empty_->setText(emptyWords(
+            tr("Reading %1").arg(status.opening->name),
+            status.opening->share ? tr("%1 of its events are read. The run appears at its end.")
+                                        .arg(formatShare(*status.opening->share))
+                                  : tr("The run appears at its end.")));
     if (const QString words = emptyText();
         (context_.feed.hasRun() || !isOfRun()) && !words.isEmpty())
         return empty_->setText(words);

@@ -221,13 +221,12 @@ class GrpcClient final : public Client {
     }
 
     void checkLedger(std::string run, Reply<model::LedgerReport> reply) override {
-        constexpr std::chrono::minutes kLongest{10};
         v1::CheckLedgerRequest request;
         const std::string title = "Cannot check the ledger of " + run;
         request.set_run(std::move(run));
         c_->call<model::LedgerReport, v1::CheckLedgerRequest, v1::LedgerReport>(
-            title, std::max<std::chrono::milliseconds>(kLongest, c_->options.deadline),
-            std::move(request), starting(&v1::Runs::Stub::async_interface::CheckLedger, c_->runs),
+            title, longest(), std::move(request),
+            starting(&v1::Runs::Stub::async_interface::CheckLedger, c_->runs),
             as<model::LedgerReport>(title), std::move(reply));
     }
 
@@ -254,7 +253,7 @@ class GrpcClient final : public Client {
         proto::toMessage(control, *request.mutable_control());
         const std::string title = "The replay did not obey";
         c_->call<model::ReplayPosition, v1::ControlReplayRequest, v1::ReplayPosition>(
-            title, std::move(request),
+            title, longest(), std::move(request),
             starting(&v1::Runs::Stub::async_interface::ControlReplay, c_->runs),
             as<model::ReplayPosition>(title), std::move(reply));
     }
@@ -269,15 +268,12 @@ class GrpcClient final : public Client {
     }
 
     void readAudit(model::AuditQuery query, Reply<model::AuditPage> reply) override {
-        constexpr std::chrono::minutes kLongest{10};  // a check reads all of it
         v1::AuditQuery request;
         proto::toMessage(query, request);
         const std::string title = "Cannot read the audit";
         c_->call<model::AuditPage, v1::AuditQuery, v1::AuditPage>(
-            title,
-            query.check ? std::max<std::chrono::milliseconds>(kLongest, c_->options.deadline)
-                        : c_->options.deadline,
-            std::move(request), starting(&v1::Server::Stub::async_interface::ReadAudit, c_->server),
+            title, query.check ? longest() : c_->options.deadline, std::move(request),
+            starting(&v1::Server::Stub::async_interface::ReadAudit, c_->server),
             as<model::AuditPage>(title), std::move(reply));
     }
 
@@ -291,6 +287,12 @@ class GrpcClient final : public Client {
     }
 
   private:
+    /// Of calls that read all of a run.
+    std::chrono::milliseconds longest() const {
+        constexpr std::chrono::minutes kLongest{10};
+        return std::max<std::chrono::milliseconds>(kLongest, c_->options.deadline);
+    }
+
     void start(v1::StartJobRequest request, const Mutation& mutation, Reply<model::JobInfo> reply) {
         *request.mutable_mutation() = c_->mutation(mutation);
         const std::string title = "The job was not started";

@@ -179,6 +179,8 @@ class Client {
     /// A replay stands at its beginning, paused, until told otherwise. Watch it by its id. It ends
     /// with closeReplay, or a minute after its last watch.
     virtual void openReplay(std::string run, Reply<std::string> reply) = 0;
+    /// A move may have to fold much of a run: it has ten minutes, its progress comes as
+    /// ReplayPosition::loading, and a later move or closeReplay ends it.
     virtual void controlReplay(std::string replay, model::ReplayControl control,
                                Reply<model::ReplayPosition> reply) = 0;
     virtual void closeReplay(std::string replay, Reply<Done> reply) = 0;

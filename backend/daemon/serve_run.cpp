@@ -22,12 +22,25 @@ std::string jobsOf(const Options& options) {
     return (std::filesystem::path(options.run).parent_path() / "jobs").string();
 }
 
+/// InvalidArgument for a file without any run.
+absl::Status checkRuns(const std::string& file) {
+    const auto reader = history::RunReader::open(file);
+    if (!reader.ok()) return reader.status();
+    history::RunFilter one;
+    one.limit = 1;
+    const auto runs = (*reader)->runs(one);
+    if (!runs.ok()) return runs.status();
+    if (runs->empty())
+        return absl::InvalidArgumentError(file + ": holds no run yet; name another run file");
+    return absl::OkStatus();
+}
+
 }  // namespace
 
 int serveRun(const Options& options, Report report) {
     // Before anything is bound: a file that is no history is the likeliest thing to be wrong.
-    if (const auto reader = history::RunReader::open(options.run); !reader.ok())
-        return report.failed(reader.status());
+    if (const absl::Status status = checkRuns(options.run); !status.ok())
+        return report.failed(status);
     // Only the socket is ours: a daemon with jobs may use the same state directory.
     Options place = options;
     place.supervised = true;

@@ -139,7 +139,8 @@ absl::Status SqliteRunReader::scan(int64_t runId, const EventFilter& f,
         if (f.replica) query.bind(7, *f.replica);
         for (size_t i = 0; i < f.types.size(); ++i) query.bind(static_cast<int>(8 + i), f.types[i]);
         std::string json;
-        for (uint32_t found = 0; found < f.limit && query.executeStep();) {
+        uint64_t bytes = 0;
+        for (uint32_t found = 0; found < f.limit && bytes < f.limitBytes && query.executeStep();) {
             absl::StatusOr<model::Event> event = eventOf(query, 0, &json);
             if (!event.ok())
                 return absl::Status(
@@ -147,24 +148,26 @@ absl::Status SqliteRunReader::scan(int64_t runId, const EventFilter& f,
                     concat(file_.string(), ": ", std::string(event.status().message())));
             if (!f.text.empty() && !holds(json, f.text)) continue;
             ++found;
+            bytes += json.size();
             if (absl::Status s = take(*std::move(event)); !s.ok()) return s;
         }
         return absl::OkStatus();
     });
 }
 
-absl::StatusOr<model::RunState> SqliteRunReader::stateAtSeq(int64_t runId, uint64_t seq) {
+absl::StatusOr<model::RunState> SqliteRunReader::stateAtSeq(int64_t runId, uint64_t seq,
+                                                            const LoadProgress& progress) {
     return guardedValue<model::RunState>(file_.string(), [&]() -> absl::StatusOr<model::RunState> {
         SQLite::Transaction oneMoment(*db_);
         if (!exists(runId)) return noRun(runId);
-        return loadState(*db_, runId, seq);
+        return loadState(*db_, runId, seq, progress);
     });
 }
 
 absl::StatusOr<model::RunState> SqliteRunReader::stateAtTime(int64_t runId, int64_t timeNs) {
     const absl::StatusOr<uint64_t> seq = seqAtTime(runId, timeNs);
     if (!seq.ok()) return seq.status();
-    return stateAtSeq(runId, *seq);
+    return stateAtSeq(runId, *seq, {});
 }
 
 absl::StatusOr<uint64_t> SqliteRunReader::seqAtTime(int64_t runId, int64_t timeNs) {

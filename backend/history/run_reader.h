@@ -20,7 +20,8 @@ class SqliteRunReader final : public RunReader {
     absl::StatusOr<StoredRun> findRun(std::string_view idOrName) override;
     absl::StatusOr<std::vector<model::Event>> events(int64_t runId,
                                                      const EventFilter& filter) override;
-    absl::StatusOr<model::RunState> stateAtSeq(int64_t runId, uint64_t seq) override;
+    absl::StatusOr<model::RunState> stateAtSeq(int64_t runId, uint64_t seq,
+                                               const LoadProgress& progress) override;
     absl::StatusOr<model::RunState> stateAtTime(int64_t runId, int64_t timeNs) override;
     absl::StatusOr<uint64_t> seqAtTime(int64_t runId, int64_t timeNs) override;
     absl::StatusOr<uint64_t> seqOfStep(int64_t runId, uint64_t step) override;

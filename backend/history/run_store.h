@@ -154,6 +154,7 @@ struct EventFilter {
     std::string text;  ///< anywhere in the event's JSON, ASCII case ignored
     bool newestFirst = false;
     uint32_t limit = 10000;
+    uint64_t limitBytes = UINT64_MAX;  ///< of the events' JSON; one comes in any case
 };
 
 /// One row of the `steps` table: the ledger's main figures.
@@ -258,8 +259,12 @@ class RunReader {
 
     virtual absl::StatusOr<std::vector<model::Event>> events(int64_t runId,
                                                              const EventFilter& query = {}) = 0;
+    /// Told after each event how many of how many are folded; false: give it up.
+    using LoadProgress = std::function<bool(uint64_t done, uint64_t all)>;
     /// The state after the event with the greatest seq <= `seq`: nearest keyframe, then the rest.
-    virtual absl::StatusOr<model::RunState> stateAtSeq(int64_t runId, uint64_t seq) = 0;
+    /// Cancelled when `progress` said so.
+    virtual absl::StatusOr<model::RunState> stateAtSeq(int64_t runId, uint64_t seq,
+                                                       const LoadProgress& progress = {}) = 0;
     /// The same, for the last event at or before `timeNs`.
     virtual absl::StatusOr<model::RunState> stateAtTime(int64_t runId, int64_t timeNs) = 0;
     /// seq of the last event at or before `timeNs`, 0 if none.

@@ -502,7 +502,7 @@ absl::StatusOr<std::unique_ptr<RunWriter>> RunWriter::resume(const fs::path& fil
         if (!info.ok()) return info.status();
         auto lock = WriterLock::take(file, runId);
         if (!lock.ok()) return lock.status();
-        absl::StatusOr<model::RunState> state = loadState(**db, runId, UINT64_MAX);
+        absl::StatusOr<model::RunState> state = loadState(**db, runId, UINT64_MAX, {});
         if (!state.ok()) return state.status();
         Beginning beginning;
         beginning.info = *std::move(info);

@@ -49,15 +49,17 @@ absl::Status forEachEvent(SQLite::Database& db, int64_t run, uint64_t fromSeq, u
 }
 
 absl::StatusOr<model::RunState> loadState(SQLite::Database& db, int64_t run, uint64_t seq,
-                                          uint64_t* keyframeSeq) {
+                                          const RunReader::LoadProgress& progress) {
     model::RunState state = nearestKeyframe(db, run, seq);
-    if (keyframeSeq) *keyframeSeq = state.seq;
     const uint64_t from = state.seq + 1;
+    bool goesOn = true;
     const absl::Status status = forEachEvent(db, run, from, seq, [&](const model::Event& event) {
         model::apply(state, event);
-        return true;
+        if (progress) goesOn = progress(event.seq - from + 1, seq - from + 1);
+        return goesOn;
     });
     if (!status.ok()) return status;
+    if (!goesOn) return absl::CancelledError("given up before its end");
     return state;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backend/history/run_store.h"
 #include "backend/model/run_state.h"
 
 /// Reading a run's events and state over an open connection. Throws SQLite::Exception beside what
@@ -19,11 +20,10 @@ namespace bulkhead::history {
                                         uint64_t toSeq,
                                         const std::function<bool(const model::Event&)>& take);
 
-/// The state after the last event with seq <= `seq`. `keyframeSeq`, if given, gets the seq of the
-/// keyframe it was built on, 0 for none.
+/// The state after the last event with seq <= `seq`, as RunReader::stateAtSeq.
 [[nodiscard]] absl::StatusOr<model::RunState> loadState(SQLite::Database& db, int64_t run,
                                                         uint64_t seq,
-                                                        uint64_t* keyframeSeq = nullptr);
+                                                        const RunReader::LoadProgress& progress);
 
 /// SQLite's integers have a sign: the greatest seq there can be stands for any beyond.
 [[nodiscard]] int64_t asKey(uint64_t value);

@@ -147,6 +147,7 @@ struct ReplayPosition {
     double speed = 1;  ///< run seconds per second
     bool paused = false;
     bool atEnd = false;
+    std::optional<double> loading = {};  ///< 0..1 of a seek that is under way; absent: none is
     bool operator==(const ReplayPosition&) const = default;
     template <class Self, class Visitor>
     static void fields(Self& self, Visitor& visit) {
@@ -160,6 +161,7 @@ struct ReplayPosition {
         visit("speed", self.speed);
         visit("paused", self.paused);
         visit("at_end", self.atEnd);
+        visit("loading", self.loading);
     }
 };
 

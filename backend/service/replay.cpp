@@ -2,7 +2,6 @@
 #include "backend/service/replay.h"
 
 #include <algorithm>
-#include <future>
 
 namespace bulkhead::service {
 namespace {
@@ -12,6 +11,16 @@ constexpr MonoNs kPositionEvery = 100 * kMillisecond;
 constexpr MonoNs kLongestNap = 100 * kMillisecond;
 constexpr double kSlowest = 0.01;
 constexpr double kFastest = 10000;
+/// A sample of a large fleet has megabytes.
+constexpr uint64_t kPageBytes = 8 << 20;
+
+absl::Status closed() {
+    return absl::NotFoundError("the replay was closed; open the run again");
+}
+
+bool seeks(const model::ReplayControl& order) {
+    return order.seekStep || order.seekTimeNs;
+}
 
 }  // namespace
 
@@ -44,32 +53,37 @@ Replay::Replay(std::unique_ptr<history::RunReader> reader, history::StoredRun in
 }
 
 Replay::~Replay() {
+    end();
+    thread_.join();
+    feed_->end(closed());
+}
+
+void Replay::end() {
     {
         const MutexLock lock(mutex_);
         ending_ = true;
     }
     wake_.notify_all();
-    thread_.join();
-    feed_->end(absl::NotFoundError("the replay was closed; open the run again"));
 }
 
 absl::StatusOr<model::ReplayPosition> Replay::control(const model::ReplayControl& order) {
     if (order.speed && !(*order.speed >= kSlowest && *order.speed <= kFastest))
         return absl::InvalidArgumentError("the speed must be between 0.01 and 10000");
-    auto answer = std::make_shared<std::promise<absl::StatusOr<model::ReplayPosition>>>();
+    std::future<absl::StatusOr<model::ReplayPosition>> answer;
     {
         const MutexLock lock(mutex_);
-        if (ending_) return absl::NotFoundError("the replay was closed; open the run again");
-        orders_.push_back([this, order, answer] {
-            const absl::Status status = obey(order);
-            if (status.ok())
-                answer->set_value(position_);
-            else
-                answer->set_value(status);
-        });
+        if (ending_) return closed();
+        orders_.push_back({order, {}});
+        answer = orders_.back().answer.get_future();
     }
     wake_.notify_all();
-    return answer->get_future().get();
+    return answer.get();
+}
+
+bool Replay::isOvertaken() const {
+    const MutexLock lock(mutex_);
+    return ending_ || std::any_of(orders_.begin(), orders_.end(),
+                                  [](const Order& order) { return seeks(order.control); });
 }
 
 MonoNs Replay::unwatchedFor() const {
@@ -81,14 +95,22 @@ MonoNs Replay::unwatchedFor() const {
 void Replay::run() {
     MutexLock lock(mutex_);
     for (;;) {
-        while (!orders_.empty()) {
-            const auto order = std::move(orders_.front());
+        while (!ending_ && !orders_.empty()) {
+            Order order = std::move(orders_.front());
             orders_.pop_front();
             lock.unlock();
-            order();
+            const absl::Status status = obey(order.control);
+            if (status.ok())
+                order.answer.set_value(position_);
+            else
+                order.answer.set_value(status);
             lock.lock();
         }
-        if (ending_) return;
+        if (ending_) {
+            for (Order& order : orders_) order.answer.set_value(closed());
+            orders_.clear();
+            return;
+        }
         if (feed_->listeners() > 0) lastWatchedNs_ = clock_.now();
         if (position_.paused) {
             wake_.wait(lock, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -119,8 +141,13 @@ absl::Status Replay::obey(const model::ReplayControl& order) {
     if (!position_.paused) {
         if (absl::Status status = advance(runTime()); !status.ok()) return status;
     }
-    if (order.seekStep || order.seekTimeNs) {
-        if (absl::Status status = seek(order); !status.ok()) return status;
+    if (seeks(order)) {
+        const absl::Status status = seek(order);
+        position_.loading.reset();
+        if (!status.ok()) {
+            publish(true);
+            return status;
+        }
     }
     anchor(position_.timeNs);
     if (order.speed) position_.speed = *order.speed;
@@ -162,7 +189,7 @@ absl::Status Replay::seek(const model::ReplayControl& order) {
         // Clocks are set back: the last event need not be the latest.
         seq = timeNs == info_.endedNs ? info_.lastSeq : *at;
     }
-    auto state = reader_->stateAtSeq(info_.id, seq);
+    auto state = load(seq);
     if (!state.ok()) return state.status();
     position_.step = state->lastCommit ? state->lastCommit->record.step : 0;
     position_.seq = seq;
@@ -173,11 +200,23 @@ absl::Status Replay::seek(const model::ReplayControl& order) {
     return absl::OkStatus();
 }
 
+absl::StatusOr<model::RunState> Replay::load(uint64_t seq) {
+    auto state = reader_->stateAtSeq(info_.id, seq, [this](uint64_t done, uint64_t all) {
+        position_.loading = static_cast<double>(done) / static_cast<double>(all);
+        publish(false);
+        return !isOvertaken();
+    });
+    if (absl::IsCancelled(state.status()))
+        return absl::AbortedError("another move of the replay took its place");
+    return state;
+}
+
 absl::Status Replay::fill() {
     if (!ahead_.empty()) return absl::OkStatus();
     history::EventFilter after;
     after.fromSeq = position_.seq + 1;
     after.limit = kPage;
+    after.limitBytes = kPageBytes;
     auto events = reader_->events(info_.id, after);
     if (!events.ok()) return events.status();
     for (model::Event& event : *events) ahead_.push_back(std::move(event));

@@ -3,7 +3,7 @@
 
 #include <deque>
 #include <filesystem>
-#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,9 +31,14 @@ class Replay {
 
     const std::shared_ptr<Feed>& feed() const { return feed_; }
 
-    /// Returns where it stands after obeying. InvalidArgument for a speed outside 0.01..10,000,
-    /// NotFound for a step the run never committed, and the history's own errors.
+    /// Returns where it stands after obeying; a seek that takes long tells of its progress by the
+    /// feed's position. InvalidArgument for a speed outside 0.01..10,000, NotFound for a step the
+    /// run never committed and once it ended, Aborted for a seek that a later one took the place
+    /// of, and the history's own errors.
     absl::StatusOr<model::ReplayPosition> control(const model::ReplayControl& order);
+
+    /// Obeys nothing more: what is waited for or under way is answered at once.
+    void end();
 
     /// Nobody has watched it for this long, in nanoseconds; 0 while somebody does.
     MonoNs unwatchedFor() const;
@@ -44,6 +49,8 @@ class Replay {
     void run();
     absl::Status obey(const model::ReplayControl& order);
     absl::Status seek(const model::ReplayControl& order);
+    absl::StatusOr<model::RunState> load(uint64_t seq);
+    bool isOvertaken() const;
     absl::Status advance(int64_t untilNs);
     absl::Status fill();
     int64_t runTime() const;
@@ -65,7 +72,11 @@ class Replay {
     mutable Mutex mutex_;
     ConditionVariable wake_;
     bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-    std::deque<std::function<void()>> orders_ ABSL_GUARDED_BY(mutex_);
+    struct Order {
+        model::ReplayControl control;
+        std::promise<absl::StatusOr<model::ReplayPosition>> answer;
+    };
+    std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);
     mutable MonoNs lastWatchedNs_ ABSL_GUARDED_BY(mutex_) = 0;
     std::thread thread_;
 };

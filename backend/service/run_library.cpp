@@ -185,6 +185,7 @@ absl::StatusOr<model::ReplayPosition> RunLibrary::controlReplay(const std::strin
 absl::Status RunLibrary::closeReplay(const std::string& replay) {
     auto found = find(replay);
     if (!found.ok()) return found.status();
+    (*found)->end();
     const MutexLock lock(mutex_);
     replays_.erase(replay);
     return absl::OkStatus();

@@ -238,6 +238,39 @@ TEST(Console, AReplaySaysThatItIsOne) {
     EXPECT_EQ(console.log->orders.back().seekStep, 5u);
 }
 
+TEST(Console, ARunThatIsReadShowsItsProgressAndNothingElseUntilItsEnd) {
+    test::Console console(10);
+    console.log->holdOrders = true;
+    console.session->replayRun("demo-1");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->orders.size() == 1; }));
+    EXPECT_FALSE(console.feed.hasRun()) << "its beginning is not shown";
+    model::ReplayPosition position;
+    position.run = "demo-1";
+    position.loading = 0.25;
+    console.log->run.onPosition(position);
+    ASSERT_TRUE(QTest::qWaitFor([&] {
+        const auto& opening = console.session->status().opening;
+        return opening && opening->share == 0.25;
+    }));
+    EXPECT_TRUE(console.says("Reading demo-1"));
+    EXPECT_TRUE(console.actions.find("replay.leave")->isEnabled());
+    for (const auto& answer : console.log->held) answer();
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.feed.hasRun(); }));
+    EXPECT_FALSE(console.session->status().opening);
+}
+
+TEST(Console, ARunThatIsReadCanBeCancelledAndTheLiveJobIsBack) {
+    test::Console console(10);
+    console.log->holdOrders = true;
+    console.session->replayRun("demo-1");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->orders.size() == 1; }));
+    console.press("Ctrl+Shift+L");
+    EXPECT_FALSE(console.session->status().opening);
+    EXPECT_TRUE(QTest::qWaitFor([&] { return console.feed.hasRun(); }));
+    EXPECT_EQ(console.log->watched->job, "demo");
+    EXPECT_FALSE(console.session->status().replay);
+}
+
 TEST(Console, TheTimeCursorStaysUntilAnEventIsChosen) {
     test::Console console(10);
     console.press("Ctrl+7");

@@ -83,6 +83,41 @@ TEST_F(RunStore, seeksToWhatFoldingGives) {
     EXPECT_TRUE(reading->verify(writing->runId()).ok());
 }
 
+TEST_F(RunStore, aLoadTellsItsProgressAndCanBeGivenUp) {
+    auto writing = writer();
+    const std::vector<model::Event> events = someEvents(3, 100);
+    for (const model::Event& event : events) ASSERT_TRUE(writing->append(event).ok());
+    ASSERT_TRUE(writing->flush().ok());
+    auto reading = reader();
+    std::vector<uint64_t> told;
+    uint64_t all = 0;
+    const auto whole = reading->stateAtSeq(1, 100, [&](uint64_t done, uint64_t of) {
+        told.push_back(done);
+        all = of;
+        return true;
+    });
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    EXPECT_EQ(told.size(), 100u);
+    EXPECT_EQ(told.back(), all);
+    const auto given =
+        reading->stateAtSeq(1, 100, [](uint64_t done, uint64_t) { return done < 7; });
+    EXPECT_TRUE(absl::IsCancelled(given.status())) << given.status();
+}
+
+TEST_F(RunStore, aPageEndsAtItsBytesButHasAtLeastOneEvent) {
+    auto writing = writer();
+    for (const model::Event& event : someEvents(3, 100)) ASSERT_TRUE(writing->append(event).ok());
+    ASSERT_TRUE(writing->flush().ok());
+    auto reading = reader();
+    EventFilter filter;
+    filter.limitBytes = 1;
+    EXPECT_EQ(reading->events(1, filter)->size(), 1u);
+    filter.limitBytes = 2000;
+    const size_t some = reading->events(1, filter)->size();
+    EXPECT_GT(some, 1u);
+    EXPECT_LT(some, 100u);
+}
+
 TEST_F(RunStore, keepsTheLedgerOfSteps) {
     auto writing = writer();
     uint64_t seq = 0;

@@ -110,7 +110,8 @@ void FakeClient::controlReplay(std::string, model::ReplayControl control,
     position.paused = control.paused.value_or(true);
     position.speed = control.speed.value_or(1);
     position.step = control.seekStep.value_or(1);
-    reply(position);
+    if (!log_->holdOrders) return reply(position);
+    log_->held.push_back([reply = std::move(reply), position] { reply(position); });
 }
 
 }  // namespace bulkhead::test

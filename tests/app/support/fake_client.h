@@ -41,6 +41,7 @@ class FakeClient final : public client::Client {
         std::vector<model::Event> history;
         uint32_t pageSize = UINT32_MAX;  ///< of the history, however many are asked for
         bool holdHistory = false;        ///< its answers wait in `held`
+        bool holdOrders = false;         ///< likewise those of a replay
         std::vector<std::function<void()>> held;
         client::StatePtr state;
         client::Options options;
