@@ -10,6 +10,7 @@
 #include "backend/model/command_text.h"
 #include "backend/model/gpu_text.h"
 #include "backend/model/ledger_audit.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::ui {
 namespace {

@@ -25,7 +25,7 @@ struct Reader {
     }
 };
 
-constexpr uint64_t kMiB = 1ull << 20;
+constexpr uint64_t kMegabyte = 1'000'000;
 
 std::vector<PolicyField> makeFields() {
     const QString steps = tr("steps");
@@ -91,16 +91,16 @@ std::vector<PolicyField> makeFields() {
         {"fetch_bytes_per_second",
          tr("Catch-up bandwidth"),
          tr("What one joiner may pull from all its sources together."),
-         tr("MiB/s"),
+         tr("MB/s"),
          tr("no cap"),
-         kMiB,
+         kMegabyte,
          {}},
         {"delta_budget_bytes",
          tr("Gradients kept for catch-up"),
          tr("What each source keeps of reduced gradients, so that a joiner can replay steps."),
-         tr("MiB"),
+         tr("MB"),
          tr("none"),
-         kMiB,
+         kMegabyte,
          {}}};
 }
 

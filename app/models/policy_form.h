@@ -11,12 +11,13 @@
 namespace bulkhead::ui {
 
 struct PolicyField {
-    std::string key;     ///< as in a job file's [policies]
-    QString title;       ///< "Learning rate"
-    QString hint;        ///< its effect, one sentence
-    QString unit;        ///< unit behind the figure, empty for a bare number
-    QString zero;        ///< meaning of 0, empty if it is just 0
-    uint64_t scale = 1;  ///< of the unit in the policy's own: 2^20 where MiB are shown for bytes
+    std::string key;  ///< as in a job file's [policies]
+    QString title;    ///< "Learning rate"
+    QString hint;     ///< its effect, one sentence
+    QString unit;     ///< unit behind the figure, empty for a bare number
+    QString zero;     ///< meaning of 0, empty if it is just 0
+    uint64_t scale =
+        1;  ///< of the unit in the policy's own: 1,000,000 where MB are shown for bytes
     /// A choice when not empty: the operator's word for each, and the job file's.
     struct Choice {
         QString label;

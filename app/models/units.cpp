@@ -2,8 +2,9 @@
 #include "app/models/units.h"
 
 #include <QDateTime>
-#include <array>
 #include <cmath>
+
+#include "backend/model/units.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -12,6 +13,15 @@ constexpr QChar kNarrowSpace(0x202F);
 
 QString withUnit(const QString& figure, const char* unit) {
     return figure + kNarrowSpace + QString::fromUtf8(unit);
+}
+
+/// A figure of the model's, its digits and unit kept on one line.
+QString orDash(const std::string& text) {
+    if (text.empty()) return noFigure();
+    QString figure = QString::fromStdString(text);
+    for (qsizetype i = 1; i < figure.size(); ++i)
+        if (figure[i] == u' ' && figure[i - 1].isDigit()) figure[i] = kNarrowSpace;
+    return figure;
 }
 
 /// Three significant digits below 100, whole numbers above.
@@ -34,9 +44,7 @@ QString noFigure() {
 }
 
 QString formatCount(uint64_t value) {
-    QString digits = QString::number(value);
-    for (auto at = digits.size() - 3; at > 0; at -= 3) digits.insert(at, kNarrowSpace);
-    return digits;
+    return orDash(model::countText(value));
 }
 
 QString formatNumber(double value, int decimals) {
@@ -57,30 +65,11 @@ QString formatTick(double value, int decimals) {
 }
 
 QString formatMs(double ms) {
-    if (!std::isfinite(ms) || ms < 0) return noFigure();
-    if (ms == 0) return withUnit(QStringLiteral("0"), "ms");
-    if (ms < 0.05) return withUnit(QStringLiteral("<0.1"), "ms");
-    if (ms < 1) return withUnit(QString::number(ms, 'f', 1), "ms");
-    if (ms < 999.5) return withUnit(QString::number(ms, 'f', 0), "ms");
-    const double seconds = ms / 1000;
-    if (seconds < 59.95) return withUnit(threeDigits(seconds), "s");
-    const auto whole = static_cast<int64_t>(std::llround(seconds));
-    if (whole < 3600)
-        return withUnit(QString::number(whole / 60), "min") + u' ' +
-               withUnit(QStringLiteral("%1").arg(whole % 60, 2, 10, QChar(u'0')), "s");
-    return withUnit(QString::number(whole / 3600), "h") + u' ' +
-           withUnit(QStringLiteral("%1").arg(whole % 3600 / 60, 2, 10, QChar(u'0')), "min");
+    return orDash(model::durationText(ms));
 }
 
 QString formatBytes(uint64_t bytes) {
-    constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB"};
-    auto value = static_cast<double>(bytes);
-    size_t unit = 0;
-    while (value >= 1000 && unit + 1 < kUnits.size()) {
-        value /= 1000;
-        ++unit;
-    }
-    return withUnit(unit == 0 ? QString::number(bytes) : threeDigits(value), kUnits[unit]);
+    return orDash(model::bytesText(static_cast<double>(bytes)));
 }
 
 QString formatRate(double perSecond) {
@@ -92,8 +81,7 @@ QString formatTokenRate(double perSecond) {
 }
 
 QString formatShare(double share) {
-    if (!std::isfinite(share)) return noFigure();
-    return withUnit(QString::number(share * 100, 'f', 1), "%");
+    return orDash(model::shareText(share));
 }
 
 QString formatClock(int64_t unixNs, bool withDate) {

@@ -96,9 +96,15 @@ model::Action PolicyDialog::composed() const {
     model::Action action;
     action.kind = model::ActionKind::kSetPolicy;
     action.policy = f.key;
-    action.value = f.choices.empty()
-                       ? std::to_string(static_cast<uint64_t>(number_->value()) * f.scale)
-                       : choice_->currentData().toString().toStdString();
+    if (!f.choices.empty()) {
+        action.value = choice_->currentData().toString().toStdString();
+        return action;
+    }
+    // A number that nobody changed stays as it is, whatever the unit rounds away.
+    const auto shown = static_cast<uint64_t>(number_->value());
+    action.value = policyValue(context_.feed.state().policies, f.key);
+    if (toQt(action.value).toULongLong() / f.scale != shown)
+        action.value = std::to_string(shown * f.scale);
     return action;
 }
 

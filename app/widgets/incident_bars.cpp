@@ -70,7 +70,7 @@ void IncidentBars::paintRow(QPainter& painter, int top, bool survivors) const {
             total += std::max(phase.ms(), 0.0);
         }
     const int left = Space::kTwo + kGutter;
-    const int sumWidth = 72;
+    const int sumWidth = survivors ? 96 : 72;
     const double room =
         width() - left - sumWidth - Space::kTwo - kLeastWidth * static_cast<double>(phases.size());
     if (phases.empty()) {
@@ -92,9 +92,11 @@ void IncidentBars::paintRow(QPainter& painter, int top, bool survivors) const {
                          words);
         textAt += advance + 11 + 14;
     }
+    // The exchange that is done again trains: what stood still is the table's figure.
     painter.setPen(t.text);
-    painter.drawText(QRect(width() - sumWidth - 8, top, sumWidth, kBar),
-                     Qt::AlignRight | Qt::AlignVCenter, formatMs(total));
+    painter.drawText(
+        QRect(width() - sumWidth - 8, top, sumWidth, kBar), Qt::AlignRight | Qt::AlignVCenter,
+        survivors ? tr("stall %1").arg(formatMs(incident_->survivorStallMs)) : formatMs(total));
 }
 
 }  // namespace bulkhead::ui

@@ -7,6 +7,7 @@
 #include "backend/model/command_text.h"
 #include "backend/model/ett.h"
 #include "backend/model/names.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::campaign {
 namespace {

@@ -9,6 +9,7 @@
 #include "backend/campaign/campaign_file.h"
 #include "backend/model/command_text.h"
 #include "backend/model/run_views.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::campaign {
 namespace {

@@ -11,6 +11,7 @@
 #include "backend/campaign/judge.h"
 #include "backend/model/command_text.h"
 #include "backend/model/names.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::campaign {
 namespace {

@@ -14,6 +14,7 @@
 #include "backend/common/file_system.h"
 #include "backend/model/command_text.h"
 #include "backend/model/json.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::cli {
 namespace {

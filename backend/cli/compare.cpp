@@ -10,6 +10,7 @@
 #include "backend/model/command_text.h"
 #include "backend/model/json.h"
 #include "backend/model/run_figures.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::cli {
 namespace {

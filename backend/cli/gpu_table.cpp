@@ -17,8 +17,8 @@ std::string figure(const std::optional<T>& value, const char* unit) {
     return absl::StrFormat("%.0f%s", static_cast<double>(*value), unit);
 }
 
-std::string gibibytes(const std::optional<uint64_t>& bytes) {
-    return bytes ? absl::StrFormat("%.1f", static_cast<double>(*bytes) / (1 << 30)) : "-";
+std::string gigabytes(const std::optional<uint64_t>& bytes) {
+    return bytes ? absl::StrFormat("%.1f", static_cast<double>(*bytes) / 1e9) : "-";
 }
 
 std::vector<std::string> row(const model::NodeView& node, const model::GpuSample& gpu) {
@@ -26,7 +26,7 @@ std::vector<std::string> row(const model::NodeView& node, const model::GpuSample
             absl::StrCat(gpu.gpu),
             gpu.name.empty() ? "-" : gpu.name,
             figure(gpu.busyPercent, " %"),
-            gibibytes(gpu.memoryUsedBytes) + "/" + gibibytes(gpu.memoryTotalBytes) + " GiB",
+            gigabytes(gpu.memoryUsedBytes) + "/" + gigabytes(gpu.memoryTotalBytes) + " GB",
             figure(gpu.temperatureCelsius, " C"),
             figure(gpu.powerWatts, " W"),
             figure(gpu.clockMhz, " MHz"),

@@ -14,6 +14,7 @@
 #include "backend/model/event_json.h"
 #include "backend/model/gpu_text.h"
 #include "backend/model/names.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::cli {
 namespace {
@@ -34,13 +35,6 @@ std::string formatTime(int64_t unixNs, const char* format) {
     return text;
 }
 
-std::string humanBytes(double bytes) {
-    const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    size_t unit = 0;
-    for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
-    return printed(unit == 0 ? "%.0f%s" : "%.1f%s", bytes, units[unit]);
-}
-
 uint64_t lastStep(const model::RunState& state) {
     return state.lastCommit ? state.lastCommit->record.step : 0;
 }
@@ -51,11 +45,10 @@ bool takeSuffix(std::string& key, std::string_view suffix) {
     return true;
 }
 
-/// "212ms"
-std::string durationWord(double ms) {
-    std::string text = model::humanDuration(ms);
-    std::erase(text, ' ');
-    return text;
+/// "212ms": a figure and its unit as one word of a line of fields.
+std::string oneWord(std::string figure) {
+    std::erase(figure, ' ');
+    return figure;
 }
 
 /// "r2s1", "3[0,16)": the structures short enough for a line; else empty.
@@ -73,10 +66,10 @@ std::string shortNumber(std::string& key, const model::Json& value) {
     const double number = value.get<double>();
     if (key == "ms" || key.ends_with("_ms")) {
         key = key == "ms" ? "took" : key.substr(0, key.size() - 3);
-        return number == 0 ? "" : durationWord(number);
+        return number == 0 ? "" : oneWord(model::humanDuration(number));
     }
     if (key == "bytes" || key.find("bytes_") == 0 || key.ends_with("_bytes"))
-        return number == 0 ? "" : humanBytes(number);
+        return number == 0 ? "" : oneWord(model::bytesText(number));
     if (takeSuffix(key, "_ns")) return number == 0 ? "" : clockTime(value.get<int64_t>());
     if (takeSuffix(key, "_per_second")) return printed("%.0f/s", number);
     if (takeSuffix(key, "_percent")) return printed("%.0f %%", number);

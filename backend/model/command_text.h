@@ -54,7 +54,4 @@ namespace bulkhead::model {
 /// Milliseconds of "500ms", "3s" or "2m"; at least 1 ms, at most 1e10.
 [[nodiscard]] std::optional<uint64_t> parseDuration(std::string_view text);
 
-/// "350 ms", "3 s", "2.5 s", "4 min 10 s", "1 h 5 min".
-[[nodiscard]] std::string humanDuration(double ms);
-
 }  // namespace bulkhead::model

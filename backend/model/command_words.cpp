@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-
 #include "backend/model/command_text.h"
 #include "backend/model/names.h"
 #include "backend/model/parse_number.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::model {
 namespace {
@@ -146,23 +145,6 @@ absl::StatusOr<Policies> withPolicy(const Policies& policies, std::string_view k
     if (changed.minReplicas == 0)
         return absl::InvalidArgumentError("policy min_replicas: expected 1 or more, found 0");
     return changed;
-}
-
-std::string humanDuration(double ms) {
-    if (!std::isfinite(ms)) return "unknown";
-    if (ms < 0) return "-" + humanDuration(-ms);
-    const auto rounded = [](double value) { return shortest(std::round(value * 10) / 10); };
-    if (ms < 10) return concat(rounded(ms), " ms");
-    if (ms < 999.5) return concat(static_cast<int64_t>(std::llround(ms)), " ms");
-    if (ms < 59'950) return concat(rounded(ms / 1000), " s");
-    constexpr double kLongest = 1e15;
-    const int64_t seconds = std::llround(std::min(ms, kLongest) / 1000);
-    const auto two = [](int64_t a, std::string_view au, int64_t b, std::string_view bu) {
-        return b == 0 ? concat(a, au) : concat(a, au, " ", b, bu);
-    };
-    if (seconds < 3600) return two(seconds / 60, " min", seconds % 60, " s");
-    if (seconds < 86'400) return two(seconds / 3600, " h", seconds % 3600 / 60, " min");
-    return two(seconds / 86'400, " d", seconds % 86'400 / 3600, " h");
 }
 
 }  // namespace bulkhead::model

@@ -57,7 +57,7 @@ TEST(EventLineTest, RanksBytesAndRangesAreShort) {
     written.step = 50;
     written.bytes = 18'500'000;
     written.ms = 81.25;
-    EXPECT_THAT(line(written), HasSubstr("bytes=17.6MiB"));
+    EXPECT_THAT(line(written), HasSubstr("bytes=18.5MB"));
     EXPECT_THAT(line(written), HasSubstr("took=81ms"));
     model::RangeQuarantined quarantined;
     quarantined.range = {1, 16, 20};
@@ -81,9 +81,9 @@ TEST(GpuTableTest, WhatADriverDoesNotTellIsADashAndNodesWithoutOneSayWhy) {
     state.gpuTroubles.push({1'000'000'000, trouble});
     const std::string text = gpusText(state);
     EXPECT_THAT(text,
-                ::testing::ContainsRegex("node0 +0 +GPU A +97 % +30.0/80.0 GiB +61 C +51[23] W "
+                ::testing::ContainsRegex("node0 +0 +GPU A +97 % +32.2/85.9 GB +61 C +51[23] W "
                                          "+1980 MHz +2619 MHz +0 +79\n"));
-    EXPECT_THAT(text, ::testing::ContainsRegex("node0 +1 +- +- +-/- GiB +- +- +- +- +- +-\n"));
+    EXPECT_THAT(text, ::testing::ContainsRegex("node0 +1 +- +- +-/- GB +- +- +- +- +- +-\n"));
     EXPECT_THAT(text, HasSubstr("no GPU on node1: no NVIDIA driver here\n"));
     EXPECT_THAT(text, HasSubstr("GPU 0 (GPU A) of node0: Xid 79: the GPU has fallen off the bus"));
     EXPECT_THAT(line(trouble), HasSubstr("computed there: r1s0"));

@@ -73,7 +73,7 @@ TEST_F(WholeJobTest, WhatAGpuSuffersIsTakenFromItsDriverToTheOperator) {
     const std::string events = kBin + "/bulkheadctl --json events" + db + " --type ";
     EXPECT_TRUE(waitUntil([&] { return shell(events + "gpu_troubled").lines() >= 2; }));
     const std::string state = kBin + "/bulkheadctl show" + db;
-    EXPECT_TRUE(waitUntil([&] { return shell(state).out.find("80.0 GiB") != std::string::npos; }));
+    EXPECT_TRUE(waitUntil([&] { return shell(state).out.find("85.9 GB") != std::string::npos; }));
     ::kill(up, SIGINT);
     ::waitpid(up, nullptr, 0);
 
@@ -92,7 +92,7 @@ TEST_F(WholeJobTest, WhatAGpuSuffersIsTakenFromItsDriverToTheOperator) {
 
     const std::string shown = shell(state).out;
     EXPECT_THAT(shown, ::testing::ContainsRegex(
-                           "1 +GPU B +40 % +30.0/80.0 GiB +61 C +51[23] W +1980 MHz +2619 MHz"));
+                           "1 +GPU B +40 % +32.2/85.9 GB +61 C +51[23] W +1980 MHz +2619 MHz"));
     EXPECT_THAT(shown, HasSubstr("GPU 1 (GPU B) of node0: Xid 79: the GPU has fallen off"));
     EXPECT_THAT(read(dir_ + "/up.out"), HasSubstr("Xid 79")) << "said while it happens";
     const std::string samples = shell(events + "fleet_sampled").out;

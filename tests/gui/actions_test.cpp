@@ -131,7 +131,7 @@ TEST(Actions, APolicyIsFoundByItsNameLookedAtAskedForAndSet) {
     EXPECT_EQ(console.confirmer.asked[0].title, "Set batch to constant");
 }
 
-TEST(Actions, AFigureInMebibytesIsSetInBytes) {
+TEST(Actions, AFigureInMegabytesIsSetInBytes) {
     test::Console console(20);
     console.actions.find("job.policy.fetch_bytes_per_second")->trigger();
     auto* dialog = dialogOf<PolicyDialog>(console);
@@ -139,7 +139,7 @@ TEST(Actions, AFigureInMebibytesIsSetInBytes) {
     ASSERT_NE(value, nullptr);
     EXPECT_EQ(value->text(), "no cap");
     value->setValue(3);
-    EXPECT_EQ(dialog->composed().value, std::to_string(3 << 20));
+    EXPECT_EQ(dialog->composed().value, "3000000");
 }
 
 TEST(Actions, AnUnchangedPolicyCannotBeSet) {

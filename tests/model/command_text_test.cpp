@@ -6,6 +6,8 @@
 
 #include <random>
 
+#include "backend/model/units.h"
+
 namespace bulkhead::model {
 namespace {
 

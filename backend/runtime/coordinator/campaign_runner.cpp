@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "backend/campaign/plan.h"
 #include "backend/model/command_text.h"
+#include "backend/model/units.h"
 
 namespace bulkhead::runtime {
 namespace {
