@@ -23,7 +23,7 @@ JobCommands::JobCommands(Session& session, Confirmer& confirmer, QWidget* window
 ConfirmRequest JobCommands::requestFor(const model::Preflight& p, const QString& sentence,
                                        bool destructive) {
     ConfirmRequest request;
-    request.title = p.title.empty() ? sentence : toQt(p.title);
+    request.title = (p.title.empty() ? sentence : toQt(p.title)) + u'?';
     request.effect = toQt(p.effect);
     request.figures = {
         {tr("Contributors"), QString::number(p.contributorsBefore),
@@ -34,7 +34,7 @@ ConfirmRequest JobCommands::requestFor(const model::Preflight& p, const QString&
     if (p.pauses)
         request.warning =
             tr("Fewer replicas than the policy min_replicas would remain: the job "
-               "pauses until one comes back.");
+               "waits until one comes back.");
     request.choices = {sentence.size() > 36 ? tr("Apply") : sentence};
     request.destructive = destructive;
     return request;

@@ -72,8 +72,8 @@ void addFaults(CLI::App& app, Cli& cli) {
     verb->add_flag("-y,--yes", options->yes, "do not ask");
     verb->add_flag("--dry-run", options->dryRun, "only tell what it would do");
     verb->footer(
-        "kill:replica=2@step=50            kill:rank=2.1@step=50/exchange\n"
-        "hang:rank=1.0,for=3s              slow:rank=0.1,factor=4,for=10s\n"
+        "kill:replica=2@step=50            kill:rank=r2s1@step=50/exchange\n"
+        "hang:rank=r1s0,for=3s              slow:rank=r0s1,factor=4,for=10s\n"
         "cut:replica=3,for=5s              delay:replica=1,by=20ms\n"
         "flip-gradient:replica=1@step=30   nan:replica=1   flip-parameter:replica=1\n"
         "fill-disk:node=node0,for=10s      kill-node:node=node1");

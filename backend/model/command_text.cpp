@@ -143,14 +143,17 @@ absl::StatusOr<int32_t> replicaOf(const Argument& a, std::string_view digits) {
     return *number;
 }
 
+/// "r2s1", as everything shows it; "2.1", as older files have it.
 absl::Status takeRank(const Argument& a, FaultSpec& fault) {
-    const size_t dot = a.value.find('.');
-    const std::optional<int32_t> replica = parseNumber<int32_t>(a.value.substr(0, dot));
-    const std::optional<int32_t> shard = dot == std::string_view::npos
+    const bool named = a.value.starts_with('r');
+    const std::string_view digits = a.value.substr(named ? 1 : 0);
+    const size_t middle = digits.find(named ? 's' : '.');
+    const std::optional<int32_t> replica = parseNumber<int32_t>(digits.substr(0, middle));
+    const std::optional<int32_t> shard = middle == std::string_view::npos
                                              ? std::nullopt
-                                             : parseNumber<int32_t>(a.value.substr(dot + 1));
+                                             : parseNumber<int32_t>(digits.substr(middle + 1));
     if (!replica || !shard || *replica < 0 || *shard < 0)
-        return badValue(a, "replica.shard, such as 2.1");
+        return badValue(a, "a rank, such as r2s1");
     fault.replica = *replica;
     fault.shard = *shard;
     return absl::OkStatus();
@@ -326,7 +329,7 @@ std::string formatFault(const FaultSpec& f) {
     if (verb.takes & kNode)
         out += concat("node=", f.node);
     else if (f.shard >= 0)
-        out += concat("rank=", f.replica, ".", f.shard);
+        out += concat("rank=r", f.replica, "s", f.shard);
     else
         out += concat("replica=", f.replica);
     if (f.factor != 0) out += concat(",factor=", shortest(f.factor));

@@ -12,8 +12,8 @@
 
 /// Faults and actions as one word of text, for the command line, job files and audit lines:
 ///
-///     kill:replica=2@step=50            kill:rank=2.1@step=50/exchange
-///     hang:rank=1.0,for=3s              slow:rank=0.1,factor=4,for=10s
+///     kill:replica=2@step=50            kill:rank=r2s1@step=50/exchange
+///     hang:rank=r1s0,for=3s             slow:rank=r0s1,factor=4,for=10s
 ///     cut:replica=3,for=5s              delay:replica=1,by=20ms
 ///     flip-gradient:replica=1@step=30   nan:replica=1        flip-parameter:replica=1
 ///     fill-disk:node=node0,for=10s      kill-node:node=node1
@@ -23,7 +23,8 @@
 ///     set-policy:lr=linear   layout:shards=0.1.1.0 (of each expert, mixture layer by layer)
 ///
 /// i.e. verb [":" key "=" value {"," key "=" value}] ["@step=" N ["/" phase]]. Durations are a
-/// number with ms, s or m. rank=R.S is shard S of replica R. Without @step a fault happens at once;
+/// number with ms, s or m. rank=rRsS is shard S of replica R
+/// (R.S in older files). Without @step a fault happens at once;
 /// without `for`, hang, slow, cut, delay and fill-disk last until they are ended, or the process or
 /// the job ends.
 /// Thread: any.
@@ -42,7 +43,7 @@ namespace bulkhead::model {
 [[nodiscard]] absl::Status checkAction(const Action& action);
 
 /// In an operator's words, without a full stop: "Kill replica 2 when step 50 begins",
-/// "Stop rank 1.0 for 3 s (SIGSTOP)", "Set policy lr to linear".
+/// "Stop rank r1s0 for 3 s (SIGSTOP)", "Set policy lr to linear".
 [[nodiscard]] std::string describe(const FaultSpec& fault);
 [[nodiscard]] std::string describe(const Action& action);
 

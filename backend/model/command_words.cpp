@@ -8,7 +8,7 @@ namespace bulkhead::model {
 namespace {
 
 std::string target(const FaultSpec& f) {
-    if (f.shard >= 0) return concat("rank ", f.replica, ".", f.shard);
+    if (f.shard >= 0) return concat("rank r", f.replica, "s", f.shard);
     return concat("replica ", f.replica);
 }
 

@@ -128,7 +128,7 @@ TEST(Actions, APolicyIsFoundByItsNameLookedAtAskedForAndSet) {
     EXPECT_EQ(action.policy, "batch");
     EXPECT_EQ(action.value, "constant");
     ASSERT_EQ(console.confirmer.asked.size(), 1u);
-    EXPECT_EQ(console.confirmer.asked[0].title, "Set batch to constant");
+    EXPECT_EQ(console.confirmer.asked[0].title, "Set batch to constant?");
 }
 
 TEST(Actions, AFigureInMegabytesIsSetInBytes) {

@@ -66,7 +66,7 @@ TEST(Campaigns, OneIsLookedAtAskedForThroughTheSeamAndRun) {
     console.press("Ctrl+Shift+U");
     ASSERT_TRUE(QTest::qWaitFor([&] { return console.log->campaigns.size() == 1; }));
     ASSERT_EQ(console.confirmer.asked.size(), 1u);
-    EXPECT_EQ(console.confirmer.asked[0].title, "Run fault campaign calm on demo");
+    EXPECT_EQ(console.confirmer.asked[0].title, "Run fault campaign calm on demo?");
     EXPECT_EQ(console.confirmer.asked[0].effect, "2 faults within 1 min.");
     EXPECT_FALSE(console.confirmer.asked[0].warning.isEmpty());
     const model::CampaignText& sent = console.log->campaigns[0];

@@ -105,7 +105,7 @@ TEST(Console, DrainingAsksAndDoesNothingWhenRefused) {
     console.view<FleetView>().select(2);
     console.press("Ctrl+D");
     ASSERT_TRUE(QTest::qWaitFor([&] { return console.confirmer.asked.size() == 1; }));
-    EXPECT_EQ(console.confirmer.asked[0].title, "Drain replica 2");
+    EXPECT_EQ(console.confirmer.asked[0].title, "Drain replica 2?");
     EXPECT_EQ(console.confirmer.asked[0].effect, "Replica 2 leaves after its current commit.");
     EXPECT_TRUE(console.confirmer.asked[0].destructive);
     console.settle();

@@ -24,11 +24,11 @@ std::string actionError(std::string_view text) {
 
 TEST(FaultText, readsWhatItWrites) {
     for (const char* text :
-         {"kill:replica=2@step=50", "kill:rank=2.1@step=50/exchange", "hang:rank=1.0,for=3s",
-          "hang:replica=1", "slow:rank=0.1,factor=4,for=10s", "slow:replica=0,factor=1.5",
+         {"kill:replica=2@step=50", "kill:rank=r2s1@step=50/exchange", "hang:rank=r1s0,for=3s",
+          "hang:replica=1", "slow:rank=r0s1,factor=4,for=10s", "slow:replica=0,factor=1.5",
           "cut:replica=3,for=5s", "cut:replica=3", "delay:replica=1,by=20ms",
           "delay:replica=1,by=20ms,for=2m", "flip-gradient:replica=1@step=30", "nan:replica=1",
-          "nan:rank=1.1", "flip-parameter:replica=1", "fill-disk:node=node0,for=10s",
+          "nan:rank=r1s1", "flip-parameter:replica=1", "fill-disk:node=node0,for=10s",
           "kill-node:node=node1", "kill:replica=0@step=0/vote"}) {
         const auto fault = parseFault(text);
         ASSERT_TRUE(fault.ok()) << text << ": " << fault.status();
@@ -37,7 +37,7 @@ TEST(FaultText, readsWhatItWrites) {
 }
 
 TEST(FaultText, setsTheFieldsItNames) {
-    const auto fault = parseFault("slow:rank=2.1,for=2.5s,factor=4@step=7/apply");
+    const auto fault = parseFault("slow:rank=r2s1,for=2.5s,factor=4@step=7/apply");
     ASSERT_TRUE(fault.ok()) << fault.status();
     EXPECT_EQ(fault->kind, FaultKind::kSlow);
     EXPECT_EQ(fault->replica, 2);
@@ -46,7 +46,8 @@ TEST(FaultText, setsTheFieldsItNames) {
     EXPECT_DOUBLE_EQ(fault->factor, 4);
     EXPECT_EQ(fault->atStep, 7u);
     EXPECT_EQ(fault->atPhase, "apply");
-    EXPECT_EQ(parseFault("kill:rank=2.1")->kind, FaultKind::kKillRank);
+    EXPECT_EQ(parseFault("kill:rank=r2s1")->kind, FaultKind::kKillRank);
+    EXPECT_EQ(formatFault(*parseFault("kill:rank=2.1")), "kill:rank=r2s1");  // of older files
     EXPECT_EQ(parseFault("kill:replica=2")->kind, FaultKind::kKillReplica);
 }
 
@@ -55,21 +56,21 @@ TEST(FaultText, saysWhichPartIsWrongAndWhatWasExpected) {
     EXPECT_THAT(faultError("explode"), HasSubstr("known: kill, hang, slow"));
     EXPECT_EQ(faultError("kill"), "kill: expected a target: replica= or rank=");
     EXPECT_EQ(faultError("kill:replica=x"), "replica=x: expected the number of a replica, from 0");
-    EXPECT_EQ(faultError("kill:rank=2"), "rank=2: expected replica.shard, such as 2.1");
+    EXPECT_EQ(faultError("kill:rank=2"), "rank=2: expected a rank, such as r2s1");
     EXPECT_EQ(faultError("kill:replica"), "\"replica\": expected key=value");
     EXPECT_EQ(faultError("kill:replica=1,"), "\"\": expected key=value");
-    EXPECT_EQ(faultError("hang:rank=1.0,for=3"),
+    EXPECT_EQ(faultError("hang:rank=r1s0,for=3"),
               "for=3: expected a duration such as 500ms, 3s or 2m");
-    EXPECT_EQ(faultError("hang:rank=1.0,replica=2"), "hang: replica= is one target too many");
+    EXPECT_EQ(faultError("hang:rank=r1s0,replica=2"), "hang: replica= is one target too many");
     EXPECT_EQ(faultError("kill:replica=2@step=50/lunch"),
               "phase \"lunch\": expected one of compute, exchange, vote, apply");
     EXPECT_EQ(faultError("kill:replica=2@50"), "@50: expected step=N or step=N/phase");
-    EXPECT_EQ(faultError("slow:rank=0.1"), "slow: expected factor= a number above 1, such as 4");
-    EXPECT_EQ(faultError("slow:rank=0.1,factor=0.5"),
+    EXPECT_EQ(faultError("slow:rank=r0s1"), "slow: expected factor= a number above 1, such as 4");
+    EXPECT_EQ(faultError("slow:rank=r0s1,factor=0.5"),
               "slow: expected factor= a number above 1, such as 4");
     EXPECT_EQ(faultError("delay:replica=1"), "delay: expected by= a duration such as 20ms");
     EXPECT_THAT(faultError("kill:replica=1,for=3s"), HasSubstr("unknown key \"for\""));
-    EXPECT_THAT(faultError("cut:rank=1.0"), HasSubstr("unknown key \"rank\""));
+    EXPECT_THAT(faultError("cut:rank=r1s0"), HasSubstr("unknown key \"rank\""));
     EXPECT_EQ(faultError("kill-node:node=a b"), "kill-node: expected node=NAME");
 }
 
@@ -78,7 +79,7 @@ TEST(FaultText, survivesAnyText) {
     const std::string alphabet = "kilhangcutrepl:=,@/.0123456789smfor-";
     int parsed = 0;
     for (int round = 0; round < 20'000; ++round) {
-        std::string text = round % 2 == 0 ? "kill:replica=1@step=3" : "hang:rank=1.0,for=3s";
+        std::string text = round % 2 == 0 ? "kill:replica=1@step=3" : "hang:rank=r1s0,for=3s";
         for (size_t n = random() % 4; n > 0; --n)
             text[random() % text.size()] = alphabet[random() % alphabet.size()];
         const auto fault = parseFault(text);
@@ -97,11 +98,11 @@ TEST(FaultText, survivesAnyText) {
 TEST(FaultText, speaksAsAnOperatorWould) {
     const auto say = [](std::string_view text) { return describe(*parseFault(text)); };
     EXPECT_EQ(say("kill:replica=2@step=50"), "Kill replica 2 when step 50 begins");
-    EXPECT_EQ(say("kill:rank=2.1@step=50/exchange"),
-              "Kill rank 2.1 in the exchange phase of step 50");
-    EXPECT_EQ(say("hang:rank=1.0,for=3s"), "Stop rank 1.0 for 3 s (SIGSTOP)");
-    EXPECT_EQ(say("hang:rank=1.0"), "Stop rank 1.0 for good (SIGSTOP)");
-    EXPECT_EQ(say("slow:rank=0.1,factor=4,for=10s"), "Slow rank 0.1 down 4 times for 10 s");
+    EXPECT_EQ(say("kill:rank=r2s1@step=50/exchange"),
+              "Kill rank r2s1 in the exchange phase of step 50");
+    EXPECT_EQ(say("hang:rank=r1s0,for=3s"), "Stop rank r1s0 for 3 s (SIGSTOP)");
+    EXPECT_EQ(say("hang:rank=r1s0"), "Stop rank r1s0 for good (SIGSTOP)");
+    EXPECT_EQ(say("slow:rank=r0s1,factor=4,for=10s"), "Slow rank r0s1 down 4 times for 10 s");
     EXPECT_EQ(say("delay:replica=1,by=20ms"), "Delay the network of replica 1 by 20 ms");
     EXPECT_EQ(say("kill-node:node=node1"), "Kill node1 with every rank on it");
 }

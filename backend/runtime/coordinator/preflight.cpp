@@ -403,7 +403,7 @@ Preflight preflight(const JobStatus& status, const model::Action& action) {
 
 Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
     Preflight p = beginPreflight(status);
-    p.title = absl::StrCat("Inject ", std::string(enumName(fault.kind)));
+    p.title = model::describe(fault);
     if (ended(status)) return refuse(p, "the job has ended; a fault needs a running one");
     if (!status.spec.takesFaults()) return refuse(p, std::string(kFaultsAreOff));
     if (!fault.atPhase.empty() && fault.atPhase != "compute" && fault.atPhase != "exchange" &&
@@ -411,7 +411,6 @@ Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
         return refuse(p, absl::StrCat("\"", fault.atPhase,
                                       "\" is no phase; use compute, exchange, vote or apply"));
     if (fault.kind == FaultKind::kKillNode || fault.kind == FaultKind::kFillDisk) {
-        absl::StrAppend(&p.title, " on ", fault.node.empty() ? "the checkpoint disk" : fault.node);
         if (fault.kind == FaultKind::kFillDisk) {
             p.effect = "Checkpoints fail until the space returns; training goes on.";
             return p;
@@ -429,8 +428,6 @@ Preflight preflight(const JobStatus& status, const model::FaultSpec& fault) {
     }
     const ReplicaStatus* r = target(p, status, fault.replica);
     if (r == nullptr) return p;
-    absl::StrAppend(&p.title, " into r", fault.replica);
-    if (fault.shard >= 0) absl::StrAppend(&p.title, "s", fault.shard);
     if (fault.shard >= static_cast<int32_t>(status.spec.shards))
         return refuse(p, absl::StrCat("replica ", fault.replica, " has shards 0 to ",
                                       status.spec.shards - 1, ", not ", fault.shard));

@@ -28,20 +28,20 @@ constexpr Deed kDeeds[] = {{3, 1, nullptr},
                            {52, 10, nullptr}};
 
 model::CampaignStarted storm() {
-    constexpr const char* kPlan[] = {"slow:rank=1.0,factor=3,for=5s",
+    constexpr const char* kPlan[] = {"slow:rank=r1s0,factor=3,for=5s",
                                      "nan:replica=0",
                                      "fill-disk:node=node0,for=10s",
                                      "kill:replica=2@step=0/exchange",
                                      "delay:replica=3,by=20ms,for=5s",
-                                     "hang:rank=0.1,for=400ms",
+                                     "hang:rank=r0s1,for=400ms",
                                      "cut:replica=1,for=5s",
-                                     "slow:rank=3.1,factor=3,for=5s",
-                                     "flip-parameter:rank=0.0",
+                                     "slow:rank=r3s1,factor=3,for=5s",
+                                     "flip-parameter:rank=r0s0",
                                      "nan:replica=3",
                                      "kill:replica=1",
-                                     "hang:rank=2.0,for=30s",
+                                     "hang:rank=r2s0,for=30s",
                                      "delay:replica=0,by=20ms,for=5s",
-                                     "kill:rank=3.1@step=0/vote"};
+                                     "kill:rank=r3s1@step=0/vote"};
     model::CampaignStarted c;
     c.campaign = 1;
     c.name = "storm";
