@@ -13,6 +13,7 @@
 #include "app/models/labels.h"
 #include "app/models/roles.h"
 #include "app/models/units.h"
+#include "app/widgets/elided_label.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
 
@@ -31,7 +32,7 @@ EventsView::EventsView(ViewContext& context, QWidget* parent)
       text_(new QLineEdit),
       severity_(new QComboBox),
       replica_(new QComboBox),
-      count_(new QLabel) {
+      count_(new ElidedLabel) {
     filter_.setSourceModel(&model_);
     filter_.setHideRoutine(true);
     table_->setModel(&filter_);
@@ -163,9 +164,9 @@ void EventsView::countRows() {
                         .arg(formatCount(static_cast<uint64_t>(filter_.rowCount())),
                              formatCount(context_.feed.state().counters.events)) +
                     (missing.isEmpty() ? QString() : QStringLiteral(", ") + missing));
-    count_->setToolTip(
-        tr("Events shown, and events of the run. Figures of ranks and experts, "
-           "which come several times a second, are never listed."));
+    count_->setToolTip(count_->text() + u'\n' +
+                       tr("Events shown, and events of the run. Figures of ranks and experts, "
+                          "which come several times a second, are never listed."));
 }
 
 void EventsView::followCursor() {

@@ -172,9 +172,9 @@ void ReplayBar::refresh() {
     setVisible(status.replay || opening);
     const bool moves = opening || (p && p->loading);
     progress_->setVisible(moves);
-    for (QWidget* part : std::initializer_list<QWidget*>{play_, clock_, speed_})
+    // The scrubber stays while a move takes its time: it may be under the operator's hand.
+    for (QWidget* part : std::initializer_list<QWidget*>{play_, scrubber_, clock_, speed_})
         part->setVisible(!opening);
-    scrubber_->setVisible(!moves);
     if (moves) showProgress(opening ? status.opening->share : p->loading);
     if (opening) {
         words_->setText(tr("Reading %1").arg(status.opening->name));

@@ -9,6 +9,7 @@
 
 #include "app/models/labels.h"
 #include "app/models/range_words.h"
+#include "app/widgets/elided_label.h"
 #include "app/widgets/incident_bars.h"
 #include "app/widgets/lane_timeline.h"
 #include "app/widgets/table_style.h"
@@ -22,7 +23,7 @@ TimelineView::TimelineView(ViewContext& context, QWidget* parent)
       lanes_(new LaneTimeline),
       table_(new QTableView),
       bars_(new IncidentBars),
-      range_(new QLabel) {
+      range_(new ElidedLabel) {
     lanes_->setState(&context_.feed.state());
     table_->setModel(&model_);
     styleTable(table_, tr("Incidents"));

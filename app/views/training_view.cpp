@@ -11,6 +11,7 @@
 #include "app/models/labels.h"
 #include "app/models/range_words.h"
 #include "app/models/units.h"
+#include "app/widgets/elided_label.h"
 #include "app/widgets/theme.h"
 #include "app/widgets/time_series_view.h"
 #include "backend/model/ett.h"
@@ -20,7 +21,7 @@ namespace bulkhead::ui {
 TrainingView::TrainingView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("training"), tr("Training"), parent),
       smoothing_(new QSlider(Qt::Horizontal)),
-      range_(new QLabel),
+      range_(new ElidedLabel),
       byDomain_(nullptr) {
     const auto number = [](int decimals) {
         return [decimals](double v) { return formatNumber(v, decimals); };
