@@ -151,6 +151,10 @@ FleetView::FleetView(ViewContext& context, QWidget* parent)
             &FleetView::refreshDetail);
     connect(&model_, &QAbstractItemModel::modelReset, tree_, &QTreeView::expandAll);
     connect(&context_.session, &Session::statusChanged, this, &FleetView::enableActions);
+    connect(&context_.cursor, &TimeCursor::framed, this, [this] {
+        const auto& frame = context_.cursor.frame();
+        if (frame && frame->replica >= 0) select(frame->replica, -1);
+    });
     enableActions();
 }
 

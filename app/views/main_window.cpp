@@ -12,6 +12,7 @@
 #include "app/views/connect_dialog.h"
 #include "app/views/faults_view.h"
 #include "app/views/fleet_view.h"
+#include "app/views/incidents_view.h"
 #include "app/views/job_commands.h"
 #include "app/views/job_dialog.h"
 #include "app/views/jobs_dialog.h"
@@ -87,6 +88,11 @@ void MainWindow::makeTop() {
     strip_ = new StatusStrip(parts_.feed, parts_.session);
     connect(strip_, &StatusStrip::planWanted, this,
             [this] { docks_.raise(docks_.find<PlacementView>()); });
+    connect(strip_, &StatusStrip::incidentsWanted, this, [this] {
+        auto* incidents = docks_.find<IncidentsView>();
+        docks_.raise(incidents);
+        incidents->showFirst();
+    });
     auto* top = new QWidget;
     auto* column = new QVBoxLayout(top);
     column->setContentsMargins(0, 0, 0, 0);

@@ -6,6 +6,7 @@
 #include "app/views/experts_view.h"
 #include "app/views/faults_view.h"
 #include "app/views/fleet_view.h"
+#include "app/views/incidents_view.h"
 #include "app/views/placement_view.h"
 #include "app/views/runs_view.h"
 #include "app/views/timeline_view.h"
@@ -28,7 +29,8 @@ const std::vector<Page>& pages() {
         {Place::kRight, make<TrainingView>},  {Place::kRight, make<ExpertsView>},
         {Place::kRight, make<FaultsView>},    {Place::kRight, make<RunsView>},
         {Place::kRight, make<EventsView>},    {Place::kRight, make<WhatIfView>},
-        {Place::kRight, make<PlacementView>}, {Place::kRight, make<AuditView>}};
+        {Place::kRight, make<PlacementView>}, {Place::kRight, make<AuditView>},
+        {Place::kRight, make<IncidentsView>}};
     return list;
 }
 

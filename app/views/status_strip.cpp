@@ -14,6 +14,7 @@
 #include "app/models/units.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
+#include "backend/model/incident_card.h"
 
 namespace bulkhead::ui {
 namespace {
@@ -123,6 +124,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
       detail_(new QLabel),
       plan_(new QPushButton(tr("Plan ready for review"))),
       explanation_(new QLabel),
+      problems_(new QPushButton),
       message_(new QLabel),
       marks_(new ReplicaMarks(feed)) {
     setObjectName(QStringLiteral("StatusStrip"));
@@ -154,6 +156,11 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     plan_->setAccessibleName(tr("Look at the plan that waits"));
     plan_->setToolTip(tr("Routing has drifted and the backend proposed a plan; see Placement"));
     plan_->hide();
+    problems_->setObjectName(QStringLiteral("News"));
+    problems_->setFixedHeight(explanation_->sizeHint().height() + 4);
+    problems_->setAccessibleName(tr("What is wrong and what to do"));
+    problems_->setToolTip(tr("What happened, when it is over, what it costs, what to do"));
+    problems_->hide();
     auto* below = new QHBoxLayout;
     below->setContentsMargins(Space::kTwo, 0, Space::kTwo, Space::kOne);
     below->setSpacing(Space::kThree);
@@ -163,6 +170,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     message_->setTextFormat(Qt::RichText);
     message_->setAccessibleName(tr("Last message"));
     message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    below->addWidget(problems_);
     below->addWidget(explanation_, 1);
     below->addWidget(message_);
     below->addWidget(plan_);
@@ -172,6 +180,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     column->addLayout(row);
     column->addLayout(below);
     connect(plan_, &QPushButton::clicked, this, &StatusStrip::planWanted);
+    connect(problems_, &QPushButton::clicked, this, &StatusStrip::incidentsWanted);
     connect(&feed_, &RunFeed::updated, this, &StatusStrip::refresh);
     connect(&session_, &Session::statusChanged, this, &StatusStrip::refreshLink);
     connect(&theme(), &Theme::changed, this, [this] {
@@ -210,6 +219,10 @@ void StatusStrip::refresh() {
     if (now.status == drawn_.status && now.fleet == drawn_.fleet) return;
     drawn_ = now;
     plan_->setVisible(model::openProposal(feed_.state()) != nullptr);
+    const size_t problems = feed_.hasRun() ? model::openProblems(feed_.state()) : 0;
+    problems_->setVisible(problems > 0);
+    problems_->setText(problems == 1 ? tr("1 problem: what to do")
+                                     : tr("%1 problems: what to do").arg(problems));
     refreshFigures();
 }
 

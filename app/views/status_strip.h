@@ -61,6 +61,8 @@ class StatusStrip final : public QWidget {
   Q_SIGNALS:
     /// The operator wants to look at the plan that waits.
     void planWanted();
+    /// The operator wants to know what to do about what is wrong.
+    void incidentsWanted();
 
   private:
     enum Tile { kPhase, kStep, kContributors, kEffective, kLoss, kTokens, kTiles };
@@ -77,6 +79,7 @@ class StatusStrip final : public QWidget {
     QLabel* detail_;
     QPushButton* plan_;
     QLabel* explanation_;
+    QPushButton* problems_;
     QLabel* message_;
     ReplicaMarks* marks_;
     Revisions drawn_;

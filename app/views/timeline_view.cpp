@@ -14,8 +14,14 @@
 #include "app/widgets/lane_timeline.h"
 #include "app/widgets/table_style.h"
 #include "app/widgets/theme.h"
+#include "backend/model/incident_card.h"
 
 namespace bulkhead::ui {
+namespace {
+
+constexpr int64_t kLeastAroundNs = 2'000'000'000;
+
+}  // namespace
 
 TimelineView::TimelineView(ViewContext& context, QWidget* parent)
     : View(context, QStringLiteral("timeline"), tr("Timeline"), parent),
@@ -46,18 +52,22 @@ TimelineView::TimelineView(ViewContext& context, QWidget* parent)
     addActions();
     connect(&context_.feed, &RunFeed::wasReset, this, [this] {
         lanes_->setState(&context_.feed.state());
+        context_.cursor.setFrame(std::nullopt);
         drawn_ = {};
     });
     connect(lanes_, &LaneTimeline::cursorPicked, &context_.cursor, &TimeCursor::set);
-    connect(lanes_, &LaneTimeline::incidentPicked, this, &TimelineView::selectIncident);
+    connect(lanes_, &LaneTimeline::incidentPicked, this, [this](quint64 incident) {
+        selectIncident(incident);
+        frameSelected();
+    });
+    connect(&context_.cursor, &TimeCursor::framed, this, &TimelineView::showFrame);
+    connect(table_, &QTableView::clicked, this, &TimelineView::frameSelected);
     connect(&context_.cursor, &TimeCursor::moved, this,
             [this] { lanes_->setCursorTime(context_.cursor.at()); });
     connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
             [this](const QModelIndex& now, const QModelIndex& before) {
                 showSelected();
-                if (now.isValid() && before.isValid() && table_->hasFocus())
-                    if (const model::IncidentView* i = model_.at(now.row()))
-                        context_.cursor.set(i->openedNs);
+                if (now.isValid() && before.isValid() && table_->hasFocus()) frameSelected();
             });
 }
 
@@ -85,6 +95,7 @@ void TimelineView::addLegend() {
     controls()->insertWidget(1, legend);
     range_->setObjectName(QStringLiteral("Muted"));
     range_->setFont(Theme::font(-1));
+    range_->hide();
     controls()->insertWidget(2, range_);
 }
 
@@ -100,10 +111,14 @@ void TimelineView::addActions() {
     add("timeline.zoomOut", tr("Zoom out"), tr("Show a longer stretch of time"),
         QStringLiteral("Ctrl+-"), QStringLiteral("\u2212"), [this] { lanes_->zoom(1 / 1.5); });
     add("timeline.all", tr("Whole run"), tr("Show the run from its beginning"),
-        QStringLiteral("Ctrl+0"), tr("All"), [this] { lanes_->showAll(); });
+        QStringLiteral("Ctrl+0"), tr("All"), [this] {
+            context_.cursor.setFrame(std::nullopt);
+            lanes_->showAll();
+        });
     add("timeline.follow", tr("Follow the present"),
         tr("Let go of the time cursor and move along with the run"), QStringLiteral("Ctrl+E"),
         tr("Now"), [this] {
+            context_.cursor.setFrame(std::nullopt);
             context_.cursor.set(std::nullopt);
             lanes_->followPresent();
         });
@@ -117,6 +132,25 @@ void TimelineView::selectIncident(uint64_t incident) {
     if (const int row = model_.rowOf(incident); row >= 0) table_->selectRow(row);
 }
 
+/// The incident's stretch and as much again around it, on every page.
+void TimelineView::frameSelected() {
+    const model::IncidentView* incident = model_.at(table_->currentIndex().row());
+    if (incident == nullptr) return;
+    const model::IncidentCard card =
+        model::incidentCard(context_.feed.state(), *incident, model::Prices{});
+    context_.cursor.set(card.beginNs);
+    context_.cursor.setFrame(
+        TimeCursor::Frame{card.beginNs, card.endNs, card.replica, card.incident});
+}
+
+void TimelineView::showFrame() {
+    const auto& frame = context_.cursor.frame();
+    if (!frame) return;
+    const int64_t around = std::max<int64_t>((frame->endNs - frame->beginNs) / 2, kLeastAroundNs);
+    lanes_->setRange(frame->beginNs - around, frame->endNs + around);
+    if (frame->incident != 0) selectIncident(frame->incident);
+}
+
 void TimelineView::showSelected() {
     const model::IncidentView* incident = model_.at(table_->currentIndex().row());
     bars_->set(incident ? std::optional(*incident) : std::nullopt);
@@ -128,6 +162,7 @@ void TimelineView::refresh() {
         lanes_->advance();
     if (now.lanes != drawn_.lanes) {
         const RangeWords range = laneRange(context_.feed.state());
+        range_->setVisible(!range.text.isEmpty());
         range_->setText(range.text);
         range_->setToolTip(range.detail);
     }

@@ -27,6 +27,8 @@ class TimelineView final : public View {
     void addActions();
     void addLegend();
     void showSelected();
+    void frameSelected();
+    void showFrame();
 
     IncidentModel model_;
     LaneTimeline* lanes_;

@@ -57,6 +57,7 @@ TrainingView::TrainingView(ViewContext& context, QWidget* parent)
                     "waits for."));
     addControls();
     connect(&context_.cursor, &TimeCursor::moved, this, &TrainingView::placeCursor);
+    connect(&context_.cursor, &TimeCursor::framed, this, &TrainingView::placeFrame);
 }
 
 void TrainingView::addControls() {
@@ -142,6 +143,20 @@ void TrainingView::placeCursor() {
     if (const auto at = context_.cursor.at())
         step = static_cast<double>(stepAt(context_.feed.state(), *at));
     for (TimeSeriesView* chart : charts_) chart->setCursorStep(step);
+}
+
+/// Charts are over steps: those around the stretch, ten on each side at least.
+void TrainingView::placeFrame() {
+    std::optional<TimeSeriesView::Range> range;
+    const model::RunState& s = context_.feed.state();
+    if (const auto& frame = context_.cursor.frame(); frame && !s.steps.empty()) {
+        constexpr double kAround = 10;
+        const auto first = static_cast<double>(stepAt(s, frame->beginNs));
+        const auto last = static_cast<double>(stepAt(s, frame->endNs));
+        const double around = std::max(kAround, (last - first) / 2);
+        range = {std::max(first - around, 1.0), last + around};
+    }
+    for (TimeSeriesView* chart : charts_) chart->setShown(range);
 }
 
 void TrainingView::exportChart(TimeSeriesView* chart, bool picture) {

@@ -27,6 +27,7 @@ class TrainingView final : public View {
     enum Chart { kLoss, kGradNorm, kTokens, kContributors, kRate, kEffective, kCharts };
     void addControls();
     void placeCursor();
+    void placeFrame();
     void exportChart(TimeSeriesView* chart, bool picture);
     double smoothing() const;
 

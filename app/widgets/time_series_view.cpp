@@ -141,15 +141,36 @@ void TimeSeriesView::set(std::vector<Line> lines) {
                    a.name == b.name;
         });
     lines_ = std::move(lines);
-    const auto buckets = static_cast<size_t>(std::max(view_->width() / 2, 60));
-    for (size_t i = 0; i < lines_.size(); ++i) {
-        const Points shown = decimated(lines_[i].points, buckets);
-        lineAt(i)->replace(QList<QPointF>(shown.begin(), shown.end()));
-    }
-    for (size_t i = lines_.size(); i < series_.size(); ++i) series_[i]->clear();
+    fill();
     if (!sameLook) restyle();
     rescale();
     showFigure();
+}
+
+void TimeSeriesView::setShown(std::optional<Range> range) {
+    if (range == shown_) return;
+    shown_ = range;
+    fill();
+    rescale();
+}
+
+Points TimeSeriesView::shownOf(const Line& line) const {
+    if (!shown_) return line.points;
+    const auto before = [](const QPointF& p, double step) { return p.x() < step; };
+    auto first = std::lower_bound(line.points.begin(), line.points.end(), shown_->first, before);
+    auto last = std::lower_bound(first, line.points.end(), shown_->last, before);
+    if (first != line.points.begin()) --first;
+    if (last != line.points.end()) ++last;
+    return {first, last};
+}
+
+void TimeSeriesView::fill() {
+    const auto buckets = static_cast<size_t>(std::max(view_->width() / 2, 60));
+    for (size_t i = 0; i < lines_.size(); ++i) {
+        const Points shown = decimated(shownOf(lines_[i]), buckets);
+        lineAt(i)->replace(QList<QPointF>(shown.begin(), shown.end()));
+    }
+    for (size_t i = lines_.size(); i < series_.size(); ++i) series_[i]->clear();
 }
 
 void TimeSeriesView::setCursorStep(std::optional<double> step) {
@@ -182,13 +203,17 @@ void TimeSeriesView::rescale() {
     double xGreatest = 1;
     bool first = true;
     for (const Line& line : lines_)
-        for (const QPointF& p : line.points) {
+        for (const QPointF& p : shownOf(line)) {
             least = first ? p.y() : std::min(least, p.y());
             greatest = first ? p.y() : std::max(greatest, p.y());
             xLeast = first ? p.x() : std::min(xLeast, p.x());
             xGreatest = first ? p.x() : std::max(xGreatest, p.x());
             first = false;
         }
+    if (shown_ && !first) {
+        xGreatest = std::min(xGreatest, shown_->last);
+        xLeast = std::clamp(shown_->first, xLeast, xGreatest);
+    }
     if (fromZero_) least = std::min(least, 0.0);
     if (most_ && least == greatest) least *= 0.9;
     NiceRange y = niceRange(least, greatest, height() > 220 ? 5 : 4);

@@ -41,6 +41,13 @@ class TimeSeriesView final : public QWidget {
     /// No figure is greater than this, so the scale does not go beyond it.
     void setMost(double most) { most_ = most; }
     void setCursorStep(std::optional<double> step);
+    /// Steps to show, first and last; nothing: all.
+    struct Range {
+        double first = 0;
+        double last = 0;
+        bool operator==(const Range&) const = default;
+    };
+    void setShown(std::optional<Range> range);
 
     /// Full precision, one column per line, units in the header.
     QString csv() const;
@@ -57,6 +64,9 @@ class TimeSeriesView final : public QWidget {
   private:
     void restyle();
     void rescale();
+    void fill();
+    /// Points of the line that are shown, and one beyond on each side.
+    Points shownOf(const Line& line) const;
     void showFigure();
     QLineSeries* lineAt(size_t i);
 
@@ -74,6 +84,7 @@ class TimeSeriesView final : public QWidget {
     std::optional<double> cursor_;
     bool fromZero_ = false;
     std::optional<double> most_;
+    std::optional<Range> shown_;
 };
 
 }  // namespace bulkhead::ui

@@ -135,6 +135,7 @@ int run(int argc, const char* const* argv) {
     addFaults(app, cli);
     addCampaigns(app, cli);
     addRuns(app, cli);
+    addIncidents(app, cli);
     addCompare(app, cli);
     addReplay(app, cli);
     addPlan(app, cli);

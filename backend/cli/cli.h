@@ -63,6 +63,7 @@ void addActions(CLI::App& app, Cli& cli);
 void addFaults(CLI::App& app, Cli& cli);
 void addCampaigns(CLI::App& app, Cli& cli);
 void addRuns(CLI::App& app, Cli& cli);
+void addIncidents(CLI::App& app, Cli& cli);
 void addCompare(CLI::App& app, Cli& cli);
 void addReplay(CLI::App& app, Cli& cli);
 void addPlan(CLI::App& app, Cli& cli);

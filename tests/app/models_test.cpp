@@ -4,6 +4,7 @@
 #include <QAbstractItemModelTester>
 #include <QSignalSpy>
 
+#include "app/models/card_model.h"
 #include "app/models/event_log_model.h"
 #include "app/models/expert_grid.h"
 #include "app/models/fault_form.h"
@@ -97,6 +98,27 @@ TEST_F(Models, IncidentsComeNewestFirstAndSayWhatTheyCost) {
     model.refresh();
     ASSERT_EQ(model.rowCount(), 2);
     EXPECT_EQ(shown(model, 0, IncidentModel::kId), "#2");
+}
+
+TEST_F(Models, CardsPutWhatIsOpenFirstAndStayWhileARunGoesOn) {
+    CardModel model(feed, {});
+    const QAbstractItemModelTester tester(&model, Mode::Warning);
+    feed.apply(run.events(46));
+    model.refresh();
+    ASSERT_EQ(model.rowCount(), 1);
+    EXPECT_EQ(model.openCount(), 1);
+    EXPECT_TRUE(shown(model, 0, CardModel::kTitle).startsWith("#1 "));
+    for (int step = 46; step < 94; ++step) {
+        feed.apply(run.nextStep());
+        model.refresh();
+    }
+    ASSERT_EQ(model.rowCount(), 2);
+    EXPECT_EQ(model.at(0)->incident, 2u);
+    EXPECT_TRUE(model.at(0)->open);
+    EXPECT_TRUE(model.at(0)->back) << "the first recovery tells how long the second takes";
+    EXPECT_FALSE(model.at(1)->open);
+    EXPECT_EQ(model.rowOf(1), 1);
+    EXPECT_EQ(model.rowOf(7), -1);
 }
 
 TEST_F(Models, FaultsNameTheIncidentTheyCaused) {
