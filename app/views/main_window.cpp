@@ -16,6 +16,7 @@
 #include "app/views/job_commands.h"
 #include "app/views/job_dialog.h"
 #include "app/views/jobs_dialog.h"
+#include "app/views/messages_dialog.h"
 #include "app/views/placement_view.h"
 #include "app/views/policy_dialog.h"
 #include "app/views/replay_bar.h"
@@ -93,6 +94,8 @@ void MainWindow::makeTop() {
         docks_.raise(incidents);
         incidents->showFirst();
     });
+    connect(strip_, &StatusStrip::messagesWanted, parts_.actions.find("view.messages"),
+            &QAction::trigger);
     auto* top = new QWidget;
     auto* column = new QVBoxLayout(top);
     column->setContentsMargins(0, 0, 0, 0);
@@ -140,6 +143,9 @@ void MainWindow::addViewActions() {
           QKeySequence("F11"), [this] { docks_.toggleOnly(docks_.current()); });
     a.add("view.reset", view, tr("Default arrangement"), tr("Put every view back in its place"),
           QKeySequence("Ctrl+Shift+0"), [this] { docks_.arrange(); });
+    a.add("view.messages", view, tr("Messages\u2026"), tr("What the console said so far"),
+          QKeySequence("F8"),
+          [this] { (new MessagesDialog(strip_->messages(), this))->open(); });
     a.add("view.theme", view, tr("Light or dark"), tr("Switch the colours at once"),
           QKeySequence("Ctrl+Shift+T"), [this] {
               theme().setScheme(theme().scheme() == Scheme::kDark ? Scheme::kLight : Scheme::kDark);

@@ -2,10 +2,12 @@
 #include "app/views/status_strip.h"
 
 #include <QCoreApplication>
+#include <QDateTime>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QPainter>
 #include <QPushButton>
+#include <QToolButton>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <chrono>
@@ -20,6 +22,8 @@ namespace bulkhead::ui {
 namespace {
 
 constexpr int kMarkStep = 14;
+constexpr int kMessageMs = 15'000;
+constexpr int kBadMessageMs = 60'000;
 
 QString colored(const QString& text, const QColor& color) {
     return QStringLiteral("<span style='color:%1'>%2</span>")
@@ -126,6 +130,8 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
       explanation_(new QLabel),
       problems_(new QPushButton),
       message_(new QLabel),
+      history_(new QToolButton),
+      expiry_(this),
       marks_(new ReplicaMarks(feed)) {
     setObjectName(QStringLiteral("StatusStrip"));
     setAccessibleName(tr("Status"));
@@ -161,6 +167,13 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     problems_->setAccessibleName(tr("What is wrong and what to do"));
     problems_->setToolTip(tr("What happened, when it is over, what it costs, what to do"));
     problems_->hide();
+    history_->setText(tr("Messages"));
+    history_->setAutoRaise(true);
+    history_->setFont(Theme::font(-1));
+    history_->setAccessibleName(tr("Messages so far"));
+    history_->hide();
+    expiry_.setObjectName(QStringLiteral("expiry"));
+    expiry_.setSingleShot(true);
     auto* below = new QHBoxLayout;
     below->setContentsMargins(Space::kTwo, 0, Space::kTwo, Space::kOne);
     below->setSpacing(Space::kThree);
@@ -173,6 +186,7 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     below->addWidget(problems_);
     below->addWidget(explanation_, 1);
     below->addWidget(message_);
+    below->addWidget(history_);
     below->addWidget(plan_);
     auto* column = new QVBoxLayout(this);
     column->setContentsMargins(0, 0, 0, 0);
@@ -181,12 +195,18 @@ StatusStrip::StatusStrip(const RunFeed& feed, const Session& session, QWidget* p
     column->addLayout(below);
     connect(plan_, &QPushButton::clicked, this, &StatusStrip::planWanted);
     connect(problems_, &QPushButton::clicked, this, &StatusStrip::incidentsWanted);
+    connect(history_, &QToolButton::clicked, this, &StatusStrip::messagesWanted);
+    connect(&expiry_, &QTimer::timeout, this, [this] {
+        said_.clear();
+        refreshMessage();
+    });
     connect(&feed_, &RunFeed::updated, this, &StatusStrip::refresh);
     connect(&session_, &Session::statusChanged, this, &StatusStrip::refreshLink);
     connect(&theme(), &Theme::changed, this, [this] {
         drawn_ = {};
         refresh();
         refreshLink();
+        refreshMessage();
     });
     refresh();
     refreshLink();
@@ -331,9 +351,19 @@ void StatusStrip::refreshLink() {
 }
 
 void StatusStrip::say(const QString& words, Tone tone) {
-    message_->setText(colored(message_->fontMetrics().elidedText(words, Qt::ElideRight, 640),
-                              theme().tokens().of(tone)));
-    message_->setToolTip(words);
+    log_.add(QDateTime::currentMSecsSinceEpoch() * 1'000'000, words, tone);
+    said_ = words;
+    saidTone_ = tone;
+    expiry_.start(tone == Tone::kBad ? kBadMessageMs : kMessageMs);
+    refreshMessage();
+}
+
+void StatusStrip::refreshMessage() {
+    history_->setVisible(log_.rowCount() > 0);
+    message_->setVisible(!said_.isEmpty());
+    message_->setText(colored(message_->fontMetrics().elidedText(said_, Qt::ElideRight, 640),
+                              theme().tokens().of(saidTone_)));
+    message_->setToolTip(said_);
 }
 
 LinkBanner::LinkBanner(const Session& session, QWidget* parent)

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <QFrame>
+#include <QTimer>
 #include <QWidget>
 #include <array>
 
 #include "app/models/labels.h"
+#include "app/models/message_log.h"
 #include "app/models/run_feed.h"
 #include "app/session/session.h"
 
 class QLabel;
 class QPushButton;
+class QToolButton;
 
 namespace bulkhead::ui {
 
@@ -54,8 +57,10 @@ class StatusStrip final : public QWidget {
   public:
     StatusStrip(const RunFeed& feed, const Session& session, QWidget* parent = nullptr);
 
-    /// A word on something done or gone wrong, shown until the next one or until dismissed.
+    /// A word on something done or gone wrong, shown until the next one or for a while; messages()
+    /// has it after that.
     void say(const QString& words, Tone tone);
+    MessageLog& messages() { return log_; }
     QString explanation() const;
 
   Q_SIGNALS:
@@ -63,6 +68,8 @@ class StatusStrip final : public QWidget {
     void planWanted();
     /// The operator wants to know what to do about what is wrong.
     void incidentsWanted();
+    /// The operator wants to read what was said before.
+    void messagesWanted();
 
   private:
     enum Tile { kPhase, kStep, kContributors, kEffective, kLoss, kTokens, kTiles };
@@ -70,6 +77,7 @@ class StatusStrip final : public QWidget {
     void refreshLink();
     void refreshFigures();
     void refreshExplanation();
+    void refreshMessage();
     QWidget* makeTile(Tile tile, const QString& caption, QWidget* extra = nullptr);
 
     const RunFeed& feed_;
@@ -81,6 +89,11 @@ class StatusStrip final : public QWidget {
     QLabel* explanation_;
     QPushButton* problems_;
     QLabel* message_;
+    QToolButton* history_;
+    MessageLog log_;
+    QString said_;
+    Tone saidTone_ = Tone::kNeutral;
+    QTimer expiry_;
     ReplicaMarks* marks_;
     Revisions drawn_;
 };

@@ -12,6 +12,7 @@
 #include "app/models/fleet_model.h"
 #include "app/models/gpu_rows.h"
 #include "app/models/incident_model.h"
+#include "app/models/message_log.h"
 #include "app/models/range_words.h"
 #include "app/models/roles.h"
 #include "app/models/runs_model.h"
@@ -119,6 +120,16 @@ TEST_F(Models, CardsPutWhatIsOpenFirstAndStayWhileARunGoesOn) {
     EXPECT_FALSE(model.at(1)->open);
     EXPECT_EQ(model.rowOf(1), 1);
     EXPECT_EQ(model.rowOf(7), -1);
+}
+
+TEST_F(Models, MessagesComeNewestFirstAndTheOldestGo) {
+    MessageLog log;
+    const QAbstractItemModelTester tester(&log, Mode::Warning);
+    for (size_t i = 0; i <= MessageLog::kCapacity; ++i)
+        log.add(static_cast<int64_t>(i) + 1, QString::number(i), Tone::kNeutral);
+    EXPECT_EQ(log.rowCount(), static_cast<int>(MessageLog::kCapacity));
+    EXPECT_EQ(shown(log, 0, MessageLog::kText), QString::number(MessageLog::kCapacity));
+    EXPECT_EQ(shown(log, log.rowCount() - 1, MessageLog::kText), "1");
 }
 
 TEST_F(Models, FaultsNameTheIncidentTheyCaused) {

@@ -2,14 +2,19 @@
 #include <gtest/gtest.h>
 
 #include <QPushButton>
+#include <QTableView>
 #include <QTest>
+#include <QTimer>
 
+#include "app/models/message_log.h"
 #include "app/views/incidents_view.h"
+#include "app/views/messages_dialog.h"
+#include "app/views/status_strip.h"
 #include "app/widgets/incident_panel.h"
 #include "app/widgets/lane_timeline.h"
 #include "tests/app/support/console.h"
 
-/// What is wrong, and what to do about it.
+/// What is wrong, what to do about it, and what the console said.
 namespace bulkhead::ui {
 namespace {
 
@@ -85,6 +90,34 @@ TEST(Incidents, TheAdviceIsPreviewedAskedForAndTaken) {
     ASSERT_TRUE(QTest::qWaitFor([&] { return !console.log->actions.empty(); }));
     EXPECT_EQ(console.log->actions[0].kind, model::ActionKind::kResume);
     EXPECT_EQ(console.confirmer.asked.size(), 1u);
+}
+
+TEST(Messages, GoFromTheScreenAndStayInTheList) {
+    test::Console console(10);
+    StatusStrip& strip = console.window->strip();
+    strip.say("Written to /tmp/x", Tone::kNeutral);
+    strip.say("The disk is full", Tone::kBad);
+    EXPECT_TRUE(console.says("The disk is full"));
+    strip.findChild<QTimer*>(QStringLiteral("expiry"))->start(1);
+    EXPECT_TRUE(QTest::qWaitFor([&] { return !console.says("The disk is full"); }));
+    console.press("F8");
+    auto* dialog = console.window->findChild<MessagesDialog*>();
+    ASSERT_NE(dialog, nullptr);
+    const auto* rows = dialog->findChild<QTableView*>()->model();
+    ASSERT_EQ(rows->rowCount(), 2);
+    EXPECT_EQ(rows->index(0, MessageLog::kText).data().toString(),
+              QStringLiteral("The disk is full"));
+}
+
+TEST(Messages, FollowTheTheme) {
+    test::Console console(10);
+    StatusStrip& strip = console.window->strip();
+    strip.say("The disk is full", Tone::kBad);
+    for (const Scheme scheme : {Scheme::kLight, Scheme::kDark}) {
+        theme().setScheme(scheme);
+        EXPECT_TRUE(console.says(theme().tokens().of(Tone::kBad).name()))
+            << "the message has the colour of the other theme";
+    }
 }
 
 }  // namespace
