@@ -26,7 +26,7 @@ CardModel::CardModel(const RunFeed& feed, model::Prices prices, QObject* parent)
 void CardModel::refresh() {
     const model::RunState& s = feed_.state();
     std::vector<IncidentCard> fresh = model::standingCards(s, prices_);
-    // What is over stays as it was worked out.
+    // Cards of problems that are over are not worked out again.
     std::map<uint64_t, const IncidentCard*> over;
     for (const IncidentCard& row : rows_)
         if (!row.open) over[row.incident] = &row;

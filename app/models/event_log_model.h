@@ -30,7 +30,7 @@ class EventLogModel final : public QAbstractTableModel {
     void dropUntil(uint64_t seq);
     /// Last row at or before `timeNs`, -1 if all are later.
     int rowAt(int64_t timeNs) const;
-    /// Of the oldest shown; 0: none.
+    /// Time of the oldest event that is shown; 0: none.
     int64_t firstNs() const { return rows_.empty() ? 0 : rows_.front().timeNs; }
 
     int rowCount(const QModelIndex& parent = {}) const override;

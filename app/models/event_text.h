@@ -28,7 +28,7 @@ OutputText outputText(std::string_view line);
 /// Thread: any.
 EventText eventText(const model::Event& event);
 
-/// What the log does with a type of events.
+/// How the log treats a type of events.
 enum class EventClass {
     kNotable,  ///< always shown
     kRoutine,  ///< comes with every step or line of output: shown when asked for, or as a warning

@@ -8,7 +8,7 @@
 
 namespace bulkhead::ui {
 
-/// What the console said to the operator, newest first; the last kCapacity are kept.
+/// The console's messages to the operator, newest first; the last kCapacity are kept.
 class MessageLog final : public QAbstractTableModel {
     Q_OBJECT
   public:

@@ -5,8 +5,8 @@
 
 #include "backend/model/run_state.h"
 
-/// What part of a run a page shows and in which detail, so that nothing is left out unsaid. Pure;
-/// thread: any.
+/// Words for the part of a run that a page shows and for its detail, so that nothing is left out
+/// unsaid. Pure; thread: any.
 namespace bulkhead::ui {
 
 /// `text` fits a page's header; `detail` is its tooltip. Empty: everything is shown.
@@ -15,9 +15,9 @@ struct RangeWords {
     QString detail;
 };
 
-/// Of the charts over steps: the range, and how many steps a point stands for.
+/// Charts over steps: the range, and how many steps a point stands for.
 RangeWords chartRange(const model::RunState& state);
-/// Of the timeline: what it has only in part.
+/// The timeline says what it has only in part.
 RangeWords laneRange(const model::RunState& state);
 
 }  // namespace bulkhead::ui

@@ -22,7 +22,7 @@ class EventHistory final : public QObject {
     void begin(uint64_t seq, bool withRoutine);
     /// Reads the next page, if there is one and none is being read.
     void more();
-    /// Who shows them has no room for older ones: nothing more is read.
+    /// Nothing more is read, because the log has no room for older events.
     void stop();
     State state() const { return state_; }
     bool withRoutine() const { return withRoutine_; }

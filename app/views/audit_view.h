@@ -48,7 +48,7 @@ class AuditView final : public View {
     QLabel* count_;
     QTimer fetchTimer_;
     QTimer debounce_;
-    QString daemon_;      ///< whose audit it is
+    QString daemon_;      ///< that the audit belongs to
     uint64_t total_ = 0;  ///< entries of it
     std::optional<client::Failure> failure_;
 };

@@ -132,7 +132,7 @@ void EventsView::beginHistory() {
 }
 
 void EventsView::takeHistory(const std::vector<model::Event>& events) {
-    // What was at the top stays where it was.
+    // The row at the top stays where it was.
     const QModelIndex top = table_->indexAt({0, 0});
     const QPersistentModelIndex first = filter_.mapToSource(top);
     const bool fits = model_.prepend(events, history_.withRoutine());

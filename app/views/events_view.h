@@ -32,7 +32,7 @@ class EventsView final : public View {
     /// Reads what history has from before the snapshot.
     void beginHistory();
     void takeHistory(const std::vector<model::Event>& events);
-    /// What the log lacks at its beginning; empty: nothing.
+    /// Says how much the log lacks at its beginning; empty: nothing.
     QString missingWords() const;
 
     EventLogModel model_;
@@ -47,7 +47,7 @@ class EventsView final : public View {
     bool movingCursor_ = false;
     bool atEnd_ = true;
     bool fresh_ = true;         ///< since a snapshot, nothing was read from history
-    uint64_t snapshotSeq_ = 0;  ///< what is older comes from history
+    uint64_t snapshotSeq_ = 0;  ///< older events come from history
 };
 
 }  // namespace bulkhead::ui

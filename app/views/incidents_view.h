@@ -12,8 +12,8 @@ namespace bulkhead::ui {
 class IncidentBars;
 class IncidentPanel;
 
-/// What is wrong and what was, a card each: what happened, when it is over, what it costs and what
-/// to do. Choosing one frames it on every page.
+/// A card for each problem that stands and for each that was: what happened, when it is over, what
+/// it costs and what to do. Choosing one frames it on every page.
 class IncidentsView final : public View {
     Q_OBJECT
   public:
@@ -38,7 +38,7 @@ class IncidentsView final : public View {
     IncidentBars* bars_;
     QTableView* table_;
     QLabel* count_;
-    std::optional<model::Action> asked_;  ///< whose preview is shown or on its way
+    std::optional<model::Action> asked_;  ///< its preview is shown or on its way
     uint64_t asks_ = 0;
     std::vector<model::ReplicaState> there_;  ///< when it was asked
     bool selecting_ = false;                  ///< not the operator's choice

@@ -7,7 +7,7 @@ namespace bulkhead::ui {
 
 class MessageLog;
 
-/// What the console said, newest first, also what has gone from the screen.
+/// The console's messages, newest first, with those that have gone from the screen.
 class MessagesDialog final : public QDialog {
     Q_OBJECT
   public:

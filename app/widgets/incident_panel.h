@@ -21,7 +21,7 @@ class IncidentPanel final : public QScrollArea {
 
     /// Nothing: no card is selected.
     void setCard(std::optional<model::IncidentCard> card);
-    /// What the recommended action would do, as the backend says; empty: not asked or no action.
+    /// `words` say what the recommended action would do, by the backend; empty: not asked, or none.
     void setPreview(const QString& words);
     /// Off where nobody may act: the button is there and cannot be pressed.
     void setCanAct(bool can);

@@ -73,7 +73,7 @@ class LaneTimeline final : public QWidget {
     void paintLane(QPainter& painter, size_t i) const;
     void paintStalls(QPainter& painter) const;
     void paintPhases(QPainter& painter) const;
-    /// Of stretches that are kept as one: the lower part is the share of training.
+    /// Stretches that are kept as one have the share of training as their lower part.
     void paintSeveral(QPainter& painter, const QRectF& bar,
                       const model::LaneInterval& several) const;
     /// Over what the lanes of replicas that were training then show.

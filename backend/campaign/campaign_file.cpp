@@ -38,7 +38,7 @@ class Check {
 };
 
 void checkFaultOf(Check& check, const std::string& key, const FaultLine& line) {
-    const auto fault = model::parseFault(aimed(line.fault, {"0", "0.0", "node0"}));
+    const auto fault = model::parseFault(aimed(line.fault, {"0", "r0s0", "node0"}));
     if (!fault.ok()) {
         check.say(key + ".fault", std::string(fault.status().message()));
     } else if (fault->atStep != 0 || !fault->atPhase.empty()) {

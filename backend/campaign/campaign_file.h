@@ -84,7 +84,7 @@ struct ParsedCampaign {
 /// The fault of a line with its "any" replaced; what is not wanted is left as it stands.
 struct Target {
     std::string replica;  ///< "2"
-    std::string rank;     ///< "2.1"
+    std::string rank;     ///< "r2s1"
     std::string node;
 };
 [[nodiscard]] std::string aimed(std::string_view fault, const Target& target);

@@ -85,7 +85,7 @@ class Planner {
             job_.nodes.empty() ? "node0" : job_.nodes[random.below(job_.nodes.size())];
         const uint64_t phase = random.below(kPhases.size());
         const auto fault = model::parseFault(
-            aimed(line.fault, {concat(replica), concat(replica, ".", shard), node}));
+            aimed(line.fault, {concat(replica), concat("r", replica, "s", shard), node}));
         if (!fault.ok()) return fail(key + ".fault", std::string(fault.status().message()));
         model::PlannedFault planned{atMs, *fault};
         planned.spec.atPhase = line.phase == "any" ? std::string(kPhases[phase]) : line.phase;

@@ -116,10 +116,10 @@ TEST_F(DaemonAttack, JobsThatEndedHoldNoDescriptors) {
     };
     endOne();
     const auto before = descriptors();
-    constexpr int kJobs = 6;
+    constexpr int kJobs = 24;
     for (int i = 0; i < kJobs; ++i) endOne();
-    // The last ones may not be in the history yet.
-    EXPECT_LT(descriptors(), before + 3 * kJobs) << "each held eight once";
+    // The last ones may not be in the history yet: their jobs end faster than a disk syncs.
+    EXPECT_LT(descriptors(), before + 4 * kJobs) << "each held eight once";
 }
 
 TEST_F(DaemonAttack, AnAgentTellsNothingToAControllerThatHasNotItsKeyAndRunsNothingForIt) {

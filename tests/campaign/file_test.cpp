@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
             "c.toml:3: pass.min_effective_time: expected a part from 0 to 1"}));
 
 TEST(CampaignFile, anyStandsForATargetAndNothingElse) {
-    const Target target{"2", "2.1", "node7"};
+    const Target target{"2", "r2s1", "node7"};
     EXPECT_EQ(aimed("kill:replica=any", target), "kill:replica=2");
     EXPECT_EQ(aimed("hang:rank=any,for=3s", target), "hang:rank=r2s1,for=3s");
     EXPECT_EQ(aimed("kill-node:node=any", target), "kill-node:node=node7");

@@ -23,7 +23,7 @@ TEST(EventLineTest, WhatARunSaysStaysInItsLine) {
     EXPECT_EQ(line(finished).find('\n'), std::string::npos);
     EXPECT_THAT(line(finished), HasSubstr("no\\x0a12:00"));
     EXPECT_EQ(table({{"RUN", "WHY"}, {"demo\nfake", "a"}}),
-              "RUN            WHY\ndemo\\x0afake  a\n");
+              "RUN           WHY\ndemo\\x0afake  a\n");
     model::RunState state;
     state.spec.name = "demo\nfake";
     state.explanation = "waits\nfake";
@@ -42,7 +42,7 @@ TEST(EventLineTest, NumbersHaveTheUnitsPeopleReadAndJsonHasThemExactly) {
     const std::string text = line(closed);
     EXPECT_THAT(text, HasSubstr("incident=3"));
     EXPECT_THAT(text, HasSubstr("survivor_stall=212ms"));
-    EXPECT_THAT(text, HasSubstr("rejoin=3.5s"));
+    EXPECT_THAT(text, HasSubstr("rejoin=3.46s"));
     EXPECT_THAT(text, HasSubstr("replica_seconds=3.3 "));
     EXPECT_THAT(text, HasSubstr("outcome=\"rejoined at step 120\""));
     EXPECT_THAT(model::toJsonText(closed), HasSubstr("212.34567890123"));

@@ -18,7 +18,9 @@ namespace bulkhead::support {
 /// the process. Who is not root gets it in namespaces of his own, for which the process must have
 /// one thread only. Processes started afterwards see it too.
 inline absl::Status mountSmallDisk(const std::string& dir) {
-    const auto mounted = [&] { return ::mount("none", dir.c_str(), "tmpfs", 0, "size=8m") == 0; };
+    const auto mounted = [&] {
+        return ::mount("none", dir.c_str(), "tmpfs", 0, "size=8m,mode=0700") == 0;
+    };
     if (mounted()) return absl::OkStatus();
     const auto user = std::to_string(::getuid());
     const auto group = std::to_string(::getgid());
