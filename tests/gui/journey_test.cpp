@@ -67,7 +67,7 @@ TEST_F(Journey, ADroppedRunFileIsReplayedAndTwoRunsOfItCompared) {
     drop(console, file);
     ASSERT_TRUE(waitFor([&] { return console.session->status().replay; }));
     ASSERT_TRUE(waitFor([&] { return console.session->status().position.has_value(); }));
-    EXPECT_TRUE(console.says("not live"));
+    EXPECT_TRUE(waitFor([&] { return console.says("not live"); })) << "when it has been read";
     EXPECT_FALSE(console.session->status().canAct());
     ASSERT_TRUE(waitFor([&] { return console.feed.state().finished.has_value(); }));
     EXPECT_EQ(console.feed.state().lastCommit->record.step, 40u) << "it opens at its end";
