@@ -24,7 +24,7 @@ enum class Metric {
 };
 
 /// The whole run; steps that a rollback superseded and figures that are not finite are left out.
-/// Of a stretch of RunState::earlierSteps there are two points, its least and its greatest figure.
+/// A stretch of RunState::earlierSteps has two points, its least and its greatest figure.
 Points seriesOf(const model::RunState& state, Metric metric);
 /// Exponential moving average of every step's figure, with the bias of its start removed; `weight`
 /// 0 (off) to just below 1. A stretch counts as so many steps of its mean.

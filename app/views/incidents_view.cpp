@@ -22,7 +22,7 @@
 namespace bulkhead::ui {
 namespace {
 
-/// Of the operator's environment, as bulkheadctl has it.
+/// Prices of the operator's environment, as bulkheadctl has them.
 model::Prices pricesHere() {
     model::Prices prices;
     prices.gpuHour = qEnvironmentVariable("BULKHEAD_GPU_HOUR_PRICE").toDouble();

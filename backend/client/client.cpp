@@ -287,7 +287,7 @@ class GrpcClient final : public Client {
     }
 
   private:
-    /// Of calls that read all of a run.
+    /// Deadline of calls that read all of a run.
     std::chrono::milliseconds longest() const {
         constexpr std::chrono::minutes kLongest{10};
         return std::max<std::chrono::milliseconds>(kLongest, c_->options.deadline);

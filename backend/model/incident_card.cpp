@@ -16,7 +16,7 @@ namespace {
 
 using Phase = IncidentPhaseKind;
 
-/// What a lost replica goes through until it trains again, in this order.
+/// Phases of a lost replica until it trains again, in this order.
 constexpr std::array kWayBack = {Phase::kRestart, Phase::kInit, Phase::kFetch, Phase::kReplay,
                                  Phase::kJoin};
 
@@ -89,7 +89,7 @@ std::pair<size_t, int64_t> stageOf(const IncidentView& i) {
     return {stage, since};
 }
 
-/// Of a transfer that goes on, by its pace so far; nothing before any byte has come.
+/// Time that is left of a transfer, by its pace so far; nothing before any byte has come.
 std::optional<double> transferLeftMs(const ReplicaView& r) {
     if (r.state != ReplicaState::kFetching || !r.catchUp || r.catchUp->bytesDone == 0)
         return std::nullopt;

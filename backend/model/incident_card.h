@@ -8,8 +8,8 @@
 
 #include "backend/model/run_state.h"
 
-/// What an operator has to know of an incident, or of a problem that stands, and what to do: the
-/// same for the console and bulkheadctl. Pure; thread: any.
+/// Cards tell an operator what to know of an incident, or of a problem that stands, and what to do:
+/// the same in the console and in bulkheadctl. Pure; thread: any.
 namespace bulkhead::model {
 
 enum class Problem {
@@ -113,7 +113,7 @@ struct Prices {
 [[nodiscard]] std::vector<IncidentCard> incidentCards(const RunState& state,
                                                       const Prices& prices = {});
 
-/// What is wrong now: standing problems and open incidents.
+/// Number of standing problems and open incidents.
 [[nodiscard]] size_t openProblems(const RunState& state);
 
 /// The card as lines of text, for a terminal. `job` is what commands are to name; empty: none.

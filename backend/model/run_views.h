@@ -631,7 +631,7 @@ struct ImbalancePoint {
     uint64_t step = 0;
     double worst = 1;  ///< of all layers: busiest expert / mean expert
     double mean = 1;   ///< over layers
-    /// Of several steps the worst counts.
+    /// The worst of several steps counts.
     void absorb(const ImbalancePoint& next) {
         if (next.worst > worst) *this = next;
     }

@@ -185,6 +185,16 @@ TEST_F(CheckpointTest, oneWhoseHashesAreOfTheStateAsOneRunIsStillRead) {
     EXPECT_THAT(std::string(newer.status().message()), HasSubstr("its version is 3, this program"));
 }
 
+TEST_F(CheckpointTest, aManifestOfFourGigabytesIsRefusedWithoutBeingRead) {
+    const std::string path = write(20);
+    ASSERT_EQ(storedCheckpoints(diskFiles(), folder_).size(), 1u);
+    fs::resize_file(path, uint64_t{4} << 30);
+    const auto manifest = readManifest(diskFiles(), path);
+    ASSERT_FALSE(manifest.ok());
+    EXPECT_THAT(std::string(manifest.status().message()), HasSubstr("a manifest has at most"));
+    EXPECT_TRUE(storedCheckpoints(diskFiles(), folder_).empty());
+}
+
 TEST_F(CheckpointTest, aFolderWithoutManifestIsNoCheckpoint) {
     write(50);
     const std::string half = folder_ + "/" + checkpointFolder(2, 60, 3, 1, 1);
