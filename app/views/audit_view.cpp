@@ -120,8 +120,7 @@ void AuditView::noteDaemon() {
     if (model_.rowCount() == 0) fetch();
 }
 
-void AuditView::showEvent(QShowEvent* event) {
-    View::showEvent(event);
+void AuditView::raised() {
     fetch();
 }
 

@@ -21,6 +21,7 @@ class AuditView final : public View {
   public:
     explicit AuditView(ViewContext& context, QWidget* parent = nullptr);
     QWidget* focusTarget() override;
+    void raised() override;
     int shownRows() const { return filter_.rowCount(); }
 
   protected:
@@ -29,7 +30,6 @@ class AuditView final : public View {
     bool isOfRun() const override { return false; }
     bool hasContent() const override { return model_.rowCount() > 0; }
     QString emptyText() const override;
-    void showEvent(QShowEvent* event) override;
 
   private:
     void addControls();

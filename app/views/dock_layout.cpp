@@ -18,7 +18,10 @@ void DockLayout::add(View* view, Place place) {
     views_.push_back(view);
     places_.push_back(place);
     // A tab says the title already.
-    connect(dock, &QDockWidget::visibilityChanged, this, [this] { noteTabs(); });
+    connect(dock, &QDockWidget::visibilityChanged, this, [this, view](bool inFront) {
+        noteTabs();
+        if (inFront) view->raised();
+    });
     connect(dock, &QDockWidget::dockLocationChanged, this, [this] { noteTabs(); });
 }
 

@@ -152,8 +152,7 @@ QWidget* RunsView::focusTarget() {
     return table_;
 }
 
-void RunsView::showEvent(QShowEvent* event) {
-    View::showEvent(event);
+void RunsView::raised() {
     fetch();
 }
 

@@ -22,6 +22,7 @@ class RunsView final : public View {
   public:
     explicit RunsView(ViewContext& context, QWidget* parent = nullptr);
     QWidget* focusTarget() override;
+    void raised() override;
 
   Q_SIGNALS:
     /// The operator wants to go on from the last checkpoint of this run.
@@ -31,7 +32,6 @@ class RunsView final : public View {
     void refresh() override {}
     bool isOfNow() const override { return false; }
     bool hasContent() const override { return context_.session.status().link == Link::kLive; }
-    void showEvent(QShowEvent* event) override;
 
   private:
     void addControls();

@@ -44,6 +44,9 @@ class View : public QWidget {
     void setTitleShown(bool shown);
     /// The widget that gets the focus when the view is raised.
     virtual QWidget* focusTarget() = 0;
+    /// Called when the page comes to the front. A page whose tab is behind another's counts as
+    /// visible, so that no showEvent() says so.
+    virtual void raised() {}
 
   protected:
     virtual void refresh() = 0;

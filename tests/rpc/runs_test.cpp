@@ -166,7 +166,8 @@ TEST_F(RunsTest, ExportsThatNobodyReadsEndAndOthersTakeTheirPlace) {
         while (one.reader->Read(&chunk)) {
         }
         const grpc::Status why = one.reader->Finish();
-        if (why.ok()) continue;  // its patience was not over when it was read
+        // Its patience was not over when it was read, or the awaited export had its place.
+        if (why.ok() || why.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) continue;
         ++ended;
         EXPECT_EQ(why.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
         EXPECT_THAT(why.error_message(), HasSubstr("took nothing for 300 ms"));
