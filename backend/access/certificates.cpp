@@ -135,7 +135,7 @@ absl::StatusOr<std::string> readKeyText(const fs::path& file) {
     if (::stat(file.c_str(), &info) == 0 && (info.st_mode & 077) != 0)
         return absl::PermissionDeniedError(
             concat(file.string(), " can be read by others; run chmod 600 ", file.string()));
-    return readText(file);
+    return readTrusted(file.string(), kMostBytes);
 }
 
 /// New, or in the place of what was there: never half, never readable by others if `mode` is 0600.

@@ -39,7 +39,8 @@ void quietGrpc() {
 
 Result<std::string> readToken(const std::string& file) {
     const std::string title = "Cannot use the token file";
-    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    // Without waiting for the writer of a pipe.
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return Failure{FailureCode::kToken, title, file + ": " + std::strerror(errno) + ".",
                        "Name a token file you can read.", false};

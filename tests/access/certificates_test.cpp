@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -75,6 +76,20 @@ TEST_F(CertificatesTest, WhatCannotBeUsedIsNamed) {
     ::chmod((dir_ / "a/key.pem").c_str(), 0644);
     const auto open = checkCertificates(dir_ / "a", kNow);
     EXPECT_THAT(std::string(open.status().message()), HasSubstr("chmod 600"));
+}
+
+TEST_F(CertificatesTest, AKeyIsAFileOfOursAndIsNotWaitedFor) {
+    ASSERT_TRUE(authority().issue("a", {}, 30, kNow, dir_ / "a").ok());
+    const fs::path key = dir_ / "a/key.pem";
+    if (::geteuid() == 0) {  // only root can give a file away
+        ASSERT_EQ(::chown(key.c_str(), 65534, 65534), 0);
+        const auto others = checkCertificates(dir_ / "a", kNow);
+        EXPECT_THAT(std::string(others.status().message()), HasSubstr("belongs to another user"));
+    }
+    fs::remove(key);
+    ASSERT_EQ(::mkfifo(key.c_str(), 0600), 0);
+    const auto pipe = checkCertificates(dir_ / "a", kNow);
+    EXPECT_THAT(std::string(pipe.status().message()), HasSubstr("no ordinary file"));
 }
 
 TEST_F(CertificatesTest, NothingIsOverwritten) {

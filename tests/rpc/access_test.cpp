@@ -156,6 +156,16 @@ TEST_F(AccessTest, ATokenFileOthersCanReadIsRefusedAtBothEnds) {
     EXPECT_THAT(client.failure().remedy, HasSubstr("chmod 600"));
 }
 
+TEST_F(AccessTest, ATokenIsNotWaitedForAtAPipe) {
+    client::Options options;
+    options.target = "127.0.0.1:1";
+    options.tokenFile = dir_ + "/pipe";
+    ASSERT_EQ(::mkfifo(options.tokenFile.c_str(), 0600), 0);
+    const auto client = client::Client::open(options);
+    ASSERT_FALSE(client.ok());
+    EXPECT_THAT(client.failure().cause, HasSubstr("no file that can be read"));
+}
+
 TEST_F(AccessTest, APortInUseIsNamed) {
     serve(tcpOptions());
     const auto second = service::Server::start(tcpOptions(server_->addresses().front()), clock_);
