@@ -151,6 +151,7 @@ absl::StatusOr<std::string> ServerSockets::listenTcp(const std::string& text) {
     // Its connections have it too: nobody sends more at once until he has signed in.
     const int room = Strangers::kMostBytes;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_SAVE_SYN, &on, sizeof on);  // Strangers count from it
     const bool listens = fd.get() >= 0 &&
                          ::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
                          ::listen(fd.get(), kBacklog) == 0;

@@ -16,9 +16,9 @@ namespace bulkhead::service {
 
 /// Connections over the network on which nobody has signed in yet. gRPC 1.51 reads whatever they
 /// send, without a bound on calls that are opened and cut off at once or on requests that wait for
-/// their refusal. So the kernel's count of a connection's bytes is watched: one that sent more than
-/// kMostBytes, or is older than its time, is closed under gRPC. Thread: signedIn() any, the others
-/// one.
+/// their refusal. So the kernel hands on no more of a connection than kMostBytes and one, and one
+/// that sent so much, or is older than its time, is closed under gRPC. Thread: signedIn() any, the
+/// others one.
 class Strangers {
   public:
     /// A TLS handshake with a chain of certificates and a first call fit in.
@@ -36,6 +36,8 @@ class Strangers {
     bool hasRoom();
     /// A connection that gRPC is about to have, when hasRoom(). `peer` as
     /// grpc::ServerContextBase::peer() writes it, which the caller knows from the same descriptor.
+    /// Its listening socket had TCP_SAVE_SYN: without that the kernel hands on what comes within
+    /// a millisecond or so of the end.
     void add(int fd, const std::string& peer);
     void signedIn(const std::string& peer);
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <thread>
 
@@ -378,6 +379,41 @@ TEST(StrangersTest, WhoeverSendsMuchAndDoesNotSignInIsPutOut) {
     loud.say("x");
     EXPECT_TRUE(loud.closed(1));
     EXPECT_EQ(quiet.ended(), 0u);
+}
+
+/// All that comes on a connection until nothing has come for a second or it is closed.
+size_t bytesOf(int fd) {
+    std::array<char, 65536> piece;
+    pollfd ready{fd, POLLIN, 0};
+    size_t all = 0;
+    while (::poll(&ready, 1, 1000) == 1) {
+        const ssize_t n = ::recv(fd, piece.data(), piece.size(), 0);
+        if (n <= 0) break;
+        all += static_cast<size_t>(n);
+    }
+    return all;
+}
+
+TEST(StrangersTest, NoByteBeyondTheLimitIsHandedOnHoweverFastItComes) {
+    Door door(kForever);
+    SilentCallers loud(door.address, 1);
+    loud.say("x");
+    ASSERT_TRUE(door.awaitAccepted(1));
+    std::thread flood([&] { loud.say(std::string(10 << 20, 'x')); });
+    EXPECT_EQ(bytesOf(door.open.front().get()), service::Strangers::kMostBytes + 1);
+    flood.join();
+    EXPECT_EQ(loud.ended(), 1u);
+}
+
+TEST(StrangersTest, OfWhoeverSignedInTheRestComesToo) {
+    Door door(kForever);
+    SilentCallers known(door.address, 1);
+    known.say(std::string(service::Strangers::kMostBytes, 'x'));
+    ASSERT_TRUE(door.awaitAccepted(1));
+    door.strangers.signedIn(known.peer());
+    std::thread rest([&] { known.say(std::string(1 << 20, 'x')); });
+    EXPECT_EQ(bytesOf(door.open.front().get()), service::Strangers::kMostBytes + (1 << 20));
+    rest.join();
 }
 
 TEST(StrangersTest, WhoeverSignedInStaysWhateverItSendsAndOthersAreOutInTime) {
