@@ -22,7 +22,7 @@ namespace {
 
 /// For what whoever has signed in has on its way.
 constexpr int kRoom = 1 << 20;
-/// Of a connection whose first packet is not known, a fast network brings some 100 KB meanwhile.
+/// A fast network brings some 100 KB meanwhile, of which takeNoMoreThan() lets the limit through.
 constexpr int kLookMs = 1;
 /// When gRPC has let go of what it held for those that were put out, which lies between what it
 /// holds for others.
@@ -53,8 +53,8 @@ std::optional<uint32_t> firstSequence(int fd) {
 }
 
 /// The kernel takes no byte of this connection after the first `most`: it cuts segments there and
-/// drops those beyond, as if they had been lost, until takeAll(). With less than 2 GiB
-/// behind it, so that sequence numbers can be compared.
+/// drops those beyond, as if they had been lost, until takeAll(). Less than 2 GiB may have come by
+/// then: sequence numbers are compared modulo 2^32.
 void takeNoMoreThan(int fd, uint32_t most) {
     const auto first = firstSequence(fd);
     if (!first) return;

@@ -34,8 +34,8 @@ class ControlLinkTest : public TrainingJob {
     std::string socket() const { return host_->dir() + "/c"; }
 };
 
-/// What it says meanwhile goes by a sibling, what it missed is said again. On a busy machine a rank
-/// may be too late for the 50 ms that it has: then once more.
+/// A rank that is cut off speaks by way of a sibling, and what it missed is said again. On a busy
+/// machine it can be too late for the 50 ms that it has: then once more.
 TEST_F(ControlLinkTest, ABreakThatHealsAtOnceCostsNobodyAnything) {
     for (const int32_t shard : {0, 1}) {
         bool cost = true;

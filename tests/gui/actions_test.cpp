@@ -216,6 +216,18 @@ TEST(Actions, TwoRunsAreComparedByKeyboard) {
     EXPECT_EQ(charts.size(), 1);
 }
 
+TEST(Actions, RunsThatCameWhileThePageWasBehindAreThereWhenItIsInFront) {
+    test::Console console(5);
+    showRuns(console);
+    auto* table = console.view<RunsView>().findChild<QTableView*>();
+    console.press("Ctrl+7");
+    console.log->runs.push_back(runNamed("demo-3"));
+    const int asked = console.log->runsListed;
+    console.press("Ctrl+6");
+    EXPECT_TRUE(QTest::qWaitFor([&] { return table->model()->rowCount() == 3; }));
+    EXPECT_GT(console.log->runsListed, asked);
+}
+
 TEST(Actions, TheLedgerOfARunIsAddedUpAgain) {
     test::Console console(30);
     showRuns(console);
