@@ -15,11 +15,17 @@
 namespace bulkhead::bench {
 namespace {
 
-using llama_moe::gpu::MatrixProduct;
 using llama_moe::gpu::Machine;
 using llama_moe::gpu::MachineApi;
+using llama_moe::gpu::MatrixProduct;
 
-constexpr double kTrainingAim = 35;  // percent of cuBLAS' rate
+/// Of resources/workloads/llama_moe.
+struct Size {
+    const char* name;
+    double dim, chunk;
+    double aim;  ///< percent of cuBLAS' rate
+};
+constexpr Size kBase{"base", 1024, 512, 35}, kLarge{"large", 2048, 512, 40};
 constexpr uint32_t kSequence = 2048, kSamples = 8, kMicroBatches = 4;
 constexpr double kTokens = double{kSequence} * kSamples * kMicroBatches;
 constexpr size_t kSide = 8192;
@@ -70,7 +76,7 @@ double productRate(support::GpuPlugin& plugin, int times) {
 /// The workload alone on the GPU: a replica of one shard.
 class Trainer {
   public:
-    explicit Trainer(support::GpuPlugin& plugin) : plugin_(plugin), rank_(plugin) {
+    Trainer(support::GpuPlugin& plugin, const Size& size) : plugin_(plugin), rank_(plugin) {
         api_ = reinterpret_cast<bulkhead_workload_get_api_fn>(
             symbol(BULKHEAD_WORKLOAD, BULKHEAD_WORKLOAD_GET_API))(BULKHEAD_WORKLOAD_ABI);
         bulkhead_workload_config config{};
@@ -79,7 +85,8 @@ class Trainer {
         config.device_api = &plugin.device();
         config.device = rank_.device();
         config.shards = 1;
-        config.model_toml = "size = \"base\"";
+        const std::string model = absl::StrCat("size = \"", size.name, "\"");
+        config.model_toml = model.c_str();
         config.model_dir = BULKHEAD_MODELS;
         config.sequence_length = kSequence;
         config.micro_batch = kSamples;
@@ -166,13 +173,26 @@ class Trainer {
     uint64_t updates_ = 0;
 };
 
-/// Of base, for a token: two for each parameter it meets and each pass (one there, two back), and
-/// attention over the keys that a token sees on average: four for each of the stream's width there.
-double flopsOfToken(const bulkhead_model_info& info) {
-    constexpr double kDim = 1024, kChunk = 512;  // of resources/workloads/llama_moe/base.toml
+/// For a token: two for each parameter it meets and each pass (one there, two back), and attention
+/// over the keys that a token sees on average: four for each of the stream's width there.
+double flopsOfToken(const Size& size, const bulkhead_model_info& info) {
     const double full = info.layers / 4, chunked = info.layers - full;
-    const double keys = full * (kSequence + 1) / 2 + chunked * (kChunk + 1) / 2;
-    return 6.0 * static_cast<double>(info.active_parameters) + 3 * 4 * kDim * keys;
+    const double keys = full * (kSequence + 1) / 2 + chunked * (size.chunk + 1) / 2;
+    return 6.0 * static_cast<double>(info.active_parameters) + 3 * 4 * size.dim * keys;
+}
+
+/// Milliseconds of a step, as a row; and the share of `products` TFLOP/s that it makes, as a bar.
+Spread measureSteps(Trainer& trainer, const Size& size, double products, int times,
+                    Report& report) {
+    trainer.step();
+    const Spread ms = spreadOf(timed(times, [&] { trainer.step(); }));
+    const double tokens = kTokens / ms.median * 1e3;
+    const double flops = tokens * flopsOfToken(size, trainer.info()) / 1e12;
+    report.row({absl::StrCat("llama_moe ", size.name, ", 4 x 8 x 2048 tokens a step"), cell(ms),
+                number(tokens, 0), number(flops, 0), number(100 * flops / products, 0)});
+    report.atLeast(absl::StrCat("llama_moe ", size.name, ", of cuBLAS' rate"),
+                   100 * flops / products, size.aim, "%");
+    return ms;
 }
 
 }  // namespace
@@ -180,20 +200,18 @@ double flopsOfToken(const bulkhead_model_info& info) {
 void measureTraining(support::GpuPlugin& plugin, int times, Report& report) {
     const double products = productRate(plugin, times);
     report.row({"cuBLAS, bfloat16 squares of 8192", "", "", number(products, 0), "100"});
-    Trainer trainer(plugin);
-    trainer.step();
-    const Spread ms = spreadOf(timed(times, [&] { trainer.step(); }));
-    const double tokens = kTokens / ms.median * 1e3;
-    const double flops = tokens * flopsOfToken(trainer.info()) / 1e12;
-    report.row({"llama_moe base, 4 x 8 x 2048 tokens a step", cell(ms), number(tokens, 0),
-                number(flops, 0), number(100 * flops / products, 0)});
-    const std::unique_ptr<runtime::DeviceCopy> snapshots = trainer.snapshots();
-    const Spread with = spreadOf(timed(times, [&] { trainer.step(snapshots.get()); }));
-    report.row(
-        {absl::StrCat("the same with a snapshot of ", trainer.info().state_bytes / kMiB,
-                      " MiB in it: ", number(100 * (with.median / ms.median - 1), 1), " % more"),
-         cell(with)});
-    report.atLeast("llama_moe base, of cuBLAS' rate", 100 * flops / products, kTrainingAim, "%");
+    {
+        Trainer trainer(plugin, kBase);
+        const Spread ms = measureSteps(trainer, kBase, products, times, report);
+        const std::unique_ptr<runtime::DeviceCopy> snapshots = trainer.snapshots();
+        const Spread with = spreadOf(timed(times, [&] { trainer.step(snapshots.get()); }));
+        report.row({absl::StrCat("base with a snapshot of ", trainer.info().state_bytes / kMiB,
+                                 " MiB in it: ", number(100 * (with.median / ms.median - 1), 1),
+                                 " % more"),
+                    cell(with)});
+    }
+    Trainer trainer(plugin, kLarge);
+    (void)measureSteps(trainer, kLarge, products, times, report);
 }
 
 }  // namespace bulkhead::bench

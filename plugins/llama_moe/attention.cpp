@@ -37,10 +37,9 @@ void Attention<A>::forward(const AttentionWeights<const A>& w, const T* in, T* o
                            size_t samples) {
     shape_.samples = samples;
     const size_t tokens = shape_.tokens(), dim = shape_.dim();
-    math_->normForward(in, w.norm, normed_.data(), scale_.data(), tokens, dim, epsilon_);
+    math_->normForward(in, w.norm, normed_.data(), scale_.data(), out, tokens, dim, epsilon_);
     multiply(*math_, normed_.data(), w.wqkv, qkv_.data(), tokens, dim, shape_.width(), T(0));
     math_->attentionForward(shape_, qkv_.data(), kept_.data(), mixed_.data());
-    math_->copy(out, in, tokens * dim);
     multiply(*math_, mixed_.data(), w.wo, out, tokens, dim, dim, T(1));
 }
 

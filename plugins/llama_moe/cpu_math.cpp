@@ -16,9 +16,10 @@ void CpuMath<T>::product(const Product<T>& p) {
 }
 
 template <class T>
-void CpuMath<T>::normForward(const T* x, const T* gain, T* y, T* scale, size_t rows, size_t dim,
-                             T epsilon) {
+void CpuMath<T>::normForward(const T* x, const T* gain, T* y, T* scale, T* same, size_t rows,
+                             size_t dim, T epsilon) {
     llama_moe::normForward(x, gain, y, scale, rows, dim, epsilon);
+    if (same != nullptr) std::copy_n(x, rows * dim, same);
 }
 
 template <class T>

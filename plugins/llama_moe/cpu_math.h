@@ -13,7 +13,7 @@ class CpuMath final : public Math<T> {
 
     absl::Status open(const ModelConfig& config, size_t samples, size_t sequence) override;
     void product(const Product<T>& product) override;
-    void normForward(const T* x, const T* gain, T* y, T* scale, size_t rows, size_t dim,
+    void normForward(const T* x, const T* gain, T* y, T* scale, T* same, size_t rows, size_t dim,
                      T epsilon) override;
     void normBackward(const T* dy, const T* x, const T* gain, const T* scale, T* dx, T* rounded,
                       T* dGain, size_t rows, size_t dim) override;

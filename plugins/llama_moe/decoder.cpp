@@ -157,7 +157,7 @@ absl::Status Decoder<A>::head(size_t tokens, Passage& passage) {
     BULKHEAD_RETURN_IF_ERROR(store_->gather(headUnit()));
     const A* unit = store_->dense(headUnit());
     math_->normForward(stream(2 * layers_.size()), unit, headNormed_.data(), headScale_.data(),
-                       tokens, dim, static_cast<T>(config().normEpsilon));
+                       nullptr, tokens, dim, static_cast<T>(config().normEpsilon));
     multiply(*math_, headNormed_.data(), unit + headWeights_, logits_.data(), tokens, dim,
              kVocabulary, T(0));
     math_->crossEntropy(logits_.data(), told(told_.data()).targets, losses_.data(),

@@ -24,8 +24,8 @@ absl::Status FeedForward<A>::open(const ModelConfig& config, Math<A>* math, size
 template <class A>
 void FeedForward<A>::forward(const FeedForwardWeights<const A>& w, const T* in, T* out,
                              size_t tokens) {
-    math_->normForward(in, w.norm, normed_.data(), scale_.data(), tokens, shape_.dim, epsilon_);
-    math_->copy(out, in, tokens * shape_.dim);
+    math_->normForward(in, w.norm, normed_.data(), scale_.data(), out, tokens, shape_.dim,
+                       epsilon_);
     swigluLayer(*math_, shape_, w.swiglu, normed_.data(), h_.data(), act_.data(), out, tokens,
                 T(1));
 }

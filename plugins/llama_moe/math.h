@@ -122,9 +122,9 @@ class Math {
     virtual void product(const Product<A>& product) = 0;
 
     /// y = x * gain / rms(x), rms over each row of `dim`; scale[row] keeps 1 / rms for the way
-    /// back.
-    virtual void normForward(const T* x, const A* gain, A* y, T* scale, size_t rows, size_t dim,
-                             T epsilon) = 0;
+    /// back. `same` becomes x, unless it is null.
+    virtual void normForward(const T* x, const A* gain, A* y, T* scale, T* same, size_t rows,
+                             size_t dim, T epsilon) = 0;
     /// dx += the gradient through the norm, dGain += its gradient. `rounded` becomes dx rounded to
     /// A; where both types are one it is dx.
     virtual void normBackward(const T* dy, const T* x, const A* gain, const T* scale, T* dx,

@@ -77,7 +77,7 @@ template <class A>
 absl::Status Mixture<A>::forward(Store& store, const MixtureWeights<const A>& w, const T* in,
                                  T* out, size_t tokens, int32_t* chosenOnHost) {
     const size_t dim = config_.dim, k = config_.topK, hidden = config_.expertHidden;
-    math_->normForward(in, w.norm, normed_.data(), scale_.data(), tokens, dim,
+    math_->normForward(in, w.norm, normed_.data(), scale_.data(), out, tokens, dim,
                        static_cast<T>(config_.normEpsilon));
     route(w, tokens, chosenOnHost);
     BULKHEAD_RETURN_IF_ERROR(exchange_.plan(chosen_.data(), chosenOnHost, tokens * k,
@@ -86,7 +86,6 @@ absl::Status Mixture<A>::forward(Store& store, const MixtureWeights<const A>& w,
     math_->spread(normed_.data(), exchange_.place(), gates_.data(), sortedIn_.data(), tokens, k,
                   dim);
     BULKHEAD_RETURN_IF_ERROR(exchange_.toExperts(sortedIn_.data(), groupedIn()));
-    math_->copy(out, in, tokens * dim);
     swigluLayer(*math_, sharedShape_, w.shared, normed_.data(), sharedH_.data(), sharedAct_.data(),
                 out, tokens, T(1));
     A* results = scratch_->grouped.data();

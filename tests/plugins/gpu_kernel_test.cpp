@@ -126,8 +126,13 @@ TEST_P(GpuKernels, Norm) {
     const auto gy = bf16s(y);
     const auto gScale = floats(scale), gdx = floats(dx), gdGain = floats(dGain);
     const auto gRounded = bf16s(dx);
-    cpu_.normForward(x.data(), gain.data(), y.data(), scale.data(), kRows, kDim, 1e-5);
-    gpu_->normForward(gx.data(), gGain.data(), gy.data(), gScale.data(), kRows, kDim, 1e-5f);
+    Doubles same(x.size());
+    const auto gSame = floats(same);
+    cpu_.normForward(x.data(), gain.data(), y.data(), scale.data(), same.data(), kRows, kDim, 1e-5);
+    gpu_->normForward(gx.data(), gGain.data(), gy.data(), gScale.data(), gSame.data(), kRows, kDim,
+                      1e-5f);
+    EXPECT_EQ(same, x);
+    expectNear(gSame, x, 0);
     expectNear(gy, y, kNarrow);
     expectNear(gScale, scale, kWide);
     cpu_.normBackward(dy.data(), x.data(), gain.data(), scale.data(), dx.data(), dx.data(),

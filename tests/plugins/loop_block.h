@@ -16,6 +16,7 @@
 namespace bulkhead::test {
 
 using llama_moe::gpu::Extent;
+using llama_moe::gpu::kLines;
 
 /// What the threads of one block share.
 struct Shared {
@@ -37,6 +38,7 @@ class Block {
   public:
     Block(Shared& shared, uint32_t thread, uint32_t block, uint32_t blocks)
         : shared_(shared), thread_(thread), block_(block), blocks_(blocks) {}
+    static constexpr uint32_t kLeastThreads = 1;
     uint32_t block() const { return block_; }
     uint32_t blocks() const { return blocks_; }
     uint32_t thread() const { return thread_; }
@@ -88,6 +90,76 @@ class Block {
         need(aligned(c, 32) && ldc % 4 == 0);
         for (uint32_t r = thread_; r < kM; r += threads())
             std::copy_n(sums.at.data() + r * kN, kN, c + r * ldc);
+    }
+
+    /// A line is held by one thread, its slot is its number.
+    template <uint32_t kN>
+    struct Lines {
+        std::array<float, size_t{kLines} * kN> at;
+    };
+    template <uint32_t kK>
+    struct Operand {
+        std::array<Bf16, size_t{kLines} * kK> at;
+    };
+    struct OfLines {
+        std::array<float, kLines> at;
+    };
+    uint32_t lineBegin() const { return 0; }
+    uint32_t lineEnd() const { return kLines; }
+    uint32_t lineOf(uint32_t slot) const { return slot; }
+    template <class F>
+    void eachSlot(F&& f) const {
+        for (uint32_t r = thread_; r < kLines; r += threads()) f(r);
+    }
+    template <uint32_t kN>
+    void clear(Lines<kN>& lines) {
+        lines.at.fill(0);
+    }
+    template <uint32_t kN, class F>
+    void eachPair(Lines<kN>& lines, F&& f) const {
+        eachSlot([&](uint32_t r) {
+            for (uint32_t c = 0; c < kN; c += 2)
+                f(r, c, lines.at[r * kN + c], lines.at[r * kN + c + 1]);
+        });
+    }
+    template <uint32_t kN, class F>
+    void eachBoth(Lines<kN>& lines, const Lines<kN>& others, F&& f) const {
+        eachSlot([&](uint32_t r) {
+            for (uint32_t c = 0; c < kN; ++c) f(r, c, lines.at[r * kN + c], others.at[r * kN + c]);
+        });
+    }
+    template <class Two>
+    void overLines(OfLines&, Two&&) const {}
+    template <uint32_t kK>
+    void take(Operand<kK>& operand, const Bf16* a, uint32_t lda) {
+        need(aligned(a, 32) && lda % 8 == 0);
+        eachSlot([&](uint32_t r) { std::copy_n(a + r * lda, kK, operand.at.data() + r * kK); });
+    }
+    template <uint32_t kN>
+    void round(Operand<kN>& operand, const Lines<kN>& lines) const {
+        eachSlot([&](uint32_t r) {
+            for (uint32_t c = 0; c < kN; ++c) operand.at[r * kN + c] = narrow(lines.at[r * kN + c]);
+        });
+    }
+    template <bool kTurnB, uint32_t kN, uint32_t kK>
+    void add(Lines<kN>& lines, const Operand<kK>& operand, const Bf16* b, uint32_t ldb) {
+        add<kTurnB, kK>(lines, operand.at.data(), kK, b, ldb);
+    }
+    template <bool kTurnB, uint32_t kK, uint32_t kN>
+    void add(Lines<kN>& lines, const Bf16* a, uint32_t lda, const Bf16* b, uint32_t ldb) {
+        static_assert(kN % 16 == 0 && kK % 16 == 0);
+        need(aligned(b, 32) && ldb % 8 == 0);
+        eachSlot([&](uint32_t r) {
+            for (uint32_t k = 0; k < kK; ++k)
+                for (uint32_t c = 0; c < kN; ++c)
+                    lines.at[r * kN + c] +=
+                        widen(a[r * lda + k]) * widen(b[kTurnB ? c * ldb + k : k * ldb + c]);
+        });
+    }
+    template <uint32_t kN>
+    void store(const Lines<kN>& lines, float* c, uint32_t ldc) {
+        need(aligned(c, 32) && ldc % 4 == 0);
+        eachSlot([&](uint32_t r) { std::copy_n(lines.at.data() + r * kN, kN, c + r * ldc); });
     }
 
     template <class T>

@@ -3,7 +3,6 @@
 
 #include <cuda_bf16.h>
 #include <cuda_pipeline.h>
-#include <mma.h>
 
 #include "plugins/llama_moe/gpu/grid.h"
 
@@ -15,47 +14,80 @@ constexpr unsigned kWarps = kBlockThreads / kWarp;
 
 constexpr unsigned kWarpsDown = 4, kWarpsAcross = 2;  ///< how they share a tile's sums
 static_assert(kWarpsDown * kWarpsAcross == kWarps);
-constexpr unsigned kSide = 16;  ///< of what a warp multiplies at once
+constexpr unsigned kSide = 16;  ///< of the squares in which operands are loaded
+static_assert(kWarps * kSide == kLines);
 
 extern __shared__ __align__(128) char memoryOfBlock[];
 
-/// wmma::load_matrix_sync and store_matrix_sync of memory that is known to be the block's own,
-/// which they would look for in all memory.
-#define BULKHEAD_LOAD_FRAGMENT(operand, order, to, from, stride)                               \
-    {                                                                                          \
-        static_assert(sizeof((to).x) == 4 * sizeof(unsigned));                                 \
-        auto* part = reinterpret_cast<unsigned*>(&(to).x);                                     \
-        asm volatile("wmma.load." operand ".sync.aligned." order                               \
-                     ".m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"                      \
-                     : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])              \
-                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(from))), "r"(stride) \
-                     : "memory");                                                              \
-    }
-template <bool kTurned, class Fragment>
-__device__ void loadA(Fragment& to, const Bf16* from, unsigned stride) {
+/// A thread's part of a square of an operand, as mma.m16n8k16 takes it (PTX ISA, "Matrix Fragments
+/// for mma.m16n8k16"): as the first operand [m, k], or as two second ones [k, n], n from 0 and 8.
+struct Square {
+    unsigned part[4];
+};
+
+/// The quarters of the square at `from` in the order of the parts. kAcross: the second quarter is
+/// the one beside the first, else the one below; kTurned: each is turned.
+template <bool kAcross, bool kTurned>
+__device__ Square loadSquare(const Bf16* from, unsigned stride) {
+    const unsigned lane = threadIdx.x % kWarp, near = lane / 8 % 2 * 8, far = lane / 16 * 8;
+    const Bf16* line = from + (lane % 8 + (kAcross ? far : near)) * stride + (kAcross ? near : far);
+    const auto at = static_cast<unsigned>(__cvta_generic_to_shared(line));
+    Square s;
     if constexpr (kTurned)
-        BULKHEAD_LOAD_FRAGMENT("a", "col", to, from, stride)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(s.part[0]), "=r"(s.part[1]), "=r"(s.part[2]), "=r"(s.part[3])
+                     : "r"(at)
+                     : "memory");
     else
-        BULKHEAD_LOAD_FRAGMENT("a", "row", to, from, stride)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(s.part[0]), "=r"(s.part[1]), "=r"(s.part[2]), "=r"(s.part[3])
+                     : "r"(at)
+                     : "memory");
+    return s;
 }
-template <bool kTurned, class Fragment>
-__device__ void loadB(Fragment& to, const Bf16* from, unsigned stride) {
-    if constexpr (kTurned)
-        BULKHEAD_LOAD_FRAGMENT("b", "col", to, from, stride)
-    else
-        BULKHEAD_LOAD_FRAGMENT("b", "row", to, from, stride)
+/// op(A)[m, k] at rows `m` and columns `k`.
+template <bool kTurned>
+__device__ Square loadA(const Bf16* a, unsigned stride, unsigned m, unsigned k) {
+    return kTurned ? loadSquare<true, true>(a + k * stride + m, stride)
+                   : loadSquare<false, false>(a + m * stride + k, stride);
 }
-#undef BULKHEAD_LOAD_FRAGMENT
-template <class Fragment>
-__device__ void storeSums(float* to, const Fragment& from, unsigned stride) {
-    static_assert(sizeof(from.x) == 8 * sizeof(float));
+/// op(B)[k, n] likewise.
+template <bool kTurned>
+__device__ Square loadB(const Bf16* b, unsigned stride, unsigned k, unsigned n) {
+    return kTurned ? loadSquare<true, false>(b + n * stride + k, stride)
+                   : loadSquare<false, true>(b + k * stride + n, stride);
+}
+
+/// sums[16, 8] += a[16, 16] b[16, 8], b the half of a square.
+__device__ inline void multiply(float (&sums)[4], const Square& a, unsigned low, unsigned high) {
     asm volatile(
-        "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%0], {%1, %2, %3, %4, %5, %6, %7, "
-        "%8}, "
-        "%9;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-        "f"(from.x[0]), "f"(from.x[1]), "f"(from.x[2]), "f"(from.x[3]), "f"(from.x[4]),
-        "f"(from.x[5]), "f"(from.x[6]), "f"(from.x[7]), "r"(stride)
-        : "memory");
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a.part[0]), "r"(a.part[1]), "r"(a.part[2]), "r"(a.part[3]), "r"(low), "r"(high));
+}
+/// Two of them, side by side.
+__device__ inline void multiply(float (&left)[4], float (&right)[4], const Square& a,
+                                const Square& b) {
+    multiply(left, a, b.part[0], b.part[1]);
+    multiply(right, a, b.part[2], b.part[3]);
+}
+/// The first of the rows of such sums that a thread holds, the other is 8 below, and of the two
+/// columns.
+__device__ inline unsigned rowOfSums() {
+    return threadIdx.x % kWarp / 4;
+}
+__device__ inline unsigned columnOfSums() {
+    return threadIdx.x % 4 * 2;
+}
+__device__ inline void storeSums(const float (&sums)[4], float* c, unsigned ldc) {
+    float* at = c + rowOfSums() * ldc + columnOfSums();
+    *reinterpret_cast<float2*>(at) = make_float2(sums[0], sums[1]);
+    *reinterpret_cast<float2*>(at + 8 * ldc) = make_float2(sums[2], sums[3]);
+}
+__device__ inline unsigned rounded(float first, float second) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return *reinterpret_cast<const unsigned*>(&pair);
 }
 
 /// The block that a body runs on.
@@ -63,7 +95,8 @@ struct GpuBlock {
     __device__ uint32_t block() const { return blockIdx.x; }
     __device__ uint32_t blocks() const { return gridDim.x; }
     __device__ uint32_t thread() const { return threadIdx.x; }
-    __device__ uint32_t threads() const { return blockDim.x; }
+    static constexpr uint32_t kLeastThreads = kBlockThreads;
+    __device__ static constexpr uint32_t threads() { return kBlockThreads; }
 
     __device__ void sync() const { __syncthreads(); }
     __device__ char* shared() const { return memoryOfBlock; }
@@ -82,8 +115,7 @@ struct GpuBlock {
         static constexpr unsigned kDown = kM / kSide / kWarpsDown;
         static constexpr unsigned kAcross = kN / kSide / kWarpsAcross;
         static_assert(kDown * kSide * kWarpsDown == kM && kAcross * kSide * kWarpsAcross == kN);
-        nvcuda::wmma::fragment<nvcuda::wmma::accumulator, kSide, kSide, kSide, float> at[kDown]
-                                                                                        [kAcross];
+        float at[kDown][2 * kAcross][4];
 
         __device__ static unsigned row() {
             return threadIdx.x / kWarp / kWarpsAcross * kDown * kSide;
@@ -95,36 +127,25 @@ struct GpuBlock {
     template <unsigned kM, unsigned kN>
     __device__ void clear(Sums<kM, kN>& sums) const {
         BULKHEAD_UNROLL
-        for (auto& line : sums.at) {
-            BULKHEAD_UNROLL
-            for (auto& part : line) nvcuda::wmma::fill_fragment(part, 0.0f);
-        }
+        for (auto& line : sums.at) clearAll(line);
     }
     template <bool kTurnA, bool kTurnB, unsigned kM, unsigned kN>
     __device__ void add(Sums<kM, kN>& sums, const Bf16* a, unsigned lda, const Bf16* b,
                         unsigned ldb, Extent extent) const {
-        using namespace nvcuda;
-        using LayoutA = std::conditional_t<kTurnA, wmma::col_major, wmma::row_major>;
-        using LayoutB = std::conditional_t<kTurnB, wmma::col_major, wmma::row_major>;
         using S = Sums<kM, kN>;
-        wmma::fragment<wmma::matrix_a, kSide, kSide, kSide, __nv_bfloat16, LayoutA> x[S::kDown];
-        wmma::fragment<wmma::matrix_b, kSide, kSide, kSide, __nv_bfloat16, LayoutB> y[S::kAcross];
-        for (unsigned k = 0; k < extent.k; k += kSide) {
+        BULKHEAD_UNROLL
+        for (unsigned k = 0; k < kMostDepth; k += kSide) {
+            if (k >= extent.k) break;
+            Square x[S::kDown];
             BULKHEAD_UNROLL
-            for (unsigned i = 0; i < S::kDown; ++i) {
-                const unsigned m = S::row() + i * kSide;
-                loadA<kTurnA>(x[i], a + (kTurnA ? k * lda + m : m * lda + k), lda);
-            }
+            for (unsigned i = 0; i < S::kDown; ++i)
+                x[i] = loadA<kTurnA>(a, lda, S::row() + i * kSide, k);
             BULKHEAD_UNROLL
             for (unsigned j = 0; j < S::kAcross; ++j) {
-                const unsigned n = S::column() + j * kSide;
-                loadB<kTurnB>(y[j], b + (kTurnB ? n * ldb + k : k * ldb + n), ldb);
-            }
-            BULKHEAD_UNROLL
-            for (unsigned i = 0; i < S::kDown; ++i) {
+                const Square y = loadB<kTurnB>(b, ldb, k, S::column() + j * kSide);
                 BULKHEAD_UNROLL
-                for (unsigned j = 0; j < S::kAcross; ++j)
-                    wmma::mma_sync(sums.at[i][j], x[i], y[j], sums.at[i][j]);
+                for (unsigned i = 0; i < S::kDown; ++i)
+                    multiply(sums.at[i][2 * j], sums.at[i][2 * j + 1], x[i], y);
             }
         }
     }
@@ -134,10 +155,95 @@ struct GpuBlock {
         BULKHEAD_UNROLL
         for (unsigned i = 0; i < S::kDown; ++i) {
             BULKHEAD_UNROLL
-            for (unsigned j = 0; j < S::kAcross; ++j)
-                storeSums(c + (S::row() + i * kSide) * ldc + S::column() + j * kSide, sums.at[i][j],
+            for (unsigned j = 0; j < 2 * S::kAcross; ++j)
+                storeSums(sums.at[i][j], c + (S::row() + i * kSide) * ldc + S::column() + 8 * j,
                           ldc);
         }
+    }
+
+    /// A warp holds kSide lines, four threads each.
+    template <unsigned kN>
+    struct Lines {
+        float at[kN / 8][4];
+    };
+    template <unsigned kK>
+    struct Operand {
+        Square at[kK / kSide];
+    };
+    struct OfLines {
+        float at[2];
+    };
+    __device__ uint32_t lineBegin() const { return threadIdx.x / kWarp * kSide; }
+    __device__ uint32_t lineEnd() const { return lineBegin() + kSide; }
+    __device__ uint32_t lineOf(uint32_t slot) const { return lineBegin() + rowOfSums() + 8 * slot; }
+    template <class F>
+    __device__ void eachSlot(F f) const {
+        f(0);
+        f(1);
+    }
+    template <unsigned kN>
+    __device__ void clear(Lines<kN>& lines) const {
+        clearAll(lines.at);
+    }
+    template <unsigned kN, class F>
+    __device__ void eachPair(Lines<kN>& lines, F f) const {
+        BULKHEAD_UNROLL
+        for (unsigned j = 0; j < kN / 8; ++j) {
+            f(0, 8 * j + columnOfSums(), lines.at[j][0], lines.at[j][1]);
+            f(1, 8 * j + columnOfSums(), lines.at[j][2], lines.at[j][3]);
+        }
+    }
+    template <unsigned kN, class F>
+    __device__ void eachBoth(Lines<kN>& lines, const Lines<kN>& others, F f) const {
+        BULKHEAD_UNROLL
+        for (unsigned j = 0; j < kN / 8; ++j) {
+            BULKHEAD_UNROLL
+            for (unsigned i = 0; i < 4; ++i)
+                f(i / 2, 8 * j + columnOfSums() + i % 2, lines.at[j][i], others.at[j][i]);
+        }
+    }
+    template <class Two>
+    __device__ void overLines(OfLines& numbers, Two two) const {
+        BULKHEAD_UNROLL
+        for (float& number : numbers.at) {
+            number = two(number, __shfl_xor_sync(~0u, number, 1));
+            number = two(number, __shfl_xor_sync(~0u, number, 2));
+        }
+    }
+    template <unsigned kK>
+    __device__ void take(Operand<kK>& operand, const Bf16* a, unsigned lda) const {
+        BULKHEAD_UNROLL
+        for (unsigned k = 0; k < kK; k += kSide)
+            operand.at[k / kSide] = loadA<false>(a, lda, lineBegin(), k);
+    }
+    template <unsigned kN>
+    __device__ void round(Operand<kN>& operand, const Lines<kN>& lines) const {
+        BULKHEAD_UNROLL
+        for (unsigned k = 0; k < kN / kSide; ++k) {
+            const auto &left = lines.at[2 * k], &right = lines.at[2 * k + 1];
+            operand.at[k] = {{rounded(left[0], left[1]), rounded(left[2], left[3]),
+                              rounded(right[0], right[1]), rounded(right[2], right[3])}};
+        }
+    }
+    template <bool kTurnB, unsigned kN, unsigned kK>
+    __device__ void add(Lines<kN>& lines, const Operand<kK>& operand, const Bf16* b,
+                        unsigned ldb) const {
+        BULKHEAD_UNROLL
+        for (unsigned k = 0; k < kK; k += kSide)
+            addSquare<kTurnB>(lines, operand.at[k / kSide], b, ldb, k);
+    }
+    template <bool kTurnB, unsigned kK, unsigned kN>
+    __device__ void add(Lines<kN>& lines, const Bf16* a, unsigned lda, const Bf16* b,
+                        unsigned ldb) const {
+        BULKHEAD_UNROLL
+        for (unsigned k = 0; k < kK; k += kSide)
+            addSquare<kTurnB>(lines, loadA<false>(a, lda, lineBegin(), k), b, ldb, k);
+    }
+    template <unsigned kN>
+    __device__ void store(const Lines<kN>& lines, float* c, unsigned ldc) const {
+        BULKHEAD_UNROLL
+        for (unsigned j = 0; j < kN / 8; ++j)
+            storeSums(lines.at[j], c + lineBegin() * ldc + 8 * j, ldc);
     }
 
     template <class T>
@@ -149,6 +255,21 @@ struct GpuBlock {
     }
 
   private:
+    template <unsigned kCount>
+    __device__ static void clearAll(float (&sums)[kCount][4]) {
+        BULKHEAD_UNROLL
+        for (auto& four : sums) {
+            BULKHEAD_UNROLL
+            for (float& sum : four) sum = 0;
+        }
+    }
+    template <bool kTurnB, unsigned kN>
+    __device__ static void addSquare(Lines<kN>& lines, const Square& a, const Bf16* b, unsigned ldb,
+                                     unsigned k) {
+        BULKHEAD_UNROLL
+        for (unsigned j = 0; j < kN / 8; j += 2)
+            multiply(lines.at[j], lines.at[j + 1], a, loadB<kTurnB>(b, ldb, k, 8 * j));
+    }
     template <class T, class Two>
     __device__ static T overAll(T mine, Two two) {
         __shared__ T ofWarps[kWarps];
@@ -163,15 +284,15 @@ struct GpuBlock {
     }
 };
 
-/// Blocks that a multiprocessor holds at once by their own memory, as far as it says; 0: it does
-/// not.
+/// Blocks that a multiprocessor holds at once, as far as they have memory of their own; 0: it does
+/// not matter.
+template <class Body, class = void>
+constexpr unsigned kAtOnce = SharedOf<Body>::bytes == 0 ? 0 : 2;
 template <class Body>
-constexpr unsigned blocksAtOnce() {
-    return SharedOf<Body>::bytes == 0 ? 0 : SharedOf<Body>::bytes > 100 * 1024 ? 1 : 2;
-}
+constexpr unsigned kAtOnce<Body, std::void_t<decltype(Body::kBlocksAtOnce)>> = Body::kBlocksAtOnce;
 
 template <class Body>
-__global__ void __launch_bounds__(kBlockThreads, blocksAtOnce<Body>())
+__global__ void __launch_bounds__(kBlockThreads, kAtOnce<Body>)
     runOnGpu(const __grid_constant__ Body body) {
     GpuBlock block;
     body.run(block);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +24,7 @@ gpu::AttentionTiles tilesOf(const AttentionShape& shape, const Bf16* qkv) {
             static_cast<uint32_t>(shape.heads),
             static_cast<uint32_t>(shape.kvHeads),
             static_cast<uint32_t>(shape.headDim),
-            1.0f / std::sqrt(static_cast<float>(shape.headDim))};
+            std::numbers::log2e_v<float> / std::sqrt(static_cast<float>(shape.headDim))};
 }
 
 }  // namespace
@@ -43,6 +44,7 @@ absl::Status GpuMath::open(const ModelConfig& config, size_t samples, size_t seq
     const size_t half = config.headDim() / 2;
     BULKHEAD_RETURN_IF_ERROR(cosine_.reserve(device(), sequence * half));
     BULKHEAD_RETURN_IF_ERROR(sine_.reserve(device(), sequence * half));
+    BULKHEAD_RETURN_IF_ERROR(along_.reserve(device(), samples * config.heads * sequence));
     BULKHEAD_RETURN_IF_ERROR(parts_.reserve(device(), kParts * config.dim));
     BULKHEAD_RETURN_IF_ERROR(choiceCounts_.reserve(
         device(),
@@ -75,15 +77,25 @@ void GpuMath::attentionForward(const AttentionShape& shape, Bf16* qkv, float* ke
 void GpuMath::attentionBackward(const AttentionShape& shape, const Bf16* qkv, const float* kept,
                                 const Bf16* mixed, const Bf16* dMixed, Bf16* dQkv) {
     const gpu::AttentionTiles tiles = tilesOf(shape, qkv);
-    const size_t jobs = tiles.jobs(tiles.heads) + tiles.jobs(tiles.kvHeads);
-    const float* cosine = shape.rotary ? cosine_.data() : nullptr;
-    const float* sine = shape.rotary ? sine_.data() : nullptr;
-    if (shape.headDim <= 32)
-        launch(gpu::AttentionBackward32{tiles, mixed, dMixed, kept, dQkv, cosine, sine}, jobs);
-    else if (shape.headDim <= 64)
-        launch(gpu::AttentionBackward64{tiles, mixed, dMixed, kept, dQkv, cosine, sine}, jobs);
-    else
-        launch(gpu::AttentionBackward128{tiles, mixed, dMixed, kept, dQkv, cosine, sine}, jobs);
+    const gpu::AttentionBack back{tiles,
+                                  mixed,
+                                  dMixed,
+                                  kept,
+                                  along_.data(),
+                                  dQkv,
+                                  shape.rotary ? cosine_.data() : nullptr,
+                                  shape.rotary ? sine_.data() : nullptr};
+    const size_t queries = tiles.jobs(tiles.heads), keys = tiles.jobs(tiles.kvHeads);
+    if (shape.headDim <= 32) {
+        launch(gpu::AttentionBackQueries32{back}, queries);
+        launch(gpu::AttentionBackKeys32{back}, keys);
+    } else if (shape.headDim <= 64) {
+        launch(gpu::AttentionBackQueries64{back}, queries);
+        launch(gpu::AttentionBackKeys64{back}, keys);
+    } else {
+        launch(gpu::AttentionBackQueries128{back}, queries);
+        launch(gpu::AttentionBackKeys128{back}, keys);
+    }
 }
 
 }  // namespace bulkhead::llama_moe

@@ -40,9 +40,9 @@ absl::Status GpuMath::check() {
     return fromDevice(api_->check(machine_), "computing");
 }
 
-void GpuMath::normForward(const float* x, const Bf16* gain, Bf16* y, float* scale, size_t rows,
-                          size_t dim, float epsilon) {
-    launch(gpu::NormForward{x, gain, y, scale, rows, dim, epsilon}, blocksOfRows(rows));
+void GpuMath::normForward(const float* x, const Bf16* gain, Bf16* y, float* scale, float* same,
+                          size_t rows, size_t dim, float epsilon) {
+    launch(gpu::NormForward{x, gain, y, scale, same, rows, dim, epsilon}, blocksOfRows(rows));
 }
 
 void GpuMath::normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
@@ -55,11 +55,11 @@ void GpuMath::normBackward(const float* dy, const float* x, const Bf16* gain, co
 }
 
 void GpuMath::swigluForward(const Bf16* h, Bf16* act, size_t rows, size_t hidden) {
-    launch(gpu::SwigluForward{h, act, rows, hidden}, blocksOfRows(rows));
+    launch(gpu::SwigluForward{h, act, rows, hidden}, blocksOfElements(rows * hidden / 2));
 }
 
 void GpuMath::swigluBackward(Bf16* h, const Bf16* dAct, size_t rows, size_t hidden) {
-    launch(gpu::SwigluBackward{h, dAct, rows, hidden}, blocksOfRows(rows));
+    launch(gpu::SwigluBackward{h, dAct, rows, hidden}, blocksOfElements(rows * hidden / 2));
 }
 
 void GpuMath::route(const float* logits, const Bf16* balance, int32_t* chosen, float* gates,
@@ -107,7 +107,7 @@ void GpuMath::multiplyGroupsBack(const Groups& groups, const Bf16* x, const Bf16
 void GpuMath::spread(const Bf16* from, const int32_t* place, const float* gates, Bf16* to,
                      size_t rows, size_t k, size_t dim) {
     launch(gpu::Spread{from, place, gates, to, rows * k, dim, static_cast<uint32_t>(k)},
-           blocksOfRows(rows * k));
+           blocksOfElements(rows * k * dim / 2));
 }
 
 void GpuMath::collect(const Bf16* from, const int32_t* place, float* to, size_t rows, size_t k,

@@ -20,8 +20,8 @@ class GpuMath final : public Math<Bf16> {
 
     absl::Status open(const ModelConfig& config, size_t samples, size_t sequence) override;
     void product(const Product<Bf16>& product) override;
-    void normForward(const float* x, const Bf16* gain, Bf16* y, float* scale, size_t rows,
-                     size_t dim, float epsilon) override;
+    void normForward(const float* x, const Bf16* gain, Bf16* y, float* scale, float* same,
+                     size_t rows, size_t dim, float epsilon) override;
     void normBackward(const float* dy, const float* x, const Bf16* gain, const float* scale,
                       float* dx, Bf16* rounded, float* dGain, size_t rows, size_t dim) override;
     /// The logarithm, for each row and head, of the sum of the exponentials of its scores.
@@ -82,6 +82,7 @@ class GpuMath final : public Math<Bf16> {
     gpu::Machine* machine_ = nullptr;
     Buffer<char> workspace_;
     Buffer<float> cosine_, sine_;  ///< [sequence][headDim / 2]
+    Buffer<float> along_;          ///< of attention's results, [sample][head][row]
     Buffer<float> parts_;          ///< of norms' gains, [kParts][dim], and behind them sums of some
     Buffer<int32_t> choiceCounts_;   ///< [stretch][expert]
     std::vector<Segment> segments_;  ///< that the stretches are of

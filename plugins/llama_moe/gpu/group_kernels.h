@@ -7,9 +7,9 @@
 /// expert has is known on the device alone, so that nobody waits for it.
 namespace bulkhead::llama_moe::gpu {
 
-constexpr uint32_t kSquare = 128;  ///< rows and columns of a tile of results
-constexpr uint32_t kDepth = 32;    ///< of what is multiplied at once
-constexpr uint32_t kStages = 3;    ///< of operands on their way
+constexpr uint32_t kSquare = 128;        ///< rows and columns of a tile of results
+constexpr uint32_t kDepth = kMostDepth;  ///< of what is multiplied at once
+constexpr uint32_t kStages = 3;          ///< of operands on their way
 
 /// Rows of group g are starts[g] to starts[g + 1].
 struct RowGroups {
@@ -45,7 +45,7 @@ struct RowGroups {
 };
 
 /// A matrix's rows from one of them on, with which a tile of a product begins.
-struct Lines {
+struct Rows {
     const Bf16* at;
     uint64_t stride;
 };
@@ -61,47 +61,100 @@ struct GroupMemory {
     static constexpr uint32_t kBytes = kResults > kOperands ? kResults : kOperands;
 };
 
-/// One stage of an operand: its columns `at` to `at` + kDepth, or its rows if they are what is
-/// summed over (kStanding).
+/// An operand of a tile's product, `size` of at most kSquare, on its way into the block's memory:
+/// stage by stage its columns, or its rows if they are what is summed over (kStanding). What does
+/// not change from one stage to the next is computed once.
 template <bool kStanding, class Block>
-BULKHEAD_BODY void fetchOperand(Block& block, Bf16* to, const Lines& from, uint32_t size,
-                                uint64_t at, uint64_t depth) {
-    const auto some = static_cast<uint32_t>(depth - at < kDepth ? depth - at : kDepth);
-    if (kStanding)
-        fetchTile<kDepth, kSquare>(block, to, from.at + at * from.stride, from.stride, some, size);
-    else
-        fetchTile<kSquare, kDepth>(block, to, from.at + at, from.stride, size, some);
-}
+class Feed {
+  public:
+    BULKHEAD_BODY Feed(const Block& block, const Rows& from, uint32_t size, uint64_t depth)
+        : next_(from.at),
+          stride_(from.stride),
+          size_(size),
+          left_(depth),
+          byEight_(byEight(from.at, from.stride, kStanding ? size : kDepth)) {
+        BULKHEAD_UNROLL
+        for (uint32_t n = 0; n < kEach; ++n) {
+            const uint32_t i = block.thread() + n * block.threads();
+            const uint32_t r = i / kEights, c = i % kEights * 8;
+            // Behind `size` is what comes before it once more.
+            const uint32_t row = kStanding || r < size ? r : size - 1;
+            const uint32_t column = !kStanding || c < size ? c : size - 8;
+            offsets_[n] = row * static_cast<uint32_t>(from.stride) + column;
+        }
+    }
+
+    BULKHEAD_BODY bool more() const { return left_ > 0; }
+    /// The next stage; there must be more.
+    BULKHEAD_BODY void fetch(Block& block, Bf16* to) {
+        if (left_ >= kDepth && byEight_) {
+            BULKHEAD_UNROLL
+            for (uint32_t n = 0; n < kEach; ++n) {
+                const uint32_t i = block.thread() + n * block.threads();
+                if (i >= kRows * kEights) break;
+                block.fetch(to + i / kEights * strideOf(kColumns) + i % kEights * 8,
+                            next_ + offsets_[n]);
+            }
+        } else {
+            const auto some = static_cast<uint32_t>(left_ < kDepth ? left_ : kDepth);
+            fetchTile<kRows, kColumns>(block, to, next_, stride_, kStanding ? some : size_,
+                                       kStanding ? size_ : some);
+        }
+        next_ += kStanding ? kDepth * stride_ : kDepth;
+        left_ -= left_ < kDepth ? left_ : kDepth;
+    }
+
+  private:
+    static constexpr uint32_t kRows = kStanding ? kDepth : kSquare;
+    static constexpr uint32_t kColumns = kStanding ? kSquare : kDepth;
+    static constexpr uint32_t kEights = kColumns / 8;
+    static constexpr uint32_t kEach =
+        (kRows * kEights + Block::kLeastThreads - 1) / Block::kLeastThreads;
+
+    const Bf16* next_;
+    const uint64_t stride_;
+    const uint32_t size_;
+    uint64_t left_;
+    const bool byEight_;
+    uint32_t offsets_[kEach];
+};
 
 /// The block's memory becomes op(A)[m, depth] op(B)[depth, n] in float32, m and n at most kSquare.
 /// Begins and ends with a barrier.
 template <bool kTurnA, bool kTurnB, class Block>
-BULKHEAD_BODY const float* productOf(Block& block, const Lines& a, const Lines& b, uint32_t m,
+BULKHEAD_BODY const float* productOf(Block& block, const Rows& a, const Rows& b, uint32_t m,
                                      uint32_t n, uint64_t depth) {
     auto* operands = reinterpret_cast<Bf16*>(block.shared());
-    const uint64_t steps = (depth + kDepth - 1) / kDepth;
-    const auto fetch = [&](uint64_t step) {
-        if (step < steps) {
-            Bf16* to = operands + step % kStages * GroupMemory::kStage;
-            fetchOperand<kTurnA>(block, to, a, m, step * kDepth, depth);
-            fetchOperand<!kTurnB>(block, to + GroupMemory::kOperand, b, n, step * kDepth, depth);
+    Feed<kTurnA, Block> feedA(block, a, m, depth);
+    Feed<!kTurnB, Block> feedB(block, b, n, depth);
+    const auto fetch = [&](uint32_t stage) {
+        if (feedA.more()) {
+            Bf16* to = operands + stage * GroupMemory::kStage;
+            feedA.fetch(block, to);
+            feedB.fetch(block, to + GroupMemory::kOperand);
         }
         block.sent();
     };
     typename Block::template Sums<kSquare, kSquare> sums;
     block.clear(sums);
     block.sync();  // nobody reads the results before
-    for (uint64_t step = 0; step + 1 < kStages; ++step) fetch(step);
-    for (uint64_t step = 0; step < steps; ++step) {
+    for (uint32_t stage = 0; stage + 1 < kStages; ++stage) fetch(stage);
+    uint32_t stage = 0;
+    for (uint64_t at = 0; at < depth; at += kDepth) {
         block.template await<kStages - 2>();
         block.sync();  // all of this stage is there, and nobody is at the one before
-        fetch(step + kStages - 1);
-        const Bf16* at = operands + step % kStages * GroupMemory::kStage;
-        const uint64_t left = depth - step * kDepth;
-        block.template add<kTurnA, kTurnB>(
-            sums, at, strideOf(kTurnA ? kSquare : kDepth), at + GroupMemory::kOperand,
-            strideOf(kTurnB ? kDepth : kSquare),
-            Extent{m, n, static_cast<uint32_t>(left < kDepth ? left : kDepth)});
+        fetch((stage + kStages - 1) % kStages);
+        const Bf16* x = operands + stage * GroupMemory::kStage;
+        const Bf16* y = x + GroupMemory::kOperand;
+        constexpr uint32_t kStrideA = strideOf(kTurnA ? kSquare : kDepth);
+        constexpr uint32_t kStrideB = strideOf(kTurnB ? kDepth : kSquare);
+        if (depth - at >= kDepth)
+            block.template add<kTurnA, kTurnB>(sums, x, kStrideA, y, kStrideB,
+                                               Extent{m, n, kDepth});
+        else
+            block.template add<kTurnA, kTurnB>(sums, x, kStrideA, y, kStrideB,
+                                               Extent{m, n, static_cast<uint32_t>(depth - at)});
+        stage = (stage + 1) % kStages;
     }
     block.template await<0>();
     block.sync();
@@ -130,12 +183,25 @@ struct RowsProduct {
         const uint32_t columns = RowGroups::part(column, n);
         const Bf16* w = weights + tile.group * apart;
         const float* results = productOf<false, kTurned>(
-            block, Lines{from + tile.row * depth, depth},
-            kTurned ? Lines{w + column * depth, depth} : Lines{w + column, n}, tile.rows, columns,
+            block, Rows{from + tile.row * depth, depth},
+            kTurned ? Rows{w + column * depth, depth} : Rows{w + column, n}, tile.rows, columns,
             depth);
-        for (uint32_t i = block.thread(); i < tile.rows * columns; i += block.threads()) {
-            const uint32_t r = i / columns, c = i % columns;
-            to[(tile.row + r) * n + column + c] = narrow(results[r * wideStrideOf(kSquare) + c]);
+        Bf16* out = to + tile.row * n + column;
+        if (byEight(out, n, columns)) {
+            for (uint32_t i = block.thread(); i < tile.rows * (kSquare / 8); i += block.threads()) {
+                const uint32_t r = i / (kSquare / 8), c = i % (kSquare / 8) * 8;
+                if (c >= columns) continue;
+                Several<Bf16, 8> eight;
+                BULKHEAD_UNROLL
+                for (uint32_t j = 0; j < 8; ++j)
+                    eight.at[j] = narrow(results[r * wideStrideOf(kSquare) + c + j]);
+                gpu::store(out + r * n + c, eight);
+            }
+            return;
+        }
+        for (uint32_t i = block.thread(); i < tile.rows * kSquare; i += block.threads()) {
+            const uint32_t r = i / kSquare, c = i % kSquare;
+            if (c < columns) out[r * n + c] = narrow(results[r * wideStrideOf(kSquare) + c]);
         }
     }
 };
@@ -161,12 +227,40 @@ struct WeightsProduct {
         if (rows == 0) return;
         const uint32_t lines = RowGroups::part(line, m), columns = RowGroups::part(column, n);
         const float* results =
-            productOf<true, false>(block, Lines{from + begin * m + line, m},
-                                   Lines{with + begin * n + column, n}, lines, columns, rows);
+            productOf<true, false>(block, Rows{from + begin * m + line, m},
+                                   Rows{with + begin * n + column, n}, lines, columns, rows);
         float* out = to + g * apart + line * n + column;
-        for (uint32_t i = block.thread(); i < lines * columns; i += block.threads()) {
-            const uint32_t r = i / columns, c = i % columns;
-            out[r * n + c] += results[r * wideStrideOf(kSquare) + c];
+        if (n % 4 == 0)
+            addTo<4>(block, out, results, lines, columns);
+        else
+            addTo<1>(block, out, results, lines, columns);
+    }
+
+  private:
+    /// Reads many before it writes any: each is far away.
+    template <uint32_t kWide, class Block>
+    BULKHEAD_BODY void addTo(Block& block, float* out, const float* results, uint32_t lines,
+                             uint32_t columns) const {
+        constexpr uint32_t kMany = 4, kAcross = kSquare / kWide;
+        for (uint32_t first = block.thread(); first < lines * kAcross;
+             first += kMany * block.threads()) {
+            Several<float, kWide> before[kMany];
+            BULKHEAD_UNROLL
+            for (uint32_t j = 0; j < kMany; ++j) {
+                const uint32_t i = first + j * block.threads();
+                const uint32_t r = i / kAcross, c = i % kAcross * kWide;
+                if (r < lines && c < columns) before[j] = load<kWide>(out + r * n + c);
+            }
+            BULKHEAD_UNROLL
+            for (uint32_t j = 0; j < kMany; ++j) {
+                const uint32_t i = first + j * block.threads();
+                const uint32_t r = i / kAcross, c = i % kAcross * kWide;
+                if (r >= lines || c >= columns) continue;
+                const float* more = results + r * wideStrideOf(kSquare) + c;
+                BULKHEAD_UNROLL
+                for (uint32_t w = 0; w < kWide; ++w) before[j].at[w] += more[w];
+                gpu::store(out + r * n + c, before[j]);
+            }
         }
     }
 };

@@ -11,11 +11,11 @@
 /// compiles into a kernel and a C++ compiler into what the threads of a test do. C++17, and nothing
 /// but arithmetic.
 ///
-/// A Block has block(), blocks(), thread(), threads() (uint32_t), and sum(x), for float and double,
-/// and most(x), for float, over the block's threads, in an order that depends on nothing but their
-/// number. These two are barriers that order memory among the block's threads, and what one of them
-/// is reached by is reached by all. Results depend on the number of threads and blocks, never on
-/// when they run.
+/// A Block has block(), blocks(), thread(), threads() (uint32_t; kLeastThreads at least), and
+/// sum(x), for float and double, and most(x), for float, over the block's threads, in an order that
+/// depends on nothing but their number. These two are barriers that order memory among the block's
+/// threads, and what one of them is reached by is reached by all. Results depend on the number of
+/// threads and blocks, never on when they run.
 ///
 /// For products of tiles it has memory of its own, shared(): the body's kShared bytes, aligned to
 /// 128, in which anything may stand at first; and sync(), a barrier that orders this and all other
@@ -25,9 +25,28 @@
 ///   add<turnA, turnB>(sums, a, lda, b, ldb, extent)  sums += op(A)[M, k] op(B)[k, N]
 ///   store(sums, c, ldc)                              c[M, N] = sums
 /// A, B and c are in shared(), A and B in bfloat16, row-major. A tile begins at a multiple of 32
-/// bytes; lda and ldb are multiples of 8, ldc of 4. An extent says how much counts: the rest of M
-/// and N may become anything that finite operands give, and up to the next multiple of 16 behind k
-/// both operands are zero. A GPU takes its tensor cores for it, a CPU loops. None is a barrier.
+/// bytes; lda and ldb are multiples of 8, ldc of 4. An extent says how much counts, kMostDepth of k
+/// at most: the rest of M and N may become anything that finite operands give, and up to the next
+/// multiple of 16 behind k both operands are zero. A GPU takes its tensor cores for it, a CPU
+/// loops. None is a barrier.
+///
+/// Block::Lines<N> are float32 sums [kLines][N], N a multiple of 16, and Block::Operand<K> a factor
+/// [kLines][K] in bfloat16, K a multiple of 16. A line is held by a few threads, which hold the
+/// same lines of all of these, lineBegin() to lineEnd() at most; `slot` counts the lines of a
+/// thread, and Block::OfLines a number for each, at[slot]:
+///   clear(lines);
+///   eachSlot(f)                                      f(slot) for the thread's lines
+///   lineOf(slot)                                     which one it is
+///   eachPair(lines, f)   f(slot, column, x, y) for its elements `column`, which is even, and
+///                        column + 1
+///   eachBoth(lines, others, f)                       f(slot, column, x, y) for one of each
+///   overLines(numbers, two)   makes the numbers of the threads that hold a line one, by two(a, b)
+///   take(operand, a, lda)                            operand = A[kLines, K]
+///   round(operand, lines)                            operand = lines
+///   add<turnB>(lines, operand, b, ldb)               lines += operand op(B)[K, N]
+///   add<turnB, K>(lines, a, lda, b, ldb)             lines += A[kLines, K] op(B)[K, N]
+///   store(lines, c, ldc)                             c[kLines, N] = lines
+/// A, B and c are as above. All threads of a line reach overLines and add together.
 ///
 /// fetch(to, from) copies 16 bytes into shared(), both addresses multiples of 16, while the thread
 /// goes on. What it fetched up to sent() is a batch; await<N>() waits for all of the thread's
@@ -44,6 +63,25 @@ namespace bulkhead::llama_moe::gpu {
 struct Extent {
     uint32_t m, n, k;
 };
+
+/// Lines that a block holds at a time.
+constexpr uint32_t kLines = 128;
+/// What is summed over in one product of tiles, at most.
+constexpr uint32_t kMostDepth = 64;
+
+/// Neighbours that a thread takes at once; they begin at a multiple of their size.
+template <class T, uint32_t kCount>
+struct alignas(kCount * sizeof(T)) Several {
+    T at[kCount];
+};
+template <uint32_t kCount, class T>
+BULKHEAD_BODY Several<T, kCount> load(const T* from) {
+    return *reinterpret_cast<const Several<T, kCount>*>(from);
+}
+template <uint32_t kCount, class T>
+BULKHEAD_BODY void store(T* to, const Several<T, kCount>& values) {
+    *reinterpret_cast<Several<T, kCount>*>(to) = values;
+}
 
 /// Bytes of shared() that a body asks for.
 template <class Body, class = void>
@@ -86,6 +124,17 @@ struct Exact {
 #endif
     }
 };
+
+/// 2^x; what is too small for a float32 of full precision is zero on a GPU.
+BULKHEAD_BODY inline float powerOfTwo(float x) {
+#ifdef __CUDA_ARCH__
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+#else
+    return exp2f(x);
+#endif
+}
 
 BULKHEAD_BODY inline float sigmoid(float x) {
     return 1.0f / (1.0f + expf(-x));

@@ -16,10 +16,13 @@
     X(Rotate)                         \
     X(AttentionForward32)             \
     X(AttentionForward64)             \
+    X(AttentionBackQueries32)         \
+    X(AttentionBackQueries64)         \
+    X(AttentionBackQueries128)        \
+    X(AttentionBackKeys32)            \
+    X(AttentionBackKeys64)            \
+    X(AttentionBackKeys128)           \
     X(AttentionForward128)            \
-    X(AttentionBackward32)            \
-    X(AttentionBackward64)            \
-    X(AttentionBackward128)           \
     X(SwigluForward)                  \
     X(SwigluBackward)                 \
     X(Route)                          \

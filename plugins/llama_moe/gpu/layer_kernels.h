@@ -11,21 +11,42 @@ struct NormForward {
     const Bf16* gain;
     Bf16* y;
     float* scale;
+    float* same;  ///< null: not wanted
     uint64_t rows, dim;
     float epsilon;
 
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {
+        if (dim % 4 == 0)
+            by<4>(block);
+        else
+            by<1>(block);
+    }
+
+  private:
+    template <uint32_t kWide, class Block>
+    BULKHEAD_BODY void by(Block& block) const {
         for (uint64_t row = block.block(); row < rows; row += block.blocks()) {
             const float* in = x + row * dim;
             float squares = 0;
-            for (uint64_t i = block.thread(); i < dim; i += block.threads())
-                squares += in[i] * in[i];
+            for (uint64_t i = block.thread() * kWide; i < dim; i += block.threads() * kWide) {
+                const auto some = load<kWide>(in + i);
+                BULKHEAD_UNROLL
+                for (uint32_t j = 0; j < kWide; ++j) squares += some.at[j] * some.at[j];
+                if (same != nullptr) store(same + row * dim + i, some);
+            }
             const float mean = block.sum(squares) / static_cast<float>(dim);
             const float inverse = 1.0f / sqrtf(mean + epsilon);
             if (block.thread() == 0) scale[row] = inverse;
-            for (uint64_t i = block.thread(); i < dim; i += block.threads())
-                y[row * dim + i] = narrow(in[i] * inverse * widen(gain[i]));
+            for (uint64_t i = block.thread() * kWide; i < dim; i += block.threads() * kWide) {
+                const auto some = load<kWide>(in + i);
+                const auto factors = load<kWide>(gain + i);
+                Several<Bf16, kWide> out;
+                BULKHEAD_UNROLL
+                for (uint32_t j = 0; j < kWide; ++j)
+                    out.at[j] = narrow(some.at[j] * inverse * widen(factors.at[j]));
+                store(y + row * dim + i, out);
+            }
         }
     }
 };
@@ -41,28 +62,57 @@ struct NormBackward {
     float* parts;  ///< [blocks][dim]
     uint64_t rows, dim;
 
+    static constexpr uint32_t kMostNear = 4096;  ///< columns whose part is the block's own memory
+    static constexpr uint32_t kShared = kMostNear * sizeof(float);
+
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {
+        if (dim % 4 == 0)
+            by<4>(block);
+        else
+            by<1>(block);
+    }
+
+  private:
+    template <uint32_t kWide, class Block>
+    BULKHEAD_BODY void by(Block& block) const {
         // A column is always the same thread's, so that parts need no barrier.
-        float* part = parts + block.block() * dim;
-        for (uint64_t i = block.thread(); i < dim; i += block.threads()) part[i] = 0;
+        float* far = parts + block.block() * dim;
+        float* part = dim <= kMostNear ? reinterpret_cast<float*>(block.shared()) : far;
+        for (uint64_t i = block.thread() * kWide; i < dim; i += block.threads() * kWide)
+            store(part + i, Several<float, kWide>{});
         for (uint64_t row = block.block(); row < rows; row += block.blocks()) {
-            const float* in = x + row * dim;
-            const float* up = dy + row * dim;
+            const uint64_t at = row * dim;
             const float inverse = scale[row];
             float along = 0;
-            for (uint64_t i = block.thread(); i < dim; i += block.threads())
-                along += up[i] * widen(gain[i]) * in[i];
+            for (uint64_t i = block.thread() * kWide; i < dim; i += block.threads() * kWide) {
+                const auto in = load<kWide>(x + at + i), up = load<kWide>(dy + at + i);
+                const auto factors = load<kWide>(gain + i);
+                BULKHEAD_UNROLL
+                for (uint32_t j = 0; j < kWide; ++j)
+                    along += up.at[j] * widen(factors.at[j]) * in.at[j];
+            }
             const float back =
                 block.sum(along) * inverse * inverse * inverse / static_cast<float>(dim);
-            for (uint64_t i = block.thread(); i < dim; i += block.threads()) {
-                const float sum =
-                    dx[row * dim + i] + (inverse * widen(gain[i]) * up[i] - back * in[i]);
-                dx[row * dim + i] = sum;
-                rounded[row * dim + i] = narrow(sum);
-                part[i] += up[i] * in[i] * inverse;
+            for (uint64_t i = block.thread() * kWide; i < dim; i += block.threads() * kWide) {
+                const auto in = load<kWide>(x + at + i), up = load<kWide>(dy + at + i);
+                const auto factors = load<kWide>(gain + i);
+                auto sums = load<kWide>(dx + at + i), gains = load<kWide>(part + i);
+                Several<Bf16, kWide> out;
+                BULKHEAD_UNROLL
+                for (uint32_t j = 0; j < kWide; ++j) {
+                    sums.at[j] += inverse * widen(factors.at[j]) * up.at[j] - back * in.at[j];
+                    out.at[j] = narrow(sums.at[j]);
+                    gains.at[j] += up.at[j] * in.at[j] * inverse;
+                }
+                store(dx + at + i, sums);
+                store(rounded + at + i, out);
+                store(part + i, gains);
             }
         }
+        if (part != far)
+            for (uint64_t i = block.thread() * kWide; i < dim; i += block.threads() * kWide)
+                store(far + i, load<kWide>(part + i));
     }
 };
 
@@ -127,20 +177,46 @@ struct Rotate {
     }
 };
 
+/// Rows of SwiGLU's gates and results, taken kWide neighbours at a time.
+template <uint32_t kWide, class Block, class Visit>
+BULKHEAD_BODY void eachGate(Block& block, uint64_t rows, uint64_t hidden, Visit visit) {
+    const auto each = static_cast<uint32_t>(hidden / kWide);
+    const uint64_t step = uint64_t{block.blocks()} * block.threads();
+    for (uint64_t i = uint64_t{block.block()} * block.threads() + block.thread(); i < rows * each;
+         i += step) {
+        const uint64_t row = i / each, column = i % each * kWide;
+        visit(row * 2 * hidden + column, row * hidden + column);
+    }
+}
 struct SwigluForward {
     const Bf16* h;
     Bf16* act;
     uint64_t rows, hidden;
 
+    static constexpr uint32_t kWidest = 8;
+
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {
-        for (uint64_t row = block.block(); row < rows; row += block.blocks()) {
-            const Bf16* gates = h + row * 2 * hidden;
-            for (uint64_t i = block.thread(); i < hidden; i += block.threads()) {
-                const float gate = widen(gates[i]);
-                act[row * hidden + i] = narrow(gate * sigmoid(gate) * widen(gates[hidden + i]));
+        if (hidden % kWidest == 0)
+            by<kWidest>(block);
+        else
+            by<1>(block);
+    }
+
+  private:
+    template <uint32_t kWide, class Block>
+    BULKHEAD_BODY void by(Block& block) const {
+        eachGate<kWide>(block, rows, hidden, [&](uint64_t atGate, uint64_t at) {
+            const auto gates = load<kWide>(h + atGate);
+            const auto ups = load<kWide>(h + atGate + hidden);
+            Several<Bf16, kWide> out;
+            BULKHEAD_UNROLL
+            for (uint32_t j = 0; j < kWide; ++j) {
+                const float gate = widen(gates.at[j]);
+                out.at[j] = narrow(gate * sigmoid(gate) * widen(ups.at[j]));
             }
-        }
+            store(act + at, out);
+        });
     }
 };
 
@@ -149,18 +225,34 @@ struct SwigluBackward {
     const Bf16* dAct;
     uint64_t rows, hidden;
 
+    static constexpr uint32_t kWidest = 8;
+
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {
-        for (uint64_t row = block.block(); row < rows; row += block.blocks()) {
-            Bf16* gates = h + row * 2 * hidden;
-            for (uint64_t i = block.thread(); i < hidden; i += block.threads()) {
-                const float gate = widen(gates[i]), up = widen(gates[hidden + i]);
-                const float d = widen(dAct[row * hidden + i]);
+        if (hidden % kWidest == 0)
+            by<kWidest>(block);
+        else
+            by<1>(block);
+    }
+
+  private:
+    template <uint32_t kWide, class Block>
+    BULKHEAD_BODY void by(Block& block) const {
+        eachGate<kWide>(block, rows, hidden, [&](uint64_t atGate, uint64_t at) {
+            auto gates = load<kWide>(h + atGate);
+            auto ups = load<kWide>(h + atGate + hidden);
+            const auto down = load<kWide>(dAct + at);
+            BULKHEAD_UNROLL
+            for (uint32_t j = 0; j < kWide; ++j) {
+                const float gate = widen(gates.at[j]), up = widen(ups.at[j]);
+                const float d = widen(down.at[j]);
                 const float s = sigmoid(gate), silu = gate * s;
-                gates[hidden + i] = narrow(d * silu);
-                gates[i] = narrow(d * up * (s + silu * (1.0f - s)));
+                ups.at[j] = narrow(d * silu);
+                gates.at[j] = narrow(d * up * (s + silu * (1.0f - s)));
             }
-        }
+            store(h + atGate, gates);
+            store(h + atGate + hidden, ups);
+        });
     }
 };
 

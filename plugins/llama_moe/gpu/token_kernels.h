@@ -56,14 +56,27 @@ struct Spread {
 
     template <class Block>
     BULKHEAD_BODY void run(Block& block) const {
-        for (uint64_t a = block.block(); a < choices; a += block.blocks()) {
-            const Bf16* in = from + a / k * dim;
-            Bf16* out = to + static_cast<uint64_t>(place[a]) * dim;
-            if (gates == nullptr)
-                for (uint64_t i = block.thread(); i < dim; i += block.threads()) out[i] = in[i];
-            else
-                for (uint64_t i = block.thread(); i < dim; i += block.threads())
-                    out[i] = narrow(gates[a] * widen(in[i]));
+        if (dim % 8 == 0)
+            by<8>(block);
+        else
+            by<1>(block);
+    }
+
+  private:
+    template <uint32_t kWide, class Block>
+    BULKHEAD_BODY void by(Block& block) const {
+        const uint64_t each = dim / kWide, step = uint64_t{block.blocks()} * block.threads();
+        for (uint64_t i = uint64_t{block.block()} * block.threads() + block.thread();
+             i < choices * each; i += step) {
+            const auto a = static_cast<uint32_t>(i / each);
+            const uint64_t column = i % each * kWide;
+            auto some = load<kWide>(from + a / k * dim + column);
+            if (gates != nullptr) {
+                BULKHEAD_UNROLL
+                for (uint32_t j = 0; j < kWide; ++j)
+                    some.at[j] = narrow(gates[a] * widen(some.at[j]));
+            }
+            store(to + static_cast<uint64_t>(place[a]) * dim + column, some);
         }
     }
 };
