@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""peer.py [--size base|large] [--times N] [--compile]: what llama_moe is, written with PyTorch.
+"""peer.py [--size base] [--size large] [--times N] [--compile]: what llama_moe is, with PyTorch.
 
 The same shapes as resources/workloads/llama_moe, in bfloat16 with float32 masters, gradients and moments:
-scaled_dot_product_attention, grouped products for the experts, a fused AdamW. Prints one line of JSON:
-milliseconds of a step (median, least, most) of 4 micro-batches of 8 samples of 2048 tokens, and tokens
-a second. Exits with 2 where there is no PyTorch or no GPU.
+scaled_dot_product_attention, grouped products for the experts, a fused AdamW. Prints a line of JSON for
+each size, both unless told: milliseconds of a step (median, least, most) of 4 micro-batches of 8 samples
+of 2048 tokens, and tokens a second. Exits with 2 where there is no PyTorch or no GPU.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ try:
     import torch.nn.functional as F
     from torch import nn
 except ImportError as missing:
-    print(f"no PyTorch: {missing}")
+    print(f"PyTorch is not installed: {missing}")
     sys.exit(2)
 
 
@@ -124,20 +124,13 @@ class Model(nn.Module):
         return F.cross_entropy(logits.float().view(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", default="base")
-    parser.add_argument("--times", type=int, default=10)
-    parser.add_argument("--compile", action="store_true")
-    arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("no GPU answers PyTorch")
-        sys.exit(2)
+def measure(size, times, compiled):
+    """What is printed of one size."""
     folder = pathlib.Path(__file__).resolve().parents[2] / "resources/workloads/llama_moe"
-    config = tomllib.loads((folder / f"{arguments.size}.toml").read_text())
+    config = tomllib.loads((folder / f"{size}.toml").read_text())
     torch.manual_seed(1)
     model = Model(config).cuda()
-    loss_of = torch.compile(model) if arguments.compile else model
+    loss_of = torch.compile(model) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randint(0, VOCABULARY, (SAMPLES, SEQUENCE + 1), device="cuda")
 
@@ -153,20 +146,33 @@ def main():
     for _ in range(3):
         step()
     ms = []
-    for _ in range(arguments.times):
+    for _ in range(times):
         began = time.perf_counter()
         step()
         ms.append((time.perf_counter() - began) * 1e3)
     ms.sort()
     median = ms[len(ms) // 2]
-    print(json.dumps({
-        "size": arguments.size,
+    return {
+        "size": size,
         "torch": torch.__version__,
-        "compiled": arguments.compile,
+        "compiled": compiled,
         "ms": [round(median, 2), round(ms[0], 2), round(ms[-1], 2)],
         "tokens_per_s": round(SAMPLES * SEQUENCE * MICRO_BATCHES / median * 1e3),
-        "gib": round(torch.cuda.max_memory_allocated() / 2**30, 1),
-    }))
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", action="append")
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--compile", action="store_true")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no GPU answers PyTorch")
+        sys.exit(2)
+    for size in arguments.size or ["base", "large"]:
+        print(json.dumps(measure(size, arguments.times, arguments.compile)), flush=True)
+        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":
