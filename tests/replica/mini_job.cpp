@@ -134,7 +134,7 @@ void MiniJob::perform(const protocol::Actions& actions) {
         } else if (const auto* w = std::get_if<protocol::WakeAt>(&action))
             wakeAt_ = w->at;
         else if (const auto* e = std::get_if<protocol::Emit>(&action))
-            facts_.push_back(e->fact);
+            facts_.push_back({clock_.now(), e->fact});
         else if (std::holds_alternative<protocol::Finished>(action))
             finished_ = true;
     }

@@ -53,8 +53,20 @@ class MiniJob {
     template <class F>
     std::vector<F> facts() const {
         std::vector<F> found;
-        for (const protocol::Fact& fact : facts_)
-            if (const F* f = std::get_if<F>(&fact)) found.push_back(*f);
+        for (Timed<F>& timed : timedFacts<F>()) found.push_back(std::move(timed.fact));
+        return found;
+    }
+    /// By the steady clock.
+    template <class F>
+    struct Timed {
+        MonoNs at = 0;
+        F fact;
+    };
+    template <class F>
+    std::vector<Timed<F>> timedFacts() const {
+        std::vector<Timed<F>> found;
+        for (const Timed<protocol::Fact>& timed : facts_)
+            if (const F* f = std::get_if<F>(&timed.fact)) found.push_back({timed.at, *f});
         return found;
     }
     const std::vector<protocol::CheckpointDone>& checkpoints() const { return checkpoints_; }
@@ -99,7 +111,7 @@ class MiniJob {
     uint64_t nextLink_ = 1;
     std::vector<Process> processes_;
     std::vector<std::pair<RankId, int>> exits_;
-    std::vector<protocol::Fact> facts_;
+    std::vector<Timed<protocol::Fact>> facts_;
     std::vector<protocol::CheckpointDone> checkpoints_;
     std::vector<protocol::FaultNoted> noted_;
     std::map<std::pair<uint64_t, uint64_t>, std::set<std::array<uint64_t, 4>>> keys_;
