@@ -15,9 +15,9 @@
 namespace bulkhead::bench {
 namespace {
 
-using llama_moe::gpu::MatrixProduct;
 using llama_moe::gpu::Machine;
 using llama_moe::gpu::MachineApi;
+using llama_moe::gpu::MatrixProduct;
 
 constexpr double kTrainingAim = 35;  // percent of cuBLAS' rate
 constexpr uint32_t kSequence = 2048, kSamples = 8, kMicroBatches = 4;
@@ -106,9 +106,11 @@ class Trainer {
 
     const bulkhead_model_info& info() const { return info_; }
 
-    /// One that step() takes snapshots by.
+    /// One that step() takes snapshots by, made as a rank makes it.
     std::unique_ptr<runtime::DeviceCopy> snapshots() {
-        return value(runtime::DeviceCopy::create({&plugin_.device(), rank_.device(), &log_}));
+        auto copy = value(runtime::DeviceCopy::create({&plugin_.device(), rank_.device(), &log_}));
+        copy->makeRoom(info_.state_bytes);
+        return copy;
     }
 
     /// With `snapshots`, one is taken meanwhile, as for a joiner.
@@ -141,16 +143,13 @@ class Trainer {
 
   private:
     void begin(runtime::DeviceCopy& snapshots) {
-        snapshot_.clear();
-        snapshot_.reserve(info_.state_bytes);
-        snapshots.begin({info_.state_bytes,
-                         [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
-                             return api_->export_state_on(workload_, at, bytes, piece, stream);
-                         },
-                         [this](std::span<const std::byte> part) {
-                             snapshot_.insert(snapshot_.end(), part.begin(), part.end());
-                         },
-                         [](const absl::Status& status) { need(status); }});
+        snapshot_ = {};  // as when its last reader is done with it
+        snapshots.snapshot(
+            info_.state_bytes,
+            [this](uint64_t at, uint64_t bytes, void* piece, bulkhead_stream* stream) {
+                return api_->export_state_on(workload_, at, bytes, piece, stream);
+            },
+            &snapshot_, [](const absl::Status& status) { need(status); });
     }
     void must(bulkhead_status status) {
         if (status != BULKHEAD_OK) die(absl::InternalError(plugin_.error()));
@@ -161,7 +160,7 @@ class Trainer {
     bulkhead_workload* workload_ = nullptr;
     bulkhead_model_info info_{};
     runtime::PluginLog log_;
-    std::vector<std::byte> snapshot_;
+    runtime::StateBytes snapshot_;
     std::vector<int32_t> tokens_;
     uint64_t updates_ = 0;
 };
