@@ -27,7 +27,7 @@ constexpr double kLossAim = 100;  // milliseconds beside one exchange
 
 /// Milliseconds: of the kill -9 of one replica, one part after another, by the coordinator's clock.
 struct Loss {
-    double stall = 0;     ///< what the others lose by it, beyond the step they are in
+    double stall = 0;     ///< the others lose so much by it, beyond the step they are in
     double exchange = 0;  ///< of a step before, without what members waited for each other
     std::map<EvidenceKind, double> signs;  ///< from the kill to the first sign of each kind
     double decision = 0;                   ///< from the first sign of all to the new membership

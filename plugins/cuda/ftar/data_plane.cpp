@@ -306,7 +306,7 @@ absl::Status DataPlane::settle() {
     return absl::OkStatus();
 }
 
-/// What nobody named in this epoch is of ranks that are no members, and may have been killed.
+/// The owners of what nobody named in this epoch are no members, and may have been killed.
 void DataPlane::dropUnreached() {
     std::erase_if(imports_, [&](const auto& entry) {
         if (entry.second.epoch == epoch_.load()) return false;

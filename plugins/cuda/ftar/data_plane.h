@@ -107,9 +107,12 @@ class DataPlane {
     std::atomic<uint64_t> run_{0};  ///< the last that was asked for; written by one thread
     uint32_t blocks_;               ///< of the next run; changes only while none runs
     bool open_ = false;
-    /// Of the open epoch: something was reached; ... and what its peers do not name is unmapped;
-    /// ... and all of them have said so.
-    enum class Meeting { kNone, kReached, kSettled, kMet };
+    enum class Meeting {
+        kNone,     ///< of the open epoch nothing was reached
+        kReached,  ///< something was
+        kSettled,  ///< ... and what its peers do not name is unmapped here
+        kMet       ///< ... and at all of them
+    };
     Meeting meeting_ = Meeting::kNone;
     bool running_ = false;  ///< asked for and not known to have left
     uint32_t nextLane_ = 0;

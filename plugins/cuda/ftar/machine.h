@@ -48,7 +48,7 @@ class Machine {
     [[nodiscard]] virtual absl::StatusOr<Block> map(const Place& place) = 0;
     virtual void unmap(const Block& block) = 0;
 
-    /// What peers may map and was given back before goes in this epoch.
+    /// An epoch begins, in which memory goes that was given back before and that peers may map.
     virtual void epochBegan() {}
     /// There is something that goes.
     virtual bool givesBack() { return false; }

@@ -47,7 +47,7 @@ class DeviceCopy {
     };
     /// The objects that `device` names outlive it.
     [[nodiscard]] static absl::StatusOr<std::unique_ptr<DeviceCopy>> create(const Device& device);
-    /// As await(). Memory that is lent then is left to the process's end.
+    /// Waits as await() does. Memory that is lent then is left to the process's end.
     ~DeviceCopy();
 
     /// Takes pinned memory for states of so many bytes, one at a time. May take seconds and wait
@@ -68,7 +68,7 @@ class DeviceCopy {
 
   private:
     static constexpr size_t kPieceBytes = 16 << 20;
-    /// Of a copy straight to its target: the link is busy, and others' copies wait a millisecond.
+    /// A copy straight to its target goes in parts of this size: others' copies wait a millisecond.
     static constexpr size_t kStraightBytes = 64 << 20;
     struct Piece {
         void* memory = nullptr;
